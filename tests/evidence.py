@@ -26,7 +26,7 @@ def evidence_of(
             store.withdraw("some", "subject")
         else:
             made = tuple(samples)
-            store.put(Outcome("some", "subject", made, success=True, errors=(), duration_seconds=0.0, finished_at=now))
+            store.put(Outcome("some", "subject", made, now))
         history.note(store, now)
     host = history.evidence(now)
     remember(host, window_seconds)

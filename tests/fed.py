@@ -45,7 +45,7 @@ class Fed:
     def see(self, samples: Iterable[Sample]) -> None:
         now = Moment(self.seconds, WALL + self.seconds)
         made = tuple(samples)
-        self._store.put(Outcome("some", "", made, success=True, errors=(), duration_seconds=0.0, finished_at=now))
+        self._store.put(Outcome("some", "", made, now))
         self._history.note(self._store, now)
         self.latest = self._judge.judge(self._history.evidence(now))
         self.seconds += self._step_seconds

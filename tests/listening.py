@@ -1,11 +1,50 @@
-"""An HTTP server that listens for the length of a ``with`` block."""
+"""An HTTP server that listens for the length of a ``with`` block, and a handler for it."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """Keeps no log; `respond` takes every request."""
+
+    def respond(self) -> None:
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
+        self.respond()
+
+    def do_POST(self) -> None:
+        self.respond()
+
+    def answer(self, status: int, body: bytes = b"", content_type: str = "text/plain") -> None:
+        """Send a whole response."""
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def body(self) -> bytes:
+        """What the request carries."""
+        return self.rfile.read(int(self.headers["Content-Length"]))
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+class QuietServer(ThreadingHTTPServer):
+    """Takes a crowd of clients, of which some end in the middle."""
+
+    # All targets are scraped at once. Where five connections may wait, as by default, the others try again seconds
+    # later, and each scrape that came too late connects anew.
+    request_queue_size = 512
+
+    def handle_error(self, *_: object) -> None:
+        """A Prometheus that ends drops its connections."""
 
 
 @contextmanager

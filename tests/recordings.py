@@ -8,9 +8,9 @@ that another worker is making waits for it. The folder can be removed at any tim
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
+import pickle
 import sys
 import time
 import zlib
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from filelock import FileLock
 from tests.parts import FRESH_SINCE
@@ -31,7 +31,7 @@ from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.registry import ALL_COLLECTORS, METRICS
 from gpu_triage.read.selection import Selection
 from gpu_triage_simulator import Scenario
-from gpu_triage_simulator.history import Family, History, SeriesKey, history_config, record_history
+from gpu_triage_simulator.history import History, SeriesKey, history_config, record_history
 
 STEP_SECONDS: Final = 30.0
 """Between two scrapes. A link that comes and goes within a minute must be seen by an exporter that is scraped once a
@@ -217,40 +217,14 @@ def _kept(path: Path) -> History | None:
         os.utime(path, (time.time(), path.stat().st_mtime))
     except FileNotFoundError:
         return None
-    head, _, body = zlib.decompress(content).partition(b"\n")
-    described: dict[str, Any] = json.loads(head)
-    steps = described["steps"]
-    values = memoryview(body)
-    names = [(name, tuple((label, text) for label, text in labels)) for name, labels in described["series"]]
-    series: dict[SeriesKey, array[float]] = {}
-    for number, name in enumerate(names):
-        series[name] = array("d")
-        series[name].frombytes(values[number * steps * 8 : (number + 1) * steps * 8])
-    families = tuple(
-        Family(name, kind, text, tuple(names[number] for number in members))
-        for name, kind, text, members in described["families"]
-    )
-    return History(described["start_seconds"], described["step_seconds"], steps, series, families)
+    history: History = pickle.loads(zlib.decompress(content))  # noqa: S301 - written below, in a folder of this checkout
+    return history
 
 
 def _write(path: Path, history: History) -> None:
-    places = {name: number for number, name in enumerate(history.series)}
-    described = {
-        "start_seconds": history.start_seconds,
-        "step_seconds": history.step_seconds,
-        "steps": history.steps,
-        "series": list(history.series),
-        "families": [
-            (each.name, each.kind, each.help, [places[name] for name in each.series]) for each in history.families
-        ],
-    }
-    packing = zlib.compressobj(1)
+    compact = replace(history, series={name: array("d", column) for name, column in history.series.items()})
     new = path.with_suffix(".new")
-    with new.open("wb") as stream:
-        stream.write(packing.compress(json.dumps(described).encode() + b"\n"))
-        for column in history.series.values():
-            stream.write(packing.compress(array("d", column).tobytes()))
-        stream.write(packing.flush())
+    new.write_bytes(zlib.compress(pickle.dumps(compact), 1))
     new.replace(path)
 
 

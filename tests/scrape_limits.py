@@ -40,9 +40,7 @@ def limits_of(chart: Mapping[str, Any]) -> str:
 def page_of(form: Format, *samples: metric.Sample, foreign: tuple[Metric, ...] = ()) -> str:
     """A page of these samples and families alone."""
     at = Moment(0.0, 0.0)
-    outcome = Outcome(
-        "c", HOST, samples, success=True, errors=(), duration_seconds=0.0, finished_at=at, foreign=foreign
-    )
+    outcome = Outcome("c", HOST, samples, at, foreign=foreign)
     return (Encoder(form).encode((outcome,)) + (END if form is Format.OPENMETRICS else b"")).decode()
 
 

@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from gpu_triage.alerting.build import BuiltFile, BuiltGroup, BuiltRule, Fields, dashboard_link
-from gpu_triage.alerting.placeholders import expanded_expr, expanded_text, plain
+from gpu_triage.alerting.build import (
+    BuiltGroup,
+    BuiltRule,
+    Fields,
+    dashboard_link,
+    expanded_expr,
+    expanded_text,
+)
 from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource
 from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import (
@@ -28,6 +34,7 @@ from gpu_triage.alerting.settings import (
     RUNBOOK_URL,
     SEVERITIES,
     TEXT,
+    plain,
 )
 from gpu_triage.alerting.shipped import shipped_sources
 
@@ -36,7 +43,7 @@ _MARK: Final = "Written by `make regenerate` for the chart's template, which fil
 
 def rule_files() -> dict[str, str]:
     """The chart's rule files, by path below ``files/rules``."""
-    return {source.path: to_yaml(_file(source), _MARK) for source in _sources()}
+    return {source.path: to_yaml(source.about, map(_group, source.groups), _MARK) for source in _sources()}
 
 
 def overrides_schema() -> dict[str, Any]:
@@ -76,10 +83,6 @@ def definitions() -> dict[str, Any]:
 def _sources() -> tuple[RuleSource, ...]:
     """Sources of the rules that go with the chart's exporters; those for dcgm-exporter's metrics do not."""
     return tuple(source for source in shipped_sources() if not source.optional)
-
-
-def _file(source: RuleSource) -> BuiltFile:
-    return BuiltFile(source.path, source.about, tuple(_group(group) for group in source.groups))
 
 
 def _group(group: Group) -> BuiltGroup:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_triage.alerting.build import BuiltFile, built
+from gpu_triage.alerting.build import built
 from gpu_triage.alerting.rule_source import RecordingRule
 from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import DEFAULTS
@@ -123,7 +123,7 @@ def _marked(path: Path, lines: Iterable[str]) -> str:
 
 def _drift() -> str:
     """The rule alone, as in rules/, for a server with the series of all hosts."""
-    groups = (group for source in shipped_sources() for group in built(source, DEFAULTS).groups)
+    groups = (group for source in shipped_sources() for group in built(source, DEFAULTS))
     (found,) = (
         group._replace(about="", rules=(rule,))
         for group in groups
@@ -135,4 +135,4 @@ def _drift() -> str:
         "are not here: each shard counts its own."
     )
     mark = "Made by `make regenerate` from rules/; the shards do not send it (alert_relabel_configs)."
-    return to_yaml(BuiltFile(DRIFT.name, about, (found,)), mark)
+    return to_yaml(about, (found,), mark)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from gpu_triage.alerting.placeholders import expanded_expr, expanded_text
+from gpu_triage.alerting.build import expanded_expr, expanded_text
 from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.read.registry import METRICS

@@ -15,8 +15,7 @@ from tests.gathered import every
 
 from gpu_triage.alerting.files import rule_files
 from gpu_triage.alerting.rule_source import Alert
-from gpu_triage.alerting.settings import DEFAULTS
-from gpu_triage.alerting.settings_document import default_settings, read_settings
+from gpu_triage.alerting.settings import DEFAULTS, default_settings, read_settings
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.errors import ConfigError
 

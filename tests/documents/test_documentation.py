@@ -1,11 +1,13 @@
-"""Reference pages are complete, and prose names only what exists."""
+"""Reference pages and the site are complete, and prose names only what exists."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from deploy.generate.first_diagnosis import COMMAND, PAGE
 from deploy.generate.pages import between
+from deploy.generate.site import stage
 from tests.gathered import every
 
 from gpu_triage.options.option_table import all_options
@@ -14,6 +16,7 @@ from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.serve.handbook import reference
 
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
+NAV_FILE = re.compile(r"^ +- .*: ([\w./-]+\.md)$", re.MULTILINE)
 README_LINES = 150
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -43,12 +46,19 @@ def test_what_stands_between_markers_is_replaced_and_nothing_else() -> None:
 
 def test_every_metric_is_documented_once() -> None:
     page = reference.metrics_markdown()
-    assert [spec.name for spec in METRICS if page.count(f"| `{spec.name}` |") != 1] == []
+    named = re.findall(r"^- `(\w+)(?:\{([\w,]+)\})?`", page, re.MULTILINE)
+    assert sorted(named) == sorted((spec.name, ",".join(spec.labels)) for spec in METRICS)
+
+
+def test_a_type_that_the_name_does_not_show_is_named() -> None:
+    peers = next(spec for spec in METRICS if spec.name == "gpu_p2p_status")
+    assert "`gpu_p2p_status{" in (line := reference.line(peers, Tier.SLOW))
+    assert "}` (info): " in line
 
 
 def test_text_that_markdown_would_eat_is_escaped() -> None:
     spec = gpu_gauge("gpu_x", "Either a|b, or <c>.", source="/sys/*/x")
-    assert "| Either a\\|b, or &lt;c>. | /sys/\\*/x |" in reference.row(spec, Tier.FAST)
+    assert ": Either a\\|b, or &lt;c>. */sys/\\*/x*" in reference.line(spec, Tier.FAST)
 
 
 def test_links_between_documents_lead_somewhere(repository: Path) -> None:
@@ -76,3 +86,23 @@ def test_no_address_of_a_repository_that_does_not_exist_is_linked(repository: Pa
     texts = (path for path in files if path.suffix in {".json", ".md", ".py", ".toml", ".yaml", ".yml"})
     made_up = "github.com/" + "gpu-triage"
     assert [str(path) for path in every(texts) if made_up in path.read_text(encoding="utf-8", errors="replace")] == []
+
+
+def test_every_page_of_docs_is_in_the_navigation_and_all_of_it_exists(repository: Path, tmp_path: Path) -> None:
+    named = NAV_FILE.findall((repository / "mkdocs.yml").read_text(encoding="utf-8"))
+    stage(tmp_path / "pages")
+    assert [name for name in named if not (tmp_path / "pages" / name).is_file()] == []
+    assert {page.relative_to(repository).as_posix() for page in repository.glob("docs/**/*.md")} - set(named) == set()
+
+
+def test_a_link_to_a_folder_leads_to_a_page(tmp_path: Path) -> None:
+    stage(tmp_path / "pages")
+    deploy = tmp_path / "pages" / "deploy"
+    assert "](compose/README.md)" in (deploy / "README.md").read_text(encoding="utf-8")
+    assert "[compose.yaml](compose.yaml)" in (deploy / "compose" / "README.md").read_text(encoding="utf-8")
+
+
+def test_each_command_of_the_tutorial_is_run(repository: Path) -> None:
+    """So what it shows is what its commands print."""
+    shown = (repository / PAGE).read_text(encoding="utf-8")
+    assert len(COMMAND.findall(shown)) == shown.count("\n$ gpu-triage ") >= 6

@@ -63,12 +63,6 @@ def test_every_metric_they_name_exists_with_those_labels(prose: str) -> None:
     assert [family for family in families if not any(name.startswith(family) for name in labels)] == []
 
 
-def test_every_collector_they_name_exists(prose: str) -> None:
-    named = set(re.findall(r'collector="(\w+)"', prose))
-    assert len(named) > 2
-    assert named <= {incidents.NAME, flight_recorder.NAME, *(collector.name for collector in ALL_COLLECTORS)}
-
-
 def test_every_feature_that_can_lack_a_right_is_in_the_table_of_rights(docs: Path) -> None:
     named = {name for row in _table(docs / "rights.md") for name in re.findall(r"\(`(\w+)`\)", row[0])}
     everything = Config(
@@ -82,30 +76,21 @@ def test_every_feature_that_can_lack_a_right_is_in_the_table_of_rights(docs: Pat
     assert named == {probe.feature for probe in PROBES if probe.wanted(everything)}
 
 
-def test_what_one_migrates_to_is_published_with_those_values(docs: Path, repository: Path) -> None:
+def test_what_one_migrates_to_is_published_with_those_values_and_each_metric_once(docs: Path, repository: Path) -> None:
     series = defaultdict(list)
     for path in (repository / "tests/golden").glob("*.prom"):
         for line in path.read_text(encoding="utf-8").splitlines():
             series[re.split("[{ ]", line, maxsplit=1)[0]].append(line)
     rows = _table(docs / "dcgm.md", "## Migrating\n")
+    theirs = [name for row in rows for cell in row[:2] for name in re.findall(r"`(\w+)`", cell)]
+    assert len(set(theirs)) == len(theirs) > 80
+    assert [name for name in theirs if name.startswith("gpu_")] == []
     targets = [target for row in rows for target in METRIC.findall(row[2])]
     assert len(rows) > 50
     assert len(targets) >= len(rows)
     for name, matchers in targets:
         wanted = [f'{label}="{value}"' for label, value in MATCHER.findall(matchers)]
         assert any(all(matcher in line for matcher in wanted) for line in series[name]), (name, matchers)
-
-
-def test_a_metric_of_another_exporter_is_migrated_once(docs: Path) -> None:
-    theirs = [
-        name
-        for row in _table(docs / "dcgm.md", "## Migrating\n")
-        for cell in row[:2]
-        for name in re.findall(r"`(\w+)`", cell)
-    ]
-    assert len(theirs) > 80
-    assert len(set(theirs)) == len(theirs)
-    assert [name for name in theirs if name.startswith("gpu_")] == []
 
 
 def test_every_reason_for_a_driver_that_does_not_answer_is_explained(docs: Path) -> None:
@@ -117,7 +102,10 @@ def test_every_reason_for_a_driver_that_does_not_answer_is_explained(docs: Path)
     assert explained - {"error"} == set(NAMES.values()) | OWN_REASONS
 
 
-def test_every_option_they_name_exists(prose: str) -> None:
+def test_every_option_and_collector_they_name_exists(prose: str) -> None:
     flags = set(re.findall(r"`--(?:no-)?([a-z]+\.[\w.-]+\w)", prose))
     assert len(flags) > 8
     assert flags - {option.key for option in all_options(COLLECTOR_SWITCHES)} == OF_OTHERS
+    named = set(re.findall(r'collector="(\w+)"', prose))
+    assert len(named) > 2
+    assert named <= {incidents.NAME, flight_recorder.NAME, *(collector.name for collector in ALL_COLLECTORS)}

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from tests.command_line import config_from
 from tests.conftest import RequiresTool
-from tests.gathered import every, for_each
+from tests.gathered import for_each
 from tests.promql.queries import faults
 from tests.promql.vocabulary import series_labels
 
@@ -37,42 +37,29 @@ RULES = blocks("own-alerts.md", "yaml")
 QUERIES = [rule["expr"] for rule in rules()] + blocks("own-alerts.md", "promql")
 
 
-def test_there_are_examples() -> None:
-    assert len(RULES) == 2
-    assert len(QUERIES) == 3
-
-
 @for_each("query", QUERIES)
 def test_a_query_answers(query: str) -> None:
     assert faults(query, series_labels(())) == []
 
 
-def test_promtool_takes_the_rules(tmp_path: Path, requires_tool: RequiresTool) -> None:
+def test_the_rules_are_valid_and_fire_when_they_should(tmp_path: Path, requires_tool: RequiresTool) -> None:
     promtool = requires_tool("promtool")
-    for number, text in every(enumerate(RULES)):
-        file = tmp_path / f"{number}.yml"
-        file.write_text(text, encoding="utf-8")
-        checked = subprocess.run([promtool, "check", "rules", file], capture_output=True, text=True, check=False)
-        assert checked.returncode == 0, checked.stderr + checked.stdout
-
-
-def test_the_rules_fire_when_they_should_and_not_before(tmp_path: Path, requires_tool: RequiresTool) -> None:
-    promtool = requires_tool("promtool")
+    assert (len(RULES), len(QUERIES)) == (2, 3)
     names = []
     for number, text in enumerate(RULES):
         (tmp_path / f"{number}.yml").write_text(text, encoding="utf-8")
         names.append(f"{number}.yml")
+    command: list[str | Path] = [promtool, "check", "rules", *names]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert checked.returncode == 0, checked.stderr + checked.stdout
     labels = {"instance": "a", "job": "gpu-triage", "gpu": "0", "uuid": "GPU-0"}
 
-    def expected(at: str, alert: str, *, fires: bool) -> dict[str, Any]:
+    def expected(at: str, alert: str, value: str = "") -> dict[str, Any]:
+        """It fires with this value, or not at all."""
         rule = next(each for each in rules() if each["alert"] == alert)
-        found = [{"exp_labels": {**labels, **rule["labels"]}, "exp_annotations": None}] if fires else []
-        # Only whether it fires counts here; its texts hold the labels and the value.
-        for each in found:
-            value = {"OurGpuMemoryHot": "95", "OurGpuHasManyFindings": "3"}[alert]
-            texts = {name: _filled(text, labels, value) for name, text in rule["annotations"].items()}
-            each["exp_annotations"] = texts
-        return {"eval_time": at, "alertname": alert, "exp_alerts": found}
+        texts = {name: _filled(text, labels, value) for name, text in rule["annotations"].items()}
+        fires = [{"exp_labels": {**labels, **rule["labels"]}, "exp_annotations": texts}] if value else []
+        return {"eval_time": at, "alertname": alert, "exp_alerts": fires}
 
     document = {
         "rule_files": names,
@@ -83,8 +70,8 @@ def test_the_rules_fire_when_they_should_and_not_before(tmp_path: Path, requires
                 "interval": "1m",
                 "input_series": [{"series": MEMORY, "values": "80x9 95x19 _ 95x60"}],
                 "alert_rule_test": [
-                    expected("35m", "OurGpuMemoryHot", fires=False),
-                    expected("41m", "OurGpuMemoryHot", fires=True),
+                    expected("35m", "OurGpuMemoryHot"),
+                    expected("41m", "OurGpuMemoryHot", "95"),
                 ],
             },
             {
@@ -95,8 +82,8 @@ def test_the_rules_fire_when_they_should_and_not_before(tmp_path: Path, requires
                     {"series": FINDING.format("pcie.width"), "values": "2x30"},
                 ],
                 "alert_rule_test": [
-                    expected("5m", "OurGpuHasManyFindings", fires=False),
-                    expected("20m", "OurGpuHasManyFindings", fires=True),
+                    expected("5m", "OurGpuHasManyFindings"),
+                    expected("20m", "OurGpuHasManyFindings", "3"),
                 ],
             },
         ],
@@ -119,13 +106,8 @@ def test_the_settings_of_the_page_on_thresholds_can_be_used(tmp_path: Path) -> N
     (text,) = blocks("thresholds.md", "yaml")
     file = tmp_path / "config.yml"
     file.write_text(text, encoding="utf-8")
-    changed = [each.text for each in judge_settings(config_from([f"--config.file={file}"]).judge).changed]
-    assert changed == [
-        "thermal.hw waits 5 minutes instead of 10 minutes",
-        "thermal.hw share 20% instead of 10%",
-        "pcie.replays is held for 1 hour instead of 15 minutes",
-        "pcie.replays count 100 instead of 30",
-    ]
+    changed = judge_settings(config_from([f"--config.file={file}"]).judge).changed
+    assert [each.text.split()[0] for each in changed] == ["thermal.hw"] * 2 + ["pcie.replays"] * 2
 
 
 def test_the_flag_and_the_variable_of_the_page_can_be_used() -> None:

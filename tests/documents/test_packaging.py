@@ -36,7 +36,7 @@ def pyproject(repository: Path) -> dict[str, Any]:
 def test_the_wheel_carries_every_file_of_the_package(wheel: Path, repository: Path) -> None:
     packages = [path.parent for path in (repository / "exporter").glob("*/__init__.py")]
     sources = {
-        path.relative_to(package.parent).as_posix()
+        path.relative_to(package.parent).as_posix(): path.read_bytes()
         for package in packages
         for path in package.rglob("*")
         if path.is_file() and path.suffix != ".pyc"
@@ -44,22 +44,19 @@ def test_the_wheel_carries_every_file_of_the_package(wheel: Path, repository: Pa
     assert any("/scenarios/" in name for name in sources)
     assert "gpu_triage/py.typed" in sources
     with zipfile.ZipFile(wheel) as archive:
-        packed = {name for name in archive.namelist() if not name.startswith("gpu_triage_exporter-")}
+        names = [name for name in archive.namelist() if not name.startswith("gpu_triage_exporter-")]
+        packed = {name: archive.read(name) for name in names}
     assert packed == sources
 
 
 @pytest.mark.slow
-def test_the_wheel_carries_the_manual_pages(wheel: Path, repository: Path) -> None:
+def test_the_wheel_carries_the_manual_pages_and_the_license(wheel: Path, repository: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        packed = {name.rpartition("/share/man/man1/")[2] for name in archive.namelist() if "/share/man/man1/" in name}
+        names = archive.namelist()
+        (license_name,) = (name for name in names if name.endswith("/licenses/LICENSE"))
+        assert archive.read(license_name) == (repository / "LICENSE").read_bytes()
+    packed = {name.rpartition("/share/man/man1/")[2] for name in names if "/share/man/man1/" in name}
     assert packed == {path.name for path in (repository / "docs/man").glob("*.1")} != set()
-
-
-@pytest.mark.slow
-def test_the_wheel_carries_the_licence(wheel: Path, repository: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        licenses = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
-        assert [archive.read(name) for name in licenses] == [(repository / "LICENSE").read_bytes()]
 
 
 @pytest.mark.slow
@@ -68,19 +65,14 @@ def test_the_installed_command_runs_from_the_wheel_alone(wheel: Path, tmp_path: 
     install(sys.executable, "--no-deps", "--offline", "--target", str(target), str(wheel))
     environment = {**os.environ, "PYTHONPATH": str(target)}
     command = [target / "bin" / "gpu-triage"]
-    version = subprocess.run(
-        [*command, "--version"], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+    version, scenarios = (
+        subprocess.run(
+            [*command, *arguments], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+        ).stdout
+        for arguments in (["--version"], ["simulate", "--list"])
     )
-    assert version.stdout.startswith(f"gpu-triage-exporter {__version__} ")
-    scenarios = subprocess.run(
-        [*command, "simulate", "--list"],
-        cwd=tmp_path,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert "h100-8-bad-night" in scenarios.stdout
+    assert version.startswith(f"gpu-triage-exporter {__version__} ")
+    assert "h100-8-bad-night" in scenarios
 
 
 def _locked(repository: Path, lock: str) -> list[Requirement]:

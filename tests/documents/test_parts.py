@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.parts import NOT_FULL, ONLY_FULL, some
+from tests.parts import NOT_FULL, ONLY_FULL
 
 HALF = "tests/unit/read/gpu/test_short_events.py"
 """A file with a test of every run and two of `make full`."""
@@ -32,16 +32,6 @@ def test_a_test_is_run_by_make_test_or_by_make_full_and_by_name_always(
     listed = run(repository, "--collect-only", "-q", "-m", chosen, HALF, WHOLE)
     found = re.findall(r"^(\S+\.py)::", listed, re.MULTILINE)
     assert {file: found.count(file) for file in found} == files
-
-
-def test_the_usual_parameters_are_of_every_run_and_the_others_are_not() -> None:
-    chosen = some(range(4), {2})
-    assert [(each.values[0], [mark.name for mark in each.marks]) for each in chosen] == [
-        (0, ["full"]),
-        (1, ["full"]),
-        (2, []),
-        (3, ["full"]),
-    ]
 
 
 def test_continuous_integration_runs_both(repository: Path) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.demo.processes import free_port
+from deploy.demo.processes import Server, free_port
 
 WAIT_SECONDS = 40.0
 """Far more than anything here takes on an idle machine: only a broken program waits so long."""
@@ -106,41 +106,31 @@ class Prometheus:
 def prometheus(program: Path, tmp_path: Path, config: str, *flags: str) -> Iterator[Prometheus]:
     """A Prometheus with this configuration."""
     (tmp_path / "prometheus.yml").write_text(config)
-    running = Prometheus(f"127.0.0.1:{free_port()}")
+    address = f"127.0.0.1:{free_port()}"
     command = [
         str(program),
         f"--config.file={tmp_path / 'prometheus.yml'}",
         f"--storage.tsdb.path={tmp_path / 'tsdb'}",
-        f"--web.listen-address={running.address}",
+        f"--web.listen-address={address}",
         *flags,
     ]
-    with (tmp_path / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    try:
-        wait_for(lambda: _answers(lambda: running("1")))
-        yield running
-    finally:
-        end(process)
+    with Server("prometheus", command, tmp_path, f"http://{address}/-/ready").running():
+        yield Prometheus(address)
 
 
 @contextmanager
 def alertmanager(program: Path, directory: Path, config: Path) -> Iterator[str]:
     """The URL of an Alertmanager with this configuration: its API takes alerts there."""
     address = f"127.0.0.1:{free_port()}"
-    flags = [
+    command = [
+        str(program),
         f"--config.file={config}",
         f"--storage.path={directory / 'data'}",
         f"--web.listen-address={address}",
         "--cluster.listen-address=",
     ]
-    with (directory / "alertmanager.log").open("wb") as log:
-        process = subprocess.Popen([program, *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        wait_for(lambda: process.poll() is not None or _answers(lambda: _get(f"http://{address}/-/ready")))
+    with Server("alertmanager", command, directory, f"http://{address}/-/ready").running():
         yield f"http://{address}/api/v2/alerts"
-    finally:
-        end(process)
 
 
 def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
@@ -163,16 +153,3 @@ def end(process: subprocess.Popen[bytes], *, group: bool = False) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(WAIT_SECONDS)
-
-
-def _get(url: str) -> None:
-    with urllib.request.urlopen(url, timeout=WAIT_SECONDS):
-        pass
-
-
-def _answers(call: Callable[[], object]) -> bool:
-    try:
-        call()
-    except OSError:
-        return False
-    return True

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
 from tests.e2e.processes import Exporter, exporter, prometheus, wait_for
+from tests.listening import QuietHandler, QuietServer, listening
 from tests.scrape_limits import TARGET, limits_of, scrape_of_the_chart
 
 CONFIG = """
@@ -66,26 +65,13 @@ HOSTILE = {
 def text_only(running: Exporter) -> Iterator[str]:
     """The address at which an exporter's page is served in the text format, as to an older Prometheus."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(QuietHandler):
+        def respond(self) -> None:
             _, headers, body = running.get("/metrics")
-            self.send_response(200)
-            self.send_header("Content-Type", headers["content-type"])
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(200, body, headers["content-type"])
 
-        def log_message(self, *_arguments: object) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
+        yield address
 
 
 @pytest.mark.timeout(300)

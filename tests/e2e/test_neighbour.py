@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import threading
 import time
 import urllib.request
@@ -19,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from deploy.demo.processes import free_port
+from deploy.demo.processes import Server, free_port
 from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import RequiresTool
-from tests.e2e.processes import WAIT_SECONDS, Exporter, end, exporter, wait_for
+from tests.e2e.processes import WAIT_SECONDS, Exporter, exporter, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -111,19 +110,8 @@ def node_exporter(program: Path, tmp_path: Path) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
     flags = [f"--collector.{name}" for name in COLLECTORS]
     command = [str(program), f"--web.listen-address={address}", "--collector.disable-defaults", *flags]
-    with (tmp_path / "node_exporter.log").open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def answers() -> bool:
-        with suppress(OSError):
-            return bool(fetched(address))
-        return False
-
-    try:
-        wait_for(answers)
+    with Server("node_exporter", command, tmp_path, f"http://{address}/metrics").running():
         yield address
-    finally:
-        end(process)
 
 
 @contextmanager

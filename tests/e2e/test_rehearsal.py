@@ -108,33 +108,41 @@ def _assert_one_page(inbox: Inbox, **labels: str) -> Notification:
     return pages[0]
 
 
-def _uuids(page: Notification) -> set[str]:
-    return {each.labels["uuid"] for each in page.alerts if each.labels.get("uuid")}
-
-
 pytestmark = pytest.mark.timeout(900)  # the first test waits for the whole rehearsal, beside whatever else runs
 
 
-@pytest.mark.parametrize("play", ["double-bit", "gsp", "riser", "heat"])
-def test_one_incident_on_one_gpu_is_one_page_that_ends_with_the_repair(inbox: Inbox, play: str) -> None:
-    page = _assert_one_page(inbox, **_west(play))
-    assert len(_uuids(page)) == len(page.alerts) == 1
+@pytest.mark.parametrize(
+    ("labels", "gpus"),
+    [
+        *((_west(play), 1) for play in ("double-bit", "gsp", "riser", "heat")),
+        pytest.param(_west("gpu-host-1"), 1, id="off the bus"),
+        pytest.param(_west("nvswitch"), 2, id="all GPUs of a host"),
+        pytest.param(_west("blink"), 1, id="a target that is away for three minutes"),
+    ],
+)
+def test_one_incident_is_one_page_about_its_gpus_that_ends_with_the_repair(
+    inbox: Inbox, labels: dict[str, str], gpus: int
+) -> None:
+    page = _assert_one_page(inbox, **labels)
+    assert len({each.labels["uuid"] for each in page.alerts}) == len(page.alerts) == gpus
 
 
-def test_a_gpu_off_the_bus_is_one_page_about_the_host_of_its_cluster(inbox: Inbox) -> None:
-    page = _assert_one_page(inbox, **_west("gpu-host-1"))
-    assert len(_uuids(page)) == len(page.alerts) == 1
+@pytest.mark.parametrize(
+    ("labels", "alert"),
+    [
+        pytest.param(_west("driver"), "GpuDriverUnavailable", id="the driver is gone"),
+        pytest.param(_west("gone"), "GpuExporterDown", id="a host stays down"),
+        pytest.param({"cluster": "east"}, "GpuExportersDown", id="a rack of twenty hosts"),
+        pytest.param({"cluster": "south"}, "GpuExporterDown", id="an exporter crashes after each start"),
+    ],
+)
+def test_what_has_one_cause_is_one_page(inbox: Inbox, labels: dict[str, str], alert: str) -> None:
+    page = _assert_one_page(inbox, **labels)
+    assert [each.labels["alertname"] for each in page.alerts] == [alert]
+
+
+def test_nothing_is_told_of_the_namesake_in_another_cluster(inbox: Inbox) -> None:
     assert inbox.where(lambda each: each.labels.get("cluster") == "north") == []
-
-
-def test_a_failed_nvswitch_is_one_page_about_all_gpus_of_the_host(inbox: Inbox) -> None:
-    page = _assert_one_page(inbox, **_west("nvswitch"))
-    assert len(_uuids(page)) == len(page.alerts) == 2
-
-
-def test_a_driver_that_is_gone_is_one_page(inbox: Inbox) -> None:
-    page = _assert_one_page(inbox, **_west("driver"))
-    assert [each.labels["alertname"] for each in page.alerts] == ["GpuDriverUnavailable"]
 
 
 def test_a_contained_error_is_one_ticket_and_no_page(inbox: Inbox) -> None:
@@ -146,10 +154,6 @@ def test_a_contained_error_is_one_ticket_and_no_page(inbox: Inbox) -> None:
 def test_an_xid_of_before_the_first_scrape_in_fourteen_minutes_is_a_page(inbox: Inbox) -> None:
     pages = _of(inbox, PAGER, alertname="GpuXidCritical", **_west("unseen"))
     assert [each.status for each in pages] == ["firing", "resolved"], summary(pages)
-
-
-def test_a_target_that_is_away_for_three_minutes_neither_resolves_nor_repeats_its_page(inbox: Inbox) -> None:
-    _assert_one_page(inbox, **_west("blink"))
 
 
 def test_a_page_of_a_host_that_dies_stands_until_the_host_is_told_to_be_down(inbox: Inbox) -> None:
@@ -177,30 +181,12 @@ def test_an_incident_that_arrives_two_minutes_late_is_one_page(told: dict[str, I
     _assert_one_page(told["late"], **_west(play))
 
 
-def test_hosts_that_are_well_are_nothing_to_tell_two_minutes_late(told: dict[str, Inbox]) -> None:
-    heard = told["late"].where(lambda each: each.labels.get("instance") in {"healthy:9836", "reboot:9836"})
+@pytest.mark.parametrize(
+    ("act", "quiet"), [("incidents", {"reboot", *(f"healthy-{i}" for i in range(4))}), ("late", {"reboot", "healthy"})]
+)
+def test_a_healthy_host_and_a_reboot_are_nothing_to_tell(told: dict[str, Inbox], act: str, quiet: set[str]) -> None:
+    heard = told[act].where(lambda each: each.labels.get("instance", "").removesuffix(":9836") in quiet)
     assert heard == [], summary(heard)
-
-
-def test_a_healthy_host_and_a_reboot_are_nothing_to_tell(inbox: Inbox) -> None:
-    quiet = {f"healthy-{i}:9836" for i in range(4)} | {"reboot:9836"}
-    heard = inbox.where(lambda each: each.labels.get("instance") in quiet)
-    assert heard == [], summary(heard)
-
-
-def test_a_host_that_stays_down_is_one_page(inbox: Inbox) -> None:
-    page = _assert_one_page(inbox, **_west("gone"))
-    assert [each.labels["alertname"] for each in page.alerts] == ["GpuExporterDown"]
-
-
-def test_a_rack_of_twenty_hosts_is_one_page(inbox: Inbox) -> None:
-    page = _assert_one_page(inbox, cluster="east")
-    assert [each.labels["alertname"] for each in page.alerts] == ["GpuExportersDown"]
-
-
-def test_an_exporter_that_crashes_after_each_start_is_one_page(inbox: Inbox) -> None:
-    page = _assert_one_page(inbox, cluster="south")
-    assert [each.labels["alertname"] for each in page.alerts] == ["GpuExporterDown"]
 
 
 def test_the_dead_mans_switch_hears_of_the_whole_rehearsal(inbox: Inbox) -> None:

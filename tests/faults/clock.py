@@ -10,7 +10,7 @@ from functools import partial
 from itertools import count
 
 from gpu_triage.machine import CallBlocked, Moment
-from gpu_triage.sampler.lanes import Job, Step, ThreadLane
+from gpu_triage.sampler.lanes import Job, ThreadLane
 from gpu_triage_simulator import VirtualClock
 
 
@@ -98,51 +98,27 @@ class ParkingClock(VirtualClock):
             self._changed.notify_all()
 
 
-class ParkingLane:
+class ParkingLane(ThreadLane):
     """A real lane, whose job has ended or is parked when `submit` returns."""
 
     def __init__(self, name: str, clock: ParkingClock, refused: Callable[[str], bool] = lambda _name: False) -> None:
-        self._clock = clock
+        super().__init__(name, clock, clock.end)
+        self._parking = clock
         self._is_refused = partial(refused, name)
-        self._refused_since: float | None = None
-        self._lane = ThreadLane(name, clock, clock.end)
-
-    @property
-    def busy_since(self) -> float | None:
-        """As Lane."""
-        return self._lane.busy_since
-
-    @property
-    def step(self) -> Step:
-        """As Lane."""
-        return self._lane.step
-
-    @property
-    def refused_since(self) -> float | None:
-        """As Lane."""
-        return self._refused_since
 
     def ready(self) -> bool:
         """As Lane."""
         if not self._is_refused():
-            self._refused_since = None
-        elif self._refused_since is None:
-            self._refused_since = self._clock.now().monotonic
-        return self._refused_since is None and self._lane.ready()
+            self.refused_since = None
+        elif self.refused_since is None:
+            self.refused_since = self._parking.now().monotonic
+        return self.refused_since is None and super().ready()
 
     def submit(self, job: Job, *, queued: bool = False) -> None:
         """As Lane."""
-        self._clock.begin()
-        self._lane.submit(lambda: _until_time_ends(job), queued=queued)
-        self._clock.settle()
-
-    def mark(self, step: Step | None = None) -> None:
-        """As Lane."""
-        self._lane.mark(step)
-
-    def close(self) -> None:
-        """As Lane."""
-        self._lane.close()
+        self._parking.begin()
+        super().submit(lambda: _until_time_ends(job), queued=queued)
+        self._parking.settle()
 
 
 def _until_time_ends(job: Job) -> None:

@@ -251,10 +251,11 @@ def test_what_was_left_out_is_summed_up_once_even_if_nothing_follows(monkeypatch
     monkeypatch.setattr("gpu_triage.log.QUIET_SECONDS", 0.05)
     stream, clock = io.StringIO(), Clock()
     handler = bounded(stream, clock)
+    before = frozenset(threading.enumerate())
     for _ in range(MOST_LINES + 5):
         handler.handle(placed(1))
-    (summary,) = (each for each in threading.enumerate() if isinstance(each, threading.Timer))
-    summary.join()
+    for summary in frozenset(threading.enumerate()) - before:
+        summary.join()
     assert written(stream)[MOST_LINES:] == [("m", 5)]
     handler.handle(placed(1))
     handler.close()

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_triage.alerting.build import built
-from gpu_triage.alerting.placeholders import filled_in
+from gpu_triage.alerting.build import built, filled_in
 from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE
 from gpu_triage.alerting.rule_yaml import MARK, comment, to_yaml
 from gpu_triage.alerting.settings import DEFAULTS, Settings
@@ -29,12 +28,11 @@ _MARKS: Final = (MARK.encode(), b'"uid": "gpu-triage-')
 
 def rule_files(settings: Settings = DEFAULTS) -> dict[str, str]:
     """Rule files by relative path; without one of which all rules are disabled."""
-    files = (built(each, settings) for each in shipped_sources())
-    return {file.path: to_yaml(file) for file in files if file.groups}
+    files = ((source, built(source, settings)) for source in shipped_sources())
+    return {source.path: to_yaml(source.about, groups) for source, groups in files if groups}
 
 
 def inhibitions(settings: Settings = DEFAULTS) -> str:
-    """Alertmanager's inhibitions."""
     text = (SOURCE / INHIBITIONS).read_text(encoding="utf-8")
     filled = filled_in(INHIBITIONS, text, {"target": settings.target, "fleet": settings.fleet})
     optional = settings.clusters.split(", ")

@@ -6,13 +6,13 @@ Long values are folded scalars, except for texts with templates.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
 import yaml
 
-from gpu_triage.alerting.build import BuiltFile, BuiltGroup, Fields
+from gpu_triage.alerting.build import BuiltGroup, Fields
 
 WIDTH: Final = 120
 _PLAIN: Final = re.compile(r"[a-z_]+")
@@ -20,9 +20,9 @@ MARK: Final = "Written by `gpu-triage rules`: change its settings instead of thi
 """Identifies a file written by this program."""
 
 
-def to_yaml(file: BuiltFile, mark: str = MARK) -> str:
-    lines = [*comment(f"{file.about}\n\n{mark}"), "groups:"]
-    for number, group in enumerate(file.groups):
+def to_yaml(about: str, groups: Iterable[BuiltGroup], mark: str = MARK) -> str:
+    lines = [*comment(f"{about}\n\n{mark}"), "groups:"]
+    for number, group in enumerate(groups):
         lines += [*([""] if number else []), *_group(group)]
     return "\n".join(lines) + "\n"
 

@@ -8,8 +8,7 @@ import click
 
 from gpu_triage.alerting.files import dashboards, inhibitions, rule_files, write_files
 from gpu_triage.alerting.rule_source import INHIBITIONS
-from gpu_triage.alerting.settings import DEFAULTS, AlertSettings
-from gpu_triage.alerting.settings_document import default_settings, read_settings
+from gpu_triage.alerting.settings import DEFAULTS, AlertSettings, default_settings, read_settings
 from gpu_triage.alerting.shipped import shipped_sources
 
 

@@ -1,16 +1,107 @@
-"""All shipped rules: those below ``source/``, and the generated alerts that relay findings."""
+"""All shipped rules: those below ``source/``, and the alerts that relay findings, generated from the findings table."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Final
 
 from gpu_triage.alerting.dcgm import bounds, findings
-from gpu_triage.alerting.relays import GROUP, codes_of, relays
 from gpu_triage.alerting.rule_source import SOURCE, Alert, Group, RecordingRule, RuleSource, read_sources
+from gpu_triage.judge.findings.table import CHECKS, Area, Check
 
 _DCGM: Final = "compat/dcgm.yml"
+
+
+GROUP: Final = "gpu-triage-findings"
+"""Rule group of these alerts; it follows the recording rules that they use."""
+
+_CONFIRMED: Final = "instance_gpu_code:gpu_finding:confirmed"
+_MEASURED: Final = "instance_gpu_code:gpu_finding_value:confirmed"
+NOT_OF_SERVERS: Final = frozenset({"work.hung", "work.allocated_idle", "cpu.starved"})
+"""Findings that don't apply to inference servers, which may be idle, and may keep a CPU busy polling for requests."""
+
+OF_JOBS: Final = frozenset({"work.hung", "work.collective_hang", "work.low_power"})
+"""Findings that say nothing new on hosts of a job with an alert of its own (see ``alerts-jobs.yml``)."""
+
+
+def relays(handwritten: Collection[str] = (), checks: Iterable[Check] = CHECKS) -> tuple[Alert, ...]:
+    """The alerts in table order; those named in `handwritten` have rules of their own."""
+    rows: dict[tuple[str, str, str], list[Check]] = {}
+    for check in checks:
+        if check.alert and check.alert not in handwritten:
+            rows.setdefault((check.alert, check.severity.value, check.action.value), []).append(check)
+    names = [name for name, _, _ in rows]
+    severities = {(name, severity) for name, severity, _ in rows}
+    found = []
+    for number, ((name, severity, action), together) in enumerate(rows.items()):
+        variant = ""
+        if name in names[:number]:
+            variant = severity if names.count(name) == sum(each == name for each, _ in severities) else action
+        found.append(_relay(name, variant, together))
+    return tuple(found)
+
+
+def codes_of(alert: str, checks: Iterable[Check] = CHECKS) -> tuple[str, ...]:
+    """Codes of the findings for which an alert fires; empty for one that is evaluated in PromQL alone."""
+    return tuple(check.code for check in checks if check.alert == alert)
+
+
+def _relay(name: str, variant: str, checks: Sequence[Check]) -> Alert:
+    first = checks[0]
+    return Alert(
+        name=name,
+        variant=variant,
+        expr=_expression(checks),
+        severity=first.severity.value,
+        action=first.action.value,
+        summary=_summary(checks),
+        description=f"${{about}}{_by_code(checks, [_description(check) for check in checks])}",
+        dashboard="gpu-triage-fleet" if first.area is Area.SETTINGS else "gpu-triage-diagnosis",
+        codes=tuple(check.code for check in checks),
+        enabled=any(check.relayed for check in checks),
+    )
+
+
+def _expression(checks: Sequence[Check]) -> str:
+    series = _MEASURED if any(check.measure for check in checks) else _CONFIRMED
+    matched = {
+        ', workload!="serving"': [check.code for check in checks if check.code in NOT_OF_SERVERS],
+        "": [check.code for check in checks if check.code not in NOT_OF_SERVERS],
+    }
+    known = " or ".join(f"{series}{{{_matcher(codes)}{more}}}" for more, codes in matched.items() if codes)
+    if all(check.code in OF_JOBS for check in checks):
+        return f"{known} unless on (${{target}}) last_over_time(instance:gpu_hang:affected[1m])"
+    return known
+
+
+def _matcher(codes: Sequence[str]) -> str:
+    if len(codes) == 1:
+        return f'code="{codes[0]}"'
+    return f'code=~"{"|".join(code.replace(".", "[.]") for code in codes)}"'
+
+
+def _summary(checks: Sequence[Check]) -> str:
+    where = {check.of_host: "${host}: " if check.of_host else "${host} ${gpu}: " for check in checks}
+    texts = [check.title + (f"; {check.measure.template}" if check.measure else "") for check in checks]
+    if len(where) == 1:
+        return where[checks[0].of_host] + _by_code(checks, texts)
+    return _by_code(checks, [where[check.of_host] + text for check, text in zip(checks, texts, strict=True)])
+
+
+def _description(check: Check) -> str:
+    """Measured value, meaning and action; the title is in the summary."""
+    fact = f": {check.measure.template}" if check.measure else ""
+    return f"{fact}. {check.advice.meaning} {check.advice.decision}"
+
+
+def _by_code(checks: Sequence[Check], texts: Sequence[str]) -> str:
+    """A template that selects the text for the alert's finding code."""
+    if len(set(texts)) == 1:
+        return texts[0]
+    branches = [f'if eq $labels.code "{check.code}" }}}}{text}{{{{ ' for check, text in zip(checks, texts, strict=True)]
+    return "{{ " + "else ".join(branches) + "end }}"
 
 
 @cache

@@ -87,10 +87,7 @@ def identity_of(path: Path) -> FileIdentity | None:
 def write_file(path: Path, content: bytes, mode: int | None = None) -> None:
     """Replace a file atomically and durably: after a crash or error, either the old or the new file exists.
 
-    `mode` applies regardless of the umask.
-
-    Raises:
-        OSError: the file can't be written.
+    `mode` applies regardless of the umask. Raises OSError, as do those below.
     """
     with replacing(path, mode) as file:
         file.write(content)
@@ -98,22 +95,14 @@ def write_file(path: Path, content: bytes, mode: int | None = None) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Like `write_file`, but not durable until `sync_directory` is called: a host crash may restore the old file.
-
-    Raises:
-        OSError: the file can't be written.
-    """
+    """Like `write_file`, but not durable until `sync_directory` is called: a host crash may restore the old file."""
     with replacing(path) as file:
         file.write(content)
 
 
 @contextmanager
 def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
-    """A new file, which replaces the one at `path` when the block has ended without an exception.
-
-    Raises:
-        OSError: the file can't be written.
-    """
+    """A new file, which replaces the one at `path` when the block has ended without an exception."""
     # Always the same name, so that crashes leave at most one such file.
     partial = _partial(path)
     # Never write to an existing file: in a world-writable directory it may be a link planted by an attacker.

@@ -1,4 +1,4 @@
-"""A byte stream that is read once from the start, and decompressed in bounded chunks whatever the format."""
+"""A byte stream that is read once from the start: decompressed and split into files in bounded chunks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import lzma
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 CHUNK_BYTES: Final = 1 << 16
 """The most bytes decompressed at a time."""
@@ -47,15 +47,10 @@ class Bytes(Protocol):
 
 
 class Stream:
-    """Bytes that are read once, from the start.
-
-    Attributes:
-        damage: why the stream ended early; "" if it didn't.
-    """
+    """Bytes that are read once, from the start. Chunks may have any size; an error that they raise ends the stream."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
-        """Chunks may have any size; an error they raise ends the stream and is stored in `damage`."""
-        self.damage = ""
+        self.damage = ""  # why the stream ended early; "" if it didn't
         self._chunks = chunks
         self._front = b""
 
@@ -66,7 +61,6 @@ class Stream:
         return front[:most]
 
     def give_back(self, unread: bytes) -> None:
-        """Push bytes back to the front."""
         self._front = unread + self._front
 
     def peek(self, size: int) -> bytes:
@@ -82,7 +76,6 @@ class Stream:
         return found
 
     def skip(self, size: int) -> None:
-        """Discard the next bytes."""
         while size > 0 and (taken := self.take(size)):
             size -= len(taken)
 
@@ -240,3 +233,112 @@ def _of_member(member: _Decompressor, packed: Stream) -> Iterator[bytes]:
             yield piece
         elif not given and not member.needs_input and not member.eof:
             raise ValueError("the packed data is damaged")
+
+
+BLOCK_BYTES: Final = 512
+
+_LONGEST_NAME: Final = 1 << 12
+_SUM: Final = slice(148, 156)
+_SPARSE: Final = b"S"
+_REGULAR: Final = (b"0", b"\0", b"7", _SPARSE)
+_OF_NEXT: Final = (b"x", b"L")
+"""Headers that contain the name of the file that follows."""
+_WITHOUT_DATA: Final = (b"1", b"2", b"3", b"4", b"5", b"6")
+
+
+class Member(NamedTuple):
+    """A regular file of the archive; `stream` must be consumed before requesting the next one."""
+
+    name: str
+    stream: Stream
+
+
+def is_tar(start: bytes) -> bool:
+    """Whether the bytes start with a tar header."""
+    return len(start) >= BLOCK_BYTES and _has_right_sum(start[:BLOCK_BYTES])
+
+
+def members(archive: Stream) -> Iterator[Member]:
+    """The regular files of a tar archive, in order; never buffers more than one block because of a header.
+
+    Format: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar's manual, "Basic Tar Format".
+
+    Raises:
+        EOFError: the archive ends before its end mark.
+        ValueError: the archive is damaged.
+    """
+    name = ""
+    while header := archive.read(BLOCK_BYTES):
+        if not header.strip(b"\0"):
+            return
+        if len(header) < BLOCK_BYTES or not _has_right_sum(header):
+            break
+        size, kind = _number(header[124:136]), header[156:157]
+        left = 0 if kind in _WITHOUT_DATA else size
+        padding = -left % BLOCK_BYTES
+        if kind in _OF_NEXT:
+            name = _long_name(kind, archive.peek(min(size, _LONGEST_NAME))) or name
+        elif kind in _REGULAR:
+            if kind == _SPARSE:
+                _skip_map(header[482], archive)
+            body = _Body(archive, size)
+            yield Member(name or _name(header), Stream(body.chunks()))
+            left = body.left
+        archive.skip(left + padding)
+        if kind not in _OF_NEXT:
+            name = ""
+    raise EOFError(archive.damage.removeprefix("ends early: ") or "the archive is not complete")
+
+
+class _Body:
+    """The data of one file; `left` bytes are still unread."""
+
+    def __init__(self, archive: Stream, size: int) -> None:
+        self.left = size
+        self._archive = archive
+
+    def chunks(self) -> Iterator[bytes]:
+        while self.left:
+            taken = self._archive.take(min(self.left, CHUNK_BYTES))
+            if not taken:
+                raise EOFError(self._archive.damage.removeprefix("ends early: ") or "the archive is not complete")
+            self.left -= len(taken)
+            yield taken
+
+
+def _has_right_sum(header: bytes) -> bool:
+    """Whether the header's checksum matches; some old archives sum signed bytes."""
+    try:
+        noted = int(header[_SUM].strip(b" \0") or b"-1", 8)
+    except ValueError:
+        return False
+    summed = header[: _SUM.start] + b" " * 8 + header[_SUM.stop :]
+    return noted in (sum(summed), sum(byte - (byte >> 7 << 8) for byte in summed))
+
+
+def _number(field: bytes) -> int:
+    """Parse a size: octal digits, or base 256 if the highest bit is set; raises ValueError if it is neither."""
+    if field[0] & 0x80:
+        return int.from_bytes(field[1:], "big")
+    return int(field.strip(b" \0") or b"0", 8)
+
+
+def _name(header: bytes) -> str:
+    name, prefix = (header[part].split(b"\0")[0] for part in (slice(0, 100), slice(345, 500)))
+    has_prefix = header[257:262] == b"ustar" and header[262:264] != b"  "
+    return (prefix + b"/" + name if prefix and has_prefix else name).decode("utf-8", "replace")
+
+
+def _long_name(kind: bytes, data: bytes) -> str:
+    """The name in a header that precedes the file's own header."""
+    if kind == b"L":
+        return data.split(b"\0")[0].decode("utf-8", "replace")
+    record = next((line for line in data.split(b"\n") if b" path=" in line), b"")
+    return record.partition(b" path=")[2].decode("utf-8", "replace")
+
+
+def _skip_map(goes_on: int, archive: Stream) -> None:
+    """Skip the blocks that map the holes of a sparse file."""
+    while goes_on:
+        block = archive.read(BLOCK_BYTES)
+        goes_on = block[504] if len(block) == BLOCK_BYTES else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.judge.link_advice import LINK_ADVICE, Attribute, LinkCause, link_cause
+from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE, Attribute, LinkCause, link_cause
 from gpu_triage.read.baseline.differences import BOARD, SLOT, Comparison
 from gpu_triage.read.baseline.host_facts import LinkFacts
 

@@ -22,14 +22,13 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 from gpu_triage.documents import Place, Range, parse_json, read_value, replace_file, sync_directory, write_file
-from gpu_triage.documents.stream import Budget, Stream, TimeLimit, opened, unpacked
-from gpu_triage.documents.tar import Member, members
+from gpu_triage.documents.stream import Budget, Member, Stream, TimeLimit, members, opened, unpacked
 from gpu_triage.driver.kernel.files import QUESTIONS, Question
 from gpu_triage.errors import DocumentError, RecordingError
 from gpu_triage.record.recording import FileAnswer, Recording, TimedAnswer
@@ -130,17 +129,17 @@ def _unwritable(path: Path, error: OSError) -> RecordingError:
 
 
 def _texts(recording: Recording) -> Iterator[tuple[str, str]]:
-    about = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "versions": dict(recording.versions),
-        "monotonic": recording.monotonic,
-        "wall": recording.wall,
-        "seconds": recording.seconds,
-        "missing_functions": list(recording.missing),
-        "kmsg_readable": recording.kmsg is not None,
-    }
-    yield _ABOUT, json.dumps(about, indent=2) + "\n"
+    about = _About(
+        _FORMAT,
+        _VERSION,
+        dict(recording.versions),
+        monotonic=recording.monotonic,
+        wall=recording.wall,
+        seconds=recording.seconds,
+        missing_functions=recording.missing,
+        kmsg_readable=recording.kmsg is not None,
+    )
+    yield _ABOUT, json.dumps(asdict(about), indent=2) + "\n"
     answers = ((round(s, 3), json.loads(key), code, *map(_packed, outs)) for s, key, code, outs in recording.answers)
     yield _NVML, "".join(json.dumps(each) + "\n" for each in answers)
     states = map(_file_row, recording.files)

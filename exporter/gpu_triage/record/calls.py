@@ -1,4 +1,4 @@
-"""Describes NVML calls made through pynvml: what identifies a call, and which buffers it writes to.
+"""NVML calls made through pynvml: what identifies a call, which buffers it writes to, and a library that records them.
 
 Works at the level of ctypes: names, numbers, handles, and output buffers.
 """
@@ -9,7 +9,12 @@ import ctypes
 import hashlib
 import json
 import re
+from collections.abc import Callable, Iterable
 from typing import Any, Final
+
+from gpu_triage.driver.nvml.library_file import NAME, refuse_cut_short
+from gpu_triage.machine import NvmlLibrary
+from gpu_triage.record.ring import Answer
 
 EVENTS: Final = frozenset({"nvmlEventSetWait_v2", "nvmlEventSetWait"})  # these return each event only once
 GPM_ALLOC: Final = "nvmlGpmSampleAlloc"
@@ -57,7 +62,6 @@ class CallKeys:
 
 
 def function_of(key: str) -> str:
-    """The function in a call key."""
     return str(json.loads(key)[0])
 
 
@@ -70,7 +74,6 @@ def loose(key: str) -> str:
 
 
 def content(out: Any) -> bytes:
-    """The bytes of a ctypes object."""
     return ctypes.string_at(ctypes.addressof(out), ctypes.sizeof(out))
 
 
@@ -106,3 +109,106 @@ def _address(argument: Any) -> int | None:
     if isinstance(argument, ctypes._Pointer):  # noqa: SLF001 - the base class of pointer types has no public name
         return ctypes.cast(argument, ctypes.c_void_p).value
     return None
+
+
+_UNRECORDED: Final = frozenset({"nvmlErrorString", GPM_ALLOC})
+_GPM: Final = "nvmlGpm"
+"""The arguments of these functions don't identify the GPU of a sample: `CallKeys` remembers it."""
+
+_TIMESTAMP: Final = re.compile(r"\b[0-9]{13,}\b")
+_MOST_CALLS: Final = 4096
+_PRIVATE_MEMBERS: Final = frozenset({"clusterUuid", "uuid", "serial", "ibGuid", "chassisSerialNumber"})
+
+Spans = tuple[tuple[int, int], ...]
+"""Start and end offset of each private member in one output buffer."""
+
+
+def answer_of(code: int, outs: Iterable[tuple[bytes, bytes]]) -> Answer:
+    """The answer of a call, from its output buffers before and after it."""
+    pairs = tuple(outs)
+    return Answer(
+        code,
+        tuple(None if new == old else new.rstrip(b"\0") for old, new in pairs),
+        tuple(len(new) for _, new in pairs),
+    )
+
+
+class RecordingNvml:
+    """NvmlLibrary for a machine being recorded, and the library object it loads.
+
+    The flight recorder runs all the time, so each distinct call is described once, and recognized by its arguments.
+    `base` is the machine's own library; `answered` is called with the key and answer of each call.
+    """
+
+    def __init__(self, base: NvmlLibrary, answered: Callable[[str, Answer], None]) -> None:
+        self.missing: set[str] = set()  # names of functions that the library lacks
+        self.private: dict[str, tuple[Spans, ...]] = {}  # position of identifying data in each output buffer, by key
+        self._base = base
+        self._answered = answered
+        self._keys = CallKeys()
+        self._known: dict[tuple[object, ...], str] = {}
+        self._library: object | None = None
+
+    def load(self) -> object | None:
+        """See NvmlLibrary; None if there is no library, and then nothing is recorded."""
+        if self._library is None:
+            self._library = self._base.load()
+        if self._library is None:
+            refuse_cut_short()
+            try:
+                self._library = ctypes.CDLL(NAME)
+            except OSError:
+                return None
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            self.missing.add(name)
+            raise
+        return function if name in _UNRECORDED else self._noting(name, function)
+
+    def _noting(self, name: str, function: Callable[..., Any]) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            try:
+                memory: list[Any] = [memory_of(argument) for argument in arguments]
+                before = [None if out is None else bytes(out) for out in memory]
+                key, records = self._key(name, arguments, before)
+            except Exception:  # noqa: BLE001 - a recorder bug must not prevent the driver call
+                return int(function(*arguments))
+            code = int(function(*arguments))
+            pairs = [(old, bytes(out)) for old, out in zip(before, memory, strict=True) if old is not None and records]
+            self._answered(key, answer_of(code, pairs))
+            return code
+
+        return call
+
+    def _key(self, name: str, arguments: tuple[Any, ...], before: list[bytes | None]) -> tuple[str, bool]:
+        """The key of a call, and whether its output buffers are recorded: a call of GPM fills an opaque sample."""
+        pairs = zip(arguments, before, strict=True)
+        identity = (name, *(plain(argument) if raw is None else hash(raw) for argument, raw in pairs))
+        known = self._known.get(identity)
+        if known is not None:
+            return known, True
+        key, outs = self._keys.describe(name, arguments)
+        if _TIMESTAMP.search(key):
+            # Calls that ask for events since a timestamp would otherwise each get their own key.
+            key = _TIMESTAMP.sub("0", key)
+        elif not name.startswith(_GPM):
+            if len(self._known) >= _MOST_CALLS:
+                self._known.clear()
+            self._known[identity] = key
+        if any(private := tuple(map(_private_spans, outs))):
+            self.private[key] = private
+        return key, bool(outs)
+
+
+def _private_spans(out: Any) -> Spans:
+    """Offset and end of the binary members of a ctypes object that identify a board or host."""
+    if not isinstance(out, ctypes.Structure):
+        return ()
+    members = [getattr(type(out), name) for name, *_ in out._fields_ if name in _PRIVATE_MEMBERS]
+    return tuple((member.offset, member.offset + member.size) for member in members)

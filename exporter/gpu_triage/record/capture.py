@@ -11,7 +11,7 @@ from typing import Final
 from gpu_triage.driver.kernel import files
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine, Moment
-from gpu_triage.record.library import RecordingNvml, Spans
+from gpu_triage.record.calls import RecordingNvml, Spans
 from gpu_triage.record.ring import KEPT_SECONDS, MOST_BYTES, Answer, Ring, RingBlock
 
 FOUND, ABSENT, FAILED = range(3)
@@ -23,43 +23,25 @@ _NEVER: Final = frozenset({"cmdline", "environ", "maps", "smaps", "numa_maps", "
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What a host answered, before masking.
+    """What a host answered, before masking."""
 
-    Attributes:
-        began: start of the first block.
-        seconds: duration.
-        blocks: content of the ring. Keys of files are ``QUESTION PATH``, those of NVML start with ``[``.
-        private: position of identifying data in each output buffer, by key.
-        missing: NVML functions that the library lacks.
-        kmsg: path of the kernel log; None if it must not be read.
-    """
-
-    began: Moment
-    seconds: float
-    blocks: tuple[RingBlock, ...]
-    private: Mapping[str, tuple[Spans, ...]]
-    missing: tuple[str, ...]
-    kmsg: Path | None
+    began: Moment  # start of the first block
+    seconds: float  # duration
+    blocks: tuple[RingBlock, ...]  # of the ring; keys of files are ``QUESTION PATH``, those of NVML start with ``[``
+    private: Mapping[str, tuple[Spans, ...]]  # position of identifying data in each output buffer, by key
+    missing: tuple[str, ...]  # NVML functions that the library lacks
+    kmsg: Path | None  # path of the kernel log; None if it must not be read
 
 
 class Capture:
-    """Captures from creation until it is closed.
-
-    Args:
-        machine: the host.
-        kept_seconds, most_bytes: limits of the ring.
-
-    Attributes:
-        machine: the same host, to run the exporter on, with recording enabled.
-        ring: what it answered.
-    """
+    """Captures what the host answers to an exporter that runs on `self.machine`, from creation until it is closed."""
 
     def __init__(self, machine: Machine, kept_seconds: float = KEPT_SECONDS, most_bytes: int = MOST_BYTES) -> None:
         self._clock = machine.clock
         self._kmsg = machine.kmsg
         self.ring = Ring(lambda: machine.clock.now().monotonic, kept_seconds, most_bytes)
         self._nvml = RecordingNvml(machine.nvml, self.ring.note)
-        self.machine = replace(machine, nvml=self._nvml)
+        self.machine = replace(machine, nvml=self._nvml)  # the same host, with recording enabled
         self._hooks = ExitStack()
         self._hooks.enter_context(files.hooked({"sys": machine.sysfs, "proc": machine.procfs}, self._asked))
 

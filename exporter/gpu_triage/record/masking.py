@@ -23,9 +23,8 @@ from gpu_triage.read.host.driver_messages import parse_device_message, parse_dev
 from gpu_triage.read.host.kernel_messages import parse_host_message, parse_kill_order, parse_trouble_over
 from gpu_triage.read.xid.kernel_records import KernelLog
 from gpu_triage.read.xid.xid_events import parse_sxid
-from gpu_triage.record.calls import function_of
+from gpu_triage.record.calls import Spans, function_of
 from gpu_triage.record.capture import ABSENT, FAILED, Captured
-from gpu_triage.record.library import Spans
 from gpu_triage.record.recording import FileAnswer, Recording, TimedAnswer
 from gpu_triage.record.ring import unrolled
 
@@ -145,7 +144,6 @@ def _masked_out(masker: Masker, function: str, raw: bytes, private: Spans) -> by
 
 
 def _versions_here() -> dict[str, str]:
-    """Versions of the recording software."""
     return {"gpu_triage": __version__, "python": platform.python_version(), "kernel": platform.release()}
 
 

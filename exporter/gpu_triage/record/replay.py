@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import tempfile
 import threading
 from bisect import bisect_right
@@ -18,7 +20,6 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Clock, Machine, Moment, RealClock, SteppedClock
 from gpu_triage.record.bundle import read_recording
 from gpu_triage.record.calls import EVENTS, GPM_ALLOC, GPM_FREE, CallKeys, fill, function_of, loose
-from gpu_triage.record.process_lists import ProcessLists
 from gpu_triage.record.recording import FileAnswer, Recording, TimedAnswer
 
 _SUCCESS: Final = 0
@@ -37,13 +38,10 @@ Timed = TypeVar("Timed", TimedAnswer, FileAnswer)
 
 
 class _ReplayClock:
-    """Time as on the recorded host, starting `skipped` seconds into the recording.
-
-    Attributes:
-        arrived: called with the elapsed seconds whenever the time is read.
-    """
+    """Time as on the recorded host, starting `skipped` seconds into the recording."""
 
     def __init__(self, base: Clock, recording: Recording, skipped: float) -> None:
+        # Called with the elapsed seconds whenever the time is read.
         self.arrived: Callable[[float], None] = lambda _elapsed: None
         self._base = base
         self._start = Moment(recording.monotonic, recording.wall)
@@ -55,7 +53,6 @@ class _ReplayClock:
         return self._skipped + max(0.0, self._base.now().monotonic - self._base_start.monotonic)
 
     def now(self) -> Moment:
-        """See Clock."""
         elapsed = self.elapsed()
         self.arrived(elapsed)
         return Moment(self._start.monotonic + elapsed, self._start.wall + elapsed)
@@ -64,13 +61,55 @@ class _ReplayClock:
 class _SteppedReplayClock(_ReplayClock):
     """A replay clock that moves only when advanced."""
 
-    def __init__(self, base: SteppedClock, recording: Recording, skipped: float) -> None:
-        super().__init__(base, recording, skipped)
-        self._stepped = base
+    _base: SteppedClock
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock."""
-        self._stepped.advance(seconds)
+        self._base.advance(seconds)
+
+
+class ProcessLists:
+    """Recorded process lists, by function and GPU, in chronological order.
+
+    They are replayed into buffers of other sizes: a list is requested with a buffer as large as the last one, so the
+    sizes in a recording depend on the exporter's state.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[str, list[TimedAnswer]] = {}
+
+    def note(self, function: str, answer: TimedAnswer) -> None:
+        """Add a recorded response if it is a process list; responses with only the required size are ignored."""
+        if "RunningProcesses" in function and answer.code != _INSUFFICIENT_SIZE:
+            self._answers.setdefault(_whose(answer.key), []).append(answer)
+
+    def give(self, key: str, outs: tuple[Any, ...], elapsed: float) -> int | None:
+        """Write the list as of this time; returns the NVML code, or None if none was recorded. `key`: of `CallKeys`."""
+        answers = self._answers.get(_whose(key))
+        if not answers or not outs:
+            return None
+        answer = _latest(answers, elapsed)
+        if answer.code != _SUCCESS:
+            return answer.code
+        count, *buffers = outs
+        entry_bytes = ctypes.sizeof(buffers[0]) // len(buffers[0]) if buffers else 1
+        raw = _listed(answer, entry_bytes)
+        count.value = len(raw) // entry_bytes
+        if not buffers or len(raw) > ctypes.sizeof(buffers[0]):
+            return _INSUFFICIENT_SIZE if raw else _SUCCESS
+        ctypes.memmove(ctypes.addressof(buffers[0]), raw, len(raw))
+        return _SUCCESS
+
+
+def _whose(key: str) -> str:
+    return json.dumps(json.loads(key)[:2])
+
+
+def _listed(answer: TimedAnswer, entry_bytes: int) -> bytes:
+    # A call without a buffer succeeded only if there were no processes.
+    count, raw, *_ = (*answer.outs, None, None)
+    entries = raw or b""
+    # None means that the call left the count unchanged, so the buffer was full.
+    return entries if count is None else entries[: int.from_bytes(count, "little") * entry_bytes]
 
 
 class ReplayedNvml:
@@ -98,15 +137,9 @@ class ReplayedNvml:
         self._next_sample = _FIRST_SAMPLE
 
     def load(self) -> object:
-        """See NvmlLibrary."""
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """Look up a function.
-
-        Raises:
-            AttributeError: the recording has no calls of it.
-        """
         if name == "nvmlErrorString":
             return lambda code: f"recorded error {getattr(code, 'value', code)}".encode()
         if name.startswith("_") or name not in self._functions:

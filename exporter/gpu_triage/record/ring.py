@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
-import struct
+import marshal
 import threading
 import zlib
 from collections import deque
@@ -34,10 +34,8 @@ _LEVEL: Final = 6
 _GZIP_BITS: Final = zlib.MAX_WBITS | 16
 _MEMORY_LEVEL: Final = 6  # 160 KiB for the compressor instead of 256
 
-_HEAD: Final = struct.Struct("<IdiB")  # number of the key, seconds since the block began, code, number of outputs
-_KEY: Final = struct.Struct("<I")  # bytes of a key, which follows where its number occurs first
-_OUT: Final = struct.Struct("<BII")  # encoding, size of the output, bytes that follow
-_SAME, _RAW, _XOR = range(3)
+_Out = tuple[bool, bytes] | None
+"""One output: whether it is an XOR with the one before it, and its bytes; None if unchanged."""
 
 
 class Answer(NamedTuple):
@@ -67,28 +65,22 @@ class _Writer:
         self._before: dict[tuple[int, int], bytes] = {}
 
     def add(self, now: float, key: str, answer: Answer) -> None:
-        number = self._numbers.get(key)
-        known = number is not None
-        if number is None:
-            number = self._numbers[key] = len(self._numbers)
-        parts = [_HEAD.pack(number, now - self.began, answer.code, len(answer.outs))]
-        if not known:
-            name = key.encode("utf-8", "surrogateescape")
-            parts.append(_KEY.pack(len(name)) + name)
-        for place, (short, size) in enumerate(zip(answer.outs, answer.sizes, strict=True)):
-            if short is None:
-                parts.append(_OUT.pack(_SAME, size, 0))
-                continue
-            before = self._before.get((number, place))
-            self._before[number, place] = short
-            if before is not None and len(before) == len(short):
-                parts.append(_OUT.pack(_XOR, size, len(short)) + _xor(before, short))
-            else:
-                parts.append(_OUT.pack(_RAW, size, len(short)) + short)
-        piece = self._compressor.compress(b"".join(parts))
+        # A key is written where it occurs first, and its number from then on.
+        name: str | int = self._numbers.get(key, key)
+        number = self._numbers.setdefault(key, len(self._numbers))
+        outs = tuple(self._encoded((number, place), out) for place, out in enumerate(answer.outs))
+        piece = self._compressor.compress(marshal.dumps((name, now - self.began, answer.code, outs, answer.sizes)))
         if piece:
             self._pieces.append(piece)
             self.size += len(piece)
+
+    def _encoded(self, place: tuple[int, int], out: bytes | None) -> _Out:
+        """An output, as an XOR with the one before it if they have the same length."""
+        if out is None:
+            return None
+        before = self._before.get(place)
+        self._before[place] = out
+        return (True, _xor(before, out)) if before is not None and len(before) == len(out) else (False, out)
 
     def close(self) -> RingBlock:
         """The block in its present state; writing may continue afterwards."""
@@ -99,21 +91,14 @@ class Ring:
     """Keeps the answers of the last minutes. Thread-safe.
 
     The threads that read a host only enqueue, so that they don't contend for the blocks; `drain` writes the queue to
-    the blocks.
-
-    Args:
-        now: the monotonic clock.
-        kept_seconds: what is older is dropped.
-        most_bytes: so is the oldest of what exceeds this size.
-
-    Attributes:
-        size: bytes of all finished blocks.
+    the blocks. `now` is the monotonic clock. What is older than `kept_seconds` is dropped, and the oldest of what is
+    more than `most_bytes`.
     """
 
     def __init__(
         self, now: Callable[[], float], kept_seconds: float = KEPT_SECONDS, most_bytes: int = MOST_BYTES
     ) -> None:
-        self.size = 0
+        self.size = 0  # bytes of all finished blocks
         self._now = now
         self._kept_seconds = kept_seconds
         self._most_bytes = most_bytes
@@ -194,23 +179,25 @@ def _decoded(block: RingBlock, offset: float) -> Iterator[TimedAnswer]:
     keys: list[str] = []
     before: dict[tuple[int, int], bytes] = {}
     with gzip.GzipFile(fileobj=io.BytesIO(block.content)) as file:
-        while head := file.read(_HEAD.size):
-            number, seconds, code, count = _HEAD.unpack(head)
-            if number == len(keys):
-                keys.append(file.read(*_KEY.unpack(file.read(_KEY.size))).decode("utf-8", "surrogateescape"))
-            outs = tuple(_out(file, before, (number, place)) for place in range(count))
-            yield TimedAnswer(max(0.0, offset + seconds), keys[number], code, outs)
+        while file.peek(1):
+            # Written by this program, in this process or in its parent.
+            name, seconds, code, outs, sizes = marshal.load(file)  # noqa: S302
+            if isinstance(name, str):
+                keys.append(name)
+            number = len(keys) - 1 if isinstance(name, str) else name
+            restored = tuple(_restored(before, (number, place), out) for place, out in enumerate(outs))
+            padded = tuple(
+                None if out is None else out.ljust(size, b"\0") for out, size in zip(restored, sizes, strict=True)
+            )
+            yield TimedAnswer(max(0.0, offset + seconds), keys[number], code, padded)
 
 
-def _out(file: gzip.GzipFile, before: dict[tuple[int, int], bytes], place: tuple[int, int]) -> bytes | None:
-    how, size, length = _OUT.unpack(file.read(_OUT.size))
-    if how == _SAME:
+def _restored(before: dict[tuple[int, int], bytes], place: tuple[int, int], out: _Out) -> bytes | None:
+    if out is None:
         return None
-    short = file.read(length)
-    if how == _XOR:
-        short = _xor(before[place], short)
-    before[place] = short
-    return short.ljust(size, b"\0")
+    is_xor, raw = out
+    before[place] = _xor(before[place], raw) if is_xor else raw
+    return before[place]
 
 
 def _xor(one: bytes, other: bytes) -> bytes:

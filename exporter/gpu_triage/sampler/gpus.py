@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device, DriverVersions
+from gpu_triage.errors import DriverUnavailable, GpuUnavailable
 from gpu_triage.machine import Machine, ProbeReport
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import DRIVER
 from gpu_triage.read.incidents.ledger import Board
-from gpu_triage.read.metrics.contract import AnyGpuCollector
-from gpu_triage.read.metrics.rounds import ExpectedLink
-from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
-from gpu_triage.sampler.enumeration import Enumeration, Identified
-from gpu_triage.sampler.freshness import Freshness
-from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult
-from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, GONE, HostGpus
-from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
-from gpu_triage.sampler.outcomes import Outcome
-from gpu_triage.sampler.places import Places
-from gpu_triage.sampler.probe_schedule import ProbeSchedule
+from gpu_triage.read.metrics.contract import AnyGpuCollector, GpuLabels
+from gpu_triage.read.metrics.rounds import ExpectedLink, GpuRound
+from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch, ProbeSchedule
+from gpu_triage.sampler.host_gpus import (
+    DRIVER_UNAVAILABLE,
+    GONE,
+    Enumeration,
+    GpuRecord,
+    HostGpus,
+    Identified,
+    Places,
+    Reader,
+)
+from gpu_triage.sampler.lanes import Job, Lane, LaneMaker, Step, overdue
+from gpu_triage.sampler.outcomes import Freshness, Outcome, sampled
 from gpu_triage.sampler.schedule import interval_seconds
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidWatch
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRoundResult:
+    """Overall result of one GPU's round."""
+
+    key: str  # the GPU
+    device: Device  # the handle that was queried; results for a handle of an earlier session are ignored
+    gone: GpuUnavailable | DriverUnavailable | None  # what did not respond, and ended the round; None if all did
+
 
 GpuNews = GpuRoundResult | DriverLook | Identified | ProbeReport
 """What the lanes of GPUs and of the driver report, besides outcomes."""
@@ -249,24 +267,53 @@ class GpuRounds:
         versions: DriverVersions,
         collectors: tuple[AnyGpuCollector, ...],
         lane: Lane,
-    ) -> GpuJob:
+    ) -> Job:
+        """A round of several collectors on one GPU, with what is known of the GPU now."""
         for collector in collectors:
             if collector.name not in record.readers:
                 record.readers[collector.name] = self._make_reader[collector.name]()
-        return GpuJob(
-            key=record.key,
-            labels=record.labels,
-            device=device,
-            peers=self.host_gpus.peers_of(record),
-            collectors=tuple((c, record.readers[c.name]) for c in collectors),
-            machine=self._machine,
-            versions=versions,
-            deadline_seconds=self._config.sample_deadline_seconds,
-            mark=lane.mark,
-            report=self._report,
-            recorded_link=self._link_of(device),
-            whole=lane is not self._peers_lane,
-        )
+        readers = tuple((c, record.readers[c.name]) for c in collectors)
+        peers, link = self.host_gpus.peers_of(record), self._link_of(device)
+        start = partial(GpuRound, versions=versions, peers=peers, machine=self._machine, recorded_link=link)
+        return partial(self._run, start, lane, key=record.key, labels=record.labels, device=device, readers=readers)
+
+    def _run(
+        self,
+        start: Callable[..., GpuRound],
+        lane: Lane,
+        *,
+        key: str,
+        labels: GpuLabels,
+        device: Device,
+        readers: tuple[tuple[AnyGpuCollector, Reader], ...],
+    ) -> None:
+        """Run a round in its lane. Stops early if the GPU or the driver is gone."""
+        answered = 0
+        failures: Counter[str] = Counter()
+        gone: GpuUnavailable | DriverUnavailable | None = None
+        for collector, reader in readers:
+            inquiry = Inquiry(device)
+            lane.mark(Step(collector.name, labels, inquiry.call))
+            given = start(inquiry=inquiry, at=self._machine.clock.now())
+            deadline_seconds = self._config.sample_deadline_seconds
+            outcome, cause = sampled(
+                collector, reader, given, subject=key, labels=(labels,), deadline_seconds=deadline_seconds
+            )
+            if inquiry.failures and not inquiry.answered:
+                outcome = replace(outcome, success=False)
+            self._report(outcome)
+            answered += inquiry.answered
+            failures.update(inquiry.failures)
+            if isinstance(cause, (GpuUnavailable, DriverUnavailable)):
+                gone = cause
+                break
+        # The few queries of a round about peers do not show that a GPU does not respond.
+        whole = lane is not self._peers_lane
+        if gone is None and not answered and failures and whole:
+            # The GPU is enumerated, but every query fails: this happens when the device cgroup loses access.
+            gone = GpuUnavailable(failures.most_common(1)[0][0], "no query is answered")
+        if whole or gone is not None:
+            self._report(GpuRoundResult(key, device, gone))
 
     @property
     def _no_gpu_call_in_flight(self) -> bool:
@@ -282,10 +329,10 @@ class GpuRounds:
         record = self.host_gpus.get(result.key)
         if record is None or record.device is not result.device:
             return
-        if result.driver is not None:
-            self._driver_failed(DriverLook(self.driver.bus, None, result.driver, opened=False), now)
-        elif result.error is not None:
-            self.host_gpus.fail(record, result.error)
+        if isinstance(result.gone, DriverUnavailable):
+            self._driver_failed(DriverLook(self.driver.bus, None, result.gone, opened=False), now)
+        elif result.gone is not None:
+            self.host_gpus.fail(record, result.gone.reason)
             self._freshness.withdraw(record.key)
             # Retry it, but at a slower pace than the fast tier.
             record.schedule.defer(now + self._config.sample_medium_seconds)

@@ -2,79 +2,17 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.contract import AnyHostCollector
-from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rounds import HostRound, PresentGpus
 from gpu_triage.sampler.lanes import BLOCKED, DEADLINE, NO_THREAD, Lane, LaneMaker, Step
-from gpu_triage.sampler.outcomes import HOST, Outcome, checked
+from gpu_triage.sampler.outcomes import HOST, Outcome, sampled
 from gpu_triage.sampler.schedule import Schedule, next_due
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric
-
-HostReader = Callable[[HostRound], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class HostJob:
-    """A round of several host collectors."""
-
-    collectors: tuple[tuple[AnyHostCollector, HostReader], ...]  # what to run, each with its reader
-    machine: Machine  # procfs, sysfs, clock and so on
-    mark: Callable[[Step], None]  # to be called at the start of each step
-    publish: Callable[[Outcome], None]  # takes each outcome
-    deadline_seconds: float  # readings that took longer are dropped, because their age is unknown
-    gpus: PresentGpus
-
-    def __call__(self) -> None:
-        """Run the round."""
-        for collector, reader in self.collectors:
-            self.mark(Step(collector.name))
-            self.publish(self._run(collector, reader))
-
-    def _run(self, collector: AnyHostCollector, reader: HostReader) -> Outcome:
-        began = self.machine.clock.now()
-        host = HostRound(self.machine, began, gpus=self.gpus)
-        samples: tuple[Sample, ...] = ()
-        foreign: tuple[Metric, ...] = ()
-        reading: object | None = None
-        success, detail = True, ""
-        try:
-            reading = reader(host)
-            samples = checked(collector.render(reading), frozenset(collector.metrics))
-            foreign = collector.foreign(reading) if collector.foreign is not None else ()
-        except HostReadFailed as failed:
-            success, detail = False, str(failed)
-            host.failures.append(failed.reason)
-        except Exception:  # noqa: BLE001 - see below
-            # As for GPUs: a bug in one collector must not cost the others their samples.
-            success, detail = False, traceback.format_exc()
-            host.failures.append("exception")
-        ended = self.machine.clock.now()
-        duration_seconds = ended.monotonic - began.monotonic
-        if success and duration_seconds > self.deadline_seconds:
-            success, detail = False, f"its read took {duration_seconds:.1f} s"
-            host.failures.append(DEADLINE)
-        return Outcome(
-            collector.name,
-            HOST,
-            samples if success else (),
-            success,
-            tuple(host.failures),
-            duration_seconds,
-            ended,
-            detail,
-            foreign if success else (),
-            reading if success else None,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +57,16 @@ class HostRounds:
                 self._ends_by.setdefault(collector.name, now + deadline_seconds)
             due = one.schedule.due(one.collectors, now) if one.lane.ready() else ()
             if due:
-                pairs = tuple((collector, self._readers[collector.name]) for collector in due)
-                job = HostJob(pairs, self._machine, one.lane.mark, self._report, deadline_seconds, gpus)
-                one.lane.submit(job, queued=True)
+                one.lane.submit(partial(self._run, one.lane, due, gpus), queued=True)
+
+    def _run(self, lane: Lane, collectors: tuple[AnyHostCollector, ...], gpus: PresentGpus) -> None:
+        """A round of several collectors, in their lane."""
+        for collector in collectors:
+            lane.mark(Step(collector.name))
+            given = HostRound(self._machine, self._machine.clock.now(), gpus=gpus)
+            reader, deadline_seconds = self._readers[collector.name], self._config.sample_deadline_seconds
+            outcome, _ = sampled(collector, reader, given, deadline_seconds=deadline_seconds)
+            self._report(outcome)
 
     def ended(self, collector: str) -> None:
         self._ends_by.pop(collector, None)
@@ -140,7 +85,13 @@ class HostRounds:
                     continue
                 self._ends_by[collector.name] = next_due(ends_by, now.monotonic, one.schedule.interval_of(collector))
                 error, detail, seconds = _held_up(collector.name, one.lane, now.monotonic)
-                yield Outcome(collector.name, HOST, (), False, (error,), seconds, now, detail)  # noqa: FBT003
+                yield Outcome(
+                    *(collector.name, HOST, (), now),
+                    success=False,
+                    errors=(error,),
+                    duration_seconds=seconds,
+                    detail=detail,
+                )
 
 
 def _held_up(collector: str, lane: Lane, now: float) -> tuple[str, str, float]:

@@ -1,21 +1,23 @@
-"""The GPUs of this host: every GPU ever seen, which ones respond, and why the others do not."""
+"""The GPUs of this host: every GPU ever seen, how they are identified, and why some do not respond."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
 
-from gpu_triage.driver.nvml.session import MAX_GPUS, DeniedDevice, Device, Identity
+from gpu_triage.driver.nvml.session import MAX_GPUS, CurrentCall, DeniedDevice, Device, Identity, identify
+from gpu_triage.errors import DriverUnavailable
 from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.exporter_health import DRIVER
 from gpu_triage.read.incidents.ledger import Board
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.metrics.rounds import PresentGpus
+from gpu_triage.read.metrics.rounds import GpuRound, PresentGpus
 from gpu_triage.sampler.driver import RELEASED, STALLED
-from gpu_triage.sampler.gpu import GpuRecord, Reader
-from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
-from gpu_triage.sampler.places import Places
+from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
 from gpu_triage.sampler.schedule import Schedule
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,49 @@ _UNCONFIRMED_KEPT_SECONDS: Final = 60.0
 """How long such an unconfirmed GPU is still reported as missing."""
 _MOST_FORGOTTEN: Final = 64
 """Maximum number of forgotten GPUs that keep their readers, so that counters continue if the GPU comes back."""
+
+
+Reader = Callable[[GpuRound], Any]
+
+
+@dataclass(eq=False, slots=True)
+class GpuRecord:
+    """A GPU that this process has seen at some point. Only the sampler's thread changes it."""
+
+    key: str  # its UUID, or a substitute if the UUID is unknown
+    labels: GpuLabels  # its index and UUID as published
+    schedule: Schedule  # when its collectors are due
+    lane: Lane | None = None  # where its rounds run; None while it is missing
+    device: Device | None = None  # its handle in the current session; None if it is not enumerated
+    error: str | None = None  # why it does not respond; None if it does
+    readers: dict[str, Reader] = field(default_factory=dict)  # its collectors' readers by name, with running totals
+    rounds: int = 0  # number of rounds started
+    absent_since: float | None = None  # monotonic second at which it was last found missing; None while it is present
+    pci_bus_id: str | None = None  # its last known PCI address, in the form sysfs uses; None if unknown
+    first_seen_at: float = 0.0  # monotonic second of the first driver poll that found it
+    last_seen_at: float = 0.0  # monotonic second of the latest driver poll that found it
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What is known of slots without NVML, which names neither UUID nor PCI address of a GPU that was lost before."""
+
+    on_bus: frozenset[str]  # PCI addresses of the GPUs that the driver should show
+    boards: Mapping[str, Board]  # seen in this boot, by PCI address; from the state directory
+
+    def of(self, unnamed: Collection[int], named: Mapping[int, str]) -> Mapping[int, str]:
+        """Return the PCI addresses of the `unnamed` NVML indices; empty if they are not certain.
+
+        `named` has the addresses of the others. Those that are left belong to the unnamed ones if there are as many: on
+        the bus, or else with boards that have left the bus. NVML numbers GPUs by address.
+        """
+        for known in (self.on_bus, self.on_bus | self.boards.keys()):
+            left = sorted(known - set(named.values()))
+            if len(left) == len(unnamed):
+                found = dict(zip(sorted(unnamed), left, strict=True))
+                addresses = [address for _, address in sorted({**named, **found}.items())]
+                return found if len(found) == 1 or addresses == sorted(addresses) else {}
+        return {}
 
 
 class HostGpus:
@@ -78,7 +123,6 @@ class HostGpus:
         return self._lanes[index]
 
     def labels_by_index(self) -> Mapping[int, GpuLabels]:
-        """Labels of the GPUs that are present, by NVML index."""
         return {int(record.labels.gpu): record.labels for record in self if record.lane is not None}
 
     def present(self, count: int | None) -> PresentGpus:
@@ -237,7 +281,6 @@ class HostGpus:
         return record
 
     def _present_labels(self) -> dict[str, tuple[GpuLabels, bool]]:
-        """The GPUs that are present, with their labels."""
         return {record.key: (record.labels, record.device is None) for record in self}
 
     def _read_all_again(self) -> None:
@@ -287,3 +330,96 @@ def _places(record: GpuRecord) -> tuple[str, ...]:
 
 def _fields(record: GpuRecord, error: str) -> dict[str, str]:
     return {"gpu": record.labels.gpu, "uuid": record.labels.uuid, "error": error}
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """Result of identifying one GPU."""
+
+    session: int  # number of the session in which it was queried
+    index: int  # NVML index
+    answer: Identity | DriverUnavailable  # the GPU, or why it was denied; or why the driver is no longer available
+
+
+class Enumeration:
+    """Identifies all GPUs, repeatedly. Only the sampler's thread calls it.
+
+    The queries run in the lane of each GPU, so that one that hangs does not block the others.
+    """
+
+    def __init__(self, host_gpus: HostGpus, report: Callable[[Identified], None]) -> None:
+        self._host_gpus = host_gpus
+        self.answers: dict[int, Identity] = {}  # the latest result for each index in this session
+        self.news = False  # whether there are results that have not been processed yet
+        self._report = report
+        self._session = 0
+        self._count = 0
+        self._unqueried: set[int] = set()
+        self._pending: set[int] = set()
+
+    def begin(self, count: int, *, new_session: bool) -> None:
+        """Start identifying this many GPUs; in a `new_session`, the handles of earlier results are invalid."""
+        if new_session:
+            self.end_session()
+        self._count = count
+        self._unqueried = set(range(count))
+        self._pending = set(range(count))
+        self.news = True
+        self.answers = {index: answer for index, answer in self.answers.items() if index < count}
+
+    def end_session(self) -> None:
+        """Discard all results, because the session has ended."""
+        self._session += 1
+        self._count = 0
+        self.answers, self._unqueried, self._pending, self.news = {}, set(), set(), False
+
+    def submit(self) -> None:
+        """Query the indices that were not queried yet, where the lane is ready."""
+        if not self._unqueried:
+            return
+        labels = self._host_gpus.labels_by_index()
+        for index in sorted(self._unqueried):
+            lane = self._host_gpus.lane_of(index)
+            if lane.ready():
+                self._unqueried.discard(index)
+                gpu = labels.get(index, GpuLabels(str(index), ""))
+                lane.submit(partial(self._identify, self._session, index, lane, gpu))
+
+    def take(self, news: Identified) -> DriverUnavailable | None:
+        """Store a result; returns the error if the driver is no longer available."""
+        if news.session != self._session or news.index >= self._count:
+            return None
+        if isinstance(news.answer, DriverUnavailable):
+            return news.answer
+        self._pending.discard(news.index)
+        self.news = True
+        self.answers[news.index] = news.answer
+        return None
+
+    def waits_for(self, hangs: Callable[[int], bool]) -> bool:
+        """Whether a result is still pending; `hangs` returns whether the lane of an index is stuck."""
+        return any(not hangs(index) for index in self._pending)
+
+    def conclude(self) -> tuple[DeniedDevice, ...]:
+        """Complete the enumeration; returns the GPUs that could not be identified."""
+        self.news = False
+        denied = [answer for answer in self.answers.values() if isinstance(answer, DeniedDevice)]
+        # A lane without a thread has not queried anything, so it does not count against the GPU.
+        hanging = [index for index in self.unanswered() if self._host_gpus.lane_of(index).busy_since is not None]
+        return (*denied, *(DeniedDevice(index, STALLED) for index in hanging))
+
+    def unanswered(self) -> tuple[int, ...]:
+        """Indices without a result in this session."""
+        return tuple(index for index in range(self._count) if index not in self.answers)
+
+    def _identify(self, session: int, index: int, lane: Lane, gpu: GpuLabels) -> None:
+        call = CurrentCall()
+        lane.mark(Step(DRIVER, gpu, call))
+        answer: Identity | DriverUnavailable
+        try:
+            answer = identify(index, call)
+        except DriverUnavailable as unavailable:
+            answer = unavailable
+        except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
+            answer = DeniedDevice(index, "exception")
+        self._report(Identified(session, index, answer))

@@ -10,8 +10,7 @@ from gpu_triage.read.baseline.host_facts import GPU_SOURCES, HOST_SOURCES, GpuRe
 from gpu_triage.read.gpu.nvlink import NVLINK, NvlinkReading
 from gpu_triage.read.gpu.topology import TOPOLOGY, TopologyReading
 from gpu_triage.sampler.driver import DriverWatch
-from gpu_triage.sampler.gpu import GpuRecord
-from gpu_triage.sampler.host_gpus import HostGpus
+from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
 from gpu_triage.sampler.outcomes import HOST, OutcomeStore
 
 

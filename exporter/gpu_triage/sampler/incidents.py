@@ -1,4 +1,4 @@
-"""The incident ledger at run time: incidents are recorded in it and counted for each GPU."""
+"""The incident ledger at run time: incidents and resets are recorded in it and counted for each GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.gpu.ecc import ECC, EccReading
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
-from gpu_triage.read.gpu.recovery import RECOVERY, RecoveryReading
+from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION, RECOVERY, RecoveryReading
 from gpu_triage.read.incidents.incident_metrics import GpuIncidents
 from gpu_triage.read.incidents.ledger import (
     INCIDENT_HISTORY,
@@ -25,11 +25,9 @@ from gpu_triage.read.incidents.ledger import (
 from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
 from gpu_triage.read.xid.xid_ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
-from gpu_triage.sampler.gpu import GpuRecord
-from gpu_triage.sampler.host_gpus import HostGpus
+from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
-from gpu_triage.sampler.resets import ResetWatch
-from gpu_triage.sampler.state_store import StateAccess, StateStore
+from gpu_triage.sampler.state_store import StateStores
 from gpu_triage.sampler.xid import XidWatch
 
 Reading = TypeVar("Reading")
@@ -46,19 +44,96 @@ _LOST: Final = "lost"
 """Error of a GPU that fell off the bus."""
 
 
+_NOT_LOADED: Final = "driver_not_loaded"
+
+_ACTIONS_DONE_BY_A_RESET: Final = frozenset(
+    map(
+        GPU_RECOVERY_ACTION.value_of,
+        ("GPU reset", "node reboot", "drain and reset", "reset the bus", "reboot the system"),
+    )
+)
+
+
+class ResetWatch:
+    """When each GPU was last reset: what it reported before that no longer applies. Only the sampler's thread calls it.
+
+    Only these signs count as a reset:
+
+    - the boot of the host (where the monotonic clock starts);
+    - a kernel log message that the driver was loaded;
+    - a kernel log message that the card was found on the bus: it was removed and rescanned, or replaced;
+    - the GPUs were released and acquired again, which is done to free them for a reset;
+    - if the kernel log is not readable: the driver was not loaded, and responds now;
+    - the driver had requested a reset or a reboot, and no longer does;
+    - fewer volatile uncorrected ECC errors than in an earlier NVML session. Within one session, a user may have
+      cleared them.
+
+    Neither a new NVML session nor a restart of the exporter resets a GPU, and a GPU that was lost and responds again
+    may still have the same fault.
+    """
+
+    def __init__(self) -> None:
+        self._away = False
+        self._back_at: float | None = None
+        self._noticed: dict[str, float] = {}
+        self._sessions: dict[str, tuple[object, float]] = {}
+
+    def see_driver(self, driver: DriverWatch, now: float, *, kernel_readable: bool) -> None:
+        """Update whether the GPUs are released or have no driver; `now` in monotonic seconds."""
+        not_loaded = driver.error is not None and driver.error.reason == _NOT_LOADED
+        if driver.released or (not_loaded and not kernel_readable):
+            self._away = True
+        elif driver.versions is not None and self._away:
+            self._away, self._back_at = False, now
+
+    def see_session(self, record: GpuRecord, now: float) -> None:
+        """Track which NVML session a GPU is in; `now` in monotonic seconds."""
+        known = self._sessions.get(record.key)
+        if record.device is not None and (known is None or known[0] is not record.device):
+            self._sessions[record.key] = (record.device, now)
+
+    def compare(self, before: Board, after: Board, *, first_of_session: bool, now: float) -> None:
+        """Check what changed on a responding board for signs of a reset; `now` in monotonic seconds."""
+        asked = before.recovery_action in _ACTIONS_DONE_BY_A_RESET and after.recovery_action == 0
+        fewer = (after.uncorrected or 0) < (before.uncorrected or 0) and after.uncorrected is not None
+        if asked or (fewer and first_of_session):
+            self._noticed[after.uuid] = now
+        elif self._back_at is not None and self._noticed.get(after.uuid, 0.0) < self._back_at:
+            self._noticed[after.uuid] = self._back_at
+
+    def is_first_reading(self, record: GpuRecord, read_at: float, compared_at: float | None) -> bool:
+        """Whether a reading is the first of this session; times in monotonic seconds, None before any comparison."""
+        session = self._sessions.get(record.key)
+        since = session[1] if session is not None else 0.0
+        return read_at >= since and (compared_at is None or compared_at < since)
+
+    def remember(self, uuid: str, at: float) -> None:
+        """Add a reset of this boot that was noticed before the exporter started; `at` in monotonic seconds."""
+        self._noticed[uuid] = max(at, self._noticed.get(uuid, 0.0))
+
+    def forget(self, known: frozenset[str]) -> None:
+        """Forget all GPUs except those with these keys."""
+        self._sessions = {key: session for key, session in self._sessions.items() if key in known}
+        self._noticed = {key: at for key, at in self._noticed.items() if key in known}
+
+    def reset_at(self, uuid: str, *kernel: float | None) -> float | None:
+        """Monotonic second of a GPU's last reset, noticed or according to the kernel; None if unknown."""
+        return max((at for at in (*kernel, self._noticed.get(uuid)) if at is not None), default=None)
+
+
 class IncidentWatch:
     """Records incidents and resets in the ledger, kept in `file`. Only the sampler's thread calls it."""
 
     def __init__(
-        self, access: StateAccess, host_gpus: HostGpus, driver: DriverWatch, store: OutcomeStore, xid: XidWatch
+        self, saved: StateStores, host_gpus: HostGpus, driver: DriverWatch, store: OutcomeStore, xid: XidWatch
     ) -> None:
         self._host_gpus = host_gpus
         self._driver = driver
         self._store = store
         self._xid = xid
-        self._machine = access.machine
+        self._machine = saved.machine
         self._ledger = IncidentLedger()
-        self.file = StateStore(INCIDENT_HISTORY, self._ledger, access, on_load=self._remember_resets)
+        self.file = saved.add(INCIDENT_HISTORY, self._ledger, self._remember_resets)
         self._resets = ResetWatch()
         self._walls = WallTimes()
         self._lost_noted: dict[str, float] = {}
@@ -69,7 +144,7 @@ class IncidentWatch:
 
     def end(self) -> None:
         """Record the Xids that still have no known GPU, when the exporter exits."""
-        self._note_xids(self._xid.take_counted(), self._machine.clock.now())
+        self._note_xids(self._xid.owners.take_counted(), self._machine.clock.now())
 
     def most_since_boot(self) -> int | None:
         """Most GPUs that the driver has shown since boot, minus those set aside for VMs now; None if unknown."""
@@ -94,7 +169,7 @@ class IncidentWatch:
             self._ledger.see_count(self._driver.count + len(self._driver.passed_through))
         if self._xid.cards_known or self._driver.error is not None:
             # Until then, Xids cannot be matched to GPUs.
-            self._note_xids(self._xid.take_counted(), now)
+            self._note_xids(self._xid.owners.take_counted(), now)
         for record in self._host_gpus:
             self._identify(record, now)
             self._note_loss(record, now)
@@ -167,7 +242,7 @@ class IncidentWatch:
             reading = self._remembered(record) if known is None else known.reading
             if isinstance(reading, IdentityReading):
                 samples = tuple(IDENTITY.render(reading, record.labels))
-                self._store.put(Outcome(name, record.key, samples, True, (), 0.0, now, reading=reading))  # noqa: FBT003 - success
+                self._store.put(Outcome(name, record.key, samples, now, reading=reading))
 
     def _remembered(self, record: GpuRecord) -> IdentityReading | None:
         """What a GPU was before the exporter started; only its address if the UUID is unknown, too."""

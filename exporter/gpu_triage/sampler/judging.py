@@ -93,8 +93,5 @@ class JudgeRounds:
             return ("exception",)
         if before.success is False:
             log.info("the judge works again")
-        outcome = Outcome(
-            judgment.NAME, HOST, samples, success=True, errors=(), duration_seconds=seconds, finished_at=now
-        )
-        store.put(outcome)
+        store.put(Outcome(judgment.NAME, HOST, samples, now, duration_seconds=seconds))
         return ()

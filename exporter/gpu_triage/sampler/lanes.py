@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
-from typing import Final, Protocol
+from typing import Final
 
 from gpu_triage.driver.crash import explained
 from gpu_triage.driver.nvml.session import CurrentCall
 from gpu_triage.machine import CallBlocked, Clock
+from gpu_triage.read.exporter.exporter_health import CallInFlight
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
+
+log = logging.getLogger(__name__)
 
 DEADLINE: Final = "deadline"
 """The error of a round that took longer than the deadline."""
@@ -45,31 +51,39 @@ class Step:
     call: CurrentCall = field(default_factory=CurrentCall)  # the NVML function being called
 
 
-class Lane(Protocol):
-    """Runs one job at a time."""
+class Lane(ABC):
+    """Runs one job at a time.
+
+    Attributes:
+        step: the current step of its job, or the last one.
+        refused_since: monotonic second since which no thread can be started; None while it has one or needs none.
+    """
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self.step = self._own_step = Step(name)
+        self.refused_since: float | None = None
+        self._clock = clock
+        self._began_at: float | None = None  # of the current step
 
     @property
+    @abstractmethod
     def busy_since(self) -> float | None:
         """Monotonic second at which the job's current step started; None when idle."""
 
-    @property
-    def step(self) -> Step:
-        """The current step, or the last one."""
-
-    @property
-    def refused_since(self) -> float | None:
-        """Monotonic second since which no thread can be started; None while it has one or needs none."""
-
+    @abstractmethod
     def ready(self) -> bool:
         """Whether it can take a job now: it is idle, and has a thread or could start one."""
 
+    @abstractmethod
     def submit(self, job: Job, *, queued: bool = False) -> None:
         """Start a job, on a lane that is ready; a CPU-bound one is `queued` until no other such job is running."""
 
     def mark(self, step: Step | None = None) -> None:
         """Called by the job at the start of each step; None means the step that the lane is named after."""
+        self.step = step or self._own_step
+        self._began_at = self._clock.now().monotonic
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - there is nothing to close on a virtual clock
         """Take no more jobs."""
 
 
@@ -133,25 +147,20 @@ class JobQueue:
                 self._next()
 
 
-class ThreadLane:
+class ThreadLane(Lane):
     """A lane with its own thread, which starts with the first job and is replaced if it ends."""
 
     def __init__(self, name: str, clock: Clock, on_idle: Callable[[], None], queue: JobQueue | None = None) -> None:
-        self.step = self._own_step = Step(name)
-        self._name = f"lane-{name}"
-        self._clock = clock
+        super().__init__(name, clock)
         self._on_idle = on_idle
         self._queue = queue or JobQueue()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._busy_since: float | None = None
         self._thread: threading.Thread | None = None
-        self.refused_since: float | None = None
 
     @property
     def busy_since(self) -> float | None:
-        since = self._busy_since
         # If the thread died during a job, that job will never finish.
-        return since if since is not None and self._alive() else None
+        return self._began_at if self._alive() else None
 
     def ready(self) -> bool:
         return self.busy_since is None and (self._alive() or self._start())
@@ -163,10 +172,6 @@ class ThreadLane:
         else:
             self._jobs.put(job)
 
-    def mark(self, step: Step | None = None) -> None:
-        self.step = step or self._own_step
-        self._busy_since = self._clock.now().monotonic
-
     def close(self) -> None:
         # The thread ends after its current job.
         self._jobs.put(None)
@@ -175,11 +180,10 @@ class ThreadLane:
         return self._thread is not None and self._thread.is_alive()
 
     def _start(self) -> bool:
-        self._jobs, self._busy_since = SimpleQueue(), None
+        self._jobs, self._began_at = SimpleQueue(), None
         # A thread stuck in the kernel cannot be terminated; as a daemon thread, it does not block the exit either.
-        thread = threading.Thread(
-            target=explained, args=(partial(self._run, self._jobs),), name=self._name, daemon=True
-        )
+        run, name = partial(self._run, self._jobs), f"lane-{self._own_step.collector}"
+        thread = threading.Thread(target=explained, args=(run,), name=name, daemon=True)
         try:
             thread.start()
         except (RuntimeError, MemoryError):
@@ -195,26 +199,20 @@ class ThreadLane:
             try:
                 job()
             finally:
-                self._busy_since = None
+                self._began_at = None
                 self._on_idle()
 
 
-class InlineLane:
+class InlineLane(Lane):
     """A lane on a virtual clock: runs a job at once; a job that would hang keeps the lane busy until its end time."""
 
-    refused_since: float | None = None
-
     def __init__(self, clock: Clock, name: str = "") -> None:
-        self.step = self._own_step = Step(name)
-        self._clock = clock
-        self._since = 0.0
-        self._until: float | None = None
+        super().__init__(name, clock)
+        self._until = -math.inf
 
     @property
     def busy_since(self) -> float | None:
-        if self._until is not None and self._clock.now().monotonic >= self._until:
-            self._until = None
-        return None if self._until is None else self._since
+        return self._began_at if self._clock.now().monotonic < self._until else None
 
     def ready(self) -> bool:
         return self.busy_since is None
@@ -226,9 +224,35 @@ class InlineLane:
         except CallBlocked as blocked:
             self._until = blocked.until
 
-    def mark(self, step: Step | None = None) -> None:
-        self.step = step or self._own_step
-        self._since = self._clock.now().monotonic
 
-    def close(self) -> None:
-        """As Lane."""
+_NAMED_AFTER_SECONDS: Final = 1.0
+"""Calls normally take milliseconds."""
+
+
+class CallWatch:
+    """Reports calls that take too long, at each publication. Only the sampler's thread calls it."""
+
+    def __init__(self, deadline_seconds: float) -> None:
+        self._deadline_seconds = deadline_seconds
+        self._logged: dict[tuple[Step, float], str] = {}
+
+    def look(self, lanes: Iterable[Lane], now: float) -> tuple[CallInFlight, ...]:
+        """Slow calls, slowest first. Logs when a call exceeds the deadline and when it finally returns."""
+        calls: dict[tuple[Step, float], CallInFlight] = {}
+        for lane in lanes:
+            since, step = lane.busy_since, lane.step
+            if since is not None and now - since >= _NAMED_AFTER_SECONDS:
+                calls[step, since] = CallInFlight(step.gpu, step.collector, step.call.function, now - since)
+        for key, call in calls.items():
+            if call.seconds > self._deadline_seconds and key not in self._logged:
+                self._logged[key] = call.function
+                log.error("a call does not return", extra={"fields": _fields(key[0], call.function, call.seconds)})
+        for key in self._logged.keys() - calls.keys():
+            function = self._logged.pop(key)
+            log.info("a call that did not return is over", extra={"fields": _fields(key[0], function, now - key[1])})
+        return tuple(sorted(calls.values(), key=lambda call: -call.seconds))
+
+
+def _fields(step: Step, function: str, seconds: float) -> dict[str, object]:
+    named = {"collector": step.collector, "gpu": step.gpu.gpu, "uuid": step.gpu.uuid, "function": function}
+    return {name: text for name, text in named.items() if text} | {"seconds": round(seconds, 1)}

@@ -1,16 +1,25 @@
-"""The last outcome of each collector for each subject: immutable, replaced atomically, withdrawn when stale."""
+"""The last outcome of each collector for each subject: immutable, replaced as a whole, withdrawn when stale."""
 
 from __future__ import annotations
 
+import math
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from gpu_triage.machine import Moment
-from gpu_triage.read.metrics.contract import OwnSubject
+from gpu_triage.errors import DriverUnavailable, GpuUnavailable, HostReadFailed
+from gpu_triage.machine import Clock, Moment
+from gpu_triage.options.config import Config
+from gpu_triage.read.exporter import exporter_health as exporter
+from gpu_triage.read.exporter import judgment
+from gpu_triage.read.metrics.contract import AnyCollector, GpuCollector, GpuLabels, HostCollector, OwnSubject
 from gpu_triage.read.metrics.metric import MetricSpec, Sample, declared_in
+from gpu_triage.read.metrics.rounds import GpuRound, HostRound
+from gpu_triage.sampler.lanes import DEADLINE
+from gpu_triage.sampler.schedule import interval_seconds
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -32,10 +41,11 @@ class Outcome:
     collector: str  # its name
     subject: str  # the GPU's key, or HOST
     samples: tuple[Sample, ...]  # what to publish; empty if it failed
-    success: bool  # whether anything could be read
-    errors: tuple[str, ...]  # names of what failed, one entry per failed query
-    duration_seconds: float  # of the round
     finished_at: Moment  # when it ended
+    _: KW_ONLY
+    success: bool = True  # whether anything could be read
+    errors: tuple[str, ...] = ()  # names of what failed, one entry per failed query
+    duration_seconds: float = 0.0  # of the round
     detail: str = ""  # for the log: a traceback or kernel message; "" if there is nothing to add
     foreign: tuple[Metric, ...] = ()  # metric families from other programs
     reading: object | None = None  # what the samples were rendered from; None if it failed
@@ -57,6 +67,54 @@ def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[
     raise ValueError(f"{foreign.name} is not declared by this collector")
 
 
+def sampled(
+    collector: AnyCollector,
+    reader: Callable[[Any], Any],
+    given: GpuRound | HostRound,
+    *,
+    subject: str = HOST,
+    labels: tuple[GpuLabels, ...] = (),
+    deadline_seconds: float,
+) -> tuple[Outcome, Exception | None]:
+    """Run one round of a collector; returns its outcome, and the error that ended it, if any.
+
+    Never raises: a bug in one collector must not cost the others their samples. A reading that took longer than the
+    deadline is dropped, because its age is unknown.
+    """
+    failures = given.failures if isinstance(given, HostRound) else given.inquiry.failures
+    error, detail = "", ""
+    cause: Exception | None = None
+    reading: object | None = None
+    samples: tuple[Sample, ...] = ()
+    foreign: tuple[Metric, ...] = ()
+    try:
+        reading = reader(given)
+        samples = checked(collector.render(reading, *labels), frozenset(collector.metrics))
+        if isinstance(collector, HostCollector) and collector.foreign is not None:
+            foreign = collector.foreign(reading)
+    except (GpuUnavailable, DriverUnavailable, HostReadFailed) as failed:
+        cause, error = failed, failed.reason
+        detail = str(failed) if isinstance(failed, HostReadFailed) else ""
+    except Exception as bug:  # noqa: BLE001 - the only broad except in this path
+        cause, error, detail = bug, "exception", traceback.format_exc()
+    ended = given.machine.clock.now()
+    seconds = ended.monotonic - given.at.monotonic
+    if not error and seconds > deadline_seconds:
+        error, detail = DEADLINE, f"its read took {seconds:.1f} s"
+    if error:
+        samples, foreign, reading = (), (), None
+    outcome = Outcome(
+        *(collector.name, subject, samples, ended),
+        success=not error,
+        errors=(*failures, error) if error else tuple(failures),
+        duration_seconds=seconds,
+        detail=detail,
+        foreign=foreign,
+        reading=reading,
+    )
+    return outcome, cause
+
+
 class OutcomeStore:
     """Outcomes by collector and subject. Written by the sampler's thread, read from any."""
 
@@ -75,7 +133,7 @@ class OutcomeStore:
             self.put(replace(before, finished_at=now))
             return
         rendered = checked(render(reading), frozenset(declared_in(subject.__name__)))
-        self.put(Outcome(name, HOST, rendered, True, (), 0.0, now, reading=reading))  # noqa: FBT003 - success
+        self.put(Outcome(name, HOST, rendered, now, reading=reading))
 
     def withdraw(self, collector: str, subject: str) -> None:
         known = self._outcomes[collector]
@@ -98,3 +156,60 @@ class OutcomeStore:
         # Set the mapping before its version, so that a reader that sees the new version also sees the new outcomes.
         self._outcomes[collector] = outcomes
         self._versions[collector] = self._versions.get(collector, 0) + 1
+
+
+class Freshness:
+    """Which outcomes are still fresh enough to publish. Only the sampler's thread calls it, except `expires_at`.
+
+    The outcomes of `collectors` are made on a schedule; all others are made at each publication.
+    """
+
+    def __init__(self, store: OutcomeStore, clock: Clock, config: Config, collectors: Sequence[AnyCollector]) -> None:
+        self.clock = clock
+        self._store = store
+        of_gpus = [c for c in collectors if isinstance(c, GpuCollector)]
+        self._kept_while_stalled = frozenset(
+            c.name for c in collectors if isinstance(c, HostCollector) and c.kept_while_stalled
+        )
+        self._kept = frozenset(c.name for c in of_gpus if c.kept)
+        self._of_present = tuple(c.name for c in of_gpus if not c.kept)
+        scheduled = [c for c in collectors if c.name not in self._kept]
+        self._fresh_for = {c.name: config.stale_after * interval_seconds(config, c.tier) for c in scheduled}
+        # The sampler gets at least as much time as a GPU before it counts as stalled.
+        least = config.sample_deadline_seconds
+        self._published_for = max(config.stale_after * config.sample_fast_seconds, least)
+        self._judged_for = max(config.stale_after * config.sample_medium_seconds, least)
+
+    def expires_at(self, outcome: Outcome) -> float:
+        """Monotonic second at which an outcome goes stale; infinity if it never does. From any thread.
+
+        GPU identity never goes stale, nor do the exporter's own metrics, which carry timestamps to show their age.
+        """
+        name = outcome.collector
+        if name in self._kept or name == exporter.NAME:
+            return math.inf
+        default = self._judged_for if name == judgment.NAME else self._published_for
+        return outcome.finished_at.monotonic + self._fresh_for.get(name, default)
+
+    def expire(self, now: float) -> None:
+        """Withdraw outcomes that are too old; `now` in monotonic seconds."""
+        for collector, seconds in self._fresh_for.items():
+            for outcome in self._store.of(collector):
+                if now > outcome.finished_at.monotonic + seconds:
+                    self._store.withdraw(collector, outcome.subject)
+
+    def extend(self, late: Outcome) -> None:
+        """Keep a late host collector's previous reading, if that collector's facts change rarely enough."""
+        last = self._store.get(late.collector, late.subject)
+        if last is not None and late.collector in self._kept_while_stalled:
+            self._store.put(replace(last, finished_at=late.finished_at))
+
+    def withdraw(self, key: str) -> None:
+        """Withdraw the readings of a GPU that does not respond, but keep its identity."""
+        for collector in self._of_present:
+            self._store.withdraw(collector, key)
+
+    def forget(self, key: str) -> None:
+        """Withdraw the identity of a GPU that is dropped from memory."""
+        for collector in self._kept:
+            self._store.withdraw(collector, key)

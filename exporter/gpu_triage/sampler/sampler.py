@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 
@@ -20,18 +21,15 @@ from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyH
 from gpu_triage.read.metrics.metric import Sample, Tier
 from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
-from gpu_triage.sampler.calls import CallWatch
-from gpu_triage.sampler.freshness import Freshness
 from gpu_triage.sampler.gpus import GpuNews, GpuRounds
 from gpu_triage.sampler.host import HostRounds
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.incidents import IncidentWatch
 from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
-from gpu_triage.sampler.lanes import NO_THREAD, Lane, LaneMaker, lacking_threads
-from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
+from gpu_triage.sampler.lanes import NO_THREAD, CallWatch, Lane, LaneMaker, lacking_threads
+from gpu_triage.sampler.outcomes import HOST, Freshness, Outcome, OutcomeStore
 from gpu_triage.sampler.state_directory import StateDirectory
-from gpu_triage.sampler.state_file import AnyStateNews, StateNews
-from gpu_triage.sampler.state_store import StateAccess, StateStore, StateStores
+from gpu_triage.sampler.state_store import AnyStateNews, StateNews, StateStores
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
 
@@ -80,7 +78,7 @@ class Sampler:
         lane = make_lane(incidents.NAME)
         elsewhere = lane if config.baseline_file is None else make_lane(baseline.NAME)
         self._baseline = BaselineWatch(machine.clock, config, elsewhere, self._reports.put, self._state)
-        self._access = StateAccess(machine, config, lane, self._reports.put, self._state, may_write=writes_state)
+        self._saved = StateStores(machine, config, lane, self._reports.put, self._state, may_write=writes_state)
         pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self._baseline.enabled
         self._flight = flight
         own = (exporter.NAME,) + (judgment.NAME,) * (judge is not None) + (flight_recorder.NAME,) * (flight is not None)
@@ -88,7 +86,7 @@ class Sampler:
         self._calls = CallWatch(config.sample_deadline_seconds)
         self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
         self.status = Status(config, self._gpu_collectors, self._host_collectors, constants)
-        self.freshness = Freshness(self.store, machine.clock, config, enabled, self._gpu_collectors)
+        self.freshness = Freshness(self.store, machine.clock, config, enabled)
         self._gpus = GpuRounds(
             machine,
             config,
@@ -102,9 +100,8 @@ class Sampler:
             status=self.status,
         )
         self._host_gpus, self._driver = self._gpus.host_gpus, self._gpus.driver
-        self._incidents = IncidentWatch(self._access, self._host_gpus, self._driver, self.store, self._xid)
-        findings = StateStore(*judge.saved, self._access) if judge is not None and self._access.writes else None
-        self._saved = StateStores(self._access, self._incidents.file, findings)
+        self._incidents = IncidentWatch(self._saved, self._host_gpus, self._driver, self.store, self._xid)
+        findings = self._saved.add(*judge.saved) if judge is not None and self._saved.writes else None
         medium_seconds = config.sample_medium_seconds
         self._judge = None if judge is None else JudgeRounds(judge, machine.clock, medium_seconds, findings)
         self.view = HostReadings(self._host_gpus, self._driver, self.store)
@@ -184,11 +181,11 @@ class Sampler:
             self._host_gpus,
             self._driver,
             calls=calls,
-            hanging=self._calls.hanging(calls),
+            hanging=frozenset(call.collector for call in calls if call.seconds > deadline),
             pushed=pushed,
             own=own,
             state_in_use=self._incidents.file.in_use,
-            state_saved=self._saved.works(now.monotonic) if self._access.may_write else None,
+            state_saved=self._saved.works(now.monotonic) if self._saved.may_write else None,
             published_at=now,
         )
         self.store.put_own(presence, self.presence, presence.render, now)
@@ -228,7 +225,8 @@ class Sampler:
 
         `wait` returns whether the given condition holds before the time is up.
         """
-        self._xid.give_up_waiting()
+        # Count the Xids that still wait for the kernel log to show whether they are fatal.
+        self._xid.owners.release(math.inf)
         self._incidents.observe(self._machine.clock.now())
         self._saved.finish()
         for lane in self._lanes:
@@ -277,8 +275,8 @@ class Sampler:
 
     @property
     def _disk_lanes(self) -> tuple[Lane, ...]:
-        own = () if self._baseline.lane is self._access.lane else (self._baseline.lane,)
-        return (self._access.lane, *own)
+        own = () if self._baseline.lane is self._saved.lane else (self._baseline.lane,)
+        return (self._saved.lane, *own)
 
     def _end_session(self) -> None:
         # An event set must be freed before its session ends; all lanes are idle, so this one may do it.

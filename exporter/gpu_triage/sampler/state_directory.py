@@ -19,13 +19,10 @@ BASELINE: Final = "baseline"
 
 
 class StateDirectory:
-    """The state directory as used by one exporter. Thread-safe.
-
-    Attributes:
-        hurried: whether the exporter is about to exit, so that it must not wait for a slow disk more than necessary.
-    """
+    """The state directory as used by one exporter. Thread-safe."""
 
     def __init__(self, directory: Path) -> None:
+        # Whether the exporter is about to exit, so that it must not wait for a slow disk more than necessary.
         self.hurried = False
         self._directory = directory
         self._lock_path = directory / ".lock"

@@ -1,25 +1,31 @@
-"""Schedules the reads and writes of the state files, and tracks whether they succeed."""
+"""The files of the state directory: when they are read and written, and whether that succeeds.
+
+They are visited in one lane, because they share a disk, which may be a network file system that hangs.
+"""
 
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from gpu_triage.documents.saved_state import StateKind
-from gpu_triage.driver.kernel.procfs import Boot
+from gpu_triage.documents.saved_state import StateKind, copy_aside, set_aside
+from gpu_triage.driver.kernel.procfs import Boot, read_boot
 from gpu_triage.errors import StateError
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.sampler.lanes import Lane, Step, overdue
 from gpu_triage.sampler.state_directory import IN_USE, StateDirectory
-from gpu_triage.sampler.state_file import UNUSABLE, AnyStateNews, StateFile, StateNews
 
 log = logging.getLogger(__name__)
+
+_UNUSABLE: Final = frozenset({"not_a_file", "too_large", "malformed", "unknown_version"})
+"""Reasons that make a file, or a part of it, permanently unusable."""
 
 _SAVE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 60.0
@@ -28,7 +34,9 @@ _IN_USE_SECONDS: Final = 10.0
 _PATIENCE_SECONDS: Final = 5.0
 """How long new incidents and findings wait for the saved state to be loaded."""
 
-_MOST_LISTED: Final = 5
+_MOST_REFUSED: Final = 3
+"""Maximum number of rejected entries listed in one message."""
+_MOST_LOST: Final = 5
 """Maximum number of unsaved entries listed in one log message."""
 
 T = TypeVar("T")
@@ -62,58 +70,48 @@ class PersistentState(Protocol[T]):
 
 AnyKept = PersistentState[Any]
 
-Visit = Callable[[], AnyStateNews]
-"""Reads or writes a file; never raises."""
-
 
 @dataclass(frozen=True, slots=True)
-class StateAccess:
-    """What all stores of a sampler share."""
+class StateNews(Generic[T]):
+    """The result of a visit to a file."""
 
-    machine: Machine  # the host that the state belongs to
-    config: Config  # of the exporter
-    lane: Lane  # in which all files are visited
-    report: Callable[[AnyStateNews], None]  # takes the result of each visit to a file; called on its lane
-    directory: StateDirectory | None  # the state directory; None if nothing is kept on disk
-    may_write: bool  # whether this process may write, or only read
+    name: str  # of the kind of state
+    boot: Boot  # the current boot
+    loaded: T | None = None  # contents of the file; None if it was not read
+    generation: int = 0  # of the lock under which the file may be written; 0 if it may not
+    written: T | None = None  # what was written; None if nothing was
+    error: StateError | None = None  # what went wrong; None on success
+    duration_seconds: float = 0.0  # of the visit
 
-    @property
-    def writes(self) -> bool:
-        """Whether anything is written."""
-        return self.may_write and self.directory is not None
+
+AnyStateNews = StateNews[Any]
+
+Visit = Callable[[], AnyStateNews]
+"""Reads or writes a file; never raises."""
 
 
 class StateStore(Generic[T]):
     """Loads one kind of state, and saves it when it has changed. Only the sampler's thread calls it.
 
-    Args:
-        kind: of the file.
-        kept: the state to keep in it.
-        access: to the state directory.
-        on_load: called with the file's contents and the ID of the current boot.
+    `on_load` is called with the file's contents and the ID of the current boot.
     """
 
     def __init__(
         self,
         kind: StateKind[T],
         kept: PersistentState[T],
-        access: StateAccess,
-        *,
-        on_load: Callable[[T, str], None] = lambda _memory, _boot: None,
+        stores: StateStores,
+        on_load: Callable[[T, str], None],
     ) -> None:
         self.name = kind.name
-        machine, config = access.machine, access.config
-        self._lane = access.lane
         self.boot = Boot("", None)
         self._kept = kept
         self._kind = kind
-        self._clock = machine.clock
-        self._file = StateFile(kind, machine, access.directory, writes=access.may_write)
-        self._interval_seconds = config.sample_slow_seconds
-        self._deadline_seconds = config.sample_deadline_seconds
-        self._report = access.report
+        self._all = stores
+        self._path = None if stores.directory is None else stores.directory.path(kind.name)
+        self._clock = stores.machine.clock
+        self._interval_seconds = stores.config.sample_slow_seconds
         self._on_load = on_load
-        self._writes = access.writes
         self._began_at: float | None = None
         self._loaded = False
         self._generation = 0
@@ -136,9 +134,7 @@ class StateStore(Generic[T]):
 
     def saves(self, now: float) -> bool | None:
         """Whether changes are being saved; None before the first visit to the file has ended or is overdue."""
-        if not self._writes:
-            return False
-        if overdue(self._lane.busy_since, now, self._deadline_seconds):
+        if not self._all.writes or self._is_stuck(now):
             return False
         return None if self._duration_seconds is None else self._error is None and self._generation > 0
 
@@ -152,37 +148,35 @@ class StateStore(Generic[T]):
         self._visit_at = now + self._interval_seconds
         if saves:
             self._save_at = now + _SAVE_SECONDS
-        return self._visit(saves=saves)
+        return self._next_visit(saves=saves)
 
     def end(self) -> bool:
         """Note that the exporter is exiting; returns whether the file is still of use. A failed visit isn't retried."""
         if not self._ends:
             self._ends = True
             self._kept.before_last_save()
-        return self._writes and not self._gave_up
+        return self._all.writes and not self._gave_up
 
     def last(self) -> Visit | None:
         """The next visit that is needed before the exporter exits, as in `due`; None if everything is on disk."""
-        return self._visit(saves=self._has_to_save()) if not self._loaded or self._kept.changed else None
+        return self._next_visit(saves=self._has_to_save()) if not self._loaded or self._kept.changed else None
 
     def log_lost(self) -> None:
         """Log what is not on disk when the exporter exits, if anything."""
         lost = self._kept.not_in(self._on_disk)
-        if not self._writes or not (lost or self._kept.changed or self._writing):
+        if not self._all.writes or not (lost or self._kept.changed or self._writing):
             return
-        cause = self._error.detail if self._gave_up and self._error else "the disk did not answer in time"
         facts = {
-            "file": str(self._file.path),
+            "file": str(self._path),
             "lost": len(lost),
-            "last": ", ".join(lost[-_MOST_LISTED:]) or "none",
-            "cause": cause,
+            "last": ", ".join(lost[-_MOST_LOST:]) or "none",
+            "cause": self._error.detail if self._gave_up and self._error else "the disk did not answer in time",
         }
         log.warning("%s was not written before the end", self._kind.history, extra={"fields": facts})
 
     def settled(self, now: float) -> bool:
         """Whether the saved state is loaded, or is no longer being waited for."""
-        late = self._began_at is not None and now - self._began_at > _PATIENCE_SECONDS
-        return self._loaded or self._error is not None or late
+        return self._loaded or self._error is not None or overdue(self._began_at, now, _PATIENCE_SECONDS)
 
     def take(self, news: StateNews[T], now: float) -> tuple[str, ...]:
         """Apply the result of a visit; returns the names of the errors to count."""
@@ -218,11 +212,11 @@ class StateStore(Generic[T]):
 
     def health(self, now: float) -> tuple[CollectorHealth, ...]:
         """Health of the store; empty if nothing is kept on disk."""
-        if not self._writes:
+        if not self._all.writes:
             return ()
-        stuck = overdue(self._lane.busy_since, now, self._deadline_seconds)
+        stuck = self._is_stuck(now)
         health = CollectorHealth(
-            name=self._kind.name,
+            name=self.name,
             interval_seconds=self._interval_seconds,
             success=None if self._duration_seconds is None and not stuck else not stuck and self._error is None,
             duration_seconds=self._duration_seconds,
@@ -230,20 +224,85 @@ class StateStore(Generic[T]):
         )
         return (health,)
 
-    def _has_to_save(self) -> bool:
-        return self._writes and self._loaded and self._kept.changed
+    def _is_stuck(self, now: float) -> bool:
+        return overdue(self._all.lane.busy_since, now, self._all.config.sample_deadline_seconds)
 
-    def _visit(self, *, saves: bool) -> Visit:
+    def _has_to_save(self) -> bool:
+        return self._all.writes and self._loaded and self._kept.changed
+
+    def _next_visit(self, *, saves: bool) -> Visit:
         memory: T | None = None
         if saves:
             memory, self._writing, self._kept.changed = self._kept.memory, True, False
-        return partial(self._file.visit, self._generation, memory, loads=not self._loaded)
+        return partial(self._visit, self._generation, memory, loads=not self._loaded)
+
+    def _visit(self, generation: int, memory: T | None, *, loads: bool) -> StateNews[T]:
+        """Read or write the file in the lane, as far as lock and disk permit, and read the boot ID. Never raises.
+
+        If the lock is no longer of the `generation` under which the file was read, the file is reread.
+        """
+        began_at = self._clock.now().monotonic
+        directory, path = self._all.directory, self._path
+        news: StateNews[T] = StateNews(self.name, read_boot(self._all.machine.procfs))
+        try:
+            news = self._locked(news)
+            if loads or news.generation not in (0, generation):
+                news = self._load(news)
+            elif news.generation and memory is not None and directory is not None and path is not None:
+                self._kind.write(path, memory)
+                directory.sync()
+                news = replace(news, written=memory)
+        except StateError as error:
+            news = replace(news, generation=0, error=error)
+        except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
+            news = replace(news, generation=0, error=StateError("exception", traceback.format_exc()))
+        return replace(news, duration_seconds=self._clock.now().monotonic - began_at)
+
+    def _locked(self, news: StateNews[T]) -> StateNews[T]:
+        """The result with the lock, or with the reason why this process does not have it."""
+        if self._all.directory is None or not self._all.may_write:
+            return news
+        try:
+            return replace(news, generation=self._all.directory.lock())
+        except StateError as error:
+            return replace(news, error=error)
+
+    def _load(self, news: StateNews[T]) -> StateNews[T]:
+        """The result with the file's contents, and an error if some of it is unusable.
+
+        An unusable file is set aside before it may be overwritten, and copied if only some entries are malformed.
+
+        Raises:
+            StateError: it cannot be read now.
+        """
+        path, nothing = self._path, self._kind.nothing
+        if path is None:
+            return replace(news, loaded=nothing)
+        try:
+            found = self._kind.read(path, self._clock.now().wall)
+        except StateError as error:
+            if error.reason not in _UNUSABLE:
+                raise
+            if news.generation:
+                detail = f"{error.detail}; it is now {set_aside(path)}, and a new one is started"
+                error = StateError(error.reason, detail)
+            return replace(news, loaded=nothing, error=news.error or error)
+        if found is None or not found.refused:
+            return replace(news, loaded=nothing if found is None else found.memory)
+        more = len(found.refused) - _MOST_REFUSED
+        listed = "; ".join((*found.refused[:_MOST_REFUSED], *([f"and {more} more"] if more > 0 else [])))
+        if news.generation:
+            try:
+                listed += f"; the other entries are used, and {copy_aside(path)} has all of them"
+            except StateError as error:
+                return replace(news, loaded=found.memory, generation=0, error=error)
+        return replace(news, loaded=found.memory, error=news.error or StateError("malformed", listed))
 
     def _log_turn(self, error: StateError | None) -> None:
         before, kind = self._error, self._kind
         if error is not None and (before is None or before.reason != error.reason):
             fields = {"error": error.reason, "cause": error.detail}
-            partly = error.reason in UNUSABLE
+            partly = error.reason in _UNUSABLE
             what = f"not all of {kind.history} is usable" if partly else f"{kind.things} are remembered in memory only"
             log.warning(what, extra={"fields": fields})
         elif error is None and before is not None:
@@ -251,16 +310,45 @@ class StateStore(Generic[T]):
 
 
 class StateStores:
-    """A sampler's stores, the most important first; None is ignored. Only the sampler's thread calls it."""
+    """The files of a sampler: the most important first. Only the sampler's thread calls it.
 
-    def __init__(self, access: StateAccess, *stores: StateStore[Any] | None) -> None:
-        self._access = access
-        self._lane = access.lane
-        self._stores = [store for store in stores if store is not None]
+    All are visited in one lane, and `report` takes the result of each visit. Without a `directory`, nothing is kept on
+    disk; unless it `may_write`, this process only reads.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        config: Config,
+        lane: Lane,
+        report: Callable[[AnyStateNews], None],
+        directory: StateDirectory | None,
+        *,
+        may_write: bool,
+    ) -> None:
+        self.machine = machine
+        self.config = config
+        self.lane = lane
+        self.directory = directory
+        self.may_write = may_write
+        self.writes = may_write and directory is not None
+        self._report = report
+        self._stores: list[StateStore[Any]] = []
+
+    def add(
+        self,
+        kind: StateKind[T],
+        kept: PersistentState[T],
+        on_load: Callable[[T, str], None] = lambda _memory, _boot: None,
+    ) -> StateStore[T]:
+        """Keep a state in a file, which comes after those added before."""
+        store = StateStore(kind, kept, self, on_load)
+        self._stores.append(store)
+        return store
 
     def submit(self, now: float) -> None:
         """Start the visits that are due, unless the lane is busy."""
-        if self._lane.ready():
+        if self.lane.ready():
             self._start((store.name, store.due(now)) for store in self._stores)
 
     def finish(self, most: int | None = None) -> bool:
@@ -268,12 +356,12 @@ class StateStores:
 
         Returns whether there is anything to wait for. `most` limits it to the most important files.
         """
-        if self._access.directory is not None:
-            self._access.directory.hurried = True
+        if self.directory is not None:
+            self.directory.hurried = True
         ending = [store for store in self._stores[:most] if store.end()]
-        if ending and self._lane.busy_since is not None:
+        if ending and self.lane.busy_since is not None:
             return True
-        return self._lane.ready() and self._start((store.name, store.last()) for store in ending)
+        return self.lane.ready() and self._start((store.name, store.last()) for store in ending)
 
     def save(self, wait: Callable[[Callable[[], bool]], bool], take: Callable[[], None]) -> None:
         """Write what is not on disk yet, as far as time permits, before the exporter exits.
@@ -284,8 +372,8 @@ class StateStores:
         while self.finish() and wait(self.idle):
             take()
         take()
-        if self._access.writes and self.idle() and self._lane.ready():
-            self._lane.submit(self._sync)
+        if self.writes and self.idle() and self.lane.ready():
+            self.lane.submit(self._sync)
             wait(self.idle)
 
     def log_lost(self) -> None:
@@ -293,7 +381,7 @@ class StateStores:
             store.log_lost()
 
     def idle(self) -> bool:
-        return self._lane.busy_since is None
+        return self.lane.busy_since is None
 
     def take(self, news: AnyStateNews, now: float) -> tuple[str, ...]:
         (store,) = (store for store in self._stores if store.name == news.name)
@@ -312,15 +400,15 @@ class StateStores:
 
         def run() -> None:
             for name, visit in visits:
-                self._lane.mark(Step(name))
-                self._access.report(visit())
+                self.lane.mark(Step(name))
+                self._report(visit())
 
         if visits:
-            self._lane.submit(run)
+            self.lane.submit(run)
         return bool(visits)
 
     def _sync(self) -> None:
-        assert self._access.directory is not None  # noqa: S101 - it `writes`
-        self._access.directory.hurried = False
+        assert self.directory is not None  # noqa: S101 - it `writes`
+        self.directory.hurried = False
         with suppress(StateError):  # the writes succeeded, and the exporter exits
-            self._access.directory.sync()
+            self.directory.sync()

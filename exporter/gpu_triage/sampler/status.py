@@ -6,7 +6,7 @@ import logging
 import platform
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from gpu_triage import __revision__, __version__
@@ -25,8 +25,7 @@ from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.read.metrics.contract import AnyGpuCollector, AnyHostCollector
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.driver import STALLED, DriverWatch
-from gpu_triage.sampler.gpu import GpuRecord
-from gpu_triage.sampler.host_gpus import HostGpus
+from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
 from gpu_triage.sampler.lanes import overdue
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
@@ -38,12 +37,6 @@ _OTHER: Final = "other"
 _HOST_ALONE: Final = frozenset({HOST})
 _NAME_LABEL: Final = 2
 """Position of `name` among the labels of gpu_info."""
-
-
-@dataclass(slots=True)
-class _LastRound:
-    success: bool
-    duration_seconds: float
 
 
 class Status:
@@ -64,7 +57,7 @@ class Status:
         self._gpu_collectors = gpu_collectors
         self._host_collectors = host_collectors
         self._errors: Counter[tuple[str, str]] = Counter()
-        self._last_rounds: dict[str, dict[str, _LastRound]] = {}
+        self._last_rounds: dict[str, dict[str, Outcome]] = {}
         self._last_success_at: dict[str, Moment] = {}
         # Cached health by collector, with the subjects it covers; valid until one of the collector's rounds ends.
         self._healths: dict[str, tuple[frozenset[str], CollectorHealth]] = {}
@@ -75,14 +68,13 @@ class Status:
         self._healths.pop(outcome.collector, None)
         rounds = self._last_rounds.setdefault(outcome.collector, {})
         before = rounds.get(outcome.subject)
-        rounds[outcome.subject] = _LastRound(outcome.success, outcome.duration_seconds)
+        rounds[outcome.subject] = outcome
         if outcome.success:
             self._last_success_at[outcome.collector] = outcome.finished_at
         if outcome.success != (before is None or before.success):
             self._log_turn(outcome)
 
     def count(self, collector: str, errors: tuple[str, ...]) -> None:
-        """Count a collector's errors by name."""
         for error in errors:
             series = (collector, error)
             if series not in self._errors and len(self._errors) >= _MOST_ERROR_SERIES:

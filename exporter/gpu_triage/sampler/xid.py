@@ -31,7 +31,7 @@ from gpu_triage.read.xid.xid_events import (
     XidReport,
     XidSource,
 )
-from gpu_triage.read.xid.xid_ledger import WINDOW_SECONDS, CountedXid, SwitchErrors, XidCounts
+from gpu_triage.read.xid.xid_ledger import WINDOW_SECONDS, SwitchErrors, XidCounts
 from gpu_triage.read.xid.xid_metrics import XidReading
 from gpu_triage.read.xid.xid_units import UnitFailures
 from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
@@ -212,14 +212,6 @@ class XidWatch:
         at = self._walls.of(report.latest, self._clock.now())
         facts: dict[str, object] = {"gpu": report.gpu, "xid": code, "source": report.source.value, "at": at}
         log.warning("Xid", extra=repeated((report.gpu, code), _BURST_SECONDS, **facts))
-
-    def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:
-        """The incidents counted by `reading` since the last call, each with its card's UUID, if known."""
-        return self.owners.take_counted()
-
-    def give_up_waiting(self) -> None:
-        """Count the Xids still waiting for the kernel log to show whether they are fatal; before the exporter exits."""
-        self.owners.release(math.inf)
 
     def _note_gap(self, lost: int, now: float) -> None:
         if now >= self._gap_until:

@@ -7,9 +7,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.listening import listening
+from tests.listening import QuietHandler, QuietServer, listening
 
 
 @dataclass(slots=True)
@@ -27,29 +26,19 @@ class Network:
 
 @contextmanager
 def between() -> Iterator[Network]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+    class Handler(QuietHandler):
+        def respond(self) -> None:
+            body = self.body()
             try:
                 if network.cut.is_set():
                     raise ConnectionError
                 request = urllib.request.Request(network.alertmanager + self.path, body, dict(self.headers.items()))
                 with urllib.request.urlopen(request, timeout=5) as answer:
-                    status = answer.status
+                    self.answer(answer.status)
             except OSError:
-                status = 502
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+                self.answer(502)
 
-        def log_message(self, *_: object) -> None:
-            """Keep no log."""
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, *_: object) -> None:
-            """A Prometheus that ends drops its connections."""
-
-    server = Server(("127.0.0.1", 0), Handler)
+    server = QuietServer(("127.0.0.1", 0), Handler)
     network = Network(f"127.0.0.1:{server.server_port}")
     with listening(server):
         yield network

@@ -7,7 +7,6 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -16,6 +15,7 @@ import yaml
 from deploy.demo.durations import paced_duration
 from deploy.demo.processes import Server, free_port
 from deploy.demo.stack import SHORTEST_SCRAPE_SECONDS
+from tests.listening import QuietHandler, QuietServer, listening
 
 RECEIVES = "--web.enable-remote-write-receiver"
 """The flag of a Prometheus that takes what agents send."""
@@ -61,31 +61,21 @@ def _delayed(url: str, delay_seconds: float) -> Iterator[str]:
     """An address whose requests arrive at `url` in their order, each so much later; the sender is not kept waiting."""
     taken: Queue[_Request | None] = Queue()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            taken.put((time.monotonic() + delay_seconds, body, dict(self.headers)))
-            self.send_response(204)
-            self.end_headers()
+        def respond(self) -> None:
+            taken.put((time.monotonic() + delay_seconds, self.body(), dict(self.headers)))
+            self.answer(200)
 
-        def log_message(self, *_: object) -> None:
-            """Keep no log."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threads = [threading.Thread(target=server.serve_forever), threading.Thread(target=_pass_on, args=(taken, url))]
-    for thread in threads:
-        thread.start()
+    sender = threading.Thread(target=_pass_on, args=(taken, url))
+    sender.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/"
+        with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
+            yield f"http://{address}/"
     finally:
-        server.shutdown()
-        server.server_close()
         taken.put(None)
-        for thread in threads:
-            thread.join()
+        sender.join()
 
 
 def _pass_on(taken: Queue[_Request | None], url: str) -> None:

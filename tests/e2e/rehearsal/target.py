@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.e2e.rehearsal.replay import STEP_SECONDS, Replay
-from tests.listening import listening
+from tests.listening import QuietHandler, QuietServer, listening
 
 Minutes = float
 QUIET = 'gpu_exporter_build_info{version="1"} 1\n'
@@ -82,28 +81,12 @@ class Script:
 def serving(page: Callable[[int], str | None]) -> Iterator[str]:
     """Serve pages by number for the length of a ``with`` block; yields ``host:port``."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
+        def respond(self) -> None:
             text = page(int(self.path.strip("/")))
-            body = (text or "").encode()
-            self.send_response(200 if text else 503)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(200 if text else 503, (text or "").encode(), "text/plain; version=0.0.4")
 
-        def log_message(self, *_: object) -> None:
-            """Keep no log."""
-
-    class Server(ThreadingHTTPServer):
-        # All targets are scraped at once. Where five connections may wait, as by default, the others try again seconds
-        # later, and each scrape that came too late connects anew.
-        request_queue_size = 512
-
-        def handle_error(self, *_: object) -> None:
-            """A Prometheus that ends drops its connections."""
-
-    with listening(Server(("127.0.0.1", 0), Handler)) as address:
+    with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
         yield address

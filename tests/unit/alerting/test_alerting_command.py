@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -57,13 +56,9 @@ def test_rules_inhibitions_and_dashboards_are_written(
     assert said.err == ""
 
 
-def test_files_are_readable_by_the_servers_that_load_them(out: Path) -> None:
+def test_files_are_readable_by_the_servers_that_load_them_and_dashboards_can_be_left_out(out: Path) -> None:
     assert rules(out, "--no-dashboards") == 0
     assert {path.stat().st_mode & 0o777 for path in out.rglob("*.yml")} == {0o644}
-
-
-def test_dashboards_can_be_left_out(out: Path) -> None:
-    assert rules(out, "--no-dashboards") == 0
     assert not (out / "dashboards").exists()
 
 
@@ -130,22 +125,16 @@ def test_a_file_of_somebody_else_is_left_alone_unless_forced(
     assert "--force" in capsys.readouterr().err
     assert rules(tmp_path, "--force") == 0
     assert own.read_text(encoding="utf-8") != "{}"
-
-
-def test_a_folder_in_a_files_place_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "alertmanager-inhibit.yml").mkdir()
+    own.unlink()
+    own.mkdir()
     assert rules(tmp_path) == 2
 
 
-def test_a_folder_that_cannot_be_written_to_is_an_error_that_names_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("", encoding="utf-8")
     assert rules(blocked / "out") == 1
-    error = capsys.readouterr().err
-    assert str(blocked) in error
-    assert "choose a folder that you may write to" in error
+    assert str(blocked) in capsys.readouterr().err
 
 
 def test_a_full_disk_leaves_no_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,16 +149,13 @@ def test_a_full_disk_leaves_no_partial_file(tmp_path: Path, monkeypatch: pytest.
     assert {name: text for name, text in written(tmp_path).items() if name != "rules.yaml"} == before
 
 
-def test_wrong_settings_write_nothing_and_are_told_line_by_line(
+def test_wrong_settings_write_nothing_and_are_named_line_by_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     assert rules(out, config="jobs: x\nalerts: {GpuLots: {}}\n") == 2
     assert not out.exists()
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 2
-    assert all(line.startswith("gpu-triage: error: ") for line in told)
-    assert "did you mean GpuLost?" in told[1]
+    assert [line.partition(": error: ")[0] for line in capsys.readouterr().err.splitlines()] == ["gpu-triage"] * 2
 
 
 @pytest.mark.parametrize("flags", [[], ["--config", "/nonexistent.yaml", "--output", "x"]])
@@ -184,14 +170,6 @@ def test_the_printed_configuration_can_be_used_as_it_is(tmp_path: Path, capsys: 
     assert (tmp_path / "out/rules/alerts-findings.yml").read_text(encoding="utf-8") == rule_files()[
         "alerts-findings.yml"
     ]
-
-
-@pytest.mark.full
-def test_the_wheel_carries_the_dashboards_themselves(wheel: Path, repository: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        for name in DASHBOARDS:
-            packed = json.loads(archive.read(f"gpu_triage/alerting/dashboards/{name}"))
-            assert packed == json.loads((repository / "dashboards" / name).read_text(encoding="utf-8"))
 
 
 def test_every_dashboard_of_the_repository_is_one_of_the_packages(repository: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 from tests.fed import HOUR, MINUTE, Fed, loaded
 
-from gpu_triage.judge.evidence.widest_links import WidestLink
+from gpu_triage.judge.evidence.past import WidestLink
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.pcie import (

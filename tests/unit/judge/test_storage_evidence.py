@@ -10,8 +10,7 @@ import pytest
 from tests.evidence import evidence_of
 from tests.host_tree import HostTree
 
-from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.storage import full_disks, slow_mounts
+from gpu_triage.judge.evidence.host import HostEvidence, full_disks, slow_mounts
 from gpu_triage.read.host.cpu import GPU_HOST_PROCESSES_BLOCKED
 from gpu_triage.read.host.disk import HOST_DISK, HostDiskReader, parse_disk
 from gpu_triage.read.host.nfs import HOST_NFS, NfsMount

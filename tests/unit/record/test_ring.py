@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.record.library import answer_of
+from gpu_triage.record.calls import answer_of
 from gpu_triage.record.recording import TimedAnswer
 from gpu_triage.record.ring import BLOCK_SECONDS, KEPT_SECONDS, MOST_BYTES, Answer, Ring, unrolled
 
@@ -42,12 +42,9 @@ def values(found: Iterable[TimedAnswer]) -> list[int]:
     return [int.from_bytes(each.outs[0] or b"", "little") for each in found]
 
 
-def test_an_empty_ring_holds_nothing() -> None:
-    assert answers(TimedRing()) == []
-
-
 def test_what_changed_is_kept_with_its_time_and_what_did_not_is_not() -> None:
     ring = TimedRing()
+    assert answers(ring) == []
     for at, number in ((100.0, 5), (101.0, 5), (102.0, 7), (103.5, 5)):
         ring.at(at, POWER, watts(number))
     found = answers(ring)

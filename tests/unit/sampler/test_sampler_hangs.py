@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 
 LEAN = only("power", "thermal", "topology", "identity")
 BUSY = only("power", "thermal", "topology", "identity", "activity")
+FAILS = '{ kind = "error", function = "nvmlSystemGetDriverVersion", code = "UNKNOWN" }'
 IDENTIFYING = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
 
 
@@ -36,23 +37,20 @@ def calls_of(running: Rig) -> list[tuple[str, str, str, float]]:
 
 
 @pytest.mark.parametrize("function", IDENTIFYING)
-def test_a_gpu_that_hangs_at_the_start_leaves_the_others_up_and_is_stalled(tmp_path: Path, function: str) -> None:
-    with rig(three_with(tmp_path, "h100-8", hang(function)), LEAN) as running:
+def test_a_gpu_that_hangs_at_the_start_leaves_the_others_up_and_is_found_when_it_answers(
+    tmp_path: Path, function: str
+) -> None:
+    with rig(three_with(tmp_path, "h100-8", hang(function, until=60)), LEAN) as running:
         running.run_to(3)
         assert [value for _, value in running.series("gpu_power_watts")] != []
         running.run_to(20)
         ups = {labels["gpu"]: value for labels, value in running.series("gpu_up")}
         assert ups == {str(gpu): float(gpu != 1) for gpu in range(3)}
         assert running.error_of("1") == "stalled"
+        assert running.value("gpu_up", gpu="1", uuid="") == 0
         assert len(running.series("gpu_power_watts")) == 2
         assert running.value("gpu_driver_up") == 1
         assert running.value("gpu_devices", source="nvml") == 3
-
-
-def test_a_gpu_that_hung_at_the_start_is_found_when_it_answers(tmp_path: Path) -> None:
-    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetUUID", until=60)), LEAN) as running:
-        running.run_to(50)
-        assert running.value("gpu_up", gpu="1", uuid="") == 0
         running.run_to(75)
         assert [value for _, value in running.series("gpu_up")] == [1.0] * 3
         assert len(running.series("gpu_power_watts")) == 3
@@ -268,6 +266,9 @@ def test_gpus_that_lack_a_thread_are_not_called_sick_and_are_read_as_soon_as_the
         if not at_start:
             running.run(10)
         refused.append(True)
+        running.sampler.step()
+        running.run(0)
+        assert running.value("gpu_exporter_errors_total", collector="exporter", error="no_thread") == 2
         running.run(50)
         assert running.series("gpu_power_watts") == []
         assert running.series("gpu_up") == []
@@ -280,18 +281,6 @@ def test_gpus_that_lack_a_thread_are_not_called_sick_and_are_read_as_soon_as_the
         assert [value for _, value in running.series("gpu_up")] == [1.0] * 2
         assert len(running.series("gpu_power_watts")) == 2
         assert running.sampler.trouble is None
-
-
-def test_every_gpu_that_lacks_a_thread_counts() -> None:
-    clock = VirtualClock()
-    refused: list[bool] = []
-    with simulated_machine(pair("h100-8"), clock=clock, when_looked_at=True) as simulated:
-        running = Rig(simulated, clock, LEAN, make_lane=refusing(clock, refused, "gpu-"))
-        running.run(10)
-        refused.append(True)
-        running.sampler.step()
-        running.run(0)
-        assert running.value("gpu_exporter_errors_total", collector="exporter", error="no_thread") == 2
 
 
 def test_a_lane_of_the_host_that_lacks_a_thread_reads_as_soon_as_it_has_one() -> None:
@@ -309,20 +298,20 @@ def test_a_lane_of_the_host_that_lacks_a_thread_reads_as_soon_as_it_has_one() ->
         assert sampler.waiting_for() != "the first reading of the host"
 
 
-def test_a_driver_that_does_not_tell_its_version_costs_no_gpu_anything(tmp_path: Path) -> None:
-    with rig(scenario_with(tmp_path, "dual-a10", hang("nvmlSystemGetDriverVersion", until=40, gpu=0)), LEAN) as running:
+@pytest.mark.parametrize(
+    "event",
+    [
+        hang("nvmlSystemGetDriverVersion", until=40, gpu=0),
+        f"at = 0\nuntil = 40\ngpu = 0\neffect = {FAILS}",
+    ],
+)
+def test_a_driver_that_does_not_tell_its_version_costs_no_gpu_anything_and_is_asked_again(
+    tmp_path: Path, event: str
+) -> None:
+    with rig(scenario_with(tmp_path, "dual-a10", event), LEAN) as running:
         running.run_to(20)
         assert len(running.series("gpu_power_watts")) == 2
-        assert running.series("gpu_driver_info", driver_version="535.129.03") == []
+        assert [labels for labels, _ in running.series("gpu_driver_info") if labels["driver_version"]] == []
         running.run_to(60)
-        assert len(running.series("gpu_driver_info")) == 1
-        assert running.series("gpu_driver_info")[0][0]["driver_version"] != ""
-
-
-def test_a_version_that_could_not_be_read_once_is_read_later(tmp_path: Path) -> None:
-    failing = '{ kind = "error", function = "nvmlSystemGetDriverVersion", code = "UNKNOWN" }'
-    with rig(scenario_with(tmp_path, "dual-a10", f"at = 0\nuntil = 20\ngpu = 0\neffect = {failing}"), LEAN) as running:
-        running.run_to(10)
-        assert running.series("gpu_driver_info")[0][0]["driver_version"] == ""
-        running.run_to(40)
-        assert running.series("gpu_driver_info")[0][0]["driver_version"] != ""
+        ((labels, _),) = running.series("gpu_driver_info")
+        assert labels["driver_version"] != ""

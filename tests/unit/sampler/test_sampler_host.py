@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.rig import Rig, pair, rig
@@ -17,11 +19,10 @@ from gpu_triage.read.host import network_interfaces as network_link
 from gpu_triage.read.host.host_memory import HOST_MEMORY
 from gpu_triage.read.metrics.contract import runs
 from gpu_triage.read.metrics.metric import Tier
-from gpu_triage.read.metrics.rounds import HostRound, PresentGpus
+from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
-from gpu_triage.sampler.host import HostJob
-from gpu_triage.sampler.outcomes import Outcome
-from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage.sampler.outcomes import sampled
+from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
 
 pytestmark = pytest.mark.slow
 
@@ -31,25 +32,35 @@ STALE_SECONDS = 20.0
 """Three intervals of the medium tier and one more, after which a value is withdrawn."""
 
 
-class Adapter:
-    """What the counters of an InfiniBand adapter do when they are read: nothing special, or not come back."""
+@dataclasses.dataclass
+class Stuck:
+    """A file, or the files of a folder, that do not come back when they are read; none without a name."""
 
-    def __init__(self, clock: VirtualClock) -> None:
-        self.hangs = False
-        self._clock = clock
+    clock: VirtualClock
+    name: str = ""
+    hang_seconds: float = HANG_SECONDS
 
     def opened(self, path: Path) -> None:
-        if self.hangs and path.parent.name == "counters":
-            raise CallBlocked(self._clock.now().monotonic + HANG_SECONDS)
+        if self.name and self.name in (path.name, path.parent.name):
+            raise CallBlocked(self.clock.now().monotonic + self.hang_seconds)
+
+
+@contextmanager
+def stuck_host(scenario: Scenario, root: str) -> Iterator[tuple[Rig, Stuck]]:
+    """An exporter on a host on which files below `root`, ``sysfs`` or ``procfs``, may hang."""
+    clock = VirtualClock()
+    stuck = Stuck(clock)
+    with simulated_machine(scenario, clock=clock) as simulated:
+        folder = watched(getattr(simulated.machine, root), stuck.opened)
+        roots: dict[str, Any] = {root: folder}
+        machine = dataclasses.replace(simulated.machine, **roots)
+        yield Rig(simulated, clock, HOST_ALONE, machine), stuck
 
 
 @pytest.fixture
-def running() -> Iterator[tuple[Rig, Adapter]]:
-    clock = VirtualClock()
-    adapter = Adapter(clock)
-    with simulated_machine(pair("h100-8"), clock=clock) as simulated:
-        machine = dataclasses.replace(simulated.machine, sysfs=watched(simulated.machine.sysfs, adapter.opened))
-        yield Rig(simulated, clock, HOST_ALONE, machine), adapter
+def running() -> Iterator[tuple[Rig, Stuck]]:
+    with stuck_host(pair("h100-8"), "sysfs") as host:
+        yield host
 
 
 def names(rig: Rig) -> set[str]:
@@ -58,13 +69,13 @@ def names(rig: Rig) -> set[str]:
     return {line.partition("{")[0].partition(" ")[0] for line in rig.page().splitlines()} & own
 
 
-def test_an_adapter_that_hangs_costs_its_own_series_alone_and_they_return(running: tuple[Rig, Adapter]) -> None:
-    rig, adapter = running
+def test_an_adapter_that_hangs_costs_its_own_series_alone_and_they_return(running: tuple[Rig, Stuck]) -> None:
+    rig, stuck = running
     rig.run(10)
     healthy = names(rig)
     of_adapters = {name for name in healthy if "infiniband" in name}
     assert of_adapters
-    adapter.hangs = True
+    stuck.name = "counters"
     rig.run(5 + STALE_SECONDS)
     assert names(rig) == healthy - of_adapters
     now = rig.clock.now().wall
@@ -73,35 +84,22 @@ def test_an_adapter_that_hangs_costs_its_own_series_alone_and_they_return(runnin
     assert ages["host_infiniband"] > STALE_SECONDS
     often = {collector.name for collector in HOST_COLLECTORS if collector.tier is Tier.MEDIUM}
     assert {name for name, age in ages.items() if name in often and age > 5} == {"host_infiniband"}
-    adapter.hangs = False
+    stuck.name = ""
     rig.run(HANG_SECONDS)
     assert names(rig) == healthy
 
 
-def test_an_adapter_that_hangs_from_the_start_is_a_collector_that_fails(running: tuple[Rig, Adapter]) -> None:
-    rig, adapter = running
-    adapter.hangs = True
+def test_an_adapter_that_hangs_from_the_start_is_a_collector_that_fails(running: tuple[Rig, Stuck]) -> None:
+    rig, stuck = running
+    stuck.name = "counters"
     rig.run(2)
     assert rig.value("gpu_exporter_collector_success", collector="host_infiniband") is None
     rig.run(rig.config.sample_deadline_seconds)
     assert rig.value("gpu_exporter_collector_success", collector="host_infiniband") == 0
     assert rig.value("gpu_exporter_collector_success", collector="host_cpu") == 1
-    adapter.hangs = False
+    stuck.name = ""
     rig.run(HANG_SECONDS)
     assert rig.value("gpu_exporter_collector_success", collector="host_infiniband") == 1
-
-
-@dataclasses.dataclass
-class Stuck:
-    """A file that does not come back when it is read."""
-
-    clock: VirtualClock
-    name: str = ""
-    hang_seconds: float = HANG_SECONDS
-
-    def opened(self, path: Path) -> None:
-        if path.name == self.name:
-            raise CallBlocked(self.clock.now().monotonic + self.hang_seconds)
 
 
 OF_LINKS = {
@@ -114,11 +112,8 @@ OF_LINKS = {
 @pytest.fixture
 def link() -> Iterator[tuple[Rig, Stuck]]:
     """A host whose network interfaces all wait for the RTNL lock, as `speed_show` of net/core/net-sysfs.c does."""
-    clock = VirtualClock()
-    stuck = Stuck(clock)
-    with simulated_machine(load_scenario("idle-downshift"), clock=clock) as simulated:
-        machine = dataclasses.replace(simulated.machine, sysfs=watched(simulated.machine.sysfs, stuck.opened))
-        yield Rig(simulated, clock, HOST_ALONE, machine), stuck
+    with stuck_host(load_scenario("idle-downshift"), "sysfs") as host:
+        yield host
 
 
 def test_a_speed_that_hangs_keeps_its_last_value_and_costs_no_other_series(
@@ -163,11 +158,8 @@ IN_ONE_LANE = tuple(c for c in HOST_COLLECTORS if not c.own_lane and runs(c, Con
 
 @pytest.fixture
 def one_file() -> Iterator[tuple[Rig, Stuck]]:
-    clock = VirtualClock()
-    stuck = Stuck(clock)
-    with simulated_machine(load_scenario("idle-downshift"), clock=clock) as simulated:
-        machine = dataclasses.replace(simulated.machine, procfs=watched(simulated.machine.procfs, stuck.opened))
-        yield Rig(simulated, clock, HOST_ALONE, machine), stuck
+    with stuck_host(load_scenario("idle-downshift"), "procfs") as host:
+        yield host
 
 
 def failing(rig: Rig) -> set[str]:
@@ -228,20 +220,22 @@ def test_a_lane_that_hangs_from_the_start_fails_all_of_its_collectors(one_file: 
     assert {c.name for c in IN_ONE_LANE} == failing(rig)
 
 
-def test_a_reading_that_took_longer_than_the_deadline_is_not_published(one_file: tuple[Rig, Stuck]) -> None:
-    rig, _ = one_file
-    published: list[Outcome] = []
+@pytest.mark.parametrize(("seconds", "errors"), [(5.0, ()), (5.5, ("deadline",))])
+def test_a_reading_that_took_longer_than_the_deadline_is_not_published(seconds: float, errors: tuple[str, ...]) -> None:
+    with rig(load_scenario("idle-downshift")) as running:
+        host = HostRound(running.simulated.machine, running.clock.now())
+        read = HOST_MEMORY.reader(running.config)
 
-    def slow(_round: HostRound) -> object:
-        rig.clock.advance(5.5)
-        return object()
+        def slow(given: HostRound) -> object:
+            running.clock.advance(seconds)
+            return read(given)
 
-    HostJob(((HOST_MEMORY, slow),), rig.simulated.machine, lambda _step: None, published.append, 5.0, PresentGpus())()
-    (outcome,) = published
-    assert (outcome.success, outcome.errors, outcome.samples) == (False, ("deadline",), ())
+        outcome, _ = sampled(HOST_MEMORY, slow, host, deadline_seconds=5.0)
+    assert outcome.errors == errors
+    assert (outcome.success, bool(outcome.samples)) == (not errors, not errors)
 
 
-def test_what_cannot_block_shares_a_lane_and_nothing_else_is_in_it(running: tuple[Rig, Adapter]) -> None:
+def test_what_cannot_block_shares_a_lane_and_nothing_else_is_in_it(running: tuple[Rig, Stuck]) -> None:
     """Plain values of the kernel, read without a lock that drivers, mounts or cgroups hold."""
     assert {c.name for c in HOST_COLLECTORS if not c.own_lane and c.foreign is None and c.needs is None} == {
         "modules",

@@ -1,3 +1,5 @@
+"""NVML shut down, initialized again and lost: on request, for GPUs that come back, and by a driver that changes."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -7,9 +9,17 @@ import pytest
 from tests.parts import some
 from tests.rig import only, rig, scenario_with, three_with
 
+from gpu_triage_simulator import load_scenario
+
 pytestmark = pytest.mark.slow
 
 LEAN = only("power", "thermal", "activity", "topology", "identity")
+
+
+MISMATCH_OF_A_HANDLE = (
+    '{ kind = "error", function = "nvmlDeviceGetHandleByIndex_v2", code = "LIB_RM_VERSION_MISMATCH" }'
+)
+HOST_TOO = only("power", "activity", "identity", "host_cpu")
 
 
 def nvml_is_up() -> bool:
@@ -51,14 +61,6 @@ def test_release_shuts_nvml_down_after_a_session_that_failed(tmp_path: Path) -> 
         running.run(3)
         assert running.value("gpu_exporter_gpus_released") == 1
         assert not nvml_is_up()
-
-
-def test_a_handle_refused_over_versions_asks_for_a_restart(tmp_path: Path) -> None:
-    effect = '{ kind = "error", function = "nvmlDeviceGetHandleByIndex_v2", code = "LIB_RM_VERSION_MISMATCH" }'
-    with rig(scenario_with(tmp_path, "dual-a10", f'at = "20s"\ngpu = 0\neffect = {effect}'), LEAN) as running:
-        running.run_to(30)
-        assert running.sampler.fatal is not None
-        assert running.series("gpu_driver_error_info")[0][0]["error"] == "version_mismatch"
 
 
 @pytest.mark.parametrize("gone", some(["lost", "removed"], usual=["lost"]))
@@ -121,3 +123,78 @@ def test_a_call_lost_in_a_driver_that_answers_others_asks_for_a_restart(tmp_path
         assert running.sampler.fatal is None
         running.run_to(160)
         assert running.sampler.fatal is not None
+
+
+def test_release_shuts_nvml_down_and_says_so() -> None:
+    with rig(load_scenario("dual-a10"), HOST_TOO) as running:
+        running.run(10)
+        assert nvml_is_up()
+        running.sampler.release()
+        running.run(3)
+        assert not nvml_is_up()
+        assert running.value("gpu_exporter_gpus_released") == 1
+        assert running.value("gpu_driver_up") == 0
+        assert running.series("gpu_driver_error_info")[0][0]["error"] == "released"
+        assert {running.error_of("0"), running.error_of("1")} == {"released"}
+        assert running.series("gpu_power_watts") == []
+        assert len(running.series("gpu_info")) == 2
+        assert running.series("gpu_host_load1") != []
+        listed = {labels["collector"] for labels, _ in running.series("gpu_exporter_collector_success")}
+        assert "power" not in listed
+        running.run(60)
+        assert not nvml_is_up(), "until it is told to"
+
+
+def test_acquire_takes_the_gpus_back_and_counters_go_on() -> None:
+    with rig(load_scenario("dual-a10"), HOST_TOO) as running:
+        running.run(60)
+        before = running.value("gpu_busy_seconds_total", gpu="0")
+        running.sampler.release()
+        running.run(30)
+        running.sampler.acquire()
+        running.run(10)
+        assert running.value("gpu_exporter_gpus_released") == 0
+        assert [value for _, value in running.series("gpu_up")] == [1.0, 1.0]
+        after = running.value("gpu_busy_seconds_total", gpu="0")
+        assert before is not None
+        assert after is not None
+        # Of the time in between, what the driver's own sample buffer still holds is counted, and no more.
+        assert before <= after <= before + 40
+
+
+def test_release_waits_for_a_call_that_hangs(tmp_path: Path) -> None:
+    event = 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "hang" }'
+    with rig(scenario_with(tmp_path, "dual-a10", event), HOST_TOO) as running:
+        running.run(25)
+        running.sampler.release()
+        running.run(20)
+        assert running.value("gpu_exporter_gpus_released") == 0
+        running.run(30)
+        assert running.value("gpu_exporter_gpus_released") == 1
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        'at = "30s"\neffect = { kind = "version_mismatch" }',
+        'at = "33s"\neffect = { kind = "version_mismatch" }',
+        f'at = "30s"\ngpu = 0\neffect = {MISMATCH_OF_A_HANDLE}',
+    ],
+)
+def test_a_driver_upgraded_underneath_asks_for_a_restart(tmp_path: Path, event: str) -> None:
+    with rig(scenario_with(tmp_path, "dual-a10", event), HOST_TOO) as running:
+        running.run(29)
+        assert running.sampler.fatal is None
+        running.run(11)
+        assert running.sampler.fatal is not None
+        assert running.value("gpu_driver_up") == 0
+        assert running.series("gpu_driver_error_info")[0][0]["error"] == "version_mismatch"
+
+
+def test_a_mismatch_from_the_start_is_waited_out(tmp_path: Path) -> None:
+    event = 'at = "0s"\nuntil = "50s"\neffect = { kind = "version_mismatch" }'
+    with rig(scenario_with(tmp_path, "dual-a10", event), HOST_TOO) as running:
+        running.run(40)
+        assert running.sampler.fatal is None
+        running.run(90)
+        assert running.value("gpu_driver_up") == 1

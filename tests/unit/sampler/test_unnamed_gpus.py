@@ -14,7 +14,7 @@ from gpu_triage.judge.findings.states import EndReason
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.ledger import Board
-from gpu_triage.sampler.places import Places
+from gpu_triage.sampler.host_gpus import Places
 
 BUS = ("0000:17:00.0", "0000:65:00.0", "0000:b3:00.0")
 LOST_AT, REPAIRED_AT = 60, 300

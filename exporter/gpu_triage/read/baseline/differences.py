@@ -15,21 +15,19 @@ from gpu_triage.read.metrics.metric import Tier, gpu_gauge, host_info
 from gpu_triage.read.metrics.rendering import samples
 
 NAME = "baseline"
-ABOUT = "whether the host is still what its baseline says"
+ABOUT = "differences of the host from its baseline"
 TIER = Tier.MEDIUM
 
 GPU_BASELINE_MISMATCH = gpu_gauge(
     "gpu_baseline_mismatch",
-    "1 when the field differs from the baseline, 0 when it does not; absent without a baseline, and if either "
-    "side does not report the field. Fields of the host have empty gpu and uuid labels. Kept while the GPU is "
-    "lost.",
+    "1 when the field differs from the baseline, 0 when not; absent without a baseline, and if either side does not "
+    "report the field. Fields of the host have empty gpu and uuid labels. Kept while the GPU is lost.",
     labels=("field",),
     source="--baseline.file, or what --baseline.from-host learned, against the readings of the other collectors",
 )
 GPU_BASELINE_INFO = host_info(
     "gpu_baseline_info",
-    "The baseline in use: the SHA-256 of its file and when it was recorded (UTC, RFC 3339); absent when there is "
-    "none that can be used.",
+    "The baseline in use: SHA-256 of its file, and when it was recorded (UTC, RFC 3339). Absent without a usable one.",
     labels=("sha256", "recorded"),
     source="--baseline.file, or what --baseline.from-host learned",
 )

@@ -43,12 +43,12 @@ GPU_MEMORY_UTILIZATION_RATIO = gpu_gauge(
 )
 GPU_BUSY_SECONDS_TOTAL = gpu_counter(
     "gpu_busy_seconds_total",
-    "Seconds in which at least one kernel ran, integrated since the exporter started; misses nothing between scrapes.",
+    "Seconds in which at least one kernel ran since the exporter started; misses nothing between scrapes.",
     source="nvmlDeviceGetSamples(GPU_UTILIZATION), else the integral of nvmlDeviceGetUtilizationRates.gpu",
 )
 GPU_PERFORMANCE_STATE = gpu_gauge(
     "gpu_performance_state",
-    "P-state, 0 (fastest) to 15 (slowest); absent when the driver does not know it.",
+    "P-state, 0 (fastest) to 15 (slowest); absent if the driver does not report it.",
     source="nvmlDeviceGetPerformanceState",
 )
 
@@ -160,14 +160,13 @@ GPU_DECODER_UTILIZATION_RATIO = gpu_gauge(
 )
 GPU_ENCODER_SESSIONS = gpu_gauge(
     "gpu_encoder_sessions",
-    "Open sessions of the video encoder (NVENC), of all processes. GeForce drivers allow a few at a time: a process "
-    "that cannot open one fails. Absent where the driver does not count them.",
+    "Open sessions of the video encoder (NVENC) in all processes. GeForce drivers allow only a few; further ones fail. "
+    "Absent if the driver does not count them.",
     source="nvmlDeviceGetEncoderStats",
 )
 GPU_JPEG_UTILIZATION_RATIO = gpu_gauge(
     "gpu_jpeg_utilization_ratio",
-    "Share of time the JPEG engine was busy, 0-1: jobs that load images with nvJPEG or DALI wait for it at 1. Turing "
-    "and later.",
+    "Share of time the JPEG engine was busy, 0-1: at 1, nvJPEG and DALI jobs wait for it. Turing and later.",
     source="nvmlDeviceGetJpgUtilization",
 )
 
@@ -206,44 +205,43 @@ MEDIA = GpuCollector("media", "video encoder and decoder", Tier.MEDIUM, lambda _
 
 GPU_SM_ACTIVE_RATIO = gpu_gauge(
     "gpu_sm_active_ratio",
-    "Share of the SMs that were busy, averaged since the last round, 0-1. Hopper and later; absent in the first "
-    "round and without permission for GPM.",
+    "Share of SMs busy, averaged since the last round, 0-1. Hopper and later; absent in the first round and without "
+    "permission for GPM.",
     source="GPM metric 2 (SM_UTIL)",
 )
 GPU_SM_OCCUPANCY_RATIO = gpu_gauge(
     "gpu_sm_occupancy_ratio",
-    "Warps resident on the SMs as a share of the most there can be, averaged since the last round, 0-1. Presence as "
-    "gpu_sm_active_ratio.",
+    "Resident warps as a share of the maximum, averaged since the last round, 0-1. Absent when gpu_sm_active_ratio is.",
     source="GPM metric 3 (SM_OCCUPANCY)",
 )
 GPU_TENSOR_ACTIVE_RATIO = gpu_gauge(
     "gpu_tensor_active_ratio",
-    "Share of time the SMs did tensor operations of any kind, averaged since the last round, 0-1. Presence as "
-    "gpu_sm_active_ratio.",
+    "Share of time in tensor operations of any kind, averaged since the last round, 0-1. Absent when "
+    "gpu_sm_active_ratio is.",
     source="GPM metric 5 (ANY_TENSOR_UTIL)",
 )
 GPU_DRAM_ACTIVE_RATIO = gpu_gauge(
     "gpu_dram_active_ratio",
-    "Device memory bandwidth in use as a share of the most there can be, averaged since the last round, 0-1. "
-    "Presence as gpu_sm_active_ratio.",
+    "Device memory bandwidth in use as a share of the maximum, averaged since the last round, 0-1. Absent when "
+    "gpu_sm_active_ratio is.",
     source="GPM metric 10 (DRAM_BW_UTIL)",
 )
 GPU_FP64_ACTIVE_RATIO = gpu_gauge(
     "gpu_fp64_active_ratio",
-    "Share of time the SMs did FP64 arithmetic outside the tensor cores, averaged since the last round, 0-1. "
-    "Presence as gpu_sm_active_ratio.",
+    "Share of time in FP64 arithmetic outside the tensor cores, averaged since the last round, 0-1. Absent when "
+    "gpu_sm_active_ratio is.",
     source="GPM metric 11 (FP64_UTIL)",
 )
 GPU_FP32_ACTIVE_RATIO = gpu_gauge(
     "gpu_fp32_active_ratio",
-    "Share of time the SMs did FP32 arithmetic outside the tensor cores, averaged since the last round, 0-1. "
-    "Presence as gpu_sm_active_ratio.",
+    "Share of time in FP32 arithmetic outside the tensor cores, averaged since the last round, 0-1. Absent when "
+    "gpu_sm_active_ratio is.",
     source="GPM metric 12 (FP32_UTIL)",
 )
 GPU_FP16_ACTIVE_RATIO = gpu_gauge(
     "gpu_fp16_active_ratio",
-    "Share of time the SMs did FP16 arithmetic outside the tensor cores, averaged since the last round, 0-1. "
-    "Presence as gpu_sm_active_ratio.",
+    "Share of time in FP16 arithmetic outside the tensor cores, averaged since the last round, 0-1. Absent when "
+    "gpu_sm_active_ratio is.",
     source="GPM metric 13 (FP16_UTIL)",
 )
 

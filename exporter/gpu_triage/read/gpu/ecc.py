@@ -29,23 +29,22 @@ _LIMIT: Final = CounterLimit(per_second=1e6, most=1 << 48)
 
 GPU_ECC_VOLATILE_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_volatile_errors_total",
-    "ECC errors since the driver was loaded or the GPU reset. Unlike other counters it goes back to 0 then, while the "
-    "exporter runs, because alerts look at its value.",
+    "ECC errors since the driver was loaded or the GPU reset. Unlike other counters it then returns to 0 while the "
+    "exporter runs, because alerts use its value.",
     labels={"severity": SEVERITIES},
     source="nvmlDeviceGetTotalEccErrors(VOLATILE)",
 )
 GPU_ECC_AGGREGATE_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_aggregate_errors_total",
-    "ECC errors over the life of the board, as its InfoROM keeps them; an administrator can clear them.",
+    "ECC errors over the life of the board, from its InfoROM; an administrator can clear them.",
     labels={"severity": SEVERITIES},
     source="nvmlDeviceGetTotalEccErrors(AGGREGATE)",
 )
 
 GPU_ECC_MEMORY_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_memory_errors_total",
-    "Those of gpu_ecc_volatile_errors_total that happened in the device memory (dram), which the GPU repairs by "
-    "remapping rows, or in the chip (sram), which only a replacement board fixes. Absent while a GPU has no errors of "
-    "that severity.",
+    "Errors of gpu_ecc_volatile_errors_total in device memory (dram), which the GPU repairs by remapping rows, or on "
+    "the chip (sram), which needs a replacement board. Absent without errors of that severity.",
     labels={"severity": SEVERITIES, "memory": MEMORIES},
     source="nvmlDeviceGetMemoryErrorCounter(VOLATILE)",
 )
@@ -124,12 +123,12 @@ GPU_ECC_MODE_PENDING = gpu_gauge(
 )
 GPU_ECC_SRAM_THRESHOLD_EXCEEDED = gpu_gauge(
     "gpu_ecc_sram_threshold_exceeded",
-    "1 when uncorrected SRAM errors passed the board's threshold for replacement.",
+    "1 when uncorrected SRAM errors exceeded the board's replacement threshold.",
     source="nvmlDeviceGetSramEccErrorStatus",
 )
 GPU_RETIRED_PAGES = gpu_gauge(
     "gpu_retired_pages",
-    "Memory pages retired permanently, by cause; GPUs before Ampere.",
+    "Permanently retired memory pages, by cause. Before Ampere.",
     labels={"cause": RETIREMENT_CAUSES},
     source="nvmlDeviceGetRetiredPages",
 )
@@ -140,25 +139,24 @@ GPU_RETIRED_PAGES_PENDING = gpu_gauge(
 )
 GPU_REMAPPED_ROWS = gpu_gauge(
     "gpu_remapped_rows",
-    "Memory rows permanently replaced by spare ones, by cause; Ampere and later. Absent while the GPU is split by MIG, "
+    "Memory rows permanently replaced by spare ones, by cause. Ampere and later; absent while the GPU is split by MIG, "
     "and on most GeForce cards.",
     labels={"cause": ("correctable", "uncorrectable")},
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_ROW_REMAP_PENDING = gpu_gauge(
     "gpu_row_remap_pending",
-    "1 when rows wait for a GPU reset to be remapped. Absent where gpu_remapped_rows is.",
+    "1 when rows wait for a GPU reset to be remapped. Absent when gpu_remapped_rows is.",
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_ROW_REMAP_FAILURE = gpu_gauge(
     "gpu_row_remap_failure",
-    "1 when a remapping failed at any time: the board is due for replacement. Absent where gpu_remapped_rows is.",
+    "1 when a remapping ever failed: the board is due for replacement. Absent when gpu_remapped_rows is.",
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_ROW_REMAP_BANKS = gpu_gauge(
     "gpu_row_remap_banks",
-    "Memory banks by how many spare rows they have left; with MIG on, too. With --metrics.profile full, also 0 for "
-    "every availability that no bank has.",
+    "Memory banks by spare rows left, even with MIG on. --metrics.profile full also has 0 for other availabilities.",
     labels={"availability": BANK_AVAILABILITIES},
     default_samples=lambda sample: bool(sample.value),
     source="nvmlDeviceGetRowRemapperHistogram",
@@ -166,20 +164,20 @@ GPU_ROW_REMAP_BANKS = gpu_gauge(
 
 GPU_REMAPPED_BANKS = gpu_gauge(
     "gpu_remapped_banks",
-    "Whole memory banks replaced by spare ones, by whether the replacement is in use ({state}). Absent on cards and "
-    "drivers that remap rows alone.",
+    "Whole memory banks replaced by spare ones, by whether the replacement is in use ({state}). Absent if card or "
+    "driver remap only rows.",
     labels={"state": REMAPPED_BANK_FIELDS},
     source="NVML fields 303 and 304",
 )
 GPU_BANK_REMAP_GROUPS = gpu_gauge(
     "gpu_bank_remap_groups",
-    "Groups of memory banks that have all (max) or none of their spare banks left. Presence as gpu_remapped_banks.",
+    "Groups of memory banks with all (max) or none of their spare banks left. Absent when gpu_remapped_banks is.",
     labels={"availability": BANK_GROUP_FIELDS},
     source="NVML fields 305 and 306",
 )
 GPU_BANK_REMAP_PENDING = gpu_gauge(
     "gpu_bank_remap_pending",
-    "1 when banks wait for a GPU reset to be remapped. Presence as gpu_remapped_banks.",
+    "1 when banks wait for a GPU reset to be remapped. Absent when gpu_remapped_banks is.",
     source="NVML field 307",
 )
 

@@ -33,41 +33,41 @@ _MOST_MEDIA_SLICES: Final = 2
 
 GPU_MIG_INFO = gpu_info(
     "gpu_mig_info",
-    "A MIG device that exists now: its GPU instance, its compute instance, and its profile as nvidia-smi names it; "
-    "join on gpu, uuid and mig_uuid. Absent outside MIG mode.",
+    "A MIG device: its GPU instance, compute instance and profile, as in nvidia-smi; join on gpu, uuid and mig_uuid. "
+    "Absent outside MIG mode.",
     labels=("mig_uuid", "gi", "ci", "profile"),
     source="nvmlDeviceGetMigDeviceHandleByIndex; nvmlDeviceGetName, else nvmlDeviceGetAttributes_v2",
 )
 GPU_MIG_MEMORY_USED_BYTES = gpu_gauge(
     "gpu_mig_memory_used_bytes",
-    "Device memory allocated on the GPU instance; compute instances that share one show the same.",
+    "Allocated device memory of the GPU instance; the same for all its compute instances.",
     labels=("mig_uuid",),
     source="nvmlDeviceGetMemoryInfo_v2.used of the MIG device",
 )
 GPU_MIG_MEMORY_TOTAL_BYTES = gpu_gauge(
     "gpu_mig_memory_total_bytes",
-    "Device memory of the GPU instance; compute instances that share one show the same.",
+    "Device memory of the GPU instance; the same for all its compute instances.",
     labels=("mig_uuid",),
     source="nvmlDeviceGetMemoryInfo_v2.total of the MIG device",
 )
 GPU_MIG_SM_ACTIVE_RATIO = gpu_gauge(
     "gpu_mig_sm_active_ratio",
-    "Share of the GPU instance's SMs that were busy, averaged since the last round, 0-1; compute instances that "
-    "share one show the same. Hopper and later; absent in an instance's first round and without permission for GPM.",
+    "Share of the GPU instance's SMs busy, averaged since the last round, 0-1; the same for all its compute instances. "
+    "Hopper and later; absent in an instance's first round and without permission for GPM.",
     labels=("mig_uuid",),
     source="nvmlGpmMigSampleGet, GPM metric 2 (SM_UTIL)",
 )
 GPU_MIG_TENSOR_ACTIVE_RATIO = gpu_gauge(
     "gpu_mig_tensor_active_ratio",
-    "Share of time the GPU instance's SMs did tensor operations of any kind, averaged since the last round, 0-1. "
-    "Presence as gpu_mig_sm_active_ratio.",
+    "Share of time in tensor operations of any kind in the GPU instance, averaged since the last round, 0-1. Absent "
+    "when gpu_mig_sm_active_ratio is.",
     labels=("mig_uuid",),
     source="nvmlGpmMigSampleGet, GPM metric 5 (ANY_TENSOR_UTIL)",
 )
 GPU_MIG_DRAM_ACTIVE_RATIO = gpu_gauge(
     "gpu_mig_dram_active_ratio",
-    "The GPU instance's memory bandwidth in use as a share of the most there can be, averaged since the last round, "
-    "0-1. Presence as gpu_mig_sm_active_ratio.",
+    "Memory bandwidth of the GPU instance in use as a share of its maximum, averaged since the last round, 0-1. Absent "
+    "when gpu_mig_sm_active_ratio is.",
     labels=("mig_uuid",),
     source="nvmlGpmMigSampleGet, GPM metric 10 (DRAM_BW_UTIL)",
 )

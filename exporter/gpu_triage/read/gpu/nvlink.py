@@ -89,74 +89,70 @@ MOST_LINKS: Final = 64
 
 GPU_NVLINK_LINKS = gpu_gauge(
     "gpu_nvlink_links",
-    "NVLink links of the GPU that lead somewhere. Not counted are those without a bridge and those that the board "
-    "leaves unused: down ever since the exporter started, without traffic or errors counted, and without a far end "
-    "that the driver could name. On a GPU that has joined an NVSwitch fabric and has no link up, links that are down "
-    "count all the same: its board has them connected. Absent without any, and, like all that follows, while the GPU "
-    "is split by MIG: the driver then answers no question about links.",
+    "Connected NVLink links of the GPU. Not counted: links without a bridge or unused by the board (down since the "
+    "exporter started, no traffic or errors, no far end named by the driver), except on a GPU that has joined an "
+    "NVSwitch fabric and has no link up. Absent without any, and, like all NVLink metrics, while MIG splits the GPU.",
     source="NVML fields 91 and 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_LINKS_UP = gpu_gauge(
     "gpu_nvlink_links_up",
-    "Those of gpu_nvlink_links that are active or asleep (they wake by themselves). Absent if the driver reports no "
+    "Links of gpu_nvlink_links that are active or asleep (they wake by themselves). Absent if the driver reports no "
     "link state.",
     source="NVML field 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_errors_total",
-    "Errors of all NVLink links of the GPU by type ({type}), as the driver counts them since it was loaded; absent for "
-    "what it does not count: replay and crc on Blackwell, recovery_failed (the link is down then) before it. "
-    "Never decreases while the exporter runs: counters "
-    "that the driver resets continue, and a link that it no longer lists stays in the sum.",
+    "NVLink errors of the GPU by type ({type}), since the driver was loaded. Absent, because not counted: replay and "
+    "crc on Blackwell, recovery_failed (the link is then down) before it. Never decreases while the exporter runs.",
     labels={"type": ERROR_TYPES},
     source="NVML fields 161-163, else 214 and 215 for recoveries, else 32-59 and 96-119",
 )
 GPU_NVLINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_transmit_bytes_total",
-    "Data the GPU sent over all its NVLink links since the driver was loaded; protocol overhead counts only where the "
-    "driver cannot leave it out. Never decreases while the exporter runs, as gpu_nvlink_errors_total.",
+    "Data the GPU sent over NVLink since the driver was loaded; with protocol overhead only if the driver cannot "
+    "exclude it. Never decreases while the exporter runs.",
     source="NVML field 138, else 202",
 )
 GPU_NVLINK_RECEIVE_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_receive_bytes_total",
-    "Data the GPU received over all its NVLink links since the driver was loaded; protocol overhead counts only where "
-    "the driver cannot leave it out. Never decreases while the exporter runs, as gpu_nvlink_errors_total.",
+    "Data the GPU received over NVLink since the driver was loaded; with protocol overhead only if the driver cannot "
+    "exclude it. Never decreases while the exporter runs.",
     source="NVML field 139, else 204",
 )
 GPU_NVLINK_UP = gpu_gauge(
     "gpu_nvlink_up",
-    "1 while the NVLink link is active or asleep, 0 while it is inactive or its traffic is disabled. One series per "
-    "link that is down; with --metrics.profile full one per link of gpu_nvlink_links.",
+    "1 while the NVLink link is active or asleep, 0 while it is inactive or its traffic is disabled. Only links that "
+    "are down; with --metrics.profile full all of gpu_nvlink_links.",
     labels=("link",),
     source="NVML field 165, else nvmlDeviceGetNvLinkState",
     default_samples=lambda sample: not sample.value,
 )
 GPU_NVLINK_LINK_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_link_errors_total",
-    "Errors of one NVLink link by type. Shown for links that have any; with --metrics.profile full for all. Alert on "
-    "gpu_nvlink_errors_total: it is there before the first error.",
+    "Errors of one NVLink link by type. Only links with errors; with --metrics.profile full all. Alert on "
+    "gpu_nvlink_errors_total, which exists before the first error.",
     labels={"link": ANY, "type": ERROR_TYPES},
     source="as gpu_nvlink_errors_total",
     default_samples=lambda sample: bool(sample.value),
 )
 GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_link_transmit_bytes_total",
-    "Data the GPU sent over one NVLink link since the driver was loaded.",
+    "Data sent over one NVLink link since the driver was loaded.",
     labels=("link",),
     source="as gpu_nvlink_transmit_bytes_total",
     default_samples=no_sample,
 )
 GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_link_receive_bytes_total",
-    "Data the GPU received over one NVLink link since the driver was loaded.",
+    "Data received over one NVLink link since the driver was loaded.",
     labels=("link",),
     source="as gpu_nvlink_receive_bytes_total",
     default_samples=no_sample,
 )
 GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND = gpu_gauge(
     "gpu_nvlink_bandwidth_bytes_per_second",
-    "Line rate per direction of the GPU's NVLink links that are up, by the PCI address that they lead to: another "
-    "GPU's or an NVSwitch's; empty where the driver does not name it. Absent if the driver reports no speed.",
+    "Line rate per direction of the GPU's active NVLink links, by PCI address at the far end: another GPU's or an "
+    "NVSwitch's; empty if the driver does not name it. Absent if the driver reports no speed.",
     labels={"far_end": ANY},
     source="NVML field 164, else 90; nvmlDeviceGetNvLinkRemotePciInfo_v2",
     default_samples=no_sample,
@@ -348,30 +344,30 @@ _LIMIT: Final = CounterLimit(per_second=1e12, most=1 << 62)
 
 GPU_NVLINK_BIT_ERROR_RATIO = gpu_gauge(
     "gpu_nvlink_bit_error_ratio",
-    "Bit error rate of the worst NVLink link of the GPU: effective, what is left after error correction, and symbol, "
-    f"of the symbols received. An effective rate above {EFFECTIVE_BER_LIMIT:g} is a fault of the link. NVLink 5 and "
-    "later; absent while the GPU is split by MIG.",
+    "Bit error rate of the worst NVLink link of the GPU: effective (after error correction) and symbol (of received "
+    f"symbols). An effective rate above {EFFECTIVE_BER_LIMIT:g} is a link fault. NVLink 5 and later; absent while the "
+    "GPU is split by MIG.",
     labels={"kind": BER_FIELDS},
     source="NVML fields 220 and 222",
 )
 GPU_NVLINK_LINK_BIT_ERROR_RATIO = gpu_gauge(
     "gpu_nvlink_link_bit_error_ratio",
-    "As gpu_nvlink_bit_error_ratio, of one link. Shown for effective rates above the limit; with --metrics.profile "
-    "full for all.",
+    "Like gpu_nvlink_bit_error_ratio, of one link. Only effective rates above the limit; with --metrics.profile full "
+    "all.",
     labels={"link": ANY, "kind": BER_FIELDS},
     default_samples=lambda sample: sample.labels[-1] == "effective" and sample.value > EFFECTIVE_BER_LIMIT,
     source="as gpu_nvlink_bit_error_ratio",
 )
 GPU_NVLINK_SYMBOL_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_symbol_errors_total",
-    "Errors in symbols received over all NVLink links of the GPU; error correction repairs most of them. Presence as "
-    "gpu_nvlink_bit_error_ratio. Never decreases while the exporter runs.",
+    "Symbol errors received over all NVLink links of the GPU, mostly repaired by error correction. Never decreases "
+    "while the exporter runs. Absent when gpu_nvlink_bit_error_ratio is.",
     source="NVML field 221",
 )
 GPU_NVLINK_FEC_BLOCKS_TOTAL = gpu_counter(
     "gpu_nvlink_fec_blocks_total",
-    "Blocks that all NVLink links of the GPU received, by how many of their symbols error correction repaired; the "
-    "higher bins fill when a link degrades. Presence as gpu_nvlink_bit_error_ratio, with --metrics.profile full.",
+    "Blocks received over all NVLink links of the GPU, by number of repaired symbols; the higher bins fill when a link "
+    "degrades. Only with --metrics.profile full, and absent when gpu_nvlink_bit_error_ratio is.",
     labels={"bin": FEC_BINS},
     default_samples=no_sample,
     source="NVML fields 235-250",
@@ -466,22 +462,22 @@ _BYTES_PER_MEGABYTE: Final = 1_000_000
 
 GPU_C2C_LINKS = gpu_gauge(
     "gpu_c2c_links",
-    "NVLink-C2C links between the GPU and the CPU of its module. Absent on cards without any.",
+    "NVLink-C2C links between the GPU and its module's CPU. Absent without any.",
     source="NVML field 170",
 )
 GPU_C2C_LINKS_UP = gpu_gauge(
     "gpu_c2c_links_up",
-    "Those of gpu_c2c_links that are active. Absent if the driver reports no link state.",
+    "Active links of gpu_c2c_links. Absent if the driver reports no link state.",
     source="NVML field 171",
 )
 GPU_C2C_MAX_BYTES_PER_SECOND = gpu_gauge(
     "gpu_c2c_max_bytes_per_second",
-    "What the active NVLink-C2C links of the GPU can carry together.",
+    "Total capacity of the GPU's active NVLink-C2C links.",
     source="NVML field 172",
 )
 GPU_C2C_ERRORS_TOTAL = gpu_counter(
     "gpu_c2c_errors_total",
-    "Errors of all NVLink-C2C links of the GPU by type: {type}. Never decreases while the exporter runs.",
+    "NVLink-C2C errors of the GPU by type: {type}. Never decreases while the exporter runs.",
     labels={"type": ERROR_FIELDS},
     source="NVML fields 231-233",
 )

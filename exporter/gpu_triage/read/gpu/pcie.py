@@ -33,33 +33,33 @@ _BUS_TYPE_PCIE: Final = 2
 
 GPU_PCIE_LINK_GENERATION = gpu_gauge(
     "gpu_pcie_link_generation",
-    "PCIe generation the link runs at now; idle cards shift down on purpose.",
+    "Current PCIe generation of the link; idle cards reduce it on purpose.",
     source="nvmlDeviceGetCurrPcieLinkGeneration",
 )
 GPU_PCIE_LINK_WIDTH = gpu_gauge(
-    "gpu_pcie_link_width", "PCIe lanes the link runs with now.", source="nvmlDeviceGetCurrPcieLinkWidth"
+    "gpu_pcie_link_width", "Current PCIe lanes of the link.", source="nvmlDeviceGetCurrPcieLinkWidth"
 )
 GPU_PCIE_LINK_TRANSITIONS_TOTAL = gpu_counter(
     "gpu_pcie_link_transitions_total",
-    "Changes of the link's generation or width seen between samples since the exporter started.",
+    "Changes of the link's generation or width between samples since the exporter started.",
     labels={"attribute": ("generation", "width")},
     source="the exporter, from successive readings",
 )
 GPU_PCIE_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_pcie_transmit_bytes_total",
-    "Bytes the GPU sent over PCIe since the exporter started: by GPM on Hopper and later, elsewhere by the driver's "
-    "counter. The latter is absent until its value has exceeded 32 bits, because a narrower one wraps several times "
-    "between two readings. gpu_pcie_throughput_bytes_per_second shows samples, if that collector is on.",
+    "Bytes the GPU sent over PCIe since the exporter started: by GPM on Hopper and later, else by the driver's "
+    "counter, which is absent until it exceeds 32 bits, because a narrower one wraps several times between two "
+    "readings; gpu_pcie_throughput_bytes_per_second has samples then, if that collector is on.",
     source="GPM metric 20 (PCIE_TX_PER_SEC); field 197",
 )
 GPU_PCIE_RECEIVE_BYTES_TOTAL = gpu_counter(
     "gpu_pcie_receive_bytes_total",
-    "Bytes the GPU received over PCIe since the exporter started. Presence as gpu_pcie_transmit_bytes_total.",
+    "Bytes the GPU received over PCIe since the exporter started. Absent when gpu_pcie_transmit_bytes_total is.",
     source="GPM metric 21 (PCIE_RX_PER_SEC); field 198",
 )
 GPU_PCIE_REPLAYS_TOTAL = gpu_counter(
     "gpu_pcie_replays_total",
-    "PCIe packets sent again after a link error, as the driver counts them since it was loaded.",
+    "PCIe packets resent after a link error since the driver was loaded.",
     source="nvmlDeviceGetPcieReplayCounter",
 )
 
@@ -235,39 +235,39 @@ _NO_LINK = PcieLink(None, None, None, None)
 
 GPU_PCIE_LINK_DEVICE_MAX_GENERATION = gpu_gauge(
     "gpu_pcie_link_device_max_generation",
-    "Highest PCIe generation the card can do.",
+    "Highest PCIe generation of the card.",
     source="nvmlDeviceGetGpuMaxPcieLinkGeneration, else sysfs max_link_speed",
 )
 GPU_PCIE_LINK_DEVICE_MAX_WIDTH = gpu_gauge(
-    "gpu_pcie_link_device_max_width", "Most PCIe lanes the card can use.", source="sysfs max_link_width"
+    "gpu_pcie_link_device_max_width", "Most PCIe lanes of the card.", source="sysfs max_link_width"
 )
 GPU_PCIE_LINK_SLOT_MAX_GENERATION = gpu_gauge(
     "gpu_pcie_link_slot_max_generation",
-    "Highest PCIe generation of the port above the card; absent where there is none to see.",
+    "Highest PCIe generation of the port above the card; absent if that port is not visible.",
     source="sysfs max_link_speed of the upstream port",
 )
 GPU_PCIE_LINK_SLOT_MAX_WIDTH = gpu_gauge(
     "gpu_pcie_link_slot_max_width",
-    "Most PCIe lanes of the port above the card; absent where there is none to see.",
+    "Most PCIe lanes of the port above the card; absent if that port is not visible.",
     source="sysfs max_link_width of the upstream port",
 )
 GPU_PCIE_LINK_EXPECTED_GENERATION = gpu_gauge(
     "gpu_pcie_link_expected_generation",
     "PCIe generation this link should reach under load: declared, else the baseline's, else the most that card, slot "
-    "and driver can all do; absent if the last is unknown.",
+    "and driver support; absent if unknown.",
     source="--expect.pcie-generation, else the baseline, else min(card, slot, nvmlDeviceGetMaxPcieLinkGeneration)",
 )
 GPU_PCIE_LINK_EXPECTED_WIDTH = gpu_gauge(
     "gpu_pcie_link_expected_width",
-    "PCIe lanes this link should have: declared, else the baseline's, else the most that card, slot and driver can "
-    "all use; absent if the last is unknown.",
+    "PCIe lanes this link should have: declared, else the baseline's, else the most that card, slot and driver "
+    "support; absent if unknown.",
     source="--expect.pcie-width, else the baseline, else min(card, slot, nvmlDeviceGetMaxPcieLinkWidth)",
 )
 
 GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED = gpu_gauge(
     "gpu_pcie_link_expected_width_declared",
-    "1 if the expected width is declared or recorded: the link is then known to have had it. Absent if it is derived "
-    "from card, slot and driver, which on some boards claim more lanes than the CPU gives.",
+    "1 if the expected width is declared or from the baseline, so that the link once had it. Absent if derived from "
+    "card, slot and driver, which on some boards claim more lanes than the CPU gives.",
     source="--expect.pcie-width, the baseline",
 )
 
@@ -353,7 +353,7 @@ class ExpectedLinkReader:
 
 PCIE_LIMITS = GpuCollector(
     name="pcie_limits",
-    about="what card, slot and system can do on PCIe",
+    about="PCIe capabilities of card, slot and system",
     tier=Tier.SLOW,
     reader=lambda config: ExpectedLinkReader(config).read,
 )
@@ -367,7 +367,7 @@ _MOST_KB_PER_SECOND: Final = 1 << 30
 
 GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND = gpu_gauge(
     "gpu_pcie_throughput_bytes_per_second",
-    "PCIe traffic over a 20 ms window; each reading blocks that long, so the collector is off by default.",
+    "PCIe traffic over a 20 ms window. Each reading blocks that long, so the collector is off by default.",
     labels={"direction": DIRECTIONS},
     source="nvmlDeviceGetPcieThroughput",
 )
@@ -395,7 +395,7 @@ def read_pcie_throughput(gpu: GpuRound) -> PcieThroughputReading:
 
 PCIE_THROUGHPUT = GpuCollector(
     name="pcie_throughput",
-    about="PCIe traffic by a call that blocks 40 ms a GPU",
+    about="PCIe traffic by a call that blocks 40 ms per GPU",
     tier=Tier.MEDIUM,
     reader=lambda _config: read_pcie_throughput,
     default=False,
@@ -420,8 +420,8 @@ TYPE_FIELDS: Final = {
 
 GPU_PCIE_ERRORS_TOTAL = gpu_counter(
     "gpu_pcie_errors_total",
-    "Errors of the PCIe link as the GPU counts them, by type: {type}. The last also grows when the link changes its "
-    "speed. What the driver or the board does not count is absent.",
+    "PCIe link errors counted by the GPU, by type: {type}. The last also grows at speed changes. Types that driver or "
+    "board do not count are absent.",
     labels={"type": TYPE_FIELDS},
     source="NVML fields 173-183 and 169",
 )
@@ -455,7 +455,7 @@ class PcieErrorsReader:
 
 
 PCIE_ERRORS = GpuCollector(
-    "pcie_errors", "PCIe errors as the GPU counts them", Tier.MEDIUM, lambda _config: PcieErrorsReader().read
+    "pcie_errors", "PCIe errors counted by the GPU", Tier.MEDIUM, lambda _config: PcieErrorsReader().read
 )
 
 
@@ -466,10 +466,9 @@ _LIMIT_BYTES: Final = 1 << 16
 
 GPU_PCIE_AER_ERRORS_TOTAL = gpu_counter(
     "gpu_pcie_aer_errors_total",
-    "PCIe errors reported to the kernel (AER), by reporter (gpu, or the port at the other end of its link) "
-    "and severity ({severity}). An error may show at one end only. Read without the driver, so available while "
-    "the GPU does not respond. Absent where the kernel has no AER for the device, as in most virtual machines; where "
-    "the firmware handles these errors, absent while it is 0, which would say nothing.",
+    "PCIe errors reported to the kernel (AER), by reporter (gpu, or the port at the other end of its link) and "
+    "severity ({severity}). An error may show at one end only. Available while the GPU does not respond. Absent "
+    "without AER, as in most virtual machines; if the firmware handles these errors, also while 0.",
     labels={"device": ("gpu", "port"), "severity": TOTALS},
     source="sysfs aer_dev_{correctable,nonfatal,fatal} of the GPU and of the port above it",
 )
@@ -558,7 +557,7 @@ def parse_aer_total(text: str, severity: str) -> int | None:
 
 PCIE_AER = GpuCollector(
     name="pcie_aer",
-    about="PCIe errors as the kernel counts them, of the GPU and the port above it",
+    about="PCIe errors of the GPU and the port above it, counted by the kernel",
     tier=Tier.MEDIUM,
     reader=lambda _config: PcieAerReader().read,
 )

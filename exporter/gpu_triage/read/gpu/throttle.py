@@ -147,19 +147,18 @@ _THERMAL_POLICY: Final = {"sw_thermal": 75}
 
 GPU_THROTTLE_ACTIVE = gpu_gauge(
     "gpu_throttle_active",
-    "1 while the driver reports this reason for the current clocks. With --metrics.profile full, also 0 for every "
-    "other reason that the GPU supports. A scrape can miss short throttling; gpu_throttle_seconds_total does not.",
+    "1 while the driver reports this reason for the current clocks; --metrics.profile full also has 0 for other "
+    "supported reasons. A scrape can miss short throttling; gpu_throttle_seconds_total does not.",
     labels={"reason": (*REASONS, UNKNOWN)},
     default_samples=lambda sample: bool(sample.value),
     source="nvmlDeviceGetCurrentClocksEventReasons & nvmlDeviceGetSupportedClocksEventReasons",
 )
 GPU_THROTTLE_SECONDS_TOTAL = gpu_counter(
     "gpu_throttle_seconds_total",
-    "Seconds for which this reason held the clocks: the driver's own counter where it has one, otherwise integrated "
-    "from gpu_throttle_active since the exporter started. A counter that is wrong is replaced by the integral: see "
-    "gpu_throttle_counter_rejected_info. Never decreases while the exporter runs: a counter that the driver resets "
-    "continues from its last value. board_limit and reliability grow at the highest clocks of many cards, and are "
-    "absent while they are 0 unless --metrics.profile is full.",
+    "Seconds for which this reason held the clocks: the driver's own counter if it has a correct one (see "
+    "gpu_throttle_counter_rejected_info), else integrated from gpu_throttle_active since the exporter started. Never "
+    "decreases while the exporter runs. board_limit and reliability grow at the highest clocks of many cards; while 0, "
+    "they are only in --metrics.profile full.",
     labels={"reason": (*REASONS, UNKNOWN)},
     default_samples=lambda sample: sample.value > 0 or sample.labels[-1] not in _SELDOM,
     source="fields 74 to 77, 79 and the slowdown counters of the driver at hand, else the integral of "
@@ -167,10 +166,9 @@ GPU_THROTTLE_SECONDS_TOTAL = gpu_counter(
 )
 GPU_THROTTLE_COUNTER_REJECTED_INFO = gpu_info(
     "gpu_throttle_counter_rejected_info",
-    "A reason whose driver counter is not used, by cause ({cause}): it stood still while the driver reported the "
-    "reason in 10 samples of a minute, or it gained more than a second per second. From then on, until the exporter "
-    "restarts, gpu_throttle_seconds_total of this reason is integrated from gpu_throttle_active. Absent while the "
-    "driver's counter is used, and where there is none.",
+    "A reason with a wrong driver counter, by cause ({cause}): it stood still while the driver reported the reason in "
+    "10 samples of a minute, or gained more than a second per second. gpu_throttle_seconds_total of this reason is "
+    "then integrated from gpu_throttle_active until the exporter restarts. Absent otherwise.",
     labels={"reason": (*REASONS, UNKNOWN), "cause": FAULTS},
     source="the exporter, from successive readings",
 )
@@ -306,7 +304,7 @@ def _log_rejected(gpu: GpuRound, reason: str, field_id: int | None, cause: str) 
 
 THROTTLE = GpuCollector(
     name="throttle",
-    about="throttle reasons and the time they took",
+    about="throttle reasons and their time",
     tier=Tier.FAST,
     reader=lambda config: ThrottleReader(max_gap_seconds(config), config.sample_fast_seconds).read,
 )

@@ -58,9 +58,9 @@ OTHER_PID_NAMESPACE: Final = "other_pid_namespace"
 
 GPU_EXPORTER_DEGRADED_INFO = host_info(
     "gpu_exporter_degraded_info",
-    "A feature that is limited because a permission, a mount, a namespace or a right of the kernel's over the "
-    "firmware is missing; absent otherwise. The log says once how to fix it. Feature package with reason replaced: "
-    "the exporter's package was removed or upgraded, and what runs is still gpu_exporter_build_info's version.",
+    "A feature limited by a missing permission, mount, namespace or kernel right over the firmware; the log has the "
+    "fix, once. Feature package, reason replaced: the exporter's package was removed or upgraded, and "
+    "gpu_exporter_build_info's version still runs. Absent otherwise.",
     labels=("feature", "reason"),
     source="/proc/1, /proc/self, /dev/kmsg, the package and what options name",
 )
@@ -340,7 +340,7 @@ def render(reading: tuple[Limitation, ...]) -> Iterator[Sample]:
 
 ACCESS = HostCollector(
     name="access",
-    about="rights that features lack",
+    about="features that lack a permission",
     tier=Tier.SLOW,
     reader=lambda config: AccessReader(config).read,
     render=render,

@@ -43,8 +43,8 @@ _BUSY_RATIO = 0.5
 
 GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
     "gpu_host_cpu_seconds_total",
-    "CPU time of the NUMA node since boot by mode, summed over its CPUs; guests are part of user and nice. CPUs that "
-    "go offline stay in the sum.",
+    "CPU time of the NUMA node since boot by mode, summed over its CPUs, including those now offline; guests are part "
+    "of user and nice.",
     labels={"numa_node": ANY, "mode": MODES},
     source="/proc/stat, by /sys/devices/system/node",
 )
@@ -52,33 +52,33 @@ _node_gauge = partial(host_gauge, labels=("numa_node",))
 
 GPU_HOST_CPU_BUSIEST_RATIO = _node_gauge(
     "gpu_host_cpu_busiest_ratio",
-    "Share of the last interval that the busiest single CPU of the NUMA node was neither idle nor in iowait, 0-1: 1 "
-    "when one thread feeds the GPU and can do no more. CPUs do not count that are set apart (isolated, nohz_full), or "
-    "that were busy for nine tenths of the time since boot: storage clients and packet processing poll on them.",
+    "Share of the last interval for which the busiest CPU of the NUMA node was neither idle nor in iowait, 0-1: at 1, "
+    "a single thread is the limit. Without CPUs that are set apart (isolated, nohz_full) or busy for nine tenths of "
+    "the time since boot, where storage clients and packet processing poll.",
     source="/proc/stat; /sys/devices/system/cpu/{isolated,nohz_full}",
 )
 GPU_HOST_CPU_SHARED_BUSY_RATIO = _node_gauge(
     "gpu_host_cpu_shared_busy_ratio",
-    "Share of the last interval that the other CPUs of the NUMA node, which jobs share, were busy, 0-1; absent where "
+    "Share of the last interval for which the other CPUs of the NUMA node, which jobs share, were busy, 0-1; absent if "
     "none is set apart or always busy.",
     source="as gpu_host_cpu_busiest_ratio",
 )
 GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = _node_gauge(
     "gpu_host_cpu_busiest_frequency_ratio",
-    "Present clock of that CPU over its highest, 0-1; absent while it was busy for less than half of the interval, and "
-    "without cpufreq, as on most virtual machines.",
+    "Current clock of that busiest CPU over its highest, 0-1; absent while it was busy for less than half of the "
+    "interval, and without cpufreq, as on most virtual machines.",
     source="/sys/devices/system/cpu/cpufreq/policy*/{scaling_cur_freq,cpuinfo_max_freq}",
 )
 GPU_HOST_CPUS = _node_gauge(
     "gpu_host_cpus",
-    "CPUs of the NUMA node that are online.",
+    "Online CPUs of the NUMA node.",
     source="/proc/stat, by /sys/devices/system/node",
 )
 GPU_HOST_LOAD1 = host_gauge(
-    "gpu_host_load1", "Tasks that run, want to run or wait for I/O, averaged over a minute.", source="/proc/loadavg"
+    "gpu_host_load1", "Tasks that run, are runnable or wait for I/O, averaged over a minute.", source="/proc/loadavg"
 )
 GPU_HOST_PROCESSES_BLOCKED = host_gauge(
-    "gpu_host_processes_blocked", "Tasks that wait for I/O now.", source="/proc/stat procs_blocked"
+    "gpu_host_processes_blocked", "Tasks that currently wait for I/O.", source="/proc/stat procs_blocked"
 )
 GPU_HOST_CONTEXT_SWITCHES_TOTAL = host_counter(
     "gpu_host_context_switches_total", "Context switches of all CPUs since boot.", source="/proc/stat ctxt"
@@ -287,32 +287,31 @@ SLOW_CLOCK_SOURCES: Final = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "ref
 
 GPU_HOST_CPU_GOVERNOR_POLICIES = host_gauge(
     "gpu_host_cpu_governor_policies",
-    "Groups of CPUs that share a clock, by the governor that sets it; most often there is one for each CPU. Under the "
-    "drivers intel_pstate and amd-pstate powersave raises the clock under load as others do; elsewhere it keeps the "
-    "lowest. Absent without cpufreq, as on most virtual machines.",
+    "Groups of CPUs that share a clock (usually one per CPU), by governor. powersave raises the clock under load with "
+    "intel_pstate and amd-pstate; elsewhere it keeps the lowest. Absent without cpufreq, as on most virtual machines.",
     labels=("governor",),
     source="/sys/devices/system/cpu/cpufreq/policy*/scaling_governor",
 )
 GPU_HOST_CLOCK_SOURCE_INFO = host_info(
     "gpu_host_clock_source_info",
-    "The kernel's clock source. Programs can read tsc, arch_sys_counter and those of virtual machines (kvm-clock, "
-    "hyperv_clocksource_tsc_page) directly; with hpet, acpi_pm and jiffies, each reading of the clock costs a "
-    "system call and a microsecond or more.",
+    "The kernel's clock source. Programs read tsc, arch_sys_counter and those of virtual machines (kvm-clock, "
+    "hyperv_clocksource_tsc_page) directly; with hpet, acpi_pm and jiffies, each reading costs a system call and a "
+    "microsecond or more.",
     labels=("clock_source",),
     source="/sys/devices/system/clocksource/clocksource0/current_clocksource",
 )
 GPU_HOST_CPU_THROTTLES_TOTAL = host_counter(
     "gpu_host_cpu_throttles_total",
-    "How often the processor of the NUMA node lowered its clock because it, or the host around it, was too hot. Only "
-    "Intel processors count this. Shown once there are any; profile full always shows it.",
+    "How often the NUMA node's processor lowered its clock because it or the host was too hot. Intel only. Absent "
+    "while 0, except in profile full.",
     labels=("numa_node",),
     source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_count",
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL = host_counter(
     "gpu_host_cpu_throttled_seconds_total",
-    "Time for which the processor of the NUMA node had lowered its clock for heat, since Linux 5.6; a spell is added "
-    "when it ends. Only Intel processors count this. Shown once there is any; profile full always shows it.",
+    "Time for which the NUMA node's processor had lowered its clock for heat, added when it ends. Intel only, since "
+    "Linux 5.6. Absent while 0, except in profile full.",
     labels=("numa_node",),
     source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_total_time_ms",
     default_samples=lambda sample: sample.value > 0,
@@ -418,7 +417,7 @@ def _word(text: str) -> str:
 
 HOST_CPU_SETTINGS = HostCollector(
     name="host_cpu_settings",
-    about="governor of the CPUs' clock, source of the time, and CPUs that are too hot",
+    about="CPU governor, clock source, and CPU thermal throttling",
     tier=Tier.SLOW,
     reader=lambda _config: HostCpuSettingsReader().read,
 )

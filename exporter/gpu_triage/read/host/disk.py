@@ -30,37 +30,36 @@ _disk_counter = partial(host_counter, labels=("device",), source="/proc/diskstat
 
 GPU_HOST_DISK_READ_BYTES_TOTAL = _disk_counter(
     "gpu_host_disk_read_bytes_total",
-    "Bytes read from the whole device since it appeared. md and dm devices are listed beside the disks they are "
-    "built on: do not sum over device.",
+    "Bytes read from the whole device since it appeared. md and dm devices appear beside their disks: do not sum over "
+    "device.",
 )
 GPU_HOST_DISK_WRITTEN_BYTES_TOTAL = _disk_counter(
     "gpu_host_disk_written_bytes_total",
-    "Bytes written to the whole device since it appeared. md and dm devices are listed beside the disks they are "
-    "built on: do not sum over device.",
+    "Bytes written to the whole device since it appeared. md and dm devices appear beside their disks: do not sum over "
+    "device.",
 )
 GPU_HOST_DISK_READS_TOTAL = _disk_counter(
-    "gpu_host_disk_reads_total", "Read requests the device completed since it appeared."
+    "gpu_host_disk_reads_total", "Completed read requests since the device appeared."
 )
 GPU_HOST_DISK_WRITES_TOTAL = _disk_counter(
-    "gpu_host_disk_writes_total", "Write requests the device completed since it appeared."
+    "gpu_host_disk_writes_total", "Completed write requests since the device appeared."
 )
 GPU_HOST_DISK_READ_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_read_seconds_total",
-    "Time read requests took, summed over requests; over reads it is their mean latency.",
+    "Time of read requests, summed; divided by reads, their mean latency.",
 )
 GPU_HOST_DISK_WRITE_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_write_seconds_total",
-    "Time write requests took, summed over requests; over writes it is their mean latency.",
+    "Time of write requests, summed; divided by writes, their mean latency.",
 )
 GPU_HOST_DISK_BUSY_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_busy_seconds_total",
-    "Time with at least one request under way; a device that serves many at once can be busy all the time and have "
-    "room. Since Linux 5.0 a tick of the kernel (1 to 4 ms) for each request, however short: compare it with the time "
-    "that reads and writes took.",
+    "Time with at least one request in flight; a device that serves many at once can be always busy and have room. "
+    "Since Linux 5.0 a request counts at least a tick (1 to 4 ms): compare with the time of reads and writes.",
 )
 GPU_HOST_DISK_QUEUE_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_queue_seconds_total",
-    "Time requests were under way, summed over requests; its rate is the mean queue length.",
+    "Time of requests in flight, summed; its rate is the mean queue length.",
 )
 
 
@@ -181,41 +180,41 @@ _lustre_counter = partial(host_counter, labels={"file_system": ANY, "direction":
 
 GPU_HOST_LUSTRE_BYTES_TOTAL = _lustre_counter(
     "gpu_host_lustre_bytes_total",
-    "Bytes that programs read from a Lustre file system and wrote to it since it was mounted, those in the client's "
-    "cache included. Clients of 2.12 and later keep the counters where only user 0 can read them.",
+    "Bytes that programs read from and wrote to a Lustre file system since it was mounted, including the client's "
+    "cache. From client 2.12 on only root can read the counters.",
     source="/proc/fs/lustre/llite/*/stats, /sys/kernel/debug/lustre/llite/*/stats {read,write}_bytes",
 )
 GPU_HOST_LUSTRE_OPERATIONS_TOTAL = _lustre_counter(
     "gpu_host_lustre_operations_total",
-    "Calls of programs that read from a Lustre file system, or wrote to it.",
+    "Read and write calls of programs on a Lustre file system.",
     source="as gpu_host_lustre_bytes_total",
 )
 GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL = _lustre_counter(
     "gpu_host_lustre_operation_seconds_total",
-    "Time that these calls took, summed up; absent for clients older than 2.13.",
+    "Time of these calls, summed; absent before client 2.13.",
     source="/sys/kernel/debug/lustre/llite/*/stats {read,write} [usecs]",
 )
 _gds_counter = partial(host_counter, labels={"direction": _DIRECTIONS})
 
 GPU_HOST_GDS_BYTES_TOTAL = _gds_counter(
     "gpu_host_gds_bytes_total",
-    "Bytes that GPUDirect Storage read into GPUs' memory and wrote from it, in steps of a MiB; absent unless nvidia-fs "
+    "Bytes that GPUDirect Storage read into and wrote from GPU memory, in steps of a MiB; absent unless nvidia-fs "
     "counts them (module parameter rw_stats_enabled).",
     source="/proc/driver/nvidia-fs/stats",
 )
 GPU_HOST_GDS_OPERATIONS_TOTAL = _gds_counter(
     "gpu_host_gds_operations_total",
-    "Transfers of GPUDirect Storage that completed successfully; also absent unless counted.",
+    "Successful GPUDirect Storage transfers; absent when gpu_host_gds_bytes_total is.",
     source="/proc/driver/nvidia-fs/stats ok",
 )
 GPU_HOST_GDS_ERRORS_TOTAL = _gds_counter(
     "gpu_host_gds_errors_total",
-    "Transfers of GPUDirect Storage that failed.",
+    "Failed GPUDirect Storage transfers.",
     source="/proc/driver/nvidia-fs/stats err",
 )
 GPU_HOST_GDS_OPERATIONS_IN_FLIGHT = host_gauge(
     "gpu_host_gds_operations_in_flight",
-    "Transfers of GPUDirect Storage that have begun and not ended.",
+    "GPUDirect Storage transfers in flight.",
     labels={"direction": _DIRECTIONS},
     source="/proc/driver/nvidia-fs/stats Ops",
 )

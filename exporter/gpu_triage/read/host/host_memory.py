@@ -28,16 +28,16 @@ _VMSTAT = frozenset({"pswpin", "pswpout", "pgmajfault"})
 
 GPU_HOST_MEMORY_TOTAL_BYTES = host_gauge(
     "gpu_host_memory_total_bytes",
-    "Memory available to the kernel. Memory of GPUs that the kernel has as NUMA nodes (GH200, GB200) is left out.",
+    "Memory available to the kernel, without GPU memory that it has as NUMA nodes (GH200, GB200).",
     source="/proc/meminfo MemTotal",
 )
 GPU_HOST_MEMORY_AVAILABLE_BYTES = host_gauge(
     "gpu_host_memory_available_bytes",
-    "Memory that new work could have without swapping, as the kernel estimates it; free memory of GPUs is left out.",
+    "Memory available to new work without swapping, by the kernel's estimate, without free memory of GPUs.",
     source="/proc/meminfo MemAvailable",
 )
 GPU_HOST_SWAP_TOTAL_BYTES = host_gauge(
-    "gpu_host_swap_total_bytes", "Swap space; 0 on a host without.", source="/proc/meminfo SwapTotal"
+    "gpu_host_swap_total_bytes", "Swap space; 0 without swap.", source="/proc/meminfo SwapTotal"
 )
 GPU_HOST_SWAP_USED_BYTES = host_gauge(
     "gpu_host_swap_used_bytes", "Swap space in use.", source="/proc/meminfo SwapTotal - SwapFree"
@@ -57,20 +57,19 @@ _node_gauge = partial(host_gauge, labels=("numa_node",), default_samples=no_samp
 
 GPU_HOST_NUMA_MEMORY_TOTAL_BYTES = _node_gauge(
     "gpu_host_numa_memory_total_bytes",
-    "Memory of the NUMA node; of a node without CPUs (GPUs, CXL) too. Absent on hosts with one node. Only in profile "
-    "full.",
+    "Memory of the NUMA node, including nodes without CPUs (GPUs, CXL). Only in profile full; absent on hosts with one "
+    "node.",
     source="/sys/devices/system/node/node*/meminfo MemTotal",
 )
 GPU_HOST_NUMA_MEMORY_FREE_BYTES = _node_gauge(
     "gpu_host_numa_memory_free_bytes",
-    "Memory of the NUMA node that nothing uses, not even the page cache. Absent on hosts with one node. Only in "
-    "profile full.",
+    "Memory of the NUMA node unused even by the page cache. Only in profile full; absent on hosts with one node.",
     source="/sys/devices/system/node/node*/meminfo MemFree",
 )
 GPU_HOST_NUMA_MISS_BYTES_TOTAL = host_counter(
     "gpu_host_numa_miss_bytes_total",
-    "Memory that processes wanted from another NUMA node, and got from this one because the other had none left. "
-    "Absent on hosts with one node. Only in profile full.",
+    "Memory that processes got from this NUMA node because the requested one had none left. Only in profile full; "
+    "absent on hosts with one node.",
     labels=("numa_node",),
     source="/sys/devices/system/node/node*/numastat numa_miss",
     default_samples=no_sample,
@@ -183,16 +182,15 @@ _SEVERITIES: Final = {"corrected": "ce", "uncorrected": "ue"}
 
 GPU_HOST_EDAC_ERRORS_TOTAL = host_counter(
     "gpu_host_edac_errors_total",
-    "Errors of the host's memory since the driver of its memory controller was loaded, by what ECC made of them "
-    "({severity}). Absent on hosts without ECC memory and where no EDAC driver is loaded.",
+    "Errors of the host's memory since the driver of its memory controller was loaded, by severity ({severity}). "
+    "Absent without ECC memory or EDAC driver.",
     labels={"controller": ANY, "severity": _SEVERITIES},
     source="/sys/devices/system/edac/mc/mc*/{ce,ue}_count",
 )
 GPU_HOST_EDAC_DIMM_ERRORS_TOTAL = host_counter(
     "gpu_host_edac_dimm_errors_total",
-    "The same by DIMM, or by rank where the driver knows no DIMMs. `dimm_label` is the name set by the driver, "
-    "the firmware or an administrator, which may match the label printed next to the slot. DIMMs without errors "
-    "are shown only with profile full.",
+    "The same by DIMM, or by rank if the driver does not know DIMMs. `dimm_label` is set by driver, firmware or "
+    "administrator, and may match the print next to the slot. DIMMs without errors are only in profile full.",
     labels={"controller": ANY, "dimm": ANY, "dimm_label": ANY, "severity": _SEVERITIES},
     source="/sys/devices/system/edac/mc/mc*/{dimm,rank}*/dimm_{ce,ue}_count",
     default_samples=lambda sample: bool(sample.value),

@@ -137,34 +137,33 @@ _port_counter = partial(host_counter, labels=("device", "port"))
 
 GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL = _port_counter(
     "gpu_host_infiniband_receive_bytes_total",
-    "Bytes the InfiniBand or RoCE port received, RDMA included; absent where the adapter does not count, and when a "
-    "32-bit counter is full until it is reset. Counters that the firmware rejects are read once an hour: those of the "
-    "ConnectX-7 that the fabric manager runs.",
+    "Bytes received by the InfiniBand or RoCE port, including RDMA. Absent if the adapter does not count, and while a "
+    "32-bit counter is full. Counters that the firmware rejects, such as those of the ConnectX-7 run by the fabric "
+    "manager, are tried once an hour.",
     source="/sys/class/infiniband/*/ports/*/counters/port_rcv_data, else hw_counters/{rx_bytes,ip4InOctets}",
 )
 GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL = _port_counter(
     "gpu_host_infiniband_transmit_bytes_total",
-    "Bytes the InfiniBand or RoCE port sent, RDMA included; absent where the adapter does not count, and when a "
-    "32-bit counter is full until it is reset.",
+    "Bytes sent by the InfiniBand or RoCE port, including RDMA. Absent if the adapter does not count, and while a "
+    "32-bit counter is full.",
     source="/sys/class/infiniband/*/ports/*/counters/port_xmit_data, else hw_counters/{tx_bytes,ip4OutOctets}",
 )
 _port_gauge = partial(host_gauge, labels=("device", "port"))
 
 GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND = _port_gauge(
     "gpu_host_infiniband_rate_bytes_per_second",
-    "Rate of the port's link in each direction: that of --network.line-rate, else as the driver says. Absent while it "
-    "is not up.",
+    "Link rate per direction: --network.line-rate, else the driver's. Absent while the port is not up.",
     source="/sys/class/infiniband/*/ports/*/rate",
 )
 GPU_HOST_INFINIBAND_UP = _port_gauge(
     "gpu_host_infiniband_up",
-    "1 while the port is active, 0 while it is not, which a port without a cable never is.",
+    "1 while the port is active, 0 while not; a port without a cable is always 0.",
     source="/sys/class/infiniband/*/ports/*/state",
 )
 GPU_HOST_INFINIBAND_PHYSICAL_STATE = _port_gauge(
     "gpu_host_infiniband_physical_state",
-    "Physical state of a port whose link is not up: {states}. A port without a cable polls, or is disabled. Profile "
-    "full also shows the ports whose link is up.",
+    "Physical state of a port that is not up: {states}. A port without a cable polls, or is disabled. Profile full "
+    "also has ports that are up.",
     states={
         1: "sleep",
         2: "polling",
@@ -179,37 +178,35 @@ GPU_HOST_INFINIBAND_PHYSICAL_STATE = _port_gauge(
 )
 GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = _port_gauge(
     "gpu_host_infiniband_rate_expected_ratio",
-    "Rate of an active port as a share of what it should be, 0-1: the highest rate since the exporter started, or "
-    "that of all other active ports of the same board on this host, if these are at least three and agree. Shown "
-    "while it is below 1; profile full always shows it.",
+    "Rate of an active port as a share of the expected one, 0-1: its highest since the exporter started, or that of "
+    "all other active ports of the same board type on this host, if at least three agree. Only below 1, except in "
+    "profile full.",
     source="/sys/class/infiniband/*/ports/*/rate",
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = _port_counter(
     "gpu_host_infiniband_link_errors_total",
     "Errors of the port's link: symbol errors, link error recoveries, packets received with an error, local link "
-    "integrity errors and buffer overruns. Absent where the adapter counts none of them, and for virtual functions. "
-    "Some of these counters have only 4 to 16 bits and stop when they are full, until they are reset; a reset "
-    "is not seen here.",
+    "integrity errors and buffer overruns. Absent if the adapter counts none, and for virtual functions. Some counters "
+    "have only 4 to 16 bits and stop when full until a reset.",
     source="/sys/class/infiniband/*/ports/*/counters/symbol_error and others",
 )
 GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL = _port_counter(
     "gpu_host_infiniband_link_downs_total",
-    "How often the port's link went down: as the adapter counts it for InfiniBand, as the network interface counts "
-    "lost carriers for RoCE. Where neither counts, or the adapter's 8 bits are full, what the exporter saw itself. "
-    "Absent for virtual functions.",
+    "How often the port's link went down: the adapter's count for InfiniBand, the interface's carrier losses for RoCE, "
+    "otherwise (or with the adapter's 8 bits full) what the exporter saw. Absent for virtual functions.",
     source="/sys/class/infiniband/*/ports/*/counters/link_downed, device/net/*/carrier_down_count",
 )
 GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL = _port_counter(
     "gpu_host_infiniband_timeouts_total",
-    "RDMA requests that the other end did not acknowledge in time, so that they were sent again: packets were lost, "
-    "or the other end is gone. Absent where the adapter does not count them, and for virtual functions.",
+    "RDMA requests not acknowledged in time and resent: packets were lost, or the other end is gone. Absent if the "
+    "adapter does not count them, and for virtual functions.",
     source="/sys/class/infiniband/*/ports/*/hw_counters/local_ack_timeout_err",
 )
 GPU_HOST_INFINIBAND_EVENTS_TOTAL = host_counter(
     "gpu_host_infiniband_events_total",
-    "Errors of the port's link, packets that were lost or sent again, and signs of congestion, by event ({event}), as "
-    "the adapter counts them; a counter that is full stops until it is reset. Only in profile full.",
+    "Errors of the port's link, lost or resent packets, and signs of congestion, by event ({event}), counted by the "
+    "adapter; a full counter stops until a reset. Only in profile full.",
     labels={"device": ANY, "port": ANY, "event": EVENTS},
     source="/sys/class/infiniband/*/ports/*/counters/*, hw_counters/*",
     default_samples=no_sample,

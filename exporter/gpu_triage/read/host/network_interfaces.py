@@ -26,6 +26,7 @@ from gpu_triage.read.metrics.rendering import each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _COLUMNS = 16
+_COUNTED = ("receive_bytes", "transmit_bytes", "receive_errors", "transmit_errors", "receive_drops", "transmit_drops")
 _USED = (0, 8, 2, 10, 3, 11)
 _VIRTUAL = re.compile(
     r"lo|(?:veth|docker|br-|cni|flannel|cali|cilium|lxc|virbr|tun|tap|wg|dummy|vxlan).*"
@@ -60,13 +61,13 @@ _traffic_counter = partial(host_counter, source="/proc/1/net/dev, else /proc/net
 
 GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = _traffic_counter(
     "gpu_host_network_receive_bytes_total",
-    "Bytes the physical or bond interface received since it appeared. A bond is listed beside its members: do not "
-    "sum over device.",
+    "Bytes received by the physical or bond interface since it appeared. A bond appears beside its members: do not sum "
+    "over device.",
     labels=("device",),
 )
 GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL = _traffic_counter(
     "gpu_host_network_transmit_bytes_total",
-    "Bytes the physical or bond interface sent since it appeared. A bond is listed beside its members: do not sum "
+    "Bytes sent by the physical or bond interface since it appeared. A bond appears beside its members: do not sum "
     "over device.",
     labels=("device",),
 )
@@ -82,7 +83,7 @@ GPU_HOST_NETWORK_DROPS_TOTAL = _traffic_counter(
 )
 GPU_HOST_NETWORK_NUMA_NODE = host_gauge(
     "gpu_host_network_numa_node",
-    "NUMA node that the interface is attached to; absent if the firmware does not report it, and for bonds.",
+    "NUMA node of the interface; absent if the firmware does not report it, and for bonds.",
     labels=("device",),
     source="/sys/class/net/*/device/numa_node",
 )
@@ -136,8 +137,8 @@ class HostNetworkReader:
 
     def _interface(self, inquiry: HostInquiry, device: Path, counts: tuple[int, ...]) -> NetworkInterface:
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
-        now = self._counters.row(device.name, counts)
-        return NetworkInterface(device.name, *now, node if node is not None and node >= 0 else None)
+        now = dict(zip(_COUNTED, self._counters.row(device.name, counts), strict=True))
+        return NetworkInterface(device.name, **now, numa_node=node if node is not None and node >= 0 else None)
 
 
 def parse_interface(line: str) -> tuple[str, tuple[int, ...]] | None:
@@ -215,25 +216,25 @@ _UNKNOWN_FOR_SECONDS: Final = 60.0
 
 GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
     "gpu_host_network_speed_bytes_per_second",
-    "Speed of the link in each direction: that of --network.line-rate, else as the driver says; absent when it is down "
-    "or not known. Read when the carrier has changed, and every 10 minutes. Keeps its last value while the driver does "
-    "not answer: then gpu_exporter_collector_success of host_network_link is 0.",
+    "Link speed per direction: --network.line-rate, else the driver's; absent if down or unknown. Read on carrier "
+    "changes and every 10 minutes. Keeps its last value while the driver does not answer "
+    "(gpu_exporter_collector_success of host_network_link is then 0).",
     labels=("device",),
     source="/sys/class/net/*/speed",
 )
 GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
     "gpu_host_network_speed_expected_ratio",
-    "Speed of the interface's link as a share of the highest since the exporter started, 0-1; of a bond, that of its "
-    "members together. Shown while it is below 1; profile full always shows it. Absent when the link is down, and for "
-    "an interface whose adapter is an InfiniBand or RoCE device: see gpu_host_infiniband_rate_expected_ratio.",
+    "Link speed as a share of the highest since the exporter started, 0-1; of a bond, that of its members together. "
+    "Only below 1, except in profile full. Absent if the link is down. InfiniBand and RoCE adapters have "
+    "gpu_host_infiniband_rate_expected_ratio instead.",
     labels=("device",),
     source="/sys/class/net/*/speed",
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
     "gpu_host_network_carrier_downs_total",
-    "How often the interface lost its link. Absent for an interface whose adapter is an InfiniBand or RoCE device: see "
-    "gpu_host_infiniband_link_downs_total.",
+    "How often the interface lost its link. InfiniBand and RoCE adapters have gpu_host_infiniband_link_downs_total "
+    "instead.",
     labels=("device",),
     source="/sys/class/net/*/carrier_down_count, before Linux 4.16 half of carrier_changes",
 )
@@ -337,7 +338,7 @@ class HostNetworkLinkReader:
 
 HOST_NETWORK_LINK = HostCollector(
     name="host_network_link",
-    about="links of network interfaces: speed, and how often they were lost",
+    about="speed and losses of network links",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkLinkReader(config).read,
     render=each("device"),

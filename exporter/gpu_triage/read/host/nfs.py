@@ -42,33 +42,33 @@ _nfs_counter = partial(host_counter, source="/proc/1/mountstats, else /proc/self
 
 GPU_HOST_NFS_OPERATIONS_TOTAL = _nfs_counter(
     "gpu_host_nfs_operations_total",
-    "Requests of the NFS mount that were completed since it was mounted, by operation of the protocol; READ, WRITE "
-    "and those that were ever used. Mounts of one export may share their counts: do not sum over mount.",
+    "Completed requests of the NFS mount since it was mounted, by protocol operation: READ, WRITE and any that was "
+    "used. Mounts of one export may share counts: do not sum over mount.",
     labels=("mount", "operation"),
 )
 GPU_HOST_NFS_OPERATION_SECONDS_TOTAL = _nfs_counter(
     "gpu_host_nfs_operation_seconds_total",
-    "Time requests of the NFS mount took from being made to being answered, summed over requests; over operations it "
-    "is their mean latency. A request that still waits for a dead server is not in it yet.",
+    "Time from request to answer of the NFS mount's requests, summed; divided by operations, their mean latency. "
+    "Unanswered requests are not included.",
     labels=("mount", "operation"),
 )
 GPU_HOST_NFS_BYTES_TOTAL = _nfs_counter(
     "gpu_host_nfs_bytes_total",
-    "Bytes the NFS mount read from and wrote to its server since it was mounted; what the page cache answers is not "
-    "in it. Mounts of one export may share their counts: do not sum over mount.",
+    "Bytes the NFS mount read from and wrote to its server since it was mounted, without page cache hits. Mounts of "
+    "one export may share counts: do not sum over mount.",
     labels={"mount": ANY, "direction": ("read", "write")},
 )
 GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = _nfs_counter(
     "gpu_host_nfs_retransmissions_total",
-    "Requests of the NFS mount that were sent again since it was mounted, as after a lost packet or connection; a "
-    "server that is only slow has none. Shown once there are any; profile full always shows it.",
+    "Resent requests of the NFS mount since it was mounted, as after a lost packet or connection, but not because of a "
+    "slow server. Absent while 0, except in profile full.",
     labels=("mount",),
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL = _nfs_counter(
     "gpu_host_nfs_major_timeouts_total",
-    "Requests of the NFS mount that were not answered within all retries (timeo, retrans) since it was mounted. Shown "
-    "once there are any; profile full always shows it.",
+    "Requests of the NFS mount not answered within all retries (timeo, retrans) since it was mounted. Absent while 0, "
+    "except in profile full.",
     labels=("mount",),
     default_samples=lambda sample: sample.value > 0,
 )
@@ -129,7 +129,8 @@ class HostNfsReader:
         return tuple(self._mount(mount, found[mount]) for mount in kept)
 
     def _mount(self, mount: str, counts: MountCounts) -> NfsMount:
-        counters = self._counters[mount] = self._counters.pop(mount, None) or MonotoneCounters()
+        counters = self._counters.pop(mount, None) or MonotoneCounters()
+        self._counters[mount] = counters
         while len(self._counters) > _MOST_REMEMBERED:
             del self._counters[next(iter(self._counters))]
         published, operations = counters.published, counts.operations.items()

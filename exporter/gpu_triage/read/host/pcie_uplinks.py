@@ -29,16 +29,16 @@ _ENCODED_SINCE: Final = 128 / 130
 
 GPU_HOST_PCIE_UPLINK_RATIO = host_gauge(
     "gpu_host_pcie_uplink_ratio",
-    "Bandwidth of the link between a PCIe switch with GPUs behind it and the port above it, over the most that both "
-    "ends can do: 1, or less where the link has trained down. `bridge` is the switch's own port, `port` the one above.",
+    "Bandwidth of the link between a PCIe switch above GPUs and the port above it, over the most that both ends "
+    "support: below 1, the link trained down. `bridge` is the switch's own port, `port` the one above.",
     labels=("bridge", "port"),
     source="sysfs {current,max}_link_{speed,width} of both ports",
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_PCIE_UPLINK_INFO = host_info(
     "gpu_host_pcie_uplink_info",
-    "That link in detail: lanes and generation now and at best, and the GPUs, network adapters and NVMe drives behind "
-    "it, which share it.",
+    "That link in detail: current and best lanes and generation, and the GPUs, network adapters and NVMe drives that "
+    "share it.",
     labels=("bridge", "port", "width", "expected_width", "generation", "expected_generation", "behind"),
     source="sysfs, as gpu_host_pcie_uplink_ratio, and /sys/bus/pci/devices",
     default_samples=no_sample,

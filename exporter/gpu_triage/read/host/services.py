@@ -26,11 +26,10 @@ KUBELET: Final = "kubelet"
 
 GPU_HOST_SERVICE_RUNNING = host_gauge(
     "gpu_host_service_running",
-    "1 while the service ({service}) runs, 0 while it does not, although the host needs it. The fabric manager is "
-    "needed if NVSwitches are on the PCI bus, or if it has run since the exporter started. IMEX, which jobs may start "
-    "and stop, is reported only as a systemd service and once it has run, as are Slurm's daemon and the kubelet (or "
-    "K3s or RKE2, which contain one). Absent for a service that is not needed, if its state is unknown, and in the "
-    "first five minutes after boot until it runs.",
+    "1 while the service ({service}) runs, 0 while it does not although the host needs it. The fabric manager is "
+    "needed with NVSwitches on the PCI bus, or once it has run. IMEX (which jobs may start and stop), Slurm's daemon "
+    "and the kubelet (also in K3s or RKE2) are reported only as systemd services, once they have run. Absent if not "
+    "needed, if unknown, and in the first five minutes after boot until it runs.",
     labels={"service": (FABRIC_MANAGER, IMEX, SLURMD, KUBELET)},
     source="/sys/fs/cgroup/system.slice/*.service/cgroup.procs, /proc/*/comm, /sys/bus/pci/devices/*/class",
 )
@@ -167,7 +166,7 @@ def _is_switch(device: Path) -> bool:
 
 HOST_SERVICES = HostCollector(
     name="host_services",
-    about="services of NVIDIA's fabric (fabric manager and IMEX) and of schedulers",
+    about="services of the fabric (fabric manager, IMEX) and of schedulers",
     tier=Tier.MEDIUM,
     reader=lambda _config: ServicesReader().read,
     # To list processes, the kernel takes a lock that all cgroups share.

@@ -35,43 +35,41 @@ MEMORY_EVENTS: Final = ("high", "max", "oom", "oom_kill")
 _WHERE: Final = "`cgroup` is its path, as cAdvisor's label `id`"
 GPU_CGROUP_CPU_LIMIT_CPUS = gpu_gauge(
     "gpu_cgroup_cpu_limit_cpus",
-    "CPU limit of a cgroup with processes on the GPU, or of one above it, in CPUs: a Kubernetes limit, Docker's "
+    "CPU limit, in CPUs, of a cgroup with processes on the GPU, or of one above it: a Kubernetes limit, Docker's "
     f"--cpus, systemd's CPUQuota. {_WHERE}. Absent without a limit.",
     labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.max; version 1: cpu.cfs_{quota,period}_us",
 )
 GPU_CGROUP_CPU_PERIODS_TOTAL = gpu_counter(
     "gpu_cgroup_cpu_periods_total",
-    "Enforcement periods, mostly of 100 ms, in which a cgroup with a CPU limit had something to run.",
+    "Enforcement periods, usually 100 ms, in which a cgroup with a CPU limit had work.",
     labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.stat nr_periods",
 )
 GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL = gpu_counter(
     "gpu_cgroup_cpu_throttled_periods_total",
-    "Periods in which the CPU limit throttled it.",
+    "Periods in which the CPU limit throttled the cgroup.",
     labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.stat nr_throttled",
 )
 GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL = gpu_counter(
     "gpu_cgroup_cpu_throttled_seconds_total",
-    "For how long the CPU limit stopped it, summed over the CPUs it was stopped on: up to one second per second and "
-    "CPU.",
+    "Time for which the CPU limit stopped the cgroup, summed over CPUs: up to one second per second and CPU.",
     labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.stat throttled_usec; version 1: throttled_time",
 )
 GPU_CGROUP_MEMORY_EVENTS_TOTAL = gpu_counter(
     "gpu_cgroup_memory_events_total",
-    "How often a cgroup with a memory limit, or one below it, hit its limits ({event}): high and max are the two "
-    "limits, at which its tasks must free memory first; oom_kill counts killed processes. Version 1 has max and "
-    "oom_kill. Absent without a limit.",
+    "How often a cgroup with a memory limit, or one below it, hit its limits ({event}): at high and max, tasks must "
+    "first free memory; oom_kill counts killed processes. Version 1 has max and oom_kill. Absent without a limit.",
     labels={"cgroup": ANY, "event": MEMORY_EVENTS},
     source="/sys/fs/cgroup/**/memory.events; version 1: memory.failcnt, memory.oom_control",
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
     "gpu_cgroup_pressure_seconds_total",
-    "Time that at least one task (some) or every task with work to do (full) of the job's own cgroup waited for the "
-    "resource. Absent with version 1 and on kernels without PSI.",
+    "Time for which at least one (some) or all (full) active tasks of the job's own cgroup waited for the resource. "
+    "Absent with version 1 and on kernels without PSI.",
     labels={"cgroup": ANY, "resource": RESOURCES, "kind": KINDS},
     source="/sys/fs/cgroup/**/{cpu,io,memory}.pressure total",
     default_samples=no_sample,

@@ -37,7 +37,7 @@ class XidCode:
 
     Attributes:
         meaning: completes "The driver reported Xid N: …"; lower case, no final period.
-        action: what to do now, as a sentence.
+        remedy: what to do now, as a sentence in which ``{drain}`` and ``{Drain}`` are verbs (see `with_verb`).
         fatal_in_text: whether the kernel message contains Fatal or Nonfatal after the code. Nonfatal ones are tickets.
         nvlink: whether it concerns an NVLink, so that links and fabric fail with it.
         common: whether its counter starts at 0 on every GPU, so that increase() includes the first occurrence.
@@ -47,20 +47,30 @@ class XidCode:
     code: int
     kind: XidKind
     meaning: str
-    action: str
+    remedy: str
     fatal_in_text: bool = False
     nvlink: bool = False
     common: bool = False
     since: str = ""
+
+    @property
+    def action(self) -> str:
+        """The remedy in the words of a cluster."""
+        return with_verb(self.remedy)
+
+
+def with_verb(text: str, verb: str = "drain") -> str:
+    """Return advice with this verb for taking a GPU or host out of service: where no scheduler is, none is drained."""
+    return text.replace("{drain}", verb).replace("{Drain}", verb.capitalize())
 
 
 DOUBLE_BIT_ERROR: Final = 48
 CONTAINED_ERROR: Final = 94
 """Reported right after a double-bit error that only killed the affected job."""
 
-_RESET: Final = "Drain the GPU, then reset it; plan to replace the board if the error comes back."
-_RESET_GSP: Final = "Drain the GPU, then reset it; reboot the host if the reset fails."
-_RESET_LINK: Final = "Drain the GPU, then reset it; check its NVLink path if the error comes back."
+_RESET: Final = "{Drain} the GPU, then reset it; plan to replace the board if the error comes back."
+_RESET_GSP: Final = "{Drain} the GPU, then reset it; reboot the host if the reset fails."
+_RESET_LINK: Final = "{Drain} the GPU, then reset it; check its NVLink path if the error comes back."
 _RESET_LATER: Final = "Reset the GPU when its jobs are done; plan to replace the board if the error comes back."
 _RESTART_JOB: Final = "Restart the job that failed; reset the GPU if other jobs fail on it in the same way."
 _READ_JOB_LOG: Final = "Read the job's log; suspect the GPU only if other jobs fail on it in the same way."
@@ -77,13 +87,13 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
             140: "the GPU had an ECC error that it could not recover from",
             158: "the GPU had a fatal timeout",
         },
-        "Drain the GPU, then reset it, and plan to replace the board.": {
+        "{Drain} the GPU, then reset it, and plan to replace the board.": {
             64: "a bad memory row or page could not be replaced by a spare one",
         },
-        "Drain the GPU, then reset it; check its NVLink bridge or NVSwitch if the error comes back.": {
+        "{Drain} the GPU, then reset it; check its NVLink bridge or NVSwitch if the error comes back.": {
             74: "an NVLink had an error that stops its traffic",
         },
-        "Drain the host and power-cycle it; check the GPU's seating, cables and power if it is lost again.": {
+        "{Drain} the host and power-cycle it; check the GPU's seating, cables and power if it is lost again.": {
             79: "the GPU fell off the bus (power, PCIe signal, heat or a dying board)",
         },
         "Stop every job on the GPU, then reset it.": {
@@ -104,7 +114,7 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
             149: "an NVLink had an error in its NETIR unit",
             150: "an NVLink had an error in its MSE unit",
         },
-        "Drain the host and power-cycle it; check the slot, riser and power if the error comes back.": {
+        "{Drain} the host and power-cycle it; check the slot, riser and power if the error comes back.": {
             167: "PCIe had a fatal timeout",
         },
     },
@@ -138,7 +148,7 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
                 "a copy engine had an error, and the job that used it died",
             ),
         },
-        "Drain the host, power it off and connect the GPU's power cable.": {
+        "{Drain} the host, power it off and connect the GPU's power cable.": {
             54: "the auxiliary power cable of the GPU is not connected",
         },
         "Reset the GPU when its jobs are done, so that the spare memory is used.": {
@@ -160,13 +170,13 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
         "Restart the virtual machine that uses the GPU.": {
             151: "the encryption keys of confidential computing could not be renewed",
         },
-        "Drain the GPU and do what the driver asks for (nvidia-smi -q, GPU Recovery Action).": {
+        "{Drain} the GPU and do what the driver asks for (nvidia-smi -q, GPU Recovery Action).": {
             154: "the driver asks for another recovery action than before",
         },
         "Reset the GPU when its jobs are done; check its NVLink path if the error comes back.": {
             155: "the driver took an NVLink out of use",
         },
-        "Drain the GPU and plan to replace the board.": {
+        "{Drain} the GPU and plan to replace the board.": {
             157: "the GPU could not take a faulty part of itself out of use",
         },
         "Ask the vendor whether to replace the board; until then, expect larger swings of its power draw.": {
@@ -264,8 +274,9 @@ XID_CODES: Final[Mapping[int, XidCode]] = {
 UNLISTED_MEANING: Final = "a code that this version does not list"
 """Meaning of an Xid that is not in the table; completes the same sentence as `XidCode.meaning`."""
 
-UNLISTED_ACTION: Final = "Look the code up in NVIDIA's Xid catalog and decide whether to drain the GPU."
-"""Action for an Xid that is not in the table."""
+UNLISTED_REMEDY: Final = "Look the code up in NVIDIA's Xid catalog and decide whether to {drain} the GPU."
+UNLISTED_ACTION: Final = with_verb(UNLISTED_REMEDY)
+"""Action for an Xid that is not in the table, to be worded and as worded for a cluster."""
 
 NONFATAL_MEANING: Final = "an NVLink had an error that it recovered from"
 """Meaning of an Xid that the kernel log calls Nonfatal."""

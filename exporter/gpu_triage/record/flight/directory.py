@@ -100,7 +100,6 @@ def prune(directory: Path) -> None:
 
 
 def failure(path: Path, error: OSError) -> FlightRecorderError:
-    """Convert an OSError to a FlightRecorderError."""
     return FlightRecorderError(*unwritable(path, error, "--flight-recorder.directory"))
 
 

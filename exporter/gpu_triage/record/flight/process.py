@@ -27,17 +27,11 @@ WRITING_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class FlightRecording:
-    """Everything that goes into a recording, before masking.
+    """Everything that goes into a recording, before masking."""
 
-    Attributes:
-        name: file name.
-        captured: what the host answered.
-        verdict: the judgment that triggered the recording, as JSON.
-    """
-
-    name: str
-    captured: Captured
-    verdict: str
+    name: str  # of the file
+    captured: Captured  # what the host answered
+    verdict: str  # the judgment that triggered the recording, as JSON
 
 
 RecordingWriter = Callable[[Path, FlightRecording], str]
@@ -55,7 +49,6 @@ class WritingProcess:
         self._child = ChildProcess("gpu_triage.record.flight.write")
 
     def __call__(self, directory: Path, recording: FlightRecording) -> str:
-        """See RecordingWriter."""
         if self._child.hangs:
             raise FlightRecorderError("hangs", "the process of an earlier recording cannot be ended: the disk hangs")
         import pickle  # noqa: PLC0415 - not needed in memory until there is a fault

@@ -48,23 +48,14 @@ class Cause(NamedTuple):
 
 
 class FlightRecorder:
-    """Run the exporter on `machine`, and pass each judgment to `observe`.
-
-    Args:
-        machine: the host.
-        directory: where recordings are written.
-        write: the writer.
-
-    Attributes:
-        machine: the same host, with recording enabled.
-    """
+    """Writes recordings to a directory. Run the exporter on its `machine`, and pass each judgment to `observe`."""
 
     def __init__(self, machine: Machine, directory: Path, write: RecordingWriter) -> None:
         self._clock = machine.clock
         self._directory = directory
         self._write = write
         self._capture = Capture(machine)
-        self.machine = self._capture.machine
+        self.machine = self._capture.machine  # the same host, with recording enabled
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._stopping = False
@@ -97,21 +88,18 @@ class FlightRecorder:
             self._woken.set()
 
     def reading(self, now: float) -> FlightReading:
-        """See FlightWatch."""
         with self._lock:
             for labels in [key for key, each in self._written.items() if now - each.at > _PUBLISHED_SECONDS]:
                 del self._written[labels]
             return dict(self._written)
 
     def health(self) -> CollectorHealth:
-        """See FlightWatch."""
         began_at = self._began_at
         hangs = began_at is not None and self._clock.now().monotonic - began_at > _LONGEST_ROUND_SECONDS
         success = None if self._last_round_at is None and not hangs else not hangs and self._error is None
         return CollectorHealth(NAME, success, None, INTERVAL_SECONDS, self._last_round_at)
 
     def failures(self) -> tuple[str, ...]:
-        """See FlightWatch."""
         with self._lock:
             failures, self._failures = tuple(self._failures), []
             return failures

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_triage.cli.offline.lines import LONGEST_LINE, pieces
-from gpu_triage.documents.stream import CHUNK_BYTES, Budget, Stream, opened, unpacked
-from gpu_triage.documents.tar import is_tar, members
+from gpu_triage.documents.stream import CHUNK_BYTES, Budget, Stream, is_tar, members, opened, unpacked
 
 MIB = 1 << 20
 Packer = Callable[[bytes], bytes]

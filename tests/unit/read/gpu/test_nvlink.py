@@ -130,7 +130,7 @@ def test_a_link_that_goes_down_stays_in_sight_and_counts_on_when_it_is_back(tmp_
 
 @pytest.mark.parametrize("powered_seconds", [0, 3600])
 def test_a_link_that_broke_before_the_start_shows_if_it_carried_traffic_or_the_driver_names_its_far_end(
-    tmp_path: Path, powered_seconds: float
+    tmp_path: Path, powered_seconds: int
 ) -> None:
     scenario = pair_with(tmp_path, "h100-8", down([3], "0s"))
     gpus = tuple(replace(gpu, powered_seconds=powered_seconds) for gpu in scenario.gpus)

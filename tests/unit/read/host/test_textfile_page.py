@@ -20,8 +20,7 @@ from gpu_triage.read.host.textfile_reader import MAX_BYTES, MAX_LABELS, PREFIX, 
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
 from gpu_triage.read.registry import METRICS
-from gpu_triage.serve.exposition.encoding import END
-from gpu_triage.serve.exposition.metric_families import encode
+from gpu_triage.serve.exposition.encoding import END, Format, encode_families
 
 OWNER = re.compile(r'owner="[^"]*",|,?owner="[^"]*"')
 
@@ -236,7 +235,7 @@ CASES = {**FILES, **TYPES}
 
 def lines_of(reading: TextFilesReading) -> list[str]:
     """The page in the text format: the series without their owner, and the types of those that have one."""
-    page = OWNER.sub("", encode(reading.families, openmetrics=False).decode()).replace("{}", "")
+    page = OWNER.sub("", encode_families(reading.families, Format.TEXT).decode()).replace("{}", "")
     return [row for row in page.splitlines() if not row.startswith("# HELP") and not row.endswith(" untyped")]
 
 
@@ -249,8 +248,8 @@ def test_files_come_to_a_page_that_is_valid_in_both_formats(tmp_path: Path, case
     assert lines_of(reading) == [*case.lines]
     assert {name: error for name, error in errors(reading).items() if error} == case.errors
     assert sorted(failures) == sorted(case.errors.values())
-    text = encode(reading.families, openmetrics=False).decode()
-    openmetrics = (encode(reading.families, openmetrics=True) + END).decode()
+    text = encode_families(reading.families, Format.TEXT).decode()
+    openmetrics = (encode_families(reading.families, Format.OPENMETRICS) + END).decode()
     types = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert [name for name, count in Counter(types).items() if count > 1] == []
     said = [sample.name for family in parse_text(text) for sample in family.samples]

@@ -233,19 +233,14 @@ def pod_of(rig: Rig, gpu: str) -> set[tuple[str, str, str]]:
 
 def test_processes_bear_the_names_of_the_one_container_that_holds_their_gpu(running: tuple[Rig, Kubelet]) -> None:
     rig, _ = running
-    rig.run(10)
-    assert pod_of(rig, "0") == {TRAINER}
-    assert pod_of(rig, "1") == {NO_WORKLOAD}  # shared by two pods
-    assert pod_of(rig, "2") == {NO_WORKLOAD}  # held by none
-    assert rig.value("gpu_exporter_collector_success", collector="pod_names") == 1
-
-
-def test_a_process_outside_of_any_pod_has_no_names(running: tuple[Rig, Kubelet]) -> None:
-    rig, _ = running
     (rig.simulated.machine.procfs / "41000" / "cgroup").write_text("0::/system.slice/sshd.service\n")
     rig.run(10)
     names = {labels["pid"]: labels["workload_pod"] for labels, _ in rig.series("gpu_process_info", gpu="0")}
     assert (names["41000"], names["41001"]) == ("", "train-0")
+    assert pod_of(rig, "0") == {TRAINER, NO_WORKLOAD}  # one process is outside of any pod
+    assert pod_of(rig, "1") == {NO_WORKLOAD}  # shared by two pods
+    assert pod_of(rig, "2") == {NO_WORKLOAD}  # held by none
+    assert rig.value("gpu_exporter_collector_success", collector="pod_names") == 1
 
 
 def test_a_kubelet_that_fails_costs_the_names_and_is_counted(running: tuple[Rig, Kubelet]) -> None:

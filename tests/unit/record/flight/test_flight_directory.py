@@ -10,7 +10,6 @@ from gpu_triage.errors import FlightRecorderError
 from gpu_triage.record.flight.directory import (
     MOST_BYTES,
     MOST_FILES,
-    clean_up,
     file_name,
     prune,
     recorded_before,
@@ -56,14 +55,6 @@ def test_all_of_them_together_are_bounded_and_the_newest_stays(tmp_path: Path) -
         file.truncate(2 * MOST_BYTES)
     prune(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == names[3:]
-
-
-def test_what_an_interrupted_write_left_goes(tmp_path: Path) -> None:
-    name = file_name(MIDNIGHT, "GPU 3", "gpu.lost")
-    (tmp_path / f".{name}.new").write_bytes(b"half")
-    (tmp_path / name).write_bytes(b"whole")
-    clean_up(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_the_same_finding_within_the_hour_is_known(tmp_path: Path) -> None:

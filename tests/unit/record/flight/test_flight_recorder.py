@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +17,12 @@ from tests.status_pages import FACTS
 from gpu_triage.cli.main import group
 from gpu_triage.errors import FlightRecorderError
 from gpu_triage.judge.findings.finding import State
+from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
 from gpu_triage.options.run import run_cli
 from gpu_triage.read.metrics.contract import HOST_LABELS
 from gpu_triage.record.bundle import read_recording
-from gpu_triage.record.flight.process import AGAIN_SECONDS, FlightRecording, WritingProcess
+from gpu_triage.record.flight.process import FlightRecording, WritingProcess
 from gpu_triage.record.flight.recorder import MOST_AN_HOUR, Cause, FlightRecorder
 from gpu_triage.record.flight.write import write_here
 from gpu_triage.record.masking import Masker
@@ -140,13 +142,6 @@ def test_a_recording_that_is_never_written_to_its_end_is_no_success(tmp_path: Pa
         assert host.recorder.health().success is True
 
 
-def test_a_healthy_host_is_not_recorded(tmp_path: Path) -> None:
-    disk = Disk()
-    with flight(pair_with(tmp_path, "h100-8"), tmp_path / "recordings", disk) as host:
-        host.run(60)
-    assert disk.asked == []
-
-
 def test_a_finding_that_comes_and_goes_is_recorded_once_an_hour(tmp_path: Path) -> None:
     disk = Disk()
     with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", disk) as host:
@@ -156,16 +151,13 @@ def test_a_finding_that_comes_and_goes_is_recorded_once_an_hour(tmp_path: Path) 
         lost = host.rig.judge.latest
         assert lost is not None
 
-        def comes_again() -> None:
+        recorded_at = host.recorder._recorded_at.values()
+        for at, again in ((min(recorded_at) + 3600 - 0.01, False), (max(recorded_at) + 3600, True)):
             for areas in ((), lost.report.areas):
-                host.recorder.observe(replace(lost, report=replace(lost.report, areas=areas)))
+                report = replace(lost.report, areas=areas)
+                host.recorder.observe(replace(lost, report=report, at=Moment(at, at)))
                 host.recorder.round()
-
-        comes_again()
-        assert len(disk.asked) == first
-        host.recorder._recorded_at.clear()
-        comes_again()
-        assert len(disk.asked) > first
+            assert (len(disk.asked) > first) is again
 
 
 def test_a_critical_finding_is_recorded_while_it_is_pending(tmp_path: Path) -> None:
@@ -203,14 +195,6 @@ def test_a_directory_that_cannot_be_used_is_told_before_there_is_a_fault(tmp_pat
         assert host.rig.value("gpu_exporter_errors_total", collector="flight_recorder", error="missing") == 1
 
 
-def test_without_a_recorder_there_is_no_series_of_it(tmp_path: Path) -> None:
-    clock = VirtualClock()
-    with simulated_machine(pair_with(tmp_path, "h100-8"), clock=clock) as simulated:
-        rig = Rig(simulated, clock, Config())
-        rig.run(10)
-        assert "flight" not in rig.page()
-
-
 def test_a_restarted_exporter_names_the_recording_that_there_is(tmp_path: Path) -> None:
     directory = tmp_path / "recordings"
     for _ in range(2):
@@ -220,36 +204,56 @@ def test_a_restarted_exporter_names_the_recording_that_there_is(tmp_path: Path) 
         assert names(directory) == [labels["file"]]
 
 
-def test_the_child_process_writes_what_this_one_would(tmp_path: Path) -> None:
+def test_the_child_process_writes_what_this_one_would_or_says_what_went_wrong(tmp_path: Path) -> None:
     directory = tmp_path / "recordings"
     with flight(pair_with(tmp_path, "h100-8", LOST), directory, WritingProcess()) as host:
         host.run(45)
         assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 1
-    [name] = names(directory)
-    here = read_recording(directory / name)
-    assert {subject for subject, _ in codes(here.verdict or "")} == {"1"}
-    assert here.answers
-    assert here.files
-
-
-def test_the_child_process_tells_what_went_wrong(tmp_path: Path) -> None:
-    with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", WritingProcess()) as host:
+        [name] = names(directory)
+        here = read_recording(directory / name)
+        assert {subject for subject, _ in codes(here.verdict or "")} == {"1"}
+        assert here.answers
+        assert here.files
+    with flight(pair_with(tmp_path, "h100-8", LOST), directory, WritingProcess()) as host:
         host.run(25)
-        (tmp_path / "recordings").rmdir()
-        (tmp_path / "recordings").touch()
+        shutil.rmtree(directory)
+        directory.touch()
         host.run(20)
         assert host.rig.value("gpu_exporter_errors_total", collector="flight_recorder", error="io_error") == 1
         assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 0
 
 
-def test_no_more_than_a_few_an_hour(tmp_path: Path) -> None:
-    disk = Disk()
-    with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", disk) as host:
+@pytest.mark.parametrize(
+    ("full", "earlier", "error", "each"),
+    [
+        pytest.param(True, 0, "no_space", False, id="what lasts is logged once"),
+        pytest.param(False, MOST_AN_HOUR, "too_many", True, id="a recording left out is logged, and nothing is wrong"),
+        pytest.param(False, MOST_AN_HOUR - 1, "", True, id="one more is written"),
+    ],
+)
+def test_what_was_not_recorded_is_counted_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, earlier: int, error: str, *, full: bool, each: bool
+) -> None:
+    with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", Disk(full=full)) as host:
         now = host.rig.clock.now().monotonic
-        earlier = {Cause("host", f"{number}", HOST_LABELS): now - number for number in range(MOST_AN_HOUR)}
-        host.recorder._recorded_at.update(earlier)
+        before = {Cause("host", f"{number}", HOST_LABELS): now - number for number in range(earlier)}
+        host.recorder._recorded_at.update(before)
         host.run(45)
-        assert disk.asked == []
-        assert host.rig.value("gpu_exporter_errors_total", collector="flight_recorder", error="too_many") == 1
-        assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 1
-    assert AGAIN_SECONDS == 3600
+        lost = host.rig.judge.latest
+        assert lost is not None
+        host.recorder._recorded_at = dict(before)
+        for areas in ((), lost.report.areas):
+            host.recorder.observe(replace(lost, report=replace(lost.report, areas=areas)))
+            host.recorder.round()
+        host.rig.run(0)
+        counted = {
+            labels["error"]: value
+            for labels, value in host.rig.series("gpu_exporter_errors_total", collector="flight_recorder")
+        }
+        success = host.rig.value("gpu_exporter_collector_success", collector="flight_recorder")
+    logged = sum(record.getMessage() == "the flight recorder cannot record" for record in caplog.records)
+    assert set(counted) == ({error} if error else set())
+    assert success == (error != "no_space")
+    if error:
+        assert counted[error] >= 2
+        assert logged == (counted[error] if each else 1)

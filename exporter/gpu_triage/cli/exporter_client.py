@@ -7,6 +7,9 @@ import http.client
 import json
 import netrc
 import socket
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -43,7 +46,7 @@ class ExporterClient:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._scheme, self._host, self._port, self._socket = _address_in(url)
+        self._host, self._connection = _connection_to(url)
 
     def look(self) -> Report:
         """Fetch the verdict.
@@ -80,22 +83,12 @@ class ExporterClient:
         finally:
             connection.close()
 
-    def _connection(self) -> http.client.HTTPConnection:
-        if self._scheme == "unix":
-            return _UnixConnection(self._socket)
-        kind = http.client.HTTPSConnection if self._scheme == "https" else http.client.HTTPConnection
-        return kind(self._host, self._port, timeout=_TIMEOUT_SECONDS)
-
     def _credentials(self) -> dict[str, str]:
-        try:
-            found = netrc.netrc().authenticators(self._host)
-        except (OSError, netrc.NetrcParseError):
-            return {}
-        if found is None:
-            return {}
-        login, _, password = found
-        pair = base64.b64encode(f"{login}:{password}".encode()).decode("ascii")
-        return {"Authorization": f"Basic {pair}"}
+        with suppress(OSError, netrc.NetrcParseError):
+            if found := netrc.netrc().authenticators(self._host):
+                pair = base64.b64encode(f"{found[0]}:{found[2]}".encode()).decode("ascii")
+                return {"Authorization": f"Basic {pair}"}
+        return {}
 
 
 def local_url(listen_address: str, *, https: bool) -> str:
@@ -118,12 +111,12 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _address_in(url: str) -> tuple[str, str, int, str]:
-    """Return scheme, host and port of a URL, and the path of a Unix socket, which is on localhost."""
+def _connection_to(url: str) -> tuple[str, Callable[[], http.client.HTTPConnection]]:
+    """Return the host of a URL, which is localhost for a Unix socket, and a function that makes connections to it."""
     wrong = f"--url: {url!r} is no URL of an exporter; write one such as http://gpu-07:{_PORT}"
     try:
         if (path := unix_socket_path(url)) is not None:
-            return "unix", "localhost", 0, path
+            return "localhost", partial(_UnixConnection, path)
         parts = urlsplit(url)
         port = parts.port or _PORT
     except ValueError as error:
@@ -132,7 +125,8 @@ def _address_in(url: str) -> tuple[str, str, int, str]:
         raise ConfigError(wrong)
     if parts.username is not None:
         raise ConfigError("--url: leave name and password to ~/.netrc; everybody on this host can read a command line")
-    return parts.scheme, parts.hostname, port, ""
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return parts.hostname, partial(kind, parts.hostname, port, timeout=_TIMEOUT_SECONDS)
 
 
 def _reason(body: bytes) -> str:

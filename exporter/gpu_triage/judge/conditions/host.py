@@ -1,4 +1,4 @@
-"""Findings from the kernel log: driver failures, storage, hung tasks and CPUs, hardware errors, OOM kills."""
+"""The host around the GPUs: what the kernel log reports, network ports and interfaces, and the clocks of CPUs."""
 
 from __future__ import annotations
 
@@ -9,20 +9,42 @@ from typing import Final, NamedTuple
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS, Amount
-from gpu_triage.judge.evidence.remember import OWNER_LABELS, Count
+from gpu_triage.judge.evidence.remember import OWNER_LABELS, Count, lately, was_up
 from gpu_triage.judge.evidence.series import Series
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.read.gpu.presence import GPU_DEVICES
-from gpu_triage.read.host.cpu import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
+from gpu_triage.read.host.cpu import (
+    GPU_HOST_CLOCK_SOURCE_INFO,
+    GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO,
+    GPU_HOST_CPU_BUSIEST_RATIO,
+    GPU_HOST_CPU_GOVERNOR_POLICIES,
+    GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL,
+    SLOW_CLOCK_SOURCES,
+)
 from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.host.infiniband import (
+    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
+    GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL,
+    GPU_HOST_INFINIBAND_PHYSICAL_STATE,
+    GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO,
+    GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL,
+    GPU_HOST_INFINIBAND_UP,
+    PORT_LINK_UP,
+)
 from gpu_triage.read.host.kernel_log import (
     GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
     GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
     GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
 )
 from gpu_triage.read.host.kernel_messages import ProblemKind
+from gpu_triage.read.host.network_interfaces import (
+    GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL,
+    GPU_HOST_NETWORK_ERRORS_TOTAL,
+    GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO,
+)
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.metrics.metric import MetricSpec
 
 _SHOWN: Final = 3
 _RECENT: Final = thresholds.KERNEL_RECENT_SECONDS
@@ -114,6 +136,12 @@ _OF_GPU: Final = (
 """Reasons from the driver why a GPU that does not respond cannot be used."""
 
 
+def judge_host(host: HostEvidence) -> Iterator[Finding]:
+    yield from judge_kernel(host)
+    yield from _network(host)
+    yield from _cpu_settings(host)
+
+
 def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding for each kind of trouble, with the subjects that the kernel names."""
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
@@ -130,9 +158,9 @@ def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
         least = host.limit(rule.code, rule.limit) if rule.limit else 1
         if len(said) >= least or (said and repeated):
             yield of_host(rule.code, first_of(said), len(said))
-    yield from _driver(host)
+    yield from _driver_messages(host)
     yield from _memory_errors(host)
-    yield from _killed(host)
+    yield from _oom_killed(host)
     lost = host.one(GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL)
     if lost is not None and lost.increase > 0:
         measured = f"{lost.increase:.0f} records of the kernel log were lost before they could be read"
@@ -147,13 +175,13 @@ def _hot_cpus(host: HostEvidence) -> Iterator[str]:
             yield f"CPUs of NUMA node {labels['numa_node']} too hot for {min(share, 1.0):.0%} of the time"
 
 
-def _killed(host: HostEvidence) -> Iterator[Finding]:
+def _oom_killed(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about OOM-killed processes: those of jobs with a GPU, and others."""
     killed: dict[str, list[str]] = {"memory.oom_killed": [], "memory.oom_killed_other": []}
     for each in host.series(GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS):
         if host.age_seconds(each.last) <= thresholds.OOM_KILLED_SECONDS:
             code = "memory.oom_killed" if _had_gpu(host, each) else "memory.oom_killed_other"
-            process = f"{each.labels['process'] or 'process'} ({each.labels['pid']}){_owner(each.labels)}"
+            process = f"{each.labels['process'] or 'process'} ({each.labels['pid']}){_of_owner(each.labels)}"
             killed[code].append(f"the kernel killed {process}, {host.when(each.last)}")
     for code, said in killed.items():
         if said:
@@ -168,7 +196,7 @@ def _had_gpu(host: HostEvidence, killed: Series) -> bool:
     return any(at is not None and host.at.monotonic - at <= thresholds.HELD_GPU_SECONDS for at in seen)
 
 
-def _driver(host: HostEvidence) -> Iterator[Finding]:
+def _driver_messages(host: HostEvidence) -> Iterator[Finding]:
     """Yield the driver's messages about GPUs that do not respond, and about version mismatches while it is down."""
     shown, on_bus = (host.last(GPU_DEVICES, source=source) or 0 for source in ("nvml", "pci"))
     if host.released or (host.driver_error is None and shown >= on_bus > 0):
@@ -214,7 +242,7 @@ def _errors(host: HostEvidence, severity: str, seconds: float) -> tuple[Amount, 
     return host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity), f"memory controller {rising}"
 
 
-def _owner(labels: Mapping[str, str]) -> str:
+def _of_owner(labels: Mapping[str, str]) -> str:
     if labels["slurm_job_id"]:
         return f" of Slurm job {labels['slurm_job_id']}"
     return f" of pod {labels['pod_uid']}" if labels["pod_uid"] else ""
@@ -224,3 +252,89 @@ def first_of(said: Sequence[str]) -> str:
     """Join the first few facts, and the number of remaining ones."""
     more = f"; {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
     return "; ".join(said[:_SHOWN]) + more
+
+
+def _network(host: HostEvidence) -> Iterator[Finding]:
+    """Yield one finding per kind of trouble, naming the affected ports."""
+    most_downs = host.limit("network.port_flapping", "downs")
+    flapping = [
+        (":".join(each.values), count)
+        for each in host.series(GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
+        if (count := _downs(host, GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, each.labels)) > most_downs
+    ]
+    if flapping:
+        ports = ", ".join(f"{port} {count:.0f} times" for port, count in flapping)
+        yield of_host("network.port_flapping", f"link lost in the last hour: {ports}", _most(flapping))
+    if errors := _rose(host, GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, host.limit("network.port_errors", "count")):
+        ports = ", ".join(f"{port} {count:.0f} link errors" for port, count in errors)
+        yield of_host("network.port_errors", f"{ports} {lately(host)}", _most(errors))
+    slow = [each for each in host.series(GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO) if each.high < 1]
+    if ports := ", ".join(f"{':'.join(each.values)} at {each.last:.0%}" for each in slow):
+        yield of_host("network.port_slow", f"{ports} of the rate that it should have", min(each.last for each in slow))
+    yield from _interfaces(host)
+    if timeouts := _rose(host, GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, host.limit("network.timeouts", "count")):
+        ports = ", ".join(f"{port} {count:.0f}" for port, count in timeouts)
+        yield of_host("network.timeouts", f"requests not acknowledged: {ports} {lately(host)}", _most(timeouts))
+    down = [each for each in host.series(GPU_HOST_INFINIBAND_UP) if not each.last and was_up(host, each.values)]
+    if ports := ", ".join(":".join(each.values) for each in down):
+        yield of_host("network.port_down", f"was up, and is down: {ports}", len(down))
+    linked = (each for each in host.series(GPU_HOST_INFINIBAND_PHYSICAL_STATE) if each.low == PORT_LINK_UP)
+    waiting = [port for port in linked if _never_up(host, port.labels)]
+    if ports := ", ".join(":".join(each.values) for each in waiting):
+        yield of_host("network.port_waiting", f"link up and port not active: {ports}", len(waiting))
+
+
+def _interfaces(host: HostEvidence) -> Iterator[Finding]:
+    """Yield findings about interfaces other than RDMA ports: flapping or slow links, and bad packets."""
+    most_downs = host.limit("network.link_degraded", "downs")
+    degraded = [
+        f"{each.labels['device']} lost its link {count:.0f} times in the last hour"
+        for each in host.series(GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL)
+        if (count := _downs(host, GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL, each.labels)) > most_downs
+    ]
+    slow = (ratio for ratio in host.series(GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO) if ratio.high < 1)
+    degraded += [f"{ratio.labels['device']} runs at {ratio.last:.0%} of the speed that it had" for ratio in slow]
+    if degraded:
+        yield of_host("network.link_degraded", "; ".join(degraded), len(degraded))
+    devices = dict.fromkeys(labels["device"] for labels in host.labels_of(GPU_HOST_NETWORK_ERRORS_TOTAL))
+    most = host.limit("network.interface_errors", "count")
+    counts = ((device, host.rose(GPU_HOST_NETWORK_ERRORS_TOTAL, most, device=device)) for device in devices)
+    if bad := [(device, count) for device, count in counts if count is not None]:
+        ports = ", ".join(f"{device} {count:.0f}" for device, count in bad)
+        yield of_host("network.interface_errors", f"bad packets: {ports} {lately(host)}", _most(bad))
+
+
+def _downs(host: HostEvidence, spec: MetricSpec, labels: Mapping[str, str]) -> float:
+    return host.risen(spec, thresholds.PORT_DOWNS_SECONDS, **labels).amount
+
+
+def _rose(host: HostEvidence, spec: MetricSpec, most: float) -> list[tuple[str, float]]:
+    """Return the ports where the counter recently rose by more than `most`, and by how much."""
+    counts = ((":".join(each.values), host.rose(spec, most, **each.labels)) for each in host.series(spec))
+    return [(port, count) for port, count in counts if count is not None]
+
+
+def _most(counts: Sequence[tuple[str, float]]) -> float:
+    return max(count for _, count in counts)
+
+
+def _never_up(host: HostEvidence, labels: Mapping[str, str]) -> bool:
+    """Whether a port was down throughout the window."""
+    up = host.one(GPU_HOST_INFINIBAND_UP, **labels)
+    return up is not None and up.high == 0
+
+
+def _cpu_settings(host: HostEvidence) -> Iterator[Finding]:
+    """Yield findings about the clock of the busiest CPUs, and the kernel's clock source."""
+    governors = ", ".join(each["governor"] for each in host.labels_of(GPU_HOST_CPU_GOVERNOR_POLICIES))
+    for clock in host.recent.series(GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO):
+        node = clock.labels["numa_node"]
+        busiest = host.recent.one(GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)
+        is_busy = busiest is not None and busiest.low >= host.limit("cpu.slow_clock", "busy")
+        if is_busy and clock.high < host.limit("cpu.slow_clock", "ratio"):
+            by = f", governor {governors}" if governors else ""
+            measured = f"the busiest CPU of NUMA node {node} runs at {clock.high:.0%} of its clock{by}"
+            yield of_host("cpu.slow_clock", measured, clock.high)
+    for source in host.labels_of(GPU_HOST_CLOCK_SOURCE_INFO):
+        if source["clock_source"] in SLOW_CLOCK_SOURCES:
+            yield of_host("host.clock_source", f"the kernel takes the time from {source['clock_source']}")

@@ -1,0 +1,272 @@
+"""How long the sampler waits: until it tries again, before it doubts itself, and when it is told to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar, cast
+
+import pytest
+from tests.unit.sampler.test_lanes import Rounds
+
+from gpu_triage.errors import DriverUnavailable
+from gpu_triage.machine import CallBlocked, Machine, Moment, ProbeReport, RealClock, SystemNvml
+from gpu_triage.options.config import Config
+from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, RESET, Incident, IncidentLedger
+from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.sampler.driver import DriverWatch, ProbeSchedule
+from gpu_triage.sampler.judging import JudgeRounds
+from gpu_triage.sampler.lanes import CallWatch, InlineLane, Job, lacking_threads
+from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.sampler.runner import Runner
+from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.sampler.state_directory import StateDirectory
+from gpu_triage.sampler.state_store import StateStore, StateStores
+from gpu_triage_simulator import VirtualClock
+
+T = TypeVar("T")
+
+CONFIG = Config()
+EPSILON = 0.01
+
+
+class CountingLane(InlineLane):
+    """Counts jobs instead of running them."""
+
+    jobs = 0
+
+    def submit(self, job: Job, *, queued: bool = False) -> None:
+        del job, queued
+        self.jobs += 1
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(SystemNvml(), tmp_path / "sys", tmp_path / "proc", None, VirtualClock(monotonic=0.0))
+
+
+def test_a_driver_that_does_not_answer_is_tried_less_and_less_often(machine: Machine) -> None:
+    lane = CountingLane(machine.clock)
+    driver = DriverWatch(machine, CONFIG, lane, lambda _look: None)
+    now = 0.0
+    for seconds in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0):
+        driver.fail(DriverUnavailable("driver_not_loaded", ""), now)
+        before = lane.jobs
+        driver.submit(now + seconds - EPSILON, reopen=False, quiet=True)
+        assert lane.jobs == before, seconds
+        now += seconds
+        driver.submit(now, reopen=False, quiet=True)
+        assert lane.jobs == before + 1, seconds
+
+
+class NoProbe:
+    def look(self) -> ProbeReport:
+        raise AssertionError
+
+
+def test_missing_gpus_are_looked_for_less_and_less_often_after_two_minutes() -> None:
+    lane = CountingLane(VirtualClock())
+    probes = ProbeSchedule(NoProbe(), lane, lambda _report: None)
+    looked = []
+    for second in range(3300):
+        before = lane.jobs
+        probes.update(float(second), missing=second < 2300, at_once=False)  # then they are back
+        probes.submit(float(second))
+        looked += [second] if lane.jobs > before else []
+    assert looked == [*range(5, 136, 10), 155, 195, 275, 435, 755, 1395, 2295]
+
+
+def test_a_session_for_the_same_gpus_is_opened_after_a_pause_that_doubles() -> None:
+    probes = ProbeSchedule(None, CountingLane(VirtualClock()), lambda _report: None)
+    back = frozenset({"GPU-1"})
+    opened = [second for second in range(3000) if probes.needs_new_session(back, float(second))]
+    assert opened == [0, 15, 45, 105, 225, 465, 945, 1845, 2745]
+    assert probes.needs_new_session(frozenset({"GPU-2"}), 2746.0)
+    assert not probes.needs_new_session(frozenset({"GPU-2"}), 2746.0 + 15 - EPSILON)
+
+
+def taken(directory: Path) -> None:
+    directory.mkdir()
+    StateDirectory(directory).lock()
+
+
+def absent(_directory: Path) -> None:
+    return None
+
+
+@pytest.mark.parametrize(("prepare", "reason", "seconds"), [(taken, "in_use", 10.0), (absent, "missing", 60.0)])
+def test_a_state_directory_that_cannot_be_used_is_tried_again(
+    machine: Machine, tmp_path: Path, prepare: Callable[[Path], None], reason: str, seconds: float
+) -> None:
+    directory = tmp_path / "state"
+    prepare(directory)
+    store = state_store(machine, directory)
+    visit = store.due(0.0)
+    assert visit is not None
+    assert store.take(visit(), 0.0) == (reason,)
+    assert store.due(seconds - EPSILON) is None
+    assert store.due(seconds) is not None
+
+
+def state_store(machine: Machine, directory: Path, kept: IncidentLedger | None = None) -> StateStore[object]:
+    lane = InlineLane(machine.clock)
+    stores = StateStores(machine, CONFIG, lane, lambda _news: None, StateDirectory(directory), may_write=True)
+    return cast("StateStore[object]", stores.add(INCIDENT_HISTORY, kept or IncidentLedger()))
+
+
+def test_changes_are_saved_at_once_and_then_every_five_seconds(machine: Machine, tmp_path: Path) -> None:
+    ledger = IncidentLedger()
+    store = state_store(machine, tmp_path, ledger)
+    saved = []
+    for second in range(20):
+        visit = store.due(float(second))
+        if visit is not None:
+            news = visit()
+            store.take(news, float(second))
+            saved += [second] if news.written is not None else []
+        ledger.note(Incident(RESET, f"GPU-{second}", "", "", second, second, "", float(second)))
+    assert saved == [1, 6, 11, 16]
+
+
+@pytest.mark.parametrize(("waited", "settled"), [(5.0, False), (5.0 + EPSILON, True)])
+def test_incidents_wait_for_the_saved_state_for_five_seconds(
+    machine: Machine, tmp_path: Path, waited: float, *, settled: bool
+) -> None:
+    store = state_store(machine, tmp_path)
+    assert not store.settled(0.0)
+    store.due(0.0)
+    assert store.settled(waited) is settled
+
+
+class NoJudge:
+    judged = 0
+    saved = (None, None)
+
+    def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
+        del store, now
+        self.judged += 1
+        return iter(())
+
+    def interrupt(self) -> None:
+        raise AssertionError
+
+
+def test_the_first_judgment_waits_for_the_first_readings_for_ten_seconds() -> None:
+    judge = NoJudge()
+    clock = VirtualClock()
+    rounds = JudgeRounds(judge, clock, 5.0)  # type: ignore[arg-type]  # it keeps nothing
+    counted = []
+    for now in (0.0, 10.0 - EPSILON, 10.0, 15.0 - EPSILON, 15.0):
+        rounds.run(OutcomeStore(["judge"]), None, Moment(now, now), starting=True)
+        counted.append(judge.judged)
+    assert counted == [0, 0, 1, 1, 2]
+
+
+def test_a_call_is_named_after_a_second_and_a_lane_that_lacks_a_thread_after_thirty() -> None:
+    clock = VirtualClock(monotonic=0.0)
+    lane = InlineLane(clock, "thermal")
+
+    def blocked() -> None:
+        raise CallBlocked(100.0)
+
+    lane.submit(blocked)
+    lane.refused_since = 0.0
+    for seconds, named, lacking in ((1.0 - EPSILON, 0, False), (1.0, 1, False), (30.0, 1, False), (30.01, 1, True)):
+        clock.advance(seconds - clock.now().monotonic)
+        assert len(CallWatch(5.0).look([lane], seconds)) == named
+        assert ("thermal" in (lacking_threads([lane], seconds) or "")) is lacking
+
+
+def test_a_sampler_that_publishes_nothing_for_long_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = Runner(RealClock(), 1.0)
+    assert runner.alive() is not None
+    runner._thread, runner._published_at = threading.current_thread(), 100.0
+    for silence, alive in ((31.0, True), (31.0 + EPSILON, False)):
+        with monkeypatch.context() as patch:
+            patch.setattr("time.monotonic", lambda silence=silence: 100.0 + silence)
+            assert (runner.alive() is None) is alive
+
+
+def test_sampling_has_two_seconds_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = Runner(RealClock(), 1.0)
+    assert runner.seconds_left == float("inf")
+    now, left = [1000.0], []
+    with monkeypatch.context() as patch:
+        patch.setattr("time.monotonic", lambda: now[0])
+        runner.request_stop()
+        for now[0] in (1000.0, 1001.5, 1002.0, 1010.0):
+            left.append(runner.seconds_left)
+    assert left == [2.0, 0.5, 0.0, 0.0]
+
+
+class Watched(threading.Condition):
+    """Notes how long it would be waited on, and waits for nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
+        self.waits.append(round(timeout or 0.0, 3))
+        return predicate()
+
+
+class Pauses(threading.Event):
+    """Notes how long each pause is, and moves the clock on instead; the runner stops in the last one."""
+
+    def __init__(self, runner: Runner, now: list[float], rounds: int) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+        self._runner, self._now, self._rounds = runner, now, rounds
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.pauses.append(round(timeout or 0.0, 3))
+        self._now[0] += timeout or 0.0
+        if len(self.pauses) == self._rounds:
+            self._runner.request_stop()
+        return self.is_set()
+
+
+class BusyRounds(Rounds):
+    """A sampler whose lanes are never idle, and whose steps take so long."""
+
+    def __init__(self, now: list[float], steps: list[float]) -> None:
+        super().__init__([], {}, lambda: None)
+        self._now, self._steps = now, steps
+
+    def step(self) -> None:
+        self._now[0] += self._steps.pop(0)
+
+    def idle(self) -> bool:
+        return False
+
+    def close(self, wait: object) -> None:
+        cast("Callable[[Callable[[], bool]], bool]", wait)(self.idle)
+
+    save = close
+
+
+@pytest.mark.parametrize(
+    ("interval", "steps", "pauses", "waits"),
+    [
+        # Missed intervals are skipped, and the phase stays. All lanes start after the first wait.
+        (1.0, [0.3, 2.5, 0.1, 0.0], [0.7, 0.0, 0.4], [0.05, 0.2] * 4 + [0.5, 2.0]),
+        (0.2, [0.1, 0.0], [0.1], [0.05, 0.05] * 2 + [0.5, 2.0]),
+        # The last round leaves less time to close and save than they would have.
+        (1.0, [0.0, 1.9], [1.0], [0.05, 0.2] * 2 + [0.1, 0.1]),
+        (1.0, [0.0, 3.0], [1.0], [0.05, 0.2] * 2 + [0.0, 0.0]),
+    ],
+)
+def test_a_round_waits_for_its_answers_and_then_for_the_next(
+    monkeypatch: pytest.MonkeyPatch, interval: float, steps: list[float], pauses: list[float], waits: list[float]
+) -> None:
+    now = [0.0]
+    runner = Runner(RealClock(), interval)
+    runner._woken, runner._stopping = Watched(), Pauses(runner, now, len(pauses))
+    runner._sampler = cast("Sampler", BusyRounds(now, list(steps)))
+    with monkeypatch.context() as patch:
+        patch.setattr("time.monotonic", lambda: now[0])
+        runner._run()
+    assert runner._stopping.pauses == pauses
+    assert runner._woken.waits == waits
