@@ -6,17 +6,18 @@ import base64
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.web_sources import Host
 
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
 from gpu_triage.serve.app import WebApp
-from gpu_triage.serve.clients import Limits
+from gpu_triage.serve.connection import Limits
 from gpu_triage.serve.passwords import hashed
 from gpu_triage.serve.security import SecuritySource
 from gpu_triage.serve.server import WebServer
@@ -52,6 +53,27 @@ class Running(NamedTuple):
             return answer
 
 
+def bound(
+    host: Host | None = None, *, count: int = 1, max_requests: int = 40, **options: Any
+) -> tuple[WebServer, list[int]]:
+    """A server with options of `WebServer` that has its sockets, and their ports."""
+    server = WebServer(WebApp(host or Host(), max_requests=max_requests), ["127.0.0.1:0"] * count, **options)
+    return server, [int(url.rpartition(":")[2]) for url in server.bind()]
+
+
+@contextmanager
+def run(server: WebServer) -> Iterator[None]:
+    """Run a server in a thread for the length of a ``with`` block."""
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
 @contextmanager
 def serving(
     folder: Path,
@@ -64,17 +86,17 @@ def serving(
     file.write_text(content)
     health: list[WebConfigHealth] = []
     source = SecuritySource(str(file), health.append, wall=lambda: 1000.0 + len(health))
-    host = host or Host()
-    server = WebServer(WebApp(host), ["127.0.0.1:0"], security=source, limits=limits, reload_seconds=reload_seconds)
-    port = int(server.bind()[0].rpartition(":")[2])
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
+    server, (port,) = bound(host, security=source, limits=limits, reload_seconds=reload_seconds)
+    with run(server):
         yield Running(port, source, health, file, server)
-    finally:
-        server.stop()
-        thread.join(10)
-        assert not thread.is_alive()
+
+
+def send_on(client: socket.socket) -> None:
+    """Drip bytes until the server has cut the connection."""
+    limit = time.monotonic() + 10
+    while time.monotonic() < limit:
+        client.sendall(b"x")
+        time.sleep(0.005)
 
 
 def basic(user: str, password: str) -> str:

@@ -13,16 +13,23 @@ from gpu_triage.read.metrics.rounds import HostRound, PresentGpus
 
 
 def read(
-    directory: Path, *, reader: TextFilesReader | None = None, gpus: PresentGpus | None = None, later: float = 0.0
+    directory: Path,
+    *,
+    reader: TextFilesReader | None = None,
+    gpus: PresentGpus | None = None,
+    later: float = 0.0,
+    failures: list[str] | None = None,
 ) -> TextFilesReading:
-    """What a round reads, `later` seconds from now."""
+    """What a round reads, `later` seconds from now; its failures are added to `failures`."""
     machine, now = real_machine(Path("/sys"), Path("/proc"), None), RealClock().now()
-    host = HostRound(machine, Moment(now.monotonic + later, now.wall + later), gpus=gpus or PresentGpus())
+    at = Moment(now.monotonic + later, now.wall + later)
+    host = HostRound(machine, at, [] if failures is None else failures, gpus or PresentGpus())
     return (reader or TextFilesReader(directory)).read(host)
 
 
-def errors(reading: TextFilesReading) -> dict[str, tuple[str, ...]]:
-    return {file.name: (file.error,) if file.error else () for file in reading.files}
+def errors(reading: TextFilesReading) -> dict[str, str]:
+    """Why each file is rejected; "" if it is not."""
+    return {file.name: file.error for file in reading.files}
 
 
 def samples(reading: TextFilesReading) -> list[Sample]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pynvml
@@ -93,6 +93,23 @@ class Bench:
         """How often a function was called so far."""
         return self.library.calls[function]
 
+    @property
+    def live_samples(self) -> int:
+        """Sample buffers of GPM that the library has given out and not got back."""
+        return len(self.library._base._gate._session.samples)  # type: ignore[attr-defined]  # the simulated library's
+
+    def change_fields(self, change: Callable[[Any], None]) -> None:
+        """Let `change` alter each entry of what nvmlDeviceGetFieldValues of the simulated driver answers."""
+        below = self.library._base.nvmlDeviceGetFieldValues  # type: ignore[attr-defined]  # as above
+
+        def call(device: Any, count: Any, out: Any) -> int:
+            code: int = below(device, count, out)
+            for entry in out._obj[: count.value]:
+                change(entry)
+            return code
+
+        self.answer(FIELDS, call)
+
 
 BenchMaker = Callable[..., Bench]
 
@@ -118,13 +135,17 @@ def shown(samples: Iterable[Sample]) -> list[str]:
     return lines
 
 
-def fields_say(values: dict[int, tuple[int, str, float]]) -> Any:
-    """nvmlDeviceGetFieldValues: return code, member of the value and value by field id; others are unknown."""
-    types = {"dVal": 0, "uiVal": 1, "ullVal": 3}
+FIELDS = "nvmlDeviceGetFieldValues"
+
+
+def fields_say(values: Mapping[int | tuple[int, int], tuple[int, str, float]]) -> Any:
+    """nvmlDeviceGetFieldValues: code, member of the value and value by field, or by field and scope; else unknown."""
+    types = {"dVal": 0, "uiVal": 1, "ullVal": 3, "sllVal": 4, "siVal": 5}
 
     def call(_device: Any, count: Any, out: Any) -> int:
         for entry in out._obj[: count.value]:
-            code, member, value = values.get(entry.fieldId, (pynvml.NVML_ERROR_NOT_SUPPORTED, "uiVal", 0))
+            told = values.get(entry.fieldId) or values.get((entry.fieldId, entry.scopeId))
+            code, member, value = told or (pynvml.NVML_ERROR_NOT_SUPPORTED, "uiVal", 0)
             entry.nvmlReturn, entry.valueType = code, types[member]
             setattr(entry.value, member, value)
         return 0

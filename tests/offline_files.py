@@ -11,10 +11,13 @@ from click.testing import CliRunner, Result
 
 from gpu_triage.cli.main import group
 from gpu_triage.cli.offline import check_files
+from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.report.report import Report
 from gpu_triage.options.config import Config
 
 UUID = "GPU-{:08d}-1111-2222-3333-444444444444"
+AT = "Sat Mar 14 10:00:00 2026"
+XID = "NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
 def report_on(*paths: Path | str, config: Config | None = None, redact: bool = False) -> Report:
@@ -45,6 +48,15 @@ def measured(report: Report, code: str) -> str:
     """What was measured of the one finding with this code."""
     (found,) = (finding.measured for finding in report.findings if finding.check.code == code)
     return found
+
+
+def summary(report: Report, area: Area) -> str | None:
+    return {each.area: each.summary for each in report.areas}[area]
+
+
+def logged(*lines: str, at: str = "09:50:00", day: int = 14) -> str:
+    """Lines of ``dmesg -T``, all of one moment."""
+    return "".join(f"[Sat Mar {day} {at} 2026] {line}\n" for line in lines)
 
 
 def smi_gpu(place: int = 0, facts: Mapping[str, str] | None = None, processes: Iterable[str] = ()) -> str:
@@ -178,7 +190,7 @@ def smi_gpu(place: int = 0, facts: Mapping[str, str] | None = None, processes: I
 {listed}"""
 
 
-def smi(*gpus: str, at: str = "Sat Mar 14 10:00:00 2026", driver: str = "580.95.05") -> str:
+def smi(*gpus: str, at: str = AT, driver: str = "580.95.05") -> str:
     """An output of ``nvidia-smi -q``."""
     return f"""
 ==============NVSMI LOG==============
@@ -258,18 +270,12 @@ def sick_bug_report() -> str:
     )
     base64 = "\n".join("QUJD" * 19 for _ in range(200))
     return bug_report(
-        (
-            "*** /etc/issue",
-            "*** ls: -rw-r--r-- 1 root root 26 2024-02-14 22:47:50.0 +0000 /etc/issue\nUbuntu",
-        ),
+        ("*** /etc/issue", "*** ls: -rw-r--r-- 1 root root 26 2024-02-14 22:47:50.0 +0000 /etc/issue\nUbuntu"),
         ("*** /var/log/Xorg.0.log", "[     5.813] X.Org X Server 1.21.1\n[     6.118] (II) NOUVEAU driver Date: 2021"),
         ("/usr/bin/lspci -nnDvvvxxxx", lspci(8, domain="0000:")),
         ("Scanning kernel log files for NVIDIA kernel messages:", scanned),
         ("dmesg:", f"[    0.000000] Linux version 6.8.0\n[   10.000000] {loading}\n[ 3010.000000] {xid}\n"),
-        (
-            "*** /proc/driver/nvidia/version",
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Thu",
-        ),
+        ("*** /proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Thu"),
         ("/usr/bin/nvidia-debugdump -D", base64),
         ("/usr/bin/nvidia-smi --query", smi(smi_gpu(facts={"width": "8x"}, processes=["4242 /opt/conda/bin/python3"]))),
     )

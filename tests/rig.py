@@ -69,11 +69,7 @@ class Rig:
             writes_state=True,
             constants=(GPU_EXPORTER_SIMULATED.sample(1),),
         )
-        # A recording has a clock of its own.
-        freshness = self.sampler.freshness
-        self.exposition = Exposition(
-            self.sampler.store, freshness.clock, freshness.expires_at, Selection(config), self.sampler.often
-        )
+        self.exposition = Exposition(self.sampler, Selection(config))
         self.elapsed = 0.0
         self._parsed: list[tuple[str, Labels, float]] | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,6 +12,17 @@ from gpu_triage.serve.messages import Answer, html
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 VERDICT = Answer(200, b'{"verdict": "keep"}', "application/json")
 PAGE = html(b"<!DOCTYPE html><p>Keep</p>", b"default-src 'none'")
+
+
+class Gate:
+    """Holds up whoever calls it until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.reached.set()
+        self.opened.wait(10)
 
 
 @dataclass
@@ -54,10 +66,9 @@ class Host:
             raise RuntimeError("secret of the judges")
         return PAGE
 
-    def verdict_lines(self) -> Answer:
-        return Answer(200, b"host\tkeep\tgpu-7\t-\n", "text/plain; charset=utf-8")
-
-    def verdict(self) -> Answer:
+    def verdict(self, *, as_lines: bool) -> Answer:
+        if as_lines:
+            return Answer(200, b"host\tkeep\tgpu-7\t-\n", "text/plain; charset=utf-8")
         self.judged.append("verdict")
         self.hold()
         return self.given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from gpu_triage.judge.evidence import thresholds
@@ -10,13 +11,9 @@ from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.judge.findings.settings import shown
 from gpu_triage.judge.findings.table import CHECKS
 
-_FACTS_HEAD = (
-    "| severity | confirmed after | ends after | playbook step | bottleneck class | action | finding |\n"
-    "|---|---|---|---|---|---|---|\n"
-)
-_THRESHOLDS_HEAD = "\n| threshold | default | meaning |\n|---|---|---|\n"
-_WORDS_HEAD = "| word | means |\n|---|---|\n"
-_AT_ONCE = "at once"
+_THRESHOLDS = "../../../../../docs/configuration.md#thresholds-of-findings"
+_HELD = f"{thresholds.HELD_BYTES / 1024**3:.0f} GiB"
+_FACT = re.compile(r"(?:^|; )(?P<name>[A-Za-z ]+): (?P<value>[^;]+)")
 
 
 def _is_xid(check: Check) -> bool:
@@ -24,7 +21,7 @@ def _is_xid(check: Check) -> bool:
 
 
 def facts(alert: str, current: str) -> str:
-    """The first tables of a runbook for an alert that relays findings: facts, and thresholds.
+    """A runbook's line of facts for an alert that relays findings, with their thresholds.
 
     Step and bottleneck class are maintained by hand in the current text, and kept. Raises ValueError if no finding has
     this alert.
@@ -32,35 +29,39 @@ def facts(alert: str, current: str) -> str:
     own = [check for check in CHECKS if check.alert == alert]
     if not own:
         raise ValueError(f"no finding has the alert {alert}; the facts of its runbook are written by hand")
-    by_hand = first_table(current)
+    by_hand = read_facts(current)
     told = [check for check in CHECKS if check.runbook == alert]
-    cells = (
-        _either(check.severity.value for check in own),
-        _either(_length(check.wait_seconds) for check in own),
-        _either(_length(check.hold_seconds) for check in own),
-        by_hand["playbook step"],
-        by_hand["bottleneck class"],
-        _either(check.action.value for check in own),
-        ", ".join(dict.fromkeys("`xid.` and the code" if _is_xid(check) else f"`{check.code}`" for check in told)),
-    )
-    limits = "".join(dict.fromkeys(row for check in told for row in _thresholds(check)))
-    return f"{_FACTS_HEAD}| {' | '.join(cells)} |\n{_THRESHOLDS_HEAD if limits else ''}{limits}"
+    named = {
+        "Severity": _either(check.severity.value for check in own),
+        "action": _either(check.action.value for check in own),
+        "wait": _either(_length(check.wait_seconds) for check in own),
+        "hold": _either(_length(check.hold_seconds) for check in own),
+        "step": by_hand["step"],
+        "class": by_hand.get("class", ""),
+        "finding": ", ".join(
+            dict.fromkeys("`xid.` and the code" if _is_xid(check) else f"`{check.code}`" for check in told)
+        ),
+        f"[thresholds]({_THRESHOLDS})": ", ".join(dict.fromkeys(each for check in told for each in _limits(check))),
+    }
+    return "; ".join(f"{name}: {value}" for name, value in named.items() if value) + "\n"
 
 
-def first_table(text: str) -> dict[str, str]:
-    """Cells of the first table by column; the table has one row. Raises ValueError if the page has no table."""
-    lines = [line for line in text.splitlines() if line.startswith("|")][:3]
-    if len(lines) < 3:  # noqa: PLR2004 - head, rule and row
-        raise ValueError("the table of facts is missing")
-    names, _, cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    return dict(zip(names, cells, strict=True))
+def read_facts(text: str) -> dict[str, str]:
+    """The facts of a runbook from their line, ``Severity: critical; action: drain; wait: 5m; ...``.
+
+    Raises:
+        ValueError: there is no such line.
+    """
+    for line in text.splitlines():
+        if line.startswith("Severity: "):
+            return {fact["name"].lower(): fact["value"] for fact in _FACT.finditer(line)}
+    raise ValueError("the line of facts is missing")
 
 
-def _thresholds(check: Check) -> Iterator[str]:
+def _limits(check: Check) -> Iterator[str]:
     code = "xid.CODE" if _is_xid(check) else check.code
     for name, limit in LIMITS.get(check.code, {}).items():
-        value = f"{shown(limit.value, limit.unit)}{' °C' if limit.unit is Unit.CELSIUS else ''}"
-        yield f"| `{code}.{name}` | {value} | {limit.about} |\n"
+        yield f"`{code}.{name}` {shown(limit.value, limit.unit)}{' °C' if limit.unit is Unit.CELSIUS else ''}"
 
 
 def _either(words: Iterable[str]) -> str:
@@ -68,11 +69,36 @@ def _either(words: Iterable[str]) -> str:
 
 
 def _length(seconds: float) -> str:
-    return length_in_words(seconds) if seconds else _AT_ONCE
+    return shown(seconds, Unit.SECONDS) if seconds else "none"
 
 
-def class_words() -> str:
-    """The playbook's bottleneck classes, with their numbers."""
+def class_words(name: str) -> str:
+    """When the playbook's bottleneck class of this name matches, with its numbers; without a name, the words used."""
+    if not name:
+        return "".join(f"- **{word}**: {meaning}\n" for word, meaning in _words().items())
+    return f"- Matches: {_matches()[name]}.\n"
+
+
+def _words() -> dict[str, str]:
+    t = thresholds
+    return {
+        "window": f"the last {t.WINDOW_SECONDS:.0f} s; for shortages of the host, the last {t.RECENT_SECONDS:.0f} s",
+        "share": "of the time in the window, 0 to 1, by the seconds counter",
+        "work": "kernels, encoding or decoding, whichever took more time",
+        "busy": f"busy share ≥ {t.BUSY_SHARE}",
+        "under load": f"busy share ≥ {t.LOADED_SHARE}, and P-state ≤ {t.LOADED_P_STATE} at times",
+        "job": (
+            f"a compute process; a drawing process, if the GPU works or it holds ≥ {_HELD}; if the driver lists no "
+            f"processes, ≥ {_HELD} held or work seen"
+        ),
+        "waiting": (
+            f"a job, busy share < {t.WAITING_BELOW_SHARE}, and some work (≥ {t.WORKING_SHARE}) within "
+            f"{length_in_words(t.WORKED_SECONDS)}"
+        ),
+    }
+
+
+def _matches() -> dict[str, str]:
     t = thresholds
     memory, storage, cpu, of_job, stopped = (
         {name: shown(limit.value, limit.unit) for name, limit in LIMITS[each].items()}
@@ -81,107 +107,64 @@ def class_words() -> str:
     line_rate = LIMITS["network.starved"]["line_rate"].value
     heat, brake = (LIMITS[code]["share"].value for code in ("thermal.hw", "power.brake"))
     lowered = LIMITS["power.limit"]["ratio"].value
-    held = f"{t.HELD_BYTES / 1024**3:.0f} GiB"
-    rows = (
-        (
-            "window",
-            f"the last {t.WINDOW_SECONDS:.0f} s, and for what the host is short of the last {t.RECENT_SECONDS:.0f} s",
+    return {
+        "sick": (
+            f"`gpu_up` is 0, a page Xid within {length_in_words(t.XID_RECENT_SECONDS)}, uncorrected ECC errors, a "
+            "failed row remapping, a recovery action, or an unhealthy fabric"
         ),
-        ("work", "kernels, encoding or decoding, whichever took more of the time"),
-        ("share of time", "of the seconds counter over the window"),
-        ("busy", f"busy share ≥ {t.BUSY_SHARE}"),
-        ("under load", f"busy share ≥ {t.LOADED_SHARE}, and P-state ≤ {t.LOADED_P_STATE} at times"),
-        (
-            "a job",
-            (
-                f"a compute process; a process that also draws, if the GPU works or it holds ≥ {held}; where the "
-                f"driver lists no processes, ≥ {held} held or work seen"
-            ),
+        "thermal": f"under load, `hw_thermal` or `sw_thermal` share > {heat}",
+        "power_brake": f"`hw_power_brake`, or `hw_slowdown` without either cause, share > {brake}",
+        "pcie_link": (
+            f"under load, width or generation below expected, by the best of {t.RECENT_SECONDS:.0f} s, unless the "
+            "board gives all such links the same lanes since boot; or the link above the GPU's PCIe switch trained "
+            f"down, and the GPUs behind it move ≥ {t.FULL_UPLINK_SHARE} of what is left"
         ),
-        (
-            "waiting",
-            (
-                f"a job, busy share < {t.WAITING_BELOW_SHARE}, and some work (≥ {t.WORKING_SHARE}) within "
-                f"{length_in_words(t.WORKED_SECONDS)}"
-            ),
+        "power_cap": (
+            f"cap share ≥ {t.POWER_CAP_CLASS_SHARE}, the enforced limit < {lowered} of the default, and power ≥ "
+            f"{t.NEAR_LIMIT_SHARE} of the limit or the driver's bit seen: some drivers count capped time far below "
+            "the limit"
         ),
-        ("sick by Xid", f"a page code seen within {length_in_words(t.XID_RECENT_SECONDS)}"),
-        ("thermal", f"`hw_thermal` or `sw_thermal` share > {heat}, while under load"),
-        ("power brake", f"`hw_power_brake` share, or `hw_slowdown` without either cause, > {brake}"),
-        (
-            "link",
-            (
-                f"the best of {t.RECENT_SECONDS:.0f} s is below expected; or the link above the GPU's PCIe switch is, "
-                f"and the GPUs behind it move ≥ {t.FULL_UPLINK_SHARE} of what is left"
-            ),
+        "clock_cap": (
+            "a target clock below its default, under load and not waiting. Never on GeForce and with drivers from 590 "
+            "on, which have no application clocks"
         ),
-        (
-            "power cap",
-            (
-                f"cap share ≥ {t.POWER_CAP_CLASS_SHARE} with an enforced limit < {lowered} of the "
-                f"default, and power ≥ {t.NEAR_LIMIT_SHARE} of the limit or the bit seen"
-            ),
+        "hung": (
+            f"utilization < {t.HUNG_BUSY_SHARE} and power < {t.HUNG_POWER_SHARE} of the limit for "
+            f"{t.HUNG_SECONDS / 60:g} minutes (longer than a checkpoint), ≥ {_HELD} held, right after a busy share ≥ "
+            f"{t.WORKED_SHARE}, and storage not scarce"
         ),
-        ("clock cap", "a target clock below its default, under load and not waiting"),
-        (
-            "hung",
-            (
-                f"utilization < {t.HUNG_BUSY_SHARE} and power < {t.HUNG_POWER_SHARE} of the limit for "
-                f"{t.HUNG_SECONDS / 60:g} minutes, ≥ {held} held, right after a busy share ≥ {t.WORKED_SHARE}, and "
-                "storage not scarce"
-            ),
+        "memory": (
+            "waiting, and the job is at its own memory limit with PSI memory some of its cgroup ≥ "
+            f"{of_job['pressure']}; or swap-in ≥ {memory['rate']}/s; or PSI memory some of the job's cgroup (if "
+            f"unknown, of the host) ≥ {memory['pressure']}"
         ),
-        (
-            "memory (of the host)",
-            (
-                f"the job at its own memory limit and PSI memory some of its cgroup ≥ {of_job['pressure']}; or swap-in "
-                f"≥ {memory['rate']}/s, or PSI memory some of the job's cgroup, where unknown of the host, ≥ "
-                f"{memory['pressure']}"
-            ),
+        "storage": (
+            f"waiting, and ≥ {storage['blocked']} of the job's threads that do not sleep wait in the kernel (D) for "
+            f"storage, PSI io some of its cgroup ≥ {storage['pressure']}, Lustre reads ≥ {storage['nfs']} with ≥ "
+            f"{t.OUTSTANDING_REQUESTS:g} under way, GPUDirect Storage reads do not end, or the recent kernel log "
+            "reports a file server (NFS, Lustre) that does not respond. If the job's own waits are unknown: iowait ≥ "
+            f"{storage['iowait']} of the host's CPU time, PSI io some of the host ≥ {storage['pressure']}, a disk busy "
+            f"≥ {storage['disk']} with requests of ≥ {t.SLOW_REQUEST_SECONDS * 1000:g} ms, ≥ {t.LONG_QUEUE:g} under "
+            f"way or PSI io some ≥ {t.STALLED_BY_DISK_SHARE:.0%}, or NFS reads, writes or lookups ≥ {storage['nfs']} "
+            f"with ≥ {t.OUTSTANDING_REQUESTS:g} under way"
         ),
-        (
-            "storage (of the host)",
-            (
-                f"≥ {storage['blocked']} of the job's threads that do not sleep wait in the kernel (D) for storage, "
-                f"or PSI io some of the job's cgroup ≥ {storage['pressure']}, or reads of Lustre ≥ {storage['nfs']} "
-                f"with ≥ {t.OUTSTANDING_REQUESTS:g} under way, or reads of GPUDirect Storage do not end; where the "
-                f"job's own waits are unknown, iowait ≥ {storage['iowait']} of the host's CPU time, or PSI io some of "
-                f"the host ≥ {storage['pressure']}, or a disk busy ≥ {storage['disk']} with requests of ≥ "
-                f"{t.SLOW_REQUEST_SECONDS * 1000:g} ms, ≥ {t.LONG_QUEUE:g} of them under way, or PSI io some ≥ "
-                f"{t.STALLED_BY_DISK_SHARE:.0%}, or reads, writes or lookups of NFS ≥ {storage['nfs']} with ≥ "
-                f"{t.OUTSTANDING_REQUESTS:g} of them under way; or a file server (NFS, Lustre) that does not "
-                "respond, by the recent kernel log"
-            ),
+        "cpu": (
+            f"waiting, and the job's own CPU limit stops it in ≥ {stopped['share']} of the periods, the CPUs of the "
+            f"GPU's node are ≥ {cpu['node']} busy, or a thread of the job fills ≥ {cpu['busiest']} of a CPU (if its "
+            "threads are unknown, any CPU of the node is, except isolated, nohz_full and always busy ones)"
         ),
-        (
-            "cpu",
-            (
-                f"the job's own CPU limit stops it in ≥ {stopped['share']} of the periods, or CPUs of the GPU's node ≥ "
-                f"{cpu['node']} busy, or a thread of the job fills ≥ {cpu['busiest']} of one CPU; where its threads "
-                "are unknown, any CPU of the node is, other than isolated, nohz_full and always busy ones"
-            ),
+        "network": (
+            f"waiting, and an adapter ≥ {line_rate:.0%} of line rate, an InfiniBand or RoCE port lost its link, or "
+            "RDMA requests are not acknowledged"
         ),
-        (
-            "network",
-            (
-                f"≥ {line_rate:.0%} of line rate; or the link of an InfiniBand or RoCE port went down, or RDMA "
-                "requests are not acknowledged"
-            ),
+        "communication": (
+            f"busy share ≥ {t.SPINNING_BUSY_SHARE}, power < {t.SPINNING_POWER_SHARE} of the limit, and with GPM, SM "
+            f"activity < {t.SPINNING_SM_ACTIVITY}"
         ),
-        (
-            "communication",
-            (
-                f"busy share ≥ {t.SPINNING_BUSY_SHARE}, power < {t.SPINNING_POWER_SHARE} of the limit, and SM activity "
-                f"< {t.SPINNING_SM_ACTIVITY} where there is GPM"
-            ),
+        "compute": (
+            "busy, and nothing above. With GPM (Hopper and later) `gpu_compute_bound` and `check` show what bounds the "
+            "kernels: compute, if the tensor cores, or the FP64, FP32 or FP16 units, are active ≥ "
+            f"{t.ARITHMETIC_BOUND_SHARE} of the time, which the best trainings of large models reach; memory, if ≥ "
+            f"{t.MEMORY_BOUND_SHARE} of the bandwidth is in use, of about 0.8 reachable"
         ),
-        (
-            "compute- and memory-bound",
-            (
-                f"where there is GPM, on average over the window: the tensor cores, or the FP64, FP32 or FP16 units, "
-                f"active ≥ {t.ARITHMETIC_BOUND_SHARE} of the time, which the best trainings of large models reach; "
-                f"≥ {t.MEMORY_BOUND_SHARE} of the memory bandwidth in use, of about 0.8 that can be reached"
-            ),
-        ),
-    )
-    return _WORDS_HEAD + "".join(f"| {word} | {means} |\n" for word, means in rows)
+    }

@@ -19,7 +19,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCES = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "Dockerfile", "Makefile"),
-    *("dashboards/README.md", "helm/gpu-triage-exporter/README.md"),
+    *("dashboards/README.md", "helm/gpu-triage-exporter/README.md", "helm/gpu-triage-exporter/values.yaml"),
     *("deploy", "docs", "exporter/gpu_triage/serve/handbook", "rules"),
 )
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)\)")

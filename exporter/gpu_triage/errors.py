@@ -68,6 +68,13 @@ class ReasonedError(GpuTriageError):
         self.detail = detail
 
 
+class DetailedError(ReasonedError):
+    """An error with a detail that a user understands without the reason."""
+
+    def __str__(self) -> str:
+        return self.detail
+
+
 class DriverUnavailable(ReasonedError):
     """NVML is currently unusable; `reason` is the label of gpu_driver_error_info."""
 
@@ -84,29 +91,20 @@ class GpuUnavailable(ReasonedError):
     """One GPU doesn't answer; `reason` is the label of gpu_error_info."""
 
 
-class BaselineError(ReasonedError):
+class BaselineError(DetailedError):
     """A baseline can't be read, written or taken from this host; exit code 2."""
 
-    def __str__(self) -> str:
-        return self.detail
 
-
-class StateError(ReasonedError):
+class StateError(DetailedError):
     """The exporter's files in its state directory can't be read or written."""
-
-    def __str__(self) -> str:
-        return self.detail
 
 
 class LockTaken(GpuTriageError):
     """Another process holds a lock; the message names it, if known."""
 
 
-class FlightRecorderError(ReasonedError):
+class FlightRecorderError(DetailedError):
     """The flight recorder can't write a recording."""
-
-    def __str__(self) -> str:
-        return self.detail
 
 
 class HostReadFailed(ReasonedError):

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TextIO
 
-    _TextHandler = logging.StreamHandler[TextIO]
-else:
-    _TextHandler = logging.StreamHandler  # not subscriptable before Python 3.11
-
 LOGGER = "gpu_triage"
 _OWN_KEYS = frozenset({"ts", "level", "msg", "logger", "error", "traceback", "stack"})
 _BARE = re.compile(r"[^\s\"=\\]+")
@@ -98,7 +94,7 @@ class _Place:
         return True
 
 
-class _Handler(_TextHandler):
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not subscriptable before Python 3.11
     """Writes lines, a limited number from each place. If the stream is closed or full, a line is lost, nothing else."""
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.driver.kernel.pressure_stall import RESOURCES
-from gpu_triage.read.processes.pids import job_level
+from gpu_triage.driver.kernel.procfs import RESOURCES
+from gpu_triage.read.processes.facts import job_level
 from gpu_triage_simulator import host_effects
 from gpu_triage_simulator.host import SimulatedHost
 from gpu_triage_simulator.scenario import Event

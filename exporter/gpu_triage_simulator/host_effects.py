@@ -7,7 +7,7 @@ from typing import Annotated
 
 from gpu_triage.documents import Pattern, Range
 from gpu_triage.documents.pcie_values import Generation, Width
-from gpu_triage.driver.kernel.pressure_stall import RESOURCES
+from gpu_triage.driver.kernel.procfs import RESOURCES
 from gpu_triage.read.host.services import FABRIC_MANAGER
 from gpu_triage_simulator.schema import Amount, BusId, Count, CpuList, Ratio, one_of
 

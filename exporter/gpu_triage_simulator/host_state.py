@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.driver.kernel.pressure_stall import KINDS, RESOURCES
+from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES
 from gpu_triage.read.host.cpu import MODES
 from gpu_triage_simulator import host_effects
 from gpu_triage_simulator.conditions import Timeline, overlay

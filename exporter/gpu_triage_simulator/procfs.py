@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
-from gpu_triage.driver.kernel.pressure_stall import KINDS, RESOURCES
+from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES
 from gpu_triage.read.host.cpu import MODES
 from gpu_triage_simulator import file_systems, host_effects, nfs
 from gpu_triage_simulator.boots import boots

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gpu_triage.machine import Clock, Machine, RealClock
 from gpu_triage.options.config import Config
-from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
+from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY
 from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
 from gpu_triage_simulator.clocks import VirtualClock
 from gpu_triage_simulator.host import SimulatedHost

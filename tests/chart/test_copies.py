@@ -1,4 +1,4 @@
-"""The chart has every alert, and its README says what its values do."""
+"""The chart has every alert, and describes every value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from deploy.generate.chart import values
 from tests.chart.rendering import CHART
 from tests.gathered import every
 
@@ -22,12 +21,33 @@ def test_every_alert_of_the_repository_is_in_the_chart(repository: Path) -> None
     assert alerts(CHART / "files" / "rules") == alerts(repository / "rules")
 
 
+KEY = re.compile(r"( *)([A-Za-z][A-Za-z0-9]*):(?: |$)")
+
+
+def described(text: str) -> set[str]:
+    """The dotted names of the values with a description, a comment that begins with ``# --``, above them."""
+    found: set[str] = set()
+    path: list[str] = []
+    description = False
+    for line in text.splitlines():
+        if key := KEY.match(line):
+            path[len(key[1]) // 2 :] = [key[2]]
+            if description:
+                found.add(".".join(path))
+            description = False
+        else:
+            comment = line.lstrip()
+            assert comment.startswith("#") or not description, f"a description of nothing above {line!r}"
+            description = comment.startswith("# --") or (description and comment.startswith("#"))
+    return found
+
+
 def test_every_value_is_described() -> None:
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
-    described = {value.name for value in values(text)}
+    names = described(text)
 
     def undescribed(node: object, path: str) -> list[str]:
-        if path in described:
+        if path in names:
             return []
         if isinstance(node, dict) and node:
             return [name for key, below in node.items() for name in undescribed(below, f"{path}.{key}".lstrip("."))]
@@ -36,11 +56,11 @@ def test_every_value_is_described() -> None:
     assert undescribed(yaml.safe_load(text), "") == []
 
 
+def test_a_description_above_no_value_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="of nothing"):
+        described("a: 1\n# -- Description of nothing\n\nb: 2\n")
+
+
 def test_links_of_the_readme_lead_somewhere() -> None:
     links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", (CHART / "README.md").read_text(encoding="utf-8"))
     assert [link for link in every(links) if not (CHART / link).exists()] == []
-
-
-def test_a_description_above_no_value_is_an_error() -> None:
-    with pytest.raises(ValueError, match="of nothing"):
-        values("a: 1\n# -- Description of nothing\n\nb: 2\n")

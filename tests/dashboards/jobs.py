@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tests.dashboards.fleet import Fleet, joined
 from tests.dashboards.grafana import FOLDER
-from tests.jobs.conftest import job, only_gpu, owned_between, owners_of
+from tests.jobs.conftest import job, owned_between, owners_of
 from tests.jobs.histories import edited, history_of
 from tests.jobs.situations import SITUATIONS, Scheduler
 
@@ -44,7 +44,11 @@ def target_of(scheduler: Scheduler) -> dict[str, str]:
 
 def _others() -> Iterator[History]:
     yield owned_between(job("ended", ENDED, ""), 0, ENDED_AFTER_MINUTES)
-    yield only_gpu(job("shared", SHARED, ""), "0")
-    yield only_gpu(job("shared", NEIGHBOR, "", user="bob"), "1")
+    yield _only_gpu(job("shared", SHARED, ""), "0")
+    yield _only_gpu(job("shared", NEIGHBOR, "", user="bob"), "1")
     owners = owners_of(free := job("free", "0", ""))
     yield edited(free, lambda key, _minute, value: float("nan") if key in owners.series else value)
+
+
+def _only_gpu(history: History, gpu: str) -> History:
+    return edited(history, lambda key, _minute, value: value if dict(key[1]).get("gpu", gpu) == gpu else float("nan"))

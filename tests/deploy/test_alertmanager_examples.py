@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import yaml
 from deploy.generate.alertmanager import ALERTMANAGER, ROUTE
 from tests.conftest import RequiresTool
+from tests.program_output import output_of
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
 AMLINT = Path(sys.executable).with_name("amlint")
@@ -25,21 +25,15 @@ OTHER_TEAMS = {
 }
 
 
-def _run(*command: str | Path) -> str:
-    result = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
 def _way(config: Path, labels: str) -> dict[str, Any]:
-    answer = json.loads(_run(AMLINT, "route", config, *labels.split(), "--format", "json"))
+    answer = json.loads(output_of(AMLINT, "route", config, *labels.split(), "--format", "json"))
     (route,) = answer["routes"]
     way: dict[str, Any] = route
     return way
 
 
 def _receiver(amtool: Path, config: Path, labels: str) -> str:
-    return _run(amtool, "config", "routes", "test", f"--config.file={config}", *labels.split()).strip()
+    return output_of(amtool, "config", "routes", "test", f"--config.file={config}", *labels.split()).strip()
 
 
 def test_the_merged_example_holds_the_whole_route(repository: Path) -> None:
@@ -53,13 +47,13 @@ def test_the_merged_example_holds_the_whole_route(repository: Path) -> None:
 
 
 def test_alertmanager_takes_the_merged_example(repository: Path, requires_tool: RequiresTool) -> None:
-    _run(requires_tool("amtool"), "check-config", repository / ALERTMANAGER)
+    output_of(requires_tool("amtool"), "check-config", repository / ALERTMANAGER)
 
 
 def test_amlint_finds_nothing_in_the_example_with_and_without_the_rules(repository: Path) -> None:
     rules = repository / "rules/alerts-*.yml"
     for options in ((), ("--rules", str(rules))):
-        found = _run(AMLINT, "check", "--strict", *options, repository / ALERTMANAGER)
+        found = output_of(AMLINT, "check", "--strict", *options, repository / ALERTMANAGER)
         # The receiver of the alert that nobody should receive.
         assert re.findall(r"\[([a-z-]+)\].*receivers\[(\w+)\]", found) == [("empty-receiver", "discard")], found
         assert "1 info" in found, found

@@ -22,6 +22,7 @@ from deploy.generate.alerts_page import read_notifications
 from tests.conftest import RequiresTool
 from tests.e2e.processes import alertmanager, wait_for
 from tests.listening import listening
+from tests.program_output import output_of
 from tests.rules.notifications import every_exhibit
 
 RECEIVERS = Path("deploy/alertmanager/receivers.yml")
@@ -56,11 +57,9 @@ def test_alertmanager_takes_the_receivers(repository: Path, tmp_path: Path, requ
     copy.write_text(f"{text}\nroute: {{receiver: gpu-tickets}}\n", encoding="utf-8")
     (tmp_path / TEMPLATES.name).write_bytes((repository / TEMPLATES).read_bytes())
     for path in (config, copy):
-        command: list[str | Path] = [requires_tool("amtool"), "check-config", path]
-        result = subprocess.run(command, check=False, capture_output=True, text=True)
-        assert result.returncode == 0, result.stdout + result.stderr
-        assert "6 receivers" in result.stdout
-        assert "1 templates" in result.stdout
+        taken = output_of(requires_tool("amtool"), "check-config", path)
+        assert "6 receivers" in taken
+        assert "1 templates" in taken
     result = subprocess.run([AMLINT, "check", "--strict", config], check=False, capture_output=True, text=True)
     # The receiver of the alert that nobody should receive.
     assert "[empty-receiver]" in result.stdout, result.stdout + result.stderr
@@ -84,12 +83,11 @@ def test_the_job_is_found_in_every_text_that_names_one(
     exhibits = [each for each in every_exhibit() if each.name in texts]
     data = {"alerts": [{"annotations": texts[each.name], "labels": {}, "status": "firing"} for each in exhibits]}
     (tmp_path / "data.json").write_text(json.dumps(data), encoding="utf-8")
-    command: list[str | Path] = [
+    jobs = output_of(
         requires_tool("amtool"),
         *("template", "render", "--template.glob", repository / TEMPLATES, "--template.data", tmp_path / "data.json"),
         *("--template.text", '{{ range .Alerts }}{{ template "gpu.job" . }}\n{{ end }}'),
-    ]
-    jobs = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    ).splitlines()
     named = 0
     for exhibit, job in zip(exhibits, jobs, strict=True):
         description = texts[exhibit.name]["description"]

@@ -3,6 +3,8 @@ tests/chart/test_monitoring.py."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +61,17 @@ def test_every_alert_is_there_and_each_object_fits_into_an_annotation(repository
     assert sorted(rule["alert"] for rule in rules if "alert" in rule) == sorted(wanted)
     assert max(len(yaml.safe_dump(each)) for each in found) < LARGEST_BYTES
     assert "Helm" not in str(found)
+
+
+def test_the_preflight_asks_what_the_program_knows(repository: Path) -> None:
+    pod = yaml.safe_load((repository / "deploy/kubernetes/preflight.yaml").read_bytes())
+    (container,) = pod["spec"]["template"]["spec"]["initContainers"]
+    command = [sys.executable, "-m", "gpu_triage", *container["args"], "--simulate", "no-such-scenario"]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert "no scenario" in result.stderr, "the flags before it are known"
+
+
+def test_kubernetes_takes_the_preflight(repository: Path) -> None:
+    job = yaml.safe_load((repository / "deploy/kubernetes/preflight.yaml").read_bytes())
+    for version in ("1.25.0", "1.37.0"):
+        kubernetes_validate.validate(job, version, strict=True)

@@ -7,13 +7,13 @@ host stays as it is.
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 from deploy.packages.documents import NAME
 from tests.built_packages import Packages
 from tests.conftest import RequiresTool
+from tests.program_output import output_of
 
 pytestmark = pytest.mark.slow
 
@@ -122,27 +122,18 @@ echo all went well
 """
 
 
-def _run(*command: str, **environment: str) -> str:
-    variables = {**os.environ, **environment, "DEBIAN_FRONTEND": "noninteractive"}
-    result = subprocess.run(command, check=False, capture_output=True, text=True, env=variables)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
 def _installed(package: Path, script: str, scratch: Path) -> None:
     """Plays a script beside the package in an overlay of the root file system."""
     if os.geteuid() != 0:
         pytest.skip("installing a package, though into an overlay, needs root")
-    variables = {**os.environ, "SCRATCH": str(scratch), "PACKAGE": str(package), "DEBIAN_FRONTEND": "noninteractive"}
-    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", OVERLAY]
-    result = subprocess.run(command, check=False, input=script, capture_output=True, text=True, env=variables)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.endswith("all went well\n"), result.stdout + result.stderr
+    variables = {"SCRATCH": str(scratch), "PACKAGE": str(package), "DEBIAN_FRONTEND": "noninteractive"}
+    command = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", OVERLAY)
+    assert output_of(*command, stdin=script, **variables).endswith("all went well\n")
 
 
 def test_lintian_has_nothing_to_say(packages: Packages, requires_tool: RequiresTool) -> None:
     lintian = str(requires_tool("lintian"))
-    assert _run(lintian, "--allow-root", "--fail-on", "none", str(packages.deb)) == ""
+    assert output_of(lintian, "--allow-root", "--fail-on", "none", str(packages.deb)) == ""
 
 
 def test_the_deb_installs_runs_and_goes(packages: Packages, tmp_path: Path, requires_tool: RequiresTool) -> None:
@@ -154,7 +145,7 @@ def test_the_deb_installs_runs_and_goes(packages: Packages, tmp_path: Path, requ
 def test_the_rpm_installs_runs_and_goes(packages: Packages, tmp_path: Path, requires_tool: RequiresTool) -> None:
     requires_tool("fish")
     rpm = str(requires_tool("rpm"))
-    needs = _run(rpm, "--query", "--package", "--requires", str(packages.rpm)).splitlines()
+    needs = output_of(rpm, "--query", "--package", "--requires", str(packages.rpm)).splitlines()
     assert {f"/usr/bin/python{packages.python}", "systemd", "libudev.so.1()(64bit)"} <= set(needs)
-    assert _run(rpm, "--query", "--package", "--configfiles", str(packages.rpm)) == f"/etc/default/{NAME}\n"
+    assert output_of(rpm, "--query", "--package", "--configfiles", str(packages.rpm)) == f"/etc/default/{NAME}\n"
     _installed(packages.rpm, RPM + GONE, tmp_path)

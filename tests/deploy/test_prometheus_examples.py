@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.chart.rendering import render
 from tests.conftest import RequiresTool
+from tests.program_output import output_of
 
 CONFIGURATIONS = (
     "prometheus/static.yml",
@@ -19,11 +19,6 @@ CONFIGURATIONS = (
     "compose/prometheus.yml",
 )
 DISCOVERY = re.compile(r"^    kubernetes_sd_configs:\n(?:^      .*\n)+", re.MULTILINE)
-
-
-def _promtool_accepts(promtool: Path, config: Path) -> None:
-    result = subprocess.run([promtool, "check", "config", config], check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -37,7 +32,7 @@ def test_prometheus_takes_the_example_with_the_rules(
     text = DISCOVERY.sub("    static_configs: [{targets: [pod]}]\n", text)
     text = text.replace("/etc/prometheus/gpu-triage", str(repository / "rules"))
     (tmp_path / "prometheus.yml").write_text(text, encoding="utf-8")
-    _promtool_accepts(promtool, tmp_path / "prometheus.yml")
+    output_of(promtool, "check", "config", tmp_path / "prometheus.yml")
 
 
 def test_the_examples_take_every_file_of_rules(repository: Path) -> None:

@@ -1,4 +1,8 @@
-"""Slurm's scripts against a running exporter: a sick GPU drains its node with a reason, and nothing else does."""
+"""Slurm's scripts against a running exporter: a sick GPU drains its node with a reason, and nothing else does.
+
+Where nothing could be checked, syslog says so, and the node is drained if so configured. The preflight finds what is
+missing.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import RequiresTool
 from tests.e2e.processes import wait_for
 from tests.rig import scenario_with
 from tests.slurm_node import GO, HOLD, LOST, NOBODY, Node, exporter_of_a_repaired_gpu
@@ -42,18 +47,21 @@ def test_a_job_without_gpus_has_no_interest_in_them(node: Node, sick: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("gpus", "outcome"), [("1", GO), ("0", HOLD), ("0-1", HOLD), ("7", HOLD), ("MIG-1g", HOLD), ("1,x", HOLD)]
+    ("numbers", "gpus", "outcome"),
+    [
+        *(("minor", gpus, HOLD) for gpus in ("0", "0-1", "7", "MIG-1g", "1,x")),
+        ("minor", "1", GO),
+        *((None, gpus, HOLD) for gpus in ("1", "0-1", "MIG-1g")),
+        (None, "0", GO),
+    ],
 )
-def test_gpus_may_have_the_numbers_of_their_device_files(node: Node, sick: str, gpus: str, outcome: int) -> None:
+def test_gpus_have_the_numbers_of_nvml_unless_those_of_their_device_files_are_configured(
+    node: Node, sick: str, numbers: str | None, gpus: str, outcome: int
+) -> None:
     """NVML's GPU 1 is /dev/nvidia0 here. A number or name that no GPU has may be any of them."""
     node.numbers(nvidia0="0000:B3:00.0", nvidia1="0000:65:00.0")
-    assert node.prolog(sick, gpus, NODE_CHECK_GPU_NUMBERS="minor").returncode == outcome
-
-
-@pytest.mark.parametrize(("gpus", "outcome"), [("0", GO), ("1", HOLD), ("0-1", HOLD), ("MIG-1g", HOLD)])
-def test_gpus_have_the_numbers_of_nvml_unless_told_otherwise(node: Node, sick: str, gpus: str, outcome: int) -> None:
-    node.numbers(nvidia0="0000:B3:00.0", nvidia1="0000:65:00.0")
-    assert node.prolog(sick, gpus).returncode == outcome
+    configured = {} if numbers is None else {"NODE_CHECK_GPU_NUMBERS": numbers}
+    assert node.prolog(sick, gpus, **configured).returncode == outcome
 
 
 def test_a_gpu_that_nobody_could_ask_where_it_is_may_be_any(node: Node) -> None:
@@ -210,3 +218,144 @@ def test_settings_come_from_a_file_as_well(node: Node, sick: str, tmp_path: Path
     settings = tmp_path / "settings"
     settings.write_text(f"NODE_CHECK_URL={sick}\n")
     assert node.prolog(NOBODY, "1", NODE_CHECK_SETTINGS=str(settings)).returncode == HOLD
+
+
+@pytest.mark.parametrize("script", ["prolog", "epilog", "health-check"])
+def test_a_node_whose_gpus_nobody_could_check_says_so_in_syslog_and_keeps_its_jobs(node: Node, script: str) -> None:
+    node.has_no_program()
+    result = node.run(script, NOBODY, SLURM_JOB_GPUS="0", SLURM_JOB_ID="42")
+    said = f"nothing was checked: no verdict from {NOBODY}, and gpu-triage is not installed"
+    assert node.syslog == [f"-t gpu-triage-{script} -p daemon.err -- job 42: {said}"]
+    assert result.stderr == f"gpu-triage-{script}: job 42: {said}\n"
+    assert result.returncode == GO
+    assert node.told == []
+
+
+@pytest.mark.parametrize(("script", "outcome"), [("prolog", HOLD), ("epilog", 0), ("health-check", 0)])
+def test_a_node_whose_gpus_nobody_could_check_is_drained_if_so_configured(
+    node: Node, script: str, outcome: int
+) -> None:
+    node.program("exit 70")
+    result = node.run(script, NOBODY, SLURM_JOB_GPUS="0", NODE_CHECK_UNCHECKED="drain")
+    assert result.returncode == outcome
+    (told,) = node.told
+    assert told.startswith("update NodeName=gpu-7 State=DRAIN Reason=gpu-triage: nothing was checked: no verdict from ")
+    assert told.endswith("/gpu-triage check' ended with code 70 and without a report")
+
+
+def test_a_node_with_gpus_of_another_vendor_is_not_drained_for_what_nobody_could_check(node: Node) -> None:
+    node.has_no_program()
+    node.has_no_gpus()
+    assert node.prolog(NOBODY, "0", NODE_CHECK_UNCHECKED="drain").returncode == GO
+    assert node.told == []
+    assert len(node.syslog) == 1
+
+
+def test_a_typing_error_in_what_to_do_drains_nothing_and_is_reported(node: Node) -> None:
+    node.has_no_program()
+    assert node.prolog(NOBODY, "0", NODE_CHECK_UNCHECKED="Drain").returncode == GO
+    assert node.told == []
+    assert "NODE_CHECK_UNCHECKED is 'Drain' instead of log or drain" in node.syslog[-1]
+
+
+def test_a_mistake_in_the_settings_drains_nothing_and_is_reported(node: Node, tmp_path: Path, sick: str) -> None:
+    """A shell that reads one exits with an error, and slurmd would take that for a failed prolog."""
+    settings = tmp_path / "settings"
+    for mistake in ("NODE_CHECK_URL=$UNKNOWN\n", "if true\n"):
+        settings.write_text(mistake)
+        result = node.prolog(sick, "0", NODE_CHECK_SETTINGS=str(settings))
+        assert result.returncode == GO
+        assert node.syslog.pop().endswith(f"{settings} is ignored: it has an error")
+    settings.write_text("[ -e /nonexistent ] && NODE_CHECK_URL=\n")
+    assert node.prolog(sick, "0", NODE_CHECK_SETTINGS=str(settings)).stderr == ""
+
+
+@pytest.mark.parametrize("sign", ["dev/nvidia0", "driver/0000:65:00.0"])
+def test_a_gpu_is_known_by_its_device_file_and_by_its_driver_too(node: Node, tmp_path: Path, sign: str) -> None:
+    node.has_no_program()
+    node.has_no_gpus()
+    (tmp_path / sign).mkdir(parents=True)
+    assert node.prolog(NOBODY, "0", NODE_CHECK_UNCHECKED="drain").returncode == HOLD
+
+
+def test_node_exporter_is_told_whether_the_last_run_checked_anything(
+    node: Node, tmp_path: Path, sick: str, requires_tool: RequiresTool
+) -> None:
+    promtool = requires_tool("promtool")
+    folder = tmp_path / "textfile"
+    folder.mkdir()
+    for url, success in ((NOBODY, 0), (sick, 1)):
+        node.run("health-check", url, NODE_CHECK_TEXTFILE_DIRECTORY=str(folder), NODE_CHECK_PROGRAM="/nonexistent")
+        (file,) = folder.iterdir()
+        assert file.name == "slurm-gpu-check-health-check.prom"
+        assert file.stat().st_mode & 0o777 == 0o644
+        text = file.read_text()
+        assert text.splitlines()[-1] == f'slurm_gpu_check_success{{script="health-check"}} {success}'
+        subprocess.run([promtool, "check", "metrics"], input=text, check=True, text=True)
+
+
+def test_root_writes_through_no_link_that_the_owner_of_node_exporters_directory_planted(
+    node: Node, tmp_path: Path
+) -> None:
+    folder, victim, wrapper = tmp_path / "textfile", tmp_path / "victim", tmp_path / "wrapper"
+    folder.mkdir()
+    victim.write_text("precious")
+    planted = folder / "slurm-gpu-check-health-check.prom"
+    planted.symlink_to(folder)
+    wrapper.write_text(f'#!/bin/sh\nln -s {victim} "{planted}.$$"\nexec {node.scripts / "health-check.sh"}\n')
+    wrapper.chmod(0o755)
+    node.run_file(wrapper, NOBODY, NODE_CHECK_TEXTFILE_DIRECTORY=str(folder), NODE_CHECK_PROGRAM="/nonexistent")
+    assert victim.read_text() == "precious"
+    assert [path.is_symlink() for path in folder.iterdir()] == [False]
+    assert "slurm_gpu_check_success" in planted.read_text()
+
+
+def test_a_job_is_not_refused_because_node_exporter_has_no_directory(node: Node, sick: str) -> None:
+    assert node.prolog(sick, "0", NODE_CHECK_TEXTFILE_DIRECTORY="/nonexistent").returncode == GO
+    assert "cannot write /nonexistent/slurm-gpu-check-prolog.prom" in node.syslog[-1]
+
+
+def test_the_preflight_has_no_objection_to_the_recommended_configuration(node: Node, sick: str) -> None:
+    result = node.run("preflight", sick)
+    assert result.returncode == 0, result.stdout
+    assert "problem" not in result.stdout
+    assert f"ok: the exporter answers at {sick}" in result.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            {"SchedulerParameters": "(null)"},
+            "SchedulerParameters does not contain nohold_on_prolog_fail: a job whose prolog",
+        ),
+        ({"SchedulerParameters": "xnohold_on_prolog_fail"}, "SchedulerParameters does not contain"),
+        ({"Prolog": "(null)"}, "Prolog is not set in slurm.conf"),
+        ({"HealthCheckProgram": "(null)"}, "HealthCheckProgram is not set in slurm.conf"),
+        ({"PrologFlags": "(null)"}, "PrologFlags does not contain Alloc"),
+        (
+            {"PrologEpilogTimeout": "30"},
+            "PrologEpilogTimeout is 30 s: raise it above",
+        ),
+    ],
+)
+def test_the_preflight_reports_what_slurm_lacks(node: Node, sick: str, changes: dict[str, str], problem: str) -> None:
+    node.configured(**changes)
+    result = node.run("preflight", sick)
+    assert result.returncode == 1
+    (found,) = (line for line in result.stdout.splitlines() if line.startswith("problem: "))
+    assert found.startswith(f"problem: {problem}")
+
+
+def test_the_preflight_reports_a_node_that_could_not_be_checked(node: Node) -> None:
+    node.has_no_program()
+    settings = {"NODE_CHECK_UNCHECKED": "yes", "NODE_CHECK_SCONTROL": "false", "NODE_CHECK_LOGGER": "no-such-logger"}
+    result = node.run("preflight", NOBODY, **settings)
+    assert result.returncode == 1
+    assert [line.partition(":")[2].split("; ")[0] for line in result.stdout.splitlines()] == [
+        " no-such-logger is not installed",
+        " NODE_CHECK_UNCHECKED is 'yes'",
+        f" no exporter answers at {NOBODY}",
+        " gpu-triage is not installed",
+        " 'false show config' failed",
+    ]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.program_output import output_of
 
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
@@ -25,10 +26,8 @@ def systemd(repository: Path) -> Path:
 def test_systemd_rates_the_unit_as_well_hardened(systemd: Path, requires_tool: RequiresTool) -> None:
     program = requires_tool("systemd-analyze")
     unit = systemd / "gpu-triage-exporter.service"
-    command = [str(program), "security", "--offline=true", "--no-pager", f"--threshold={MOST_EXPOSURE}", str(unit)]
-    result = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "Overall exposure level" in result.stdout
+    rated = output_of(program, "security", "--offline=true", "--no-pager", f"--threshold={MOST_EXPOSURE}", unit)
+    assert "Overall exposure level" in rated
 
 
 @pytest.mark.parametrize("drop_in", ["", "kernel-log.conf.example", "process-memory.conf.example"])
@@ -61,8 +60,7 @@ def test_a_drop_in_gives_no_more_than_the_capability_it_names(systemd: Path) -> 
 def test_the_user_can_be_made(systemd: Path, requires_tool: RequiresTool) -> None:
     program = requires_tool("systemd-sysusers")
     file = systemd / "gpu-triage-exporter.sysusers.conf"
-    result = subprocess.run([program, "--dry-run", file], check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    output_of(program, "--dry-run", file)
     unit = (systemd / "gpu-triage-exporter.service").read_text(encoding="utf-8")
     assert re.findall(r"^u (\S+)", file.read_text(encoding="utf-8"), re.MULTILINE) == ["gpu-triage"]
     assert "User=gpu-triage\nGroup=gpu-triage\n" in unit

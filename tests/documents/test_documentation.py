@@ -46,12 +46,19 @@ def test_what_stands_between_markers_is_replaced_and_nothing_else() -> None:
 
 def test_every_metric_is_documented_once() -> None:
     page = reference.metrics_markdown()
-    assert [spec.name for spec in METRICS if page.count(f"| `{spec.name}` |") != 1] == []
+    named = re.findall(r"^- `(\w+)(?:\{([\w,]+)\})?`", page, re.MULTILINE)
+    assert sorted(named) == sorted((spec.name, ",".join(spec.labels)) for spec in METRICS)
+
+
+def test_a_type_that_the_name_does_not_show_is_named() -> None:
+    peers = next(spec for spec in METRICS if spec.name == "gpu_p2p_status")
+    assert "`gpu_p2p_status{" in (line := reference.line(peers, Tier.SLOW))
+    assert "}` (info): " in line
 
 
 def test_text_that_markdown_would_eat_is_escaped() -> None:
     spec = gpu_gauge("gpu_x", "Either a|b, or <c>.", source="/sys/*/x")
-    assert "| Either a\\|b, or &lt;c>. | /sys/\\*/x |" in reference.row(spec, Tier.FAST)
+    assert ": Either a\\|b, or &lt;c>. */sys/\\*/x*" in reference.line(spec, Tier.FAST)
 
 
 def test_links_between_documents_lead_somewhere(repository: Path) -> None:

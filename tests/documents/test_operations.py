@@ -12,7 +12,7 @@ from gpu_triage.driver.nvml.nvml_errors import NAMES
 from gpu_triage.options.config import Config
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter import flight_recorder
-from gpu_triage.read.host.access import wanted
+from gpu_triage.read.host.access import PROBES
 from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.registry import ALL_COLLECTORS, COLLECTOR_SWITCHES, METRICS
 from gpu_triage.sampler.driver import RELEASED, STALLED
@@ -73,7 +73,7 @@ def test_every_feature_that_can_lack_a_right_is_in_the_table_of_rights(docs: Pat
         kubernetes_container_logs=Path("/containers"),
         state_directory=Path("/state"),
     )
-    assert named == wanted(everything).features
+    assert named == {probe.feature for probe in PROBES if probe.wanted(everything)}
 
 
 def test_what_one_migrates_to_is_published_with_those_values_and_each_metric_once(docs: Path, repository: Path) -> None:

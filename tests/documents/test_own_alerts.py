@@ -49,7 +49,7 @@ def test_the_rules_are_valid_and_fire_when_they_should(tmp_path: Path, requires_
     for number, text in enumerate(RULES):
         (tmp_path / f"{number}.yml").write_text(text, encoding="utf-8")
         names.append(f"{number}.yml")
-    command = [promtool, "check", "rules", *names]
+    command: list[str | Path] = [promtool, "check", "rules", *names]
     checked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr + checked.stdout
     labels = {"instance": "a", "job": "gpu-triage", "gpu": "0", "uuid": "GPU-0"}

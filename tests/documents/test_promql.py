@@ -32,9 +32,9 @@ def fenced(page: Path) -> list[str]:
 
 
 def in_prose(page: Path) -> Iterator[str]:
-    """Code that selects or computes; what is cut short with dots is no query."""
+    """Code that selects or computes; what is cut short with dots, or only lists the labels of a metric, is no query."""
     for code in CODE.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
-        if SERIES.search(code) and re.search(r"[{(]", code) and not re.search(r"\.\.\.|…|\*", code):
+        if SERIES.search(code) and re.search(r"[{(]", code) and not re.search(r"\.\.\.|…|\*|\{[\w,]+\}$", code):
             yield code
 
 

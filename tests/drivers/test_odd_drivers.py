@@ -6,18 +6,17 @@ other. ``make regenerate`` writes them anew; read the diff.
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.e2e.processes import PROGRAM, end
+from tests.faults.stand_in import Daemon
 from tests.stand_in_library import compile_library
 
 HERE = Path(__file__).parent
@@ -58,36 +57,29 @@ def told(page: str) -> list[str]:
 
 def play(host: str, folder: Path, until: list[str] | None) -> list[str]:
     """What the page of a daemon on this host says: once it says `until`, else in the end; if None, once it settled."""
-    folder.mkdir()
     (folder / "sys" / "devices").mkdir(parents=True)
     compile_library(HERE / "witness.c", folder, HOSTS[host])
-    command = [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0"]
+    command = [*PROGRAM, "serve", "--web.listen-address", "127.0.0.1:0"]
     command += ["--path.sysfs", str(folder / "sys"), "--sample.deadline", "1s"]
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "NVML_WITNESS": str(HERE / "hosts" / f"{host}.txt")}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=environment)
     try:
-        return _settled(process, folder / "log", until)
+        return _settled(Daemon(process, folder / "log"), until)
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(WAIT_SECONDS)
+        end(process)
 
 
-def _settled(process: subprocess.Popen[bytes], log: Path, until: list[str] | None) -> list[str]:
+def _settled(daemon: Daemon, until: list[str] | None) -> list[str]:
     said: list[str] = []
     changed_at = time.monotonic()
     limit = changed_at + WAIT_SECONDS
-    while said != until and process.poll() is None and time.monotonic() < limit:
+    while said != until and time.monotonic() < limit:
         if until is None and said and time.monotonic() - changed_at > SETTLED_SECONDS:
             return said
         time.sleep(0.2)
-        found = re.search(r"http://([0-9.:]+)/metrics", log.read_text())
-        if found is not None:
-            client = http.client.HTTPConnection(found[1], timeout=WAIT_SECONDS)
-            client.request("GET", "/metrics")
-            before, said = said, told(client.getresponse().read().decode())
-            client.close()
-            changed_at = changed_at if said == before else time.monotonic()
+        before, said = said, told(daemon.get())
+        changed_at = changed_at if said == before else time.monotonic()
     assert until is not None, "the page still changes"
     return said
 

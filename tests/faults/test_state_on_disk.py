@@ -16,8 +16,7 @@ from tests.faults.stand_in import StandIn, up
 from tests.parts import some
 
 from gpu_triage.errors import StateError
-from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
-from gpu_triage.read.incidents.ledger import Memory
+from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, Memory
 from gpu_triage.sampler.state_directory import StateDirectory
 
 NOBODY = 65534

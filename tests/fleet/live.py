@@ -21,29 +21,20 @@ from tests.fleet.topologies import Topology
 from gpu_triage_simulator.scenario_file import SCENARIOS
 
 PACE = 10
-TOLD_WITHIN_SECONDS = 240.0
-"""Several times what it takes on a machine with nothing else to do."""
+TOLD_WITHIN_SECONDS = 240.0  # several times what it takes on a machine with nothing else to do
 HEALTHY, LOST = "idle-downshift", "lost-before-start"
 SICK_HOST = "gpu-host-4:9836"
-OTHER_HOST = "gpu-host-3"
-"""A host of another shard, and of another site, than the sick one."""
+OTHER_HOST = "gpu-host-3"  # A host of another shard, and of another site, than the sick one
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A running topology with four hosts, of which the last has lost a GPU.
+    """A running topology with four hosts, of which the last has lost a GPU."""
 
-    Attributes:
-        topology: what runs.
-        fleet: its servers and hosts.
-        inbox: what was told to the receivers of Alertmanager.
-        scenario: the file with what happens on `OTHER_HOST`.
-    """
-
-    topology: Topology
-    fleet: Fleet
-    inbox: Inbox
-    scenario: Path
+    topology: Topology  # what runs
+    fleet: Fleet  # its servers and hosts
+    inbox: Inbox  # what was told to the receivers of Alertmanager
+    scenario: Path  # the file with what happens on `OTHER_HOST`
 
     def end(self, *names: str) -> None:
         """End servers."""

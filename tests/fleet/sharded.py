@@ -19,8 +19,7 @@ from tests.rules.cases import load_any
 
 from gpu_triage_simulator.history import History, SeriesKey
 
-MINUTES = 80.0
-"""Long enough for the rules' hours, and through them for their days."""
+MINUTES = 80.0  # long enough for the rules' hours, and through them for their days
 GONE_AT_MINUTE = 35.0
 SHARDS = (("dual-a10", "h100-8-bad-night"), ("idle-downshift", "allocated"))
 """Hosts by shard. There are A10 on both: busy ones on the first and idle ones, which leave early, on the second."""
@@ -29,15 +28,10 @@ LEAVES_EARLY = "idle-downshift"
 
 @dataclass(frozen=True, slots=True)
 class Sharded:
-    """The histories.
+    """The histories."""
 
-    Attributes:
-        single: a Prometheus that scraped every host.
-        together: two Prometheus servers that shared them, with what tells them apart as the label ``shard``.
-    """
-
-    single: Fleet
-    together: History
+    single: Fleet  # a Prometheus that scraped every host
+    together: History  # two Prometheus servers that shared them, with what tells them apart as the label ``shard``
 
 
 def record(promtool: Path, directory: Path) -> Sharded:

@@ -34,28 +34,18 @@ _ADDRESS: Final = re.compile(r"[a-z][a-z0-9-]*:[0-9]+\b")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A simulated GPU host.
+    """A simulated GPU host."""
 
-    Attributes:
-        name: name in targets and alerts.
-        scenario: name of a scenario, or path of its file.
-    """
-
-    name: str
-    scenario: str
+    name: str  # name in targets and alerts
+    scenario: str  # name of a scenario, or path of its file
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A running topology.
+    """A running topology."""
 
-    Attributes:
-        urls: URL of each server, by name.
-        servers: servers and hosts by name, for stopping and restarting them.
-    """
-
-    urls: Mapping[str, str]
-    servers: Mapping[str, Server]
+    urls: Mapping[str, str]  # URL of each server, by name
+    servers: Mapping[str, Server]  # servers and hosts by name, for stopping and restarting them
 
 
 def _addresses(topology: Topology, hosts: Sequence[Host]) -> dict[str, str]:

@@ -13,11 +13,9 @@ from tests.promql.promtool import Alert, Run, ask
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/fleet/rules"
 RULES = (FOLDER / "servers.yml", FOLDER / "agents.yml")
-GONE = math.nan
-"""A sample that a scrape did not find any more."""
+GONE = math.nan  # A sample that a scrape did not find any more
 UP, DOWN = 1.0, 0.0
-TWELVE_HOURS = 720
-"""In minutes, as all times here."""
+TWELVE_HOURS = 720  # in minutes, as all times here
 
 Firing = Callable[[str, dict[str, list[float]], tuple[int, ...]], list[tuple[Alert, ...]]]
 

@@ -24,34 +24,21 @@ class Program(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One server.
+    """One server."""
 
-    Attributes:
-        name: host name in the configurations.
-        program: what runs there.
-        config: its configuration below ``prometheus/``; "" if it has none there.
-        values: values for the ``${…}`` in it.
-        flags: additional flags; a ``NAME:PORT`` of a part is replaced by its address.
-    """
-
-    name: str
-    program: Program
-    config: str = ""
-    values: Mapping[str, str] = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
+    name: str  # host name in the configurations
+    program: Program  # what runs there
+    config: str = ""  # its configuration below ``prometheus/``; "" if it has none there
+    values: Mapping[str, str] = field(default_factory=dict)  # values for the ``${…}`` in it
+    flags: tuple[str, ...] = ()  # additional flags; a ``NAME:PORT`` of a part is replaced by its address
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A set of servers that monitor GPU hosts together.
+    """A set of servers that monitor GPU hosts together."""
 
-    Attributes:
-        parts: its servers, in start order.
-        asked: the part with data for the whole fleet.
-    """
-
-    parts: tuple[Part, ...]
-    asked: str
+    parts: tuple[Part, ...]  # its servers, in start order
+    asked: str  # the part with data for the whole fleet
 
 
 _ALERTMANAGER = Part("alertmanager", Program.ALERTMANAGER)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     Stop = threading.Event | ProcessEvent
     Attack = Callable[[Target, Stop], None]
 
-SILENT_CONNECTIONS = 600
-"""More than the server keeps."""
+SILENT_CONNECTIONS = 600  # more than the server keeps
 SLOW_CONNECTIONS = 100
 WORKERS = 8
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"

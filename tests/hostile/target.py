@@ -25,8 +25,7 @@ from gpu_triage.serve.passwords import hashed
 
 USER, NEWCOMER, PASSWORD = "prometheus", "newcomer", "a password nobody guesses"
 TIMEOUT_SECONDS = 30.0
-COST = 10
-"""Of the hash: what an operator would choose, some fifty milliseconds a check."""
+COST = 10  # of the hash: what an operator would choose, some fifty milliseconds a check
 
 
 class Figures(NamedTuple):

@@ -15,11 +15,10 @@ from tests.e2e.processes import wait_for
 from tests.hostile.attacks import GUARDED, PLAIN, under
 from tests.hostile.target import NEWCOMER, PASSWORD, Scraper, Target, scrape, target
 
-from gpu_triage.serve.clients import Limits
+from gpu_triage.serve.connection import Limits
 
 SCRAPES = 40
-NICE = 16
-"""Its place in /proc/PID/task/TID/stat behind the thread's name."""
+NICE = 16  # its place in /proc/PID/task/TID/stat behind the thread's name
 
 MOST_MORE_BYTES = 64 << 20
 MOST_MORE_THREADS = 6

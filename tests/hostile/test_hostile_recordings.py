@@ -12,15 +12,7 @@ import pytest
 from tests.recorded import record
 
 from gpu_triage.cli.main import group
-from gpu_triage.driver.kernel.files import (
-    is_present,
-    names_in,
-    read_link,
-    read_text,
-    real_path,
-    refusal,
-    text_of,
-)
+from gpu_triage.driver.kernel.files import is_present, names_in, read_link, read_text, real_path, refusal, text_of
 from gpu_triage.options.run import run_cli
 from gpu_triage.record.bundle import write_recording
 from gpu_triage.record.recording import FileAnswer, Recording
@@ -31,11 +23,7 @@ pytestmark = pytest.mark.slow
 
 OWNED = b"owned"
 PATHS = ("x", "x/y", "x/../z", ".x.partial")
-COMMANDS = (
-    ("check", "--from"),
-    ("check", "--for", "2s", "--replay"),
-    ("judge", "--replay"),
-)
+COMMANDS = (("check", "--from"), ("check", "--for", "2s", "--replay"), ("judge", "--replay"))
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests.job_files import write
 from tests.rig import Rig, rig
 from tests.scrape_limits import check, limits_of, page_of, scrape_of_the_chart
 
-from gpu_triage.cli.top.screen import Watch, frame_of
+from gpu_triage.cli.top_command import Watch, frame_of
 from gpu_triage.errors import ExporterUnreachable
 from gpu_triage.judge.report.machine_readable import render_json, render_lines, report_from_json
 from gpu_triage.judge.report.report import Report
@@ -35,8 +35,7 @@ from gpu_triage_simulator.scenario import NfsMount
 RED, TITLE, C1, BIDI = "\x1b[31m", "\x1b]0;you\x07", "\x9b2J", "\u202e"
 BREAK = 'a"}\nup 0\r\nfake{x="'
 HARMFUL = (RED, TITLE, C1, BIDI, BREAK, "\x00", "\udcff", "\u2028", "\ufeff", "\U000e0001")
-LONG = "deep/" * 400
-"""As long as the path of a cgroup that a user may make."""
+LONG = "deep/" * 400  # as long as the path of a cgroup that a user may make
 
 NAMES = (*HARMFUL, *(f"{LONG}{each}" for each in HARMFUL), LONG, f"{LONG}'", "\\x1b[31m", "")
 ALTERED = re.compile(r"~[0-9a-f]{8}$")

@@ -11,12 +11,10 @@ from collections.abc import Iterator
 import pytest
 from tests.hostile.target import Target, probe, target
 
-CLOSED = 0
-"""The connection ends without a word."""
+CLOSED = 0  # the connection ends without a word
 
 HOST = b"Host: h\r\nConnection: close\r\n"
-HIDDEN = b"GET /-/healthy HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-"""What a request must not smuggle past."""
+HIDDEN = b"GET /-/healthy HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"  # what a request must not smuggle past
 
 
 def get(path: bytes, *headers: bytes, method: bytes = b"GET") -> bytes:

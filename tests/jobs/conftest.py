@@ -55,10 +55,6 @@ def job(name: str, number: str, cluster: str, user: str = "ada") -> History:
     return relabeled(history_of(BY_NAME["slow-pair"], steps=False, metrics=ASKED_FOR), renamed)
 
 
-def only_gpu(history: History, gpu: str) -> History:
-    return edited(history, lambda key, _minute, value: value if dict(key[1]).get("gpu", gpu) == gpu else math.nan)
-
-
 def owned_between(history: History, first: float, last: float, gpu: str = "") -> History:
     """The job has the GPU, or all of them, between two minutes only."""
 
@@ -80,7 +76,6 @@ def with_gap(history: History, first: float, last: float) -> History:
 
 
 def partial() -> Iterator[History]:
-    yield only_gpu(job("single", "4801", "east"), "0")
     yield owned_between(job("late", "4802", "east"), 15, 40, gpu="1")
     yield with_gap(job("gap", "4803", "east"), 10, 25)
     yield with_gap(job("silent", "4810", "east"), 30, 99)

@@ -12,17 +12,14 @@ from enum import Enum
 from typing import Any, Final
 
 MINUTES: Final = 40
-STEP_SECONDS: Final = 60.0
-"""Between two scrapes: the slowest that the exporter supports."""
+STEP_SECONDS: Final = 60.0  # between two scrapes: the slowest that the exporter supports
 LETTERS: Final = "abcd"
-CULPRIT: Final = "c"
-"""The host on which something is wrong, its GPU 1 if it is one GPU."""
+CULPRIT: Final = "c"  # the host on which something is wrong, its GPU 1 if it is one GPU
 STEPS: Final = "gpu_job_steps_total"
 USER, ACCOUNT = "ada", "physics"
 JOB_NAME: Final = "pretraining"
 
-_FORWARD: Final = 2.0
-"""Steps per second of a healthy job."""
+_FORWARD: Final = 2.0  # steps per second of a healthy job
 
 
 class Scheduler(Enum):
@@ -95,21 +92,13 @@ SLOW_CHIP: Final = "slow chip"
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A job and what is wrong with it.
+    """A job and what is wrong with it."""
 
-    Attributes:
-        name: also the prefix of its hosts.
-        number: of its Slurm job.
-        hosts: the kind of each host, by letter.
-        pace: steps per second of every rank at a time in seconds.
-        must_say: what an answer about it must have, with ``{host}`` for the culprit; by what it is about: ``slow``,
-            ``first``.
-    """
-
-    name: str
-    number: str
-    hosts: Mapping[str, str]
-    pace: Callable[[float], float]
+    name: str  # also the prefix of its hosts
+    number: str  # of its Slurm job
+    hosts: Mapping[str, str]  # the kind of each host, by letter
+    pace: Callable[[float], float]  # steps per second of every rank at a time in seconds
+    # what an answer about it must have, with ``{host}`` for the culprit; by what it is about: ``slow``, ``first``
     must_say: Mapping[str, str]
 
     def instance(self, letter: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from tests.dashboards.store import Store
+from tests.html_elements import Elements
 from tests.jobs.conftest import HOSTILE, cluster_of
 from tests.jobs.situations import SITUATIONS, Scheduler, Situation
 
@@ -117,13 +117,6 @@ def test_findings_are_those_of_its_gpus_while_it_ran(store: Store) -> None:
     assert ask(store, "4706", "--fail-on", "info").return_value == 0
 
 
-def test_one_gpu_is_compared_with_nothing(store: Store) -> None:
-    found = document(store, "4801")
-    assert (found["slowest_gpu"], found["slowest_host"]) == (None, None)
-    assert len(found["gpus"]) == 1
-    assert "slowest GPU: it has one GPU, so there is nothing to compare" in ask(store, "4801").output
-
-
 def test_a_gpu_that_joined_late_counts_from_then_on(store: Store) -> None:
     found = document(store, "4802")
     early, late = found["gpus"]
@@ -148,9 +141,8 @@ def test_a_job_that_has_ended_is_remembered(store: Store) -> None:
     assert not found["running"]
     assert found["to"] == pytest.approx(store.start + 20 * 60, abs=60)
     assert found["gpu_seconds"]["total"] == pytest.approx(2 * 20 * 60, rel=0.1)
-    assert re.search(
-        r"ran for at least 2[01] min, from 2026-01-15 00:00:.. UTC to 2026-01-15 00:20:", ask(store, "4804").output
-    )
+    months_later = document(store, "4804", "--at", f"{store.end + 100 * 86_400:.0f}")
+    assert months_later["to"] == pytest.approx(found["to"], abs=60)
 
 
 def test_a_host_that_fell_silent_has_not_ended_the_job(store: Store) -> None:
@@ -158,11 +150,6 @@ def test_a_host_that_fell_silent_has_not_ended_the_job(store: Store) -> None:
     assert not silent["running"]
     assert (silent["end_known"], finished["end_known"]) == (False, True)
     assert "the job may have run on" in ask(store, "4810").output
-
-
-def test_months_later_as_well(store: Store) -> None:
-    found = document(store, "4804", "--at", f"{store.end + 100 * 86_400:.0f}")
-    assert found["to"] == pytest.approx(store.start + 20 * 60, abs=60)
 
 
 def test_a_shared_gpu_is_told_as_shared(store: Store) -> None:
@@ -174,7 +161,7 @@ def test_a_shared_gpu_is_told_as_shared(store: Store) -> None:
     assert any(re.fullmatch(note, each) for each in found["notes"])
 
 
-def test_a_part_of_its_time_can_be_looked_at(store: Store) -> None:
+def test_a_part_of_its_time_can_be_looked_at(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     early = document(store, "4704", "--at", f"{store.start + 15 * 60:.0f}")
     assert early["summary"].endswith("nothing holds its GPUs back, and none of them is slower than the others")
     late = document(store, "4704", "--since", "10m")
@@ -182,12 +169,7 @@ def test_a_part_of_its_time_can_be_looked_at(store: Store) -> None:
     assert set(late["gpu_seconds"]["by_class"]) == {"communication", "hung"}
     moment = document(store, "4704", "--since", f"{store.end - 600:.0f}")
     assert moment["gpu_seconds"] == late["gpu_seconds"]
-
-
-def test_a_time_after_the_job_is_an_error(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    said = fails(store, capsys, "4804", "--since", f"{store.end:.0f}")
-    assert "Slurm job 4804 of ada had its GPUs from" in said
-    assert "--since is after that" in said
+    assert "--since is after that" in fails(store, capsys, "4804", "--since", f"{store.end:.0f}")
 
 
 def test_a_number_of_two_clusters_is_chosen_by_cluster(store: Store) -> None:
@@ -245,43 +227,18 @@ def test_what_is_not_there_is_an_error_that_says_what_is(
     assert said in fails(store, capsys, *arguments)
 
 
-class Tags(HTMLParser):
-    """The elements and the text of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.text = ""
-        self.links: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.names.append(tag)
-        self.links += [value or "" for name, value in attributes if name in ("href", "src")]
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_a_hostile_user_leaves_neither_the_query_nor_the_page(store: Store) -> None:
     assert document(store, f"user:{HOSTILE}")["job"]["name"] == "4809"
-    page = Tags(ask(store, "4809", "--format", "html").stdout)
+    page = Elements(ask(store, "4809", "--format", "html").stdout)
     assert "script" not in page.names
     assert "eve" in page.text
     assert "<script>" in page.text
 
 
 def test_the_page_for_a_ticket_is_whole_and_loads_nothing(store: Store) -> None:
-    page = Tags(ask(store, "4701", "--format", "html").stdout)
+    page = Elements(ask(store, "4701", "--format", "html").stdout)
     assert all(link.startswith("data:") for link in page.links)
-    for said in (
-        "GPU 1 of slurm/slow-gpu-c:9836 is throttled by heat",
-        "Take it out of use",
-        "thermal.hw",
-        "throttled 100% of the time",
-        "Median of the others",
-        "Simulated data.",
-    ):
+    for said in ("GPU 1 of slurm/slow-gpu-c:9836", "thermal.hw", "throttled 100% of the time", "Simulated data."):
         assert said in page.text
 
 
@@ -291,4 +248,5 @@ def test_the_screen_in_the_documentation_is_the_output(store: Store, repository:
     output = ask(store, "4701").output.replace("slurm/slow-gpu-", "gpu-")
     numbers = re.compile(r"http://\S+|[0-9][0-9.,:]*")
     lines = [[" ".join(numbers.sub("N", line).split()) for line in text.splitlines()] for text in (shown, output)]
-    assert lines[0] == lines[1]
+    assert lines[0].pop() == "…"
+    assert lines[0] == lines[1][: len(lines[0])]

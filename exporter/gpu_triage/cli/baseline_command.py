@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 
@@ -28,9 +29,17 @@ from gpu_triage.log import configure
 from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import OneOf, duration
-from gpu_triage.read.baseline.baseline_file import Baseline, encode, read_baseline, timestamp, write_baseline
 from gpu_triage.read.baseline.differences import ACCEPTABLE, Comparison, accepted, changes
-from gpu_triage.read.baseline.host_facts import GPU_SOURCES, HOST_SOURCES, HostFacts
+from gpu_triage.read.baseline.host_facts import (
+    GPU_SOURCES,
+    HOST_SOURCES,
+    Baseline,
+    HostFacts,
+    encode,
+    read_baseline,
+    timestamp,
+    write_baseline,
+)
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
@@ -42,13 +51,6 @@ _FILE_OPTIONS: Final = frozenset({"baseline.file", "baseline.from-host", "state.
 _ALL: Final = "all"
 _CHECK_SECONDS: Final = 3.0
 """Measuring time for critical findings: a few rounds of the counters."""
-
-
-class CurrentState(NamedTuple):
-    """The current state of the host, and what was still missing at the deadline (None if nothing)."""
-
-    facts: HostFacts
-    limitations: str | None
 
 
 def _flags(command: Callable[..., int], options: frozenset[str] = _OPTIONS) -> Callable[..., int]:
@@ -106,15 +108,14 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     Exit code 0: nothing. 1: something. 2: the file cannot be used, or the host cannot be checked.
     """
     recorded = read_baseline(file)
-    present = _observe(config, within, well=False)
-    if present.facts.gpu_count is None:
-        what = f"nothing to compare: this host lacks {present.limitations}; see gpu-triage check"
-        raise BaselineError("no_driver", what)
-    found = changes(recorded.facts, present.facts)
+    facts, lacks = _observe(config, within, well=False)
+    if facts.gpu_count is None:
+        raise BaselineError("no_driver", f"nothing to compare: this host lacks {lacks}; see gpu-triage check")
+    found = changes(recorded.facts, facts)
     if form == "json":
-        click.echo(_as_json(recorded, present.limitations, found))
+        click.echo(_as_json(recorded, lacks, found))
     else:
-        click.echo("\n".join(map(printable, _lines(recorded, present.limitations, found))))
+        click.echo("\n".join(map(printable, _lines(recorded, lacks, found))))
     return 1 if found else 0
 
 
@@ -153,8 +154,7 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
     if len(left) < len(found):
         if not despite_findings:
             # As for write: the baseline that is about to change must not be what a finding is about.
-            alone = replace(config, baseline_file=None, baseline_from_host=False)
-            _refuse_findings(alone)
+            _refuse_findings(replace(config, baseline_file=None, baseline_from_host=False))
         write_baseline(path, merged)
     remaining = {(each.field, _subject(each)) for each in left}
     taken = [each for each in found if (each.field, _subject(each)) not in remaining]
@@ -177,10 +177,9 @@ def _file_of_the_exporter(config: Config) -> Path:
 
 def _observe_complete(config: Config, within_seconds: float) -> HostFacts:
     """The facts of a host that is complete and well; raises BaselineError for any other."""
-    facts, limitations = _observe(config, within_seconds, well=True)
-    if limitations is not None:
-        what = f"no baseline of a host that lacks {limitations}; fix that first, then record it"
-        raise BaselineError("not_whole", what)
+    facts, lacks = _observe(config, within_seconds, well=True)
+    if lacks is not None:
+        raise BaselineError("not_whole", f"no baseline of a host that lacks {lacks}; fix that first, then record it")
     return facts
 
 
@@ -203,8 +202,11 @@ def _refuse_findings(config: Config) -> None:
         )
 
 
-def _observe(config: Config, within_seconds: float, *, well: bool) -> CurrentState:
-    """Return the host's state once everything was read (and, with `well`, healthy), or at the deadline in real time."""
+def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[HostFacts, str | None]:
+    """The host's facts once everything was read (and, with `well`, healthy), or at the deadline in real time.
+
+    Also returns what was still missing at the deadline; None if nothing.
+    """
     configure("error", config.log_format)
     quick = Config(
         sample_fast_seconds=0.2,
@@ -212,7 +214,7 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> CurrentSta
         sample_deadline_seconds=config.sample_deadline_seconds,
         collectors={"xid": False},
     )
-    latest: list[CurrentState] = []
+    latest: list[tuple[HostFacts, str | None]] = []
     ended = threading.Event()
     with ExitStack() as stack:
         machine = live_host(config, stack).machine
@@ -221,13 +223,13 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> CurrentSta
 
         def look() -> None:
             if not ended.is_set():
-                limitations = sampler.view.limitations(well=well)
-                latest[:] = [CurrentState(sampler.view.facts(machine.clock.now().wall), limitations)]
-                if limitations is None:
+                lacks = sampler.view.limitations(well=well)
+                latest[:] = [(sampler.view.facts(machine.clock.now().wall), lacks)]
+                if lacks is None:
                     ended.set()
 
         def progress(done: float) -> str:
-            missing = latest[0].limitations if latest else "the first answer of the driver"
+            missing = latest[0][1] if latest else "the first answer of the driver"
             return f"reading the host, {done:.0f} of {within_seconds:.0f} s; missing: {missing}"
 
         sample_for(within_seconds, runner, sampler, look, ended, progress=progress)
@@ -236,25 +238,20 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> CurrentSta
     return latest[0]
 
 
-def _lines(recorded: Baseline, limitations: str | None, found: tuple[Comparison, ...]) -> Iterator[str]:
+def _lines(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> Iterator[str]:
     since = f"the baseline of {timestamp(recorded.facts.at)}"
-    if limitations is not None:
-        yield f"not all could be read: it lacks {limitations}"
-    if not found:
-        yield f"this host is as in {since}"
-        return
-    yield f"{len(found)} {'difference' if len(found) == 1 else 'differences'} from {since}"
-    subject: str | None = None
+    if lacks is not None:
+        yield f"not all could be read: it lacks {lacks}"
+    yield f"{len(found)} difference{'s' * (len(found) > 1)} from {since}" if found else f"this host is as in {since}"
     explained: set[str] = set()
-    for change in found:
-        if _subject(change) != subject:
-            subject = _subject(change)
-            yield from ("", subject)
-        yield f"  {change.field}: {change.was} -> {change.now}"
-        # Explain each meaning once: it is the same for every GPU.
-        if (meaning := meaning_of(change)) not in explained:
-            yield f"    {meaning}"
-            explained.add(meaning)
+    for subject, differences in groupby(found, _subject):
+        yield from ("", subject)
+        for change in differences:
+            yield f"  {change.field}: {change.was} -> {change.now}"
+            # Explain each meaning once: it is the same for every GPU.
+            if (meaning := meaning_of(change)) not in explained:
+                yield f"    {meaning}"
+                explained.add(meaning)
 
 
 def _subject(change: Comparison) -> str:
@@ -264,13 +261,13 @@ def _subject(change: Comparison) -> str:
     return f"GPU {gpu.pci_bus_id or 'without address'} {gpu.uuid} {gpu.name}".rstrip()
 
 
-def _as_json(recorded: Baseline, limitations: str | None, found: tuple[Comparison, ...]) -> str:
+def _as_json(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> str:
     document = {
         "format": "gpu-triage-baseline-diff",
         "version": 1,
         "equal": not found,
         "baseline": {"recorded": timestamp(recorded.facts.at), "sha256": recorded.sha256},
-        "lacks": limitations,
+        "lacks": lacks,
         "changes": [
             {
                 "field": each.field,

@@ -12,7 +12,7 @@ from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.options.config import Config
 from gpu_triage.options.option_sources import FILE
 from gpu_triage.options.options_command import OptionsCommand
-from gpu_triage.read.baseline.baseline_file import read_baseline, timestamp
+from gpu_triage.read.baseline.host_facts import read_baseline, timestamp
 from gpu_triage.read.registry import METRICS
 from gpu_triage.read.selection import refuse_unknown_metrics
 from gpu_triage.serve.security import SecuritySource

@@ -11,15 +11,14 @@ import click
 
 from gpu_triage import __version__
 from gpu_triage.cli.machines import constants, judged_host
-from gpu_triage.judge.host_judge import DaemonJudge
-from gpu_triage.judge.settings_source import SettingsSource
+from gpu_triage.judge.host_judge import DaemonJudge, SettingsSource
 from gpu_triage.log import fields
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve.backend import ExporterBackend
-from gpu_triage.serve.clients import Limits
+from gpu_triage.serve.connection import Limits
 from gpu_triage.serve.listen import browser_url
 from gpu_triage.serve.process_settings import answer_promptly
 from gpu_triage.serve.security import AllowedHosts, SecuritySource

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from typing import Final
 
 import click
 
+from gpu_triage.cli.one_shot import colors_wanted
 from gpu_triage.documents import printable
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import CHECKS
@@ -39,12 +38,11 @@ def explain_command(*, name: tuple[str, ...], list_all: bool) -> int:
     """  # noqa: D301 - click needs the backspace escape
     if bool(name) == list_all:
         raise click.UsageError("give one alert, finding or Xid, or --list")
-    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    click.echo(_listing() if list_all else _page(" ".join(name), styled=color), nl=False, color=color)
+    click.echo(_listing() if list_all else _page(" ".join(name)), nl=False, color=colors_wanted())
     return 0
 
 
-def _page(word: str, *, styled: bool) -> str:
+def _page(word: str) -> str:
     try:
         page = find(word)
     except UnknownPage as unknown:
@@ -52,7 +50,7 @@ def _page(word: str, *, styled: bool) -> str:
         raise ConfigError(f"no alert, finding or Xid {printable(word[:80])!r}; {near}") from unknown
     columns = shutil.get_terminal_size((_WIDEST, 24)).columns
     more = _PLAYBOOK if "playbook.md" in page.text else ""
-    return render_terminal(page.text, max(_NARROWEST, min(_WIDEST, columns)), styled=styled) + more
+    return render_terminal(page.text, max(_NARROWEST, min(_WIDEST, columns))) + more
 
 
 def _listing() -> str:

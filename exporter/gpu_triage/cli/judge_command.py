@@ -1,32 +1,52 @@
-"""``gpu-triage judge``: try other wait times, hold times and thresholds on a recorded or simulated host."""
+"""``gpu-triage judge``: try other wait times, hold times and thresholds on a recorded or simulated host.
+
+Judges look at the host on a virtual clock, and the timelines of their findings are printed as text or as JSON.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any, Final
 
 import click
 
-from gpu_triage.cli.machines import stepped_host
+from gpu_triage.cli.machines import judged_host, stepped_host
+from gpu_triage.cli.measure import rounds
 from gpu_triage.cli.one_shot import format_option, host_options
-from gpu_triage.cli.timeline import render_json, render_text, timelines
+from gpu_triage.documents import printable
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.findings.settings import Change, JudgeSettings, judge_settings
-from gpu_triage.judge.findings.settings_text import settings_document
+from gpu_triage.judge.evidence.wording import length_of_time
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.settings import Change, JudgeSettings, judge_settings, settings_document
+from gpu_triage.judge.host_judge import DaemonJudge
+from gpu_triage.judge.report.machine_readable import changed_setting
 from gpu_triage.log import configure
+from gpu_triage.machine import Machine, Moment, SteppedClock
 from gpu_triage.options.config import Config, JudgeOption
 from gpu_triage.options.option import Option
 from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.progress import ProgressLine
 from gpu_triage.options.values import JUDGE_SETTING, duration
+from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.record.bundle import read_recording
+from gpu_triage.sampler.lanes import InlineLane
+from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.sampler.sampler import Sampler
 
 _SECTIONS: Final = frozenset({"Expectations", "Simulation", "Configuration file"})
 _SIMULATED_SECONDS: Final = 3600.0
 _STEP_SECONDS: Final = 5.0
 """Polling interval for a simulated host; a recording uses the exporter's."""
+FORMAT: Final = "gpu-triage-judge"
+VERSION: Final = 1
+_MOST_PERIODS: Final = 6
+"""Maximum number of occurrences shown per finding; if there are more, the first ones and the last are shown."""
 
 
 def applies(option: Option) -> bool:
@@ -108,15 +128,9 @@ def judge_command(
             config, sample_fast_seconds=step, sample_medium_seconds=max(step, config.sample_medium_seconds)
         )
     total = _SIMULATED_SECONDS if seconds is None else seconds
-    with ExitStack() as stack, ProgressLine() as line:
+    with ExitStack() as stack:
         host = stepped_host(config, stack)
-        found = timelines(
-            host.machine,
-            host.config,
-            total,
-            settings,
-            lambda done: line.show(f"judging, {done / 60:.0f} of {total / 60:.0f} min"),
-        )
+        found = timelines(host.machine, host.config, total, settings)
     render = render_text if form == "text" else render_json
     source = str(config.replay or config.simulate)
     click.echo(render(found, source, names, tuple(_changes(settings))), nl=False)
@@ -134,3 +148,215 @@ def _changes(settings: Sequence[JudgeSettings]) -> Iterator[Change]:
         before, now = (some[key].value if key in some else change.default for some in (first, last))
         if now != before:
             yield replace(change, value=now, default=before)
+
+
+@dataclass(slots=True)
+class Period:
+    """One occurrence of a finding; Unix seconds by the host's clock.
+
+    Attributes:
+        pending_at: when its condition was first found to hold.
+        confirmed_at: None if it was not confirmed.
+        ended_at: when it ended or, if never confirmed, its condition did; None if present at the end of the timeline.
+    """
+
+    pending_at: float
+    confirmed_at: float | None = None
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FindingTimeline:
+    """A finding as last seen, and its occurrences by each judge, in the order of the settings, oldest first."""
+
+    finding: Finding
+    periods: tuple[Sequence[Period], ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the judges do not agree on it."""
+        return any(each != self.periods[0] for each in self.periods)
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Sort key: the most severe first, then by time."""
+        return -self.finding.severity.rank, next(periods[0].pending_at for periods in self.periods if periods)
+
+
+@dataclass(frozen=True, slots=True)
+class Timelines:
+    """Results of several judges with different settings on the same samples, from and until Unix seconds."""
+
+    began_at: float
+    ended_at: float
+    findings: tuple[FindingTimeline, ...]
+
+
+class _WatchedJudge(DaemonJudge):
+    """The daemon's judge, recording the occurrences of its findings, by subject (UUID, or its name) and code."""
+
+    def __init__(self, config: Config, settings: JudgeSettings) -> None:
+        super().__init__(config, judged_host(config, continuous=True))
+        self.use(settings)
+        self.seen: dict[tuple[str, str], Finding] = {}
+        self.periods: dict[tuple[str, str], list[Period]] = {}
+
+    def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
+        """Judge like DaemonJudge, and record the findings."""
+        samples = super().judge(store, now)
+        assert self.latest is not None  # noqa: S101 - it has just judged
+        found = {(each.uuid or each.subject, each.check.code): each for each in self.latest.report.findings}
+        self.seen |= found
+        for key, finding in found.items():
+            periods = self.periods.setdefault(key, [])
+            if not periods or periods[-1].ended_at is not None:
+                periods.append(Period(now.wall))
+            if finding.state is State.CONFIRMED and periods[-1].confirmed_at is None:
+                periods[-1].confirmed_at = now.wall
+        for key, periods in self.periods.items():
+            if key not in found and periods[-1].ended_at is None:
+                periods[-1].ended_at = now.wall
+        return samples
+
+
+class _Judges:
+    """Several judges on one sampler; the first one's output is published."""
+
+    def __init__(self, judges: Sequence[_WatchedJudge]) -> None:
+        self._judges = judges
+        self.saved = judges[0].saved  # never written by this sampler
+
+    def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
+        """Run all judges; see `DaemonJudge.judge`."""
+        samples, *_ = [judge.judge(store, now) for judge in self._judges]
+        return samples
+
+    def interrupt(self) -> None:
+        """Interrupt all judges; see `DaemonJudge.interrupt`."""
+        for judge in self._judges:
+            judge.interrupt()
+
+
+def timelines(machine: Machine, config: Config, seconds: float, settings: Sequence[JudgeSettings]) -> Timelines:
+    """Return what judges with these settings find on a machine with a stepped clock, run at full speed.
+
+    Args:
+        machine: a simulated or recorded machine; it is sampled once for all judges.
+        config: as for the daemon; its state directory is not written.
+        seconds: how long to run.
+        settings: one or more.
+    """
+    clock = machine.clock
+    assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller chose it
+    judges = [_WatchedJudge(config, each) for each in settings]
+    lane = partial(InlineLane, clock)
+    sampler = Sampler(machine, config, lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=_Judges(judges))
+    began = clock.now()
+    with ProgressLine() as line:
+        for done in rounds(sampler, clock, config.sample_fast_seconds):
+            line.show(f"judging, {done / 60:.0f} of {seconds / 60:.0f} min")
+            if done + config.sample_fast_seconds > seconds:
+                break
+    seen: dict[tuple[str, str], Finding] = {}
+    for judge in judges:
+        seen |= {key: finding for key, finding in judge.seen.items() if key not in seen}
+    found = (FindingTimeline(seen[key], tuple(judge.periods.get(key, []) for judge in judges)) for key in seen)
+    return Timelines(began.wall, began.wall + seconds, tuple(sorted(found, key=lambda each: each.rank)))
+
+
+def render_text(found: Timelines, source: str, names: Sequence[str], changes: Sequence[Change]) -> str:
+    """Return the timelines as text; `names` label the judges, and `changes` are settings that differ between them."""
+    began, ended = (_moment(each) for each in (found.began_at, found.ended_at))
+    lasted = length_of_time(found.ended_at - found.began_at)
+    lines = [f"{printable(source)}: {began:%Y-%m-%d %H:%M:%S} to {ended:%Y-%m-%d %H:%M:%S} UTC, {lasted}"]
+    lines += (f"  {each.text}" for each in changes)
+    if not found.findings:
+        return "\n".join((*lines, "", "No findings.")) + "\n"
+    differing = sum(each.differs for each in found.findings)
+    if len(names) > 1:
+        findings = len(found.findings)
+        lines += ["", f"{differing} of {findings} findings {'differs' if differing == 1 else 'differ'}."]
+    for each in sorted(found.findings, key=lambda each: not each.differs):
+        lines += _finding(each, names)
+    return "\n".join(lines) + "\n"
+
+
+def render_json(found: Timelines, source: str, names: Sequence[str], changes: Sequence[Change]) -> str:
+    """Return the timelines as JSON; docs/check.md describes the format. Times are Unix seconds by the host's clock."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "source": source,
+        "began_at": round(found.began_at, 3),
+        "ended_at": round(found.ended_at, 3),
+        "settings": [changed_setting(each) for each in changes],
+        "findings": [_finding_document(each, names) for each in found.findings],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _finding_document(timeline: FindingTimeline, names: Sequence[str]) -> dict[str, Any]:
+    finding = timeline.finding
+    return {
+        "code": finding.check.code,
+        "severity": finding.severity.value,
+        "alert": finding.check.alert,
+        "gpu": finding.gpu,
+        "uuid": finding.uuid or None,
+        "pci_bus_id": finding.pci_bus_id or None,
+        "measured": finding.measured,
+        "differs": timeline.differs,
+        "periods": {
+            name: [
+                {
+                    "pending_at": _rounded(p.pending_at),
+                    "confirmed_at": _rounded(p.confirmed_at),
+                    "ended_at": _rounded(p.ended_at),
+                }
+                for p in periods
+            ]
+            for name, periods in zip(names, timeline.periods, strict=True)
+        },
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def _moment(wall: float) -> datetime:
+    return datetime.fromtimestamp(wall, timezone.utc)
+
+
+def _finding(timeline: FindingTimeline, names: Sequence[str]) -> Iterator[str]:
+    finding = timeline.finding
+    yield ""
+    yield f"{finding.severity.value} {finding.subject} {finding.check.code}: {printable(finding.measured)}"
+    width = max(map(len, names)) + 2 if len(names) > 1 else 0
+    for name, periods in zip(names, timeline.periods, strict=True):
+        label = name.ljust(width) if width else ""
+        for line in _lines(periods):
+            yield f"  {label}{line}"
+            label = " " * width
+
+
+def _lines(periods: Sequence[Period]) -> Iterator[str]:
+    if not periods:
+        yield "not found"
+        return
+    shown = periods if len(periods) <= _MOST_PERIODS else (*periods[: _MOST_PERIODS - 1], periods[-1])
+    for place, period in enumerate(shown):
+        if place == _MOST_PERIODS - 1 and len(periods) > _MOST_PERIODS:
+            yield f"{len(periods) - _MOST_PERIODS} more times"
+        yield ", ".join(_stages(period))
+
+
+def _stages(period: Period) -> Iterator[str]:
+    yield f"pending {_moment(period.pending_at):%H:%M:%S}"
+    if period.confirmed_at is not None:
+        yield f"confirmed {_moment(period.confirmed_at):%H:%M:%S}"
+    if period.ended_at is not None:
+        word = "over" if period.confirmed_at is None else "ended"
+        yield f"{word} {_moment(period.ended_at):%H:%M:%S}"
+    elif period.confirmed_at is None:
+        yield "not confirmed by the end"

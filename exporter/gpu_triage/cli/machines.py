@@ -19,8 +19,7 @@ from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.log import fields
 from gpu_triage.machine import real_machine
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
-from gpu_triage.read.processes.container_names import ContainerLinks
-from gpu_triage.read.processes.pods import PodDirectory, kubelet
+from gpu_triage.read.processes.pods import ContainerLinks, PodDirectory, kubelet
 from gpu_triage.read.processes.slurm_jobs import JobDirectory
 
 if TYPE_CHECKING:

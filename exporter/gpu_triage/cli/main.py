@@ -12,7 +12,7 @@ import click
 from gpu_triage.cli.daemon import Daemon
 from gpu_triage.cli.machines import live_host
 from gpu_triage.cli.simulation import scenario_options, simulate_command
-from gpu_triage.driver.nvml.versions import versions_in_words
+from gpu_triage.driver.nvml.probe import versions_in_words
 from gpu_triage.driver.own_code import keep_code
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
@@ -37,7 +37,7 @@ LAZY = {
     "record": "gpu_triage.cli.record_command",
     "report": "gpu_triage.cli.fleet.fleet_command",
     "rules": "gpu_triage.alerting.rules_command",
-    "top": "gpu_triage.cli.top.top_command",
+    "top": "gpu_triage.cli.top_command",
     "web-password": "gpu_triage.cli.password_command",
 }
 """The module of each command that the daemon doesn't need; it defines ``NAME_command``."""
@@ -60,8 +60,11 @@ class Commands(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@version_option(versions_in_words)
+@click.group(
+    cls=Commands,
+    params=[version_option(versions_in_words)],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 def group() -> None:
     """Show why a GPU job is slow or failing: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
 

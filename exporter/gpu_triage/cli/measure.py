@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from gpu_triage.cli.machines import is_made_up, judged_host
-from gpu_triage.driver.kernel.boot import read_boot
+from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import StateError
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.widest_links import WidestLink
+from gpu_triage.judge.evidence.past import WidestLink
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.host_judge import HostJudge, Judgment
@@ -69,8 +70,7 @@ def measure(machine: Machine, config: Config, seconds: float, patience_seconds: 
     fast = min(config.sample_fast_seconds, seconds / _ROUNDS)
     medium = max(fast, min(config.sample_medium_seconds, seconds / _ROUNDS))
     config = replace(config, sample_fast_seconds=fast, sample_medium_seconds=medium)
-    run = _step if isinstance(machine.clock, SteppedClock) else _watch
-    host, error = run(machine, config, seconds, patience_seconds).evidence()
+    host, error = _run(machine, config, seconds, patience_seconds).evidence()
     host.memory.widest.see(_links_seen_by_the_exporter(machine, config))
     return judge.judge(host, error)
 
@@ -169,29 +169,34 @@ class _Measurement:
         return "no_answer" if presence is None or presence.driver_up is None else presence.driver_error
 
 
-def _watch(machine: Machine, config: Config, seconds: float, patience_seconds: float) -> _Measurement:
-    runner = Runner(machine.clock, config.sample_fast_seconds)
-    sampler = Sampler(machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
-    measurement = _Measurement(sampler, machine.clock, seconds, patience_seconds)
-    most_seconds = patience_seconds + seconds + _GRACE_SECONDS
+def _run(machine: Machine, config: Config, seconds: float, patience_seconds: float) -> _Measurement:
+    clock = machine.clock
+    runner = Runner(clock, config.sample_fast_seconds)
+    lane = partial(InlineLane, clock) if isinstance(clock, SteppedClock) else runner.lane
+    sampler = Sampler(machine, config, lane, GPU_COLLECTORS, HOST_COLLECTORS)
+    measurement = _Measurement(sampler, clock, seconds, patience_seconds)
     note, done = measurement.note, measurement.done
-    sample_for(most_seconds, runner, sampler, note, done, progress=lambda _: measurement.progress)
+    if not isinstance(clock, SteppedClock):
+        most_seconds = patience_seconds + seconds + _GRACE_SECONDS
+        sample_for(most_seconds, runner, sampler, note, done, progress=lambda _: measurement.progress)
+        return measurement
+    with ProgressLine() as line:
+        for _ in rounds(sampler, clock, config.sample_fast_seconds):
+            note()
+            if done.is_set():
+                break
+            line.show(measurement.progress)
     return measurement
 
 
-def _step(machine: Machine, config: Config, seconds: float, patience_seconds: float) -> _Measurement:
-    clock = machine.clock
-    assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller looked
-    sampler = Sampler(machine, config, lambda name: InlineLane(clock, name), GPU_COLLECTORS, HOST_COLLECTORS)
-    measurement = _Measurement(sampler, clock, seconds, patience_seconds)
-    with ProgressLine() as line:
+def rounds(sampler: Sampler, clock: SteppedClock, interval_seconds: float) -> Iterator[float]:
+    """Sample on a stepped clock at full speed; yields the seconds since the start after each publication."""
+    began_at = clock.now().monotonic
+    try:
         while True:
             sampler.step()
             sampler.publish()
-            measurement.note()
-            if measurement.done.is_set():
-                break
-            line.show(measurement.progress)
-            clock.advance(config.sample_fast_seconds)
-    sampler.close(lambda condition: condition())
-    return measurement
+            yield clock.now().monotonic - began_at
+            clock.advance(interval_seconds)
+    finally:
+        sampler.close(lambda condition: condition())

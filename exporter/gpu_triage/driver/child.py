@@ -17,10 +17,10 @@ class ChildNotStarted(Exception):
 
 
 class ChildProcess:
-    """Runs ``python -m MODULE``, one process at a time. Not thread-safe."""
+    """Runs ``python -m MODULE ARGUMENTS``, one process at a time. Not thread-safe."""
 
-    def __init__(self, module: str) -> None:
-        self._module = module
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._command = (module, *arguments)
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -40,8 +40,8 @@ class ChildProcess:
             # The interpreter's path may be in a virtual environment that has been removed.
             program, environment["PYTHONPATH"] = "/proc/self/exe", f"/proc/self/fd/{code}"
         try:
-            child = self._child = subprocess.Popen(  # noqa: S603 - our own module, without arguments
-                [program, "-m", self._module],
+            child = self._child = subprocess.Popen(  # noqa: S603 - our own module, with constant arguments
+                [program, "-m", *self._command],
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.judge.link_advice import LINK_ADVICE, Attribute, LinkCause, link_cause
+from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE, Attribute, LinkCause, link_cause
 from gpu_triage.read.baseline.differences import BOARD, SLOT, Comparison
-from gpu_triage.read.baseline.host_facts import GpuFacts, LinkFacts
+from gpu_triage.read.baseline.host_facts import LinkFacts
 
 _MEANINGS: Final = MappingProxyType(
     {
@@ -47,39 +47,30 @@ _ADDED: Final = "The baseline knows neither this GPU nor its slot: it was added 
 
 def meaning_of(change: Comparison) -> str:
     """The consequences of a difference, as sentences."""
-    pair = change.gpu
-    if pair is not None and change.field in ("pcie_generation", "pcie_width"):
-        return _link_meaning(pair.recorded, pair.now, "width" if change.field == "pcie_width" else "generation")
-    if pair is not None and change.field == BOARD and pair.now is None:
-        return _GONE
-    if pair is not None and change.field == BOARD and pair.recorded is None:
-        return _ADDED
+    then, now = (change.gpu.recorded, change.gpu.now) if change.gpu else (None, None)
+    if then and then.pcie and now and now.pcie and change.field.startswith("pcie_"):
+        return _link_meaning(then.pcie, now.pcie, "width" if change.field == "pcie_width" else "generation")
+    if change.field == BOARD and None in (then, now):
+        return _GONE if now is None else _ADDED
     return _MEANINGS[change.field]
 
 
-def _link_meaning(recorded: GpuFacts | None, present: GpuFacts | None, attribute: Attribute) -> str:
-    before, after = _limits(recorded, attribute), _limits(present, attribute)
-    was, now = before[0] or 1, after[0] or 1
+def _link_meaning(before: LinkFacts, after: LinkFacts, attribute: Attribute) -> str:
+    (was, now), card, slot = (
+        [getattr(link, f"{party}{attribute}") for link in (before, after)] for party in ("", "device_", "slot_")
+    )
     factor = now / was if attribute == "width" else 2.0 ** (now - was)
     share = f"{factor:g} times" if factor >= 1 else f"1/{round(1 / factor)} of"
     sentences = [f"The link can carry {share} what it did."]
-    for party, then, since in zip(("card", "slot"), before[1:], after[1:], strict=True):
+    for party, (then, since) in (("card", card), ("slot", slot)):
         if then != since:
             sentences.append(f"The {party} offers {_amount(since, attribute)} instead of {_amount(then, attribute)}.")
     if now < was:
-        cause = link_cause(before[0], card=after[1], slot=after[2])
+        cause = link_cause(was, card[1], slot[1])
         if cause is LinkCause.LINK:
             sentences.append("Neither card nor slot says why.")
         sentences.append(LINK_ADVICE[attribute, cause].decision)
     return " ".join(sentences)
-
-
-def _limits(gpu: GpuFacts | None, attribute: Attribute) -> tuple[int | None, int | None, int | None]:
-    """Maximum of the link, the card and the slot."""
-    link = (gpu and gpu.link) or LinkFacts()
-    if attribute == "width":
-        return link.width, link.device_width, link.slot_width
-    return link.generation, link.device_generation, link.slot_generation
 
 
 def _amount(value: int | None, attribute: Attribute) -> str:

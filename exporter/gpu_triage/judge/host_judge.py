@@ -1,26 +1,23 @@
-"""The judge, which interprets the evidence and tracks findings over time; used by the daemon, `check` and the page."""
+"""The judge, which interprets the evidence and tracks findings over time, and its settings in a running exporter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Final
 
 from gpu_triage.documents.saved_state import StateKind
+from gpu_triage.errors import ConfigError
 from gpu_triage.judge.bottleneck.class_history import GpuMemory
-from gpu_triage.judge.bottleneck.moment import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
+from gpu_triage.judge.bottleneck.classes import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
 from gpu_triage.judge.conditions.clocks import judge_clocks
-from gpu_triage.judge.conditions.hangs import judge_hangs
 from gpu_triage.judge.conditions.health import judge_health
-from gpu_triage.judge.conditions.host_settings import judge_cpu_settings, judge_licenses
-from gpu_triage.judge.conditions.kernel import judge_kernel
-from gpu_triage.judge.conditions.links import judge_links, judge_uplinks
-from gpu_triage.judge.conditions.network import judge_network
-from gpu_triage.judge.conditions.peers import judge_peers
-from gpu_triage.judge.conditions.repeat_offenders import judge_repeat_offenders
-from gpu_triage.judge.conditions.stragglers import judge_stragglers
+from gpu_triage.judge.conditions.host import judge_host
+from gpu_triage.judge.conditions.links import judge_links
 from gpu_triage.judge.conditions.work import judge_work
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.history import MetricHistory
@@ -34,27 +31,21 @@ from gpu_triage.judge.findings.states import FindingStates, Life
 from gpu_triage.judge.findings.table import CHECKS, EXPLAINED_BY
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.report import JudgedHost, Report, report_of
+from gpu_triage.log import fields
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.options.config import Config
+from gpu_triage.options.option import Option
+from gpu_triage.options.option_sources import judge_options_now
 from gpu_triage.read.exporter import judgment
+from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth
 from gpu_triage.read.exporter.judgment import JudgedGpu, JudgmentReading, PublishedFinding
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.outcomes import OutcomeStore
 
-_JUDGES: Final = (
-    judge_repeat_offenders,
-    judge_clocks,
-    judge_stragglers,
-    judge_links,
-    judge_peers,
-    judge_uplinks,
-    judge_network,
-    judge_kernel,
-    judge_cpu_settings,
-    judge_licenses,
-)
+log = logging.getLogger(__name__)
+
 _MOST_ABSENT: Final = 64
 """Maximum number of absent GPUs with time per class kept, so that it continues if they come back."""
 _ORDER: Final = {check.code: place for place, check in enumerate(CHECKS)}
@@ -112,9 +103,10 @@ class HostJudge:
         remember(host, self._longest_gap_seconds)
         judged: Iterable[Finding] = chain(
             judge_health(host, bottlenecks),
-            *(judge(host) for judge in _JUDGES),
+            judge_clocks(host),
+            judge_links(host),
+            judge_host(host),
             judge_work(host, bottlenecks),
-            judge_hangs(host, bottlenecks),
         )
         if self._subject.files:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
@@ -249,3 +241,47 @@ def _reading(report: Report) -> JudgmentReading:
 
 def _state(verdict: Verdict) -> str | None:
     return None if verdict is Verdict.NOT_READ else verdict.value
+
+
+class SettingsSource:
+    """Reloads the judge's settings from the configuration file; all other options need a restart.
+
+    `use` applies new settings. `report` receives the result of each load of the file, including the one at startup.
+    `options` are those allowed in the file.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        options: Sequence[Option],
+        use: Callable[[JudgeSettings], None],
+        report: Callable[[JudgeSettingsHealth], None],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._options = options
+        self._use = use
+        self._report = report
+        self._wall = wall
+        self._loaded_at = wall()
+        if config.config_file is not None:
+            report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))
+
+    def reload(self) -> None:
+        """Reload the file now. If it is invalid, the settings stay, and the error is logged and reported."""
+        try:
+            options = judge_options_now(self._config, self._options)
+            settings = judge_settings(options)
+        except ConfigError as error:
+            self._fail(str(error))
+            return
+        self._config = replace(self._config, judge=options)
+        self._loaded_at = self._wall()
+        self._use(settings)
+        changed = "; ".join(each.text for each in settings.changed) or "all are the defaults"
+        log.info("the judge's settings were read", extra=fields(file=self._config.config_file, settings=changed))
+        self._report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))
+
+    def _fail(self, cause: str) -> None:
+        log.error("the configuration file cannot be used, the judge's settings stay", extra=fields(cause=cause))
+        self._report(JudgeSettingsHealth(success=False, loaded_at=self._loaded_at))

@@ -96,29 +96,24 @@ def _baseline(config: Config, origin: _Origin) -> Iterator[str]:
 
 
 def _simulation(config: Config, origin: _Origin) -> Iterator[str]:
-    real, only = Config(), "name a scenario with --simulate, or leave it out"
-    for name, changed in (
-        ("simulate-at", config.simulate_at_seconds > 0),
-        ("simulate-pace", config.simulate_pace != 1),
-    ):
-        if config.simulate is None and changed:
-            yield f"{origin.of(name)} has no effect on a real host; {only}"
+    if config.simulate is None:
+        paced = (("simulate-at", config.simulate_at_seconds > 0), ("simulate-pace", config.simulate_pace != 1))
+        for name, changed in paced:
+            if changed:
+                only = "name a scenario with --simulate, or leave it out"
+                yield f"{origin.of(name)} has no effect on a real host; {only}"
+    elif config.replay is not None:
+        yield f"{origin.of('simulate')} and {origin.of('replay')} are two hosts; leave one of them out"
     if config.simulate is None and config.replay is None:
         return
-    if config.simulate is not None and config.replay is not None:
-        yield f"{origin.of('simulate')} and {origin.of('replay')} are two hosts; leave one of them out"
     host, source = ("simulated", origin["simulate"]) if config.replay is None else ("recorded", origin["replay"])
     if config.replay is not None and config.flight_recorder_directory is not None:
-        yield (f"{origin.of('flight-recorder.directory')} would record a recording ({source}); leave one of them out")
-    for name, path, default in (
-        ("path.procfs", config.path_procfs, real.path_procfs),
-        ("path.sysfs", config.path_sysfs, real.path_sysfs),
-        ("path.kmsg", config.path_kmsg, real.path_kmsg),
-        ("kubernetes.pod-resources-socket", config.kubernetes_pod_resources_socket, None),
-        ("kubernetes.container-logs", config.kubernetes_container_logs, None),
-        ("slurm.jobs-directory", config.slurm_jobs_directory, None),
+        yield f"{origin.of('flight-recorder.directory')} would record a recording ({source}); leave one of them out"
+    for name in (
+        *("path.procfs", "path.sysfs", "path.kmsg"),
+        *("kubernetes.pod-resources-socket", "kubernetes.container-logs", "slurm.jobs-directory"),
     ):
-        if path != default:
+        if _changed(config, name):
             own = f"has no effect on a {host} host ({source}), which brings its own"
             yield f"{origin.of(name)} {own}; leave one of them out"
 
@@ -126,31 +121,26 @@ def _simulation(config: Config, origin: _Origin) -> Iterator[str]:
 def _schedulers(config: Config, origin: _Origin) -> Iterator[str]:
     processes, allocation = (collector_enabled(config, name, default=True) for name in ("processes", "allocation"))
     pods, allocated = origin["collector.processes"], origin["collector.allocation"]
-    for key, value, unread, what in (
+    for name, read, what in (
         (
             "kubernetes.pod-resources-socket",
-            config.kubernetes_pod_resources_socket,
-            not processes and not allocation,
+            processes or allocation,
             f"names processes and allocations, which are not collected ({pods}, {allocated})",
         ),
-        (
-            "kubernetes.container-logs",
-            config.kubernetes_container_logs,
-            not processes,
-            f"names processes, which are not collected ({pods})",
-        ),
-        (
-            "slurm.jobs-directory",
-            config.slurm_jobs_directory,
-            not allocation,
-            f"tells allocations, which are not collected ({allocated})",
-        ),
+        ("kubernetes.container-logs", processes, f"names processes, which are not collected ({pods})"),
+        ("slurm.jobs-directory", allocation, f"tells allocations, which are not collected ({allocated})"),
     ):
-        if value is not None and unread:
-            yield f"{origin.of(key)} {what}; leave one of them out"
-    if config.slurm_jobs_directory is None and config.slurm_gpu_numbers != Config().slurm_gpu_numbers:
+        if _changed(config, name) and not read:
+            yield f"{origin.of(name)} {what}; leave one of them out"
+    if config.slurm_jobs_directory is None and _changed(config, "slurm.gpu-numbers"):
         without = "has no effect without jobs; set --slurm.jobs-directory, or leave it out"
         yield f"{origin.of('slurm.gpu-numbers')} {without}"
+
+
+def _changed(config: Config, key: str) -> bool:
+    """Whether an option other than a duration differs from its default."""
+    field = key.replace(".", "_").replace("-", "_")
+    return bool(getattr(config, field) != getattr(Config(), field))
 
 
 def _collectors(config: Config, options: Sequence[Option]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import click
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config, Setting
-from gpu_triage.options.values import TextType
+from gpu_triage.options.values import DURATION, TextType
 
 VARIABLE_PREFIX = "GPU_TRIAGE_"
 
@@ -40,15 +40,12 @@ class Option(click.Option):
 
     Args:
         key: dotted name, ``web.listen-address``; flag, variable, file key and section derive from it.
-        field: the Config field it sets, if its name differs from the key; None for the path of the file itself, which
-            can't be set in a file.
+        field: the Config field it sets, if its name is not that of the key, with the unit of a duration; None for the
+            path of the file itself, which can't be set in a file.
         in_file: converts a value with a special syntax in the file to strings; raises ValueError.
         collector: key in Config.collectors; None for an ordinary option.
         preset: a collector's default, for the help; an ordinary option's default is that of Config.
         on_off: whether its flag takes no value: ``--name`` is on, ``--no-name`` is off.
-
-    Attributes:
-        flagged: whether it is a flag of its command, as opposed to only being read from the environment and the file.
     """
 
     def __init__(
@@ -65,11 +62,11 @@ class Option(click.Option):
         on_off: bool = False,
     ) -> None:
         words = key.replace(".", "_").replace("-", "_")
+        unit = "_seconds" if kind.name == DURATION else ""
         self.key, self.section = key, _SECTIONS[key.partition(".")[0]]
-        self.field = words if field == "" else field
+        self.field = f"{words}{unit}" if field == "" else field
         self.collector, self.preset, self.on_off = collector, preset, on_off
         self.in_file = in_file
-        self.flagged = True
         self.flag, self.negative_flag = f"--{key}", f"--no-{key}"
         self.variable = f"{VARIABLE_PREFIX}{words.upper()}"
         super().__init__(
@@ -99,19 +96,13 @@ class Option(click.Option):
         show = self.type.show if isinstance(self.type, TextType) else str
         return ",".join(map(show, value)) if self.multiple else show(value)
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # noqa: ARG002 - click's signature
-        if not self.flagged:
-            return None
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:  # noqa: ARG002 - click's signature
         return self.synopsis, f"{self.help}  [default: {self.shown_default}; env: {self.variable}]"
 
     def brief_help_record(self) -> tuple[str, str]:
         """Like `get_help_record`, but without the environment variable, which follows the same rule for all options."""
         default = "" if self.shown_default == "none" else f"  [default: {self.shown_default}]"
         return self.synopsis, f"{self.help}{default}"
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        if self.flagged:
-            super().add_to_parser(parser, ctx)
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:  # noqa: ARG002 - click's signature
         """Override click: the text of a flag is converted together with those of the other sources."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import Annotated, Any, Final
 
 import click
@@ -22,8 +24,7 @@ _OTHERS_PREFIX = "GPU_TRIAGE_EXPORTER_"
 _SERVICE_VARIABLE = re.compile(
     r"GPU_TRIAGE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-_OVERRULED = (("baseline.file", "baseline.from-host"),)
-"""Alternatives of each other: if the user sets the first, a scenario's setting of the second is ignored."""
+_LEARN_BASELINE: Final = "baseline.from-host"
 
 FILE: Final = "gpu_triage.file"
 """Key in a click context's `meta`: the configuration file, where a command takes it as its argument."""
@@ -31,8 +32,8 @@ FILE: Final = "gpu_triage.file"
 ScenarioOptions = Callable[[str], Mapping[str, Setting]]
 """Returns the options set by a scenario, given its name or path."""
 
-_Layers = Mapping[Origin, Mapping[str, Setting]]
-"""Settings by option key, from each source in ascending order of precedence."""
+_Settings = Mapping[str, Setting]
+"""Settings by option key."""
 
 
 def no_options(_scenario: str) -> Mapping[str, Setting]:
@@ -48,7 +49,7 @@ def _settings_in_file(path: str, options: Sequence[Option]) -> dict[str, Setting
             table = tree
             for section in sections:
                 table = table.setdefault(section, {})
-            texts = option.in_file or (_texts if option.multiple else _text)
+            texts = option.in_file or partial(_texts, many=option.multiple)
             table[last] = Annotated[tuple[str, ...], Parsed(texts)]
     with raised_as(ConfigError):
         found = read_value(_hint(tree), parse_yaml(read_file(path), path), Place(path))
@@ -67,27 +68,22 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple
             yield f"{above}{key}", each
 
 
-def _text(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, str):
-        raise ValueError("write one value")  # noqa: TRY004 - invalid user input, not a bug
-    return (str(value),)
+def _texts(value: Any, *, many: bool) -> tuple[str, ...]:
+    texts = value if many and isinstance(value, list) else [value]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise ValueError("write a value or a list of values" if many else "write one value")
+    return tuple(map(str, texts))
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    each = value if isinstance(value, list) else [value]
-    if not each or not all(isinstance(text, str) for text in each):
-        raise ValueError("write a value or a list of values")
-    return tuple(map(str, each))
-
-
-def config_in(ctx: click.Context, environment: Mapping[str, str], of_scenario: ScenarioOptions = no_options) -> Config:
-    """The validated configuration of a command invocation.
+def config_in(
+    ctx: click.Context, options: Sequence[Option], environment: Mapping[str, str], of_scenario: ScenarioOptions
+) -> Config:
+    """The validated configuration of a command invocation; not all of the options need to be flags of the command.
 
     Raises:
         ConfigError: an unknown environment variable, or an invalid value or combination. The message names the source
             and the remedy.
     """
-    options = tuple(each for each in ctx.command.params if isinstance(each, Option))
     _refuse_unknown_variables(environment, options)
     flags = {each.key: found for each in options if (found := each.flag_in(ctx))}
     variables = {each.key: found for each in options if (found := each.variable_in(environment))}
@@ -95,27 +91,15 @@ def config_in(ctx: click.Context, environment: Mapping[str, str], of_scenario: S
     file = _settings_in_file(named, options) if (named := ctx.meta.get(FILE, path)) else {}
     simulated = _read(SIMULATE, options, file, variables, flags)
     scenario = of_scenario(simulated) if simulated else {}
-    _refuse_unknown_settings(scenario, options)
-    chosen = {**scenario, **file, **variables, **flags}
-    for key, overruled in _OVERRULED:
-        if key in chosen and overruled in scenario and chosen[overruled] is scenario[overruled]:
-            del chosen[overruled]
     layers = {Origin.SCENARIO: scenario, Origin.FILE: file, Origin.VARIABLE: variables, Origin.FLAG: flags}
-    return _checked(options, chosen, layers, Config(config_file=path))
+    return _combined(options, layers, Config(config_file=path))
 
 
-def _read(key: str, options: Sequence[Option], *layers: Mapping[str, Setting]) -> str | None:
+def _read(key: str, options: Sequence[Option], *layers: _Settings) -> str | None:
     """The value of an option that names another source."""
     setting = next((layer[key] for layer in reversed(layers) if key in layer), None)
-    option = next((each for each in options if each.key == key), None)
-    return None if setting is None or option is None else str(option.read(setting))
-
-
-def _judge_options(option: Option, layers: _Layers) -> Iterator[JudgeOption]:
-    """Judge settings from all sources; each overrides only the settings it names."""
-    for origin, settings in layers.items():
-        if setting := settings.get(option.key):
-            yield from (replace(each, origin=origin, place=setting.source) for each in option.read(setting))
+    option = next(each for each in options if each.key == key)
+    return None if setting is None else str(option.read(setting))
 
 
 def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeOption, ...]:
@@ -127,35 +111,52 @@ def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeO
     if config.config_file is None:
         return config.judge
     option = next(each for each in options if each.key == JUDGE)
-    in_file = _judge_options(option, {Origin.FILE: _settings_in_file(config.config_file, options)})
+    in_file = _judge_options(option, Origin.FILE, _settings_in_file(config.config_file, options))
     others = (each for each in config.judge if each.origin is not Origin.FILE)
     return tuple(sorted((*others, *in_file), key=lambda each: each.origin))
 
 
-def config_of_scenario(options: Sequence[Option], settings: Mapping[str, Setting], base: Config) -> Config:
+def config_of_scenario(options: Sequence[Option], settings: _Settings, base: Config) -> Config:
     """The validated configuration: `base` with the settings of a scenario.
 
     Raises:
         ConfigError: as in `config_in`, or a value is invalid.
     """
-    _refuse_unknown_settings(settings, options)
-    return _checked(options, settings, {Origin.SCENARIO: settings}, base)
+    return _combined(options, {Origin.SCENARIO: settings}, base)
 
 
-def _checked(options: Sequence[Option], chosen: Mapping[str, Setting], layers: _Layers, base: Config) -> Config:
-    values: list[tuple[Option, Any]] = [
-        (option, tuple(_judge_options(option, layers)) if option.key == JUDGE else option.read(chosen[option.key]))
-        for option in options
-        if option.key in chosen
-    ]
-    fields = {option.field: value for option, value in values if option.field and option.collector is None}
-    collectors = {option.collector: value for option, value in values if option.collector is not None}
+def _combined(options: Sequence[Option], layers: Mapping[Origin, _Settings], base: Config) -> Config:
+    """`base` with the settings of all sources; `layers` are in ascending order of precedence."""
+    scenario = layers[Origin.SCENARIO]
+    _refuse_unknown_settings(scenario, options)
+    chosen = {key: setting for layer in layers.values() for key, setting in layer.items()}
+    # Alternatives of each other: if the user names a file, a scenario's setting is ignored.
+    if "baseline.file" in chosen and chosen.get(_LEARN_BASELINE) is scenario.get(_LEARN_BASELINE):
+        chosen.pop(_LEARN_BASELINE, None)
+    fields: dict[str, Any] = {}
+    collectors: dict[str, bool] = {}
+    for option in options:
+        if option.key not in chosen:
+            continue
+        if option.key == JUDGE:
+            found = (_judge_options(option, origin, settings) for origin, settings in layers.items())
+            fields["judge"] = tuple(chain.from_iterable(found))
+        elif option.collector is not None:
+            collectors[option.collector] = option.read(chosen[option.key])
+        elif option.field is not None:
+            fields[option.field] = option.read(chosen[option.key])
     config = replace(base, collectors={**base.collectors, **collectors}, **fields)
     refuse_useless_combinations(config, {key: setting.source for key, setting in chosen.items()}, options)
     return config
 
 
-def _refuse_unknown_settings(settings: Mapping[str, Setting], options: Sequence[Option]) -> None:
+def _judge_options(option: Option, origin: Origin, settings: _Settings) -> Iterator[JudgeOption]:
+    """Judge settings of a source; each overrides only what it names."""
+    if setting := settings.get(option.key):
+        yield from (replace(each, origin=origin, place=setting.source) for each in option.read(setting))
+
+
+def _refuse_unknown_settings(settings: _Settings, options: Sequence[Option]) -> None:
     keys = [option.key for option in options if option.field is not None and option.key != SIMULATE]
     for key, setting in settings.items():
         if key not in keys:

@@ -5,7 +5,7 @@ Flag, environment variable, file key, help and documentation all derive from one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
@@ -38,27 +38,27 @@ _LEADING = (
     Option(
         "web.allowed-hosts",
         values.HOST_NAME,
-        "Host name that requests may be addressed to, or .example.com for a whole domain; can be repeated. Requests to "
-        "other names get a 421. IP addresses and localhost are always allowed; without this option, every name is.",
+        "Host name that requests may be addressed to, or .example.com for a whole domain; can be repeated. IP "
+        "addresses and localhost are always allowed. Default: every name.",
         many=True,
     ),
     Option("web.telemetry-path", values.URL_PATH, "URL path the metrics are served under."),
     Option(
         "web.max-requests",
         values.whole_number(1, 1000),
-        "Requests answered at the same time, and answers that may wait for clients to read them; more are turned away.",
+        "Most concurrent requests, including responses that clients have not read.",
     ),
     Option(
         "web.enable-lifecycle",
         values.TRUTH,
-        "Let POST /-/release give every GPU handle back, so that a GPU can be reset or its driver unbound, "
-        "and POST /-/acquire take them again; SIGUSR1 and SIGUSR2 do the same without it.",
+        "Let POST /-/release release all GPUs, so that they can be reset or unbound, and POST /-/acquire reopen them, "
+        "as SIGUSR1 and SIGUSR2 always do.",
         on_off=True,
     ),
     Option(
         "web.systemd-socket",
         values.TRUTH,
-        "Serve on the sockets that systemd's socket unit opened, instead of opening any.",
+        "Serve the sockets of a systemd socket unit.",
         on_off=True,
     ),
     Option(
@@ -70,25 +70,21 @@ _LEADING = (
         "sample.fast",
         values.duration("100ms", "60s"),
         "How often utilization, power, clocks and throttling are sampled.",
-        field="sample_fast_seconds",
     ),
     Option(
         "sample.medium",
         values.duration("100ms", "1h"),
-        "How often PCIe, memory, temperatures, processes and the host are sampled; never less than the fast interval.",
-        field="sample_medium_seconds",
+        "How often PCIe, memory, temperatures, processes and the host are sampled; at least the fast interval.",
     ),
     Option(
         "sample.slow",
         values.duration("100ms", "24h"),
-        "How often identity, limits, topology and the ECC inventory are sampled; never less than the medium interval.",
-        field="sample_slow_seconds",
+        "How often identity, limits, topology and the ECC inventory are sampled; at least the medium interval.",
     ),
     Option(
         "sample.deadline",
         values.duration("100ms", "120s"),
         "Time a GPU may take to answer one collector before it is published as stalled.",
-        field="sample_deadline_seconds",
     ),
     Option(
         "stale-after",
@@ -106,8 +102,8 @@ _LEADING = (
     Option(
         "baseline.file",
         values.NEW_PATH,
-        "Baseline of this host, as gpu-triage baseline write records it; what differs is published, and what it says "
-        "is expected where no --expect option says otherwise.",
+        "Baseline of this host, from gpu-triage baseline write: differences are published. --expect options override "
+        "it.",
     ),
     Option(
         "baseline.from-host",
@@ -118,58 +114,56 @@ _LEADING = (
     Option(
         JUDGE,
         values.JUDGE_SETTING,
-        "How a finding is judged: its wait, its hold or a threshold, as FINDING.NAME=VALUE, such as "
-        "thermal.hw.wait=5m; can be repeated. What several sources set is combined. In the file, a table for each "
-        "finding: thermal.hw: {wait: 5m, share: 20%}. SIGHUP reads the file again. gpu-triage judge --print-config "
-        "lists all settings.",
+        "Wait, hold or threshold of a finding as FINDING.NAME=VALUE, such as thermal.hw.wait=5m; can be repeated, and "
+        "combined with other sources. In the file: thermal.hw: {wait: 5m, share: 20%}; SIGHUP reads it again. "
+        "gpu-triage judge --print-config lists all settings.",
         many=True,
         in_file=values.judge_texts_in_file,
     ),
     Option(
         "metrics.profile",
         values.OneOf(PROFILES),
-        "Metrics that are published: rules for findings and for what the shipped rules read, full for every "
-        "series, also those about single links, pairs of GPUs and collectors.",
+        "Metrics to publish: rules for what the shipped rules need, full also for single links, pairs of GPUs and "
+        "collectors.",
     ),
     Option(
         "metrics.include",
         values.METRIC_PATTERN,
-        "Metrics to publish beside those of the profile, every series of them: a name, or a pattern such as "
-        "gpu_nvlink_*; can be repeated.",
+        "Further metrics to publish, with all their series: a name, or a pattern such as gpu_nvlink_*; can be "
+        "repeated.",
         many=True,
     ),
     Option(
         "metrics.exclude",
         values.METRIC_PATTERN,
-        "Metrics not to publish, as a name or a pattern; can be repeated. Beats the other two.",
+        "Metrics not to publish, as a name or a pattern; can be repeated. Overrides the other two.",
         many=True,
     ),
-    Option("process.max", values.whole_number(0, 1024), "Most processes published for each GPU; 0 publishes none."),
+    Option("process.max", values.whole_number(0, 1024), "Most processes published per GPU; 0 for none."),
     Option(
         "network.device-include",
         values.DEVICE_PATTERN,
         "Network interfaces and InfiniBand or RoCE adapters to read, as a name or a pattern such as mlx5_*; can be "
-        "repeated. All by default. No file of another device is opened.",
+        "repeated. Default: all. No file of another device is opened.",
         many=True,
     ),
     Option(
         "network.device-exclude",
         values.DEVICE_PATTERN,
-        "Network interfaces and adapters not to read, likewise; beats --network.device-include.",
+        "Network interfaces and adapters not to read; overrides --network.device-include.",
         many=True,
     ),
     Option(
         "network.line-rate",
         values.LINE_RATE,
-        "Line rate per direction of a device, such as ens5=100G for AWS ENA, whose driver reports none, or efa*=200G; "
-        "the device may be a pattern; can be repeated. Overrides what the driver reports.",
+        "Line rate per direction of a device or a pattern, such as ens5=100G for AWS ENA or efa*=200G; can be "
+        "repeated. Overrides what the driver reports.",
         many=True,
     ),
     Option(
         "collector.textfile.directory",
         values.NEW_PATH,
-        "Folder in which jobs write *.prom files with metrics named gpu_job_*, and NCCL Inspector its own, which the "
-        "exporter republishes.",
+        "Folder with *.prom files of jobs (gpu_job_*) and of NCCL Inspector to publish.",
     ),
 )
 
@@ -177,37 +171,37 @@ _TRAILING = (
     Option(
         "kubernetes.pod-resources-socket",
         values.SOCKET,
-        "The kubelet's pod-resources socket, to name the pod and container of each GPU process; "
-        "needs pip install gpu-triage-exporter[kubernetes].",
+        "The kubelet's pod-resources socket, for pods that have GPUs; needs pip install "
+        "gpu-triage-exporter[kubernetes].",
     ),
     Option(
         "kubernetes.container-logs",
         values.NEW_PATH,
-        "Folder of the links to containers' logs (/var/log/containers), whose names tell the pod of each process "
-        "exactly, also where pods share a GPU. No log is read.",
+        "Folder of the links to containers' logs (/var/log/containers), for the pod of each process, also on shared "
+        "GPUs. No log is read.",
     ),
     Option(
         "slurm.jobs-directory",
         values.NEW_PATH,
-        "Folder in which Slurm's prolog says which job has which GPU.",
+        "Folder in which Slurm's prolog records the GPUs of each job.",
     ),
     Option(
         "slurm.gpu-numbers",
         values.OneOf(GPU_NUMBERS),
-        "How Slurm numbers GPUs: index if gres.conf lists them in the order of their PCI addresses, as AutoDetect=nvml "
-        "does, minor if in that of their device files. It matters only where gpu and minor_number of gpu_info differ.",
+        "How Slurm numbers GPUs: index if gres.conf lists them by PCI address, as AutoDetect=nvml does, minor if by "
+        "device file.",
     ),
     Option(
         "state.directory",
         values.NEW_PATH,
-        "Folder for what must outlive the exporter: states of findings, so that a restart does not restart waits, its "
-        "ledger of incidents, and a baseline from the host. Only one exporter at a time writes there.",
+        "Folder for states of findings, incidents, and a baseline from the host, which survive a restart. One "
+        "exporter at a time writes there.",
     ),
     Option(
         "flight-recorder.directory",
         values.NEW_PATH,
-        "Folder for recordings of the ten minutes before a critical finding, as gpu-triage record makes them; 20 at "
-        "most, 64 MiB in all, the oldest go first.",
+        "Folder for recordings of the ten minutes before a critical finding; at most 20 and 64 MiB, the oldest go "
+        "first.",
     ),
     Option("path.procfs", values.DIRECTORY, "Where the host's procfs is mounted."),
     Option("path.sysfs", values.DIRECTORY, "Where the host's sysfs is mounted."),
@@ -228,60 +222,32 @@ _TRAILING = (
         "simulate-at",
         values.duration("0s", "720h"),
         "Scenario time to start at, such as 10m.",
-        field="simulate_at_seconds",
     ),
     Option(
         "simulate-pace",
         values.whole_number(1, 100),
-        "How many times faster the clock of the scenario's host runs. The exporter takes its rounds in real time, so "
-        "intervals are as many times longer by that clock. GpuHostClockWrong fires, since it runs ahead of others.",
+        "How many times faster the clock of the scenario's host runs. The exporter samples in real time, so intervals "
+        "are that many times longer on it, and GpuHostClockWrong fires.",
     ),
     Option(
         CONFIG_FILE,
         values.FILE_NAME,
-        "YAML file to read options from; its keys are the options' names, nested by the dots.",
+        "YAML file of options; its keys are the options' names, nested by the dots.",
         field=None,
     ),
 )
 
 
 def all_options(switches: Iterable[CollectorSwitch]) -> tuple[Option, ...]:
-    """All options in the order of the help: fixed ones, one per collector, and one for the group of host collectors.
-
-    Raises:
-        ValueError: two switches have the same name, or one has the name of the group.
-    """
+    """All options in the order of the help: fixed ones, one per collector, and one for the group of host collectors."""
     switches = tuple(switches)
-    names = [switch.name for switch in switches]
-    if len({*names, HOST_GROUP}) != len(names) + 1:
-        raise ValueError(f"collector names must differ from each other and from {HOST_GROUP!r}: {names}")
-    return (*_LEADING, *_of_collectors(switches), *_TRAILING)
-
-
-def _of_collectors(switches: tuple[CollectorSwitch, ...]) -> Iterator[Option]:
     covered = [switch.name for switch in switches if switch.name.startswith(f"{HOST_GROUP}_")]
-    if covered:
-        about = f"All of {', '.join(covered)} at once; a collector's own switch beats this one."
-        yield _of_collector(HOST_GROUP, about, "each collector's own")
-    for switch in switches:
-        yield _of_collector(switch.name, switch.help, "true" if switch.default else "false")
+    about = f"All of {', '.join(covered)} at once; a collector's own switch beats this one."
+    group = (_of_collector(HOST_GROUP, about, "each collector's own"),) if covered else ()
+    single = (_of_collector(each.name, each.help, "true" if each.default else "false") for each in switches)
+    return (*_LEADING, *group, *single, *_TRAILING)
 
 
 def _of_collector(name: str, meaning: str, preset: str) -> Option:
     key = f"collector.{name}"
     return Option(key, values.TRUTH, meaning, field="collectors", collector=name, preset=preset, on_off=True)
-
-
-def options_markdown(switches: Iterable[CollectorSwitch]) -> str:
-    """All options as Markdown tables, one per section; ends with a newline."""
-    sections: dict[str, list[str]] = {}
-    for option in all_options(switches):
-        sections.setdefault(option.section, []).append(_markdown_row(option))
-    head = "| Flag | Default | Meaning |\n|---|---|---|"
-    return "\n".join(f"## {title}\n\n{head}\n{''.join(rows)}" for title, rows in sections.items())
-
-
-def _markdown_row(option: Option) -> str:
-    cells = (f"`{option.synopsis}`", f"`{option.shown_default}`", option.help or "")
-    escaped = (cell.replace("|", "\\|") for cell in cells)
-    return f"| {' | '.join(escaped)} |\n"

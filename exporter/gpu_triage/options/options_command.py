@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -20,7 +19,6 @@ T = TypeVar("T")
 _HELP_COLUMNS = 100
 _ESSENTIAL = ("expect.gpu-count", "simulate", "simulate-at", "config.file")
 """Options shown in every command's `--help`."""
-_HELP_FLAGS = frozenset({"--help", "--help-all"})
 _VARIABLES = (
     "Every option can also be set by an environment variable (--web.listen-address by "
     f"{VARIABLE_PREFIX}WEB_LISTEN_ADDRESS) or in the configuration file; a flag beats both. All options:"
@@ -49,7 +47,8 @@ class OptionsCommand(click.Command):
         super().__init__(*args, **attributes)
         self.examples = examples
         self.essential = frozenset(essential)
-        self.params.append(_help_all())
+        meaning = "Show every option, with its environment variable, and exit."
+        self.params.append(_eager_flag("--help-all", _show_all, meaning))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -59,37 +58,23 @@ class OptionsCommand(click.Command):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each option once, under its section, and the command's own under "Options".
-
-        Without --help-all, write only the essential ones, in one section.
-        """
-        if not ctx.meta.get(_SHOW_ALL):
-            self._format_essential_options(ctx, formatter)
-            return
+        """Write the command's own options, then the essential shared ones, or with --help-all all, under sections."""
+        everything = bool(ctx.meta.get(_SHOW_ALL))
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             # Arguments are in the usage line already, and newer versions of click return help records for them, too.
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
-            if record is not None:
-                section = parameter.section if isinstance(parameter, Option) else "Options"
-                sections.setdefault(section, []).append(record)
+            if record is None:
+                continue
+            if not isinstance(parameter, Option):
+                sections.setdefault("Options", []).append(record)
+            elif everything:
+                sections.setdefault(parameter.section, []).append(record)
+            elif parameter.key in self.essential:
+                sections.setdefault("Options", []).append(parameter.brief_help_record())
         for section, records in sections.items():
             with formatter.section(section):
                 formatter.write_dl(records)
-
-    def _format_essential_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's own options, then essential shared ones, then those of every command."""
-        own: list[tuple[str, str]] = []
-        shared: list[tuple[str, str]] = []
-        general: list[tuple[str, str]] = []
-        for parameter in self.get_params(ctx):
-            if isinstance(parameter, Option):
-                if parameter.flagged and parameter.key in self.essential:
-                    shared.append(parameter.brief_help_record())
-            elif isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
-                (own if _HELP_FLAGS.isdisjoint(parameter.opts) else general).append(record)
-        with formatter.section("Options"):
-            formatter.write_dl([*own, *shared, *general])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
@@ -102,21 +87,20 @@ class OptionsCommand(click.Command):
         super().format_epilog(ctx, formatter)
 
 
-def _help_all() -> click.Option:
-    def show(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+def _eager_flag(flag: str, show: Callable[[click.Context], None], meaning: str) -> click.Option:
+    """A flag that shows something instead of running the command."""
+
+    def callback(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
         if wanted and not ctx.resilient_parsing:
-            ctx.meta[_SHOW_ALL] = True
-            click.echo(ctx.get_help(), color=ctx.color)
+            show(ctx)
             ctx.exit()
 
-    return click.Option(
-        ["--help-all"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=show,
-        help="Show every option, with its environment variable, and exit.",
-    )
+    return click.Option([flag], is_flag=True, is_eager=True, expose_value=False, callback=callback, help=meaning)
+
+
+def _show_all(ctx: click.Context) -> None:
+    ctx.meta[_SHOW_ALL] = True
+    click.echo(ctx.get_help(), color=ctx.color)
 
 
 def serve_options(
@@ -133,35 +117,30 @@ def serve_options(
         applies: whether an option has a flag in this command. The others are still read from the environment and the
             file, which all commands on a host share.
     """
-    # Copied, because each command decides which options have a flag.
-    options = [copy(option) for option in all_options(switches)]
-    for option in options:
-        option.flagged = applies(option)
-    names = {option.name for option in options}
+    options = all_options(switches)
+    flags = [option for option in options if applies(option)]
+    names = {option.name for option in flags}
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         @wraps(function)
         def with_config(**parameters: Any) -> T:
-            config = config_in(click.get_current_context(), os.environ, of_scenario)
+            config = config_in(click.get_current_context(), options, os.environ, of_scenario)
             return function(config=config, **{key: each for key, each in parameters.items() if key not in names})
 
         # As in click.option: parameters are stored in reverse order.
         inner = getattr(function, "__click_params__", ())
-        with_config.__click_params__ = [*inner, *reversed(options)]  # type: ignore[attr-defined]  # as click's decorators do
+        with_config.__click_params__ = [*inner, *reversed(flags)]  # type: ignore[attr-defined]  # as click's decorators do
         return with_config
 
     return decorate
 
 
-def version_option(of_driver: Callable[[], str]) -> Callable[[Callable[..., T]], Callable[..., T]]:
+def version_option(of_driver: Callable[[], str]) -> click.Option:
     """The ``--version`` flag: program and Python version, then the driver version from `of_driver`."""
 
-    def show(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
-        if wanted and not ctx.resilient_parsing:
-            # Print the first line at once, since asking the driver may take a while.
-            click.echo(f"gpu-triage-exporter {__version__} (Python {platform.python_version()})")
-            click.echo(of_driver())
-            ctx.exit()
+    def show(_ctx: click.Context) -> None:
+        # Print the first line at once, since asking the driver may take a while.
+        click.echo(f"gpu-triage-exporter {__version__} (Python {platform.python_version()})")
+        click.echo(of_driver())
 
-    meaning = "Show the versions of this program, of Python and of the driver, and exit."
-    return click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show, help=meaning)
+    return _eager_flag("--version", show, "Show the versions of this program, of Python and of the driver, and exit.")

@@ -174,5 +174,4 @@ def _nearest(name: str, known: Iterable[str], help_command: str) -> str:
 
 def _flags(context: click.Context | None) -> dict[str, click.Parameter]:
     parameters = context.command.get_params(context) if context is not None else []
-    flagged = (each for each in parameters if not isinstance(each, Option) or each.flagged)
-    return {flag: each for each in flagged for flag in (*each.opts, *each.secondary_opts)}
+    return {flag: each for each in parameters for flag in (*each.opts, *each.secondary_opts)}

@@ -35,6 +35,9 @@ _LONGEST_UNIX_PATH = 107
 _LONGEST_SHOWN = 60
 
 
+DURATION: Final = "DURATION"
+"""Placeholder in the help of every option that takes a duration and yields seconds."""
+
 LATEST_SECONDS: Final = 253_402_300_799.0
 """End of the year 9999 in Unix seconds: the latest time that datetime supports."""
 
@@ -66,6 +69,17 @@ class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since clic
             return self.parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+def _text(name: str, accepts: Callable[[str], object], wrong: str, make: Callable[[str], object] = str) -> TextType:
+    """Text that a function accepts; `wrong` explains what is invalid, and what to write."""
+
+    def parse(text: str) -> object:
+        if not accepts(text):
+            raise ValueError(f"{quoted(text)} {wrong}")
+        return make(text)
+
+    return TextType(name, parse)
 
 
 class StrictBool(click.types.BoolParamType):
@@ -165,29 +179,21 @@ def duration(minimum: str, maximum: str) -> TextType:
             raise ValueError(f"{quoted(text)} is out of range; write a duration from {minimum} to {maximum}")
         return seconds
 
-    return TextType("DURATION", parse, show_duration)
+    return TextType(DURATION, parse, show_duration)
 
 
 def whole_number(minimum: int, maximum: int) -> TextType:
     """An integer within an inclusive range; click's own type would accept ``1_0`` and non-ASCII digits."""
 
-    def parse(text: str) -> int:
-        if not _WHOLE_NUMBER.fullmatch(text) or not minimum <= int(text) <= maximum:
-            raise ValueError(f"{quoted(text)} is invalid; write a whole number from {minimum} to {maximum}")
-        return int(text)
+    def accepts(text: str) -> bool:
+        return _WHOLE_NUMBER.fullmatch(text) is not None and minimum <= int(text) <= maximum
 
-    return TextType("NUMBER", parse)
+    return _text("NUMBER", accepts, f"is invalid; write a whole number from {minimum} to {maximum}", int)
 
 
 def number_among(*choices: int) -> TextType:
-    by_text = {str(choice): choice for choice in choices}
-
-    def parse(text: str) -> int:
-        if text not in by_text:
-            raise ValueError(f"{quoted(text)} is invalid; write {one_of(list(by_text))}")
-        return by_text[text]
-
-    return TextType("NUMBER", parse)
+    words = list(map(str, choices))
+    return _text("NUMBER", words.__contains__, f"is invalid; write {one_of(words)}", int)
 
 
 def _parse_url_path(text: str) -> str:
@@ -269,17 +275,6 @@ def _parse_host_name(text: str) -> str:
 
 HOST_NAME = TextType("NAME", _parse_host_name)
 """In lower case; a leading dot matches a domain and all its subdomains."""
-
-
-def _text(name: str, accepts: Callable[[str], object], wrong: str, make: Callable[[str], object] = str) -> TextType:
-    """Text that a function accepts; `wrong` explains what is invalid, and what to write."""
-
-    def parse(text: str) -> object:
-        if not accepts(text):
-            raise ValueError(f"{quoted(text)} {wrong}")
-        return make(text)
-
-    return TextType(name, parse)
 
 
 SCENARIO = _text(

@@ -10,7 +10,6 @@ from gpu_triage.read.exporter import exporter_health as exporter
 from gpu_triage.read.exporter import flight_recorder, judgment
 from gpu_triage.read.gpu import presence
 from gpu_triage.read.gpu.activity import ACTIVITY, GPM, MEDIA
-from gpu_triage.read.gpu.c2c import C2C
 from gpu_triage.read.gpu.clocks_and_limits import CLOCK_TARGETS, CLOCKS, LIMITS
 from gpu_triage.read.gpu.device_memory import MEMORY
 from gpu_triage.read.gpu.ecc import ECC, MEMORY_REPAIR
@@ -18,9 +17,8 @@ from gpu_triage.read.gpu.fabric import FABRIC
 from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.mig import MIG
 from gpu_triage.read.gpu.modes import MODES, VGPU_LICENSE
-from gpu_triage.read.gpu.nvlink import NVLINK, NVLINK_QUALITY
-from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, PCIE_THROUGHPUT
-from gpu_triage.read.gpu.pcie_errors import PCIE_AER, PCIE_ERRORS
+from gpu_triage.read.gpu.nvlink import C2C, NVLINK, NVLINK_QUALITY
+from gpu_triage.read.gpu.pcie import PCIE, PCIE_AER, PCIE_ERRORS, PCIE_LIMITS, PCIE_THROUGHPUT
 from gpu_triage.read.gpu.power import POWER, POWER_PROFILES
 from gpu_triage.read.gpu.recovery import RECOVERY
 from gpu_triage.read.gpu.thermal import THERMAL
@@ -43,10 +41,9 @@ from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, OwnSubject
 from gpu_triage.read.metrics.metric import MetricSpec, Tier, declared_in
 from gpu_triage.read.processes.allocation import ALLOCATION
-from gpu_triage.read.processes.container_names import CONTAINER_NAMES
 from gpu_triage.read.processes.locality import PROCESS_MEMORY_LOCALITY
 from gpu_triage.read.processes.on_gpu import PROCESSES
-from gpu_triage.read.processes.pods import POD_NAMES
+from gpu_triage.read.processes.pods import CONTAINER_NAMES, POD_NAMES
 from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
 from gpu_triage.read.xid import xid_metrics as xid
 

@@ -9,24 +9,27 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from gpu_triage.documents import FileIdentity, identity_of
 from gpu_triage.driver.nvml.session import Device
-from gpu_triage.errors import BaselineError, ReasonedError
+from gpu_triage.errors import ReasonedError
+from gpu_triage.log import fields
 from gpu_triage.machine import Clock, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.baseline import differences as baseline
-from gpu_triage.read.baseline.baseline_file import (
+from gpu_triage.read.baseline.differences import BOARD, SLOT, BaselineReading, compare
+from gpu_triage.read.baseline.host_facts import (
     Baseline,
-    baseline_of,
+    HostFacts,
+    baseline_in,
+    encode,
     read_baseline,
     timestamp,
     write_baseline,
 )
-from gpu_triage.read.baseline.differences import BOARD, SLOT, BaselineReading, compare
-from gpu_triage.read.baseline.host_facts import HostFacts, expected_p2p
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.read.metrics.rounds import ExpectedLink
@@ -45,17 +48,9 @@ class BaselineNews:
 
     recorded: Baseline | None  # the baseline; None if there is no usable one
     identity: FileIdentity | None = None  # of the file it was read from
-    error: BaselineError | None = None  # what went wrong; None on success
+    error: ReasonedError | None = None  # what went wrong; None on success
     missing: bool = False  # whether the baseline still has to be recorded
     duration_seconds: float = 0.0  # of the attempt
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """Baseline values that the exporter publishes as expected; None where the baseline has no value."""
-
-    gpu_count: int | None = None  # number of GPUs in the baseline
-    p2p: bool | None = None  # whether the GPUs had peer-to-peer access to each other
 
 
 class BaselineWatch:
@@ -75,8 +70,6 @@ class BaselineWatch:
         self.enabled = config.baseline_file is not None or config.baseline_from_host
         self.lane = lane  # where files are read and written
         self.recorded: Baseline | None = None  # the baseline in use, or None
-        self.expected = Expected()  # the values that the baseline expects
-        self._changed = False
         self._clock = clock
         self._interval_seconds = config.sample_medium_seconds
         self._settled_seconds = 2 * config.sample_slow_seconds
@@ -89,11 +82,11 @@ class BaselineWatch:
         self._path = config.baseline_file or (None if state is None else state.path(BASELINE))
         self._report = report
         self._look_at = 0.0
-        self._reload = False
         self._compare_at = 0.0
+        self._reload = False
         self._links: Mapping[str, ExpectedLink] = {}
         self._identity: FileIdentity | None = None
-        self._error: BaselineError | None = None
+        self._error: ReasonedError | None = None
         self._duration_seconds: float | None = None
         self._last_success_at: Moment | None = None
         self._differs: dict[tuple[str, str], bool] = {}
@@ -113,7 +106,7 @@ class BaselineWatch:
         if path is None:
             self._report(BaselineNews(known, missing=known is None))
         else:
-            self._start(lambda: self._read(path, identity, known))
+            self._start(partial(self._read, path, identity, known))
 
     def _learn(self, facts: HostFacts | None, now: float) -> None:
         """Record the host once it has stayed unchanged for a while: services set limits and bring up links after boot.
@@ -127,9 +120,9 @@ class BaselineWatch:
             return
         self._candidate, self._wants_facts = None, False
         if (path := self._path) is None:
-            self._report(BaselineNews(baseline_of(facts)))
+            self._report(BaselineNews(baseline_in(encode(facts).encode(), "the baseline")))
         else:
-            self._start(lambda: self._write(path, facts))
+            self._start(partial(self._write, path, facts))
 
     def take(self, news: BaselineNews) -> tuple[str, ...]:
         """Apply the result of an attempt; returns the names of the errors to count."""
@@ -142,11 +135,9 @@ class BaselineWatch:
         if self._error is None:
             self._last_success_at = self._clock.now()
         if news.recorded is not self.recorded:
-            self._changed = True
-            self._differs.clear()
             self.recorded, self._links = news.recorded, _links(news.recorded)
-            facts = None if news.recorded is None else news.recorded.facts
-            self.expected = Expected() if facts is None else Expected(facts.gpu_count, expected_p2p(facts))
+            self._differs.clear()
+            self._compare_at = 0.0
         self._identity = news.identity
         return () if news.error is None else (news.error.reason,)
 
@@ -158,30 +149,28 @@ class BaselineWatch:
         if self._wants_facts:
             whole = view.limitations(well=True) is None
             self._learn(view.facts(now.wall) if whole else None, now.monotonic)
-        if self.recorded is None or not (self._changed or now.monotonic >= self._compare_at):
+        if self.recorded is None or now.monotonic < self._compare_at:
             return
-        self._changed = False
         self._compare_at = now.monotonic + self._interval_seconds
         facts = view.facts(now.wall)
-        answering = {gpu.uuid for gpu in facts.gpus}
-        kept = {key for key in known if key not in answering}
-        verdicts = {place: differs for place, differs in self._differs.items() if place[0] in kept}
-        for verdict in compare(self.recorded.facts, facts):
-            if verdict.field not in (BOARD, SLOT):
-                key = _HOST_KEY if verdict.gpu is None or verdict.gpu.now is None else verdict.gpu.now.uuid
-                verdicts[key, verdict.field] = verdict.differs
-        self._differs = verdicts
+        kept = {*known}.difference(gpu.uuid for gpu in facts.gpus)
+        differs = {place: each for place, each in self._differs.items() if place[0] in kept}
+        for each in compare(self.recorded.facts, facts):
+            if each.field not in (BOARD, SLOT):
+                key = _HOST_KEY if each.gpu is None or each.gpu.now is None else each.gpu.now.uuid
+                differs[key, each.field] = each.differs
+        self._differs = differs
 
     def reading(self, labels_of: Callable[[str], GpuLabels | None]) -> BaselineReading | None:
         """The baseline and its mismatches, under the GPUs' current labels; None without a baseline."""
         if self.recorded is None:
             return None
         mismatches = {
-            (labels, field): differs
+            (*labels, field): differs
             for (key, field), differs in self._differs.items()
             if (labels := HOST_LABELS if key == _HOST_KEY else labels_of(key)) is not None
         }
-        return BaselineReading(self.recorded.sha256, timestamp(self.recorded.facts.at), mismatches)
+        return BaselineReading({(self.recorded.sha256, timestamp(self.recorded.facts.at)): True}, mismatches)
 
     def health(self, now: float, deadline_seconds: float) -> CollectorHealth:
         stuck = overdue(self.lane.busy_since, now, deadline_seconds)
@@ -206,17 +195,16 @@ class BaselineWatch:
 
     def _read(self, path: Path, identity: FileIdentity | None, known: Baseline | None) -> None:
         began = self._clock.now().monotonic
-        found: Baseline | None = None
-        error: BaselineError | None = None
         # Taken before reading, so that a change during the read is detected at the next check.
-        present = identity_of(path)
+        news = BaselineNews(known, identity_of(path))
         try:
-            found = known if known is not None and present is not None and present == identity else read_baseline(path)
+            if known is None or news.identity is None or news.identity != identity:
+                news = replace(news, recorded=read_baseline(path))
         except Exception as unusable:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
-            error = _named(unusable)
-        missing = self.learns and error is not None and error.reason == "missing"
-        error = None if missing else error
-        self._report(BaselineNews(found, present, error, missing, self._clock.now().monotonic - began))
+            error = _reasoned(unusable)
+            missing = self.learns and error.reason == "missing"
+            news = BaselineNews(None, news.identity, None if missing else error, missing)
+        self._report(replace(news, duration_seconds=self._clock.now().monotonic - began))
 
     def _write(self, path: Path, facts: HostFacts) -> None:
         try:
@@ -224,30 +212,27 @@ class BaselineWatch:
                 self._state.lock()
             write_baseline(path, facts)
         except Exception as error:  # noqa: BLE001 - as above
-            self._report(BaselineNews(None, error=_named(error), missing=True))
+            self._report(BaselineNews(None, error=_reasoned(error), missing=True))
         else:
             self._read(path, None, None)
 
     def _log_turn(self, news: BaselineNews) -> None:
-        before = self._error
-        if news.error is not None and (before is None or before.reason != news.error.reason):
-            log.warning("baseline unusable", extra={"fields": {"error": news.error.reason, "cause": news.error.detail}})
-        elif news.recorded is not None and news.recorded is not self.recorded:
-            fields = {"sha256": news.recorded.sha256, "recorded": timestamp(news.recorded.facts.at)}
-            log.info("baseline in use", extra={"fields": fields})
+        error, before = news.error, self._error
+        if error is not None and (before is None or before.reason != error.reason):
+            log.warning("baseline unusable", extra=fields(error=error.reason, cause=error.detail))
+        elif (found := news.recorded) is not None and found is not self.recorded:
+            log.info("baseline in use", extra=fields(sha256=found.sha256, recorded=timestamp(found.facts.at)))
 
 
-def _named(error: Exception) -> BaselineError:
-    if isinstance(error, ReasonedError):
-        return BaselineError(error.reason, error.detail)
-    return BaselineError("exception", traceback.format_exc())
+def _reasoned(error: Exception) -> ReasonedError:
+    return error if isinstance(error, ReasonedError) else ReasonedError("exception", traceback.format_exc())
 
 
-def _links(baseline_: Baseline | None) -> Mapping[str, ExpectedLink]:
+def _links(recorded: Baseline | None) -> Mapping[str, ExpectedLink]:
     """What each PCIe link supports, by the GPU's UUID and by its slot."""
     links = {}
-    for gpu in baseline_.facts.gpus if baseline_ is not None else ():
-        if gpu.link is not None:
-            expected = ExpectedLink(gpu.link.generation, gpu.link.trained_width or gpu.link.width)
+    for gpu in recorded.facts.gpus if recorded is not None else ():
+        if gpu.pcie is not None:
+            expected = ExpectedLink(gpu.pcie.generation, gpu.pcie.trained_width or gpu.pcie.width)
             links[gpu.uuid] = links[gpu.pci_bus_id or gpu.uuid] = expected
     return links

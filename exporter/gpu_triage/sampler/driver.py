@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.driver.kernel.pci_bus import PciGpu, read_pci_gpus
-from gpu_triage.driver.kernel.udev import BusEvents
+from gpu_triage.driver.kernel.pci_bus import BusEvents, PciGpu, read_pci_gpus
 from gpu_triage.driver.nvml.session import CurrentCall, DriverVersions, Session
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, HostReadFailed, ProbeFailed
 from gpu_triage.machine import Machine, Probe, ProbeReport

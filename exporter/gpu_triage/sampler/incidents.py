@@ -11,8 +11,8 @@ from gpu_triage.read.gpu.ecc import ECC, EccReading
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
 from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION, RECOVERY, RecoveryReading
 from gpu_triage.read.incidents.incident_metrics import GpuIncidents
-from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
 from gpu_triage.read.incidents.ledger import (
+    INCIDENT_HISTORY,
     LOST,
     RESET,
     UNCORRECTED,
@@ -20,7 +20,6 @@ from gpu_triage.read.incidents.ledger import (
     Incident,
     IncidentLedger,
     Memory,
-    Recent,
     kind_of_xid,
 )
 from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
@@ -39,7 +38,7 @@ _LASTING_SECONDS: Final = 600.0
 _RECOUNT_SECONDS: Final = 60.0
 """Counts are recomputed when an incident is recorded, and at this interval because incidents age out."""
 
-_Counts = tuple[tuple[Recent, ...], Mapping[str, int]]
+_Counts = tuple[Mapping[tuple[str, str, str], int], Mapping[tuple[str, str], int]]  # of GpuIncidents
 
 _LOST: Final = "lost"
 """Error of a GPU that fell off the bus."""
@@ -211,7 +210,7 @@ class IncidentWatch:
     def _count(self, uuid: str, slot: str, now: float) -> _Counts:
         counts = self._counted.get((uuid, slot))
         if counts is None:
-            counts = tuple(self._ledger.recent(uuid, slot, now)), self._ledger.boards_recent(slot, now)
+            counts = self._ledger.recent(uuid, slot, now), self._ledger.boards_recent(slot, now)
             self._counted[uuid, slot] = counts
         return counts
 

@@ -154,15 +154,14 @@ class Sampler:
             self.store.put_own(xid, xids, xid.render, now)
         self._incidents.observe(now)
         self.store.put_own(incidents, self._incidents.reading(now), incidents.render, now)
-        expected, most = self._baseline.expected, self._incidents.most_since_boot()
         self.presence = self.status.presence(
             self._host_gpus,
             self._driver,
             self.store,
             now.monotonic,
             stalled=self._gpus.driver_stalled(now.monotonic),
-            recorded=expected,
-            most_since_boot=most,
+            recorded=self._baseline.recorded,
+            most_since_boot=self._incidents.most_since_boot(),
         )
         own: tuple[CollectorHealth, ...] = () if self._judge is None else (self._judge.health,)
         if self._baseline.enabled:

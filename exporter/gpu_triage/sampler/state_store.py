@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from gpu_triage.documents.saved_state import StateKind, copy_aside, set_aside
-from gpu_triage.driver.kernel.boot import Boot, read_boot
+from gpu_triage.driver.kernel.procfs import Boot, read_boot
 from gpu_triage.errors import StateError
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.options.config import Config

@@ -12,6 +12,7 @@ from typing import Final
 from gpu_triage import __revision__, __version__
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
+from gpu_triage.read.baseline.host_facts import Baseline
 from gpu_triage.read.exporter.exporter_health import (
     CallInFlight,
     CollectorHealth,
@@ -23,7 +24,6 @@ from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.read.metrics.contract import AnyGpuCollector, AnyHostCollector
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.sampler.baseline import Expected
 from gpu_triage.sampler.driver import STALLED, DriverWatch
 from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
 from gpu_triage.sampler.lanes import overdue
@@ -102,13 +102,13 @@ class Status:
         now: float,
         *,
         stalled: bool,
-        recorded: Expected,
+        recorded: Baseline | None,
         most_since_boot: int | None,
     ) -> PresenceReading:
         """GPU and driver presence, as rendered by the presence collector.
 
-        If a driver-wide call is `stalled`, the driver's last answers are outdated. The values that the baseline has
-        `recorded` apply where the configuration expects none.
+        If a driver-wide call is `stalled`, the driver's last answers are outdated. The `recorded` baseline applies if
+        the configuration expects nothing.
         """
         count, p2p = self._config.expect_gpu_count, self._config.expect_p2p
         error = driver.error.reason if driver.error else None
@@ -123,8 +123,8 @@ class Status:
             versions=driver.versions,
             nvml_count=None if stalled else driver.count,
             pci_count=driver.due_on_bus,
-            expected_count=recorded.gpu_count if count is None else count,
-            expected_p2p=recorded.p2p if p2p is None else p2p,
+            expected_count=recorded.facts.gpu_count if count is None and recorded else count,
+            expected_p2p=recorded.p2p if p2p is None and recorded else p2p,
             most_since_boot=most_since_boot,
         )
 

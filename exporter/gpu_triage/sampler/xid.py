@@ -131,7 +131,7 @@ class XidWatch:
         """Release all resources, from any lane; only while its own lanes are idle."""
         self._events.close()
         if self._kernel is not None:
-            self._kernel.close()
+            self._kernel.log.close()
 
     def take(self, news: XidNews) -> None:
         for report in news.reports:
@@ -240,7 +240,7 @@ class XidWatch:
 
     def _read_kernel(self, kernel: KernelXids) -> None:
         self._kmsg_lane.mark(Step(xid.NAME))
-        began, lost = self._clock.now().monotonic, kernel.lost
+        began, lost = self._clock.now().monotonic, kernel.log.lost
         reports: tuple[KernelNews, ...] = ()
         failures: tuple[str, ...] = ()
         refusal: str | None = None
@@ -255,8 +255,8 @@ class XidWatch:
             refusal, failures = "exception", ("exception",)
             log.warning("Xids of the kernel log failed", extra={"fields": {"cause": traceback.format_exc()}})
         self._kernel_refusal = refusal
-        past_read = refusal is not None or kernel.drained
-        took, lost = self._since(began), kernel.lost - lost
+        past_read = refusal is not None or kernel.log.drained
+        took, lost = self._since(began), kernel.log.lost - lost
         self._report(XidNews(XidSource.KMSG, reports, refusal is None, past_read, failures, took, lost))
 
     def _take_events(self, devices: tuple[Device, ...]) -> None:

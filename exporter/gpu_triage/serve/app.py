@@ -6,6 +6,7 @@ import asyncio
 import logging
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from gpu_triage.errors import ConfigError
@@ -61,11 +62,8 @@ class Backend(Protocol):
     def status_page(self) -> Answer:
         """The status page as HTML; may take tens of milliseconds, and never runs at the same time as `verdict`."""
 
-    def verdict(self) -> Answer:
-        """The verdict as JSON; see `status_page`."""
-
-    def verdict_lines(self) -> Answer:
-        """The verdict as lines for shell scripts; see `status_page`."""
+    def verdict(self, *, as_lines: bool) -> Answer:
+        """The verdict as JSON, or as lines for shell scripts; see `status_page`."""
 
     def release(self) -> None:
         """Release every GPU, so that one can be reset or its driver unbound."""
@@ -104,8 +102,9 @@ class WebApp:
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encode")
         # One thread, so that page and verdict requests can't take more than one core from the host's jobs.
         self._judge = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
-        self._verdict_json = _Shared(source.verdict, self._judge)
-        self._verdict_lines = _Shared(source.verdict_lines, self._judge)
+        self._verdicts = {
+            lines: _Shared(partial(source.verdict, as_lines=lines), self._judge) for lines in (False, True)
+        }
         self._routes: dict[str, tuple[tuple[str, ...], _Route]] = {
             "/": (_READ, _Shared(source.status_page, self._judge).answer),
             RUNBOOKS_PATH: (_READ, self._runbook),
@@ -175,8 +174,7 @@ class WebApp:
         return Answer(200, page.body, page.content_type, (vary, *encoding))
 
     async def _verdict(self, request: Request) -> Answer:
-        lines = prefers_text(request.header(b"accept"))
-        answer = await (self._verdict_lines if lines else self._verdict_json).answer(request)
+        answer = await self._verdicts[prefers_text(request.header(b"accept"))].answer(request)
         return replace(answer, headers=(*answer.headers, (b"vary", b"accept")))
 
     async def _runbook(self, request: Request) -> Answer:

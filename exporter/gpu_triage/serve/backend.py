@@ -42,8 +42,7 @@ class ExporterBackend:
         alive: Callable[[], str | None],
         scenario_progress: Callable[[], str] | None = None,
     ) -> None:
-        freshness = sampler.freshness
-        exposition = Exposition(sampler.store, freshness.clock, freshness.expires_at, Selection(config), sampler.often)
+        exposition = Exposition(sampler, Selection(config))
         self.published = exposition.refresh
         self.page = exposition.page
         self.ready = sampler.waiting_for
@@ -88,24 +87,20 @@ class ExporterBackend:
         )
         return html(document(self._judge.latest, facts), POLICY)
 
-    def verdict_lines(self) -> Answer:
-        """See Source; in the format of `gpu-triage check --format lines`, or a 503 with the reason."""
-        from gpu_triage.judge.report.machine_readable import render_lines  # noqa: PLC0415 - lazy, see the class
+    def verdict(self, *, as_lines: bool) -> Answer:
+        """See `Backend`; as `gpu-triage check` prints it with these formats, or a 503 with the reason."""
+        from gpu_triage.judge.report.machine_readable import FORMAT, VERSION, render_json, render_lines  # noqa: PLC0415 - lazy, see the class
 
         latest, why_not = self._judge.latest, self._why_no_verdict()
-        if latest is None or why_not is not None:
-            return text(503, why_not or "nothing was judged yet", RETRY)
-        return text(200, render_lines(latest.report).rstrip("\n"))
-
-    def verdict(self) -> Answer:
-        """See Source; in the format of `gpu-triage check --format json`, or a 503 with the reason."""
-        from gpu_triage.judge.report.machine_readable import FORMAT, VERSION, render_json  # noqa: PLC0415 - see the class
-
-        latest, why_not = self._judge.latest, self._why_no_verdict()
-        if latest is None or why_not is not None:
-            error = {"format": FORMAT, "version": VERSION, "error": why_not or "nothing was judged yet"}
-            return Answer(503, json.dumps(error, indent=2).encode() + b"\n", _JSON, (RETRY,))
-        return Answer(200, render_json(latest.report).encode(), _JSON)
+        if latest is not None and why_not is None:
+            if as_lines:
+                return text(200, render_lines(latest.report).rstrip("\n"))
+            return Answer(200, render_json(latest.report).encode(), _JSON)
+        why_not = why_not or "nothing was judged yet"
+        if as_lines:
+            return text(503, why_not, RETRY)
+        error = {"format": FORMAT, "version": VERSION, "error": why_not}
+        return Answer(503, json.dumps(error, indent=2).encode() + b"\n", _JSON, (RETRY,))
 
     def _why_no_verdict(self) -> str | None:
         silence, waiting_for = self.alive(), self.ready()

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 from gpu_triage.documents import AtMost, Keyed, Parsed, Place, Secret, parse_yaml, raised_as, read_file, read_value
 from gpu_triage.errors import ConfigError
 from gpu_triage.serve.messages import Headers
-from gpu_triage.serve.tls_section import TlsSection, Truth
 
 MOST_USERS = 1000
 HIGHEST_COST = 16
@@ -26,6 +25,41 @@ _RATE_LIMIT = (
     "rate_limit is not offered: one client could use up the rate of all, so that Prometheus is turned away; "
     "write interval: 0 or leave it out, --web.max-requests and the limit on connections bound what clients can take"
 )
+
+
+_TRUTHS = {"": True, "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in _TRUTHS:
+        raise ValueError("write true or false")
+    return _TRUTHS[text.lower()]
+
+
+Truth = Annotated[bool | None, Parsed(_truth)]
+_Texts = tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSection:
+    """``tls_server_config``, with Go's semantics: a key without a value is unset, an empty list rejects all clients.
+
+    Once read, `cert`, `key` and `client_ca` hold PEM, including content loaded from files.
+    """
+
+    cert: str | None = None
+    cert_file: str | None = None
+    key: Annotated[str | None, Secret()] = field(default=None, repr=False)
+    key_file: str | None = None
+    client_ca: str | None = None
+    client_ca_file: str | None = None
+    client_auth_type: str | None = None
+    client_allowed_sans: _Texts = None
+    min_version: str | None = None
+    max_version: str | None = None
+    cipher_suites: _Texts = None
+    prefer_server_cipher_suites: Truth = None
+    curve_preferences: _Texts = None
 
 
 @dataclass(frozen=True, slots=True)

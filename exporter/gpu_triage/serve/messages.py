@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 MAX_NAMES = 256
 MAX_NAME_LENGTH = 256
+_LONGEST_HEADER = 2048
+"""Of a longer Accept or Accept-Encoding, the rest is ignored, so that parsing it takes no time from other clients."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
 """Header names are in lower case."""
@@ -63,32 +66,30 @@ def html(body: bytes, policy: bytes, *headers: tuple[bytes, bytes], status: int 
     return Answer(status, body, "text/html; charset=utf-8", (*own, *headers))
 
 
-def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether an Accept-Encoding header allows gzip: listed with a weight above 0, or covered by ``*``.
+def weighted(header: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """The items of an Accept or Accept-Encoding header in lower case, with their parameters and weights of 0 to 1.
 
-    RFC 9110 12.5.3. An invalid weight counts as 0, since every client can handle an uncompressed response.
+    RFC 9110 12.4.2. An invalid weight counts as 0, since every client can handle the other response.
     """
-    weights: dict[str, float] = {}
-    for item in accept_encoding.split(","):
-        coding, *parameters = (part.strip().lower() for part in item.split(";"))
-        weights[coding] = _weight(parameters)
+    for item in header[:_LONGEST_HEADER].lower().split(","):
+        name, *parameters = (part.strip() for part in item.split(";"))
+        options = {key.strip(): value for key, _, value in (each.partition("=") for each in parameters)}
+        try:
+            weight = float(options.get("q", "1"))
+        except ValueError:
+            weight = 0.0
+        yield name, options, weight if 0 <= weight <= 1 else 0.0
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether an Accept-Encoding header allows gzip: listed with a weight above 0, or covered by ``*``."""
+    weights = {coding: weight for coding, _, weight in weighted(accept_encoding)}
     return weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0))) > 0
-
-
-def _weight(parameters: list[str]) -> float:
-    for parameter in parameters:
-        key, _, value = parameter.partition("=")
-        if key.strip() == "q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-    return 1.0
 
 
 def prefers_text(accept: str) -> bool:
     """Whether an Accept header lists plain text or Markdown, but not HTML."""
-    types = {item.partition(";")[0].strip().lower() for item in accept.split(",")}
+    types = {media_type for media_type, _, _ in weighted(accept)}
     return bool(types & {"text/plain", "text/markdown"}) and "text/html" not in types
 
 

@@ -24,6 +24,11 @@ LONGEST_PASSWORD = 72
 
 _DECOY_TAIL = b"." * 31
 _NICENESS = 10
+_MOST_PER_ADDRESS = 4
+"""Most waiting checks per address; IPv6 addresses are grouped by /64."""
+_MOST_WAITING = 128
+"""Most waiting clients, including those that wait for the same check."""
+_MOST_REMEMBERED = 256
 
 
 class TooManyChecks(Exception):
@@ -66,21 +71,9 @@ class PasswordChecks:
     Correct passwords are cached under a keyed hash that is useless outside this process, so that a scraper waits only
     once. Waiting clients are served round-robin by network address: a flood from one delays another by one check.
 
-    Args:
-        per_address: most waiting checks per address; IPv6 addresses are grouped by /64.
-        in_all: most waiting clients, including those that wait for the same check.
     """
 
-    def __init__(
-        self,
-        per_address: int = 4,
-        in_all: int = 128,
-        remembered: int = 256,
-        compare: Callable[[bytes, bytes], bool] = bcrypt.checkpw,
-    ) -> None:
-        self._per_address = per_address
-        self._in_all = in_all
-        self._remembered = remembered
+    def __init__(self, compare: Callable[[bytes, bytes], bool] = bcrypt.checkpw) -> None:
         self._compare = compare
         self._secret = secrets.token_bytes(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
@@ -104,7 +97,7 @@ class PasswordChecks:
         if hashed is not None and key in self._right:
             self._right.move_to_end(key)
             return True
-        if self._waiting >= self._in_all:
+        if self._waiting >= _MOST_WAITING:
             raise TooManyChecks
         verdict = self._asked.get(key)
         if verdict is None:
@@ -131,7 +124,7 @@ class PasswordChecks:
         return digest.digest()
 
     def _enqueue(self, check: _Check, network: str) -> None:
-        if len(self._queues.get(network, ())) >= self._per_address:
+        if len(self._queues.get(network, ())) >= _MOST_PER_ADDRESS:
             raise TooManyChecks
         self._asked[check.key] = check.verdict
         self._queues.setdefault(network, deque()).append(check)
@@ -165,7 +158,7 @@ class PasswordChecks:
         right = matches and check.genuine
         if right:
             self._right[check.key] = None
-            if len(self._right) > self._remembered:
+            if len(self._right) > _MOST_REMEMBERED:
                 self._right.popitem(last=False)
         del self._asked[check.key]
         if not check.verdict.done():

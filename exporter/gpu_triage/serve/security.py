@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from gpu_triage.documents import Place
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import QUIET_SECONDS, fields, repeated
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpu_triage.serve.app import WebApp
-    from gpu_triage.serve.messages import Request
     from gpu_triage.serve.passwords import PasswordChecks
 
 RELOAD_SECONDS = 5.0
@@ -80,7 +80,7 @@ class SecuritySource:
         self._woken = threading.Event()
         if path is not None:
             self.current = _guarded_by(path, read_web_config(path))
-            self._report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
+            report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
 
     def reload(self) -> bool:
         """Reload the files; return whether the settings changed.
@@ -96,7 +96,11 @@ class SecuritySource:
                 _refuse_weakening(self._path, self.current.config, config)
                 self.current = _guarded_by(self._path, config)
         except ConfigError as error:
-            self._fail(str(error))
+            if (complaint := str(error)) != self._complaint:
+                self._complaint = complaint
+                message = "web configuration cannot be used, what was loaded last stays"
+                log.error(message, extra=fields(cause=complaint))  # noqa: TRY400 - no bug, so no traceback
+                self._report(WebConfigHealth(success=False, loaded_at=self._loaded_at))
             return False
         if changed or self._complaint is not None:
             self._loaded_at = self._wall()
@@ -138,12 +142,6 @@ class SecuritySource:
         self._stopped = True
         self._woken.set()
 
-    def _fail(self, complaint: str) -> None:
-        if complaint != self._complaint:
-            self._complaint = complaint
-            log.error("web configuration cannot be used, what was loaded last stays", extra=fields(cause=complaint))
-            self._report(WebConfigHealth(success=False, loaded_at=self._loaded_at))
-
 
 def _guarded_by(path: str, config: WebConfig) -> Security:
     if config.users:
@@ -154,7 +152,7 @@ def _guarded_by(path: str, config: WebConfig) -> Security:
     # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
     from gpu_triage.serve.tls import server_context  # noqa: PLC0415
 
-    return Security(config, server_context(config.tls, f"{path}: tls_server_config"))
+    return Security(config, server_context(config.tls, Place(path).at("tls_server_config")))
 
 
 def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:

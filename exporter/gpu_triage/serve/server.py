@@ -10,8 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpu_triage.serve.clients import Clients, Limits
-from gpu_triage.serve.connection import Connection, Responder
+from gpu_triage.serve.connection import Clients, Connection, Limits, Responder
 from gpu_triage.serve.listen import close_listener, inherited_listeners, listener_url, open_listeners
 from gpu_triage.serve.security import RELOAD_SECONDS, AccessCheck, AllowedHosts, SecuritySource
 

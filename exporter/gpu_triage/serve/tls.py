@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, NoReturn, cast
 
+from gpu_triage.documents import Place, raised_as
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import QUIET_SECONDS, repeated
+from gpu_triage.serve.config_file import TlsSection
 from gpu_triage.serve.connection import Connection
-from gpu_triage.serve.tls_section import TlsSection
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _OLD_VERSIONS = ("TLS10", "TLS11")
@@ -46,15 +47,11 @@ _TLS12_SUITES = {
 }
 
 
-class _Unusable(Exception):
-    """A setting that is missing, invalid, or not supported by Python's ssl."""
-
-    def __init__(self, message: str, key: str = "") -> None:
-        super().__init__(f".{key}: {message}" if key else f": {message}")
-
-
-def server_context(section: TlsSection, source: str) -> ssl.SSLContext:
+def server_context(section: TlsSection, where: Place) -> ssl.SSLContext:
     """Create the SSL context for the server.
+
+    Args:
+        where: the place of the section, for messages.
 
     Raises:
         ConfigError: a setting is missing, invalid, or not supported by Python's ssl; the message names the key.
@@ -64,11 +61,9 @@ def server_context(section: TlsSection, source: str) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION
     # ALPN: clients that support HTTP/2 learn that this server doesn't.
     context.set_alpn_protocols(["http/1.1"])
-    try:
+    with raised_as(ConfigError):
         for setting in (_set_certificate, _set_clients, _set_versions, _set_ciphers, _set_curve):
-            setting(context, section)
-    except _Unusable as error:
-        raise ConfigError(f"{source}{error}") from error
+            setting(context, section, where)
     return context
 
 
@@ -85,13 +80,13 @@ def _plain(kind: str, name: str) -> str:
     return str(ipaddress.ip_address(name.strip())) if kind == "IP Address" else name
 
 
-def _set_certificate(context: ssl.SSLContext, section: TlsSection) -> None:
+def _set_certificate(context: ssl.SSLContext, section: TlsSection, where: Place) -> None:
     for name, content in (("cert", section.cert), ("key", section.key)):
         if not content:
-            raise _Unusable(f"write {name}_file (or {name}); TLS needs both cert_file and key_file")
+            raise where.error(f"write {name}_file (or {name}); TLS needs both cert_file and key_file")
 
     def refuse() -> NoReturn:
-        raise _Unusable("the key is encrypted; write one that is not, readable by this user only")
+        raise where.error("the key is encrypted; write one that is not, readable by this user only")
 
     with ExitStack() as opened:
         # ssl only loads files. They must have the content that was compared with the last load, and a key from the
@@ -103,7 +98,7 @@ def _set_certificate(context: ssl.SSLContext, section: TlsSection) -> None:
             why = str(getattr(error, "reason", None) or error)
             if why == "KEY_VALUES_MISMATCH":
                 why = "they do not belong together"
-            raise _Unusable(f"certificate and key cannot be used: {why}; write PEM files that match") from error
+            raise where.error(f"certificate and key cannot be used: {why}; write PEM files that match") from error
 
 
 def _in_memory(opened: ExitStack, content: str) -> str:
@@ -113,26 +108,25 @@ def _in_memory(opened: ExitStack, content: str) -> str:
     return f"/proc/self/fd/{file.fileno()}"
 
 
-def _set_clients(context: ssl.SSLContext, section: TlsSection) -> None:
+def _set_clients(context: ssl.SSLContext, section: TlsSection, where: Place) -> None:
     kind = section.client_auth_type or "NoClientCert"
     if kind in _UNVERIFIED:
-        raise _Unusable(
+        raise where.at("client_auth_type").error(
             "Python's ssl cannot ask for certificates without verifying them, so "
-            f"{kind} cannot be done; write RequireAndVerifyClientCert, VerifyClientCertIfGiven or NoClientCert",
-            key="client_auth_type",
+            f"{kind} cannot be done; write RequireAndVerifyClientCert, VerifyClientCertIfGiven or NoClientCert"
         )
     if kind not in _CLIENT_AUTH:
-        raise _Unusable(f"unknown; write one of {', '.join(_CLIENT_AUTH)}", key="client_auth_type")
+        raise where.at("client_auth_type").error(f"unknown; write one of {', '.join(_CLIENT_AUTH)}")
     verified = _CLIENT_AUTH[kind] is not ssl.CERT_NONE
     if verified and not section.client_ca:
-        raise _Unusable(f"{kind} needs client_ca_file; write whose certificates to accept")
+        raise where.error(f"{kind} needs client_ca_file; write whose certificates to accept")
     if section.client_ca and not verified:
-        raise _Unusable(
+        raise where.error(
             f"client_ca_file has no effect with {kind}; "
             "add client_auth_type: RequireAndVerifyClientCert or leave it out"
         )
     if section.client_allowed_sans is not None and kind != "RequireAndVerifyClientCert":
-        raise _Unusable(
+        raise where.error(
             "client_allowed_sans needs RequireAndVerifyClientCert; "
             "write that as client_auth_type, or leave the names out"
         )
@@ -142,60 +136,60 @@ def _set_clients(context: ssl.SSLContext, section: TlsSection) -> None:
             context.load_verify_locations(cadata=section.client_ca.encode("ascii", "replace").decode("ascii"))
         except (ssl.SSLError, ValueError) as error:
             why = getattr(error, "reason", None) or error
-            raise _Unusable(f"client_ca_file cannot be used: {why}; write PEM certificates") from error
+            raise where.error(f"client_ca_file cannot be used: {why}; write PEM certificates") from error
 
 
-def _set_versions(context: ssl.SSLContext, section: TlsSection) -> None:
+def _set_versions(context: ssl.SSLContext, section: TlsSection, where: Place) -> None:
     lowest, highest = section.min_version or "TLS12", section.max_version or "TLS13"
     for name, version in (("min_version", lowest), ("max_version", highest)):
         if version not in _VERSIONS:
             why = "is not served any more, it is broken" if version in _OLD_VERSIONS else "is no TLS version"
-            raise _Unusable(f"{version} {why}; write TLS12 or TLS13", key=name)
+            raise where.at(name).error(f"{version} {why}; write TLS12 or TLS13")
     if _VERSIONS[lowest] > _VERSIONS[highest]:
-        raise _Unusable("min_version is above max_version; swap them")
+        raise where.error("min_version is above max_version; swap them")
     context.minimum_version, context.maximum_version = _VERSIONS[lowest], _VERSIONS[highest]
 
 
-def _set_ciphers(context: ssl.SSLContext, section: TlsSection) -> None:
+def _set_ciphers(context: ssl.SSLContext, section: TlsSection, where: Place) -> None:
     if section.prefer_server_cipher_suites is False:
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     else:
         context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
     if not section.cipher_suites:
         return
-    key = "cipher_suites"
+    where = where.at("cipher_suites")
     for name in section.cipher_suites:
         if name not in _TLS12_SUITES and name not in _TLS13_SUITES:
-            raise _Unusable(f"{name!r} is unknown or insecure; write names of Go's tls.CipherSuites()", key)
+            raise where.error(f"{name!r} is unknown or insecure; write names of Go's tls.CipherSuites()")
     # As in Go, TLS 1.3 cipher suites are accepted but can't be restricted.
     wanted = [_TLS12_SUITES[name] for name in section.cipher_suites if name in _TLS12_SUITES]
     if not wanted:
         if context.maximum_version is not ssl.TLSVersion.TLSv1_3:
-            raise _Unusable("none is of TLS 1.2, and max_version is TLS12; add one", key)
+            raise where.error("none is of TLS 1.2, and max_version is TLS12; add one")
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         return
     try:
         context.set_ciphers(":".join(wanted))
     except ssl.SSLError as error:
-        raise _Unusable(f"this host's OpenSSL takes none of them: {error.reason}; write others", key) from error
+        raise where.error(f"this host's OpenSSL takes none of them: {error.reason}; write others") from error
     missing = set(wanted) - {cipher["name"] for cipher in context.get_ciphers()}
     if missing:
-        raise _Unusable(f"this host's OpenSSL has no {', '.join(sorted(missing))}; leave them out", key)
+        raise where.error(f"this host's OpenSSL has no {', '.join(sorted(missing))}; leave them out")
 
 
-def _set_curve(context: ssl.SSLContext, section: TlsSection) -> None:
+def _set_curve(context: ssl.SSLContext, section: TlsSection, where: Place) -> None:
     names = section.curve_preferences or ()
-    key = "curve_preferences"
+    where = where.at("curve_preferences")
     for name in names:
         if name not in _CURVES:
-            raise _Unusable(f"{name!r} is unknown; write one of {', '.join(_CURVES)}", key)
+            raise where.error(f"{name!r} is unknown; write one of {', '.join(_CURVES)}")
     if len(names) > 1:
-        raise _Unusable("Python's ssl can set one curve, no order of several; keep one, or leave the key out", key)
+        raise where.error("Python's ssl can set one curve, no order of several; keep one, or leave the key out")
     for name in names:
         try:
             context.set_ecdh_curve(_CURVES[name])
         except (ValueError, ssl.SSLError) as error:  # X25519 before Python 3.11, and with Debian 12's
-            raise _Unusable(f"Python's ssl cannot set {name} on this host; write another curve", key) from error
+            raise where.error(f"Python's ssl cannot set {name} on this host; write another curve") from error
 
 
 _CHUNK_BYTES = 64 * 1024

@@ -14,9 +14,8 @@ from tests.advise_jobs import CASES, STUDY, Case
 from tests.gathered import every
 from tests.rig import scenario_with
 
-from gpu_triage.cli.advise.assumptions import ASSUMPTIONS, Range
-from gpu_triage.cli.advise.estimate import PARAMETERS, Estimate, Job
-from gpu_triage.cli.advise.paths import Access, Path, paths_between
+from gpu_triage.cli.advise.estimate import ASSUMPTIONS, PARAMETERS, Estimate, Job
+from gpu_triage.cli.advise.paths import Access, Path, Range, paths_between
 from gpu_triage.cli.advise.recommendation import Choice, decide, recommend
 from gpu_triage.cli.advise.text import as_text
 from gpu_triage.cli.main import group

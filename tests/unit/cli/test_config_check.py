@@ -13,7 +13,7 @@ from tests.certificates import Authority
 from tests.faults.stand_in import StandIn
 
 from gpu_triage.cli.main import group
-from gpu_triage.driver.nvml import versions
+from gpu_triage.driver.nvml import probe
 from gpu_triage.options.run import run_cli
 
 HASH = "$2b$04$abcdefghijklmnopqrstuuO3lS8zPFVJuXdeLaPgJ5xQ3h1kQ0D1C"
@@ -86,7 +86,7 @@ def test_a_certificate_that_is_not_there_is_a_mistake(tmp_path: Path, capsys: py
 @pytest.mark.slow
 def test_the_driver_tells_its_versions_and_one_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
     host = StandIn(tmp_path, gpus=1)
-    command = [sys.executable, "-c", f"from {versions.__name__} import *; print(versions_in_words(float(sys.argv[1])))"]
+    command = [sys.executable, "-c", f"from {probe.__name__} import *; print(versions_in_words(float(sys.argv[1])))"]
 
     def told(seconds: str) -> str:
         ended = subprocess.run([*command, seconds], env=host.environment, capture_output=True, text=True, check=True)

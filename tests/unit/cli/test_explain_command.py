@@ -37,17 +37,8 @@ def test_every_alert_and_every_finding_is_explained(name: str) -> None:
     }
 
 
-@pytest.mark.full
-@pytest.mark.slow
-@for_each("code", XID_CODES)
-def test_every_xid_begins_with_what_to_do(code: int) -> None:
-    head = " ".join(explained(str(code)).split("----")[0].split())
-    assert head.startswith(f"Xid {code} ")
-    assert f"Do now: {XID_CODES[code].action}" in head
-
-
-@pytest.mark.parametrize("words", [("79",), ("xid-79",), ("xid", "79"), ("XID 79",), ("xid.79",)])
-def test_an_xid_can_be_written_in_any_way(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [("xid-79",), ("xid", "79")])
+def test_a_name_may_be_several_words(words: tuple[str, ...]) -> None:
     assert explained(*words) == explained("79")
 
 

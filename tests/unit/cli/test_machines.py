@@ -11,7 +11,7 @@ import pytest
 
 from gpu_triage.cli.machines import Host, constants, judged_host, live_host, stepped_host
 from gpu_triage.options.config import Config
-from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
+from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY
 from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
 
 MADE_UP = Config(simulate="dual-a10")

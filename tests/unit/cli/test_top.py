@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import pty
@@ -22,9 +23,10 @@ from click import unstyle
 from tests.one_shot import finding, look_at, with_life
 from tests.status_server import status_server
 
+from gpu_triage.cli.bounded_http import ended_after
+from gpu_triage.cli.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
 from gpu_triage.cli.main import group
-from gpu_triage.cli.top.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
-from gpu_triage.cli.top.screen import Watch, frame_of
+from gpu_triage.cli.top_command import Watch, frame_of
 from gpu_triage.errors import ConfigError, ExporterUnreachable
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.settings import judge_settings
@@ -48,8 +50,9 @@ def drawn(report: Report, columns: int | None = None) -> list[str]:
 
 
 @contextmanager
-def answering(reply: bytes) -> Iterator[str]:
-    """The URL of a server that gives everybody this reply."""
+def answering(reply: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """The URL of a server that gives everybody this reply, and what it was asked."""
+    asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -59,11 +62,11 @@ def answering(reply: bytes) -> Iterator[str]:
                 except OSError:
                     return
                 with connection:
-                    connection.recv(65536)
+                    asked.append(connection.recv(65536))
                     connection.sendall(reply)
 
         threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", asked
         server.shutdown(socket.SHUT_RDWR)
 
 
@@ -188,7 +191,7 @@ def test_it_asks_an_exporter_and_says_when_that_has_no_verdict() -> None:
 def test_an_answer_that_is_no_verdict_is_one_line_and_exit_code_1(
     capsys: pytest.CaptureFixture[str], reply: bytes, said: str
 ) -> None:
-    with answering(reply) as url:
+    with answering(reply) as (url, _):
         assert run_cli(group, ["top", "--once", "--url", url]) == 1
     out, err = capsys.readouterr()
     assert out == ""
@@ -200,21 +203,12 @@ def test_a_password_is_taken_from_netrc(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login ada password secret\n")
     (tmp_path / ".netrc").chmod(0o600)
-    heard: list[bytes] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                heard.append(connection.recv(65536))
-                connection.sendall(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(ExporterUnreachable):
-            ExporterClient(f"http://127.0.0.1:{server.getsockname()[1]}").look()
-        thread.join()
-    assert b"Authorization: Basic YWRhOnNlY3JldA==" in heard[0]
+    with (
+        answering(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n") as (url, asked),
+        pytest.raises(ExporterUnreachable),
+    ):
+        ExporterClient(url).look()
+    assert b"Authorization: Basic YWRhOnNlY3JldA==" in asked[0]
 
 
 @pytest.mark.parametrize(
@@ -319,3 +313,15 @@ def test_a_narrow_terminal_leaves_out_columns_instead_of_cutting_them(
     assert all(len(row) <= columns for row in rows)
     assert any(row.split()[:2] == ["5", "pcie_link"] for row in rows)
     assert not any("…" in row.partition(" pod ")[0] for row in rows)
+
+
+def test_a_connection_that_is_not_made_in_time_is_a_timeout_and_no_thread_fails() -> None:
+    failed: list[threading.ExceptHookArgs] = []
+    before, threading.excepthook = threading.excepthook, failed.append
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", 9)
+        with pytest.raises(TimeoutError), ended_after(connection, 0.05):
+            time.sleep(0.2)
+    finally:
+        threading.excepthook = before
+    assert failed == []

@@ -169,26 +169,25 @@ def test_an_error_of_a_switch_is_found_with_its_code_and_address(tmp_path: Path,
     assert codes(report, "host") & {"nvswitch.sxid_fatal", "nvswitch.sxid"} == {code}
 
 
-def test_lowered_clocks_do_not_hide_what_a_gpu_waits_for(tmp_path: Path) -> None:
-    lowered = event('kind = "application_clock", sm_mhz = 900')
-    slow = event('kind = "cpu", iowait = 0.3', gpu=None)
-    report = look_at(scenario_with(tmp_path, "v100-old-driver", STARVED, lowered, slow), AT)
-    assert "clock.policy" in codes(report, "GPU 0")
-    assert {gpu.bottleneck.name for gpu in report.gpus} == {"storage"}
+LOWERED = event('kind = "application_clock", sm_mhz = 900')
+IOWAIT = event('kind = "cpu", iowait = 0.3', gpu=None)
 
 
-def test_a_scarce_resource_that_nobody_waits_for_is_only_context(tmp_path: Path) -> None:
-    slow = event('kind = "cpu", iowait = 0.3', gpu=None)
-    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", slow), AT)
-    assert codes(report, "host") == {"storage.saturated", "p2p.through_host"}
-    assert report.exit_code(Severity.WARNING) == EXIT_SOUND
-    assert {gpu.bottleneck.name for gpu in report.gpus} == {"compute"}
-
-
-def test_a_gpu_that_waits_for_nothing_seen_here_is_unattributed(tmp_path: Path) -> None:
-    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", STARVED), AT)
-    assert {gpu.bottleneck.name for gpu in report.gpus} == {"unattributed"}
-    assert report.findings == ()
+@pytest.mark.parametrize(
+    ("base", "events", "bottleneck", "found"),
+    [
+        pytest.param("rtx-4070-ti-super", (IOWAIT,), "compute", {"storage.saturated"}, id="nobody waits: context"),
+        pytest.param("rtx-4070-ti-super", (STARVED,), "unattributed", set(), id="nothing seen here"),
+        pytest.param("v100-old-driver", (STARVED, LOWERED, IOWAIT), "storage", {"storage.starved"}, id="low clocks"),
+    ],
+)
+def test_a_gpu_has_the_class_of_what_it_waits_for(
+    tmp_path: Path, base: str, events: tuple[str, ...], bottleneck: str, found: set[str]
+) -> None:
+    report = look_at(scenario_with(tmp_path, base, *events), AT)
+    assert codes(report, "host") - {"p2p.through_host"} == found
+    assert {gpu.bottleneck.name for gpu in report.gpus} == {bottleneck}
+    assert ("clock.policy" in codes(report, "GPU 0")) is (LOWERED in events)
 
 
 def test_a_gpu_at_rest_says_that_one_look_cannot_tell_a_hang_from_a_pause(tmp_path: Path) -> None:
@@ -223,6 +222,11 @@ def test_fewer_gpus_than_declared_or_than_on_the_bus_are_missing() -> None:
     assert finding(report, "gpu.missing").value == 1
     # The driver answers only after it has probed all GPUs: one look is enough.
     assert report.verdict is Verdict.DRAIN
+
+
+def test_how_far_a_process_is_from_its_gpu_is_shown() -> None:
+    measured = finding(look_at(load_scenario("dual-a10"), AT), "numa.mismatch").measured
+    assert measured == "GPU on node 0, on far nodes: python (24820) at distance 32"
 
 
 def test_declared_peer_access_that_is_not_there_is_found() -> None:

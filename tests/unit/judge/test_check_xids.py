@@ -43,47 +43,42 @@ def test_a_listed_xid_is_told_in_the_words_of_the_table(tmp_path: Path) -> None:
     assert advice.decision == XID_CODES[54].action
 
 
-def test_a_nonfatal_nvlink_xid_is_a_warning_and_drains_nothing(tmp_path: Path) -> None:
-    effect = event('kind = "xid", code = 149, fatal = false')
-    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", effect), AT)
-    found = finding(report, "xid.nonfatal")
-    assert (found.subject, found.check.severity.value) == ("GPU 0", "warning")
-    assert "Xid 149 (nonfatal)" in found.measured
-    assert report.gpus[0].bottleneck.name != "sick"
-    assert report.gpus[0].verdict is Verdict.WATCH
+XID_48, XID_94, ECC = 'kind = "xid", code = 48', 'kind = "xid", code = 94', 'kind = "ecc", uncorrected = 1'
+NONFATAL, FATAL = 'kind = "xid", code = 149, fatal = false', 'kind = "xid", code = 149'
+RESET_LATER = 'kind = "recovery_action", action = 4'
 
 
-CONTAINED = (
-    event('kind = "xid", code = 48'),
-    event('kind = "xid", code = 94'),
-    event('kind = "ecc", uncorrected = 1'),
-    event('kind = "recovery_action", action = 4'),
+@pytest.mark.parametrize(
+    ("effects", "found", "verdict"),
+    [
+        pytest.param((NONFATAL,), {"xid.nonfatal"}, Verdict.WATCH, id="nonfatal"),
+        pytest.param((FATAL,), {"xid.149"}, Verdict.DRAIN, id="fatal"),
+        pytest.param(
+            (XID_48, XID_94, ECC, RESET_LATER),
+            {"xid.94", "ecc.contained", "recovery.drain_and_reset"},
+            Verdict.WATCH,
+            id="contained",
+        ),
+        pytest.param((XID_48, ECC), {"xid.48", "ecc.uncorrected"}, Verdict.DRAIN, id="not contained"),
+    ],
 )
+def test_only_what_is_fatal_or_not_contained_drains(
+    tmp_path: Path, effects: tuple[str, ...], found: set[str], verdict: Verdict
+) -> None:
+    report = look_at(scenario_with(tmp_path, "idle-downshift", *map(event, effects)), AT)
+    assert codes(report, "GPU 0") >= found
+    assert report.gpus[0].verdict is verdict
+    assert (report.gpus[0].bottleneck.name == "sick") is (verdict is Verdict.DRAIN)
 
 
-def test_a_contained_memory_error_is_a_ticket_and_drains_nothing(tmp_path: Path) -> None:
-    report = look_at(scenario_with(tmp_path, "idle-downshift", *CONTAINED), AT)
-    assert codes(report, "GPU 0") >= {"xid.94", "ecc.contained", "recovery.drain_and_reset"}
-    assert report.gpus[0].bottleneck.name != "sick"
-    assert report.gpus[0].verdict is Verdict.WATCH
-
-
-def test_a_double_bit_error_that_was_not_contained_drains(tmp_path: Path) -> None:
-    report = look_at(scenario_with(tmp_path, "idle-downshift", CONTAINED[0], CONTAINED[2]), AT)
-    assert codes(report, "GPU 0") >= {"xid.48", "ecc.uncorrected"}
-    assert report.gpus[0].verdict is Verdict.DRAIN
-
-
-def test_a_fatal_nvlink_xid_drains(tmp_path: Path) -> None:
-    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 149')), AT)
-    assert "Xid 149 (fatal)" in finding(report, "xid.149").measured
-    assert report.gpus[0].bottleneck.name == "sick"
-    assert report.gpus[0].verdict is Verdict.DRAIN
+@pytest.mark.parametrize(("effect", "words"), [(NONFATAL, "(nonfatal)"), (FATAL, "(fatal)")])
+def test_the_kernels_word_stands_beside_the_code(tmp_path: Path, effect: str, words: str) -> None:
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event(effect)), AT)
+    assert any(f"Xid 149 {words}" in each.measured for each in report.findings)
 
 
 def test_an_old_nonfatal_xid_is_not_told_as_a_critical_one_of_earlier(tmp_path: Path) -> None:
-    effect = event('kind = "xid", code = 149, fatal = false')
-    assert codes(look_at(scenario_with(tmp_path, "rtx-4070-ti-super", effect), 3700), "GPU 0") == set()
+    assert codes(look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event(NONFATAL)), 3700), "GPU 0") == set()
 
 
 def test_a_few_xids_of_an_application_are_its_own_business(tmp_path: Path) -> None:
@@ -93,29 +88,23 @@ def test_a_few_xids_of_an_application_are_its_own_business(tmp_path: Path) -> No
     assert codes(look_at(many, AT), "GPU 0") == {"xid.31"}
 
 
-def test_a_critical_xid_drains_for_an_hour_and_is_mentioned_after_that(tmp_path: Path) -> None:
-    scenario = scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 48'))
-    assert codes(look_at(scenario, 3000), "GPU 0") == {"xid.48"}
-    report = look_at(scenario, 2 * 3600)
-    assert codes(report, "GPU 0") == {"xid.earlier"}
-    assert report.gpus[0].verdict is Verdict.KEEP
+DAMAGE = 'kind = "recovery_action", action = 1'
+RESET = 'at = 120\nuntil = 180\neffect = { kind = "driver_not_loaded" }'
 
 
-def test_a_critical_xid_drains_for_as_long_as_the_damage_lasts(tmp_path: Path) -> None:
-    lasting = (event('kind = "xid", code = 48'), event('kind = "recovery_action", action = 1'))
-    scenario = scenario_with(tmp_path, "idle-downshift", *lasting)
-    assert "xid.48" in codes(look_at(scenario, 2 * 3600), "GPU 0")
-
-
-@pytest.mark.full
-def test_a_critical_xid_of_more_than_a_day_ago_is_only_mentioned(tmp_path: Path) -> None:
-    lasting = (event('kind = "xid", code = 48'), event('kind = "recovery_action", action = 1'))
-    scenario = scenario_with(tmp_path, "idle-downshift", *lasting)
-    assert "xid.48" in codes(look_at(scenario, 8 * 3600), "GPU 0")
-    assert "xid.earlier" in codes(look_at(scenario, 30 * 3600), "GPU 0")
-
-
-def test_a_critical_xid_from_before_a_reset_is_only_mentioned(tmp_path: Path) -> None:
-    reset = 'at = 120\nuntil = 180\neffect = { kind = "driver_not_loaded" }'
-    scenario = scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 48'), reset)
-    assert codes(look_at(scenario, 400), "GPU 0") == {"xid.earlier"}
+@pytest.mark.parametrize(
+    ("events", "at", "found"),
+    [
+        pytest.param((event(XID_48),), 3000, "xid.48", id="for an hour"),
+        pytest.param((event(XID_48),), 7200, "xid.earlier", id="after that it is mentioned"),
+        pytest.param((event(XID_48), event(DAMAGE)), 7200, "xid.48", id="for as long as the damage lasts"),
+        pytest.param((event(XID_48), event(DAMAGE)), 8 * 3600, "xid.48", id="for hours", marks=pytest.mark.full),
+        pytest.param((event(XID_48), event(DAMAGE)), 30 * 3600, "xid.earlier", id="a day", marks=pytest.mark.full),
+        pytest.param((event(XID_48), RESET), 400, "xid.earlier", id="until a reset"),
+    ],
+)
+def test_how_long_a_critical_xid_drains(tmp_path: Path, events: tuple[str, ...], at: int, found: str) -> None:
+    report = look_at(scenario_with(tmp_path, "idle-downshift", *events), at)
+    assert {code for code in codes(report, "GPU 0") if code.startswith("xid.")} == {found}
+    drains = {event(DAMAGE) in events, found == "xid.48"} & {True}
+    assert report.gpus[0].verdict is (Verdict.DRAIN if drains else Verdict.KEEP)

@@ -13,7 +13,7 @@ from tests.judged import Judged, judged
 from tests.rig import only, scenario_with
 from tests.status_pages import body_of
 
-from gpu_triage.judge.bottleneck.bound import Bound, bound_of
+from gpu_triage.judge.bottleneck.classes import Bound, bound_of
 from gpu_triage.judge.evidence.thresholds import ARITHMETIC_BOUND_SHARE, MEMORY_BOUND_SHARE
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.text import render_text

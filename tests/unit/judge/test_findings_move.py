@@ -25,9 +25,9 @@ from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
-from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS_UP
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.modes import GPU_VGPU_LICENSE_STATE
+from gpu_triage.read.gpu.nvlink import GPU_C2C_LINKS_UP
 from gpu_triage.read.gpu.presence import GPU_ERROR_INFO, GPU_UP
 from gpu_triage.read.metrics.metric import GPU_LABELS, MetricSpec
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.judged import judged
-from tests.rig import only, scenario_with
+from tests.rig import only, pair_with, scenario_with
 
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import Memory
@@ -79,8 +79,28 @@ def test_what_a_reset_cured_is_over_with_the_reset(
         seen.run_to(95)
         assert [state for _, state in seen.lives[gpu, code]] == [State.CONFIRMED]
         assert seen.running.value("gpu_verdict", gpu=gpu) == 2
+        assert seen.running.value("gpu_finding_since_timestamp_seconds", gpu=gpu, code=code) is not None
         seen.run_to(200)
         assert [state for _, state in seen.lives[gpu, code]] == [State.CONFIRMED, State.ENDED]
         assert seen.running.value("gpu_verdict", gpu=gpu) == 0
+        assert seen.running.value("gpu_finding_since_timestamp_seconds", gpu=gpu, code=code) is None, "it is over"
         (ended,) = (each for each in seen.report.ended if each.check.code == code)
         assert ended.end == EndReason.RESET.value
+
+
+GSP = 'at = 60\ngpu = 0\neffect = { kind = "xid", code = 119 }'
+AWAY = 'at = 120\nuntil = 600\neffect = { kind = "driver_not_loaded" }'
+EXPECTED = {"xid.119", "driver.unavailable"}
+
+
+@pytest.mark.slow
+def test_an_xid_and_the_absence_of_the_driver_that_it_took_with_it_end_together(tmp_path: Path) -> None:
+    """If the driver's finding was held for longer, the end of the Xid that explains it would let its page out."""
+    with judged(pair_with(tmp_path, "h100-8", GSP, AWAY), only("power", "activity", "identity")) as host:
+        host.run_to(595)
+        states = []
+        for second in range(595, 720, 5):
+            host.run_to(second)
+            confirmed = {code for (_, code), state in host.findings().items() if state is State.CONFIRMED}
+            states.append(frozenset(confirmed & EXPECTED))
+    assert list(dict.fromkeys(states)) == [EXPECTED, set()]

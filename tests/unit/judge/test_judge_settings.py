@@ -92,38 +92,25 @@ def test_changes_are_told_in_the_tables_order_and_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "facts"),
     [
-        (
-            "thermal.hv.wait=5m",
-            "there is no finding 'thermal.hv'; did you mean thermal.hw, thermal.sw or thermal.margin?",
-        ),
-        ("nonsense.wait=5m", "there is no finding 'nonsense'; gpu-triage judge --print-config lists them all"),
-        ("thermal.hw.wiat=5m", "thermal.hw has no setting 'wiat'; it has wait, hold and share"),
-        (
-            "thermal.hw.wait=5",
-            "thermal.hw.wait: '5' is invalid; write a duration with its unit from 0s to 24h, such as 10m",
-        ),
-        (
-            "thermal.hw.wait=25h",
-            "thermal.hw.wait: '25h' is out of range; write a duration with its unit from 0s to 24h, such as 10m",
-        ),
-        ("thermal.hw.share=20", "thermal.hw.share: '20' is out of range; write a share from 1% to 100%, such as 10%"),
-        ("thermal.hw.share=much", "thermal.hw.share: 'much' is invalid; write a share from 1% to 100%, such as 10%"),
-        ("pcie.aer.count=1.5", "pcie.aer.count: '1.5' is invalid; write a whole number from 1 to 1000000, such as 100"),
-        ("pcie.aer.count=5%", "pcie.aer.count: '5%' is invalid; write a whole number from 1 to 1000000, such as 100"),
-        (
-            "thermal.margin.margin=50",
-            "thermal.margin.margin: '50' is out of range; write degrees Celsius from 1 to 40, such as 5",
-        ),
-        (
-            "memory.swapping.rate=1 TB",
-            "memory.swapping.rate: '1 TB' is invalid; write bytes per second from 1 to 1024GiB, such as 64KiB",
-        ),
+        ("thermal.hv.wait=5m", ("no finding 'thermal.hv'", "thermal.hw, thermal.sw or thermal.margin")),
+        ("nonsense.wait=5m", ("no finding 'nonsense'", "gpu-triage judge --print-config")),
+        ("thermal.hw.wiat=5m", ("no setting 'wiat'", "wait, hold and share")),
+        ("thermal.hw.wait=5", ("'5' is invalid", "from 0s to 24h, such as 10m")),
+        ("thermal.hw.wait=25h", ("'25h' is out of range", "from 0s to 24h, such as 10m")),
+        ("thermal.hw.share=20", ("'20' is out of range", "from 1% to 100%, such as 10%")),
+        ("thermal.hw.share=much", ("'much' is invalid", "from 1% to 100%, such as 10%")),
+        ("pcie.aer.count=1.5", ("'1.5' is invalid", "from 1 to 1000000, such as 100")),
+        ("pcie.aer.count=5%", ("'5%' is invalid", "from 1 to 1000000, such as 100")),
+        ("thermal.margin.margin=50", ("'50' is out of range", "degrees Celsius from 1 to 40, such as 5")),
+        ("memory.swapping.rate=1 TB", ("'1 TB' is invalid", "from 1 to 1024GiB, such as 64KiB")),
     ],
 )
-def test_a_mistake_is_answered_with_what_would_be_right(text: str, problem: str) -> None:
-    assert problems(text) == (f"--judge: {problem}",)
+def test_a_mistake_is_answered_with_what_would_be_right(text: str, facts: tuple[str, ...]) -> None:
+    (problem,) = problems(text)
+    assert problem.startswith("--judge: ")
+    assert [fact for fact in facts if fact not in problem] == []
 
 
 def test_all_mistakes_are_told_at_once() -> None:

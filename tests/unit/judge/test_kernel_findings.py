@@ -11,7 +11,8 @@ from tests.judged import judged
 from tests.one_shot import codes, finding, look_at
 from tests.rig import only, scenario_with
 
-from gpu_triage.judge.conditions.kernel import judge_kernel
+from gpu_triage.judge.conditions.host import judge_kernel
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO
 from gpu_triage.read.host.cpu import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
@@ -40,62 +41,34 @@ def found(*samples: Sample) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("sample", "code", "measured"),
+    ("kind", "subject", "ago", "code"),
     [
-        (said("pcie_dpc", "0000:a9:10.0", 60), "pcie.dpc", "port 0000:a9:10.0 shut its link, last 60 s ago"),
-        (
-            said("memory_uncorrected", "P1-DIMMA1", 3000),
-            "host.hardware_error",
-            "uncorrected memory error of P1-DIMMA1, last 50 min ago",
-        ),
-        (
-            said("hardware_uncorrected", "", 60),
-            "host.hardware_error",
-            "uncorrected hardware error of an unnamed part, last 60 s ago",
-        ),
-        (said("soft_lockup", "CPU 3", 60), "host.lockup", "soft lockup of CPU 3, last 60 s ago"),
-        (
-            said("filesystem_read_only", "sda3", 700_000),
-            "storage.read_only",
-            "the filesystem on sda3 went read-only, last 8 days ago",
-        ),
-        (said("nvme_lost", "nvme2", 700_000), "storage.nvme", "nvme2 is gone, last 8 days ago"),
-        (said("nvme_reset", "nvme2", 3000), "storage.nvme", "nvme2 was reset, last 50 min ago"),
-        (said("nvme_timeout", "nvme2", 60), "storage.nvme_timeout", "commands to nvme2 timed out, last 60 s ago"),
-        (
-            said("nfs_not_responding", "nas01", 60),
-            "storage.not_responding",
-            "NFS server nas01 does not respond, last 60 s ago",
-        ),
-        (said("cpu_thermal", "package", 60), "cpu.thermal", "package too hot, clock lowered, last 60 s ago"),
-        (said("gsp_timeout", "GPU 6", 3000), "gpu.gsp_timeout", "the GSP of GPU 6 does not answer, last 50 min ago"),
-        (said("gsp_timeout", "", 60), "gpu.gsp_timeout", "the GSP of a GPU does not answer, last 60 s ago"),
-        (
-            said("nvswitch_version_mismatch", "kernel module 450.80.02, program 450.51.06", 60),
-            "fabric.version_mismatch",
-            "kernel module 450.80.02, program 450.51.06, last 60 s ago",
-        ),
-        (
-            said("adapter_module", "0000:5c:00.0", 60),
-            "network.adapter_module",
-            "cable or module of 0000:5c:00.0 failed, last 60 s ago",
-        ),
-        (
-            said("adapter_power", "0000:5c:00.0", 60),
-            "network.adapter_power",
-            "the slot of 0000:5c:00.0 does not guarantee enough power, last 60 s ago",
-        ),
-        (said("peermem_error", "x", 60), "network.peermem", "nvidia-peermem: x, last 60 s ago"),
-        (
-            said("gpu_bound_elsewhere", "0000:01:00.0", 200_000),
-            "driver.bound_elsewhere",
-            "another kernel driver holds it, last 2 days ago",
-        ),
-        (said("gpu_init_failed", "0000:01:00.0", 60), "driver.init_failed", "RmInitAdapter failed, last 60 s ago"),
+        ("pcie_dpc", "0000:a9:10.0", 60, "pcie.dpc"),
+        ("memory_uncorrected", "P1-DIMMA1", 3000, "host.hardware_error"),
+        ("hardware_uncorrected", "", 60, "host.hardware_error"),
+        ("soft_lockup", "CPU 3", 60, "host.lockup"),
+        ("filesystem_read_only", "sda3", 700_000, "storage.read_only"),
+        ("nvme_lost", "nvme2", 700_000, "storage.nvme"),
+        ("nvme_reset", "nvme2", 3000, "storage.nvme"),
+        ("nvme_timeout", "nvme2", 60, "storage.nvme_timeout"),
+        ("nfs_not_responding", "nas01", 60, "storage.not_responding"),
+        ("cpu_thermal", "package", 60, "cpu.thermal"),
+        ("gsp_timeout", "GPU 6", 3000, "gpu.gsp_timeout"),
+        ("gsp_timeout", "", 60, "gpu.gsp_timeout"),
+        ("nvswitch_version_mismatch", "program 450.51.06", 60, "fabric.version_mismatch"),
+        ("adapter_module", "0000:5c:00.0", 60, "network.adapter_module"),
+        ("adapter_power", "0000:5c:00.0", 60, "network.adapter_power"),
+        ("peermem_error", "x", 60, "network.peermem"),
+        ("gpu_bound_elsewhere", "0000:01:00.0", 200_000, "driver.bound_elsewhere"),
+        ("gpu_init_failed", "0000:01:00.0", 60, "driver.init_failed"),
     ],
 )
-def test_a_message_is_a_finding(sample: Sample, code: str, measured: str) -> None:
-    assert found(sample) == {code: measured}
+def test_a_message_is_a_finding_with_its_subject_and_its_age(kind: str, subject: str, ago: float, code: str) -> None:
+    host = evidence_of((0.0, [said(kind, subject, ago)]), wall=WALL)
+    (finding,) = judge_kernel(host)
+    assert finding.check.code == code
+    assert subject in f"{finding.measured} {finding.pci_bus_id}"
+    assert finding.measured.endswith(f"last {length_of_time(ago)} ago")
 
 
 @pytest.mark.parametrize(
@@ -149,10 +122,8 @@ def test_why_a_gpu_failed_is_not_told_of_one_that_answers(tmp_path: Path) -> Non
 
 def test_tasks_that_hang_together_are_one_finding() -> None:
     tasks = [said("hung_task", f"python3 ({pid})", 60) for pid in range(5)]
-    assert found(*tasks) == {
-        "host.hung_task": "python3 (0) hung, last 60 s ago; python3 (1) hung, last 60 s ago; "
-        "python3 (2) hung, last 60 s ago; 2 more"
-    }
+    (measured,) = found(*tasks).values()
+    assert [measured.count("python3"), measured.endswith("; 2 more")] == [3, True]
 
 
 @pytest.mark.parametrize(

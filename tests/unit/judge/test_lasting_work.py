@@ -9,30 +9,24 @@ from tests.evidence import evidence_of
 from tests.fed import GPU, HOUR, MINUTE, WALL, Fed, Total, loaded
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck
-from gpu_triage.judge.conditions.stragglers import judge_stragglers
 from gpu_triage.judge.conditions.work import judge_work
 from gpu_triage.judge.evidence.observed import observable
 from gpu_triage.judge.findings.finding import of_gpu, of_host
+from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
-from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_HERTZ, GPU_CLOCK_TARGET_HERTZ
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINKS_UP, GPU_NVLINK_TRANSMIT_BYTES_TOTAL
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH, GPU_PCIE_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
-from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.kernel_log import (
     GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
     GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
 )
-from gpu_triage.read.metrics.metric import MetricSpec, Sample
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 
 pytestmark = pytest.mark.slow
-
-MODEL = ("NVIDIA H100 80GB HBM3", "", "", "", "hopper", "9.0", "", "")
 
 
 def devices(at: float, **counts: int) -> Iterator[Sample]:
@@ -80,46 +74,16 @@ def test_a_gpu_that_a_job_hardly_uses_for_two_hours_could_be_somebody_elses(busy
     assert fed.state("work.allocated_idle") == state
 
 
-def spinning(
-    at: float, gpus: int, bytes_per_second: float, counters: tuple[MetricSpec, ...], links: int = 1
-) -> Iterator[Sample]:
-    for index in range(gpus):
-        gpu = (str(index), f"GPU-{index}")
-        yield from loaded(at, gpu=gpu)
-        yield GPU_POWER_WATTS.sample(200.0, *gpu)
-        yield GPU_POWER_LIMIT_WATTS.sample(700.0, *gpu)
-        yield GPU_PROCESSES.sample(1, *gpu, "compute")
-        yield GPU_NVLINK_LINKS_UP.sample(links, *gpu)
-        for counter in counters:
-            yield counter.sample(at * bytes_per_second, *gpu)
+def test_a_gpu_that_spins_for_most_of_the_time_is_busy_at_low_power() -> None:
+    def samples(at: float) -> Iterator[Sample]:
+        yield from loaded(at)
+        yield GPU_POWER_WATTS.sample(200.0, *GPU)
+        yield GPU_POWER_LIMIT_WATTS.sample(700.0, *GPU)
+        yield GPU_PROCESSES.sample(1, *GPU, "compute")
 
-
-SENT = (GPU_PCIE_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_TRANSMIT_BYTES_TOTAL)
-
-
-@pytest.mark.parametrize(
-    ("gpus", "bytes_per_second", "counters", "state"),
-    [
-        pytest.param(2, 0.9e6, SENT, "confirmed", id="two are silent"),
-        pytest.param(2, 0.9e6, SENT[:1], "confirmed", id="two with one counter each"),
-        pytest.param(2, 1.1e6, SENT, "absent", id="data moves"),
-        pytest.param(1, 0.0, SENT, "absent", id="one waits for other hosts"),
-        pytest.param(2, 0.0, (), "absent", id="nobody counts"),
-    ],
-)
-def test_gpus_that_spin_while_nothing_moves_are_stuck(
-    gpus: int, bytes_per_second: float, counters: tuple[MetricSpec, ...], state: str
-) -> None:
     fed = Fed(60.0)
-    fed.run(40 * MINUTE, lambda at: spinning(at, gpus, bytes_per_second, counters))
-    assert fed.state("work.collective_hang") == state
+    fed.run(40 * MINUTE, samples)
     assert fed.state("work.low_power") == "confirmed"
-
-
-def test_links_that_are_not_up_do_not_tell_that_nothing_moves() -> None:
-    fed = Fed(60.0)
-    fed.run(40 * MINUTE, lambda at: spinning(at, 2, 0.0, (GPU_NVLINK_TRANSMIT_BYTES_TOTAL,), links=0))
-    assert fed.state("work.collective_hang") == "absent"
 
 
 @pytest.mark.parametrize(("share", "found"), [(0.6, True), (0.4, False)])
@@ -133,17 +97,49 @@ def test_a_gpu_that_waits_for_most_of_the_time_is_starved_at_every_moment(share:
     assert ("storage.starved" in codes) is found
 
 
-@pytest.mark.parametrize(("rate", "state"), [(60_000.0, "absent"), (70_000.0, "confirmed")])
-def test_swapping_is_found_above_a_page_now_and_then(rate: float, state: str) -> None:
-    fed, total = Fed(60.0), Total(lambda _: rate)
+SWAPPED = LIMITS["memory.swapping"]["rate"].value
+FULL, GROWTH = (LIMITS["work.memory_full"][name].value for name in ("full", "growth"))
+MEMORY = 1000.0 * 1024**3
+EDGE = 1e-6
+
+
+@pytest.mark.parametrize(
+    ("swapped", "full", "grown", "found"),
+    [
+        (SWAPPED, 0.5, 0.0, set()),
+        (SWAPPED * (1 + EDGE), 0.5, 0.0, {"memory.swapping"}),
+        (0.0, FULL, 2 * GROWTH, set()),
+        (0.0, FULL + EDGE, 2 * GROWTH, {"work.memory_full"}),
+        (0.0, FULL + EDGE, GROWTH, set()),
+        (0.0, FULL + EDGE, GROWTH + EDGE, {"work.memory_full"}),
+    ],
+)
+def test_swapping_and_full_memory_are_found_above_their_limits(
+    swapped: float, full: float, grown: float, found: set[str]
+) -> None:
+    def samples(at: float) -> Iterator[Sample]:
+        used = MEMORY * (full - grown * (1 - at / 60))
+        yield from loaded(at)
+        yield GPU_PROCESSES.sample(1, *GPU, "compute")
+        yield GPU_MEMORY_TOTAL_BYTES.sample(MEMORY, *GPU)
+        yield GPU_MEMORY_USED_BYTES.sample(used, *GPU)
+        yield GPU_MEMORY_FREE_BYTES.sample(MEMORY - used, *GPU)
+        yield GPU_HOST_SWAP_IN_BYTES_TOTAL.sample(swapped * at)
+
+    host = evidence_of((0.0, samples(0.0)), (60.0, samples(60.0)))
+    assert {each.check.code for each in judge_work(host, {})} == found
+
+
+def test_swapping_at_every_moment_is_confirmed() -> None:
+    fed = Fed(60.0)
 
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(at)
         yield GPU_PROCESSES.sample(1, *GPU, "compute")
-        yield GPU_HOST_SWAP_IN_BYTES_TOTAL.sample(total.at(at))
+        yield GPU_HOST_SWAP_IN_BYTES_TOTAL.sample(70_000.0 * at)
 
     fed.run(HOUR, samples)
-    assert fed.state("memory.swapping") == state
+    assert fed.state("memory.swapping") == "confirmed"
 
 
 @pytest.mark.parametrize(("grown", "state"), [(0.0012, "confirmed"), (0.0008, "absent")])
@@ -201,41 +197,6 @@ def test_one_task_that_hangs_again_and_again_is_enough(again: float, found: set[
 
     fed.run(15 * MINUTE, samples)
     assert fed.codes() == found
-
-
-def peers(at: float, **first: float) -> Iterator[Sample]:
-    """Four busy GPUs of one model, of which the first differs: its clock, its power, and what holds its clocks."""
-    for index in range(4):
-        gpu = (str(index), f"GPU-{index}")
-        own = first if index == 0 else {}
-        yield from loaded(at, gpu=gpu)
-        yield GPU_INFO.sample(1, *gpu, *MODEL)
-        yield GPU_CLOCK_HERTZ.sample(own.get("clock", 1980e6), *gpu, "sm")
-        yield GPU_POWER_WATTS.sample(own.get("power", 600.0), *gpu)
-        yield GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("held", 0.0), *gpu, "applications_clocks")
-        yield GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("hot", 0.0), *gpu, "hw_thermal")
-        if "target" in own:
-            yield GPU_CLOCK_TARGET_HERTZ.sample(own["target"], *gpu, "sm")
-            yield GPU_CLOCK_DEFAULT_HERTZ.sample(1980e6, *gpu, "sm")
-
-
-@pytest.mark.parametrize(
-    ("first", "codes"),
-    [
-        pytest.param({"clock": 1700e6}, ["clock.straggler"], id="slower"),
-        pytest.param({"clock": 1800e6}, [], id="less than a tenth slower"),
-        pytest.param({"clock": 1700e6, "held": 31.0}, ["clock.policy"], id="locked"),
-        pytest.param({"clock": 1700e6, "held": 29.0}, ["clock.straggler"], id="locked for less than half of the time"),
-        pytest.param({"clock": 1700e6, "target": 1700e6}, [], id="its setting is told as that"),
-        pytest.param({"clock": 1700e6, "power": 350.0}, [], id="lighter work"),
-        pytest.param({"clock": 1700e6, "power": 370.0}, ["clock.straggler"], id="work that is not much lighter"),
-        pytest.param({"clock": 1700e6, "power": 350.0, "hot": 6.0}, ["clock.straggler"], id="little power, for heat"),
-    ],
-)
-def test_a_gpu_is_no_straggler_by_its_setting_or_its_work(first: dict[str, float], codes: list[str]) -> None:
-    before = {**first, "held": 0.0, "hot": 0.0}
-    host = evidence_of(*((at, tuple(peers(at, **own))) for at, own in ((0.0, before), (60.0, first))))
-    assert [each.check.code for each in judge_stragglers(host)] == codes
 
 
 def seen(*more: Sample, busy: float = 1.0, p_state: int = 0) -> tuple[Sample, ...]:

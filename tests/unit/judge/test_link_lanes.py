@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 import pytest
 from tests.fed import HOUR, MINUTE, Fed, loaded
 
-from gpu_triage.judge.evidence.widest_links import WidestLink
+from gpu_triage.judge.evidence.past import WidestLink
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.pcie import (
+    GPU_PCIE_AER_ERRORS_TOTAL,
     GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
     GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
     GPU_PCIE_LINK_EXPECTED_GENERATION,
@@ -28,7 +29,6 @@ from gpu_triage.read.gpu.pcie import (
     GPU_PCIE_REPLAYS_TOTAL,
     GPU_PCIE_TRANSMIT_BYTES_TOTAL,
 )
-from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
 from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.metrics.metric import Sample

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpu_triage.documents.saved_state import MOST_BYTES
 from gpu_triage.errors import DocumentError
-from gpu_triage.judge.evidence.widest_links import MOST_LINKS, WidestLink, WidestLinks
+from gpu_triage.judge.evidence.past import MOST_LINKS, WidestLink, WidestLinks
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.saved import SAVE_SECONDS, SAVED_FINDINGS, KeptFindings, SavedLives
 from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life

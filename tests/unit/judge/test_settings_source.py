@@ -11,11 +11,10 @@ from tests.command_line import config_from
 from tests.evidence import evidence_of
 
 from gpu_triage.judge.findings.settings import JudgeSettings, judge_settings
-from gpu_triage.judge.host_judge import HostJudge
+from gpu_triage.judge.host_judge import HostJudge, SettingsSource
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.judge.report.text import render_text
-from gpu_triage.judge.settings_source import SettingsSource
 from gpu_triage.options.config import Config, JudgeOption
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth

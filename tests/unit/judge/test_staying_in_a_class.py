@@ -9,8 +9,7 @@ from typing import NamedTuple
 import pytest
 from tests.evidence import evidence_of
 
-from gpu_triage.judge.bottleneck.classes import Case, bottleneck_of
-from gpu_triage.judge.bottleneck.gpu_work import Work
+from gpu_triage.judge.bottleneck.classes import Case, Work, bottleneck_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.read.gpu.activity import GPU_SM_ACTIVE_RATIO, GPU_SM_UTILIZATION_RATIO

@@ -10,13 +10,11 @@ import pytest
 from tests.evidence import evidence_of
 from tests.host_tree import HostTree
 
-from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.storage import full_disks, slow_mounts
+from gpu_triage.judge.evidence.host import HostEvidence, full_disks, slow_mounts
 from gpu_triage.read.host.cpu import GPU_HOST_PROCESSES_BLOCKED
-from gpu_triage.read.host.disk import DiskCounts, HostDiskReader, HostDiskReading, parse_disk
-from gpu_triage.read.host.nfs import HostNfsReading, NfsMount
+from gpu_triage.read.host.disk import HOST_DISK, HostDiskReader, parse_disk
+from gpu_triage.read.host.nfs import HOST_NFS, NfsMount
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
-from gpu_triage.read.metrics import rendering
 from gpu_triage.read.metrics.metric import Sample
 
 SECONDS = 30.0
@@ -27,9 +25,8 @@ def host_of(after: str, *more: tuple[Sample, Sample]) -> HostEvidence:
     """Evidence of a disk whose line of /proc/diskstats was all zeros 30 s ago; `more`: a series then and now."""
 
     def samples(line: str, place: int) -> list[Sample]:
-        reader = HostDiskReader()
-        name, counts = parse_disk(line)
-        return [*rendering.samples(HostDiskReading((reader._disk(name, counts),))), *(each[place] for each in more)]
+        disk = HostDiskReader()._disk(*parse_disk(line))
+        return [*HOST_DISK.render((disk,)), *(each[place] for each in more)]
 
     return evidence_of((0.0, samples(IDLE, 0)), (SECONDS, samples(after, 1)))
 
@@ -99,9 +96,9 @@ def test_a_class_that_is_entered_is_kept_until_all_of_it_is_lower() -> None:
 
 def test_lines_are_what_the_reader_reads(host: HostTree) -> None:
     host.write({"proc/diskstats": line(10, 20, 30) + "\n"})
-    (disk,) = HostDiskReader().read(host.round()).disks
+    (disk,) = HostDiskReader().read(host.round())
     assert (disk.reads, disk.read_seconds, disk.busy_seconds, disk.queue_seconds) == (10, 0.02, 0.03, 0.02)
-    assert parse_disk(IDLE) == ("nvme0n1", DiskCounts(*(0,) * 8))
+    assert parse_disk(IDLE) == ("nvme0n1", (0,) * 8)
 
 
 def mounted(retransmissions: int = 0, timeouts: int = 0, **operations: tuple[float, float]) -> HostEvidence:
@@ -112,7 +109,7 @@ def mounted(retransmissions: int = 0, timeouts: int = 0, **operations: tuple[flo
         took = {name: rate * seconds * each for name, (rate, each) in operations.items()}
         share = seconds / SECONDS
         mount = NfsMount("/data", counts, took, 0, 0, round(retransmissions * share), round(timeouts * share))
-        return list(rendering.samples(HostNfsReading((mount,))))
+        return list(HOST_NFS.render((mount,)))
 
     return evidence_of((0.0, samples(0.0)), (SECONDS, samples(SECONDS)))
 

@@ -8,11 +8,13 @@ import pytest
 from tests.evidence import evidence_of
 from tests.fed import MINUTE, Fed, Total, loaded
 
-from gpu_triage.judge.conditions.stragglers import judge_stragglers
+from gpu_triage.judge.conditions.clocks import judge_stragglers
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_HERTZ
+from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_HERTZ, GPU_CLOCK_TARGET_HERTZ
 from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import Sample
 
 MODEL = ("NVIDIA H100 80GB HBM3", "", "", "", "hopper", "9.0", "", "")
@@ -65,3 +67,38 @@ def test_the_pauses_of_a_job_do_not_restart_the_wait(paused: range) -> None:
     assert fed.state("clock.straggler") == "pending"
     fed.run(20 * MINUTE, samples)
     assert fed.state("clock.straggler") == "confirmed"
+
+
+def peers(at: float, **first: float) -> Iterator[Sample]:
+    """Four busy GPUs of one model, of which the first differs: its clock, its power, and what holds its clocks."""
+    for index in range(4):
+        gpu = (str(index), f"GPU-{index}")
+        own = first if index == 0 else {}
+        yield from loaded(at, gpu=gpu)
+        yield GPU_INFO.sample(1, *gpu, *MODEL)
+        yield GPU_CLOCK_HERTZ.sample(own.get("clock", 1980e6), *gpu, "sm")
+        yield GPU_POWER_WATTS.sample(own.get("power", 600.0), *gpu)
+        yield GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("held", 0.0), *gpu, "applications_clocks")
+        yield GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("hot", 0.0), *gpu, "hw_thermal")
+        if "target" in own:
+            yield GPU_CLOCK_TARGET_HERTZ.sample(own["target"], *gpu, "sm")
+            yield GPU_CLOCK_DEFAULT_HERTZ.sample(1980e6, *gpu, "sm")
+
+
+@pytest.mark.parametrize(
+    ("first", "codes"),
+    [
+        pytest.param({"clock": 1700e6}, ["clock.straggler"], id="slower"),
+        pytest.param({"clock": 1800e6}, [], id="less than a tenth slower"),
+        pytest.param({"clock": 1700e6, "held": 31.0}, ["clock.policy"], id="locked"),
+        pytest.param({"clock": 1700e6, "held": 29.0}, ["clock.straggler"], id="locked for less than half of the time"),
+        pytest.param({"clock": 1700e6, "target": 1700e6}, [], id="its setting is told as that"),
+        pytest.param({"clock": 1700e6, "power": 350.0}, [], id="lighter work"),
+        pytest.param({"clock": 1700e6, "power": 370.0}, ["clock.straggler"], id="work that is not much lighter"),
+        pytest.param({"clock": 1700e6, "power": 350.0, "hot": 6.0}, ["clock.straggler"], id="little power, for heat"),
+    ],
+)
+def test_a_gpu_is_no_straggler_by_its_setting_or_its_work(first: dict[str, float], codes: list[str]) -> None:
+    before = {**first, "held": 0.0, "hot": 0.0}
+    host = evidence_of(*((at, tuple(peers(at, **own))) for at, own in ((0.0, before), (60.0, first))))
+    assert [each.check.code for each in judge_stragglers(host)] == codes

@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.command_line import config_from
+from tests.gathered import every
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config, JudgeOption, LineRate, collector_enabled
 from gpu_triage.options.option import Option
-from gpu_triage.options.option_table import CollectorSwitch, all_options, options_markdown
+from gpu_triage.options.option_table import CollectorSwitch, all_options
+from gpu_triage.options.values import parse_duration, show_duration, split_listen_address, unix_socket_path
+from gpu_triage.read.registry import COLLECTOR_SWITCHES
+from gpu_triage.serve.handbook.reference import configuration_markdown
 
 SWITCHES = (
     CollectorSwitch("process", "Processes on each GPU.", default=True),
@@ -62,77 +68,69 @@ def test_config_cannot_be_changed_through_any_door() -> None:
     assert hash(config) == hash(Config())
 
 
-GOOD: tuple[tuple[str, str, str, object], ...] = (
-    ("web.listen-address", "127.0.0.1:0", "web_listen_addresses", ("127.0.0.1:0",)),
-    ("web.allowed-hosts", "GPU-1.example.com", "web_allowed_hosts", ("gpu-1.example.com",)),
-    ("web.telemetry-path", "/gpu/metrics", "web_telemetry_path", "/gpu/metrics"),
-    ("web.max-requests", "1000", "web_max_requests", 1000),
-    ("web.enable-lifecycle", "true", "web_enable_lifecycle", True),
-    ("web.systemd-socket", "true", "web_systemd_socket", True),
-    ("web.config.file", "web.yml", "web_config_file", "web.yml"),
-    ("path.procfs", "/", "path_procfs", Path("/")),
-    ("path.sysfs", "/", "path_sysfs", Path("/")),
-    ("path.kmsg", "/dev/null", "path_kmsg", Path("/dev/null")),
-    ("sample.fast", "100ms", "sample_fast_seconds", 0.1),
-    ("sample.medium", "1m", "sample_medium_seconds", 60.0),
-    ("sample.slow", "1h", "sample_slow_seconds", 3600.0),
-    ("sample.deadline", "120s", "sample_deadline_seconds", 120.0),
-    ("stale-after", "2", "stale_after", 2),
-    ("expect.gpu-count", "64", "expect_gpu_count", 64),
-    ("expect.pcie-generation", "7", "expect_pcie_generation", 7),
-    ("expect.pcie-width", "16", "expect_pcie_width", 16),
-    ("expect.p2p", "false", "expect_p2p", False),
-    ("baseline.file", "/etc/baseline.json", "baseline_file", Path("/etc/baseline.json")),
-    ("baseline.from-host", "false", "baseline_from_host", False),
-    ("state.directory", "/var/lib/gpu-triage", "state_directory", Path("/var/lib/gpu-triage")),
-    ("flight-recorder.directory", "/var/lib/rec", "flight_recorder_directory", Path("/var/lib/rec")),
-    ("collector.textfile.directory", "/run/jobs", "collector_textfile_directory", Path("/run/jobs")),
-    ("judge", "thermal.hw.wait=5m", "judge", (JudgeOption("thermal.hw", "wait", "5m"),)),
-    ("metrics.profile", "rules", "metrics_profile", "rules"),
-    ("metrics.include", "gpu_nvlink_*", "metrics_include", ("gpu_nvlink_*",)),
-    ("metrics.exclude", "gpu_power_watts", "metrics_exclude", ("gpu_power_watts",)),
-    ("process.max", "0", "process_max", 0),
-    ("network.device-include", "mlx5_*", "network_device_include", ("mlx5_*",)),
-    ("network.device-exclude", "mlx5_4", "network_device_exclude", ("mlx5_4",)),
-    ("network.line-rate", "ens5=100G", "network_line_rate", (LineRate("ens5", 12_500_000_000),)),
-    (
-        "kubernetes.pod-resources-socket",
-        "/run/kubelet.sock",
-        "kubernetes_pod_resources_socket",
-        Path("/run/kubelet.sock"),
-    ),
-    ("kubernetes.container-logs", "/var/log/containers", "kubernetes_container_logs", Path("/var/log/containers")),
-    ("slurm.jobs-directory", "/run/gpu-triage/jobs", "slurm_jobs_directory", Path("/run/gpu-triage/jobs")),
-    ("slurm.gpu-numbers", "index", "slurm_gpu_numbers", "index"),
-    ("log.level", "debug", "log_level", "debug"),
-    ("log.format", "json", "log_format", "json"),
-    ("replay", "/dev/null", "replay", Path("/dev/null")),
-    ("simulate-pace", "1", "simulate_pace", 1),
-    ("simulate-at", "0s", "simulate_at_seconds", 0.0),
-    ("simulate", "pcie-downtrained", "simulate", "pcie-downtrained"),
+GOOD: tuple[tuple[str, str, object], ...] = (
+    ("web.listen-address", "127.0.0.1:0", ("127.0.0.1:0",)),
+    ("web.allowed-hosts", "GPU-1.example.com", ("gpu-1.example.com",)),
+    ("web.telemetry-path", "/gpu/metrics", "/gpu/metrics"),
+    ("web.max-requests", "1000", 1000),
+    ("web.enable-lifecycle", "true", True),
+    ("web.systemd-socket", "true", True),
+    ("web.config.file", "web.yml", "web.yml"),
+    ("path.procfs", "/", Path("/")),
+    ("path.sysfs", "/", Path("/")),
+    ("path.kmsg", "/dev/null", Path("/dev/null")),
+    ("sample.fast", "100ms", 0.1),
+    ("sample.medium", "1m", 60.0),
+    ("sample.slow", "1h", 3600.0),
+    ("sample.deadline", "120s", 120.0),
+    ("stale-after", "2", 2),
+    ("expect.gpu-count", "64", 64),
+    ("expect.pcie-generation", "7", 7),
+    ("expect.pcie-width", "16", 16),
+    ("expect.p2p", "false", False),
+    ("baseline.file", "/etc/baseline.json", Path("/etc/baseline.json")),
+    ("baseline.from-host", "false", False),
+    ("state.directory", "/var/lib/gpu-triage", Path("/var/lib/gpu-triage")),
+    ("flight-recorder.directory", "/var/lib/rec", Path("/var/lib/rec")),
+    ("collector.textfile.directory", "/run/jobs", Path("/run/jobs")),
+    ("judge", "thermal.hw.wait=5m", (JudgeOption("thermal.hw", "wait", "5m"),)),
+    ("metrics.profile", "rules", "rules"),
+    ("metrics.include", "gpu_nvlink_*", ("gpu_nvlink_*",)),
+    ("metrics.exclude", "gpu_power_watts", ("gpu_power_watts",)),
+    ("process.max", "0", 0),
+    ("network.device-include", "mlx5_*", ("mlx5_*",)),
+    ("network.device-exclude", "mlx5_4", ("mlx5_4",)),
+    ("network.line-rate", "ens5=100G", (LineRate("ens5", 12_500_000_000),)),
+    ("kubernetes.pod-resources-socket", "/run/kubelet.sock", Path("/run/kubelet.sock")),
+    ("kubernetes.container-logs", "/var/log/containers", Path("/var/log/containers")),
+    ("slurm.jobs-directory", "/run/gpu-triage/jobs", Path("/run/gpu-triage/jobs")),
+    ("slurm.gpu-numbers", "index", "index"),
+    ("log.level", "debug", "debug"),
+    ("log.format", "json", "json"),
+    ("replay", "/dev/null", Path("/dev/null")),
+    ("simulate-pace", "1", 1),
+    ("simulate-at", "0s", 0.0),
+    ("simulate", "pcie-downtrained", "pcie-downtrained"),
 )
 
 
-@pytest.mark.parametrize(("name", "text", "field", "value"), GOOD)
-def test_an_option_sets_its_field_from_flag_and_variable_alike(name: str, text: str, field: str, value: object) -> None:
+@pytest.mark.parametrize(("name", "text", "value"), GOOD)
+def test_an_option_sets_its_field_from_flag_and_variable_alike(name: str, text: str, value: object) -> None:
     option = next(option for option in OPTIONS if option.key == name)
+    hints: dict[str, Any] = get_type_hints(Config, localns={"Mapping": Mapping})
     for config in (config_from([flag(option, text)]), config_from([], {option.variable: text})):
-        chosen = getattr(config, field)
+        chosen = getattr(config, str(option.field))
         assert chosen == value
-        assert type(chosen) is type(value) or isinstance(chosen, Path)
+        assert isinstance(chosen, tuple | Path) or type(chosen) in getattr(
+            hints[str(option.field)], "__args__", (hints[str(option.field)],)
+        )
 
 
 def test_every_field_of_config_has_an_option_and_a_case_above() -> None:
     names = {field.name for field in fields(Config)} - {"config_file"}  # is not set, but read
     assert {option.field for option in OPTIONS} - {None} == names
-    assert {field for _, _, field, _ in GOOD} | {"collectors"} == names
-
-
-def test_parsed_values_have_the_types_config_declares() -> None:
-    hints: dict[str, Any] = get_type_hints(Config, localns={"Mapping": Mapping})
-    for _, _, field, value in GOOD:
-        allowed = getattr(hints[field], "__args__", (hints[field],))
-        assert isinstance(value, tuple) or type(value) in allowed or isinstance(value, Path)
+    keys = {name for name, _, _ in GOOD}
+    assert {option.field for option in OPTIONS if option.key in keys} | {"collectors"} == names
 
 
 BAD = (
@@ -344,21 +342,79 @@ def test_a_collectors_own_switch_beats_its_groups_which_beats_its_default() -> N
     assert not collector_enabled(config, "hostile", default=False)
 
 
-def test_a_collector_named_twice_or_like_the_group_is_a_programming_error() -> None:
-    for name in ("process", "host"):
-        with pytest.raises(ValueError, match="must differ"):
-            all_options([*SWITCHES, CollectorSwitch(name, "Again.", default=True)])
-
-
 def test_flags_variables_and_keys_are_unique() -> None:
-    assert len({option.flag for option in OPTIONS}) == len(OPTIONS)
-    assert len({option.variable for option in OPTIONS}) == len(OPTIONS)
+    options = all_options(COLLECTOR_SWITCHES)
+    assert len({option.flag for option in options}) == len(options) > len(COLLECTOR_SWITCHES) > 0
+    assert len({option.variable for option in options}) == len(options)
 
 
 def test_the_documentation_has_one_row_of_three_cells_for_each_option() -> None:
-    rows = [line for line in options_markdown(SWITCHES).splitlines() if line.startswith("| `--")]
-    assert len(rows) == len(OPTIONS)
-    for option, row in zip(OPTIONS, rows, strict=True):
+    page = configuration_markdown()
+    rows = [line for line in page.splitlines() if line.startswith("| `--")]
+    for option, row in zip(every(all_options(())), rows, strict=True):
         assert len(re.findall(r"(?<!\\)\|", row)) == 4
         assert option.key in row
         assert (option.help or "").rstrip(".") in row
+    assert [switch.name for switch in every(COLLECTOR_SWITCHES) if f"collector.{switch.name}`" not in page] == []
+
+
+SCHEDULED = tuple(CollectorSwitch(name, "It.", default=True) for name in ("processes", "allocation", "other"))
+SOCKET = {"GPU_TRIAGE_KUBERNETES_POD_RESOURCES_SOCKET": "/run/kubelet.sock"}
+LOGS = {"GPU_TRIAGE_KUBERNETES_CONTAINER_LOGS": "/var/log/containers"}
+JOBS = {"GPU_TRIAGE_SLURM_JOBS_DIRECTORY": "/run/gpu-triage/jobs"}
+NO_PROCESSES = {"GPU_TRIAGE_COLLECTOR_PROCESSES": "false"}
+NO_ALLOCATION = {"GPU_TRIAGE_COLLECTOR_ALLOCATION": "false"}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [SOCKET | NO_PROCESSES, SOCKET | NO_ALLOCATION, LOGS | NO_ALLOCATION, JOBS | NO_PROCESSES, SOCKET | LOGS | JOBS],
+)
+def test_what_still_tells_something_may_be_asked(variables: dict[str, str]) -> None:
+    config_from([], variables, SCHEDULED)
+
+
+@pytest.mark.parametrize(
+    ("variables", "both"),
+    [
+        (SOCKET | NO_PROCESSES | NO_ALLOCATION, r"POD_RESOURCES_SOCKET.*COLLECTOR_PROCESSES.*COLLECTOR_ALLOCATION"),
+        (LOGS | NO_PROCESSES, r"CONTAINER_LOGS.*COLLECTOR_PROCESSES"),
+        (JOBS | NO_ALLOCATION, r"SLURM_JOBS_DIRECTORY.*COLLECTOR_ALLOCATION"),
+    ],
+)
+def test_who_cannot_be_told_must_not_be_asked(variables: dict[str, str], both: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{both}.*leave one of them out"):
+        config_from([], variables, SCHEDULED)
+
+
+@pytest.mark.parametrize("path", ["run/gpu.sock", "", "/" + "x" * 107, "/run/\x1b"])
+def test_a_unix_address_is_an_absolute_path_that_a_kernel_takes(path: str) -> None:
+    with pytest.raises(ConfigError, match="write an absolute path of at most 107 bytes"):
+        config_from([f"--web.listen-address=unix:{path}"])
+    assert unix_socket_path("unix:/run/gpu.sock") == "/run/gpu.sock"
+    assert unix_socket_path("unix:9836".removeprefix("unix")) is None
+
+
+def test_addresses_beside_sockets_of_systemd_are_refused_naming_both() -> None:
+    with pytest.raises(ConfigError, match=r"--web\.listen-address has no effect .*--web\.systemd-socket.*leave one"):
+        config_from(["--web.systemd-socket", "--web.listen-address=:80"])
+
+
+def test_listen_addresses_split_into_host_and_port() -> None:
+    assert split_listen_address(":9836") == ("", 9836)
+    assert split_listen_address("[fe80::1%eth0]:80") == ("fe80::1%eth0", 80)
+    assert split_listen_address("gpu-node_1.example:0") == ("gpu-node_1.example", 0)
+
+
+@given(st.floats(min_value=0.001, max_value=1e6))
+def test_any_duration_is_written_so_that_it_reads_back(seconds: float) -> None:
+    assert parse_duration(show_duration(seconds)) == seconds
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_duration_or_refused_on_one_line(text: str) -> None:
+    try:
+        assert parse_duration(text) >= 0
+    except ValueError as error:
+        assert len(str(error).splitlines()) == 1  # noqa: PT017 - either outcome is right
+        assert "; write " in str(error)  # noqa: PT017

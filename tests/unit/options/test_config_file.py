@@ -1,9 +1,7 @@
-"""The YAML file: what it may hold, and how each mistake in it is answered."""
+"""The YAML file: what it may hold, and how mistakes are answered that are not those of any document."""
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 
 import pytest
@@ -91,33 +89,19 @@ def test_yamls_guesses_about_types_do_not_change_a_value(file: Path) -> None:
         ("sample: {fsat: 1s}", "line 1: sample.fsat: unknown key; did you mean fast?"),
         ("smaple: {fast: 1s}", "line 1: smaple: unknown key; did you mean sample?"),
         ("web: {listen_address: ':1'}", "line 1: web.listen_address: unknown key; did you mean listen-address?"),
-        ("colector: {host: true}", "line 1: colector: unknown key; did you mean collector?"),
         ("sample.fast: 1s", "line 1: sample.fast: unknown key; did you mean sample?"),
         ("config: {file: other.yml}", "line 1: config: unknown key; "),
-        ('"a\\nb": 1', "line 1: 'a\\nb': unknown key; "),
         ("<<: {stale-after: 3}", "line 1: <<: unknown key; "),
-        ("? [a, b]\n: 1", "line 1: a key is not a plain word; "),
         ("stale-after: 3\nstale-after: 4", "line 2: stale-after: is written twice; keep one of them"),
-        ("sample: {fast: 1s, fast: 2s}", "line 1: sample.fast: is written twice; keep one of them"),
-        ("sample: {}\nsample: {}", "line 2: sample: is written twice; keep one of them"),
-        (
-            "web: 3",
-            "line 1: web: is not a table; write keys and values below it",
-        ),
+        ("web: 3", "line 1: web: is not a table; write keys and values below it"),
         ("stale-after: {a: 1}", "line 1: stale-after: is a table; write one value"),
         ("stale-after: [3]", "line 1: stale-after: is a list; write one value"),
         ("web: {listen-address: [[':1']]}", "line 1: web.listen-address: is a list; write a value or a list"),
         ("web: {listen-address: []}", "line 1: web.listen-address: is a list; write a value or a list"),
         ("simulate: null", "line 1: simulate: has no value; write one or leave the key out"),
-        ("stale-after:", "line 1: stale-after: has no value; write one or leave the key out"),
         ("- stale-after", "line 1: is not a table; write keys and values"),
-        ("just words", "line 1: is not a table; write keys and values"),
         ("a: [", "line 1: "),
-        ("a: 1\n---\nb: 2", "line 2: "),
         ("stale-after: *nowhere", "line 1: "),
-        ("a: \x01", "character 4: "),
-        ("[" * 1000, "is nested too deeply; "),
-        (b"web: \xff\xfe", "is not UTF-8 at byte 5; save it as UTF-8"),
         ("#" * (1 << 20) + "\n", "is larger than 1 MiB; name a smaller file"),
     ],
 )
@@ -131,20 +115,6 @@ def test_no_object_is_made_of_a_tagged_value(file: Path) -> None:
     file.write_text("simulate: !!python/object/apply:os.getcwd []")
     with pytest.raises(ConfigError, match="is a list; write one value"):
         config_of(file)
-
-
-def test_aliases_that_multiply_cost_nothing(file: Path) -> None:
-    layers = "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 60))
-    assert refusal(file, f"l0: &l0 [x]\n{layers}").startswith("line 1: l0: unknown key; ")
-
-
-def test_a_file_that_cannot_be_read_is_named_with_the_systems_reason(tmp_path: Path) -> None:
-    missing = tmp_path / "missing.yml"
-    cause = f"cannot be read: {os.strerror(errno.ENOENT)}"
-    for path, what in ((missing, cause), (tmp_path, "is not a regular file")):
-        with pytest.raises(ConfigError) as caught:
-            config_of(path)
-        assert str(caught.value) == f"{path}: {what}; name a readable file"
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_the_essential_options_are_options() -> None:
     for name in ("serve", "check"):
         found = group.get_command(click.Context(group), name)
         assert isinstance(found, OptionsCommand)
-        assert found.essential <= {each.key for each in found.params if isinstance(each, Option) and each.flagged}
+        assert found.essential <= {each.key for each in found.params if isinstance(each, Option)}
 
 
 def test_the_list_of_commands_cuts_no_sentence_short() -> None:

@@ -14,8 +14,8 @@ from gpu_triage.read.gpu.power import GPU_ENERGY_JOULES_TOTAL, GPU_POWER_WATTS
 from gpu_triage.read.metrics.contract import GpuCollector, HostCollector
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.registry import ALL_COLLECTORS, METRICS
-from gpu_triage.sampler.outcomes import Outcome, OutcomeStore, checked
-from gpu_triage.serve.exposition.page import Exposition
+from gpu_triage.sampler.outcomes import Outcome, checked
+from gpu_triage.serve.exposition.encoding import Encoder, Format
 
 GPU = ("0", "GPU-1")
 KINDS = (GpuCollector, HostCollector)
@@ -59,11 +59,11 @@ def test_a_series_that_appears_twice_in_an_outcome_is_refused() -> None:
 
 
 def test_two_gpus_that_claim_one_series_leave_it_once() -> None:
-    store = OutcomeStore(["power"])
-    for subject, watts in (("a", 1.0), ("b", 2.0)):
-        samples = (GPU_POWER_WATTS.sample(watts, *GPU),)
-        store.put(Outcome("power", subject, samples, Moment(0, 0)))
-    page = Exposition(store).page("", (), gzipped=False).body.decode()
+    outcomes = [
+        Outcome("power", subject, (GPU_POWER_WATTS.sample(watts, *GPU),), Moment(0, 0))
+        for subject, watts in (("a", 1.0), ("b", 2.0))
+    ]
+    page = Encoder(Format.TEXT).encode(outcomes).decode()
     assert [line for line in page.splitlines() if line.startswith("gpu_power_watts{")] == [
         'gpu_power_watts{gpu="0",uuid="GPU-1"} 1.0'
     ]

@@ -14,8 +14,8 @@ from tests.parts import some
 from tests.rig import Rig, pair, pair_with, rig, scenario_with
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.baseline.baseline_file import read_baseline, write_baseline
 from gpu_triage.read.baseline.differences import GPU_FIELDS, HOST_FIELDS
+from gpu_triage.read.baseline.host_facts import read_baseline, write_baseline
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage_simulator import Scenario, load_scenario
 

@@ -13,8 +13,7 @@ from tests.unit.sampler.test_lanes import Rounds
 from gpu_triage.errors import DriverUnavailable
 from gpu_triage.machine import CallBlocked, Machine, Moment, ProbeReport, RealClock, SystemNvml
 from gpu_triage.options.config import Config
-from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
-from gpu_triage.read.incidents.ledger import RESET, Incident, IncidentLedger
+from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, RESET, Incident, IncidentLedger
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.driver import DriverWatch, ProbeSchedule
 from gpu_triage.sampler.judging import JudgeRounds

@@ -225,7 +225,7 @@ def test_the_first_lines_say_what_to_do_about_the_worst_that_follows_from_nothin
     number = latest.report.findings.index(worst)
     page = body_of(latest)
     (steps,) = re.findall(r'<ol class="first" aria-label="What to do first">(.*?)</ol>', page)
-    assert steps == f'<li><a href="#finding-{number}">GPU 0</a>: {DESK.advice(worst.advice.decision)}</li>'
+    assert steps == f'<li><a href="#finding-{number}">GPU 0</a>: {DESK.decision(worst.advice)}</li>'
     assert f'<li id="finding-{number}" ' in page
 
 
@@ -279,7 +279,7 @@ def test_a_confirmed_finding_says_for_how_long_and_what_to_do_first() -> None:
     assert "1 critical, 1 pending" in page
     first = page.partition('<ol class="first"')[2].partition("</ol>")[0]
     assert first.count("<li>") == 1
-    assert DESK.advice(confirmed.advice.decision).split(";")[0] in first
+    assert DESK.decision(confirmed.advice).split(";")[0] in first
     gone = body_of(with_findings(replace(confirmed, holds=False, quiet_seconds=240.0)))
     assert "gone for 4 min, ends after 25 min" in gone
 

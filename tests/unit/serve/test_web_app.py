@@ -1,34 +1,25 @@
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 
 import pytest
-from tests.web_sources import OPENMETRICS, PAGE, Host
+from tests.guarded_server import bound, run
+from tests.web_sources import OPENMETRICS, PAGE, Gate, Host
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.messages import RETRY, Answer
-from gpu_triage.serve.server import WebServer
 
 BODY = b"gpu_up 1\n" * 100
 
 
 @contextmanager
 def serving(host: Host, max_requests: int = 40) -> Iterator[int]:
-    app = WebApp(host, max_requests=max_requests)
-    server = WebServer(app, ["127.0.0.1:0"], wall=lambda: 0.0)
-    port = int(server.bind()[0].rpartition(":")[2])
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
+    server, (port,) = bound(host, max_requests=max_requests, wall=lambda: 0.0)
+    with run(server):
         yield port
-    finally:
-        server.stop()
-        thread.join(10)
-        assert not thread.is_alive()
 
 
 @pytest.fixture
@@ -85,7 +76,13 @@ def test_an_immoderate_selection_is_refused_and_not_counted(client: HTTPConnecti
     assert (host.asked, host.scrapes) == ([], 0)
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/", "/api/v1/verdict", "/-/healthy", "/-/ready", "/nowhere"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/metrics", "/", "/api/v1/verdict", "/-/healthy", "/-/ready", "/nowhere"),
+        *("/runbooks/GpuLost", "/runbooks/", "/runbooks", "/runbooks/nothing"),
+    ],
+)
 def test_head_answers_as_get_but_for_the_body(client: HTTPConnection, path: str) -> None:
     got, body = ask(client, path)
     headed, nothing = ask(client, path, "HEAD")
@@ -98,7 +95,7 @@ def test_head_answers_as_get_but_for_the_body(client: HTTPConnection, path: str)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
-@pytest.mark.parametrize("path", ["/metrics", "/", "/api/v1/verdict", "/-/healthy"])
+@pytest.mark.parametrize("path", ["/metrics", "/", "/api/v1/verdict", "/-/healthy", "/runbooks/GpuLost"])
 def test_other_methods_are_told_what_is_allowed(client: HTTPConnection, path: str, method: str) -> None:
     response, _ = ask(client, path, method)
     assert response.status == 405
@@ -152,21 +149,16 @@ def test_a_verdict_that_cannot_be_given_yet_is_a_503_with_the_reason(client: HTT
 
 
 def test_those_who_ask_while_the_host_is_judged_share_one_verdict_and_probes_are_answered() -> None:
-    judging, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        judging.set()
-        done.wait(10)
-
-    host = Host(hold=hold)
+    gate = Gate()
+    host = Host(hold=gate)
     with serving(host) as port:
         waiting = [HTTPConnection("127.0.0.1", port, timeout=5) for _ in range(5)]
         for each in waiting:
             each.request("GET", "/api/v1/verdict")
-        assert judging.wait(5)
+        assert gate.reached.wait(5)
         probe = HTTPConnection("127.0.0.1", port, timeout=5)
         assert ask(probe, "/-/healthy")[0].status == 200
-        done.set()
+        gate.opened.set()
         assert {each.getresponse().read() for each in waiting} == {host.given.body}
         for each in (*waiting, probe):
             each.close()
@@ -198,20 +190,15 @@ def test_an_error_inside_is_logged_once_until_it_works_again(
 
 
 def test_scrapes_beyond_the_limit_are_told_to_come_back_and_probes_are_still_answered() -> None:
-    encoding, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        encoding.set()
-        done.wait(10)
-
-    host = Host(BODY, hold)
+    gate = Gate()
+    host = Host(BODY, gate)
     with serving(host, max_requests=1) as port:
         slow, quick = (HTTPConnection("127.0.0.1", port, timeout=5) for _ in range(2))
         slow.request("GET", "/metrics?name[]=gpu_up")
-        assert encoding.wait(5)
+        assert gate.reached.wait(5)
         busy, _ = ask(quick, "/metrics")
         healthy, _ = ask(quick, "/-/healthy")
-        done.set()
+        gate.opened.set()
         assert slow.getresponse().read() == BODY
         again, _ = ask(quick, "/metrics")
         slow.close()
@@ -221,7 +208,10 @@ def test_scrapes_beyond_the_limit_are_told_to_come_back_and_probes_are_still_ans
     assert host.scrapes == 2
 
 
-@pytest.mark.parametrize("path", ["/", "metrics", "", "/-/ready", "/api/v1/verdict"])
+@pytest.mark.parametrize(
+    "path",
+    ["/", "metrics", "", "/-/ready", "/api/v1/verdict", "/runbooks", "/runbooks/", "/runbooks/metrics"],
+)
 def test_a_telemetry_path_that_is_taken_is_a_startup_error(host: Host, path: str) -> None:
     with pytest.raises(ConfigError, match=r"--web\.telemetry-path"):
         WebApp(host, telemetry_path=path)

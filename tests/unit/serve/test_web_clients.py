@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
-from tests.web_sources import PAGE, Host
+from tests.guarded_server import bound, run, send_on
+from tests.web_sources import PAGE, Gate, Host
 
-from gpu_triage.serve.app import WebApp
-from gpu_triage.serve.clients import Limits
-from gpu_triage.serve.server import WebServer
+from gpu_triage.serve.connection import Limits
 
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 LAST_SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
@@ -23,18 +21,9 @@ def serving(
     limits: Limits | None = None, host: Host | None = None, max_requests: int = 40
 ) -> Iterator[Callable[[], socket.socket]]:
     """A running server, as a maker of connections to it."""
-    host = host or Host()
-    server = WebServer(WebApp(host, max_requests=max_requests), ["127.0.0.1:0"], limits=limits)
-    port = int(server.bind()[0].rpartition(":")[2])
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        with ExitStack() as stack:
-            yield lambda: stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
-    finally:
-        server.stop()
-        thread.join(10)
-        assert not thread.is_alive()
+    server, (port,) = bound(host, limits=limits, max_requests=max_requests)
+    with run(server), ExitStack() as stack:
+        yield lambda: stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
 
 
 def read_all(client: socket.socket) -> bytes:
@@ -56,13 +45,6 @@ def read_one(client: socket.socket) -> bytes:
         assert chunk
         received += chunk
     return received
-
-
-def send_on(client: socket.socket) -> None:
-    """Drip bytes until the server has cut the connection."""
-    while True:
-        client.sendall(b"x")
-        time.sleep(0.005)
 
 
 def status(answer: bytes) -> int:
@@ -137,19 +119,14 @@ def test_a_refused_client_may_go_on_sending_for_a_moment_and_reads_why() -> None
 
 
 def test_what_follows_the_last_request_is_dropped() -> None:
-    encoding, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        encoding.set()
-        done.wait(10)
-
-    with serving(host=Host(hold=hold)) as connect:
+    gate = Gate()
+    with serving(host=Host(hold=gate)) as connect:
         client = connect()
         client.sendall(SELECTION.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-        assert encoding.wait(5)
+        assert gate.reached.wait(5)
         client.sendall(b"nonsense\r\n\r\n")
         assert scrape_healthy(connect()) == 200  # by now the server has read that, too
-        done.set()
+        gate.opened.set()
         answer = read_all(client)
     assert (status(answer), answer.count(b"HTTP/1.1 ")) == (200, 1)
 
@@ -285,16 +262,11 @@ def test_an_idle_connection_gives_way_to_a_new_one() -> None:
 
 
 def test_a_newcomer_is_refused_while_all_others_are_being_answered() -> None:
-    encoding, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        encoding.set()
-        done.wait(10)
-
-    with serving(Limits(connections=1), Host(hold=hold)) as connect:
+    gate = Gate()
+    with serving(Limits(connections=1), Host(hold=gate)) as connect:
         busy = connect()
         busy.sendall(SELECTION)
-        assert encoding.wait(5)
+        assert gate.reached.wait(5)
         assert read_all(connect()) == b""
-        done.set()
+        gate.opened.set()
         assert busy.recv(65536).startswith(b"HTTP/1.1 200")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,9 +10,10 @@ import pytest
 import yaml
 from tests.certificates import Authority
 from tests.conftest import RequiresTool
+from tests.program_output import output_of
 
 from gpu_triage.alerting.settings import DEFAULTS
-from gpu_triage.serve import config_file, tls_section
+from gpu_triage.serve import config_file
 from gpu_triage.serve.passwords import hashed
 from gpu_triage.serve.security import SecuritySource
 
@@ -42,9 +42,7 @@ def test_the_documented_file_is_loaded(sample: Path) -> None:
 
 def test_the_documented_file_is_what_prometheus_understands(sample: Path, requires_tool: RequiresTool) -> None:
     sample.write_text(YOUNGER_THAN_DEBIANS_PROMTOOL.sub("", sample.read_text()))
-    promtool = requires_tool("promtool")
-    checked = subprocess.run([promtool, "check", "web-config", sample], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    output_of(requires_tool("promtool"), "check", "web-config", sample)
     SecuritySource(str(sample))
 
 
@@ -53,14 +51,7 @@ def test_the_documented_scrape_is_what_prometheus_understands(
 ) -> None:
     scrape = YAML_BLOCK.findall((repository / "docs" / "web-security.md").read_text())[1]
     (tmp_path / "prometheus.yml").write_text(scrape)
-    promtool = requires_tool("promtool")
-    checked = subprocess.run(
-        [promtool, "check", "config", "--syntax-only", tmp_path / "prometheus.yml"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    output_of(requires_tool("promtool"), "check", "config", "--syntax-only", tmp_path / "prometheus.yml")
 
 
 def test_the_alerts_recognize_the_documented_scrape_job(repository: Path) -> None:
@@ -71,6 +62,6 @@ def test_the_alerts_recognize_the_documented_scrape_job(repository: Path) -> Non
 
 def test_every_key_is_documented(repository: Path) -> None:
     page = (repository / "docs" / "web-security.md").read_text()
-    tables = (config_file.WebFile, tls_section.TlsSection, config_file.HttpSection)
+    tables = (config_file.WebFile, config_file.TlsSection, config_file.HttpSection)
     keys = (*config_file.HEADERS, *(field.name for table in tables for field in fields(table)))
     assert [key for key in keys if key not in page] == []

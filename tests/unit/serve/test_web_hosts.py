@@ -5,20 +5,16 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from tests.certificates import Authority, trusting_context
-from tests.guarded_server import PASSWORDS, basic
+from tests.guarded_server import PASSWORDS, basic, bound, run
 from tests.logged import Log
-from tests.web_sources import Host
 
-from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.security import AllowedHosts, SecuritySource
-from gpu_triage.serve.server import WebServer
 
 NAMES = ("gpu-1", "gpu-1.example.com", ".cluster.example")
 OK, BAD_REQUEST, UNAUTHORIZED, MISDIRECTED = 200, 400, 401, 421
@@ -27,16 +23,9 @@ OK, BAD_REQUEST, UNAUTHORIZED, MISDIRECTED = 200, 400, 401, 421
 @contextmanager
 def serving(*names: str, security: SecuritySource | None = None) -> Iterator[int]:
     """The port of a server that has these names."""
-    server = WebServer(WebApp(Host()), ["127.0.0.1:0"], security=security, hosts=AllowedHosts(names))
-    port = int(server.bind()[0].rpartition(":")[2])
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
+    server, (port,) = bound(security=security, hosts=AllowedHosts(names))
+    with run(server):
         yield port
-    finally:
-        server.stop()
-        thread.join(10)
-        assert not thread.is_alive()
 
 
 def ask(port: int, head: str, context: ssl.SSLContext | None = None) -> bytes:

@@ -25,6 +25,9 @@ from gpu_triage.serve.messages import QueryError, Request, accepts_gzip, metric_
         ("gzip;q=high", False),
         ("gzip;level=9", True),
         ("gzipped", False),
+        ("," * 2000 + "gzip", True),
+        ("," * 2048 + "gzip", False),
+        ("gzip;q=2", False),
     ],
 )
 def test_gzip_is_read_by_its_weight(accept_encoding: str, *, wanted: bool) -> None:

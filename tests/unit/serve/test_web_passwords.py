@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 
 import bcrypt
-import pytest
 
 from gpu_triage.serve.passwords import Credentials, PasswordChecks, TooManyChecks, hashed
 
@@ -32,139 +31,126 @@ class Comparisons:
         return bcrypt.checkpw(password, against)
 
 
-def run(scenario: Callable[[PasswordChecks, Comparisons], Awaitable[None]]) -> None:
-    comparisons = Comparisons()
-    asyncio.run(_within(scenario(PasswordChecks(compare=comparisons), comparisons)))
+class CountedChecks(PasswordChecks):
+    def __init__(self) -> None:
+        self.comparisons = Comparisons()
+        super().__init__(self.comparisons)
 
 
-async def _within(scenario: Awaitable[None]) -> None:
-    await asyncio.wait_for(scenario, 20)
+def in_a_loop(scenario: Callable[[CountedChecks], Coroutine[None, None, None]]) -> Callable[[], None]:
+    """A test in an event loop."""
+
+    def test() -> None:
+        asyncio.run(asyncio.wait_for(scenario(CountedChecks()), 20))
+
+    test.__name__ = scenario.__name__
+    return test
 
 
-@pytest.mark.parametrize(
-    ("user", "password", "right"),
-    [
-        (b"prometheus", b"scrape", True),
-        (b"grafana", b"look", True),
-        (b"prometheus", b"look", False),
-        (b"prometheus", b"", False),
-        (b"prometheus", b"scrape\0", False),
-        (b"nobody", b"scrape", False),
-        (b"", b"", False),
-    ],
+CLAIMS = (
+    (b"prometheus", b"scrape", True),
+    (b"grafana", b"look", True),
+    (b"prometheus", b"look", False),
+    (b"prometheus", b"", False),
+    (b"prometheus", b"scrape\0", False),
+    (b"nobody", b"scrape", False),
+    (b"", b"", False),
 )
-def test_only_a_users_own_password_is_right(user: bytes, password: bytes, right: bool) -> None:  # noqa: FBT001
-    async def scenario(checks: PasswordChecks, _: Comparisons) -> None:
-        assert await checks.right(USERS, Credentials(user, password), HERE) is right
-
-    run(scenario)
 
 
-def test_only_the_first_72_bytes_count_as_for_htpasswd_and_go() -> None:
-    async def scenario(checks: PasswordChecks, _: Comparisons) -> None:
-        users = {b"u": hashed(b"x" * 72, 4).encode()}
-        assert await checks.right(users, Credentials(b"u", b"x" * 100), HERE)
-
-    run(scenario)
+@in_a_loop
+async def test_only_a_users_own_password_is_right(checks: CountedChecks) -> None:
+    for user, password, right in CLAIMS:
+        assert await checks.right(USERS, Credentials(user, password), HERE) is right, (user, password)
 
 
-def test_a_right_password_is_compared_once_and_a_wrong_one_each_time() -> None:
-    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
-        for _ in range(3):
-            assert await checks.right(USERS, SCRAPER, HERE)
-        assert len(comparisons.hashes) == 1
-        for _ in range(3):
-            assert not await checks.right(USERS, Credentials(b"prometheus", b"wrong"), HERE)
-        assert len(comparisons.hashes) == 4
-
-    run(scenario)
+@in_a_loop
+async def test_only_the_first_72_bytes_count_as_for_htpasswd_and_go(checks: CountedChecks) -> None:
+    users = {b"u": hashed(b"x" * 72, 4).encode()}
+    assert await checks.right(users, Credentials(b"u", b"x" * 100), HERE)
 
 
-def test_an_unknown_user_costs_as_much_as_a_wrong_password() -> None:
-    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
-        users = {**USERS, b"slow": hashed(b"x", 5).encode()}
-        assert not await checks.right(users, Credentials(b"nobody", b"x"), HERE)
-        assert comparisons.hashes[0].startswith(b"$2b$05$")
-        assert len(comparisons.hashes[0]) == 60
-
-    run(scenario)
-
-
-def test_a_password_that_was_changed_is_no_longer_right_although_it_is_remembered() -> None:
-    async def scenario(checks: PasswordChecks, _: Comparisons) -> None:
+@in_a_loop
+async def test_a_right_password_is_compared_once_and_a_wrong_one_each_time(checks: CountedChecks) -> None:
+    for _ in range(3):
         assert await checks.right(USERS, SCRAPER, HERE)
-        changed = {b"prometheus": hashed(b"another", 4).encode()}
-        assert not await checks.right(changed, SCRAPER, HERE)
-        assert not await checks.right({b"grafana": USERS[b"grafana"]}, SCRAPER, HERE)
-
-    run(scenario)
-
-
-def test_what_is_remembered_is_bounded_and_holds_no_password() -> None:
-    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
-        users = {str(number).encode(): USERS[b"prometheus"] for number in range(300)}
-        for user in users:
-            assert await checks.right(users, Credentials(user, b"scrape"), HERE)
-        assert len(comparisons.hashes) == 300
-        assert len(checks._right) == 256
-        assert b"scrape" not in repr(vars(checks)).encode()
-
-    run(scenario)
+    assert len(checks.comparisons.hashes) == 1
+    for _ in range(3):
+        assert not await checks.right(USERS, Credentials(b"prometheus", b"wrong"), HERE)
+    assert len(checks.comparisons.hashes) == 4
 
 
-def test_a_remembered_scraper_does_not_wait_for_a_flood() -> None:
-    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
-        assert await checks.right(USERS, SCRAPER, HERE)
-        comparisons.go.clear()
-        flood = [asyncio.create_task(_wrong(checks, number)) for number in range(50)]
-        await asyncio.sleep(0)
-        assert await checks.right(USERS, SCRAPER, HERE)
-        comparisons.go.set()
-        assert await asyncio.gather(*flood) == [False] * 5 + [None] * 45  # one being compared, four that wait
-
-    run(scenario)
+@in_a_loop
+async def test_an_unknown_user_costs_as_much_as_a_wrong_password(checks: CountedChecks) -> None:
+    users = {**USERS, b"slow": hashed(b"x", 5).encode()}
+    assert not await checks.right(users, Credentials(b"nobody", b"x"), HERE)
+    assert checks.comparisons.hashes[0].startswith(b"$2b$05$")
+    assert len(checks.comparisons.hashes[0]) == 60
 
 
-def test_a_newcomer_waits_for_one_check_of_each_other_address() -> None:
-    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
-        comparisons.go.clear()
-        flood = [asyncio.create_task(_wrong(checks, number)) for number in range(50)]
-        await asyncio.sleep(0)
-        scrape = asyncio.create_task(checks.right(USERS, SCRAPER, HERE))
-        await asyncio.sleep(0)
-        comparisons.go.set()
-        assert await scrape
-        await asyncio.gather(*flood)
-        assert comparisons.passwords.index(b"scrape") == 2
-
-    run(scenario)
+@in_a_loop
+async def test_a_password_that_was_changed_is_no_longer_right_although_it_is_remembered(checks: CountedChecks) -> None:
+    assert await checks.right(USERS, SCRAPER, HERE)
+    changed = {b"prometheus": hashed(b"another", 4).encode()}
+    assert not await checks.right(changed, SCRAPER, HERE)
+    assert not await checks.right({b"grafana": USERS[b"grafana"]}, SCRAPER, HERE)
 
 
-def test_addresses_of_one_ipv6_network_count_as_one() -> None:
-    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
-        comparisons.go.clear()
-        flood = [asyncio.create_task(_wrong(checks, n, f"2001:db8::{n:x}")) for n in range(20)]
-        mapped = asyncio.create_task(_wrong(checks, 99, "::ffff:192.0.2.7"))
-        await asyncio.sleep(0)
-        comparisons.go.set()
-        assert (await asyncio.gather(*flood)).count(None) == 15
-        assert await mapped is False
-
-    run(scenario)
+@in_a_loop
+async def test_what_is_remembered_is_bounded_and_holds_no_password(checks: CountedChecks) -> None:
+    users = {str(number).encode(): USERS[b"prometheus"] for number in range(300)}
+    for user in users:
+        assert await checks.right(users, Credentials(user, b"scrape"), HERE)
+    assert len(checks.comparisons.hashes) == 300
+    assert len(checks._right) == 256
+    assert b"scrape" not in repr(vars(checks)).encode()
 
 
-def test_many_clients_with_one_password_are_one_check_and_bounded() -> None:
-    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
-        comparisons.go.clear()
-        crowd = [asyncio.create_task(_ask(checks, SCRAPER, HERE)) for _ in range(200)]
-        await asyncio.sleep(0)
-        comparisons.go.set()
-        assert (await asyncio.gather(*crowd)).count(True) == 128
-        assert len(comparisons.hashes) == 1
-        assert checks._waiting == 0
-        assert (checks._asked, list(checks._queues)) == ({}, [])
+@in_a_loop
+async def test_a_remembered_scraper_does_not_wait_for_a_flood(checks: CountedChecks) -> None:
+    assert await checks.right(USERS, SCRAPER, HERE)
+    checks.comparisons.go.clear()
+    flood = [asyncio.create_task(_wrong(checks, number)) for number in range(50)]
+    await asyncio.sleep(0)
+    assert await checks.right(USERS, SCRAPER, HERE)
+    checks.comparisons.go.set()
+    assert await asyncio.gather(*flood) == [False] * 5 + [None] * 45  # one being compared, four that wait
 
-    run(scenario)
+
+@in_a_loop
+async def test_a_newcomer_waits_for_one_check_of_each_other_address(checks: CountedChecks) -> None:
+    checks.comparisons.go.clear()
+    flood = [asyncio.create_task(_wrong(checks, number)) for number in range(50)]
+    await asyncio.sleep(0)
+    scrape = asyncio.create_task(checks.right(USERS, SCRAPER, HERE))
+    await asyncio.sleep(0)
+    checks.comparisons.go.set()
+    assert await scrape
+    await asyncio.gather(*flood)
+    assert checks.comparisons.passwords.index(b"scrape") == 2
+
+
+@in_a_loop
+async def test_addresses_of_one_ipv6_network_count_as_one(checks: CountedChecks) -> None:
+    checks.comparisons.go.clear()
+    flood = [asyncio.create_task(_wrong(checks, n, f"2001:db8::{n:x}")) for n in range(20)]
+    mapped = asyncio.create_task(_wrong(checks, 99, "::ffff:192.0.2.7"))
+    await asyncio.sleep(0)
+    checks.comparisons.go.set()
+    assert (await asyncio.gather(*flood)).count(None) == 15
+    assert await mapped is False
+
+
+@in_a_loop
+async def test_many_clients_with_one_password_are_one_check_and_bounded(checks: CountedChecks) -> None:
+    checks.comparisons.go.clear()
+    crowd = [asyncio.create_task(_ask(checks, SCRAPER, HERE)) for _ in range(200)]
+    await asyncio.sleep(0)
+    checks.comparisons.go.set()
+    assert (await asyncio.gather(*crowd)).count(True) == 128
+    assert len(checks.comparisons.hashes) == 1
+    assert checks._waiting == 0
+    assert (checks._asked, list(checks._queues)) == ({}, [])
 
 
 async def _wrong(checks: PasswordChecks, number: int, address: str = "198.51.100.1") -> bool | None:

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from tests.certificates import Authority, trusting_context
 from tests.guarded_server import MTLS, PASSWORDS, REQUEST, Running, basic, replace, serving
+from tests.rig import rig
 from tests.web_sources import Host
 
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
 from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.passwords import hashed
 from gpu_triage.serve.server import WebServer
+from gpu_triage_simulator import load_scenario
 
 
 def common_name(client: ssl.SSLSocket) -> str:
@@ -99,6 +101,17 @@ def test_files_that_do_not_change_are_not_loaded_again(tmp_path: Path) -> None:
         assert not running.source.reload()
         assert running.source.current is before
         assert len(running.health) == 1
+
+
+@pytest.mark.parametrize(("success", "value"), [(True, 1.0), (False, 0.0)])
+def test_a_web_configuration_says_whether_it_is_in_force_and_since_when(success: bool, value: float) -> None:  # noqa: FBT001
+    with rig(load_scenario("dual-a10")) as running:
+        running.run(1)
+        assert running.series("gpu_exporter_web_config_reload_success") == []
+        running.sampler.status.web_config = WebConfigHealth(success=success, loaded_at=1e9)
+        running.run(1)
+        assert running.value("gpu_exporter_web_config_reload_success") == value
+        assert running.value("gpu_exporter_web_config_last_reload_success_timestamp_seconds") == 1e9
 
 
 WEAKER = {

@@ -13,9 +13,7 @@ from tests.status_pages import GPU, judged, page_of, up
 from tests.unit.serve.test_web_app import ask, serving
 from tests.web_sources import Host
 
-from gpu_triage.errors import ConfigError
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_WIDTH
-from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.messages import prefers_text
 from gpu_triage.serve.page.runbook import _found, runbook_answer
 from gpu_triage.serve.page.style import source_hash
@@ -126,29 +124,6 @@ def test_who_prefers_plain_text_gets_it(client: HTTPConnection) -> None:
 )
 def test_html_is_for_everybody_who_does_not_ask_for_text(accept: str, plain: bool) -> None:  # noqa: FBT001 - expectation
     assert prefers_text(accept) is plain
-
-
-@pytest.mark.parametrize("path", ["/runbooks/GpuLost", "/runbooks/", "/runbooks", "/runbooks/nothing"])
-def test_head_answers_as_get_but_for_the_body(client: HTTPConnection, path: str) -> None:
-    got, body = ask(client, path)
-    headed, nothing = ask(client, path, "HEAD")
-    assert nothing == b""
-    assert headed.status == got.status
-    assert headed.getheaders() == got.getheaders()
-    assert int(headed.headers["Content-Length"]) == len(body) > 0
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-def test_other_methods_are_told_what_is_allowed(client: HTTPConnection, method: str) -> None:
-    response, _ = ask(client, "/runbooks/GpuLost", method)
-    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
-
-
-@pytest.mark.parametrize("path", ["/runbooks", "/runbooks/", "/runbooks/metrics"])
-def test_metrics_cannot_be_served_among_the_runbooks(path: str) -> None:
-    host = Host()
-    with pytest.raises(ConfigError, match=r"--web\.telemetry-path"):
-        WebApp(host, telemetry_path=path)
 
 
 @pytest.mark.slow

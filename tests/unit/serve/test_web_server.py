@@ -4,46 +4,20 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 
 import pytest
 from tests.certificates import Authority, trusting_context
-from tests.web_sources import Host
+from tests.guarded_server import bound, run
+from tests.web_sources import Gate, Host
 
-from gpu_triage.serve.app import WebApp
-from gpu_triage.serve.clients import Limits
+from gpu_triage.serve.connection import Limits
 from gpu_triage.serve.security import SecuritySource
-from gpu_triage.serve.server import WebServer
 
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 SELECTION = b"GET /metrics?name[]=gpu_up HTTP/1.1\r\nHost: h\r\n\r\n"
-
-
-def bound(
-    host: Host | None = None,
-    limits: Limits | None = None,
-    count: int = 1,
-    security: SecuritySource | None = None,
-) -> tuple[WebServer, list[int]]:
-    """A server that has its sockets, and their ports."""
-    host = host or Host()
-    server = WebServer(WebApp(host), ["127.0.0.1:0"] * count, security=security, limits=limits)
-    return server, [int(url.rpartition(":")[2]) for url in server.bind()]
-
-
-@contextmanager
-def running(server: WebServer) -> Iterator[None]:
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.stop()
-        thread.join(10)
-        assert not thread.is_alive()
 
 
 def connect(port: int) -> socket.socket:
@@ -59,7 +33,7 @@ def healthy(client: HTTPConnection) -> bool:
 
 def test_every_address_is_served() -> None:
     server, both = bound(count=2)
-    with running(server):
+    with run(server):
         assert all(healthy(HTTPConnection("127.0.0.1", port, timeout=5)) for port in both)
     assert len(set(both)) == 2
 
@@ -68,7 +42,7 @@ def test_clients_that_come_before_the_loop_runs_are_served_by_it() -> None:
     server, (port,) = bound()
     with connect(port) as early:
         early.sendall(SCRAPE)
-        with running(server):
+        with run(server):
             assert early.recv(65536).startswith(b"HTTP/1.1 200")
 
 
@@ -76,8 +50,8 @@ def test_the_same_bounds_hold_over_tls(tmp_path: Path) -> None:
     (tmp_path / "web.yml").write_text(Authority(tmp_path).server())
     trusting = trusting_context(tmp_path)
     security = SecuritySource(str(tmp_path / "web.yml"))
-    server, (port,) = bound(Host(b"x" * 5_000_000), Limits(request_seconds=0.3), security=security)
-    with running(server), connect(port) as plain, connect(port) as mute:
+    server, (port,) = bound(Host(b"x" * 5_000_000), limits=Limits(request_seconds=0.3), security=security)
+    with run(server), connect(port) as plain, connect(port) as mute:
         client = HTTPSConnection("127.0.0.1", port, timeout=5, context=trusting)
         client.request("GET", "/metrics")
         assert len(client.getresponse().read()) == 5_000_000
@@ -94,43 +68,33 @@ def test_the_same_bounds_hold_over_tls(tmp_path: Path) -> None:
 
 
 def test_stop_ends_the_server_whatever_its_clients_do(caplog: pytest.LogCaptureFixture) -> None:
-    encoding, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        encoding.set()
-        done.wait(10)
-
-    server, (port,) = bound(Host(b"x" * 50_000_000, hold))
+    gate = Gate()
+    server, (port,) = bound(Host(b"x" * 50_000_000, gate))
     with ExitStack() as stack:
         silent, begun, idle, unread, held, refused = (stack.enter_context(connect(port)) for _ in range(6))
-        with running(server):
+        with run(server):
             begun.sendall(b"GET / HT")
             idle.sendall(b"GET /-/ready HTTP/1.1\r\nHost: h\r\n\r\n")
             assert idle.recv(65536).startswith(b"HTTP/1.1 200")
             unread.sendall(SCRAPE)
             assert unread.recv(1) == b"H"
             held.sendall(SELECTION)
-            assert encoding.wait(5)
+            assert gate.reached.wait(5)
             refused.sendall(b"nonsense\r\n\r\n")
             assert refused.recv(65536).startswith(b"HTTP/1.1 400")
         assert silent.recv(1) == b""
-        done.set()
+        gate.opened.set()
     assert [record for record in caplog.records if record.levelname not in ("DEBUG", "INFO")] == []
 
 
 def test_an_answer_in_progress_is_finished_when_the_server_stops() -> None:
-    encoding, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        encoding.set()
-        done.wait(10)
-
-    server, (port,) = bound(Host(hold=hold), Limits(stop_seconds=10))
-    with connect(port) as client, running(server):
+    gate = Gate()
+    server, (port,) = bound(Host(hold=gate), limits=Limits(stop_seconds=10))
+    with connect(port) as client, run(server):
         client.sendall(SELECTION)
-        assert encoding.wait(5)
+        assert gate.reached.wait(5)
         server.stop()
-        done.set()
+        gate.opened.set()
         with client.makefile("rb") as answer:
             assert answer.read().endswith(b"gpu_up 1\n")
 

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 from tests.certificates import Authority, trusting_context
-from tests.guarded_server import MTLS, REQUEST, serving
+from tests.guarded_server import MTLS, REQUEST, send_on, serving
+from tests.logged import Log
 from tests.web_sources import Host
 
-from gpu_triage.serve.clients import Limits
+from gpu_triage.serve.connection import Limits
 
+REFUSED = "TLS connection refused"  # a line of the log
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
@@ -248,12 +250,45 @@ def test_garbage_after_a_refused_request_is_dropped(tmp_path: Path, caplog: pyte
     assert [record for record in caplog.records if record.levelname not in ("DEBUG", "INFO")] == []
 
 
-def send_on(client: socket.socket) -> None:
-    """Drip bytes until the server has cut the connection."""
-    limit = time.monotonic() + 10
-    while time.monotonic() < limit:
-        client.sendall(b"x")
-        time.sleep(0.005)
+def test_plain_http_on_the_tls_port_is_answered_in_plain_http(tmp_path: Path) -> None:
+    log = Log()
+    with serving(tmp_path, Authority(tmp_path).server()) as running:
+        answer = running.get()
+        with running.connect() as client:
+            client.sendall(REQUEST)
+            text = client.makefile("rb").read()
+    assert answer.status == 400
+    assert b"https://" in text
+    (line,) = log.lines(REFUSED)
+    assert "plain HTTP" in str(line["cause"])
+
+
+def test_a_client_that_does_not_trust_the_server_is_logged(tmp_path: Path) -> None:
+    log = Log()
+    with serving(tmp_path, Authority(tmp_path).server()) as running:
+        with pytest.raises(ssl.SSLCertVerificationError), running.connect() as client:
+            ssl.create_default_context().wrap_socket(client, server_hostname="127.0.0.1")
+        assert running.get(context=trusting_context(tmp_path)).status == 200
+    (line,) = log.lines(REFUSED)
+    assert "ca_file" in str(line["cause"])
+
+
+def test_bytes_that_are_not_tls_do_not_reach_the_log(tmp_path: Path) -> None:
+    log = Log()
+    with serving(tmp_path, Authority(tmp_path).server()) as running, running.connect() as client:
+        client.sendall(b"\x00" + os.urandom(4096))
+        while client.recv(65536):
+            pass
+    assert log.lines(REFUSED) == []
+
+
+def test_a_refused_client_that_goes_on_sending_is_cut(tmp_path: Path) -> None:
+    web = Authority(tmp_path).server()
+    with serving(tmp_path, web, Limits(linger_seconds=0.1)) as running, running.connect() as client:
+        client.sendall(REQUEST)
+        assert client.recv(65536).startswith(b"HTTP/1.1 400")
+        with pytest.raises(ConnectionError):
+            send_on(client)
 
 
 def ends(client: socket.socket) -> bool:

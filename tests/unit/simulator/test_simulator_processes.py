@@ -10,7 +10,7 @@ from tests.rig import rig
 from tests.simulated_driver import driver
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.read.processes.pids import names_are_host_pids
+from gpu_triage.read.processes.facts import names_are_host_pids
 from gpu_triage_simulator import Scenario, VirtualClock, describe_scenario, load_scenario, simulated_machine
 from gpu_triage_simulator.scenario_file import SCENARIOS
 

@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from gpu_triage.cli.advise.estimate import PARAMETERS, Job
-from gpu_triage.cli.advise.machine_readable import as_json
 from gpu_triage.cli.advise.recommendation import recommend
-from gpu_triage.cli.advise.text import as_text
+from gpu_triage.cli.advise.text import as_json, as_text
 from gpu_triage.cli.machines import stepped_host
 from gpu_triage.cli.measure import MEASURE, applies, measure
 from gpu_triage.cli.one_shot import for_option, format_option, host_options

@@ -32,8 +32,6 @@ _FEED: Final = frozenset({"storage", "network", "cpu", "memory"})
 
 
 class Choice(Enum):
-    """The course of action."""
-
     ONE = "one"
     SEVERAL = "several"
     TRY = "try"  # the answer is within the uncertainty
@@ -58,8 +56,6 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The complete answer."""
-
     job: Job
     decision: Decision
     words: Words  # in which the report on the host speaks
@@ -81,7 +77,6 @@ class Recommendation:
 
 
 def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
-    """Return the answer for a job on a measured host."""
     verdicts = {gpu.gpu: gpu.verdict for gpu in report.gpus}
     # Leave out GPUs with any critical finding, even pending: a short measurement confirms few of them.
     critical = [finding for finding in reversed(report.findings) if finding.severity is Severity.CRITICAL]
@@ -118,13 +113,9 @@ def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
 
 
 def decide(job: Job, estimates: tuple[Estimate, ...], count: int, starved: tuple[str, ...] = ()) -> Decision:
-    """Decide between one and `count` usable GPUs.
+    """Decide between one and `count` usable GPUs, from an estimate for each group size from 2.
 
-    Args:
-        job: the job.
-        estimates: one for each group size from 2.
-        count: number of usable GPUs, after `--gpus`.
-        starved: why the host cannot feed more GPUs.
+    `starved`: why the host cannot feed more GPUs.
     """
     if not count:
         return Decision(Choice.NO_GPU, 0, "no GPU answers, is not split by MIG, and has no critical finding")

@@ -1,13 +1,13 @@
-"""The answer as text: what was read, given and assumed, and the estimate that follows from it."""
+"""The answer as text and JSON: what was read, given and assumed, and the estimate that follows from it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-from gpu_triage.cli.advise.assumptions import BACKWARD_SHARE, WORTHWHILE, Range
-from gpu_triage.cli.advise.estimate import Estimate, Job
-from gpu_triage.cli.advise.paths import Access, Path
+from gpu_triage.cli.advise.estimate import ASSUMPTIONS, BACKWARD_SHARE, WORTHWHILE, Estimate, Job
+from gpu_triage.cli.advise.paths import Access, Path, Range
 from gpu_triage.cli.advise.recommendation import Choice, Recommendation
 from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import ranges
@@ -15,7 +15,6 @@ from gpu_triage.judge.report.entries import entry_of, grouped
 
 
 def as_text(answer: Recommendation) -> str:
-    """Return the answer as lines of text."""
     return "\n".join(printable(line) for line in _lines(answer))
 
 
@@ -81,8 +80,8 @@ def _first(answer: Recommendation) -> Iterator[str]:
     for findings in grouped(answer.first):
         finding, entry = findings[0], entry_of(findings, answer.words)
         yield f"    {finding.check.code}  {entry.subject}: {entry.measured}"
-        yield f"        means     {answer.words.advice(finding.advice.meaning)}"
-        yield f"        do        {answer.words.advice(finding.advice.decision)}"
+        yield f"        means     {finding.advice.meaning}"
+        yield f"        do        {answer.words.decision(finding.advice)}"
     yield ""
 
 
@@ -160,3 +159,50 @@ def _digits(value: float) -> str:
         if value >= limit:
             return f"{value:,.{decimals}f}"
     return f"{value:.3g}"
+
+
+def as_json(answer: Recommendation) -> str:
+    """Return the answer as JSON; docs/advise.md describes the format.
+
+    Sizes are in bytes, times in seconds, shares 0-1; null is unknown.
+    """
+    document = {
+        "format": "gpu-triage-advice",
+        "version": 1,
+        "job": asdict(answer.job),
+        "choice": answer.decision.choice.value,
+        "headline": headline(answer),
+        "because": answer.decision.because,
+        "gpus": answer.gpus,
+        "other_gpus": answer.other_gpus,
+        "fix_first": [
+            {"code": each.check.code, "gpu": each.gpu, "measured": each.measured, "decision": each.advice.decision}
+            for each in answer.first
+        ],
+        "left_out": [each._asdict() for each in answer.left_out],
+        "notes": answer.notes,
+        "groups": [_group(each) for each in answer.estimates],
+        "try_it": tuple(commands(answer)),
+        "assumptions": dict(ASSUMPTIONS),
+    }
+    return json.dumps(document, indent=2)
+
+
+def _group(estimate: Estimate) -> dict[str, object]:
+    path = estimate.path
+    link = path.slowest
+    return {
+        "gpus": [gpu.gpu for gpu in path.gpus],
+        "access": path.access.label,
+        "level": path.level or None,
+        "refused": path.refused or None,
+        "slowest_link": None if link is None else {"of": link.owner, "link": link.words, "line_rate": link.line_rate},
+        "bandwidth": path.bandwidth,
+        "exchange_bytes": estimate.moved_bytes,
+        "exchange_seconds": estimate.exchange_seconds,
+        "fixed_seconds": path.access.fixed_seconds,
+        "compute_seconds": estimate.compute_seconds,
+        "speedup": estimate.speedup,
+        "worthwhile_speedup": estimate.worthwhile_speedup,
+        "worthwhile_step_seconds": estimate.worthwhile_seconds,
+    }

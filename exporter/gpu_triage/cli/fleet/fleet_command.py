@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_text
-from gpu_triage.cli.fleet.fleet_view import Selection, ask, fleet_of
+from gpu_triage.cli.fleet.fleet_view import Selection, ask
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, read_http_config
 from gpu_triage.cli.fleet.review import first_look, review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
@@ -28,11 +28,7 @@ _UNIX: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 
 def parse_moment(text: str) -> float:
-    """Parse a time such as ``2026-11-22T10:00:00Z``, with any UTC offset, or Unix seconds.
-
-    Raises:
-        ValueError: the text is neither; a time without an offset is rejected as ambiguous.
-    """
+    """Parse a time such as ``2026-11-22T10:00:00Z``, or Unix seconds; raises ValueError without a UTC offset."""
     if _UNIX.fullmatch(text):
         return min(float(text), LATEST_SECONDS)
     wrong = f"{quoted(text)} is no time; write one such as 2026-11-22T10:00:00Z, or Unix seconds"
@@ -53,19 +49,13 @@ MOMENT: Final = TextType("TIME", parse_moment, _show_moment)
 
 
 def at_option(meaning: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds the flag ``--at``, a time; now by default."""
     return click.option("--at", metavar="TIME", type=MOMENT, help=f"{meaning}  [default: now]")
 
 
 def limit_option(meaning: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds the flag ``--limit``, how many rows to show."""
     return click.option(
         "--limit", metavar="NUMBER", type=whole_number(1, 100_000), default="20", show_default=True, help=meaning
     )
-
-
-def _selector(flag: str, meaning: str) -> Callable[[Command], Command]:
-    return click.option(flag, metavar="REGEX", help=meaning)
 
 
 def server_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -84,9 +74,11 @@ def server_options(command: Callable[..., int]) -> Callable[..., int]:
         help="Credentials, TLS and headers for the server, in the format of promtool's option of this name.",
     )
     @duration_option("--timeout", "timeout_seconds", duration("1s", "10m"), "30s", "How long each query may take.")
-    @_selector("--cluster", "Only hosts whose label cluster matches this regular expression as a whole.")
-    @_selector("--job", "Likewise for the label job, the scrape job of the exporters.")
-    @_selector("--instance", "Likewise for the label instance, such as 'gpu-0[1-4]:9836'.")
+    @click.option(
+        "--cluster", metavar="REGEX", help="Only hosts whose label cluster matches this regular expression as a whole."
+    )
+    @click.option("--job", metavar="REGEX", help="Likewise for the label job, the scrape job of the exporters.")
+    @click.option("--instance", metavar="REGEX", help="Likewise for the label instance, such as 'gpu-0[1-4]:9836'.")
     @wraps(command)
     def with_client(
         *,
@@ -127,7 +119,7 @@ def fleet_command(
     server does not answer, no host matches, or the options cannot be used, 70 a fault of this program. A host
     counts as a warning if its exporter does not answer.
     """  # noqa: D301 - click needs the backspace escape
-    fleet = fleet_of(ask(client, selection, at))
+    fleet = ask(client, selection, at)
     if not fleet.hosts:
         which = (
             f"no exporter of gpu-triage matches {selection}" if str(selection) else "there is no exporter of gpu-triage"

@@ -16,15 +16,13 @@ from gpu_triage.cli.fleet.fleet_view import (
     Fleet,
     FleetFinding,
     FleetHost,
-    RepeatOffender,
     shared,
 )
 from gpu_triage.documents import printable
-from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
+from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
-from gpu_triage.judge.findings.finding import State
-from gpu_triage.judge.findings.table import BY_CODE, Severity
+from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict
 from gpu_triage.judge.report.headline import counted
 from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
@@ -39,18 +37,12 @@ _COLORS: Final = {severity.value: color for severity, color in SEVERITY_COLORS.i
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """The fleet and how to show it.
-
-    Attributes:
-        source: URL of the server.
-        warnings: warnings returned by the server.
-        limit: most hosts, and most boards, to show.
-    """
+    """The fleet and how to show it."""
 
     fleet: Fleet
-    source: str
-    warnings: Sequence[str]
-    limit: int
+    source: str  # URL of the server
+    warnings: Sequence[str]  # warnings returned by the server
+    limit: int  # most hosts, and most boards, to show
 
 
 def moment(seconds: float) -> str:
@@ -88,7 +80,9 @@ def _lines(shown: FleetReport) -> Iterator[Line]:
         yield Line(f"and {len(rest)} more, {_counts(rest)}: raise --limit to see them")
     if fleet.offenders:
         yield from (Line(""), Line("boards that fail again and again:"))
-        yield from (Line("    ", _offender(each)) for each in fleet.offenders[: shown.limit])
+        for each in fleet.offenders[: shown.limit]:
+            failed = f"{kind_in_words(each.kind)}, {each.times} times in 30 days"
+            yield Line("    ", f"{each.key} GPU {each.gpu}, board {each.board}: {failed}")
         if len(fleet.offenders) > shown.limit:
             yield Line(f"    and {len(fleet.offenders) - shown.limit} more")
     drained = fleet.with_verdict(Verdict.DRAIN)
@@ -134,13 +128,8 @@ def _finding(finding: FleetFinding, gpus: tuple[str, ...], now: float) -> Iterat
     follows = "; critical if it lasts" if finding.urgency != finding.severity else ""
     start = f"    {severity} {click.style(printable(finding.code), bold=True)}  "
     yield Line(start, f"{subject}, {lasting}{follows}", indent=8)
-    check = BY_CODE.get(finding.code)
-    if check is not None and finding.urgency == Severity.CRITICAL.value:
-        yield Line("        do    ", check.advice.decision)
-
-
-def _offender(each: RepeatOffender) -> str:
-    return f"{each.key} GPU {each.gpu}, board {each.board}: {kind_in_words(each.kind)}, {each.times} times in 30 days"
+    if finding.check is not None and finding.urgency == Severity.CRITICAL.value:
+        yield Line("        do    ", finding.check.advice.decision)
 
 
 def render_json(shown: FleetReport) -> str:
@@ -188,7 +177,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
             {
                 "severity": each.urgency,
                 "confirmed_severity": each.severity,
-                "state": (State.PENDING if each.pending else State.CONFIRMED).text,
+                "state": each.state.text,
                 "code": each.code,
                 "action": each.action,
                 "gpu": each.gpu or None,

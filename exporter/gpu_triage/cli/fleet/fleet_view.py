@@ -13,7 +13,7 @@ from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_among
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.limits import LIMITS
-from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
 from gpu_triage.judge.findings.verdicts import WORST_FIRST, Verdict
 from gpu_triage.read.exporter.exporter_health import (
     GPU_EXPORTER_BUILD_INFO,
@@ -62,7 +62,6 @@ class Selection:
         return replace(self, cluster=re.escape(cluster), instance=hosts)
 
     def with_matcher(self, matcher: str) -> str:
-        """The selector with an additional matcher."""
         return f"{{{','.join(filter(None, (str(self)[1:-1], matcher)))}}}"
 
 
@@ -86,39 +85,17 @@ def _common_start(values: Iterable[str]) -> str:
     return next((first[:place] for place, (one, other) in pairs if one != other), first)
 
 
-@dataclass(frozen=True, slots=True)
-class QueryResults:
-    """The results of all queries at one point in time.
-
-    Attributes:
-        at: evaluation time in Unix seconds.
-        down: targets with failing scrapes.
-        exporters: targets with successful scrapes.
-        findings, host_findings: start time of each present finding.
-        states, host_states: states of findings.
-        gpus: identity of the GPUs on hosts with a verdict other than keep; `allocated` and `processes` likewise.
-        incidents: by board, over the last 30 days.
-    """
-
-    at: float
-    down: list[Series]
-    exporters: list[Series]
-    simulated: list[Series]
-    host_verdicts: list[Series]
-    verdicts: list[Series]
-    bottlenecks: list[Series]
-    findings: list[Series]
-    host_findings: list[Series]
-    states: list[Series]
-    host_states: list[Series]
-    gpus: list[Series]
-    allocated: list[Series]
-    processes: list[Series]
-    incidents: list[Series]
+QueryResults = Mapping[str, list[Series]]  # the results of all queries at one point in time, by the names of `queries`
 
 
 def queries(selection: Selection) -> Mapping[str, str]:
-    """The query for each field of `QueryResults`."""
+    """The queries about a fleet by name.
+
+    down, exporters: targets with failing and with successful scrapes.
+    findings, host_findings: start time of each present finding; states, host_states: their states.
+    gpus, allocated, processes: identity and owners of the GPUs on hosts with a verdict other than keep.
+    incidents: by board, over the last 30 days.
+    """
     where = str(selection)
     verdict = f"{GPU_HOST_VERDICT.name}{where}"
     unscraped = f"(last_over_time({verdict}[{LAST_SCRAPED_MINUTES}m]) > 0 unless {_ON_HOST} {verdict})"
@@ -173,10 +150,10 @@ def _by_the_servers_clock(timestamps: MetricSpec, where: str) -> str:
     return f"({reported} + {_ON_HOST} group_left () {behind}) or {reported}"
 
 
-def ask(client: PrometheusClient, selection: Selection, at: float | None) -> QueryResults:
-    """Run all queries at this Unix time, or at the server's current time; raises PrometheusUnavailable."""
+def ask(client: PrometheusClient, selection: Selection, at: float | None) -> Fleet:
+    """The fleet at this Unix time, or at the server's current time; raises PrometheusUnavailable."""
     seconds = client.now() if at is None else at
-    return QueryResults(at=seconds, **{name: client.at(query, seconds) for name, query in queries(selection).items()})
+    return fleet_of(seconds, {name: client.at(query, seconds) for name, query in queries(selection).items()})
 
 
 Key = TypeVar("Key", bound=Hashable)
@@ -198,8 +175,6 @@ class HostKey(NamedTuple):
 
 
 class FleetGpu(NamedTuple):
-    """One GPU in the fleet."""
-
     gpu: str
     uuid: str
     name: str  # like serial: "" if unknown, and on hosts to keep
@@ -209,28 +184,50 @@ class FleetGpu(NamedTuple):
     owners: tuple[GpuOwner, ...]  # empty on hosts to keep
 
 
-class FleetFinding(NamedTuple):
-    """One finding on a host or GPU."""
+@dataclass(frozen=True, slots=True)
+class SeenFinding:
+    """A finding about a GPU or a host, as Prometheus has it."""
 
+    host: HostKey
+    gpu: str  # index; PCI address if the driver does not show it; "" for the host
+    uuid: str
     severity: str  # after confirmation
     code: str
     action: str
-    gpu: str  # index; PCI address if the driver does not show it; "" for the host
-    uuid: str
-    since: float  # Unix seconds
-    pending: bool = False  # has not lasted long enough to be confirmed
+    state: State  # the most advanced that was seen
+
+    @property
+    def check(self) -> Check | None:
+        """Its kind; None for a code that this program does not know."""
+        return BY_CODE.get(self.code)
+
+    @property
+    def pending(self) -> bool:
+        """Whether it has not lasted long enough to be confirmed."""
+        return self.state is State.PENDING
 
     @property
     def urgency(self) -> str:
-        """Current severity: a critical finding is a warning until it is confirmed."""
+        """Present severity: a critical finding is a warning until it is confirmed."""
         critical_soon = self.pending and self.severity == Severity.CRITICAL.value
         return Severity.WARNING.value if critical_soon else self.severity
+
+    @property
+    def rank(self) -> int:
+        return _RANKS.get(self.urgency, 0)
+
+    def order(self) -> tuple[object, ...]:
+        """Sort key: the most urgent first."""
+        return -self.rank, self.pending, self.code, self.host, index_order(self.gpu), self.uuid
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFinding(SeenFinding):
+    since: float  # Unix seconds
 
 
 @dataclass(frozen=True, slots=True)
 class FleetHost:
-    """One host in the fleet."""
-
     key: HostKey
     verdict: Verdict  # NOT_READ also if the exporter is down and its last verdict was keep
     answers: bool  # whether its exporter was scraped
@@ -243,14 +240,14 @@ class FleetHost:
         """Affected jobs: the owners of GPUs with findings, or of all GPUs if the host itself has findings."""
         hit = {(each.gpu, each.uuid) for each in self.findings if each.severity != Severity.INFO.value}
         everybody = ("", "") in hit
-        found = (each.owners for each in self.gpus if everybody or (each.gpu, each.uuid) in hit)
-        return tuple(dict.fromkeys(owner for owners in found for owner in owners))
+        found = (each for each in self.gpus if everybody or (each.gpu, each.uuid) in hit)
+        return tuple(dict.fromkeys(owner for gpu in found for owner in gpu.owners))
 
     @property
     def worst(self) -> int:
         """Rank of the most severe finding; -1 if none. A host that was not read ranks as a warning."""
         unread = Severity.WARNING.rank if self.verdict is Verdict.NOT_READ else -1
-        return max([unread, *(_RANKS.get(each.urgency, 0) for each in self.findings)])
+        return max([unread, *(each.rank for each in self.findings)])
 
 
 class RepeatOffender(NamedTuple):
@@ -265,7 +262,6 @@ class RepeatOffender(NamedTuple):
 
     @property
     def board(self) -> str:
-        """Identifier of the board."""
         return self.serial or self.uuid
 
 
@@ -278,16 +274,14 @@ class Fleet:
     offenders: tuple[RepeatOffender, ...]
 
     def with_verdict(self, verdict: Verdict) -> tuple[FleetHost, ...]:
-        """The hosts with this verdict."""
         return tuple(each for each in self.hosts if each.verdict is verdict)
 
 
-def fleet_of(answers: QueryResults) -> Fleet:
-    """Build the fleet from the query results."""
-    up = {key_of(each) for each in answers.exporters}
-    down = {key_of(each) for each in answers.down} - up
-    simulated = {key_of(each) for each in answers.simulated}
-    verdicts = _worst(answers.host_verdicts, key_of)
+def fleet_of(at: float, answers: QueryResults) -> Fleet:
+    up = {key_of(each) for each in answers["exporters"]}
+    down = {key_of(each) for each in answers["down"]} - up
+    simulated = {key_of(each) for each in answers["simulated"]}
+    verdicts = _worst(answers["host_verdicts"], key_of)
     gpus, findings = _gpus(answers), _findings(answers)
     known = up | down | verdicts.keys() | gpus.keys() | findings.keys()
     hosts = (
@@ -296,22 +290,21 @@ def fleet_of(answers: QueryResults) -> Fleet:
             verdict=verdicts.get(key, Verdict.NOT_READ),
             answers=key in up,
             simulated=key in simulated,
-            gpus=tuple(sorted(gpus[key], key=lambda each: (_number(each.gpu), each.uuid))),
-            findings=tuple(sorted(findings[key], key=_order)),
+            gpus=tuple(sorted(gpus[key], key=lambda each: (index_order(each.gpu), each.uuid))),
+            findings=tuple(sorted(findings[key], key=SeenFinding.order)),
         )
         for key in known
     )
-    serials = {(key_of(each), each.labels["uuid"]): each.labels["serial"] for each in answers.gpus}
-    offenders = (offender_of(each, serials.get((key_of(each), each.labels["uuid"]), "")) for each in answers.incidents)
+    serials = {gpu_key(each): each.labels["serial"] for each in answers["gpus"]}
+    offenders = (offender_of(each, serials.get(gpu_key(each), "")) for each in answers["incidents"])
     return Fleet(
-        answers.at,
+        at,
         tuple(sorted(hosts, key=_badness)),
         tuple(sorted(offenders, key=lambda each: (-each.times, each.key, each.gpu))),
     )
 
 
 def key_of(series: Series) -> HostKey:
-    """The host of a series."""
     return HostKey(series.labels["cluster"], series.labels["job"], series.labels["instance"])
 
 
@@ -323,11 +316,7 @@ def _badness(host: FleetHost) -> tuple[object, ...]:
     return (WORST_FIRST.index(host.verdict), *counts, -held_back, host.key)
 
 
-def _order(finding: FleetFinding) -> tuple[object, ...]:
-    return (-_RANKS.get(finding.urgency, 0), finding.pending, finding.code, _number(finding.gpu), finding.uuid)
-
-
-def _number(text: str) -> tuple[int, str]:
+def index_order(text: str) -> tuple[int, str]:
     return (int(text) if text.isdecimal() and len(text) < 6 else -1, text)  # noqa: PLR2004 - no index is longer
 
 
@@ -346,10 +335,10 @@ def _worst(found: Iterable[Series], key: Callable[[Series], Key]) -> dict[Key, V
 
 
 def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
-    verdicts = _worst(answers.verdicts, gpu_key)
-    classes = {gpu_key(each): int(each.value) for each in answers.bottlenecks}
-    identities = {gpu_key(each): each.labels for each in answers.gpus}
-    allocated, processes = _by_gpu(answers.allocated), _by_gpu(answers.processes)
+    verdicts = _worst(answers["verdicts"], gpu_key)
+    classes = {gpu_key(each): int(each.value) for each in answers["bottlenecks"]}
+    identities = {gpu_key(each): each.labels for each in answers["gpus"]}
+    allocated, processes = _by_gpu(answers["allocated"]), _by_gpu(answers["processes"])
     found: defaultdict[HostKey, list[FleetGpu]] = defaultdict(list)
     for key in verdicts.keys() | classes.keys() | identities.keys():
         host, gpu, uuid = key
@@ -370,19 +359,19 @@ def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
 
 
 def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]:
-    states: dict[_FindingKey, float] = {}
-    for series in (*answers.states, *answers.host_states):
-        states[_finding_key(series)] = max(series.value, states.get(_finding_key(series), State.ENDED))
-    began: dict[_FindingKey, float] = {}
-    for series in (*answers.findings, *answers.host_findings):
-        key = _finding_key(series)
+    states: dict[FindingKey, float] = {}
+    for series in (*answers["states"], *answers["host_states"]):
+        key = finding_key(series)
+        states[key] = max(series.value, states.get(key, State.ENDED))
+    began: dict[FindingKey, float] = {}
+    for series in (*answers["findings"], *answers["host_findings"]):
+        key = finding_key(series)
         if states.get(key, State.ENDED) != State.ENDED:
             began[key] = min(series.value, began.get(key, series.value))
     found: defaultdict[HostKey, list[FleetFinding]] = defaultdict(list)
     for key, since in began.items():
-        host, severity, code, action, gpu, uuid = key
-        pending = states.get(key) == State.PENDING
-        found[host].append(FleetFinding(severity, code, action, gpu, uuid, since, pending))
+        state = State.PENDING if states[key] == State.PENDING else State.CONFIRMED
+        found[key[0]].append(FleetFinding(*key, state, since))
     return found
 
 
@@ -392,21 +381,20 @@ def offender_of(series: Series, serial: str) -> RepeatOffender:
     return RepeatOffender(key_of(series), labels["gpu"], labels["uuid"], serial, labels["kind"], int(series.value))
 
 
-_FindingKey = tuple[HostKey, str, str, str, str, str]
+FindingKey = tuple[HostKey, str, str, str, str, str]
 
 
-def _finding_key(series: Series) -> _FindingKey:
+def finding_key(series: Series) -> FindingKey:
+    """The first fields of `SeenFinding`."""
     labels = series.labels
     gpu = labels["gpu"] or labels["pci_bus_id"], labels["uuid"]
-    return key_of(series), labels["severity"], labels["code"], labels["action"], *gpu
+    return key_of(series), *gpu, labels["severity"], labels["code"], labels["action"]
 
 
-GpuKey = tuple[HostKey, str, str]
-"""A GPU: its host, index and UUID."""
+GpuKey = tuple[HostKey, str, str]  # A GPU: its host, index and UUID
 
 
 def gpu_key(series: Series) -> GpuKey:
-    """The GPU of a series."""
     return key_of(series), series.labels["gpu"], series.labels["uuid"]
 
 

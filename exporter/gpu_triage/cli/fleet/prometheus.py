@@ -56,8 +56,6 @@ _SecretLine = Annotated[str, Secret(), Parsed(_one_line)]
 
 @dataclass(frozen=True, slots=True)
 class BasicAuth:
-    """The ``basic_auth`` section."""
-
     username: str = ""
     username_file: str | None = None
     password: Annotated[str, Secret()] = field(default="", repr=False)
@@ -66,8 +64,6 @@ class BasicAuth:
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """The ``authorization`` section."""
-
     type: _Line = "Bearer"
     credentials: Annotated[str | None, Secret(), Parsed(_one_line)] = field(default=None, repr=False)
     credentials_file: str | None = None
@@ -75,8 +71,6 @@ class Authorization:
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """The ``tls_config`` section."""
-
     ca: str | None = None
     ca_file: str | None = None
     cert_file: str | None = None
@@ -89,8 +83,6 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True)
 class HeaderValues:
-    """The values of one header."""
-
     values: tuple[_Line, ...] = ()
     secrets: tuple[_SecretLine, ...] = field(default=(), repr=False)
     files: tuple[str, ...] = ()
@@ -110,25 +102,17 @@ class HttpConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """HTTP client settings for a server.
+    """HTTP client settings for a server."""
 
-    Attributes:
-        headers: sent with each request, including credentials.
-        server_name: name that the server's certificate must match; None for the host in the URL.
-        tls: settings for verifying the server, with the client certificate if any.
-    """
-
+    # sent with each request, including credentials
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    server_name: str | None = None
+    server_name: str | None = None  # name that the server's certificate must match; None for the host in the URL
+    # settings for verifying the server, with the client certificate if any
     tls: ssl.SSLContext = field(default_factory=ssl.create_default_context)
 
 
 def read_http_config(path: str) -> HttpConfig:
-    """Read the file at `path` and the files it refers to; relative paths are relative to its folder.
-
-    Raises:
-        ConfigError: a file is unreadable or invalid; the message never contains a secret.
-    """
+    """Read the file at `path` and those it names, relative to its folder; a ConfigError never contains a secret."""
     with raised_as(ConfigError):
         file = read_value(HttpConfigFile, parse_yaml(read_file(path), path), Place(path))
         if file.basic_auth is not None and file.authorization is not None:
@@ -203,8 +187,7 @@ def _context(path: str, section: TlsConfig) -> ssl.SSLContext:
     return context
 
 
-MOST_BYTES: Final = 64 * 1024**2
-"""Limit for one response: about 200,000 series."""
+MOST_BYTES: Final = 64 * 1024**2  # limit for one response: about 200,000 series
 _OTHER_SHAPE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Exceptions raised when a document doesn't have the expected structure."""
 _TOO_LONG: Final = f"the answer is larger than {MOST_BYTES >> 20} MiB; select fewer hosts with --instance"
@@ -221,19 +204,18 @@ class Series(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The last value."""
         return self.samples[-1][1]
 
 
 class PrometheusClient:
     """Queries the server at a URL, which may include a path, such as Mimir's ``https://mimir/prometheus``.
 
+    Raises ConfigError if the URL is invalid. The methods raise PrometheusUnavailable with the reason if the server does
+    not respond, or responds with something else than expected.
+
     Attributes:
         url: without a trailing slash.
         warnings: warnings in responses, such as that part of the data is missing.
-
-    Raises:
-        ConfigError: the URL is invalid.
     """
 
     def __init__(self, url: str, config: HttpConfig, timeout_seconds: float) -> None:
@@ -247,11 +229,7 @@ class PrometheusClient:
         self._method = "POST"
 
     def now(self) -> float:
-        """The server's own clock, in Unix seconds.
-
-        Raises:
-            PrometheusUnavailable: as `at`.
-        """
+        """The server's own clock, in Unix seconds."""
         data = self._ask("query", {"query": "time()"})
         try:
             # VictoriaMetrics has no scalars: it responds with a vector of one series.
@@ -264,20 +242,12 @@ class PrometheusClient:
         return seconds
 
     def at(self, query: str, seconds: float) -> list[Series]:
-        """Run an instant query at this Unix time.
-
-        Raises:
-            PrometheusUnavailable: no response, or not a vector; the message has the reason.
-        """
+        """Run an instant query at this Unix time."""
         data = self._ask("query", {"query": query, "time": f"{seconds:.3f}"})
         return self._series(data, "vector", lambda each: [each["value"]])
 
     def over(self, query: str, start: float, end: float, step_seconds: float) -> list[Series]:
-        """Run a range query between two Unix times, inclusive.
-
-        Raises:
-            PrometheusUnavailable: as `at`.
-        """
+        """Run a range query between two Unix times, inclusive."""
         parameters = {"query": query, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step_seconds:g}"}
         return self._series(self._ask("query_range", parameters), "matrix", lambda each: each["values"])
 

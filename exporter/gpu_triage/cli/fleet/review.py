@@ -23,8 +23,7 @@ from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 
-MOST_ROWS: Final = 20
-"""The most rows per table."""
+MOST_ROWS: Final = 20  # the most rows per table
 HOUR_SECONDS: Final = 3600
 JOULES_PER_KWH: Final = 3.6e6
 OWNER_LABELS: Final = "cluster, workload_namespace, user, account"
@@ -84,8 +83,7 @@ def offender_query(selection: Selection, window: str) -> str:
 
 DAY_SECONDS: Final = 86_400
 
-ByDay = tuple[float | None, ...]
-"""One value per day; None for a day without data."""
+ByDay = tuple[float | None, ...]  # one value per day; None for a day without data
 
 
 class Owner(NamedTuple):
@@ -107,8 +105,6 @@ class Owner(NamedTuple):
 
 
 class OwnerHours(NamedTuple):
-    """GPU hours of one owner."""
-
     owner: Owner
     allocated: float
     busy: float
@@ -139,37 +135,23 @@ class HostHours(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The review; hours are GPU hours.
-
-    Attributes:
-        end: Unix seconds of the midnight after the last day.
-        gpus: number of GPUs seen.
-        observed: hours with known GPU activity.
-        busy: observed hours with work.
-        idle: hours in which a GPU was allocated but unused.
-        energy: in kWh.
-        lost: hours by bottleneck class, in the playbook's order of severity.
-        owners, models, hosts: largest loss first.
-        offenders: boards with recurring incidents.
-        warnings: warnings returned by the server.
-        step_seconds: what each value covers: a day, or the whole period of a first look.
-    """
+    """The review; hours are GPU hours."""
 
     source: str
     selection: str
-    end: float
-    gpus: ByDay
-    observed: ByDay
-    busy: ByDay
-    idle: ByDay
-    energy: ByDay
-    lost: Mapping[str, ByDay]
-    owners: tuple[OwnerHours, ...]
-    models: tuple[ModelHours, ...]
-    hosts: tuple[HostHours, ...]
-    offenders: tuple[RepeatOffender, ...]
-    warnings: tuple[str, ...]
-    step_seconds: float = DAY_SECONDS
+    end: float  # Unix seconds of the midnight after the last day
+    gpus: ByDay  # number of GPUs seen
+    observed: ByDay  # hours with known GPU activity
+    busy: ByDay  # observed hours with work
+    idle: ByDay  # hours in which a GPU was allocated but unused
+    energy: ByDay  # in kWh
+    lost: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
+    owners: tuple[OwnerHours, ...]  # largest loss first
+    models: tuple[ModelHours, ...]  # likewise
+    hosts: tuple[HostHours, ...]  # likewise
+    offenders: tuple[RepeatOffender, ...]  # boards with recurring incidents
+    warnings: tuple[str, ...]  # warnings returned by the server
+    step_seconds: float = DAY_SECONDS  # what each value covers: a day, or the whole period of a first look
 
     @property
     def first_look(self) -> bool:
@@ -192,7 +174,6 @@ class Review:
 
     @property
     def missing(self) -> tuple[float, ...]:
-        """The days without data."""
         return tuple(day for day, value in zip(self.days, self.observed, strict=True) if value is None)
 
 
@@ -203,16 +184,11 @@ def total(values: Iterable[float | None]) -> float | None:
 
 
 def last_midnight(seconds: float) -> float:
-    """The latest UTC midnight at or before a Unix time."""
     return seconds // DAY_SECONDS * DAY_SECONDS
 
 
 def review(client: PrometheusClient, selection: Selection, now: float, days: int) -> Review:
-    """The review of the given number of whole days before this time.
-
-    Raises:
-        PrometheusUnavailable: the server doesn't respond, or has no recorded series for the period.
-    """
+    """The review of so many whole days before this time; raises PrometheusUnavailable if none of them was recorded."""
     end = last_midnight(now)
     midnights = [end - place * DAY_SECONDS for place in reversed(range(days))]
     found = {
@@ -248,16 +224,9 @@ def assembled(
     window: str,
     step_seconds: float = DAY_SECONDS,
 ) -> Review:
-    """The review from the answers to queries.
+    """The review from the answers to `daily_queries` and `host_query`.
 
-    Args:
-        client: for the offenders.
-        selection: of the hosts.
-        midnights: end of each day, or of the only period.
-        found: answers by the names of `daily_queries`.
-        hosts: answer to `host_query`.
-        window: the whole period in PromQL.
-        step_seconds: length of a day, or of the only period.
+    `midnights` are the ends of the days, or of the only period; `window` is the whole period in PromQL.
     """
     end = midnights[-1]
 
@@ -324,8 +293,7 @@ def _offenders(client: PrometheusClient, selection: Selection, end: float, windo
     return tuple(sorted(boards, key=lambda each: (-each.times, each.key, each.gpu, each.kind)))
 
 
-_STEP: Final = 300
-"""Resolution in seconds, as that of the recorded series."""
+_STEP: Final = 300  # resolution in seconds, as that of the recorded series
 _BUSY: Final = "instance_gpu:gpu_busy:ratio5m"
 _SHARE: Final = "instance_gpu_owner:gpu_allocated:share"
 _IDLE: Final = "instance_gpu:gpu_allocated_idle:active"
@@ -378,8 +346,7 @@ def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
 def first_look(client: PrometheusClient, selection: Selection, now: float, seconds: float) -> Review:
     """The review of the last seconds before this time, to whole steps of 5 minutes.
 
-    Raises:
-        PrometheusUnavailable: the server doesn't respond, or has no series of exporters in this time.
+    Raises PrometheusUnavailable if the server has no series of exporters in this time.
     """
     end, length = now // _STEP * _STEP, int(seconds // _STEP * _STEP)
     found = {name: client.over(query, end, end, _STEP) for name, query in first_look_queries(selection, length).items()}

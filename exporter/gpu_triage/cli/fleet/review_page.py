@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ from gpu_triage import __version__
 from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Review, total
 from gpu_triage.documents import printable
-from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
+from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.report.headline import STATES
 from gpu_triage.serve.page.markup import class_chip, foreign, row, safe, section, table, whole_page
@@ -54,7 +54,6 @@ def share(part: float | None, whole: float | None) -> str:
 
 
 def title(review: Review) -> str:
-    """The title, with the period covered."""
     if review.first_look:
         return f"GPU capacity review, first look at {length_of_time(review.step_seconds)}"
     return f"GPU capacity review, {day(review.days[0])} to {day(review.end - DAY_SECONDS)}"
@@ -113,7 +112,6 @@ def facts(review: Review) -> Table:
 
 
 def tables(review: Review) -> Iterator[Table]:
-    """All tables after the summary."""
     yield _classes(review)
     yield _owners(review)
     yield _models(review)
@@ -122,7 +120,6 @@ def tables(review: Review) -> Iterator[Table]:
 
 
 def days_table(review: Review) -> Table:
-    """A table with one row per day."""
     columns = (review.gpus, review.observed, review.busy, review.lost_by_day, review.idle, review.energy)
     rows = tuple((day(at), *map(number, values)) for at, *values in zip(review.days, *columns, strict=True))
     heads = ("Day", "GPUs", "Observed h", "With work h", "Lost h", "Allocated idle h", "Energy kWh")
@@ -196,7 +193,7 @@ _BOTTOM: Final = 22
 _TOP: Final = 10
 _LABELS: Final = 6
 
-SHEET: Final = """
+_SHEET: Final = """
 figure { margin: 1rem 0; }
 figcaption { font-weight: 600; margin-bottom: .25rem; }
 .plot { display: block; width: 100%; max-width: 60rem; height: auto; font-size: 12px; fill: var(--soft); }
@@ -207,8 +204,11 @@ figcaption { font-weight: 600; margin-bottom: .25rem; }
 .legend .key { width: .8em; height: .8em; margin-right: .3em; }
 .f-busy { fill: var(--well); } .f-seen { fill: var(--line); } .f-idle { fill: var(--soft); }
 .f-energy { fill: var(--link); }
+td { text-align: right; }
+thead th { text-align: right; }
+tr > th:first-child, .words :is(th, td):not(:last-child) { text-align: left; }
 """
-"""CSS for the plots, appended to that of the status page."""
+"""CSS for the plots and tables."""
 
 
 class Band(NamedTuple):
@@ -285,16 +285,6 @@ def _dates(days: Sequence[float]) -> Iterator[str]:
         yield f'<text x="{x:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{day(days[place])[5:]}</text>'
 
 
-_SHEET: Final = f"""{STYLE}{SHEET}
-body {{ max-width: 64rem; }}
-td {{ text-align: right; }}
-thead th {{ text-align: right; }}
-tr > th:first-child, .words :is(th, td):not(:last-child) {{ text-align: left; }}
-"""
-_POLICY: Final = (
-    f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src '{source_hash(_SHEET)}'; "
-    'img-src data:">\n'
-)
 _NONE: Final = "None in this period."
 
 
@@ -305,8 +295,16 @@ def render_html(review: Review) -> bytes:
     if not review.first_look:
         parts.append(section("plots", "Day by day", "\n".join(filter(None, _plots(review)))))
     parts += [_section(each) for each in tables(review)]
-    parts.append(f'<p class="soft">gpu-triage {__version__}</p>')
-    return whole_page(title(review), ICONS["idle"], _SHEET, "<main>\n" + "\n".join(parts) + "\n</main>", _POLICY)
+    return standalone_page(title(review), ICONS["idle"], _SHEET, parts)
+
+
+def standalone_page(title: str, icon: str, sheet: str, parts: Iterable[str]) -> bytes:
+    """A page in the style of the status page, without scripts or external resources; empty parts are left out."""
+    sheet = f"{STYLE}{sheet}\nbody {{ max-width: 64rem; }}\n"
+    policy = f"default-src 'none'; style-src '{source_hash(sheet)}'; img-src data:"
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+    body = "\n".join(filter(None, (*parts, f'<p class="soft">gpu-triage {__version__}</p>')))
+    return whole_page(title, icon, sheet, f"<main>\n{body}\n</main>", head)
 
 
 def _plots(review: Review) -> Iterator[str]:

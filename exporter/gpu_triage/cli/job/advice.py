@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.job.job_facts import Pace
-from gpu_triage.cli.job.job_view import GOOD, WAITS, Job, JobFinding, JobGpu
+from gpu_triage.cli.job.job_view import GOOD, WAITS, Job, JobFinding, JobGpu, seconds_by_class
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.table import BY_CODE, EXPLAINED_BY, Severity
 from gpu_triage.judge.report.headline import STATES
@@ -24,48 +24,40 @@ from gpu_triage.judge.report.headline import STATES
 class Readings(NamedTuple):
     """Means of one GPU, or of the GPUs of one host; None if not known."""
 
-    clock: float | None  # hertz
-    power: float | None  # watts
-    busy: float | None  # 0-1
-    caused: float | None  # share of its time in classes with a cause of its own, 0-1
-    waiting: float | None  # share of its time in the class communication, 0-1
+    clock_hertz: float | None
+    power_watts: float | None
+    busy_ratio: float | None
+    own_cause_ratio: float | None  # share of its time in classes with a cause of its own, 0-1
+    waiting_ratio: float | None  # share of its time in the class communication, 0-1
 
 
-_PLACES: Final = range(len(Readings._fields))
-
-CLOCK_SHARE: Final = 0.07
-"""GPUs of one model differ by up to about 5 % at their power limit."""
+CLOCK_SHARE: Final = 0.07  # GPUs of one model differ by up to about 5 % at their power limit
 BUSY_SHARE: Final = 0.2
 CAUSED_SHARE: Final = 0.1
-WAITING_SHARE: Final = 0.3
-"""By how much of its time a GPU must wait less than the others: they wait for it."""
-MOST_OF_A_HOST: Final = 0.75
-"""If so many of its GPUs are outliers, the host is one."""
+WAITING_SHARE: Final = 0.3  # by how much of its time a GPU must wait less than the others: they wait for it
+MOST_OF_A_HOST: Final = 0.75  # if so many of its GPUs are outliers, the host is one
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a GPU or a host compares with the others of the job.
+    """How a GPU or a host compares with the others of the job."""
 
-    Attributes:
-        gpus: it, or all of the host.
-        own, others: its readings, and the medians of the others.
-        others_count: how many these are.
-        reasons: readings that make it an outlier, the clearest first: names of `Readings`.
-        score: the larger, the slower; from 1 on it is an outlier.
-    """
-
-    gpus: tuple[JobGpu, ...]
-    own: Readings
-    others: Readings
-    others_count: int
-    reasons: tuple[str, ...]
-    score: float
+    gpus: tuple[JobGpu, ...]  # it, or all of the host
+    own: Readings  # its readings, and the medians of the others
+    others: Readings  # likewise
+    others_count: int  # how many these are
+    reasons: tuple[str, ...]  # readings that make it an outlier, the clearest first: names of `Readings`
+    score: float  # the larger, the slower; from 1 on it is an outlier
+    is_host: bool  # whether hosts are compared, not GPUs
 
     @property
     def host(self) -> HostKey:
-        """Its host."""
         return self.gpus[0].host
+
+    @property
+    def subject(self) -> str:
+        """Display name: ``GPU 3 of gpu-07:9836``, ``gpu-07:9836``."""
+        return str(self.host) if self.is_host else self.gpus[0].subject
 
     @property
     def stands_out(self) -> bool:
@@ -79,28 +71,25 @@ class Comparison(NamedTuple):
     gpu: Standing | None
     host: Standing | None
     culprit: Standing | None  # what the job waits for, one of the two; None if neither is an outlier
-    culprit_is_host: bool
     alike: int = 0  # how many others are outliers for the same reason
 
 
 def compare(job: Job) -> Comparison:
-    """Compare the GPUs of a job, and its hosts."""
-    gpus = _standings([(gpu,) for gpu in job.gpus])
+    gpus = _standings([(gpu,) for gpu in job.gpus], is_host=False)
     by_host: defaultdict[HostKey, list[JobGpu]] = defaultdict(list)
     for gpu in job.gpus:
         by_host[gpu.host].append(gpu)
-    hosts = _standings([tuple(each) for each in by_host.values()])
+    hosts = _standings([tuple(each) for each in by_host.values()], is_host=True)
     slowest = max(gpus, key=lambda each: each.score, default=None)
     host = max(hosts, key=lambda each: each.score, default=None)
     if host is not None and host.stands_out and _is_whole(host, gpus):
-        return Comparison(slowest, host, host, culprit_is_host=True, alike=_alike(host, hosts))
-    culprit = slowest if slowest is not None and slowest.stands_out else None
-    alike = 0 if culprit is None else _alike(culprit, gpus)
-    return Comparison(slowest, host, culprit, culprit_is_host=False, alike=alike)
-
-
-def _alike(one: Standing, standings: Iterable[Standing]) -> int:
-    return sum(each.reasons[:1] == one.reasons[:1] for each in standings) - 1
+        culprit, others = host, hosts
+    elif slowest is not None and slowest.stands_out:
+        culprit, others = slowest, gpus
+    else:
+        return Comparison(slowest, host, None)
+    alike = sum(each.reasons[:1] == culprit.reasons[:1] for each in others) - 1
+    return Comparison(slowest, host, culprit, alike)
 
 
 def _is_whole(host: Standing, gpus: Iterable[Standing]) -> bool:
@@ -109,24 +98,21 @@ def _is_whole(host: Standing, gpus: Iterable[Standing]) -> bool:
     return slow >= max(2, MOST_OF_A_HOST * len(host.gpus))
 
 
-def _standings(groups: Sequence[tuple[JobGpu, ...]]) -> list[Standing]:
+def _standings(groups: Sequence[tuple[JobGpu, ...]], *, is_host: bool) -> list[Standing]:
     by_models: defaultdict[tuple[str, ...], list[tuple[JobGpu, ...]]] = defaultdict(list)
     for group in groups:
         by_models[tuple(sorted({gpu.name for gpu in group}))].append(group)
     found = []
     for alike in by_models.values():
         readings = [_readings(group) for group in alike]
-        ordered = [sorted(value for each in readings if (value := each[place]) is not None) for place in _PLACES]
-        if len(alike) > 1:
-            found += [_standing(group, own, ordered, len(alike)) for group, own in zip(alike, readings, strict=True)]
+        ordered = [sorted(value for value in values if value is not None) for values in zip(*readings, strict=True)]
+        for group, own in zip(alike, readings, strict=True) if len(alike) > 1 else ():
+            others = Readings(*map(_median_without, ordered, own))
+            scores = _scores(own, others)
+            reasons = sorted((name for name in scores if scores[name] >= 1), key=lambda name: -scores[name])
+            score = max(scores.values(), default=0.0)
+            found.append(Standing(group, own, others, len(alike) - 1, tuple(reasons), score, is_host))
     return found
-
-
-def _standing(group: tuple[JobGpu, ...], own: Readings, ordered: Sequence[Sequence[float]], count: int) -> Standing:
-    others = Readings(*(_median_without(ordered[place], own[place]) for place in _PLACES))
-    scores = _scores(own, others)
-    reasons = tuple(sorted((name for name in scores if scores[name] >= 1), key=lambda name: -scores[name]))
-    return Standing(group, own, others, count - 1, reasons, max(scores.values(), default=0.0))
 
 
 def _median_without(ordered: Sequence[float], value: float | None) -> float | None:
@@ -142,25 +128,25 @@ def _median_without(ordered: Sequence[float], value: float | None) -> float | No
 def _scores(own: Readings, others: Readings) -> dict[str, float]:
     """How far it is behind by each reading, in multiples of what is normal; missing if not known."""
     scores = {}
-    if own.caused is not None and others.caused is not None:
-        scores["caused"] = (own.caused - others.caused) / CAUSED_SHARE
-    if own.clock is not None and others.clock:
-        scores["clock"] = (1 - own.clock / others.clock) / CLOCK_SHARE
-    if own.busy is not None and others.busy is not None:
-        scores["busy"] = (others.busy - own.busy) / BUSY_SHARE
-    if own.waiting is not None and others.waiting is not None:
-        scores["waiting"] = (others.waiting - own.waiting) / WAITING_SHARE
+    if own.own_cause_ratio is not None and others.own_cause_ratio is not None:
+        scores["caused"] = (own.own_cause_ratio - others.own_cause_ratio) / CAUSED_SHARE
+    if own.clock_hertz is not None and others.clock_hertz:
+        scores["clock"] = (1 - own.clock_hertz / others.clock_hertz) / CLOCK_SHARE
+    if own.busy_ratio is not None and others.busy_ratio is not None:
+        scores["busy"] = (others.busy_ratio - own.busy_ratio) / BUSY_SHARE
+    if own.waiting_ratio is not None and others.waiting_ratio is not None:
+        scores["waiting"] = (others.waiting_ratio - own.waiting_ratio) / WAITING_SHARE
     return scores
 
 
 def _readings(gpus: Sequence[JobGpu]) -> Readings:
     seconds = sum(sum(gpu.seconds.values()) for gpu in gpus)
     return Readings(
-        clock=_mean(gpu.clock for gpu in gpus),
-        power=_mean(gpu.power for gpu in gpus),
-        busy=_mean(gpu.busy for gpu in gpus),
-        caused=sum(gpu.own_cause for gpu in gpus) / seconds if seconds else None,
-        waiting=sum(gpu.seconds.get(WAITS, 0.0) for gpu in gpus) / seconds if seconds else None,
+        clock_hertz=_mean(gpu.clock_hertz for gpu in gpus),
+        power_watts=_mean(gpu.power_watts for gpu in gpus),
+        busy_ratio=_mean(gpu.busy_ratio for gpu in gpus),
+        own_cause_ratio=sum(gpu.own_cause for gpu in gpus) / seconds if seconds else None,
+        waiting_ratio=sum(gpu.seconds.get(WAITS, 0.0) for gpu in gpus) / seconds if seconds else None,
     )
 
 
@@ -169,37 +155,21 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-LOST_SHARE: Final = 0.1
-"""A class that takes less of the job's time is not what makes it slow."""
-PACE_SHARE: Final = 0.2
-"""A job so far below its own best pace is slow; checkpoints and evaluations cost less."""
+LOST_SHARE: Final = 0.1  # A class that takes less of the job's time is not what makes it slow
+PACE_SHARE: Final = 0.2  # A job so far below its own best pace is slow; checkpoints and evaluations cost less
 _MOST_NAMED: Final = 3
-
-
-def subject_of(standing: Standing, *, is_host: bool) -> str:
-    """Display name of what is compared: ``GPU 3 of gpu-07:9836``, ``gpu-07:9836``."""
-    return str(standing.host) if is_host else standing.gpus[0].subject
 
 
 def own_class(standing: Standing) -> str | None:
     """The class, with a cause of its own, that took most of its time; None if that is little."""
-    seconds = _sums(standing.gpus)
+    seconds = seconds_by_class(standing.gpus)
     total = sum(seconds.values())
     causes = {name: value for name, value in seconds.items() if name not in {*GOOD, WAITS, "unattributed"}}
     name = max(causes, key=lambda each: causes[each], default=None)
     return name if name is not None and causes[name] >= LOST_SHARE * total else None
 
 
-def _sums(gpus: Iterable[JobGpu]) -> defaultdict[str, float]:
-    sums: defaultdict[str, float] = defaultdict(float)
-    for gpu in gpus:
-        for name, value in gpu.seconds.items():
-            sums[name] += value
-    return sums
-
-
 def slow_in_words(job: Job, comparison: Comparison) -> str:
-    """What slows the job down, and that it has stopped."""
     pace = job.pace
     stopped = (
         f"; no step for {length_of_time(pace.stopped_seconds)}" if pace is not None and pace.stopped_seconds else ""
@@ -241,23 +211,25 @@ def _slow_pace(pace: Pace | None) -> str | None:
 
 
 def _slow_part(culprit: Standing, comparison: Comparison) -> str:
-    subject = named = subject_of(culprit, is_host=comparison.culprit_is_host)
+    subject = named = culprit.subject
     if comparison.alike:
-        what = "host" if comparison.culprit_is_host else "GPU"
+        what = "host" if culprit.is_host else "GPU"
         subject += f", like {comparison.alike} other {what}{'s' * (comparison.alike != 1)},"
     they_wait = "; the others wait for it" if "waiting" in culprit.reasons else ""
     name = own_class(culprit)
     if name is not None:
-        seconds = _sums(culprit.gpus)
+        seconds = seconds_by_class(culprit.gpus)
         share = seconds[name] / sum(seconds.values())
         return f"{subject} is {STATES[name]} for {share:.0%} of its time{they_wait}"
     own, others = culprit.own, culprit.others
-    if own.clock is not None and others.clock and "clock" in culprit.reasons:
+    if own.clock_hertz is not None and others.clock_hertz and "clock" in culprit.reasons:
         them = "the others" if culprit.others_count > 1 else "the other"
-        below = f"{subject} runs {1 - own.clock / others.clock:.0%} below the SM clock of {them}"
+        below = f"{subject} runs {1 - own.clock_hertz / others.clock_hertz:.0%} below the SM clock of {them}"
         return f"{below}{they_wait or ', and a synchronous job runs at its pace'}"
-    if own.busy is not None and others.busy is not None and "busy" in culprit.reasons:
-        return f"{subject} is busy for {own.busy:.0%} of its time, the others for {others.busy:.0%}{they_wait}"
+    if own.busy_ratio is not None and others.busy_ratio is not None and "busy" in culprit.reasons:
+        return (
+            f"{subject} is busy for {own.busy_ratio:.0%} of its time, the others for {others.busy_ratio:.0%}{they_wait}"
+        )
     return f"the others wait for {named}: they spin at low power, and it does not"
 
 
@@ -308,21 +280,13 @@ _UNKNOWN: Final = "See why Prometheus has no data of its hosts: gpu-triage fleet
 
 
 class Advice(NamedTuple):
-    """The answer.
+    """The answer."""
 
-    Attributes:
-        slow: what slows the job down.
-        about: the GPU or host to act on; "" for the job itself.
-        code: the finding that the advice is from; "" if none.
-        first: what to do first.
-        remarkable: whether anything slows it down.
-    """
-
-    slow: str
-    about: str
-    code: str
-    first: str
-    remarkable: bool
+    slow: str  # what slows the job down
+    about: str  # the GPU or host to act on; "" for the job itself
+    code: str  # the finding that the advice is from; "" if none
+    first: str  # what to do first
+    remarkable: bool  # whether anything slows it down
 
 
 def advice_on(job: Job, comparison: Comparison) -> Advice:
@@ -333,14 +297,14 @@ def advice_on(job: Job, comparison: Comparison) -> Advice:
     """
     culprit = comparison.culprit
     causes = [each for each in job.findings if not _explained(each, job.findings)]
-    about_culprit = [each for each in causes if culprit is not None and _is_about(each, culprit, comparison)]
+    about_culprit = [each for each in causes if culprit is not None and _is_about(each, culprit)]
     urgent = [each for each in causes if each.rank >= Severity.CRITICAL.rank]
     serious = [each for each in about_culprit if each.rank >= Severity.WARNING.rank]
     slow = slow_in_words(job, comparison)
     for each in _fitting(serious, culprit) or urgent or _fitting(about_culprit, culprit):
         return _of_finding(slow, each, job)
     if culprit is not None:
-        return _of_culprit(slow, culprit, comparison)
+        return _of_culprit(slow, culprit)
     name = leading_class(job)
     for each in causes:
         if name is not None and each.check is not None and each.check.topic == name:
@@ -369,12 +333,8 @@ def _of_pace(slow: str, job: Job) -> Advice:
 
 def _fitting(findings: list[JobFinding], culprit: Standing | None) -> list[JobFinding]:
     """The findings in the order of how well they explain an outlier."""
-    name = "" if culprit is None else own_class(culprit) or ""
-
-    def order(finding: JobFinding) -> tuple[bool, int]:
-        return (finding.check is None or finding.check.topic != name, -finding.rank)
-
-    return sorted(findings, key=order)
+    name = None if culprit is None else own_class(culprit) or ""
+    return sorted(findings, key=lambda each: (each.check is None or each.check.topic != name, -each.rank))
 
 
 def _explained(finding: JobFinding, findings: Iterable[JobFinding]) -> bool:
@@ -382,12 +342,12 @@ def _explained(finding: JobFinding, findings: Iterable[JobFinding]) -> bool:
     return any(each.code in causes and each.subject == finding.subject for each in findings)
 
 
-def _is_about(finding: JobFinding, culprit: Standing, comparison: Comparison) -> bool:
+def _is_about(finding: JobFinding, culprit: Standing) -> bool:
     if finding.gpu or finding.uuid:
         return (finding.host, finding.gpu, finding.uuid) in {(gpu.host, gpu.gpu, gpu.uuid) for gpu in culprit.gpus}
     # What concerns a whole host explains one slow GPU of several only if it is about the class of that GPU.
     own = finding.check is not None and finding.check.topic == own_class(culprit)
-    return finding.host == culprit.host and (comparison.culprit_is_host or own)
+    return finding.host == culprit.host and (culprit.is_host or own)
 
 
 def _of_finding(slow: str, finding: JobFinding, job: Job) -> Advice:
@@ -402,14 +362,13 @@ def _of_finding(slow: str, finding: JobFinding, job: Job) -> Advice:
     return Advice(slow, about, finding.code, do, remarkable=True)
 
 
-def _of_culprit(slow: str, culprit: Standing, comparison: Comparison) -> Advice:
-    about = subject_of(culprit, is_host=comparison.culprit_is_host)
+def _of_culprit(slow: str, culprit: Standing) -> Advice:
     name = own_class(culprit)
     if name is not None:
-        return _of_class(slow, name, about)
+        return _of_class(slow, name, culprit.subject)
     if "clock" not in culprit.reasons:
-        return Advice(slow, about, "", _RANK, remarkable=True)
-    return Advice(slow, about, STRAGGLER, BY_CODE[STRAGGLER].advice.decision, remarkable=True)
+        return Advice(slow, culprit.subject, "", _RANK, remarkable=True)
+    return Advice(slow, culprit.subject, STRAGGLER, BY_CODE[STRAGGLER].advice.decision, remarkable=True)
 
 
 def _of_class(slow: str, name: str, about: str = "") -> Advice:

@@ -15,8 +15,7 @@ from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.fleet.prometheus import PrometheusClient
 from gpu_triage.cli.job.advice import advice_on, compare
 from gpu_triage.cli.job.job_facts import facts_of, window_of
-from gpu_triage.cli.job.job_page import render_html
-from gpu_triage.cli.job.job_report import FORMAT, VERSION, JobReport, render_json, render_text, run_json
+from gpu_triage.cli.job.job_report import FORMAT, VERSION, JobReport, render_html, render_json, render_text, run_json
 from gpu_triage.cli.job.job_runs import WANTED, Run, SeveralJobs, Wanted, find
 from gpu_triage.cli.job.job_view import Job, job_of, notes_on
 from gpu_triage.cli.one_shot import echo_text, fail_on_option, format_option
@@ -31,12 +30,9 @@ _DAYS: Final = re.compile(r"([0-9]{1,3})d")
 
 
 def parse_since(text: str) -> tuple[float | None, float]:
-    """Parse a duration before the end, such as ``2h`` or ``3d``, or a time.
+    """Parse a duration before the end, such as ``2h`` or ``3d``, or a time; raises ValueError if it is neither.
 
     Returns the time (None for a duration), and the duration in seconds (0 for a time).
-
-    Raises:
-        ValueError: the text is neither.
     """
     days = _DAYS.fullmatch(text)
     if days:
@@ -129,7 +125,6 @@ def _job(
 
 
 def _list(runs: tuple[Run, ...], form: str) -> None:
-    """Name the jobs that match, and say how to choose."""
     if form == "json":
         document = {"format": FORMAT, "version": VERSION, "matches": [run_json(run) for run in runs]}
         click.echo(json.dumps(document, indent=2))

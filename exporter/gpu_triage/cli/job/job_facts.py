@@ -35,23 +35,19 @@ from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
 
 GPU: Final = "cluster, job, instance, gpu, uuid"
 HOST: Final = "cluster, job, instance"
-STEPS: Final = "gpu_job_steps_total"
-"""What jobs count by convention; see docs/textfile.md."""
+STEPS: Final = "gpu_job_steps_total"  # what jobs count by convention; see docs/textfile.md
 
 _EVALUATIONS: Final = 250_000
 """How often a query may look at a GPU: seconds for a Prometheus. Large and long jobs are looked at less often."""
 _FEWEST_STEPS, _MOST_STEPS = 60, 2000
 _SHORTEST_STEP_SECONDS: Final = 15
 _LONG_STEP_SECONDS: Final = 60
-RATE_SECONDS: Final = 120
-"""Window of rates: two scrapes at the slowest supported interval."""
+RATE_SECONDS: Final = 120  # window of rates: two scrapes at the slowest supported interval
 AFTERMATH_SECONDS: Final = 300.0
 """A GPU that fails may lose its owner first: findings of so long afterwards belong to the job as well."""
-_JUST_BEFORE_SECONDS: Final = 60
-"""What was scraped so long before a job shows that it was not there yet."""
+_JUST_BEFORE_SECONDS: Final = 60  # what was scraped so long before a job shows that it was not there yet
 _SAME_SCRAPE_SECONDS: Final = 30
-_LOADED: Final = 0.2
-"""Clocks count while the GPU is under load, as in the playbook."""
+_LOADED: Final = 0.2  # clocks count while the GPU is under load, as in the playbook
 
 
 class Window(NamedTuple):
@@ -63,7 +59,6 @@ class Window(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
         return self.end - self.start
 
     def range(self, more_seconds: float = 0.0) -> str:
@@ -80,58 +75,12 @@ def window_of(run: Run, since: float | None) -> Window:
     return Window(start, run.end, step if step < _LONG_STEP_SECONDS else step | 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The answers of all queries. Values are means over the time for which the job had the GPU.
-
-    Attributes:
-        first, last: Unix seconds at which the job was first and last seen on each GPU.
-        held: in how many steps it was.
-        classes: in how many steps each GPU was in each class (label ``class``).
-        clocks: SM clock under load, in hertz.
-        power: in watts.
-        busy: share of time with a kernel, 0-1.
-        models: gpu_info.
-        worst: most advanced state of each finding; `found` and `lost` are the times it was first and last seen.
-        values: what was last measured of each finding.
-        neighbors: in how many steps another job, pod or user had the same GPU.
-        parts: MIG devices that the job had.
-        simulated: hosts with simulated data.
-        before: hosts of which something was recorded before the job began.
-        after: hosts that were scraped after the job's end.
-        paces: mean steps per second of each rank; `recent` at the end, `best` in the best stretch.
-        moved: Unix seconds at which each rank last counted a step.
-    """
-
-    first: list[Series]
-    last: list[Series]
-    held: list[Series]
-    classes: list[Series]
-    clocks: list[Series]
-    power: list[Series]
-    busy: list[Series]
-    models: list[Series]
-    worst: list[Series]
-    found: list[Series]
-    lost: list[Series]
-    values: list[Series]
-    neighbors: list[Series]
-    parts: list[Series]
-    simulated: list[Series]
-    before: list[Series]
-    after: list[Series]
-    paces: list[Series]
-    recent: list[Series]
-    best: list[Series]
-    moved: list[Series]
+Facts = Mapping[str, list[Series]]
+"""The answers of all queries, by the names of `queries` and `late_queries`, and ``held``."""
 
 
 def facts_of(client: PrometheusClient, selection: Selection, found: Found, window: Window) -> Facts:
-    """Run all queries.
-
-    Raises:
-        PrometheusUnavailable: the server does not answer, or the job had no GPU in the window.
-    """
+    """Run all queries; raises PrometheusUnavailable if the job had no GPU in the window."""
     here = selection.only(found.run.key.cluster)
     held = client.at(f"count_over_time({_mine(here, found.run)}{window.range()})", window.end)
     if not held:
@@ -142,12 +91,10 @@ def facts_of(client: PrometheusClient, selection: Selection, found: Found, windo
     # Without its hosts' names, each query would read every host of the fleet.
     hosts = selection.only(found.run.key.cluster, sorted({each.labels["instance"] for each in held}))
     late = min(AFTERMATH_SECONDS, max(0.0, found.asked_at - window.end))
-    answers = {name: client.at(query, window.end) for name, query in queries(hosts, found.run, window).items()}
-    answers |= {
-        name: client.at(query, window.end + late)
-        for name, query in late_queries(hosts, found.run, window, late).items()
-    }
-    return Facts(held=held, **answers)
+    asked = [(window.end, queries(hosts, found.run, window))]
+    asked.append((window.end + late, late_queries(hosts, found.run, window, late)))
+    answers = {name: client.at(query, at) for at, every in asked for name, query in every.items()}
+    return {"held": held, **answers}
 
 
 def _mine(selection: Selection, run: Run, suffix: str = "") -> str:
@@ -156,7 +103,16 @@ def _mine(selection: Selection, run: Run, suffix: str = "") -> str:
 
 
 def queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
-    """The query for each field of `Facts` but findings, all for an evaluation at the window's end."""
+    """The queries about GPUs and steps, for an evaluation at the window's end; means are over the time on the GPU.
+
+    first, last: Unix seconds at which the job was first and last seen on each GPU.
+    classes, neighbors: in how many steps each GPU was in each class, and in how many another job, pod or user had it.
+    clocks, power, busy: SM clock under load in hertz, watts, share of time with a kernel (0-1).
+    parts: MIG devices that the job had.
+    before: hosts of which something was recorded before the job began.
+    paces, recent, best: steps per second of each rank: the mean, at the end, and in the best stretch.
+    moved: Unix seconds at which each rank last counted a step.
+    """
     mine, over = _mine(hosts, run), window.range()
     while_mine = f"and on ({GPU}) {mine}"
     # A rate looks back, and must not see what was there before the job.
@@ -210,14 +166,14 @@ def _others(hosts: Selection, run: Run) -> str:
     return f"(group by ({GPU}, {owner}) ({every}) unless on ({GPU}, {owner}) group by ({GPU}, {owner}) ({own}))"
 
 
-def pace_window(window: Window) -> int:
+def _stretch_seconds(window: Window) -> int:
     """Length in seconds of the stretches with the paces that are compared: an hour, or less for a short job."""
     return 3600 if window.seconds >= 2 * 3600 else 600 if window.seconds >= 2 * 600 else 240
 
 
 def _pace_queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
     steps = f"{STEPS}{hosts.with_matcher(matcher_of_any('owner', _file_owners(run)))}"
-    over, stretch = window.range(), pace_window(window)
+    over, stretch = window.range(), _stretch_seconds(window)
     # Servers differ in what they make of a stretch that begins before the job.
     stretches = window._replace(step_seconds=max(window.step_seconds, stretch // 12)).range(-stretch)
     return {
@@ -245,7 +201,11 @@ def every_query() -> Iterator[str]:
 
 
 def late_queries(hosts: Selection, run: Run, window: Window, late_seconds: float) -> Mapping[str, str]:
-    """The queries about findings and the time after the job, for an evaluation so much after the window's end."""
+    """The queries about findings and the time after the job, for an evaluation so much after the window's end.
+
+    worst: most advanced state of each finding; found, lost: when it was first and last seen; values: last measured.
+    after: hosts that were scraped after the job's end.
+    """
     where = hosts.with_matcher(run.selector)
     # A GPU that fails may lose its owner before the finding is published.
     lately = f"{math.ceil(AFTERMATH_SECONDS)}s"
@@ -293,20 +253,13 @@ class Rank(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The job's steps.
+    """The job's steps."""
 
-    Attributes:
-        recent: steps per second at the end of the window; None if too little was scraped.
-        best: in the best stretch of `stretch_seconds`.
-        ranks: by host and rank.
-        stopped_seconds: for how long no rank made a step, at the end; 0 if it is no longer than a checkpoint.
-    """
-
-    recent: float | None
-    best: float | None
+    recent: float | None  # steps per second at the end of the window; None if too little was scraped
+    best: float | None  # in the best stretch of `stretch_seconds`
     stretch_seconds: int
-    ranks: tuple[Rank, ...]
-    stopped_seconds: float
+    ranks: tuple[Rank, ...]  # by host and rank
+    stopped_seconds: float  # for how long no rank made a step, at the end; 0 if it is no longer than a checkpoint
 
     @property
     def slowest(self) -> tuple[Rank, float] | None:
@@ -331,14 +284,14 @@ class Pace:
         return max(0.0, 1 - self.recent / self.best)
 
 
-def pace_of(facts: Facts, run: Run, window: Window, stretch_seconds: int) -> Pace | None:
+def pace_of(facts: Facts, run: Run, window: Window) -> Pace | None:
     """The steps of a job; None if it counts none, or if the user's other jobs count theirs there as well."""
-    own = [each for each in facts.paces if each.labels["owner"] not in run.users]
-    paces = own or facts.paces
+    own = [each for each in facts["paces"] if each.labels["owner"] not in run.users]
+    paces = own or facts["paces"]
     if not paces or (not own and len({each.labels["job_name"] for each in paces}) > 1):
         return None
     owners = {each.labels["owner"] for each in paces}
-    moved = {_key(each): each.value for each in facts.moved}
+    moved = {_key(each): each.value for each in facts["moved"]}
     ranks = [
         Rank(key_of(each), each.labels["job_name"], each.labels["rank"], each.value, moved.get(_key(each)))
         for each in paces
@@ -346,9 +299,9 @@ def pace_of(facts: Facts, run: Run, window: Window, stretch_seconds: int) -> Pac
     last = max((each.moved for each in ranks if each.moved is not None), default=window.start)
     stopped = window.end - last
     return Pace(
-        recent=_median(facts.recent, owners),
-        best=_median(facts.best, owners),
-        stretch_seconds=stretch_seconds,
+        recent=_median(facts["recent"], owners),
+        best=_median(facts["best"], owners),
+        stretch_seconds=_stretch_seconds(window),
         ranks=tuple(sorted(ranks, key=lambda each: (each.host, len(each.rank), each.rank))),
         stopped_seconds=stopped if stopped > _STOPPED_SECONDS else 0.0,
     )

@@ -1,4 +1,4 @@
-"""The answer as sentences and rows, and as text and JSON."""
+"""The answer as sentences and rows; as text, as JSON, and as one self-contained HTML page for a ticket."""
 
 from __future__ import annotations
 
@@ -12,16 +12,29 @@ import click
 
 from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.fleet_view import HostKey
-from gpu_triage.cli.job.advice import Advice, Comparison, Readings, Standing, subject_of
+from gpu_triage.cli.fleet.review_page import standalone_page
+from gpu_triage.cli.job.advice import Advice, Comparison, Standing
 from gpu_triage.cli.job.job_facts import Pace, by_host
 from gpu_triage.cli.job.job_runs import Run
-from gpu_triage.cli.job.job_view import GOOD, Job, JobFinding, JobGpu, places_in_words
+from gpu_triage.cli.job.job_view import GOOD, Job, JobFinding, JobGpu, places_in_words, seconds_by_class
 from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
-from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.headline import STATES
 from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+from gpu_triage.serve.page.markup import (
+    OF_SEVERITY,
+    bar,
+    chip,
+    class_chip,
+    foreign,
+    row,
+    safe,
+    section,
+    table,
+)
+from gpu_triage.serve.page.style import ICONS
 
 _HOUR: Final = 3600.0
 _WAITING: Final = "waiting for others"
@@ -32,21 +45,15 @@ _ALIKE_SHARE: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """A job and how to show it.
-
-    Attributes:
-        source: URL of the server.
-        warnings: warnings returned by the server.
-        limit: most findings, and most hosts, to show.
-    """
+    """A job and how to show it."""
 
     job: Job
     comparison: Comparison
     advice: Advice
     notes: tuple[str, ...]
-    source: str
-    warnings: tuple[str, ...]
-    limit: int
+    source: str  # URL of the server
+    warnings: tuple[str, ...]  # warnings returned by the server
+    limit: int  # most findings, and most hosts, to show
 
 
 class ClassRow(NamedTuple):
@@ -60,8 +67,6 @@ class ClassRow(NamedTuple):
 
 
 class ReadingRow(NamedTuple):
-    """One reading of the slowest GPU or host, and of the others."""
-
     name: str
     own: str
     others: str
@@ -74,7 +79,6 @@ def headline(shown: JobReport) -> str:
 
 
 def duration(job: Job) -> str:
-    """How long it ran, and when."""
     run, window = job.found.run, job.window
     began = f"{'' if job.start_known and job.end_known else 'at least '}{length_of_time(run.end - run.start)}"
     state = f"running for {began}, since {moment(run.start)}"
@@ -116,23 +120,21 @@ def hours(seconds: float) -> str:
     return f"{seconds / _HOUR:,.1f} GPU h" if seconds >= 2 * _HOUR else f"{seconds / 60:.0f} GPU min"
 
 
-def compared_with(standing: Standing, *, is_host: bool) -> str:
+def compared_with(standing: Standing) -> str:
     """The slowest, whether it is an outlier, and with what it was compared."""
-    subject = subject_of(standing, is_host=is_host)
-    count = standing.others_count
-    others = f"{count} other host{'s' * (count != 1)}" if is_host else f"{count} other GPU{'s' * (count != 1)}"
+    count, what = standing.others_count, "host" if standing.is_host else "GPU"
     out = "" if standing.stands_out else ": no slower than they differ anyway"
-    return f"{subject}, against the median of {others}{out}"
+    return f"{standing.subject}, against the median of {count} other {what}{'s' * (count != 1)}{out}"
 
 
 def reading_rows(standing: Standing) -> Iterator[ReadingRow]:
     """Clock, power and busy share beside those of the others; an unknown reading is missing."""
     own, others = standing.own, standing.others
     for name, value, median, unit in (
-        ("SM clock", own.clock, others.clock, "MHz"),
-        ("power", own.power, others.power, "W"),
-        ("busy", own.busy, others.busy, ""),
-        (_WAITING, own.waiting, others.waiting, ""),
+        ("SM clock", own.clock_hertz, others.clock_hertz, "MHz"),
+        ("power", own.power_watts, others.power_watts, "W"),
+        ("busy", own.busy_ratio, others.busy_ratio, ""),
+        (_WAITING, own.waiting_ratio, others.waiting_ratio, ""),
     ):
         if value is not None and (name != _WAITING or max(value, median or 0.0) >= _WORTH_A_ROW):
             known = "not known" if median is None else _reading(median, unit)
@@ -188,8 +190,6 @@ def _pace_now(pace: Pace, job: Job) -> str:
 
 
 class SharedFinding(NamedTuple):
-    """A finding on several GPUs or hosts."""
-
     first: JobFinding  # the one that began first
     subject: str
     when: str
@@ -207,7 +207,7 @@ def _shared(members: list[JobFinding], job: Job) -> SharedFinding:
     first = min(members, key=lambda each: each.first)
     places = [(each.host, each.gpu or each.uuid) for each in members]
     last = max(each.last for each in members)
-    pending = "pending " if first.state is State.PENDING else ""
+    pending = "pending " if first.pending else ""
     until = "" if first.lasts else f", until {moment(last)}"
     from_start = first.first <= job.window.start + job.window.step_seconds
     since = "from its start" if from_start else f"from {moment(first.first)}"
@@ -235,10 +235,7 @@ def by_host_rows(job: Job) -> Iterator[tuple[HostKey, tuple[JobGpu, ...]]]:
 
 def main_classes(gpus: tuple[JobGpu, ...]) -> str:
     """What GPUs spent most of their time with: ``busy 92%, waiting for storage 8%``."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for gpu in gpus:
-        for name, value in gpu.seconds.items():
-            seconds[name] += value
+    seconds = seconds_by_class(gpus)
     total = sum(seconds.values())
     if not total:
         return "no data"
@@ -281,8 +278,8 @@ def _lines(shown: JobReport) -> Iterator[Line]:
 
 def _time(shown: JobReport) -> Iterator[Line]:
     yield from (Line(""), Line(f"{lost_words(shown.job)}:"))
-    for row in class_rows(shown.job):
-        yield Line(f"    {row.name:<16}{hours(row.seconds):>12}{row.share:>6.0%}  ", row.words)
+    for each in class_rows(shown.job):
+        yield Line(f"    {each.name:<16}{hours(each.seconds):>12}{each.share:>6.0%}  ", each.words)
 
 
 def _slowest(shown: JobReport) -> Iterator[Line]:
@@ -292,25 +289,21 @@ def _slowest(shown: JobReport) -> Iterator[Line]:
         alone = "it has one GPU" if len(shown.job.gpus) == 1 else "no two of its GPUs are of one model"
         yield Line(f"slowest GPU: {alone}, so there is nothing to compare")
         return
-    yield from _standing("slowest GPU: ", comparison.gpu, is_host=False)
-    if comparison.host is not None:
-        yield from _standing("slowest host: ", comparison.host, is_host=True)
-
-
-def _standing(title: str, standing: Standing, *, is_host: bool) -> Iterator[Line]:
-    yield Line(title, compared_with(standing, is_host=is_host), indent=4)
-    for row in reading_rows(standing):
-        difference = f", {row.difference}" if row.difference else ""
-        yield Line(f"    {row.name:<20}", f"{row.own}, median {row.others}{difference}")
+    for title, standing in (("slowest GPU: ", comparison.gpu), ("slowest host: ", comparison.host)):
+        if standing is not None:
+            yield Line(title, compared_with(standing), indent=4)
+            for row in reading_rows(standing):
+                difference = f", {row.difference}" if row.difference else ""
+                yield Line(f"    {row.name:<20}", f"{row.own}, median {row.others}{difference}")
 
 
 def _findings(shown: JobReport) -> Iterator[Line]:
     rows = finding_rows(shown.job)
     yield from (Line(""), Line("findings while it ran:" if rows else "findings while it ran: none"))
-    for row in rows[: shown.limit]:
-        finding = row.first
+    for each in rows[: shown.limit]:
+        finding = each.first
         severity = click.style(printable(finding.urgency), fg=_COLORS.get(finding.urgency))
-        text = "; ".join((": ".join(filter(None, (row.subject, measured(finding)))), row.when))
+        text = "; ".join((": ".join(filter(None, (each.subject, measured(finding)))), each.when))
         yield Line(f"    {severity} {click.style(printable(finding.code), bold=True)}  ", text, indent=8)
         if finding.check is not None and finding.rank >= Severity.WARNING.rank:
             yield Line("        do    ", finding.check.advice.decision)
@@ -359,8 +352,8 @@ def render_json(shown: JobReport) -> str:
             "unknown": time.unknown,
             "by_class": dict(time.by_class),
         },
-        "slowest_gpu": _standing_json(comparison.gpu, is_host=False),
-        "slowest_host": _standing_json(comparison.host, is_host=True),
+        "slowest_gpu": _standing_json(comparison.gpu),
+        "slowest_host": _standing_json(comparison.host),
         "steps": _pace_json(job.pace),
         "findings": [_finding_json(each) for each in job.findings],
         "gpus": [_gpu_json(each) for each in job.gpus],
@@ -369,7 +362,6 @@ def render_json(shown: JobReport) -> str:
 
 
 def run_json(run: Run) -> dict[str, Any]:
-    """What identifies a run of a job."""
     key = run.key
     return {
         "kind": key.kind.value,
@@ -384,28 +376,18 @@ def run_json(run: Run) -> dict[str, Any]:
     }
 
 
-def _standing_json(standing: Standing | None, *, is_host: bool) -> dict[str, Any] | None:
+def _standing_json(standing: Standing | None) -> dict[str, Any] | None:
     if standing is None:
         return None
     gpu = standing.gpus[0]
     return {
         **standing.host._asdict(),
-        **({} if is_host else {"gpu": gpu.gpu, "uuid": gpu.uuid}),
+        **({} if standing.is_host else {"gpu": gpu.gpu, "uuid": gpu.uuid}),
         "stands_out": standing.stands_out,
         "by": list(standing.reasons),
-        "own": _readings_json(standing.own),
-        "median_of_others": _readings_json(standing.others),
+        "own": standing.own._asdict(),
+        "median_of_others": standing.others._asdict(),
         "others": standing.others_count,
-    }
-
-
-def _readings_json(readings: Readings) -> dict[str, float | None]:
-    return {
-        "clock_hertz": readings.clock,
-        "power_watts": readings.power,
-        "busy_ratio": readings.busy,
-        "own_cause_ratio": readings.caused,
-        "waiting_ratio": readings.waiting,
     }
 
 
@@ -456,9 +438,9 @@ def _gpu_json(gpu: JobGpu) -> dict[str, Any]:
         "first": round(gpu.first, 3),
         "last": round(gpu.last, 3),
         "seconds": dict(gpu.seconds),
-        "clock_hertz": gpu.clock,
-        "power_watts": gpu.power,
-        "busy_ratio": gpu.busy,
+        "clock_hertz": gpu.clock_hertz,
+        "power_watts": gpu.power_watts,
+        "busy_ratio": gpu.busy_ratio,
         "mig_part": gpu.is_part,
         "shared_with": [
             {"namespace": each.namespace or None, "pod": each.pod or None, "slurm_job_id": each.slurm_job_id or None}
@@ -466,3 +448,102 @@ def _gpu_json(gpu: JobGpu) -> dict[str, Any]:
             for each, seconds in gpu.neighbors.items()
         ],
     }
+
+
+_SHEET: Final = ".words td { white-space: normal; }"
+_UNKNOWN: Final = "&ndash;"
+
+
+def render_html(shown: JobReport) -> bytes:
+    """The page, without scripts or external resources."""
+    parts = (
+        _page_head(shown),
+        _time_section(shown),
+        _slowest_section(shown),
+        section("steps", "Steps", _list(pace_lines(shown.job))),
+        _findings_section(shown),
+        _gpus_section(shown),
+        section("notes", "Notes", _list(shown.notes)) if shown.notes else "",
+    )
+    tone = "held" if shown.advice.remarkable else "well"
+    return standalone_page(headline(shown), ICONS[tone], _SHEET, parts)
+
+
+def _page_head(shown: JobReport) -> str:
+    job, advice = shown.job, shown.advice
+    about = f"{safe(advice.about)}: " if advice.about else ""
+    made_up = '<p class="banner simulated">Simulated data.</p>\n' if job.simulated else ""
+    warnings = "".join(f"<p>Incomplete: {safe(each)}</p>\n" for each in shown.warnings)
+    return (
+        f'{made_up}<header class="{"held" if advice.remarkable else "well"}">\n<h1>{safe(headline(shown))}</h1>\n'
+        f"<p><strong>Do first:</strong> {about}{safe(advice.first)}</p>\n"
+        f"<p>{safe(duration(job))}</p>\n<p>{safe(size(job))}</p>\n"
+        f'<p class="soft">From {safe(shown.source)}, {safe(moment(job.found.asked_at))}</p>\n{warnings}</header>'
+    )
+
+
+def _time_section(shown: JobReport) -> str:
+    words = lost_words(shown.job)
+    rows = (
+        row(
+            class_chip(each.name) if each.name in BOTTLENECK_CLASSES else safe(each.name),
+            (safe(each.words), safe(hours(each.seconds)), f"{each.share:.0%}{bar(each.share)}"),
+        )
+        for each in class_rows(shown.job)
+    )
+    heads = ("Class", "GPUs were", "Time", "Share")
+    said = f"<p>{safe(words[0].upper() + words[1:])}.</p>\n"
+    return section("time", "GPU time by bottleneck", said + table("GPU time by bottleneck", heads, rows))
+
+
+def _slowest_section(shown: JobReport) -> str:
+    comparison = shown.comparison
+    if comparison.gpu is None:
+        return section("slowest", "Slowest GPU and host", "<p>There is nothing to compare.</p>")
+    parts = []
+    for title, standing in (("Slowest GPU", comparison.gpu), ("Slowest host", comparison.host)):
+        if standing is not None:
+            rows = (row(safe(each.name), map(safe, each[1:])) for each in reading_rows(standing))
+            readings = table(title, ("Reading", "Its own", "Median of the others", "Difference"), rows)
+            parts.append(f"<h3>{safe(title)}</h3>\n<p>{safe(compared_with(standing))}</p>\n{readings}")
+    return section("slowest", "Slowest GPU and host", "\n".join(parts))
+
+
+def _list(lines: Iterator[str] | tuple[str, ...]) -> str:
+    return "<ul>\n" + "\n".join(f"<li>{safe(line)}</li>" for line in lines) + "\n</ul>"
+
+
+def _findings_section(shown: JobReport) -> str:
+    found = finding_rows(shown.job)
+    if not found:
+        return section("findings", "Findings while it ran", "<p>None.</p>")
+    rows = []
+    for each in found[: shown.limit]:
+        finding = each.first
+        tones = {severity.value: OF_SEVERITY[severity] for severity in Severity}
+        do = finding.check.advice.decision if finding.check else ""
+        cells = (foreign(finding.code), safe(each.subject), safe(measured(finding)), safe(each.when), safe(do))
+        rows.append(row(chip(finding.urgency, tones.get(finding.urgency, "idle")), cells))
+    heads = ("Severity", "Finding", "Where", "Measured", "When", "What to do")
+    more = len(found) - shown.limit
+    note = f"<p>And {more} more.</p>" if more > 0 else ""
+    return section("findings", "Findings while it ran", table("Findings", heads, rows, "words") + note)
+
+
+def _gpus_section(shown: JobReport) -> str:
+    hosts = list(by_host_rows(shown.job))
+    rows = []
+    for gpu in (gpu for _, gpus in hosts[: shown.limit] for gpu in gpus):
+        cells = (
+            safe(gpu.gpu),
+            safe(gpu.name) or _UNKNOWN,
+            _UNKNOWN if gpu.clock_hertz is None else f"{gpu.clock_hertz / 1e6:.0f} MHz",
+            _UNKNOWN if gpu.power_watts is None else f"{gpu.power_watts:.0f} W",
+            _UNKNOWN if gpu.busy_ratio is None else f"{gpu.busy_ratio:.0%}",
+            safe(main_classes((gpu,))),
+        )
+        rows.append(row(foreign(gpu.host), cells))
+    heads = ("Host", "GPU", "Model", "SM clock", "Power", "Busy", "Time")
+    more = len(hosts) - shown.limit
+    note = f"<p>And {more} more hosts.</p>" if more > 0 else ""
+    return section("gpus", "GPUs", table("GPUs", heads, rows, "words") + note)

@@ -35,16 +35,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The argument of the command.
+    """The argument of the command."""
 
-    Attributes:
-        kinds: what it may name, in order of preference.
-        namespace: of the pod; "" for any.
-    """
-
-    kinds: tuple[Kind, ...]
+    kinds: tuple[Kind, ...]  # what it may name, in order of preference
     name: str
-    namespace: str = ""
+    namespace: str = ""  # of the pod; "" for any
 
     def __str__(self) -> str:
         """As it can be typed again: ``4711``, ``research/train-0``."""
@@ -68,10 +63,8 @@ _SUFFIX: Final = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrst
 def parse_wanted(text: str) -> Wanted:
     """Parse ``4711``, ``research/train-0``, ``train-0``, ``ada``, or one of them after ``slurm:``, ``pod:``, ``user:``.
 
-    A number is a Slurm job, if there is one. Another name is a pod or a user, whichever exists.
-
-    Raises:
-        ValueError: it is empty, or a part of a Slurm job that exporters know by another number.
+    A number is a Slurm job, if there is one. Another name is a pod or a user, whichever exists. Raises ValueError if it
+    is empty, or a part of a Slurm job that exporters know by another number.
     """
     prefix, colon, rest = text.partition(":")
     kinds = tuple(kind for kind in Kind if colon and kind.value == prefix)
@@ -154,25 +147,16 @@ class JobKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A period in which a job had GPUs.
-
-    Attributes:
-        users: from the allocation if there is one, else of its processes.
-        accounts: of Slurm.
-        pods: all that belong to it; empty for Slurm jobs and users.
-        start, end: Unix seconds of the first and last time at which it had a GPU.
-        gpus: the most that it had at one time.
-        by_user: whether only its user matches.
-    """
+    """A period in which a job had GPUs."""
 
     key: JobKey
-    users: frozenset[str]
-    accounts: frozenset[str]
-    pods: frozenset[str]
-    start: float
-    end: float
-    gpus: int
-    by_user: bool = False
+    users: frozenset[str]  # from the allocation if there is one, else of its processes
+    accounts: frozenset[str]  # of Slurm
+    pods: frozenset[str]  # all that belong to it; empty for Slurm jobs and users
+    start: float  # Unix seconds of the first and last time at which it had a GPU
+    end: float  # likewise
+    gpus: int  # the most that it had at one time
+    by_user: bool = False  # whether only its user matches
 
     def __str__(self) -> str:
         """Display name: ``Slurm job 4711 of ada``, ``pod research/train-0``, ``user ada``."""
@@ -304,35 +288,21 @@ def _run(key: JobKey, seen: Sequence[tuple[float, _Seen]]) -> Run:
     )
 
 
-class Choice(NamedTuple):
-    """The run to look at, and other runs of the same job."""
-
-    run: Run
-    others: tuple[Run, ...]
-
-
 class SeveralJobs(Exception):
-    """Several jobs match.
-
-    Attributes:
-        runs: one of each, the latest first.
-    """
+    """Several jobs match: `runs` has one of each, the latest first."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs = tuple(sorted(runs, key=lambda run: (-run.end, run.key.cluster, run.key.namespace, run.key.name)))
         super().__init__(f"{len(self.runs)} jobs match")
 
 
-def choose(wanted: Wanted, runs: Sequence[Run], at: float | None, now: float, slack_seconds: float) -> Choice:
-    """The run at the time `at`, or the last one before it; the latest if None.
+def choose(
+    wanted: Wanted, runs: Sequence[Run], at: float | None, now: float, slack_seconds: float
+) -> tuple[Run, tuple[Run, ...]]:
+    """The run at the time `at`, or the last one before it; the latest if None. Then, other runs of the same job.
 
-    Args:
-        runs: at least one.
-        now: time of the query, in Unix seconds.
-        slack_seconds: step of the times of runs.
-
-    Raises:
-        SeveralJobs: several jobs match, such as pods of one name in two namespaces.
+    `now` is the time of the query, in Unix seconds; the times of runs are known to `slack_seconds`. Raises SeveralJobs
+    if several match, such as pods of one name in two namespaces.
     """
     begun = [run for run in runs if at is None or run.start - slack_seconds <= at]
     found = _preferred(wanted, begun or runs)
@@ -347,7 +317,7 @@ def choose(wanted: Wanted, runs: Sequence[Run], at: float | None, now: float, sl
     if len(latest) > 1:
         raise SeveralJobs(latest.values())
     (chosen,) = latest.values()
-    return Choice(chosen, tuple(run for run in runs if run is not chosen and run.key == chosen.key))
+    return chosen, tuple(run for run in runs if run is not chosen and run.key == chosen.key)
 
 
 def _preferred(wanted: Wanted, runs: Sequence[Run]) -> list[Run]:
@@ -360,12 +330,10 @@ def _preferred(wanted: Wanted, runs: Sequence[Run]) -> list[Run]:
 
 SEARCHES_SECONDS: Final = (30 * 86_400.0, 400 * 86_400.0)
 """How far back a job is looked for: first this, then that. What the server does not remember costs it nothing."""
-_POINTS: Final = 2000
-"""The most points of a range query; Prometheus rejects more than 11,000."""
+_POINTS: Final = 2000  # the most points of a range query; Prometheus rejects more than 11,000
 _FINE_POINTS: Final = 400
 _SHORTEST_STEP_SECONDS: Final = 5.0
-_LATEST_SECONDS: Final = 60.0
-"""A job that was seen within so long still runs: some exporters are scraped once a minute."""
+_LATEST_SECONDS: Final = 60.0  # A job that was seen within so long still runs: some exporters are scraped once a minute
 _OWNER: Final = "cluster, slurm_job_id, user, account, workload_namespace, workload_pod"
 _MOST_NAMED: Final = 6
 _WORDS: Final = {Kind.SLURM: "Slurm job", Kind.POD: "pod", Kind.USER: "user"}
@@ -373,21 +341,13 @@ _WORDS: Final = {Kind.SLURM: "Slurm job", Kind.POD: "pod", Kind.USER: "user"}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A job in Prometheus.
+    """A job in Prometheus."""
 
-    Attributes:
-        run: with exact times; its end is at most the time of --at.
-        others: other times at which the same job had GPUs.
-        siblings: how many other pods of its workload had GPUs at the same time.
-        asked_at: Unix seconds of the query.
-        ongoing: whether it still had GPUs then.
-    """
-
-    run: Run
-    others: tuple[Run, ...]
-    siblings: int
-    asked_at: float
-    ongoing: bool
+    run: Run  # with exact times; its end is at most the time of --at
+    others: tuple[Run, ...]  # other times at which the same job had GPUs
+    siblings: int  # how many other pods of its workload had GPUs at the same time
+    asked_at: float  # Unix seconds of the query
+    ongoing: bool  # whether it still had GPUs then
 
 
 class _Sightings(NamedTuple):
@@ -403,12 +363,7 @@ def owned(selection: Selection, selector: str, suffix: str = "") -> str:
 
 
 def find(client: PrometheusClient, selection: Selection, wanted: Wanted, at: float | None) -> Found:
-    """Find a job at a Unix time, or its latest run.
-
-    Raises:
-        SeveralJobs: several jobs match.
-        PrometheusUnavailable: the server does not answer, or has no such job.
-    """
+    """Find a job at a Unix time, or its latest run; raises SeveralJobs, or PrometheusUnavailable if there is none."""
     asked_at = client.now() if at is None else at
     for seconds in SEARCHES_SECONDS:
         seen = _sightings(client, selection, wanted, asked_at, seconds)
@@ -418,10 +373,10 @@ def find(client: PrometheusClient, selection: Selection, wanted: Wanted, at: flo
             break
     if not runs:
         raise _unknown(client, selection, wanted, asked_at)
-    choice = choose(wanted, runs, at, asked_at, seen.step_seconds)
-    run = _refined(client, selection, choice.run, asked_at, seen.step_seconds)
+    chosen, others = choose(wanted, runs, at, asked_at, seen.step_seconds)
+    run = _refined(client, selection, chosen, asked_at, seen.step_seconds)
     ongoing = run.end >= asked_at - _LATEST_SECONDS
-    return Found(run, choice.others, _siblings(wanted, choice.run, seen), asked_at, ongoing)
+    return Found(run, others, _siblings(wanted, chosen, seen), asked_at, ongoing)
 
 
 def _sightings(
@@ -483,7 +438,8 @@ def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at:
     names = owner_names(client.at(f"group by ({_OWNER}) ({every})", at))
     if names:
         close = nearest(str(wanted), names)
-        hint = f"; did you mean {close}?" if close else f"; there are {_some(names)}"
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        hint = f"; did you mean {close}?" if close else f"; there are {', '.join(names[:_MOST_NAMED])}{more}"
         return PrometheusUnavailable(f"{missing}{hint}")
     if client.at(f"group ({GPU_EXPORTER_BUILD_INFO.name}{selection})", at):
         return PrometheusUnavailable(
@@ -507,8 +463,3 @@ def owner_names(found: Iterable[Series]) -> list[str]:
         elif labels["user"]:
             users.add(labels["user"])
     return [*sorted(jobs), *sorted(users - jobs)]
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

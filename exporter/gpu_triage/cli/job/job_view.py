@@ -11,14 +11,22 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_text import moment
-from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, gpu_key, key_of
+from gpu_triage.cli.fleet.fleet_view import (
+    GpuKey,
+    HostKey,
+    SeenFinding,
+    finding_key,
+    gpu_key,
+    index_order,
+    key_of,
+)
 from gpu_triage.cli.fleet.prometheus import Series
-from gpu_triage.cli.job.job_facts import Facts, Pace, Window, pace_of, pace_window
+from gpu_triage.cli.job.job_facts import Facts, Pace, Window, pace_of
 from gpu_triage.cli.job.job_runs import Found, workload_of
 from gpu_triage.judge.evidence.owners import GpuOwner
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.finding import State
-from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
+from gpu_triage.judge.findings.table import Severity
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 GOOD: Final = frozenset({"compute", "idle"})
@@ -29,31 +37,20 @@ _NO_CAUSE: Final = GOOD | {WAITS, "unattributed"}
 
 @dataclass(frozen=True, slots=True)
 class JobGpu:
-    """One GPU of the job, while the job had it.
-
-    Attributes:
-        first, last: Unix seconds at which the job was first and last seen on it.
-        name: model; "" if unknown.
-        seconds: time in each bottleneck class; classes without time are missing.
-        clock: mean SM clock under load, in hertz; like the next two, None if not known.
-        power: mean, in watts.
-        busy: share of time with a kernel, 0-1.
-        neighbors: seconds that another job or pod had it as well.
-        is_part: whether the job had MIG devices of it.
-    """
+    """One GPU of the job, while the job had it."""
 
     host: HostKey
     gpu: str
     uuid: str
-    first: float
-    last: float
-    name: str
-    seconds: Mapping[str, float]
-    clock: float | None
-    power: float | None
-    busy: float | None
-    neighbors: Mapping[GpuOwner, float]
-    is_part: bool
+    first: float  # Unix seconds at which the job was first and last seen on it
+    last: float  # likewise
+    name: str  # model; "" if unknown
+    seconds: Mapping[str, float]  # time in each bottleneck class; classes without time are missing
+    clock_hertz: float | None  # mean SM clock under load, in hertz; like the next two, None if not known
+    power_watts: float | None  # mean, in watts
+    busy_ratio: float | None  # share of time with a kernel, 0-1
+    neighbors: Mapping[GpuOwner, float]  # seconds that another job or pod had it as well
+    is_part: bool  # whether the job had MIG devices of it
 
     @property
     def subject(self) -> str:
@@ -67,44 +64,13 @@ class JobGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class JobFinding:
-    """One finding about a GPU or a host of the job, while it ran.
+class JobFinding(SeenFinding):
+    """One finding about a GPU or a host of the job, while it ran."""
 
-    Attributes:
-        gpu, uuid: "" for the host.
-        state: the most advanced that was seen.
-        first, last: Unix seconds at which it was first and last seen.
-        value: what was last measured; None if nothing is.
-        lasts: whether it was there at the end.
-    """
-
-    host: HostKey
-    gpu: str
-    uuid: str
-    severity: str
-    code: str
-    action: str
-    state: State
-    first: float
-    last: float
-    value: float | None
-    lasts: bool
-
-    @property
-    def check(self) -> Check | None:
-        """Its kind; None for a code that this program does not know."""
-        return BY_CODE.get(self.code)
-
-    @property
-    def urgency(self) -> str:
-        """Severity: a critical finding is a warning unless it was confirmed."""
-        critical_soon = self.state is State.PENDING and self.severity == Severity.CRITICAL.value
-        return Severity.WARNING.value if critical_soon else self.severity
-
-    @property
-    def rank(self) -> int:
-        """Rank of its urgency."""
-        return _RANKS.get(self.urgency, 0)
+    first: float  # Unix seconds at which it was first and last seen
+    last: float  # likewise
+    value: float | None  # what was last measured; None if nothing is
+    lasts: bool  # whether it was there at the end
 
     @property
     def subject(self) -> str:
@@ -112,7 +78,12 @@ class JobFinding:
         return f"GPU {self.gpu or self.uuid} of {self.host}" if self.gpu or self.uuid else str(self.host)
 
 
-_RANKS: Final[Mapping[str, int]] = {severity.value: severity.rank for severity in Severity}
+def seconds_by_class(gpus: Iterable[JobGpu]) -> defaultdict[str, float]:
+    sums: defaultdict[str, float] = defaultdict(float)
+    for gpu in gpus:
+        for name, seconds in gpu.seconds.items():
+            sums[name] += seconds
+    return sums
 
 
 class GpuTime(NamedTuple):
@@ -130,37 +101,24 @@ class GpuTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that is known of the job in a window of time.
-
-    Attributes:
-        gpus: by host and index.
-        findings: the most urgent first.
-        simulated: whether data of one of its hosts is simulated.
-        start_known: whether its hosts were watched before it began; otherwise it may have begun earlier.
-        end_known: whether they were watched after it ended; otherwise it may have run on.
-    """
+    """All that is known of the job in a window of time."""
 
     found: Found
     window: Window
-    gpus: tuple[JobGpu, ...]
-    findings: tuple[JobFinding, ...]
+    gpus: tuple[JobGpu, ...]  # by host and index
+    findings: tuple[JobFinding, ...]  # the most urgent first
     pace: Pace | None
-    simulated: bool
-    start_known: bool
-    end_known: bool
+    simulated: bool  # whether data of one of its hosts is simulated
+    start_known: bool  # whether its hosts were watched before it began; otherwise it may have begun earlier
+    end_known: bool  # whether they were watched after it ended; otherwise it may have run on
 
     @property
     def hosts(self) -> tuple[HostKey, ...]:
-        """Its hosts, sorted."""
         return tuple(sorted({each.host for each in self.gpus}))
 
     @property
     def time(self) -> GpuTime:
-        """Its GPU seconds by class."""
-        sums: defaultdict[str, float] = defaultdict(float)
-        for gpu in self.gpus:
-            for name, seconds in gpu.seconds.items():
-                sums[name] += seconds
+        sums = seconds_by_class(self.gpus)
         total = sum(gpu.last - gpu.first + self.window.step_seconds for gpu in self.gpus)
         known = sum(sums.values())
         ordered = sorted(sums, key=lambda name: (-sums[name], BOTTLENECK_CLASSES.index(name)))
@@ -168,28 +126,33 @@ class Job:
 
 
 def job_of(found: Found, window: Window, facts: Facts) -> Job:
-    """Interpret the answers of all queries."""
-    gpus = tuple(sorted(_gpus(window, facts), key=lambda gpu: (gpu.host, _number(gpu.gpu), gpu.uuid)))
+    gpus = tuple(sorted(_gpus(window, facts), key=lambda gpu: (gpu.host, index_order(gpu.gpu), gpu.uuid)))
     return Job(
         found=found,
         window=window,
         gpus=gpus,
-        findings=tuple(sorted(_findings(window, facts, gpus), key=_order)),
-        pace=pace_of(facts, found.run, window, pace_window(window)),
-        simulated=bool(facts.simulated),
-        start_known=bool(facts.before),
-        end_known=found.ongoing or bool(facts.after),
+        findings=tuple(sorted(_findings(window, facts, gpus), key=JobFinding.order)),
+        pace=pace_of(facts, found.run, window),
+        simulated=bool(facts["simulated"]),
+        start_known=bool(facts["before"]),
+        end_known=found.ongoing or bool(facts["after"]),
     )
 
 
 def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
-    first, last = _values(facts.first), _values(facts.last)
-    clocks, power, busy = _values(facts.clocks), _values(facts.power), _values(facts.busy)
-    names = {gpu_key(each): each.labels["name"] for each in facts.models}
-    parts = {gpu_key(each) for each in facts.parts}
-    seconds = _by_class(facts.classes, window.step_seconds)
-    neighbors = _neighbors(facts.neighbors, window.step_seconds)
-    for each in facts.held:
+    first, last = _values(facts["first"]), _values(facts["last"])
+    clocks, power, busy = _values(facts["clocks"]), _values(facts["power"]), _values(facts["busy"])
+    names = {gpu_key(each): each.labels["name"] for each in facts["models"]}
+    parts = {gpu_key(each) for each in facts["parts"]}
+    seconds: defaultdict[GpuKey, dict[str, float]] = defaultdict(dict)
+    for each in facts["classes"]:
+        seconds[gpu_key(each)][each.labels["class"]] = each.value * window.step_seconds
+    neighbors: defaultdict[GpuKey, dict[GpuOwner, float]] = defaultdict(dict)
+    for each in facts["neighbors"]:
+        labels = each.labels
+        owner = GpuOwner(labels["workload_namespace"], labels["workload_pod"], labels["slurm_job_id"])
+        neighbors[gpu_key(each)][owner] = each.value * window.step_seconds
+    for each in facts["held"]:
         key = gpu_key(each)
         host, gpu, uuid = key
         yield JobGpu(
@@ -199,11 +162,11 @@ def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
             first=first.get(key, window.start),
             last=last.get(key, window.end),
             name=names.get(key, ""),
-            seconds=seconds.get(key, {}),
-            clock=clocks.get(key),
-            power=power.get(key),
-            busy=busy.get(key),
-            neighbors=neighbors.get(key, {}),
+            seconds=seconds[key],
+            clock_hertz=clocks.get(key),
+            power_watts=power.get(key),
+            busy_ratio=busy.get(key),
+            neighbors=neighbors[key],
             is_part=key in parts,
         )
 
@@ -212,71 +175,33 @@ def _values(found: Iterable[Series]) -> dict[GpuKey, float]:
     return {gpu_key(each): each.value for each in found}
 
 
-def _by_class(found: Iterable[Series], step_seconds: int) -> dict[GpuKey, dict[str, float]]:
-    by_gpu: defaultdict[GpuKey, dict[str, float]] = defaultdict(dict)
-    for each in found:
-        by_gpu[gpu_key(each)][each.labels["class"]] = each.value * step_seconds
-    return by_gpu
-
-
-def _neighbors(found: Iterable[Series], step_seconds: int) -> dict[GpuKey, dict[GpuOwner, float]]:
-    by_gpu: defaultdict[GpuKey, dict[GpuOwner, float]] = defaultdict(dict)
-    for each in found:
-        labels = each.labels
-        owner = GpuOwner(labels["workload_namespace"], labels["workload_pod"], labels["slurm_job_id"])
-        by_gpu[gpu_key(each)][owner] = each.value * step_seconds
-    return by_gpu
-
-
 def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[JobFinding]:
-    found = {_finding_key(each): each.value for each in facts.found}
-    lost = {_finding_key(each): each.value for each in facts.lost}
+    found = {finding_key(each): each.value for each in facts["found"]}
+    lost = {finding_key(each): each.value for each in facts["lost"]}
     values = {
-        (key_of(each), each.labels["gpu"], each.labels["uuid"], each.labels["code"]): each for each in facts.values
+        (key_of(each), each.labels["gpu"], each.labels["uuid"], each.labels["code"]): each for each in facts["values"]
     }
     left: defaultdict[HostKey, float] = defaultdict(float)
     for one in gpus:
         left[one.host] = max(left[one.host], one.last)
     left_gpu = {(one.host, one.gpu, one.uuid): one.last for one in gpus}
-    end = max((each.value for each in facts.lost), default=window.end)
-    for each in facts.worst:
-        key = _finding_key(each)
-        host, gpu, uuid, severity, code, action = key
+    end = max((each.value for each in facts["lost"]), default=window.end)
+    for each in facts["worst"]:
+        key = finding_key(each)
+        host, gpu, uuid, severity, code, _ = key
         value = values.get((host, gpu, uuid, code))
         first, last = found.get(key, window.start), lost.get(key, window.end)
         ended = left_gpu.get((host, gpu, uuid), left[host])
         if first > ended + window.step_seconds and severity != Severity.CRITICAL.value:
             continue  # of what came after the job
         yield JobFinding(
-            host=host,
-            gpu=gpu,
-            uuid=uuid,
-            severity=severity,
-            code=code,
-            action=action,
-            state=State(round(each.value)) if each.value in (1, 2) else State.PENDING,
+            *key,
+            State(round(each.value)) if each.value in (1, 2) else State.PENDING,
             first=first,
             last=last,
             value=None if value is None else value.value,
             lasts=last >= min(end, window.end) - 2 * window.step_seconds,
         )
-
-
-def _order(finding: JobFinding) -> tuple[object, ...]:
-    return (-finding.rank, finding.state is State.PENDING, finding.code, finding.host, _number(finding.gpu))
-
-
-_FindingKey = tuple[HostKey, str, str, str, str, str]
-
-
-def _finding_key(series: Series) -> _FindingKey:
-    labels = series.labels
-    gpu = labels["gpu"], labels["uuid"]
-    return key_of(series), *gpu, labels["severity"], labels["code"], labels["action"]
-
-
-def _number(text: str) -> tuple[int, str]:
-    return (int(text) if text.isdecimal() and len(text) < 6 else -1, text)  # noqa: PLR2004 - no index is longer
 
 
 _EDGE_STEPS: Final = 3

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.cli.offline.log_sections import EventKind
-from gpu_triage.cli.offline.logs import Events, LogReading, logged_xids
+from gpu_triage.cli.offline.logs import EventKind, Events, LogReading, logged_xids
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
-from gpu_triage.cli.offline.smi_links import Links, reading_of
+from gpu_triage.cli.offline.smi_links import reading_of
 from gpu_triage.cli.offline.snapshot import Snapshot
 from gpu_triage.driver.nvml.session import DriverVersions
 from gpu_triage.judge.evidence import thresholds
@@ -43,33 +42,29 @@ _MOST_XIDS: Final = 64  # Xid codes per GPU
 
 @dataclass(frozen=True, slots=True)
 class FilesOfHost:
-    """Everything read from the files of one host.
+    """Everything read from the files of one host."""
 
-    Attributes:
-        snapshots: in chronological order.
-        labels: index and UUID of every GPU, from the roster.
-        lost: errors of GPUs that nvidia-smi could not open, by bus id.
-        unplaced: the same for GPUs that nvidia-smi identified only by index, by index.
-        corrupted: bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi.
-        devices: PCI devices listed by lspci, by bus id.
-        ports: the PCIe ports among them, as returned by `ports_of`.
-        log: all kernel logs merged, or None.
-        driver_error: why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it.
-        driver_version: version of the kernel module.
-        nobody_there: whether nvidia-smi reported that it found no devices.
-    """
-
-    snapshots: tuple[Snapshot, ...]
-    labels: Mapping[str, GpuLabels]
-    lost: Mapping[str, str]
-    unplaced: Mapping[str, str]
-    corrupted: frozenset[str]
-    devices: Mapping[str, PciDevice]
-    ports: Mapping[str, PciDevice]
-    log: LogReading | None
+    snapshots: tuple[Snapshot, ...]  # in chronological order
+    labels: Mapping[str, GpuLabels]  # index and UUID of every GPU, from the roster
+    lost: Mapping[str, str]  # errors of GPUs that nvidia-smi could not open, by bus id
+    unplaced: Mapping[str, str]  # the same for GPUs that nvidia-smi identified only by index, by index
+    corrupted: frozenset[str]  # bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi
+    devices: Mapping[str, PciDevice]  # PCI devices listed by lspci, by bus id
+    ports: Mapping[str, PciDevice]  # the PCIe ports among them, as returned by `ports_of`
+    log: LogReading | None  # all kernel logs merged, or None
+    # why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it
     driver_error: str | None
-    driver_version: str
-    nobody_there: bool
+    driver_version: str  # version of the kernel module
+    nobody_there: bool  # whether nvidia-smi reported that it found no devices
+    now: float  # the reference time for ages, in the host's wall clock
+
+    @property
+    def last(self) -> Snapshot | None:
+        return self.snapshots[-1] if self.snapshots else None
+
+    def index(self, key: str) -> str:
+        """The index of a GPU for display."""
+        return self.labels[key].gpu if key in self.labels else "?"
 
     def about_gpu(self, code: str, address: str, measured: str, value: float | None = None) -> Finding:
         """A finding about the GPU at an address, labeled with its index if known."""
@@ -79,8 +74,9 @@ class FilesOfHost:
         return of_slot(code, address, measured, value)
 
 
-def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
-    """The evidence as of the most recent snapshot; `now` is the reference time for ages, in the host's wall clock."""
+def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
+    """The evidence as of the most recent snapshot."""
+    now = files.now
     times = [now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
     store, history = OutcomeStore([_COLLECTOR]), MetricHistory(max(1.0, times[-1] - times[0]))
     for at, snapshot in zip(times, files.snapshots or (None,), strict=True):
@@ -95,11 +91,15 @@ def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
     texts: dict[float, str] = {}
     if files.log is not None:
         end = Moment(times[-1], times[-1])
-        made = (*render_xids(_xids(files, files.log, now, texts)), *_resets(files, files.log))
+        made = (*render_xids(_xids(files, files.log, texts)), *_resets(files, files.log))
         store.put(Outcome(_COLLECTOR, "log", made, end))
         history.note(store, end)
     found = history.evidence(Moment(times[-1], now))
     return replace(found, at=Moment(times[-1], now), time_texts=texts)
+
+
+def _outcome(subject: str, made: tuple[Sample, ...], at: Moment) -> Outcome:
+    return Outcome(_COLLECTOR, subject, made, success=True, errors=(), duration_seconds=0.0, finished_at=at)
 
 
 def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
@@ -118,30 +118,9 @@ def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> It
         name = device.model if gpu is None and device is not None else gpu.identity.name if gpu is not None else ""
         presences.append(GpuPresence(labels, name, error is None, error))
         if gpu is not None and snapshot is not None and key not in snapshot.carried:
-            # Utilization is instantaneous: two samples would be mistaken for an average over the time between them.
-            is_last = gpu is files.snapshots[-1].gpus.get(key)
-            readings = gpu.readings if is_last else [each for each in gpu.readings if not isinstance(each, _OF_MOMENT)]
-            made = _of_gpu(gpu, labels, readings if error is None else (), _expectation(gpu, files, config))
-            place = _place(gpu, labels, device, files.labels) if error is None else ()
-            nvlinks = nvlink.render(reading_of(gpu.links, _links_alike(gpu, shown.values())), labels)
-            yield key, (*made, *place, *(nvlinks if error is None else ()))
+            measured = _measured(key, gpu, snapshot, files, config) if error is None else ()
+            yield key, (*identity.render(gpu.identity, labels), *measured)
     yield "host", tuple(render_presence(_presence(files, snapshot, tuple(presences), config)))
-
-
-def _links_alike(gpu: SmiGpu, shown: Iterable[SmiGpu]) -> Iterator[Links]:
-    return (each.links for each in shown if each is not gpu and each.identity.name == gpu.identity.name)
-
-
-def _place(gpu: SmiGpu, own: GpuLabels, device: PciDevice | None, labels: Mapping[str, GpuLabels]) -> Iterator[Sample]:
-    """NUMA node and peer links of a GPU, from lspci and ``nvidia-smi topo``."""
-    by_index = {each.gpu: each for each in labels.values()}
-    peers = tuple(
-        PeerReading(index, by_index[index].uuid, {"nvlink": "ok"} if level.startswith("NV") else {}, _level(level))
-        for index, level in gpu.peers.items()
-        if index in by_index and own.gpu.isdecimal()
-    )
-    node = gpu.numa_node if device is None or device.numa_node is None else device.numa_node
-    yield from topology.render(TopologyReading(node, peers), own)
 
 
 def _level(word: str) -> str | None:
@@ -170,18 +149,26 @@ def _presence(
     )
 
 
-def _of_gpu(
-    gpu: SmiGpu, labels: GpuLabels, readings: Sequence[object], expectation: LinkExpectation
-) -> Iterator[Sample]:
-    """Samples of one GPU; only its identity if there are no readings because it doesn't answer."""
-    yield from identity.render(gpu.identity, labels)
-    if not readings:
-        return
-    for reading in readings:
-        yield from samples(reading, labels)
-    yield from samples(gpu.link, labels)
-    yield from samples(expectation, labels)
+def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, config: Config) -> Iterator[Sample]:
+    """Samples of a GPU that answers, at one point in time."""
+    labels, device = files.labels[key], files.devices.get(key)
+    # Utilization is instantaneous: two samples would be mistaken for an average over the time between them.
+    is_last = files.last is not None and gpu is files.last.gpus.get(key)
+    for reading in gpu.readings:
+        if is_last or not isinstance(reading, _OF_MOMENT):
+            yield from samples(reading, labels)
+    yield from samples(_expectation(gpu, files, config), labels)
     yield from on_gpu.render(gpu.processes, labels)
+    by_index = {each.gpu: each for each in files.labels.values()}
+    peers = tuple(
+        PeerReading(index, by_index[index].uuid, {"nvlink": "ok"} if level.startswith("NV") else {}, _level(level))
+        for index, level in gpu.peers.items()
+        if index in by_index and labels.gpu.isdecimal()
+    )
+    node = gpu.numa_node if device is None or device.numa_node is None else device.numa_node
+    yield from topology.render(TopologyReading(node, peers), labels)
+    others = (each for each in snapshot.gpus.values() if each is not gpu and each.identity.name == gpu.identity.name)
+    yield from nvlink.render(reading_of(gpu.links, (each.links for each in others)), labels)
 
 
 def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> LinkExpectation:
@@ -209,7 +196,7 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> LinkExpecta
     )
 
 
-def _xids(files: FilesOfHost, log: LogReading, now: float, texts: dict[float, str]) -> XidReading:
+def _xids(files: FilesOfHost, log: LogReading, texts: dict[float, str]) -> XidReading:
     """The Xids in the log; fills `texts` with a description of each Xid's time, by its timestamp."""
     gpus: dict[GpuLabels, XidCounts] = {}
     unassigned: dict[str, XidCounts] = {}
@@ -217,7 +204,7 @@ def _xids(files: FilesOfHost, log: LogReading, now: float, texts: dict[float, st
         labels = files.labels.get(what.address)
         counts = unassigned.setdefault(what.address, {}) if labels is None else gpus.setdefault(labels, {})
         if len(counts) < _MOST_XIDS:
-            counts[name] = _counted(events, words, log, now, texts)
+            counts[name] = _counted(events, words, log, files.now, texts)
     return XidReading((), gpus, unassigned, {"kmsg": True})
 
 

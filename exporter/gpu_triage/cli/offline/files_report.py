@@ -15,23 +15,18 @@ from typing import Final
 from gpu_triage.cli.machines import stepped_host
 from gpu_triage.cli.measure import measure
 from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
-from gpu_triage.cli.offline.lines import About, pieces
+from gpu_triage.cli.offline.lines import pieces
 from gpu_triage.cli.offline.log_lines import date_time, written
-from gpu_triage.cli.offline.log_sections import EventKind, LogSection, MemoryBudget
 from gpu_triage.cli.offline.logged import logged_findings
-from gpu_triage.cli.offline.logs import LogReading, merge
-from gpu_triage.cli.offline.lspci import LspciParser, ports_of
-from gpu_triage.cli.offline.scan import BUG_REPORT, FAILURES, Content, Scanner
-from gpu_triage.cli.offline.smi_columns import APPS, DMON, PMON, QUERY
-from gpu_triage.cli.offline.smi_links import LIST, NvlinkParser, SmiTopologyParser
-from gpu_triage.cli.offline.smi_table import SmiTableParser
-from gpu_triage.cli.offline.smi_text import SmiTextParser, SmiXmlParser
+from gpu_triage.cli.offline.logs import EventKind, LogReading, MemoryBudget, merge
+from gpu_triage.cli.offline.lspci import ports_of
+from gpu_triage.cli.offline.scan import BUG_REPORT, Content, Scanner
 from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
-from gpu_triage.cli.offline.sources import ARCHIVES, STANDARD_INPUT, InputFile, documents, is_recording, sources
+from gpu_triage.cli.offline.sources import STANDARD_INPUT, InputFile, documents, is_recording, sources
 from gpu_triage.documents.stream import TimeLimit
 from gpu_triage.errors import ConfigError
+from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.slowdowns import AT_THAT_MOMENT, active_reasons
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.findings.table import Area
@@ -50,8 +45,7 @@ from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
 from gpu_triage.record.masking import Masker
 
-_PROCESS: Final = re.compile(r"[^\s,;]{1,80} \((\d{1,9})\)")
-"""A process as findings name it: name and PID."""
+_PROCESS: Final = re.compile(r"[^\s,;]{1,80} \((\d{1,9})\)")  # A process as findings name it: name and PID
 
 
 def redacted(report: Report) -> Report:
@@ -82,17 +76,11 @@ def redacted(report: Report) -> Report:
         areas=tuple(map(of_area, report.areas)),
         gpus=tuple(map(of_gpu, report.gpus)),
         not_read=tuple(map(plain, report.not_read)),
-        files=tuple(_of_file(place, file) for place, file in enumerate(report.files, start=1)),
+        files=tuple(replace(file, name=f"file {place}") for place, file in enumerate(report.files, start=1)),
     )
 
 
-def _of_file(place: int, file: FileRead) -> FileRead:
-    return replace(file, name=f"file {place}")
-
-
-RECORDING: Final = About(
-    "recording of gpu-triage", "of `gpu-triage record`, alone", "all that the exporter reads of a host"
-)
+RECORDING: Final = "recording of gpu-triage"
 
 _SECONDS: Final = 10.0
 """Replay the last 10 s, as long as ``check`` observes a host: a recording usually ends with the problem it was made
@@ -106,14 +94,14 @@ def check_recording(path: Path, config: Config) -> Report:
         host = stepped_host(config, stack, _SECONDS)
         began = host.machine.clock.now().wall
         report = measure(host.machine, host.config, _SECONDS).report
-    return replace(report, files=(FileRead(str(path), (RECORDING.kind,), written(began), ""),))
+    return replace(report, files=(FileRead(str(path), (RECORDING,), written(began), ""),))
 
 
 _MOST_LINES: Final = 12
 _MOST_FAILED: Final = 4
 
 
-def unread_of(contents: Iterable[Content], last: Snapshot | None, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
+def _unread(contents: Iterable[Content], files: FilesOfHost) -> Iterator[str]:
     """One line for each thing that nvidia-smi printed or omitted, and that therefore isn't judged."""
     for content in contents:
         if content.without_headings:
@@ -121,6 +109,7 @@ def unread_of(contents: Iterable[Content], last: Snapshot | None, labels: Mappin
                 "rows of nvidia-smi --query-gpu without headings: leave out noheader, or attach the command too: "
                 f"{content.without_headings}"
             )
+    last = files.last
     if last is None:
         return
     if last.attached is not None and last.attached > len(last.gpus):
@@ -128,19 +117,19 @@ def unread_of(contents: Iterable[Content], last: Snapshot | None, labels: Mappin
         yield f"{missing} of {last.attached} GPUs that nvidia-smi counts: attach its whole output"
     for key, at in last.carried.items():
         since = "an earlier output" if at is None else written(at)
-        yield f"GPU {_index(labels, key)} in the last output, which does not show all GPUs: it is judged as of {since}"
+        yield f"GPU {files.index(key)} in the last output, which does not show all GPUs: it is judged as of {since}"
     for key, gpu in last.gpus.items():
         if gpu.failed:
-            what = ", ".join(path.rpartition("/")[2].replace("_", " ") for path in gpu.failed[:_MOST_FAILED])
-            yield f"what the driver could not read of GPU {_index(labels, key)}: {what}"
-    yield from _unknown_forms(last, labels)
+            what = ", ".join(path.rpartition("/")[2] for path in gpu.failed[:_MOST_FAILED])
+            yield f"what the driver could not read of GPU {files.index(key)}: {what}"
+    yield from _unknown_forms(last, files)
 
 
-def _unknown_forms(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
+def _unknown_forms(last: Snapshot, files: FilesOfHost) -> Iterator[str]:
     lines: dict[str, list[str]] = defaultdict(list)
     for key, gpu in last.gpus.items():
         for line in gpu.unread:
-            lines[line].append(f"GPU {_index(labels, key)}")
+            lines[line].append(f"GPU {files.index(key)}")
     for line in last.unread:
         lines[line].append("nvidia-smi")
     for line, of in list(lines.items())[:_MOST_LINES]:
@@ -149,15 +138,11 @@ def _unknown_forms(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[
         yield f"{len(lines) - _MOST_LINES} more lines in an unknown form"
 
 
-def _index(labels: Mapping[str, GpuLabels], key: str) -> str:
-    return labels[key].gpu if key in labels else "?"
-
-
 _MOST_LINKS: Final = 8
 _VERSION: Final = re.compile(r" {1,3}(\d{3}\.\d{1,3}(?:\.\d{1,3})?) ")
 
 
-def summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
+def _summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
     """Summaries of an area from logs and lspci, where nvidia-smi has none; `found`: whether it has findings."""
     match area:
         case Area.DRIVER:
@@ -196,29 +181,33 @@ def _xids(log: LogReading) -> str:
 
 
 def _listed_links(files: FilesOfHost) -> Iterator[str]:
-    links = Counter(
+    links = [
         f"gen {device.generation} x{device.width}"
         for device in files.devices.values()
         if device.is_gpu and not device.is_dead and device.generation is not None and device.width is not None
-    )
+    ]
     if links:
-        yield f"by lspci: {', '.join(f'{count} x {link}' for link, count in sorted(links.items()))}"
+        yield f"by lspci: {_counts(links)}"
 
 
 def _lines(log: LogReading) -> str:
     return f"{log.lines} line{'s' * (log.lines != 1)} of log"
 
 
-def peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
-    """Parts of the summary; nothing if no such output was read."""
-    pairs = Counter(
+def _counts(found: Iterable[str]) -> str:
+    return ", ".join(f"{count} x {each}" for each, count in sorted(Counter(found).items()))
+
+
+def _peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
+    """Topology and NVLink errors; nothing if no such output was read."""
+    levels = [
         level
         for key, gpu in last.gpus.items()
         for peer, level in gpu.peers.items()
         if key in labels and _is_first(labels[key].gpu, peer)
-    )
-    if pairs:
-        yield "topology: " + ", ".join(f"{count} x {level}" for level, count in sorted(pairs.items()))
+    ]
+    if levels:
+        yield f"topology: {_counts(levels)}"
     counted = [
         (key, number, link) for key, gpu in last.gpus.items() for number, link in gpu.links.items() if link.errors
     ]
@@ -254,15 +243,10 @@ _MOST_NAMED: Final = 12
 
 
 def check_files(paths: Sequence[str], config: Config, *, redact: bool = False) -> Report:
-    """The report on the host these files came from.
+    """The report on the host these files came from; raises ConfigError if one can't be read, or if there are two hosts.
 
-    Args:
-        paths: files, folders and archives; ``-`` is standard input.
-        config: as for the daemon.
-        redact: whether to remove user, host and process names, UUIDs and network addresses.
-
-    Raises:
-        ConfigError: a file can't be read, or the files are from different hosts.
+    `paths` are files, folders and archives; ``-`` is standard input. `redact` removes user, host and process names,
+    UUIDs and network addresses.
     """
     report = _check(paths, config, with_names=not redact)
     return redacted(report) if redact else report
@@ -282,8 +266,7 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
     read, roster = snapshots(contents, with_names=with_names)
     modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
     files = _files_of_host(contents, read, roster, modified_at)
-    now = _now(files, contents, modified_at)
-    evidence = evidence_of(files, config, now)
+    evidence = evidence_of(files, config)
     found = tuple(logged_findings(files, judge.settings, with_names=with_names))
     report = judge.judge(evidence, files.driver_error, found).report
     return _completed(report, evidence, files, contents)
@@ -324,6 +307,11 @@ def _files_of_host(
     lost = {each.bus_id: each.error for content in contents for each in content.lost if each.bus_id}
     unplaced = {each.number: each.error for content in contents for each in content.lost if not each.bus_id}
     shows_gpus = bool(read and read[-1].gpus)
+    times = [each.written_at for each in contents] + [each.at for each in read]
+    # When the newest of the files was collected, according to timestamps inside the files.
+    collected_at = max((each for each in times if each is not None), default=None)
+    sections = [section for content in contents for section in content.logs]
+    log = merge(sections, collected_at, modified_at) if sections else None
     return FilesOfHost(
         snapshots=read,
         labels=roster.labels(lost, devices, {key for each in read for key in each.gpus}),
@@ -332,31 +320,12 @@ def _files_of_host(
         corrupted=frozenset(bus_id for content in contents for bus_id in content.corrupted),
         devices=devices,
         ports=ports_of(devices),
-        log=_log(contents, read, modified_at),
+        log=log,
         driver_error=None if shows_gpus else next((each.driver_error for each in contents if each.driver_error), None),
         driver_version=next((each.driver_version for each in contents if each.driver_version), ""),
         nobody_there=not shows_gpus and any(each.no_devices for each in contents),
+        now=log.reference if log is not None else modified_at if collected_at is None else collected_at,
     )
-
-
-def _log(contents: Iterable[Content], read: tuple[Snapshot, ...], modified_at: float) -> LogReading | None:
-    sections = [section for content in contents for section in content.logs]
-    if not sections:
-        return None
-    return merge(sections, _collected_at(contents, read), modified_at)
-
-
-def _collected_at(contents: Iterable[Content], read: tuple[Snapshot, ...]) -> float | None:
-    """When the newest of the files was collected, according to timestamps inside the files."""
-    times = [each.written_at for each in contents] + [each.at for each in read]
-    return max((each for each in times if each is not None), default=None)
-
-
-def _now(files: FilesOfHost, contents: Iterable[Content], modified_at: float) -> float:
-    if files.log is not None:
-        return files.log.reference
-    collected_at = _collected_at(contents, files.snapshots)
-    return modified_at if collected_at is None else collected_at
 
 
 def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content]) -> Report:
@@ -375,7 +344,7 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
         areas=areas,
         blocked=blocked,
         verdict=verdict_on(severities, was_read=blocked is None and host.was_read),
-        not_read=(*(() if nothing else _not_said(host, files)), *unread_of(contents, _last(files), files.labels)),
+        not_read=(*(() if nothing else _not_said(host, files)), *_unread(contents, files)),
         files=tuple(_file(each) for each in _named(contents)),
     )
 
@@ -385,18 +354,17 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerd
     says = _says(area.area, host, files) and (host.gpus or area.area is not Area.DRIVER)
     parts = [area.summary] if says and area.summary is not None else []
     if not parts:
-        parts += summaries(area.area, files, found=bool(area.findings))
+        parts += _summaries(area.area, files, found=bool(area.findings))
     # For partial nvidia-smi output, such as `-d ECC`, this is all there is.
     parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
-    last = _last(files)
-    if area.area is Area.PEERS and last is not None:
-        parts += peer_summaries(last, files.labels)
+    if area.area is Area.PEERS and files.last is not None:
+        parts += _peer_summaries(files.last, files.labels)
     return replace(area, summary="; ".join(parts) or None)
 
 
 def _held(host: HostEvidence) -> Iterator[str]:
     """Active throttle reasons of each GPU at the last sample; a duration would take two samples."""
-    reasons = {gpu.gpu: active for gpu in host.answering if (active := active_reasons(gpu)) is not None}
+    reasons = {gpu.gpu: active for gpu in host.answering if (active := gpu.active_reasons) is not None}
     if reasons and not any(reasons.values()):
         yield f"no throttle reason active {AT_THAT_MOMENT}"
     for gpu, active in reasons.items():
@@ -413,14 +381,14 @@ def _errors(host: HostEvidence) -> Iterator[str]:
 
 
 def _links(host: HostEvidence) -> Iterator[str]:
-    links = Counter(
+    links = [
         f"gen {generation:.0f} x{width:.0f}"
         for gpu in host.answering
         if (generation := gpu.last(GPU_PCIE_LINK_GENERATION)) is not None
         and (width := gpu.last(GPU_PCIE_LINK_WIDTH)) is not None
-    )
+    ]
     if links:
-        yield f"now {', '.join(f'{count} x {link}' for link, count in sorted(links.items()))}"
+        yield f"now {_counts(links)}"
 
 
 _OF_THE_MOMENT: Final = {Area.HEALTH: _errors, Area.CLOCKS: _held, Area.PCIE: _links}
@@ -435,7 +403,7 @@ def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
         case Area.PCIE:
             return bool(host.series(GPU_PCIE_LINK_WIDTH))
         case Area.PEERS:
-            last = _last(files)
+            last = files.last
             alone = last is not None and last.attached == len(host.answering) == 1
             return alone or bool(host.series(GPU_NVLINK_UP))
         case Area.WORK:
@@ -465,10 +433,6 @@ def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"
 
 
-def _last(files: FilesOfHost) -> Snapshot | None:
-    return files.snapshots[-1] if files.snapshots else None
-
-
 def _named(contents: Sequence[Content]) -> Sequence[Content]:
     """The files to list: if there are many, only those with recognized content."""
     if len(contents) <= _MOST_NAMED:
@@ -481,15 +445,8 @@ def _named(contents: Sequence[Content]) -> Sequence[Content]:
 def _file(content: Content) -> FileRead:
     kinds = content.kinds
     if content.is_bug_report:
-        kinds = (BUG_REPORT.kind, *kinds)
+        kinds = (BUG_REPORT, *kinds)
     found = [at for report in content.reports if (at := date_time(report.timestamp)) is not None]
     at = content.written_at if content.written_at is not None else max(found, default=None)
     note = content.damage or ("" if content.lines else "empty")
     return FileRead(content.name, kinds, "" if at is None else written(at), note)
-
-
-READERS: Final[tuple[About, ...]] = (
-    *(BUG_REPORT, SmiTextParser.ABOUT, SmiXmlParser.ABOUT, SmiTableParser.ABOUT, FAILURES, QUERY, APPS, DMON, PMON),
-    *(LIST, NvlinkParser.ABOUT, SmiTopologyParser.ABOUT, LogSection.ABOUT, LspciParser.ABOUT, ARCHIVES, RECORDING),
-)
-"""Every kind of input that `check --from` reads, as declared by its reader, in documentation order."""

@@ -28,15 +28,10 @@ _MOSTLY: Final = 0.3
 
 
 class Piece(NamedTuple):
-    """Lines that were decoded together.
+    """Lines that were decoded together."""
 
-    Attributes:
-        lines: without line endings, terminal escape sequences or NUL bytes; undecodable bytes are replaced.
-        text: contains all of the lines, so a substring missing from it is in none of them.
-    """
-
-    lines: list[str]
-    text: str
+    lines: list[str]  # without line endings, terminal escape sequences or NUL bytes; undecodable bytes are replaced
+    text: str  # contains all of the lines, so a substring missing from it is in none of them
 
 
 def pieces(stream: Stream) -> Iterator[Piece]:
@@ -112,17 +107,3 @@ def command_of(line: str) -> str:
     """The command typed at a shell prompt; "" if the line has no prompt."""
     found = _PROMPT.match(line.strip())
     return "" if found is None else line.strip()[found.end() :]
-
-
-class About(NamedTuple):
-    """One kind of input.
-
-    Attributes:
-        kind: name of the input in reports.
-        forms: recognized forms and options; "" if there is only one.
-        tells: what can be learned about a host from it.
-    """
-
-    kind: str
-    forms: str
-    tells: str

@@ -10,6 +10,7 @@ import re
 import time
 from calendar import timegm
 from collections.abc import Mapping
+from operator import le
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -55,27 +56,19 @@ _KMSG: Final = re.compile(r"(?:^|\s)\d{1,4},\d{1,19},(\d{1,19}),[^;]{0,80};")
 _IN_BRACKETS: Final = re.compile(r"\[([^\[\]]{12,60}(?:19|20)\d{2})\]")
 """As printed by ``dmesg -T``, in the language of the user's locale: ``[jeu. août 25 20:30:39 2022]``."""
 _MINUTE: Final = re.compile(r"\[(?:([^\W\d]{3,10})\.?|(\d{1,2})[月월]) ?(\d{1,2}) (\d{2}):(\d{2})\]")
-_NO_YEAR: Final = 1972
-"""Placeholder for the year missing from syslog, until it is inferred; a leap year."""
+_NO_YEAR: Final = 1972  # placeholder for the year missing from syslog, until it is inferred; a leap year
 
 _NOON = 12
 _JUNE, _JULY = 6, 7  # juin and juillet
-_MOST_OF: Final = (12, 31, 24, 59, 61)
 DAY_SECONDS: Final = 86_400.0
 
 
 class LogTime(NamedTuple):
-    """When a line was logged; None for what it doesn't contain.
+    """When a line was logged; None for what it doesn't contain."""
 
-    Attributes:
-        seconds: since boot, by printk's clock.
-        wall: in the host's wall clock.
-        lacks_year: whether the year in `wall` is a placeholder.
-    """
-
-    seconds: float | None = None
-    wall: float | None = None
-    lacks_year: bool = False
+    seconds: float | None = None  # since boot, by printk's clock
+    wall: float | None = None  # in the host's wall clock
+    lacks_year: bool = False  # whether the year in `wall` is a placeholder
 
 
 NO_TIME: Final = LogTime()
@@ -124,10 +117,9 @@ def _seconds(prefix: str) -> float | None:
 def with_year(wall: float, reference: float) -> float:
     """Add the year to a wall time: the latest one that puts it at most a day after the reference."""
     day, clock = divmod(wall, DAY_SECONDS)
-    month, of_month = _month_and_day(int(day))
-    year = _year_of(reference + DAY_SECONDS)
+    moment, year = time.gmtime(day * DAY_SECONDS), time.gmtime(reference + DAY_SECONDS).tm_year
     for candidate in range(year, year - 5, -1):
-        found = _wall(candidate, month, of_month, 0, 0, 0)
+        found = _wall(candidate, moment.tm_mon, moment.tm_mday, 0, 0, 0)
         if found is not None and found + clock <= reference + DAY_SECONDS:
             return found + clock
     return wall
@@ -180,21 +172,11 @@ def _month(name: str) -> int | None:
     return _MONTHS.get(name[:4]) or _MONTHS.get(name[:3]) or (_JULY if name.startswith("jui") else None)
 
 
-def _wall(*moment: int, fraction: float = 0.0) -> float | None:
+def _wall(year: int, month: int, day: int, *clock: int, fraction: float = 0.0) -> float | None:
     """Seconds from year, month, day, hour, minute and second; None if out of range."""
-    year, month, day, hour, minute, second = moment
-    if all(value <= most for value, most in zip(moment[1:], _MOST_OF, strict=True)) and month and day:
-        return timegm((year, month, day, hour, minute, second)) + fraction
+    if 1 <= month <= 12 and 1 <= day <= 31 and all(map(le, clock, (24, 59, 61))):  # noqa: PLR2004 - the calendar
+        return timegm((year, month, day, *clock)) + fraction
     return None
-
-
-def _month_and_day(day: int) -> tuple[int, int]:
-    moment = time.gmtime(day * DAY_SECONDS)
-    return moment.tm_mon, moment.tm_mday
-
-
-def _year_of(wall: float) -> int:
-    return time.gmtime(wall).tm_year
 
 
 def written(wall: float) -> str:
@@ -203,12 +185,6 @@ def written(wall: float) -> str:
 
 
 _LONGEST_TEXT: Final = 400
-FORMS: Final = (
-    "`dmesg` (also `-T`, `-H`, `-x`, `--time-format iso`, in any language), `journalctl -k` (also `-o json`, "
-    "`-o short-iso`, `-o verbose`), `kern.log`, `messages`, `/dev/kmsg`, `talosctl dmesg`, RFC 5424, JSON of Vector "
-    "and other shippers"
-)
-"""The log formats that `said_by_kernel` parses, for the documentation."""
 MARKERS: Final = (
     *("SXid", "nouveau", '"MESSAGE":[', '"MESSAGE": ['),
     *driver_messages.MARKERS,
@@ -241,7 +217,7 @@ _NEWLINE: Final = "#012"
 
 _JSON_TEXTS: Final = ("MESSAGE", "message")
 _JSON_WRITERS: Final = ("SYSLOG_IDENTIFIER", "appname", "_TRANSPORT")
-_JSON_SECONDS: Final = (("__REALTIME_TIMESTAMP", 1e6), ("_SOURCE_REALTIME_TIMESTAMP", 1e6))
+_JSON_MICROSECONDS: Final = ("__REALTIME_TIMESTAMP", "_SOURCE_REALTIME_TIMESTAMP")
 
 
 class KernelMessage(NamedTuple):
@@ -312,8 +288,8 @@ def _text(value: object) -> str | None:
 
 
 def _json_time(record: Mapping[str, object]) -> str:
-    for key, unit in _JSON_SECONDS:
-        stamp = int(str(record.get(key, 0))) / unit
+    for key in _JSON_MICROSECONDS:
+        stamp = int(str(record.get(key, 0))) / 1e6
         if 0 < stamp < _LATEST:
             return f"{written(stamp)} "
     stamp_text = str(record.get("timestamp", ""))[:40]

@@ -10,13 +10,12 @@ from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.evidence import FilesOfHost
 from gpu_triage.cli.offline.log_lines import DAY_SECONDS
-from gpu_triage.cli.offline.log_sections import EventKey, EventKind
-from gpu_triage.cli.offline.logs import Events, LogEvent, LogReading, logged_xids
+from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading, logged_xids
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.documents.pcie_values import BUILT_LANES
-from gpu_triage.judge.conditions.kernel import MESSAGE_RULES, first_of
+from gpu_triage.judge.conditions.host import MESSAGE_RULES, first_of
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import is_critical
+from gpu_triage.judge.evidence.gpu import is_critical
 from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.judge.findings.settings import JudgeSettings
 from gpu_triage.judge.findings.table import BY_CODE
@@ -24,14 +23,13 @@ from gpu_triage.read.host.driver_messages import AT_PROBE, UNTIL_LOADED, parse_d
 from gpu_triage.read.host.kernel_messages import ProblemKind, corrected_errors
 from gpu_triage.read.xid.xid_events import OFF_THE_BUS
 
-_SOME_CORRECTABLE: Final = 10
-"""Corrected PCIe errors in a log that are reported; a link has one now and then. The kernel rate-limits floods."""
+_SOME_CORRECTED: Final = 10
+"""Corrected errors of a PCIe link or of memory in a log that are reported; each has one now and then. The kernel
+rate-limits floods."""
 
 
-def error_findings(files: FilesOfHost) -> Iterator[Finding]:
-    """PCIe errors of GPUs and of the ports above them, from the log or lspci."""
-    log = files.log
-    assert log is not None  # noqa: S101 - checked by the caller
+def _pcie_errors(files: FilesOfHost, log: LogReading) -> Iterator[Finding]:
+    """PCIe errors of GPUs and of the ports above them."""
     gpus = {*files.labels, *(device.bus_id for device in files.devices.values() if device.is_gpu), *log.gpus}
     below: dict[str, list[str]] = defaultdict(list)
     for gpu in sorted(gpus):
@@ -42,7 +40,7 @@ def error_findings(files: FilesOfHost) -> Iterator[Finding]:
     reported: dict[str, list[str]] = defaultdict(list)
     counts: dict[str, int] = defaultdict(int)
     for address, severity, events in _errors(log):
-        if severity == "correctable" and events.count < _SOME_CORRECTABLE:
+        if severity == "correctable" and events.count < _SOME_CORRECTED:
             continue
         said = log.count_and_last(events.count, events)
         if address in gpus:
@@ -58,15 +56,16 @@ def error_findings(files: FilesOfHost) -> Iterator[Finding]:
 
 def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
     """Errors by device and severity: as reported by the device, or by its port if the port counted more."""
-    for what, events in log.of_kind(EventKind.AER):
-        received = log.events.get(EventKey(EventKind.AER_RECEIVED, what.address, what.code))
-        yield what.address, what.code, events if received is None or received.count <= events.count else received
-    for what, events in log.of_kind(EventKind.AER_RECEIVED):
-        if EventKey(EventKind.AER, what.address, what.code) not in log.events:
-            yield what.address, what.code, events
+    counted: dict[tuple[str, str], Events] = {}
+    for kind in (EventKind.AER, EventKind.AER_RECEIVED):
+        for what, events in log.of_kind(kind):
+            known = counted.setdefault((what.address, what.code), events)
+            if events.count > known.count:
+                counted[what.address, what.code] = events
+    yield from ((address, severity, events) for (address, severity), events in counted.items())
 
 
-def link_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
+def _narrow_links(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
     """Links with missing lanes on GPUs that nvidia-smi doesn't show; a low speed at idle is normal."""
     links = {bus_id: link for bus_id, device in files.devices.items() if (link := _link(files, device)) is not None}
     for device in files.devices.values():
@@ -99,17 +98,11 @@ _GSP_XIDS: Final = ("119", "120")
 
 
 class _Row(NamedTuple):
-    """The finding that a driver failure maps to.
+    """The finding that a driver failure maps to."""
 
-    Attributes:
-        code: finding code.
-        text: text with ``{}`` for the detail from the message.
-        alone: whether to report it only if there is no more specific failure.
-    """
-
-    code: str
-    text: str = "{}"
-    alone: bool = False
+    code: str  # finding code
+    text: str = "{}"  # text with ``{}`` for the detail from the message
+    alone: bool = False  # whether to report it only if there is no more specific failure
 
 
 _ROWS: Final[Mapping[ProblemKind, _Row]] = MappingProxyType(
@@ -138,7 +131,7 @@ _LASTING: Final = frozenset({ProblemKind.SWITCH_MISMATCH, ProblemKind.PEERMEM_ER
 _GSP: Final = " (the GSP's firmware was among it)"
 
 
-def driver_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
+def _driver(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
     """Driver failures in the log; resolved ones are combined in one finding. `answering`: bus ids of healthy GPUs."""
     log = files.log or LogReading(0.0, "", {}, {})
     found: list[Finding] = []
@@ -184,16 +177,12 @@ def _current(
     answers = what.address in answering if ":" in what.address else bool(answering)
     lasts = trouble in _LASTING
     if trouble is ProblemKind.GSP_TIMEOUT:
-        lasts = any(_is_young(each.wall, log, thresholds.XID_OPEN_SECONDS) for each in events.known)
+        lasts = any(log.is_within(each, thresholds.XID_OPEN_SECONDS) for each in events.known)
     if answers and not lasts:
         return Events()
     at_probe = trouble in AT_PROBE
     open_ = [each for each in events.known if trouble not in UNTIL_LOADED or not log.is_over(each, at_probe=at_probe)]
     return Events(len(open_) + (events.count - len(events.known) if open_ else 0), open_)
-
-
-def _is_young(wall: float | None, log: LogReading, seconds: float) -> bool:
-    return wall is None or log.reference - wall <= seconds
 
 
 def _finding(row: _Row, what: EventKey, events: Events, log: LogReading) -> str:
@@ -240,35 +229,28 @@ def _not_probed(log: LogReading, known: Iterable[object]) -> Iterator[Finding]:
 
 _SHOWN: Final = 3
 _DAYS: Final = 7
-_SOME_CORRECTED: Final = 10
-"""Corrected memory errors in a log that are reported; a DIMM has one now and then."""
 _SOME_LINK_LOSSES: Final = 3
 
 
 def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: bool) -> Iterator[Finding]:
     """Further findings about the host; `with_names`: whether to name processes and servers."""
-    answering = _answering(files)
-    yield from driver_findings(files, answering)
+    answering: frozenset[str] = frozenset()
+    if files.last is not None and files.driver_error is None:
+        sound = (gpu.bus_id for gpu in files.last.gpus.values() if gpu.error is None)
+        answering = frozenset(sound) - set(files.lost)
+    yield from _driver(files, answering)
     if files.log is not None:
         yield from _off_the_bus(files.log)
         yield from _repeated(files, files.log, settings)
         yield from _switches(files.log)
-        yield from error_findings(files)
+        yield from _pcie_errors(files, files.log)
         yield from _host(files.log, settings, with_names=with_names)
         yield from _killed(files.log, with_names=with_names)
     for index, error in files.unplaced.items():
         yield Finding(BY_CODE["gpu.lost"], f"nvidia-smi could not open it ({error})", index)
     for address in files.corrupted:
-        measured = "nvidia-smi says that its InfoROM is corrupted"
-        yield files.about_gpu("gpu.inforom", address, measured)
-    yield from link_findings(files, answering)
-
-
-def _answering(files: FilesOfHost) -> frozenset[str]:
-    """Bus ids of the GPUs without an error in the latest nvidia-smi output."""
-    if not files.snapshots or files.driver_error is not None:
-        return frozenset()
-    return frozenset(gpu.bus_id for gpu in files.snapshots[-1].gpus.values() if gpu.error is None) - set(files.lost)
+        yield files.about_gpu("gpu.inforom", address, "nvidia-smi says that its InfoROM is corrupted")
+    yield from _narrow_links(files, answering)
 
 
 def _off_the_bus(log: LogReading) -> Iterator[Finding]:
@@ -379,8 +361,7 @@ def _links(log: LogReading) -> Iterator[Finding]:
 
 
 def _is_recent(events: Events, log: LogReading) -> bool:
-    last = events.last
-    return last is None or last.wall is None or log.reference - last.wall <= thresholds.XID_DAMAGE_SECONDS
+    return events.last is None or log.is_within(events.last, thresholds.XID_DAMAGE_SECONDS)
 
 
 def _is_over(what: EventKey, events: Events, log: LogReading) -> bool:

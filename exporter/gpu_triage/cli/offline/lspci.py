@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.cli.offline.lines import About
-from gpu_triage.driver.kernel.pci_bus import PcieLink, normalize_bus_id, parse_link_speed, parse_link_width
+from gpu_triage.driver.kernel.pci_bus import normalize_bus_id, parse_link_speed, parse_link_width
 
-LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")
-"""Drivers that hold a device for passthrough to a virtual machine."""
+LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")  # drivers that hold a device for passthrough to a virtual machine
 
 _MOST_DEVICES: Final = 4096
 _DEVICE: Final = re.compile(
@@ -26,56 +24,31 @@ _GPU_CLASSES: Final = ("0300", "0302")
 _GPU_WORDS: Final = ("VGA compatible controller", "3D controller")
 _NVIDIA: Final = "10de"
 _CLASS_ENDINGS: Final = (
-    "controller",
-    "bridge",
-    "Bridge",
-    "device",
-    "memory",
-    "peripheral",
-    "interface",
-    "accelerators",
+    *("controller", "bridge", "Bridge", "device", "memory", "peripheral", "interface", "accelerators"),
 )
 
 
 @dataclass(slots=True)
 class PciDevice:
-    """One PCI device; attributes missing from the listing are None or "".
+    """One PCI device; attributes missing from the listing are None or ""."""
 
-    Attributes:
-        bus_id: in sysfs notation.
-        model: name in the PCI database.
-        is_gpu: whether it is an NVIDIA GPU.
-        is_dead: whether its configuration space reads all ones, like that of a device that fell off the bus.
-        secondary: for a port, the bus below it.
-        driver: the kernel driver bound to it.
-    """
-
-    bus_id: str
-    model: str
-    is_gpu: bool
-    is_dead: bool
-    secondary: str = ""
-    driver: str = ""
+    bus_id: str  # in sysfs notation
+    model: str  # name in the PCI database
+    is_gpu: bool  # whether it is an NVIDIA GPU
+    is_dead: bool  # whether its configuration space reads all ones, like that of a device that fell off the bus
+    secondary: str = ""  # for a port, the bus below it
+    driver: str = ""  # the kernel driver bound to it
     numa_node: int | None = None
     max_generation: int | None = None
     max_width: int | None = None
     generation: int | None = None
     width: int | None = None
 
-    @property
-    def link(self) -> PcieLink:
-        """The device's PCIe link."""
-        return PcieLink(self.generation, self.width, self.max_generation, self.max_width)
-
 
 class LspciParser:
     """Parses an lspci listing line by line; `devices` are those found, by bus id."""
 
-    ABOUT: Final = About(
-        "lspci",
-        "`-v` to `-vvv`, best as root; `-nn`, `-D` and hexadecimal dumps do not disturb",
-        "which GPUs are on the bus, the driver that holds each, their PCIe links and the ports above, NUMA nodes",
-    )
+    KIND: Final = "lspci"
 
     def __init__(self) -> None:
         self.devices: dict[str, PciDevice] = {}
@@ -90,7 +63,7 @@ class LspciParser:
         ids = _IDS.search(rest)
         is_nvidia = ids[1] == _NVIDIA if ids is not None else "NVIDIA" in rest or "nVidia" in rest
         is_display = class_id in _GPU_CLASSES if class_id else kind in _GPU_WORDS
-        if ids is None and class_id is None and not _names_a_class(kind):
+        if ids is None and class_id is None and not kind.endswith(_CLASS_ENDINGS):
             return False
         bus_id = normalize_bus_id(address if address.count(":") > 1 else f"0000:{address}")
         self._device = self.devices.get(bus_id)
@@ -105,29 +78,20 @@ class LspciParser:
         device = self._device
         if device is None:
             return
-        if "Lnk" in line:
-            link = _LINK.match(line)
-            if link is not None:
-                generation, width = parse_link_speed(link[2].replace("GT/s", " GT/s").replace("  ", " ")), link[3]
-                if link[1] == "Cap":
-                    device.max_generation, device.max_width = generation, parse_link_width(width)
-                else:
-                    device.generation, device.width = generation, parse_link_width(width)
-        elif "Bus: primary" in line:
-            buses = _BUSES.match(line)
-            device.secondary = "" if buses is None else buses[1]
-        elif "Kernel driver in use" in line:
-            driver = _DRIVER.match(line)
-            device.driver = "" if driver is None else driver[1]
-        elif "NUMA node" in line:
-            node = _NODE.match(line)
-            device.numa_node = None if node is None else int(node[1])
+        if link := _LINK.match(line):
+            generation, width = parse_link_speed(link[2].replace("GT/s", " GT/s").replace("  ", " ")), link[3]
+            if link[1] == "Cap":
+                device.max_generation, device.max_width = generation, parse_link_width(width)
+            else:
+                device.generation, device.width = generation, parse_link_width(width)
+        elif buses := _BUSES.match(line):
+            device.secondary = buses[1]
+        elif driver := _DRIVER.match(line):
+            device.driver = driver[1]
+        elif node := _NODE.match(line):
+            device.numa_node = int(node[1])
         elif "Unknown header type 7f" in line:
             device.is_dead = True
-
-
-def _names_a_class(kind: str) -> bool:
-    return kind.endswith(_CLASS_ENDINGS)
 
 
 def _model(rest: str) -> str:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from gpu_triage.cli.offline.lines import About, Piece, cleaned
+from gpu_triage.cli.offline.lines import Piece, cleaned
 from gpu_triage.cli.offline.log_lines import MARKERS, date_time
-from gpu_triage.cli.offline.log_sections import LogSection, MemoryBudget
+from gpu_triage.cli.offline.logs import LogSection, MemoryBudget
 from gpu_triage.cli.offline.lspci import LspciParser, PciDevice
-from gpu_triage.cli.offline.smi_columns import SmiCsvParser, SmiMonitorParser
+from gpu_triage.cli.offline.smi_columns import SmiCsvParser, SmiMonitorParser, SmiTableParser
 from gpu_triage.cli.offline.smi_facts import SmiReport
 from gpu_triage.cli.offline.smi_links import NvlinkParser, SmiTopologyParser
-from gpu_triage.cli.offline.smi_table import SmiTableParser
 from gpu_triage.cli.offline.smi_text import LONGEST_SECTION, SmiTextParser, SmiXmlParser
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 
@@ -25,7 +24,7 @@ _WITHOUT_HEADINGS: Final = re.compile(r"(?:[^,]{0,80}, ){1,80}(?:\d+(?:\.\d+)? (
 
 
 class SmiParser(Protocol):
-    """Parses one output line by line."""
+    """Parses one output line by line. Its class method `starting` returns one if an output starts with a line."""
 
     report: SmiReport
 
@@ -68,16 +67,7 @@ def lacks_headings(line: str) -> bool:
     return ", " in line and (" MiB" in line or " MHz" in line) and _WITHOUT_HEADINGS.match(line) is not None
 
 
-BUG_REPORT: Final = About(
-    "NVIDIA bug report",
-    "`nvidia-bug-report.log` or `.log.gz`, also of `--safe-mode`",
-    "all of the following that are in it, and when it was made",
-)
-FAILURES: Final = About(
-    SmiTableParser.ABOUT.kind,
-    "what it prints instead of a table",
-    "why the driver does not answer, GPUs that cannot be opened, a damaged InfoROM",
-)
+BUG_REPORT: Final = "NVIDIA bug report"
 
 _MOST_REPORTS: Final = 64
 _MOST_SECTIONS: Final = 256
@@ -86,8 +76,7 @@ _LONGEST: Final = 2000
 _LONGEST_JSON: Final = 1 << 16
 """For JSON log records: one line holds all fields that the journal or a shipper stores with a message."""
 _LONGEST_ROW: Final = 160
-_BASE64_COLUMNS: Final = 76
-"""Line length of base64, which makes up most of a bug report."""
+_BASE64_COLUMNS: Final = 76  # line length of base64, which makes up most of a bug report
 
 _SEPARATOR: Final = "________________"
 _BUG_REPORT: Final = "Start of NVIDIA bug report log file"
@@ -108,54 +97,36 @@ _NVML_ERRORS: Final = (
     ("Driver Not Loaded", "driver_not_loaded"),
     ("GPU access blocked", "no_permission"),
     ("Insufficient Permissions", "no_permission"),
-    ("Unknown Error", "unknown"),
-    ("", "unknown"),
 )
 
 
 class LostGpu(NamedTuple):
-    """A GPU that nvidia-smi could not open.
+    """A GPU that nvidia-smi could not open."""
 
-    Attributes:
-        bus_id: in sysfs notation; "" if only the index is printed.
-        number: NVML index; "" if not printed.
-        error: the reason, as a value of gpu_error_info.
-    """
-
-    bus_id: str
-    number: str
-    error: str
+    bus_id: str  # in sysfs notation; "" if only the index is printed
+    number: str  # NVML index; "" if not printed
+    error: str  # the reason, as a value of gpu_error_info
 
 
 @dataclass(slots=True)
 class Content:
-    """The recognized content of one file.
+    """The recognized content of one file."""
 
-    Attributes:
-        name: display name of the file.
-        damage: what is wrong with the file; "" if it is intact.
-        lines: number of lines.
-        written_at: when it was collected, according to its content.
-        driver_error: why NVML could not be used, as a value of gpu_driver_error_info.
-        driver_version: version of the kernel module, from procfs.
-        no_devices: whether nvidia-smi found no devices.
-        corrupted: bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi.
-        without_headings: a row of an nvidia-smi CSV query without its header, so the columns are unknown; "" if none.
-    """
-
-    name: str
-    damage: str = ""
-    lines: int = 0
+    name: str  # display name of the file
+    damage: str = ""  # what is wrong with the file; "" if it is intact
+    lines: int = 0  # number of lines
     is_bug_report: bool = False
-    written_at: float | None = None
+    written_at: float | None = None  # when it was collected, according to its content
     reports: list[SmiReport] = field(default_factory=list)
     logs: list[LogSection] = field(default_factory=list)
     devices: dict[str, PciDevice] = field(default_factory=dict)
     lost: list[LostGpu] = field(default_factory=list)
-    driver_error: str | None = None
-    driver_version: str = ""
-    no_devices: bool = False
+    driver_error: str | None = None  # why NVML could not be used, as a value of gpu_driver_error_info
+    driver_version: str = ""  # version of the kernel module, from procfs
+    no_devices: bool = False  # whether nvidia-smi found no devices
+    # bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi
     corrupted: set[str] = field(default_factory=set)
+    # a row of an nvidia-smi CSV query without its header, so the columns are unknown; "" if none
     without_headings: str = ""
 
     @property
@@ -163,11 +134,11 @@ class Content:
         """Kinds of content found, for display; empty if none is recognized."""
         found = [report.kind for report in self.reports if report.gpus or report.driver]
         if self.driver_error is not None or self.no_devices or self.lost or self.corrupted:
-            found.append(FAILURES.kind)
+            found.append(SmiTableParser.KIND)
         if self.devices:
-            found.append(LspciParser.ABOUT.kind)
+            found.append(LspciParser.KIND)
         if self.logs:
-            found.append(LogSection.ABOUT.kind)
+            found.append(LogSection.KIND)
         return tuple(dict.fromkeys(found))
 
 
@@ -297,16 +268,13 @@ class Scanner:
         elif line.startswith("Date: ") and content.is_bug_report and content.written_at is None:
             content.written_at = date_time(line[6:100])
         elif line.startswith("*** ls: "):
-            listed = _LISTED.match(line) if content.written_at is None and content.is_bug_report else None
-            if listed is not None:
+            if content.written_at is None and content.is_bug_report and (listed := _LISTED.match(line)):
                 content.written_at = date_time(listed[1])
         elif line[0] == " ":
-            log = _LOG_OF_SECTION.match(line) if line[-1] == ":" else None
-            if log is not None:
+            if line[-1] == ":" and (log := _LOG_OF_SECTION.match(line)):
                 self._end_log(log[1])
         elif "NVRM version:" in line:
-            version = _VERSION.search(line)
-            if version is not None:
+            if version := _VERSION.search(line):
                 content.driver_version = version[1]
         else:
             self._note_failure(line)
@@ -315,7 +283,7 @@ class Scanner:
         content = self.content
         if "Failed to initialize NVML: " in line:
             said = line.partition("NVML: ")[2]
-            content.driver_error = next(error for words, error in _NVML_ERRORS if words in said)
+            content.driver_error = next((error for words, error in _NVML_ERRORS if words in said), "unknown")
         elif "NVIDIA-SMI has failed because" in line:
             content.driver_error = "driver_not_loaded"
         elif "couldn't find libnvidia-ml.so" in line:

@@ -1,4 +1,4 @@
-"""Parsers for nvidia-smi's output in columns: ``--query-gpu`` and ``--query-compute-apps`` as CSV, dmon, pmon."""
+"""Parsers for nvidia-smi's output in columns: the table, ``--query-gpu`` and ``--query-compute-apps``, dmon, pmon."""
 
 from __future__ import annotations
 
@@ -7,31 +7,154 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.cli.offline.lines import About, command_of
+from gpu_triage.cli.offline.lines import command_of
 from gpu_triage.cli.offline.log_lines import date_time
 from gpu_triage.cli.offline.smi_facts import RawGpu, RawProcess, SmiReport
-from gpu_triage.cli.offline.smi_readings import REASONS_OF_CLOCKS
+from gpu_triage.cli.offline.smi_gpu import REASONS_OF_CLOCKS
 from gpu_triage.read.gpu.throttle import REASONS
 
-QUERY: Final = About(
-    "nvidia-smi --query-gpu",
-    "`--format=csv`, also `nounits`; `noheader` only together with the command",
-    "what `nvidia-smi -q` says of the fields that were asked for, as of the last sample",
+_HEAD: Final = re.compile(
+    r"\|\s*NVIDIA-SMI (\S+)\s+(?:KMD Version|Driver Version): (\S+)(?:\s+CUDA (?:UMD )?Version: (\S+))?"
 )
-APPS: Final = About(
-    "nvidia-smi --query-compute-apps", "as `--query-gpu`", "processes on the GPUs and the memory that each has"
+_TITLE: Final = "| NVIDIA-SMI "
+_FIRST: Final = re.compile(
+    r"\|\s+(\d{1,3})\s+(\S.*?)\s+(On|Off|N/A|ERR!|WDDM|TCC|MCDM)\s*"
+    r"\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s+\S+\s+\|\s+(\S+)\s+\|"
 )
+_SECOND: Final = re.compile(
+    r"\|\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*/\s*(\S+)\s+\|\s+(\S+?)\s*/\s*(\S+)\s+\|\s+(\S+)\s+(\S.*?)\s+\|"
+)
+_OF_SECOND: Final = (
+    *("fan speed", "temperature/gpu current temp", "performance state"),
+    *("gpu power readings/instantaneous power draw", "gpu power readings/current power limit"),
+    *("fb memory usage/used", "fb memory usage/total", "utilization/gpu", "compute mode"),
+)
+_LOST: Final = re.compile(r"\|.*\|\s*(GPU is lost|GPU requires reset)\b.*\|")
+_PROCESS: Final = re.compile(
+    r"\|\s+(\d{1,3})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d{1,10})\s+(C\+G|M\+C|C|G|M|O)\s+(\S.*?)\s+(\d+MiB|N/A)\s+\|"
+)
+_BORDER: Final = frozenset("+-=|")
+_LONGEST: Final = 300
+_MOST_PIECES: Final = 3
+_NO_PROCESSES: Final = "No running processes found"
+_PROCESSES: Final = "| Processes:"
+_PERSISTENCE: Final = frozenset({"On", "Off", "N/A", "ERR!"})
+"""Values of the third column on Linux; on Windows it holds the driver model."""
+
+
+class SmiTableParser:
+    """Parses one table, even if the header is missing or a terminal or mail client wrapped the lines."""
+
+    KIND: Final = "nvidia-smi"
+
+    def __init__(self, timestamp: str = "") -> None:
+        self.report = SmiReport(self.KIND, timestamp=timestamp)
+        self._gpu: RawGpu | None = None
+        self._pieces: list[str] = []
+        self._has_head = False
+        self._lists_processes = False
+
+    @classmethod
+    def starting(cls, line: str, before: str) -> SmiTableParser | None:
+        """A parser that has consumed this line, if a table starts with it; `before`: the line above its border."""
+        text = line.lstrip()
+        if not text.startswith(_TITLE) and _FIRST.match(text) is None:
+            return None
+        parser = cls(before.strip() if date_time(before[:60]) is not None else "")
+        parser.feed(line)
+        return parser
+
+    def feed(self, line: str) -> bool:
+        text = line.strip()
+        if not text or len(line) > _LONGEST:
+            return True
+        if _BORDER.issuperset(text):
+            self._pieces = []
+            if self._lists_processes and text.startswith("+"):
+                # The process list is complete: a GPU not in it has no processes.
+                for gpu in self.report.gpus:
+                    gpu.lists_processes = True
+            return True
+        if text.startswith(("|", "+")):
+            self._pieces = [text]
+        elif "|" in text and self._pieces and len(self._pieces) < _MOST_PIECES:
+            self._pieces.append(text)
+        else:
+            return False
+        if self._take(" ".join(self._pieces)):
+            self._pieces = []
+        return True
+
+    def _take(self, line: str) -> bool:
+        """Parse a reassembled line; False if its end may still be missing."""
+        head = _HEAD.match(line)
+        if head is not None:
+            self._has_head = True
+            self.report.note("driver version", head[2])
+            self.report.note("cuda version", head[3] or "")
+            return line.endswith("|")
+        first = _FIRST.match(line)
+        if first is not None:
+            self._note_first(first)
+            return True
+        if self._gpu is not None and (lost := _LOST.match(line)) is not None:
+            self._gpu.note("state", lost[1])
+            return True
+        second = _SECOND.match(line) if self._gpu is not None else None
+        if second is not None and self._gpu is not None:
+            self._note_second(self._gpu, second)
+            self._gpu = None
+            return True
+        return self._take_process(line)
+
+    def _note_first(self, line: re.Match[str]) -> None:
+        index, name, persistence, bus_id, errors = line.groups()
+        self._gpu = self.report.gpu_at(index, bus_id, index)
+        # A name too long for its column is truncated with dots.
+        self._gpu.note("product name", name)
+        if persistence in _PERSISTENCE:
+            self._gpu.note("persistence mode", persistence)
+        if errors.isdecimal():
+            self._gpu.note("ecc errors/volatile/dram uncorrectable", errors)
+            self._gpu.note("ecc mode/current", "Enabled")
+
+    def _note_second(self, gpu: RawGpu, line: re.Match[str]) -> None:
+        *values, mode = line.groups()
+        mode = {"E. Process": "Exclusive_Process", "E. Thread": "Exclusive_Thread"}.get(mode, mode)
+        for path, value in zip(_OF_SECOND, (*values, mode), strict=True):
+            gpu.note(path, value)
+
+    def _take_process(self, line: str) -> bool:
+        if line.startswith(_PROCESSES):
+            # The GPU list is complete.
+            self.report.is_whole = self._has_head
+        process = _PROCESS.match(line)
+        self._lists_processes = self._lists_processes or process is not None or _NO_PROCESSES in line
+        if process is None:
+            return False
+        index, *described = process.groups()
+        if index in self.report.by_key:
+            self.report.by_key[index].add_process(RawProcess(*described))
+        return True
+
+
+QUERY: Final = "nvidia-smi --query-gpu"
+APPS: Final = "nvidia-smi --query-compute-apps"
 
 _REASONS: Final = {tag: label.rpartition("/")[2] for _, label, tag in REASONS_OF_CLOCKS}
 _CLOCKS: Final = {"graphics": "graphics", "gr": "graphics", "sm": "sm", "memory": "memory", "mem": "memory"}
+_CLOCK_SECTIONS: Final = {
+    "clocks": "clocks",
+    "clocks.current": "clocks",
+    "clocks.max": "max clocks",
+    "clocks.applications": "applications clocks",
+    "clocks.default_applications": "default applications clocks",
+}
 _FACTS_OF_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "name": "product name",
-        "gpu_name": "product name",
-        "uuid": "gpu uuid",
-        "gpu_uuid": "gpu uuid",
-        "serial": "serial number",
-        "gpu_serial": "serial number",
+        **dict.fromkeys(("name", "gpu_name"), "product name"),
+        **dict.fromkeys(("uuid", "gpu_uuid"), "gpu uuid"),
+        **dict.fromkeys(("serial", "gpu_serial"), "serial number"),
         "vbios_version": "vbios version",
         "persistence_mode": "persistence mode",
         "mig.mode.current": "mig mode/current",
@@ -48,10 +171,7 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "pcie.link.gen.hostmax": "pci/gpu link info/pcie generation/host max",
         "pcie.link.width.current": "pci/gpu link info/link width/current",
         "pcie.link.width.max": "pci/gpu link info/link width/max",
-        "utilization.gpu": "utilization/gpu",
-        "utilization.memory": "utilization/memory",
-        "utilization.encoder": "utilization/encoder",
-        "utilization.decoder": "utilization/decoder",
+        **{f"utilization.{name}": f"utilization/{name}" for name in ("gpu", "memory", "encoder", "decoder")},
         "encoder.stats.sessioncount": "encoder stats/active sessions",
         "temperature.gpu": "temperature/gpu current temp",
         "temperature.gpu.tlimit": "temperature/gpu t.limit temp",
@@ -61,29 +181,20 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "power.draw.instant": "gpu power readings/instantaneous power draw",
         "power.limit": "power readings/power limit",
         "enforced.power.limit": "power readings/enforced power limit",
-        "power.default_limit": "power readings/default power limit",
-        "power.min_limit": "power readings/min power limit",
-        "power.max_limit": "power readings/max power limit",
-        "memory.total": "fb memory usage/total",
-        "memory.reserved": "fb memory usage/reserved",
-        "memory.used": "fb memory usage/used",
-        "memory.free": "fb memory usage/free",
-        "ecc.mode.current": "ecc mode/current",
-        "ecc.mode.pending": "ecc mode/pending",
-        "ecc.errors.corrected.volatile.total": "ecc errors/volatile/single bit/total",
-        "ecc.errors.corrected.aggregate.total": "ecc errors/aggregate/single bit/total",
-        "ecc.errors.uncorrected.volatile.total": "ecc errors/volatile/double bit/total",
-        "ecc.errors.uncorrected.aggregate.total": "ecc errors/aggregate/double bit/total",
+        **{f"power.{which}_limit": f"power readings/{which} power limit" for which in ("default", "min", "max")},
+        **{f"memory.{name}": f"fb memory usage/{name}" for name in ("total", "reserved", "used", "free")},
+        **{f"ecc.mode.{when}": f"ecc mode/{when}" for when in ("current", "pending")},
+        **{
+            f"ecc.errors.{severity}.{span}.total": f"ecc errors/{span}/{bits} bit/total"
+            for severity, bits in (("corrected", "single"), ("uncorrected", "double"))
+            for span in ("volatile", "aggregate")
+        },
         "ecc.errors.uncorrected.aggregate.sram.thresholdexceeded": "ecc errors/aggregate/sram threshold exceeded",
-        "retired_pages.single_bit_ecc.count": "retired pages/single bit ecc",
-        "retired_pages.sbe": "retired pages/single bit ecc",
-        "retired_pages.double_bit.count": "retired pages/double bit ecc",
-        "retired_pages.dbe": "retired pages/double bit ecc",
+        **dict.fromkeys(("retired_pages.single_bit_ecc.count", "retired_pages.sbe"), "retired pages/single bit ecc"),
+        **dict.fromkeys(("retired_pages.double_bit.count", "retired_pages.dbe"), "retired pages/double bit ecc"),
         "retired_pages.pending": "retired pages/pending",
-        "remapped_rows.correctable": "remapped rows/correctable error",
-        "remapped_rows.sbe": "remapped rows/correctable error",
-        "remapped_rows.uncorrectable": "remapped rows/uncorrectable error",
-        "remapped_rows.dbe": "remapped rows/uncorrectable error",
+        **dict.fromkeys(("remapped_rows.correctable", "remapped_rows.sbe"), "remapped rows/correctable error"),
+        **dict.fromkeys(("remapped_rows.uncorrectable", "remapped_rows.dbe"), "remapped rows/uncorrectable error"),
         "remapped_rows.pending": "remapped rows/pending",
         "remapped_rows.failure": "remapped rows/remapping failure occurred",
         "fabric.state": "fabric/state",
@@ -94,20 +205,13 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
             for bank in ("max", "high", "partial", "low", "none")
         },
         **{
-            f"clocks_{kind}_reasons.{reason}": f"clocks {kind} reasons/{label}"
-            for kind in ("event", "throttle")
-            for reason, label in _REASONS.items()
+            f"clocks_{kind}.{tag}": f"clocks {kind.replace('_', ' ')}/{label}"
+            for kind in ("event_reasons", "throttle_reasons", "event_reasons_counters")
+            for tag, label in _REASONS.items()
         },
         **{
-            f"clocks_event_reasons_counters.{reason}": f"clocks event reasons counters/{label}"
-            for reason, label in _REASONS.items()
-        },
-        **{f"clocks.{name}": f"clocks/{clock}" for name, clock in _CLOCKS.items()},
-        **{f"clocks.current.{name}": f"clocks/{clock}" for name, clock in _CLOCKS.items()},
-        **{f"clocks.max.{name}": f"max clocks/{clock}" for name, clock in _CLOCKS.items()},
-        **{f"clocks.applications.{name}": f"applications clocks/{clock}" for name, clock in _CLOCKS.items()},
-        **{
-            f"clocks.default_applications.{name}": f"default applications clocks/{clock}"
+            f"{field}.{name}": f"{section}/{clock}"
+            for field, section in _CLOCK_SECTIONS.items()
             for name, clock in _CLOCKS.items()
         },
     }
@@ -115,16 +219,15 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
 """Field of ``--query-gpu``, and the name of the same fact in ``-q``."""
 
 _OF_GPU: Final = frozenset({"index", "pci.bus_id", "gpu_bus_id", "gpu_uuid", "uuid"})
-_OF_HOST: Final = MappingProxyType(
-    {
-        "timestamp": "timestamp",
-        "driver_version": "driver version",
-        "kmd_version": "kmd version",
-        "count": "attached gpus",
-    }
-)
+_OF_HOST: Final = {
+    "timestamp": "timestamp",
+    "driver_version": "driver version",
+    "kmd_version": "kmd version",
+    "count": "attached gpus",
+}
 _OF_PROCESS: Final = frozenset({"pid", "process_name", "used_gpu_memory", "used_memory"})
 _BITS: Final = frozenset({"clocks_event_reasons.active", "clocks_throttle_reasons.active"})
+_FIELDS: Final = frozenset({*_FACTS_OF_FIELDS, *_BITS, *_OF_HOST, *_OF_GPU, *_OF_PROCESS})
 _MOST_FIELDS: Final = 400
 _SAME_PASS_SECONDS: Final = 0.5
 """GPUs in one pass are read within milliseconds of each other; passes are a second apart by default."""
@@ -144,19 +247,15 @@ def _fields_of(heading: str) -> list[str]:
     first = _HEADING.match(heading)
     if first is None or heading[first.end() : first.end() + 1] not in ("", ","):
         return []
-    if not _is_known(first[1].lower()) or heading.count(",") > _MOST_FIELDS:
+    if first[1].lower() not in _FIELDS or heading.count(",") > _MOST_FIELDS:
         return []
     found = [_HEADING.fullmatch(cell) for cell in heading.split(",")]
     names = [each[1].lower() for each in found if each is not None]
     if len(names) < len(found):
         return []
-    known = sum(map(_is_known, names))
+    known = sum(name in _FIELDS for name in names)
     # A single known word may occur in any text, but with a dot in it, it is a field.
     return names if known > 1 or "." in first[1] else []
-
-
-def _is_known(name: str) -> bool:
-    return name in _FACTS_OF_FIELDS or name in _BITS or name in _OF_HOST or name in _OF_GPU or name in _OF_PROCESS
 
 
 class SmiCsvParser:
@@ -165,15 +264,13 @@ class SmiCsvParser:
     def __init__(self, fields: list[str], *, of_processes: bool) -> None:
         self._fields = fields
         self._of_processes = of_processes
-        self.report = SmiReport((APPS if of_processes else QUERY).kind)
-        self._gpus: dict[str, RawGpu] = {}
+        self.report = SmiReport(APPS if of_processes else QUERY)
         self._rows = 0
         self._place = -1
         self._read_at: float | None = None
 
     @classmethod
     def starting(cls, line: str) -> SmiCsvParser | None:
-        """A parser that has consumed this line, if it names the fields: the header, or the command at a prompt."""
         query = _QUERY.search(line) if "--query-" in line else None
         if query is not None and command_of(line):
             fields = [name.lower() for name in query[2].split(",") if name]
@@ -184,7 +281,6 @@ class SmiCsvParser:
         return cls(fields, of_processes="pid" in fields) if fields else None
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if the run ended before it."""
         if not line or line.isspace():
             return True
         cells = [cell.strip() for cell in line.split(",", _MOST_FIELDS)]
@@ -216,9 +312,7 @@ class SmiCsvParser:
         bus_id = named.get("pci.bus_id") or named.get("gpu_bus_id") or ""
         uuid = named.get("uuid") or named.get("gpu_uuid") or ""
         key = index or bus_id or uuid or self._next_place(named.get("timestamp", ""))
-        if key not in self._gpus:
-            self._gpus[key] = self.report.add_gpu(bus_id, index if index.isdecimal() else "")
-        return self._gpus[key]
+        return self.report.gpu_at(key, bus_id, index if index.isdecimal() else "")
 
     def _next_place(self, timestamp: str) -> str:
         """The row number within its pass, which identifies a GPU without a name."""
@@ -267,41 +361,32 @@ def _note_reasons(gpu: RawGpu, mask: str) -> None:
         gpu.note(f"clocks event reasons/{label}", "Active" if bits & REASONS[reason] else "Not Active")
 
 
-DMON: Final = About(
-    "nvidia-smi dmon",
-    "any columns (`-s`), also with times (`-o DT`)",
-    "power, temperature, utilization, clocks, memory, ECC errors, limits that hold the clocks, as of the last sample",
-)
-PMON: Final = About("nvidia-smi pmon", DMON.forms, "processes on the GPUs, as of the last sample")
+DMON: Final = "nvidia-smi dmon"
+PMON: Final = "nvidia-smi pmon"
 
 _NOT_REPORTED: Final = "-"
-_FACTS_OF_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "pwr": ("gpu power readings/power draw", " W"),
-        "temp": ("temperature/gpu current temp", " C"),
-        "gtemp": ("temperature/gpu current temp", " C"),
-        "mtemp": ("temperature/memory current temp", " C"),
-        "sm": ("utilization/gpu", " %"),
-        "mem": ("utilization/memory", " %"),
-        "enc": ("utilization/encoder", " %"),
-        "dec": ("utilization/decoder", " %"),
-        "mclk": ("clocks/memory", " MHz"),
-        "pclk": ("clocks/sm", " MHz"),
-        "fb": ("fb memory usage/used", " MiB"),
-        "bar1": ("bar1 memory usage/used", " MiB"),
-        "sbecc": ("ecc errors/aggregate/single bit/total", ""),
-        "dbecc": ("ecc errors/aggregate/double bit/total", ""),
-    }
-)
-"""Column of dmon, the name of the same fact in ``-q``, and the unit printed in the second header line."""
+_FACTS_OF_COLUMNS: Final = {
+    "pwr": "gpu power readings/power draw",
+    "temp": "temperature/gpu current temp",
+    "gtemp": "temperature/gpu current temp",
+    "mtemp": "temperature/memory current temp",
+    "sm": "utilization/gpu",
+    "mem": "utilization/memory",
+    "enc": "utilization/encoder",
+    "dec": "utilization/decoder",
+    "mclk": "clocks/memory",
+    "pclk": "clocks/sm",
+    "fb": "fb memory usage/used",
+    "bar1": "bar1 memory usage/used",
+    "sbecc": "ecc errors/aggregate/single bit/total",
+    "dbecc": "ecc errors/aggregate/double bit/total",
+}
+"""Column of dmon, and the name of the same fact in ``-q``; the units are those of ``--format=csv,nounits``."""
 
-_VIOLATIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {"pviol": "clocks event reasons/sw power cap", "tviol": "clocks event reasons/sw thermal slowdown"}
-)
+_VIOLATIONS: Final = {"pviol": "clocks event reasons/sw power cap", "tviol": "clocks event reasons/sw thermal slowdown"}
 """Columns that are nonzero while a power or thermal limit holds the clocks below the requested ones."""
 
-_UNITS: Final = frozenset({"idx", "yyyymmdd"})
-"""First words of the second header line."""
+_UNITS: Final = frozenset({"idx", "yyyymmdd"})  # first words of the second header line
 
 
 class SmiMonitorParser:
@@ -310,22 +395,16 @@ class SmiMonitorParser:
     def __init__(self, columns: list[str]) -> None:
         self._columns = columns
         self._is_pmon = "pid" in columns
-        self.report = SmiReport((PMON if self._is_pmon else DMON).kind)
-        self._gpus: dict[str, RawGpu] = {}
+        self.report = SmiReport(PMON if self._is_pmon else DMON)
         self._sampled: set[str] = set()
 
     @classmethod
     def starting(cls, line: str) -> SmiMonitorParser | None:
-        """A parser that has consumed this line, if it is the column header."""
         columns = _headings(line)
-        return (
-            cls(columns)
-            if "gpu" in columns and ("pid" in columns or any(c in _FACTS_OF_COLUMNS for c in columns))
-            else None
-        )
+        is_one = "gpu" in columns and ("pid" in columns or not _FACTS_OF_COLUMNS.keys().isdisjoint(columns))
+        return cls(columns) if is_one else None
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if the run ended before it."""
         if not line or line.isspace():
             return True
         if line.lstrip().startswith("#"):
@@ -349,26 +428,20 @@ class SmiMonitorParser:
         if len(date) == len("20260131") and date.isdecimal():
             self.report.timestamp = f"{date[:4]}-{date[4:6]}-{date[6:]} {time}"
 
-    def _gpu(self, index: str) -> RawGpu:
-        if index not in self._gpus:
-            self._gpus[index] = self.report.add_gpu(index=index)
-        return self._gpus[index]
-
     def _note_sample(self, named: Mapping[str, str]) -> None:
         facts: dict[str, str] = {}
         for column, value in named.items():
             if value == _NOT_REPORTED:
                 continue
             if column in _FACTS_OF_COLUMNS:
-                path, unit = _FACTS_OF_COLUMNS[column]
-                facts[path] = f"{value}{unit}"
+                facts[_FACTS_OF_COLUMNS[column]] = value
             elif column in _VIOLATIONS and value.isdecimal():
                 facts[_VIOLATIONS[column]] = "Active" if int(value) else "Not Active"
-        self._gpu(named["gpu"]).facts = facts
+        self.report.gpu_at(named["gpu"], index=named["gpu"]).facts = facts
 
     def _note_process(self, named: Mapping[str, str], name: str) -> None:
         index, pid = named["gpu"], named["pid"]
-        gpu = self._gpu(index)
+        gpu = self.report.gpu_at(index, index=index)
         gpu.lists_processes = True
         if index not in self._sampled:
             self._sampled.add(index)
@@ -376,10 +449,8 @@ class SmiMonitorParser:
             # A new sample starts; it replaces the process list.
             gpu.processes = []
         if pid != _NOT_REPORTED:
-            memory = named.get("fb", _NOT_REPORTED)
-            gpu.add_process(
-                RawProcess(pid, named.get("type", ""), name, "" if memory == _NOT_REPORTED else f"{memory} MiB")
-            )
+            memory = named.get("fb", "").removeprefix(_NOT_REPORTED)
+            gpu.add_process(RawProcess(pid, named.get("type", ""), name, memory))
 
 
 def _headings(line: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -25,53 +24,56 @@ class RawProcess:
     name: str = ""
     memory: str = ""
 
+    def describe(self, label: str, value: str) -> None:
+        """Set the attribute of a label in text or XML output; others are ignored."""
+        if label in _OF_PROCESS:
+            setattr(self, _OF_PROCESS[label], value[:LONGEST_VALUE])
+
+
+_OF_PROCESS: Final = {
+    "pid": "pid",
+    "type": "kind",
+    "name": "name",
+    "process name": "name",
+    "used gpu memory": "memory",
+    "used memory": "memory",
+}
+
 
 @dataclass(slots=True)
 class RawGpu:
-    """One GPU as printed by nvidia-smi.
+    """One GPU as printed by nvidia-smi."""
 
-    Attributes:
-        bus_id: as printed; "" if not printed.
-        index: NVML index; "" if not printed.
-        facts: value by path: labels in lower case, joined by slashes. The first value of a path wins.
-        lists_processes: whether there is a process list, even an empty one.
-    """
-
-    bus_id: str
-    index: str = ""
+    bus_id: str  # as printed; "" if not printed
+    index: str = ""  # NVML index; "" if not printed
+    # value by path: labels in lower case, joined by slashes, with spaces for the underscores of XML tags. The first
+    # value of a path wins.
     facts: dict[str, str] = field(default_factory=dict)
     processes: list[RawProcess] = field(default_factory=list)
-    lists_processes: bool = False
+    lists_processes: bool = False  # whether there is a process list, even an empty one
 
     def note(self, path: str, value: str) -> None:
-        """Add a fact."""
         if len(self.facts) < MOST_FACTS:
             self.facts.setdefault(path, value[:LONGEST_VALUE])
 
     def add_process(self, process: RawProcess) -> None:
-        """Add a process; those above MOST_PROCESSES are dropped."""
         if len(self.processes) < MOST_PROCESSES:
             self.processes.append(process)
 
 
 @dataclass(slots=True)
 class SmiReport:
-    """One output of nvidia-smi; "" for what isn't printed.
+    """One output of nvidia-smi; "" for what isn't printed."""
 
-    Attributes:
-        kind: the command that printed it, for display.
-        is_whole: whether it is complete, so that a GPU missing from it is missing from the host.
-        unread: lines that should be a GPU or a fact but could not be parsed.
-    """
-
-    kind: str
+    kind: str  # the command that printed it, for display
     timestamp: str = ""
     driver: str = ""
     cuda: str = ""
     attached: str = ""
     gpus: list[RawGpu] = field(default_factory=list)
-    is_whole: bool = False
-    unread: list[str] = field(default_factory=list)
+    by_key: dict[str, RawGpu] = field(default_factory=dict)  # the GPUs that were added with `gpu_at`
+    is_whole: bool = False  # whether it is complete, so that a GPU missing from it is missing from the host
+    unread: list[str] = field(default_factory=list)  # lines that should be a GPU or a fact but could not be parsed
 
     def note(self, label: str, value: str) -> None:
         """Add a host-level fact, printed before the first GPU."""
@@ -90,66 +92,44 @@ class SmiReport:
                 self.attached = self.attached or value
 
     def add_gpu(self, bus_id: str = "", index: str = "") -> RawGpu:
-        """Add a GPU; those above MOST_GPUS are dropped."""
         gpu = RawGpu(bus_id, index)
         if len(self.gpus) < MOST_GPUS:
             self.gpus.append(gpu)
         return gpu
 
+    def gpu_at(self, key: str, bus_id: str = "", index: str = "") -> RawGpu:
+        """The GPU with this key, which is added if it is new."""
+        if key not in self.by_key:
+            self.by_key[key] = self.add_gpu(bus_id, index)
+        return self.by_key[key]
+
     def miss(self, line: str) -> None:
-        """Record a line that could not be parsed."""
         if len(self.unread) < _MOST_UNREAD:
             self.unread.append(line.strip()[:LONGEST_VALUE])
 
 
-class Unit(Enum):
-    """The quantity that a number measures."""
-
-    COUNT = auto()
-    WATTS = auto()
-    CELSIUS = auto()
-    HERTZ = auto()
-    RATIO = auto()
-    BYTES = auto()
-    SECONDS = auto()
-
-
 _NUMBER: Final = re.compile(r"(-?[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z%/()]{0,12})")
-_UNITS: Final[Mapping[Unit, Mapping[str, float]]] = MappingProxyType(
-    {
-        Unit.COUNT: {"": 1.0, "x": 1.0, "bank(s)": 1.0},
-        Unit.WATTS: {"": 1.0, "w": 1.0, "mw": 1e-3},
-        Unit.CELSIUS: {"": 1.0, "c": 1.0},
-        Unit.HERTZ: {"": 1e6, "mhz": 1e6},
-        Unit.RATIO: {"": 0.01, "%": 0.01},
-        Unit.BYTES: {
-            "": 1024.0**2,
-            "kb": 1024.0,
-            "kib": 1024.0,
-            "mb": 1024.0**2,
-            "mib": 1024.0**2,
-            "gb": 1024.0**3,
-            "gib": 1024.0**3,
-        },
-        Unit.SECONDS: {"": 1e-6, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0},
-    }
+
+Unit = Mapping[str, float]
+"""Factors to a base unit, by the printed unit in lower case; "" is for numbers of ``--format=csv,nounits``."""
+COUNT: Final[Unit] = MappingProxyType({"": 1.0, "x": 1.0, "bank(s)": 1.0})
+WATTS: Final[Unit] = MappingProxyType({"": 1.0, "w": 1.0, "mw": 1e-3})
+CELSIUS: Final[Unit] = MappingProxyType({"": 1.0, "c": 1.0})
+HERTZ: Final[Unit] = MappingProxyType({"": 1e6, "mhz": 1e6})
+RATIO: Final[Unit] = MappingProxyType({"": 0.01, "%": 0.01})
+SECONDS: Final[Unit] = MappingProxyType({"": 1e-6, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0})
+_KIB: Final = 1024.0
+BYTES: Final[Unit] = MappingProxyType(
+    {"": _KIB**2, **{f"{prefix}{b}": _KIB**power for power, prefix in enumerate("kmg", 1) for b in ("b", "ib")}}
 )
-"""Factor to base units, by unit; "" is for numbers printed with ``--format=csv,nounits``."""
 
 _FLAGS: Final[Mapping[str, bool]] = MappingProxyType(
     {
-        "enabled": True,
-        "active": True,
-        "yes": True,
-        "on": True,
-        "true": True,
-        "disabled": False,
-        "not active": False,
-        "no": False,
-        "off": False,
-        "false": False,
+        **dict.fromkeys(("enabled", "active", "yes", "on", "true"), True),
+        **dict.fromkeys(("disabled", "not active", "no", "off", "false"), False),
     }
 )
+"""The words that drivers use for booleans."""
 
 _NOTHING: Final = frozenset({"", "n/a", "none", "not found", "not available", "not supported", "not applicable"})
 _NOT_GIVEN: Final = ("deprecated", "insufficient permissions", "no permission")
@@ -162,9 +142,9 @@ FAILED: Final = frozenset({"unknown error", "err!", "error", "internal error", "
 _VERSION: Final = re.compile(r"\d{2,4}(?:\.\d{1,4}){1,3}(?![\d.])")
 
 
-def normalized(value: str | None) -> str:
+def normalized(value: str) -> str:
     """A value in lower case, without the brackets that nvidia-smi puts around missing values."""
-    return "" if value is None else value.strip().strip("[]").strip().lower()
+    return value.strip().strip("[]").strip().lower()
 
 
 def is_none(value: str) -> bool:
@@ -174,27 +154,20 @@ def is_none(value: str) -> bool:
     return known or any(each in plain for each in _NOT_GIVEN)
 
 
-def number(value: str | None, unit: Unit) -> float | None:
-    """A number in base units: watts, hertz, bytes, seconds, 0-1; None if it has a different unit."""
-    match = None if value is None else _NUMBER.fullmatch(value.strip())
-    factor = None if match is None else _UNITS[unit].get(match[2].lower())
+def number(value: str, unit: Unit) -> float | None:
+    """A number in base units: watts, hertz, bytes, seconds, 0-1; None if its unit is not in `unit`."""
+    match = _NUMBER.fullmatch(value.strip())
+    factor = None if match is None else unit.get(match[2].lower())
     return None if match is None or factor is None else float(match[1]) * factor
 
 
-def count(value: str | None) -> int | None:
-    """A nonnegative integer."""
-    found = number(value, Unit.COUNT)
+def count(value: str) -> int | None:
+    found = number(value, COUNT)
     return None if found is None or found < 0 or found != int(found) else int(found)
 
 
-def flag(value: str | None) -> bool | None:
-    """A boolean, in any of the words that drivers use for it."""
-    return _FLAGS.get(normalized(value))
-
-
-def text(value: str | None) -> str:
-    """A name, or ""."""
-    return "" if value is None or is_none(value) else value.strip()
+def text(value: str) -> str:
+    return "" if is_none(value) else value.strip()
 
 
 def version(value: str) -> str:
@@ -209,6 +182,8 @@ T = TypeVar("T")
 class Facts:
     """The facts of a GPU. Methods take all names of a fact, across output formats and driver versions.
 
+    They return what the first of these names has that can be parsed; None (or "") if none has.
+
     Attributes:
         asked: every name that was looked up.
         sections: every section that was looked up as a whole.
@@ -221,38 +196,25 @@ class Facts:
         self.sections: set[str] = set()
         self.unread: dict[str, str] = {}
 
-    def get(self, *paths: str) -> str | None:
-        """The first of these with a value."""
-        return self._first(lambda value: None if is_none(value) else value, paths)
-
     def within(self, low: float, high: float, unit: Unit, *paths: str) -> float | None:
-        """The first of these that is a number in this unit and within range."""
-
         def parse(value: str) -> float | None:
             found = number(value, unit)
             return found if found is not None and low <= found <= high else None
 
-        return self._first(parse, paths)
+        return self.parsed(parse, *paths)
 
     def count(self, *paths: str) -> int | None:
-        """The first of these that is a nonnegative integer."""
-        return self._first(count, paths)
+        return self.parsed(count, *paths)
 
     def flag(self, *paths: str) -> bool | None:
-        """The first of these that is a boolean."""
-        return self._first(flag, paths)
+        return self.choice(_FLAGS, *paths)
 
     def text(self, *paths: str) -> str:
-        """The first of these that is a name; "" if none."""
-        return self._first(lambda value: text(value) or None, paths) or ""
+        return self.parsed(lambda value: text(value) or None, *paths) or ""
 
     def choice(self, choices: Mapping[str, T], *paths: str) -> T | None:
-        """The value in `choices` for the first of these that is one of its keys, which are in lower case."""
-        return self._first(lambda value: choices.get(normalized(value)), paths)
-
-    def parsed(self, parse: Callable[[str], T | None], *paths: str) -> T | None:
-        """The first of these that `parse` accepts."""
-        return self._first(parse, paths)
+        """The value in `choices`, which has keys in lower case."""
+        return self.parsed(lambda value: choices.get(normalized(value)), *paths)
 
     def below(self, *sections: str) -> Iterator[tuple[str, str]]:
         """Each fact at any depth in these sections: its name relative to the section, and its full name."""
@@ -262,7 +224,7 @@ class Facts:
             if section is not None:
                 yield path.removeprefix(section), path
 
-    def _first(self, parse: Callable[[str], T | None], paths: tuple[str, ...]) -> T | None:
+    def parsed(self, parse: Callable[[str], T | None], *paths: str) -> T | None:
         self.asked.update(paths)
         for path in paths:
             value = self._facts.get(path)

@@ -1,4 +1,7 @@
-"""Converts one GPU of nvidia-smi output to the exporter's readings; facts not printed stay unset."""
+"""Converts one GPU of nvidia-smi output to the exporter's readings; facts not printed stay unset.
+
+A fact has one name in text and in XML output where they differ only in the underscores of tags.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,32 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.cli.offline import smi_facts
-from gpu_triage.cli.offline.smi_facts import Facts, RawGpu, Unit
-from gpu_triage.cli.offline.smi_links import NUMA_NODE, PEER, Links, links_of
-from gpu_triage.cli.offline.smi_readings import (
-    read_clocks,
-    read_ecc,
-    read_license,
-    read_limits,
-    read_memory,
-    read_memory_repair,
-    read_power,
-    read_processes,
-    read_thermal,
-    read_throttle,
+from gpu_triage.cli.offline.smi_facts import (
+    BYTES,
+    CELSIUS,
+    HERTZ,
+    RATIO,
+    SECONDS,
+    WATTS,
+    Facts,
+    RawGpu,
+    RawProcess,
+    T,
+    normalized,
 )
+from gpu_triage.cli.offline.smi_links import NUMA_NODE, PEER, Links, links_of
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
+from gpu_triage.machine import Workload
 from gpu_triage.read.gpu.activity import ActivityReading, MediaReading
-from gpu_triage.read.gpu.clocks_and_limits import ClocksReading, ClockTargetsReading
+from gpu_triage.read.gpu.clocks_and_limits import ClocksReading, ClockTargetsReading, LimitsReading
+from gpu_triage.read.gpu.device_memory import DeviceMemoryReading
+from gpu_triage.read.gpu.ecc import BANK_AVAILABILITIES, EccReading, MemoryRepairReading
 from gpu_triage.read.gpu.fabric import (
     FABRIC_JOINED,
     FABRIC_UNHEALTHY,
@@ -36,10 +43,15 @@ from gpu_triage.read.gpu.fabric import (
     FabricReading,
 )
 from gpu_triage.read.gpu.identity import IdentityReading
-from gpu_triage.read.gpu.modes import COMPUTE_MODES, ModesReading
+from gpu_triage.read.gpu.modes import COMPUTE_MODES, GPU_VGPU_LICENSE_STATE, LICENSED, ModesReading, VgpuLicenseReading
 from gpu_triage.read.gpu.pcie import PcieLimitsReading, PcieReading
+from gpu_triage.read.gpu.power import PowerReading, other_limit
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION, NO_RECOVERY, RecoveryReading
-from gpu_triage.read.processes.on_gpu import ProcessesReading
+from gpu_triage.read.gpu.thermal import ThermalReading
+from gpu_triage.read.gpu.throttle import ThrottleReading
+from gpu_triage.read.processes.facts import Owner, ProcessFacts
+from gpu_triage.read.processes.locality import Locality
+from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
 
 _FAILED_ENOUGH: Final = 6  # a GPU that answers never fails to report this many facts at once
 _RECOVERY: Final[Mapping[str, int]] = MappingProxyType(
@@ -54,85 +66,54 @@ _RECOVERY: Final[Mapping[str, int]] = MappingProxyType(
 _FABRIC_STATES: Final = {"not started": 1, "in progress": 2, "completed": FABRIC_JOINED, "not supported": 0}
 assert set(_FABRIC_STATES.values()) - {0} == set(GPU_FABRIC_STATE.states)  # noqa: S101 - checks constants at import
 _FABRIC_HEALTH: Final = {name: state for state, name in GPU_FABRIC_HEALTH.states.items()}
-_FABRIC_STATUSES: Final[Mapping[str, bool]] = MappingProxyType(
-    {
-        "success": True,
-        "nvml_success": True,
-        **dict.fromkeys(
-            (
-                "gpu is lost",
-                "in use",
-                "insufficient resources",
-                "internal error",
-                "invalid argument",
-                "invalid state",
-                "not found",
-                "not ready",
-                "reset required",
-                "timeout",
-                "uninitialized",
-                "unknown error",
-            ),
-            False,
-        ),
-    }
+_FABRIC_FAILURES: Final = (
+    *("gpu is lost", "in use", "insufficient resources", "internal error", "invalid argument", "invalid state"),
+    *("not found", "not ready", "reset required", "timeout", "uninitialized", "unknown error"),
 )
+_FABRIC_STATUSES: Final = {"success": True, "nvml_success": True, **dict.fromkeys(_FABRIC_FAILURES, False)}
 """NVML's result strings for joining the fabric, and whether each means success."""
 
-_COMPUTE_MODES: Final = {name.replace("_", " "): name for name in COMPUTE_MODES.values()}
+_COMPUTE_MODES: Final = {words: name for name in COMPUTE_MODES.values() for words in (name, name.replace("_", " "))}
+BUS_ID: Final = ("pci/bus id", "pci/pci bus id")
+UUID: Final = ("gpu uuid", "uuid")
 _UUID: Final = re.compile(r"GPU-[\w-]{1,80}")
-_P_STATE: Final = re.compile(r"P(1[0-5]|\d)")
+_P_STATES: Final = {f"p{state}": state for state in range(16)}
 
 
 @dataclass(frozen=True, slots=True)
 class SmiGpu:
-    """One GPU in one output.
+    """One GPU in one output."""
 
-    Attributes:
-        bus_id: in sysfs notation; "" if unknown.
-        error: why it doesn't answer, as a value of gpu_error_info; None if it does.
-        failed: facts that the driver failed to read from a GPU that answers, in nvidia-smi's words.
-        unread: facts that could not be parsed, as ``label : value``.
-        links: NVLinks by number.
-        numa_node: the NUMA node it is attached to; None if not printed.
-        peers: connection to other GPUs, by their index, as printed by ``nvidia-smi topo``.
-    """
-
-    bus_id: str
-    uuid: str
-    error: str | None
-    failed: tuple[str, ...]
-    unread: tuple[str, ...]
+    bus_id: str  # in sysfs notation; "" if unknown
+    error: str | None  # why it doesn't answer, as a value of gpu_error_info; None if it does
+    failed: tuple[str, ...]  # facts that the driver failed to read from a GPU that answers, in nvidia-smi's words
+    unread: tuple[str, ...]  # facts that could not be parsed, as ``label : value``
     identity: IdentityReading
     limits: PcieLimitsReading
-    link: PcieReading
     readings: tuple[object, ...]
     processes: ProcessesReading
-    links: Links
-    numa_node: int | None
-    peers: Mapping[str, str]
+    links: Links  # NVLinks by number
+    numa_node: int | None  # the NUMA node it is attached to; None if not printed
+    peers: Mapping[str, str]  # connection to other GPUs, by their index, as printed by ``nvidia-smi topo``
 
 
 def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
     """Convert one GPU; `with_names`: whether to keep process names."""
     facts = Facts(raw.facts)
-    bus_id = bus_id_of(raw.bus_id) or facts.parsed(bus_id_of, "pci/bus id", "pci/pci_bus_id") or ""
-    failed = tuple(path for path, value in raw.facts.items() if smi_facts.normalized(value) in smi_facts.FAILED)
+    bus_id = bus_id_of(raw.bus_id) or facts.parsed(bus_id_of, *BUS_ID) or ""
+    facts.parsed(uuid_of, *UUID)  # the roster has it; here, one in an unknown form is noticed
+    failed = tuple(path for path, value in raw.facts.items() if normalized(value) in smi_facts.FAILED)
     error = _error(raw, failed)
-    uuid = facts.parsed(uuid_of, "gpu uuid", "uuid") or ""
-    identity, limits, link = _identity(facts, bus_id), _pcie_limits(facts), _pcie(facts)
-    readings = tuple(_readings(facts))
-    processes, unread_processes = read_processes(raw, with_names=with_names)
+    identity, limits, readings = _identity(facts, bus_id), _pcie_limits(facts), tuple(_readings(facts))
+    processes, unread_processes = _processes(raw, with_names=with_names)
     unread = (f"{path.rpartition('/')[2]} : {value}" for path, value in facts.unread.items())
     return SmiGpu(
         bus_id=bus_id,
-        uuid=uuid,
         error=error,
         failed=failed if error is None else (),
         unread=(*unread, *unread_processes),
         identity=identity,
         limits=limits,
-        link=link,
         readings=readings,
         processes=processes,
         links=links_of(raw.facts),
@@ -147,7 +128,6 @@ def known_names() -> tuple[frozenset[str], frozenset[str]]:
     facts = Facts({})
     _identity(facts, "")
     _pcie_limits(facts)
-    _pcie(facts)
     tuple(_readings(facts))
     return frozenset(facts.asked), frozenset(facts.sections)
 
@@ -166,7 +146,7 @@ def uuid_of(text: str) -> str | None:
 
 
 def _error(raw: RawGpu, failed: tuple[str, ...]) -> str | None:
-    said = {smi_facts.normalized(value) for value in raw.facts.values()}
+    said = {normalized(value) for value in raw.facts.values()}
     if said & smi_facts.LOST:
         return "lost"
     if said & smi_facts.RESET_REQUIRED:
@@ -176,14 +156,14 @@ def _error(raw: RawGpu, failed: tuple[str, ...]) -> str | None:
 
 def _identity(facts: Facts, bus_id: str) -> IdentityReading:
     return IdentityReading(
-        name=facts.text("product name", "product_name"),
+        name=facts.text("product name"),
         pci_bus_id=bus_id,
         serial=facts.text("serial number", "serial"),
-        architecture=facts.text("product architecture", "product_architecture").lower().replace(" ", "_"),
+        architecture=facts.text("product architecture").lower().replace(" ", "_"),
         compute_capability="",
-        vbios_version=facts.text("vbios version", "vbios_version"),
-        board_part_number=facts.text("board part number", "board_part_number"),
-        minor_number=facts.text("minor number", "minor_number"),
+        vbios_version=facts.text("vbios version"),
+        board_part_number=facts.text("board part number"),
+        minor_number=facts.text("minor number"),
     )
 
 
@@ -197,88 +177,77 @@ def _width(value: str) -> int | None:
     return found if found in WIDTHS else None
 
 
-_LINK: Final = ("pci/gpu link info/", "pci/pci_gpu_link_info/")
+_LINK, _XML_LINK = "pci/gpu link info/", "pci/pci gpu link info/"
 
 
 def _pcie(facts: Facts) -> PcieReading:
-    text, xml = _LINK
     return PcieReading(
-        generation=facts.parsed(_generation, text + "pcie generation/current", xml + "pcie_gen/current_link_gen"),
-        width=facts.parsed(_width, text + "link width/current", xml + "link_widths/current_link_width"),
+        generation=facts.parsed(
+            _generation, f"{_LINK}pcie generation/current", f"{_XML_LINK}pcie gen/current link gen"
+        ),
+        width=facts.parsed(_width, f"{_LINK}link width/current", f"{_XML_LINK}link widths/current link width"),
         generation_transitions=None,
         width_transitions=None,
         transmit_bytes=None,
         receive_bytes=None,
-        replays=facts.count("pci/replays since reset", "pci/replay counter", "pci/replay_counter"),
+        replays=facts.count("pci/replays since reset", "pci/replay counter"),
     )
 
 
 def _pcie_limits(facts: Facts) -> PcieLimitsReading:
-    text, xml = _LINK
-    generation = text + "pcie generation/", xml + "pcie_gen/"
+    def generation(label: str, tag: str) -> int | None:
+        return facts.parsed(_generation, f"{_LINK}pcie generation/{label}", f"{_XML_LINK}pcie gen/{tag}")
+
     return PcieLimitsReading(
-        device_generation=facts.parsed(
-            _generation, generation[0] + "device max", generation[1] + "max_device_link_gen"
-        ),
+        device_generation=generation("device max", "max device link gen"),
         device_width=None,
-        slot_generation=facts.parsed(_generation, generation[0] + "host max", generation[1] + "max_host_link_gen"),
+        slot_generation=generation("host max", "max host link gen"),
         slot_width=None,
-        system_generation=facts.parsed(_generation, generation[0] + "max", generation[1] + "max_link_gen"),
-        system_width=facts.parsed(_width, text + "link width/max", xml + "link_widths/max_link_width"),
+        system_generation=generation("max", "max link gen"),
+        system_width=facts.parsed(_width, f"{_LINK}link width/max", f"{_XML_LINK}link widths/max link width"),
     )
 
 
 def _readings(facts: Facts) -> Iterator[object]:
-    def share(*paths: str) -> float | None:
-        return facts.within(0, 1, Unit.RATIO, *paths)
+    def share(what: str) -> float | None:
+        return facts.within(0, 1, RATIO, f"utilization/{what}", f"utilization/{what} util")
 
     yield ActivityReading(
-        sm_utilization_ratio=share("utilization/gpu", "utilization/gpu_util"),
-        memory_utilization_ratio=share("utilization/memory", "utilization/memory_util"),
+        sm_utilization_ratio=share("gpu"),
+        memory_utilization_ratio=share("memory"),
         busy_seconds=None,
-        performance_state=facts.parsed(_performance_state, "performance state", "performance_state"),
+        performance_state=facts.choice(_P_STATES, "performance state"),
     )
-    yield MediaReading(
-        share("utilization/encoder", "utilization/encoder_util"),
-        share("utilization/decoder", "utilization/decoder_util"),
-        facts.count("encoder stats/active sessions", "encoder_stats/session_count"),
-    )
-    yield read_throttle(facts)
-    yield read_power(facts)
-    yield read_thermal(facts)
-    yield read_limits(facts)
-    yield ClocksReading(read_clocks(facts, "clocks"))
-    yield ClockTargetsReading(read_clocks(facts, "applications clocks", "applications_clocks", least=1.0))
-    yield read_memory(facts)
-    yield read_ecc(facts)
-    yield read_memory_repair(facts)
+    sessions = facts.count("encoder stats/active sessions", "encoder stats/session count")
+    yield MediaReading(share("encoder"), share("decoder"), sessions)
+    yield _throttle(facts)
+    yield _power(facts)
+    yield _thermal(facts)
+    yield _limits(facts)
+    yield ClocksReading(_clocks(facts, "clocks"))
+    yield ClockTargetsReading(_clocks(facts, "applications clocks", least=1.0))
+    yield _memory(facts)
+    yield EccReading(_errors(facts, "volatile"), _errors(facts, "aggregate"))
+    yield _memory_repair(facts)
     yield ModesReading(
-        persistence=facts.flag("persistence mode", "persistence_mode"),
-        mig=facts.flag("mig mode/current", "mig_mode/current_mig"),
-        compute=facts.parsed(_compute_mode, "compute mode", "compute_mode"),
+        persistence=facts.flag("persistence mode"),
+        mig=facts.flag("mig mode/current", "mig mode/current mig"),
+        compute=facts.choice(_COMPUTE_MODES, "compute mode"),
     )
     yield RecoveryReading(_recovery(facts))
     yield _fabric(facts)
-    yield read_license(facts)
-
-
-def _performance_state(value: str) -> int | None:
-    found = _P_STATE.fullmatch(value)
-    return None if found is None else int(found[1])
-
-
-def _compute_mode(value: str) -> str | None:
-    return _COMPUTE_MODES.get(smi_facts.normalized(value).replace("_", " "))
+    yield _license(facts)
+    yield _pcie(facts)
 
 
 def _recovery(facts: Facts) -> int | None:
-    action = facts.choice(_RECOVERY, "gpu recovery action", "gpu_recovery_action")
+    action = facts.choice(_RECOVERY, "gpu recovery action")
     if action is not None:
         return action
     # Drivers 530 to 565 report this in two flags.
-    if facts.flag("gpu reset status/reset required", "gpu_reset_status/reset_required"):
+    if facts.flag("gpu reset status/reset required"):
         return _RECOVERY["reset"]
-    if facts.flag("gpu reset status/drain and reset recommended", "gpu_reset_status/drain_and_reset_recommended"):
+    if facts.flag("gpu reset status/drain and reset recommended"):
         return DRAIN_AND_RESET
     return None
 
@@ -289,3 +258,266 @@ def _fabric(facts: Facts) -> FabricReading:
     if facts.choice(_FABRIC_STATUSES, "fabric/status") is False and state == FABRIC_JOINED:
         health = FABRIC_UNHEALTHY
     return FabricReading(state, health if state is not None else None)
+
+
+REASONS_OF_CLOCKS: Final = (
+    ("idle", "idle", "gpu_idle"),
+    ("applications_clocks", "applications clocks setting", "applications_clocks_setting"),
+    ("sw_power_cap", "sw power cap", "sw_power_cap"),
+    ("hw_slowdown", "hw slowdown", "hw_slowdown"),
+    ("hw_thermal", "hw slowdown/hw thermal slowdown", "hw_thermal_slowdown"),
+    ("hw_power_brake", "hw slowdown/hw power brake slowdown", "hw_power_brake_slowdown"),
+    ("sync_boost", "sync boost", "sync_boost"),
+    ("sw_thermal", "sw thermal slowdown", "sw_thermal_slowdown"),
+    ("display_clocks", "display clock setting", "display_clocks_setting"),
+)
+"""Our label, then its names in text and XML output, without the section prefix."""
+
+_COUNTERS: Final = {
+    "sw power cap": "sw_power_cap",
+    "sync boost": "sync_boost",
+    "sw therm": "sw_thermal",
+    "hw therm": "hw_thermal",
+    "hw power brak": "hw_power_brake",
+}
+"""Our label by how the names of a counter begin: drivers end them differently, and XML tags have prefixes."""
+
+
+def _throttle(facts: Facts) -> ThrottleReading:
+    """Active throttle reasons, and how long each has been active if the driver counts that."""
+    active: dict[str, bool] = {}
+    for reason, label, tag in REASONS_OF_CLOCKS:
+        # If pasting lost the indentation, a cause of HW slowdown no longer appears below it.
+        names = (label, label.rpartition("/")[2])
+        kinds = ("event", "throttle")
+        paths = [f"clocks {kind} reasons/{name}" for kind in kinds for name in dict.fromkeys(names)]
+        tags = [f"clocks {kind} reasons/clocks {kind} reason {tag.replace('_', ' ')}" for kind in kinds]
+        held = facts.flag(*paths, *tags)
+        if held is not None:
+            active[reason] = held
+    seconds: dict[str, float] = {}
+    for name, path in facts.below("clocks event reasons counters/", "clocks throttle reasons counters/"):
+        counter = next((reason for stem, reason in _COUNTERS.items() if stem in name), None)
+        counted = None if counter is None else facts.within(0.0, 1e10, SECONDS, path)
+        if counter is not None and counted is not None:
+            seconds[counter] = counted
+    return ThrottleReading(active or None, seconds)
+
+
+def _watts(facts: Facts, *labels: str) -> float | None:
+    """The first of these: their section was renamed once, and driver 610 moved the limits to a subsection."""
+    sections = ("gpu power readings", "gpu power readings/gpu ceiling power limit", "power readings")
+    return facts.within(0.01, 1e5, WATTS, *(f"{section}/{label}" for label in labels for section in sections))
+
+
+def _power(facts: Facts) -> PowerReading:
+    drawn = ("instantaneous power draw", "instant power draw")
+    module = [f"module power readings/{label}" for label in drawn]
+    limit_watts = _watts(facts, "current power limit", "enforced power limit", "power limit")
+    return PowerReading(
+        _watts(facts, *drawn, "power draw", "average power draw"),
+        limit_watts,
+        energy_joules=None,
+        requested_limit_watts=other_limit(_watts(facts, "requested power limit"), limit_watts),
+        module_watts=facts.within(0.01, 1e5, WATTS, *module),
+        module_limit_watts=facts.within(0.01, 1e5, WATTS, "module power readings/current power limit"),
+    )
+
+
+def _thermal(facts: Facts) -> ThermalReading:
+    fan = facts.within(0, 2, RATIO, "fan speed")
+    margins = (
+        "temperature/gpu t.limit temp",
+        "temperature/gpu current t.limit temp",  # driver 610 and later
+        "temperature/gpu temp tlimit",
+    )
+    return ThermalReading(
+        gpu_celsius=facts.within(-100, 200, CELSIUS, "temperature/gpu current temp", "temperature/gpu temp"),
+        memory_celsius=facts.within(1, 200, CELSIUS, "temperature/memory current temp", "temperature/memory temp"),
+        margin_celsius=facts.within(-200, 200, CELSIUS, *margins),
+        fan_ratios={} if fan is None else {"0": fan},
+    )
+
+
+_THRESHOLDS: Final = {
+    "shutdown": ("gpu shutdown", "max"),
+    "slowdown": ("gpu slowdown", "slow"),
+    "memory_max": ("memory max operating", "max mem"),
+    "gpu_max": ("gpu max operating", "max gpu"),
+}
+"""How temperature thresholds are named in text and XML output."""
+
+
+def _limits(facts: Facts) -> LimitsReading:
+    celsius, margins = {}, {}
+    for name, (label, tag) in _THRESHOLDS.items():
+        of_threshold = f"temperature/{label} temp", f"temperature/gpu temp {tag} threshold"
+        of_margin = f"temperature/{label} t.limit temp", f"temperature/gpu temp {tag} tlimit threshold"
+        celsius[name] = facts.within(20, 200, CELSIUS, *of_threshold)
+        margins[name] = facts.within(-100, 100, CELSIUS, *of_margin)
+    return LimitsReading(
+        clock_max_hertz=_clocks(facts, "max clocks", least=1.0),
+        clock_default_hertz=_clocks(facts, "default applications clocks", least=1.0),
+        power_default_watts=_watts(facts, "default power limit"),
+        power_min_watts=_watts(facts, "min power limit"),
+        power_max_watts=_watts(facts, "max power limit"),
+        threshold_celsius=_known(celsius),
+        margin_threshold_celsius=_known(margins),
+    )
+
+
+def _clocks(facts: Facts, section: str, least: float = 0.0) -> dict[str, float]:
+    """Frequency in hertz by clock; values below `least` mean unset."""
+    table = {"graphics": "graphics clock", "sm": "sm clock", "memory": "mem clock", "video": "video clock"}
+    if "applications" in section:
+        del table["video"]
+    found = {
+        label: facts.within(0.0, 20e9, HERTZ, f"{section}/{label}", f"{section}/{tag}") for label, tag in table.items()
+    }
+    return {label: hertz for label, hertz in _known(found).items() if hertz >= least}
+
+
+def _memory(facts: Facts) -> DeviceMemoryReading:
+    def read(path: str) -> float | None:
+        return facts.within(0, 2.0**50, BYTES, path)
+
+    return DeviceMemoryReading(
+        total_bytes=read("fb memory usage/total"),
+        used_bytes=read("fb memory usage/used"),
+        free_bytes=read("fb memory usage/free"),
+        reserved_bytes=read("fb memory usage/reserved"),
+        bar1_total_bytes=read("bar1 memory usage/total"),
+        bar1_used_bytes=read("bar1 memory usage/used"),
+    )
+
+
+def _errors(facts: Facts, span: str) -> dict[str, float]:
+    """Errors by severity: the sum over all memories, or for drivers before Turing the printed total."""
+    totals: dict[str, float] = {}
+    for name, path in facts.below(f"ecc errors/{span}/"):
+        severity = _severity(name)
+        counted = facts.count(path) if severity else None
+        if counted is not None:
+            totals[severity] = totals.get(severity, 0.0) + counted
+    return totals
+
+
+def _severity(name: str) -> str:
+    """Severity of the errors under this name; "" if they are part of another count, or aren't errors."""
+    if name.startswith(("single bit", "double bit")):
+        severity = "corrected" if name.startswith("single") else "uncorrected"
+        return severity if name.endswith("/total") else ""
+    if "uncorrectable" in name:
+        return "uncorrected"
+    return "corrected" if "correctable" in name else ""
+
+
+def _memory_repair(facts: Facts) -> MemoryRepairReading:
+    rows = {
+        "correctable": facts.count("remapped rows/correctable error", "remapped rows/remapped row corr"),
+        "uncorrectable": facts.count("remapped rows/uncorrectable error", "remapped rows/remapped row unc"),
+    }
+    pages = {
+        "single_bit": facts.count(
+            "retired pages/single bit ecc", "retired pages/multiple single bit retirement/retired count"
+        ),
+        "double_bit": facts.count("retired pages/double bit ecc", "retired pages/double bit retirement/retired count"),
+    }
+    banks = {
+        name: facts.count(
+            f"remapped rows/bank remap availability histogram/{name}",
+            f"remapped rows/row remapper histogram/row remapper histogram {name}",
+        )
+        for name in BANK_AVAILABILITIES
+    }
+    pending_pages = ("pending page blacklist", "pending", "pending blacklist", "pending retirement")
+    return MemoryRepairReading(
+        ecc_mode=facts.flag("ecc mode/current", "ecc mode/current ecc"),
+        ecc_mode_pending=facts.flag("ecc mode/pending", "ecc mode/pending ecc"),
+        sram_threshold_exceeded=facts.flag("ecc errors/aggregate/sram threshold exceeded"),
+        retired_pages=_known(pages),
+        retired_pages_pending=facts.flag(*(f"retired pages/{name}" for name in pending_pages)),
+        remapped_rows=_known(rows),
+        row_remap_pending=facts.flag("remapped rows/pending", "remapped rows/remapped row pending"),
+        row_remap_failure=facts.flag("remapped rows/remapping failure occurred", "remapped rows/remapped row failure"),
+        row_remap_banks=_known(banks),
+    )
+
+
+def _known(found: Mapping[str, T | None]) -> dict[str, T]:
+    return {name: value for name, value in found.items() if value is not None}
+
+
+_LICENSES: Final = {
+    f"unlicensed{words}": GPU_VGPU_LICENSE_STATE.value_of(state)
+    for words, state in (
+        ("", "unlicensed"),
+        (" (unrestricted)", "unlicensed, not yet restricted"),
+        (" (restricted)", "unlicensed, restricted"),
+    )
+}
+_IS_VGPU: Final = {"vgpu": True, "none": False, "pass-through": False, "host vgpu": False, "host vsga": False}
+
+
+def _license(facts: Facts) -> VgpuLicenseReading:
+    """The vGPU license; a GPU passed through as a whole needs none to run at full speed."""
+    is_vgpu = facts.choice(_IS_VGPU, "gpu virtualization mode/virtualization mode")
+    sections = ("vgpu software licensed product", "grid licensed product")
+    status = facts.parsed(_license_state, *(f"{section}/license status" for section in sections))
+    names = ("product name", "licensed product name")
+    product = facts.text(*(f"{section}/{name}" for name in names for section in sections))
+    if status is None or is_vgpu is False:
+        return VgpuLicenseReading({})
+    return VgpuLicenseReading({product: status})
+
+
+def _license_state(value: str) -> int | None:
+    plain = normalized(value)
+    return LICENSED if plain.startswith("licensed") else _LICENSES.get(plain)
+
+
+_KINDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"C": "compute", "G": "graphics", "C+G": "compute_graphics", "M": "mps", "M+C": "mps"}
+)
+_OTHER: Final = "O"  # A process that holds memory without a compute or graphics context; driver 590 and later
+
+_MOST_SHOWN: Final = 32
+
+
+def _processes(raw: RawGpu, *, with_names: bool) -> tuple[ProcessesReading, tuple[str, ...]]:
+    """The processes, and those that could not be parsed; `with_names`: whether to keep process names.
+
+    If one could not be parsed, the process count is unknown.
+    """
+    if not raw.lists_processes:
+        return ProcessesReading({}, (), 0, locality_known=False), ()
+    counts = dict.fromkeys(("compute", "graphics"), 0)
+    shown, unread = [], []
+    for process in raw.processes:
+        kind = _KINDS.get(process.kind.strip().upper())
+        if kind is not None and process.pid.isdecimal():
+            counts[kind] = counts.get(kind, 0) + 1
+            shown.append(_process(process, kind, with_names=with_names))
+        elif process.kind.strip().upper() != _OTHER or not process.pid.isdecimal():
+            unread.append(f"process {process.pid or '?'}, type : {process.kind or '?'}")
+    shown.sort(key=lambda each: -(each.memory_bytes or 0.0))
+    more = max(0, len(shown) - _MOST_SHOWN)
+    return (
+        ProcessesReading({} if unread else counts, tuple(shown[:_MOST_SHOWN]), more, locality_known=False),
+        tuple(unread),
+    )
+
+
+def _process(process: RawProcess, kind: str, *, with_names: bool) -> ProcessReading:
+    # nvidia-smi prints the full command line of some processes, which may be private: keep only the program's name.
+    name = PurePosixPath(smi_facts.text(process.name).split(" ")[0].replace("\\", "/")).name if with_names else ""
+    facts = ProcessFacts(name, "", None, Owner("", "", "")) if name else None
+    return ProcessReading(
+        pid=int(process.pid[:9]),
+        is_compute=kind != "graphics",
+        memory_bytes=smi_facts.number(process.memory, BYTES),
+        sm_utilization_ratio=None,
+        facts=facts,
+        locality=Locality.UNKNOWN,
+        workload=Workload("", "", ""),
+    )

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.cli.offline.lines import About
 from gpu_triage.cli.offline.smi_facts import RawGpu, SmiReport
 from gpu_triage.read.gpu.nvlink import CRC, RECOVERY, REPLAY, LinkReading, NvlinkReading
 
-LIST: Final = About("nvidia-smi -L", "", "which GPUs the driver shows")
+LIST: Final = "nvidia-smi -L"
 
 _MOST_LINKS: Final = 64
 _GPU: Final = re.compile(r"\s*GPU (\d{1,3}): (.{1,100}?)(?: \(UUID: (GPU-[\w-]{1,80})\)?(?: \D.{1,100})?)?\s*$")
@@ -29,25 +28,20 @@ UP: Final = "up"
 class NvlinkParser:
     """Parses one or more of these outputs in sequence, line by line."""
 
-    ABOUT: Final = About(
-        "nvidia-smi nvlink", "`--status` and `-e`", "whether each NVLink is up; its replays, recoveries and CRC errors"
-    )
+    KIND: Final = "nvidia-smi nvlink"
 
     def __init__(self) -> None:
-        self.report = SmiReport(LIST.kind)
-        self._gpus: dict[str, RawGpu] = {}
+        self.report = SmiReport(LIST)
         self._gpu: RawGpu | None = None
         self._reported: frozenset[str] = frozenset()
         self._named: tuple[str, str] | None = None
 
     @classmethod
     def starting(cls, line: str) -> NvlinkParser | None:
-        """A parser that has consumed this line, if the line names a GPU in the format of these outputs."""
         parser = cls()
         return parser if "UUID: GPU-" in line and parser._name(line) else None
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if it isn't part of these outputs."""
         text = line.strip()
         if not text or self._name(line):
             return True
@@ -62,9 +56,9 @@ class NvlinkParser:
         if found is None:
             return False
         index, name, uuid = found.groups()
-        self._gpu = self._gpus.get(index)
+        self._gpu = self.report.by_key.get(index)
         if self._gpu is None and uuid is not None:
-            self._gpu = self._gpus[index] = self.report.add_gpu(index=index)
+            self._gpu = self.report.gpu_at(index, index=index)
             self._gpu.note("product name", name)
             self._gpu.note("gpu uuid", uuid)
         # Without a UUID, only the link lines that follow distinguish a GPU from ordinary text.
@@ -76,10 +70,11 @@ class NvlinkParser:
         state, errors = _STATE.fullmatch(said), _ERRORS.match(said)
         if link >= _MOST_LINKS or (state is None and errors is None):
             return
-        self.report.kind = self.ABOUT.kind
+        self.report.kind = self.KIND
         if self._gpu is None and self._named is not None:
-            self._gpu = self._gpus[self._named[0]] = self.report.add_gpu(index=self._named[0])
-            self._gpu.note("product name", self._named[1])
+            index, name = self._named
+            self._gpu = self.report.gpu_at(index, index=index)
+            self._gpu.note("product name", name)
         gpu, path = self._gpu, f"{_PREFIX}{link}/{UP if errors is None else _KINDS[errors[1]]}"
         # The first value for a link wins: later commands list the same links with other data.
         if gpu is None or path in self._reported:
@@ -99,12 +94,10 @@ class Link:
     errors: Mapping[str, float]
 
 
-Links = Mapping[int, Link]
-"""By link number."""
+Links = Mapping[int, Link]  # by link number
 
 
 def links_of(facts: Mapping[str, str]) -> Links:
-    """The links in a GPU's facts."""
     found: dict[int, dict[str, str]] = {}
     for path, value in facts.items():
         if path.startswith(_PREFIX):
@@ -120,13 +113,9 @@ def links_of(facts: Mapping[str, str]) -> Links:
 
 
 def reading_of(own: Links, others: Iterable[Links]) -> NvlinkReading:
-    """The links of a GPU that are connected: those that are up, and those that are up on all other GPUs.
+    """The links of a GPU that are connected: those that are up, and those that are up on all `others` of its model.
 
     A link that is down on every GPU is unconnected on this board; on cards joined by a bridge, some links may be too.
-
-    Args:
-        own: links of the GPU.
-        others: links of the other GPUs of the same model.
     """
     peers = [links for links in others if any(link.is_up for link in links.values())]
     linked = any(link.is_up for link in own.values())
@@ -154,8 +143,7 @@ _DEVICE: Final = re.compile(r"(?:GPU|NIC)\d{1,3}|(?:mlx|bnxt_re|irdma|rdma|roce|
 _LEVEL: Final = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PSB")
 _AFTER_LEVELS: Final = frozenset({"CPU", "Affinity", "NUMA", "GPU", "ID"})
 _NUMA: Final = "NUMA"
-_LEVELS_OF_OLD: Final = {"SOC": "SYS", "PSB": "PXB"}
-"""Level names of drivers before 384."""
+_LEVELS_OF_OLD: Final = {"SOC": "SYS", "PSB": "PXB"}  # level names of drivers before 384
 
 PEER: Final = "topology/gpu "
 NUMA_NODE: Final = "topology/numa node"
@@ -164,12 +152,10 @@ NUMA_NODE: Final = "topology/numa node"
 class SmiTopologyParser:
     """Parses one matrix; the terminal may have wrapped its lines."""
 
-    ABOUT: Final = About(
-        "nvidia-smi topo -m", "also with broken lines", "how each GPU reaches the others, and its NUMA node"
-    )
+    KIND: Final = "nvidia-smi topo -m"
 
     def __init__(self) -> None:
-        self.report = SmiReport(self.ABOUT.kind)
+        self.report = SmiReport(self.KIND)
         self._columns: list[str] = []
         self._after: list[str] = []
         self._row: list[str] = []
@@ -177,7 +163,6 @@ class SmiTopologyParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiTopologyParser | None:
-        """A parser that has consumed this line, if it is the header of such a matrix."""
         words = line.split()
         if len(words) < 2 or words[0] != "GPU0" or not (_DEVICE.fullmatch(words[1]) or words[1] == "CPU"):  # noqa: PLR2004
             return None
@@ -186,7 +171,6 @@ class SmiTopologyParser:
         return parser
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if the matrix ended before it."""
         words = line.split()
         if not words:
             return not self.report.gpus

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from functools import cache
 from html import unescape
-from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.cli.offline.lines import About, command_of
+from gpu_triage.cli.offline.lines import command_of
 from gpu_triage.cli.offline.smi_facts import LONGEST_VALUE, MOST_PROCESSES, RawGpu, RawProcess, SmiReport
 from gpu_triage.cli.offline.smi_gpu import known_names
 
@@ -64,18 +62,22 @@ class Layout:
         return _known().alone.get(label, (label,)) if self._is_flat and not is_section else (label,)
 
 
+_ALSO_ELSEWHERE: Final = frozenset({"aggregate", "free", "reserved"})
+"""Labels that sections have, too, from which nothing else is read: BAR1 memory has a free part."""
+
+
 class _Known:
     """The paths known from the text output of any driver; `alone` is that of each label that only one section has."""
 
     def __init__(self) -> None:
         names, sections = known_names()
         paths = {tuple(name.split("/")) for name in names}
-        self.open_sections = {section for section in sections if "_" not in section}
-        paths |= {tuple(section.rstrip("/").split("/")) for section in self.open_sections}
+        self.open_sections = sections
+        paths |= {tuple(section.rstrip("/").split("/")) for section in sections}
         paths |= {PROCESSES, *((*PROCESSES, label) for label in ("process id", "type", "name", "used gpu memory"))}
         self.paths = {path[:end] for path in paths for end in range(1, len(path) + 1)}
         ends = Counter(path[-1] for path in self.paths)
-        self.alone = {path[-1]: path for path in paths if ends[path[-1]] == 1}
+        self.alone = {path[-1]: path for path in paths if ends[path[-1]] == 1 and path[-1] not in _ALSO_ELSEWHERE}
 
 
 @cache
@@ -125,17 +127,10 @@ _HEADLESS: Final = frozenset(
 
 
 class SmiTextParser:
-    """Parses one output line by line."""
-
-    ABOUT: Final = About(
-        "nvidia-smi -q",
-        "drivers 390 to 610; also parts of it (`-d`, or what `grep` leaves) and text that lost its indentation",
-        "driver, memory errors and repairs, recovery action, fabric, temperatures, limits, throttle reasons, clocks, "
-        "PCIe link and replays, processes, vGPU license, settings; two of them, a minute or more apart, also rates",
-    )
+    KIND: Final = "nvidia-smi -q"
 
     def __init__(self) -> None:
-        self.report = SmiReport(self.ABOUT.kind)
+        self.report = SmiReport(self.KIND)
         self._margin = 0
         self._gpu: RawGpu | None = None
         self._layout = Layout()
@@ -145,7 +140,6 @@ class SmiTextParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiTextParser | None:
-        """A parser that has consumed this line, if an output starts with it."""
         text = line.strip()
         is_gpu, is_section = _GPU.match(text) is not None, len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
         if not (_HEAD in text or is_gpu or is_section):
@@ -160,7 +154,6 @@ class SmiTextParser:
         return parser
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if the output ended before it."""
         if not line or line.isspace():
             return True
         line = line[:_LONGEST_LINE].expandtabs()
@@ -182,7 +175,11 @@ class SmiTextParser:
             return False
         if " :" not in text and not self._layout.belongs(label, is_section=not colon):
             return False
-        if label in _HEADLESS and self._has(label):
+        if (
+            label in _HEADLESS
+            and self._gpu is not None
+            and any(path.startswith(f"{label}/") for path in self._gpu.facts)
+        ):
             # A repeated section belongs to the next GPU.
             self._begin(self.report.add_gpu())
         self._feed_fact(0, text)
@@ -234,9 +231,6 @@ class SmiTextParser:
         elif colon:
             self._gpu.note("/".join(path), value)
 
-    def _has(self, section: str) -> bool:
-        return self._gpu is not None and any(path.startswith(f"{section}/") for path in self._gpu.facts)
-
     def _note_process(self, label: str, value: str, *, is_section: bool) -> None:
         assert self._gpu is not None  # noqa: S101 - checked by the caller
         if label == "process id":
@@ -246,7 +240,7 @@ class SmiTextParser:
             # Without a value or any entries, the list was truncated.
             self._gpu.lists_processes = not is_section and value.lower() != "n/a"
         elif self._gpu.processes:
-            _describe(self._gpu.processes[-1], label, value[:LONGEST_VALUE])
+            self._gpu.processes[-1].describe(label, value)
 
 
 def _parts(text: str) -> tuple[str, bool, str]:
@@ -255,33 +249,20 @@ def _parts(text: str) -> tuple[str, bool, str]:
     return name.strip().lower(), bool(colon), value.strip()
 
 
-def _describe(process: RawProcess, label: str, value: str) -> None:
-    match label:
-        case "type":
-            process.kind = value
-        case "name":
-            process.name = value
-        case "used gpu memory":
-            process.memory = value
-
-
 _TOKEN: Final = re.compile(r"<(/?)([A-Za-z_][\w.]*)([^<>]*)>|([^<]+)|<")
 _ID: Final = re.compile(r'\bid="([^"]{1,40})"')
 _DEEPEST_ELEMENT: Final = 12
 _SKIPPED: Final = frozenset({"supported_clocks", "accounted_processes", "mig_devices"})
-_PROCESS_TAGS: Final[Mapping[str, str]] = MappingProxyType(
-    {"pid": "pid", "type": "kind", "process_name": "name", "used_memory": "memory"}
-)
 
 
 class SmiXmlParser:
     """Parses one document line by line; attributes as in SmiTextParser."""
 
     START: Final = "<nvidia_smi_log"
-    ABOUT: Final = About("nvidia-smi -q -x", "with line breaks or without", "the same as `nvidia-smi -q`")
+    KIND: Final = "nvidia-smi -q -x"
 
     def __init__(self) -> None:
-        self.report = SmiReport(self.ABOUT.kind)
+        self.report = SmiReport(self.KIND)
         self._gpu: RawGpu | None = None
         self._path: list[str] = []
         self._skips = False
@@ -289,7 +270,6 @@ class SmiXmlParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiXmlParser | None:
-        """A parser that has consumed this line, if a document starts with it."""
         if cls.START not in line:
             return None
         parser = cls()
@@ -297,7 +277,6 @@ class SmiXmlParser:
         return parser
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if the document ended before it."""
         if self._ended:
             return False
         for token in _TOKEN.finditer(line):
@@ -348,6 +327,6 @@ class SmiXmlParser:
             if len(self._path) == 1:
                 self.report.note(self._path[0], value)
         elif self._path[0] != "processes":
-            self._gpu.note("/".join(self._path), value)
-        elif self._gpu.processes and self._path[-1] in _PROCESS_TAGS:
-            setattr(self._gpu.processes[-1], _PROCESS_TAGS[self._path[-1]], value)
+            self._gpu.note("/".join(self._path).replace("_", " "), value)
+        elif self._gpu.processes:
+            self._gpu.processes[-1].describe(self._path[-1].replace("_", " "), value)

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.offline.log_lines import date_time
 from gpu_triage.cli.offline.lspci import PciDevice
 from gpu_triage.cli.offline.scan import Content
-from gpu_triage.cli.offline.smi_facts import RawGpu, SmiReport, version
-from gpu_triage.cli.offline.smi_gpu import SmiGpu, bus_id_of, read_gpu, uuid_of
+from gpu_triage.cli.offline.smi_facts import Facts, RawGpu, SmiReport, version
+from gpu_triage.cli.offline.smi_gpu import BUS_ID, UUID, SmiGpu, bus_id_of, read_gpu, uuid_of
 from gpu_triage.errors import ConfigError
 from gpu_triage.read.metrics.contract import GpuLabels
 
@@ -49,7 +49,6 @@ class GpuIndex:
         self._keys = sorted(key for key in keys if not key.startswith(_UNKNOWN)) or sorted(keys)
 
     def keys(self, report: SmiReport) -> list[str]:
-        """The keys of an output's GPUs, in output order."""
         found = [self._key(_names(gpu), place) for place, gpu in enumerate(report.gpus)]
         if len(found) == len(self._keys) and all(key.startswith(_UNKNOWN) for key in found):
             # The GPUs are unnamed, but their number matches: they are in bus order.
@@ -102,10 +101,9 @@ def _spoken(key: str) -> str:
 
 
 def _names(gpu: RawGpu) -> _Names:
-    bus_id = bus_id_of(gpu.bus_id) or next(
-        (bus_id for path in ("pci/bus id", "pci/pci_bus_id") if (bus_id := bus_id_of(gpu.facts.get(path, "")))), ""
-    )
-    uuid = next((uuid for path in ("gpu uuid", "uuid") if (uuid := uuid_of(gpu.facts.get(path, "")))), "")
+    facts = Facts(gpu.facts)
+    bus_id = bus_id_of(gpu.bus_id) or facts.parsed(bus_id_of, *BUS_ID) or ""
+    uuid = facts.parsed(uuid_of, *UUID) or ""
     return _Names(bus_id, uuid, gpu.index)
 
 
@@ -126,52 +124,27 @@ _SAME_LOOK_SECONDS: Final = 600.0
 
 _FULL_FACTS: Final = 60  # per GPU: more than any extract (-d) or table has
 _OF_THE_MOMENT: Final = (
-    "temperature",
-    "gpu power readings",
-    "gpu_power_readings",
-    "power readings",
-    "power_readings",
-    "clocks",
-    "clocks event reasons",
-    "clocks_event_reasons",
-    "clocks throttle reasons",
-    "clocks_throttle_reasons",
-    "clocks event reasons counters",
-    "clocks_event_reasons_counters",
-    "utilization",
-    "performance state",
-    "performance_state",
-    "fan speed",
-    "fan_speed",
-    "fb memory usage",
-    "fb_memory_usage",
+    *("temperature", "gpu power readings", "power readings", "utilization", "performance state", "fan speed"),
+    *("clocks", "clocks event reasons", "clocks throttle reasons", "clocks event reasons counters", "fb memory usage"),
 )
 """Sections with values that change every second: they aren't carried over from one snapshot to the next."""
 
-_COUNTED_ONCE: Final = ("ecc errors", "ecc_errors")
-"""Sections with values that are summed, so they must come from only one of several outputs."""
+_COUNTED_ONCE: Final = "ecc errors/"
+"""A section with values that are summed, so they must come from only one of several outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What nvidia-smi showed at one point in time.
+    """What nvidia-smi showed at one point in time."""
 
-    Attributes:
-        at: in the host's wall clock; None if unknown.
-        driver: version; "" if unknown.
-        attached: the number of GPUs according to the driver; None if no output has it.
-        gpus: by roster key.
-        carried: GPUs missing from partial outputs and carried over from earlier: when each was last seen, by key.
-        unread: lines that could not be parsed.
-    """
-
-    at: float | None
-    driver: str
+    at: float | None  # in the host's wall clock; None if unknown
+    driver: str  # version; "" if unknown
     cuda: str
-    attached: int | None
-    gpus: Mapping[str, SmiGpu]
+    attached: int | None  # the number of GPUs according to the driver; None if no output has it
+    gpus: Mapping[str, SmiGpu]  # by roster key
+    # GPUs missing from partial outputs and carried over from earlier: when each was last seen, by key
     carried: Mapping[str, float | None]
-    unread: tuple[str, ...]
+    unread: tuple[str, ...]  # lines that could not be parsed
 
 
 @dataclass(slots=True)
@@ -215,11 +188,7 @@ class _Moment:
 
 
 def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[Snapshot, ...], GpuIndex]:
-    """The snapshots in chronological order, those without a time first; and the roster that identifies the GPUs.
-
-    Raises:
-        ConfigError: the files are from different hosts.
-    """
+    """The snapshots in chronological order, those without a time first; and the roster that identifies the GPUs."""
     outputs = [each for content in contents for each in _outputs(content)]
     _refuse_different_hosts(report for report, _ in outputs)
     roster = GpuIndex(report for report, _ in outputs)
@@ -298,9 +267,9 @@ def _snapshot(moment: _Moment, before: _Moment | None, last: Snapshot | None, *,
 
 
 def _fill(facts: dict[str, str], more: Mapping[str, str]) -> None:
-    counted_once = {section for section in _COUNTED_ONCE if any(path.startswith(f"{section}/") for path in facts)}
+    has_counts = any(path.startswith(_COUNTED_ONCE) for path in facts)
     for path, value in more.items():
-        if not (counted_once and path.partition("/")[0] in _COUNTED_ONCE):
+        if not (has_counts and path.startswith(_COUNTED_ONCE)):
             facts.setdefault(path, value)
 
 
@@ -312,8 +281,7 @@ def _refuse_different_hosts(reports: Iterable[SmiReport]) -> None:
     """Raise if a complete output and another one share no GPU. Outputs of single GPUs may differ in their GPUs."""
     known: set[str] = set()
     for report in sorted(reports, key=lambda report: whole_count(report) != len(report.gpus)):
-        said = (gpu.facts.get("gpu uuid") or gpu.facts.get("uuid") or "" for gpu in report.gpus)
-        uuids = {uuid for each in said if (uuid := uuid_of(each))}
+        uuids = {uuid for gpu in report.gpus if (uuid := _names(gpu).uuid)}
         if known and uuids and not known & uuids:
             raise ConfigError("--from: the files are of different hosts: no GPU is in both; check one host at a time")
         if whole_count(report) == len(report.gpus):

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.lines import About
 from gpu_triage.documents.stream import (
     BLOCK_BYTES,
     CHUNK_BYTES,
@@ -30,24 +29,15 @@ from gpu_triage.documents.stream import (
 from gpu_triage.errors import ConfigError
 
 STANDARD_INPUT: Final = "-"
-ARCHIVES: Final = About(
-    "folders and archives",
-    "gzip, bzip2, xz (up to `-7`), tar and zip, also one in another, and an unpacked sosreport",
-    "up to 100 files of any name, and of a larger folder or archive those named like logs or outputs of nvidia-smi",
-)
 
 _ABOUT_RECORDING: Final = "recording.json"
 _FEW_FILES: Final = 100
 """Up to this size, all files of a folder or archive are read; in a larger one, only those with a known name."""
-_MOST_FILES: Final = 200_000
-"""The most files examined in a folder or tar archive."""
-_MOST_IN_ZIP: Final = 20_000
-"""Lower than for tar, because the zip directory is held in memory."""
-_MOST_NESTED: Final = 3
-"""The deepest nesting of archives."""
+_MOST_FILES: Final = 200_000  # the most files examined in a folder or tar archive
+_MOST_IN_ZIP: Final = 20_000  # lower than for tar, because the zip directory is held in memory
+_MOST_NESTED: Final = 3  # the deepest nesting of archives
 _NAMES: Final = ("nvidia", "smi", "dmesg", "kern", "messages", "syslog", "journal", "lspci", "bug-report", "bug_report")
-_ZIP_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Methods that zipfile decompresses in bounded chunks."""
+_ZIP_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # methods that zipfile decompresses in bounded chunks
 _ZIP_END: Final = b"PK\x05\x06"
 _ZIP_END_BYTES: Final = (1 << 16) + 22
 _ZIP_ENTRY: Final = b"PK\x01\x02"
@@ -56,22 +46,14 @@ _ZIP_LIST_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One file on disk, or standard input.
+    """One file on disk, or standard input."""
 
-    Attributes:
-        name: for display.
-        path: file path; None for standard input.
-        size: bytes on disk; None if unknown.
-        modified_at: Unix seconds; None if unknown.
-    """
-
-    name: str
-    path: Path | None
-    size: int | None
-    modified_at: float | None
+    name: str  # for display
+    path: Path | None  # file path; None for standard input
+    size: int | None  # bytes on disk; None if unknown
+    modified_at: float | None  # Unix seconds; None if unknown
 
     def open(self) -> AbstractContextManager[Bytes]:
-        """Open the raw bytes."""
         return nullcontext(sys.stdin.buffer) if self.path is None else self.path.open("rb")
 
 

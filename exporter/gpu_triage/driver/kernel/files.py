@@ -1,4 +1,4 @@
-"""Read procfs and sysfs files, and parse formats they share.
+"""Read procfs and sysfs files, parse formats they share, and check that they are mounted.
 
 Everything that this program reads there passes through `_ask`, so that a recording has all of it, and a replay needs no
 files.
@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypeVar, get_args
 
 from gpu_triage.errors import HostReadFailed
+
+T = TypeVar("T")
 
 DEFAULT_LIMIT_BYTES = 1 << 20
 """Far above any file read here; /proc/stat of a 512-CPU host is about 60 KiB."""
@@ -164,17 +166,25 @@ def text_of(path: Path | str) -> str:
         return ""
 
 
-def read_int(path: Path) -> int | None:
-    """Read a kernel file that contains one integer; None if there is no such file.
+def parse_file(path: Path | str, parser: Callable[[str], T], limit: int = DEFAULT_LIMIT_BYTES) -> T | None:
+    """Parse a kernel file; None if there is no such file.
 
     Raises:
-        HostReadFailed: ``malformed`` if the content is not an integer, or as for `read_text`.
+        HostReadFailed: ``malformed`` if the parser raises ValueError, or as for `read_text`.
     """
-    text = read_text(path, limit=4096)
-    if text is None:
-        return None
+    text = read_text(path, limit)
+    with parsing(path):
+        return None if text is None else parser(text)
+
+
+def read_int(path: Path) -> int | None:
+    """Read a kernel file that contains one integer; as `parse_file`."""
+    return parse_file(path, _integer, limit=4096)
+
+
+def _integer(text: str) -> int:
     if not _INTEGER.fullmatch(text.strip(" \n")):
-        raise HostReadFailed("malformed", path, f"{text[:40]!r} is no integer")
+        raise ValueError(f"{text[:40]!r} is no integer")
     return int(text)
 
 
@@ -216,6 +226,14 @@ def read_link(path: Path | str) -> str | None:
     return None if target is None else os.fsdecode(target)
 
 
+def target_of(path: Path | str) -> str:
+    """Target of a symbolic link, unresolved; "" if there is none, or it cannot be read."""
+    try:
+        return read_link(path) or ""
+    except HostReadFailed:
+        return ""
+
+
 def real_path(path: Path | str) -> str | None:
     """A path with all links resolved; None if it does not exist, or cannot be resolved."""
     try:
@@ -251,6 +269,15 @@ def _opened(path: Path | str) -> str:
     return ""
 
 
+@contextmanager
+def parsing(path: object) -> Iterator[None]:
+    """Parse this file's content in the block: a ValueError becomes HostReadFailed, ``malformed``."""
+    try:
+        yield
+    except ValueError as error:
+        raise HostReadFailed("malformed", path, str(error)) from error
+
+
 def parse_count(text: str) -> int:
     """Parse a counter as printed by the kernel: decimal digits only.
 
@@ -278,3 +305,38 @@ def parse_cpu_list(text: str) -> frozenset[int]:
             raise ValueError(f"{part[:40]!r} is not a CPU range")
         cpus.update(range(first, last + 1))
     return frozenset(cpus)
+
+
+PROCFS, SYSFS = "procfs", "sysfs"
+SHOWS: Final = {
+    PROCFS: "CPUs, memory, disks, network and processes of the host",
+    SYSFS: "the PCI bus, links, NUMA nodes and network adapters",
+}
+"""What each file system provides, by the name in its option (``--path.procfs``)."""
+
+MISSING: Final = "missing"
+"""Failure reason if a file that every Linux host has does not exist."""
+
+_LANDMARKS: Final = ("stat", "devices", "self", "class", "bus")
+"""Every procfs or sysfs has some of these, whatever the kernel config; a recorded one has at least one."""
+
+
+def is_mounted(root: Path) -> bool:
+    """Whether the path looks like a procfs or sysfs."""
+    return any(is_present(root / name) for name in _LANDMARKS)
+
+
+def refuse_unmounted(root: Path) -> None:
+    """Raise if no file system is mounted there.
+
+    Raises:
+        HostReadFailed: ``missing``.
+    """
+    if not is_mounted(root):
+        detail = "nothing is mounted there: mount the host's, or correct --path.procfs or --path.sysfs"
+        raise HostReadFailed(MISSING, root, detail)
+
+
+def missing_file(path: Path) -> HostReadFailed:
+    """Failure for a missing file that every Linux host has."""
+    return HostReadFailed(MISSING, path, "every Linux host has this file: is the host's procfs mounted there?")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from gpu_triage.driver.kernel.files import read_text
-from gpu_triage.driver.kernel.mounts import missing_file, refuse_unmounted
+from gpu_triage.driver.kernel.files import missing_file, parsing, read_text, refuse_unmounted
 from gpu_triage.errors import HostReadFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 T = TypeVar("T")
@@ -24,21 +23,28 @@ class HostInquiry:
     that this kernel lacks the feature, unless the file is `required`: every Linux host has it, so it is a failure.
     """
 
-    def __init__(self, failures: list[str], root: Path | None = None) -> None:
-        """Start collecting the round's failures; if no read returns anything, `root` must at least be mounted."""
+    def __init__(self, failures: list[str], root: Path | None = None, *, once: bool = False) -> None:
+        """Start collecting the round's failures; if no read returns anything, `root` must at least be mounted.
+
+        With `once`, a reason is reported once per round: files of hundreds of CPUs fail together.
+        """
         self._failures = failures
         self._root = root
+        self._once = once
         self._errors: list[HostReadFailed] = []
         self._answered = False
 
-    def ask(self, read: Callable[[], T | None]) -> T | None:
-        """Call `read`; return None if it raises HostReadFailed, which is recorded."""
+    def ask(self, read: Callable[[], T | None], *, aside: bool = False) -> T | None:
+        """Call `read`; return None if it raises HostReadFailed, which is recorded.
+
+        What is read `aside`, such as the names of devices, does not make up for failures of everything else.
+        """
         try:
             answer = read()
         except HostReadFailed as error:
             self._errors.append(error)
             return None
-        self._answered |= answer is not None
+        self._answered |= answer is not None and not aside
         return answer
 
     def parse(self, path: Path, parser: Callable[[str], T], *, required: bool = False) -> T | None:
@@ -48,12 +54,10 @@ class HostInquiry:
             text = _text(path, required=required)
             if text is None:
                 return None
-            if _is_cut_off(text):
-                raise HostReadFailed("malformed", path, _CUT_OFF)
-            try:
+            with parsing(path):
+                if _is_cut_off(text):
+                    raise ValueError(_CUT_OFF)
                 return parser(text)
-            except ValueError as error:
-                raise HostReadFailed("malformed", path, str(error)) from error
 
         return self.ask(read)
 
@@ -85,15 +89,20 @@ class HostInquiry:
         """
         if self._errors and not self._answered:
             raise self._last_failure()
-        self._failures.extend(error.reason for error in self._errors)
+        self._report(self._errors)
         if self._root is not None and not (self._answered or self._errors):
             refuse_unmounted(self._root)
 
     def _last_failure(self) -> HostReadFailed:
         """The last failure, for the caller to raise; records the earlier ones in the round."""
         *earlier, last = self._errors
-        self._failures.extend(error.reason for error in earlier)
+        self._report(earlier)
         return last
+
+    def _report(self, errors: Iterable[HostReadFailed]) -> None:
+        for error in errors:
+            if not (self._once and error.reason in self._failures):
+                self._failures.append(error.reason)
 
     def _understood_lines(self, text: str | None, path: Path, parse_line: Callable[[str], T | None]) -> list[T] | None:
         if text is None:

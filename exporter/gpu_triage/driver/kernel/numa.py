@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, read_names, read_text
-from gpu_triage.errors import HostReadFailed
+from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, parse_file, read_names, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
+_NODES = "devices/system/node"
 _NODE = re.compile(r"node([0-9]{1,5})")
 _MEMORY = re.compile(r"Node [0-9]{1,5} (MemTotal|MemFree): +([0-9]{1,20}) kB")
 
@@ -34,20 +34,8 @@ def read_numa_nodes(sysfs: Path) -> dict[int, frozenset[int]]:
         HostReadFailed: a node cannot be read or parsed. The others are not returned either: with a node missing, local
             CPUs could look remote.
     """
-    directory = sysfs / "devices" / "system" / "node"
-    nodes: dict[int, frozenset[int]] = {}
-    for name in read_names(directory) or ():
-        match = _NODE.fullmatch(name)
-        if match is None:
-            continue
-        path = f"{directory}/{name}/cpulist"
-        try:
-            cpus = parse_cpu_list(read_text(path) or "")
-        except ValueError as error:
-            raise HostReadFailed("malformed", path, str(error)) from error
-        if cpus:
-            nodes[int(match[1])] = cpus
-    return dict(sorted(nodes.items()))
+    read = {node: parse_file(_file(sysfs, node, "cpulist"), parse_cpu_list) for node in node_numbers(sysfs)}
+    return {node: cpus for node, cpus in read.items() if cpus}
 
 
 def node_numbers(sysfs: Path) -> tuple[int, ...]:
@@ -56,7 +44,7 @@ def node_numbers(sysfs: Path) -> tuple[int, ...]:
     Raises:
         HostReadFailed: the nodes cannot be listed.
     """
-    names = read_names(sysfs / "devices" / "system" / "node") or ()
+    names = read_names(sysfs / _NODES) or ()
     return tuple(sorted(int(match[1]) for name in names if (match := _NODE.fullmatch(name))))
 
 
@@ -68,14 +56,12 @@ def read_distances(sysfs: Path, node: int) -> dict[int, int]:
     Raises:
         HostReadFailed: it cannot be read or parsed.
     """
-    directory = sysfs / "devices" / "system" / "node"
-    text = read_text(directory / f"node{node}" / "distance")
-    if text is None:
-        return {}
-    try:
-        return dict(zip(node_numbers(sysfs), map(parse_count, text.split()), strict=True))
-    except ValueError as error:
-        raise HostReadFailed("malformed", directory / f"node{node}" / "distance", str(error)) from error
+    nodes = node_numbers(sysfs)
+
+    def by_node(text: str) -> dict[int, int]:
+        return dict(zip(nodes, map(parse_count, text.split()), strict=True))
+
+    return parse_file(_file(sysfs, node, "distance"), by_node) or {}
 
 
 def near_nodes(node: int, with_cpus: Collection[int], distances: Mapping[int, int]) -> frozenset[int]:
@@ -99,11 +85,7 @@ def gpu_memory_nodes(sysfs: Path) -> frozenset[int]:
     Raises:
         HostReadFailed: the nodes cannot be read or parsed.
     """
-    path = sysfs / "devices" / "system" / "node" / "has_generic_initiator"
-    try:
-        initiators = parse_cpu_list(read_text(path) or "")
-    except ValueError as error:
-        raise HostReadFailed("malformed", path, str(error)) from error
+    initiators = parse_file(sysfs / _NODES / "has_generic_initiator", parse_cpu_list) or frozenset()
     return initiators.difference(read_numa_nodes(sysfs)) if initiators else initiators
 
 
@@ -115,13 +97,9 @@ def read_node_memory(sysfs: Path, node: int) -> dict[str, int]:
     Raises:
         HostReadFailed: it cannot be read or parsed.
     """
-    path = sysfs / "devices" / "system" / "node" / f"node{node}" / "meminfo"
-    found: dict[str, int] = {}
-    for line in (read_text(path) or "").split("\n"):
-        match = _MEMORY.match(line)
-        if match is not None:
-            found[match[1]] = int(match[2]) * 1024
-    return found
+    lines = (read_text(_file(sysfs, node, "meminfo")) or "").split("\n")
+    matches = (_MEMORY.match(line) for line in lines)
+    return {match[1]: int(match[2]) * 1024 for match in matches if match is not None}
 
 
 def read_node_misses(sysfs: Path, node: int) -> int | None:
@@ -132,12 +110,13 @@ def read_node_misses(sysfs: Path, node: int) -> int | None:
     Raises:
         HostReadFailed: it cannot be read or parsed.
     """
-    path = sysfs / "devices" / "system" / "node" / f"node{node}" / "numastat"
-    for line in (read_text(path) or "").split("\n"):
-        name, _, count = line.partition(" ")
-        if name == "numa_miss":
-            try:
-                return parse_count(count.strip())
-            except ValueError as error:
-                raise HostReadFailed("malformed", path, str(error)) from error
-    return None
+
+    def misses(text: str) -> int | None:
+        counts = dict(line.split(" ", 1) for line in text.split("\n") if " " in line)
+        return parse_count(counts["numa_miss"].strip()) if "numa_miss" in counts else None
+
+    return parse_file(_file(sysfs, node, "numastat"), misses)
+
+
+def _file(sysfs: Path, node: int, name: str) -> Path:
+    return sysfs / _NODES / f"node{node}" / name

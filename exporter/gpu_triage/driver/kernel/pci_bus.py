@@ -1,20 +1,27 @@
-"""The PCI bus in sysfs: NVIDIA GPUs, and the links and ports of single devices."""
+"""The PCI bus: NVIDIA GPUs, and the links and ports of single devices, in sysfs; and the kernel's uevents."""
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from gpu_triage.documents.pcie_values import TRANSFER_RATES, WIDTHS
-from gpu_triage.driver.kernel.files import is_present, names_in, read_int, read_link, read_names, read_text, text_of
+from gpu_triage.driver.kernel.files import (
+    is_present,
+    names_in,
+    read_int,
+    read_link,
+    read_names,
+    read_text,
+    target_of,
+    text_of,
+)
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.errors import HostReadFailed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 _NVIDIA = "0x10de"
@@ -93,11 +100,8 @@ def port_above(sysfs: Path, bus_id: str) -> str | None:
     None if not visible, as in most virtual machines, where the device is directly on the host bridge.
     """
     device = device_directory(sysfs, bus_id)
-    try:
-        # The symlink contains the upstream bridges: ../../../devices/pci0000:60/0000:60:01.0/0000:65:00.0.
-        port = PurePosixPath(read_link(device) or "").parent.name
-    except HostReadFailed:
-        return None
+    # The symlink contains the upstream bridges: ../../../devices/pci0000:60/0000:60:01.0/0000:65:00.0.
+    port = PurePosixPath(target_of(device)).parent.name
     is_bridge = _BUS_ID.fullmatch(port) and text_of(device_directory(sysfs, port) / "class").startswith(_BRIDGE_CLASS)
     return port.lower() if is_bridge else None
 
@@ -181,3 +185,42 @@ def _nvidia_gpu(device: str) -> PciGpu | None:
     driver = read_link(f"{device}/driver")
     bus_id = device.rpartition("/")[2].lower()
     return PciGpu(bus_id=bus_id, driver=driver.rpartition("/")[2] if driver else None)
+
+
+log = logging.getLogger(__name__)
+
+
+class BusEvents:
+    """Listens for uevents of PCI devices (netlink, the kernel's own multicast group), which trigger an early scan.
+
+    udev's multicast group is not used: without udevd, as in most containers, it is silent without an error.
+    """
+
+    def __init__(self) -> None:
+        self._monitor = _listen()
+
+    def seen(self) -> bool:
+        """Whether a PCI device was added, removed or changed since the last call. Never blocks, never raises."""
+        happened = False
+        try:
+            while self._monitor is not None and self._monitor.poll(timeout=0) is not None:
+                happened = True
+        except OSError as error:
+            # The kernel drops events when the buffer is full: something happened, but what is unknown.
+            log.debug("PCI events were dropped: %s", error)
+            happened = True
+        return happened
+
+
+def _listen() -> Any | None:
+    try:
+        # Imported here: without libudev the import fails, and periodic scans must suffice.
+        import pyudev  # noqa: PLC0415
+
+        monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
+        monitor.filter_by("pci")
+        monitor.start()
+    except (ImportError, OSError) as error:
+        log.info("no PCI events on this host, the bus is scanned periodically: %s", error)
+        return None
+    return monitor

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 
 import pynvml
 
-from gpu_triage.driver.nvml.fields import FieldId, read_fields
-from gpu_triage.driver.nvml.lists import read_list
+from gpu_triage.driver.nvml.lists import FieldId, read_fields, read_list
 from gpu_triage.driver.nvml.nvml_errors import (
     DRIVER_GONE,
     EMPTY,
@@ -128,23 +127,16 @@ class Inquiry:
 
     def many(self, function: str, *args: Any) -> Sequence[Any] | None:
         """Call a list function of `nvml.lists`; empty if there are no entries, None as for `ask`."""
-        question = (function,)
-        if question in self.device.unsupported:
-            return None
-        self.call.function = function
-        try:
-            answer = read_list(function, self.device.handle, *args, rooms=self.device.rooms)
-        except pynvml.NVMLError as error:
-            if error.value in EMPTY:
-                self.answered += 1
-                return []
-            self._failed(function, error.value, question)
-            return None
-        except MALFORMED as error:
-            self._malformed(error, question)
-            return None
-        self.answered += 1
-        return answer
+
+        def entries() -> Sequence[Any]:
+            try:
+                return read_list(function, self.device.handle, *args, rooms=self.device.rooms)
+            except pynvml.NVMLError as error:
+                if error.value in EMPTY:
+                    return []
+                raise
+
+        return self._ask(function, (), (function,), entries)
 
     def fields(self, ids: Iterable[FieldId]) -> Mapping[FieldId, float]:
         """Values of the supported fields, in NVML's units; one driver call for up to 128 fields.

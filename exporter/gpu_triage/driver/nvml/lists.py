@@ -1,15 +1,16 @@
-"""NVML functions that return lists: the driver fills a buffer, or returns the count if the buffer is too small.
+"""NVML functions that fill buffers: lists, and field values, faster than with pynvml's wrappers.
 
-Process lists are requested with a buffer sized by the previous call: the driver walks all its clients under its own
-lock, and asking for the count first would make it do so twice. pynvml's own wrappers allocate whatever count the driver
-returns: a garbage count of up to 2^32 costs gigabytes.
+For a list, the driver fills a buffer, or returns the count if the buffer is too small. Process lists are requested with
+a buffer sized by the previous call: the driver walks all its clients under its own lock, and asking for the count first
+would make it do so twice. pynvml's own wrappers allocate whatever count the driver returns: a garbage count of up to
+2^32 costs gigabytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from contextlib import suppress
-from ctypes import Structure, byref, c_uint, c_ulonglong
+from ctypes import Structure, byref, c_int32, c_uint, c_ulonglong
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import pynvml
@@ -27,8 +28,8 @@ MOST_ENTRIES: Final = 1 << 16
 MOST_LISTED: Final = 950
 """Number of processes at which the driver truncates a list without an error (NV2080_CTRL_GPU_GET_PIDS_MAX_COUNT)."""
 
-_TRIES: Final = 3
-"""Attempts to fetch a list that outgrows its buffer."""
+_CALLS: Final = 6
+"""Calls at most for a list that outgrows its buffer."""
 
 _FIRST_ROOM: Final = 64
 """Initial buffer size of a process list, in entries."""
@@ -50,39 +51,37 @@ class _Shape(NamedTuple):
     Attributes:
         arguments: builds the arguments after the handle from the count's address, the buffer and the caller's args.
         grows: whether the list may grow between two calls; sample buffers have a fixed size.
-        counted_first: whether to request the count before the entries.
+        first_room: initial buffer size in entries; 0 to request the count before the entries.
     """
 
     entry: Any
     arguments: Callable[..., tuple[Any, ...]]
     grows: bool = True
-    counted_first: bool = True
-
-
-def _of_processes(count: Any, buffer: Any) -> tuple[Any, ...]:
-    return count, buffer
-
-
-def _of_utilization(count: Any, buffer: Any, since_us: int) -> tuple[Any, ...]:
-    return buffer, count, c_ulonglong(since_us)
-
-
-def _of_samples(count: Any, buffer: Any, kind: int, since_us: int, value_type: c_uint) -> tuple[Any, ...]:
-    return c_uint(kind), c_ulonglong(since_us), byref(value_type), count, buffer
-
-
-def _of_pages(count: Any, buffer: Any, cause: int) -> tuple[Any, ...]:
-    return c_uint(cause), count, buffer
+    first_room: int = 0
 
 
 _SHAPES: Final[Mapping[str, _Shape]] = {
     "nvmlDeviceGetProcessUtilization": _Shape(
-        plain(pynvml.c_nvmlProcessUtilizationSample_t), _of_utilization, grows=False
+        plain(pynvml.c_nvmlProcessUtilizationSample_t),
+        lambda count, buffer, since_us: (buffer, count, c_ulonglong(since_us)),
+        grows=False,
     ),
-    "nvmlDeviceGetRetiredPages": _Shape(c_ulonglong, _of_pages),
-    "nvmlDeviceGetSamples": _Shape(plain(pynvml.c_nvmlSample_t), _of_samples, grows=False),
+    "nvmlDeviceGetRetiredPages": _Shape(c_ulonglong, lambda count, buffer, cause: (c_uint(cause), count, buffer)),
+    "nvmlDeviceGetSamples": _Shape(
+        plain(pynvml.c_nvmlSample_t),
+        lambda count, buffer, kind, since_us, value_type: (
+            c_uint(kind),
+            c_ulonglong(since_us),
+            byref(value_type),
+            count,
+            buffer,
+        ),
+        grows=False,
+    ),
     **{
-        f"nvmlDeviceGet{kind}RunningProcesses_v{version}": _Shape(_Process, _of_processes, counted_first=False)
+        f"nvmlDeviceGet{kind}RunningProcesses_v{version}": _Shape(
+            _Process, lambda count, buffer: (count, buffer), first_room=_FIRST_ROOM
+        )
         for kind in ("Compute", "Graphics", "MPSCompute")
         for version in (2, 3)
     },
@@ -106,47 +105,27 @@ def read_list(function: str, handle: Any, *args: Any, rooms: MutableMapping[str,
     shape = _SHAPES[function]
     if function.endswith("_v3") and _processes_are_wide():
         shape = shape._replace(entry=_WideProcess)
-    if not shape.counted_first:
-        return _read_at_once(function, shape, handle, {} if rooms is None else rooms)
-    for _ in range(_TRIES - 1):
-        with suppress(pynvml.NVMLError_InsufficientSize):
-            return _read(function, shape, handle, args)
-    return _read(function, shape, handle, args)
+    return _read(function, shape, handle, args, {} if rooms is None else rooms)
 
 
-def _read_at_once(function: str, shape: _Shape, handle: Any, rooms: MutableMapping[str, int]) -> Sequence[Any]:
+def _read(
+    function: str, shape: _Shape, handle: Any, args: tuple[Any, ...], rooms: MutableMapping[str, int]
+) -> Sequence[Any]:
     call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - as above
-    room = rooms.get(function, _FIRST_ROOM)
-    for _ in range(_TRIES):
-        count, buffer = c_uint(room), (shape.entry * room)()
-        code = call(handle, *shape.arguments(byref(count), buffer))
-        if code == pynvml.NVML_SUCCESS:
-            return _written(function, shape, buffer, count.value)
-        if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+    room = rooms.get(function, shape.first_room)
+    for _ in range(_CALLS):
+        count, buffer = c_uint(room), (shape.entry * room)() if room else None
+        code = call(handle, *shape.arguments(byref(count), buffer, *args))
+        if code == pynvml.NVML_SUCCESS and (room or not count.value):
+            return [] if buffer is None else _written(function, shape, buffer, count.value)
+        if code not in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_INSUFFICIENT_SIZE):
             break
         if count.value > MOST_ENTRIES:
             raise ValueError(f"{function} counts {count.value} entries")
-        room = rooms[function] = 2 * max(room, count.value) + 5
+        room = 2 * max(room, count.value) + 5 if shape.grows else count.value
+        if shape.first_room:
+            rooms[function] = room
     raise pynvml.NVMLError(code)
-
-
-def _read(function: str, shape: _Shape, handle: Any, args: tuple[Any, ...]) -> Sequence[Any]:
-    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - as above
-    count = c_uint(0)
-    code = call(handle, *shape.arguments(byref(count), None, *args))
-    if code not in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_INSUFFICIENT_SIZE):
-        raise pynvml.NVMLError(code)
-    if count.value > MOST_ENTRIES:
-        raise ValueError(f"{function} counts {count.value} entries")
-    if code == pynvml.NVML_SUCCESS and not count.value:
-        return []
-    room = 2 * count.value + 5 if shape.grows else count.value
-    count.value = room
-    buffer = (shape.entry * room)()
-    code = call(handle, *shape.arguments(byref(count), buffer, *args))
-    if code != pynvml.NVML_SUCCESS:
-        raise pynvml.NVMLError(code)
-    return _written(function, shape, buffer, count.value)
 
 
 def _written(function: str, shape: _Shape, buffer: Any, count: int) -> Sequence[Any]:
@@ -182,3 +161,39 @@ def _exported(function: str) -> bool:
     except pynvml.NVMLError:
         return False
     return True
+
+
+FieldId = int | tuple[int, int]
+"""A field ID of nvmlDeviceGetFieldValues, or a pair of field ID and scope ID (link, GPU or module)."""
+
+_FieldValue: Final = plain(pynvml.c_nvmlFieldValue_t)
+_KEPT_REQUESTS: Final = 256
+
+
+def read_fields(handle: Any, wanted: Sequence[FieldId]) -> Sequence[Any]:
+    """Read field values, in the order of `wanted`, as raw driver structs.
+
+    Raises:
+        pynvml.NVMLError: the call as a whole failed.
+    """
+    try:
+        call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")  # noqa: SLF001 - as in driver/nvml/lists.py
+    except pynvml.NVMLError_Uninitialized:
+        # No library is loaded; pynvml's functions may have been replaced, so call those.
+        return list(pynvml.nvmlDeviceGetFieldValues(handle, wanted))
+    kind, content = _request(tuple(wanted))
+    answers = kind.from_buffer_copy(content)
+    code = call(handle, c_int32(len(wanted)), byref(answers))
+    if code != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(code)
+    return list(answers)
+
+
+@lru_cache(_KEPT_REQUESTS)
+def _request(wanted: tuple[FieldId, ...]) -> tuple[Any, bytes]:
+    """Type and initial content of the request array; cached because the same few requests repeat."""
+    kind = _FieldValue * len(wanted)
+    request = kind()
+    for entry, field in zip(request, wanted, strict=True):
+        entry.fieldId, entry.scopeId = field if isinstance(field, tuple) else (field, 0)
+    return kind, bytes(request)

@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from typing import Final
 
 import pynvml
 
 from gpu_triage.errors import DriverReplaced, DriverUnavailable
 
-NAMES: Final = {
-    pynvml.NVML_ERROR_UNINITIALIZED: "uninitialized",
-    pynvml.NVML_ERROR_INVALID_ARGUMENT: "invalid_argument",
-    pynvml.NVML_ERROR_NOT_SUPPORTED: "not_supported",
-    pynvml.NVML_ERROR_NO_PERMISSION: "no_permission",
-    pynvml.NVML_ERROR_ALREADY_INITIALIZED: "already_initialized",
-    pynvml.NVML_ERROR_NOT_FOUND: "not_found",
-    pynvml.NVML_ERROR_INSUFFICIENT_SIZE: "insufficient_size",
-    pynvml.NVML_ERROR_INSUFFICIENT_POWER: "insufficient_power",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "driver_not_loaded",
-    pynvml.NVML_ERROR_TIMEOUT: "timeout",
-    pynvml.NVML_ERROR_IRQ_ISSUE: "irq_issue",
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "library_not_found",
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "function_not_found",
-    pynvml.NVML_ERROR_CORRUPTED_INFOROM: "corrupted_inforom",
+_NOT_SUPPORTED: Final = "not_supported"
+
+NAMES: Final[Mapping[int, str]] = {
+    **{
+        code: name.removeprefix("NVML_ERROR_").lower()
+        for name, code in vars(pynvml).items()
+        if name.startswith("NVML_ERROR_") and name != "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED"  # no answer to a query
+    },
     pynvml.NVML_ERROR_GPU_IS_LOST: "lost",
-    pynvml.NVML_ERROR_RESET_REQUIRED: "reset_required",
-    pynvml.NVML_ERROR_OPERATING_SYSTEM: "operating_system",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "version_mismatch",
-    pynvml.NVML_ERROR_IN_USE: "in_use",
-    pynvml.NVML_ERROR_MEMORY: "memory",
-    pynvml.NVML_ERROR_NO_DATA: "no_data",
-    pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED: "not_supported",
-    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: "insufficient_resources",
-    pynvml.NVML_ERROR_FREQ_NOT_SUPPORTED: "not_supported",
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: "argument_version_mismatch",
-    pynvml.NVML_ERROR_DEPRECATED: "deprecated",
-    pynvml.NVML_ERROR_NOT_READY: "not_ready",
-    pynvml.NVML_ERROR_GPU_NOT_FOUND: "gpu_not_found",
-    pynvml.NVML_ERROR_INVALID_STATE: "invalid_state",
-    pynvml.NVML_ERROR_UNKNOWN: "unknown",
+    pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED: _NOT_SUPPORTED,
+    pynvml.NVML_ERROR_FREQ_NOT_SUPPORTED: _NOT_SUPPORTED,
 }
-"""Label value of each code. Codes not listed become ``error_<code>``: see `name_of`."""
+"""Label value of each code. Codes that pynvml does not have become ``error_<code>``: see `name_of`."""
 
 UNSUPPORTED: Final = frozenset(
     {

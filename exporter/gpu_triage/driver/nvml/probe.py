@@ -1,8 +1,8 @@
-"""Find out which GPUs answer a new NVML session, in a child process.
+"""Ask NVML in a child process, which may hang without blocking its parent: ``python -m`` this file.
 
 An NVML session only has the GPUs present when it was opened: GPUs that were lost or added since need a new session.
 Closing a working session just to check would blind the exporter while NVML initializes, which may never finish while a
-GPU is dying. So a child process checks: ``python -m`` this file.
+GPU is dying. And a command that prints the driver's version must not wait for that at all.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from functools import partial
 from typing import Final
 
@@ -28,6 +29,9 @@ _PROBE_SECONDS: Final = 60.0
 """NVML initialization takes seconds on a host without persistence mode, longer with a failing GPU."""
 _GPU_SECONDS: Final = 10.0
 """How long the child waits for GPUs that do not answer."""
+_VERSIONS_SECONDS: Final = 5.0
+_VERSIONS: Final = "versions"
+"""Argument with which the child reads the versions instead."""
 _GPU_SENSOR: Final = 0
 _QUESTIONS: Final = (
     ("nvmlDeviceGetMemoryInfo",),
@@ -71,17 +75,42 @@ def _parsed(written: bytes, code: int) -> tuple[int, dict[str, int]]:
         raise ProbeFailed(f"the process that looks {ending(code)} and told nothing") from error
 
 
+def versions_in_words(deadline_seconds: float = _VERSIONS_SECONDS) -> str:
+    """``driver 580.95.05, NVML 13.580.95.05, CUDA 13.0``, or why it is unknown; returns within the deadline."""
+    try:
+        written, code = ChildProcess(__spec__.name, _VERSIONS).run(deadline_seconds)
+    except ChildNotStarted as error:
+        return f"driver not asked: {error}"
+    except subprocess.TimeoutExpired:
+        return f"the driver does not answer within {deadline_seconds:g} s"
+    try:
+        answer = json.loads(written)
+    except ValueError:
+        return f"driver not known: the process that asked it {ending(code)}"
+    if "error" in answer:
+        return f"no driver: {answer['error']}"
+    named = (("driver", answer["driver"]), ("NVML", answer["nvml"]), ("CUDA", answer["cuda"]))
+    return ", ".join(f"{name} {version}" for name, version in named if version) or "driver version unknown"
+
+
 def main() -> None:
-    """Probe, write the result to stdout, and exit without waiting for calls that hang."""
-    # If the exporter dies, nothing else would end this process.
+    """Write the answer to stdout, and exit without waiting for calls that hang; shutting NVML down may hang too."""
+    # If the parent dies, nothing else would end this process.
     signal.alarm(round(_PROBE_SECONDS))
     try:
-        answer = _look()
+        answer = _versions() if sys.argv[1:] == [_VERSIONS] else _look()
     except DriverUnavailable as unavailable:
         answer = {"error": unavailable.reason}
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
     os._exit(0)
+
+
+def _versions() -> dict[str, object]:
+    session = Session(SystemNvml())
+    session.open()
+    session.read_versions()
+    return asdict(session.versions)
 
 
 def _look() -> dict[str, object]:

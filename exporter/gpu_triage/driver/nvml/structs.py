@@ -64,15 +64,13 @@ def fabric_info(inquiry: Inquiry) -> FabricInfo | None:
     Version 3 of the struct adds the health summary, version 2 is for drivers before r570. Version 4 has its own
     function and lists cliques by type; it is used if a driver no longer supports the others.
     """
-    latest = pynvml.c_nvmlGpuFabricInfo_v3_t()
-    if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", latest) is not None:
-        summary, mask = latest.healthSummary, latest.healthMask
-        cluster = _uuid(bytes(latest.clusterUuid))
-        return FabricInfo(latest.state & _BYTE, latest.status, summary, mask, cluster, latest.cliqueId)
-    older = pynvml.c_nvmlGpuFabricInfo_v2_t()
-    if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", older) is not None:
-        cluster = _uuid(bytes(older.clusterUuid))
-        return FabricInfo(older.state & _BYTE, older.status, None, cluster_uuid=cluster, clique=older.cliqueId)
+    for struct in (pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.c_nvmlGpuFabricInfo_v2_t):
+        info = struct()
+        if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", info) is not None:
+            summary = getattr(info, "healthSummary", None)
+            mask = 0 if summary is None else info.healthMask
+            cluster = _uuid(bytes(info.clusterUuid))
+            return FabricInfo(info.state & _BYTE, info.status, summary, mask, cluster, info.cliqueId)
     return _fabric_info_v4(inquiry)
 
 

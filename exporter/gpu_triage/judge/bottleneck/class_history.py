@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.judge.bottleneck.classes import Bottleneck, Case, bottleneck_of
-from gpu_triage.judge.bottleneck.gpu_work import Work
+from gpu_triage.judge.bottleneck.classes import Bottleneck, Case, Work, bottleneck_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence

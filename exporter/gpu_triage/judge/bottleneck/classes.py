@@ -1,4 +1,4 @@
-"""A GPU's bottleneck: the first class that matches, in the playbook's order."""
+"""A GPU's work, and its bottleneck: the first class that matches, in the playbook's order."""
 
 from __future__ import annotations
 
@@ -9,32 +9,172 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.judge.bottleneck.bound import Bound, bound_of
-from gpu_triage.judge.bottleneck.gpu_work import Work
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import (
-    contained_error,
-    fabric_trouble,
-    held_idle,
-    limited_clock,
-    recent_critical_xids,
-    recovery_action,
-    slow_link,
-    uncorrected_errors,
-)
-from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT, GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job
-from gpu_triage.judge.evidence.missing_lanes import Shortage, missing_lanes
-from gpu_triage.judge.evidence.slots import lesser_slot, narrow_uplink_that_is_full
-from gpu_triage.judge.evidence.slowdowns import Slowdown, slowdowns, uncounted
-from gpu_triage.read.gpu.activity import GPU_SM_ACTIVE_RATIO
+from gpu_triage.judge.evidence.pcie_paths import Shortage
+from gpu_triage.judge.findings.check import Area
+from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
+from gpu_triage.read.gpu.activity import (
+    GPU_BUSY_SECONDS_TOTAL,
+    GPU_DECODER_UTILIZATION_RATIO,
+    GPU_DRAM_ACTIVE_RATIO,
+    GPU_ENCODER_UTILIZATION_RATIO,
+    GPU_FP16_ACTIVE_RATIO,
+    GPU_FP32_ACTIVE_RATIO,
+    GPU_FP64_ACTIVE_RATIO,
+    GPU_SM_ACTIVE_RATIO,
+    GPU_TENSOR_ACTIVE_RATIO,
+)
 from gpu_triage.read.gpu.ecc import GPU_ROW_REMAP_FAILURE
+from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET
-from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES
+from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESS_INFO
+
+
+class Work:
+    """History of a GPU's work."""
+
+    def __init__(self) -> None:
+        self.worked_recently = False  # within the last hour
+        self.pace = 0.0  # busy share of the minute before it became idle; 0 if it never worked
+        self.stopped_seconds = 0.0  # how long it has been idle directly after working; 0 if it is not
+        self.recovering = False  # whether it resumed at its pace after a pause that is still in the window
+        self._worked_at: float | None = None
+        self._workers: frozenset[str] = frozenset()  # PIDs with which it last worked; empty if unknown
+        self._pids: frozenset[str] = frozenset()  # PIDs at the last reading, perhaps of a job that has just begun
+        self._rests_since: float | None = None
+        self._resumed_at: float | None = None
+        self._worked_seconds = 0.0
+        self._read: tuple[float, float] | None = None
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is idle directly after working, no longer than a job that saves a checkpoint."""
+        return 0.0 < self.stopped_seconds < thresholds.HUNG_SECONDS
+
+    def note(self, gpu: GpuEvidence, now: float) -> None:
+        """Add what was read since the last call."""
+        window_share = gpu.busy_share or 0.0
+        if window_share >= thresholds.WORKING_SHARE:
+            self._worked_at = now
+        before = self._read
+        share = self._share(gpu)
+        if share is not None and before is not None and self._read is not None:
+            self._take(share, before[0], self._read[0])
+        self.recovering = self._recovers(now)
+        if self._rests_since is None and not self.recovering:
+            self.pace = window_share
+        self.worked_recently = self._worked_at is not None and now - self._worked_at <= thresholds.WORKED_SECONDS
+        same_job = self._same_job(gpu)
+        rests = self._rests_since is not None and self.pace >= thresholds.WORKED_SHARE and same_job
+        self.stopped_seconds = now - (self._rests_since or 0.0) if rests else 0.0
+
+    def _same_job(self, gpu: GpuEvidence) -> bool:
+        """Whether a process with which it worked is still there; the next job may load for minutes."""
+        pids = frozenset(labels["pid"] for labels in gpu.labels_of(GPU_PROCESS_INFO))
+        if self._rests_since is None or not self._workers:
+            self._workers = self._pids
+        self._pids = pids
+        return not pids or not self._workers or bool(pids & self._workers)
+
+    def _take(self, share: float, began_at: float, ended_at: float) -> None:
+        if share < thresholds.WORKING_SHARE:
+            if self._rests_since is None:
+                self._rests_since = began_at
+            return
+        if self._rests_since is not None:
+            paused_seconds, self._rests_since = began_at - self._rests_since, None
+            if paused_seconds >= thresholds.PAUSE_SECONDS:
+                # Pauses in quick succession do not count: something keeps the job waiting.
+                alone = self._resumed_at is None or began_at - self._resumed_at > thresholds.PAUSES_APART_SECONDS
+                self._resumed_at, self._worked_seconds = (began_at if alone else None), 0.0
+        self._worked_seconds += share * (ended_at - began_at)
+
+    def _recovers(self, now: float) -> bool:
+        if self._resumed_at is None or self.pace < thresholds.WORKED_SHARE:
+            return False
+        seconds = now - self._resumed_at
+        at_pace = self._worked_seconds >= thresholds.SAME_PACE * self.pace * seconds
+        return seconds < thresholds.WINDOW_SECONDS and (at_pace or seconds < thresholds.RECENT_SECONDS)
+
+    def _share(self, gpu: GpuEvidence) -> float | None:
+        """Return the share of time since the last reading in which it worked; None without a new reading."""
+        busy = gpu.one(GPU_BUSY_SECONDS_TOTAL)
+        # Without a counter, as under MIG, use the busiest instance's activity for the time since then.
+        activity = max(gpu.series(GPU_MIG_SM_ACTIVE_RATIO), key=lambda each: each.last, default=None)
+        series = busy or activity
+        before = self._read
+        if series is None:
+            self._read = None
+            return None
+        if before is not None and series.last_at <= before[0]:
+            return None
+        self._read = (series.last_at, series.last)
+        if before is None:
+            return None
+        video = (gpu.last(GPU_ENCODER_UTILIZATION_RATIO) or 0.0, gpu.last(GPU_DECODER_UTILIZATION_RATIO) or 0.0)
+        kernels = series.last if busy is None else (series.last - before[1]) / (series.last_at - before[0])
+        return max(kernels, *video)
+
+
+_SHOWN_BY_SNAPSHOTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap"})
+"""Classes based on states, or on the driver's own time counters at two points in time."""
+
+NOT_IN_A_MOMENT: Final = frozenset({"work.low_power", "work.held_idle", "work.hung", "clock.straggler"})
+"""Findings based on what a GPU did over some time, so snapshots cannot show them."""
+
+CONFIRMED_IN_FILES: Final = frozenset({Area.DRIVER})
+"""Areas of findings that files confirm: the driver did not respond, or GPUs were missing, when they were written.
+
+In other areas, findings that need time to be confirmed stay pending: files only show snapshots.
+"""
+
+USE_UNKNOWN: Final = "processes not in these files"
+"""Shown as unseen if the files contain neither the GPU's processes nor its utilization."""
 
 STARVED: Final = frozenset({"memory", "storage", "cpu", "network", "numa"})  # classes of GPUs waiting for their host
 _NOT_BUSY: Final = STARVED | {"hung", "unattributed", "idle"}
+
+
+_PIPES: Final = {
+    "tensor cores": GPU_TENSOR_ACTIVE_RATIO,
+    "FP64 units": GPU_FP64_ACTIVE_RATIO,
+    "FP32 units": GPU_FP32_ACTIVE_RATIO,
+    "FP16 units": GPU_FP16_ACTIVE_RATIO,
+}
+"""Where an SM does arithmetic. Only the tensor cores have to be reported."""
+
+_BOUNDS: Final = {
+    "neither": "neither compute- nor memory-bound",
+    "compute": "compute-bound",
+    "memory": "memory-bound",
+    "both": "compute- and memory-bound",
+}
+
+
+class Bound(NamedTuple):
+    """Averages over the window, 0-1, of the busiest pipe and of the memory bandwidth in use."""
+
+    pipe: str
+    pipe_ratio: float
+    memory_ratio: float
+
+    @property
+    def name(self) -> str:
+        """A state of gpu_compute_bound."""
+        arithmetic = self.pipe_ratio >= thresholds.ARITHMETIC_BOUND_SHARE
+        memory = self.memory_ratio >= thresholds.MEMORY_BOUND_SHARE
+        return GPU_COMPUTE_BOUND.states[arithmetic + 2 * memory]
+
+    @property
+    def text(self) -> str:
+        """The bound in words, with what was measured."""
+        arithmetic = f"{self.pipe} {self.pipe_ratio:.0%} active"
+        memory = f"{self.memory_ratio:.0%} of memory bandwidth"
+        measured = (memory, arithmetic) if self.name == "memory" else (arithmetic, memory)
+        return f"{_BOUNDS[self.name]}: {', '.join(measured)}"
 
 
 class Bottleneck(NamedTuple):
@@ -118,15 +258,14 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     """Yield the classes in order of rank, each with the reason it matches; None if it does not."""
     gpu, host, ease = case.gpu, case.host.recent, case.ease
     yield "sick", _sick(gpu)
-    hw_heat, sw_heat, brake, slowdown, cap = slowdowns(gpu)
+    hw_heat, sw_heat, brake, slowdown, cap = gpu.slowdowns
     yield "thermal", _slowed(gpu, hw_heat, sw_heat, ease("thermal") if gpu.loaded else math.inf, "throttled for heat")
     yield "power_brake", _slowed(gpu, brake, slowdown, ease("power_brake"), "braked")
     # Only under load throughout the same period: an idle GPU lowers its link speed.
-    shared = narrow_uplink_that_is_full(host, gpu)
-    yield "pcie_link", shared or ((_narrow(case) or slow_link(gpu)) if gpu.recent.loaded else None)
+    yield "pcie_link", _full_uplink(case) or ((_narrow(case) or gpu.slow_link) if gpu.recent.loaded else None)
     yield "power_cap", _capped(gpu, cap, ease("power_cap"))
     # While a GPU waits or is idle, its clocks are not the bottleneck and must not hide the real one.
-    limited = limited_clock(gpu) if gpu.loaded and not case.waiting else None
+    limited = gpu.limited_clock if gpu.loaded and not case.waiting else None
     yield "clock_cap", limited and limited.text
     yield "hung", _hung(case)
     if case.waiting:
@@ -150,21 +289,27 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
 def _sick(gpu: GpuEvidence) -> str | None:
     if not gpu.up:
         return gpu.no_answer
-    if xids := recent_critical_xids(gpu):
+    if xids := gpu.recent_critical_xids:
         return f"Xid {', '.join(xids)} within {thresholds.XID_RECENT_SECONDS / 60:.0f} minutes"
-    uncorrected = uncorrected_errors(gpu)
-    if uncorrected and not contained_error(gpu):
+    uncorrected = gpu.uncorrected_errors
+    if uncorrected and not gpu.contained_error:
         return f"{uncorrected:.0f} uncorrected memory errors"
     if gpu.last(GPU_ROW_REMAP_FAILURE):
         return "a memory row could not be remapped"
-    if recovery_action(gpu) not in (0, DRAIN_AND_RESET):
+    if gpu.recovery_action not in (0, DRAIN_AND_RESET):
         return "the driver asks for a recovery action"
-    return fabric_trouble(gpu)
+    return gpu.fabric_trouble
+
+
+def _full_uplink(case: Case) -> str | None:
+    """Describe the uplink above a GPU that is full and slower than it could be, or None."""
+    full = (each for each in case.host.short_uplinks if each.full and case.gpu in each.gpus)
+    return next((f"uplink of switch {each.labels['bridge']} short of bandwidth: {each.full}" for each in full), None)
 
 
 def _narrow(case: Case) -> str | None:
     """Describe lanes that the link lacks; None if the board is built that way."""
-    missing = missing_lanes(case.host, case.gpu)
+    missing = case.host.missing_lanes.get(case.gpu)
     return None if missing is None or missing.kind is Shortage.BUILT else missing.text
 
 
@@ -173,7 +318,7 @@ def _slowed(gpu: GpuEvidence, first: Slowdown, other: Slowdown, ease: float, wor
     share = max(first.share, other.share)
     if share > gpu.limit(first.code, "share") * ease:
         return f"{words} {share:.0%} of the time"
-    now = uncounted(gpu, first.reason) or uncounted(gpu, other.reason)
+    now = first.uncounted or other.uncounted
     return None if now is None else now.text
 
 
@@ -182,13 +327,12 @@ def _capped(gpu: GpuEvidence, cap: Slowdown, ease: float) -> str | None:
         return None
     if cap.share >= thresholds.POWER_CAP_CLASS_SHARE * ease:
         return f"at a lowered power limit {cap.share:.0%} of the time"
-    slowdown = uncounted(gpu, cap.reason)
-    return None if slowdown is None else f"at a lowered power limit {slowdown.lasted}"
+    return None if cap.uncounted is None else f"at a lowered power limit {cap.uncounted.lasted}"
 
 
 def _hung(case: Case) -> str | None:
     seconds = case.work.stopped_seconds
-    if seconds < thresholds.HUNG_SECONDS or not held_idle(case.gpu):
+    if seconds < thresholds.HUNG_SECONDS or not case.gpu.held_idle:
         return None
     if case.storage is not None:
         return None  # slow storage, not the job, is to blame
@@ -213,7 +357,7 @@ def _compute(case: Case) -> str | None:
     resumed = case.current in _NOT_BUSY and (case.gpu.recent.busy_share or 0.0) >= thresholds.RESUMED_SHARE
     if share < enough and not resumed:
         return None
-    lesser = lesser_slot(case.host, case.gpu)
+    lesser = case.host.lesser_slots.get(case.gpu)
     held = case.bound.text if case.bound else "" if lesser else "and nothing holds it back"
     slot = f"and its slot gives {lesser.gives.text}, less than others" if lesser else ""
     return f"busy {share:.0%} of the time, {', '.join(filter(None, (held, slot)))}"
@@ -233,9 +377,34 @@ def _unattributed(gpu: GpuEvidence) -> str | None:
 def _unseen(case: Case) -> str:
     if case.work.worked_recently:
         return ""
-    if held_idle(case.gpu):
+    if case.gpu.held_idle:
         return "hung, if it was busy before: not observed"
     share = case.gpu.busy_share
     if share is not None and share < thresholds.WORKING_SHARE:
         return "whether it worked before, and waits now, was not seen"
     return ""
+
+
+def bound_of(gpu: GpuEvidence) -> Bound | None:
+    """Determine the bound; None if the GPU does not report it, as before Hopper and in MIG mode."""
+    means = {pipe: series.mean for pipe, spec in _PIPES.items() if (series := gpu.one(spec)) is not None}
+    memory = gpu.one(GPU_DRAM_ACTIVE_RATIO)
+    if memory is None or "tensor cores" not in means:
+        return None
+    pipe = max(means, key=means.__getitem__)
+    return Bound(pipe, means[pipe], memory.mean)
+
+
+def in_a_moment(bottleneck: Bottleneck, gpu: GpuEvidence) -> Bottleneck:
+    """Return the bottleneck if snapshots can show it, otherwise unattributed."""
+    if bottleneck.name in _SHOWN_BY_SNAPSHOTS or (bottleneck.name == "idle" and gpu.processes_known):
+        return bottleneck
+    reasons, share = gpu.active_reasons, gpu.over(0.0).busy_share
+    held = f"held by {', '.join(reasons)} {AT_THAT_MOMENT}" if reasons else ""
+    busy = "" if share is None else f"{share:.0%} busy {AT_THAT_MOMENT}"
+    said = ", ".join(part for part in (busy, held) if part)
+    if bottleneck.name == "idle" or (share is None and not gpu.processes_known):
+        nothing, unread = f"no throttle reason active {AT_THAT_MOMENT}", "throttle reasons not in these files"
+        return Bottleneck("unattributed", said or (unread if reasons is None else nothing), USE_UNKNOWN)
+    holds = "a compute process" if gpu.compute_processes else "no compute process"
+    return Bottleneck("unattributed", said if busy else f"{holds}{held and ', '}{held}", "duration unknown")

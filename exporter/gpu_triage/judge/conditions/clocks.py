@@ -1,15 +1,15 @@
-"""Is the GPU throttled? Heat, power and clock policy."""
+"""Is the GPU throttled, or slower than its peers? Heat, power and clock policy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import limited_clock
-from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.gpu import GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.remember import Share
-from gpu_triage.judge.evidence.slowdowns import Slowdown, slowdown_margin, slowdowns, slowed_down, uncounted
 from gpu_triage.judge.findings.finding import Finding, of_gpu
 from gpu_triage.read.gpu.clocks_and_limits import (
     GPU_CLOCK_HERTZ,
@@ -20,7 +20,7 @@ from gpu_triage.read.gpu.clocks_and_limits import (
 )
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_REQUESTED_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
-from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE
+from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 
 
 def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
@@ -30,26 +30,27 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
         yield from _temperatures(gpu)
         if (overread := _overread(gpu)) is not None:
             yield of_gpu("power.reading", gpu, overread, value=gpu.last(GPU_POWER_WATTS))
-        if (limited := limited_clock(gpu)) is not None:
+        if (limited := gpu.limited_clock) is not None:
             yield of_gpu("clock.policy", gpu, limited.text, value=limited.share)
+    yield from judge_stragglers(host)
 
 
 def _slowdowns(gpu: GpuEvidence) -> Iterator[Finding]:
     """Yield what slows it down by its counters, and without one."""
-    *heat_and_brakes, cap = slowdowns(gpu)
+    *heat_and_brakes, cap = gpu.slowdowns
     for slowdown in heat_and_brakes:
         if (share := slowdown.lasting(gpu)) > gpu.limit(slowdown.code, "share") and slowdown.observed:
             more = ", without heat or brake" if slowdown.reason == "hw_slowdown" else ""
             more = _heat_and_clock(gpu) if slowdown.reason.endswith("thermal") else more
             yield of_gpu(slowdown.code, gpu, f"{slowdown.reason} {share:.0%} of the time{more}", value=share)
-        if (now := uncounted(gpu, slowdown.reason)) is not None:
+        if (now := slowdown.uncounted) is not None:
             yield of_gpu(slowdown.code, gpu, f"{now.text}{_heat_and_clock(gpu)}", value=now.share)
     if gpu.capped:
         yield _capped(gpu, cap)
 
 
 def _temperatures(gpu: GpuEvidence) -> Iterator[Finding]:
-    margin, low = slowdown_margin(gpu), _low_limit(gpu)
+    margin, low = gpu.slowdown_margin, _low_limit(gpu)
     if margin is not None and (margin.near or gpu.under_load):
         often = gpu.memory.over(gpu.key, Share.NEAR_SLOWDOWN, thresholds.NEAR_SLOWDOWN_SECONDS)
         if often.mean >= thresholds.NEAR_SLOWDOWN_SHARE or (margin.near and not often.seconds):
@@ -85,7 +86,7 @@ def _overread(gpu: GpuEvidence) -> str | None:
         gpu.last(spec) for spec in (GPU_POWER_LIMIT_WATTS, GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_POWER_MAX_LIMIT_WATTS)
     )
     most = max((limit for limit in limits if limit is not None), default=None)
-    if power is None or most is None or capped is None or capped.low != 1 or not slowed_down(gpu):
+    if power is None or most is None or capped is None or capped.low != 1 or not gpu.slowed_down:
         return None
     if power.low < gpu.limit("power.reading", "ratio") * most:
         return None
@@ -95,7 +96,7 @@ def _overread(gpu: GpuEvidence) -> str | None:
 def _capped(gpu: GpuEvidence, cap: Slowdown) -> Finding:
     """Return the finding about a lowered power limit, depending on whether it throttles the GPU."""
     limit, default = gpu.last(GPU_POWER_LIMIT_WATTS), gpu.last(GPU_POWER_DEFAULT_LIMIT_WATTS)
-    share, slowdown = cap.lasting(gpu), uncounted(gpu, cap.reason)
+    share, slowdown = cap.lasting(gpu), cap.uncounted
     # A single poll gives no share of time.
     at_it = f"; at it {share:.0%} of the time" if gpu.seconds > 0 else ""
     if slowdown is not None:
@@ -106,3 +107,68 @@ def _capped(gpu: GpuEvidence, cap: Slowdown) -> Finding:
     if (cap.observed and share > gpu.limit(cap.code, "share")) or slowdown is not None:
         return of_gpu("power.cap", gpu, measured, value=share)
     return of_gpu("power.limit", gpu, measured, value=limit)
+
+
+class _Busy(NamedTuple):
+    """A busy GPU with its SM clock and power."""
+
+    gpu: GpuEvidence
+    clock_hertz: float
+    power_watts: float | None
+
+
+def judge_stragglers(host: HostEvidence) -> Iterator[Finding]:
+    """Yield busy GPUs with a lower clock than their busy peers.
+
+    A GPU at its default power limit while its peers rarely reach theirs does harder work, and one that draws little
+    power without being throttled does lighter work: neither is a fault. A clock set by an administrator is reported as
+    clock.policy instead.
+    """
+    models: dict[str, list[_Busy]] = defaultdict(list)
+    for gpu in host.answering:
+        clock, power = gpu.one(GPU_CLOCK_HERTZ, clock="sm"), gpu.one(GPU_POWER_WATTS)
+        if clock is not None and gpu.name and (gpu.busy_share or 0.0) >= thresholds.BUSY_SHARE:
+            models[gpu.name].append(_Busy(gpu, clock.mean, None if power is None else power.mean))
+    for busy in models.values():
+        if len(busy) >= host.limit("clock.straggler", "peers"):
+            yield from _slower(busy, host.limit("clock.straggler", "drop"))
+
+
+def _slower(peers: Sequence[_Busy], drop: float) -> Iterator[Finding]:
+    """Yield findings for GPUs with a clock below the median by more than this share of it."""
+    usual = _median(peer.clock_hertz for peer in peers)
+    slow = [peer for peer in peers if peer.clock_hertz < usual * (1 - drop)]
+    if not slow:
+        return
+    peers_are_free = _median(peer.gpu.capped_share for peer in peers) <= thresholds.STRAGGLER_PEERS_CAP_SHARE
+    usual_set = _median(_set_share(peer) for peer in peers)
+    for peer in slow:
+        gpu, own = peer.gpu, peer.clock_hertz
+        at = f"SM clock {own / 1e6:.0f} MHz, its busy siblings' median {usual / 1e6:.0f} MHz"
+        at_limit = gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE and not gpu.capped
+        if gpu.limited_clock is not None or (at_limit and peers_are_free) or _works_less(peer, peers):
+            continue
+        if _set_share(peer) >= thresholds.SET_CLOCK_SHARE and usual_set <= thresholds.SET_CLOCK_PEERS_SHARE:
+            yield of_gpu("clock.policy", gpu, f"held by its clock setting: {at}", value=own / usual)
+        else:
+            yield of_gpu("clock.straggler", gpu, at, value=own)
+
+
+def _set_share(peer: _Busy) -> float:
+    return peer.gpu.throttled("applications_clocks")
+
+
+def _works_less(peer: _Busy, peers: Sequence[_Busy]) -> bool:
+    """Whether it draws much less power than its peers without being throttled."""
+    powers = [other.power_watts for other in peers if other.power_watts is not None]
+    if peer.power_watts is None or peer.power_watts >= thresholds.LIGHTER_POWER_SHARE * _median(powers):
+        return False
+    counters = peer.gpu.series(GPU_THROTTLE_SECONDS_TOTAL)
+    throttled = max((each.rate or 0.0 for each in counters if each.labels["reason"] != "idle"), default=0.0)
+    return throttled <= thresholds.LIGHTER_THROTTLED_SHARE
+
+
+def _median(values: Iterable[float]) -> float:
+    """Return the median; done by hand because the statistics module would import fractions and decimal."""
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

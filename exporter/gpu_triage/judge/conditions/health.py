@@ -1,53 +1,31 @@
-"""Is the GPU present and healthy? Driver, count, lost GPUs, Xids, memory errors, recovery action, fabric."""
+"""Is the GPU present and healthy? Driver, count, lost GPUs, Xids, memory errors, fabric, and faults that came back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import (
-    contained_error,
-    corrected_storm,
-    fabric_trouble,
-    is_critical,
-    recovery_action,
-    uncorrected_errors,
-)
-from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.gpu import GpuEvidence, is_critical
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS
-from gpu_triage.judge.evidence.series import Series
+from gpu_triage.judge.evidence.series import Evidence, Series
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host, of_slot
 from gpu_triage.judge.findings.table import BY_CODE, Severity, xid_check
 from gpu_triage.read.exporter.exporter_health import DRIVER, GPU_EXPORTER_CALL_INFLIGHT_SECONDS
-from gpu_triage.read.gpu.ecc import (
-    GPU_ECC_MEMORY_ERRORS_TOTAL,
-    GPU_ECC_MODE,
-    GPU_ECC_MODE_PENDING,
-    GPU_ECC_SRAM_THRESHOLD_EXCEEDED,
-    GPU_ECC_VOLATILE_ERRORS_TOTAL,
-    GPU_RETIRED_PAGES_PENDING,
-    GPU_ROW_REMAP_FAILURE,
-    GPU_ROW_REMAP_PENDING,
-)
+from gpu_triage.read.gpu import ecc
 from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_FAULT
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
 from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION
 from gpu_triage.read.host.platform import GPU_KERNEL_MODULE_LOADED
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
-from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
+from gpu_triage.read.xid import xid_metrics
 from gpu_triage.read.xid.codes import DOUBLE_BIT_ERROR
-from gpu_triage.read.xid.xid_metrics import (
-    GPU_XID_ERRORS_TOTAL,
-    GPU_XID_LAST_TIMESTAMP_SECONDS,
-    GPU_XID_SUSPECT_UNIT_PROCESSES,
-    GPU_XID_UNASSIGNED_ERRORS_TOTAL,
-    GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS,
-)
 from gpu_triage.sampler.driver import STALLED
 from gpu_triage.sampler.host_gpus import BLOCKED_BEHIND
 
@@ -57,26 +35,27 @@ _OF_PROGRAMS: Final = "GpuXidApplication"  # the alert on Xids caused by program
 _CUDA_MODULE: Final = "nvidia_uvm"
 _FATAL: Final = {"": "", "true": " (fatal)", "false": " (nonfatal)"}
 _FLAGS: Final = (
-    ("memory.row_remap_failure", GPU_ROW_REMAP_FAILURE, "row remapping has failed"),
-    ("memory.row_remap_pending", GPU_ROW_REMAP_PENDING, "rows wait to be remapped"),
-    ("memory.retired_pages_pending", GPU_RETIRED_PAGES_PENDING, "pages wait to be retired"),
-    ("ecc.sram_threshold", GPU_ECC_SRAM_THRESHOLD_EXCEEDED, "the driver reports that the threshold is exceeded"),
+    ("memory.row_remap_failure", ecc.GPU_ROW_REMAP_FAILURE, "row remapping has failed"),
+    ("memory.row_remap_pending", ecc.GPU_ROW_REMAP_PENDING, "rows wait to be remapped"),
+    ("memory.retired_pages_pending", ecc.GPU_RETIRED_PAGES_PENDING, "pages wait to be retired"),
+    ("ecc.sram_threshold", ecc.GPU_ECC_SRAM_THRESHOLD_EXCEEDED, "the driver reports that the threshold is exceeded"),
 )
 """(Finding code, metric, measured text): the finding exists while the metric is nonzero."""
 
 
 def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Yield findings about the driver, the number of GPUs, unresponsive GPUs, and faults of responsive ones."""
+    """Yield findings about the driver, missing and unresponsive GPUs, and faults of the others, also old ones."""
     yield from _presence(host)
+    yield from _repeat_offenders(host)
     yield from _xids(host, bottlenecks)
     for gpu in host.answering:
         yield from (of_gpu(code, gpu, measured) for code, spec, measured in _FLAGS if gpu.last(spec))
         yield from _ecc(gpu)
-        if action := recovery_action(gpu):
+        if action := gpu.recovery_action:
             wanted = GPU_RECOVERY_ACTION.states.get(action, f"action {action}")
             code = "recovery.drain_and_reset" if action == DRAIN_AND_RESET else "recovery.action"
             yield of_gpu(code, gpu, f"the driver asks for: {wanted}")
-    troubles = {gpu.gpu: trouble for gpu in host.answering if (trouble := fabric_trouble(gpu)) is not None}
+    troubles = {gpu.gpu: trouble for gpu in host.answering if (trouble := gpu.fabric_trouble) is not None}
     if troubles:
         first = next(iter(troubles.values()))
         yield of_host("fabric.unhealthy", f"GPU {', '.join(troubles)}: {first}", len(troubles))
@@ -123,10 +102,21 @@ def _silent(host: HostEvidence, gpu: GpuEvidence) -> Finding:
         first = max(stalled, key=lambda each: each.silent_seconds or 0.0, default=None)
         behind = "behind another GPU" if first is None else f"behind GPU {first.gpu}, which {first.no_answer}"
         return of_gpu("gpu.blocked", gpu, f"blocked {behind}")
-    storm, silent = corrected_storm(gpu), gpu.silent_seconds
+    storm, silent = _corrected_storm(gpu), gpu.silent_seconds
     if storm is not None and gpu.error == STALLED and (silent or 0.0) <= gpu.limit("gpu.slow", "seconds"):
         return of_gpu("gpu.slow", gpu, f"{storm:.0f} corrected errors a second; {gpu.no_answer}", value=storm)
     return of_gpu("gpu.lost", gpu, gpu.no_answer)
+
+
+def _corrected_storm(gpu: GpuEvidence) -> float | None:
+    """Return corrected memory errors per second while the GPU last responded, if enough to slow the driver; else None.
+
+    On a GB200 with 17,700 per second, calls took more than 45 s under load and returned at once without it
+    (github.com/NVIDIA/DCGM, issue 313).
+    """
+    labels = (gpu.gpu, gpu.uuid, "corrected")
+    rate = gpu.memory.rise(ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, labels, thresholds.WINDOW_SECONDS).mean
+    return rate if rate >= gpu.limit("gpu.slow", "corrected_per_second") else None
 
 
 def _missing(host: HostEvidence) -> Iterator[Finding]:
@@ -140,28 +130,29 @@ def _missing(host: HostEvidence) -> Iterator[Finding]:
 def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """Yield recent Xids, and earlier critical ones."""
     for gpu in host.gpus:
-        for unit in gpu.series(GPU_XID_SUSPECT_UNIT_PROCESSES):
+        for unit in gpu.series(xid_metrics.GPU_XID_SUSPECT_UNIT_PROCESSES):
             measured = f"{unit.last:.0f} processes failed at {unit.labels['unit']}"
             yield of_gpu("xid.same_unit", gpu, measured, value=unit.last)
-        contained = contained_error(gpu)
+        xids = gpu.series(xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS)
+        if not xids:
+            continue
         damaged = host.driver_error is not None or _is_damaged(gpu) or bottlenecks[gpu].name == "hung"
-        reset_at = gpu.last(GPU_RESET_TIMESTAMP_SECONDS) or 0.0
         of_programs = _xids_of_programs(gpu)
-        for last in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS):
+        for last in xids:
             xid, fatal = last.labels["xid"], last.labels["fatal"]
-            if contained and xid == str(DOUBLE_BIT_ERROR):
+            if gpu.contained_error and xid == str(DOUBLE_BIT_ERROR):
                 # Xid 94 reports the same error, including what it means for the jobs.
                 continue
-            count = gpu.last(GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
-            code, when = _xid(last, count, host, damaged=damaged, reset=last.last < reset_at)
+            count = gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
+            code, when = _xid(last, count, host, damaged=damaged, reset=last.last < gpu.reset_at)
             # A few Xids caused by programs concern only those programs.
             few = code and BY_CODE[code].alert == _OF_PROGRAMS and of_programs <= gpu.limit(code, "count")
             if code and not few:
                 yield of_gpu(code, gpu, when, value=count)
     answering = {gpu.pci_bus_id for gpu in host.answering}
-    for last in host.series(GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS):
+    for last in host.series(xid_metrics.GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS):
         slot = last.labels["pci_bus_id"]
-        count = host.last(GPU_XID_UNASSIGNED_ERRORS_TOTAL, **last.labels) or 1
+        count = host.last(xid_metrics.GPU_XID_UNASSIGNED_ERRORS_TOTAL, **last.labels) or 1
         code, when = _xid(last, count, host, damaged=slot not in answering, reset=slot in answering)
         few = code and BY_CODE[code].alert == _OF_PROGRAMS and count <= host.limit(code, "count")
         if code and not few:
@@ -176,14 +167,14 @@ def _xids_of_programs(gpu: GpuEvidence) -> float:
     seconds = thresholds.XID_RECENT_SECONDS
     recent = [
         each.labels
-        for each in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS)
+        for each in gpu.series(xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS)
         if gpu.age_seconds(each.last) <= seconds
         and xid_check(each.labels["xid"], each.labels["fatal"]).alert == _OF_PROGRAMS
     ]
     if gpu.memory.seconds >= seconds:
-        count = sum(gpu.risen(GPU_XID_ERRORS_TOTAL, seconds, **labels).amount for labels in recent)
+        count = sum(gpu.risen(xid_metrics.GPU_XID_ERRORS_TOTAL, seconds, **labels).amount for labels in recent)
     else:
-        count = max((gpu.last(GPU_XID_ERRORS_TOTAL, **labels) or 1 for labels in recent), default=0)
+        count = max((gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, **labels) or 1 for labels in recent), default=0)
     return count
 
 
@@ -191,11 +182,14 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
     """Whether the GPU still shows damage from a critical Xid."""
     return bool(
         not gpu.up
-        or recovery_action(gpu)
-        or any(gpu.last(spec) for spec in (GPU_ROW_REMAP_FAILURE, GPU_ROW_REMAP_PENDING, GPU_RETIRED_PAGES_PENDING))
-        or (uncorrected_errors(gpu) and not contained_error(gpu))
-        or fabric_trouble(gpu)
-        or (not gpu.partitioned and any(link.last == 0 for link in gpu.series(GPU_NVLINK_UP)))
+        or gpu.recovery_action
+        or any(
+            gpu.last(spec)
+            for spec in (ecc.GPU_ROW_REMAP_FAILURE, ecc.GPU_ROW_REMAP_PENDING, ecc.GPU_RETIRED_PAGES_PENDING)
+        )
+        or (gpu.uncorrected_errors and not gpu.contained_error)
+        or gpu.fabric_trouble
+        or (not gpu.partitioned and 0 in gpu.lasts(GPU_NVLINK_UP))
     )
 
 
@@ -215,21 +209,107 @@ def _xid(last: Series, count: float, host: HostEvidence, *, damaged: bool, reset
 
 
 def _ecc(gpu: GpuEvidence) -> Iterator[Finding]:
-    if uncorrected := uncorrected_errors(gpu):
-        code = "ecc.contained" if contained_error(gpu) else "ecc.uncorrected"
-        in_chip = gpu.last(GPU_ECC_MEMORY_ERRORS_TOTAL, severity="uncorrected", memory="sram")
+    if uncorrected := gpu.uncorrected_errors:
+        code = "ecc.contained" if gpu.contained_error else "ecc.uncorrected"
+        in_chip = gpu.last(ecc.GPU_ECC_MEMORY_ERRORS_TOTAL, severity="uncorrected", memory="sram")
         where = f", {in_chip:.0f} of them in the chip (SRAM)" if in_chip else ""
         measured = f"{uncorrected:.0f} uncorrected errors since the driver was loaded{where}"
         yield of_gpu(code, gpu, measured, value=uncorrected)
-    corrected = gpu.one(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity="corrected")
+    corrected = gpu.one(ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, severity="corrected")
     if corrected is not None and corrected.increase > 0:
         count = corrected.increase
         yield of_gpu("ecc.corrected", gpu, f"{count:.0f} corrected errors in {corrected.seconds:.0f} s", value=count)
-    a_day = gpu.risen(GPU_ECC_VOLATILE_ERRORS_TOTAL, DAY_SECONDS, severity="corrected")
+    a_day = gpu.risen(ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, DAY_SECONDS, severity="corrected")
     if a_day.amount > gpu.limit("ecc.corrected_rising", "a_day"):
         measured = f"{a_day.amount:.0f} corrected errors in {length_of_time(a_day.seconds)}"
         yield of_gpu("ecc.corrected_rising", gpu, measured, value=a_day.amount)
-    mode, pending = gpu.last(GPU_ECC_MODE), gpu.last(GPU_ECC_MODE_PENDING)
+    mode, pending = gpu.last(ecc.GPU_ECC_MODE), gpu.last(ecc.GPU_ECC_MODE_PENDING)
     if mode is not None and pending is not None and mode != pending:
         on = {False: "off", True: "on"}
         yield of_gpu("ecc.mode_pending", gpu, f"ECC is {on[bool(mode)]} and will be {on[bool(pending)]}")
+
+
+_DAYS: Final = ((30, "in_30_days"), (7, "in_7_days"))
+_NEVER_ALONE: Final = "reset"  # a reset is a response to a fault, not a fault itself
+_CODE: Final = "gpu.repeat_offender"
+_NAMES: Final = {"lost": "GPU lost", "uncorrected": "uncorrected memory errors"}
+
+
+def kind_in_words(kind: str) -> str:
+    """Return the display name of an incident kind (label of gpu_incidents_recent)."""
+    return _NAMES.get(kind, f"Xid {kind}")
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """A kind of incident that came back."""
+
+    kind: str  # label value of gpu_incidents_recent
+    by: str  # the suspect: ``board`` or ``slot``
+    days: int  # length of the period
+    count: int  # occurrences on the board or in the slot
+    boards: int  # number of different boards affected in the slot
+    elsewhere: int  # occurrences on the board in other slots
+
+    @property
+    def description(self) -> str:
+        when = f"{kind_in_words(self.kind)}, {self.count} times in {self.days} days"
+        if self.by == "slot":
+            return f"{when} in this slot" + (f", on {self.boards} different boards" if self.boards > 1 else "")
+        moved = f", {self.elsewhere} of them in another slot" if self.elsewhere else ""
+        return f"{when} on this board{moved}"
+
+
+def repetitions(gpu: GpuEvidence) -> tuple[Repetition, ...]:
+    """Return the incident kinds that came back on a GPU or in its slot, most frequent first."""
+    return _repetitions(gpu, gpu.series(GPU_INCIDENTS_RECENT), gpu.series(GPU_INCIDENT_BOARDS_RECENT))
+
+
+def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]]:
+    """Return the same for slots with a GPU that the driver does not show, by PCI bus ID."""
+    counts: dict[str, list[Series]] = {}
+    for series in host.series(GPU_INCIDENTS_RECENT, gpu="", uuid=""):
+        counts.setdefault(series.labels["pci_bus_id"], []).append(series)
+    boards = host.series(GPU_INCIDENT_BOARDS_RECENT, gpu="", uuid="")
+    return {
+        slot: _repetitions(host, series, [each for each in boards if each.labels["pci_bus_id"] == slot])
+        for slot, series in counts.items()
+    }
+
+
+def _repeat_offenders(host: HostEvidence) -> Iterator[Finding]:
+    """Yield one finding per GPU, or slot without one, with incidents that came back."""
+    for gpu in host.gpus:
+        if came_back := repetitions(gpu):
+            yield of_gpu(_CODE, gpu, _described(came_back), value=came_back[0].count)
+    for slot, came_back in slots_without_gpu(host).items():
+        if came_back:
+            yield of_slot(_CODE, slot, _described(came_back), value=came_back[0].count)
+
+
+def _described(came_back: Sequence[Repetition]) -> str:
+    return f"{'; '.join(each.description for each in came_back)}: suspect the {came_back[0].by}"
+
+
+def _repetitions(
+    evidence: Evidence, incidents: Iterable[Series], boards_hit: Iterable[Series]
+) -> tuple[Repetition, ...]:
+    counts = {(t.labels["kind"], t.labels["by"], int(t.labels["days"])): int(t.last) for t in incidents}
+    boards = {each.labels["kind"]: int(each.last) for each in boards_hit}
+    kinds = dict.fromkeys(kind for kind, _, _ in counts if kind != _NEVER_ALONE)
+    enough = tuple((days, evidence.limit(_CODE, name)) for days, name in _DAYS)
+    found = (_repetition(kind, counts, boards.get(kind, 0), enough) for kind in kinds)
+    return tuple(sorted((each for each in found if each is not None), key=lambda each: -each.count))
+
+
+def _repetition(
+    kind: str, counts: dict[tuple[str, str, int], int], boards: int, limits: Sequence[tuple[int, float]]
+) -> Repetition | None:
+    # If different boards fail the same way in one slot, suspect the slot, whatever else the board did.
+    for by in ("slot", "board") if boards > 1 else ("board", "slot"):
+        for days, enough in limits:
+            count = counts.get((kind, by, days), 0)
+            if count >= enough:
+                elsewhere = max(0, count - counts.get((kind, "slot", days), 0)) if by == "board" else 0
+                return Repetition(kind, by, days, count, boards, elsewhere)
+    return None

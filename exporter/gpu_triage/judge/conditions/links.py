@@ -1,73 +1,65 @@
-"""Is the path to the GPU broken? PCIe links and their errors, shared uplinks of switches, NVLink and its switches."""
+"""Is the path to the GPU, or from GPU to GPU, broken or slow? PCIe links, slots, uplinks, peer access and NVLink."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
-from gpu_triage.judge.conditions.kernel import first_of
+from gpu_triage.judge.conditions.host import first_of
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import fabric_trouble, slow_link, works_awake
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.missing_lanes import MissingLanes, Shortage, aer_errors, many_replays, missing_lanes
+from gpu_triage.judge.evidence.owners import owners_of
+from gpu_triage.judge.evidence.pcie_paths import (
+    MissingLanes,
+    Shortage,
+    ShortUplink,
+    aer_errors,
+    link_speed,
+    many_replays,
+    traffic_text,
+)
 from gpu_triage.judge.evidence.remember import Count, lately
-from gpu_triage.judge.evidence.series import many
-from gpu_triage.judge.evidence.slots import full_uplink, short_uplinks
+from gpu_triage.judge.evidence.series import many, sum_of
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
-from gpu_triage.judge.link_advice import LINK_ADVICE, Attribute, LinkCause, link_cause
-from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS, GPU_C2C_LINKS_UP
+from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE, Attribute, LinkCause, link_cause
+from gpu_triage.read.gpu import nvlink, pcie
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
-from gpu_triage.read.gpu.nvlink import (
-    EFFECTIVE_BER_LIMIT,
-    GPU_NVLINK_ERRORS_TOTAL,
-    GPU_NVLINK_LINK_BIT_ERROR_RATIO,
-    GPU_NVLINK_LINK_ERRORS_TOTAL,
-    GPU_NVLINK_UP,
-    RECOVERY,
-    REPLAY,
-)
-from gpu_triage.read.gpu.pcie import (
-    GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
-    GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
-    GPU_PCIE_LINK_EXPECTED_GENERATION,
-    GPU_PCIE_LINK_EXPECTED_WIDTH,
-    GPU_PCIE_LINK_GENERATION,
-    GPU_PCIE_LINK_SLOT_MAX_GENERATION,
-    GPU_PCIE_LINK_SLOT_MAX_WIDTH,
-    GPU_PCIE_LINK_WIDTH,
-)
+from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED
+from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.host.pcie_uplinks import devices_behind
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
-from gpu_triage.read.xid.xid_metrics import GPU_NVSWITCH_SXID_ERRORS_TOTAL, GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
+from gpu_triage.read.xid import xid_metrics
 
 _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = MappingProxyType(
     {
         "generation": (
-            GPU_PCIE_LINK_EXPECTED_GENERATION,
-            GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
-            GPU_PCIE_LINK_SLOT_MAX_GENERATION,
+            pcie.GPU_PCIE_LINK_EXPECTED_GENERATION,
+            pcie.GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
+            pcie.GPU_PCIE_LINK_SLOT_MAX_GENERATION,
         ),
-        "width": (GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_DEVICE_MAX_WIDTH, GPU_PCIE_LINK_SLOT_MAX_WIDTH),
+        "width": (
+            pcie.GPU_PCIE_LINK_EXPECTED_WIDTH,
+            pcie.GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
+            pcie.GPU_PCIE_LINK_SLOT_MAX_WIDTH,
+        ),
     }
 )
 """What is expected of a link, and the maximum of card and slot."""
 
-_NVLINK_ERRORS: Final = (
-    ("replay|recovery", "replays"),
-    ("crc", "crc"),
-)
+_NVLINK_ERRORS: Final = (((nvlink.REPLAY, nvlink.RECOVERY), "replays"), (("crc",), "crc"))
+"""Types of NVLink errors that count together, and the name of their limit."""
 
 
 def judge_links(host: HostEvidence) -> Iterator[Finding]:
-    """Yield findings about degraded PCIe links and their errors, and about NVLink."""
+    """Yield findings about PCIe links and their errors, about uplinks and slots, and about NVLink and peer access."""
     for gpu in host.gpus:
         if gpu.up:
             yield from _pcie(host, gpu)
@@ -82,19 +74,21 @@ def judge_links(host: HostEvidence) -> Iterator[Finding]:
             yield of_gpu("pcie.aer", gpu, measured, value=sum(count for count, _, _ in errors))
     yield from _nvlink(host)
     yield from _switches(host)
+    yield from _uplinks(host)
+    yield from _peers(host)
 
 
 def _pcie(host: HostEvidence, gpu: GpuEvidence) -> Iterator[Finding]:
     """Yield width and generation below expectation. A low generation when idle saves power and is not a finding."""
-    missing, slow, loaded = missing_lanes(host, gpu), slow_link(gpu), gpu.recent.loaded
+    missing, slow, loaded = host.missing_lanes.get(gpu), gpu.slow_link, gpu.recent.loaded
     slot = f", at {gpu.pci_bus_id}" if gpu.pci_bus_id else ""
     if missing is not None:
         yield _narrow(gpu, missing, slot)
     if slow is not None:
-        advice, generation = _cause_advice(gpu, "generation"), gpu.last(GPU_PCIE_LINK_GENERATION)
+        advice, generation = _cause_advice(gpu, "generation"), gpu.last(pcie.GPU_PCIE_LINK_GENERATION)
         if loaded:
             yield of_gpu("pcie.generation", gpu, f"{slow} under load{slot}", advice, generation)
-        elif works_awake(gpu):
+        elif gpu.works_awake:
             measured = f"{slow}, in a P-state of load and busy {gpu.busy_share or 0.0:.0%} of the time{slot}"
             yield of_gpu("pcie.generation_low", gpu, measured, advice, generation)
     yield from _link_changes(gpu, slot)
@@ -121,7 +115,7 @@ def _link_changes(gpu: GpuEvidence, slot: str) -> Iterator[Finding]:
     if flaps is not None and gpu.under_load:
         yield of_gpu("pcie.flapping", gpu, f"{flaps:.0f} changes {lately(gpu)}", value=flaps)
     widths = gpu.memory.over(gpu.key, Count.WIDTH_CHANGES, thresholds.WIDTH_CHANGES_SECONDS).amount
-    width, expected = gpu.last(GPU_PCIE_LINK_WIDTH), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)
+    width, expected = gpu.last(pcie.GPU_PCIE_LINK_WIDTH), gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_WIDTH)
     # A single change that left the link too narrow soon gets its own finding.
     is_narrow = width is not None and expected is not None and width < expected
     if widths > 1 or (widths and not is_narrow):
@@ -143,10 +137,11 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
     If no link of the host is up, this has been so since boot and the links should be up. The exception is an incomplete
     fabric, which is then at fault itself. MIG disables links, and so does a virtual machine with a single GPU.
     """
-    in_use = any(link.high for link in host.series(GPU_NVLINK_UP))
-    linked = [gpu for gpu in host.answering if gpu.has(GPU_NVLINK_UP) and not gpu.partitioned]
-    for gpu in host.answering:
-        down = [link.labels["link"] for link in gpu.series(GPU_NVLINK_UP) if link.high == 0]
+    links_of = {gpu: gpu.series(nvlink.GPU_NVLINK_UP) for gpu in host.answering}
+    in_use = any(link.high for links in links_of.values() for link in links)
+    linked = [gpu for gpu, links in links_of.items() if links and not gpu.partitioned]
+    for gpu, links in links_of.items():
+        down = [link.labels["link"] for link in links if link.high == 0]
         due = gpu in linked and len(linked) > 1 and gpu.last(GPU_FABRIC_STATE) in (None, FABRIC_JOINED)
         if down and (in_use or due):
             yield of_gpu("nvlink.down", gpu, f"down: link {', '.join(down)}", value=len(down))
@@ -154,17 +149,19 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
         if downs.amount >= gpu.limit("nvlink.flapping", "downs"):
             measured = f"links went down {downs.amount:.0f} times in {length_of_time(downs.seconds)}"
             yield of_gpu("nvlink.flapping", gpu, measured, value=downs.amount)
-        rose = [
-            (kinds, gpu.rose(GPU_NVLINK_ERRORS_TOTAL, gpu.limit("nvlink.errors", name), type=kinds))
-            for kinds, name in _NVLINK_ERRORS
-        ]
-        errors = [(count, kinds.replace("|", " and ")) for kinds, count in rose if count is not None]
-        if errors:
-            words = ", ".join(f"{count:.0f} {kinds}" for count, kinds in errors)
+        rose = [(_nvlink_errors(gpu, kinds, name), kinds) for kinds, name in _NVLINK_ERRORS]
+        if errors := [(count, kinds) for count, kinds in rose if count is not None]:
+            words = ", ".join(f"{count:.0f} {' and '.join(kinds)}" for count, kinds in errors)
             total = sum(count for count, _ in errors)
             yield of_gpu("nvlink.errors", gpu, f"{words} errors {lately(gpu)}", value=total)
         yield from _quality(gpu)
         yield from _c2c(gpu)
+
+
+def _nvlink_errors(gpu: GpuEvidence, kinds: Sequence[str], limit: str) -> float | None:
+    seconds = thresholds.EVENTS_REMEMBERED_SECONDS
+    amounts = (gpu.risen(nvlink.GPU_NVLINK_ERRORS_TOTAL, seconds, type=kind) for kind in kinds)
+    return many(sum_of(amounts), gpu.limit("nvlink.errors", limit))
 
 
 def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
@@ -173,10 +170,10 @@ def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
     On 320 GB200 GPUs all counters were 0, except the recoveries of one link: 3 more in 21 minutes, and five days later
     it failed (github.com/marin-community/marin, issue 9086).
     """
-    if not gpu.has(GPU_NVLINK_ERRORS_TOTAL, type=REPLAY):
+    if not gpu.has(nvlink.GPU_NVLINK_ERRORS_TOTAL, type=nvlink.REPLAY):
         found = [
-            (gpu.memory.rise(GPU_NVLINK_LINK_ERRORS_TOTAL, link.values, thresholds.RECOVERIES_SECONDS), link)
-            for link in gpu.series(GPU_NVLINK_LINK_ERRORS_TOTAL, type=RECOVERY)
+            (gpu.memory.rise(nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL, link.values, thresholds.RECOVERIES_SECONDS), link)
+            for link in gpu.series(nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL, type=nvlink.RECOVERY)
         ]
         again = [(rise, link) for rise, link in found if rise.amount >= gpu.limit("nvlink.recovering", "count")]
         if again:
@@ -186,8 +183,8 @@ def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
             yield of_gpu("nvlink.recovering", gpu, f"{words} in {length_of_time(longest)}", value=most)
     high = [
         f"link {link.labels['link']}: {link.last:.0e}"
-        for link in gpu.series(GPU_NVLINK_LINK_BIT_ERROR_RATIO, kind="effective")
-        if link.low > EFFECTIVE_BER_LIMIT
+        for link in gpu.series(nvlink.GPU_NVLINK_LINK_BIT_ERROR_RATIO, kind="effective")
+        if link.low > nvlink.EFFECTIVE_BER_LIMIT
     ]
     if high:
         yield of_gpu("nvlink.bit_errors", gpu, f"effective bit error rate of {', '.join(high)}")
@@ -195,7 +192,7 @@ def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
 
 def _c2c(gpu: GpuEvidence) -> Iterator[Finding]:
     """Yield links to the module's CPU that are down."""
-    links, links_up = gpu.last(GPU_C2C_LINKS), gpu.recent.one(GPU_C2C_LINKS_UP)
+    links, links_up = gpu.last(nvlink.GPU_C2C_LINKS), gpu.recent.one(nvlink.GPU_C2C_LINKS_UP)
     if links is not None and links_up is not None and links_up.high < links:
         yield of_gpu("c2c.down", gpu, f"{links_up.last:.0f} of {links:.0f} links are up", value=links - links_up.last)
 
@@ -203,15 +200,15 @@ def _c2c(gpu: GpuEvidence) -> Iterator[Finding]:
 def _switches(host: HostEvidence) -> Iterator[Finding]:
     """Yield SXids of NVSwitches, one finding per severity. Resetting the GPUs also resets the switches."""
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
-    damaged = any(fabric_trouble(gpu) is not None for gpu in host.answering)
+    damaged = any(gpu.fabric_trouble is not None for gpu in host.answering)
     open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
     found: dict[str, list[str]] = defaultdict(list)
-    for last in host.series(GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS):
+    for last in host.series(xid_metrics.GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS):
         fatal = last.labels["fatal"] == "true"
         age_seconds = host.age_seconds(last.last)
         if age_seconds > (open_seconds if fatal else thresholds.XID_RECENT_SECONDS) or last.last < reset_at:
             continue
-        count = host.last(GPU_NVSWITCH_SXID_ERRORS_TOTAL, **last.labels) or 1
+        count = host.last(xid_metrics.GPU_NVSWITCH_SXID_ERRORS_TOTAL, **last.labels) or 1
         times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
         word = "fatal" if fatal else "nonfatal"
         found["nvswitch.sxid_fatal" if fatal else "nvswitch.sxid"].append(
@@ -222,17 +219,113 @@ def _switches(host: HostEvidence) -> Iterator[Finding]:
         yield of_host(code, first_of(seen), len(seen))
 
 
-def judge_uplinks(host: HostEvidence) -> Iterator[Finding]:
+def _uplinks(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding for all uplinks slower than both ends allow, the slowest first."""
-    short = sorted((share, _words(host, labels)) for share, labels in short_uplinks(host))
+    short = sorted((uplink.ratio, _uplink_text(host, uplink)) for uplink in host.short_uplinks)
     if short:
         yield of_host("pcie.uplink", first_of([words for _, words in short]), short[0][0])
 
 
-def _words(host: HostEvidence, labels: Mapping[str, str]) -> str:
+def _uplink_text(host: HostEvidence, uplink: ShortUplink) -> str:
+    labels = uplink.labels
     gpus = {gpu.pci_bus_id: f"GPU {gpu.gpu}" for gpu in host.gpus}
     shared = ", ".join(gpus.get(bus_id, f"{kind} {bus_id}") for bus_id, kind in devices_behind(labels).items())
     is_, best = (f"x{labels[f'{of}width']} PCIe {labels[f'{of}generation']}" for of in ("", "expected_"))
-    full = full_uplink(host, labels)
-    traffic = f"; {full}" if full else ""
+    traffic = f"; {uplink.full}" if uplink.full else ""
     return f"switch {labels['bridge']} below port {labels['port']}: {is_} of {best}; behind it: {shared}{traffic}"
+
+
+class _Path(NamedTuple):
+    """The access of one GPU to another."""
+
+    gpu: GpuEvidence
+    peer: GpuEvidence
+    status: str
+    kind: tuple[str, str | None, str]  # model, topology level and capability
+
+    @property
+    def works(self) -> bool:
+        return self.status in ("ok", "unknown")
+
+
+def _peers(host: HostEvidence) -> Iterator[Finding]:
+    """Yield slots that give less than others, and GPUs that do not reach each other directly."""
+    for gpu, lesser in host.lesser_slots.items():
+        moves = traffic_text(gpu)
+        measured = (
+            f"its slot gives {lesser.gives.text}, that of GPU {ranges(lesser.in_slots_of)} {lesser.better.text}"
+            f"{moves and f'; it {moves}'}"
+        )
+        yield of_gpu("pcie.below_peers", gpu, measured, value=lesser.gives.lanes)
+    if host.last(GPU_P2P_EXPECTED) == 0:
+        return
+    paths = list(_peer_paths(host))
+    refused = _refused(host, paths)
+    for gpu, peers in refused.items():
+        words = ", ".join(f"GPU {peer}: {status}" for peer, status in peers.items())
+        yield of_gpu("p2p.unavailable", gpu, words, value=len(peers))
+    yield from _through_host([path for path in paths if path.gpu not in refused and path.peer not in refused])
+
+
+def _peer_paths(host: HostEvidence) -> Iterator[_Path]:
+    whole = {(gpu.gpu, gpu.uuid): gpu for gpu in host.answering if gpu.uuid and not gpu.partitioned}
+    levels = host.topology_levels()
+    for capability in ("read", "write"):
+        for labels in host.labels_of(GPU_P2P_STATUS, capability=capability):
+            gpu = whole.get((labels["gpu"], labels["uuid"]))
+            peer = whole.get((labels["peer_gpu"], labels["peer_uuid"]))
+            if gpu is not None and peer is not None:
+                kind = (gpu.name, levels.get(frozenset((gpu.uuid, peer.uuid))), capability)
+                yield _Path(gpu, peer, labels["status"], kind)
+
+
+def _refused(host: HostEvidence, paths: list[_Path]) -> Mapping[GpuEvidence, Mapping[str, str]]:
+    """Return pairs of GPUs of one model without direct access that they should have.
+
+    Access is expected if it is declared, if an equally close pair has it, and, for access disabled by an administrator,
+    between GPUs with NVLink.
+    """
+    declared = host.last(GPU_P2P_EXPECTED) == 1
+    paths = [path for path in paths if path.gpu.name == path.peer.name]
+    linked = {gpu for path in paths for gpu in (path.gpu, path.peer) if gpu.has(nvlink.GPU_NVLINK_UP)}
+    able = {path.kind for path in paths if path.status == "ok" and path.kind[1] is not None}
+    refused: dict[GpuEvidence, dict[str, str]] = defaultdict(dict)
+    for path in paths:
+        forbidden = path.status == "disabled_by_regkey" and path.gpu in linked and path.peer in linked
+        if not path.works and (declared or path.kind in able or forbidden):
+            refused[path.gpu][path.peer.gpu] = path.status
+    return refused
+
+
+def _is_busy(gpu: GpuEvidence) -> bool:
+    return (gpu.busy_share or 0.0) >= thresholds.BUSY_SHARE
+
+
+def _through_host(paths: list[_Path]) -> Iterator[Finding]:
+    """Yield one finding for all busy GPUs that reach each other only through host memory.
+
+    GPUs of different owners exchange nothing.
+    """
+    slow = [path for path in paths if not path.works and _is_busy(path.gpu) and _is_busy(path.peer)]
+    owners = {gpu: set(owners_of(gpu)) for gpu in {gpu for path in slow for gpu in (path.gpu, path.peer)}}
+    apart = [
+        path for path in slow if not owners[path.gpu] or not owners[path.peer] or owners[path.gpu] & owners[path.peer]
+    ]
+    gpus = {path.gpu.gpu: path.gpu for path in apart}
+    if len(gpus) < 2:  # noqa: PLR2004 - a pair
+        return
+    statuses = ", ".join(sorted({path.status for path in apart}))
+    measured = f"GPU {ranges(gpus)} exchange data through host memory ({statuses}){_cost(gpus.values())}"
+    yield of_host("p2p.through_host", measured, value=len(gpus))
+
+
+def _cost(gpus: Iterable[GpuEvidence]) -> str:
+    """Describe the slowest link between these GPUs and the host; "" if no link is known."""
+    speeds = [(speed, gpu) for gpu in gpus if (speed := link_speed(gpu)) is not None]
+    if not speeds:
+        return ""
+    speed, slowest = min(speeds, key=lambda each: each[0].bytes_per_second)
+    moves = traffic_text(slowest)
+    if all(each == speed for each, _ in speeds):
+        return f"; each over {speed.text}{moves and f'; GPU {slowest.gpu} {moves}'}"
+    return f"; the slowest link on that way is GPU {slowest.gpu}'s, {speed.text}{moves and f', which {moves}'}"

@@ -1,42 +1,135 @@
-"""Is the GPU starved, or is the software at fault? Host resources, processes, placement, settings."""
+"""Is the GPU starved, does its job hang, or is the software at fault? Resources, processes, placement, settings."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from gpu_triage.judge.bottleneck.classes import Bottleneck, Bottlenecks
-from gpu_triage.judge.conditions.hangs import stopped, time_in_class
+from gpu_triage.judge.bottleneck.classes import STARVED, Bottleneck, Bottlenecks
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import held_idle
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, killed_at_limit, limited_job
-from gpu_triage.judge.evidence.owners import allocated_to, owners_text
+from gpu_triage.judge.evidence.owners import GpuOwner, allocated_to, owners_of, owners_text
 from gpu_triage.judge.evidence.remember import Count, Share, is_held
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.baseline.differences import GPU_BASELINE_MISMATCH
+from gpu_triage.read.gpu import nvlink, pcie
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
+from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_VGPU_LICENSE_STATE, LICENSED
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.read.processes.on_gpu import (
-    GPU_NUMA_MISMATCHED_PROCESSES,
-    GPU_PROCESS_INFO,
-    GPU_PROCESS_NUMA_DISTANCE,
-    GPU_PROCESS_NUMA_LOCAL,
-    GPU_PROCESSES,
-)
+from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.processes import on_gpu
 from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
 
 _SHARING: Final = 2
+_SPINS: Final = "busy at low power, and no data moves"
+_PCIE_TRAFFIC: Final = (pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL)
+_NVLINK_TRAFFIC: Final = (nvlink.GPU_NVLINK_TRANSMIT_BYTES_TOTAL, nvlink.GPU_NVLINK_RECEIVE_BYTES_TOTAL)
+
+
+def time_in_class(name: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
+    """Return why a GPU is in a class, or its recent share of time in it if that is most of it; else ""."""
+    if bottleneck.name == name:
+        return bottleneck.because
+    share = bottleneck.lately.get(name, 0.0) if gpu.up else 0.0
+    return f"in class {name} for {share:.0%} of the last minutes" if share > thresholds.CLASS_SHARE else ""
+
+
+def stopped(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
+    """Return how a GPU stopped directly after it worked; "" if it did not, or if its host explains it."""
+    seconds = bottleneck.stopped_seconds
+    if seconds < thresholds.STOPPED_SECONDS or not _stands_still(gpu, bottleneck):
+        return ""
+    saves = host.recent.saves() and seconds < thresholds.UNEXPLAINED_SECONDS
+    return "" if saves else f"no work for {seconds:.0f} s, directly after it worked"
+
+
+def _hangs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """Yield the GPUs of this host that are stuck in a collective, waiting for a missing rank.
+
+    GPUs of a job are stuck together if none of them works: an evaluation on one of them, or a checkpoint that the host
+    saves, makes the others wait as long as it takes. Slow communication would move data; GPUs without traffic counters
+    are not known to spin.
+    """
+    sent = host.rate(GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
+    quiet = sent <= thresholds.SILENT_BYTES_PER_SECOND
+    found = [text for gpus in _jobs(host, bottlenecks) if (text := _together(host, gpus, bottlenecks, quiet=quiet))]
+    if not found and quiet:
+        # Whatever else their job does: nothing that they wait for takes so long.
+        spinning = (gpu for gpu, each in bottlenecks.items() if each.spinning_seconds >= thresholds.UNEXPLAINED_SECONDS)
+        lasting = [gpu for gpu in spinning if _is_silent(gpu)]
+        if len(lasting) >= thresholds.SILENT_GPUS:
+            found = [(f"GPU {_indices(lasting)}: {_SPINS}", len(lasting))]
+    if found:
+        yield of_host("work.collective_hang", "; ".join(text for text, _ in found), sum(count for _, count in found))
+
+
+def _jobs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Sequence[GpuEvidence]]:
+    """Yield the GPUs of each job with several ranks on this host; all GPUs without a known owner are one job."""
+    jobs: dict[tuple[GpuOwner, ...], list[GpuEvidence]] = defaultdict(list)
+    for gpu in host.answering:
+        if gpu in bottlenecks and not gpu.partitioned and gpu.occupied:
+            jobs[owners_of(gpu)].append(gpu)
+    for gpus in jobs.values():
+        pids = {labels["pid"] for gpu in gpus for labels in gpu.labels_of(on_gpu.GPU_PROCESS_INFO)}
+        # One process on several GPUs has no ranks: it may be a notebook.
+        if len(gpus) >= thresholds.SILENT_GPUS and len(pids) != 1:
+            yield gpus
+
+
+def _together(
+    host: HostEvidence, gpus: Sequence[GpuEvidence], bottlenecks: Bottlenecks, *, quiet: bool
+) -> tuple[str, int] | None:
+    """Describe and count the stuck GPUs of one job; None if one of them works, or not for long enough."""
+    stopped_for: dict[GpuEvidence, float] = {}
+    spinning_for: dict[GpuEvidence, float] = {}
+    for gpu in gpus:
+        bottleneck = bottlenecks[gpu]
+        if bottleneck.stopped_seconds and _stands_still(gpu, bottleneck):
+            stopped_for[gpu] = bottleneck.stopped_seconds
+        elif quiet and bottleneck.spins_after_work and bottleneck.spinning_seconds and _is_silent(gpu):
+            spinning_for[gpu] = bottleneck.spinning_seconds
+        else:
+            return None
+    seconds = min((*stopped_for.values(), *spinning_for.values()))
+    alone = thresholds.STOPPED_SECONDS if stopped_for else thresholds.STUCK_SECONDS
+    if seconds < (thresholds.WAITED_FOR_SECONDS if stopped_for and spinning_for else alone):
+        return None
+    if host.recent.saves() and seconds < thresholds.UNEXPLAINED_SECONDS:
+        return None
+    if not spinning_for:
+        return f"GPU {_indices(stopped_for)} stopped together, directly after they worked", len(gpus)
+    spins = f"GPU {_indices(spinning_for)}: {_SPINS}"
+    return (f"GPU {_indices(stopped_for)} stopped; {spins}" if stopped_for else spins), len(gpus)
+
+
+def _indices(gpus: Iterable[GpuEvidence]) -> str:
+    return ", ".join(gpu.gpu for gpu in gpus)
+
+
+def _stands_still(gpu: GpuEvidence, bottleneck: Bottleneck) -> bool:
+    """Whether it is idle with memory held, and does not wait for its host."""
+    return gpu.held_idle and bottleneck.name not in STARVED
+
+
+def _is_silent(gpu: GpuEvidence) -> bool:
+    """Whether its traffic to other GPUs is counted and does not grow.
+
+    NVLinks that are down carry nothing, so only PCIe traffic counts then.
+    """
+    counters = (*_PCIE_TRAFFIC, *(_NVLINK_TRAFFIC if gpu.last(nvlink.GPU_NVLINK_LINKS_UP) else ()))
+    rates = [rate for spec in counters if (rate := gpu.rate(spec)) is not None]
+    return bool(rates) and max(rates) <= thresholds.SILENT_BYTES_PER_SECOND
 
 
 def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """Yield starved GPUs, hung or idle jobs, bad placement of processes and memory, and settings that drifted."""
     yield from _scarcity(host, bottlenecks)
+    yield from _hangs(host, bottlenecks)
     yield from _killed(host)
     yield from _classes(host, bottlenecks)
     for gpu in host.answering:
@@ -48,6 +141,10 @@ def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding
         yield from _memory_growth(gpu)
         if gpu.last(GPU_PERSISTENCE_MODE) == 0:
             yield of_gpu("policy.persistence", gpu, "persistence mode is off")
+        for state in gpu.series(GPU_VGPU_LICENSE_STATE):
+            if state.last != LICENSED:
+                product = state.labels["product"] or "its license"
+                yield of_gpu("vgpu.unlicensed", gpu, f"{product}: {GPU_VGPU_LICENSE_STATE.states[int(state.last)]}")
     yield from _placement([gpu for gpu in host.answering if not gpu.partitioned])
     yield from _baseline(host)
 
@@ -59,7 +156,7 @@ def _classes(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
             yield of_gpu("work.low_power", gpu, spins, value=gpu.power_share)
         if hangs := time_in_class("hung", gpu, bottleneck) or stopped(host, gpu, bottleneck):
             yield of_gpu("work.hung", gpu, f"{hangs}; {_held(gpu)}")
-        elif bottleneck.name == "unattributed" and held_idle(gpu):
+        elif bottleneck.name == "unattributed" and gpu.held_idle:
             busy = gpu.busy_share or 0.0
             yield of_gpu("work.held_idle", gpu, f"{_held(gpu)}, busy {busy:.0%} of the time", value=busy)
 
@@ -133,7 +230,7 @@ def _blocked(gpu: GpuEvidence) -> Iterator[Finding]:
 def _unused(gpu: GpuEvidence) -> str:
     """Describe the owner of an allocated GPU without processes; "" if it is not allocated, or is in use."""
     given = "" if gpu.partitioned else owners_text(sorted(allocated_to(gpu)))
-    free = gpu.processes_known and not gpu.works and not sum(each.last for each in gpu.series(GPU_PROCESSES))
+    free = gpu.processes_known and not gpu.works and not sum(gpu.lasts(on_gpu.GPU_PROCESSES))
     return f"allocated to {given}, no process on it" if given and free else ""
 
 
@@ -147,17 +244,17 @@ def _allocated_idle(gpu: GpuEvidence) -> Iterator[Finding]:
 
 
 def _locality(gpu: GpuEvidence) -> Iterator[Finding]:
-    if gpu.last(GPU_NUMA_MISMATCHED_PROCESSES):
-        remote = [each.labels for each in gpu.series(GPU_PROCESS_NUMA_LOCAL) if each.last == 0]
+    if gpu.last(on_gpu.GPU_NUMA_MISMATCHED_PROCESSES):
+        remote = [each.labels for each in gpu.series(on_gpu.GPU_PROCESS_NUMA_LOCAL) if each.last == 0]
         names = ", ".join(
             f"{labels['process'] or 'process'} ({labels['pid']}){_distance(gpu, labels)}" for labels in remote
         )
         measured = f"GPU on node {gpu.node}, on far nodes: {names or 'a process'}"
-        yield of_gpu("numa.mismatch", gpu, measured, value=gpu.last(GPU_NUMA_MISMATCHED_PROCESSES))
+        yield of_gpu("numa.mismatch", gpu, measured, value=gpu.last(on_gpu.GPU_NUMA_MISMATCHED_PROCESSES))
 
 
 def _distance(gpu: GpuEvidence, labels: Mapping[str, str]) -> str:
-    distance = gpu.last(GPU_PROCESS_NUMA_DISTANCE, pid=labels["pid"], process=labels["process"])
+    distance = gpu.last(on_gpu.GPU_PROCESS_NUMA_DISTANCE, pid=labels["pid"], process=labels["process"])
     return "" if distance is None else f" at distance {distance:.0f}"
 
 
@@ -194,7 +291,7 @@ def _of_one_owner(gpu: GpuEvidence) -> int:
     """
     owners = Counter(
         tuple(labels[name] for name in ("user", "container_id", "pod_uid", "slurm_job_id"))
-        for labels in gpu.labels_of(GPU_PROCESS_INFO)
+        for labels in gpu.labels_of(on_gpu.GPU_PROCESS_INFO)
     )
     return max(owners.values(), default=gpu.compute_processes)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import groupby, pairwise
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.judge.findings.identity import identity_of
+from gpu_triage.judge.findings.table import Severity, xid_check
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_CALL_INFLIGHT_SECONDS
 from gpu_triage.read.gpu.activity import (
     GPU_BUSY_SECONDS_TOTAL,
@@ -19,29 +21,42 @@ from gpu_triage.read.gpu.activity import (
     GPU_PERFORMANCE_STATE,
     GPU_SM_UTILIZATION_RATIO,
 )
-from gpu_triage.read.gpu.clocks_and_limits import GPU_POWER_DEFAULT_LIMIT_WATTS
+from gpu_triage.read.gpu.clocks_and_limits import (
+    GPU_CLOCK_DEFAULT_HERTZ,
+    GPU_CLOCK_HERTZ,
+    GPU_CLOCK_MAX_HERTZ,
+    GPU_CLOCK_TARGET_HERTZ,
+    GPU_POWER_DEFAULT_LIMIT_WATTS,
+    GPU_TEMPERATURE_THRESHOLD_CELSIUS,
+)
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_USED_BYTES
+from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
+from gpu_triage.read.gpu.fabric import FABRIC_JOINED, FABRIC_UNHEALTHY, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.modes import GPU_MIG_MODE
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_GENERATION
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_ERROR_INFO, GPU_UP
+from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_MARGIN_CELSIUS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.gpu.topology import GPU_NUMA_NODE
+from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
+from gpu_triage.read.xid.codes import CONTAINED_ERROR, DOUBLE_BIT_ERROR
+from gpu_triage.read.xid.xid_metrics import GPU_XID_LAST_TIMESTAMP_SECONDS
 from gpu_triage.sampler.driver import RELEASED
 from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE
 
+AT_THAT_MOMENT: Final = "at that moment"
+
 _COMPUTE: Final = ("compute", "mps")
-SLOWDOWN_CAUSES: Final = ("hw_thermal", "hw_power_brake")
+_SLOWDOWN_CAUSES: Final = ("hw_thermal", "hw_power_brake")
 """Causes of hw_slowdown. Unlike hw_slowdown itself, they are never set by a mere P-state change."""
+_NOT_LIMITING: Final = frozenset({"idle", "sync_boost", "display_clocks"})
 _NAMES_SHOWN: Final = 4
-_READ_FIRST: Final = (
-    GPU_POWER_WATTS,
-    GPU_PERFORMANCE_STATE,
-    GPU_SM_UTILIZATION_RATIO,
-    GPU_MEMORY_USED_BYTES,
-)
+_READ_FIRST: Final = (GPU_POWER_WATTS, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO, GPU_MEMORY_USED_BYTES)
 """Every GPU reports at least one of these."""
 
 _NO_ANSWER: Final = MappingProxyType(
@@ -51,6 +66,60 @@ _NO_ANSWER: Final = MappingProxyType(
     }
 )
 """Driver errors explained in plain words; the other error names need no explanation."""
+
+
+class UncountedSlowdown(NamedTuple):
+    """A slowdown without a counter."""
+
+    reason: str  # of the driver
+    lasted: str  # as text
+    share: float  # of the window's samples
+
+    @property
+    def text(self) -> str:
+        return f"{self.reason} {self.lasted}"
+
+
+class Slowdown(NamedTuple):
+    """What may slow a GPU down, by the driver's counters. Its share is a key of the memory, by its finding's code."""
+
+    code: str  # of the finding; its limit `share` is what has to be exceeded
+    reason: str  # of the driver
+    share: float  # share of the window, 0-1
+    observed: bool  # it may end with the load, so an idle GPU only shows that it is still there
+    seconds: float  # over which the share has to exceed the limit
+    uncounted: UncountedSlowdown | None  # how it slows the GPU now, judged without its counter; None if it does not
+
+    def lasting(self, gpu: GpuEvidence) -> float:
+        """Return the highest of its share now, over its time, and over 15 minutes if it is intermittent, 0-1.
+
+        It is intermittent if it exceeded the limit in at least two separate spells. Only observable time counts.
+        """
+        past = partial(gpu.memory.over, gpu.key, self.code)
+        ends = [thresholds.PART_SECONDS * part for part in range(thresholds.PARTS + 1)]
+        if not self.share and not past(ends[-1]).amount:
+            return 0.0
+        sums = [past(end).amount for end in ends]
+        parts = [(longer - shorter) / thresholds.PART_SECONDS for shorter, longer in pairwise(sums)]
+        most = gpu.limit(self.code, "share")
+        spells = sum(1 for high, _ in groupby(part > most for part in parts) if high)
+        all_parts = sums[-1] / ends[-1] if spells >= thresholds.RETURNED_SPELLS else 0.0
+        return max(self.share, past(self.seconds).mean, all_parts)
+
+
+class Margin(NamedTuple):
+    """Distance to the temperature at which a GPU or its memory slows down."""
+
+    near: bool  # whether the margin is small
+    celsius: float  # degrees left; negative above the slowdown temperature
+    text: str  # the measurement, as text
+
+
+class LimitedClock(NamedTuple):
+    """A clock set below its default: a description, and its share of the default (0-1)."""
+
+    text: str
+    share: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +274,7 @@ class GpuEvidence(Evidence):
     @cached_property
     def owner_unseen(self) -> bool:
         """Whether the GPU works although the driver lists no process on it."""
-        return self.works and not sum(each.last for each in self.series(GPU_PROCESSES))
+        return self.works and not sum(self.lasts(GPU_PROCESSES))
 
     @cached_property
     def compute_processes(self) -> int:
@@ -280,10 +349,184 @@ class GpuEvidence(Evidence):
         cause's bit set, the counters explain the slowdown if they cover at least half of it.
         """
         slowdown = self.throttled("hw_slowdown")
-        bits = [self.one(GPU_THROTTLE_ACTIVE, reason=cause) for cause in SLOWDOWN_CAUSES]
+        bits = [self.one(GPU_THROTTLE_ACTIVE, reason=cause) for cause in _SLOWDOWN_CAUSES]
         polled = sum(bit.mean for bit in bits if bit is not None)
         if polled > 0:
             bit = self.one(GPU_THROTTLE_ACTIVE, reason="hw_slowdown")
             return max(0.0, (slowdown if bit is None else bit.mean) - polled)
-        counted = sum(self.throttled(cause) for cause in SLOWDOWN_CAUSES)
+        counted = sum(self.throttled(cause) for cause in _SLOWDOWN_CAUSES)
         return 0.0 if counted >= slowdown / 2 else slowdown - counted
+
+    @cached_property
+    def slowdowns(self) -> tuple[Slowdown, ...]:
+        """Heat, power brake, other slowdowns of the hardware, and a lowered power limit, in this order."""
+        loaded, brake, slowdown = self.under_load, self.throttled("hw_power_brake"), self.unexplained_slowdown
+        capped = self.capped_share if self.capped else 0.0
+        return tuple(
+            Slowdown(code, reason, share, observed, seconds, self._uncounted(reason))
+            for code, reason, share, observed, seconds in (
+                ("thermal.hw", "hw_thermal", self.throttled("hw_thermal"), loaded, thresholds.THERMAL_SECONDS),
+                ("thermal.sw", "sw_thermal", self.throttled("sw_thermal"), loaded, thresholds.SW_THERMAL_SECONDS),
+                ("power.brake", "hw_power_brake", brake, loaded or brake > 0, thresholds.POWER_BRAKE_SECONDS),
+                ("power.hw_slowdown", "hw_slowdown", slowdown, loaded or slowdown > 0, thresholds.SLOWDOWN_SECONDS),
+                ("power.cap", "sw_power_cap", capped, loaded, thresholds.POWER_CAP_SECONDS),
+            )
+        )
+
+    def _uncounted(self, reason: str) -> UncountedSlowdown | None:
+        """Return how this reason slows the GPU under load, judged by its bit alone; None if it does not, or is counted.
+
+        Covers samples in which no counter moves: a single nvidia-smi output, two outputs of an old driver, or a
+        driver that does not advance its counter. Every P-state change briefly sets hw_slowdown, so the SM clock must be
+        low too; if the clock is not reported, hw_slowdown must have been set for more than an instant. It counts only
+        without heat or the power brake as its cause.
+        """
+        if reason == "hw_slowdown" and any(self.last(GPU_THROTTLE_ACTIVE, reason=cause) for cause in _SLOWDOWN_CAUSES):
+            return None
+        bit = self.recent.one(GPU_THROTTLE_ACTIVE, reason=reason)
+        counter = self.one(GPU_THROTTLE_SECONDS_TOTAL, reason=reason)
+        # Without a busy share (partial input), a GPU that is awake and not reported idle counts as under load.
+        awake = self.awake and not self.last(GPU_THROTTLE_ACTIVE, reason="idle")
+        loaded = awake if self.busy_share is None else self.loaded
+        if bit is None or not bit.last or (counter is not None and counter.increase > 0) or not loaded:
+            return None
+        lasted = bit.seconds > 0 and bit.low == 1
+        if counter is not None and counter.seconds > 0 and bit.mean < thresholds.STOPPED_COUNTER_SHARE:
+            return None  # a pulse that the counter will show soon
+        slowed = self.slowed_down
+        if slowed is False or (slowed is None and reason not in _SLOWDOWN_CAUSES and not lasted):
+            return None
+        whole = self.one(GPU_THROTTLE_ACTIVE, reason=reason) or bit
+        if not lasted:
+            return UncountedSlowdown(reason, AT_THAT_MOMENT, whole.mean)
+        seconds = whole.seconds if whole.low == 1 else bit.seconds
+        return UncountedSlowdown(reason, f"for at least {seconds:.0f} s", whole.mean)
+
+    @property
+    def slowed_down(self) -> bool | None:
+        """Whether the SM clock (or graphics clock) is far below its maximum; None if neither is reported."""
+        for name in ("sm", "graphics"):
+            clock, most = self.last(GPU_CLOCK_HERTZ, clock=name), self.last(GPU_CLOCK_MAX_HERTZ, clock=name)
+            if clock is not None and most:
+                return clock < thresholds.SLOWED_CLOCK_RATIO * most
+        return None
+
+    @property
+    def active_reasons(self) -> list[str] | None:
+        """The throttle reasons active in the last sample; None if this is unknown."""
+        bits = {bit.labels["reason"]: bit.last for bit in self.series(GPU_THROTTLE_ACTIVE)}
+        active = [reason for reason, is_active in bits.items() if is_active and reason not in _NOT_LIMITING]
+        # nvidia-smi dmon reports only two limits, and no hardware slowdown.
+        return active if active or "hw_slowdown" in bits else None
+
+    @cached_property
+    def limited_clock(self) -> LimitedClock | None:
+        """The first clock set below its default, or None."""
+        for clock in ("sm", "graphics", "memory"):
+            target = self.last(GPU_CLOCK_TARGET_HERTZ, clock=clock)
+            default = self.last(GPU_CLOCK_DEFAULT_HERTZ, clock=clock)
+            if target is not None and default is not None and target < default:
+                words = f"{clock} clock set to {target / 1e6:.0f} MHz, default {default / 1e6:.0f} MHz"
+                return LimitedClock(words, target / default)
+        return None
+
+    @cached_property
+    def slowdown_margin(self) -> Margin | None:
+        """The margin to the slowdown temperature in the last samples, a small one if there is any; None if unknown."""
+        margins = tuple(self._margins())
+        return next((margin for margin in margins if margin.near), margins[0] if margins else None)
+
+    def _margins(self) -> Iterator[Margin]:
+        left, near_celsius = self.last(GPU_TEMPERATURE_MARGIN_CELSIUS), self.limit("thermal.margin", "margin")
+        limits = [("memory", "memory_max", self.limit("thermal.margin", "memory_margin"))]
+        if left is None:
+            limits.insert(0, ("gpu", "slowdown", near_celsius))
+        else:
+            side = "above" if left < 0 else "below"
+            words = f"{abs(left):.0f} °C {side} the temperature at which it slows down"
+            yield Margin(left < near_celsius, left, words)
+        for sensor, name, little_celsius in limits:
+            heat = self.last(GPU_TEMPERATURE_CELSIUS, sensor=sensor)
+            limit = self.last(GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold=name)
+            if heat is not None and limit is not None:
+                words = f"{sensor} at {heat:.0f} °C, {name} at {limit:.0f} °C"
+                yield Margin(limit - heat < little_celsius, limit - heat, words)
+
+    @cached_property
+    def slow_link(self) -> str | None:
+        """How many generations the PCIe link lacks, idle or not; None unless throughout the last part of the window."""
+        generation, expected = self.recent.one(GPU_PCIE_LINK_GENERATION), self.last(GPU_PCIE_LINK_EXPECTED_GENERATION)
+        if generation is None or expected is None or generation.high >= expected:
+            return None
+        return f"PCIe generation {generation.last:.0f} of {expected:.0f}"
+
+    @cached_property
+    def works_awake(self) -> bool:
+        """Whether the GPU did some work and never entered an idle P-state in the last part of the window.
+
+        Such a GPU's link has no reason to save power, however low the load.
+        """
+        state = self.recent.one(GPU_PERFORMANCE_STATE)
+        awake = state is not None and state.high <= thresholds.LOADED_P_STATE
+        return awake and (self.recent.busy_share or 0.0) >= thresholds.WORKING_SHARE
+
+    @cached_property
+    def held_idle(self) -> bool:
+        """Whether a job holds memory on it while it is idle: hung, if it was busy before."""
+        share, power = self.busy_share, self.power_share
+        return (
+            self.occupied
+            and self.holds_memory
+            and share is not None
+            and share < thresholds.HUNG_BUSY_SHARE
+            and (power is None or power < thresholds.HUNG_POWER_SHARE)
+        )
+
+    @cached_property
+    def contained_error(self) -> bool:
+        """Whether the last uncorrectable memory error was contained: it affected only the job that hit it."""
+        contained_at = self.last(GPU_XID_LAST_TIMESTAMP_SECONDS, xid=str(CONTAINED_ERROR))
+        double_bit_at = self.last(GPU_XID_LAST_TIMESTAMP_SECONDS, xid=str(DOUBLE_BIT_ERROR))
+        if contained_at is None:
+            return False
+        return double_bit_at is None or abs(contained_at - double_bit_at) < thresholds.CONTAINED_SECONDS
+
+    @property
+    def reset_at(self) -> float:
+        """Unix time in seconds of its last reset; 0 if none is known."""
+        return self.last(GPU_RESET_TIMESTAMP_SECONDS) or 0.0
+
+    @property
+    def recent_critical_xids(self) -> list[str]:
+        """The recent Xid codes after which the GPU must not be used until it is reset."""
+        recent = [
+            each.labels
+            for each in self.series(GPU_XID_LAST_TIMESTAMP_SECONDS)
+            if self.age_seconds(each.last) <= thresholds.XID_RECENT_SECONDS and each.last >= self.reset_at
+        ]
+        critical = (labels["xid"] for labels in recent if is_critical(labels["xid"], labels["fatal"]))
+        contained = str(DOUBLE_BIT_ERROR) if self.contained_error else ""
+        return list(dict.fromkeys(xid for xid in critical if xid != contained))
+
+    @property
+    def uncorrected_errors(self) -> float:
+        """Uncorrectable ECC memory errors since the driver was loaded; 0 if not reported."""
+        return self.last(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity="uncorrected") or 0.0
+
+    @property
+    def recovery_action(self) -> int:
+        """Recovery action requested by the driver, a state of gpu_recovery_action; 0 if none or not reported."""
+        return int(self.last(GPU_RECOVERY_ACTION) or 0)
+
+    @cached_property
+    def fabric_trouble(self) -> str | None:
+        """What is wrong with the GPU's NVSwitch fabric; None if nothing is."""
+        state, health = self.last(GPU_FABRIC_STATE), self.last(GPU_FABRIC_HEALTH)
+        if state is not None and 0 < state < FABRIC_JOINED:
+            return "has not joined the NVSwitch fabric"
+        return "its part of the NVSwitch fabric is unhealthy" if health == FABRIC_UNHEALTHY else None
+
+
+def is_critical(xid: str, fatal: str) -> bool:
+    """Whether a GPU must not be used any further after this Xid; `fatal` is the label value."""
+    return xid_check(xid, fatal).severity is Severity.CRITICAL

@@ -9,60 +9,39 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import Memory
 from gpu_triage.judge.evidence.series import TWO_POINTS, Group, Labels, Points
 from gpu_triage.machine import Moment
-from gpu_triage.read.exporter import judgment
-from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_COLLECTOR_DURATION_SECONDS
-from gpu_triage.read.gpu.activity import (
-    GPU_SM_OCCUPANCY_RATIO,
-)
-from gpu_triage.read.gpu.device_memory import GPU_BAR1_MEMORY_TOTAL_BYTES, GPU_BAR1_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.ecc import GPU_ECC_AGGREGATE_ERRORS_TOTAL, GPU_ROW_REMAP_BANKS
-from gpu_triage.read.gpu.nvlink import (
-    GPU_NVLINK_FEC_BLOCKS_TOTAL,
-    GPU_NVLINK_LINK_ERRORS_TOTAL,
-    GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
-    GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
-    GPU_NVLINK_SYMBOL_ERRORS_TOTAL,
-)
-from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_ERRORS_TOTAL
-from gpu_triage.read.gpu.topology import GPU_P2P_PEERS
-from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_EVENTS_TOTAL
-from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENTS_TOTAL
+from gpu_triage.read.exporter import exporter_health, judgment
+from gpu_triage.read.gpu import activity, device_memory, ecc, nvlink, pcie, topology
+from gpu_triage.read.host import infiniband, kernel_log
 from gpu_triage.read.metrics.metric import GPU_LABELS, Kind, MetricSpec
-from gpu_triage.read.processes.on_gpu import GPU_PROCESS_SM_UTILIZATION_RATIO
-from gpu_triage.read.processes.vitals import (
-    GPU_PROCESS_CPU_SECONDS_TOTAL,
-    GPU_PROCESS_RESIDENT_MEMORY_BYTES,
-    GPU_PROCESS_START_TIMESTAMP_SECONDS,
-    GPU_PROCESS_THREADS,
-)
+from gpu_triage.read.processes import on_gpu, vitals
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
 _NOT_JUDGED: Final = frozenset(
     {
-        GPU_NVLINK_FEC_BLOCKS_TOTAL,
-        GPU_NVLINK_SYMBOL_ERRORS_TOTAL,
-        GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
-        GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
-        GPU_HOST_INFINIBAND_EVENTS_TOTAL,
-        GPU_P2P_PEERS,
-        GPU_PCIE_ERRORS_TOTAL,
-        GPU_PROCESS_SM_UTILIZATION_RATIO,
-        GPU_EXPORTER_COLLECTOR_DURATION_SECONDS,
-        GPU_SM_OCCUPANCY_RATIO,
-        GPU_BAR1_MEMORY_TOTAL_BYTES,
-        GPU_BAR1_MEMORY_USED_BYTES,
-        GPU_PROCESS_CPU_SECONDS_TOTAL,
-        GPU_PROCESS_RESIDENT_MEMORY_BYTES,
-        GPU_PROCESS_THREADS,
-        GPU_PROCESS_START_TIMESTAMP_SECONDS,
-        GPU_ROW_REMAP_BANKS,
-        GPU_HOST_KERNEL_EVENTS_TOTAL,
-        GPU_ECC_AGGREGATE_ERRORS_TOTAL,
+        nvlink.GPU_NVLINK_FEC_BLOCKS_TOTAL,
+        nvlink.GPU_NVLINK_SYMBOL_ERRORS_TOTAL,
+        nvlink.GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
+        nvlink.GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
+        infiniband.GPU_HOST_INFINIBAND_EVENTS_TOTAL,
+        topology.GPU_P2P_PEERS,
+        pcie.GPU_PCIE_ERRORS_TOTAL,
+        on_gpu.GPU_PROCESS_SM_UTILIZATION_RATIO,
+        exporter_health.GPU_EXPORTER_COLLECTOR_DURATION_SECONDS,
+        activity.GPU_SM_OCCUPANCY_RATIO,
+        device_memory.GPU_BAR1_MEMORY_TOTAL_BYTES,
+        device_memory.GPU_BAR1_MEMORY_USED_BYTES,
+        vitals.GPU_PROCESS_CPU_SECONDS_TOTAL,
+        vitals.GPU_PROCESS_RESIDENT_MEMORY_BYTES,
+        vitals.GPU_PROCESS_THREADS,
+        vitals.GPU_PROCESS_START_TIMESTAMP_SECONDS,
+        ecc.GPU_ROW_REMAP_BANKS,
+        kernel_log.GPU_HOST_KERNEL_EVENTS_TOTAL,
+        ecc.GPU_ECC_AGGREGATE_ERRORS_TOTAL,
     }
 )
 """Families the judge never uses: storing them would be a quarter of its work."""
 
-_ZERO_SAYS_NOTHING: Final = frozenset({GPU_NVLINK_LINK_ERRORS_TOTAL})
+_ZERO_SAYS_NOTHING: Final = frozenset({nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL})
 """Families stored only once nonzero: a GPU has dozens of such series, all 0 if it is healthy."""
 
 

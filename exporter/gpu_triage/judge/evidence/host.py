@@ -2,62 +2,171 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.limited_jobs import full_thread, knows_threads, pressure, sees_waits, waits_for_storage
 from gpu_triage.judge.evidence.past import Amount
+from gpu_triage.judge.evidence.pcie_paths import (
+    LesserSlot,
+    MissingLanes,
+    ShortUplink,
+    lesser_slots,
+    missing_lanes,
+    short_uplinks,
+)
 from gpu_triage.judge.evidence.series import Evidence, many
-from gpu_triage.judge.evidence.storage import full_disks, silent_mounts, slow_lustre, slow_mounts, unfinished_transfers
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.identity import KnownGpus
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
-from gpu_triage.read.host.cpu import (
-    GPU_HOST_CPU_BUSIEST_RATIO,
-    GPU_HOST_CPU_SECONDS_TOTAL,
-    GPU_HOST_CPU_SHARED_BUSY_RATIO,
-    GPU_HOST_CPUS,
-    GPU_HOST_PROCESSES_BLOCKED,
-)
-from gpu_triage.read.host.disk import (
-    GPU_HOST_DISK_BUSY_SECONDS_TOTAL,
-    GPU_HOST_DISK_READ_BYTES_TOTAL,
-    GPU_HOST_DISK_WRITTEN_BYTES_TOTAL,
-    GPU_HOST_LUSTRE_BYTES_TOTAL,
-)
+from gpu_triage.read.host import cpu, disk, infiniband, network_interfaces, nfs
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.read.host.infiniband import (
-    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
-    GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
-    GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
-    GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL,
-    GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
-)
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
 from gpu_triage.read.host.kernel_messages import ProblemKind
-from gpu_triage.read.host.network_interfaces import (
-    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
-    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
-    GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
-)
-from gpu_triage.read.host.nfs import GPU_HOST_NFS_BYTES_TOTAL
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
+from gpu_triage.read.metrics.metric import MetricSpec
+
+_OPERATIONS: Final = {"READ": "a READ", "WRITE": "a WRITE", "COMMIT": "a WRITE"}
+"""Labels for operations that carry data; all others are lookups and are reported together."""
+_LOOKUP: Final = "a lookup"
+
+
+class DiskLoad(NamedTuple):
+    """Load on a disk, per second."""
+
+    requests: float  # requests completed
+    served: float  # total seconds that these took
+    busy: float  # share of the time with a request in flight, 0-1, at most `served`
+    queue: float  # average number of requests in flight
+
+
+def full_disks(evidence: Evidence, ease: float) -> Iterator[str]:
+    """Yield disks that are busy all the time and saturated: slow requests, a long queue, or stalled tasks.
+
+    A disk that serves many requests in parallel counts as busy with a single one, so busy alone proves nothing.
+    Source: https://docs.kernel.org/admin-guide/iostats.html, field 10.
+    """
+    for counter in evidence.series(disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL):
+        load = disk_load(evidence, counter.labels["device"], counter.rate or 0.0)
+        if load.busy < evidence.limit("storage.starved", "disk") * ease:
+            continue
+        if sign := _sign(evidence, load, ease):
+            yield f"disk {counter.labels['device']} busy {load.busy:.0%} of the time, {sign}"
+
+
+def disk_load(evidence: Evidence, device: str, busy: float) -> DiskLoad:
+    """Return a disk's load; `busy` is the kernel's figure."""
+
+    def rate(*specs: MetricSpec) -> float:
+        return sum(evidence.rate(spec, device=device) or 0.0 for spec in specs)
+
+    requests = rate(disk.GPU_HOST_DISK_READS_TOTAL, disk.GPU_HOST_DISK_WRITES_TOTAL)
+    served = rate(disk.GPU_HOST_DISK_READ_SECONDS_TOTAL, disk.GPU_HOST_DISK_WRITE_SECONDS_TOTAL)
+    # The kernel counts a full tick (1 to 4 ms) as busy even for a request of a few microseconds. If the disk completed
+    # nothing, the time of its pending requests has not been counted yet.
+    busy = min(1.0, busy, served) if requests else min(1.0, busy)
+    return DiskLoad(requests, served, busy, rate(disk.GPU_HOST_DISK_QUEUE_SECONDS_TOTAL))
+
+
+def slow_mounts(evidence: Evidence, ease: float) -> Iterator[str]:
+    """Yield NFS mounts with slow reads, writes or lookups and, on average, at least one in flight.
+
+    Each kind is judged separately: a job looks up a hundred files in the time of one read.
+    """
+    for mount, kinds in _nfs_operations(evidence).items():
+        slow = [
+            f"{seconds / operations * 1000:.0f} ms {kind}, {seconds:.1f} under way"
+            for kind, (operations, seconds) in kinds.items()
+            if _is_slow(evidence, operations, seconds, ease)
+        ]
+        if slow:
+            yield f"NFS {mount} takes {', '.join(slow)}{_lost(evidence, mount)}"
+
+
+def slow_lustre(evidence: Evidence, ease: float) -> Iterator[str]:
+    """Yield Lustre file systems with slow reads and, on average, at least one in flight."""
+    for calls in evidence.series(disk.GPU_HOST_LUSTRE_OPERATIONS_TOTAL, direction="read"):
+        operations = calls.rate or 0.0
+        seconds = evidence.rate(disk.GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL, **calls.labels) or 0.0
+        if _is_slow(evidence, operations, seconds, ease):
+            yield f"Lustre {calls.labels['file_system']} takes {seconds / operations * 1000:.0f} ms a read"
+
+
+def unfinished_transfers(evidence: Evidence) -> Iterator[str]:
+    """Yield GPUDirect Storage reads that stay in flight while none completes."""
+    for begun in evidence.series(disk.GPU_HOST_GDS_OPERATIONS_IN_FLIGHT, direction="read"):
+        ended = evidence.rate(disk.GPU_HOST_GDS_OPERATIONS_TOTAL, direction="read")
+        if begun.seconds and begun.low >= 1 and ended == 0:
+            yield f"{begun.last:.0f} reads of GPUDirect Storage do not end"
+
+
+def silent_mounts(evidence: Evidence) -> Iterator[str]:
+    """Yield NFS mounts that complete no operations."""
+    for mount, kinds in _nfs_operations(evidence).items():
+        if not any(operations for operations, _ in kinds.values()):
+            yield mount
+
+
+def _nfs_operations(evidence: Evidence) -> dict[str, dict[str, list[float]]]:
+    """Return [operations per second, seconds spent on them per second (= in flight)] by mount and kind."""
+    mounts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
+    for index, spec in enumerate((nfs.GPU_HOST_NFS_OPERATIONS_TOTAL, nfs.GPU_HOST_NFS_OPERATION_SECONDS_TOTAL)):
+        for each in evidence.series(spec):
+            kind = _OPERATIONS.get(each.labels["operation"], _LOOKUP)
+            mounts[each.labels["mount"]][kind][index] += each.rate or 0.0
+    return mounts
+
+
+def _is_slow(evidence: Evidence, operations: float, seconds: float, ease: float) -> bool:
+    """Whether file server requests are slow, given their rate and the seconds per second spent on them."""
+    if not operations or seconds < thresholds.OUTSTANDING_REQUESTS * ease:
+        return False
+    return seconds / operations >= evidence.limit("storage.starved", "nfs") * ease
+
+
+def _lost(evidence: Evidence, mount: str) -> str:
+    """Describe requests that were lost rather than answered late; "" if there were none."""
+    resent, late = (
+        sum(each.increase for each in evidence.series(spec, mount=mount))
+        for spec in (nfs.GPU_HOST_NFS_RETRANSMISSIONS_TOTAL, nfs.GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL)
+    )
+    parts = [f"{resent:.0f} requests sent again"] if resent else []
+    parts += [f"{late:.0f} timed out"] if late else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _sign(evidence: Evidence, load: DiskLoad, ease: float) -> str:
+    """Describe what else shows that a busy disk is saturated; "" if nothing does."""
+    if load.requests and load.served / load.requests >= thresholds.SLOW_REQUEST_SECONDS * ease:
+        return f"{load.served / load.requests * 1000:.0f} ms a request"
+    if load.requests and load.queue >= thresholds.LONG_QUEUE * ease:
+        return f"{load.queue:.0f} requests under way"
+    stalled = evidence.rate(GPU_HOST_PRESSURE_SECONDS_TOTAL, resource="io", kind="some")
+    if stalled is not None:
+        waits = stalled >= thresholds.STALLED_BY_DISK_SHARE * ease
+        return f"tasks stalled for I/O {stalled:.0%} of the time" if waits else ""
+    blocked = evidence.one(cpu.GPU_HOST_PROCESSES_BLOCKED)
+    hangs = not load.requests and blocked is not None and blocked.low >= 1
+    return f"nothing completed, {blocked.last:.0f} tasks wait for I/O" if hangs and blocked is not None else ""
+
 
 _ADAPTERS = (
     (
-        GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
-        GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
-        GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
+        network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
+        network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
+        network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
     ),
     (
-        GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
-        GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
-        GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
+        infiniband.GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
+        infiniband.GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
+        infiniband.GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
     ),
 )
 """Line rate, bytes received and bytes sent, for each kind of adapter."""
@@ -111,6 +220,22 @@ class HostEvidence(Evidence):
     def answering(self) -> tuple[GpuEvidence, ...]:
         return tuple(gpu for gpu in self.gpus if gpu.up)
 
+    @cached_property
+    def missing_lanes(self) -> Mapping[GpuEvidence, MissingLanes]:
+        """The GPUs that respond with links that lack lanes."""
+        links = {gpu: missing_lanes(gpu, self.gpus) for gpu in self.answering}
+        return {gpu: missing for gpu, missing in links.items() if missing is not None}
+
+    @cached_property
+    def lesser_slots(self) -> Mapping[GpuEvidence, LesserSlot]:
+        """The GPUs with slots that give less than others."""
+        return lesser_slots(self.answering)
+
+    @cached_property
+    def short_uplinks(self) -> tuple[ShortUplink, ...]:
+        """The uplinks slower than both ends allow."""
+        return tuple(short_uplinks(self.recent, self.answering))
+
     def when(self, wall: float) -> str:
         """Describe when something happened (Unix seconds), relative to now: ``5 min ago``."""
         return self.time_texts.get(wall) or f"{length_of_time(max(0.0, self.at.wall - wall))} ago"
@@ -155,7 +280,7 @@ class HostEvidence(Evidence):
     def cpu_share(self, *modes: str, node: str | None = None) -> float | None:
         """Return the share of a NUMA node's (or the host's) CPU time spent in these modes; None if unknown."""
         labels = {} if node is None else {"numa_node": node}
-        counters = self.series(GPU_HOST_CPU_SECONDS_TOTAL, **labels)
+        counters = self.series(cpu.GPU_HOST_CPU_SECONDS_TOTAL, **labels)
         total = sum(each.increase for each in counters)
         spent = sum(each.increase for each in counters if each.labels["mode"] in modes)
         return spent / total if total > 0 else None
@@ -206,21 +331,23 @@ class HostEvidence(Evidence):
 
     def mostly_writes(self) -> bool:
         """Whether disks, NFS and Lustre write more than they read, as while a checkpoint is saved."""
-        read = self.rate(GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
-        read += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
-        read += self.rate(GPU_HOST_LUSTRE_BYTES_TOTAL, direction="read") or 0.0
+        read = self.rate(disk.GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
+        read += self.rate(nfs.GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
+        read += self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="read") or 0.0
         return self._written_bytes_per_second() > read
 
     def saves(self) -> bool:
         """Whether the host writes, or sends to an object store, as much as while a checkpoint is saved."""
-        sent = self.rate(GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL) or 0.0
-        uploads = sent > thresholds.UPLOADING_RATIO * (self.rate(GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0)
+        sent = self.rate(network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL) or 0.0
+        uploads = sent > thresholds.UPLOADING_RATIO * (
+            self.rate(network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0
+        )
         return self._written_bytes_per_second() + (sent if uploads else 0.0) >= thresholds.SAVING_BYTES_PER_SECOND
 
     def _written_bytes_per_second(self) -> float:
-        written = self.rate(GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0
-        written += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="write") or 0.0
-        return written + (self.rate(GPU_HOST_LUSTRE_BYTES_TOTAL, direction="write") or 0.0)
+        written = self.rate(disk.GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0
+        written += self.rate(nfs.GPU_HOST_NFS_BYTES_TOTAL, direction="write") or 0.0
+        return written + (self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="write") or 0.0)
 
     def scarce_cpu_of(self, gpu: GpuEvidence, ease: float = 1.0, *, single: bool) -> str | None:
         """Return why CPUs are scarce for a GPU; with `single`, one CPU saturated by a thread of its job is enough.
@@ -235,14 +362,14 @@ class HostEvidence(Evidence):
     def scarce_cpu(self, node: str | None, ease: float = 1.0, *, single: bool) -> str | None:
         """Return why the CPUs of a NUMA node (None: of all nodes) are scarce; with `single`, one busy CPU suffices."""
         if node is None:
-            nodes = sorted({each.labels["numa_node"] for each in self.series(GPU_HOST_CPUS)})
+            nodes = sorted({each.labels["numa_node"] for each in self.series(cpu.GPU_HOST_CPUS)})
             reasons = [self.scarce_cpu(each, ease, single=single) for each in nodes]
             return "; ".join(filter(None, reasons)) if reasons and all(reasons) else None
-        shared = self.one(GPU_HOST_CPU_SHARED_BUSY_RATIO, numa_node=node)
+        shared = self.one(cpu.GPU_HOST_CPU_SHARED_BUSY_RATIO, numa_node=node)
         busy = (self.cpu_busy_share(node) if shared is None else shared.mean) or 0.0
         if busy >= self.limit("cpu.starved", "node") * ease:
             return f"CPUs of NUMA node {node} busy {busy:.0%} of the time"
-        busiest = max((each.mean for each in self.series(GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)), default=0.0)
+        busiest = max((each.mean for each in self.series(cpu.GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)), default=0.0)
         if single and busiest >= self.limit("cpu.starved", "busiest") * ease:
             return f"one CPU of NUMA node {node} busy {busiest:.0%} of the time"
         return None
@@ -263,7 +390,7 @@ class HostEvidence(Evidence):
             f"{':'.join(each.values)} went down {each.increase:.0f} times"
             if each.increase > 1
             else f"{':'.join(each.values)} went down"
-            for each in self.series(GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
+            for each in self.series(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
             if each.increase >= 1
         )
         lost = (f"{port} had {count:.0f} requests not acknowledged" for port, count in self.timeouts())
@@ -271,7 +398,7 @@ class HostEvidence(Evidence):
 
     def timeouts(self) -> Iterator[tuple[str, float]]:
         """Yield ports with more than occasional RDMA request timeouts, and their number in the window."""
-        for each in self.series(GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
+        for each in self.series(infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
             if count := many(Amount(each.increase, each.seconds), self.limit("network.timeouts", "count")):
                 yield ":".join(each.values), count
 
@@ -323,8 +450,8 @@ class HostEvidence(Evidence):
 
         NFS counters do not show requests to a dead server, and one waiting task is little iowait on many CPUs.
         """
-        blocked = self.one(GPU_HOST_PROCESSES_BLOCKED)
+        blocked = self.one(cpu.GPU_HOST_PROCESSES_BLOCKED)
         if self.pressure("io") is not None or blocked is None or not blocked.seconds or blocked.low < 1:
             return 0.0
-        disks = self.series(GPU_HOST_DISK_BUSY_SECONDS_TOTAL)
+        disks = self.series(disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL)
         return 0.0 if any((disk.rate or 0.0) >= thresholds.DISK_WORKS_SHARE for disk in disks) else blocked.last

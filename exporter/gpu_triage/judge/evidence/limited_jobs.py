@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.process_stat import PAGE_CACHE, storage_behind
+from gpu_triage.driver.kernel.procfs import PAGE_CACHE, storage_behind
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.past import Amount
 from gpu_triage.read.metrics.metric import MetricSpec
-from gpu_triage.read.processes.cgroup_limits import (
-    GPU_CGROUP_CPU_LIMIT_CPUS,
-    GPU_CGROUP_CPU_PERIODS_TOTAL,
-    GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL,
-    GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL,
-    GPU_CGROUP_MEMORY_EVENTS_TOTAL,
-    GPU_CGROUP_PRESSURE_SECONDS_TOTAL,
-)
-from gpu_triage.read.processes.threads import (
-    GPU_BLOCKED_THREAD_SECONDS_TOTAL,
-    GPU_BUSIEST_THREAD_RATIO,
-    GPU_RUNNING_THREAD_SECONDS_TOTAL,
-)
+from gpu_triage.read.processes import cgroup_limits, threads
 
 _CONTAINER_ID: Final = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
 _LIMITS_REACHED: Final = ("high", "max")
-
-Rise = Callable[[MetricSpec, dict[str, str]], Amount]
-"""Increase of the counter with these labels over the period in question."""
+_CPU_COUNTERS: Final = (
+    cgroup_limits.GPU_CGROUP_CPU_PERIODS_TOTAL,
+    cgroup_limits.GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL,
+    cgroup_limits.GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL,
+)
 
 
 class LimitedJob(NamedTuple):
@@ -47,20 +37,22 @@ def limited_job(resource: str, gpu: GpuEvidence, ease: float = 1.0, *, lately: b
     Measured over the window, or with `lately` over the last `CLASS_SECONDS`.
     """
     limits = _LIMITS.get(resource)
-    return None if limits is None else max(limits(gpu, _lately(gpu) if lately else _in_window(gpu), ease), default=None)
+    return None if limits is None else max(limits(gpu, ease, lately=lately), default=None)
 
 
 def killed_at_limit(gpu: GpuEvidence) -> Iterator[tuple[str, float]]:
     """Yield the cgroups where the kernel recently OOM-killed processes, and how many."""
-    for each in gpu.series(GPU_CGROUP_MEMORY_EVENTS_TOTAL, event="oom_kill"):
-        amount = gpu.memory.rise(GPU_CGROUP_MEMORY_EVENTS_TOTAL, each.values, thresholds.OOM_KILLED_SECONDS).amount
+    for each in gpu.series(cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL, event="oom_kill"):
+        amount = gpu.memory.rise(
+            cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL, each.values, thresholds.OOM_KILLED_SECONDS
+        ).amount
         if amount >= 1:
             yield short_name(each.labels["cgroup"]), amount
 
 
 def pressure(gpu: GpuEvidence, resource: str) -> float | None:
     """Return the share of the window in which a task of a job on the GPU waited for the resource; None if unknown."""
-    counters = gpu.series(GPU_CGROUP_PRESSURE_SECONDS_TOTAL, resource=resource, kind="some")
+    counters = gpu.series(cgroup_limits.GPU_CGROUP_PRESSURE_SECONDS_TOTAL, resource=resource, kind="some")
     return max((min(1.0, rate) for each in counters if (rate := each.rate) is not None), default=None)
 
 
@@ -73,26 +65,26 @@ def short_name(path: str) -> str:
     return _CONTAINER_ID.sub(r"\1", path.rpartition("/")[2])
 
 
-def _cpu_limits(gpu: GpuEvidence, rise: Rise, ease: float) -> Iterator[LimitedJob]:
-    for limit in gpu.series(GPU_CGROUP_CPU_LIMIT_CPUS):
+def _cpu_limits(gpu: GpuEvidence, ease: float, *, lately: bool) -> Iterator[LimitedJob]:
+    for limit in gpu.series(cgroup_limits.GPU_CGROUP_CPU_LIMIT_CPUS):
         of = {"cgroup": limit.labels["cgroup"]}
-        periods = rise(GPU_CGROUP_CPU_PERIODS_TOTAL, of).amount
-        share = rise(GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL, of).amount / periods if periods else 0.0
+        periods, throttled, seconds = (_rise(gpu, spec, of, lately=lately) for spec in _CPU_COUNTERS)
+        share = throttled.amount / periods.amount if periods.amount else 0.0
         enough = share >= gpu.limit("cpu.limited", "share") * ease
-        if enough and rise(GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL, of).mean >= thresholds.THROTTLED_CPUS * ease:
+        if enough and seconds.mean >= thresholds.THROTTLED_CPUS * ease:
             cpus = f"{limit.last:.3g} CPU{'' if limit.last == 1 else 's'}"
             words = f"its own CPU limit of {cpus} stops it in {share:.0%} of the periods ({short_name(of['cgroup'])})"
             yield LimitedJob(min(1.0, share), words)
 
 
-def _memory_limits(gpu: GpuEvidence, rise: Rise, ease: float) -> Iterator[LimitedJob]:
+def _memory_limits(gpu: GpuEvidence, ease: float, *, lately: bool) -> Iterator[LimitedJob]:
     # Reading files also fills memory up to the limit (page cache) at no cost, so memory is short only if tasks stall.
     stalled = pressure(gpu, "memory") or 0.0
     if stalled < gpu.limit("memory.limited", "pressure") * ease:
         return
-    for each in gpu.series(GPU_CGROUP_MEMORY_EVENTS_TOTAL):
+    for each in gpu.series(cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL):
         reached = each.labels["event"] in _LIMITS_REACHED
-        if reached and rise(GPU_CGROUP_MEMORY_EVENTS_TOTAL, dict(each.labels)).amount >= 1:
+        if reached and _rise(gpu, cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL, each.labels, lately=lately).amount >= 1:
             where = short_name(each.labels["cgroup"])
             yield LimitedJob(stalled, f"its own memory limit stalls its tasks {stalled:.0%} of the time ({where})")
 
@@ -100,16 +92,12 @@ def _memory_limits(gpu: GpuEvidence, rise: Rise, ease: float) -> Iterator[Limite
 _LIMITS: Final = MappingProxyType({"cpu": _cpu_limits, "memory": _memory_limits})
 
 
-def _in_window(gpu: GpuEvidence) -> Rise:
-    def rise(spec: MetricSpec, labels: dict[str, str]) -> Amount:
-        series = gpu.one(spec, **labels)
-        return Amount(0.0, 0.0) if series is None else Amount(series.increase, series.seconds)
-
-    return rise
-
-
-def _lately(gpu: GpuEvidence) -> Rise:
-    return lambda spec, labels: gpu.risen(spec, thresholds.CLASS_SECONDS, **labels)
+def _rise(gpu: GpuEvidence, spec: MetricSpec, labels: Mapping[str, str], *, lately: bool) -> Amount:
+    """Return a counter's increase over the last `CLASS_SECONDS`, or over the window."""
+    if lately:
+        return gpu.risen(spec, thresholds.CLASS_SECONDS, **labels)
+    series = gpu.one(spec, **labels)
+    return Amount(0.0, 0.0) if series is None else Amount(series.increase, series.seconds)
 
 
 _UNKNOWN_STORAGE: Final = "storage or a driver"
@@ -118,18 +106,18 @@ _UNKNOWN_STORAGE: Final = "storage or a driver"
 
 def knows_threads(gpu: GpuEvidence) -> bool:
     """Whether the threads of its jobs are observed."""
-    return gpu.has(GPU_RUNNING_THREAD_SECONDS_TOTAL)
+    return gpu.has(threads.GPU_RUNNING_THREAD_SECONDS_TOTAL)
 
 
 def sees_waits(gpu: GpuEvidence) -> bool:
     """Whether the kernel wait channels of its jobs' threads are known; this needs ``CAP_SYS_PTRACE``."""
-    unknown = gpu.series(GPU_BLOCKED_THREAD_SECONDS_TOTAL, wait_channel="")
+    unknown = gpu.series(threads.GPU_BLOCKED_THREAD_SECONDS_TOTAL, wait_channel="")
     return knows_threads(gpu) and not any(each.increase for each in unknown)
 
 
 def full_thread(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
     """Describe the thread of a job on the GPU that saturates a CPU, or None."""
-    busiest = max(gpu.series(GPU_BUSIEST_THREAD_RATIO), key=lambda each: each.mean, default=None)
+    busiest = max(gpu.series(threads.GPU_BUSIEST_THREAD_RATIO), key=lambda each: each.mean, default=None)
     if busiest is None or busiest.mean < gpu.limit("cpu.starved", "busiest") * ease:
         return None
     return f"thread {busiest.labels['thread']} of process {busiest.labels['pid']} fills one CPU"
@@ -144,7 +132,7 @@ def waits_for_storage(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
     counted = pressure(gpu, "io") is not None
     waiting: dict[str, float] = defaultdict(float)
     channels: dict[str, tuple[float, str]] = {}
-    for each in gpu.series(GPU_BLOCKED_THREAD_SECONDS_TOTAL):
+    for each in gpu.series(threads.GPU_BLOCKED_THREAD_SECONDS_TOTAL):
         channel = each.labels["wait_channel"]
         storage = storage_behind(channel) if channel else _UNKNOWN_STORAGE
         if storage is None or (counted and storage in (PAGE_CACHE, _UNKNOWN_STORAGE)):
@@ -152,7 +140,7 @@ def waits_for_storage(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
         waiting[storage] += each.rate or 0.0
         channels[storage] = max(channels.get(storage, (0.0, "")), (each.rate or 0.0, channel))
     blocked = sum(waiting.values())
-    running = gpu.rate(GPU_RUNNING_THREAD_SECONDS_TOTAL)
+    running = gpu.rate(threads.GPU_RUNNING_THREAD_SECONDS_TOTAL)
     if running is None or blocked < thresholds.BLOCKED_THREADS * ease:
         return None
     share = blocked / (blocked + running)

@@ -7,97 +7,65 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import works_awake
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.judge.findings.finding import Finding
-from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS_UP
-from gpu_triage.read.gpu.ecc import (
-    GPU_ECC_SRAM_THRESHOLD_EXCEEDED,
-    GPU_ECC_VOLATILE_ERRORS_TOTAL,
-    GPU_RETIRED_PAGES_PENDING,
-    GPU_ROW_REMAP_FAILURE,
-    GPU_ROW_REMAP_PENDING,
+from gpu_triage.read.gpu import (
+    ecc,
+    modes,
+    nvlink,
+    pcie,
+    power,
+    presence,
+    recovery,
+    thermal,
+    throttle,
+    topology,
 )
-from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_VGPU_LICENSE_STATE
-from gpu_triage.read.gpu.nvlink import GPU_NVLINK_BIT_ERROR_RATIO, GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_UP
-from gpu_triage.read.gpu.pcie import (
-    GPU_PCIE_LINK_GENERATION,
-    GPU_PCIE_LINK_TRANSITIONS_TOTAL,
-    GPU_PCIE_LINK_WIDTH,
-    GPU_PCIE_REPLAYS_TOTAL,
-)
-from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
-from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS
-from gpu_triage.read.gpu.presence import GPU_DEVICES
-from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
-from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
-from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
-from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
-from gpu_triage.read.host.cpu import GPU_HOST_CPU_BUSIEST_RATIO, GPU_HOST_CPU_SECONDS_TOTAL
-from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL, GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, GPU_HOST_INFINIBAND_UP
-from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL
-from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_RATIO
+from gpu_triage.read.host import cpu, host_memory, infiniband, kernel_log, pcie_uplinks
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
-from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
+from gpu_triage.read.processes import on_gpu
 
-READS: Final[Mapping[str, MetricSpec]] = MappingProxyType(
+_FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = MappingProxyType(
     {
-        "gpu.missing": GPU_DEVICES,
-        "ecc.uncorrected": GPU_ECC_VOLATILE_ERRORS_TOTAL,
-        "ecc.contained": GPU_ECC_VOLATILE_ERRORS_TOTAL,
-        "ecc.corrected_rising": GPU_ECC_VOLATILE_ERRORS_TOTAL,
-        "ecc.sram_threshold": GPU_ECC_SRAM_THRESHOLD_EXCEEDED,
-        "memory.row_remap_failure": GPU_ROW_REMAP_FAILURE,
-        "memory.row_remap_pending": GPU_ROW_REMAP_PENDING,
-        "memory.retired_pages_pending": GPU_RETIRED_PAGES_PENDING,
-        "recovery.action": GPU_RECOVERY_ACTION,
-        "recovery.drain_and_reset": GPU_RECOVERY_ACTION,
-        "thermal.hw": GPU_THROTTLE_SECONDS_TOTAL,
-        "thermal.sw": GPU_THROTTLE_SECONDS_TOTAL,
-        "thermal.margin": GPU_TEMPERATURE_CELSIUS,
-        "thermal.low_limit": GPU_TEMPERATURE_CELSIUS,
-        "power.brake": GPU_THROTTLE_SECONDS_TOTAL,
-        "power.hw_slowdown": GPU_THROTTLE_SECONDS_TOTAL,
-        "power.cap": GPU_POWER_LIMIT_WATTS,
-        "power.limit": GPU_POWER_LIMIT_WATTS,
-        "pcie.width": GPU_PCIE_LINK_WIDTH,
-        "pcie.width_idle": GPU_PCIE_LINK_WIDTH,
-        "pcie.width_from_boot": GPU_PCIE_LINK_WIDTH,
-        "pcie.width_built": GPU_PCIE_LINK_WIDTH,
-        "pcie.generation": GPU_PCIE_LINK_GENERATION,
-        "pcie.generation_low": GPU_PCIE_LINK_GENERATION,
-        "pcie.flapping": GPU_PCIE_LINK_TRANSITIONS_TOTAL,
-        "pcie.width_changes": GPU_PCIE_LINK_TRANSITIONS_TOTAL,
-        "pcie.replays": GPU_PCIE_REPLAYS_TOTAL,
-        "pcie.aer": GPU_PCIE_AER_ERRORS_TOTAL,
-        "pcie.uplink": GPU_HOST_PCIE_UPLINK_RATIO,
-        "p2p.unavailable": GPU_P2P_STATUS,
-        "p2p.through_host": GPU_P2P_STATUS,
-        "nvlink.down": GPU_NVLINK_UP,
-        "nvlink.flapping": GPU_NVLINK_UP,
-        "nvlink.errors": GPU_NVLINK_ERRORS_TOTAL,
-        "nvlink.recovering": GPU_NVLINK_ERRORS_TOTAL,
-        "c2c.down": GPU_C2C_LINKS_UP,
-        "nvlink.bit_errors": GPU_NVLINK_BIT_ERROR_RATIO,
-        "vgpu.unlicensed": GPU_VGPU_LICENSE_STATE,
-        "policy.persistence": GPU_PERSISTENCE_MODE,
-        "host.memory_errors_rising": GPU_HOST_EDAC_ERRORS_TOTAL,
-        "host.kernel_log_lost": GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
-        "cpu.slow_clock": GPU_HOST_CPU_BUSIEST_RATIO,
-        "cpu.starved": GPU_HOST_CPU_SECONDS_TOTAL,
-        "cpu.limited": GPU_PROCESSES,
-        "memory.limited": GPU_PROCESSES,
-        "memory.swapping": GPU_HOST_SWAP_IN_BYTES_TOTAL,
-        "network.port_down": GPU_HOST_INFINIBAND_UP,
-        "network.port_errors": GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL,
+        presence.GPU_DEVICES: ("gpu.missing",),
+        ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL: ("ecc.uncorrected", "ecc.contained", "ecc.corrected_rising"),
+        ecc.GPU_ECC_SRAM_THRESHOLD_EXCEEDED: ("ecc.sram_threshold",),
+        ecc.GPU_ROW_REMAP_FAILURE: ("memory.row_remap_failure",),
+        ecc.GPU_ROW_REMAP_PENDING: ("memory.row_remap_pending",),
+        ecc.GPU_RETIRED_PAGES_PENDING: ("memory.retired_pages_pending",),
+        recovery.GPU_RECOVERY_ACTION: ("recovery.action", "recovery.drain_and_reset"),
+        throttle.GPU_THROTTLE_SECONDS_TOTAL: ("thermal.hw", "thermal.sw", "power.brake", "power.hw_slowdown"),
+        thermal.GPU_TEMPERATURE_CELSIUS: ("thermal.margin", "thermal.low_limit"),
+        power.GPU_POWER_LIMIT_WATTS: ("power.cap", "power.limit"),
+        pcie.GPU_PCIE_LINK_WIDTH: ("pcie.width", "pcie.width_idle", "pcie.width_from_boot", "pcie.width_built"),
+        pcie.GPU_PCIE_LINK_GENERATION: ("pcie.generation", "pcie.generation_low"),
+        pcie.GPU_PCIE_LINK_TRANSITIONS_TOTAL: ("pcie.flapping", "pcie.width_changes"),
+        pcie.GPU_PCIE_REPLAYS_TOTAL: ("pcie.replays",),
+        pcie.GPU_PCIE_AER_ERRORS_TOTAL: ("pcie.aer",),
+        pcie_uplinks.GPU_HOST_PCIE_UPLINK_RATIO: ("pcie.uplink",),
+        topology.GPU_P2P_STATUS: ("p2p.unavailable", "p2p.through_host"),
+        nvlink.GPU_NVLINK_UP: ("nvlink.down", "nvlink.flapping"),
+        nvlink.GPU_NVLINK_ERRORS_TOTAL: ("nvlink.errors", "nvlink.recovering"),
+        nvlink.GPU_C2C_LINKS_UP: ("c2c.down",),
+        nvlink.GPU_NVLINK_BIT_ERROR_RATIO: ("nvlink.bit_errors",),
+        modes.GPU_VGPU_LICENSE_STATE: ("vgpu.unlicensed",),
+        modes.GPU_PERSISTENCE_MODE: ("policy.persistence",),
+        host_memory.GPU_HOST_EDAC_ERRORS_TOTAL: ("host.memory_errors_rising",),
+        kernel_log.GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL: ("host.kernel_log_lost",),
+        cpu.GPU_HOST_CPU_BUSIEST_RATIO: ("cpu.slow_clock",),
+        cpu.GPU_HOST_CPU_SECONDS_TOTAL: ("cpu.starved",),
+        on_gpu.GPU_PROCESSES: ("cpu.limited", "memory.limited"),
+        host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL: ("memory.swapping",),
+        infiniband.GPU_HOST_INFINIBAND_UP: ("network.port_down",),
+        infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL: ("network.port_errors",),
     }
 )
+READS: Final = MappingProxyType({code: spec for spec, codes in _FINDINGS.items() for code in codes})
 """The metric each finding is based on, which healthy GPUs and hosts report too. Without it nothing can be concluded."""
 
 _NEEDS_SECONDS: Final[Mapping[str, float]] = MappingProxyType(
@@ -129,7 +97,7 @@ def observable(host: HostEvidence, finding: Finding) -> bool:
         return False
     if gpu is None:
         # If none is missing, it was removed, or given to a virtual machine.
-        return host.driver_error is None and host.has(GPU_DEVICES, source="nvml") and host.missing_gpus <= 0
+        return host.driver_error is None and host.has(presence.GPU_DEVICES, source="nvml") and host.missing_gpus <= 0
     return _of_gpu(gpu, finding) and (code != "clock.straggler" or _has_busy_peers(host, gpu))
 
 
@@ -156,7 +124,7 @@ def _of_gpu(gpu: GpuEvidence, finding: Finding) -> bool:
     if not gpu.was_read or not _was_read(gpu, code):
         return False
     if code == "pcie.generation_low":
-        return works_awake(gpu) and not gpu.recent.loaded  # under load, another finding covers it
+        return gpu.works_awake and not gpu.recent.loaded  # under load, another finding covers it
     return not finding.check.under_load or (gpu.under_load and gpu.recent.under_load)
 
 

@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
-from gpu_triage.judge.evidence.widest_links import WidestLinks
 from gpu_triage.read.metrics.metric import MetricSpec
 
 K = TypeVar("K", bound=Hashable)
@@ -20,6 +19,8 @@ DAY_SECONDS: Final = 86_400.0
 _RESOLUTIONS: Final = ((120.0, 1.0), (MINUTES_SECONDS, 5.0))
 """(Age limit, spacing of points), in seconds. Older points are kept one per minute."""
 _COARSEST_SECONDS: Final = 60.0
+MOST_LINKS: Final = 256
+"""The most PCIe links kept; the ones seen first are dropped."""
 _SLACK_POINTS: Final = 64  # points added before the history is thinned again
 _MOST_SERIES: Final = 1024  # per kind, before the oldest is dropped
 
@@ -110,6 +111,37 @@ class Counted(Past):
         if at > self._at:
             self.note(at - self._at, value - self._value if value >= self._value else value)
             self._at, self._value = at, value
+
+
+class WidestLink(NamedTuple):
+    """A GPU in a slot, and its most lanes."""
+
+    gpu: str  # the GPU's key
+    pci_bus_id: str  # "" if unknown
+    lanes: int
+
+
+class WidestLinks:
+    """The most lanes that each PCIe link of a host has had since boot; a link that has fewer now has lost them."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[tuple[str, str], int] = {}
+
+    @property
+    def all(self) -> tuple[WidestLink, ...]:
+        return tuple(WidestLink(*key, lanes) for key, lanes in self._lanes.items())
+
+    def of(self, gpu: str, pci_bus_id: str) -> int:
+        """Return the most lanes seen; 0 if never seen."""
+        return self._lanes.get((gpu, pci_bus_id), 0)
+
+    def see(self, links: Iterable[WidestLink]) -> None:
+        """Note links as they are now, or as they were earlier in this boot."""
+        for gpu, slot, lanes in links:
+            if lanes > self.of(gpu, slot):
+                self._lanes[gpu, slot] = lanes
+        for surplus in tuple(self._lanes)[:-MOST_LINKS]:
+            del self._lanes[surplus]
 
 
 class Memory:

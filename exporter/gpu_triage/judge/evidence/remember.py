@@ -10,36 +10,17 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import allocated_to
-from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS
+from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS, WidestLink
 from gpu_triage.judge.evidence.series import Evidence
-from gpu_triage.judge.evidence.slowdowns import slowdown_margin, slowdowns
-from gpu_triage.judge.evidence.widest_links import WidestLink
 from gpu_triage.judge.evidence.wording import length_of_time
+from gpu_triage.read.gpu import ecc, nvlink, pcie
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
-from gpu_triage.read.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_LINK_ERRORS_TOTAL, GPU_NVLINK_UP
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_TRANSITIONS_TOTAL, GPU_PCIE_LINK_WIDTH, GPU_PCIE_REPLAYS_TOTAL
-from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
-from gpu_triage.read.host.cpu import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
-from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL, GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.read.host.infiniband import (
-    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
-    GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL,
-    GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL,
-    GPU_HOST_INFINIBAND_UP,
-)
+from gpu_triage.read.host import cpu, host_memory, infiniband, network_interfaces
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
 from gpu_triage.read.host.kernel_messages import ProblemKind
-from gpu_triage.read.host.network_interfaces import GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL, GPU_HOST_NETWORK_ERRORS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec
-from gpu_triage.read.processes.cgroup_limits import (
-    GPU_CGROUP_CPU_PERIODS_TOTAL,
-    GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL,
-    GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL,
-    GPU_CGROUP_MEMORY_EVENTS_TOTAL,
-)
-from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
-from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL
+from gpu_triage.read.processes import cgroup_limits, on_gpu
+from gpu_triage.read.xid import xid_metrics
 
 
 class Share:
@@ -65,24 +46,24 @@ OWNER_LABELS: Final = ("pid", "container_id", "pod_uid", "slurm_job_id")
 
 _COUNTERS: Final[Mapping[MetricSpec, float]] = MappingProxyType(
     {
-        GPU_PCIE_REPLAYS_TOTAL: MINUTES_SECONDS,
-        GPU_PCIE_AER_ERRORS_TOTAL: thresholds.SEVERE_AER_SECONDS,
-        GPU_NVLINK_ERRORS_TOTAL: MINUTES_SECONDS,
-        GPU_NVLINK_LINK_ERRORS_TOTAL: thresholds.RECOVERIES_SECONDS,
-        GPU_ECC_VOLATILE_ERRORS_TOTAL: DAY_SECONDS,
-        GPU_XID_ERRORS_TOTAL: MINUTES_SECONDS,
-        GPU_HOST_EDAC_ERRORS_TOTAL: DAY_SECONDS,
-        GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL: thresholds.PORT_DOWNS_SECONDS,
-        GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL: MINUTES_SECONDS,
-        GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL: MINUTES_SECONDS,
-        GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL: thresholds.PORT_DOWNS_SECONDS,
-        GPU_HOST_NETWORK_ERRORS_TOTAL: MINUTES_SECONDS,
-        GPU_HOST_SWAP_IN_BYTES_TOTAL: MINUTES_SECONDS,
-        GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL: MINUTES_SECONDS,
-        GPU_CGROUP_CPU_PERIODS_TOTAL: MINUTES_SECONDS,
-        GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL: MINUTES_SECONDS,
-        GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL: MINUTES_SECONDS,
-        GPU_CGROUP_MEMORY_EVENTS_TOTAL: thresholds.OOM_KILLED_SECONDS,
+        pcie.GPU_PCIE_REPLAYS_TOTAL: MINUTES_SECONDS,
+        pcie.GPU_PCIE_AER_ERRORS_TOTAL: thresholds.SEVERE_AER_SECONDS,
+        nvlink.GPU_NVLINK_ERRORS_TOTAL: MINUTES_SECONDS,
+        nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL: thresholds.RECOVERIES_SECONDS,
+        ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL: DAY_SECONDS,
+        xid_metrics.GPU_XID_ERRORS_TOTAL: MINUTES_SECONDS,
+        host_memory.GPU_HOST_EDAC_ERRORS_TOTAL: DAY_SECONDS,
+        infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL: thresholds.PORT_DOWNS_SECONDS,
+        infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL: MINUTES_SECONDS,
+        infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL: MINUTES_SECONDS,
+        network_interfaces.GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL: thresholds.PORT_DOWNS_SECONDS,
+        network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL: MINUTES_SECONDS,
+        host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL: MINUTES_SECONDS,
+        cpu.GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL: MINUTES_SECONDS,
+        cgroup_limits.GPU_CGROUP_CPU_PERIODS_TOTAL: MINUTES_SECONDS,
+        cgroup_limits.GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL: MINUTES_SECONDS,
+        cgroup_limits.GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL: MINUTES_SECONDS,
+        cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL: thresholds.OOM_KILLED_SECONDS,
     }
 )
 """Counters needed for longer than one window, and how far back in seconds."""
@@ -100,7 +81,7 @@ def remember(host: HostEvidence, longest_gap_seconds: float) -> None:
             for labels, points in group.items():
                 memory.count(spec, labels, points, keep_seconds)
     seconds = memory.passed(host.at.monotonic, host.seconds, longest_gap_seconds)
-    links = ((gpu, gpu.one(GPU_PCIE_LINK_WIDTH)) for gpu in host.answering)
+    links = ((gpu, gpu.one(pcie.GPU_PCIE_LINK_WIDTH)) for gpu in host.answering)
     memory.widest.see(WidestLink(gpu.key, gpu.pci_bus_id, int(width.high)) for gpu, width in links if width is not None)
     for gpu in host.gpus:
         if gpu.up:
@@ -116,10 +97,10 @@ def lately(evidence: Evidence, seconds: float = thresholds.EVENTS_REMEMBERED_SEC
 
 def _note_shares(gpu: GpuEvidence, seconds: float) -> None:
     memory, key = gpu.memory, gpu.key
-    for slowdown in slowdowns(gpu):
+    for slowdown in gpu.slowdowns:
         if slowdown.observed:
             memory.note(key, slowdown.code, seconds, slowdown.share * seconds)
-    margin = slowdown_margin(gpu)
+    margin = gpu.slowdown_margin
     if margin is not None and (margin.near or gpu.under_load):
         memory.note(key, Share.NEAR_SLOWDOWN, seconds, seconds if margin.near else 0.0)
     if not gpu.partitioned and gpu.busy_share is not None:
@@ -132,23 +113,23 @@ def is_held(gpu: GpuEvidence) -> bool:
     """Whether a job has the GPU: by allocation, by a compute process, or by a job's amount of memory in use."""
     if gpu.compute_processes or allocated_to(gpu):
         return True
-    drawing = gpu.last(GPU_PROCESSES, type="compute_graphics")
+    drawing = gpu.last(on_gpu.GPU_PROCESSES, type="compute_graphics")
     return gpu.holds_memory and bool(drawing or not gpu.processes_known)
 
 
 def _note_counts(gpu: GpuEvidence, seconds: float) -> None:
     memory, key = gpu.memory, gpu.key
     widths, generations = (
-        _rise(gpu, GPU_PCIE_LINK_TRANSITIONS_TOTAL, attribute) for attribute in ("width", "generation")
+        _rise(gpu, pcie.GPU_PCIE_LINK_TRANSITIONS_TOTAL, attribute) for attribute in ("width", "generation")
     )
     worked = memory.replace(key, "works now", gpu.works_now)
     in_rhythm = generations > 0 and gpu.throttled("idle") > thresholds.RESTING_SHARE
     memory.note(key, Count.LINK_CHANGES, seconds, widths if in_rhythm else widths + generations)
     memory.note(key, Count.WIDTH_CHANGES, seconds, widths if worked is not False and gpu.works_now else 0.0)
-    links = gpu.index.get(GPU_NVLINK_UP, {}).get((gpu.gpu, gpu.uuid), {})
+    links = gpu.index.get(nvlink.GPU_NVLINK_UP, {}).get((gpu.gpu, gpu.uuid), {})
     if links:
         down = frozenset(labels for labels, points in links.items() if points[-1] == 0)
-        before = memory.replace(key, GPU_NVLINK_UP, down)
+        before = memory.replace(key, nvlink.GPU_NVLINK_UP, down)
         # Links that go down together are one event.
         went_down = isinstance(before, frozenset) and not down <= before
         memory.note(key, Count.NVLINK_DOWNS, seconds, float(went_down), thresholds.NVLINK_FLAPS_SECONDS)
@@ -170,9 +151,9 @@ def _rise(gpu: GpuEvidence, spec: MetricSpec, attribute: str) -> float:
 
 def _note_host(host: HostEvidence, seconds: float) -> None:
     memory = host.memory
-    for each in host.labels_of(GPU_PROCESS_INFO):
+    for each in host.labels_of(on_gpu.GPU_PROCESS_INFO):
         memory.see([(name, each[name]) for name in OWNER_LABELS if each[name]], host.at.monotonic)
-    for port in host.series(GPU_HOST_INFINIBAND_UP):
+    for port in host.series(infiniband.GPU_HOST_INFINIBAND_UP):
         if port.last:
             memory.replace("", ("up", port.values), value=True)
     again = 0
@@ -184,5 +165,5 @@ def _note_host(host: HostEvidence, seconds: float) -> None:
 
 def was_up(host: HostEvidence, port: tuple[str, ...]) -> bool:
     """Whether a port (device, port) has been seen up, or has counted a link down."""
-    downs = host.last(GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, device=port[0], port=port[1])
+    downs = host.last(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, device=port[0], port=port[1])
     return bool(downs) or host.memory.last("", ("up", port)) is not None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.past import Amount, Memory
@@ -25,7 +24,6 @@ Index = Mapping[MetricSpec, Mapping[Labels, Group]]
 """Series by metric, by GPU (index and UUID; empty for host metrics), and by labels."""
 
 TWO_POINTS = 4  # length of two points
-E = TypeVar("E", bound="Evidence")
 
 
 class Series(NamedTuple):
@@ -101,6 +99,10 @@ class Evidence:
             return points[-1]
         return None
 
+    def lasts(self, spec: MetricSpec, **labels: str) -> list[float]:
+        """Return the latest value of each of those series."""
+        return [points[-1] for _, points in self._matching(spec, labels)]
+
     def label(self, spec: MetricSpec, name: str) -> str:
         """Return a label of the first series of an info metric, or ""."""
         for values, _ in self._matching(spec, {}):
@@ -117,12 +119,8 @@ class Evidence:
         return many(self.risen(spec, thresholds.EVENTS_REMEMBERED_SECONDS, **labels), most)
 
     def risen(self, spec: MetricSpec, seconds: float, **labels: str) -> Amount:
-        """Return a counter's increase over the last `seconds`, as far as remembered.
-
-        Only series with these labels count; alternative values of a label are separated by ``|``.
-        """
-        matching = (values for chosen in _choices(labels) for values, _ in self._matching(spec, chosen))
-        return _sum([self.memory.rise(spec, values, seconds) for values in matching])
+        """Return a counter's increase over the last `seconds`, as far as remembered."""
+        return sum_of(self.memory.rise(spec, values, seconds) for values, _ in self._matching(spec, labels))
 
     def _matching(self, spec: MetricSpec, labels: dict[str, str]) -> Collection[tuple[Labels, Points]]:
         groups = self.index.get(spec)
@@ -142,17 +140,9 @@ class Evidence:
         return found
 
 
-def _choices(labels: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Yield every combination of alternative label values."""
-    if not any("|" in value for value in labels.values()):
-        yield labels
-        return
-    for values in product(*(value.split("|") for value in labels.values())):
-        yield dict(zip(labels, values, strict=True))
-
-
-def _sum(amounts: Collection[Amount]) -> Amount:
-    return Amount(sum(each.amount for each in amounts), max((each.seconds for each in amounts), default=0.0))
+def sum_of(amounts: Iterable[Amount]) -> Amount:
+    each = tuple(amounts)
+    return Amount(sum(one.amount for one in each), max((one.seconds for one in each), default=0.0))
 
 
 def many(amount: Amount, most: float) -> float | None:

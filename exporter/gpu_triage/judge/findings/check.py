@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final, NamedTuple
+
+from gpu_triage.read.xid.codes import with_verb
 
 SECONDS: Final = 1.0
 MINUTES: Final = 60.0
@@ -74,6 +77,12 @@ class Advice(NamedTuple):
 
     meaning: str
     decision: str
+    at_a_desk: str  # the action where no scheduler is known
+
+
+def advice_on(meaning: str, decision: str) -> Advice:
+    """Return advice; ``{drain}`` and ``{Drain}`` in the decision are verbs (see `with_verb`)."""
+    return Advice(meaning, with_verb(decision), with_verb(decision, "stop using"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +97,15 @@ class Measure:
         """The phrase as used in alerts, with a Prometheus template in place of the value."""
         return self.text.format(self.unit.template)
 
-    def said(self, value: float) -> str:
-        """Return the phrase with a value.
+    def said(self, *values: float) -> str:
+        """Return the phrase with a value, or with the range of several.
 
         Example:
-            >>> Measure(Unit.RATIO, "throttled {} of the time").said(0.34)
-            'throttled 34% of the time'
+            >>> Measure(Unit.RATIO, "throttled {} of the time").said(0.64, 0.31)
+            'throttled 31% to 64% of the time'
         """
-        return self.text.format(self.unit.form.format(value / self.unit.scale))
+        low, high = (self.unit.form.format(each / self.unit.scale) for each in (min(values), max(values)))
+        return self.text.format(low if low == high else f"{low} to {high}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +118,8 @@ class Check:
     severity: Severity  # urgency once confirmed. A worse condition has a code of its own
     action: Action  # the response it needs
     title: str  # what is wrong, in a few words; follows host and GPU in an alert's summary: lower case, no period
-    advice: Advice  # what it means and what to do, one sentence each
+    meaning: str  # what it means, a sentence
+    decision: str  # what to do, a sentence as for `advice_on`
     measure: Measure | None = None  # meaning of gpu_finding_value; None if nothing is measured
     alert: str | None = None  # the alert that fires while it is confirmed, or None
     relayed: bool = True  # whether the alert rules include that alert by default
@@ -117,6 +128,10 @@ class Check:
     hold_seconds: float = 15 * MINUTES  # how long it outlasts its condition; a recurrence is the same finding
     under_load: bool = False  # whether its condition can only be observed under load
     of_host: bool = False  # whether it always concerns the host as a whole rather than one GPU
+
+    @property
+    def advice(self) -> Advice:
+        return advice_on(self.meaning, self.decision)
 
     @property
     def runbook(self) -> str:
@@ -129,6 +144,54 @@ class Check:
         begins = f"confirmed after {length_in_words(self.wait_seconds)}" if self.wait_seconds else "confirmed at once"
         after = f"{length_in_words(self.hold_seconds)} after" if self.hold_seconds else "as soon as"
         return f"{begins}, ends {after} it is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What makes the rows of one area and severity: called with the facts, then with the words of a row.
+
+    The topic is the first part of the code, unless the cause has another name.
+    """
+
+    area: Area
+    severity: Severity
+    of_host: bool = False
+
+    def __call__(
+        self,
+        code: str,
+        action: Action,
+        *,
+        topic: str = "",
+        alert: str | None = None,
+        page: str = "",
+        relayed: bool = True,
+        wait: float = 0.0,
+        hold: float = 15 * MINUTES,
+        under_load: bool = False,
+        of_host: bool = False,
+    ) -> partial[Check]:
+        return partial(
+            Check,
+            code=code,
+            area=self.area,
+            topic=topic or code.partition(".")[0],
+            severity=self.severity,
+            action=action,
+            alert=alert,
+            page=page,
+            relayed=relayed,
+            wait_seconds=wait,
+            hold_seconds=hold,
+            under_load=under_load,
+            of_host=of_host or self.of_host,
+        )
+
+
+def rows_of(area: Area, *, of_host: bool = False) -> tuple[Rows, Rows, Rows]:
+    """Return what makes the critical findings, the warnings, and the information of an area."""
+    critical, warning, info = (Rows(area, each, of_host) for each in reversed(Severity))
+    return critical, warning, info
 
 
 def length_in_words(seconds: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from gpu_triage.judge.findings.check import Advice
-from gpu_triage.judge.findings.identity import GpuIdentity, identity_of
+from gpu_triage.judge.findings.identity import AboutGpu, identity_of
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
 
 
@@ -58,14 +58,6 @@ class Finding:
         return Severity.WARNING if self.severity is Severity.CRITICAL and not acute else self.severity
 
     @property
-    def wait_seconds(self) -> float:
-        return self.check.wait_seconds
-
-    @property
-    def hold_seconds(self) -> float:
-        return self.check.hold_seconds
-
-    @property
     def advice(self) -> Advice:
         """Meaning and remedy: the advice on its specific cause if known, else on its code."""
         return self.cause_advice or self.check.advice
@@ -75,7 +67,7 @@ class Finding:
         """The identity of its GPU, slot or host."""
         return identity_of(self)
 
-    def about(self, gpu: GpuIdentity) -> Finding:
+    def about(self, gpu: AboutGpu) -> Finding:
         """Return the finding with the present names of its GPU."""
         return replace(self, gpu=gpu.gpu, uuid=gpu.uuid, pci_bus_id=gpu.pci_bus_id or self.pci_bus_id)
 
@@ -88,7 +80,7 @@ class Finding:
 
 
 def of_gpu(
-    code: str, gpu: GpuIdentity, measured: str, cause_advice: Advice | None = None, value: float | None = None
+    code: str, gpu: AboutGpu, measured: str, cause_advice: Advice | None = None, value: float | None = None
 ) -> Finding:
     return Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, gpu.pci_bus_id, cause_advice=cause_advice, value=value)
 

@@ -11,42 +11,26 @@ from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 
-class GpuIdentity(Protocol):
-    """The names of a GPU, each "" if unknown."""
-
-    @property
-    def gpu(self) -> str:
-        """The driver's index; another GPU may get it."""
-
-    @property
-    def uuid(self) -> str:
-        """The UUID; stays with the board."""
-
-    @property
-    def pci_bus_id(self) -> str:
-        """The PCI address in sysfs notation; stays with the slot."""
-
-
 class AboutGpu(Protocol):
-    """Something about a GPU, a slot or the host, by the names known when it was observed."""
+    """A GPU, or something about a GPU, a slot or the host, by the names known when it was observed."""
 
     @property
     def gpu(self) -> str | None:
-        """The GPU's index; None for the host, and for a GPU that the driver does not show."""
+        """The driver's index, which another GPU may get; None for the host, and for a GPU that it does not show."""
 
     @property
     def uuid(self) -> str:
-        """The GPU's UUID, or ""."""
+        """The UUID, which stays with the board; "" if unknown."""
 
     @property
     def pci_bus_id(self) -> str:
-        """The PCI address of the GPU or slot, or ""."""
+        """The PCI address in sysfs notation, which stays with the slot; "" if unknown."""
 
 
-G = TypeVar("G", bound=GpuIdentity)
+G = TypeVar("G", bound=AboutGpu)
 
 
-def identity_of(about: GpuIdentity | AboutGpu) -> str:
+def identity_of(about: AboutGpu) -> str:
     """Return what distinguishes it: a UUID, a PCI address, an index (``GPU 3``), or ``host``."""
     return about.uuid or about.pci_bus_id or ("host" if about.gpu is None else f"GPU {about.gpu}")
 
@@ -60,7 +44,7 @@ class KnownGpus(Generic[G]):
         self._by_address: Mapping[str, G] = MappingProxyType({gpu.pci_bus_id: gpu for gpu in listed if gpu.pci_bus_id})
         # Indices shift: a GPU that is known by nothing else is more likely meant.
         by_index = sorted(listed, key=lambda gpu: not gpu.uuid)
-        self._by_index: Mapping[str, G] = MappingProxyType({gpu.gpu: gpu for gpu in by_index})
+        self._by_index: Mapping[str | None, G] = MappingProxyType({gpu.gpu: gpu for gpu in by_index})
 
     def of(self, about: AboutGpu) -> G | None:
         """Return its GPU; None for the host, and for a GPU that is gone."""

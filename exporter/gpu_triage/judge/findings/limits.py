@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -16,30 +17,17 @@ class Limit:
     """One threshold."""
 
     value: float  # default
+    about: str  # its meaning, a sentence without a period
     low: float  # lowest allowed value
     high: float  # highest allowed value
     unit: Unit  # unit of these values; a ratio may exceed 1
-    about: str  # its meaning, a sentence without a period
 
 
-def _share(value: float, about: str, low: float = 0.01, high: float = 1.0) -> Limit:
-    return Limit(value, low, high, Unit.RATIO, about)
-
-
-def _count(value: int, about: str, low: int = 1, high: int = 1_000_000) -> Limit:
-    return Limit(value, low, high, Unit.COUNT, about)
-
-
-def _celsius(value: float, about: str, low: float, high: float) -> Limit:
-    return Limit(value, low, high, Unit.CELSIUS, about)
-
-
-def _rate(value: float, about: str) -> Limit:
-    return Limit(value, 1, 1024.0**4, Unit.BYTES_PER_SECOND, about)
-
-
-def _seconds(value: float, about: str, low: float, high: float) -> Limit:
-    return Limit(value, low, high, Unit.SECONDS, about)
+_share = partial(Limit, low=0.01, high=1.0, unit=Unit.RATIO)
+_count = partial(Limit, low=1, high=1_000_000, unit=Unit.COUNT)
+_celsius = partial(Limit, unit=Unit.CELSIUS)
+_rate = partial(Limit, low=1, high=1024.0**4, unit=Unit.BYTES_PER_SECOND)
+_seconds = partial(Limit, unit=Unit.SECONDS)
 
 
 def _throttled(value: float, reason: str) -> Limit:
@@ -59,33 +47,37 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
             "corrected_per_second": _count(
                 100, "At least this many corrected memory errors per second before it stalled"
             ),
-            "seconds": _seconds(120, "and stalled for no longer than this: then it counts as lost", 10, 3600),
+            "seconds": _seconds(120, "and stalled for no longer than this: then it counts as lost", low=10, high=3600),
         },
         "gpu.repeat_offender": {
-            "in_7_days": _count(2, "Incidents of one kind within 7 days", 2, 100),
-            "in_30_days": _count(3, "Incidents of one kind within 30 days", 2, 100),
+            "in_7_days": _count(2, "Incidents of one kind within 7 days", low=2, high=100),
+            "in_30_days": _count(3, "Incidents of one kind within 30 days", low=2, high=100),
         },
         "thermal.hw": {"share": _throttled(0.1, "hw_thermal")},
         "thermal.sw": {"share": _throttled(0.25, "sw_thermal")},
         "thermal.margin": {
-            "margin": _celsius(5, "Fewer degrees than this left before the GPU slows down", 1, 40),
-            "memory_margin": _celsius(2, "or before its memory does, which runs hotter by design", 1, 40),
+            "margin": _celsius(5, "Fewer degrees than this left before the GPU slows down", low=1, high=40),
+            "memory_margin": _celsius(2, "or before its memory does, which runs hotter by design", low=1, high=40),
         },
         "thermal.low_limit": {
-            "gap": _celsius(25, "Highest operating temperature at least this many degrees below slowdown", 5, 60)
+            "gap": _celsius(
+                25, "Highest operating temperature at least this many degrees below slowdown", low=5, high=60
+            )
         },
         "power.brake": {"share": _throttled(0.05, "hw_power_brake")},
         "power.hw_slowdown": {"share": _throttled(0.05, "hw_slowdown, without heat or brake,")},
         "power.reading": {
-            "ratio": _share(1.2, "Reads at least this share of the highest power limit, at a low clock", 1.01, 10)
+            "ratio": _share(
+                1.2, "Reads at least this share of the highest power limit, at a low clock", low=1.01, high=10
+            )
         },
         "power.cap": {"share": _throttled(0.9, "a lowered power limit")},
         "power.limit": {
-            "ratio": _share(0.99, "A power limit below this share of the default counts as lowered", 0.1, 1.0)
+            "ratio": _share(0.99, "A power limit below this share of the default counts as lowered", low=0.1, high=1.0)
         },
         "clock.straggler": {
             "drop": _share(0.1, "SM clock lower than the median of its busy peers by more than this share", high=0.9),
-            "peers": _count(3, "Busy GPUs of one model that are needed for a comparison", 3, 64),
+            "peers": _count(3, "Busy GPUs of one model that are needed for a comparison", low=3, high=64),
         },
         "pcie.flapping": {"transitions": _count(10, "More changes of the link's width or generation in 15 minutes")},
         "pcie.replays": {"count": _count(30, "More replays than this in 15 minutes")},
@@ -117,7 +109,10 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
             "blocked": _share(0.3, "or this share of the job's threads that do not sleep wait for it in the kernel"),
             "disk": _share(0.9, "or a disk is busy for this share of the time, and slow"),
             "nfs": _seconds(
-                0.05, "or reads, writes or lookups of NFS, or reads of Lustre, take this long on average", 0.001, 60
+                0.05,
+                "or reads, writes or lookups of NFS, or reads of Lustre, take this long on average",
+                low=0.001,
+                high=60,
             ),
         },
         "cpu.starved": {
@@ -135,10 +130,10 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
         "network.port_errors": {"count": _count(30, "More link errors of a port than this in 15 minutes")},
         "network.interface_errors": {"count": _count(30, "More bad packets than this in 15 minutes")},
         "network.timeouts": {"count": _count(10, "More requests without acknowledgment than this in 15 minutes")},
-        "work.blocked": {"stuck": _seconds(60, "A process has not run once for so long", 10, 3600)},
+        "work.blocked": {"stuck": _seconds(60, "A process has not run once for so long", low=10, high=3600)},
         "work.memory_full": {
-            "full": _share(0.97, "Device memory filled beyond this share", 0.5),
-            "growth": _share(0.001, "and grown by more than this share of it in 15 minutes", 0.0),
+            "full": _share(0.97, "Device memory filled beyond this share", low=0.5),
+            "growth": _share(0.001, "and grown by more than this share of it in 15 minutes", low=0.0),
         },
         "work.memory_imbalance": {
             "full": _share(0.9, "One GPU's memory filled beyond this share"),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
 from gpu_triage.documents.pcie_values import Width
 from gpu_triage.documents.saved_state import LoadedState, StateKind, read_entries
-from gpu_triage.judge.evidence.widest_links import MOST_LINKS, WidestLink, WidestLinks
+from gpu_triage.judge.evidence.past import MOST_LINKS, WidestLink, WidestLinks
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life
 from gpu_triage.judge.findings.table import BY_CODE
@@ -22,15 +22,7 @@ _MOST_CHARACTERS: Final = 200
 _TOLERANCE_SECONDS: Final = 1.0
 """Allowed rounding error of summed durations."""
 
-_AS_THEY_ARE: Final = (
-    "began_at",
-    "lasted_seconds",
-    "seen_at",
-    "held_at",
-    "holds",
-    "quiet_seconds",
-    "unseen_seconds",
-)
+_AS_THEY_ARE: Final = ("began_at", "lasted_seconds", "seen_at", "held_at", "holds", "quiet_seconds", "unseen_seconds")
 """Fields of a life that are saved unchanged."""
 
 _Name = Annotated[str, Pattern(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]

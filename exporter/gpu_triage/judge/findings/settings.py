@@ -1,10 +1,11 @@
-"""Settings for judging findings on this host: wait times, hold times and thresholds; defaults plus changes."""
+"""Settings for judging findings on this host: wait times, hold times and thresholds; defaults, changes, and as text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -12,7 +13,7 @@ from gpu_triage.documents import quoted
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.check import Unit, length_in_words
 from gpu_triage.judge.findings.limits import LIMITS, Limit
-from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Check
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area, Check
 from gpu_triage.options.config import JudgeOption
 from gpu_triage.options.values import parse_duration, show_duration
 
@@ -60,23 +61,14 @@ class JudgeSettings:
     changed: tuple[Change, ...] = ()  # differences from the defaults, in the table's order
 
 
+_time = partial(Limit, low=0, high=_LONGEST_SECONDS, unit=Unit.SECONDS)
+
+
 def settable(check: Check) -> dict[str, Limit]:
     """Return all settings of a finding by name: wait, hold, then its thresholds."""
     return {
-        WAIT: Limit(
-            check.wait_seconds,
-            0,
-            _LONGEST_SECONDS,
-            Unit.SECONDS,
-            "How long its condition must last before the finding is confirmed",
-        ),
-        HOLD: Limit(
-            check.hold_seconds,
-            0,
-            _LONGEST_SECONDS,
-            Unit.SECONDS,
-            "How long it stays confirmed after its condition has ended",
-        ),
+        WAIT: _time(check.wait_seconds, "How long its condition must last before the finding is confirmed"),
+        HOLD: _time(check.hold_seconds, "How long it stays confirmed after its condition has ended"),
         **LIMITS.get(check.code, {}),
     }
 
@@ -201,3 +193,50 @@ def _listed(words: Iterable[str], last: str) -> str:
 
 
 DEFAULT_SETTINGS: Final = judge_settings()
+
+_HEAD: Final = """\
+# How findings are judged, with the defaults: a section of the exporter's configuration file. Keep what you change and
+# delete the rest: what is not here keeps its default, also in later versions.
+#
+#   gpu-triage config check /etc/gpu-triage/config.yml
+#   systemctl reload gpu-triage-exporter   # or send SIGHUP
+#
+# wait: how long the condition of a finding must last before the finding is confirmed: the alert fires, and the verdict
+# is that of its severity. Until then it is pending, and the verdict is watch.
+# hold: how long it stays confirmed after its condition has ended, so that a flapping condition is one incident.
+# Both are durations from 0s to 24h.
+judge:"""
+_TABLE_HEAD: Final = "| Setting | Default | Range | Meaning |\n|---|---|---|---|\n"
+
+
+def settings_document() -> str:
+    """Return the section `judge` with every default, each threshold explained by a comment; ends with a newline."""
+    lines = [_HEAD]
+    for area in Area:
+        lines.append(f"\n  # {area.value}")
+        for check in CHECKS:
+            if check.area is area:
+                lines += _entry(check)
+    return "\n".join(lines) + "\n"
+
+
+def _entry(check: Check) -> Iterator[str]:
+    yield f"  {check.code}:"
+    for name, limit in settable(check).items():
+        if name in LIMITS.get(check.code, {}):
+            yield f"    # {limit.about} ({shown(limit.low, limit.unit)} to {shown(limit.high, limit.unit)})"
+        yield f"    {name}: {shown(limit.value, limit.unit)}"
+
+
+def settings_markdown() -> str:
+    """Return a Markdown table of all thresholds with default and range; ends with a newline."""
+    rows = dict.fromkeys(row for check in CHECKS for row in _rows(check))
+    return f"{_TABLE_HEAD}{''.join(rows)}"
+
+
+def _rows(check: Check) -> Iterator[str]:
+    # All Xids have the same settings.
+    code = "xid.CODE" if check.code.removeprefix("xid.").isdecimal() else check.code
+    for name, each in LIMITS.get(check.code, {}).items():
+        value, low, high = (shown(number, each.unit) for number in (each.value, each.low, each.high))
+        yield f"| `{code}.{name}` | {value} | {low}-{high} | {each.about} |\n"

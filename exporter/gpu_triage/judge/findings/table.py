@@ -8,44 +8,14 @@ from typing import Final
 from gpu_triage.judge.findings.check import Action, Area, Check, Measure, Severity, Unit
 from gpu_triage.judge.findings.kinds.clocks_findings import CLOCKS
 from gpu_triage.judge.findings.kinds.driver_findings import DRIVER
-from gpu_triage.judge.findings.kinds.health_findings import GSP, HEALTH
-from gpu_triage.judge.findings.kinds.host_findings import HARDWARE, RESOURCES
-from gpu_triage.judge.findings.kinds.links_findings import PCIE
-from gpu_triage.judge.findings.kinds.network_findings import NETWORK
-from gpu_triage.judge.findings.kinds.peers_findings import PEERS
-from gpu_triage.judge.findings.kinds.settings_findings import BASELINE, SETTINGS
-from gpu_triage.judge.findings.kinds.work_findings import JOB_LIMITS, WORK
-from gpu_triage.judge.findings.kinds.xids import XIDS
+from gpu_triage.judge.findings.kinds.health_findings import HEALTH
+from gpu_triage.judge.findings.kinds.host_findings import HOST
+from gpu_triage.judge.findings.kinds.links_findings import PCIE, PEERS
+from gpu_triage.judge.findings.kinds.work_findings import BASELINE, SETTINGS, WORK
 
-__all__ = (
-    "BY_CODE",
-    "CHECKS",
-    "EXPLAINED_BY",
-    "Action",
-    "Area",
-    "Check",
-    "Measure",
-    "Severity",
-    "Unit",
-    "xid_check",
-)
+__all__ = ("BY_CODE", "CHECKS", "EXPLAINED_BY", "Action", "Area", "Check", "Measure", "Severity", "Unit", "xid_check")
 
-CHECKS: Final[tuple[Check, ...]] = (
-    *DRIVER,
-    *GSP,
-    *XIDS,
-    *HEALTH,
-    *CLOCKS,
-    *PCIE,
-    *BASELINE,
-    *PEERS,
-    *HARDWARE,
-    *JOB_LIMITS,
-    *RESOURCES,
-    *NETWORK,
-    *WORK,
-    *SETTINGS,
-)
+CHECKS: Final[tuple[Check, ...]] = (*DRIVER, *HEALTH, *CLOCKS, *PCIE, *BASELINE, *PEERS, *HOST, *WORK, *SETTINGS)
 """All rows, in the playbook's order."""
 
 EXPLAINED_BY: Final = MappingProxyType(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.check import Advice, Severity
 from gpu_triage.read.exporter.judgment import GPU_VERDICT
 
 
@@ -112,17 +111,6 @@ def verdict_on(severities: Iterable[Severity], *, was_read: bool) -> Verdict:
     return Verdict.NOT_READ if worst is Verdict.KEEP and not was_read else worst
 
 
-def exit_code(severities: Iterable[Severity], fail_on: Severity, *, blocked: bool) -> int:
-    """Return the exit code for these findings: 1 if any is at least as severe as `fail_on`."""
-    if blocked:
-        return EXIT_COULD_NOT_LOOK
-    return EXIT_FINDINGS if any(severity.rank >= fail_on.rank for severity in severities) else EXIT_SOUND
-
-
-_DRAIN: Final = re.compile(r"\b([Dd])rain (the host|the GPU|it)\b")
-_STOP: Final = {"D": "Stop using", "d": "stop using"}
-
-
 @dataclass(frozen=True, slots=True)
 class Words:
     """The words of one kind of report."""
@@ -130,17 +118,8 @@ class Words:
     verdicts: Mapping[Verdict, str]
     drains: bool  # whether there is something that can be drained
 
-    def advice(self, text: str) -> str:
-        """Return advice in these words.
-
-        Example:
-            >>> DESK.advice("Drain the GPU and reset it.")
-            'Stop using the GPU and reset it.'
-        """
-        if self.drains:
-            return text
-        told = _DRAIN.sub(lambda found: f"{_STOP[found[1]]} {found[2]}", text)
-        return told.replace("to be drained", "to be taken out of use")
+    def decision(self, advice: Advice) -> str:
+        return advice.decision if self.drains else advice.at_a_desk
 
 
 CLUSTER: Final = Words(MappingProxyType({verdict: verdict.text for verdict in Verdict}), drains=True)
@@ -155,8 +134,3 @@ DESK: Final = Words(
     ),
     drains=False,
 )
-
-
-def words_for(*, scheduled: bool) -> Words:
-    """Return the words for a host, by whether a scheduler is known there."""
-    return CLUSTER if scheduled else DESK

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -15,14 +14,6 @@ from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import CLUSTER, OF_SEVERITY, Words
 
 _LOW_IS_WORSE: Final = frozenset({Unit.LANES, Unit.GENERATION, Unit.HERTZ, Unit.CELSIUS})
-_ADDRESS: Final = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]"
-_AMOUNT: Final = (
-    r"(?<![\w.:/(-])[0-9]+(?:\.[0-9]+)?"
-    r"(?=%| °C| (?:W|MHz|GB/s|GiB|MiB/s|s|min|h|days|of|lanes|replays|changes|times)\b"
-    r"| (?:correctable|corrected|nonfatal|fatal)\b)"
-)
-"""A number with its unit. Other numbers are names: of GPUs, Xids, processes."""
-_PIECES: Final = re.compile(f"({_ADDRESS})|({_AMOUNT})")
 _UNUSUAL_ENDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         EndReason.UNSEEN.value: "could not be observed for a day",
@@ -53,56 +44,29 @@ def grouped(findings: Iterable[Finding]) -> tuple[tuple[Finding, ...], ...]:
 
 
 def entry_of(findings: Sequence[Finding], words: Words) -> Entry:
-    """Merge findings of one kind: values that differ become a range, or the worst with its GPU."""
-    longest = max(findings, key=lambda finding: finding.lasted_seconds)
+    """Return several findings of one kind as one, with the life cycle of the one that has lasted longest."""
     indices = [finding.gpu for finding in findings if finding.gpu is not None]
     began = [each.since for each in findings if each.since is not None and each.state is not State.PENDING]
     return Entry(
         f"GPU {ranges(indices)}" if len(indices) == len(findings) else findings[0].subject,
-        _in_one([finding.measured for finding in findings]) or _worst(findings),
+        _measured(findings),
         min(began, default=None),
-        _in_one([life_cycle(finding, words) for finding in findings]) or life_cycle(longest, words),
+        life_cycle(max(findings, key=lambda finding: finding.lasted_seconds), words),
     )
 
 
-def _in_one(texts: Sequence[str]) -> str:
-    """Merge texts that differ in amounts and addresses only; "" if anything else differs.
-
-    Example:
-        >>> _in_one(["throttled 31% of the time", "throttled 64% of the time"])
-        'throttled 31% to 64% of the time'
-    """
-    split = [_PIECES.split(text) for text in texts]
-    if len({len(pieces) for pieces in split}) != 1:
-        return ""
-    merged = []
-    for place, pieces in enumerate(zip(*split, strict=True)):
-        distinct = list(dict.fromkeys(pieces))
-        if len(distinct) == 1:
-            merged.append(distinct[0] or "")
-            continue
-        # The pattern has two groups: plain text, address and amount follow each other.
-        kind = place % 3
-        if kind == 0 or None in distinct:
-            return ""
-        if kind == 1:
-            merged.append(", ".join(distinct))
-        else:
-            ordered = sorted(distinct, key=float)
-            percent = "%" if all(piece[place + 1].startswith("%") for piece in split) else ""
-            merged.append(f"{ordered[0]}{percent} to {ordered[-1]}")
-    return "".join(merged)
-
-
-def _worst(findings: Sequence[Finding]) -> str:
-    """The measured text of the worst, with its GPU."""
-    known = [finding for finding in findings if finding.value is not None]
-    if len(known) < len(findings):
-        return f"{findings[0].measured} (on {findings[0].subject})"
-    measure = findings[0].check.measure
-    sign = -1.0 if measure is not None and measure.unit in _LOW_IS_WORSE else 1.0
-    worst = max(known, key=lambda finding: sign * (finding.value or 0.0))
-    return f"{worst.measured} (on {worst.subject}, the worst)"
+def _measured(findings: Sequence[Finding]) -> str:
+    """What was measured; where that differs, the range of the values, and what was measured on the worst GPU."""
+    first = findings[0]
+    if all(each.measured == first.measured for each in findings):
+        return first.measured
+    measure, values = first.check.measure, [each.value for each in findings if each.value is not None]
+    if measure is None or len(values) < len(findings):
+        return f"{first.measured} (on {first.subject})"
+    sign = -1.0 if measure.unit in _LOW_IS_WORSE else 1.0
+    worst = max(findings, key=lambda finding: sign * (finding.value or 0.0))
+    spread = f"{measure.said(*values)}; " if len(set(values)) > 1 else ""
+    return f"{spread}{worst.measured} (on {worst.subject}, the worst)"
 
 
 def life_cycle(finding: Finding, words: Words = CLUSTER) -> str:
@@ -115,7 +79,7 @@ def life_cycle(finding: Finding, words: Words = CLUSTER) -> str:
 
 def _life_cycle(finding: Finding, words: Words) -> Iterator[str]:
     if finding.state is State.PENDING:
-        wait = length_of_time(finding.wait_seconds)
+        wait = length_of_time(finding.check.wait_seconds)
         observed = finding.since is not None
         yield f"has lasted {length_of_time(finding.lasted_seconds)} of {wait}" if observed else f"must last {wait}"
         if finding.severity is Severity.CRITICAL:
@@ -123,7 +87,7 @@ def _life_cycle(finding: Finding, words: Words) -> Iterator[str]:
     if finding.holds is None:
         yield "cannot be observed now"
     elif not finding.holds:
-        hold = length_of_time(finding.hold_seconds)
+        hold = length_of_time(finding.check.hold_seconds)
         yield f"gone for {length_of_time(finding.quiet_seconds)}, ends after {hold}"
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.judge.bottleneck.moment import USE_UNKNOWN
+from gpu_triage.judge.bottleneck.classes import USE_UNKNOWN
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity

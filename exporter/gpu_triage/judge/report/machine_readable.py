@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
+from functools import cache
 from typing import Any, Final
 
 from gpu_triage.documents import printable
-from gpu_triage.judge.bottleneck.bound import Bound
-from gpu_triage.judge.bottleneck.classes import Bottleneck
+from gpu_triage.judge.bottleneck.classes import Bottleneck, Bound
 from gpu_triage.judge.evidence.owners import GpuOwner
 from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE
 from gpu_triage.judge.findings.settings import Change
-from gpu_triage.judge.findings.table import BY_CODE, Action, Area, Check, Severity, Unit
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Action, Area, Check, Severity, Unit
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.report import AreaVerdict, FileRead, GpuReadings, GpuVerdict, Report
@@ -121,10 +122,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "confirmed_severity": check.severity.value,
         "state": finding.state.text,
         "lasted_seconds": _lasted(finding),
-        "wait_seconds": _seconds(finding.wait_seconds),
+        "wait_seconds": _seconds(check.wait_seconds),
         "holds": finding.holds,
         "quiet_seconds": _seconds(finding.quiet_seconds),
-        "hold_seconds": _seconds(finding.hold_seconds),
+        "hold_seconds": _seconds(check.hold_seconds),
         "action": check.action.value,
         "alert": check.alert,
         "runbook": check.runbook or None,
@@ -221,7 +222,8 @@ def _read_finding(finding: dict[str, Any]) -> Finding:
         severity=Severity(_text(finding, "confirmed_severity")),
         action=Action(_text(finding, "action")),
         title="",
-        advice=Advice(_text(finding, "meaning"), _text(finding, "decision")),
+        meaning=_text(finding, "meaning"),
+        decision=_text(finding, "decision"),
         measure=BY_CODE[code].measure if code in BY_CODE else None,
         alert=_text(finding, "alert") or None,
         page=_text(finding, "runbook"),
@@ -236,6 +238,7 @@ def _read_finding(finding: dict[str, Any]) -> Finding:
         _text(finding, "pci_bus_id"),
         _text(finding, "explained_by"),
         since,
+        cause_advice=_known_advice().get(check.decision),
         value=_number(finding, "value"),
         state=next((each for each in State if each.text == finding.get("state")), State.PENDING),
         lasted_seconds=_number(finding, "lasted_seconds") or 0.0,
@@ -244,6 +247,12 @@ def _read_finding(finding: dict[str, Any]) -> Finding:
         ended_at=_number(finding, "ended_at"),
         end=_text(finding, "end"),
     )
+
+
+@cache
+def _known_advice() -> Mapping[str, Advice]:
+    """All advice by its decision: a report has only the words of a cluster."""
+    return {each.decision: each for each in (*(check.advice for check in CHECKS), *LINK_ADVICE.values())}
 
 
 def _read_setting(setting: dict[str, Any]) -> Change:
@@ -292,7 +301,7 @@ def _records(report: Report) -> Iterator[tuple[str, ...]]:
         check = finding.check
         facts = (finding.urgency.value, check.code, check.action.value, finding.measured)
         lasted = _lasted(finding)
-        times = ("" if lasted is None else f"{lasted:.0f}", f"{finding.wait_seconds:.0f}")
+        times = ("" if lasted is None else f"{lasted:.0f}", f"{check.wait_seconds:.0f}")
         yield (
             "finding",
             finding.gpu or "",

@@ -7,17 +7,10 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.driver.kernel.mounts import MISSING, SHOWS
+from gpu_triage.driver.kernel.files import MISSING, SHOWS
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.series import Series
-from gpu_triage.read.exporter.exporter_health import (
-    GPU_EXPORTER_CALL_INFLIGHT_SECONDS,
-    GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
-    GPU_EXPORTER_COLLECTOR_SUCCESS,
-    GPU_EXPORTER_ERRORS_TOTAL,
-    GPU_EXPORTER_STATE_DIRECTORY_IN_USE,
-    GPU_EXPORTER_STATE_SAVED,
-)
+from gpu_triage.read.exporter import exporter_health
 from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL, HOST_PRESSURE
@@ -68,10 +61,10 @@ def not_read(host: HostEvidence) -> Iterator[str]:
     yield from _not_mounted(host)
     for collectors, errors in _failed(host).items():
         yield f"{', '.join(collectors)}: {', '.join(errors)}; the log has the cause (check: --verbose)"
-    if nameless := [each for each in host.series(GPU_PROCESS_INFO) if not each.labels["process"]]:
+    if nameless := [labels for labels in host.labels_of(GPU_PROCESS_INFO) if not labels["process"]]:
         yield f"{len(nameless)} processes by name: in a container, give it the host's PID namespace"
-    pressure_read = host.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=HOST_PRESSURE.name) != 0
-    if pressure_read and not host.series(GPU_HOST_PRESSURE_SECONDS_TOTAL):
+    pressure_read = host.last(exporter_health.GPU_EXPORTER_COLLECTOR_SUCCESS, collector=HOST_PRESSURE.name) != 0
+    if pressure_read and not host.has(GPU_HOST_PRESSURE_SECONDS_TOTAL):
         yield "pressure stall information: this kernel has none, so starvation shows in iowait, disks and CPUs only"
 
 
@@ -85,15 +78,15 @@ def _unheard(host: HostEvidence) -> Iterator[str]:
         )
     if host.answering and sources.get("nvml") == 0:
         yield "NVML's events: new Xids are only visible in the kernel log"
-    if host.last(GPU_EXPORTER_STATE_DIRECTORY_IN_USE) == 1:
+    if host.last(exporter_health.GPU_EXPORTER_STATE_DIRECTORY_IN_USE) == 1:
         yield (
             "the state directory: another exporter writes there, so incidents and states of findings of this one are "
             "lost when it stops; stop one of the two, or give it another --state.directory"
         )
     # Without a directory, the collector for the file never runs; if saving fails, its collector reports the error.
     if (
-        host.last(GPU_EXPORTER_STATE_SAVED) == 0
-        and host.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=FINDINGS) is None
+        host.last(exporter_health.GPU_EXPORTER_STATE_SAVED) == 0
+        and host.last(exporter_health.GPU_EXPORTER_COLLECTOR_SUCCESS, collector=FINDINGS) is None
     ):
         yield (
             "states of findings and incidents of earlier runs: there is no state directory, so after a restart every "
@@ -106,9 +99,9 @@ def _not_mounted(host: HostEvidence) -> Iterator[str]:
     for degraded in host.labels_of(GPU_EXPORTER_DEGRADED_INFO, reason=MISSING):
         if (name := degraded["feature"]) in SHOWS:
             yield f"{SHOWS[name]}: nothing is mounted at --path.{name}; mount the host's {name} there"
-    for call in host.series(GPU_EXPORTER_CALL_INFLIGHT_SECONDS, gpu=""):
+    for call in host.series(exporter_health.GPU_EXPORTER_CALL_INFLIGHT_SECONDS, gpu=""):
         name = call.labels["collector"]
-        if name in _OF_HOST and host.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=name) == 0:
+        if name in _OF_HOST and host.last(exporter_health.GPU_EXPORTER_COLLECTOR_SUCCESS, collector=name) == 0:
             yield f"{name}: a read has not returned for {call.last:.0f} s"
 
 
@@ -117,7 +110,7 @@ def _failed(host: HostEvidence) -> dict[tuple[str, ...], tuple[str, ...]]:
     # If the driver is unavailable, every collector that queries it must fail.
     unavailable = host.driver_error is not None and not host.answering
     failed: dict[str, set[str]] = defaultdict(set)
-    for errors in host.series(GPU_EXPORTER_ERRORS_TOTAL):
+    for errors in host.series(exporter_health.GPU_EXPORTER_ERRORS_TOTAL):
         collector, error = errors.labels["collector"], errors.labels["error"]
         reported = error in _FOUND or (unavailable and collector not in _OF_HOST)
         if not reported and _goes_on(errors, host):
@@ -130,5 +123,5 @@ def _failed(host: HostEvidence) -> dict[tuple[str, ...], tuple[str, ...]]:
 
 def _goes_on(errors: Series, host: HostEvidence) -> bool:
     """Whether the errors persist; assumed if the collector runs less often than once per window."""
-    interval = host.last(GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, collector=errors.labels["collector"])
+    interval = host.last(exporter_health.GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, collector=errors.labels["collector"])
     return errors.increase > 0 or interval is None or interval >= host.seconds

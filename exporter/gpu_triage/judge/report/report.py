@@ -13,16 +13,20 @@ from gpu_triage.judge.evidence.owners import GpuOwner, owners_of, scheduler_know
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
-from gpu_triage.judge.findings.verdicts import Verdict, Words, exit_code, verdict_on, words_for
+from gpu_triage.judge.findings.verdicts import (
+    CLUSTER,
+    DESK,
+    EXIT_COULD_NOT_LOOK,
+    EXIT_FINDINGS,
+    EXIT_SOUND,
+    Verdict,
+    Words,
+    verdict_on,
+)
 from gpu_triage.judge.report.not_read import not_read, why_blocked
 from gpu_triage.judge.report.summaries import summaries
+from gpu_triage.read.gpu import pcie
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.pcie import (
-    GPU_PCIE_LINK_EXPECTED_GENERATION,
-    GPU_PCIE_LINK_EXPECTED_WIDTH,
-    GPU_PCIE_LINK_GENERATION,
-    GPU_PCIE_LINK_WIDTH,
-)
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
@@ -111,12 +115,14 @@ class Report:
     @property
     def words(self) -> Words:
         """How to speak of its verdicts to people."""
-        return words_for(scheduled=self.scheduled)
+        return CLUSTER if self.scheduled else DESK
 
     def exit_code(self, fail_on: Severity) -> int:
-        """Return the exit code for these findings, as defined in `verdicts`."""
-        severities = [finding.urgency for finding in self.findings]
-        return exit_code(severities, fail_on, blocked=self.blocked is not None)
+        """Return the exit code for these findings, which depends on those at least as severe as `fail_on`."""
+        if self.blocked is not None:
+            return EXIT_COULD_NOT_LOOK
+        found = any(finding.urgency.rank >= fail_on.rank for finding in self.findings)
+        return EXIT_FINDINGS if found else EXIT_SOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +211,9 @@ def _readings(gpu: GpuEvidence) -> GpuReadings:
         temperature_celsius=gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="gpu"),
         memory_used_bytes=gpu.last(GPU_MEMORY_USED_BYTES),
         memory_total_bytes=gpu.last(GPU_MEMORY_TOTAL_BYTES),
-        pcie_generation=gpu.last(GPU_PCIE_LINK_GENERATION),
-        pcie_width=gpu.last(GPU_PCIE_LINK_WIDTH),
-        pcie_expected_generation=gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION),
-        pcie_expected_width=gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH),
+        pcie_generation=gpu.last(pcie.GPU_PCIE_LINK_GENERATION),
+        pcie_width=gpu.last(pcie.GPU_PCIE_LINK_WIDTH),
+        pcie_expected_generation=gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_GENERATION),
+        pcie_expected_width=gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_WIDTH),
         compute_processes=gpu.compute_processes if gpu.processes_known else None,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from gpu_triage.judge.evidence.faults import slow_link
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import Area
@@ -95,7 +94,7 @@ def _pcie(host: HostEvidence) -> str:
         and (width := gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)) is not None
     )
     expected = ", ".join(f"{count} x {link}" for link, count in links.items()) or "link limits not reported"
-    resting = [gpu.gpu for gpu in host.answering if not gpu.recent.loaded and slow_link(gpu) is not None]
+    resting = [gpu.gpu for gpu in host.answering if not gpu.recent.loaded and gpu.slow_link is not None]
     downshift = f"GPU {ranges(resting)} shifted down at rest, which is normal" if resting else ""
     return _joined(f"expected {expected}", downshift)
 
@@ -103,12 +102,12 @@ def _pcie(host: HostEvidence) -> str:
 def _peers(host: HostEvidence) -> str:
     if len(host.answering) < 2:  # noqa: PLR2004 - a pair
         return "no pair of GPUs"
-    paths = host.series(GPU_P2P_STATUS, capability="read")
-    direct = len(host.series(GPU_P2P_STATUS, capability="read", status="ok"))
-    links = host.series(GPU_NVLINK_UP)
+    paths = host.lasts(GPU_P2P_STATUS, capability="read")
+    direct = len(host.lasts(GPU_P2P_STATUS, capability="read", status="ok"))
+    links = host.lasts(GPU_NVLINK_UP)
     return _joined(
         f"peer access works for {_of_pairs(direct, len(paths))}" if paths else "peer access not reported",
-        f"NVLink {sum(1 for link in links if link.last)} of {len(links)} links up" if links else "",
+        f"NVLink {sum(map(bool, links))} of {len(links)} links up" if links else "",
     )
 
 

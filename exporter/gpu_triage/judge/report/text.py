@@ -156,8 +156,8 @@ def _finding(findings: Sequence[Finding], owners: str, report: Report) -> Iterat
     yield Line(start, f"{entry.subject}: {entry.measured}{lasting}{more and f' ({more})'}", indent=8)
     if owners:
         yield Line("        held by   ", owners)
-    yield Line("        means     ", words.advice(finding.advice.meaning))
-    yield Line("        do        ", words.advice(finding.advice.decision))
+    yield Line("        means     ", finding.advice.meaning)
+    yield Line("        do        ", words.decision(finding.advice))
     if check.runbook:
         yield Line("        runbook   ", f"gpu-triage explain {check.code}")
 

@@ -8,43 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from gpu_triage.read.baseline.host_facts import LEVEL, P2P, GpuFacts, HostFacts, LinkFacts, Peer
-from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, host_info
+from gpu_triage.read.metrics.metric import Tier, gpu_gauge, host_info
+from gpu_triage.read.metrics.rendering import samples
 
 NAME = "baseline"
-ABOUT = "whether the host is still what its baseline says"
+ABOUT = "differences of the host from its baseline"
 TIER = Tier.MEDIUM
 
 GPU_BASELINE_MISMATCH = gpu_gauge(
     "gpu_baseline_mismatch",
-    "1 when the field differs from the baseline, 0 when it does not; absent without a baseline, and if either "
-    "side does not report the field. Fields of the host have empty gpu and uuid labels. Kept while the GPU is "
-    "lost.",
+    "1 when the field differs from the baseline, 0 when not; absent without a baseline, and if either side does not "
+    "report the field. Fields of the host have empty gpu and uuid labels. Kept while the GPU is lost.",
     labels=("field",),
     source="--baseline.file, or what --baseline.from-host learned, against the readings of the other collectors",
 )
 GPU_BASELINE_INFO = host_info(
     "gpu_baseline_info",
-    "The baseline in use: the SHA-256 of its file and when it was recorded (UTC, RFC 3339); absent when there is "
-    "none that can be used.",
+    "The baseline in use: SHA-256 of its file, and when it was recorded (UTC, RFC 3339). Absent without a usable one.",
     labels=("sha256", "recorded"),
     source="--baseline.file, or what --baseline.from-host learned",
 )
 
 Aspects = Mapping[str, str]  # values of a field by aspect: a clock, a NIC, a peer; key "" if there is only one
 
-PeerNames = Mapping[str, str]  # names of the peers that both sides have, by UUID
-
 ABSENT: Final = "absent"
 BOARD: Final = "uuid"
 SLOT: Final = "pci_bus_id"  # these two are compared only where they differ: a board in a slot, a slot of a board
 
 
-@dataclass(frozen=True, slots=True)
-class GpuPair:
+class GpuPair(NamedTuple):
     """A GPU as recorded and as it is now; None on the side that lacks it."""
 
     recorded: GpuFacts | None
@@ -58,8 +53,7 @@ class GpuPair:
         return gpu
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The comparison of one field of the host or of a GPU."""
 
     field: str  # the label of gpu_baseline_mismatch, or BOARD or SLOT
@@ -76,39 +70,39 @@ class Comparison:
 class _Field(NamedTuple):
     name: str
     attribute: str  # of GpuFacts or HostFacts
-    aspects: Callable[[Any, PeerNames], Aspects | None]  # of a value that is reported, with these names for the peers
+    aspects: Callable[[Any], Aspects]  # of a value that is reported
     whole: bool = False  # whether an aspect on only one side counts as a difference; otherwise it is ignored
     parts: tuple[str, ...] = ()  # of the attribute, taken over together; () for all of it
 
 
-def _one(form: str = "{}") -> Callable[[Any, PeerNames], Aspects]:
-    return lambda value, _: {"": form.format(value)}
+def _one(form: str = "{}") -> Callable[[Any], Aspects]:
+    return lambda value: {"": form.format(value)}
 
 
-def _switch(value: bool, _names: PeerNames) -> Aspects:  # noqa: FBT001 - data, not a mode switch
+def _switch(value: bool) -> Aspects:  # noqa: FBT001 - data, not a mode switch
     return {"": "on" if value else "off"}
 
 
-def _link(what: str, form: str) -> _Field:
+def _link(limit: str, form: str) -> _Field:
     """A limit of the PCIe link, with those of card and slot, which explain it."""
 
-    def aspects(link: LinkFacts, _names: PeerNames) -> Aspects | None:
-        value = getattr(link, what)
-        return None if value is None else {"": form.format(value)}
+    def aspects(link: LinkFacts) -> Aspects:
+        value = getattr(link, limit)
+        return {} if value is None else {"": form.format(value)}
 
-    return _Field(f"pcie_{what}", "link", aspects, parts=(what, f"device_{what}", f"slot_{what}"))
-
-
-def _p2p(peers: Mapping[str, Peer], names: PeerNames) -> Aspects:
-    statuses = ((uuid, key, status) for uuid, peer in peers.items() if uuid in names for key, status in peer.items())
-    return {f"{key.removeprefix(P2P)} to {names[uuid]}": status for uuid, key, status in statuses if key != LEVEL}
+    return _Field(f"pcie_{limit}", "pcie", aspects, parts=(limit, f"device_{limit}", f"slot_{limit}"))
 
 
-def _topology(peers: Mapping[str, Peer], names: PeerNames) -> Aspects:
-    return {f"to {names[uuid]}": peer[LEVEL] for uuid, peer in peers.items() if uuid in names and LEVEL in peer}
+def _p2p(peers: Mapping[str, Peer]) -> Aspects:
+    statuses = ((name, key, status) for name, peer in peers.items() for key, status in peer.items())
+    return {f"{key.removeprefix(P2P)} to {name}": status for name, key, status in statuses if key != LEVEL}
 
 
-def _clocks(tables: Mapping[str, Mapping[str, float]], _names: PeerNames) -> Aspects:
+def _topology(peers: Mapping[str, Peer]) -> Aspects:
+    return {f"to {name}": peer[LEVEL] for name, peer in peers.items() if LEVEL in peer}
+
+
+def _clocks(tables: Mapping[str, Mapping[str, float]]) -> Aspects:
     return {
         f"{kind.removesuffix('_hertz')} {clock}": f"{hertz / 1e6:.0f} MHz"
         for kind, table in tables.items()
@@ -126,12 +120,12 @@ _GPU: Final = (
     _link("generation", "generation {}"),
     _link("width", "x{}"),
     _Field("numa_node", "numa_node", _one()),
-    _Field("nic_affinity", "nics", lambda nics, _: nics, whole=True),
+    _Field("nic_affinity", "nics", dict, whole=True),
     _Field("p2p", "peers", _p2p),
     _Field("topology", "peers", _topology),
-    _Field("nvlink", "nvlinks_up", lambda links, _: {f"link {number}": "up" for number in links}, whole=True),
+    _Field("nvlink", "nvlinks_up", lambda links: {f"link {number}": "up" for number in links}, whole=True),
     _Field("vbios_version", "vbios_version", _one()),
-    _Field("power_limit", "power_watts", lambda limits, _: {name: f"{watts:.0f} W" for name, watts in limits.items()}),
+    _Field("power_limit", "power_watts", lambda limits: {name: f"{watts:.0f} W" for name, watts in limits.items()}),
     _Field("clocks", "clocks", _clocks),
     _Field("persistence_mode", "persistence_mode", _switch),
     _Field("ecc_mode", "ecc_mode", _switch),
@@ -148,13 +142,12 @@ def compare(recorded: HostFacts, now: HostFacts) -> Iterator[Comparison]:
 
     A GPU on only one side counts as a difference in `BOARD` and in ``gpu_count``, and a new one in ``gpu_model``.
     """
-    yield from _compared(_HOST, None, (recorded, {}), (now, {}))
+    yield from _compared(_HOST, None, recorded, now)
     pairs = match(recorded.gpus, now.gpus)
-    both = [(pair.recorded, pair.now) for pair in pairs if pair.recorded and pair.now]
-    names_then = {then.uuid: then.pci_bus_id or then.uuid for then, _ in both}
-    names_now = {since.uuid: names_then[then.uuid] for then, since in both}
+    both = [(then, since) for then, since in pairs if then and since]
+    names = {gpu.uuid: then.pci_bus_id or then.uuid for then, since in both for gpu in (then, since)}
     for pair in pairs:
-        then, since = pair.recorded, pair.now
+        then, since = pair
         if then is None or since is None or then.uuid != since.uuid:
             yield Comparison(BOARD, pair, then.uuid if then else ABSENT, since.uuid if since else ABSENT)
         if since is not None and then is None:
@@ -162,25 +155,24 @@ def compare(recorded: HostFacts, now: HostFacts) -> Iterator[Comparison]:
         elif since is not None and then is not None:
             if then.pci_bus_id != since.pci_bus_id:
                 yield Comparison(SLOT, pair, then.pci_bus_id or ABSENT, since.pci_bus_id or ABSENT)
-            yield from _compared(_GPU, pair, (then, names_then), (since, names_now))
+            yield from _compared(_GPU, pair, _with_peers(then, names), _with_peers(since, names))
 
 
-def _compared(
-    fields: Iterable[_Field], pair: GpuPair | None, then: tuple[Any, PeerNames], now: tuple[Any, PeerNames]
-) -> Iterator[Comparison]:
-    for field in fields:
-        before, after = (_aspects(field, *side) for side in (then, now))
-        if before is None or after is None:
+def _compared(rows: Iterable[_Field], pair: GpuPair | None, then: Any, now: Any) -> Iterator[Comparison]:
+    for field in rows:
+        values = getattr(then, field.attribute), getattr(now, field.attribute)
+        if None in values or "" in values:
             continue
+        before, after = map(field.aspects, values)
         keys = sorted(before.keys() | after.keys() if field.whole else before.keys() & after.keys())
         if keys or field.whole:
             changed = [key for key in keys if before.get(key) != after.get(key)]
             yield Comparison(field.name, pair, _shown(changed, before), _shown(changed, after))
 
 
-def _aspects(field: _Field, facts: HostFacts | GpuFacts, names: PeerNames) -> Aspects | None:
-    value = getattr(facts, field.attribute)
-    return None if value is None or value == "" else field.aspects(value, names)
+def _with_peers(gpu: GpuFacts, names: Mapping[str, str]) -> GpuFacts:
+    """The GPU with its peers by these names instead of their UUIDs; peers without a name are left out."""
+    return replace(gpu, peers={names[uuid]: peer for uuid, peer in (gpu.peers or {}).items() if uuid in names} or None)
 
 
 def _shown(aspects: Iterable[str], values: Aspects) -> str:
@@ -211,20 +203,25 @@ def accepted(recorded: HostFacts, now: HostFacts, fields: Collection[str]) -> Ho
 
     With `BOARD`, GPUs that are gone are removed. GPUs that were added come with their model.
     """
-    named = []
-    for pair in match(recorded.gpus, now.gpus):
-        if BOARD in fields if pair.now is None else pair.recorded is None and "gpu_model" not in fields:
-            continue
-        old = pair.recorded is not None and (pair.now is None or BOARD not in fields)
-        named.append((pair, pair.recorded.uuid if pair.recorded and old else pair.latest.uuid))
-    then = {pair.recorded.uuid: name for pair, name in named if pair.recorded}
-    since = {pair.now.uuid: name for pair, name in named if pair.now}
+    pairs = [
+        pair
+        for pair in match(recorded.gpus, now.gpus)
+        if (BOARD not in fields if pair.now is None else pair.recorded is not None or "gpu_model" in fields)
+    ]
+    # A GPU's UUID in the result, by its UUID on either side.
+    uuids = {
+        gpu.uuid: (pair.latest if BOARD in fields else pair.recorded or pair.latest).uuid
+        for pair in pairs
+        for gpu in filter(None, pair)
+    }
     gpus = []
-    for pair, name in named:
-        gpu = pair.latest
+    for pair in pairs:
+        gpu = _with_peers(pair.latest, uuids)
         if pair.recorded is not None and pair.now is not None:
-            gpu = replace(pair.recorded, **_taken((*_GPU, _SLOT), pair.recorded, pair.now, fields))
-        gpus.append(replace(gpu, uuid=name, peers=_peers(pair, fields, then, since)))
+            then = _with_peers(pair.recorded, uuids)
+            taken = _taken((*_GPU, _SLOT), then, gpu, fields)
+            gpu = replace(then, **taken, peers=_peers(then.peers or {}, gpu.peers or {}, fields))
+        gpus.append(replace(gpu, uuid=uuids[gpu.uuid]))
     return replace(recorded, at=now.at, gpus=tuple(gpus), **_taken(_HOST, recorded, now, fields))
 
 
@@ -248,37 +245,21 @@ def _merged(before: Any, value: Any) -> Any:
     return {**before, **{key: _merged(before.get(key), each) for key, each in value.items()}}
 
 
-def _peers(
-    pair: GpuPair, fields: Collection[str], then: Mapping[str, str], since: Mapping[str, str]
-) -> dict[str, Peer] | None:
-    """The GPU's peers by their UUIDs in the file, to which `then` and `since` map recorded and present ones."""
-    recorded = (pair.recorded and pair.recorded.peers) or {}
-    present = (pair.now and pair.now.peers) or {}
-    found: dict[str, Peer] = {then[uuid]: dict(peer) for uuid, peer in recorded.items() if uuid in then}
-    for uuid, peer in present.items():
-        if uuid not in since:
-            continue
-        added = since[uuid] not in found
-        known = found.setdefault(since[uuid], {})
-        for key, value in peer.items():
-            if added or ("topology" if key == LEVEL else "p2p") in fields:
-                known[key] = value
-    return found or None
+def _peers(then: Mapping[str, Peer], now: Mapping[str, Peer], fields: Collection[str]) -> dict[str, Peer] | None:
+    """The recorded peers with the accepted fields as they are now; those that were added come with all they have."""
+    taken = {
+        uuid: {key: each for key, each in peer.items() if ("topology" if key == LEVEL else "p2p") in fields}
+        for uuid, peer in now.items()
+    }
+    return {uuid: then[uuid] | taken.get(uuid, {}) if uuid in then else now[uuid] for uuid in {**then, **now}} or None
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineReading:
-    """The baseline in use, and whether each field differs, by GPU labels (HOST_LABELS for the host) and field name."""
+    """SHA-256 and time of the baseline in use, and whether each field differs, by the labels of its GPU or the host."""
 
-    sha256: str
-    recorded: str
-    mismatches: Mapping[tuple[GpuLabels, str], bool]
+    baseline: Annotated[Mapping[tuple[str, str], bool], GPU_BASELINE_INFO]
+    mismatches: Annotated[Mapping[tuple[str, str, str], bool], GPU_BASELINE_MISMATCH]
 
 
-def render(reading: BaselineReading | None) -> Iterator[Sample]:
-    """Render the samples of one reading; none without a usable baseline."""
-    if reading is None:
-        return
-    yield GPU_BASELINE_INFO.sample(1, reading.sha256, reading.recorded)
-    for (labels, field), differs in reading.mismatches.items():
-        yield GPU_BASELINE_MISMATCH.sample(differs, *labels, field)
+render = samples

@@ -1,22 +1,39 @@
-"""Facts about a host that change only through human intervention or hardware faults.
+"""Facts about a host that change only through human intervention or hardware faults, and the file that records them.
 
-They are made from the collectors' latest readings, without reading the hardware again.
+They are made from the collectors' latest readings, without reading the hardware again. The file is versioned JSON that
+can be read, edited and diffed (``docs/baseline.schema.json``). Unreported values are omitted, and each list or object
+of plain values takes one line, so that a line is one fact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Final, Literal, NamedTuple, TypeVar, cast
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast
 
-from gpu_triage.documents import AtMost, Key, Parsed, Range
+from gpu_triage.documents import (
+    AtMost,
+    Key,
+    Parsed,
+    Place,
+    Range,
+    parse_json,
+    read_file,
+    read_value,
+    reason_of,
+    write_file,
+)
 from gpu_triage.documents.pcie_values import BUILT_LANES, Generation, Width
+from gpu_triage.errors import BaselineError, DocumentError
 from gpu_triage.read.gpu.clocks_and_limits import CLOCK_TARGETS, LIMITS
 from gpu_triage.read.gpu.ecc import MEMORY_REPAIR
 from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.modes import MODES
 from gpu_triage.read.gpu.nvlink import NVLINK
-from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, LinkExpectation
+from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS
 from gpu_triage.read.gpu.power import POWER
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY, TopologyReading
 from gpu_triage.read.host.platform import PLATFORM, PlatformReading
@@ -29,6 +46,17 @@ GPU_SOURCES: Final = (
     *(LIMITS, CLOCK_TARGETS, POWER, MODES, MEMORY_REPAIR),
 )
 HOST_SOURCES: Final = (PLATFORM,)
+
+MOST_BYTES: Final = 4 << 20  # a host of 64 GPUs that are all peers takes half of it
+_FORMAT: Final = "gpu-triage-baseline"
+_VERSION: Final = 1
+_MOST_GPUS: Final = 256
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+_STEPS: Final = {
+    "missing": "make its folder first",
+    "no_permission": "check the path and its permissions",
+    "io_error": "check the path and the disk",
+}
 
 _MOST_ENTRIES: Final = 1024
 _MOST_CHARACTERS: Final = 256
@@ -84,7 +112,7 @@ class GpuFacts:
     pci_bus_id: Name = ""  # identifies the slot, with any board, in sysfs notation; "" if the driver doesn't report it
     name: Name = ""
     vbios_version: Name | None = None
-    link: Annotated[LinkFacts | None, Key("pcie")] = None
+    pcie: LinkFacts | None = None
     numa_node: Annotated[int, Range(-1, 1 << 16)] | None = None  # of the slot, -1 if the firmware doesn't report it
     nics: Names | None = None  # topology level (pix, …, sys) by NIC name
     # Numbers of the NVLink links that are up; unknown while the GPU is partitioned with MIG.
@@ -122,6 +150,7 @@ def expected_p2p(facts: HostFacts) -> bool | None:
     return reached.pop() if len(reached) == 1 else None
 
 
+_Levels = Mapping[frozenset[str], str]  # nearest common ancestor by the UUIDs of two GPUs
 ReadingOf = Callable[[str], object | None]  # the latest reading of a collector by its name, or None
 
 
@@ -141,17 +170,24 @@ def host_facts(
 ) -> HostFacts:
     """The facts of a host at this Unix time; the driver's values are None while the driver is unavailable."""
     platform = cast("PlatformReading | None", host(PLATFORM.name))
-    everyone = tuple(gpus)
-    split = {gpu.uuid for gpu in everyone if (modes := gpu.of(MODES)) and modes.mig}
-    facts = sorted((_gpu_facts(gpu, split) for gpu in everyone), key=lambda gpu: (gpu.pci_bus_id, gpu.uuid))
+    everyone = sorted(gpus, key=lambda gpu: (gpu.pci_bus_id or "", gpu.uuid))
+    split = frozenset(gpu.uuid for gpu in everyone if (modes := gpu.of(MODES)) and modes.mig)
+    # The driver is asked only once for each pair.
+    levels = {
+        frozenset((gpu.uuid, peer.uuid)): peer.level
+        for gpu in everyone
+        if (topology := gpu.of(TOPOLOGY))
+        for peer in topology.peers
+        if peer.level is not None
+    }
     lanes = {gpu.uuid: link.width for gpu in everyone if (link := gpu.of(PCIE))}
-    facts = [_as_trained(gpu, facts, lanes) for gpu in facts]
+    facts = [_gpu_facts(gpu, levels, split) for gpu in everyone]
     return HostFacts(
         at=at,
         gpu_count=gpu_count,
         driver_version=driver_version,
         iommu_active=platform.iommu_active if platform else None,
-        gpus=tuple(_with_levels_of_both_halves(gpu, facts) for gpu in facts),
+        gpus=tuple(_as_trained(gpu, facts, lanes) for gpu in facts),
     )
 
 
@@ -164,17 +200,17 @@ def _as_trained(gpu: GpuFacts, everyone: Iterable[GpuFacts], lanes: Mapping[str,
     Args:
         lanes: current lanes by UUID.
     """
-    link, has = gpu.link, lanes.get(gpu.uuid)
+    link, has = gpu.pcie, lanes.get(gpu.uuid)
     if link is None or link.width is None or has is None or has >= link.width:
         return gpu
-    claims = [each.uuid for each in everyone if each.link is not None and each.link.width == link.width]
+    claims = [each.uuid for each in everyone if each.pcie is not None and each.pcie.width == link.width]
     if any((lanes.get(uuid) or 0) > has for uuid in claims):
         return gpu
     built = has >= BUILT_LANES
-    return replace(gpu, link=replace(link, trained_width=has) if built else replace(link, width=None))
+    return replace(gpu, pcie=replace(link, trained_width=has) if built else replace(link, width=None))
 
 
-def _gpu_facts(gpu: GpuReadings, split: Collection[str]) -> GpuFacts:
+def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuFacts:
     """The facts of one GPU; `split` holds the UUIDs of GPUs partitioned with MIG."""
     identity, link, topology, nics = gpu.of(IDENTITY), gpu.of(PCIE_LIMITS), gpu.of(TOPOLOGY), gpu.of(NIC_TOPOLOGY)
     nvlink, modes, repair = gpu.of(NVLINK), gpu.of(MODES), gpu.of(MEMORY_REPAIR)
@@ -196,10 +232,17 @@ def _gpu_facts(gpu: GpuReadings, split: Collection[str]) -> GpuFacts:
         pci_bus_id=gpu.pci_bus_id or "",
         name=identity.name if identity else "",
         vbios_version=(identity.vbios_version or None) if identity else None,
-        link=_link(link) if link else None,
+        pcie=LinkFacts(
+            # Hardware limits, not configured or recorded expectations, which must not be compared with themselves.
+            *(link.limits.expected_generation, link.limits.expected_width),
+            *(link.limits.device_generation, link.limits.device_width),
+            *(link.limits.slot_generation, link.limits.slot_width),
+        )
+        if link
+        else None,
         numa_node=topology.numa_node if topology else None,
         nics=dict(nics.levels) if nics else None,
-        peers=_peers(gpu.uuid, topology, split) if topology else None,
+        peers=_peers(gpu.uuid, topology, levels, split) if topology else None,
         nvlinks_up=None if up is None else tuple(sorted(up)),
         power_watts={limit: value for limit, value in watts.items() if value is not None} or None,
         clocks={kind: dict(hertz) for kind, hertz in clocks.items() if hertz is not None} or None,
@@ -208,28 +251,139 @@ def _gpu_facts(gpu: GpuReadings, split: Collection[str]) -> GpuFacts:
     )
 
 
-def _link(expectation: LinkExpectation) -> LinkFacts:
-    limits = expectation.limits
-    # Hardware limits rather than configured or recorded expectations, which must not be compared with themselves.
-    overall = (limits.expected_generation, limits.expected_width)
-    card, slot = (limits.device_generation, limits.device_width), (limits.slot_generation, limits.slot_width)
-    return LinkFacts(*overall, *card, *slot)
-
-
-def _peers(uuid: str, topology: TopologyReading, split: Collection[str]) -> Mapping[str, Peer]:
+def _peers(uuid: str, topology: TopologyReading, levels: _Levels, split: frozenset[str]) -> dict[str, Peer]:
     """Connections of a GPU to the others. If MIG partitions either GPU of a pair, P2P is off by design, so omit it."""
     found: dict[str, Peer] = {}
     for peer in topology.peers:
-        statuses = {} if uuid in split or peer.uuid in split else peer.p2p
-        level = {} if peer.level is None else {LEVEL: peer.level}
-        found[peer.uuid] = level | {f"{P2P}{name}": status for name, status in statuses.items()}
+        pair = frozenset((uuid, peer.uuid))
+        level = {LEVEL: levels[pair]} if pair in levels else {}
+        found[peer.uuid] = level | {f"{P2P}{name}": status for name, status in peer.p2p.items() if not pair & split}
     return found
 
 
-def _with_levels_of_both_halves(gpu: GpuFacts, everyone: Iterable[GpuFacts]) -> GpuFacts:
-    """The GPU's facts with levels filled in from its peers, because each pair is queried only once."""
-    if gpu.peers is None:
-        return gpu
-    halves = {each.uuid: (each.peers or {}).get(gpu.uuid, {}) for each in everyone}
-    levels = {uuid: {LEVEL: half[LEVEL]} for uuid, half in halves.items() if LEVEL in half}
-    return replace(gpu, peers={uuid: levels.get(uuid, {}) | peer for uuid, peer in gpu.peers.items()})
+def _parse_time(text: str) -> float:
+    try:
+        return datetime.strptime(text, _TIME).replace(tzinfo=timezone.utc).timestamp()
+    except ValueError as error:
+        raise ValueError("write it as 2026-01-15T00:00:00Z") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    gpu_count: Annotated[int, Range(0, _MOST_GPUS)]
+    driver_version: Name | None = None
+    iommu_active: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    format: str
+    version: int
+    recorded: Annotated[float, Parsed(_parse_time)]
+    host: _Host
+    gpus: Annotated[tuple[GpuFacts, ...], AtMost(_MOST_GPUS)]
+    schema: Annotated[str | None, Key("$schema")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The facts in a file, and its SHA-256 in hexadecimal, as printed by sha256sum.
+
+    `p2p` says whether GPUs are expected to reach each other; None if the file does not tell.
+    """
+
+    facts: HostFacts
+    sha256: str
+    p2p: bool | None
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Read a baseline file.
+
+    Raises:
+        BaselineError: ``missing``, ``no_permission``, ``io_error``, ``not_a_file``, ``too_large``, ``malformed`` or
+            ``unknown_version``; the message has the file and the next step.
+    """
+    try:
+        return baseline_in(read_file(path, MOST_BYTES), str(path))
+    except DocumentError as error:
+        raise BaselineError(error.reason, str(error)) from error
+
+
+def baseline_in(content: bytes, file: str) -> Baseline:
+    """The baseline in a file's content; raises as `decode`."""
+    # Imported only when there is a baseline: hashlib loads OpenSSL, which takes 4 MiB.
+    import hashlib  # noqa: PLC0415
+
+    facts = decode(content, file)
+    return Baseline(facts, hashlib.sha256(content).hexdigest(), expected_p2p(facts))
+
+
+def write_baseline(path: Path, facts: HostFacts) -> None:
+    """Write a file atomically, replacing an existing one.
+
+    Raises:
+        BaselineError: ``missing`` (the folder), ``no_permission`` or ``io_error``.
+    """
+    try:
+        write_file(path, encode(facts).encode())
+    except OSError as error:
+        reason = reason_of(error) if reason_of(error) in _STEPS else "io_error"
+        what = f"{path}: cannot be written: {error.strerror or error}; {_STEPS[reason]}"
+        raise BaselineError(reason, what) from error
+
+
+def encode(facts: HostFacts) -> str:
+    """The file's text; ends with a newline."""
+    gpus = [asdict(gpu) for gpu in facts.gpus]
+    for gpu in gpus:
+        gpu["peers"] = gpu["peers"] and dict(sorted(gpu["peers"].items()))
+    document = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "recorded": timestamp(facts.at),
+        "host": {each.name: getattr(facts, each.name) for each in fields(_Host)},
+        "gpus": gpus,
+    }
+    return f"{_pretty(document)}\n"
+
+
+def decode(content: bytes, file: str) -> HostFacts:
+    """Parse a file's content; `file` is the name for error messages.
+
+    Raises:
+        DocumentError: ``malformed`` or ``unknown_version``; the message names the invalid key.
+    """
+    where = Place(file)
+    document = parse_json(content, file)
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        what = "is not a baseline" if not isinstance(document, dict) else f"format: is not {_FORMAT!r}"
+        raise where.error(f"{what}; write the file with gpu-triage baseline write")
+    version = read_value(Annotated[int, Range(1, 1 << 30)], document.get("version"), where.at("version"))
+    if version != _VERSION:
+        message = f"{where.at('version')}: is {version}, and this program reads {_VERSION}; record it again"
+        raise DocumentError(message, reason="unknown_version")
+    found = read_value(_Content, document, where)
+    if len({gpu.uuid for gpu in found.gpus}) < len(found.gpus):
+        raise where.at("gpus").error("two of them have one uuid; keep one of them")
+    return HostFacts(at=found.recorded, gpus=found.gpus, **asdict(found.host))
+
+
+def timestamp(seconds: float) -> str:
+    """A time in the file's format: ``2026-01-15T00:00:00Z``."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime(_TIME)
+
+
+def _pretty(value: Any, indent: str = "") -> str:
+    """JSON indented by two spaces, without unreported values, and with plain values of a list or object on one line."""
+    if isinstance(value, dict):
+        value = {key: each for key, each in value.items() if each is not None and each != ""}
+    inside = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, (dict, list)) or not any(isinstance(each, (dict, list, tuple)) for each in inside):
+        return json.dumps(value)
+    inner = f"{indent}  "
+    lines = [_pretty(each, inner) for each in inside]
+    if isinstance(value, dict):
+        lines = [f"{json.dumps(key)}: {line}" for key, line in zip(value, lines, strict=True)]
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    return f"{first}\n{inner}" + f",\n{inner}".join(lines) + f"\n{indent}{last}"

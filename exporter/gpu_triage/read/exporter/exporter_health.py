@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 
 from gpu_triage.machine import Moment
@@ -24,30 +25,27 @@ TIER = Tier.FAST
 
 GPU_EXPORTER_BUILD_INFO = host_info(
     "gpu_exporter_build_info",
-    "What is running: version, source revision where the build knew it, and Python version.",
+    "Version, source revision (if the build had it) and Python version.",
     labels=("version", "revision", "python_version"),
     source="the package",
     tier=Tier.SLOW,
 )
 GPU_EXPORTER_SIMULATED = host_gauge(
     "gpu_exporter_simulated",
-    "1 when everything here is made up by a simulated host, 0 on a real one.",
+    "1 on a simulated host, where everything is made up; 0 on a real one.",
     source="--simulate",
     tier=Tier.SLOW,
 )
-GPU_EXPORTER_COLLECTOR_SUCCESS = host_gauge(
+_collector_gauge = partial(host_gauge, labels=("collector",), source="the sampler")
+
+GPU_EXPORTER_COLLECTOR_SUCCESS = _collector_gauge(
     "gpu_exporter_collector_success",
-    "1 when the collector's last round succeeded for the host or for any GPU, 0 when it failed completely, while one "
-    "of its calls exceeds the deadline, or while it waits for a collector of the host that has not returned. For "
-    "failures of single GPUs, see gpu_up and gpu_exporter_errors_total.",
-    labels=("collector",),
-    source="the sampler",
+    "1 when the collector's last round succeeded for the host or any GPU, 0 when it failed completely, exceeds the "
+    "deadline, or waits for a hung collector. Failures of single GPUs are in gpu_up and gpu_exporter_errors_total.",
 )
-GPU_EXPORTER_COLLECTOR_DURATION_SECONDS = host_gauge(
+GPU_EXPORTER_COLLECTOR_DURATION_SECONDS = _collector_gauge(
     "gpu_exporter_collector_duration_seconds",
-    "How long the collector's last round took, for its slowest GPU.",
-    labels=("collector",),
-    source="the sampler",
+    "Duration of the collector's last round, for its slowest GPU.",
     default_samples=no_sample,
 )
 GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS = host_gauge(
@@ -58,52 +56,47 @@ GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS = host_gauge(
     tier=Tier.SLOW,
     default_samples=no_sample,
 )
-GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
+GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS = _collector_gauge(
     "gpu_exporter_collector_last_success_timestamp_seconds",
-    "Unix time at which the collector last succeeded for the host or for any GPU; absent until it has.",
-    labels=("collector",),
-    source="the sampler",
+    "Unix time at which the collector last succeeded for the host or any GPU; absent before the first success.",
     default_samples=no_sample,
 )
-GPU_EXPORTER_COLLECTOR_STALE_SECONDS = host_gauge(
+GPU_EXPORTER_COLLECTOR_STALE_SECONDS = _collector_gauge(
     "gpu_exporter_collector_stale_seconds",
-    "How long ago the collector last succeeded for the host or for any GPU, if that is more than three of its "
-    "intervals and 30 s. Absent while it succeeds in time, and before it first has.",
-    labels=("collector",),
-    source="the sampler",
+    "Time since the collector last succeeded for the host or any GPU, if more than three of its intervals plus 30 s. "
+    "Absent otherwise, and before the first success.",
 )
 GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS = host_gauge(
     "gpu_exporter_slowest_collector_seconds",
-    "How long the last round of the slowest collector took, for its slowest GPU. --metrics.profile full has "
-    "gpu_exporter_collector_duration_seconds for each.",
+    "Duration of the last round of the slowest collector, for its slowest GPU. --metrics.profile full has "
+    "gpu_exporter_collector_duration_seconds of each.",
     source="the sampler",
 )
 GPU_EXPORTER_CALL_INFLIGHT_SECONDS = gpu_gauge(
     "gpu_exporter_call_inflight_seconds",
-    "Duration so far of a call that takes a second or more, by GPU (empty for the driver as a whole and for the "
-    "host), collector (driver: the search for GPUs) and NVML function (empty for files). Absent if no call is "
-    "that slow.",
+    "Duration so far of a call that takes a second or more, by GPU (empty for the whole driver and the host), "
+    "collector (driver: the search for GPUs) and NVML function (empty for files). Absent otherwise.",
     labels=("collector", "function"),
     source="the sampler",
 )
 GPU_EXPORTER_TIME_SECONDS = host_gauge(
     "gpu_exporter_time_seconds",
     "Unix time by the host's clock when this page was rendered, at most 3 s before the scrape. All timestamps on the "
-    "page use the same clock: to get an age, subtract them from this metric instead of time(), so that a wrong clock "
-    "does not matter. timestamp(gpu_exporter_time_seconds) - gpu_exporter_time_seconds is how far the host's clock is "
-    "behind the Prometheus server's.",
+    "page use this clock: to get an age despite a wrong clock, subtract them from this metric, not from time(). "
+    "timestamp(gpu_exporter_time_seconds) - gpu_exporter_time_seconds is how far the host's clock is behind the "
+    "Prometheus server's.",
     source="the host's clock",
 )
 GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS = host_gauge(
     "gpu_exporter_last_publication_timestamp_seconds",
-    "Unix time at which the sampler last published. Kept when all stale series are dropped: if it does not "
-    "advance, the sampler has stopped or hangs.",
+    "Unix time at which the sampler last published. Kept when stale series are dropped: if it does not advance, the "
+    "sampler has stopped or hangs.",
     source="the sampler",
 )
 GPU_EXPORTER_ERRORS_TOTAL = host_counter(
     "gpu_exporter_errors_total",
-    "Failed reads by collector and error since the exporter started. Features that the hardware does not support "
-    "do not count as errors.",
+    "Failed reads by collector and error since the exporter started. Features that the hardware does not support are "
+    "not errors.",
     labels=("collector", "error"),
     source="the sampler",
 )
@@ -117,9 +110,8 @@ GPU_EXPORTER_GPUS_RELEASED = host_gauge(
 )
 GPU_EXPORTER_WEB_CONFIG_RELOAD_SUCCESS = host_gauge(
     "gpu_exporter_web_config_reload_success",
-    "1 while the loaded TLS settings, passwords and headers match the web configuration file and the files it "
-    "references, 0 if these changed to something invalid and the previous settings stay in force. Absent without "
-    "such a file.",
+    "1 while the loaded TLS settings, passwords and headers match the web configuration file and its referenced files, "
+    "0 if these became invalid and the previous settings stay in force. Absent without such a file.",
     source="--web.config.file",
 )
 GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
@@ -129,30 +121,27 @@ GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
 )
 GPU_EXPORTER_JUDGE_SETTINGS_RELOAD_SUCCESS = host_gauge(
     "gpu_exporter_judge_settings_reload_success",
-    "1 while the waits, holds and thresholds of findings in force are those of the configuration file when it was last "
-    "read (at the start, or on SIGHUP), 0 if that file was invalid and the previous ones stay in force. Absent without "
-    "a configuration file.",
+    "1 while the waits, holds and thresholds in force are those of the configuration file when last read (at the "
+    "start, or on SIGHUP), 0 if it was invalid and the previous ones stay in force. Absent without a configuration "
+    "file.",
     source="--config.file",
 )
 GPU_EXPORTER_JUDGE_SETTINGS_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
     "gpu_exporter_judge_settings_last_reload_success_timestamp_seconds",
-    "Unix time at which the waits, holds and thresholds of findings in force were read. Absent without a configuration "
-    "file.",
+    "Unix time at which the waits, holds and thresholds in force were read. Absent without a configuration file.",
     source="--config.file",
 )
 GPU_EXPORTER_STATE_DIRECTORY_IN_USE = host_gauge(
     "gpu_exporter_state_directory_in_use",
-    "1 while another exporter writes to --state.directory, so that this one writes nothing there and loses its "
-    "incident history and the states of its findings when it stops, 0 while this one writes there. Absent without a "
-    "state directory, and while nothing can be written there for another reason.",
+    "1 while another exporter writes to --state.directory, so that this one saves nothing there, 0 while this one "
+    "does. Absent without a state directory, and if it is not writable for another reason.",
     source="--state.directory",
 )
 GPU_EXPORTER_STATE_SAVED = host_gauge(
     "gpu_exporter_state_saved",
-    "1 while the states of findings and the incident history are saved to --state.directory, so that a restart of the "
-    "exporter changes nothing, 0 while they are not: without a state directory, while another exporter writes there, "
-    "and while nothing can be written there. After a restart, a finding then starts over: an alert about it resolves "
-    "and fires again. Absent until the first write was tried.",
+    "1 while finding states and incident history are saved to --state.directory, 0 while they are not (none, in use, "
+    "or not writable): at a restart, findings start over, and their alerts resolve and fire again. Absent until the "
+    "first write was tried.",
     source="--state.directory",
 )
 

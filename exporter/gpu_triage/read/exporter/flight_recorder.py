@@ -15,9 +15,8 @@ TIER: Final = Tier.EVENT
 
 GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_flight_recording_timestamp_seconds",
-    "Unix time of the last recording that the flight recorder wrote because of a critical finding about the GPU; the "
-    "label file is its name in --flight-recorder.directory on the host. Without gpu and uuid: because of a finding "
-    "about the host. Published for a day, and absent while there is none.",
+    "Unix time of the last flight recording of a critical finding about the GPU, for a day; `file` is its name in "
+    "--flight-recorder.directory on the host. Without gpu and uuid: of a finding about the host. Absent if none.",
     labels=("file",),
     source="the flight recorder",
 )

@@ -12,7 +12,7 @@ from gpu_triage.read.metrics.metric import Sample, Tier, gpu_counter, gpu_gauge,
 from gpu_triage.read.metrics.rendering import Each, samples
 
 NAME = "judge"
-ABOUT = "what limits each GPU, and whether it should go on taking work"
+ABOUT = "what limits each GPU, and whether to keep it in service"
 TIER = Tier.MEDIUM
 
 BOTTLENECK_CLASSES: Final = (
@@ -41,91 +41,87 @@ _VERDICTS: Final = {0: "keep", 1: "watch", 2: "drain"}
 
 GPU_BOTTLENECK = _judge_gauge(
     "gpu_bottleneck",
-    "Which resource limits the GPU first, judged over the last minute: {states}. One series per GPU, whatever "
-    "state it is in.",
+    "Which resource limits the GPU first, over the last minute: {states}. One series per GPU in any state.",
     states=dict(enumerate(BOTTLENECK_CLASSES, 1)),
 )
 GPU_COMPUTE_BOUND = _judge_gauge(
     "gpu_compute_bound",
     "What bounds the kernels of a GPU in class compute of gpu_bottleneck, over the last minute: {states}. Compute: "
-    "the tensor cores, or the FP64, FP32 or FP16 units, are as active as they get in practice. Memory: so is the "
-    "memory bandwidth. Neither: small kernels, or gaps between them. Absent in other classes, in a pause, and where "
-    "the GPU does not report its activity: before Hopper, in MIG mode, and without permission for GPM.",
+    "tensor cores, or FP64, FP32 or FP16 units, are as active as they get in practice. Memory: so is the memory "
+    "bandwidth. Neither: small kernels, or gaps between them. Absent in other classes, in a pause, and without GPM "
+    "(before Hopper, in MIG mode, without permission).",
     states={0: "neither", 1: "compute", 2: "memory", 3: "both"},
 )
 GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(
     "gpu_bottleneck_seconds_total",
-    "Seconds that the GPU spent in each class of gpu_bottleneck since the exporter started or first saw it; all "
-    "classes exist from the start. The classes of a GPU add up to the time for which it was evaluated; time while "
-    "the exporter was stopped is not included.",
+    "Seconds that the GPU spent in each class of gpu_bottleneck since the exporter started or first saw it. All "
+    "classes exist from the start and add up to the time evaluated.",
     labels={"class": BOTTLENECK_CLASSES},
     source="the judge",
 )
 GPU_VERDICT = _judge_gauge(
     "gpu_verdict",
-    "Whether the GPU should go on taking work: {states}. Drain with a confirmed critical finding that holds now, "
-    "watch with any other critical finding or a warning. Absent while the GPU cannot be read and nothing was found.",
+    "Whether to keep the GPU in service: {states}. Drain for a confirmed critical finding that holds now, watch for "
+    "any other critical finding or a warning. Absent while the GPU cannot be read and there is no finding.",
     states=_VERDICTS,
 )
 GPU_HOST_VERDICT = _host_judge_gauge(
     "gpu_host_verdict",
-    "Whether the host should go on taking work: {states}. The worst verdict of its GPUs and of the host's own "
-    "findings. Absent while nothing can be read and nothing was found.",
+    "Whether to keep the host in service: {states}. The worst verdict of its GPUs and of the host's own findings. "
+    "Absent while nothing can be read and there is no finding.",
     states=_VERDICTS,
 )
 _FINDING_STATES: Final = {0: "ended", 1: "pending", 2: "confirmed"}
 
 GPU_FINDING = _judge_gauge(
     "gpu_finding",
-    "Where a finding about the GPU is in its life: {states}. It is pending until its condition has lasted for the "
-    "finding's wait, stays confirmed until the condition has been gone for its hold, and is published as ended for 20 "
-    "minutes. Absent before and after. Without gpu and uuid: about the GPU at pci_bus_id, which the driver does not "
-    "show.",
+    "State of a finding about the GPU: {states}. Pending until its condition has lasted for its wait, confirmed until "
+    "it has been clear for its hold, then ended for 20 minutes; absent before and after. Without gpu and uuid: about "
+    "the GPU at pci_bus_id, which the driver does not show.",
     labels=("pci_bus_id", "code", "severity", "action"),
     states=_FINDING_STATES,
 )
-GPU_FINDING_LASTED_SECONDS = _judge_gauge(
+_finding_gauge = partial(_judge_gauge, labels=("pci_bus_id", "code"))
+
+GPU_FINDING_LASTED_SECONDS = _finding_gauge(
     "gpu_finding_lasted_seconds",
-    "How long the condition of a finding was seen to hold, by the exporter's own clock; time in which it could not be "
-    "observed does not count. Absent when gpu_finding is.",
-    labels=("pci_bus_id", "code"),
+    "How long the condition of a finding has been observed to hold, by the exporter's own clock. Absent when "
+    "gpu_finding is.",
 )
-GPU_FINDING_VALUE = _judge_gauge(
+GPU_FINDING_VALUE = _finding_gauge(
     "gpu_finding_value",
-    "What was last measured of a finding; docs/alerts.md has the unit of each code. Absent when gpu_finding is, and "
-    "for findings that measure nothing.",
-    labels=("pci_bus_id", "code"),
+    "Last measured value of a finding, in the unit that docs/alerts.md has for its code. Absent when gpu_finding is, "
+    "and for findings without a value.",
 )
 GPU_FINDING_SINCE_TIMESTAMP_SECONDS = _judge_gauge(
     "gpu_finding_since_timestamp_seconds",
-    "Unix time at which the condition of a current finding was first seen to hold. Absent unless it is pending "
-    "or confirmed.",
+    "Unix time at which the condition of a pending or confirmed finding was first observed. Absent otherwise.",
     labels=("pci_bus_id", "code", "severity", "action"),
 )
 GPU_HOST_FINDINGS = _host_judge_gauge(
     "gpu_host_findings",
-    "How many findings about the host and its GPUs are pending or confirmed; 0 if none.",
+    "Number of pending or confirmed findings about the host and its GPUs.",
 )
 GPU_HOST_FINDING = _host_judge_gauge(
     "gpu_host_finding",
-    "Where a finding about the host is in its life: {states}; see gpu_finding.",
+    "State of a finding about the host: {states}; see gpu_finding.",
     labels=("code", "severity", "action"),
     states=_FINDING_STATES,
 )
 GPU_HOST_FINDING_LASTED_SECONDS = _host_judge_gauge(
     "gpu_host_finding_lasted_seconds",
-    "How long the condition of a finding about the host was seen to hold; see gpu_finding_lasted_seconds.",
+    "How long the condition of a finding about the host has been observed to hold; see gpu_finding_lasted_seconds.",
     labels=("code",),
 )
 GPU_HOST_FINDING_VALUE = _host_judge_gauge(
     "gpu_host_finding_value",
-    "What was measured of a finding about the host, last; see gpu_finding_value.",
+    "Last measured value of a finding about the host; see gpu_finding_value.",
     labels=("code",),
 )
 GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS = _host_judge_gauge(
     "gpu_host_finding_since_timestamp_seconds",
-    "Unix time at which the condition of a current finding about the host was first seen to hold; see "
-    "gpu_finding_since_timestamp_seconds.",
+    "Unix time at which the condition of a pending or confirmed finding about the host was first observed. Absent "
+    "otherwise.",
     labels=("code", "severity", "action"),
 )
 

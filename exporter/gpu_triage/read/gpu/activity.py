@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from ctypes import c_uint
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -14,7 +14,7 @@ from gpu_triage.driver.nvml.session import Device
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
 from gpu_triage.machine import Moment
 from gpu_triage.read.metrics.contract import GpuCollector, max_gap_seconds
-from gpu_triage.read.metrics.integrals import Integral
+from gpu_triage.read.metrics.driver_counters import Integral
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
 from gpu_triage.read.metrics.rounds import GpuRound
 
@@ -43,12 +43,12 @@ GPU_MEMORY_UTILIZATION_RATIO = gpu_gauge(
 )
 GPU_BUSY_SECONDS_TOTAL = gpu_counter(
     "gpu_busy_seconds_total",
-    "Seconds in which at least one kernel ran, integrated since the exporter started; misses nothing between scrapes.",
+    "Seconds in which at least one kernel ran since the exporter started; misses nothing between scrapes.",
     source="nvmlDeviceGetSamples(GPU_UTILIZATION), else the integral of nvmlDeviceGetUtilizationRates.gpu",
 )
 GPU_PERFORMANCE_STATE = gpu_gauge(
     "gpu_performance_state",
-    "P-state, 0 (fastest) to 15 (slowest); absent when the driver does not know it.",
+    "P-state, 0 (fastest) to 15 (slowest); absent if the driver does not report it.",
     source="nvmlDeviceGetPerformanceState",
 )
 
@@ -160,14 +160,13 @@ GPU_DECODER_UTILIZATION_RATIO = gpu_gauge(
 )
 GPU_ENCODER_SESSIONS = gpu_gauge(
     "gpu_encoder_sessions",
-    "Open sessions of the video encoder (NVENC), of all processes. GeForce drivers allow a few at a time: a process "
-    "that cannot open one fails. Absent where the driver does not count them.",
+    "Open sessions of the video encoder (NVENC) in all processes. GeForce drivers allow only a few; further ones fail. "
+    "Absent if the driver does not count them.",
     source="nvmlDeviceGetEncoderStats",
 )
 GPU_JPEG_UTILIZATION_RATIO = gpu_gauge(
     "gpu_jpeg_utilization_ratio",
-    "Share of time the JPEG engine was busy, 0-1: jobs that load images with nvJPEG or DALI wait for it at 1. Turing "
-    "and later.",
+    "Share of time the JPEG engine was busy, 0-1: at 1, nvJPEG and DALI jobs wait for it. Turing and later.",
     source="nvmlDeviceGetJpgUtilization",
 )
 
@@ -206,44 +205,43 @@ MEDIA = GpuCollector("media", "video encoder and decoder", Tier.MEDIUM, lambda _
 
 GPU_SM_ACTIVE_RATIO = gpu_gauge(
     "gpu_sm_active_ratio",
-    "Share of the SMs that were busy, averaged since the last round, 0-1. Hopper and later; absent in the first "
-    "round and without permission for GPM.",
+    "Share of SMs busy, averaged since the last round, 0-1. Hopper and later; absent in the first round and without "
+    "permission for GPM.",
     source="GPM metric 2 (SM_UTIL)",
 )
 GPU_SM_OCCUPANCY_RATIO = gpu_gauge(
     "gpu_sm_occupancy_ratio",
-    "Warps resident on the SMs as a share of the most there can be, averaged since the last round, 0-1. Presence as "
-    "gpu_sm_active_ratio.",
+    "Resident warps as a share of the maximum, averaged since the last round, 0-1. Absent when gpu_sm_active_ratio is.",
     source="GPM metric 3 (SM_OCCUPANCY)",
 )
 GPU_TENSOR_ACTIVE_RATIO = gpu_gauge(
     "gpu_tensor_active_ratio",
-    "Share of time the SMs did tensor operations of any kind, averaged since the last round, 0-1. Presence as "
-    "gpu_sm_active_ratio.",
+    "Share of time in tensor operations of any kind, averaged since the last round, 0-1. Absent when "
+    "gpu_sm_active_ratio is.",
     source="GPM metric 5 (ANY_TENSOR_UTIL)",
 )
 GPU_DRAM_ACTIVE_RATIO = gpu_gauge(
     "gpu_dram_active_ratio",
-    "Device memory bandwidth in use as a share of the most there can be, averaged since the last round, 0-1. "
-    "Presence as gpu_sm_active_ratio.",
+    "Device memory bandwidth in use as a share of the maximum, averaged since the last round, 0-1. Absent when "
+    "gpu_sm_active_ratio is.",
     source="GPM metric 10 (DRAM_BW_UTIL)",
 )
 GPU_FP64_ACTIVE_RATIO = gpu_gauge(
     "gpu_fp64_active_ratio",
-    "Share of time the SMs did FP64 arithmetic outside the tensor cores, averaged since the last round, 0-1. "
-    "Presence as gpu_sm_active_ratio.",
+    "Share of time in FP64 arithmetic outside the tensor cores, averaged since the last round, 0-1. Absent when "
+    "gpu_sm_active_ratio is.",
     source="GPM metric 11 (FP64_UTIL)",
 )
 GPU_FP32_ACTIVE_RATIO = gpu_gauge(
     "gpu_fp32_active_ratio",
-    "Share of time the SMs did FP32 arithmetic outside the tensor cores, averaged since the last round, 0-1. "
-    "Presence as gpu_sm_active_ratio.",
+    "Share of time in FP32 arithmetic outside the tensor cores, averaged since the last round, 0-1. Absent when "
+    "gpu_sm_active_ratio is.",
     source="GPM metric 12 (FP32_UTIL)",
 )
 GPU_FP16_ACTIVE_RATIO = gpu_gauge(
     "gpu_fp16_active_ratio",
-    "Share of time the SMs did FP16 arithmetic outside the tensor cores, averaged since the last round, 0-1. "
-    "Presence as gpu_sm_active_ratio.",
+    "Share of time in FP16 arithmetic outside the tensor cores, averaged since the last round, 0-1. Absent when "
+    "gpu_sm_active_ratio is.",
     source="GPM metric 13 (FP16_UTIL)",
 )
 
@@ -272,76 +270,91 @@ _METRIC_IDS: Final = {
 }
 """Fields of GpmReading to GPM metric IDs."""
 
+WHOLE: Final = "whole"
+_WHOLE_GPU: Final[Mapping[Hashable, int | None]] = {WHOLE: None}
 
-class GpmAccess:
-    """Whether a GPU's GPM is available. A negative answer or a refusal is cached for the slow tier's interval."""
 
-    def __init__(self, retry_seconds: float) -> None:
+class Gpm:
+    """GPM of a GPU, or of its MIG instances; keeps their last samples between rounds.
+
+    A negative answer or a refusal is cached for `retry_seconds`; averages over more than `max_gap_seconds` are not
+    reported.
+    """
+
+    def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, retry_seconds: float) -> None:
+        self._metrics = metrics
+        self._max_gap_seconds = max_gap_seconds
         self._retry_seconds = retry_seconds
+        self._meters: dict[Hashable, GpmMeter] = {}
         self._device: Device | None = None
         self._granted = False
         self._ask_again_at = 0.0
 
-    def granted(self, gpu: GpuRound) -> bool:
+    @property
+    def spanned_seconds(self) -> float:
+        """Time covered by the averages of the last round; 0 if there are none, or if they were already reported."""
+        return max((meter.spanned_seconds for meter in self._meters.values()), default=0.0)
+
+    def read(
+        self, gpu: GpuRound, instances: Mapping[Hashable, int | None] = _WHOLE_GPU
+    ) -> Mapping[Hashable, Mapping[int, float]] | None:
+        """Averages since the last round by instance, then by metric ID; None without GPM or permission.
+
+        GPM exists since Hopper. An instance is the ID of a GPU instance by any key that is not used again, or None for
+        the whole GPU.
+        """
+        averages: dict[Hashable, Mapping[int, float]] = {}
+        inquiry = gpu.inquiry
+        try:
+            self._keep(instances if instances and self._is_granted(gpu) else {})
+            for key, meter in self._meters.items():
+                before = len(inquiry.failures)
+                averages[key] = meter.read(inquiry, gpu.at, gpu.machine.clock)
+                if nvml_gpm.NO_PERMISSION in inquiry.failures[before:]:
+                    # Happens once a container is no longer privileged.
+                    self._granted = False
+                    self._ask_again_at = gpu.at.monotonic + self._retry_seconds
+                    self.close()
+                    return None
+        except (GpuUnavailable, DriverUnavailable):
+            self.close()
+            raise
+        return averages if self._meters else None
+
+    def close(self) -> None:
+        """Free the samples: they belong to the NVML session."""
+        self._keep({})
+
+    def _is_granted(self, gpu: GpuRound) -> bool:
         """Whether the GPU supports GPM (nvmlGpmQueryDeviceSupport) and has not recently denied access."""
         device, at = gpu.inquiry.device, gpu.at.monotonic
         if device is not self._device or (not self._granted and at >= self._ask_again_at):
+            self.close()
             support = gpu.inquiry.ask("nvmlGpmQueryDeviceSupport")
             self._device = device
             self._granted = support is not None and bool(support.isSupportedDevice)
             self._ask_again_at = at + self._retry_seconds
         return self._granted
 
-    def lost(self, gpu: GpuRound, failures: list[str]) -> bool:
-        """Whether these failures mean access was denied, as happens once a container is no longer privileged."""
-        if nvml_gpm.NO_PERMISSION not in failures:
-            return False
-        self._granted = False
-        self._ask_again_at = gpu.at.monotonic + self._retry_seconds
-        return True
-
-
-class DeviceGpm:
-    """GPM of a whole GPU; keeps the last sample between rounds.
-
-    A refusal is cached for `retry_seconds`; averages over more than `max_gap_seconds` are not reported.
-    """
-
-    def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, retry_seconds: float) -> None:
-        self._access = GpmAccess(retry_seconds)
-        self._meter = GpmMeter(metrics, max_gap_seconds)
-        self._device: Device | None = None
-
-    @property
-    def spanned_seconds(self) -> float:
-        """Time covered by the averages of the last round; 0 if there are none, or if they were already reported."""
-        return self._meter.spanned_seconds
-
-    def read(self, gpu: GpuRound) -> Mapping[int, float] | None:
-        """Averages since the last round by metric ID; None without GPM: before Hopper, or without permission."""
-        if gpu.inquiry.device is not self._device:
-            self._meter.close()
-            self._device = gpu.inquiry.device
-        try:
-            averages = self._meter.read(gpu.inquiry, gpu.at, gpu.machine.clock) if self._access.granted(gpu) else None
-        except (GpuUnavailable, DriverUnavailable):
-            self._meter.close()
-            raise
-        if self._access.lost(gpu, gpu.inquiry.failures):
-            self._meter.close()
-            return None
-        return averages
+    def _keep(self, instances: Mapping[Hashable, int | None]) -> None:
+        """Keep exactly one meter per instance; an instance that was recreated gets a new one."""
+        for gone in self._meters.keys() - instances.keys():
+            self._meters.pop(gone).close()
+        for key, instance in instances.items():
+            if key not in self._meters:
+                self._meters[key] = GpmMeter(self._metrics, self._max_gap_seconds, instance)
 
 
 class GpmReader:
     """Reads GPM; keeps the last sample between rounds."""
 
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
-        self._gpm = DeviceGpm(GpmMetrics(*_METRIC_IDS.values()), max_gap_seconds, retry_seconds)
+        self._gpm = Gpm(GpmMetrics(*_METRIC_IDS.values()), max_gap_seconds, retry_seconds)
 
     def read(self, gpu: GpuRound) -> GpmReading:
         """Activity since the last round; empty before Hopper, in the first round, and without permission."""
-        ratios = self._gpm.read(gpu) or {}
+        averages = self._gpm.read(gpu) or {}
+        ratios = averages.get(WHOLE, {})
         return GpmReading(**{field: ratios.get(metric_id) for field, metric_id in _METRIC_IDS.items()})
 
 

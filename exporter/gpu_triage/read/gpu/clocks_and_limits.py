@@ -23,7 +23,7 @@ _MOST_MHZ: Final = 20_000
 
 GPU_CLOCK_HERTZ = gpu_gauge(
     "gpu_clock_hertz",
-    "Clock frequency now.",
+    "Current clock frequency.",
     labels={"clock": CLOCK_TYPES},
     source="nvmlDeviceGetClockInfo",
 )
@@ -59,7 +59,7 @@ CLOCKS = GpuCollector("clocks", "clock frequencies", Tier.FAST, lambda _config: 
 GPU_CLOCK_TARGET_HERTZ = gpu_gauge(
     "gpu_clock_target_hertz",
     "Application clock set by an administrator; below its default it caps every job. Absent on GeForce, and from "
-    "driver 590 on, which no longer has application clocks.",
+    "driver 590 on, which has no application clocks.",
     labels={"clock": APPLICATION_CLOCKS},
     source="nvmlDeviceGetApplicationsClock",
 )
@@ -97,43 +97,43 @@ _MOST_MARGIN: Final = 100
 
 GPU_CLOCK_MAX_HERTZ = gpu_gauge(
     "gpu_clock_max_hertz",
-    "Highest clock frequency the board supports.",
+    "Highest supported clock frequency.",
     labels={"clock": CLOCK_TYPES},
     source="nvmlDeviceGetMaxClockInfo",
 )
 GPU_CLOCK_DEFAULT_HERTZ = gpu_gauge(
     "gpu_clock_default_hertz",
-    "Default application clock. It caps nothing by itself: cards run above it where power and heat allow. Absent on "
-    "GeForce, and from driver 590 on, which no longer has application clocks.",
+    "Default application clock. It caps nothing: cards run above it if power and heat allow. Absent on GeForce, and "
+    "from driver 590 on, which has no application clocks.",
     labels={"clock": APPLICATION_CLOCKS},
     source="nvmlDeviceGetDefaultApplicationsClock",
 )
 GPU_POWER_DEFAULT_LIMIT_WATTS = gpu_gauge(
     "gpu_power_default_limit_watts",
-    "The power cap the board ships with.",
+    "Default power cap of the board.",
     source="nvmlDeviceGetPowerManagementDefaultLimit",
 )
 GPU_POWER_MIN_LIMIT_WATTS = gpu_gauge(
     "gpu_power_min_limit_watts",
-    "Lowest power cap that may be set.",
+    "Lowest settable power cap.",
     source="nvmlDeviceGetPowerManagementLimitConstraints",
 )
 GPU_POWER_MAX_LIMIT_WATTS = gpu_gauge(
     "gpu_power_max_limit_watts",
-    "Highest power cap that may be set.",
+    "Highest settable power cap.",
     source="nvmlDeviceGetPowerManagementLimitConstraints",
 )
 GPU_TEMPERATURE_THRESHOLD_CELSIUS = gpu_gauge(
     "gpu_temperature_threshold_celsius",
-    "Temperature at which the GPU slows down, shuts down, or that its GPU or memory should not pass. Newer drivers no "
-    "longer tell it of Ada and later: gpu_temperature_margin_threshold_celsius is there instead.",
+    "Temperature at which the GPU slows down or shuts down, or that GPU or memory should not exceed. Newer drivers "
+    "report gpu_temperature_margin_threshold_celsius instead for Ada and later.",
     labels={"threshold": THRESHOLDS},
     source="nvmlDeviceGetTemperatureThreshold",
 )
 GPU_TEMPERATURE_MARGIN_THRESHOLD_CELSIUS = gpu_gauge(
     "gpu_temperature_margin_threshold_celsius",
-    "Value of gpu_temperature_margin_celsius at which the same happens: 0 or a little below. Absent where the driver "
-    "tells gpu_temperature_threshold_celsius, and on cards without a margin.",
+    "Value of gpu_temperature_margin_celsius at which the same happens: 0 or slightly below. Absent if the driver "
+    "reports gpu_temperature_threshold_celsius, and on cards without a margin.",
     labels={"threshold": MARGIN_FIELDS},
     source="NVML fields 193-196",
 )

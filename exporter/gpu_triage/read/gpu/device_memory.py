@@ -14,19 +14,19 @@ from gpu_triage.read.metrics.rounds import GpuRound
 _MOST_BYTES: Final = 1 << 50
 
 GPU_MEMORY_TOTAL_BYTES = gpu_gauge(
-    "gpu_memory_total_bytes", "Device memory installed.", source="nvmlDeviceGetMemoryInfo_v2.total"
+    "gpu_memory_total_bytes", "Installed device memory.", source="nvmlDeviceGetMemoryInfo_v2.total"
 )
 GPU_MEMORY_USED_BYTES = gpu_gauge(
     "gpu_memory_used_bytes",
-    "Device memory allocated, what the driver reserves not included. Frameworks pre-allocate: used is not active.",
+    "Allocated device memory, without what the driver reserves. Frameworks pre-allocate: used is not active.",
     source="nvmlDeviceGetMemoryInfo_v2.used",
 )
 GPU_MEMORY_FREE_BYTES = gpu_gauge(
-    "gpu_memory_free_bytes", "Device memory not allocated.", source="nvmlDeviceGetMemoryInfo_v2.free"
+    "gpu_memory_free_bytes", "Unallocated device memory.", source="nvmlDeviceGetMemoryInfo_v2.free"
 )
 GPU_MEMORY_RESERVED_BYTES = gpu_gauge(
     "gpu_memory_reserved_bytes",
-    "Device memory the driver keeps for itself; absent on drivers older than r510.",
+    "Device memory reserved by the driver; absent before driver r510.",
     source="nvmlDeviceGetMemoryInfo_v2.reserved",
 )
 GPU_BAR1_MEMORY_TOTAL_BYTES = gpu_gauge(

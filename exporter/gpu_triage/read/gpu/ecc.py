@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from gpu_triage.driver.nvml.fields import FieldId
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import sram_threshold_exceeded
 from gpu_triage.read.metrics.contract import GpuCollector
-from gpu_triage.read.metrics.integrals import ConfirmedCounter
+from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
-from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
 from gpu_triage.read.metrics.rounds import GpuRound
 
 SEVERITIES: Final = {"corrected": 0, "uncorrected": 1}
@@ -30,23 +29,22 @@ _LIMIT: Final = CounterLimit(per_second=1e6, most=1 << 48)
 
 GPU_ECC_VOLATILE_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_volatile_errors_total",
-    "ECC errors since the driver was loaded or the GPU reset. Unlike other counters it goes back to 0 then, while the "
-    "exporter runs, because alerts look at its value.",
+    "ECC errors since the driver was loaded or the GPU reset. Unlike other counters it then returns to 0 while the "
+    "exporter runs, because alerts use its value.",
     labels={"severity": SEVERITIES},
     source="nvmlDeviceGetTotalEccErrors(VOLATILE)",
 )
 GPU_ECC_AGGREGATE_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_aggregate_errors_total",
-    "ECC errors over the life of the board, as its InfoROM keeps them; an administrator can clear them.",
+    "ECC errors over the life of the board, from its InfoROM; an administrator can clear them.",
     labels={"severity": SEVERITIES},
     source="nvmlDeviceGetTotalEccErrors(AGGREGATE)",
 )
 
 GPU_ECC_MEMORY_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_memory_errors_total",
-    "Those of gpu_ecc_volatile_errors_total that happened in the device memory (dram), which the GPU repairs by "
-    "remapping rows, or in the chip (sram), which only a replacement board fixes. Absent while a GPU has no errors of "
-    "that severity.",
+    "Errors of gpu_ecc_volatile_errors_total in device memory (dram), which the GPU repairs by remapping rows, or on "
+    "the chip (sram), which needs a replacement board. Absent without errors of that severity.",
     labels={"severity": SEVERITIES, "memory": MEMORIES},
     source="nvmlDeviceGetMemoryErrorCounter(VOLATILE)",
 )
@@ -69,9 +67,9 @@ class EccReader:
 
     def __init__(self) -> None:
         keys = ((severity, kind) for severity in SEVERITIES for kind in (VOLATILE, AGGREGATE))
-        self._counters = {key: BoundedCounter(_LIMIT, ConfirmedCounter()) for key in keys}
+        self._counters = {key: DriverCounter(_LIMIT, shows_resets=True) for key in keys}
         places = ((severity, memory) for severity in SEVERITIES for memory in MEMORIES)
-        self._by_memory = {place: BoundedCounter(_LIMIT, ConfirmedCounter()) for place in places}
+        self._by_memory = {place: DriverCounter(_LIMIT, shows_resets=True) for place in places}
 
     def read(self, gpu: GpuRound) -> EccReading:
         """Read the error counters (nvmlDeviceGetTotalEccErrors, nvmlDeviceGetMemoryErrorCounter)."""
@@ -84,7 +82,7 @@ class EccReader:
             if volatile.get(severity):
                 where = (SEVERITIES[severity], VOLATILE, MEMORIES[memory])
                 raw = gpu.inquiry.ask("nvmlDeviceGetMemoryErrorCounter", *where)
-                count = counter.add(gpu.inquiry, raw, gpu.at.monotonic)
+                count = counter.read(gpu.inquiry, raw, gpu.at.monotonic)
                 if count is not None:
                     errors[severity, memory] = count
         return errors
@@ -93,7 +91,7 @@ class EccReader:
         totals = {}
         for severity, error_type in SEVERITIES.items():
             raw = gpu.inquiry.ask("nvmlDeviceGetTotalEccErrors", error_type, kind)
-            count = self._counters[severity, kind].add(gpu.inquiry, raw, gpu.at.monotonic)
+            count = self._counters[severity, kind].read(gpu.inquiry, raw, gpu.at.monotonic)
             if count is not None:
                 totals[severity] = count
         return totals
@@ -125,12 +123,12 @@ GPU_ECC_MODE_PENDING = gpu_gauge(
 )
 GPU_ECC_SRAM_THRESHOLD_EXCEEDED = gpu_gauge(
     "gpu_ecc_sram_threshold_exceeded",
-    "1 when uncorrected SRAM errors passed the board's threshold for replacement.",
+    "1 when uncorrected SRAM errors exceeded the board's replacement threshold.",
     source="nvmlDeviceGetSramEccErrorStatus",
 )
 GPU_RETIRED_PAGES = gpu_gauge(
     "gpu_retired_pages",
-    "Memory pages retired permanently, by cause; GPUs before Ampere.",
+    "Permanently retired memory pages, by cause. Before Ampere.",
     labels={"cause": RETIREMENT_CAUSES},
     source="nvmlDeviceGetRetiredPages",
 )
@@ -141,25 +139,24 @@ GPU_RETIRED_PAGES_PENDING = gpu_gauge(
 )
 GPU_REMAPPED_ROWS = gpu_gauge(
     "gpu_remapped_rows",
-    "Memory rows permanently replaced by spare ones, by cause; Ampere and later. Absent while the GPU is split by MIG, "
+    "Memory rows permanently replaced by spare ones, by cause. Ampere and later; absent while the GPU is split by MIG, "
     "and on most GeForce cards.",
     labels={"cause": ("correctable", "uncorrectable")},
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_ROW_REMAP_PENDING = gpu_gauge(
     "gpu_row_remap_pending",
-    "1 when rows wait for a GPU reset to be remapped. Absent where gpu_remapped_rows is.",
+    "1 when rows wait for a GPU reset to be remapped. Absent when gpu_remapped_rows is.",
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_ROW_REMAP_FAILURE = gpu_gauge(
     "gpu_row_remap_failure",
-    "1 when a remapping failed at any time: the board is due for replacement. Absent where gpu_remapped_rows is.",
+    "1 when a remapping ever failed: the board is due for replacement. Absent when gpu_remapped_rows is.",
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_ROW_REMAP_BANKS = gpu_gauge(
     "gpu_row_remap_banks",
-    "Memory banks by how many spare rows they have left; with MIG on, too. With --metrics.profile full, also 0 for "
-    "every availability that no bank has.",
+    "Memory banks by spare rows left, even with MIG on. --metrics.profile full also has 0 for other availabilities.",
     labels={"availability": BANK_AVAILABILITIES},
     default_samples=lambda sample: bool(sample.value),
     source="nvmlDeviceGetRowRemapperHistogram",
@@ -167,20 +164,20 @@ GPU_ROW_REMAP_BANKS = gpu_gauge(
 
 GPU_REMAPPED_BANKS = gpu_gauge(
     "gpu_remapped_banks",
-    "Whole memory banks replaced by spare ones, by whether the replacement is in use ({state}). Absent on cards and "
-    "drivers that remap rows alone.",
+    "Whole memory banks replaced by spare ones, by whether the replacement is in use ({state}). Absent if card or "
+    "driver remap only rows.",
     labels={"state": REMAPPED_BANK_FIELDS},
     source="NVML fields 303 and 304",
 )
 GPU_BANK_REMAP_GROUPS = gpu_gauge(
     "gpu_bank_remap_groups",
-    "Groups of memory banks that have all (max) or none of their spare banks left. Presence as gpu_remapped_banks.",
+    "Groups of memory banks with all (max) or none of their spare banks left. Absent when gpu_remapped_banks is.",
     labels={"availability": BANK_GROUP_FIELDS},
     source="NVML fields 305 and 306",
 )
 GPU_BANK_REMAP_PENDING = gpu_gauge(
     "gpu_bank_remap_pending",
-    "1 when banks wait for a GPU reset to be remapped. Presence as gpu_remapped_banks.",
+    "1 when banks wait for a GPU reset to be remapped. Absent when gpu_remapped_banks is.",
     source="NVML field 307",
 )
 

@@ -18,7 +18,7 @@ _NO_ERROR: Final = 0
 
 GPU_FABRIC_STATE = gpu_gauge(
     "gpu_fabric_state",
-    "How far the GPU has joined the NVSwitch fabric: {states}; absent on systems without one.",
+    "Progress of the GPU in joining the NVSwitch fabric: {states}. Absent without a fabric.",
     # nvmlGpuFabricState_t
     states={1: "not started", 2: "in progress", FABRIC_COMPLETED: "completed"},
     source="nvmlDeviceGetGpuFabricInfoV state",
@@ -26,7 +26,7 @@ GPU_FABRIC_STATE = gpu_gauge(
 GPU_FABRIC_HEALTH = gpu_gauge(
     "gpu_fabric_health",
     "Health of the GPU's part of the NVSwitch fabric: {states}; unhealthy, too, if joining failed. Absent without a "
-    "fabric and on drivers that give no summary.",
+    "fabric, and if the driver gives no summary.",
     # NVML_GPU_FABRIC_HEALTH_SUMMARY_*
     states={1: "healthy", 2: "unhealthy", 3: "limited capacity"},
     source="nvmlDeviceGetGpuFabricInfoV healthSummary",
@@ -47,18 +47,16 @@ _MOST_CLIQUES: Final = 1 << 16
 
 GPU_FABRIC_FAULT = gpu_gauge(
     "gpu_fabric_fault",
-    "1 while the driver reports this fault ({fault}) of the GPU's part of the NVSwitch fabric: less NVLink bandwidth "
-    "than it should have, routes or an access timeout that it recovers from, unhealthy routes, a fabric manager that "
-    "is not connected. Shown while it is 1; profile full also shows 0. Absent without a fabric and where the driver "
-    "does not say.",
+    "1 while the driver reports this fault of the GPU's part of the NVSwitch fabric: {fault}. Profile full also has 0. "
+    "Absent without a fabric, and if the driver does not report it.",
     labels={"fault": FABRIC_FAULTS},
     source="nvmlDeviceGetGpuFabricInfoV healthMask",
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_FABRIC_CONFIGURATION = gpu_gauge(
     "gpu_fabric_configuration",
-    "What is wrong with the configuration of the GPU in its NVSwitch fabric: {states}. Shown while something is; "
-    "profile full also shows 1. Absent without a fabric and where the driver does not say.",
+    "What is wrong with the GPU's configuration in its NVSwitch fabric: {states}. Only faults; profile full also has "
+    "1. Absent without a fabric, and if the driver does not report it.",
     # NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_*
     states={
         _CONFIGURED: "nothing",
@@ -75,8 +73,8 @@ GPU_FABRIC_CONFIGURATION = gpu_gauge(
 )
 GPU_FABRIC_INFO = gpu_info(
     "gpu_fabric_info",
-    "The NVSwitch fabric over several hosts that the GPU has joined, and its clique there: GPUs of one clique reach "
-    "each other's memory. Absent within one host.",
+    "The multi-host NVSwitch fabric that the GPU has joined, and its clique: GPUs of one clique reach each other's "
+    "memory. Absent within one host.",
     labels=("cluster_uuid", "clique"),
     source="nvmlDeviceGetGpuFabricInfoV clusterUuid, cliqueId",
 )

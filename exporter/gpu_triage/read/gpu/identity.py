@@ -30,10 +30,10 @@ _MOST_MINOR_NUMBER: Final = 254
 
 GPU_INFO = gpu_info(
     "gpu_info",
-    "What this GPU is; join on gpu and uuid. Kept while the GPU is lost, and over a restart by the state directory. A "
-    "fact the driver does not give is an empty label, such as serial and board_part_number of most GeForce cards. A "
-    "GPU that was lost before the first start has a PCI address and no UUID. minor_number is the N of /dev/nvidiaN, "
-    "which gres.conf of Slurm and the cgroup rules of containers name; it need not be the index.",
+    "Facts about the GPU; join on gpu and uuid. Kept while it is lost, and over a restart with a state directory. "
+    "Unknown facts are empty, such as serial and board_part_number of most GeForce cards. A GPU lost before the first "
+    "start has a PCI address and no UUID. minor_number is the N of /dev/nvidiaN, as in Slurm's gres.conf and container "
+    "cgroup rules; it may differ from the index.",
     labels=(
         "name",
         "pci_bus_id",

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
 from gpu_triage.driver.nvml import gpm as nvml_gpm
-from gpu_triage.driver.nvml.gpm import GpmMeter, GpmMetrics
+from gpu_triage.driver.nvml.gpm import GpmMetrics
 from gpu_triage.driver.nvml.inquiry import Inquiry
-from gpu_triage.driver.nvml.session import Device
 from gpu_triage.driver.nvml.structs import MEMORY_V2
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
-from gpu_triage.read.gpu.activity import GpmAccess
+from gpu_triage.read.gpu.activity import Gpm
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
@@ -34,41 +33,41 @@ _MOST_MEDIA_SLICES: Final = 2
 
 GPU_MIG_INFO = gpu_info(
     "gpu_mig_info",
-    "A MIG device that exists now: its GPU instance, its compute instance, and its profile as nvidia-smi names it; "
-    "join on gpu, uuid and mig_uuid. Absent outside MIG mode.",
+    "A MIG device: its GPU instance, compute instance and profile, as in nvidia-smi; join on gpu, uuid and mig_uuid. "
+    "Absent outside MIG mode.",
     labels=("mig_uuid", "gi", "ci", "profile"),
     source="nvmlDeviceGetMigDeviceHandleByIndex; nvmlDeviceGetName, else nvmlDeviceGetAttributes_v2",
 )
 GPU_MIG_MEMORY_USED_BYTES = gpu_gauge(
     "gpu_mig_memory_used_bytes",
-    "Device memory allocated on the GPU instance; compute instances that share one show the same.",
+    "Allocated device memory of the GPU instance; the same for all its compute instances.",
     labels=("mig_uuid",),
     source="nvmlDeviceGetMemoryInfo_v2.used of the MIG device",
 )
 GPU_MIG_MEMORY_TOTAL_BYTES = gpu_gauge(
     "gpu_mig_memory_total_bytes",
-    "Device memory of the GPU instance; compute instances that share one show the same.",
+    "Device memory of the GPU instance; the same for all its compute instances.",
     labels=("mig_uuid",),
     source="nvmlDeviceGetMemoryInfo_v2.total of the MIG device",
 )
 GPU_MIG_SM_ACTIVE_RATIO = gpu_gauge(
     "gpu_mig_sm_active_ratio",
-    "Share of the GPU instance's SMs that were busy, averaged since the last round, 0-1; compute instances that "
-    "share one show the same. Hopper and later; absent in an instance's first round and without permission for GPM.",
+    "Share of the GPU instance's SMs busy, averaged since the last round, 0-1; the same for all its compute instances. "
+    "Hopper and later; absent in an instance's first round and without permission for GPM.",
     labels=("mig_uuid",),
     source="nvmlGpmMigSampleGet, GPM metric 2 (SM_UTIL)",
 )
 GPU_MIG_TENSOR_ACTIVE_RATIO = gpu_gauge(
     "gpu_mig_tensor_active_ratio",
-    "Share of time the GPU instance's SMs did tensor operations of any kind, averaged since the last round, 0-1. "
-    "Presence as gpu_mig_sm_active_ratio.",
+    "Share of time in tensor operations of any kind in the GPU instance, averaged since the last round, 0-1. Absent "
+    "when gpu_mig_sm_active_ratio is.",
     labels=("mig_uuid",),
     source="nvmlGpmMigSampleGet, GPM metric 5 (ANY_TENSOR_UTIL)",
 )
 GPU_MIG_DRAM_ACTIVE_RATIO = gpu_gauge(
     "gpu_mig_dram_active_ratio",
-    "The GPU instance's memory bandwidth in use as a share of the most there can be, averaged since the last round, "
-    "0-1. Presence as gpu_mig_sm_active_ratio.",
+    "Memory bandwidth of the GPU instance in use as a share of its maximum, averaged since the last round, 0-1. Absent "
+    "when gpu_mig_sm_active_ratio is.",
     labels=("mig_uuid",),
     source="nvmlGpmMigSampleGet, GPM metric 10 (DRAM_BW_UTIL)",
 )
@@ -103,55 +102,25 @@ class MigReader:
     """Reads MIG devices; keeps the last GPM sample of each GPU instance between rounds."""
 
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
-        self._max_gap_seconds = max_gap_seconds
-        self._access = GpmAccess(retry_seconds)
-        self._metrics = GpmMetrics(nvml_gpm.SM_ACTIVE, nvml_gpm.TENSOR_ACTIVE, nvml_gpm.DRAM_ACTIVE)
-        self._meters: dict[_Occupants, GpmMeter] = {}
-        self._device: Device | None = None
+        metrics = GpmMetrics(nvml_gpm.SM_ACTIVE, nvml_gpm.TENSOR_ACTIVE, nvml_gpm.DRAM_ACTIVE)
+        self._gpm = Gpm(metrics, max_gap_seconds, retry_seconds)
 
     def read(self, gpu: GpuRound) -> MigReading:
         """Enumerate the MIG devices (nvmlDeviceGetMigMode, …MaxMigDeviceCount, …MigDeviceHandleByIndex)."""
-        if gpu.inquiry.device is not self._device:
-            self._keep_meters({})
-            self._device = gpu.inquiry.device
         try:
             instances = _enumerate(gpu.inquiry)
-            # Last, because with some drivers sampling an instance made later memory queries fail.
-            active = self._activity(gpu, instances)
         except (GpuUnavailable, DriverUnavailable):
-            self._keep_meters({})
+            self._gpm.close()
             raise
+        # Last, because with some drivers sampling an instance made later memory queries fail.
+        occupants = _occupants(instances)
+        averages = self._gpm.read(gpu, occupants) or {}
+        active = {occupants[key]: ratios for key, ratios in averages.items()}
         return MigReading(tuple(_with_activity(i, active.get(i.gpu_instance, {})) for i in instances))
 
-    def _activity(
-        self, gpu: GpuRound, instances: tuple[MigInstanceReading, ...]
-    ) -> Mapping[int | None, Mapping[int, float]]:
-        """Ratios by GPU instance and metric ID (nvmlGpmMigSampleGet)."""
-        occupants = _occupants(instances)
-        self._keep_meters(occupants if instances and self._access.granted(gpu) else {})
-        ratios: dict[int | None, Mapping[int, float]] = {}
-        for key, meter in self._meters.items():
-            before = len(gpu.inquiry.failures)
-            ratios[occupants[key]] = meter.read(gpu.inquiry, gpu.at, gpu.machine.clock)
-            if self._access.lost(gpu, gpu.inquiry.failures[before:]):
-                self._keep_meters({})
-                return {}
-        return ratios
 
-    def _keep_meters(self, occupants: Mapping[_Occupants, int]) -> None:
-        """Keep exactly one meter per GPU instance; an instance that was recreated gets a new one."""
-        for gone in self._meters.keys() - occupants.keys():
-            self._meters.pop(gone).close()
-        for key, instance in occupants.items():
-            if key not in self._meters:
-                self._meters[key] = GpmMeter(self._metrics, self._max_gap_seconds, instance)
-
-
-_Occupants = tuple[int, frozenset[tuple[str, str]]]
-"""A GPU instance and its devices (UUIDs, profiles): the ID alone may be another instance's in the next round."""
-
-
-def _occupants(instances: tuple[MigInstanceReading, ...]) -> dict[_Occupants, int]:
+def _occupants(instances: tuple[MigInstanceReading, ...]) -> dict[Hashable, int | None]:
+    """GPU instances by their ID and devices (UUIDs, profiles): the ID alone may be another one's in the next round."""
     by_instance: dict[int, set[tuple[str, str]]] = {}
     for instance in instances:
         if instance.gpu_instance is not None:

@@ -22,7 +22,7 @@ GPU_PERSISTENCE_MODE = gpu_gauge(
 )
 GPU_MIG_MODE = gpu_gauge(
     "gpu_mig_mode",
-    "1 when the GPU is partitioned by MIG, 0 when not; absent where MIG does not exist.",
+    "1 when the GPU is partitioned by MIG, 0 when not; absent without MIG support.",
     source="nvmlDeviceGetMigMode",
 )
 GPU_COMPUTE_MODE_INFO = gpu_info(
@@ -64,8 +64,8 @@ MODES = GpuCollector("modes", "persistence, MIG and compute mode", Tier.SLOW, la
 
 GPU_VGPU_LICENSE_STATE = gpu_gauge(
     "gpu_vgpu_license_state",
-    "License of a vGPU in a virtual machine, by the licensed product: {states}. NVML reports unlicensed or licensed; "
-    "only files of nvidia-smi tell whether restrictions already apply. Absent on GPUs that are not vGPUs.",
+    "License of a vGPU in a virtual machine, by licensed product: {states}. NVML reports only the first two; "
+    "nvidia-smi output has all. Absent on other GPUs.",
     labels={"product": ANY},
     states={0: "unlicensed", 1: "licensed", 2: "unlicensed, not yet restricted", 3: "unlicensed, restricted"},
     source="nvmlDeviceGetVirtualizationMode, nvmlDeviceGetGridLicensableFeatures",

@@ -1,4 +1,7 @@
-"""NVLinks of a GPU: their state and capability, their counters of errors and bytes, and the quality of the signal."""
+"""NVLinks of a GPU: their state and capability, their counters of errors and bytes, and the quality of the signal.
+
+Also NVLink-C2C: the links between a GPU and the Grace CPU of its module.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from gpu_triage.driver.nvml.fields import FieldId
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import far_end, in_fabric
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.integrals import ContinuedCounter
+from gpu_triage.read.metrics.driver_counters import ERRORS, CounterLimit, LinkCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, no_sample
-from gpu_triage.read.metrics.monotone import MonotoneSum
-from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter, CounterLimit, LinkCounters
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import GpuRound
 
@@ -88,74 +89,70 @@ MOST_LINKS: Final = 64
 
 GPU_NVLINK_LINKS = gpu_gauge(
     "gpu_nvlink_links",
-    "NVLink links of the GPU that lead somewhere. Not counted are those without a bridge and those that the board "
-    "leaves unused: down ever since the exporter started, without traffic or errors counted, and without a far end "
-    "that the driver could name. On a GPU that has joined an NVSwitch fabric and has no link up, links that are down "
-    "count all the same: its board has them connected. Absent without any, and, like all that follows, while the GPU "
-    "is split by MIG: the driver then answers no question about links.",
+    "Connected NVLink links of the GPU. Not counted: links without a bridge or unused by the board (down since the "
+    "exporter started, no traffic or errors, no far end named by the driver), except on a GPU that has joined an "
+    "NVSwitch fabric and has no link up. Absent without any, and, like all NVLink metrics, while MIG splits the GPU.",
     source="NVML fields 91 and 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_LINKS_UP = gpu_gauge(
     "gpu_nvlink_links_up",
-    "Those of gpu_nvlink_links that are active or asleep (they wake by themselves). Absent if the driver reports no "
+    "Links of gpu_nvlink_links that are active or asleep (they wake by themselves). Absent if the driver reports no "
     "link state.",
     source="NVML field 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_errors_total",
-    "Errors of all NVLink links of the GPU by type ({type}), as the driver counts them since it was loaded; absent for "
-    "what it does not count: replay and crc on Blackwell, recovery_failed (the link is down then) before it. "
-    "Never decreases while the exporter runs: counters "
-    "that the driver resets continue, and a link that it no longer lists stays in the sum.",
+    "NVLink errors of the GPU by type ({type}), since the driver was loaded. Absent, because not counted: replay and "
+    "crc on Blackwell, recovery_failed (the link is then down) before it. Never decreases while the exporter runs.",
     labels={"type": ERROR_TYPES},
     source="NVML fields 161-163, else 214 and 215 for recoveries, else 32-59 and 96-119",
 )
 GPU_NVLINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_transmit_bytes_total",
-    "Data the GPU sent over all its NVLink links since the driver was loaded; protocol overhead counts only where the "
-    "driver cannot leave it out. Never decreases while the exporter runs, as gpu_nvlink_errors_total.",
+    "Data the GPU sent over NVLink since the driver was loaded; with protocol overhead only if the driver cannot "
+    "exclude it. Never decreases while the exporter runs.",
     source="NVML field 138, else 202",
 )
 GPU_NVLINK_RECEIVE_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_receive_bytes_total",
-    "Data the GPU received over all its NVLink links since the driver was loaded; protocol overhead counts only where "
-    "the driver cannot leave it out. Never decreases while the exporter runs, as gpu_nvlink_errors_total.",
+    "Data the GPU received over NVLink since the driver was loaded; with protocol overhead only if the driver cannot "
+    "exclude it. Never decreases while the exporter runs.",
     source="NVML field 139, else 204",
 )
 GPU_NVLINK_UP = gpu_gauge(
     "gpu_nvlink_up",
-    "1 while the NVLink link is active or asleep, 0 while it is inactive or its traffic is disabled. One series per "
-    "link that is down; with --metrics.profile full one per link of gpu_nvlink_links.",
+    "1 while the NVLink link is active or asleep, 0 while it is inactive or its traffic is disabled. Only links that "
+    "are down; with --metrics.profile full all of gpu_nvlink_links.",
     labels=("link",),
     source="NVML field 165, else nvmlDeviceGetNvLinkState",
     default_samples=lambda sample: not sample.value,
 )
 GPU_NVLINK_LINK_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_link_errors_total",
-    "Errors of one NVLink link by type. Shown for links that have any; with --metrics.profile full for all. Alert on "
-    "gpu_nvlink_errors_total: it is there before the first error.",
+    "Errors of one NVLink link by type. Only links with errors; with --metrics.profile full all. Alert on "
+    "gpu_nvlink_errors_total, which exists before the first error.",
     labels={"link": ANY, "type": ERROR_TYPES},
     source="as gpu_nvlink_errors_total",
     default_samples=lambda sample: bool(sample.value),
 )
 GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_link_transmit_bytes_total",
-    "Data the GPU sent over one NVLink link since the driver was loaded.",
+    "Data sent over one NVLink link since the driver was loaded.",
     labels=("link",),
     source="as gpu_nvlink_transmit_bytes_total",
     default_samples=no_sample,
 )
 GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_link_receive_bytes_total",
-    "Data the GPU received over one NVLink link since the driver was loaded.",
+    "Data received over one NVLink link since the driver was loaded.",
     labels=("link",),
     source="as gpu_nvlink_receive_bytes_total",
     default_samples=no_sample,
 )
 GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND = gpu_gauge(
     "gpu_nvlink_bandwidth_bytes_per_second",
-    "Line rate per direction of the GPU's NVLink links that are up, by the PCI address that they lead to: another "
-    "GPU's or an NVSwitch's; empty where the driver does not name it. Absent if the driver reports no speed.",
+    "Line rate per direction of the GPU's active NVLink links, by PCI address at the far end: another GPU's or an "
+    "NVSwitch's; empty if the driver does not name it. Absent if the driver reports no speed.",
     labels={"far_end": ANY},
     source="NVML field 164, else 90; nvmlDeviceGetNvLinkRemotePciInfo_v2",
     default_samples=no_sample,
@@ -209,8 +206,7 @@ class NvlinkReader:
     def __init__(self) -> None:
         self._connected: set[int] = set()
         self._chosen: dict[tuple[int, str], tuple[tuple[Source, FieldId]]] = {}
-        self._counters: dict[tuple[int, str], BoundedCounter] = {}
-        self._sums: dict[str, MonotoneSum[int]] = {name: MonotoneSum() for name in SOURCES}
+        self._counters = {name: LinkCounter(_LIMITS[name]) for name in SOURCES}
         self._far_ends: dict[int, str] = {}
 
     def read(self, gpu: GpuRound) -> NvlinkReading:
@@ -260,9 +256,8 @@ class NvlinkReader:
 
     def _total(self, name: str, links: Mapping[int, LinkReading]) -> float | None:
         """Sum of a counter over all links, including those that currently do not answer or are no longer counted."""
-        return self._sums[name].add(
-            {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
-        )
+        counts = {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
+        return self._counters[name].total(counts)
 
     def _candidates(self, link: int, name: str) -> tuple[tuple[Source, FieldId], ...]:
         """Ways to read a counter: the one that worked before, else all. Never switch, since their values differ."""
@@ -284,10 +279,8 @@ class NvlinkReader:
         for source, number in self._candidates(link, name):
             if number in values:
                 self._chosen[link, name] = ((source, number),)
-                counter = self._counters.get((link, name))
-                if counter is None:
-                    counter = self._counters[link, name] = BoundedCounter(_LIMITS[name], ContinuedCounter())
-                return counter.add(gpu.inquiry, values[number] * source.scale, gpu.at.monotonic)
+                raw = values[number] * source.scale
+                return self._counters[name].read(gpu.inquiry, link, raw, gpu.at.monotonic)
         return None
 
 
@@ -335,6 +328,8 @@ FIRST_FEC_FIELD: Final = 235
 FEC_BINS: Final = tuple(str(number) for number in range(16))
 """NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 (235) to _15 (250)."""
 
+_COUNTED_FIELDS: Final = (SYMBOL_ERRORS_FIELD, *range(FIRST_FEC_FIELD, FIRST_FEC_FIELD + len(FEC_BINS)))
+
 EFFECTIVE_BER_LIMIT: Final = 1e-12
 """Limit above which DCGM's diagnostics fail a link (IsEffectiveBerThresholdExceeded, DcgmUtilities.cpp)."""
 
@@ -349,30 +344,30 @@ _LIMIT: Final = CounterLimit(per_second=1e12, most=1 << 62)
 
 GPU_NVLINK_BIT_ERROR_RATIO = gpu_gauge(
     "gpu_nvlink_bit_error_ratio",
-    "Bit error rate of the worst NVLink link of the GPU: effective, what is left after error correction, and symbol, "
-    f"of the symbols received. An effective rate above {EFFECTIVE_BER_LIMIT:g} is a fault of the link. NVLink 5 and "
-    "later; absent while the GPU is split by MIG.",
+    "Bit error rate of the worst NVLink link of the GPU: effective (after error correction) and symbol (of received "
+    f"symbols). An effective rate above {EFFECTIVE_BER_LIMIT:g} is a link fault. NVLink 5 and later; absent while the "
+    "GPU is split by MIG.",
     labels={"kind": BER_FIELDS},
     source="NVML fields 220 and 222",
 )
 GPU_NVLINK_LINK_BIT_ERROR_RATIO = gpu_gauge(
     "gpu_nvlink_link_bit_error_ratio",
-    "As gpu_nvlink_bit_error_ratio, of one link. Shown for effective rates above the limit; with --metrics.profile "
-    "full for all.",
+    "Like gpu_nvlink_bit_error_ratio, of one link. Only effective rates above the limit; with --metrics.profile full "
+    "all.",
     labels={"link": ANY, "kind": BER_FIELDS},
     default_samples=lambda sample: sample.labels[-1] == "effective" and sample.value > EFFECTIVE_BER_LIMIT,
     source="as gpu_nvlink_bit_error_ratio",
 )
 GPU_NVLINK_SYMBOL_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_symbol_errors_total",
-    "Errors in symbols received over all NVLink links of the GPU; error correction repairs most of them. Presence as "
-    "gpu_nvlink_bit_error_ratio. Never decreases while the exporter runs.",
+    "Symbol errors received over all NVLink links of the GPU, mostly repaired by error correction. Never decreases "
+    "while the exporter runs. Absent when gpu_nvlink_bit_error_ratio is.",
     source="NVML field 221",
 )
 GPU_NVLINK_FEC_BLOCKS_TOTAL = gpu_counter(
     "gpu_nvlink_fec_blocks_total",
-    "Blocks that all NVLink links of the GPU received, by how many of their symbols error correction repaired; the "
-    "higher bins fill when a link degrades. Presence as gpu_nvlink_bit_error_ratio, with --metrics.profile full.",
+    "Blocks received over all NVLink links of the GPU, by number of repaired symbols; the higher bins fill when a link "
+    "degrades. Only with --metrics.profile full, and absent when gpu_nvlink_bit_error_ratio is.",
     labels={"bin": FEC_BINS},
     default_samples=no_sample,
     source="NVML fields 235-250",
@@ -406,7 +401,7 @@ class NvlinkQualityReader:
     """Reads the links that report a bit error rate; continues their counters over resets."""
 
     def __init__(self) -> None:
-        self._counters = LinkCounters(_LIMIT)
+        self._counters = {field: LinkCounter(_LIMIT) for field in _COUNTED_FIELDS}
 
     def read(self, gpu: GpuRound) -> NvlinkQualityReading:
         """Read link quality (fields 91, 220-222 and 235-250), unless MIG is on."""
@@ -417,9 +412,11 @@ class NvlinkQualityReader:
         rates = self._rates(inquiry, int(count))
         if not rates:
             return _NOTHING
-        fields = (SYMBOL_ERRORS_FIELD, *range(FIRST_FEC_FIELD, FIRST_FEC_FIELD + len(FEC_BINS)))
-        counted = inquiry.fields([(field, link) for field in fields for link in rates])
-        totals = {field: self._counters.total(inquiry, field, counted, gpu.at.monotonic) for field in fields}
+        counted = inquiry.fields([(field, link) for field in _COUNTED_FIELDS for link in rates])
+        totals = {
+            field: counter.read_total(inquiry, field, counted, gpu.at.monotonic)
+            for field, counter in self._counters.items()
+        }
         fec = {number: totals[FIRST_FEC_FIELD + place] for place, number in enumerate(FEC_BINS)}
         return NvlinkQualityReading(
             worst={kind: worst for kind in BER_FIELDS if (worst := _worst(rates, kind)) is not None},
@@ -450,3 +447,87 @@ NVLINK_QUALITY = GpuCollector(
     tier=Tier.SLOW,
     reader=lambda _config: NvlinkQualityReader().read,
 )
+
+
+COUNT_FIELD: Final = 170
+STATUS_FIELD: Final = 171
+BANDWIDTH_FIELD: Final = 172
+"""NVML_FI_DEV_C2C_LINK_COUNT, and per link (as scope) _GET_STATUS (1 is active) and _GET_MAX_BW (MB/s)."""
+
+ERROR_FIELDS: Final = {"crc": 231, "replay": 232, "replay_back_to_back": 233}
+"""Label to NVML_FI_DEV_C2C_LINK_ERROR_{INTR,REPLAY,REPLAY_B2B}, with the link as scope."""
+
+_MOST_MEGABYTES_PER_SECOND: Final = 10_000_000
+_BYTES_PER_MEGABYTE: Final = 1_000_000
+
+GPU_C2C_LINKS = gpu_gauge(
+    "gpu_c2c_links",
+    "NVLink-C2C links between the GPU and its module's CPU. Absent without any.",
+    source="NVML field 170",
+)
+GPU_C2C_LINKS_UP = gpu_gauge(
+    "gpu_c2c_links_up",
+    "Active links of gpu_c2c_links. Absent if the driver reports no link state.",
+    source="NVML field 171",
+)
+GPU_C2C_MAX_BYTES_PER_SECOND = gpu_gauge(
+    "gpu_c2c_max_bytes_per_second",
+    "Total capacity of the GPU's active NVLink-C2C links.",
+    source="NVML field 172",
+)
+GPU_C2C_ERRORS_TOTAL = gpu_counter(
+    "gpu_c2c_errors_total",
+    "NVLink-C2C errors of the GPU by type: {type}. Never decreases while the exporter runs.",
+    labels={"type": ERROR_FIELDS},
+    source="NVML fields 231-233",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class C2cReading:
+    """C2C links of one GPU; None or missing where not reported."""
+
+    links: Annotated[int | None, GPU_C2C_LINKS]
+    max_bytes_per_second: Annotated[float | None, GPU_C2C_MAX_BYTES_PER_SECOND]
+    errors: Annotated[Mapping[str, float], GPU_C2C_ERRORS_TOTAL]
+    links_up: Annotated[int | None, GPU_C2C_LINKS_UP]
+
+
+_NONE: Final = C2cReading(None, None, {}, None)
+
+
+class C2cReader:
+    """Reads all links in two calls; continues their counters over resets."""
+
+    def __init__(self) -> None:
+        self._counters = {name: LinkCounter(ERRORS) for name in ERROR_FIELDS}
+
+    def read(self, gpu: GpuRound) -> C2cReading:
+        """Read the links (fields 170-172 and 231-233)."""
+        inquiry = gpu.inquiry
+        count = inquiry.within(inquiry.fields((COUNT_FIELD,)).get(COUNT_FIELD), 0, MOST_LINKS)
+        if not count:
+            return _NONE
+        links = range(int(count))
+        fields = (STATUS_FIELD, BANDWIDTH_FIELD, *ERROR_FIELDS.values())
+        values = inquiry.fields([(field, link) for field in fields for link in links])
+        speeds = [
+            inquiry.within(values[BANDWIDTH_FIELD, link], 0, _MOST_MEGABYTES_PER_SECOND)
+            for link in links
+            if (BANDWIDTH_FIELD, link) in values
+        ]
+        known = [speed for speed in speeds if speed is not None]
+        states = [values[STATUS_FIELD, link] == 1 for link in links if (STATUS_FIELD, link) in values]
+        counted = {
+            name: self._counters[name].read_total(inquiry, field, values, gpu.at.monotonic)
+            for name, field in ERROR_FIELDS.items()
+        }
+        return C2cReading(
+            links=int(count),
+            links_up=sum(states) if states else None,
+            max_bytes_per_second=sum(known) * _BYTES_PER_MEGABYTE if known else None,
+            errors={name: total for name, total in counted.items() if total is not None},
+        )
+
+
+C2C = GpuCollector("c2c", "links to the Grace CPU of the module", Tier.MEDIUM, lambda _config: C2cReader().read)

@@ -1,4 +1,6 @@
-"""The PCIe link of a GPU: speed, traffic and replays; what card, slot and system can do; and throughput on request.
+"""The PCIe link of a GPU: speed, traffic and errors; what card, slot and system can do; and throughput on request.
+
+Errors are counted by the GPU, and by the kernel, of the GPU and of the port above it.
 
 The driver's byte counters (NVML_FI_DEV_PCIE_COUNT_TX_BYTES, ..._RX_BYTES: "value can be wrapped") are 32 bits wide in
 every resource manager with public source (NvU32 pexCounters[] of NV2080_CTRL_BUS_GET_PEX_UTIL_COUNTERS_PARAMS). A
@@ -7,21 +9,23 @@ every resource manager with public source (NvU32 pexCounters[] of NV2080_CTRL_BU
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
-from gpu_triage.driver.kernel.pci_bus import PcieLink, link_of, port_above
+from gpu_triage.driver.kernel.files import parse_count, read_text, refuse_unmounted
+from gpu_triage.driver.kernel.pci_bus import PcieLink, device_directory, handles_aer, link_of, port_above
 from gpu_triage.driver.nvml import gpm as nvml_gpm
 from gpu_triage.driver.nvml.gpm import GpmMetrics
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
-from gpu_triage.read.gpu.activity import DeviceGpm
+from gpu_triage.read.gpu.activity import WHOLE, Gpm
 from gpu_triage.read.metrics.contract import GpuCollector
-from gpu_triage.read.metrics.integrals import ContinuedCounter
+from gpu_triage.read.metrics.driver_counters import ERRORS, CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
-from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter, CounterLimit
 from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import ExpectedLink, GpuRound
 
@@ -29,33 +33,33 @@ _BUS_TYPE_PCIE: Final = 2
 
 GPU_PCIE_LINK_GENERATION = gpu_gauge(
     "gpu_pcie_link_generation",
-    "PCIe generation the link runs at now; idle cards shift down on purpose.",
+    "Current PCIe generation of the link; idle cards reduce it on purpose.",
     source="nvmlDeviceGetCurrPcieLinkGeneration",
 )
 GPU_PCIE_LINK_WIDTH = gpu_gauge(
-    "gpu_pcie_link_width", "PCIe lanes the link runs with now.", source="nvmlDeviceGetCurrPcieLinkWidth"
+    "gpu_pcie_link_width", "Current PCIe lanes of the link.", source="nvmlDeviceGetCurrPcieLinkWidth"
 )
 GPU_PCIE_LINK_TRANSITIONS_TOTAL = gpu_counter(
     "gpu_pcie_link_transitions_total",
-    "Changes of the link's generation or width seen between samples since the exporter started.",
+    "Changes of the link's generation or width between samples since the exporter started.",
     labels={"attribute": ("generation", "width")},
     source="the exporter, from successive readings",
 )
 GPU_PCIE_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_pcie_transmit_bytes_total",
-    "Bytes the GPU sent over PCIe since the exporter started: by GPM on Hopper and later, elsewhere by the driver's "
-    "counter. The latter is absent until its value has exceeded 32 bits, because a narrower one wraps several times "
-    "between two readings. gpu_pcie_throughput_bytes_per_second shows samples, if that collector is on.",
+    "Bytes the GPU sent over PCIe since the exporter started: by GPM on Hopper and later, else by the driver's "
+    "counter, which is absent until it exceeds 32 bits, because a narrower one wraps several times between two "
+    "readings; gpu_pcie_throughput_bytes_per_second has samples then, if that collector is on.",
     source="GPM metric 20 (PCIE_TX_PER_SEC); field 197",
 )
 GPU_PCIE_RECEIVE_BYTES_TOTAL = gpu_counter(
     "gpu_pcie_receive_bytes_total",
-    "Bytes the GPU received over PCIe since the exporter started. Presence as gpu_pcie_transmit_bytes_total.",
+    "Bytes the GPU received over PCIe since the exporter started. Absent when gpu_pcie_transmit_bytes_total is.",
     source="GPM metric 21 (PCIE_RX_PER_SEC); field 198",
 )
 GPU_PCIE_REPLAYS_TOTAL = gpu_counter(
     "gpu_pcie_replays_total",
-    "PCIe packets sent again after a link error, as the driver counts them since it was loaded.",
+    "PCIe packets resent after a link error since the driver was loaded.",
     source="nvmlDeviceGetPcieReplayCounter",
 )
 
@@ -100,7 +104,7 @@ class PcieReader:
 
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
         self._traffic = PcieTraffic(max_gap_seconds, retry_seconds)
-        self._replays = BoundedCounter(ERRORS, ContinuedCounter())
+        self._replays = DriverCounter(ERRORS)
         self._generation = _Transitions()
         self._width = _Transitions()
 
@@ -120,7 +124,7 @@ class PcieReader:
             width_transitions=self._width.see(width),
             transmit_bytes=traffic.get(TRANSMIT),
             receive_bytes=traffic.get(RECEIVE),
-            replays=self._replays.add(inquiry, replays, at),
+            replays=self._replays.read(inquiry, replays, at),
         )
 
 
@@ -147,7 +151,7 @@ class PcieTraffic:
     """
 
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
-        self._gpm = DeviceGpm(GpmMetrics(*_GPM_METRICS.values()), max_gap_seconds, retry_seconds)
+        self._gpm = Gpm(GpmMetrics(*_GPM_METRICS.values()), max_gap_seconds, retry_seconds)
         self._averaged: dict[str, float] = {}
         self._counters = {direction: _WideCounter() for direction in _FIELDS}
 
@@ -155,7 +159,7 @@ class PcieTraffic:
         """Bytes so far (GPM metrics 20 and 21, or fields 197 and 198); unknown directions are missing."""
         averages = self._gpm.read(gpu)
         if averages is not None:
-            return self._integrate(averages)
+            return self._integrate(averages[WHOLE])
         counted = gpu.inquiry.fields(_FIELDS.values())
         totals: dict[str, float] = {}
         for direction, field in _FIELDS.items():
@@ -185,7 +189,7 @@ class _WideCounter:
     __slots__ = ("_counter", "_exceeded", "total")
 
     def __init__(self) -> None:
-        self._counter: BoundedCounter | None = None
+        self._counter: DriverCounter | None = None
         self._exceeded = False
         self.total = 0.0
 
@@ -195,10 +199,8 @@ class _WideCounter:
             if raw is None or not (exceeds and self._exceeded):
                 self._exceeded = exceeds
                 return None
-            counter = ContinuedCounter()
-            counter.rebase(raw)
-            self._counter = BoundedCounter(_LIMIT, counter)
-        total = self._counter.add(inquiry, raw, at)
+            self._counter = DriverCounter(_LIMIT, start=raw)
+        total = self._counter.read(inquiry, raw, at)
         self.total = self.total if total is None else total
         return total
 
@@ -233,39 +235,39 @@ _NO_LINK = PcieLink(None, None, None, None)
 
 GPU_PCIE_LINK_DEVICE_MAX_GENERATION = gpu_gauge(
     "gpu_pcie_link_device_max_generation",
-    "Highest PCIe generation the card can do.",
+    "Highest PCIe generation of the card.",
     source="nvmlDeviceGetGpuMaxPcieLinkGeneration, else sysfs max_link_speed",
 )
 GPU_PCIE_LINK_DEVICE_MAX_WIDTH = gpu_gauge(
-    "gpu_pcie_link_device_max_width", "Most PCIe lanes the card can use.", source="sysfs max_link_width"
+    "gpu_pcie_link_device_max_width", "Most PCIe lanes of the card.", source="sysfs max_link_width"
 )
 GPU_PCIE_LINK_SLOT_MAX_GENERATION = gpu_gauge(
     "gpu_pcie_link_slot_max_generation",
-    "Highest PCIe generation of the port above the card; absent where there is none to see.",
+    "Highest PCIe generation of the port above the card; absent if that port is not visible.",
     source="sysfs max_link_speed of the upstream port",
 )
 GPU_PCIE_LINK_SLOT_MAX_WIDTH = gpu_gauge(
     "gpu_pcie_link_slot_max_width",
-    "Most PCIe lanes of the port above the card; absent where there is none to see.",
+    "Most PCIe lanes of the port above the card; absent if that port is not visible.",
     source="sysfs max_link_width of the upstream port",
 )
 GPU_PCIE_LINK_EXPECTED_GENERATION = gpu_gauge(
     "gpu_pcie_link_expected_generation",
     "PCIe generation this link should reach under load: declared, else the baseline's, else the most that card, slot "
-    "and driver can all do; absent if the last is unknown.",
+    "and driver support; absent if unknown.",
     source="--expect.pcie-generation, else the baseline, else min(card, slot, nvmlDeviceGetMaxPcieLinkGeneration)",
 )
 GPU_PCIE_LINK_EXPECTED_WIDTH = gpu_gauge(
     "gpu_pcie_link_expected_width",
-    "PCIe lanes this link should have: declared, else the baseline's, else the most that card, slot and driver can "
-    "all use; absent if the last is unknown.",
+    "PCIe lanes this link should have: declared, else the baseline's, else the most that card, slot and driver "
+    "support; absent if unknown.",
     source="--expect.pcie-width, else the baseline, else min(card, slot, nvmlDeviceGetMaxPcieLinkWidth)",
 )
 
 GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED = gpu_gauge(
     "gpu_pcie_link_expected_width_declared",
-    "1 if the expected width is declared or recorded: the link is then known to have had it. Absent if it is derived "
-    "from card, slot and driver, which on some boards claim more lanes than the CPU gives.",
+    "1 if the expected width is declared or from the baseline, so that the link once had it. Absent if derived from "
+    "card, slot and driver, which on some boards claim more lanes than the CPU gives.",
     source="--expect.pcie-width, the baseline",
 )
 
@@ -351,7 +353,7 @@ class ExpectedLinkReader:
 
 PCIE_LIMITS = GpuCollector(
     name="pcie_limits",
-    about="what card, slot and system can do on PCIe",
+    about="PCIe capabilities of card, slot and system",
     tier=Tier.SLOW,
     reader=lambda config: ExpectedLinkReader(config).read,
 )
@@ -365,7 +367,7 @@ _MOST_KB_PER_SECOND: Final = 1 << 30
 
 GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND = gpu_gauge(
     "gpu_pcie_throughput_bytes_per_second",
-    "PCIe traffic over a 20 ms window; each reading blocks that long, so the collector is off by default.",
+    "PCIe traffic over a 20 ms window. Each reading blocks that long, so the collector is off by default.",
     labels={"direction": DIRECTIONS},
     source="nvmlDeviceGetPcieThroughput",
 )
@@ -393,8 +395,169 @@ def read_pcie_throughput(gpu: GpuRound) -> PcieThroughputReading:
 
 PCIE_THROUGHPUT = GpuCollector(
     name="pcie_throughput",
-    about="PCIe traffic by a call that blocks 40 ms a GPU",
+    about="PCIe traffic by a call that blocks 40 ms per GPU",
     tier=Tier.MEDIUM,
     reader=lambda _config: read_pcie_throughput,
     default=False,
+)
+
+
+TYPE_FIELDS: Final = {
+    "correctable": 173,
+    "naks_received": 174,
+    "receiver": 175,
+    "bad_tlp": 176,
+    "naks_sent": 177,
+    "bad_dllp": 178,
+    "non_fatal": 179,
+    "fatal": 180,
+    "unsupported_request": 181,
+    "lcrc": 182,
+    "lane": 183,
+    "l0_to_recovery": 169,
+}
+"""Label to NVML_FI_DEV_PCIE_COUNT_* (173-183) and NVML_FI_DEV_PCIE_L0_TO_RECOVERY_COUNTER (169)."""
+
+GPU_PCIE_ERRORS_TOTAL = gpu_counter(
+    "gpu_pcie_errors_total",
+    "PCIe link errors counted by the GPU, by type: {type}. The last also grows at speed changes. Types that driver or "
+    "board do not count are absent.",
+    labels={"type": TYPE_FIELDS},
+    source="NVML fields 173-183 and 169",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PcieErrorsReading:
+    """Monotonic error counts by type since the driver was loaded; types not counted are missing."""
+
+    errors: Annotated[Mapping[str, float], GPU_PCIE_ERRORS_TOTAL]
+
+
+class PcieErrorsReader:
+    """Reads the counters and continues them over resets."""
+
+    def __init__(self) -> None:
+        self._counters = {label: DriverCounter(ERRORS) for label in TYPE_FIELDS}
+
+    def read(self, gpu: GpuRound) -> PcieErrorsReading:
+        """Read the errors (the fields of TYPE_FIELDS, in one call)."""
+        inquiry = gpu.inquiry
+        if not on_pcie(inquiry):
+            return PcieErrorsReading({})
+        counted = inquiry.fields(TYPE_FIELDS.values())
+        errors = {}
+        for label, field in TYPE_FIELDS.items():
+            count = self._counters[label].read(inquiry, counted.get(field), gpu.at.monotonic)
+            if count is not None:
+                errors[label] = count
+        return PcieErrorsReading(errors)
+
+
+PCIE_ERRORS = GpuCollector(
+    "pcie_errors", "PCIe errors counted by the GPU", Tier.MEDIUM, lambda _config: PcieErrorsReader().read
+)
+
+
+TOTALS: Final = {"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL", "fatal": "TOTAL_ERR_FATAL"}
+"""Severity (also the suffix of the file name) to the name of the line with the total."""
+
+_LIMIT_BYTES: Final = 1 << 16
+
+GPU_PCIE_AER_ERRORS_TOTAL = gpu_counter(
+    "gpu_pcie_aer_errors_total",
+    "PCIe errors reported to the kernel (AER), by reporter (gpu, or the port at the other end of its link) and "
+    "severity ({severity}). An error may show at one end only. Available while the GPU does not respond. Absent "
+    "without AER, as in most virtual machines; if the firmware handles these errors, also while 0.",
+    labels={"device": ("gpu", "port"), "severity": TOTALS},
+    source="sysfs aer_dev_{correctable,nonfatal,fatal} of the GPU and of the port above it",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PcieAerReading:
+    """Monotonic error counts by severity since the device appeared; severities not counted are missing."""
+
+    gpu: Annotated[Mapping[str, float], GPU_PCIE_AER_ERRORS_TOTAL, "gpu"]
+    port: Annotated[Mapping[str, float], GPU_PCIE_AER_ERRORS_TOTAL, "port"]
+
+
+class PcieAerReader:
+    """Reads both ends, and continues the counters when a device reappears. Only uses kernel files."""
+
+    def __init__(self) -> None:
+        self._counters: defaultdict[tuple[str, str], DriverCounter] = defaultdict(DriverCounter)
+        self._handled: dict[str, bool] = {}
+
+    def read(self, gpu: GpuRound) -> PcieAerReading:
+        """Read the errors (``aer_dev_*`` under ``/sys/bus/pci/devices``) of the GPU and its upstream port.
+
+        An error may be reported by one end only: by the port alone once the GPU no longer answers.
+
+        Raises:
+            HostReadFailed: no sysfs is mounted.
+        """
+        refuse_unmounted(gpu.machine.sysfs)
+        bus_id = gpu.inquiry.device.pci_bus_id
+        if bus_id is None:
+            return PcieAerReading({}, {})
+        port = port_above(gpu.machine.sysfs, bus_id)
+        if bus_id not in self._handled:
+            # Decided at boot, so cache it.
+            self._handled = {bus_id: handles_aer(gpu.machine.sysfs, bus_id) is not False}
+        handled = self._handled[bus_id]
+        return PcieAerReading(
+            gpu=_told(self._errors(gpu, "gpu", bus_id), handled=handled),
+            port={} if port is None else _told(self._errors(gpu, "port", port), handled=handled),
+        )
+
+    def _errors(self, gpu: GpuRound, end: str, bus_id: str) -> Mapping[str, float]:
+        counts = {severity: self._count(gpu, bus_id, severity) for severity in TOTALS}
+        return {
+            severity: self._counters[end, severity].add(count, gpu.at.monotonic)
+            for severity, count in counts.items()
+            if count is not None
+        }
+
+    def _count(self, gpu: GpuRound, bus_id: str, severity: str) -> int | None:
+        path = f"{device_directory(gpu.machine.sysfs, bus_id)}/aer_dev_{severity}"
+        try:
+            text = read_text(path, limit=_LIMIT_BYTES)
+        except HostReadFailed as failed:
+            gpu.inquiry.failures.append(failed.reason)
+            return None
+        if text is None:
+            return None
+        count = parse_aer_total(text, severity)
+        if count is None:
+            gpu.inquiry.failures.append("malformed")
+        return count
+
+
+def _told(counts: Mapping[str, float], *, handled: bool) -> Mapping[str, float]:
+    """Drop zeros if the firmware handles AER: then errors rarely reach the kernel, so 0 is meaningless."""
+    return counts if handled else {severity: count for severity, count in counts.items() if count}
+
+
+def parse_aer_total(text: str, severity: str) -> int | None:
+    """Parse the total of this severity from an ``aer_dev_*`` file; None if there is no such line.
+
+    Format: lines ``Name N``, the last one ``TOTAL_ERR_COR N``. Error names may contain spaces and differ between
+    kernels; only the line with the total is read, and malformed lines are skipped.
+    """
+    for line in text.splitlines():
+        name, _, number = line.strip().rpartition(" ")
+        if name.rstrip() == TOTALS[severity]:
+            try:
+                return parse_count(number)
+            except ValueError:
+                continue
+    return None
+
+
+PCIE_AER = GpuCollector(
+    name="pcie_aer",
+    about="PCIe errors of the GPU and the port above it, counted by the kernel",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: PcieAerReader().read,
 )

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from gpu_triage.driver.nvml.fields import FieldId
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import power_profile_masks
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.integrals import ContinuedCounter
+from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
 from gpu_triage.read.metrics.rounds import GpuRound
 
 AVERAGE_FIELD: Final = 185
@@ -37,36 +36,36 @@ _ENERGY_LIMIT: Final = CounterLimit(per_second=10_000.0, most=10_000.0 * 10 * 36
 
 GPU_POWER_WATTS = gpu_gauge(
     "gpu_power_watts",
-    "Power drawn by the board: instantaneous where the driver offers it, else its one-second average.",
+    "Power draw of the board: instantaneous if the driver offers it, else a one-second average.",
     source="field 186 (instant), else 185 (average), else nvmlDeviceGetPowerUsage",
 )
 GPU_POWER_LIMIT_WATTS = gpu_gauge(
     "gpu_power_limit_watts",
-    "The power cap that applies now, out-of-band limits included.",
+    "Power cap in force, including out-of-band limits.",
     source="nvmlDeviceGetEnforcedPowerLimit",
 )
 GPU_POWER_REQUESTED_LIMIT_WATTS = gpu_gauge(
     "gpu_power_requested_limit_watts",
-    "The power cap that was asked of the driver, where another one applies, for example one that the BMC set; absent "
-    "where gpu_power_limit_watts is what was asked for.",
+    "Power cap requested from the driver, if another one is in force, such as one set by the BMC; absent if "
+    "gpu_power_limit_watts is the requested one.",
     source="field 192",
 )
 GPU_MODULE_POWER_WATTS = gpu_gauge(
     "gpu_module_power_watts",
-    "Power drawn by the GPU's whole module, its Grace CPU and memory included; gpu_power_watts is the GPU's part. "
-    "Every GPU of a module shows the same. GH200, GB200 and GB300 only.",
+    "Power draw of the GPU's whole module, including Grace CPU and memory; the same on every GPU of the module. GH200, "
+    "GB200 and GB300 only.",
     source="field 186 (instant), else 185 (average), of the module",
 )
 GPU_MODULE_POWER_LIMIT_WATTS = gpu_gauge(
     "gpu_module_power_limit_watts",
-    "The power cap of the GPU's whole module that applies now. A GPU below its own cap may be held back by this one. "
-    "Presence as gpu_module_power_watts.",
+    "Power cap in force for the GPU's whole module; it can hold back a GPU below its own cap. Absent when "
+    "gpu_module_power_watts is.",
     source="field 190, of the module",
 )
 GPU_ENERGY_JOULES_TOTAL = gpu_counter(
     "gpu_energy_joules_total",
-    "Energy used, as the driver counts it since it was loaded. Volta and later. On modules with a Grace CPU drivers "
-    "count the whole module: compare its rate with gpu_module_power_watts and gpu_power_watts.",
+    "Energy used since the driver was loaded. Volta and later. With a Grace CPU drivers count the whole module: "
+    "compare its rate with gpu_module_power_watts and gpu_power_watts.",
     source="nvmlDeviceGetTotalEnergyConsumption",
 )
 
@@ -87,7 +86,7 @@ class PowerReader:
     """Reads power; continues the energy counter over driver reloads."""
 
     def __init__(self) -> None:
-        self._energy = BoundedCounter(_ENERGY_LIMIT, ContinuedCounter())
+        self._energy = DriverCounter(_ENERGY_LIMIT)
 
     def read(self, gpu: GpuRound) -> PowerReading:
         """Read power (fields 185-192, nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetTotalEnergyConsumption)."""
@@ -104,7 +103,7 @@ class PowerReader:
             requested_limit_watts=other_limit(watts(inquiry, values.get(_REQUESTED_LIMIT_FIELD)), limit_watts),
             module_watts=None if module_limit_watts is None else watts(inquiry, _drawn(values, *_MODULE_FIELDS)),
             module_limit_watts=module_limit_watts,
-            energy_joules=self._energy.add(inquiry, None if energy_mj is None else energy_mj / 1000, gpu.at.monotonic),
+            energy_joules=self._energy.read(inquiry, None if energy_mj is None else energy_mj / 1000, gpu.at.monotonic),
         )
 
 
@@ -160,9 +159,9 @@ ENFORCED: Final = "enforced"
 
 GPU_POWER_PROFILE_INFO = gpu_info(
     "gpu_power_profile_info",
-    "Workload power profiles that were requested for the GPU, and those that are enforced after the driver settled "
-    "conflicts between them. A profile may hold clocks or power below the board's defaults. One that is not known by "
-    "name is profile_N. Absent without any, and on cards before Blackwell.",
+    "Workload power profiles that are requested for the GPU, and those enforced after the driver resolved conflicts. A "
+    "profile may hold clocks or power below the defaults. Unknown ones are profile_N. Absent without any, and before "
+    "Blackwell.",
     labels={"profile": ANY, "state": (REQUESTED, ENFORCED)},
     source="nvmlDeviceWorkloadPowerProfileGetCurrentProfiles",
 )

@@ -12,37 +12,36 @@ from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info, ho
 from gpu_triage.read.metrics.rendering import Each, samples
 
 NAME = "presence"
-ABOUT = "which GPUs are there and answer, and whether the driver does"
+ABOUT = "which GPUs are present and respond, and the state of the driver"
 TIER = Tier.FAST
 
 GPU_UP = gpu_gauge(
     "gpu_up",
-    "1 when the GPU answered within its deadline, 0 when it is lost, stalled, missing, denied or needs a reset. A "
-    "GPU keeps this series once it was seen, until another one is in its slot, or a virtual machine has it.",
+    "1 when the GPU answered within its deadline, 0 when it is lost, stalled, missing, denied or needs a reset. Stays "
+    "until another GPU is in its slot, or a virtual machine has it.",
     source="the sampler",
 )
 GPU_ERROR_INFO = gpu_info(
     "gpu_error_info",
-    "Why gpu_up is 0, as a named error; absent while it is 1. Of GPUs that stop answering together, the one whose call "
-    "hung first is stalled, and the others are blocked behind it: the driver has locks for the whole process.",
+    "Why gpu_up is 0, as a named error; absent while it is 1. If several GPUs stop answering together, the first is "
+    "stalled, and the others are blocked behind it by driver locks.",
     labels=("error",),
     source="the sampler",
 )
 GPU_DEVICES = host_gauge(
     "gpu_devices",
-    "Number of NVIDIA GPUs by source: nvml (listed by the driver; absent while it is unavailable), pci (found on "
-    "the bus, not counting GPUs passed through to virtual machines; in a container, the GPUs assigned to it), "
-    "expected (declared, otherwise from the baseline; absent without either), boot (the most that the driver has "
-    "listed since the host booted, not counting GPUs passed through to virtual machines since; without a state "
-    "directory, since the exporter started).",
+    "Number of NVIDIA GPUs by source: nvml (listed by the driver; absent while it is unavailable), pci (on the bus, "
+    "without GPUs passed through to virtual machines; in a container, those assigned to it), expected (declared, else "
+    "from the baseline; absent without either), boot (the most that the driver listed since boot, without GPUs passed "
+    "through since; without a state directory, since the exporter started).",
     labels={"source": ("nvml", "pci", "expected", "boot")},
     source="nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count, else the baseline; the state directory",
     tier=Tier.MEDIUM,
 )
 GPU_DRIVER_UP = host_gauge(
     "gpu_driver_up",
-    "1 while NVML is initialized and responds, 0 while it cannot be used, or while a call about the driver as a whole "
-    "exceeds the deadline, even if GPUs that are open still answer.",
+    "1 while NVML is initialized and responds, 0 while it cannot be used or a call about the whole driver exceeds the "
+    "deadline, even if open GPUs still answer.",
     source="nvmlInit, nvmlDeviceGetCount, nvmlSystemGetDriverVersion and similar",
     tier=Tier.MEDIUM,
 )
@@ -55,15 +54,15 @@ GPU_DRIVER_ERROR_INFO = host_info(
 )
 GPU_DRIVER_INFO = host_info(
     "gpu_driver_info",
-    "Versions of the kernel driver, of CUDA as the driver supports it, and of the NVML library.",
+    "Versions of the kernel driver, the CUDA version it supports, and the NVML library.",
     labels=("driver_version", "cuda_version", "nvml_version"),
     source="nvmlSystemGetDriverVersion and similar",
     tier=Tier.SLOW,
 )
 GPU_P2P_EXPECTED = host_gauge(
     "gpu_p2p_expected",
-    "1 when GPUs of one model should reach each other directly, 0 when they should not, as declared, otherwise as "
-    "recorded in the baseline; absent without either.",
+    "1 when GPUs of one model should reach each other directly, 0 when not, as declared, else from the baseline; "
+    "absent without either.",
     source="--expect.p2p, else the baseline",
     tier=Tier.SLOW,
 )

@@ -31,15 +31,15 @@ GPU_TEMPERATURE_CELSIUS = gpu_gauge(
 )
 GPU_TEMPERATURE_MARGIN_CELSIUS = gpu_gauge(
     "gpu_temperature_margin_celsius",
-    "Degrees left until the highest operating temperature, beyond which the GPU slows down (T.Limit). Absent on "
-    "drivers older than r570, on cards before Ada and Hopper, and on many GeForce cards; compare "
-    "gpu_temperature_celsius with gpu_temperature_threshold_celsius there.",
+    "Degrees left to the highest operating temperature, beyond which the GPU slows down (T.Limit). Absent before "
+    "driver r570, before Ada and Hopper, and on many GeForce cards: use gpu_temperature_celsius and "
+    "gpu_temperature_threshold_celsius there.",
     source="nvmlDeviceGetMarginTemperature",
 )
 GPU_FAN_SPEED_RATIO = gpu_gauge(
     "gpu_fan_speed_ratio",
-    "Intended fan speed as a share of the maximum. Absent on boards without fans of their own, but for some (A10, "
-    "A10G) that count one and always report 0; cards that stop their fans when cool report 0 as well.",
+    "Intended fan speed as a share of the maximum. Absent on boards without fans, except some (A10, A10G) that always "
+    "report 0, like cards that stop their fans when cool.",
     labels=("fan",),
     source="nvmlDeviceGetFanSpeed_v2",
 )

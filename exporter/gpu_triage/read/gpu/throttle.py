@@ -13,9 +13,8 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import version_numbers
 from gpu_triage.log import fields
 from gpu_triage.read.metrics.contract import GpuCollector, max_gap_seconds
-from gpu_triage.read.metrics.integrals import ContinuedCounter, Integral
+from gpu_triage.read.metrics.driver_counters import DriverCounter, Integral
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.plausible import StateBeforeDrop
 from gpu_triage.read.metrics.rounds import GpuRound
 
 STANDS_STILL: Final = "stands_still"
@@ -42,34 +41,32 @@ class ThrottleCounter:
     """One driver counter in seconds, checked against elapsed time and against its reason bit.
 
     If the bit is set while the counter does not move, the counter is wrong. The reverse proves nothing: the driver
-    counts pulses too short for any sample, and on some boards time that no bit reflects. `total_seconds` is published
-    and never decreases.
+    counts pulses too short for any sample, and on some boards time that no bit reflects.
     """
 
     __slots__ = (
-        "_accepted_at",
-        "_before_fall",
-        "_continued",
+        "_counter",
         "_last_raw",
         "_moved_at",
         "_sound_readings",
         "_stood_still",
         "_strikes",
         "_within_seconds",
-        "total_seconds",
     )
 
     def __init__(self, interval_seconds: float) -> None:
-        self._continued = ContinuedCounter()
-        self._before_fall: StateBeforeDrop[ContinuedCounter] = StateBeforeDrop()
-        self._accepted_at: float | None = None
+        self._counter = DriverCounter()
         self._sound_readings = 0
         self._strikes = 0
         self._last_raw: float | None = None
         self._moved_at = -math.inf
         self._stood_still: deque[float] = deque(maxlen=_ENOUGH_SAMPLES)
         self._within_seconds = max(_WITHIN_SECONDS, _WITHIN_INTERVALS * interval_seconds)
-        self.total_seconds = 0.0
+
+    @property
+    def total_seconds(self) -> float:
+        """Seconds counted so far; never decreases."""
+        return self._counter.total
 
     @property
     def fault(self) -> str | None:
@@ -88,22 +85,16 @@ class ThrottleCounter:
         The call took from `at` to `answered_at`, in monotonic seconds.
         """
         self._watch(raw_seconds, at, active=active)
-        if self._accepted_at is not None:
-            grown_seconds = raw_seconds - self._continued.accepted
-            if grown_seconds > _most_growth(answered_at - self._accepted_at):
-                before = self._before_fall.continued(raw_seconds, answered_at, _most_growth)
-                if before is None:
-                    self._strikes += 1
-                    self._sound_readings = 0
-                    return False
-                self._continued, self._accepted_at = before
-            self._before_fall.note(self._continued, self._accepted_at, raw_seconds, at)
+        grown = self._counter.grown(raw_seconds, answered_at)
+        too_fast = grown is not None and grown[0] > _most_growth(grown[1])
+        if too_fast and not self._counter.resumes(raw_seconds, answered_at, _most_growth):
+            self._strikes += 1
+            self._sound_readings = 0
+            return False
         self._sound_readings += 1
         if self._sound_readings >= _SOUND_READINGS:
             self._sound_readings, self._strikes = 0, max(0, self._strikes - 1)
-        self.total_seconds = max(self.total_seconds, self._continued.add(raw_seconds))
-        if self._continued.accepted == raw_seconds:
-            self._accepted_at = at
+        self._counter.add(raw_seconds, at)
         return True
 
     def _watch(self, raw_seconds: float, at: float, *, active: bool) -> None:
@@ -142,8 +133,10 @@ UNKNOWN: Final = "unknown"
 
 _KNOWN_BITS: Final = sum(REASONS.values())
 _COMMON_BITS: Final = 0x1FF
+"""The reasons taken as supported if the driver does not report them."""
 _NANOSECONDS: Final = 1e9
 _SUPPORTED_FOR_SECONDS: Final = 60.0
+"""The reasons a GPU supports do not depend on load, so they are cached."""
 _MOST_SECONDS: Final = 10 * 365 * 86_400.0
 
 _SELDOM: Final = frozenset({"board_limit", "reliability"})
@@ -154,19 +147,18 @@ _THERMAL_POLICY: Final = {"sw_thermal": 75}
 
 GPU_THROTTLE_ACTIVE = gpu_gauge(
     "gpu_throttle_active",
-    "1 while the driver reports this reason for the current clocks. With --metrics.profile full, also 0 for every "
-    "other reason that the GPU supports. A scrape can miss short throttling; gpu_throttle_seconds_total does not.",
+    "1 while the driver reports this reason for the current clocks; --metrics.profile full also has 0 for other "
+    "supported reasons. A scrape can miss short throttling; gpu_throttle_seconds_total does not.",
     labels={"reason": (*REASONS, UNKNOWN)},
     default_samples=lambda sample: bool(sample.value),
     source="nvmlDeviceGetCurrentClocksEventReasons & nvmlDeviceGetSupportedClocksEventReasons",
 )
 GPU_THROTTLE_SECONDS_TOTAL = gpu_counter(
     "gpu_throttle_seconds_total",
-    "Seconds for which this reason held the clocks: the driver's own counter where it has one, otherwise integrated "
-    "from gpu_throttle_active since the exporter started. A counter that is wrong is replaced by the integral: see "
-    "gpu_throttle_counter_rejected_info. Never decreases while the exporter runs: a counter that the driver resets "
-    "continues from its last value. board_limit and reliability grow at the highest clocks of many cards, and are "
-    "absent while they are 0 unless --metrics.profile is full.",
+    "Seconds for which this reason held the clocks: the driver's own counter if it has a correct one (see "
+    "gpu_throttle_counter_rejected_info), else integrated from gpu_throttle_active since the exporter started. Never "
+    "decreases while the exporter runs. board_limit and reliability grow at the highest clocks of many cards; while 0, "
+    "they are only in --metrics.profile full.",
     labels={"reason": (*REASONS, UNKNOWN)},
     default_samples=lambda sample: sample.value > 0 or sample.labels[-1] not in _SELDOM,
     source="fields 74 to 77, 79 and the slowdown counters of the driver at hand, else the integral of "
@@ -174,10 +166,9 @@ GPU_THROTTLE_SECONDS_TOTAL = gpu_counter(
 )
 GPU_THROTTLE_COUNTER_REJECTED_INFO = gpu_info(
     "gpu_throttle_counter_rejected_info",
-    "A reason whose driver counter is not used, by cause ({cause}): it stood still while the driver reported the "
-    "reason in 10 samples of a minute, or it gained more than a second per second. From then on, until the exporter "
-    "restarts, gpu_throttle_seconds_total of this reason is integrated from gpu_throttle_active. Absent while the "
-    "driver's counter is used, and where there is none.",
+    "A reason with a wrong driver counter, by cause ({cause}): it stood still while the driver reported the reason in "
+    "10 samples of a minute, or gained more than a second per second. gpu_throttle_seconds_total of this reason is "
+    "then integrated from gpu_throttle_active until the exporter restarts. Absent otherwise.",
     labels={"reason": (*REASONS, UNKNOWN), "cause": FAULTS},
     source="the exporter, from successive readings",
 )
@@ -223,7 +214,8 @@ class ThrottleReader:
         self._integrals: dict[str, Integral] = {}
         self._counters: dict[str, ThrottleCounter] | None = None
         self._rejected: dict[str, str] = {}
-        self._supported = _Supported()
+        self._supported: int | None = None
+        self._supported_at = -math.inf
 
     def read(self, gpu: GpuRound) -> ThrottleReading:
         """Read the reasons (nvmlDeviceGetCurrentClocksEventReasons, fields of `counter_fields`)."""
@@ -245,7 +237,12 @@ class ThrottleReader:
         bits = inquiry.first("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
         if bits is None:
             return None
-        mask = self._supported.bits(inquiry, at) | bits
+        if self._supported is None or at - self._supported_at >= _SUPPORTED_FOR_SECONDS:
+            self._supported_at = at
+            self._supported = inquiry.first(
+                "nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"
+            )
+        mask = bits | (_COMMON_BITS if self._supported is None else self._supported)
         active = {reason: bool(bits & bit) for reason, bit in REASONS.items() if mask & bit}
         active[UNKNOWN] = bool(bits & ~_KNOWN_BITS)
         return active
@@ -290,25 +287,6 @@ class ThrottleReader:
         return seconds
 
 
-class _Supported:
-    """The reasons a GPU supports. They do not depend on load, so they are cached for a minute."""
-
-    __slots__ = ("_asked_at", "_bits")
-
-    def __init__(self) -> None:
-        self._bits: int | None = None
-        self._asked_at = 0.0
-
-    def bits(self, inquiry: Inquiry, at: float) -> int:
-        """Bits of the supported reasons; the common ones if the driver does not report them."""
-        if self._bits is None or at - self._asked_at >= _SUPPORTED_FOR_SECONDS:
-            bits = inquiry.first(
-                "nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"
-            )
-            self._bits, self._asked_at = bits, at
-        return _COMMON_BITS if self._bits is None else self._bits
-
-
 def _log_rejected(gpu: GpuRound, reason: str, field_id: int | None, cause: str) -> None:
     device = gpu.inquiry.device
     log.warning(
@@ -326,7 +304,7 @@ def _log_rejected(gpu: GpuRound, reason: str, field_id: int | None, cause: str) 
 
 THROTTLE = GpuCollector(
     name="throttle",
-    about="throttle reasons and the time they took",
+    about="throttle reasons and their time",
     tier=Tier.FAST,
     reader=lambda config: ThrottleReader(max_gap_seconds(config), config.sample_fast_seconds).read,
 )

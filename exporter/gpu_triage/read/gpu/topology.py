@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import is_present, read_names, real_path
-from gpu_triage.driver.kernel.mounts import refuse_unmounted
+from gpu_triage.driver.kernel.files import is_present, read_names, real_path, refuse_unmounted
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import numa_node_of
 from gpu_triage.driver.nvml.inquiry import Inquiry
@@ -42,14 +41,13 @@ LEVELS: Final = {0: "internal", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50:
 
 GPU_NUMA_NODE = gpu_gauge(
     "gpu_numa_node",
-    "NUMA node that the GPU is attached to; -1 if the firmware does not report it.",
+    "NUMA node of the GPU; -1 if the firmware does not report it.",
     source="sysfs numa_node of the PCI device",
 )
 GPU_P2P_PEERS = gpu_gauge(
     "gpu_p2p_peers",
-    "Other GPUs by what the driver says of this GPU's direct access to them: capability (read, write, nvlink), status "
-    "(ok, or why not) and level, the nearest common ancestor on the bus (empty where unknown). A combination that no "
-    "other GPU has is absent.",
+    "Number of other GPUs by this GPU's direct access to them: capability (read, write, nvlink), status (ok, or why "
+    "not) and level, the nearest common ancestor on the bus (empty if unknown). Combinations without a GPU are absent.",
     labels={
         "capability": [name for name in CAPABILITIES if name in _COUNTED],
         "status": P2P_STATUSES.values(),
@@ -60,8 +58,8 @@ GPU_P2P_PEERS = gpu_gauge(
 GPU_P2P_STATUS = gpu_info(
     "gpu_p2p_status",
     "Whether this GPU can reach that peer directly, by capability; level is their nearest common ancestor on the bus, "
-    "empty where unknown. One series per ordered pair that is refused to read or write; with --metrics.profile full "
-    "one per ordered pair and capability.",
+    "empty if unknown. Only ordered pairs refused to read or write; with --metrics.profile full every ordered pair and "
+    "capability.",
     labels={
         "peer_gpu": ANY,
         "peer_uuid": ANY,
@@ -74,7 +72,7 @@ GPU_P2P_STATUS = gpu_info(
 )
 GPU_TOPOLOGY_INFO = gpu_info(
     "gpu_topology_info",
-    "Nearest common ancestor of two GPUs on the bus: internal, pix, pxb, phb, node or sys; one series per unordered "
+    "Nearest common ancestor of two GPUs on the bus: internal, pix, pxb, phb, node or sys. One series per unordered "
     "pair.",
     labels={"peer_gpu": ANY, "peer_uuid": ANY, "level": LEVELS.values()},
     source="nvmlDeviceGetTopologyCommonAncestor",
@@ -169,9 +167,8 @@ class PciPlace(NamedTuple):
 GPU_NIC_TOPOLOGY_INFO = gpu_info(
     "gpu_nic_topology_info",
     "Nearest common ancestor of the GPU and a network adapter on the bus: pix (at most one PCIe switch), pxb "
-    "(several), phb (the host bridge), node (another host bridge of the NUMA node) or sys. An RDMA adapter has a "
-    "series under each of its names; virtual functions of this host have none. Shown for pix and pxb, the adapters to "
-    "use with GPUDirect; with --metrics.profile full for all.",
+    "(several), phb (the host bridge), node (another host bridge of the NUMA node) or sys. RDMA adapters have a series "
+    "per name; this host's virtual functions none. Only pix and pxb (for GPUDirect); with --metrics.profile full all.",
     labels={"nic": ANY, "level": [level for level in LEVELS.values() if level != "internal"]},
     default_samples=lambda sample: sample.labels[3] in {"pix", "pxb"},
     source="PCI paths in /sys/class/{net,infiniband}/*/device",

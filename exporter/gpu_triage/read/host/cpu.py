@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from operator import sub
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import MAX_CPUS, names_in, parse_count, parse_cpu_list, read_int, read_text, text_of
+from gpu_triage.driver.kernel.files import MAX_CPUS, names_in, parse_count, parse_cpu_list, read_int, text_of
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, host_info
-from gpu_triage.read.metrics.monotone import MonotoneCounters, MonotoneRows
+from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import HostRound
 
@@ -42,44 +43,42 @@ _BUSY_RATIO = 0.5
 
 GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
     "gpu_host_cpu_seconds_total",
-    "CPU time of the NUMA node since boot by mode, summed over its CPUs; guests are part of user and nice. CPUs that "
-    "go offline stay in the sum.",
+    "CPU time of the NUMA node since boot by mode, summed over its CPUs, including those now offline; guests are part "
+    "of user and nice.",
     labels={"numa_node": ANY, "mode": MODES},
     source="/proc/stat, by /sys/devices/system/node",
 )
-GPU_HOST_CPU_BUSIEST_RATIO = host_gauge(
+_node_gauge = partial(host_gauge, labels=("numa_node",))
+
+GPU_HOST_CPU_BUSIEST_RATIO = _node_gauge(
     "gpu_host_cpu_busiest_ratio",
-    "Share of the last interval that the busiest single CPU of the NUMA node was neither idle nor in iowait, 0-1: 1 "
-    "when one thread feeds the GPU and can do no more. CPUs do not count that are set apart (isolated, nohz_full), or "
-    "that were busy for nine tenths of the time since boot: storage clients and packet processing poll on them.",
-    labels=("numa_node",),
+    "Share of the last interval for which the busiest CPU of the NUMA node was neither idle nor in iowait, 0-1: at 1, "
+    "a single thread is the limit. Without CPUs that are set apart (isolated, nohz_full) or busy for nine tenths of "
+    "the time since boot, where storage clients and packet processing poll.",
     source="/proc/stat; /sys/devices/system/cpu/{isolated,nohz_full}",
 )
-GPU_HOST_CPU_SHARED_BUSY_RATIO = host_gauge(
+GPU_HOST_CPU_SHARED_BUSY_RATIO = _node_gauge(
     "gpu_host_cpu_shared_busy_ratio",
-    "Share of the last interval that the other CPUs of the NUMA node, which jobs share, were busy, 0-1; absent where "
+    "Share of the last interval for which the other CPUs of the NUMA node, which jobs share, were busy, 0-1; absent if "
     "none is set apart or always busy.",
-    labels=("numa_node",),
     source="as gpu_host_cpu_busiest_ratio",
 )
-GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = host_gauge(
+GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = _node_gauge(
     "gpu_host_cpu_busiest_frequency_ratio",
-    "Present clock of that CPU over its highest, 0-1; absent while it was busy for less than half of the interval, and "
-    "without cpufreq, as on most virtual machines.",
-    labels=("numa_node",),
+    "Current clock of that busiest CPU over its highest, 0-1; absent while it was busy for less than half of the "
+    "interval, and without cpufreq, as on most virtual machines.",
     source="/sys/devices/system/cpu/cpufreq/policy*/{scaling_cur_freq,cpuinfo_max_freq}",
 )
-GPU_HOST_CPUS = host_gauge(
+GPU_HOST_CPUS = _node_gauge(
     "gpu_host_cpus",
-    "CPUs of the NUMA node that are online.",
-    labels=("numa_node",),
+    "Online CPUs of the NUMA node.",
     source="/proc/stat, by /sys/devices/system/node",
 )
 GPU_HOST_LOAD1 = host_gauge(
-    "gpu_host_load1", "Tasks that run, want to run or wait for I/O, averaged over a minute.", source="/proc/loadavg"
+    "gpu_host_load1", "Tasks that run, are runnable or wait for I/O, averaged over a minute.", source="/proc/loadavg"
 )
 GPU_HOST_PROCESSES_BLOCKED = host_gauge(
-    "gpu_host_processes_blocked", "Tasks that wait for I/O now.", source="/proc/stat procs_blocked"
+    "gpu_host_processes_blocked", "Tasks that currently wait for I/O.", source="/proc/stat procs_blocked"
 )
 GPU_HOST_CONTEXT_SWITCHES_TOTAL = host_counter(
     "gpu_host_context_switches_total", "Context switches of all CPUs since boot.", source="/proc/stat ctxt"
@@ -120,7 +119,7 @@ class HostCpuReader:
     """Reads CPU time; remembers the last reading of each CPU."""
 
     def __init__(self) -> None:
-        self._counters: MonotoneRows[int] = MonotoneRows()
+        self._counters: MonotoneCounters[int] = MonotoneCounters()
         self._switches: MonotoneCounters[str] = MonotoneCounters()
         self._node_of: dict[int, int] = {}
         self._counted: dict[int, tuple[int, ...]] = {}
@@ -136,72 +135,60 @@ class HostCpuReader:
             HostReadFailed: CPU time cannot be read, even if the load can.
         """
         inquiry = HostInquiry(round_.failures)
-        procfs = round_.machine.procfs
+        procfs, sysfs = round_.machine.procfs, round_.machine.sysfs
         load1 = inquiry.parse(procfs / "loadavg", parse_load1, required=True)
         stat = inquiry.need(procfs / "stat", parse_stat)
+        self._place(stat.ticks, inquiry.ask(partial(read_numa_nodes, sysfs)))
         inquiry.finish()
-        cpus_by_node = _numa_nodes(round_)
         return HostCpuReading(
-            nodes=self._nodes(stat.ticks, cpus_by_node, round_.machine.sysfs),
+            nodes=self._nodes(stat.ticks, sysfs),
             load1=load1,
             processes_blocked=stat.processes_blocked,
             context_switches=self._switches.known("ctxt", stat.context_switches),
         )
 
-    def _nodes(
-        self, ticks: Mapping[int, tuple[int, ...]], cpus_by_node: Mapping[int, frozenset[int]] | None, sysfs: Path
-    ) -> tuple[NodeCpu, ...]:
-        self._place(ticks, cpus_by_node)
+    def _nodes(self, ticks: Mapping[int, tuple[int, ...]], sysfs: Path) -> tuple[NodeCpu, ...]:
         online = {cpu: self._count(cpu, values) for cpu, values in ticks.items() if cpu in self._node_of}
         ratios = {
             cpu: ratio
             for cpu, now in online.items()
             if cpu in self._last and (ratio := busy_ratio(self._last[cpu], now)) is not None
         }
-        telling = self._telling(online, ratios, _cpus_set_apart(sysfs))
-        busiest: dict[int, tuple[float, int]] = {}
-        for cpu in telling:
-            node = self._node_of[cpu]
-            busiest[node] = max((ratios[cpu], -cpu), busiest.get(node, (0.0, -cpu)))
-        shared = self._shared_ratios(ratios, telling)
         self._last = online
         self._counted.update(online)
-        cpus = Counter(self._node_of[cpu] for cpu in online)
-        return tuple(
-            NodeCpu(
-                numa_node=node,
-                cpus=cpus[node],
-                seconds=seconds,
-                busiest_ratio=busiest[node][0] if node in busiest else None,
-                busiest_frequency_ratio=self._frequency(sysfs, *busiest.get(node, (0.0, 0))),
-                shared_busy_ratio=shared.get(node),
-            )
-            for node, seconds in sorted(self._seconds().items())
+        members: dict[int, list[int]] = {}
+        for cpu in sorted(self._counted):
+            members.setdefault(self._node_of[cpu], []).append(cpu)
+        apart = _cpus_set_apart(sysfs)
+        return tuple(self._node(node, cpus, ratios, apart, sysfs) for node, cpus in sorted(members.items()))
+
+    def _node(
+        self, node: int, cpus: Iterable[int], ratios: Mapping[int, float], apart: Collection[int], sysfs: Path
+    ) -> NodeCpu:
+        """One node from its CPUs, in order, and the busy ratios of those that are online."""
+        hertz = os.sysconf("SC_CLK_TCK")
+        total = map(sum, zip(*(self._counted[cpu] for cpu in cpus), strict=True))
+        measured = {cpu: ratios[cpu] for cpu in cpus if cpu in ratios}
+        shared = self._shared({cpu: ratio for cpu, ratio in measured.items() if cpu not in apart})
+        busiest = max(shared, key=shared.__getitem__, default=None)
+        busy = busiest is not None and shared[busiest] >= _BUSY_RATIO
+        return NodeCpu(
+            numa_node=node,
+            cpus=sum(cpu in self._last for cpu in cpus),
+            seconds={mode: ticks / hertz for mode, ticks in zip(MODES, total, strict=False)},
+            busiest_ratio=None if busiest is None else shared[busiest],
+            busiest_frequency_ratio=self._frequencies.ratio(sysfs, busiest) if busiest is not None and busy else None,
+            shared_busy_ratio=sum(shared.values()) / len(shared) if 0 < len(shared) < len(measured) else None,
         )
 
-    def _telling(
-        self, online: Mapping[int, tuple[int, ...]], ratios: Mapping[int, float], set_apart: frozenset[int]
-    ) -> frozenset[int]:
-        """CPUs shared by jobs. Others poll for packets or storage, so their usage does not depend on jobs.
+    def _shared(self, ratios: Mapping[int, float]) -> Mapping[int, float]:
+        """The CPUs of a node that jobs share. Others poll for packets or storage, whatever the jobs do.
 
         If most CPUs of a node are always busy, jobs are the reason, so they are kept.
         """
-        candidates = frozenset(ratios) - set_apart
-        always = frozenset(c for c in candidates if ratios[c] >= _ALWAYS_BUSY_RATIO and _always_busy(online[c]))
-        cpus, polling = (Counter(self._node_of[cpu] for cpu in each) for each in (candidates, always))
-        return candidates - {cpu for cpu in always if polling[self._node_of[cpu]] * 2 <= cpus[self._node_of[cpu]]}
-
-    def _shared_ratios(self, ratios: Mapping[int, float], telling: frozenset[int]) -> Mapping[int, float]:
-        """Mean busy ratio of the CPUs shared by jobs, for nodes that also have other CPUs."""
-        mixed = {self._node_of[cpu] for cpu in ratios if cpu not in telling}
-        shared: dict[int, list[float]] = {}
-        for cpu in telling:
-            if self._node_of[cpu] in mixed:
-                shared.setdefault(self._node_of[cpu], []).append(ratios[cpu])
-        return {node: sum(each) / len(each) for node, each in shared.items()}
-
-    def _frequency(self, sysfs: Path, busy: float, negative_cpu: int) -> float | None:
-        return self._frequencies.ratio(sysfs, -negative_cpu) if busy >= _BUSY_RATIO else None
+        always = {cpu for cpu, ratio in ratios.items() if ratio >= _ALWAYS_BUSY_RATIO and _always_busy(self._last[cpu])}
+        polling = always if 2 * len(always) <= len(ratios) else ()
+        return {cpu: ratio for cpu, ratio in ratios.items() if cpu not in polling}
 
     def _place(self, ticks: Mapping[int, object], cpus_by_node: Mapping[int, frozenset[int]] | None) -> None:
         # The kernel only lists online CPUs, but a node's sum must not drop when a CPU goes offline, so a CPU stays with
@@ -217,18 +204,7 @@ class HostCpuReader:
 
     def _count(self, cpu: int, values: tuple[int, ...]) -> tuple[int, ...]:
         # If a CPU comes online later, subtract its initial count, which would look like work of a single interval.
-        return self._counters.published(cpu, values, starts=values if self._counted else None)
-
-    def _seconds(self) -> dict[int, dict[str, float]]:
-        rows: dict[int, list[tuple[int, ...]]] = {}
-        for cpu, counted in self._counted.items():
-            rows.setdefault(self._node_of[cpu], []).append(counted)
-        hertz = os.sysconf("SC_CLK_TCK")
-        sums = {node: map(sum, zip(*counted, strict=True)) for node, counted in rows.items()}
-        return {
-            node: {mode: ticks / hertz for mode, ticks in zip(MODES, total, strict=False)}
-            for node, total in sums.items()
-        }
+        return self._counters.row(cpu, values, starts=values if self._counted else None)
 
 
 def busy_ratio(before: tuple[int, ...], now: tuple[int, ...]) -> float | None:
@@ -299,14 +275,6 @@ def parse_load1(text: str) -> float:
     return float(match[1])
 
 
-def _numa_nodes(round_: HostRound) -> Mapping[int, frozenset[int]] | None:
-    try:
-        return read_numa_nodes(round_.machine.sysfs)
-    except HostReadFailed as error:
-        round_.failures.append(error.reason)
-        return None
-
-
 HOST_CPU = HostCollector("host_cpu", "CPU time per NUMA node, load", Tier.MEDIUM, lambda _config: HostCpuReader().read)
 
 
@@ -319,32 +287,31 @@ SLOW_CLOCK_SOURCES: Final = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "ref
 
 GPU_HOST_CPU_GOVERNOR_POLICIES = host_gauge(
     "gpu_host_cpu_governor_policies",
-    "Groups of CPUs that share a clock, by the governor that sets it; most often there is one for each CPU. Under the "
-    "drivers intel_pstate and amd-pstate powersave raises the clock under load as others do; elsewhere it keeps the "
-    "lowest. Absent without cpufreq, as on most virtual machines.",
+    "Groups of CPUs that share a clock (usually one per CPU), by governor. powersave raises the clock under load with "
+    "intel_pstate and amd-pstate; elsewhere it keeps the lowest. Absent without cpufreq, as on most virtual machines.",
     labels=("governor",),
     source="/sys/devices/system/cpu/cpufreq/policy*/scaling_governor",
 )
 GPU_HOST_CLOCK_SOURCE_INFO = host_info(
     "gpu_host_clock_source_info",
-    "The kernel's clock source. Programs can read tsc, arch_sys_counter and those of virtual machines (kvm-clock, "
-    "hyperv_clocksource_tsc_page) directly; with hpet, acpi_pm and jiffies, each reading of the clock costs a "
-    "system call and a microsecond or more.",
+    "The kernel's clock source. Programs read tsc, arch_sys_counter and those of virtual machines (kvm-clock, "
+    "hyperv_clocksource_tsc_page) directly; with hpet, acpi_pm and jiffies, each reading costs a system call and a "
+    "microsecond or more.",
     labels=("clock_source",),
     source="/sys/devices/system/clocksource/clocksource0/current_clocksource",
 )
 GPU_HOST_CPU_THROTTLES_TOTAL = host_counter(
     "gpu_host_cpu_throttles_total",
-    "How often the processor of the NUMA node lowered its clock because it, or the host around it, was too hot. Only "
-    "Intel processors count this. Shown once there are any; profile full always shows it.",
+    "How often the NUMA node's processor lowered its clock because it or the host was too hot. Intel only. Absent "
+    "while 0, except in profile full.",
     labels=("numa_node",),
     source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_count",
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL = host_counter(
     "gpu_host_cpu_throttled_seconds_total",
-    "Time for which the processor of the NUMA node had lowered its clock for heat, since Linux 5.6; a spell is added "
-    "when it ends. Only Intel processors count this. Shown once there is any; profile full always shows it.",
+    "Time for which the NUMA node's processor had lowered its clock for heat, added when it ends. Intel only, since "
+    "Linux 5.6. Absent while 0, except in profile full.",
     labels=("numa_node",),
     source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_total_time_ms",
     default_samples=lambda sample: sample.value > 0,
@@ -364,6 +331,7 @@ class HostCpuSettingsReading:
 
 
 _POLICY: Final = re.compile(r"policy[0-9]{1,5}")
+_NUMBER: Final = re.compile(r"\b[0-9]{1,5}\b")
 
 
 def policies(sysfs: Path) -> list[Path]:
@@ -384,7 +352,11 @@ class CpuFrequencies:
     def ratio(self, sysfs: Path, cpu: int) -> float | None:
         """Current clock of a CPU over its maximum, 0-1; None if not reported, as on most virtual machines."""
         if self._policy_of is None:
-            self._policy_of = {each: policy for policy in policies(sysfs) for each in _related_cpus(policy)}
+            self._policy_of = {
+                int(each): policy
+                for policy in policies(sysfs)
+                for each in _NUMBER.findall(text_of(policy / "related_cpus"))
+            }
         policy = self._policy_of.get(cpu)
         if policy is None:
             return None
@@ -394,13 +366,6 @@ class CpuFrequencies:
             return None
         # If the reported maximum excludes boost, a CPU may exceed it.
         return min(1.0, now / most) if now is not None and most is not None and now > 0 and most > 0 else None
-
-
-def _related_cpus(policy: Path) -> list[int]:
-    try:
-        return [parse_count(each) for each in (read_text(policy / "related_cpus") or "").split()]
-    except (HostReadFailed, ValueError):
-        return []
 
 
 class HostCpuSettingsReader:
@@ -418,45 +383,30 @@ class HostCpuSettingsReader:
             HostReadFailed: governors and clock source exist but none can be read or parsed, or no sysfs is mounted.
         """
         sysfs = round_.machine.sysfs
-        inquiry = HostInquiry(round_.failures, sysfs)
+        inquiry = HostInquiry(round_.failures, sysfs, once=True)
         clock_source = inquiry.parse(sysfs / "devices/system/clocksource/clocksource0/current_clocksource", _word)
-        governors: Counter[str] = Counter()
-        for policy in policies(sysfs):
-            try:
-                governor = (read_text(policy / "scaling_governor") or "").strip()
-            except HostReadFailed as failed:
-                _note_once(round_, failed)
-                continue
-            if _WORD.fullmatch(governor):
-                governors[governor] += 1
+        governors = Counter(filter(None, (inquiry.parse(each / "scaling_governor", _word) for each in policies(sysfs))))
+        nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or {0: frozenset({0})}, aside=True) or {}
+        throttles, milliseconds = (self._counts(inquiry, sysfs, nodes, name) for name in (_THROTTLES, _THROTTLED))
         inquiry.finish()
-        try:
-            nodes = read_numa_nodes(sysfs) or {0: frozenset({0})}
-        except HostReadFailed as failed:
-            round_.failures.append(failed.reason)
-            nodes = {}
-        throttles = {str(node): self._count(round_, node, min(cpus), _THROTTLES) for node, cpus in nodes.items()}
-        milliseconds = {str(node): self._count(round_, node, min(cpus), _THROTTLED) for node, cpus in nodes.items()}
         return HostCpuSettingsReading(
             governors=dict(governors.most_common(_MOST_GOVERNORS)),
             clock_source=clock_source,
-            throttles={node: count for node, count in throttles.items() if count is not None},
-            throttled_seconds={node: count / 1000 for node, count in milliseconds.items() if count is not None},
+            throttles=throttles,
+            throttled_seconds={node: count / 1000 for node, count in milliseconds.items()},
         )
 
-    def _count(self, round_: HostRound, node: int, cpu: int, name: str) -> int | None:
-        """Read a counter of a processor package; each of its CPUs shows the same value."""
-        path = round_.machine.sysfs / f"devices/system/cpu/cpu{cpu}/thermal_throttle" / name
-        try:
-            return self._counters.known((str(node), name), read_int(path))
-        except HostReadFailed as failed:
-            _note_once(round_, failed)
-            return None
-
-
-def _note_once(round_: HostRound, failed: HostReadFailed) -> None:
-    if failed.reason not in round_.failures:
-        round_.failures.append(failed.reason)
+    def _counts(
+        self, inquiry: HostInquiry, sysfs: Path, nodes: Mapping[int, frozenset[int]], name: str
+    ) -> dict[str, int]:
+        """Read a counter of each node's processor package; each CPU of a package shows the same value."""
+        counts: dict[str, int] = {}
+        for node, cpus in nodes.items():
+            path = sysfs / f"devices/system/cpu/cpu{min(cpus)}/thermal_throttle" / name
+            count = inquiry.ask(partial(read_int, path), aside=True)
+            if count is not None:
+                counts[str(node)] = self._counters.published((str(node), name), count)
+        return counts
 
 
 def _word(text: str) -> str:
@@ -467,7 +417,7 @@ def _word(text: str) -> str:
 
 HOST_CPU_SETTINGS = HostCollector(
     name="host_cpu_settings",
-    about="governor of the CPUs' clock, source of the time, and CPUs that are too hot",
+    about="CPU governor, clock source, and CPU thermal throttling",
     tier=Tier.SLOW,
     reader=lambda _config: HostCpuSettingsReader().read,
 )

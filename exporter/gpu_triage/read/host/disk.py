@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import is_present, names_in, parse_count
 from gpu_triage.driver.kernel.inquiry import HostInquiry
@@ -15,7 +15,7 @@ from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import Each
+from gpu_triage.read.metrics.rendering import Each, each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _BYTES_PER_SECTOR = 512
@@ -30,37 +30,36 @@ _disk_counter = partial(host_counter, labels=("device",), source="/proc/diskstat
 
 GPU_HOST_DISK_READ_BYTES_TOTAL = _disk_counter(
     "gpu_host_disk_read_bytes_total",
-    "Bytes read from the whole device since it appeared. md and dm devices are listed beside the disks they are "
-    "built on: do not sum over device.",
+    "Bytes read from the whole device since it appeared. md and dm devices appear beside their disks: do not sum over "
+    "device.",
 )
 GPU_HOST_DISK_WRITTEN_BYTES_TOTAL = _disk_counter(
     "gpu_host_disk_written_bytes_total",
-    "Bytes written to the whole device since it appeared. md and dm devices are listed beside the disks they are "
-    "built on: do not sum over device.",
+    "Bytes written to the whole device since it appeared. md and dm devices appear beside their disks: do not sum over "
+    "device.",
 )
 GPU_HOST_DISK_READS_TOTAL = _disk_counter(
-    "gpu_host_disk_reads_total", "Read requests the device completed since it appeared."
+    "gpu_host_disk_reads_total", "Completed read requests since the device appeared."
 )
 GPU_HOST_DISK_WRITES_TOTAL = _disk_counter(
-    "gpu_host_disk_writes_total", "Write requests the device completed since it appeared."
+    "gpu_host_disk_writes_total", "Completed write requests since the device appeared."
 )
 GPU_HOST_DISK_READ_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_read_seconds_total",
-    "Time read requests took, summed over requests; over reads it is their mean latency.",
+    "Time of read requests, summed; divided by reads, their mean latency.",
 )
 GPU_HOST_DISK_WRITE_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_write_seconds_total",
-    "Time write requests took, summed over requests; over writes it is their mean latency.",
+    "Time of write requests, summed; divided by writes, their mean latency.",
 )
 GPU_HOST_DISK_BUSY_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_busy_seconds_total",
-    "Time with at least one request under way; a device that serves many at once can be busy all the time and have "
-    "room. Since Linux 5.0 a tick of the kernel (1 to 4 ms) for each request, however short: compare it with the time "
-    "that reads and writes took.",
+    "Time with at least one request in flight; a device that serves many at once can be always busy and have room. "
+    "Since Linux 5.0 a request counts at least a tick (1 to 4 ms): compare with the time of reads and writes.",
 )
 GPU_HOST_DISK_QUEUE_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_queue_seconds_total",
-    "Time requests were under way, summed over requests; its rate is the mean queue length.",
+    "Time of requests in flight, summed; its rate is the mean queue length.",
 )
 
 
@@ -79,34 +78,14 @@ class Disk:
     queue_seconds: Annotated[float, GPU_HOST_DISK_QUEUE_SECONDS_TOTAL]
 
 
-@dataclass(frozen=True, slots=True)
-class HostDiskReading:
-    """Disks of the host, by name."""
-
-    disks: Annotated[tuple[Disk, ...], Each("device")]
-
-
-class DiskCounts(NamedTuple):
-    """The values used from one line of /proc/diskstats, in the kernel's units."""
-
-    reads: int
-    sectors_read: int
-    read_milliseconds: int
-    writes: int
-    sectors_written: int
-    write_milliseconds: int
-    busy_milliseconds: int
-    queue_milliseconds: int
-
-
 class HostDiskReader:
     """Reads disk statistics; continues counters over wraps: 32-bit ones wrap after 49 days of I/O."""
 
     def __init__(self) -> None:
-        self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
+        self._counters: MonotoneCounters[str] = MonotoneCounters()
         self._bound = Bound(MOST_DEVICES, "too_many_disks")
 
-    def read(self, round_: HostRound) -> HostDiskReading:
+    def read(self, round_: HostRound) -> tuple[Disk, ...]:
         """Read the host's disks: physical ones, and the md and dm devices built on them.
 
         Source: ``/proc/diskstats``, https://docs.kernel.org/admin-guide/iostats.html
@@ -124,25 +103,30 @@ class HostDiskReader:
             for name, counts in sorted(dict(lines or ()).items())
             if (_is_whole(blocks, name) if known_to_sysfs else is_named_like_a_disk(name))
         ]
-        return HostDiskReading(tuple(self._disk(*disk) for disk in self._bound.kept(disks, round_.failures)))
+        return tuple(self._disk(*disk) for disk in self._bound.kept(disks, round_.failures))
 
-    def _disk(self, name: str, counts: DiskCounts) -> Disk:
-        now = DiskCounts(*(self._counters.published((name, field), value) for field, value in counts._asdict().items()))
+    def _disk(self, name: str, counts: tuple[int, ...]) -> Disk:
+        reads, sectors_read, read_ms, writes, sectors_written, write_ms, busy_ms, queue_ms = self._counters.row(
+            name, counts
+        )
         return Disk(
             device=name,
-            reads=now.reads,
-            writes=now.writes,
-            read_bytes=now.sectors_read * _BYTES_PER_SECTOR,
-            written_bytes=now.sectors_written * _BYTES_PER_SECTOR,
-            read_seconds=now.read_milliseconds / _MILLISECONDS_PER_SECOND,
-            write_seconds=now.write_milliseconds / _MILLISECONDS_PER_SECOND,
-            busy_seconds=now.busy_milliseconds / _MILLISECONDS_PER_SECOND,
-            queue_seconds=now.queue_milliseconds / _MILLISECONDS_PER_SECOND,
+            reads=reads,
+            writes=writes,
+            read_bytes=sectors_read * _BYTES_PER_SECTOR,
+            written_bytes=sectors_written * _BYTES_PER_SECTOR,
+            read_seconds=read_ms / _MILLISECONDS_PER_SECOND,
+            write_seconds=write_ms / _MILLISECONDS_PER_SECOND,
+            busy_seconds=busy_ms / _MILLISECONDS_PER_SECOND,
+            queue_seconds=queue_ms / _MILLISECONDS_PER_SECOND,
         )
 
 
-def parse_disk(line: str) -> tuple[str, DiskCounts]:
+def parse_disk(line: str) -> tuple[str, tuple[int, ...]]:
     """Parse a line of /proc/diskstats into name and counts; newer kernels append columns for discards and flushes.
+
+    The counts are reads, sectors read, milliseconds; writes, sectors written, milliseconds; milliseconds busy and
+    queued.
 
     Raises:
         ValueError: a column used is missing or not a count.
@@ -150,9 +134,8 @@ def parse_disk(line: str) -> tuple[str, DiskCounts]:
     columns = line.split()
     if len(columns) < _COLUMNS:
         raise ValueError(f"{line[:80]!r} has {len(columns)} columns")
-    counts = [parse_count(column) for column in columns[3:_COLUMNS]]
-    reads, _, sectors_read, read_ms, writes, _, sectors_written, write_ms, _, busy_ms, queue_ms = counts
-    return columns[2], DiskCounts(reads, sectors_read, read_ms, writes, sectors_written, write_ms, busy_ms, queue_ms)
+    reads, _, *read, writes, _, sectors, milliseconds, _, busy, queue = map(parse_count, columns[3:_COLUMNS])
+    return columns[2], (reads, *read, writes, sectors, milliseconds, busy, queue)
 
 
 def is_named_like_a_disk(name: str) -> bool:
@@ -167,7 +150,7 @@ def _is_whole(blocks: Path, name: str) -> bool:
     return is_present(block) and not is_present(block / "partition")
 
 
-HOST_DISK = HostCollector("host_disk", "disks", Tier.MEDIUM, lambda _config: HostDiskReader().read)
+HOST_DISK = HostCollector("host_disk", "disks", Tier.MEDIUM, lambda _config: HostDiskReader().read, each("device"))
 
 
 _MOST_MOUNTS: Final = 16
@@ -179,59 +162,62 @@ _MOUNT: Final = re.compile(r"(?P<name>[\w.-]{1,16}?)-[0-9a-f]{8,16}")
 _LINE: Final = re.compile(r"(\w+) +([0-9]{1,20}) samples \[(\w+)\](?: [0-9]+ [0-9]+ ([0-9]{1,20}))?.*")
 _GDS_LINE: Final = re.compile(r"(Reads|Writes|Ops)\s*: (.*)")
 _GDS_VALUE: Final = re.compile(r"(\w+)=([0-9]{1,20})")
+_GDS_PLACES: Final = {
+    ("Reads", "ok"): ("ok", "read"),
+    ("Reads", "err"): ("err", "read"),
+    ("Reads", "readMiB"): ("mib", "read"),
+    ("Writes", "ok"): ("ok", "write"),
+    ("Writes", "err"): ("err", "write"),
+    ("Writes", "writeMiB"): ("mib", "write"),
+    ("Ops", "Read"): ("in_flight", "read"),
+    ("Ops", "Write"): ("in_flight", "write"),
+}
+"""What a value of a line counts, and in which direction."""
 
-GPU_HOST_LUSTRE_BYTES_TOTAL = host_counter(
+_Counts = Mapping[str, Mapping[str, int]]  # by what is counted, then by direction
+
+_lustre_counter = partial(host_counter, labels={"file_system": ANY, "direction": _DIRECTIONS})
+
+GPU_HOST_LUSTRE_BYTES_TOTAL = _lustre_counter(
     "gpu_host_lustre_bytes_total",
-    "Bytes that programs read from a Lustre file system and wrote to it since it was mounted, those in the client's "
-    "cache included. Clients of 2.12 and later keep the counters where only user 0 can read them.",
-    labels={"file_system": ANY, "direction": _DIRECTIONS},
+    "Bytes that programs read from and wrote to a Lustre file system since it was mounted, including the client's "
+    "cache. From client 2.12 on only root can read the counters.",
     source="/proc/fs/lustre/llite/*/stats, /sys/kernel/debug/lustre/llite/*/stats {read,write}_bytes",
 )
-GPU_HOST_LUSTRE_OPERATIONS_TOTAL = host_counter(
+GPU_HOST_LUSTRE_OPERATIONS_TOTAL = _lustre_counter(
     "gpu_host_lustre_operations_total",
-    "Calls of programs that read from a Lustre file system, or wrote to it.",
-    labels={"file_system": ANY, "direction": _DIRECTIONS},
+    "Read and write calls of programs on a Lustre file system.",
     source="as gpu_host_lustre_bytes_total",
 )
-GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL = host_counter(
+GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL = _lustre_counter(
     "gpu_host_lustre_operation_seconds_total",
-    "Time that these calls took, summed up; absent for clients older than 2.13.",
-    labels={"file_system": ANY, "direction": _DIRECTIONS},
+    "Time of these calls, summed; absent before client 2.13.",
     source="/sys/kernel/debug/lustre/llite/*/stats {read,write} [usecs]",
 )
-GPU_HOST_GDS_BYTES_TOTAL = host_counter(
+_gds_counter = partial(host_counter, labels={"direction": _DIRECTIONS})
+
+GPU_HOST_GDS_BYTES_TOTAL = _gds_counter(
     "gpu_host_gds_bytes_total",
-    "Bytes that GPUDirect Storage read into GPUs' memory and wrote from it, in steps of a MiB; absent unless nvidia-fs "
+    "Bytes that GPUDirect Storage read into and wrote from GPU memory, in steps of a MiB; absent unless nvidia-fs "
     "counts them (module parameter rw_stats_enabled).",
-    labels={"direction": _DIRECTIONS},
     source="/proc/driver/nvidia-fs/stats",
 )
-GPU_HOST_GDS_OPERATIONS_TOTAL = host_counter(
+GPU_HOST_GDS_OPERATIONS_TOTAL = _gds_counter(
     "gpu_host_gds_operations_total",
-    "Transfers of GPUDirect Storage that completed successfully; also absent unless counted.",
-    labels={"direction": _DIRECTIONS},
+    "Successful GPUDirect Storage transfers; absent when gpu_host_gds_bytes_total is.",
     source="/proc/driver/nvidia-fs/stats ok",
 )
-GPU_HOST_GDS_ERRORS_TOTAL = host_counter(
+GPU_HOST_GDS_ERRORS_TOTAL = _gds_counter(
     "gpu_host_gds_errors_total",
-    "Transfers of GPUDirect Storage that failed.",
-    labels={"direction": _DIRECTIONS},
+    "Failed GPUDirect Storage transfers.",
     source="/proc/driver/nvidia-fs/stats err",
 )
 GPU_HOST_GDS_OPERATIONS_IN_FLIGHT = host_gauge(
     "gpu_host_gds_operations_in_flight",
-    "Transfers of GPUDirect Storage that have begun and not ended.",
+    "GPUDirect Storage transfers in flight.",
     labels={"direction": _DIRECTIONS},
     source="/proc/driver/nvidia-fs/stats Ops",
 )
-
-
-class Transfers(NamedTuple):
-    """I/O totals of one direction; None for what is not counted."""
-
-    moved_bytes: int | None = None
-    operations: int | None = None
-    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,45 +263,39 @@ class FileSystemsReader:
             HostReadFailed: such files exist, but none can be read or parsed.
         """
         machine, inquiry = round_.machine, HostInquiry(round_.failures, round_.machine.procfs)
-        mounts: dict[str, dict[str, Transfers]] = {}
+        mounts: dict[str, _Counts] = {}
         for name, path in _lustre_stats(machine.procfs, machine.sysfs):
             stats = inquiry.parse(path, parse_lustre_stats)
             if stats is not None and name not in mounts and len(mounts) < _MOST_MOUNTS:
-                mounts[name] = dict(stats)
+                mounts[name] = stats
         gds = inquiry.parse(machine.procfs / "driver" / "nvidia-fs" / "stats", parse_gds_stats)
         inquiry.finish()
         lustre = tuple(self._mount(name, stats) for name, stats in sorted(mounts.items()))
         return FileSystemsReading(lustre, None if gds is None else self._gds(gds))
 
-    def _mount(self, name: str, stats: Mapping[str, Transfers]) -> LustreMount:
-        def kept(what: str, values: Mapping[str, int | None]) -> dict[str, int]:
-            return {
-                direction: self._counters.published((name, what, direction), value)
-                for direction, value in values.items()
-                if value is not None
-            }
-
-        microseconds = {
-            direction: None if each.seconds is None else round(each.seconds * _MICROSECONDS)
-            for direction, each in stats.items()
-        }
+    def _mount(self, name: str, stats: _Counts) -> LustreMount:
+        microseconds = self._published(name, "microseconds", stats)
         return LustreMount(
             name=name,
-            moved_bytes=kept("bytes", {direction: each.moved_bytes for direction, each in stats.items()}),
-            operations=kept("operations", {direction: each.operations for direction, each in stats.items()}),
-            seconds={each: value / _MICROSECONDS for each, value in kept("seconds", microseconds).items()},
+            moved_bytes=self._published(name, "bytes", stats),
+            operations=self._published(name, "operations", stats),
+            seconds={direction: value / _MICROSECONDS for direction, value in microseconds.items()},
         )
 
-    def _gds(self, counts: Mapping[str, Mapping[str, int]]) -> GpuDirectStorage:
-        def kept(name: str, factor: int = 1) -> dict[str, int]:
-            return {
-                direction: self._counters.published(("gds", name, direction), of[name]) * factor
-                for direction, of in counts.items()
-                if name in of
-            }
+    def _gds(self, stats: _Counts) -> GpuDirectStorage:
+        mebibytes = self._published("gds", "mib", stats)
+        return GpuDirectStorage(
+            moved_bytes={direction: value * _BYTES_PER_MIB for direction, value in mebibytes.items()},
+            operations=self._published("gds", "ok", stats),
+            errors=self._published("gds", "err", stats),
+            in_flight=stats.get("in_flight", {}),
+        )
 
-        in_flight = {direction: of["in_flight"] for direction, of in counts.items() if "in_flight" in of}
-        return GpuDirectStorage(kept("mib", _BYTES_PER_MIB), kept("ok"), kept("err"), in_flight)
+    def _published(self, source: str, what: str, stats: _Counts) -> dict[str, int]:
+        return {
+            direction: self._counters.published((source, what, direction), value)
+            for direction, value in stats.get(what, {}).items()
+        }
 
 
 def _lustre_stats(procfs: Path, sysfs: Path) -> Iterator[tuple[str, Path]]:
@@ -326,8 +306,8 @@ def _lustre_stats(procfs: Path, sysfs: Path) -> Iterator[tuple[str, Path]]:
                 yield mount["name"], root / folder / "stats"
 
 
-def parse_lustre_stats(text: str) -> Mapping[str, Transfers]:
-    """Parse ``llite.*.stats`` into I/O totals by direction.
+def parse_lustre_stats(text: str) -> _Counts:
+    """Parse ``llite.*.stats`` into ``bytes``, ``operations`` and ``microseconds`` (if timed).
 
     Lines look like ``read_bytes 25673 samples [bytes] 1 3366225 145121869``, where the numbers are minimum, maximum and
     sum. Clients of 2.13 and later also time calls: ``read 12 samples [usecs] 3 190 611 55011``. A direction without
@@ -339,20 +319,19 @@ def parse_lustre_stats(text: str) -> Mapping[str, Transfers]:
     lines = {line[1]: line for each in text.split("\n") if (line := _LINE.fullmatch(each.strip())) is not None}
     if not lines and "snapshot_time" not in text:
         raise ValueError(f"{text[:80]!r} is not Lustre's statistics")
-    found: dict[str, Transfers] = {}
-    for direction in _DIRECTIONS:
-        moved, timed = lines.get(f"{direction}_bytes"), lines.get(direction)
-        took = timed is not None and timed[3] in ("usec", "usecs") and timed[4]
-        found[direction] = Transfers(
-            moved_bytes=int(moved[4]) if moved is not None and moved[4] else 0,
-            operations=int(moved[2]) if moved is not None else 0,
-            seconds=int(took) / _MICROSECONDS if took else None,
-        )
-    return found
+    moved = {direction: lines.get(f"{direction}_bytes") for direction in _DIRECTIONS}
+    timed = {direction: line for direction in _DIRECTIONS if (line := lines.get(direction)) is not None}
+    return {
+        "bytes": {direction: int(line[4] or 0) if line else 0 for direction, line in moved.items()},
+        "operations": {direction: int(line[2]) if line else 0 for direction, line in moved.items()},
+        "microseconds": {
+            direction: int(line[4]) for direction, line in timed.items() if line[3] in ("usec", "usecs") and line[4]
+        },
+    }
 
 
-def parse_gds_stats(text: str) -> Mapping[str, Mapping[str, int]]:
-    """Parse ``/proc/driver/nvidia-fs/stats`` into ``ok``, ``err``, ``mib`` and ``in_flight`` by direction.
+def parse_gds_stats(text: str) -> _Counts:
+    """Parse ``/proc/driver/nvidia-fs/stats`` into ``ok``, ``err``, ``mib`` and ``in_flight``.
 
     Lines look like ``Reads : n=2 ok=2 err=0 readMiB=8 io_state_err=0`` (without ``n``, ``ok`` and ``readMiB`` if
     these are not counted) and ``Ops : Read=0 Write=0 BatchIO=0``.
@@ -360,21 +339,13 @@ def parse_gds_stats(text: str) -> Mapping[str, Mapping[str, int]]:
     Raises:
         ValueError: there is no such line.
     """
-    found: dict[str, dict[str, int]] = {direction: {} for direction in _DIRECTIONS}
-    for each in text.split("\n"):
-        line = _GDS_LINE.match(each)
-        if line is None:
-            continue
-        values = {name: parse_count(value) for name, value in _GDS_VALUE.findall(line[2])}
-        if line[1] == "Ops":
-            for direction in _DIRECTIONS:
-                if direction.capitalize() in values:
-                    found[direction]["in_flight"] = values[direction.capitalize()]
-            continue
-        direction = "read" if line[1] == "Reads" else "write"
-        names = {"ok": "ok", "err": "err", f"{direction}MiB": "mib"}
-        found[direction] |= {names[name]: value for name, value in values.items() if name in names}
-    if not any(found.values()):
+    found: dict[str, dict[str, int]] = {}
+    for line in filter(None, map(_GDS_LINE.match, text.split("\n"))):
+        for name, value in _GDS_VALUE.findall(line[2]):
+            if place := _GDS_PLACES.get((line[1], name)):
+                what, direction = place
+                found.setdefault(what, {})[direction] = parse_count(value)
+    if not found:
         raise ValueError(f"{text[:80]!r} is not the statistics of nvidia-fs")
     return found
 

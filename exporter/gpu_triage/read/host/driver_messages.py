@@ -14,11 +14,10 @@ drivers/net/ethernet/mellanox/mlx5/core/events.c and en_main.c, drivers/infiniba
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.read.host.kernel_messages import HostMessage, ProblemKind, ProblemResolved, cut
+from gpu_triage.read.host.kernel_messages import HostMessage, ProblemKind, ProblemResolved, cut, message
 
 MARKERS: Final = ("NVRM:", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem")
 """Substrings; a line without any of them is not one of these messages."""
@@ -79,50 +78,68 @@ class DriverMessage(NamedTuple):
         return cut(gpu or self.detail)
 
 
-_ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
-_VERSION: Final = r"([0-9]{1,4}(?:\.[0-9]{1,4}){1,3})"
-_NUMBER: Final = r"(?:GPU(\d{1,3}) )?"
-
+_ADDRESS: Final = r"(?P<address>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+_VERSION: Final = r"[0-9]{1,4}(?:\.[0-9]{1,4}){1,3}"
+_NUMBER: Final = r"(?:GPU(?P<number>\d{1,3}) )?"
 _IN_SLOT: Final = rf"{_ADDRESS}:? (?:\(PCI ID: .{{9}}\) )?installed in"
 
-_MISMATCH: Final = re.compile(
-    rf"NVRM: API mismatch: the client (?:'.{{0,64}}' \(pid \d{{1,10}}\) )?(?:has the )?version {_VERSION}"
-    rf"(?:,? but this kernel module (?:has the )?version {_VERSION})?"
+_MESSAGES: Final = (
+    message(
+        ProblemKind.GPU_INIT_FAILED,
+        rf"NVRM: (?:GPU {_ADDRESS}: )?RmInitAdapter failed! \((?P<detail>[0-9a-fx:]{{1,40}})\)",
+    ),
+    message(
+        ProblemKind.DRIVER_MISMATCH,
+        r"NVRM: API mismatch: the client (?:'.{0,64}' \(pid \d{1,10}\) )?"
+        rf"(?:has the )?version (?P<client>{_VERSION})"
+        rf"(?:,? but this kernel module (?:has the )?version (?P<kernel_module>{_VERSION}))?",
+    ),
+    message(
+        ProblemKind.DRIVER_MISMATCH,
+        rf"NVRM: (?:but )?this kernel module (?:has the )?version (?P<kernel_module>{_VERSION})",
+    ),
+    message(ProblemKind.GPU_LOST_AT_PROBE, rf"NVRM: The NVIDIA GPU {_IN_SLOT} .{{0,40}}fallen off the bus"),
+    message(
+        ProblemKind.GPU_UNSUPPORTED,
+        rf"NVRM: The NVIDIA (?:.{{0,60}} )?GPU (?:{_IN_SLOT}|installed in) this (?:vGPU host )?system "
+        r"(?P<detail>(?:is not supported by|is supported through|requires use of) .{3,80}?)(?:\. | because|\.?$)",
+    ),
+    message(ProblemKind.GPU_BOUND_ELSEWHERE, rf"NVRM: GPU {_ADDRESS} is already bound to (?P<detail>\S{{1,32}}?)\.?$"),
+    message(
+        ProblemKind.GPU_NOT_PROBED, r"NVRM: The NVIDIA probe routine was not called for (?P<detail>\d{1,4}) device"
+    ),
+    message(ProblemKind.GPU_PROBE_FAILED, r"NVRM: The NVIDIA probe routine failed for (?P<detail>\d{1,4}) device"),
+    message(
+        ProblemKind.DRIVER_NOT_LOADED,
+        r"NVRM: (?:No NVIDIA devices probed|None of the NVIDIA (?:graphics adapters|devices) were initialized)",
+    ),
+    message(
+        ProblemKind.GPU_BAR,
+        r"NVRM: (?:This PCI I/O region assigned to your NVIDIA device is invalid: )?"
+        rf"(?P<detail>BAR\d is \w{{1,12}} @ 0x[0-9a-fA-F]{{1,16}}) \(PCI:{_ADDRESS}\)",
+    ),
+    message(
+        ProblemKind.GSP_TIMEOUT,
+        rf"NVRM: {_NUMBER}(?:\w{{1,80}}: )?"
+        r"(?:Heartbeat timed out|\*{4,80} GSP Timeout \*{4,80}|rpcRecvPoll timedout for fn)",
+    ),
+    message(
+        ProblemKind.GSP_INIT_FAILED,
+        rf"(?i)NVRM: {_NUMBER}.{{0,120}}"
+        r"(?:Cannot initialize GSP|GSP-RM.{0,80}fail|fail.{0,80}GSP|kgspInitRm|kgspBoot)",
+    ),
+    message(
+        ProblemKind.INFOROM_CORRUPTED,
+        rf"(?i)NVRM: (?:GPU {_ADDRESS}: |{_NUMBER}).{{0,100}}\binfo ?rom\b.{{0,60}}(?:corrupt|invalid)",
+    ),
+    message(
+        ProblemKind.SWITCH_MISMATCH,
+        r"nvidia-nv(?:switch\d{0,3}|link): (?:\w{1,60}: )?[Vv]ersion mismatch, "
+        rf"kernel version (?P<kernel_module>{_VERSION}) user version (?P<program>{_VERSION})",
+    ),
+    message(ProblemKind.PEERMEM_ERROR, r"nvidia-peermem \w{1,60}:\d{1,6} ERROR (?P<detail>.{1,200})"),
 )
-_OTHER_HALF: Final = re.compile(rf"NVRM: (?:but )?this kernel module (?:has the )?version {_VERSION}")
-_OFF_THE_BUS: Final = re.compile(rf"NVRM: The NVIDIA GPU {_IN_SLOT} .{{0,40}}fallen off the bus")
-_UNSUPPORTED: Final = re.compile(
-    rf"NVRM: The NVIDIA (?:.{{0,60}} )?GPU (?:{_IN_SLOT}|installed in) this (?:vGPU host )?system "
-    r"((?:is not supported by|is supported through|requires use of) .{3,80}?)(?:\. | because|\.?$)"
-)
-_BOUND: Final = re.compile(rf"NVRM: GPU {_ADDRESS} is already bound to (\S{{1,32}}?)\.?$")
-_NOT_PROBED: Final = re.compile(r"NVRM: The NVIDIA probe routine was not called for (\d{1,4}) device")
-_PROBE_FAILED: Final = re.compile(r"NVRM: The NVIDIA probe routine failed for (\d{1,4}) device")
-_NOT_LOADED: Final = re.compile(
-    r"NVRM: (?:No NVIDIA devices probed|None of the NVIDIA (?:graphics adapters|devices) were initialized)"
-)
-_INIT_FAILED: Final = re.compile(rf"NVRM: (?:GPU {_ADDRESS}: )?RmInitAdapter failed! \(([0-9a-fx:]{{1,40}})\)")
-_GSP_INIT: Final = re.compile(
-    rf"NVRM: {_NUMBER}.{{0,120}}"
-    r"(?:Cannot initialize GSP|GSP-RM.{0,80}fail|fail.{0,80}GSP|kgspInitRm|kgspBoot)",
-    re.IGNORECASE,
-)
-_GSP_TIMEOUT: Final = re.compile(
-    rf"NVRM: {_NUMBER}(?:\w{{1,80}}: )?"
-    r"(?:Heartbeat timed out|\*{4,80} GSP Timeout \*{4,80}|rpcRecvPoll timedout for fn)"
-)
-_BAR: Final = re.compile(
-    r"NVRM: (?:This PCI I/O region assigned to your NVIDIA device is invalid: )?"
-    rf"BAR(\d) is (\w{{1,12}}) @ 0x([0-9a-fA-F]{{1,16}}) \(PCI:{_ADDRESS}\)"
-)
-_INFOROM: Final = re.compile(
-    rf"NVRM: (?:GPU {_ADDRESS}: |{_NUMBER}).{{0,100}}\binfo ?rom\b.{{0,60}}(?:corrupt|invalid)", re.IGNORECASE
-)
-_SWITCH_VERSION: Final = re.compile(
-    r"nvidia-nv(?:switch\d{0,3}|link): (?:\w{1,60}: )?[Vv]ersion mismatch, "
-    rf"kernel version {_VERSION} user version {_VERSION}"
-)
-_PEERMEM: Final = re.compile(r"nvidia-peermem \w{1,60}:\d{1,6} ERROR (.{1,200})")
+"""Groups are what a DriverMessage has, or versions, named after what has them."""
 
 
 def parse_driver_message(text: str) -> DriverMessage | None:
@@ -136,64 +153,15 @@ def parse_driver_message(text: str) -> DriverMessage | None:
     sentence = " ".join(line.removeprefix("NVRM:").strip() for line in text.split("\n"))
     if text.startswith("NVRM: "):
         sentence = f"NVRM: {sentence}"
-    for pattern, understand in _PATTERNS:
+    for trouble, pattern in _MESSAGES:
         match = pattern.match(sentence)
         if match is not None:
-            return understand(match)
+            said = {name: text for name, text in match.groupdict().items() if text is not None}
+            address, number, detail = (said.pop(name, "") for name in ("address", "number", "detail"))
+            versions = ", ".join(f"{name.replace('_', ' ')} {version}" for name, version in said.items())
+            bus_id = normalize_bus_id(address if "." in address else f"{address}.0") if address else ""
+            return DriverMessage(trouble, bus_id, number, detail.replace(" @ 0x", " at 0x") or versions)
     return None
-
-
-def _versions(client: str | None, module: str | None) -> str:
-    parts = ((client, "client"), (module, "kernel module"))
-    return ", ".join(f"{component} {version}" for version, component in parts if version)
-
-
-def _address(text: str | None) -> str:
-    return "" if text is None else normalize_bus_id(text if "." in text else f"{text}.0")
-
-
-def _of_gpu(trouble: ProblemKind) -> Callable[[re.Match[str]], DriverMessage]:
-    """Return a parser for patterns with an address group and an optional detail group."""
-    return lambda match: DriverMessage(trouble, _address(match[1]), "", match[2] if match.re.groups > 1 else "")
-
-
-def _of_number(trouble: ProblemKind) -> Callable[[re.Match[str]], DriverMessage]:
-    return lambda match: DriverMessage(trouble, number=match[1] or "")
-
-
-def _of_detail(trouble: ProblemKind) -> Callable[[re.Match[str]], DriverMessage]:
-    return lambda match: DriverMessage(trouble, detail=match[1] if match.re.groups else "")
-
-
-def _patterns() -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], DriverMessage]]]:
-    yield _INIT_FAILED, _of_gpu(ProblemKind.GPU_INIT_FAILED)
-    yield _MISMATCH, lambda match: DriverMessage(ProblemKind.DRIVER_MISMATCH, detail=_versions(match[1], match[2]))
-    yield _OTHER_HALF, lambda match: DriverMessage(ProblemKind.DRIVER_MISMATCH, detail=_versions(None, match[1]))
-    yield _OFF_THE_BUS, _of_gpu(ProblemKind.GPU_LOST_AT_PROBE)
-    yield _UNSUPPORTED, _of_gpu(ProblemKind.GPU_UNSUPPORTED)
-    yield _BOUND, _of_gpu(ProblemKind.GPU_BOUND_ELSEWHERE)
-    yield _NOT_PROBED, _of_detail(ProblemKind.GPU_NOT_PROBED)
-    yield _PROBE_FAILED, _of_detail(ProblemKind.GPU_PROBE_FAILED)
-    yield _NOT_LOADED, _of_detail(ProblemKind.DRIVER_NOT_LOADED)
-    yield (
-        _BAR,
-        lambda match: DriverMessage(
-            ProblemKind.GPU_BAR, _address(match[4]), detail=f"BAR{match[1]} is {match[2]} at 0x{match[3]}"
-        ),
-    )
-    yield _GSP_TIMEOUT, _of_number(ProblemKind.GSP_TIMEOUT)
-    yield _GSP_INIT, _of_number(ProblemKind.GSP_INIT_FAILED)
-    yield _INFOROM, lambda match: DriverMessage(ProblemKind.INFOROM_CORRUPTED, _address(match[1]), match[2] or "")
-    yield (
-        _SWITCH_VERSION,
-        lambda match: DriverMessage(
-            ProblemKind.SWITCH_MISMATCH, detail=f"kernel module {match[1]}, program {match[2]}"
-        ),
-    )
-    yield _PEERMEM, _of_detail(ProblemKind.PEERMEM_ERROR)
-
-
-_PATTERNS: Final = tuple(_patterns())
 
 
 DEVICE_MARKERS: Final = ("PCIe Bus Error", "AER: ", "aer_", ": [10de:", "  device [10de:", "mlx5_core ")
@@ -246,14 +214,11 @@ def parse_pcie_error(text: str) -> PcieError | None:
     >>> parse_pcie_error("nvidia 0000:34:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer")
     PcieError(address='0000:34:00.0', severity='fatal', port='', driver='nvidia')
     """
-    match = _ERROR.match(text)
-    if match is not None:
+    if (match := _ERROR.match(text)) is not None:
         return PcieError(normalize_bus_id(match[2]), _severity(match[3], match[4]), driver=match[1])
-    match = _RECEIVED.match(text)
-    if match is not None:
+    if (match := _RECEIVED.match(text)) is not None:
         return PcieError(normalize_bus_id(match[4]), _severity(match[2], match[3]), normalize_bus_id(match[1]))
-    match = _FROM_FIRMWARE.match(text)
-    if match is not None:
+    if (match := _FROM_FIRMWARE.match(text)) is not None:
         return PcieError(normalize_bus_id(match[2]), "correctable" if match[3] else "nonfatal", driver=match[1])
     return None
 
@@ -284,19 +249,15 @@ def parse_device_message(text: str) -> HostMessage | None:
     if (heat := _HEAT.match(text)) is not None:
         return HostMessage(ProblemKind.ADAPTER_HOT, heat[1])
     link = _LINK.match(text)
-    return (
-        None if link is None or link[4] in ("up", "ACTIVE") else HostMessage(ProblemKind.ADAPTER_LINK_DOWN, _port(link))
-    )
+    is_down = link is not None and link[4] in ("down", "DOWN")
+    return HostMessage(ProblemKind.ADAPTER_LINK_DOWN, _port(link)) if link is not None and is_down else None
 
 
 def parse_device_over(text: str) -> ProblemResolved | None:
     """Parse a message that an adapter port's link is up again; None for any other message."""
-    link = _LINK.match(text) if text.startswith("mlx5_core ") else None
-    return (
-        None
-        if link is None or link[4] in ("down", "DOWN")
-        else ProblemResolved(ProblemKind.ADAPTER_LINK_DOWN, _port(link))
-    )
+    link = _LINK.match(text)
+    is_up = link is not None and link[4] in ("up", "ACTIVE")
+    return ProblemResolved(ProblemKind.ADAPTER_LINK_DOWN, _port(link)) if link is not None and is_up else None
 
 
 def _port(link: re.Match[str]) -> str:

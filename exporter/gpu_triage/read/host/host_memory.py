@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import parse_count, read_names, read_text
+from gpu_triage.driver.kernel.files import names_in, parse_count, read_names, text_of
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.driver.kernel.numa import gpu_memory_nodes, node_numbers, read_node_memory, read_node_misses
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.bounds import Bound
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
@@ -29,16 +28,16 @@ _VMSTAT = frozenset({"pswpin", "pswpout", "pgmajfault"})
 
 GPU_HOST_MEMORY_TOTAL_BYTES = host_gauge(
     "gpu_host_memory_total_bytes",
-    "Memory available to the kernel. Memory of GPUs that the kernel has as NUMA nodes (GH200, GB200) is left out.",
+    "Memory available to the kernel, without GPU memory that it has as NUMA nodes (GH200, GB200).",
     source="/proc/meminfo MemTotal",
 )
 GPU_HOST_MEMORY_AVAILABLE_BYTES = host_gauge(
     "gpu_host_memory_available_bytes",
-    "Memory that new work could have without swapping, as the kernel estimates it; free memory of GPUs is left out.",
+    "Memory available to new work without swapping, by the kernel's estimate, without free memory of GPUs.",
     source="/proc/meminfo MemAvailable",
 )
 GPU_HOST_SWAP_TOTAL_BYTES = host_gauge(
-    "gpu_host_swap_total_bytes", "Swap space; 0 on a host without.", source="/proc/meminfo SwapTotal"
+    "gpu_host_swap_total_bytes", "Swap space; 0 without swap.", source="/proc/meminfo SwapTotal"
 )
 GPU_HOST_SWAP_USED_BYTES = host_gauge(
     "gpu_host_swap_used_bytes", "Swap space in use.", source="/proc/meminfo SwapTotal - SwapFree"
@@ -54,26 +53,23 @@ GPU_HOST_MAJOR_FAULTS_TOTAL = host_counter(
     "Page faults since boot that had to wait for storage.",
     source="/proc/vmstat pgmajfault",
 )
-GPU_HOST_NUMA_MEMORY_TOTAL_BYTES = host_gauge(
+_node_gauge = partial(host_gauge, labels=("numa_node",), default_samples=no_sample)
+
+GPU_HOST_NUMA_MEMORY_TOTAL_BYTES = _node_gauge(
     "gpu_host_numa_memory_total_bytes",
-    "Memory of the NUMA node; of a node without CPUs (GPUs, CXL) too. Absent on hosts with one node. Only in profile "
-    "full.",
-    labels=("numa_node",),
+    "Memory of the NUMA node, including nodes without CPUs (GPUs, CXL). Only in profile full; absent on hosts with one "
+    "node.",
     source="/sys/devices/system/node/node*/meminfo MemTotal",
-    default_samples=no_sample,
 )
-GPU_HOST_NUMA_MEMORY_FREE_BYTES = host_gauge(
+GPU_HOST_NUMA_MEMORY_FREE_BYTES = _node_gauge(
     "gpu_host_numa_memory_free_bytes",
-    "Memory of the NUMA node that nothing uses, not even the page cache. Absent on hosts with one node. Only in "
-    "profile full.",
-    labels=("numa_node",),
+    "Memory of the NUMA node unused even by the page cache. Only in profile full; absent on hosts with one node.",
     source="/sys/devices/system/node/node*/meminfo MemFree",
-    default_samples=no_sample,
 )
 GPU_HOST_NUMA_MISS_BYTES_TOTAL = host_counter(
     "gpu_host_numa_miss_bytes_total",
-    "Memory that processes wanted from another NUMA node, and got from this one because the other had none left. "
-    "Absent on hosts with one node. Only in profile full.",
+    "Memory that processes got from this NUMA node because the requested one had none left. Only in profile full; "
+    "absent on hosts with one node.",
     labels=("numa_node",),
     source="/sys/devices/system/node/node*/numastat numa_miss",
     default_samples=no_sample,
@@ -110,30 +106,32 @@ class HostMemoryReader:
         Raises:
             HostReadFailed: meminfo cannot be read or parsed, even if vmstat can.
         """
-        inquiry, counters = HostInquiry(round_.failures), self._counters
+        inquiry, published = HostInquiry(round_.failures), self._counters.published
         procfs, sysfs = round_.machine.procfs, round_.machine.sysfs
-        vmstat = inquiry.parse(procfs / "vmstat", parse_vmstat, required=True) or {}
-        meminfo = inquiry.need(procfs / "meminfo", parse_meminfo)
+        vmstat = inquiry.parse(procfs / "vmstat", partial(parse_values, names=_VMSTAT), required=True) or {}
+        meminfo = inquiry.need(procfs / "meminfo", partial(parse_values, names=_MEMINFO, unit="kB"))
         of_gpus = inquiry.ask(lambda: _memory_of_gpus(sysfs)) or {}
         nodes = inquiry.ask(lambda: node_numbers(sysfs)) or ()
         shown = nodes[:_MOST_NODES] if len(nodes) > 1 else ()
         memory = {str(node): inquiry.ask(partial(read_node_memory, sysfs, node)) or {} for node in shown}
         missed = {str(node): inquiry.ask(partial(read_node_misses, sysfs, node)) for node in shown}
         inquiry.finish()
+        memory_bytes = {name: kibibytes * _BYTES_PER_KIBIBYTE for name, kibibytes in meminfo.items()}
         # vmstat counts in pages of this kernel: 4 KiB on x86, 64 KiB on many ARM servers.
         page_bytes = os.sysconf("SC_PAGE_SIZE")
+        counts = {name: published(name, count) for name, count in vmstat.items()}
         return HostMemoryReading(
-            total_bytes=_difference(meminfo.get("MemTotal"), of_gpus.get("MemTotal", 0)),
-            available_bytes=_difference(meminfo.get("MemAvailable"), of_gpus.get("MemFree", 0)),
-            swap_total_bytes=meminfo.get("SwapTotal"),
-            swap_used_bytes=_difference(meminfo.get("SwapTotal"), meminfo.get("SwapFree")),
-            swap_in_bytes=_product(counters.known("swap_in", vmstat.get("pswpin")), page_bytes),
-            swap_out_bytes=_product(counters.known("swap_out", vmstat.get("pswpout")), page_bytes),
-            major_faults=counters.known("major_faults", vmstat.get("pgmajfault")),
+            total_bytes=_difference(memory_bytes.get("MemTotal"), of_gpus.get("MemTotal", 0)),
+            available_bytes=_difference(memory_bytes.get("MemAvailable"), of_gpus.get("MemFree", 0)),
+            swap_total_bytes=memory_bytes.get("SwapTotal"),
+            swap_used_bytes=_difference(memory_bytes.get("SwapTotal"), memory_bytes.get("SwapFree")),
+            swap_in_bytes=counts["pswpin"] * page_bytes if "pswpin" in counts else None,
+            swap_out_bytes=counts["pswpout"] * page_bytes if "pswpout" in counts else None,
+            major_faults=counts.get("pgmajfault"),
             node_total_bytes={node: found["MemTotal"] for node, found in memory.items() if "MemTotal" in found},
             node_free_bytes={node: found["MemFree"] for node, found in memory.items() if "MemFree" in found},
             node_miss_bytes={
-                node: counters.published(f"misses of node {node}", pages) * page_bytes
+                node: published(f"misses of node {node}", pages) * page_bytes
                 for node, pages in missed.items()
                 if pages is not None
             },
@@ -147,45 +145,22 @@ def _memory_of_gpus(sysfs: Path) -> Mapping[str, int]:
     return found
 
 
-def parse_meminfo(text: str) -> Mapping[str, int]:
-    """Parse the values used here, in bytes by name, from lines like ``MemTotal:       263842796 kB``.
+def parse_values(text: str, names: Collection[str], unit: str = "") -> dict[str, int]:
+    """Parse the values with these names from lines like ``MemTotal:  263842796 kB`` or, without a unit, ``pswpin 3``.
 
     Raises:
         ValueError: one of those lines has another format, or none exists.
     """
-    facts: dict[str, int] = {}
+    found: dict[str, int] = {}
     for line in text.split("\n"):
-        name, _, value = line.partition(":")
-        if name in _MEMINFO:
-            number, _, unit = value.strip().partition(" ")
-            if unit != "kB":
-                raise ValueError(f"{line[:80]!r} is not in kB")
-            facts[name] = parse_count(number) * _BYTES_PER_KIBIBYTE
-    return _not_empty(facts)
-
-
-def parse_vmstat(text: str) -> Mapping[str, int]:
-    """Parse the counts used here, by name, from lines like ``pswpin 1203``.
-
-    Raises:
-        ValueError: one of those lines has another format, or none exists.
-    """
-    facts: dict[str, int] = {}
-    for line in text.split("\n"):
-        name, _, value = line.partition(" ")
-        if name in _VMSTAT:
-            facts[name] = parse_count(value.strip())
-    return _not_empty(facts)
-
-
-def _not_empty(facts: dict[str, int]) -> dict[str, int]:
-    if not facts:
+        name, _, value = line.replace(":", " ", 1).partition(" ")
+        if name in names:
+            if not value.endswith(unit):
+                raise ValueError(f"{line[:80]!r} is not in {unit}")
+            found[name] = parse_count(value.removesuffix(unit).strip())
+    if not found:
         raise ValueError("none of the lines that every kernel has")
-    return facts
-
-
-def _product(count: int | None, factor: int) -> int | None:
-    return None if count is None else count * factor
+    return found
 
 
 def _difference(whole: int | None, part: int | None) -> int | None:
@@ -201,22 +176,21 @@ HOST_MEMORY = HostCollector(
 _MOST_CONTROLLERS: Final = 64
 _MOST_DIMMS: Final = 256
 _CONTROLLER: Final = re.compile(r"mc[0-9]{1,3}")
-_DIMM_NAMES: Final = tuple(f"{kind}{number}" for kind in ("dimm", "rank") for number in range(128))
-"""Kernel names of a controller's DIMMs; numbers may have gaps."""
+_DIMM: Final = re.compile(r"(dimm|rank)([0-9]{1,3})")
+"""Kernel names of a controller's DIMMs, or ranks if the driver knows no DIMMs; numbers may have gaps."""
 _SEVERITIES: Final = {"corrected": "ce", "uncorrected": "ue"}
 
 GPU_HOST_EDAC_ERRORS_TOTAL = host_counter(
     "gpu_host_edac_errors_total",
-    "Errors of the host's memory since the driver of its memory controller was loaded, by what ECC made of them "
-    "({severity}). Absent on hosts without ECC memory and where no EDAC driver is loaded.",
+    "Errors of the host's memory since the driver of its memory controller was loaded, by severity ({severity}). "
+    "Absent without ECC memory or EDAC driver.",
     labels={"controller": ANY, "severity": _SEVERITIES},
     source="/sys/devices/system/edac/mc/mc*/{ce,ue}_count",
 )
 GPU_HOST_EDAC_DIMM_ERRORS_TOTAL = host_counter(
     "gpu_host_edac_dimm_errors_total",
-    "The same by DIMM, or by rank where the driver knows no DIMMs. `dimm_label` is the name set by the driver, "
-    "the firmware or an administrator, which may match the label printed next to the slot. DIMMs without errors "
-    "are shown only with profile full.",
+    "The same by DIMM, or by rank if the driver does not know DIMMs. `dimm_label` is set by driver, firmware or "
+    "administrator, and may match the print next to the slot. DIMMs without errors are only in profile full.",
     labels={"controller": ANY, "dimm": ANY, "dimm_label": ANY, "severity": _SEVERITIES},
     source="/sys/devices/system/edac/mc/mc*/{dimm,rank}*/dimm_{ce,ue}_count",
     default_samples=lambda sample: bool(sample.value),
@@ -263,7 +237,7 @@ class HostEdacReader:
                 for severity, count in self._errors(inquiry, root / name, (name, ""), "{}_count")
             },
             dimms={
-                (name, dimm, _label(root / name / dimm), severity): count
+                (name, dimm, text_of(root / name / dimm / "dimm_label").strip(), severity): count
                 for name, dimm in self._dimms.kept(places, round_.failures)
                 for severity, count in self._errors(inquiry, root / name / dimm, (name, dimm), "dimm_{}_count")
             },
@@ -276,32 +250,18 @@ class HostEdacReader:
     ) -> Iterator[tuple[str, int]]:
         """Yield the counts by severity; those that are unreadable are missing."""
         for severity, kind in _SEVERITIES.items():
-            count = inquiry.ask(partial(_read_count, folder / file.format(kind)))
+            count = inquiry.parse(folder / file.format(kind), _count)
             if count is not None:
                 yield severity, self._counters.published((*controller, severity), count)
 
 
-def _read_count(path: Path) -> int | None:
-    text = read_text(path, limit=4096)
-    if not text:
-        # Never empty in a real kernel, but in a recording until the time of the file's first read.
-        return None
-    try:
-        return parse_count(text.strip())
-    except ValueError as error:
-        raise HostReadFailed("malformed", path, str(error)) from error
+def _count(text: str) -> int:
+    return parse_count(text.strip())
 
 
 def _dimms(controller: Path) -> list[str]:
-    # Probed by name, not listed: otherwise a recording would treat all files in the folder as read.
-    return [name for name in _DIMM_NAMES if os.path.isdir(f"{controller}/{name}")]  # noqa: PTH112 - hundreds of names
-
-
-def _label(dimm: Path) -> str:
-    try:
-        return (read_text(dimm / "dimm_label") or "").strip()
-    except HostReadFailed:
-        return ""
+    found = filter(None, map(_DIMM.fullmatch, names_in(controller)))
+    return [match[0] for match in sorted(found, key=lambda match: (match[1], int(match[2])))]
 
 
 HOST_EDAC = HostCollector(

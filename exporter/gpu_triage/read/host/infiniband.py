@@ -1,80 +1,169 @@
-"""InfiniBand and RoCE ports: traffic, state, rate and errors."""
+"""InfiniBand and RoCE ports: traffic, state, rate, link errors, link downs, timeouts and other events.
+
+Sources: https://docs.kernel.org/admin-guide/abi-stable.html (``state``, ``rate``, ``phys_state``, ``counters``) and
+drivers/infiniband/core/sysfs.c.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple, TypeVar
 
-from gpu_triage.driver.kernel.files import read_names
+from gpu_triage.driver.kernel.files import (
+    REJECTED,
+    is_present,
+    names_in,
+    parse_count,
+    parsing,
+    read_names,
+    read_text,
+    text_of,
+)
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.infiniband_faults import (
-    EVENTS,
-    ExpectedRates,
-    PortFaultCounters,
-    PortFaults,
-    PortPlan,
-    PortPlans,
-    PortRate,
-)
-from gpu_triage.read.host.infiniband_files import PortFiles, parse_rate, parse_state, parse_words
-from gpu_triage.read.host.network_interfaces import EVERY_DEVICE, NetworkDevices, network_devices
+from gpu_triage.options.config import Config
+from gpu_triage.read.host.network_interfaces import DEFAULTS, is_chosen, line_rate
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import Each
+from gpu_triage.read.metrics.rendering import each
 from gpu_triage.read.metrics.rounds import HostRound
+
+T = TypeVar("T")
+
+_LINK_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
+    "symbol_error": ("counters/symbol_error",),
+    "link_error_recovery": ("counters/link_error_recovery",),
+    "receive_error": ("counters/port_rcv_errors",),
+    "local_link_integrity_error": ("counters/local_link_integrity_errors",),
+    "excessive_buffer_overrun": ("counters/excessive_buffer_overrun_errors",),
+}
+"""Link errors by event, and the files that count them.
+
+Most of these counters belong to the performance management agent (PMA): 4 to 32 bits wide, they saturate at their
+maximum, and privileged users can reset them to 0 (``perfquery -R``).
+"""
+
+_TIMEOUT: Final = "acknowledgement_timeout"
+_OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "transmit_discard": ("counters/port_xmit_discards",),
+    # For mlx5, bnxt_re, irdma and EFA.
+    _TIMEOUT: (
+        "hw_counters/local_ack_timeout_err",
+        "hw_counters/to_retransmits",
+        "hw_counters/retrans_timeout_events",
+    ),
+    "out_of_sequence": ("hw_counters/out_of_sequence", "hw_counters/oos_drop_count"),
+    "packet_sequence_error": ("hw_counters/packet_seq_err", "hw_counters/seq_err_naks_rcvd"),
+    "receiver_not_ready": ("hw_counters/rnr_nak_retry_err", "hw_counters/rnr_naks_rcvd"),
+    "out_of_buffer": ("hw_counters/out_of_buffer",),
+    # For EFA, bnxt_re and irdma.
+    "retransmission": ("hw_counters/retrans_pkts", "hw_counters/RetransSegs", "hw_counters/tcpRetransSegs"),
+    "receive_drop": ("hw_counters/rx_drops", "hw_counters/rx_roce_discards", "hw_counters/ip4InDiscards"),
+    # For EFA: a peer that does not respond, and a connection that is worse than the others.
+    "unresponsive_remote": ("hw_counters/unresponsive_remote_events",),
+    "impaired_remote_connection": ("hw_counters/impaired_remote_conn_events",),
+    "ecn_marked": (
+        "hw_counters/np_ecn_marked_roce_packets",
+        "hw_counters/rx_ecn_marked_pkts",
+        "hw_counters/RxECNMrkd",
+    ),
+    "congestion_notification_sent": ("hw_counters/np_cnp_sent", "hw_counters/tx_cnp_pkts", "hw_counters/cnpSent"),
+    "congestion_notification_received": (
+        "hw_counters/rp_cnp_handled",
+        "hw_counters/rx_cnp_pkts",
+        "hw_counters/cnpHandled",
+    ),
+}
+"""Other events of port and queue pairs, and their files: packets lost, retransmitted or marked for congestion."""
+
+_RECEIVED: Final = (
+    ("counters_ext/port_rcv_data_64",),  # kernels before 4.5
+    ("counters/port_rcv_data",),
+    ("hw_counters/rx_bytes",),  # EFA and bnxt_re
+    ("hw_counters/ip4InOctets", "hw_counters/ip6InOctets"),  # irdma
+)
+_SENT: Final = (
+    ("counters_ext/port_xmit_data_64",),
+    ("counters/port_xmit_data",),
+    ("hw_counters/tx_bytes",),
+    ("hw_counters/ip4OutOctets", "hw_counters/ip6OutOctets"),
+)
+"""Traffic counters: the first group with all files present is used, and summed.
+
+A driver without a performance agent (process_mad) has no ``counters`` folder, and counts bytes in ``hw_counters``
+rather than words.
+"""
+
+EVENTS: Final = (*_LINK_ERRORS, *_OTHER_EVENTS)
+
+_ON_ETHERNET: Final = "receive_error"
+"""The link error that also exists on Ethernet: packets with an invalid checksum."""
+
+_LINK_DOWNS: Final = ("link_downed", "carrier_down_count")
+"""Counters of link downs: of the adapter, and for RoCE of the network interface."""
+
+_LINK_DOWNED_FULL: Final = 0xFF
+"""``link_downed`` has 8 bits."""
+
+_TRAFFIC_FULL: Final = 0xFFFFFFFF
+"""Value at which a 32-bit counter of an older adapter saturates until it is reset."""
+
+_NO_ANSWER: Final = (1 << 64) - 1
+"""Value read from a device that fell off the bus."""
 
 _BYTES_PER_WORD: Final = 4
 """Unit of port_rcv_data and port_xmit_data, according to the InfiniBand specification."""
 
-_SATURATED: Final = 0xFFFFFFFF
-"""Value at which a 32-bit counter of an older adapter saturates until it is reset."""
-
+_BYTES_PER_SECOND_PER_GIGABIT: Final = 1_000_000_000 / 8
 _WORDS, _BYTES = "counters", "hw_counters"
 _ACTIVE: Final = 4
 PORT_LINK_UP: Final = 5
 """Physical state of a port with a link."""
 _PORT: Final = re.compile(r"[0-9]{1,3}")
-_NO_FAULTS: Final = PortFaults(None, None, None, {})
+_STATE: Final = re.compile(r"([0-9])(?::.*)?")
+_RATE: Final = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gb/sec\b.*")
+_LONGEST_BYTES: Final = 4096
+_REST_SECONDS: Final = 3600.0
+_PLANNED_ROUNDS: Final = 12
+_ENOUGH_PEERS: Final = 3
 
-GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL = host_counter(
+_port_counter = partial(host_counter, labels=("device", "port"))
+
+GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL = _port_counter(
     "gpu_host_infiniband_receive_bytes_total",
-    "Bytes the InfiniBand or RoCE port received, RDMA included; absent where the adapter does not count, and when a "
-    "32-bit counter is full until it is reset. Counters that the firmware rejects are read once an hour: those of the "
-    "ConnectX-7 that the fabric manager runs.",
-    labels=("device", "port"),
+    "Bytes received by the InfiniBand or RoCE port, including RDMA. Absent if the adapter does not count, and while a "
+    "32-bit counter is full. Counters that the firmware rejects, such as those of the ConnectX-7 run by the fabric "
+    "manager, are tried once an hour.",
     source="/sys/class/infiniband/*/ports/*/counters/port_rcv_data, else hw_counters/{rx_bytes,ip4InOctets}",
 )
-GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL = host_counter(
+GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL = _port_counter(
     "gpu_host_infiniband_transmit_bytes_total",
-    "Bytes the InfiniBand or RoCE port sent, RDMA included; absent where the adapter does not count, and when a "
-    "32-bit counter is full until it is reset.",
-    labels=("device", "port"),
+    "Bytes sent by the InfiniBand or RoCE port, including RDMA. Absent if the adapter does not count, and while a "
+    "32-bit counter is full.",
     source="/sys/class/infiniband/*/ports/*/counters/port_xmit_data, else hw_counters/{tx_bytes,ip4OutOctets}",
 )
-GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND = host_gauge(
+_port_gauge = partial(host_gauge, labels=("device", "port"))
+
+GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND = _port_gauge(
     "gpu_host_infiniband_rate_bytes_per_second",
-    "Rate of the port's link in each direction: that of --network.line-rate, else as the driver says. Absent while it "
-    "is not up.",
-    labels=("device", "port"),
+    "Link rate per direction: --network.line-rate, else the driver's. Absent while the port is not up.",
     source="/sys/class/infiniband/*/ports/*/rate",
 )
-GPU_HOST_INFINIBAND_UP = host_gauge(
+GPU_HOST_INFINIBAND_UP = _port_gauge(
     "gpu_host_infiniband_up",
-    "1 while the port is active, 0 while it is not, which a port without a cable never is.",
-    labels=("device", "port"),
+    "1 while the port is active, 0 while not; a port without a cable is always 0.",
     source="/sys/class/infiniband/*/ports/*/state",
 )
-GPU_HOST_INFINIBAND_PHYSICAL_STATE = host_gauge(
+GPU_HOST_INFINIBAND_PHYSICAL_STATE = _port_gauge(
     "gpu_host_infiniband_physical_state",
-    "Physical state of a port whose link is not up: {states}. A port without a cable polls, or is disabled. Profile "
-    "full also shows the ports whose link is up.",
-    labels=("device", "port"),
+    "Physical state of a port that is not up: {states}. A port without a cable polls, or is disabled. Profile full "
+    "also has ports that are up.",
     states={
         1: "sleep",
         2: "polling",
@@ -87,43 +176,37 @@ GPU_HOST_INFINIBAND_PHYSICAL_STATE = host_gauge(
     source="/sys/class/infiniband/*/ports/*/phys_state",
     default_samples=lambda sample: sample.value != PORT_LINK_UP,
 )
-GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = host_gauge(
+GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = _port_gauge(
     "gpu_host_infiniband_rate_expected_ratio",
-    "Rate of an active port as a share of what it should be, 0-1: the highest rate since the exporter started, or "
-    "that of all other active ports of the same board on this host, if these are at least three and agree. Shown "
-    "while it is below 1; profile full always shows it.",
-    labels=("device", "port"),
+    "Rate of an active port as a share of the expected one, 0-1: its highest since the exporter started, or that of "
+    "all other active ports of the same board type on this host, if at least three agree. Only below 1, except in "
+    "profile full.",
     source="/sys/class/infiniband/*/ports/*/rate",
     default_samples=lambda sample: sample.value < 1,
 )
-GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = host_counter(
+GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = _port_counter(
     "gpu_host_infiniband_link_errors_total",
     "Errors of the port's link: symbol errors, link error recoveries, packets received with an error, local link "
-    "integrity errors and buffer overruns. Absent where the adapter counts none of them, and for virtual functions. "
-    "Some of these counters have only 4 to 16 bits and stop when they are full, until they are reset; a reset "
-    "is not seen here.",
-    labels=("device", "port"),
+    "integrity errors and buffer overruns. Absent if the adapter counts none, and for virtual functions. Some counters "
+    "have only 4 to 16 bits and stop when full until a reset.",
     source="/sys/class/infiniband/*/ports/*/counters/symbol_error and others",
 )
-GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL = host_counter(
+GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL = _port_counter(
     "gpu_host_infiniband_link_downs_total",
-    "How often the port's link went down: as the adapter counts it for InfiniBand, as the network interface counts "
-    "lost carriers for RoCE. Where neither counts, or the adapter's 8 bits are full, what the exporter saw itself. "
-    "Absent for virtual functions.",
-    labels=("device", "port"),
+    "How often the port's link went down: the adapter's count for InfiniBand, the interface's carrier losses for RoCE, "
+    "otherwise (or with the adapter's 8 bits full) what the exporter saw. Absent for virtual functions.",
     source="/sys/class/infiniband/*/ports/*/counters/link_downed, device/net/*/carrier_down_count",
 )
-GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL = host_counter(
+GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL = _port_counter(
     "gpu_host_infiniband_timeouts_total",
-    "RDMA requests that the other end did not acknowledge in time, so that they were sent again: packets were lost, "
-    "or the other end is gone. Absent where the adapter does not count them, and for virtual functions.",
-    labels=("device", "port"),
+    "RDMA requests not acknowledged in time and resent: packets were lost, or the other end is gone. Absent if the "
+    "adapter does not count them, and for virtual functions.",
     source="/sys/class/infiniband/*/ports/*/hw_counters/local_ack_timeout_err",
 )
 GPU_HOST_INFINIBAND_EVENTS_TOTAL = host_counter(
     "gpu_host_infiniband_events_total",
-    "Errors of the port's link, packets that were lost or sent again, and signs of congestion, by event ({event}), as "
-    "the adapter counts them; a counter that is full stops until it is reset. Only in profile full.",
+    "Errors of the port's link, lost or resent packets, and signs of congestion, by event ({event}), counted by the "
+    "adapter; a full counter stops until a reset. Only in profile full.",
     labels={"device": ANY, "port": ANY, "event": EVENTS},
     source="/sys/class/infiniband/*/ports/*/counters/*, hw_counters/*",
     default_samples=no_sample,
@@ -148,29 +231,154 @@ class InfinibandPort:
     events: Annotated[Mapping[str, int], GPU_HOST_INFINIBAND_EVENTS_TOTAL] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class HostInfinibandReading:
-    """InfiniBand and RoCE ports by adapter; empty on a host without any."""
+class _Files:
+    """Reads port attributes; a file rejected by the device is not read again for an hour.
 
-    ports: Annotated[tuple[InfinibandPort, ...], Each("device", "port")]
+    For most of these files the kernel sends a command to the adapter's firmware. If the firmware rejects it (the
+    ConnectX-7 of a B200 or B300 baseboard, managed by the fabric manager), the read fails with EINVAL, and the driver
+    logs an error each time. `now` is the monotonic second of the round.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._rest_until: dict[Path, float] = {}
+
+    def attribute(
+        self, inquiry: HostInquiry, path: Path, parser: Callable[[str], T], *, decides: bool = False
+    ) -> T | None:
+        """Parse an attribute; None if it is absent, suspended after a rejection, or unreadable.
+
+        The kernel returns an attribute in one read, so text without a final newline is complete; some have none. If the
+        file `decides`, a rejection also suspends all files in the same folder.
+        """
+        if any(self.now < self._rest_until.get(each, self.now) for each in (path, path.parent)):
+            return None
+
+        def read() -> T | None:
+            try:
+                text = read_text(path, limit=_LONGEST_BYTES, may_reject=True)
+            except HostReadFailed as failed:
+                if failed.reason != REJECTED:
+                    raise
+                self._rest_until[path.parent if decides else path] = self.now + _REST_SECONDS
+                return None
+            with parsing(path):
+                return None if text is None else parser(text)
+
+        return inquiry.ask(read)
+
+
+class _Plan(NamedTuple):
+    """The files to read for a port of this kind of board and link layer ("" if unknown); traffic files are summed."""
+
+    kind: str
+    events: Mapping[str, Path]
+    link_downs: Path
+    received: tuple[Path, ...]
+    sent: tuple[Path, ...]
+
+
+class _PortReader:
+    """Reads one port; continues its counters if these are saturated, absent or reset from outside.
+
+    Attributes:
+        kind: as in the plan, which says which files exist: drivers differ, and each check costs a system call.
+        highest: the highest rate that the port has had, in bytes per second.
+    """
+
+    def __init__(self, files: _Files) -> None:
+        self.kind = ""
+        self.highest = 0.0
+        self._files = files
+        self._plan: _Plan | None = None
+        self._rounds = 0
+        self._counters: MonotoneCounters[str] = MonotoneCounters()
+        self._faults: dict[str, int] = {}
+        self._has_faults = False
+        self._was_up: bool | None = None
+        self._seen_down = 0
+
+    def read(self, inquiry: HostInquiry, adapter: Path, port: str, line_rate: int | None) -> InfinibandPort:
+        if self._plan is None or self._rounds % _PLANNED_ROUNDS == 0:
+            self._plan = _plan(adapter, port)
+            self.kind = self._plan.kind
+        self._rounds += 1
+        plan, directory = self._plan, adapter / "ports" / port
+        state = self._files.attribute(inquiry, directory / "state", parse_state)
+        rate = self._files.attribute(inquiry, directory / "rate", parse_rate)
+        physical = self._files.attribute(inquiry, directory / "phys_state", parse_state)
+        up = None if state is None else state == _ACTIVE
+        read = InfinibandPort(
+            device=adapter.name,
+            port=port,
+            # Read first: if this counter is rejected, all of the port's counters are.
+            receive_bytes=self._bytes(inquiry, plan.received),
+            transmit_bytes=self._bytes(inquiry, plan.sent),
+            # A port that is down still reports a rate: that of its last link, or its lowest.
+            rate_bytes_per_second=(line_rate or rate) if up and rate else None,
+            up=up,
+            physical_state=physical if physical in GPU_HOST_INFINIBAND_PHYSICAL_STATE.states else None,
+        )
+        # Counters of a virtual function are those of its adapter, or nonexistent.
+        return read if is_virtual_function(adapter) else self._with_faults(read, inquiry, plan)
+
+    def _bytes(self, inquiry: HostInquiry, files: tuple[Path, ...]) -> int | None:
+        """Traffic in one direction in bytes; None if a counter is unreadable or saturated."""
+        folder = files[0].parent.name if files else ""
+        counts = [self._files.attribute(inquiry, file, parse_words, decides=folder == _WORDS) for file in files]
+        known = [count for count in counts if count is not None]
+        if not files or len(known) < len(files) or (folder == _WORDS and known == [_TRAFFIC_FULL]):
+            return None
+        # Counters added by the adapter's driver count bytes.
+        return self._counters.published(files[0].name, sum(known)) * (1 if folder == _BYTES else _BYTES_PER_WORD)
+
+    def _with_faults(self, read: InfinibandPort, inquiry: HostInquiry, plan: _Plan) -> InfinibandPort:
+        events = {}
+        for event, path in plan.events.items():
+            value = self._files.attribute(inquiry, path, parse_words)
+            if value is not None:
+                events[event] = self._publish(event, value)
+        errors = [self._faults[event] for event in _LINK_ERRORS if event in self._faults]
+        downs = self._link_downs(inquiry, plan.link_downs, read.up)
+        self._has_faults = True
+        return replace(
+            read,
+            link_errors=sum(errors) if any(event in events for event in _LINK_ERRORS) else None,
+            link_downs=downs,
+            timeouts=events.get(_TIMEOUT),
+            events=events,
+        )
+
+    def _link_downs(self, inquiry: HostInquiry, path: Path, up: bool | None) -> int | None:  # noqa: FBT001 - a state
+        counter, before = self._files.attribute(inquiry, path, parse_words), self._faults.get(path.name)
+        now = None if counter is None else self._publish(path.name, counter)
+        if up is False and self._was_up and (counter is None or (counter == _LINK_DOWNED_FULL and now == before)):
+            self._seen_down += 1
+        self._was_up = self._was_up if up is None else up
+        if counter is None and up is None:
+            return None
+        return sum(self._faults.get(each, 0) for each in _LINK_DOWNS) + self._seen_down
+
+    def _publish(self, counter: str, value: int) -> int:
+        """Return a counter's value to publish. A counter first read later starts at 0, so that sums do not jump."""
+        start = value if self._has_faults and counter not in self._faults else 0
+        self._faults[counter] = self._counters.published(counter, value, start=start)
+        return self._faults[counter]
 
 
 class HostInfinibandReader:
-    """Reads port counters; continues them over resets from outside."""
+    """Reads ports, and compares their rates."""
 
-    def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
-        self._devices = devices
-        self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
-        self._files = PortFiles()
-        self._faults = PortFaultCounters(self._files)
-        self._plans = PortPlans()
-        self._expected = ExpectedRates()
+    def __init__(self, config: Config = DEFAULTS) -> None:
+        self._config = config
+        self._files = _Files()
+        self._readers: dict[tuple[str, str], _PortReader] = {}
         self._bound = Bound(MOST_DEVICES, "too_many_ports")
 
-    def read(self, round_: HostRound) -> HostInfinibandReading:
+    def read(self, round_: HostRound) -> tuple[InfinibandPort, ...]:
         """Read the host's InfiniBand and RoCE ports.
 
-        Source: ``/sys/class/infiniband/*/ports/*``, https://docs.kernel.org/admin-guide/abi-stable.html
+        Source: ``/sys/class/infiniband/*/ports/*``
 
         Raises:
             HostReadFailed: ports exist but none can be read or parsed, or no sysfs is mounted.
@@ -179,71 +387,133 @@ class HostInfinibandReader:
         inquiry = HostInquiry(round_.failures, sysfs)
         self._files.now = round_.at.monotonic
         adapters = sysfs / "class" / "infiniband"
-        chosen = [device for device in read_names(adapters) or () if self._devices.chosen(device)]
-        found = [(device, port) for device in chosen for port in _ports(round_, adapters / device)]
+        chosen = [device for device in read_names(adapters) or () if is_chosen(self._config, device)]
+        found = [(device, port) for device in chosen for port in _ports(inquiry, adapters / device)]
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(adapters / each[0]))
-        plans = [self._plans.of(adapters / device, port) for device, port in kept]
-        ports = [self._port(inquiry, *each, adapters / each[0], plan) for each, plan in zip(kept, plans, strict=True)]
-        rates = (
-            PortRate((port.device, port.port), plan.kind, port.rate_bytes_per_second)
-            for port, plan in zip(ports, plans, strict=True)
-        )
-        ratios = self._expected.ratios(rates)
+        read = []
+        for device, port in kept:
+            reader = self._readers.setdefault((device, port), _PortReader(self._files))
+            read.append((reader, reader.read(inquiry, adapters / device, port, line_rate(self._config, device))))
         inquiry.finish()
-        return HostInfinibandReading(
-            tuple(replace(port, rate_expected_ratio=ratios.get((port.device, port.port))) for port in ports)
-        )
-
-    def _port(self, inquiry: HostInquiry, device: str, port: str, adapter: Path, plan: PortPlan) -> InfinibandPort:
-        directory = adapter / "ports" / port
-        state = self._files.attribute(inquiry, directory / "state", parse_state)
-        rate = self._files.attribute(inquiry, directory / "rate", parse_rate)
-        physical = self._files.attribute(inquiry, directory / "phys_state", parse_state)
-        up = None if state is None else state == _ACTIVE
-        # Read first: if this counter is rejected, all of the port's counters are.
-        received = self._bytes(inquiry, (device, port, "rcv"), plan.received)
-        # Counters of a virtual function are those of its adapter, or nonexistent.
-        virtual = is_virtual_function(adapter)
-        faults = _NO_FAULTS if virtual else self._faults.read(inquiry, plan, device, port, up=up)
-        return InfinibandPort(
-            device=device,
-            port=port,
-            receive_bytes=received,
-            transmit_bytes=self._bytes(inquiry, (device, port, "xmit"), plan.sent),
-            # A port that is down still reports a rate: that of its last link, or its lowest.
-            rate_bytes_per_second=(self._devices.line_rate(device) or rate) if up and rate else None,
-            up=up,
-            physical_state=physical if physical in GPU_HOST_INFINIBAND_PHYSICAL_STATE.states else None,
-            **faults._asdict(),
-        )
-
-    def _bytes(self, inquiry: HostInquiry, key: tuple[str, str, str], files: tuple[Path, ...]) -> int | None:
-        """Traffic in one direction in bytes; None if a counter is unreadable or saturated."""
-        counts = [
-            self._files.attribute(inquiry, file, parse_words, decides=file.parent.name == _WORDS) for file in files
-        ]
-        known = [count for count in counts if count is not None]
-        # Counters added by the adapter's driver count bytes.
-        unit = 1 if files and files[0].parent.name == _BYTES else _BYTES_PER_WORD
-        full = files and files[0].parent.name == _WORDS and known == [_SATURATED]
-        if not files or len(known) < len(files) or full:
-            return None
-        return self._counters.published(key, sum(known)) * unit
+        return _compared(read)
 
 
-def _ports(round_: HostRound, adapter: Path) -> list[str]:
-    try:
-        return [name for name in read_names(adapter / "ports") or () if _PORT.fullmatch(name)]
-    except HostReadFailed as failed:
-        round_.failures.append(failed.reason)
-        return []
+def _compared(ports: Sequence[tuple[_PortReader, InfinibandPort]]) -> tuple[InfinibandPort, ...]:
+    """The ports, with the rate of each as a share of the expected one.
+
+    That is the highest it has had, or the common rate of all others of its kind on this host.
+    """
+    compared = []
+    for reader, port in ports:
+        ratio, rate = None, port.rate_bytes_per_second
+        if rate is not None:
+            alike = [other for peer, other in ports if peer is not reader and peer.kind == reader.kind and peer.kind]
+            rates = [other.rate_bytes_per_second for other in alike if other.rate_bytes_per_second is not None]
+            # Fewer peers prove nothing: two slower ports may be intended, such as for storage beside the GPU fabric.
+            agreed = rates[0] if len(rates) >= _ENOUGH_PEERS and len(set(rates)) == 1 else 0.0
+            reader.highest = max(rate, reader.highest)
+            ratio = rate / max(reader.highest, agreed)
+        compared.append(replace(port, rate_expected_ratio=ratio))
+    return tuple(compared)
+
+
+def _ports(inquiry: HostInquiry, adapter: Path) -> list[str]:
+    names = inquiry.ask(lambda: read_names(adapter / "ports"), aside=True)
+    return [name for name in names or () if _PORT.fullmatch(name)]
+
+
+def _plan(adapter: Path, port: str) -> _Plan:
+    directory = adapter / "ports" / port
+    board, layer = text_of(adapter / "board_id").strip(), text_of(directory / "link_layer").strip()
+    interface = _interface_of_roce(adapter, port) if layer == "Ethernet" else None
+    folders = ("counters_ext", _WORDS, _BYTES)
+    there = {f"{folder}/{name}" for folder in folders for name in names_in(directory / folder)}
+    events = {
+        event: directory / next(name for name in names if name in there)
+        for event, names in (*_LINK_ERRORS.items(), *_OTHER_EVENTS.items())
+        if not there.isdisjoint(names)
+    }
+    in_hardware, of_interface = _LINK_DOWNS
+    if interface is not None:
+        events[_ON_ETHERNET] = interface / "statistics" / "rx_crc_errors"
+    received, sent = (
+        tuple(directory / name for name in next((each for each in choices if there.issuperset(each)), ()))
+        for choices in (_RECEIVED, _SENT)
+    )
+    return _Plan(
+        kind=f"{board} {layer}" if board and layer else "",
+        events=events,
+        link_downs=directory / _WORDS / in_hardware if interface is None else interface / of_interface,
+        received=received,
+        sent=sent,
+    )
+
+
+def _interface_of_roce(adapter: Path, port: str) -> Path | None:
+    """The network interface of a RoCE port, which has its link counters; None if not found."""
+    interfaces = adapter / "device" / "net"
+    found = [name for name in names_in(interfaces) if _is_port(interfaces / name, port)]
+    return interfaces / found[0] if len(found) == 1 else None
+
+
+def _is_port(interface: Path, port: str) -> bool:
+    """Whether an interface belongs to this port: an adapter also lists those of other ports and virtual functions."""
+    if text_of(interface / "phys_port_name").strip().startswith(("pf", "c")) or is_present(interface / "bonding"):
+        return False
+    number = text_of(interface / "dev_port").strip()
+    return not number.isdecimal() or int(number) == int(port) - 1
+
+
+def parse_state(text: str) -> int:
+    """Parse the number of a port's state.
+
+    >>> parse_state("4: ACTIVE")
+    4
+
+    Raises:
+        ValueError: not a port state.
+    """
+    match = _STATE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is no state of a port")
+    return int(match[1])
+
+
+def parse_rate(text: str) -> float | None:
+    """Parse a rate into bytes per second; None for ``N/A``.
+
+    >>> parse_rate("400 Gb/sec (4X NDR)")
+    50000000000.0
+
+    Raises:
+        ValueError: not a rate.
+    """
+    if text.strip() == "" or text.startswith("N/A"):
+        return None
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is no rate of a port")
+    return float(match[1]) * _BYTES_PER_SECOND_PER_GIGABIT
+
+
+def parse_words(text: str) -> int | None:
+    """Parse a counter; None for ``N/A (no PMA)``, from an adapter without this counter.
+
+    Raises:
+        ValueError: not a count, or all bits set: the adapter does not answer.
+    """
+    words = None if text.startswith("N/A") else parse_count(text.strip())
+    if words == _NO_ANSWER:
+        raise ValueError("all bits are set: the adapter does not answer")
+    return words
 
 
 HOST_INFINIBAND = HostCollector(
     name="host_infiniband",
     about="InfiniBand and RoCE ports",
     tier=Tier.MEDIUM,
-    reader=lambda config: HostInfinibandReader(network_devices(config)).read,
+    reader=lambda config: HostInfinibandReader(config).read,
+    render=each("device", "port"),
     # Each read of a counter makes the kernel query the adapter's firmware.
     own_lane=True,
 )

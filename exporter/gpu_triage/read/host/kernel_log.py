@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -26,10 +26,9 @@ from gpu_triage.read.host.kernel_messages import (
     parse_trouble_over,
 )
 from gpu_triage.read.metrics.contract import HostCollector
-from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter, host_gauge
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.pids import Owner, parse_cgroup
+from gpu_triage.read.processes.facts import Owner, parse_cgroup
 from gpu_triage.read.xid.kernel_records import KernelClock, KernelLog, KernelRecord
 from gpu_triage.read.xid.xid_events import is_driver_loaded
 
@@ -49,64 +48,54 @@ _KINDS: Final = tuple(trouble.value for trouble in ProblemKind)
 
 GPU_HOST_KERNEL_EVENTS_TOTAL = host_counter(
     "gpu_host_kernel_events_total",
-    "Kernel messages about problems of the host and of the driver, by kind ({kind}); one incident can be several "
-    "messages. Includes messages that the kernel log still holds at startup; every kind starts at 0. Absent while "
-    "the kernel log cannot be read. docs/kernel-events.md describes each kind.",
+    "Kernel messages about problems of host and driver, by kind ({kind}), which docs/kernel-events.md describes; one "
+    "incident can be several messages. Includes messages in the kernel log at startup; every kind starts at 0. Absent "
+    "while the kernel log cannot be read.",
     labels={"kind": _KINDS},
     source="/dev/kmsg",
 )
 GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_kernel_event_last_timestamp_seconds",
     "Unix time of the last such message about this subject: a process as name (pid), a device, a server, a CPU, an "
-    f"address; empty where the message names nothing. The latest {_KEPT_SUBJECTS} subjects of a kind, for a day: "
-    "filesystem_read_only, nvme_lost and failures of the driver without a time limit. Removed when the kernel reports "
-    "recovery (mounted again, server OK, connection restored, driver loaded). Alert on its age: the counter restarts "
-    "with the exporter.",
+    f"address; empty if the message names none. The latest {_KEPT_SUBJECTS} subjects of a kind, for a day "
+    "(filesystem_read_only, nvme_lost and driver failures without limit). Removed when the kernel reports recovery "
+    "(mounted again, server OK, connection restored, driver loaded). Alert on its age: the counter restarts with the "
+    "exporter.",
     labels={"kind": _KINDS, "subject": ANY},
     source="/dev/kmsg",
 )
 GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL = host_counter(
     "gpu_host_kernel_log_lost_records_total",
-    "Records of the kernel log that the kernel wrote over before the exporter could read them, since the exporter "
-    "started: an Xid may have been among them. Shown once there are any; profile full always shows it. Absent while "
-    "the kernel log cannot be read.",
+    "Kernel log records overwritten before the exporter could read them, since it started: an Xid may have been among "
+    "them. Absent while 0, except in profile full, and while the kernel log cannot be read.",
     source="/dev/kmsg, sequence numbers",
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_oom_kill_timestamp_seconds",
-    "Unix time at which the kernel killed a process because the host, or the memory cgroup of its job, ran out of "
-    f"memory; the last {_KEPT_KILLS}, for an hour. The owner's labels are those of gpu_process_info, from the cgroup "
-    "that the kernel names (Linux 5.0 or later); empty where it names none.",
+    "Unix time at which the kernel killed a process because the host, or its job's memory cgroup, ran out of memory; "
+    f"the last {_KEPT_KILLS}, for an hour. Owner labels as in gpu_process_info, from the cgroup that the kernel names "
+    "(Linux 5.0 or later), else empty.",
     labels=("pid", "process", "container_id", "pod_uid", "slurm_job_id"),
     source="/dev/kmsg",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class OomKill:
-    """A process that the kernel killed due to lack of memory, with the host's PID, at Unix second `wall`."""
-
-    pid: int
-    process: str
-    owner: Owner
-    wall: float
-
-
-@dataclass(frozen=True, slots=True)
 class HostKernelLogReading:
     """Events from the kernel log; empty while it is unreadable, and until it has been read to its end once.
 
-    `events` includes all kinds; `last` has Unix seconds by kind and subject; `kills` are oldest first.
+    `events` includes all kinds; `last` and `kills` have Unix seconds by the metrics' labels, and `kills` the oldest
+    first.
     """
 
     events: Annotated[Mapping[str, int], GPU_HOST_KERNEL_EVENTS_TOTAL]
-    last: Mapping[tuple[ProblemKind, str], float]
-    kills: tuple[OomKill, ...]
-    lost: Annotated[int | None, GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL] = None
+    lost: Annotated[int | None, GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL]
+    last: Annotated[Mapping[tuple[str, str], float], GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS]
+    kills: Annotated[Mapping[tuple[str, str, str, str, str], float], GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS]
 
 
-_NOTHING: Final = HostKernelLogReading({}, {}, ())
+_NOTHING: Final = HostKernelLogReading({}, None, {}, {})
 
 
 class HostKernelLogReader:
@@ -123,7 +112,7 @@ class HostKernelLogReader:
         self._events: Counter[ProblemKind] = Counter()
         # Monotonic second of the last message, by kind and subject.
         self._last: dict[ProblemKind, dict[str, float]] = {}
-        self._kills: deque[tuple[float, OomKill]] = deque(maxlen=_KEPT_KILLS)
+        self._kills: deque[tuple[float, tuple[str, str, str, str, str]]] = deque(maxlen=_KEPT_KILLS)
         self._walls = WallTimes()
         self._orders: dict[int, str] = {}
 
@@ -148,7 +137,7 @@ class HostKernelLogReader:
             if record.from_kernel:
                 self._take(record, round_.at.monotonic)
         self._past_told |= self._log.drained
-        return replace(self._reading(round_.at), lost=self._log.lost) if self._past_told else _NOTHING
+        return self._reading(self._log.lost, round_.at) if self._past_told else _NOTHING
 
     def _take(self, record: KernelRecord, now: float) -> None:
         text = record.message
@@ -183,10 +172,11 @@ class HostKernelLogReader:
             del subjects[surplus]
         if message.trouble is ProblemKind.OOM_KILL and message.pid is not None:
             process = message.subject.removesuffix(f" ({message.pid})")
-            owner = _owner(self._orders.pop(message.pid, ""))
-            self._kills.append((at, OomKill(message.pid, process, owner, 0.0)))
+            cgroup = self._orders.pop(message.pid, "")
+            owner = parse_cgroup(f"0::{cgroup}\n") if cgroup else Owner()
+            self._kills.append((at, (str(message.pid), process, *owner)))
 
-    def _reading(self, now: Moment) -> HostKernelLogReading:
+    def _reading(self, lost: int, now: Moment) -> HostKernelLogReading:
         for kind, subjects in self._last.items():
             ended = [
                 each for each, at in subjects.items() if now.monotonic - at > _KEPT_SECONDS and kind not in _LASTING
@@ -195,19 +185,16 @@ class HostKernelLogReader:
                 del subjects[subject]
         while self._kills and now.monotonic - self._kills[0][0] > _KILLED_SECONDS:
             self._kills.popleft()
-        # A PID can be reused within the hour: of two kills with the same one, the later counts.
-        kills = {
-            (kill.pid, kill.process, kill.owner): replace(kill, wall=self._walls.of(at, now))
-            for at, kill in self._kills
-        }
         return HostKernelLogReading(
-            events={trouble.value: self._events[trouble] for trouble in ProblemKind},
+            events={kind.value: self._events[kind] for kind in ProblemKind},
+            lost=lost,
             last={
-                (kind, subject): self._walls.of(at, now)
+                (kind.value, subject): self._walls.of(at, now)
                 for kind, subjects in self._last.items()
                 for subject, at in subjects.items()
             },
-            kills=tuple(kills.values()),
+            # A PID can be reused within the hour: of two kills with the same one, the later counts.
+            kills={labels: self._walls.of(at, now) for at, labels in self._kills},
         )
 
 
@@ -218,23 +205,9 @@ def _understood(text: str) -> HostMessage | None:
     return parse_host_message(text) or parse_device_message(text)
 
 
-def _owner(cgroup: str) -> Owner:
-    return parse_cgroup(f"0::{cgroup}\n") if cgroup else Owner()
-
-
-def render(reading: HostKernelLogReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
-    yield from samples(reading)
-    for (trouble, subject), wall in reading.last.items():
-        yield GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS.sample(wall, trouble.value, subject)
-    for kill in reading.kills:
-        yield GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(kill.wall, str(kill.pid), kill.process, *kill.owner)
-
-
 HOST_KERNEL_LOG = HostCollector(
     name="host_kernel_log",
-    about="what the kernel logs of the host: driver failures, killed and hung processes, storage, adapters, hardware",
+    about="kernel messages: driver failures, killed and hung processes, storage, adapters, hardware",
     tier=Tier.MEDIUM,
     reader=lambda _config: HostKernelLogReader().read,
-    render=render,
 )

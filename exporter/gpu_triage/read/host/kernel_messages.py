@@ -8,12 +8,8 @@ first word on, so a process name, which is user-controlled, is never mistaken fo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
-
-_MCI_STATUS_UC: Final = 1 << 61
-"""Bit of a bank's MCi_STATUS register: the error could not be corrected."""
 
 _LONGEST_SUBJECT: Final = 64
 
@@ -121,61 +117,95 @@ BEGINNINGS: Final = (
 )
 """Regular expression for the start of each message, to locate it after the timestamp in a log line."""
 
+
+def message(kind: ProblemKind, beginning: str) -> tuple[ProblemKind, re.Pattern[str]]:
+    """A message by the beginning of its text, as a regular expression."""
+    return kind, re.compile(beginning)
+
+
+_OOM_ORDER: Final = re.compile(r"oom-kill:constraint=.*?,task_memcg=(/.{0,1000}?),task=.{0,40}?,pid=(\d{1,9}),uid=\d+$")
+_MACHINE_CHECK: Final = (
+    r"mce: \[Hardware Error\]: CPU (?P<cpu>\d{1,5}): Machine Check(?: Exception)?: [0-9a-f]{1,16} Bank \d{1,3}: "
+)
+_EDAC: Final = r"EDAC (MC\d{{1,3}}): \d{{1,9}} {} (?:.{{0,200}}? on (?!unknown|any)([^\s(]{{1,64}}))?"
+_CORRECTED: Final = re.compile(r"EDAC MC\d{1,3}: (\d{1,9}) CE ")
 _ADDRESS: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 
-# A comm is up to 15 arbitrary bytes chosen by the process; the parentheses and numbers after it are the kernel's.
-_OOM: Final = re.compile(r"(?:Memory cgroup o|O)ut of memory: Kill(?:ed)? process (\d{1,9}) \((.{0,40}?)\)")
-_OOM_ORDER: Final = re.compile(r"oom-kill:constraint=.*?,task_memcg=(/.{0,1000}?),task=.{0,40}?,pid=(\d{1,9}),uid=\d+$")
-_HUNG: Final = re.compile(r"INFO: task (.{0,40}):(\d{1,9}) (?:is )?blocked (?:in I/O wait)? *for more than \d+ seconds")
-_SOFT: Final = re.compile(r"(?:NMI )?watchdog: BUG: soft lockup - CPU#(\d{1,5}) stuck for \d+s!")
-_HARD: Final = re.compile(
-    r"(?:NMI )?watchdog: (?:CPU\d{1,5}: )?(?:BUG: )?Watchdog detected hard LOCKUP on cpu (\d{1,5})"
-)
-_STALL: Final = re.compile(r"(?:rcu: )?INFO: (rcu_\w{1,20}) (?:self-)?detected (?:expedited )?stalls? on CPU")
-_EXT4: Final = re.compile(r"EXT\d-fs \(([^)\s]{1,40})\): Remounting filesystem read-only")
-_XFS: Final = re.compile(
-    r"XFS \(([^)\s]{1,40})\): (?!User initiated)(?:.{0,300}[Ss]hutting down filesystem|Filesystem has been shut down)"
-)
-_BTRFS: Final = re.compile(
-    r"BTRFS (?:info|warning|error|critical) \(device ([^):\s]{1,40})[^)]{0,20}\): .{0,200}?forced readonly"
-)
-_NVME_TIMEOUT: Final = re.compile(r"nvme (nvme\d{1,4}): I/O (?:tag )?\d.{0,80}? QID \d{1,5} timeout(?:, (\w{1,12}))?")
-_NVME_RESET: Final = re.compile(
-    r"nvme (nvme\d{1,4}): (?:controller is down; will reset|frozen state error detected, reset controller)"
-)
-_NVME_LOST: Final = re.compile(
-    r"nvme (nvme\d{1,4}): (?:Removing after probe failure|Disabling device after reset failure)"
-)
-_NFS: Final = re.compile(r"(?i:nfs): server (\S{1,255}) not responding, (?:still trying|timed out)")
-_LUSTRE: Final = re.compile(
-    r"Lustre(?:Error)?: (?:\d{1,4}-\d{1,4}: )?\S{1,100}: "
-    r"(?:Connection to (\S{1,100}) \(at .{1,100}?\) was lost; in progress|This client was evicted by ([^\s;]{1,100});)"
-)
-_MCE: Final = re.compile(
-    r"mce: \[Hardware Error\]: CPU (\d{1,5}): Machine Check(?: Exception)?: [0-9a-f]{1,16} Bank \d{1,3}: ([0-9a-f]{16})"
-)
-_AMD: Final = re.compile(r"(?:mce: )?\[Hardware Error\]: (Corrected|Deferred|Uncorrected|System Fatal)(?: error)?[,.]")
-_FIRMWARE: Final = re.compile(r"\{\d{1,9}\}\[Hardware Error\]: event severity: (corrected|recoverable|fatal)$")
-_EDAC: Final = re.compile(r"EDAC (MC\d{1,3}): (\d{1,9}) (CE|UE) (?:.{0,200}? on (?!unknown|any)([^\s(]{1,64}))?")
-_POISON: Final = re.compile(r"Memory failure: 0x[0-9a-f]{1,16}: recovery action for ")
-_DPC: Final = re.compile(rf"(?:pcieport|pci) ({_ADDRESS}): DPC: containment event, status:")
-_THERMAL: Final = re.compile(
-    r"(?:mce: )?CPU\d{1,5}: (Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled"
-)
-_OVER: Final = (
-    (ProblemKind.FILESYSTEM_READ_ONLY, re.compile(r"EXT\d-fs \(([^)\s]{1,40})\): (?:re-)?mounted\b")),
-    (ProblemKind.FILESYSTEM_READ_ONLY, re.compile(r"XFS \(([^)\s]{1,40})\): (?:Mounting V\d|Unmounting) Filesystem")),
-    (ProblemKind.FILESYSTEM_READ_ONLY, re.compile(r"BTRFS info \(device ([^):\s]{1,40})\): first mount of filesystem")),
-    (ProblemKind.NFS_NOT_RESPONDING, re.compile(r"(?i:nfs): server (\S{1,255}) OK$")),
-    (
-        ProblemKind.LUSTRE_LOST,
-        re.compile(r"Lustre: (\S{1,100}?)(?:-(?:osc|mdc|lwp|mgc)-\S{1,60})?: Connection restored to "),
+_MESSAGES: Final = (
+    # A comm is up to 15 arbitrary bytes chosen by the process; the parentheses and numbers after it are the kernel's.
+    message(
+        ProblemKind.OOM_KILL,
+        r"(?:Memory cgroup o|O)ut of memory: Kill(?:ed)? process (?P<pid>\d{1,9}) \((?P<process>.{0,40}?)\)",
     ),
-    (ProblemKind.NVME_LOST, re.compile(r"nvme (nvme\d{1,4}): pci function ")),
+    message(
+        ProblemKind.HUNG_TASK,
+        r"INFO: task (?P<process>.{0,40}):(?P<pid>\d{1,9}) (?:is )?blocked (?:in I/O wait)? *for more than \d+ seconds",
+    ),
+    message(ProblemKind.SOFT_LOCKUP, r"(?:NMI )?watchdog: BUG: soft lockup - CPU#(?P<cpu>\d{1,5}) stuck for \d+s!"),
+    message(
+        ProblemKind.HARD_LOCKUP,
+        r"(?:NMI )?watchdog: (?:CPU\d{1,5}: )?(?:BUG: )?Watchdog detected hard LOCKUP on cpu (?P<cpu>\d{1,5})",
+    ),
+    message(ProblemKind.RCU_STALL, r"(?:rcu: )?INFO: (rcu_\w{1,20}) (?:self-)?detected (?:expedited )?stalls? on CPU"),
+    message(ProblemKind.FILESYSTEM_READ_ONLY, r"EXT\d-fs \(([^)\s]{1,40})\): Remounting filesystem read-only"),
+    message(
+        ProblemKind.FILESYSTEM_READ_ONLY,
+        r"XFS \(([^)\s]{1,40})\): (?!User initiated)"
+        r"(?:.{0,300}[Ss]hutting down filesystem|Filesystem has been shut down)",
+    ),
+    message(
+        ProblemKind.FILESYSTEM_READ_ONLY,
+        r"BTRFS (?:info|warning|error|critical) \(device ([^):\s]{1,40})[^)]{0,20}\): .{0,200}?forced readonly",
+    ),
+    message(
+        ProblemKind.NVME_RESET, r"nvme (nvme\d{1,4}): I/O (?:tag )?\d.{0,80}? QID \d{1,5} timeout, (?:reset|disable)\b"
+    ),
+    message(ProblemKind.NVME_TIMEOUT, r"nvme (nvme\d{1,4}): I/O (?:tag )?\d.{0,80}? QID \d{1,5} timeout"),
+    message(
+        ProblemKind.NVME_RESET,
+        r"nvme (nvme\d{1,4}): (?:controller is down; will reset|frozen state error detected, reset controller)",
+    ),
+    message(
+        ProblemKind.NVME_LOST,
+        r"nvme (nvme\d{1,4}): (?:Removing after probe failure|Disabling device after reset failure)",
+    ),
+    message(ProblemKind.NFS_NOT_RESPONDING, r"(?i:nfs): server (\S{1,255}) not responding, (?:still trying|timed out)"),
+    message(
+        ProblemKind.LUSTRE_LOST,
+        r"Lustre(?:Error)?: (?:\d{1,4}-\d{1,4}: )?\S{1,100}: (?:Connection to (\S{1,100}) \(at .{1,100}?\) was lost; "
+        r"in progress|This client was evicted by ([^\s;]{1,100});)",
+    ),
+    # Bit 61 of a bank's MCi_STATUS register: the error could not be corrected.
+    message(ProblemKind.HARDWARE_UNCORRECTED, rf"{_MACHINE_CHECK}[2367abef][0-9a-f]{{15}}"),
+    message(ProblemKind.HARDWARE_CORRECTED, rf"{_MACHINE_CHECK}[0-9a-f]{{16}}"),
+    message(ProblemKind.HARDWARE_CORRECTED, r"(?:mce: )?\[Hardware Error\]: (?:Corrected|Deferred)(?: error)?[,.]"),
+    message(
+        ProblemKind.HARDWARE_UNCORRECTED, r"(?:mce: )?\[Hardware Error\]: (?:Uncorrected|System Fatal)(?: error)?[,.]"
+    ),
+    message(ProblemKind.HARDWARE_CORRECTED, r"\{\d{1,9}\}\[Hardware Error\]: event severity: corrected$"),
+    message(ProblemKind.HARDWARE_UNCORRECTED, r"\{\d{1,9}\}\[Hardware Error\]: event severity: (?:recoverable|fatal)$"),
+    message(ProblemKind.MEMORY_CORRECTED, _EDAC.format("CE")),
+    message(ProblemKind.MEMORY_UNCORRECTED, _EDAC.format("UE")),
+    message(ProblemKind.MEMORY_UNCORRECTED, r"Memory failure: 0x[0-9a-f]{1,16}: recovery action for "),
+    message(ProblemKind.PCIE_DPC, rf"(?:pcieport|pci) ({_ADDRESS}): DPC: containment event, status:"),
+    message(
+        ProblemKind.CPU_THERMAL,
+        r"(?:mce: )?CPU\d{1,5}: (Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled",
+    ),
+)
+"""Groups are the PID and name of a process, the number of a CPU, or what else is concerned: the last one counts."""
+
+_OVER: Final = (
+    message(ProblemKind.FILESYSTEM_READ_ONLY, r"EXT\d-fs \(([^)\s]{1,40})\): (?:re-)?mounted\b"),
+    message(ProblemKind.FILESYSTEM_READ_ONLY, r"XFS \(([^)\s]{1,40})\): (?:Mounting V\d|Unmounting) Filesystem"),
+    message(ProblemKind.FILESYSTEM_READ_ONLY, r"BTRFS info \(device ([^):\s]{1,40})\): first mount of filesystem"),
+    message(ProblemKind.NFS_NOT_RESPONDING, r"(?i:nfs): server (\S{1,255}) OK$"),
+    message(
+        ProblemKind.LUSTRE_LOST, r"Lustre: (\S{1,100}?)(?:-(?:osc|mdc|lwp|mgc)-\S{1,60})?: Connection restored to "
+    ),
+    message(ProblemKind.NVME_LOST, r"nvme (nvme\d{1,4}): pci function "),
 )
 """Messages that end lasting problems: an administrator's action, or a server that is back."""
-
-_AMD_TROUBLE: Final = {"Corrected": ProblemKind.HARDWARE_CORRECTED, "Deferred": ProblemKind.HARDWARE_CORRECTED}
 
 
 def parse_host_message(text: str) -> HostMessage | None:
@@ -186,11 +216,15 @@ def parse_host_message(text: str) -> HostMessage | None:
     """
     if not any(marker in text for marker in MARKERS):
         return None
-    for pattern, understand in _PATTERNS:
+    for trouble, pattern in _MESSAGES:
         match = pattern.match(text)
-        if match is not None:
-            said = understand(match)
-            return said._replace(subject=cut(said.subject))
+        if match is None:
+            continue
+        named = match.groupdict()
+        if "pid" in named:
+            return HostMessage(trouble, cut(f"{named['process'] or 'process'} ({named['pid']})"), int(named["pid"]))
+        subject = f"CPU {named['cpu']}" if named else next(filter(None, reversed(match.groups())), "")
+        return HostMessage(trouble, cut(subject.lower() if trouble is ProblemKind.CPU_THERMAL else subject))
     return None
 
 
@@ -209,8 +243,8 @@ def parse_trouble_over(text: str) -> ProblemResolved | None:
 
 def corrected_errors(text: str) -> int:
     """Number of corrected memory errors in an EDAC message, hundreds in a flood; 0 for any other message."""
-    match = _EDAC.match(text)
-    return int(match[2]) if match is not None and match[3] == "CE" else 0
+    match = _CORRECTED.match(text)
+    return int(match[1]) if match is not None else 0
 
 
 def parse_kill_order(text: str) -> KillOrder | None:
@@ -222,59 +256,3 @@ def parse_kill_order(text: str) -> KillOrder | None:
 def cut(text: str) -> str:
     """A subject as it is kept: of a limited length."""
     return text[:_LONGEST_SUBJECT]
-
-
-def _of(trouble: ProblemKind) -> Callable[[re.Match[str]], HostMessage]:
-    return lambda match: HostMessage(trouble, match[1])
-
-
-def _of_cpu(trouble: ProblemKind) -> Callable[[re.Match[str]], HostMessage]:
-    return lambda match: HostMessage(trouble, f"CPU {match[1]}")
-
-
-def _of_process(trouble: ProblemKind, name: int, pid: int) -> Callable[[re.Match[str]], HostMessage]:
-    return lambda match: HostMessage(trouble, f"{match[name] or 'process'} ({match[pid]})", int(match[pid]))
-
-
-def _nvme_timeout(match: re.Match[str]) -> HostMessage:
-    ends_in_reset = match[2] in ("reset", "disable")
-    return HostMessage(ProblemKind.NVME_RESET if ends_in_reset else ProblemKind.NVME_TIMEOUT, match[1])
-
-
-def _machine_check(match: re.Match[str]) -> HostMessage:
-    is_uncorrected = int(match[2], 16) & _MCI_STATUS_UC
-    trouble = ProblemKind.HARDWARE_UNCORRECTED if is_uncorrected else ProblemKind.HARDWARE_CORRECTED
-    return HostMessage(trouble, f"CPU {match[1]}")
-
-
-def _firmware(match: re.Match[str]) -> HostMessage:
-    return HostMessage(ProblemKind.HARDWARE_CORRECTED if match[1] == "corrected" else ProblemKind.HARDWARE_UNCORRECTED)
-
-
-def _edac(match: re.Match[str]) -> HostMessage:
-    trouble = ProblemKind.MEMORY_UNCORRECTED if match[3] == "UE" else ProblemKind.MEMORY_CORRECTED
-    return HostMessage(trouble, match[4] or match[1])
-
-
-def _patterns() -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], HostMessage]]]:
-    yield _OOM, _of_process(ProblemKind.OOM_KILL, name=2, pid=1)
-    yield _HUNG, _of_process(ProblemKind.HUNG_TASK, name=1, pid=2)
-    yield _SOFT, _of_cpu(ProblemKind.SOFT_LOCKUP)
-    yield _HARD, _of_cpu(ProblemKind.HARD_LOCKUP)
-    yield _STALL, _of(ProblemKind.RCU_STALL)
-    yield from ((pattern, _of(ProblemKind.FILESYSTEM_READ_ONLY)) for pattern in (_EXT4, _XFS, _BTRFS))
-    yield _NVME_TIMEOUT, _nvme_timeout
-    yield _NVME_RESET, _of(ProblemKind.NVME_RESET)
-    yield _NVME_LOST, _of(ProblemKind.NVME_LOST)
-    yield _NFS, _of(ProblemKind.NFS_NOT_RESPONDING)
-    yield _LUSTRE, lambda match: HostMessage(ProblemKind.LUSTRE_LOST, match[1] or match[2])
-    yield _MCE, _machine_check
-    yield _AMD, lambda match: HostMessage(_AMD_TROUBLE.get(match[1], ProblemKind.HARDWARE_UNCORRECTED))
-    yield _FIRMWARE, _firmware
-    yield _EDAC, _edac
-    yield _POISON, lambda _: HostMessage(ProblemKind.MEMORY_UNCORRECTED)
-    yield _DPC, _of(ProblemKind.PCIE_DPC)
-    yield _THERMAL, lambda match: HostMessage(ProblemKind.CPU_THERMAL, match[1].lower())
-
-
-_PATTERNS: Final = tuple(_patterns())

@@ -15,18 +15,19 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import is_present, parse_count, read_int, read_names, read_text, text_of
+from gpu_triage.driver.kernel.files import is_present, parse_count, read_int, read_names, text_of
 from gpu_triage.driver.kernel.inquiry import HostInquiry
-from gpu_triage.errors import HostReadFailed
-from gpu_triage.options.config import Config, LineRate
+from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import Each
+from gpu_triage.read.metrics.rendering import each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _COLUMNS = 16
+_COUNTED = ("receive_bytes", "transmit_bytes", "receive_errors", "transmit_errors", "receive_drops", "transmit_drops")
+_USED = (0, 8, 2, 10, 3, 11)
 _VIRTUAL = re.compile(
     r"lo|(?:veth|docker|br-|cni|flannel|cali|cilium|lxc|virbr|tun|tap|wg|dummy|vxlan).*"
     r"|.*\..*"  # eth0.100: a VLAN, already counted by its parent
@@ -36,64 +37,53 @@ _REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+(?:vf|sf)[0-9]+$")
 """Suffix that udev gives ports of an adapter's switch that lead to virtual functions: ``enp8s0f0npf0vf1``."""
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkDevices:
-    """Patterns of devices, by kernel names of interfaces and of InfiniBand and RoCE adapters.
+DEFAULTS: Final = Config()
 
-    If `include` is empty, all are included; `exclude` overrides it. Of the line rates, the first that matches applies.
+
+def is_chosen(config: Config, name: str) -> bool:
+    """Whether a device is selected, by its kernel name: an interface, or an InfiniBand or RoCE adapter.
+
+    If nothing is included explicitly, everything is; exclusions come first.
     """
-
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    rates: tuple[LineRate, ...] = ()
-
-    def chosen(self, name: str) -> bool:
-        """Whether a device is selected."""
-        included = not self.include or any(fnmatchcase(name, pattern) for pattern in self.include)
-        return included and not any(fnmatchcase(name, pattern) for pattern in self.exclude)
-
-    def line_rate(self, name: str) -> int | None:
-        """Configured line rate of a device in bytes per second; None if not configured."""
-        return next((rate.bytes_per_second for rate in self.rates if fnmatchcase(name, rate.device)), None)
+    if any(fnmatchcase(name, pattern) for pattern in config.network_device_exclude):
+        return False
+    included = config.network_device_include
+    return not included or any(fnmatchcase(name, pattern) for pattern in included)
 
 
-EVERY_DEVICE = NetworkDevices()
+def line_rate(config: Config, name: str) -> int | None:
+    """Configured line rate of a device in bytes per second, by the first pattern that matches; None without one."""
+    rates = config.network_line_rate
+    return next((rate.bytes_per_second for rate in rates if fnmatchcase(name, rate.device)), None)
 
 
-def network_devices(config: Config) -> NetworkDevices:
-    """Create the selection from the configuration."""
-    return NetworkDevices(config.network_device_include, config.network_device_exclude, config.network_line_rate)
+_traffic_counter = partial(host_counter, source="/proc/1/net/dev, else /proc/net/dev")
 
-
-GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = host_counter(
+GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = _traffic_counter(
     "gpu_host_network_receive_bytes_total",
-    "Bytes the physical or bond interface received since it appeared. A bond is listed beside its members: do not "
-    "sum over device.",
-    labels=("device",),
-    source="/proc/1/net/dev, else /proc/net/dev",
-)
-GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL = host_counter(
-    "gpu_host_network_transmit_bytes_total",
-    "Bytes the physical or bond interface sent since it appeared. A bond is listed beside its members: do not sum "
+    "Bytes received by the physical or bond interface since it appeared. A bond appears beside its members: do not sum "
     "over device.",
     labels=("device",),
-    source="/proc/1/net/dev, else /proc/net/dev",
 )
-GPU_HOST_NETWORK_ERRORS_TOTAL = host_counter(
+GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL = _traffic_counter(
+    "gpu_host_network_transmit_bytes_total",
+    "Bytes sent by the physical or bond interface since it appeared. A bond appears beside its members: do not sum "
+    "over device.",
+    labels=("device",),
+)
+GPU_HOST_NETWORK_ERRORS_TOTAL = _traffic_counter(
     "gpu_host_network_errors_total",
     "Bad packets by direction ({direction}) since the interface appeared.",
     labels={"device": ANY, "direction": ("receive", "transmit")},
-    source="/proc/1/net/dev, else /proc/net/dev",
 )
-GPU_HOST_NETWORK_DROPS_TOTAL = host_counter(
+GPU_HOST_NETWORK_DROPS_TOTAL = _traffic_counter(
     "gpu_host_network_drops_total",
     "Good packets dropped by direction ({direction}) since the interface appeared.",
     labels={"device": ANY, "direction": ("receive", "transmit")},
-    source="/proc/1/net/dev, else /proc/net/dev",
 )
 GPU_HOST_NETWORK_NUMA_NODE = host_gauge(
     "gpu_host_network_numa_node",
-    "NUMA node that the interface is attached to; absent if the firmware does not report it, and for bonds.",
+    "NUMA node of the interface; absent if the firmware does not report it, and for bonds.",
     labels=("device",),
     source="/sys/class/net/*/device/numa_node",
 )
@@ -113,33 +103,15 @@ class NetworkInterface:
     numa_node: Annotated[int | None, GPU_HOST_NETWORK_NUMA_NODE]
 
 
-@dataclass(frozen=True, slots=True)
-class HostNetworkReading:
-    """Interfaces of the host that carry its data, by name."""
-
-    interfaces: Annotated[tuple[NetworkInterface, ...], Each("device")]
-
-
-class InterfaceCounts(NamedTuple):
-    """The values used from one line of /proc/net/dev."""
-
-    receive_bytes: int
-    receive_errors: int
-    receive_drops: int
-    transmit_bytes: int
-    transmit_errors: int
-    transmit_drops: int
-
-
 class HostNetworkReader:
     """Reads interface statistics; continues counters when a reloaded driver restarts them at 0."""
 
-    def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
-        self._devices = devices
-        self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
+    def __init__(self, config: Config = DEFAULTS) -> None:
+        self._config = config
+        self._counters: MonotoneCounters[str] = MonotoneCounters()
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
-    def read(self, round_: HostRound) -> HostNetworkReading:
+    def read(self, round_: HostRound) -> tuple[NetworkInterface, ...]:
         """Read physical interfaces of the host, including virtual functions, and bonds.
 
         Source: ``/proc/net/dev`` of the host's network namespace and ``/sys/class/net``.
@@ -148,29 +120,31 @@ class HostNetworkReader:
             HostReadFailed: statistics are missing, or cannot be read or parsed.
         """
         inquiry = HostInquiry(round_.failures)
-        lines = _statistics(inquiry, round_.machine.procfs)
+        statistics = dict(_statistics(inquiry, round_.machine.procfs) or ())
         classes = round_.machine.sysfs / "class" / "net"
-        known_to_sysfs = shows_interfaces(round_.machine.sysfs, dict(lines or ()))
+        known_to_sysfs = shows_interfaces(round_.machine.sysfs, statistics)
         found = [
             (name, counts)
-            for name, counts in sorted(dict(lines or ()).items())
-            if self._devices.chosen(name)
+            for name, counts in sorted(statistics.items())
+            if is_chosen(self._config, name)
             and (carries_data(classes / name) if known_to_sysfs else is_named_like_hardware(name))
             and not _REPRESENTOR.search(name)
         ]
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(classes / each[0]))
-        interfaces = tuple(self._interface(inquiry, classes / name, name, counts) for name, counts in kept)
+        interfaces = tuple(self._interface(inquiry, classes / name, counts) for name, counts in kept)
         inquiry.finish()
-        return HostNetworkReading(interfaces=interfaces)
+        return interfaces
 
-    def _interface(self, inquiry: HostInquiry, device: Path, name: str, counts: InterfaceCounts) -> NetworkInterface:
-        now = {field: self._counters.published((name, field), value) for field, value in counts._asdict().items()}
+    def _interface(self, inquiry: HostInquiry, device: Path, counts: tuple[int, ...]) -> NetworkInterface:
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
-        return NetworkInterface(device=name, **now, numa_node=node if node is not None and node >= 0 else None)
+        now = dict(zip(_COUNTED, self._counters.row(device.name, counts), strict=True))
+        return NetworkInterface(device.name, **now, numa_node=node if node is not None and node >= 0 else None)
 
 
-def parse_interface(line: str) -> tuple[str, InterfaceCounts] | None:
+def parse_interface(line: str) -> tuple[str, tuple[int, ...]] | None:
     """Parse a line of /proc/net/dev into name and counts; None for its two header lines.
+
+    The counts are bytes, errors and drops, each received and transmitted.
 
     Raises:
         ValueError: a column used is missing or not a count.
@@ -182,14 +156,7 @@ def parse_interface(line: str) -> tuple[str, InterfaceCounts] | None:
     if not name.strip() or len(columns) < _COLUMNS:
         raise ValueError(f"{line[:80]!r} is no line of /proc/net/dev")
     counts = [parse_count(column) for column in columns[:_COLUMNS]]
-    return name.strip(), InterfaceCounts(
-        receive_bytes=counts[0],
-        receive_errors=counts[2],
-        receive_drops=counts[3],
-        transmit_bytes=counts[8],
-        transmit_errors=counts[10],
-        transmit_drops=counts[11],
-    )
+    return name.strip(), tuple(counts[column] for column in _USED)
 
 
 def shows_interfaces(sysfs: Path, names: Collection[str]) -> bool:
@@ -205,8 +172,7 @@ def shows_interfaces(sysfs: Path, names: Collection[str]) -> bool:
 
 def interface_names(procfs: Path) -> frozenset[str]:
     """Interfaces in the host's network namespace, or in the exporter's own if not visible; empty if unreadable."""
-    failures: list[str] = []
-    return frozenset(dict(_statistics(HostInquiry(failures), procfs) or ()))
+    return frozenset(dict(_statistics(HostInquiry([]), procfs) or ()))
 
 
 def is_named_like_hardware(name: str) -> bool:
@@ -214,15 +180,12 @@ def is_named_like_hardware(name: str) -> bool:
     return _VIRTUAL.fullmatch(name) is None
 
 
-def _statistics(inquiry: HostInquiry, procfs: Path) -> list[tuple[str, InterfaceCounts]] | None:
+def _statistics(inquiry: HostInquiry, procfs: Path) -> list[tuple[str, tuple[int, ...]]] | None:
     # net/ is the reader's own network namespace, such as a container's; 1/net/ is the host's. Without access to
     # process 1, use our own.
     hosts = procfs / "1" / "net" / "dev"
-    try:
-        visible = read_text(hosts) is not None
-    except HostReadFailed:
-        visible = False
-    return inquiry.lines(hosts if visible else procfs / "net" / "dev", parse_interface, required=True)
+    path = hosts if text_of(hosts) else procfs / "net" / "dev"
+    return inquiry.lines(path, parse_interface, required=True)
 
 
 def carries_data(device: Path) -> bool:
@@ -234,7 +197,8 @@ HOST_NETWORK = HostCollector(
     name="host_network",
     about="network interfaces",
     tier=Tier.MEDIUM,
-    reader=lambda config: HostNetworkReader(network_devices(config)).read,
+    reader=lambda config: HostNetworkReader(config).read,
+    render=each("device"),
     # Reading statistics calls into drivers.
     own_lane=True,
 )
@@ -252,25 +216,25 @@ _UNKNOWN_FOR_SECONDS: Final = 60.0
 
 GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
     "gpu_host_network_speed_bytes_per_second",
-    "Speed of the link in each direction: that of --network.line-rate, else as the driver says; absent when it is down "
-    "or not known. Read when the carrier has changed, and every 10 minutes. Keeps its last value while the driver does "
-    "not answer: then gpu_exporter_collector_success of host_network_link is 0.",
+    "Link speed per direction: --network.line-rate, else the driver's; absent if down or unknown. Read on carrier "
+    "changes and every 10 minutes. Keeps its last value while the driver does not answer "
+    "(gpu_exporter_collector_success of host_network_link is then 0).",
     labels=("device",),
     source="/sys/class/net/*/speed",
 )
 GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
     "gpu_host_network_speed_expected_ratio",
-    "Speed of the interface's link as a share of the highest since the exporter started, 0-1; of a bond, that of its "
-    "members together. Shown while it is below 1; profile full always shows it. Absent when the link is down, and for "
-    "an interface whose adapter is an InfiniBand or RoCE device: see gpu_host_infiniband_rate_expected_ratio.",
+    "Link speed as a share of the highest since the exporter started, 0-1; of a bond, that of its members together. "
+    "Only below 1, except in profile full. Absent if the link is down. InfiniBand and RoCE adapters have "
+    "gpu_host_infiniband_rate_expected_ratio instead.",
     labels=("device",),
     source="/sys/class/net/*/speed",
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
     "gpu_host_network_carrier_downs_total",
-    "How often the interface lost its link. Absent for an interface whose adapter is an InfiniBand or RoCE device: see "
-    "gpu_host_infiniband_link_downs_total.",
+    "How often the interface lost its link. InfiniBand and RoCE adapters have gpu_host_infiniband_link_downs_total "
+    "instead.",
     labels=("device",),
     source="/sys/class/net/*/carrier_down_count, before Linux 4.16 half of carrier_changes",
 )
@@ -286,37 +250,26 @@ class InterfaceLink:
     carrier_downs: Annotated[int | None, GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL] = None
 
 
-@dataclass(frozen=True, slots=True)
-class HostNetworkLinkReading:
-    """Links of the host's interfaces, by name."""
-
-    links: Annotated[tuple[InterfaceLink, ...], Each("device")]
-
-
 class _Speed(NamedTuple):
-    """A speed in megabits per second (None if unknown), when it was read, and the carrier's change count then."""
+    """A speed (None if unknown), when it was read, and the carrier's change count then."""
 
-    megabits: int | None
+    bytes_per_second: int | None
     read_at: float
     changes: int | None
-
-    def holds(self, now: float, changes: int | None) -> bool:
-        lasts = _UNKNOWN_FOR_SECONDS if self.megabits is None else _KNOWN_FOR_SECONDS
-        return changes == self.changes and now - self.read_at < lasts
 
 
 class HostNetworkLinkReader:
     """Reads links; caches each speed, to read it as rarely as possible, and remembers the highest."""
 
-    def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
-        self._devices = devices
+    def __init__(self, config: Config = DEFAULTS) -> None:
+        self._config = config
         self._counters: MonotoneCounters[str] = MonotoneCounters()
         self._speeds: dict[str, _Speed] = {}
         self._uplinks: dict[str, bool] = {}
         self._fastest: dict[str, int] = {}
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
-    def read(self, round_: HostRound) -> HostNetworkLinkReading:
+    def read(self, round_: HostRound) -> tuple[InterfaceLink, ...]:
         """Read links of physical interfaces, including virtual functions, and of bonds. Source: ``/sys/class/net``.
 
         Raises:
@@ -325,79 +278,70 @@ class HostNetworkLinkReader:
         inquiry = HostInquiry(round_.failures, round_.machine.sysfs)
         classes = round_.machine.sysfs / "class" / "net"
         names = inquiry.ask(lambda: read_names(classes)) or []
-        chosen = [name for name in names if self._devices.chosen(name) and carries_data(classes / name)]
-        self._uplinks = {name: self._is_uplink(classes / name, name) for name in chosen}
+        chosen = [name for name in names if is_chosen(self._config, name) and carries_data(classes / name)]
+        self._uplinks = {name: self._is_uplink(classes / name) for name in chosen}
         found = [name for name, is_uplink in self._uplinks.items() if is_uplink]
         kept = self._bound.kept(found, round_.failures, lambda name: is_virtual_function(classes / name))
         changes = {name: inquiry.ask(partial(read_int, classes / name / "carrier_changes")) for name in kept}
         known = {name: self._speeds[name] for name in kept if name in self._speeds}
         # A bond that loses a member keeps its carrier, but becomes slower.
         if any(name not in known or known[name].changes != changes[name] for name in kept):
-            known = {name: speed for name, speed in known.items() if not _is_bond(classes / name)}
+            known = {name: speed for name, speed in known.items() if not is_present(classes / name / "bonding")}
         self._speeds = known
-        links = tuple(self._link(inquiry, classes / name, name, changes[name], round_.at.monotonic) for name in kept)
+        links = tuple(self._link(inquiry, classes / name, changes[name], round_.at.monotonic) for name in kept)
         inquiry.finish()
-        return HostNetworkLinkReading(links)
+        return links
 
-    def _is_uplink(self, device: Path, name: str) -> bool:
+    def _is_uplink(self, device: Path) -> bool:
         """Whether an interface is an external port of its adapter, rather than a representor of a virtual function.
 
         Cached, because the kernel takes the same lock. Source: ``devlink_port_phys_port_name_get`` of
         net/devlink/port.c: ``p0`` is a port, ``pf0vf1``, ``pf0sf3`` and ``c1pf0`` are not.
         """
-        if name in self._uplinks:
-            return self._uplinks[name]
+        if device.name in self._uplinks:
+            return self._uplinks[device.name]
         has_name = is_present(device / "device")
         return not (has_name and _INNER_PORT.match(text_of(device / "phys_port_name")))
 
-    def _link(self, inquiry: HostInquiry, device: Path, name: str, changes: int | None, now: float) -> InterfaceLink:
-        speed = self._speed(inquiry, device, name, changes, now)
+    def _link(self, inquiry: HostInquiry, device: Path, changes: int | None, now: float) -> InterfaceLink:
+        name, speed = device.name, self._speed(inquiry, device, changes, now)
         if is_present(device / "device" / "infiniband"):
-            return InterfaceLink(name, _bytes_per_second(speed))
-        ratio = None if speed is None else self._share_of_fastest(name, speed)
-        return InterfaceLink(name, _bytes_per_second(speed), ratio, self._carrier_downs(inquiry, device, name, changes))
-
-    def _speed(self, inquiry: HostInquiry, device: Path, name: str, changes: int | None, now: float) -> int | None:
-        given = self._devices.line_rate(name)
-        if given is not None:
-            down = text_of(device / "operstate").strip() == "down"
-            return None if down else given // _BYTES_PER_SECOND_PER_MEGABIT
-        known = self._speeds.get(name)
-        if known is not None and known.holds(now, changes):
-            return known.megabits
-        self._speeds.pop(name, None)
-        answer = inquiry.ask(lambda: (read_int(device / "speed"),))
-        if answer is None:
-            return None  # the read failed: retry in the next round
-        (speed,) = answer
-        megabits = speed if speed is not None and 0 < speed < _HIGHEST_SPEED else None
-        self._speeds[name] = _Speed(megabits, now, changes)
-        return megabits
-
-    def _share_of_fastest(self, name: str, speed: int) -> float:
-        fastest = self._fastest[name] = max(speed, self._fastest.get(name, 0))
-        return speed / fastest
-
-    def _carrier_downs(self, inquiry: HostInquiry, device: Path, name: str, changes: int | None) -> int | None:
+            return InterfaceLink(name, speed)
+        fastest = self._fastest[name] = max(speed or 0, self._fastest.get(name, 0))
         downs = inquiry.ask(lambda: read_int(device / "carrier_down_count"))
-        if downs is None:
-            downs = None if changes is None else changes // 2
-        return None if downs is None or downs < 0 else self._counters.published(name, downs)
+        if downs is None and changes is not None:
+            downs = changes // 2
+        return InterfaceLink(
+            device=name,
+            speed_bytes_per_second=speed,
+            speed_expected_ratio=None if speed is None else speed / fastest,
+            carrier_downs=None if downs is None or downs < 0 else self._counters.published(name, downs),
+        )
 
-
-def _is_bond(device: Path) -> bool:
-    return is_present(device / "bonding")
-
-
-def _bytes_per_second(megabits: int | None) -> int | None:
-    return None if megabits is None else megabits * _BYTES_PER_SECOND_PER_MEGABIT
+    def _speed(self, inquiry: HostInquiry, device: Path, changes: int | None, now: float) -> int | None:
+        given = line_rate(self._config, device.name)
+        if given is not None:
+            return None if text_of(device / "operstate").strip() == "down" else given
+        known = self._speeds.pop(device.name, None)
+        lasts = _UNKNOWN_FOR_SECONDS if known is None or known.bytes_per_second is None else _KNOWN_FOR_SECONDS
+        if known is None or known.changes != changes or now - known.read_at >= lasts:
+            answer = inquiry.ask(lambda: (read_int(device / "speed"),))
+            if answer is None:
+                return None  # the read failed: retry in the next round
+            (megabits,) = answer
+            is_known = megabits is not None and 0 < megabits < _HIGHEST_SPEED
+            speed = megabits * _BYTES_PER_SECOND_PER_MEGABIT if megabits is not None and is_known else None
+            known = _Speed(speed, now, changes)
+        self._speeds[device.name] = known
+        return known.bytes_per_second
 
 
 HOST_NETWORK_LINK = HostCollector(
     name="host_network_link",
-    about="links of network interfaces: speed, and how often they were lost",
+    about="speed and losses of network links",
     tier=Tier.MEDIUM,
-    reader=lambda config: HostNetworkLinkReader(network_devices(config)).read,
+    reader=lambda config: HostNetworkLinkReader(config).read,
+    render=each("device"),
     # May block on the networking lock, drivers and firmware.
     own_lane=True,
     kept_while_stalled=True,

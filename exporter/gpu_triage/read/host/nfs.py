@@ -9,15 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import parse_count, read_text
+from gpu_triage.driver.kernel.files import missing_file, parse_count, parsing, read_text
 from gpu_triage.driver.kernel.inquiry import HostInquiry
-from gpu_triage.driver.kernel.mounts import missing_file
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.bounds import Bound
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import Each
+from gpu_triage.read.metrics.rendering import each
 from gpu_triage.read.metrics.rounds import HostRound
 
 MOST_MOUNTS: Final = 64
@@ -33,45 +32,43 @@ _VERSIONS: Final = frozenset({"1.0", "1.1"})
 _MOUNT: Final = re.compile(
     r"(?:device \S*|no device) mounted on (?P<point>\S+) with fstype (?P<fstype>\S+)(?: statvers=(?P<version>\S+))?"
 )
-_OPERATION: Final = re.compile(r"\s*(?P<name>\w{1,40}): (?P<counts>[0-9 ]*)")
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 _ALWAYS: Final = frozenset({"READ", "WRITE"})
-_OPERATION_COLUMNS: Final = 8
-_SENT_COLUMN, _TIMEOUTS_COLUMN, _EXECUTION_COLUMN = 1, 2, 7
-_BYTES_COLUMNS: Final = 8
-_BYTES_READ_COLUMN, _BYTES_WRITTEN_COLUMN = 4, 5
+_COLUMNS: Final = 8
+_REQUESTS, _SENT, _TIMEOUTS, _MILLISECONDS = 0, 1, 2, 7
+_BYTES_READ, _BYTES_WRITTEN = 4, 5
 
 _nfs_counter = partial(host_counter, source="/proc/1/mountstats, else /proc/self/mountstats")
 
 GPU_HOST_NFS_OPERATIONS_TOTAL = _nfs_counter(
     "gpu_host_nfs_operations_total",
-    "Requests of the NFS mount that were completed since it was mounted, by operation of the protocol; READ, WRITE "
-    "and those that were ever used. Mounts of one export may share their counts: do not sum over mount.",
+    "Completed requests of the NFS mount since it was mounted, by protocol operation: READ, WRITE and any that was "
+    "used. Mounts of one export may share counts: do not sum over mount.",
     labels=("mount", "operation"),
 )
 GPU_HOST_NFS_OPERATION_SECONDS_TOTAL = _nfs_counter(
     "gpu_host_nfs_operation_seconds_total",
-    "Time requests of the NFS mount took from being made to being answered, summed over requests; over operations it "
-    "is their mean latency. A request that still waits for a dead server is not in it yet.",
+    "Time from request to answer of the NFS mount's requests, summed; divided by operations, their mean latency. "
+    "Unanswered requests are not included.",
     labels=("mount", "operation"),
 )
 GPU_HOST_NFS_BYTES_TOTAL = _nfs_counter(
     "gpu_host_nfs_bytes_total",
-    "Bytes the NFS mount read from and wrote to its server since it was mounted; what the page cache answers is not "
-    "in it. Mounts of one export may share their counts: do not sum over mount.",
+    "Bytes the NFS mount read from and wrote to its server since it was mounted, without page cache hits. Mounts of "
+    "one export may share counts: do not sum over mount.",
     labels={"mount": ANY, "direction": ("read", "write")},
 )
 GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = _nfs_counter(
     "gpu_host_nfs_retransmissions_total",
-    "Requests of the NFS mount that were sent again since it was mounted, as after a lost packet or connection; a "
-    "server that is only slow has none. Shown once there are any; profile full always shows it.",
+    "Resent requests of the NFS mount since it was mounted, as after a lost packet or connection, but not because of a "
+    "slow server. Absent while 0, except in profile full.",
     labels=("mount",),
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL = _nfs_counter(
     "gpu_host_nfs_major_timeouts_total",
-    "Requests of the NFS mount that were not answered within all retries (timeo, retrans) since it was mounted. Shown "
-    "once there are any; profile full always shows it.",
+    "Requests of the NFS mount not answered within all retries (timeo, retrans) since it was mounted. Absent while 0, "
+    "except in profile full.",
     labels=("mount",),
     default_samples=lambda sample: sample.value > 0,
 )
@@ -90,15 +87,7 @@ class NfsMount:
     major_timeouts: Annotated[int, GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL] = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HostNfsReading:
-    """NFS mounts of the host, in mount order; empty on a host without any."""
-
-    mounts: Annotated[tuple[NfsMount, ...], Each("mount")]
-
-
-@dataclass(frozen=True, slots=True)
-class MountCounts:
+class MountCounts(NamedTuple):
     """The values used from one mount's section of mountstats, in the kernel's units.
 
     `operations` has the number of requests and milliseconds by name; the last two are sums over all operations.
@@ -119,7 +108,7 @@ class HostNfsReader:
         self._counters: dict[str, MonotoneCounters[str]] = {}
         self._bound = Bound(MOST_MOUNTS, "too_many_mounts")
 
-    def read(self, round_: HostRound) -> HostNfsReading:
+    def read(self, round_: HostRound) -> tuple[NfsMount, ...]:
         """Read the host's NFS mounts. Never accesses the mounts themselves, which hangs with a dead server.
 
         Source: ``/proc/1/mountstats``, else ``/proc/self/mountstats``
@@ -137,26 +126,23 @@ class HostNfsReader:
                 found[mount] = counts
         inquiry.finish()
         kept = self._bound.kept(list(found), round_.failures)
-        return HostNfsReading(tuple(self._mount(mount, found[mount]) for mount in kept))
+        return tuple(self._mount(mount, found[mount]) for mount in kept)
 
     def _mount(self, mount: str, counts: MountCounts) -> NfsMount:
-        counters = self._counters.pop(mount) if mount in self._counters else MonotoneCounters()
+        counters = self._counters.pop(mount, None) or MonotoneCounters()
         self._counters[mount] = counters
         while len(self._counters) > _MOST_REMEMBERED:
             del self._counters[next(iter(self._counters))]
+        published, operations = counters.published, counts.operations.items()
+        milliseconds = {name: published(f"{name} time", lasted) for name, (_, lasted) in operations}
         return NfsMount(
             mount=mount,
-            operations={
-                name: counters.published(f"{name} count", count) for name, (count, _) in counts.operations.items()
-            },
-            operation_seconds={
-                name: counters.published(f"{name} time", milliseconds) / _MILLISECONDS_PER_SECOND
-                for name, (_, milliseconds) in counts.operations.items()
-            },
-            read_bytes=counters.published("read", counts.read_bytes),
-            written_bytes=counters.published("written", counts.written_bytes),
-            retransmissions=counters.published("retransmissions", counts.retransmissions),
-            major_timeouts=counters.published("major timeouts", counts.major_timeouts),
+            operations={name: published(f"{name} count", count) for name, (count, _) in operations},
+            operation_seconds={name: value / _MILLISECONDS_PER_SECOND for name, value in milliseconds.items()},
+            read_bytes=published("read", counts.read_bytes),
+            written_bytes=published("written", counts.written_bytes),
+            retransmissions=published("retransmissions", counts.retransmissions),
+            major_timeouts=published("major timeouts", counts.major_timeouts),
         )
 
 
@@ -191,26 +177,33 @@ def parse_section(version: str, lines: list[str]) -> MountCounts:
     """
     if version not in _VERSIONS:
         raise ValueError(f"statvers {version[:20]!r} is not known")
-    carried: list[int] | None = None
-    operations: dict[str, _Operation] | None = None
-    for line in lines:
-        name, _, rest = line.strip().partition(":")
+    moved: list[int] | None = None
+    operations: dict[str, list[int]] | None = None
+    for line in filter(None, map(str.strip, lines)):
+        name, _, rest = line.partition(":")
         if operations is not None:
-            operations |= _operation(line)
+            operations[name] = _numbers(rest)
         elif name == "bytes":
-            carried = [parse_count(number) for number in rest.split()]
+            moved = _numbers(rest)
         elif name == "per-op statistics":
             operations = {}
-    if carried is None or len(carried) < _BYTES_COLUMNS or operations is None:
+    if moved is None or operations is None:
         raise ValueError("the section is cut short")
-    used = {name: counts for name, counts in operations.items() if counts.requests or name in _ALWAYS}
+    used = {name: counts for name, counts in operations.items() if counts[_REQUESTS] or name in _ALWAYS}
     return MountCounts(
-        carried[_BYTES_READ_COLUMN],
-        carried[_BYTES_WRITTEN_COLUMN],
-        {name: (counts.requests, counts.milliseconds) for name, counts in used.items()},
-        sum(max(0, counts.sent - counts.requests) for counts in used.values()),
-        sum(counts.major_timeouts for counts in used.values()),
+        moved[_BYTES_READ],
+        moved[_BYTES_WRITTEN],
+        {name: (counts[_REQUESTS], counts[_MILLISECONDS]) for name, counts in used.items()},
+        sum(max(0, counts[_SENT] - counts[_REQUESTS]) for counts in used.values()),
+        sum(counts[_TIMEOUTS] for counts in used.values()),
     )
+
+
+def _numbers(text: str) -> list[int]:
+    numbers = [parse_count(number) for number in text.split()]
+    if len(numbers) < _COLUMNS:
+        raise ValueError(f"{text[:80]!r} is cut short")
+    return numbers
 
 
 def unescape(path: str) -> str:
@@ -222,29 +215,9 @@ def unescape(path: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8) & 0x7F), path)
 
 
-class _Operation(NamedTuple):
-    requests: int
-    sent: int
-    major_timeouts: int
-    milliseconds: int
-
-
-def _operation(line: str) -> dict[str, _Operation]:
-    if not line.strip():
-        return {}
-    match = _OPERATION.fullmatch(line)
-    counts = [parse_count(number) for number in match["counts"].split()] if match else []
-    if match is None or len(counts) < _OPERATION_COLUMNS:
-        raise ValueError(f"{line[:80]!r} is no operation")
-    used = _Operation(counts[0], counts[_SENT_COLUMN], counts[_TIMEOUTS_COLUMN], counts[_EXECUTION_COLUMN])
-    return {match["name"]: used}
-
-
 def _counts(version: str, lines: list[str]) -> MountCounts:
-    try:
+    with parsing("mountstats"):
         return parse_section(version, lines)
-    except ValueError as error:
-        raise HostReadFailed("malformed", "mountstats", str(error)) from error
 
 
 def _mountstats(procfs: Path) -> str:
@@ -264,4 +237,6 @@ def _mountstats(procfs: Path) -> str:
 
 
 # The kernel takes the namespace's mount lock, which a hung mount may hold.
-HOST_NFS = HostCollector("host_nfs", "NFS mounts", Tier.MEDIUM, lambda _config: HostNfsReader().read, own_lane=True)
+HOST_NFS = HostCollector(
+    "host_nfs", "NFS mounts", Tier.MEDIUM, lambda _config: HostNfsReader().read, each("mount"), own_lane=True
+)

@@ -8,10 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gpu_triage.documents.pcie_values import TRANSFER_RATES
-from gpu_triage.driver.kernel.files import read_link, read_names, text_of
-from gpu_triage.driver.kernel.mounts import refuse_unmounted
+from gpu_triage.driver.kernel.files import read_names, refuse_unmounted, target_of, text_of
 from gpu_triage.driver.kernel.pci_bus import is_bus_id, link_of
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Sample, Tier, host_gauge, host_info, no_sample
 from gpu_triage.read.metrics.rounds import HostRound
@@ -24,23 +22,23 @@ _MOST_BEHIND: Final = 16
 _MOST_DEVICES: Final = 4096
 _SEARCH_SECONDS: Final = 60.0
 _BITS: Final = 8
-_Place = tuple[str, tuple[str, ...]]  # upper end of an uplink, and the devices behind it
+_Place = tuple[str, str, tuple[str, ...]]  # lower and upper end of an uplink, and the devices behind it
 _ENCODED: Final = {1: 8 / 10, 2: 8 / 10}
 _ENCODED_SINCE: Final = 128 / 130
 """Share of bits that carry data, by generation: line encoding overhead is small from generation 3 on."""
 
 GPU_HOST_PCIE_UPLINK_RATIO = host_gauge(
     "gpu_host_pcie_uplink_ratio",
-    "Bandwidth of the link between a PCIe switch with GPUs behind it and the port above it, over the most that both "
-    "ends can do: 1, or less where the link has trained down. `bridge` is the switch's own port, `port` the one above.",
+    "Bandwidth of the link between a PCIe switch above GPUs and the port above it, over the most that both ends "
+    "support: below 1, the link trained down. `bridge` is the switch's own port, `port` the one above.",
     labels=("bridge", "port"),
     source="sysfs {current,max}_link_{speed,width} of both ports",
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_PCIE_UPLINK_INFO = host_info(
     "gpu_host_pcie_uplink_info",
-    "That link in detail: lanes and generation now and at best, and the GPUs, network adapters and NVMe drives behind "
-    "it, which share it.",
+    "That link in detail: current and best lanes and generation, and the GPUs, network adapters and NVMe drives that "
+    "share it.",
     labels=("bridge", "port", "width", "expected_width", "generation", "expected_generation", "behind"),
     source="sysfs, as gpu_host_pcie_uplink_ratio, and /sys/bus/pci/devices",
     default_samples=no_sample,
@@ -69,22 +67,15 @@ class Uplink:
         return min(1.0, now / bytes_per_second(self.expected_generation, self.expected_width))
 
 
-@dataclass(frozen=True, slots=True)
-class PcieUplinksReading:
-    """The links above switches with GPUs behind them."""
-
-    uplinks: tuple[Uplink, ...]
-
-
 class PcieUplinksReader:
     """Reads uplinks; caches their locations for a minute."""
 
     def __init__(self) -> None:
-        self._places: Mapping[str, _Place] = {}
+        self._places: tuple[_Place, ...] = ()
         self._searched_at: float | None = None
 
-    def read(self, round_: HostRound) -> PcieUplinksReading:
-        """Read the uplinks; those with missing values are left out.
+    def read(self, round_: HostRound) -> tuple[Uplink, ...]:
+        """Read the links above switches with GPUs behind them; those with missing values are left out.
 
         Raises:
             HostReadFailed: the bus cannot be read, or no sysfs is mounted.
@@ -94,12 +85,11 @@ class PcieUplinksReader:
         if self._searched_at is None or now - self._searched_at >= _SEARCH_SECONDS:
             self._places = _search(sysfs)
             self._searched_at = now
-        found = (_uplink(sysfs, bridge, place) for bridge, place in self._places.items())
-        return PcieUplinksReading(tuple(each for each in found if each is not None))
+        return tuple(filter(None, (_uplink(sysfs, *place) for place in self._places)))
 
 
-def _search(sysfs: Path) -> Mapping[str, _Place]:
-    """Uplinks by their lower end.
+def _search(sysfs: Path) -> tuple[_Place, ...]:
+    """All uplinks with GPUs behind them.
 
     A device's sysfs path contains the bridges above it: a root port, then for each switch its upstream port and one of
     its downstream ports. So every second pair is a link; the last link, from slot to device, is the device's own.
@@ -107,35 +97,26 @@ def _search(sysfs: Path) -> Mapping[str, _Place]:
     devices = sysfs / "bus" / "pci" / "devices"
     behind: dict[tuple[str, str], list[str]] = {}
     for name in (read_names(devices) or [])[:_MOST_DEVICES]:
-        kind = _kind(f"{devices}/{name}")
-        chain = _bridges_above(f"{devices}/{name}") if kind is not None else []
+        device = f"{devices}/{name}"
+        kind = _kind(device)
+        above = PurePosixPath(target_of(device)).parts[:-1] if kind is not None else ()
+        chain = [part for part in above if is_bus_id(part)]
         # With an even number of bridges, one of them is something else, but there is no way to know which.
         for upper in range(0, len(chain) - 1, 2) if len(chain) % 2 else ():
             behind.setdefault((chain[upper], chain[upper + 1]), []).append(f"{kind} {name}")
     with_gpus = {ends: of for ends, of in behind.items() if any(each.startswith("gpu ") for each in of)}
     kept = sorted(with_gpus.items())[:_MOST_UPLINKS]
-    return {bridge: (port, tuple(of[:_MOST_BEHIND])) for (port, bridge), of in kept}
+    return tuple((bridge, port, tuple(of[:_MOST_BEHIND])) for (port, bridge), of in kept)
 
 
 def _kind(device: str) -> str | None:
     """Kind of a device; None if it does not move data of jobs."""
     pci_class = text_of(f"{device}/class")
     kind = next((kind for begin, kind in _KINDS.items() if pci_class.startswith(begin)), None)
-    if kind == "gpu" and text_of(f"{device}/vendor").strip() != _NVIDIA:
-        return None
-    return kind
+    return None if kind == "gpu" and text_of(f"{device}/vendor").strip() != _NVIDIA else kind
 
 
-def _bridges_above(device: str) -> list[str]:
-    try:
-        parts = PurePosixPath(read_link(device) or "").parts[:-1]
-    except HostReadFailed:
-        return []
-    return [part for part in parts if is_bus_id(part)]
-
-
-def _uplink(sysfs: Path, bridge: str, place: _Place) -> Uplink | None:
-    port, behind = place
+def _uplink(sysfs: Path, bridge: str, port: str, behind: tuple[str, ...]) -> Uplink | None:
     lower, upper = link_of(sysfs, bridge), link_of(sysfs, port)
     width = lower.current_width or upper.current_width
     generation = lower.current_generation or upper.current_generation
@@ -143,15 +124,8 @@ def _uplink(sysfs: Path, bridge: str, place: _Place) -> Uplink | None:
         return None
     if lower.max_generation is None or upper.max_generation is None or generation is None:
         return None
-    return Uplink(
-        bridge=bridge,
-        port=port,
-        behind=behind,
-        width=width,
-        generation=generation,
-        expected_width=min(lower.max_width, upper.max_width),
-        expected_generation=min(lower.max_generation, upper.max_generation),
-    )
+    most = min(lower.max_width, upper.max_width), min(lower.max_generation, upper.max_generation)
+    return Uplink(bridge, port, behind, width, generation, *most)
 
 
 def bytes_per_second(generation: int, width: int) -> float:
@@ -159,9 +133,9 @@ def bytes_per_second(generation: int, width: int) -> float:
     return TRANSFER_RATES[generation] * 1e9 * _ENCODED.get(generation, _ENCODED_SINCE) * width / _BITS
 
 
-def render(reading: PcieUplinksReading) -> Iterator[Sample]:
+def render(reading: tuple[Uplink, ...]) -> Iterator[Sample]:
     """Render the samples of one reading."""
-    for each in reading.uplinks:
+    for each in reading:
         yield GPU_HOST_PCIE_UPLINK_RATIO.sample(each.ratio, each.bridge, each.port)
         links = (each.width, each.expected_width, each.generation, each.expected_generation)
         facts = (each.bridge, each.port, *map(str, links), ", ".join(each.behind))

@@ -21,8 +21,7 @@ GPU_HOST_NUMA_NODES = host_gauge(
 )
 GPU_HOST_IOMMU_ACTIVE = host_gauge(
     "gpu_host_iommu_active",
-    "1 when the kernel has an IOMMU in use, if only to pass accesses through, 0 when not; absent on kernels without "
-    "IOMMU support.",
+    "1 when the kernel has an IOMMU in use, even in pass-through, 0 when not; absent on kernels without IOMMU support.",
     source="/sys/class/iommu, /sys/kernel/iommu_groups",
 )
 
@@ -37,9 +36,9 @@ _DOMAINS: Final = {
 
 GPU_HOST_IOMMU_GPUS = host_gauge(
     "gpu_host_iommu_gpus",
-    "NVIDIA GPUs on the bus by the type of their IOMMU domain ({domain}). With identity, accesses of the GPU to memory "
-    "and to other devices are passed on; with dma and dma_fq they are translated, which slows them, and sends traffic "
-    "between GPUs through the CPU; unmanaged is a virtual machine's. Absent without an IOMMU, and before Linux 5.11.",
+    "NVIDIA GPUs on the bus by IOMMU domain type ({domain}). identity passes accesses through; dma and dma_fq "
+    "translate them, which slows them and sends traffic between GPUs through the CPU; unmanaged belongs to a virtual "
+    "machine. Absent without an IOMMU, and before Linux 5.11.",
     labels={"domain": _DOMAINS.values()},
     source="/sys/bus/pci/devices/*/iommu_group/type",
 )
@@ -81,7 +80,7 @@ def read_platform(round_: HostRound) -> PlatformReading:
 
 PLATFORM = HostCollector(
     name="platform",
-    about="NUMA nodes and IOMMU of the host, and the domains that GPUs are in",
+    about="NUMA nodes of the host, its IOMMU, and the GPUs' domains",
     tier=Tier.SLOW,
     reader=lambda _config: read_platform,
 )
@@ -94,7 +93,7 @@ _STATE_COLUMN = 4
 
 GPU_KERNEL_MODULE_LOADED = host_gauge(
     "gpu_kernel_module_loaded",
-    "1 when the kernel module is loaded, 0 when not; absent when /proc/modules cannot be read.",
+    "1 when the kernel module is loaded, 0 when not; absent if /proc/modules cannot be read.",
     labels={"module": MODULE_NAMES},
     source="/proc/modules",
 )

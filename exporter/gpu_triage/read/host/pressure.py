@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from gpu_triage.driver.kernel.inquiry import HostInquiry
-from gpu_triage.driver.kernel.pressure_stall import KINDS, RESOURCES, parse_pressure
+from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES, parse_pressure
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier, host_counter
 from gpu_triage.read.metrics.monotone import MonotoneCounters
@@ -15,8 +15,8 @@ from gpu_triage.read.metrics.rounds import HostRound
 
 GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
     "gpu_host_pressure_seconds_total",
-    "Time since boot that at least one task (some) or every task with work to do (full) waited for the resource; "
-    "absent on kernels without PSI. CPU has no full.",
+    "Time since boot for which at least one (some) or all (full) active tasks waited for the resource; absent on "
+    "kernels without PSI. CPU has no full.",
     labels={"resource": RESOURCES, "kind": KINDS},
     source="/proc/pressure/{cpu,io,memory} total",
 )

@@ -8,18 +8,16 @@ cgroup; then its process is searched for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import names_in, read_link, text_of
-from gpu_triage.driver.kernel.mounts import refuse_unmounted
-from gpu_triage.errors import HostReadFailed
+from gpu_triage.driver.kernel.files import names_in, refuse_unmounted, target_of, text_of
+from gpu_triage.machine import Machine
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier, host_gauge
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.pids import names_are_host_pids
+from gpu_triage.read.processes.facts import names_are_host_pids
 
 FABRIC_MANAGER: Final = "nvidia-fabricmanager"
 IMEX: Final = "nvidia-imex"
@@ -28,11 +26,10 @@ KUBELET: Final = "kubelet"
 
 GPU_HOST_SERVICE_RUNNING = host_gauge(
     "gpu_host_service_running",
-    "1 while the service ({service}) runs, 0 while it does not, although the host needs it. The fabric manager is "
-    "needed if NVSwitches are on the PCI bus, or if it has run since the exporter started. IMEX, which jobs may start "
-    "and stop, is reported only as a systemd service and once it has run, as are Slurm's daemon and the kubelet (or "
-    "K3s or RKE2, which contain one). Absent for a service that is not needed, if its state is unknown, and in the "
-    "first five minutes after boot until it runs.",
+    "1 while the service ({service}) runs, 0 while it does not although the host needs it. The fabric manager is "
+    "needed with NVSwitches on the PCI bus, or once it has run. IMEX (which jobs may start and stop), Slurm's daemon "
+    "and the kubelet (also in K3s or RKE2) are reported only as systemd services, once they have run. Absent if not "
+    "needed, if unknown, and in the first five minutes after boot until it runs.",
     labels={"service": (FABRIC_MANAGER, IMEX, SLURMD, KUBELET)},
     source="/sys/fs/cgroup/system.slice/*.service/cgroup.procs, /proc/*/comm, /sys/bus/pci/devices/*/class",
 )
@@ -40,11 +37,12 @@ GPU_HOST_SERVICE_RUNNING = host_gauge(
 _HIERARCHIES: Final = ("", "systemd", "unified")
 """Location of systemd's cgroups: v2, v1, or hybrid."""
 
-_SCHEDULERS: Final = {
-    SLURMD: (SLURMD,),
-    KUBELET: (KUBELET, "k3s", "k3s-agent", "rke2-server", "rke2-agent"),
+_ONCE_RUN: Final = {
+    "imex": (IMEX,),
+    "slurmd": (SLURMD,),
+    "kubelet": (KUBELET, "k3s", "k3s-agent", "rke2-server", "rke2-agent"),
 }
-"""systemd services of a scheduler's daemon."""
+"""systemd services that are reported once one of them has run, by field of the reading."""
 
 _COMMAND: Final = "nv-fabricmanager"[:15]
 """The kernel truncates command names to 15 bytes."""
@@ -56,6 +54,7 @@ _STARTING_SECONDS: Final = 300.0
 _SEARCH_SECONDS: Final = 15.0
 _MOST_PROCESSES: Final = 65_536
 _PID: Final = re.compile(r"[0-9]{1,7}")
+_UPTIME: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,6 @@ class ServicesReader:
 
     def __init__(self) -> None:
         self._switches: bool | None = None
-        self._fabric_manager_ran = False
         self._ran: set[str] = set()
         self._process: str | None = None
         self._searched_at: float | None = None
@@ -89,44 +87,44 @@ class ServicesReader:
         if self._switches is None:
             self._switches = has_switches(machine.sysfs)
         running = in_cgroup(machine.sysfs, FABRIC_MANAGER)
-        needed = self._switches or self._fabric_manager_ran
+        needed = self._switches or FABRIC_MANAGER in self._ran
         if not running and needed:
             running = self._has_process(machine.procfs, round_.at.monotonic)
-        self._fabric_manager_ran |= running
-        fabric_manager = self._stopped(round_) if needed and not running else running or None
+        if running:
+            self._ran.add(FABRIC_MANAGER)
         return ServicesReading(
-            fabric_manager=fabric_manager,
-            imex=self._once_run(machine.sysfs, IMEX, (IMEX,)),
-            **{name: self._once_run(machine.sysfs, name, services) for name, services in _SCHEDULERS.items()},
+            fabric_manager=True if running else self._stopped(machine) if needed else None,
+            **{name: self._once_run(machine.sysfs, name, services) for name, services in _ONCE_RUN.items()},
         )
 
-    def _once_run(self, sysfs: Path, name: str, services: Iterable[str]) -> bool | None:
-        """Whether one of the systemd services runs; None if it has never run."""
+    def _once_run(self, sysfs: Path, field: str, services: tuple[str, ...]) -> bool | None:
+        """Whether one of the systemd services runs; None if none has ever run."""
         running = any(in_cgroup(sysfs, each) for each in services)
         if running:
-            self._ran.add(name)
-        return running if name in self._ran else None
+            self._ran.add(field)
+        return running if field in self._ran else None
 
-    def _stopped(self, round_: HostRound) -> bool | None:
+    def _stopped(self, machine: Machine) -> bool | None:
         """False if the fabric manager does not run; None if it may run unseen, or may still be starting."""
-        machine = round_.machine
+        ran = FABRIC_MANAGER in self._ran
         if not sees_processes(machine.procfs):
             # It may run in a container, or still in a cgroup that is no longer visible.
-            return False if self._fabric_manager_ran and has_cgroups(machine.sysfs) else None
-        uptime_seconds = _uptime_seconds(machine.procfs)
-        starting = uptime_seconds is not None and uptime_seconds < _STARTING_SECONDS
-        return None if starting and not self._fabric_manager_ran else False
+            return False if ran and _has_cgroups(machine.sysfs) else None
+        uptime = _UPTIME.match(text_of(machine.procfs / "uptime"))
+        starting = uptime is not None and float(uptime[0]) < _STARTING_SECONDS
+        return None if starting and not ran else False
 
     def _has_process(self, procfs: Path, now: float) -> bool:
-        if self._process is not None and text_of(procfs / self._process / "comm").strip() == _COMMAND:
+        def is_it(pid: str) -> bool:
+            return text_of(procfs / pid / "comm").strip() == _COMMAND
+
+        if self._process is not None and is_it(self._process):
             return True
-        was_there, self._process = self._process is not None, None
-        due = self._searched_at is None or now - self._searched_at >= _SEARCH_SECONDS
-        if not (due or was_there):
+        if self._process is None and self._searched_at is not None and now - self._searched_at < _SEARCH_SECONDS:
             return False
         self._searched_at = now
         pids = [name for name in names_in(procfs) if _PID.fullmatch(name)][:_MOST_PROCESSES]
-        self._process = next((pid for pid in pids if text_of(procfs / pid / "comm").strip() == _COMMAND), None)
+        self._process = next(filter(is_it, pids), None)
         return self._process is not None
 
 
@@ -140,7 +138,7 @@ def in_cgroup(sysfs: Path, service: str) -> bool:
     return any(text_of(root / hierarchy / path).strip() for hierarchy in _HIERARCHIES)
 
 
-def has_cgroups(sysfs: Path) -> bool:
+def _has_cgroups(sysfs: Path) -> bool:
     """Whether the cgroups of systemd services are visible."""
     root = sysfs / "fs" / "cgroup"
     return any(names_in(root / hierarchy / "system.slice") for hierarchy in _HIERARCHIES)
@@ -163,24 +161,12 @@ def sees_processes(procfs: Path) -> bool:
 def _is_switch(device: Path) -> bool:
     if text_of(device / "vendor").strip() != _NVIDIA or not text_of(device / "class").startswith(_SWITCH_CLASS):
         return False
-    try:
-        driver = read_link(device / "driver")
-    except HostReadFailed:
-        return False
-    return PurePosixPath(driver or "").name not in _LENT
-
-
-def _uptime_seconds(procfs: Path) -> float | None:
-    first = text_of(procfs / "uptime").partition(" ")[0]
-    try:
-        return float(first)
-    except ValueError:
-        return None
+    return PurePosixPath(target_of(device / "driver")).name not in _LENT
 
 
 HOST_SERVICES = HostCollector(
     name="host_services",
-    about="services of NVIDIA's fabric (fabric manager and IMEX) and of schedulers",
+    about="services of the fabric (fabric manager, IMEX) and of schedulers",
     tier=Tier.MEDIUM,
     reader=lambda _config: ServicesReader().read,
     # To list processes, the kernel takes a lock that all cgroups share.

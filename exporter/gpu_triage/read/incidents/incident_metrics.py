@@ -4,38 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from gpu_triage.read.incidents.ledger import WINDOW_DAYS, Recent
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_gauge
+from gpu_triage.read.metrics.rendering import samples
 
 NAME: Final = "incidents"
 ABOUT: Final = "incidents of the last weeks, and when each GPU was last reset"
 TIER: Final = Tier.EVENT
 
+WINDOW_DAYS: Final = (7, 30)
+"""Time windows over which incidents are counted."""
+
 GPU_RESET_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_reset_timestamp_seconds",
-    "Unix time at which the GPU was last initialized, as far as the exporter can tell: a boot, a driver load, a "
-    "card that appeared on the bus, GPUs that were released and reopened, a reset that the driver required and no "
-    "longer requires, volatile ECC errors that decreased between two sessions. Errors from before this time are "
-    "history. Reopening NVML or restarting the exporter does not change it. Absent if unknown.",
+    "Unix time at which the GPU was last initialized, as far as known: boot, driver load, a card that appeared on the "
+    "bus, GPUs released and reopened, a required reset no longer required, volatile ECC errors that decreased. Earlier "
+    "errors are history. Restarting the exporter does not change it. Absent if unknown.",
     source="/proc/stat, btime; /dev/kmsg; the sampler",
 )
 GPU_INCIDENTS_RECENT = gpu_gauge(
     "gpu_incidents_recent",
-    "Incidents of one kind within the last 7 or 30 days, on this board in any slot (by=board) or in this slot "
-    "with any board (by=slot); absent if there were none. Without gpu and uuid: a slot that had Xids and whose "
-    "GPU the driver has not listed. Kinds are the Xids that need a page or a ticket, lost, uncorrected (memory "
-    "errors) and reset. Incidents of one kind on one board that are less than an hour apart count as one. Without "
-    "a state directory, counted since the exporter started.",
+    "Incidents of one kind within the last 7 or 30 days, on this board in any slot (by=board) or in this slot with any "
+    "board (by=slot); absent if none. Without gpu and uuid: a slot with Xids of a GPU that the driver has not listed. "
+    "Kinds: Xids that need a page or a ticket, lost, uncorrected (memory errors), reset. Incidents of one kind and "
+    "board within an hour count as one. Without a state directory, since the exporter started.",
     labels={"pci_bus_id": ANY, "by": ("board", "slot"), "kind": ANY, "days": map(str, WINDOW_DAYS)},
     source="the sampler; the state directory",
 )
 GPU_INCIDENT_BOARDS_RECENT = gpu_gauge(
     "gpu_incident_boards_recent",
-    "Different boards that had an incident of this kind in this GPU's slot within the last 30 days: more than one "
-    "points at the slot. Absent while there was none.",
+    "Different boards with an incident of this kind in this GPU's slot within the last 30 days: more than one points "
+    "to the slot. Absent if none.",
     labels={"pci_bus_id": ANY, "kind": ANY, "days": [str(WINDOW_DAYS[-1])]},
     source="the sampler; the state directory",
 )
@@ -45,14 +46,14 @@ GPU_INCIDENT_BOARDS_RECENT = gpu_gauge(
 class GpuIncidents:
     """The incident history of one GPU or slot (HOST_LABELS), and the Unix second of its last initialization.
 
-    `boards` is the number of different boards with incidents in the slot, by kind.
+    `boards` is the number of different boards with incidents in the slot.
     """
 
     labels: GpuLabels
     pci_bus_id: str
     reset_at: float | None
-    recent: tuple[Recent, ...]
-    boards: Mapping[str, int]
+    recent: Annotated[Mapping[tuple[str, str, str], int], GPU_INCIDENTS_RECENT]
+    boards: Annotated[Mapping[tuple[str, str], int], GPU_INCIDENT_BOARDS_RECENT]
 
 
 def render(reading: tuple[GpuIncidents, ...]) -> Iterator[Sample]:
@@ -60,10 +61,4 @@ def render(reading: tuple[GpuIncidents, ...]) -> Iterator[Sample]:
     for gpu in reading:
         if gpu.reset_at is not None:
             yield GPU_RESET_TIMESTAMP_SECONDS.sample(gpu.reset_at, *gpu.labels)
-    for gpu in reading:
-        for seen in gpu.recent:
-            place = (gpu.pci_bus_id, seen.by, seen.kind, str(seen.days))
-            yield GPU_INCIDENTS_RECENT.sample(seen.count, *gpu.labels, *place)
-    for gpu in reading:
-        for kind, boards in gpu.boards.items():
-            yield GPU_INCIDENT_BOARDS_RECENT.sample(boards, *gpu.labels, gpu.pci_bus_id, kind, str(WINDOW_DAYS[-1]))
+        yield from samples(gpu, (*gpu.labels, gpu.pci_bus_id))

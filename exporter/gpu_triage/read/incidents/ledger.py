@@ -7,13 +7,17 @@ reset. Incidents of the same kind on the same board less than an hour apart coun
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from gpu_triage.documents import AtMost, Pattern, Range
+from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
+from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, LoadedState, StateKind, read_entries
 from gpu_triage.driver.nvml.session import MAX_GPUS
+from gpu_triage.errors import DocumentError
+from gpu_triage.read.incidents.incident_metrics import NAME, WINDOW_DAYS
 from gpu_triage.read.xid.codes import XID_CODES, XidKind
 
 LOST: Final = "lost"
@@ -27,9 +31,6 @@ SAME_SECONDS: Final = 3600.0
 """Incidents of the same kind on the same board within this time count as one."""
 
 DAY_SECONDS: Final = 86_400.0
-WINDOW_DAYS: Final = (7, 30)
-"""Time windows over which incidents are counted."""
-
 _LASTING_SECONDS: Final = 600.0
 """A continuing incident is updated only this often, so that the file isn't rewritten for every repetition."""
 
@@ -107,16 +108,6 @@ class Memory:
     most_gpus: int = 0
     boards: Mapping[str, Board] = field(default_factory=lambda: MappingProxyType({}))
     incidents: tuple[Incident, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Recent:
-    """Incidents of one kind by ``board`` or ``slot`` in the last 7 or 30 days, at least 1."""
-
-    kind: str
-    by: str
-    days: int
-    count: int
 
 
 def kind_of_xid(xid: str, fatal: str) -> str | None:
@@ -217,25 +208,26 @@ class IncidentLedger:
             del self._boards[surplus]
         self.changed = True
 
-    def recent(self, uuid: str, slot: str, now: float) -> Iterator[Recent]:
-        """Incident counts for this board and slot over the last days; `now` in Unix seconds."""
-        counts: Counter[tuple[str, str, int]] = Counter()
-        for incident in self._within(WINDOW_DAYS[-1], now):
-            places = [("board", bool(uuid) and incident.uuid == uuid), ("slot", bool(slot) and incident.slot == slot)]
-            for by, mine in places:
-                for days in WINDOW_DAYS:
-                    if mine and _within(incident, days, now):
-                        counts[incident.kind, by, days] += 1
-        kinds = tuple(dict.fromkeys(kind for kind, _, _ in counts))[:_MOST_KINDS]
-        return (Recent(*place, count) for place, count in counts.items() if place[0] in kinds)
+    def recent(self, uuid: str, slot: str, now: float) -> Mapping[tuple[str, str, str], int]:
+        """Incidents of the last days on this board and in this slot, by the labels by, kind and days."""
+        counts = Counter(
+            (by, incident.kind, str(days))
+            for incident in self._within(WINDOW_DAYS[-1], now)
+            for by, own, its in (("board", uuid, incident.uuid), ("slot", slot, incident.slot))
+            for days in WINDOW_DAYS
+            if own and own == its and _within(incident, days, now)
+        )
+        kinds = tuple(dict.fromkeys(kind for _, kind, _ in counts))[:_MOST_KINDS]
+        return {labels: count for labels, count in counts.items() if labels[1] in kinds}
 
-    def boards_recent(self, slot: str, now: float) -> Mapping[str, int]:
-        """Number of different boards with incidents in this slot within 30 days, by kind."""
+    def boards_recent(self, slot: str, now: float) -> Mapping[tuple[str, str], int]:
+        """Number of different boards with incidents in this slot within 30 days, by the labels kind and days."""
         boards: dict[str, set[str]] = {}
         for incident in self._within(WINDOW_DAYS[-1], now):
             if slot and incident.slot == slot and incident.uuid:
                 boards.setdefault(incident.kind, set()).add(incident.uuid)
-        return {kind: len(uuids) for kind, uuids in tuple(boards.items())[:_MOST_KINDS]}
+        kept = tuple(boards.items())[:_MOST_KINDS]
+        return {(kind, str(WINDOW_DAYS[-1])): len(uuids) for kind, uuids in kept}
 
     def _within(self, days: int, now: float) -> Iterable[Incident]:
         """Incidents in the window, newest first."""
@@ -265,3 +257,57 @@ class IncidentLedger:
 def _within(incident: Incident, days: int, now: float) -> bool:
     """Whether an incident is in the window; one from the future was recorded with a wrong clock and is excluded."""
     return now - days * DAY_SECONDS < incident.last_at <= now + SAME_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    boot: Name = ""
+    most_gpus: Annotated[int, Range(0, MAX_GPUS)] = 0
+
+
+def _document(memory: Memory) -> dict[str, Any]:
+    return {
+        "boot": memory.boot,
+        "most_gpus": memory.most_gpus,
+        "boards": [asdict(board) for board in memory.boards.values()],
+        "incidents": [asdict(incident) for incident in memory.incidents],
+    }
+
+
+def _found(document: dict[str, Any], where: Place, latest: float) -> LoadedState[Memory]:
+    all_boards, all_incidents = (document.pop(key, None) for key in ("boards", "incidents"))
+    head, refused = _Head(), tuple[str, ...]()
+    try:
+        head = read_value(_Head, document, where)
+    except DocumentError as error:
+        refused = error.problems
+
+    def check_board(board: Board, place: Place) -> None:
+        _check_time(board.first_seen_at, latest, place.at("first_seen_at"))
+
+    def check_incident(incident: Incident, place: Place) -> None:
+        _check_time(incident.last_at, latest, place.at("last_at"))
+        if incident.first_at > incident.last_at:
+            raise place.at("last_at").error("is before first_at")
+
+    boards, wrong_boards = read_entries(Board, all_boards, MAX_GPUS, where.at("boards"), check_board)
+    incidents, wrong = read_entries(Incident, all_incidents, MOST_INCIDENTS, where.at("incidents"), check_incident)
+    known = MappingProxyType({board.uuid: board for board in boards})
+    return LoadedState(Memory(head.boot, head.most_gpus, known, incidents), (*refused, *wrong_boards, *wrong))
+
+
+def _check_time(at: float, latest: float, where: Place) -> None:
+    if at > latest:
+        written = datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        raise where.error(f"is {written}, more than {MOST_AHEAD_SECONDS / 3600:.0f} hours in the future")
+
+
+INCIDENT_HISTORY: Final = StateKind(
+    name=NAME,
+    things="incidents",
+    history="the incident history",
+    version=1,
+    nothing=Memory(),
+    to_document=_document,
+    from_document=_found,
+)

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.read.metrics.metric import MetricSpec, Sample, Tier, declared_in
@@ -18,8 +19,6 @@ from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import GpuRound, HostRound
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from prometheus_client import Metric
 
 R = TypeVar("R")
@@ -80,7 +79,6 @@ class HostCollector(Generic[R]):
         own_lane: whether it runs in parallel to the other host collectors instead of in sequence: it queries hardware
             or takes a kernel lock, and may hang.
         kept_while_stalled: whether its last samples stay published while a read hangs. Its success is 0 meanwhile.
-        also_in: as GpuCollector's.
     """
 
     name: str
@@ -93,12 +91,11 @@ class HostCollector(Generic[R]):
     needs: str | None = None
     own_lane: bool = False
     kept_while_stalled: bool = False
-    also_in: tuple[ModuleType, ...] = ()
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
-        """As GpuCollector's."""
-        return _declared(self.name, self.reader.__module__, self.also_in)
+        """All metrics it may produce."""
+        return _declared(self.name, self.reader.__module__, ())
 
 
 @cache
@@ -119,22 +116,10 @@ AnyHostCollector = HostCollector[Any]
 AnyCollector = AnyGpuCollector | AnyHostCollector
 
 
-class OwnSubject(Protocol):
-    """A module with a subject that the sampler itself provides: it renders but has no reader."""
-
-    __name__: str
-
-    @property
-    def NAME(self) -> str:  # noqa: N802 - a constant of the module
-        """Name of the subject."""
-
-    @property
-    def ABOUT(self) -> str:  # noqa: N802 - as above
-        """What it covers, worded as a heading."""
-
-    @property
-    def TIER(self) -> Tier:  # noqa: N802 - as above
-        """Default tier of its metrics."""
+OwnSubject = ModuleType
+"""A module with a subject that the sampler itself provides. It renders but has no reader, and declares the name (NAME),
+what the subject covers, worded as a heading (ABOUT), and the default tier of its metrics (TIER).
+"""
 
 
 def runs(collector: AnyCollector, config: Config) -> bool:

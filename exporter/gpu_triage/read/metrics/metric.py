@@ -68,7 +68,7 @@ class MetricSpec:
         states: for a state metric, the name of each value, in order; used by help, reference, dashboards, page and
             judges. Empty for a quantity.
         label_values: possible values by label, where known; the only list of these values in the code.
-        brief: for a metric with detail series, selects the samples that are always published; the others need
+        default_samples: for a metric with detail series, selects the samples that are always published; the others need
             ``--metrics.profile full``. None if all are.
     """
 

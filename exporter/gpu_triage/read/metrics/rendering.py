@@ -95,6 +95,11 @@ class _Nested:
             yield from samples(reading, tuple(labels))
 
 
+def each(*attributes: str) -> Callable[[Any], Iterator[Sample]]:
+    """Return a function that yields the samples of each of several readings, with these of its attributes as labels."""
+    return _Nested(Each(*attributes), ()).samples
+
+
 def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
     """Yield the samples of a reading, from the fields annotated with a metric, in order.
 

@@ -22,9 +22,9 @@ MOST_ALLOCATIONS: Final = 64
 
 GPU_ALLOCATED = gpu_gauge(
     "gpu_allocated",
-    "1 for each container or Slurm job that the GPU, or a MIG device of it, is allocated to, whether or not it runs a "
-    "process there; a single 0 with empty labels while it is not allocated. Labels that do not apply are empty. "
-    "Absent without --kubernetes.pod-resources-socket and --slurm.jobs-directory, and while none of them answers.",
+    "1 for each container or Slurm job to which the GPU, or a MIG device of it, is allocated, even without a process; "
+    "a single 0 with empty labels if unallocated. Absent without --kubernetes.pod-resources-socket and "
+    "--slurm.jobs-directory, and while neither answers.",
     labels=(
         "mig_uuid",
         "workload_pod",
@@ -157,7 +157,7 @@ def render(reading: AllocationReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 ALLOCATION = GpuCollector(
     name="allocation",
-    about="whom Kubernetes and Slurm gave each GPU to",
+    about="containers and Slurm jobs that each GPU is allocated to",
     tier=Tier.MEDIUM,
     reader=lambda _config: AllocationReader().read,
     render=render,

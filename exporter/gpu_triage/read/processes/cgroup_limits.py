@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 from gpu_triage.driver.kernel.cgroups import CgroupFolders, Place, levels
-from gpu_triage.driver.kernel.files import parse_count, read_text, text_of
-from gpu_triage.driver.kernel.pressure_stall import KINDS, RESOURCES, parse_pressure
+from gpu_triage.driver.kernel.files import parse_count, parse_file, text_of
+from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES, parse_pressure
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine
 from gpu_triage.read.metrics.metric import ANY, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.processes.pids import ProcessFacts, job_level
+from gpu_triage.read.processes.facts import ProcessFacts, job_level
 
 T = TypeVar("T")
 
@@ -35,43 +35,41 @@ MEMORY_EVENTS: Final = ("high", "max", "oom", "oom_kill")
 _WHERE: Final = "`cgroup` is its path, as cAdvisor's label `id`"
 GPU_CGROUP_CPU_LIMIT_CPUS = gpu_gauge(
     "gpu_cgroup_cpu_limit_cpus",
-    "CPU limit of a cgroup with processes on the GPU, or of one above it, in CPUs: a Kubernetes limit, Docker's "
+    "CPU limit, in CPUs, of a cgroup with processes on the GPU, or of one above it: a Kubernetes limit, Docker's "
     f"--cpus, systemd's CPUQuota. {_WHERE}. Absent without a limit.",
     labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.max; version 1: cpu.cfs_{quota,period}_us",
 )
 GPU_CGROUP_CPU_PERIODS_TOTAL = gpu_counter(
     "gpu_cgroup_cpu_periods_total",
-    "Enforcement periods, mostly of 100 ms, in which a cgroup with a CPU limit had something to run.",
+    "Enforcement periods, usually 100 ms, in which a cgroup with a CPU limit had work.",
     labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.stat nr_periods",
 )
 GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL = gpu_counter(
     "gpu_cgroup_cpu_throttled_periods_total",
-    "Periods in which the CPU limit throttled it.",
+    "Periods in which the CPU limit throttled the cgroup.",
     labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.stat nr_throttled",
 )
 GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL = gpu_counter(
     "gpu_cgroup_cpu_throttled_seconds_total",
-    "For how long the CPU limit stopped it, summed over the CPUs it was stopped on: up to one second per second and "
-    "CPU.",
+    "Time for which the CPU limit stopped the cgroup, summed over CPUs: up to one second per second and CPU.",
     labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.stat throttled_usec; version 1: throttled_time",
 )
 GPU_CGROUP_MEMORY_EVENTS_TOTAL = gpu_counter(
     "gpu_cgroup_memory_events_total",
-    "How often a cgroup with a memory limit, or one below it, hit its limits ({event}): high and max are the two "
-    "limits, at which its tasks must free memory first; oom_kill counts killed processes. Version 1 has max and "
-    "oom_kill. Absent without a limit.",
+    "How often a cgroup with a memory limit, or one below it, hit its limits ({event}): at high and max, tasks must "
+    "first free memory; oom_kill counts killed processes. Version 1 has max and oom_kill. Absent without a limit.",
     labels={"cgroup": ANY, "event": MEMORY_EVENTS},
     source="/sys/fs/cgroup/**/memory.events; version 1: memory.failcnt, memory.oom_control",
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
     "gpu_cgroup_pressure_seconds_total",
-    "Time that at least one task (some) or every task with work to do (full) of the job's own cgroup waited for the "
-    "resource. Absent with version 1 and on kernels without PSI.",
+    "Time for which at least one (some) or all (full) active tasks of the job's own cgroup waited for the resource. "
+    "Absent with version 1 and on kernels without PSI.",
     labels={"cgroup": ANY, "resource": RESOURCES, "kind": KINDS},
     source="/sys/fs/cgroup/**/{cpu,io,memory}.pressure total",
     default_samples=no_sample,
@@ -188,13 +186,10 @@ class _Asking:
     def __call__(self, path: Path, parse: Callable[[str], T]) -> T | None:
         """Parse a file; None if missing, or if it cannot be read or parsed (recorded in `failures`)."""
         try:
-            text = read_text(path, _MOST_BYTES)
-            return None if text is None else parse(text)
+            return parse_file(path, parse, _MOST_BYTES)
         except HostReadFailed as failed:
             self.failures.add(failed.reason)
-        except ValueError:
-            self.failures.add("malformed")
-        return None
+            return None
 
 
 def _cpu_limit(places: Mapping[str, Path], ask: _Asking) -> float | None:

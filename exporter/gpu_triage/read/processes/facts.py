@@ -1,18 +1,179 @@
-"""Who owns a process: its user, allowed CPUs, and the container, pod or Slurm job it runs in.
+"""Who owns a process: its user, allowed CPUs, and the container, pod or Slurm job it runs in; and PID namespaces.
 
 User names don't come from the name service, which may block on the network.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.cgroups import parse_membership
-from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, refusal, text_of
-from gpu_triage.driver.kernel.process_stat import ProcessStat, read_process_stat
-from gpu_triage.read.processes.pids import ProcessFacts, parse_cgroup, parse_status, process_name
+from gpu_triage.driver.kernel.cgroups import NO_CGROUPS, Membership, hierarchies, parse_membership
+from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, read_link, read_text, refusal, text_of
+from gpu_triage.driver.kernel.procfs import ProcessStat, read_process_stat
+from gpu_triage.driver.nvml.session import version_numbers
+from gpu_triage.errors import HostReadFailed
+
+_HOST_PID_NAMESPACE: Final = "pid:[4026531836]"
+"""PROC_PID_INIT_INO: the inode of the initial PID namespace, a kernel constant."""
+
+
+class Owner(NamedTuple):
+    """Owner of a process according to its cgroup paths; empty where not found. The pod's UID has dashes."""
+
+    container_id: str = ""
+    pod_uid: str = ""
+    slurm_job_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """Facts about one process; empty or None for what cannot be read.
+
+    The user is the real user's name, or the UID as text if the host's user names are unknown.
+    """
+
+    name: str
+    user: str
+    allowed_cpus: frozenset[int] | None
+    owner: Owner
+    cgroups: Membership = NO_CGROUPS
+
+
+# /docker/ID, docker-ID.scope, crio-ID.scope, cri-containerd-ID.scope, …:cri-containerd:ID, libpod-ID.scope,
+# and kubepods' bare ID. conmon is the runtime's monitor, which runs outside the container its cgroup is named after.
+_CONTAINER = re.compile(r"(?<!conmon)[/:-]([0-9a-f]{64})(?:\.scope)?(?=/|$)")
+# systemd unit names cannot contain dashes here, so the kubelet writes the UID with underscores.
+_POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?=[/:]|$)")
+# v1: /slurm/uid_1000/job_42/…, /slurm_node7/…
+# v2: /system.slice/slurmstepd.scope/job_42/…, …/node7_slurmstepd.scope/…
+_SLURM_JOB = re.compile(r"/(?:slurm[^/]*|[^/]*slurmstepd\.scope)(?:/uid_[0-9]+)?/job_([0-9]+)(?=/|$)")
+_UNIT = re.compile(r"/[^/]+\.(?:service|scope)(?=/|$)")
+
+
+def parse_cgroup(text: str) -> Owner:
+    """Parse /proc/PID/cgroup (v1 or v2; lines ``hierarchy:names:path``) into container, pod and job.
+
+    For nested containers or pods, returns the innermost.
+    """
+    paths = [path for _, _, path in hierarchies(text)]
+    return Owner(
+        container_id=_last_match(_CONTAINER, paths),
+        pod_uid=_last_match(_POD, paths).replace("_", "-"),
+        slurm_job_id=_last_match(_SLURM_JOB, paths),
+    )
+
+
+def job_level(path: str) -> str:
+    """Truncate a cgroup path to the level of the job: the Slurm job, the container, or the systemd unit.
+
+    Worker processes stay at or below this level, whatever sub-cgroups the job creates.
+
+    >>> job_level("/system.slice/slurmstepd.scope/job_42/step_0/user/task_0")
+    '/system.slice/slurmstepd.scope/job_42'
+    >>> job_level("/user.slice/user-1000.slice/session-3.scope")
+    '/user.slice/user-1000.slice/session-3.scope'
+    """
+    for pattern in (_SLURM_JOB, _CONTAINER, _UNIT):
+        matches = tuple(pattern.finditer(path))
+        if matches:
+            return path[: matches[-1].end()]
+    return path
+
+
+def _last_match(pattern: re.Pattern[str], paths: list[str]) -> str:
+    for path in paths:
+        found: list[str] = pattern.findall(path)
+        if found:
+            return found[-1]
+    return ""
+
+
+def names_are_host_pids(procfs: Path) -> bool | None:
+    """Whether this procfs shows the host's PIDs, which NVML reports; None if unknown.
+
+    False in a container with its own PID namespace and procfs: there a host PID refers to another process or none.
+    Source: ``/proc/self/status`` NSpid, ``/proc/self/ns/pid``.
+    """
+    own = procfs / "self"
+    try:
+        status = read_text(own / "status")
+        if status is None:
+            return True  # no /proc/self: a recorded host, or a procfs mounted from outside our PID namespace
+        if len(parse_status(status).get("NSpid", "").split()) > 1:
+            return True  # we also have a PID in a nested namespace: this procfs belongs to an outer one
+        namespace = read_link(own / "ns" / "pid")
+    except HostReadFailed:
+        return None
+    return None if namespace is None else namespace == _HOST_PID_NAMESPACE
+
+
+def sees_every_process(procfs: Path) -> bool:
+    """Whether the driver lists all processes to us; it hides those outside the caller's PID namespace.
+
+    False in a container without the host's PID namespace, even with the host's procfs. True if unknown, such as for a
+    recorded host.
+    """
+    try:
+        status = read_text(procfs / "self" / "status")
+    except HostReadFailed:
+        return True
+    nested = len(parse_status(status or "").get("NSpid", "").split()) > 1
+    return not nested and names_are_host_pids(procfs) is not False
+
+
+_LISTS_OF_THE_CALLER: Final = (535, 113)
+_MEMORY_OF_THE_CALLER: Final = (565, 57)
+_SAMPLES_OF_THE_CALLER: Final = (570, 86)
+
+
+class DriverPids(NamedTuple):
+    """What the PIDs in the driver's process lists are valid for. False means the PID may refer to another process.
+
+    They may be those of this procfs, of the memory reported with them, and of utilization samples.
+    """
+
+    procfs: bool
+    memory: bool
+    utilization: bool
+
+
+def driver_pids(procfs: Path, driver_version: str | None) -> DriverPids:
+    """Determine what the PIDs that a driver of this version reports to this process are valid for.
+
+    They are looked up in this procfs. The version is None if unknown.
+    """
+    if sees_every_process(procfs):
+        return DriverPids(procfs=True, memory=True, utilization=True)
+    version = version_numbers(driver_version)
+    if not version:
+        return DriverPids(procfs=False, memory=False, utilization=False)
+    own_procfs = names_are_host_pids(procfs) is False
+    if version < _LISTS_OF_THE_CALLER:
+        return DriverPids(procfs=not own_procfs, memory=True, utilization=True)
+    return DriverPids(
+        procfs=own_procfs,
+        memory=version >= _MEMORY_OF_THE_CALLER,
+        utilization=version >= _SAMPLES_OF_THE_CALLER,
+    )
+
+
+def parse_status(text: str) -> Mapping[str, str]:
+    """Parse /proc/PID/status (lines like ``Cpus_allowed_list: 0-31``, with a tab)."""
+    pairs = (line.partition(":") for line in text.split("\n"))
+    return {name: value.strip() for name, colon, value in pairs if colon}
+
+
+def process_name(procfs: Path, pid: int) -> str:
+    """The process's comm: at most 15 bytes of anything; "" if it cannot be read.
+
+    Never the command line, which may contain secrets.
+    """
+    return text_of(f"{procfs}/{pid}/comm").strip()
+
 
 _KEPT_SECONDS = 30.0
 

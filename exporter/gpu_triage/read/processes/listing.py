@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import Array
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -79,8 +79,13 @@ class ProcessLister:
 
 
 def _lists(inquiry: Inquiry) -> dict[str, Sequence[Any]]:
-    answers = ((kind, _entries(inquiry, functions)) for kind, functions in KINDS.items())
-    return {kind: entries for kind, entries in answers if entries is not None}
+    lists: dict[str, Sequence[Any]] = {}
+    for kind, functions in KINDS.items():
+        answers = (inquiry.many(function) for function in functions)
+        entries = next((entries for entries in answers if entries is not None), None)
+        if entries is not None:
+            lists[kind] = entries
+    return lists
 
 
 def _as_written(entries: Sequence[Any]) -> object:
@@ -111,14 +116,6 @@ def _counted(pids: Mapping[str, frozenset[int]]) -> dict[str, int]:
         counts["graphics"] -= both
         counts[BOTH] = both
     return counts
-
-
-def _entries(inquiry: Inquiry, functions: Iterable[str]) -> Sequence[Any] | None:
-    for function in functions:
-        entries = inquiry.many(function)
-        if entries is not None:
-            return entries
-    return None
 
 
 def _by_pid(inquiry: Inquiry, entries: Sequence[Any], *, is_compute: bool) -> dict[int, ListedProcess]:

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import parse_count, read_text
+from gpu_triage.driver.kernel.files import parse_count, parse_file
 from gpu_triage.driver.kernel.numa import near_nodes, read_distances, read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import numa_node_of
 from gpu_triage.errors import HostReadFailed
@@ -18,8 +18,8 @@ from gpu_triage.read.metrics.contract import GpuCollector
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
 from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import GpuRound
+from gpu_triage.read.processes.facts import ProcessFacts, driver_pids, process_name
 from gpu_triage.read.processes.listing import ProcessLister
-from gpu_triage.read.processes.pids import ProcessFacts, driver_pids, process_name
 
 
 class Locality(Enum):
@@ -39,18 +39,11 @@ class GpuLocality:
     """
 
     def __init__(self, gpu: GpuRound) -> None:
-        bus_id = gpu.inquiry.device.pci_bus_id
-        sysfs = gpu.machine.sysfs
-        node = numa_node_of(sysfs, bus_id) if bus_id else None
-        self._distances: Mapping[int, int] = {}
         try:
-            self._nodes = read_numa_nodes(sysfs)
-            if node is not None and node >= 0 and len(self._nodes) > 1:
-                self._distances = read_distances(sysfs, node)
+            self._nodes, self._distances, near = _near_nodes(gpu)
         except HostReadFailed as failed:
             gpu.inquiry.failures.append(failed.reason)
-            self._nodes = {}
-        near = near_nodes(-1 if node is None else node, self._nodes, self._distances)
+            self._nodes, self._distances, near = {}, {}, frozenset()
         self._local_cpus = frozenset().union(*(self._nodes[each] for each in near))
         self._all_cpus = frozenset().union(*self._nodes.values())
         self.can_tell = bool(self._local_cpus) and self._local_cpus != self._all_cpus
@@ -78,6 +71,23 @@ class GpuLocality:
         return (facts.allowed_cpus or frozenset()) & self._all_cpus if facts else frozenset()
 
 
+def _near_nodes(gpu: GpuRound) -> tuple[Mapping[int, frozenset[int]], Mapping[int, int], frozenset[int]]:
+    """CPUs by node, distances by node from the GPU's, and the nodes near the GPU; empty if unknown.
+
+    Nodes without CPUs (memory only) are not a side of the host.
+
+    Raises:
+        HostReadFailed: the nodes cannot be read.
+    """
+    sysfs, bus_id = gpu.machine.sysfs, gpu.inquiry.device.pci_bus_id
+    node = numa_node_of(sysfs, bus_id) if bus_id else None
+    nodes = read_numa_nodes(sysfs)
+    if node is None or node < 0:
+        return nodes, {}, frozenset()
+    distances = read_distances(sysfs, node) if len(nodes) > 1 else {}
+    return nodes, distances, near_nodes(node, nodes, distances)
+
+
 _MOST_BYTES: Final = 4 << 20
 """Per numa_maps file: about 30,000 mappings."""
 
@@ -88,9 +98,9 @@ _PAGE_SIZE: Final = "kernelpagesize_kB="
 
 GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO = gpu_gauge(
     "gpu_process_numa_memory_local_ratio",
-    "Share of the process's resident memory that is on the GPU's NUMA node or on one about as near, 0-1; absent on "
-    "hosts whose nodes are all about as near, when unknown and where /proc/PID/numa_maps may not be read. Reading it "
-    "walks the process's page tables under its memory lock, so the collector is off by default.",
+    "Share of the process's resident memory on the GPU's NUMA node or one about as near, 0-1. Absent if all nodes are "
+    "about as near, if unknown, and if /proc/PID/numa_maps is not readable. Off by default: reading walks the page "
+    "tables under the process's memory lock.",
     labels=("pid", "process"),
     source="/proc/PID/numa_maps against the GPU's NUMA node",
 )
@@ -134,14 +144,9 @@ class ProcessMemoryLocalityReader:
         Raises:
             HostReadFailed: the NUMA nodes cannot be read.
         """
-        machine, bus_id = gpu.machine, gpu.inquiry.device.pci_bus_id
-        node = numa_node_of(machine.sysfs, bus_id) if bus_id else None
-        # Nodes without CPUs (memory only) are not a side of the host.
-        nodes = read_numa_nodes(machine.sysfs)
-        if len(nodes) <= 1 or node is None or node < 0 or not driver_pids(machine.procfs, gpu.versions.driver).procfs:
-            return ProcessMemoryLocalityReading(())
-        near = near_nodes(node, nodes, read_distances(machine.sysfs, node))
-        if not near or len(near) == len(nodes):
+        nodes, _, near = _near_nodes(gpu)
+        all_near = not near or len(near) == len(nodes)
+        if all_near or not driver_pids(gpu.machine.procfs, gpu.versions.driver).procfs:
             return ProcessMemoryLocalityReading(())
         failures: set[str] = set()
         pids = [process.pid for process in self._lister.read(gpu.inquiry).processes[: self._most]]
@@ -188,11 +193,7 @@ def parse_numa_maps(text: str) -> Mapping[int, int]:
 
 def _local_ratio(numa_maps: Path, near: frozenset[int]) -> float | None:
     """Share of memory on these nodes; None if the process ended or has no resident memory."""
-    text = read_text(numa_maps, _MOST_BYTES)
-    try:
-        resident = parse_numa_maps(text or "")
-    except ValueError as error:
-        raise HostReadFailed("malformed", numa_maps, str(error)) from error
+    resident = parse_file(numa_maps, parse_numa_maps, _MOST_BYTES) or {}
     total = sum(resident.values())
     return sum(resident.get(node, 0) for node in near) / total if total else None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.process_stat import read_process_stats
+from gpu_triage.driver.kernel.procfs import read_process_stats
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import MOST_LISTED
 from gpu_triage.machine import Workload
@@ -19,13 +19,18 @@ from gpu_triage.read.processes import cgroup_limits as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
 from gpu_triage.read.processes.cgroup_limits import CgroupReading, CgroupsReader
-from gpu_triage.read.processes.facts import ProcessFactsReader
+from gpu_triage.read.processes.facts import (
+    DriverPids,
+    ProcessFacts,
+    ProcessFactsReader,
+    driver_pids,
+    sees_every_process,
+)
 from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
 from gpu_triage.read.processes.locality import GpuLocality, Locality
-from gpu_triage.read.processes.pids import DriverPids, ProcessFacts, driver_pids, sees_every_process
+from gpu_triage.read.processes.pods import WorkloadFinder
 from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
-from gpu_triage.read.processes.workloads import WorkloadFinder
 
 _AHEAD_SECONDS: Final = 1.0
 """Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
@@ -33,56 +38,54 @@ _AHEAD_SECONDS: Final = 1.0
 
 GPU_PROCESSES = gpu_gauge(
     "gpu_processes",
-    "Processes that have a context on the GPU, each in one type: compute, graphics, compute_graphics (in both of the "
-    "driver's lists, as a desktop's compositor is), mps. Absent if unknown, as in a PID namespace other than "
-    "the host's with an empty list: gpu_exporter_degraded_info names that.",
+    "Processes with a context on the GPU, each in one type: compute, graphics, compute_graphics (in both driver lists, "
+    "like a desktop's compositor), mps. Absent if unknown, as with an empty list outside the host's PID namespace "
+    "(gpu_exporter_degraded_info).",
     labels={"type": (*KINDS, BOTH)},
     source="nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses",
 )
 GPU_PROCESSES_TRUNCATED = gpu_gauge(
     "gpu_processes_truncated",
-    "Processes left out of the per-process series by --process.max, smallest first; and one more if the driver ended "
-    f"its list, which it does after {MOST_LISTED} processes of a kind: then there are at least as many.",
+    "Processes left out of per-process series by --process.max, smallest first; plus one if the driver truncated its "
+    f"list, after {MOST_LISTED} processes of a kind: then there are at least as many.",
     source="the exporter",
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_PROCESS_MEMORY_BYTES = gpu_gauge(
     "gpu_process_memory_bytes",
-    "Device memory a process holds; absent when the driver cannot tell. Outside the host's PID namespace, absent with "
-    "drivers from 535.113 to 565.57, which look it up under another process's PID. The label pid is the host's PID; "
-    "there, with driver 535.113 and later, the PID in the exporter's namespace.",
+    "Device memory held by a process; absent if the driver cannot report it, and outside the host's PID namespace with "
+    "drivers 535.113 to 565.57. `pid` is the host's PID; outside its namespace, with driver 535.113 and later, the "
+    "PID in the exporter's.",
     labels=("pid", "process"),
     source="nvmlDeviceGet*RunningProcesses.usedGpuMemory",
 )
 GPU_PROCESS_SM_UTILIZATION_RATIO = gpu_gauge(
     "gpu_process_sm_utilization_ratio",
-    "Share of time this process's kernels ran, 0-1, over the last round; absent in MIG mode. Outside the host's PID "
-    "namespace, absent with drivers from 535.113 to 570.86, which count it under another PID.",
+    "Share of time this process's kernels ran, 0-1, over the last round. Absent in MIG mode, and outside the host's "
+    "PID namespace with drivers 535.113 to 570.86.",
     labels=("pid", "process"),
     source="nvmlDeviceGetProcessUtilization.smUtil",
 )
 GPU_PROCESS_NUMA_LOCAL = gpu_gauge(
     "gpu_process_numa_local",
-    "1 when every CPU the process may use is on the GPU's NUMA node or on one about as near (another node of the same "
-    "socket), 0 when all of them are clearly farther; absent when it spans near and far nodes, on hosts whose nodes "
-    "are all about as near, and when unknown.",
+    "1 when every CPU allowed to the process is on the GPU's NUMA node or about as near (another node of its socket), "
+    "0 when all are clearly farther. Absent when it spans both, when all nodes are about as near, and when unknown.",
     labels=("pid", "process"),
     source="/proc/PID/status Cpus_allowed_list against the GPU's NUMA node and /sys/devices/system/node/node*/distance",
 )
 GPU_PROCESS_NUMA_DISTANCE = gpu_gauge(
     "gpu_process_numa_distance",
-    "Distance from the GPU's NUMA node to the nearest CPU that the process may use, as the firmware gives it: 10 is "
-    "the node itself, about 12 another node of its socket, 20 to 40 another socket. Only for processes whose "
-    "gpu_process_numa_local is 0; absent where the kernel does not report distances.",
+    "Firmware distance from the GPU's NUMA node to the nearest CPU allowed to the process: 10 is the node itself, "
+    "about 12 another node of its socket, 20 to 40 another socket. Only if gpu_process_numa_local is 0; absent if the "
+    "kernel does not report distances.",
     labels=("pid", "process"),
     source="/sys/devices/system/node/node*/distance",
 )
 GPU_PROCESS_INFO = gpu_info(
     "gpu_process_info",
-    "Whose process it is; join on gpu, uuid and pid. What does not apply or cannot be read is an empty label. The "
-    "workload's names are those of the process's container with --kubernetes.container-logs. With "
-    "--kubernetes.pod-resources-socket alone they are those of the one container that holds the GPU, or of the one "
-    "pod whose containers do, and empty where several pods share it; gpu_allocated names them all.",
+    "Owner of a process; join on gpu, uuid and pid. Labels that do not apply or cannot be read are empty. Workload "
+    "names need --kubernetes.container-logs; with only --kubernetes.pod-resources-socket they are those of the one "
+    "container or pod that holds the GPU, empty if several pods share it (see gpu_allocated).",
     labels=(
         "pid",
         "process",
@@ -98,21 +101,21 @@ GPU_PROCESS_INFO = gpu_info(
 )
 GPU_PROCESS_OWNER_INFO = gpu_info(
     "gpu_process_owner_info",
-    "Whose processes are on the GPU: one series for each owner, however many processes they have. Labels are those of "
-    "gpu_process_info; all are empty for processes about which nothing can be read.",
+    "Owners of the processes on the GPU, one series each, with labels of gpu_process_info; all empty for processes "
+    "that cannot be read.",
     labels=("user", "pod_uid", "workload_pod", "workload_namespace", "slurm_job_id"),
     source="the same as gpu_process_info",
 )
 GPU_NUMA_MISMATCHED_PROCESSES = gpu_gauge(
     "gpu_numa_mismatched_processes",
-    "Compute processes whose every allowed CPU is clearly farther from the GPU than the nearest CPUs; absent when "
-    "unknown, and on hosts whose NUMA nodes are all about as near.",
+    "Compute processes with all allowed CPUs clearly farther from the GPU than the nearest CPUs. Absent when unknown, "
+    "and when all NUMA nodes are about as near.",
     source="/proc/PID/status against /sys/devices/system/node/node*/distance",
 )
 GPU_NUMA_UNPINNED_PROCESSES = gpu_gauge(
     "gpu_numa_unpinned_processes",
-    "Compute processes that may run on every CPU of a host with near and far NUMA nodes; absent when unknown, and on "
-    "hosts whose nodes are all about as near.",
+    "Compute processes allowed on every CPU of a host with near and far NUMA nodes. Absent when unknown, and when all "
+    "nodes are about as near.",
     source="/proc/PID/status",
 )
 

@@ -1,22 +1,29 @@
-"""Which Kubernetes container holds which GPU, according to the kubelet's pod-resources service.
+"""Pods and containers: which holds which GPU, according to the kubelet, and which a process on a GPU belongs to.
 
-Only one response is needed (``v1.PodResourcesLister/List``), so a minimal decoder of the protobuf wire format is
-included: generated code would tie this package to a range of protobuf releases, and escape linting and type checks.
+Of the kubelet's pod-resources service, only one response is needed (``v1.PodResourcesLister/List``), so a minimal
+decoder of the protobuf wire format is included: generated code would tie this package to a range of protobuf releases,
+and escape linting and type checks.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from gpu_triage.driver.kernel.files import read_names
 from gpu_triage.errors import ConfigError, HostReadFailed
-from gpu_triage.machine import Moment, Workload, dra_name
+from gpu_triage.machine import Moment, PodNames, Workload, dra_name
+from gpu_triage.read.gpu.identity import read_minor_number
+from gpu_triage.read.gpu.mig import read_mig_uuids
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier
-from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.metrics.rounds import GpuRound, HostRound
 from gpu_triage.read.processes.allocation import AllocationCache
+from gpu_triage.read.processes.facts import ProcessFacts
+from gpu_triage.read.processes.listing import ListedProcess
 
 SERVICE: Final = "/v1.PodResourcesLister/List"
 """https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto"""
@@ -205,3 +212,129 @@ POD_NAMES = HostCollector(
     reader=lambda _config: read_pod_names,
     needs="kubernetes_pod_resources_socket",
 )
+
+
+MAX_CONTAINERS: Final = 8192
+"""A node runs a few hundred pods at most, and keeps a few dead containers of each."""
+
+# Pod, namespace and container names contain no underscores. A name too long for the file system is truncated at the
+# end, so it lacks a complete ID and does not match.
+_LINK: Final = re.compile(
+    r"(?P<pod>[a-z0-9.-]{1,253})_(?P<namespace>[a-z0-9-]{1,63})_(?P<container>[a-z0-9-]{1,63})-(?P<id>[0-9a-f]{64})\.log"
+)
+
+
+class ContainerLinks:
+    """Containers by ID, from the names of log symlinks; cached between refreshes, thread-safe.
+
+    The kubelet keeps a symlink ``POD_NAMESPACE_CONTAINER-ID.log`` for each container in /var/log/containers, and any
+    user may list that folder. Link targets and log contents are not read. With the container ID in a process's cgroup,
+    this identifies the pod even if several pods share the GPU, and without the kubelet's socket. Container IDs are
+    never reused, so a stale entry is never wrong.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._names: tuple[str, ...] = ()
+        self._containers: Mapping[str, Workload] = {}
+
+    def refresh(self) -> tuple[str, ...]:
+        """See `ContainerNames`."""
+        names = read_names(self._directory)
+        if names is None:
+            raise HostReadFailed("missing", self._directory, "no such folder; is this a node of a cluster?")
+        kept = tuple(names[:MAX_CONTAINERS])
+        if kept != self._names:
+            # Replaced atomically: other threads read it.
+            self._names, self._containers = kept, parse_links(kept)
+        return ("too_many_containers",) if len(names) > MAX_CONTAINERS else ()
+
+    def workload(self, container_id: str) -> Workload | None:
+        """See `ContainerNames`."""
+        return self._containers.get(container_id)
+
+
+def parse_links(names: tuple[str, ...]) -> Mapping[str, Workload]:
+    """Parse names in /var/log/containers into containers by ID; other names are ignored."""
+    matches = (_LINK.fullmatch(name) for name in names)
+    return {m["id"]: Workload(m["pod"], m["namespace"], m["container"]) for m in matches if m is not None}
+
+
+def read_container_names(round_: HostRound) -> None:
+    """Refresh the machine's ContainerNames; produces no samples.
+
+    Raises:
+        HostReadFailed: the folder is missing or cannot be listed.
+    """
+    if round_.machine.containers is not None:
+        round_.failures.extend(round_.machine.containers.refresh())
+
+
+CONTAINER_NAMES = HostCollector(
+    name="container_names",
+    about="names of the pods and containers of processes",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: read_container_names,
+    needs="kubernetes_container_logs",
+    own_lane=True,
+)
+
+
+NO_WORKLOAD: Final = Workload("", "", "")
+"""For a process outside any pod, or in a pod with unknown name."""
+
+
+class WorkloadFinder:
+    """Finds the pods and containers of one GPU's processes."""
+
+    def __init__(self, gpu: GpuRound) -> None:
+        self._gpu = gpu
+        # By MIG instances: processes on the same instances share the result.
+        self._of_instances: dict[frozenset[tuple[int, int]], Workload] = {}
+
+    def workload(self, process: ListedProcess, facts: ProcessFacts | None) -> Workload:
+        """Find a process's pod and container; names that are not certain are empty.
+
+        The process's cgroup contains its container ID, which the log symlinks map to names. Without these links, the
+        kubelet only provides pod names and the cgroup only UIDs, with no mapping between them; then the result is what
+        all allocations of the device have in common.
+        """
+        machine = self._gpu.machine
+        if facts is None or not facts.owner.pod_uid:
+            return NO_WORKLOAD
+        known = machine.containers.workload(facts.owner.container_id) if machine.containers is not None else None
+        if known is not None or machine.pods is None:
+            return known or NO_WORKLOAD
+        held = self._of_instances.get(process.instances)
+        if held is None:
+            held = self._of_instances[process.instances] = self._held(process.instances, machine.pods)
+        return held
+
+    def _held(self, instances: frozenset[tuple[int, int]], pods: PodNames) -> Workload:
+        """What all allocations of the GPU, or of these MIG instances, have in common."""
+        at = self._gpu.at
+        return in_common(pods.allocations(self._devices(instances), at) or pods.allocations(self._claimed, at))
+
+    @cached_property
+    def _claimed(self) -> frozenset[str]:
+        """The GPU's DRA name, based on its device minor number."""
+        minor = read_minor_number(self._gpu.inquiry)
+        return frozenset() if minor is None else frozenset({dra_name(minor)})
+
+    def _devices(self, instances: frozenset[tuple[int, int]]) -> frozenset[str]:
+        """UUIDs of the MIG instances, or of the GPU if there are none."""
+        if not instances:
+            return frozenset({self._gpu.inquiry.device.uuid})
+        return frozenset(self._mig_uuids[each] for each in instances if each in self._mig_uuids)
+
+    @cached_property
+    def _mig_uuids(self) -> Mapping[tuple[int, int], str]:
+        return read_mig_uuids(self._gpu.inquiry)
+
+
+def in_common(workloads: Collection[Workload]) -> Workload:
+    """What all workloads have in common: the container, else the pod, else nothing."""
+    if len(workloads) == 1:
+        return next(iter(workloads))
+    pods = {(workload.pod, workload.namespace) for workload in workloads}
+    return Workload(*pods.pop(), container="") if len(pods) == 1 else NO_WORKLOAD

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.boot import read_boot
 from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, read_names
 from gpu_triage.driver.kernel.job_folder import Folder
+from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, SlurmJob, index_name, minor_name
 from gpu_triage.options.config import INDEX

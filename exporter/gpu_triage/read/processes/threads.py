@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import text_of
-from gpu_triage.driver.kernel.process_stat import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat
+from gpu_triage.driver.kernel.procfs import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat
 from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.processes.vitals import thread_numbers, wait_channel
@@ -38,24 +38,22 @@ OTHER: Final = "other"
 
 GPU_BUSIEST_THREAD_RATIO = gpu_gauge(
     "gpu_busiest_thread_ratio",
-    "CPU time of the busiest thread of the processes on the GPU and their children, as a share of one CPU, 0-1: 1 when "
-    "a single thread is what the job waits for. `thread` is its name. Threads that poll the network all the time, such "
-    "as NCCL's, do not count.",
+    "CPU time of the busiest thread of the processes on the GPU and their children, as a share of one CPU: at 1, the "
+    "job waits for a single thread. `thread` is its name. Threads that poll the network, such as NCCL's, do not count.",
     labels=("pid", "thread"),
     source="/proc/PID/task/TID/stat utime, stime",
     default_samples=no_sample,
 )
 GPU_RUNNING_THREAD_SECONDS_TOTAL = gpu_counter(
     "gpu_running_thread_seconds_total",
-    "Time that threads of these processes ran or were ready to run, as seen in a sample of them in each round.",
+    "Time for which threads of these processes ran or were runnable, from a sample of them in each round.",
     source="/proc/PID/task/TID/stat state R",
     default_samples=no_sample,
 )
 GPU_BLOCKED_THREAD_SECONDS_TOTAL = gpu_counter(
     "gpu_blocked_thread_seconds_total",
-    "Time that threads of these processes waited in the kernel without being interruptible (state D), likewise, by the "
-    "kernel function they waited in. `wait_channel` is empty where the kernel does not tell it, as without "
-    "CAP_SYS_PTRACE. Absent until one does.",
+    "Time for which sampled threads of these processes waited uninterruptibly in the kernel (state D), by kernel "
+    "function (see gpu_process_blocked_since_timestamp_seconds). Absent until one does.",
     labels=("wait_channel",),
     source="/proc/PID/task/TID/{stat,wchan}",
 )

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.boot import read_boot
 from gpu_triage.driver.kernel.files import names_in, parse_count, text_of
-from gpu_triage.driver.kernel.process_stat import UNINTERRUPTIBLE, ProcessStat, read_process_stat
+from gpu_triage.driver.kernel.procfs import UNINTERRUPTIBLE, ProcessStat, read_boot, read_process_stat
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import Each
-from gpu_triage.read.processes.pids import parse_status
+from gpu_triage.read.processes.facts import parse_status
 
 _LOOK_SECONDS: Final = 60.0
 """Interval for checking all threads of a process; its main thread and hung threads are checked every round."""
@@ -30,14 +29,14 @@ _SYMBOL: Final = re.compile(r"[A-Za-z_][\w.]{0,63}")
 
 GPU_PROCESS_CPU_SECONDS_TOTAL = gpu_counter(
     "gpu_process_cpu_seconds_total",
-    "CPU time of the process, user and system, all its threads. Starts over for another process under the same PID.",
+    "User and system CPU time of all the process's threads. Starts over if the PID is reused.",
     labels=("pid", "process"),
     source="/proc/PID/stat utime, stime",
     default_samples=no_sample,
 )
 GPU_PROCESS_RESIDENT_MEMORY_BYTES = gpu_gauge(
     "gpu_process_resident_memory_bytes",
-    "Host memory of the process that is in RAM, what it shares with others included.",
+    "Host memory of the process in RAM, including shared memory.",
     labels=("pid", "process"),
     source="/proc/PID/stat rss",
     default_samples=no_sample,
@@ -51,17 +50,16 @@ GPU_PROCESS_THREADS = gpu_gauge(
 )
 GPU_PROCESS_START_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_process_start_timestamp_seconds",
-    "Unix time at which the process started; gpu_exporter_time_seconds less this is its age.",
+    "Unix time at which the process started.",
     labels=("pid", "process"),
     source="/proc/PID/stat starttime, /proc/stat btime",
     default_samples=no_sample,
 )
 GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_process_blocked_since_timestamp_seconds",
-    "Unix time since which a thread of the process has waited in the kernel (state D) and has not run once, as far as "
-    "was seen; of several threads the one that waits longest. Absent while none has for "
-    f"{_BLOCKED_SECONDS:.0f} s. `wait_channel` is the function of the kernel that it waits in; empty where the kernel "
-    "does not say, as without CAP_SYS_PTRACE.",
+    "Unix time since which a thread of the process has waited in the kernel (state D) without running; the longest "
+    f"wait of several. Absent below {_BLOCKED_SECONDS:.0f} s. `wait_channel` is the kernel function; empty if hidden, "
+    "as without CAP_SYS_PTRACE.",
     labels=("pid", "process", "wait_channel"),
     source="/proc/PID/task/TID/{stat,status,wchan}",
 )

@@ -194,18 +194,8 @@ class KernelXids:
     """
 
     def __init__(self, log: KernelLog) -> None:
-        self._log = log
+        self.log = log
         self._clock = KernelClock()
-
-    @property
-    def drained(self) -> bool:
-        """Whether the last round reached the end of the log."""
-        return self._log.drained
-
-    @property
-    def lost(self) -> int:
-        """Number of records that were overwritten before they could be read."""
-        return self._log.lost
 
     def read(self, now: float) -> tuple[KernelNews, ...]:
         """Return the events since the last call, in order; `now` in monotonic seconds.
@@ -213,8 +203,8 @@ class KernelXids:
         Raises:
             HostReadFailed: as for KernelLog.read.
         """
-        records = self._log.read()
-        self._clock.learn(records, now, drained=self._log.drained)
+        records = self.log.read()
+        self._clock.learn(records, now, drained=self.log.drained)
         return tuple(news for record in records if record.from_kernel and (news := self._news(record, now)))
 
     def _news(self, record: KernelRecord, now: float) -> KernelNews | None:
@@ -230,10 +220,6 @@ class KernelXids:
             return DriverLoaded(at)
         address = parse_found(text)
         return None if address is None else CardFound(address, at)
-
-    def close(self) -> None:
-        """Close the log."""
-        self._log.close()
 
 
 def _record(line: bytes) -> KernelRecord | None:

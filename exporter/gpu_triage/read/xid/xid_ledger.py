@@ -93,15 +93,13 @@ class XidLedger:
         is_first = tally.see(report)
         if is_first and report.source is XidSource.KMSG and self._was_unknown(report):
             tally.cease_to_await(XidSource.NVML)
-        self._note_counted(report.gpu, tally)
         return is_first
 
     def release(self, until: float) -> None:
         """Count held-back incidents that were reported by this monotonic second."""
-        for gpu, tallies in self._gpus.items():
+        for tallies in self._gpus.values():
             for tally in tallies.values():
                 tally.release(until)
-                self._note_counted(gpu, tally)
 
     def take_counted(self) -> tuple[CountedXid, ...]:
         """Incidents counted since the last call, oldest first; in a flood, only the latest."""
@@ -125,7 +123,6 @@ class XidLedger:
         over = {xid: tally for xid, tally in tallies.items() if tally.began_by(until)}
         for xid, tally in over.items():
             tally.release(until)
-            self._note_counted(gpu, tally)
             del tallies[xid]
         if not tallies:
             self._gpus.pop(gpu, None)
@@ -136,7 +133,7 @@ class XidLedger:
         tallies = self._gpus.get(report.gpu, {})
         # Try high codes first: a code that NVML does not know is a new one.
         newest_first = sorted(tallies, key=lambda xid: int(xid) if xid.isdecimal() else 0, reverse=True)
-        return any(tallies[xid].take_awaited(report) for xid in newest_first)
+        return any(tallies[xid].take_awaited(report) is not None for xid in newest_first)
 
     def _was_unknown(self, report: XidReport) -> bool:
         """Whether NVML reported this incident without a known code; if so, drop the held-back one."""
@@ -153,11 +150,7 @@ class XidLedger:
             xid = OTHER
         known = None if xid == OTHER else XID_CODES.get(code)
         decided_by_text = xid == UNKNOWN_XID or (known is not None and known.fatal_in_text)
-        return tallies.setdefault(xid, _Tally(xid, decided_by_text=decided_by_text))
-
-    def _note_counted(self, gpu: str, tally: _Tally) -> None:
-        for name, incident in tally.take_counted():
-            self._counted.append(CountedXid(gpu, name, incident.at))
+        return tallies.setdefault(xid, _Tally(report.gpu, xid, decided_by_text, self._counted))
 
 
 def _counts(tallies: Mapping[str, _Tally]) -> XidCounts:
@@ -201,25 +194,21 @@ def _queues() -> dict[XidSource, deque[_Incident]]:
 class _Tally:
     """Incidents of one GPU and Xid; `decided_by_text` if only the kernel log has the code or whether it is fatal.
 
-    `awaited` has the incidents that each source has not reported yet, oldest first.
+    `awaited` has the incidents that each source has not reported yet, oldest first; `counted` is the ledger's.
     """
 
+    gpu: str
     xid: str
-    decided_by_text: bool = False
+    decided_by_text: bool
+    counted: deque[CountedXid]
     awaited: dict[XidSource, deque[_Incident]] = field(default_factory=_queues)
     _series: dict[XidName, _Series] = field(default_factory=dict)
     _held: deque[_Incident] = field(default_factory=lambda: deque(maxlen=_MOST_AWAITED))
-    _counted: list[tuple[XidName, _Incident]] = field(default_factory=list)
     _newest: _Incident | None = None
 
     def counts(self) -> Iterator[tuple[XidName, XidCount]]:
         """Yield the counts to publish."""
         return ((name, XidCount(series.count, series.last_at)) for name, series in self._series.items())
-
-    def take_counted(self) -> list[tuple[XidName, _Incident]]:
-        """Return the incidents counted since the last call, and clear them."""
-        counted, self._counted = self._counted, []
-        return counted
 
     def began_by(self, at: float) -> bool:
         """Whether the latest incident may have happened by this monotonic second."""
@@ -230,9 +219,12 @@ class _Tally:
         while self._held and self._held[0].latest <= until:
             self._count(self._held.popleft(), XidName(self.xid))
 
-    def take_awaited(self, report: XidReport) -> bool:
-        """Whether an incident near this report awaited it from this source; if so, stop waiting."""
-        return self._awaited(report) is not None
+    def take_awaited(self, report: XidReport) -> _Incident | None:
+        """The incident near this report that awaited it from this source, which then no longer does; or None."""
+        queue = self.awaited[report.source]
+        while queue and report.earliest - queue[0].latest > WINDOW_SECONDS:
+            queue.popleft()
+        return queue.popleft() if queue and queue[0].is_near(report) else None
 
     def cease_to_await(self, source: XidSource) -> None:
         """Stop waiting for this source to report the newest incident."""
@@ -255,7 +247,7 @@ class _Tally:
                 return False
             self._add(report, awaited_by=tuple(XidSource))
             return True
-        known = self._awaited(report)
+        known = self.take_awaited(report)
         if known is None:
             self._add(report, awaited_by=tuple(source for source in XidSource if source is not report.source))
             return True
@@ -266,12 +258,6 @@ class _Tally:
                 self._held.remove(known)
                 self._count(known, XidName(self.xid, FATAL_LABELS[report.fatal]))
         return False
-
-    def _awaited(self, report: XidReport) -> _Incident | None:
-        queue = self.awaited[report.source]
-        while queue and report.earliest - queue[0].latest > WINDOW_SECONDS:
-            queue.popleft()
-        return queue.popleft() if queue and queue[0].is_near(report) else None
 
     def _add(self, report: XidReport, awaited_by: tuple[XidSource, ...]) -> None:
         incident = self._newest = _Incident(report.earliest, report.latest, report.latest)
@@ -289,7 +275,7 @@ class _Tally:
 
     def _count(self, incident: _Incident, name: XidName) -> None:
         incident.name = name
-        self._counted.append((name, incident))
+        self.counted.append(CountedXid(self.gpu, name, incident.at))
         series = self._series.get(name)
         if series is None:
             self._series[name] = _Series(incident)

@@ -21,69 +21,65 @@ _FATAL_IN_TEXT: Final = [xid.code for xid in XID_CODES.values() if xid.fatal_in_
 
 GPU_XID_ERRORS_TOTAL = gpu_counter(
     "gpu_xid_errors_total",
-    "Xid errors of the GPU by code, each counted once even if NVML and the kernel log both report it. Includes "
-    "errors that the kernel log still holds at startup. The codes that programs often cause "
-    f"({', '.join(name.xid for name in _FROM_ZERO)}) start at 0 once an Xid source is available; the others are "
-    f"absent until they occur. Codes beyond the first {CODES_PER_GPU} of a GPU are counted as other; an Xid that NVML "
-    "does not know (999) is unknown, unless the kernel log has its code. `fatal` is "
-    f"true or false for the NVLink 5 codes ({_FATAL_IN_TEXT[0]} to {_FATAL_IN_TEXT[-1]}) whose kernel message says "
-    "Fatal or Nonfatal, and empty otherwise.",
+    "Xid errors of the GPU by code, each counted once even if NVML and the kernel log both report it, including those "
+    f"in the kernel log at startup. Codes that programs often cause ({', '.join(name.xid for name in _FROM_ZERO)}) "
+    f"start at 0 once an Xid source is available; others are absent until they occur. After {CODES_PER_GPU} codes of a "
+    "GPU, further ones count as other; one unknown to NVML (999) is unknown, unless the kernel log has its code. "
+    f"`fatal` is true or false for the NVLink 5 codes ({_FATAL_IN_TEXT[0]} to {_FATAL_IN_TEXT[-1]}) logged as Fatal or "
+    "Nonfatal, else empty.",
     labels={"xid": ANY, "fatal": FATAL_LABELS.values()},
     source="nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
 )
 GPU_XID_LAST_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_xid_last_timestamp_seconds",
-    "Unix time of the last Xid error of this code, from the kernel's timestamp, otherwise from when NVML reported "
-    "it. Alert on its age: the counter restarts with the exporter.",
+    "Unix time of the last Xid error of this code, from the kernel log, else from NVML's report. Alert on its age: the "
+    "counter restarts with the exporter.",
     labels={"xid": ANY, "fatal": FATAL_LABELS.values()},
     source="nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
 )
 GPU_XID_SUSPECT_UNIT_PROCESSES = gpu_gauge(
     "gpu_xid_suspect_unit_processes",
-    "Processes that failed with Xid 13 or 31 in one place of the chip, as the kernel log names it, where different "
-    "programs or failures on different days point to that place and to no other: the board rather than the programs. "
-    "Absent on every other GPU, and where the kernel log cannot be read. Counts since the boot.",
+    "Processes that failed with Xid 13 or 31 in one unit of the chip since boot, by the kernel log, if different "
+    "programs or days point only to that unit: a fault of the board. Absent on all other GPUs, and if the kernel log "
+    "cannot be read.",
     labels=("unit",),
     source="/dev/kmsg, NVRM: Xid",
 )
 GPU_XID_UNASSIGNED_ERRORS_TOTAL = host_counter(
     "gpu_xid_unassigned_errors_total",
-    "Like gpu_xid_errors_total, for a GPU that the driver has not listed since the exporter started, for example "
-    "because it fell off the bus earlier; the counts move to gpu_xid_errors_total once the GPU is seen. Also "
-    "counts errors at this address from before the kernel found the current GPU there, which may belong to a card "
-    "that was replaced.",
+    "Like gpu_xid_errors_total, for a GPU that the driver has not listed since the exporter started, such as one that "
+    "fell off the bus; once it is seen, the counts move there. Also errors at this address from before the kernel "
+    "found the current GPU, perhaps of a replaced card.",
     labels={"pci_bus_id": ANY, "xid": ANY, "fatal": FATAL_LABELS.values()},
     source="/dev/kmsg, NVRM: Xid",
 )
 GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS = host_gauge(
     "gpu_xid_unassigned_last_timestamp_seconds",
-    "Like gpu_xid_last_timestamp_seconds, for a GPU that the driver has not listed since the exporter started, or "
-    "that was replaced before.",
+    "Like gpu_xid_last_timestamp_seconds, for a GPU that the driver has not listed since the exporter started, or a "
+    "replaced one.",
     labels={"pci_bus_id": ANY, "xid": ANY, "fatal": FATAL_LABELS.values()},
     source="/dev/kmsg, NVRM: Xid",
 )
 GPU_NVSWITCH_SXID_ERRORS_TOTAL = host_counter(
     "gpu_nvswitch_sxid_errors_total",
-    "SXid errors of the NVSwitch by code, from the kernel log only. Includes errors that the log still holds at "
-    "startup. `fatal` is true for an error after which the switch must be reset. Absent until there is one, if the "
-    "kernel log cannot be read, and for switches of NVLink 5, whose errors are Xids 144 to 150 of the GPUs. Codes "
-    f"beyond the first {CODES_PER_GPU} of a switch are counted as other.",
+    "SXid errors of the NVSwitch by code, including those in the kernel log at startup. `fatal` is true if the switch "
+    "must be reset. Absent until there is one, if the kernel log cannot be read, and for NVLink 5 switches (see Xids "
+    f"144 to 150 of the GPUs). After {CODES_PER_GPU} codes of a switch, further ones count as other.",
     labels={"pci_bus_id": ANY, "sxid": ANY, "fatal": ("true", "false")},
     source="/dev/kmsg, SXid",
 )
 GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS = host_gauge(
     "gpu_nvswitch_sxid_last_timestamp_seconds",
-    "Unix time of the last SXid error of this code, from the kernel's timestamp. Alert on its age: the counter "
-    "restarts with the exporter.",
+    "Unix time of the last SXid error of this code, from the kernel log. Alert on its age: the counter restarts with "
+    "the exporter.",
     labels={"pci_bus_id": ANY, "sxid": ANY, "fatal": ("true", "false")},
     source="/dev/kmsg, SXid",
 )
 GPU_EXPORTER_XID_SOURCE_UP = host_gauge(
     "gpu_exporter_xid_source_up",
-    "1 while the exporter receives Xid errors from this source (kmsg, nvml), 0 otherwise. If all sources are 0, "
-    "Xids are not monitored. The kernel log needs permission, and is 0 for 2 minutes after it overran; NVML reports "
-    "only events that occur while the exporter listens, and never Xids "
-    f"{', '.join(map(str, NEVER_FROM_NVML))}.",
+    "1 while the exporter receives Xid errors from this source (kmsg, nvml), 0 otherwise; if all are 0, Xids are not "
+    "monitored. The kernel log needs permission, and is 0 for 2 minutes after an overrun. NVML misses events from "
+    f"before the exporter, and Xids {', '.join(map(str, NEVER_FROM_NVML))}.",
     labels={"source": [source.value for source in XidSource]},
     source="the sampler",
 )

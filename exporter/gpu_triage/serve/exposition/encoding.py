@@ -1,19 +1,19 @@
 """Encodes outcomes in an exposition format.
 
 From round to round only values change, and most don't. So lines are cached, and only those of changed samples are
-rewritten. The output is byte for byte that of prometheus_client for the same families; that library isn't used, because
-it imports an HTTP server, an HTTP client and TLS.
+rewritten. The output is byte for byte that of prometheus_client for the same families; that library is used for
+families from elsewhere only, because it imports an HTTP server, an HTTP client and TLS.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from copy import copy
 from enum import Enum
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpu_triage.documents import printable
 from gpu_triage.read.metrics.metric import Kind, MetricSpec, Sample
@@ -28,6 +28,9 @@ END: Final = b"# EOF\n"
 """Last line in OpenMetrics."""
 
 _DIGITS_WITHOUT_EXPONENT: Final = 6
+
+_ESCAPING: Final = "allow-utf-8"
+"""Of names, by prometheus_client. Its default checks each one character by character, which takes half the time."""
 
 _MAX_VALUE_BYTES: Final = 200
 """Of a label, in UTF-8. Prometheus drops the whole page if one value is longer than the chart's scrape allows."""
@@ -104,11 +107,31 @@ class Encoder:
         """Families from elsewhere: possibly thousands of series, the same objects as long as nothing changes."""
         before, encoded = self._foreign
         if len(before) != len(families) or any(one is not other for one, other in zip(before, families, strict=True)):
-            from gpu_triage.serve.exposition.metric_families import encode  # noqa: PLC0415 - lazy, see the module
-
-            encoded = encode(tuple(map(_bounded, families)), openmetrics=self._form is Format.OPENMETRICS)
+            encoded = encode_families(tuple(map(_bounded, families)), self._form)
             self._foreign = families, encoded
         return encoded
+
+
+class _Families(NamedTuple):
+    """The part of the registry interface that prometheus_client's encoders need."""
+
+    metrics: tuple[Metric, ...]
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self.metrics
+
+
+def encode_families(families: tuple[Metric, ...], form: Format) -> bytes:
+    """Encode families from elsewhere with prometheus_client, without the final line of OpenMetrics."""
+    # Imported only if there are any.
+    from prometheus_client import exposition  # noqa: PLC0415
+    from prometheus_client.openmetrics import exposition as openmetrics  # noqa: PLC0415
+
+    if form is Format.OPENMETRICS:
+        encoded: bytes = openmetrics.generate_latest(_Families(families), escaping=_ESCAPING)  # type: ignore[no-untyped-call] # it lacks annotations
+        return encoded.removesuffix(END)
+    text: bytes = exposition.generate_latest(_Families(families), escaping=_ESCAPING)
+    return text
 
 
 def label_value(text: str) -> str:

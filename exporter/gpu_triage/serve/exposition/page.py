@@ -1,6 +1,8 @@
 """Serves outcomes as bytes. Each collector's page is encoded once per change; a scrape only joins pages.
 
-Metric families never span collectors, so pages can be joined in any order.
+Metric families never span collectors, so pages can be joined in any order. A deflate stream can be split at full
+flushes, because the data after one doesn't refer to the data before it. So pages are compressed once per change, too,
+and a single gzip member, which every client supports, is built from them. Source: RFC 1951, RFC 1952.
 """
 
 from __future__ import annotations
@@ -9,19 +11,20 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from operator import is_
 from typing import Final, NamedTuple
 
-from gpu_triage.machine import Clock, RealClock
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_TIME_SECONDS
-from gpu_triage.read.selection import EVERYTHING, Selection
-from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
-from gpu_triage.serve.exposition.compression import deflated, gzip_of
+from gpu_triage.read.selection import Selection
+from gpu_triage.sampler.outcomes import HOST, Outcome
+from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve.exposition.encoding import END, Encoder, Format
 from gpu_triage.serve.exposition.process import OwnProcess
+from gpu_triage.serve.messages import weighted
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +34,6 @@ _WANTED_FOR_SECONDS: Final = 300.0
 _AHEAD_SECONDS: Final = 3.0
 """A format not requested for this long is encoded on request instead of at each publication; most scrapers come every
 15 s."""
-
-_LONGEST_ACCEPT: Final = 2048
 
 _LAST_WORD_SECONDS: Final = 1.0
 """How long a response that omits stale outcomes is reused."""
@@ -82,30 +83,18 @@ class _Answer(NamedTuple):
 
 
 class Exposition:
-    """Keeps the pages of all collectors encoded, in the formats that clients request.
+    """Keeps the pages of all collectors of a sampler encoded, in the formats that clients request."""
 
-    Args:
-        expires_at: the monotonic second after which an outcome is stale; by default never.
-        often: collectors that change with each publication.
-    """
-
-    def __init__(
-        self,
-        store: OutcomeStore,
-        clock: Clock | None = None,
-        expires_at: Callable[[Outcome], float] = lambda _outcome: math.inf,
-        selection: Selection = EVERYTHING,
-        often: Collection[str] = (),
-    ) -> None:
-        self._store = store
-        self._clock = clock or RealClock()
-        self._expires_at = expires_at
+    def __init__(self, sampler: Sampler, selection: Selection) -> None:
+        self._store = sampler.store
+        self._clock = sampler.freshness.clock
+        self._expires_at = sampler.freshness.expires_at
         self._shown = selection
         self._process = OwnProcess()
         self._process_encoders = {form: Encoder(form) for form in Format}
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
-        lengths = [len(tuple(run)) for _, run in groupby(store.collectors, lambda name: name in often)]
+        lengths = [len(tuple(run)) for _, run in groupby(self._store.collectors, lambda name: name in sampler.often)]
         self._runs = {form: [(length, _Run()) for length in lengths] for form in Format}
         self._answers: dict[tuple[Format, bool], _Answer] = {}
         self._wanted_at: dict[tuple[Format, bool], float] = {}
@@ -225,26 +214,13 @@ class Exposition:
 def negotiate(accept: str) -> Format:
     """OpenMetrics for clients that weight it at least as high as the text format, text for all others."""
     weights = {Format.TEXT: 0.0, Format.OPENMETRICS: 0.0}
-    for entry in accept[:_LONGEST_ACCEPT].split(","):
-        media_type, *parameters = (part.strip() for part in entry.split(";"))
-        options = dict(p.split("=", 1) for p in parameters if "=" in p)
+    for media_type, options, weight in weighted(accept):
         if media_type == "application/openmetrics-text" and options.get("version", "1.0.0") == "1.0.0":
-            form = Format.OPENMETRICS
+            weights[Format.OPENMETRICS] = max(weights[Format.OPENMETRICS], weight)
         elif media_type in {"text/plain", "text/*", "*/*"}:
-            form = Format.TEXT
-        else:
-            continue
-        weights[form] = max(weights[form], _weight(options.get("q", "1")))
+            weights[Format.TEXT] = max(weights[Format.TEXT], weight)
     best = weights[Format.OPENMETRICS]
     return Format.OPENMETRICS if best > 0 and best >= weights[Format.TEXT] else Format.TEXT
-
-
-def _weight(text: str) -> float:
-    try:
-        weight = float(text)
-    except ValueError:
-        return 0.0
-    return weight if 0 <= weight <= 1 else 0.0
 
 
 def _end(form: Format) -> bytes:
@@ -258,3 +234,27 @@ def _only(outcome: Outcome, names: frozenset[str]) -> Outcome:
         samples=tuple(sample for sample in outcome.samples if sample.spec.name in names),
         foreign=tuple(family for family in outcome.foreign if any(s.name in names for s in family.samples)),
     )
+
+
+_LEVEL: Final = 1
+"""Level 9 would take five times as long to save a tenth."""
+
+_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
+"""No name, no timestamp, fastest level, unknown operating system."""
+
+_LAST_BLOCK: Final = b"\x03\x00"
+"""An empty block, marked as the last."""
+
+
+def deflated(part: bytes) -> bytes:
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return packer.compress(part) + packer.flush(zlib.Z_FULL_FLUSH)
+
+
+def gzip_of(parts: Iterable[bytes], packed: Iterable[bytes]) -> bytes:
+    """A gzip file of these parts; `packed` are the same parts, each compressed with `deflated`."""
+    checksum = length = 0
+    for part in parts:
+        checksum, length = zlib.crc32(part, checksum), length + len(part)
+    trailer = checksum.to_bytes(4, "little") + (length & 0xFFFFFFFF).to_bytes(4, "little")
+    return b"".join((_HEADER, *packed, _LAST_BLOCK, trailer))

@@ -134,27 +134,20 @@ def _finding_page(check: Check) -> str:
 
 
 def _xid_page(number: int) -> str:
-    xid = XID_CODES.get(number)
-    if xid is None:
-        head = (
-            f"# Xid {number}\n\n"
-            f"The driver reported Xid {number}: {UNLISTED_MEANING}.\n\n"
-            f"- **Do now:** {UNLISTED_ACTION}\n"
-            f"- **Urgency:** {_URGENCIES[XidKind.TICKET]}\n"
-            f"{_times(xid_check(str(number)))}"
-        )
-        return _before_runbook(head, _UNLISTED_ALERT)
-    fatal = f"- **Fatal or Nonfatal:** {FATAL_IN_TEXT}\n" if xid.fatal_in_text else ""
+    xid, check = XID_CODES.get(number), xid_check(str(number))
+    meaning = f"The driver reported Xid {number}: {UNLISTED_MEANING}" if xid is None else meaning_of(xid)
     head = (
         f"# Xid {number}\n\n"
-        f"{meaning_of(xid)}.\n\n"
-        f"- **Do now:** {xid.action}\n"
-        f"- **Urgency:** {_URGENCIES[xid.kind]}\n"
-        f"{_times(xid_check(str(number)))}"
-        f"{fatal}"
-        "- **All codes:** [Xid codes](../xids.md)\n"
+        f"{meaning}.\n\n"
+        f"- **Do now:** {UNLISTED_ACTION if xid is None else xid.action}\n"
+        f"- **Urgency:** {_URGENCIES[XidKind.TICKET if xid is None else xid.kind]}\n"
+        f"{_times(check)}"
     )
-    return _before_runbook(head, xid_check(str(number)).runbook)
+    if xid is None:
+        return _before_runbook(head, _UNLISTED_ALERT)
+    if xid.fatal_in_text:
+        head += f"- **Fatal or Nonfatal:** {FATAL_IN_TEXT}\n"
+    return _before_runbook(f"{head}- **All codes:** [Xid codes](../xids.md)\n", check.runbook)
 
 
 def _times(check: Check) -> str:

@@ -16,10 +16,9 @@ _NARROWEST: Final = 8
 """Table columns are never wrapped to less than this."""
 
 
-def render_terminal(text: str, width: int, *, styled: bool = True) -> str:
-    """Render Markdown as text of this width, bold and colored if `styled`; only commands and long words exceed it."""
-    page = "\n".join(_blocks(read(text), width)).strip("\n") + "\n"
-    return page if styled else click.unstyle(page)
+def render_terminal(text: str, width: int) -> str:
+    """Render Markdown as text of this width, bold and colored; only commands and long words exceed it."""
+    return "\n".join(_blocks(read(text), width)).strip("\n") + "\n"
 
 
 def _blocks(nodes: Sequence[Node], width: int) -> Iterator[str]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+import click
+
 from gpu_triage.serve.handbook.markdown import render_html
 from gpu_triage.serve.handbook.pages import INDEX, UnknownPage, find
 from gpu_triage.serve.handbook.terminal import render_terminal
@@ -63,7 +65,7 @@ def runbook_answer(name: str, *, plain: bool) -> Answer:
 def _found(name: str, plain: bool) -> Answer:  # noqa: FBT001 - part of the cache key
     page = find(name or INDEX)
     if plain:
-        return Answer(200, render_terminal(page.text, _TEXT_WIDTH, styled=False).encode(), headers=(_VARY,))
+        return Answer(200, click.unstyle(render_terminal(page.text, _TEXT_WIDTH)).encode(), headers=(_VARY,))
     return html(_page(page.title, render_html(page.text)), _POLICY, _VARY)
 
 

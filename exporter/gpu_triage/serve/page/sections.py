@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from gpu_triage.judge.bottleneck.class_history import STRIP_SECONDS, ClassPeriod
-from gpu_triage.judge.conditions.repeat_offenders import Repetition, repetitions, slots_without_gpu
-from gpu_triage.judge.evidence.faults import slow_link
+from gpu_triage.judge.conditions.health import Repetition, repetitions, slots_without_gpu
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.missing_lanes import Shortage, missing_lanes
 from gpu_triage.judge.evidence.owners import owners_text
+from gpu_triage.judge.evidence.pcie_paths import Shortage
 from gpu_triage.judge.evidence.series import Evidence, Series
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
@@ -190,7 +189,7 @@ def first_steps(report: Report) -> str:
     if worst is Severity.INFO:
         chosen = [(number, f, _when_it_has_lasted(f)) for number, f in causes if f.severity is Severity.CRITICAL]
     else:
-        chosen = [(number, f, report.words.advice(f.advice.decision)) for number, f in confirmed if f.severity is worst]
+        chosen = [(number, f, report.words.decision(f.advice)) for number, f in confirmed if f.severity is worst]
     steps: dict[str, list[str]] = {}
     for number, finding, step in chosen:
         steps.setdefault(step, []).append(f'<a href="#finding-{number}">{safe(finding.subject)}</a>')
@@ -201,7 +200,7 @@ def first_steps(report: Report) -> str:
 
 
 def _when_it_has_lasted(finding: Finding) -> str:
-    return f"nothing yet; {finding.check.code} becomes critical after {length_of_time(finding.wait_seconds)}."
+    return f"nothing yet; {finding.check.code} becomes critical after {length_of_time(finding.check.wait_seconds)}."
 
 
 def repeat_offenders_section(host: HostEvidence) -> str:
@@ -236,7 +235,7 @@ def _item(
     number: int, findings: Sequence[Finding], now: float, recordings: Mapping[GpuLabels, str], words: Words
 ) -> str:
     finding, entry = findings[0], entry_of(findings, words)
-    meaning, decision = (safe(words.advice(text)) for text in finding.advice)
+    meaning, decision = safe(finding.advice.meaning), safe(words.decision(finding.advice))
     check = finding.check
     tone = OF_SEVERITY[finding.urgency]
     pending = f" {chip(finding.state.text, 'idle')}" if finding.state is State.PENDING else ""
@@ -357,19 +356,18 @@ def _busy(readings: GpuReadings) -> str:
 
 def _memory(readings: GpuReadings) -> str:
     used, total = readings.memory_used_bytes, readings.memory_total_bytes
-    if used is None:
-        return UNKNOWN
-    if not total:
-        return f"{used / _GIB:.1f} GiB"
-    return f"{used / _GIB:.1f} of {total / _GIB:.0f} GiB{bar(used / total)}"
+    return UNKNOWN if used is None else _of(f"{used / _GIB:.1f}", used, total, "GiB", _GIB)
 
 
 def _power(readings: GpuReadings, *, capped: bool) -> str:
     power, limit = readings.power_watts, readings.power_limit_watts
     if power is None:
         return UNKNOWN
-    lowered = soft("limit below default") if capped else ""
-    return f"{power:.0f} W" if not limit else f"{power:.0f} of {limit:.0f} W{bar(power / limit)}{lowered}"
+    return _of(f"{power:.0f}", power, limit, "W") + soft("limit below default" if capped and limit else "")
+
+
+def _of(shown: str, value: float, most: float | None, unit: str, scale: float = 1.0) -> str:
+    return f"{shown} of {most / scale:.0f} {unit}{bar(value / most)}" if most else f"{shown} {unit}"
 
 
 def _temperature(gpu: GpuEvidence, readings: GpuReadings) -> str:
@@ -385,9 +383,9 @@ def _link(host: HostEvidence, gpu: GpuEvidence, readings: GpuReadings) -> str:
     expected = _lanes(readings.pcie_expected_generation, readings.pcie_expected_width)
     if not link or not expected:
         return link or UNKNOWN
-    missing = missing_lanes(host, gpu)
+    missing = host.missing_lanes.get(gpu)
     built = missing is not None and missing.kind is Shortage.BUILT
-    if (missing is not None and not built) or (gpu.recent.loaded and slow_link(gpu) is not None):
+    if (missing is not None and not built) or (gpu.recent.loaded and gpu.slow_link is not None):
         return chip(link, "path") + soft(f"expected {expected}")
     if built:
         return link + soft(f"of {expected}, as its siblings")

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from tests.dashboards.store import Store
 
 from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_text
-from gpu_triage.cli.fleet.fleet_view import Fleet, QueryResults, Selection, fleet_of, queries
+from gpu_triage.cli.fleet.fleet_view import Fleet, Selection, fleet_of, queries
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.main import group
 from gpu_triage.judge.findings.finding import State
@@ -24,8 +24,7 @@ from gpu_triage.options.run import run_cli
 pytestmark = pytest.mark.slow
 
 SICK, DEAD = "gpu-07:9836", "gpu-09:9836"
-WELL = SICK
-"""The name of a host in each of two clusters."""
+WELL = SICK  # the name of a host in each of two clusters
 
 
 def fleet(store: Store, *arguments: str) -> Result:
@@ -123,7 +122,7 @@ def series(value: float, **labels: str) -> Series:
 
 def fleet_with(**answers: list[Series]) -> Fleet:
     nothing: dict[str, list[Series]] = {name: [] for name in queries(Selection())}
-    return fleet_of(QueryResults(at=1000.0, **{**nothing, **answers}))
+    return fleet_of(1000.0, nothing | answers)
 
 
 def test_a_finding_that_is_pending_is_told_apart_and_a_warning_until_it_is_confirmed() -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from gpu_triage.cli.fleet.prometheus import Series
-from gpu_triage.cli.job.job_facts import Facts, Window
+from gpu_triage.cli.job.job_facts import Window
 from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run
 from gpu_triage.cli.job.job_view import Job, job_of
 
-START, END, STEP = 1000.0, 4600.0, 15
-"""An hour, looked at every 15 s."""
+START, END, STEP = 1000.0, 4600.0, 15  # An hour, looked at every 15 s
 STEPS = 240
 
 
@@ -43,7 +41,7 @@ class JobMaker:
     """A job of some GPUs, of which only what differs from a healthy one has to be said."""
 
     def __init__(self, *hosts: str, gpus: int = 2) -> None:
-        self.answers: dict[str, list[Series]] = {each.name: [] for each in fields(Facts)}
+        self.answers: defaultdict[str, list[Series]] = defaultdict(list)
         self.places = [(host, gpu) for host in hosts for gpu in range(gpus)]
         self.readings: dict[tuple[str, int], dict[str, Any]] = {}
         self.left: dict[tuple[str, int], float] = {}
@@ -100,4 +98,4 @@ class JobMaker:
         if watched:
             self.add("before", series(1, job="gpu-triage", instance="a:9836"))
         usual = {"run": run(**changes), "others": (), "siblings": 0, "asked_at": END, "ongoing": True}
-        return job_of(Found(**{**usual, **(found or {})}), Window(START, END, STEP), Facts(**self.answers))
+        return job_of(Found(**{**usual, **(found or {})}), Window(START, END, STEP), self.answers)

@@ -23,12 +23,12 @@ def test_the_slower_one_of_a_pair_is_told() -> None:
     comparison = compare(JobMaker("a").gpu("a", 0, clock=1400).made())
     assert comparison.culprit is not None
     assert comparison.culprit.gpus[0].gpu == "0"
-    assert (comparison.culprit.others.clock, comparison.culprit.others_count) == (1980e6, 1)
+    assert (comparison.culprit.others.clock_hertz, comparison.culprit.others_count) == (1980e6, 1)
     assert comparison.host is None
 
 
 def test_one_gpu_has_no_others() -> None:
-    assert compare(JobMaker("a", gpus=1).made()) == (None, None, None, False, 0)
+    assert compare(JobMaker("a", gpus=1).made()) == (None, None, None, 0)
 
 
 def test_gpus_of_another_model_are_no_measure() -> None:
@@ -47,17 +47,17 @@ def test_a_host_counts_as_one_if_nearly_all_of_its_gpus_are_slow() -> None:
     for gpu in range(3):
         whole.gpu("b", gpu, clock=1400)
     comparison = compare(whole.made())
-    assert comparison.culprit_is_host
     assert comparison.culprit is comparison.host
+    assert comparison.culprit is not None
+    assert comparison.culprit.is_host
 
     one = compare(JobMaker("a", "b", "c", gpus=4).gpu("b", 0, clock=1000).made())
-    assert not one.culprit_is_host
     assert one.culprit is one.gpu
 
 
 def test_hosts_of_one_gpu_are_named_by_it() -> None:
     comparison = compare(JobMaker("a", "b", "c", gpus=1).gpu("c", 0, clock=1400).made())
-    assert not comparison.culprit_is_host
+    assert comparison.culprit is comparison.gpu
     assert comparison.host is not None
     assert comparison.host.stands_out
 
@@ -76,7 +76,7 @@ def test_a_reading_that_is_not_known_is_not_zero() -> None:
     job = JobMaker("a", "b").gpu("b", 1, clock=None, busy=None, power=None, classes={}).made()
     comparison = compare(job)
     assert comparison.culprit is None
-    assert job.gpus[3].clock is None
+    assert job.gpus[3].clock_hertz is None
     assert comparison.gpu is not None
     assert comparison.gpu.gpus[0] is not job.gpus[3]
 

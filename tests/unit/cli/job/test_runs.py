@@ -22,7 +22,7 @@ def slurm(first: int, last: int, user: str = "ada", **labels: str) -> Series:
 
 
 def chosen(name: str, runs: tuple[Run, ...], at: float | None = None) -> Run:
-    return choose(parse_wanted(name), runs, at, NOW if at is None else at, STEP).run
+    return choose(parse_wanted(name), runs, at, NOW if at is None else at, STEP)[0]
 
 
 def several(name: str, runs: tuple[Run, ...]) -> list[str]:
@@ -53,8 +53,8 @@ def test_a_number_that_another_user_has_later_is_another_job() -> None:
 
 def test_the_latest_of_a_users_own_runs_is_looked_at_and_the_others_are_known() -> None:
     runs = runs_of(parse_wanted("4711"), [slurm(10, 20), slurm(40, 50)], [])
-    choice = choose(parse_wanted("4711"), runs, None, NOW, STEP)
-    assert (choice.run.start, [each.start for each in choice.others]) == (40 * STEP, [10 * STEP])
+    run, others = choose(parse_wanted("4711"), runs, None, NOW, STEP)
+    assert (run.start, [each.start for each in others]) == (40 * STEP, [10 * STEP])
     assert chosen("4711", runs, at=30 * STEP).start == 10 * STEP
 
 

@@ -10,13 +10,11 @@ from tests.unit.cli.job.conftest import END, START, JobMaker, gpu_labels, run, s
 
 from gpu_triage.cli.job.advice import advice_on, compare
 from gpu_triage.cli.job.job_command import parse_since
-from gpu_triage.cli.job.job_page import render_html
-from gpu_triage.cli.job.job_report import JobReport, render_json, render_text
+from gpu_triage.cli.job.job_report import JobReport, render_html, render_json, render_text
 from gpu_triage.cli.job.job_runs import JobKey, Kind
 from gpu_triage.cli.job.job_view import Job, notes_on
 
-EARLY = 1600.0
-"""A time at which a GPU is lost."""
+EARLY = 1600.0  # A time at which a GPU is lost
 
 
 def report(job: Job, limit: int = 20) -> JobReport:

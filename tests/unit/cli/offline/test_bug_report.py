@@ -19,6 +19,7 @@ from tests.offline_files import (
     sick_bug_report,
     smi,
     smi_gpu,
+    summary,
 )
 
 from gpu_triage.judge.findings.table import Area
@@ -41,20 +42,28 @@ def test_every_part_of_a_bug_report_is_read_once(tmp_path: Path) -> None:
     (file,) = report.files
     assert file.kinds == ("NVIDIA bug report", "nvidia-smi -q", "lspci", "kernel log")
     assert file.written == "2026-03-14 10:00:00"
-    work = next(area.summary for area in report.areas if area.area is Area.WORK)
-    assert work == "1 compute process on GPU 0; 97% busy; GPU 0 on NUMA node 1"
+    assert summary(report, Area.WORK) == "1 compute process on GPU 0; 97% busy; GPU 0 on NUMA node 1"
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"])
-def test_packed_files_are_read_whatever_they_are_called(tmp_path: Path, pack: object) -> None:
+@pytest.mark.parametrize(
+    "packed",
+    [
+        *(pack(sick_bug_report().encode()) for pack in (gzip.compress, bz2.compress, lzma.compress)),
+        packed_bug_report(sick_bug_report()),
+        *(
+            sick_bug_report().replace("\n", newline).encode(encoding)
+            for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "utf-32")
+            for newline in ("\n", "\r\n")
+        ),
+    ],
+    ids=[
+        *("gzip", "bzip2", "xz", "as the script packs it"),
+        *(f"{name} {end}" for name in ("UTF-16", "LE", "BE", "signed UTF-8", "UTF-32") for end in ("Unix", "DOS")),
+    ],
+)
+def test_a_file_is_read_to_its_end_however_it_is_packed_encoded_and_called(tmp_path: Path, packed: bytes) -> None:
     path = tmp_path / "attachment"
-    path.write_bytes(pack(sick_bug_report().encode()))  # type: ignore[operator]  # a function that packs
-    assert judged(report_on(path)) == FOUND
-
-
-def test_a_bug_report_packed_as_the_script_packs_it_is_read_to_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "nvidia-bug-report.log.gz"
-    path.write_bytes(packed_bug_report(sick_bug_report()))
+    path.write_bytes(packed)
     report = report_on(path)
     assert judged(report) == FOUND
     assert report.files[0].note == ""
@@ -67,14 +76,6 @@ def test_what_is_left_of_a_truncated_archive_is_read_and_the_damage_named(tmp_pa
     report = report_on(path)
     assert "ecc.uncorrected" in codes(report)
     assert report.files[0].note.startswith("ends early")
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "utf-32"])
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_odd_encodings_and_line_ends_are_read(tmp_path: Path, encoding: str, newline: str) -> None:
-    path = tmp_path / "report.txt"
-    path.write_bytes(sick_bug_report().replace("\n", newline).encode(encoding))
-    assert judged(report_on(path)) == FOUND
 
 
 @pytest.mark.parametrize(
@@ -93,19 +94,17 @@ def test_the_date_of_a_report_is_read_in_many_languages(tmp_path: Path, date: st
 
 
 def test_a_slot_that_gives_less_is_what_is_expected(tmp_path: Path) -> None:
-    narrow = lspci(8, 8)
-    report = report_on_text(tmp_path, smi(smi_gpu(facts={"width": "8x"})), narrow)
+    report = report_on_text(tmp_path, smi(smi_gpu(facts={"width": "8x"})), lspci(8, 8))
     assert codes(report) == []
     assert not any("the slot above" in line for line in report.not_read)
 
 
-def test_lspci_alone_tells_of_a_link_that_is_short(tmp_path: Path) -> None:
-    report = report_on_text(tmp_path, lspci(4))
-    assert [(finding.check.code, finding.subject) for finding in report.findings] == [
-        ("pcie.width_idle", "GPU at 0000:41:00.0")
-    ]
-    driver = next(area.summary for area in report.areas if area.area is Area.DRIVER)
-    assert driver == "on the bus: 1 x H100 SXM5 80GB (driver in use: nvidia)"
+@pytest.mark.parametrize("listing", [lspci(4), lspci(4).replace("\t", "    ")], ids=["tabs", "blanks"])
+def test_lspci_alone_tells_of_a_link_that_is_short(tmp_path: Path, listing: str) -> None:
+    report = report_on_text(tmp_path, listing)
+    found = [(finding.check.code, finding.subject) for finding in report.findings]
+    assert found == [("pcie.width_idle", "GPU at 0000:41:00.0")]
+    assert summary(report, Area.DRIVER) == "on the bus: 1 x H100 SXM5 80GB (driver in use: nvidia)"
 
 
 @pytest.mark.parametrize(
@@ -139,11 +138,6 @@ def test_a_gpu_whose_configuration_space_is_all_ones_is_lost(tmp_path: Path) -> 
 
 def test_nouveau_as_the_driver_in_use_is_a_finding(tmp_path: Path) -> None:
     assert codes(report_on_text(tmp_path, lspci(driver="nouveau"))) == ["driver.nouveau"]
-
-
-def test_a_listing_pasted_with_blanks_for_tabs_is_read(tmp_path: Path) -> None:
-    report = report_on_text(tmp_path, lspci(4).replace("\t", "    "))
-    assert codes(report) == ["pcie.width_idle"]
 
 
 def test_parts_that_were_written_into_each_other_are_read(tmp_path: Path) -> None:

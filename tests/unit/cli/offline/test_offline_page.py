@@ -8,28 +8,24 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from click import unstyle
+from tests.gathered import every
 from tests.offline_files import report_on, sick_bug_report
 
 from gpu_triage.cli import offline
-from gpu_triage.cli.offline.files_report import READERS
-from gpu_triage.cli.offline.lines import About
+from gpu_triage.cli.offline.files_report import RECORDING
+from gpu_triage.cli.offline.scan import BUG_REPORT
+from gpu_triage.cli.offline.smi_columns import APPS, DMON, PMON, QUERY
+from gpu_triage.cli.offline.smi_links import LIST
 from gpu_triage.judge.report.text import render_text
 
 
-def test_every_reader_declares_what_it_reads_and_is_listed() -> None:
+def test_every_kind_of_input_is_on_the_page(repository: Path) -> None:
+    page = (repository / "docs/offline.md").read_text(encoding="utf-8")
     modules = [importlib.import_module(f"{offline.__name__}.{each.name}") for each in iter_modules(offline.__path__)]
     named = [value for module in modules for value in vars(module).values()]
-    declared = {value for value in named if isinstance(value, About)}
-    declared |= {value.ABOUT for value in named if isinstance(value, type) and hasattr(value, "ABOUT")}
-    assert declared == set(READERS)
-    assert len(READERS) == len(declared)
-
-
-def test_what_reports_call_an_input_is_what_the_page_calls_it(tmp_path: Path) -> None:
-    path = tmp_path / "nvidia-bug-report.log"
-    path.write_text(sick_bug_report(), encoding="utf-8")
-    (file,) = report_on(path).files
-    assert set(file.kinds) <= {reader.kind for reader in READERS}
+    kinds = {value.KIND for value in named if isinstance(value, type) and hasattr(value, "KIND")}
+    kinds |= {BUG_REPORT, RECORDING, QUERY, APPS, DMON, PMON, LIST}
+    assert [kind for kind in every(sorted(kinds)) if f"| {kind} |" not in page] == []
 
 
 def test_the_report_on_the_page_is_that_of_the_program(repository: Path, tmp_path: Path) -> None:

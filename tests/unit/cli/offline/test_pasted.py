@@ -25,14 +25,7 @@ SICK = {
     "clock": "345 MHz",
     "busy": "100 %",
 }
-FOUND = [
-    "ecc.uncorrected",
-    "memory.row_remap_pending",
-    "thermal.margin",
-    "power.brake",
-    "power.limit",
-    "pcie.width",
-]
+FOUND = ["ecc.uncorrected", "memory.row_remap_pending", "thermal.margin", "power.brake", "power.limit", "pcie.width"]
 
 
 def told(report: Report) -> str:

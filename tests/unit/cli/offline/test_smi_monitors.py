@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.offline_files import codes, report_on_text, smi, smi_gpu
+from tests.offline_files import codes, report_on_text, smi, smi_gpu, summary
 
 from gpu_triage.judge.findings.table import Area
-from gpu_triage.judge.report.report import GpuVerdict, Report
+from gpu_triage.judge.report.report import GpuVerdict
 
 
 def padded(text: str) -> str:
@@ -43,10 +43,6 @@ HEADED_AGAIN = OLD.replace("    0   143", "# gpu   pwr  temp    sm   mem   enc  
 
 def readings(gpu: GpuVerdict) -> tuple[float | None, ...]:
     return gpu.readings.busy_ratio, gpu.readings.power_watts, gpu.readings.temperature_celsius
-
-
-def summary(report: Report, area: Area) -> str | None:
-    return {each.area: each.summary for each in report.areas}[area]
 
 
 @pytest.mark.parametrize(

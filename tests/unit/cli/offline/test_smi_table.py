@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.offline_files import codes, measured, report_on_text
+from tests.offline_files import codes, measured, report_on_text, summary
 from tests.offline_tables import TABLE_END, TABLE_HEAD, TABLE_PROCESSES, table_row
 
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import Verdict
-from gpu_triage.judge.report.report import Report
 
 FAILED = """|   1  ERR!                           On  |   00000000:42:00.0 Off |                 ERR! |
 |ERR!  ERR!   ERR!         ERR! /  ERR!   |{memory:^24}|    ERR!      Default |
@@ -18,16 +17,17 @@ FAILED = """|   1  ERR!                           On  |   00000000:42:00.0 Off |
 """
 
 
-def summary(report: Report, area: Area) -> str | None:
-    return {each.area: each.summary for each in report.areas}[area]
+def test_the_table_alone_tells_what_it_can(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, TABLE_HEAD + table_row(0, 0x07, "2") + TABLE_PROCESSES + TABLE_END)
+    assert codes(report) == ["ecc.uncorrected"]
+    (gpu,) = report.gpus
+    assert (gpu.name, gpu.pci_bus_id) == ("NVIDIA A100-SXM4-40GB", "0000:07:00.0")
+    assert report.files[0].written == "2026-03-14 10:00:00"
 
 
 @pytest.mark.parametrize(
     ("memory", "told"),
-    [
-        ("0MiB /  40960MiB", "does not answer (unknown)"),
-        ("GPU is lost", "GPU lost: the driver cannot reach it"),
-    ],
+    [("0MiB /  40960MiB", "does not answer (unknown)"), ("GPU is lost", "GPU lost: the driver cannot reach it")],
 )
 def test_a_row_full_of_errors_is_a_gpu_that_does_not_answer(tmp_path: Path, memory: str, told: str) -> None:
     text = TABLE_HEAD + table_row(0, 0x41) + FAILED.format(memory=memory) + TABLE_PROCESSES + TABLE_END

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.offline_files import UUID, codes, report_on_text, smi, smi_gpu
+from tests.offline_files import UUID, codes, report_on_text, smi, smi_gpu, summary
 
 from gpu_triage.judge.findings.table import Area
-from gpu_triage.judge.report.report import Report
 
 LEGEND = """
 Legend:
@@ -43,10 +42,6 @@ mlx4_0  PHB     PHB     SOC      X
 """
 WITHOUT_ITS_FIRST_SPACES = WITH_NICS.lstrip()
 BROKEN = WITH_NICS.replace("    NIC0    CPU", "    NIC0\n    CPU").replace("     PIX     0-23", "     PIX\n     0-23")
-
-
-def summary(report: Report, area: Area) -> str | None:
-    return {each.area: each.summary for each in report.areas}[area]
 
 
 @pytest.mark.parametrize(

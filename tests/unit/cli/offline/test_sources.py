@@ -28,6 +28,9 @@ from gpu_triage_simulator import load_scenario
 pytestmark = pytest.mark.slow
 
 FOUND = ["xid.119", "pcie.width_from_boot"]
+SMI = smi(smi_gpu(facts={"remap pending": "Yes"})).encode()
+DMESG = b"[ 1.0] NVRM: Xid (PCI:0000:41:00): 62, x\n"
+MANY = {f"etc-{number}": b"x\n" for number in range(150)}
 
 
 def test_standard_input_is_read() -> None:
@@ -37,8 +40,8 @@ def test_standard_input_is_read() -> None:
 
 
 def test_several_files_can_follow_one_option(tmp_path: Path) -> None:
-    (tmp_path / "smi.txt").write_text(smi(smi_gpu(facts={"remap pending": "Yes"})))
-    (tmp_path / "dmesg").write_text("[ 1.0] NVRM: Xid (PCI:0000:41:00): 62, x\n")
+    (tmp_path / "smi.txt").write_bytes(SMI)
+    (tmp_path / "dmesg").write_bytes(DMESG)
     files = [str(tmp_path / "smi.txt"), str(tmp_path / "dmesg")]
     found = json.loads(run_check("--from", *files, "--format", "json").output)
     assert [each["name"] for each in found["files"]] == files
@@ -53,19 +56,21 @@ def test_a_file_without_the_option_is_refused_with_its_name() -> None:
 
 def test_a_folder_is_read_with_all_that_it_holds(tmp_path: Path) -> None:
     (tmp_path / "sos_commands/nvidia").mkdir(parents=True)
-    (tmp_path / "sos_commands/nvidia/nvidia-smi_-q").write_text(smi(smi_gpu(facts={"remap pending": "Yes"})))
+    (tmp_path / "sos_commands/nvidia/nvidia-smi_-q").write_bytes(SMI)
     (tmp_path / "var/log").mkdir(parents=True)
     (tmp_path / "var/log/messages").write_text("Mar 14 09:50:00 h kernel: NVRM: Xid (PCI:0000:41:00): 62, x\n")
     (tmp_path / "var/log/loop").symlink_to(tmp_path)
     assert codes(report_on(tmp_path)) == ["xid.62", "memory.row_remap_pending"]
 
 
-def test_of_a_large_folder_the_files_named_right_are_read(tmp_path: Path) -> None:
-    for number in range(150):
-        (tmp_path / f"etc-{number}").write_text("x\n")
-    (tmp_path / "dmesg.txt").write_text("[ 1.0] NVRM: Xid (PCI:0000:41:00): 62, x\n")
-    report = report_on(tmp_path)
-    assert codes(report) == ["xid.62"]
+def test_of_a_large_folder_or_archive_the_files_named_right_are_read_to_its_end(tmp_path: Path) -> None:
+    files = {**MANY, "etc-x": DMESG, "var-log-dmesg": DMESG.replace(b"62", b"79")}
+    assert codes(report_on(tar_of(tmp_path / "sos.tar", "w", files))) == ["xid.79"]
+    (tmp_path / "folder").mkdir()
+    for name, data in files.items():
+        (tmp_path / "folder" / name).write_bytes(data)
+    report = report_on(tmp_path / "folder")
+    assert codes(report) == ["xid.79"]
     assert len(report.files) == 1
 
 
@@ -78,8 +83,11 @@ def tar_of(path: Path, mode: Literal["w", "w:gz", "w:xz"], files: Mapping[str, b
     return path
 
 
-SMI = smi(smi_gpu(facts={"remap pending": "Yes"})).encode()
-DMESG = b"[ 1.0] NVRM: Xid (PCI:0000:41:00): 62, x\n"
+def zip_of(path: Path, files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return path
 
 
 def test_files_of_an_archive_are_read_by_whatever_name_and_without_unpacking_them_to_a_disk(tmp_path: Path) -> None:
@@ -95,22 +103,11 @@ def test_files_of_an_archive_are_read_by_whatever_name_and_without_unpacking_the
 
 def test_archives_in_archives_are_read(tmp_path: Path) -> None:
     inner = tar_of(tmp_path / "inner", "w:gz", {"one": SMI}).read_bytes()
-    tar_of(
-        tmp_path / "outer",
-        "w",
-        {"logs.tgz": inner, "nvidia-bug-report.log.gz": packed_bug_report(sick_bug_report())},
-    )
+    packed = packed_bug_report(sick_bug_report())
+    outer = tar_of(tmp_path / "outer", "w", {"logs.tgz": inner, "nvidia-bug-report.log.gz": packed}).read_bytes()
     assert {"xid.119", "memory.row_remap_pending"} <= set(codes(report_on(tmp_path / "outer")))
-    assert "xid.119" in run_check("--from", "-", stdin=(tmp_path / "outer").read_bytes()).output
-    with zipfile.ZipFile(tmp_path / "case.zip", "w") as archive:
-        archive.write(tmp_path / "outer", "outer.tar")
-    assert "xid.119" in codes(report_on(tmp_path / "case.zip"))
-
-
-def test_of_a_large_archive_the_files_named_right_are_read_to_its_end(tmp_path: Path) -> None:
-    many = {f"etc-{number}": b"x\n" for number in range(150)}
-    path = tar_of(tmp_path / "sos.tar", "w", {**many, "etc-x": DMESG, "var/log/dmesg": DMESG.replace(b"62", b"79")})
-    assert codes(report_on(path)) == ["xid.79"]
+    assert "xid.119" in run_check("--from", "-", stdin=outer).output
+    assert "xid.119" in codes(report_on(zip_of(tmp_path / "case.zip", {"outer.tar": outer})))
 
 
 def test_a_damaged_archive_is_named_and_what_came_before_it_read(tmp_path: Path) -> None:
@@ -133,12 +130,6 @@ PACKED: dict[str, Callable[[Path], object]] = {
 }
 
 
-def zip_of(path: Path, files: Mapping[str, bytes]) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-
-
 @pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
 def test_however_a_file_is_packed_the_report_says_when_its_time_was_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[Path], object]
@@ -151,31 +142,29 @@ def test_however_a_file_is_packed_the_report_says_when_its_time_was_up(
     assert notes == ["ends early: only what could be read within 600 s was read"]
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_zip_that_zipfile_would_unpack_at_once_is_refused(tmp_path: Path, method: int) -> None:
-    with zipfile.ZipFile(tmp_path / "case.zip", "w", method) as archive:
-        archive.writestr("smi.txt", SMI)
-    assert "unpack it first" in report_on(tmp_path / "case.zip").files[0].note
-
-
-def test_a_zip_that_lists_too_many_files_is_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "case.zip", "w") as archive:
-        for number in range(20_001):
-            archive.writestr(f"{number}", b"")
-    assert "its list of files is too long" in report_on(tmp_path / "case.zip").files[0].note
+@pytest.mark.parametrize(
+    ("files", "method", "note"),
+    [
+        # zipfile would unpack these at once, and holds the list of files in memory.
+        ({"smi.txt": SMI}, zipfile.ZIP_BZIP2, "unpack it first"),
+        ({"smi.txt": SMI}, zipfile.ZIP_LZMA, "unpack it first"),
+        ({f"{number}": b"" for number in range(20_001)}, zipfile.ZIP_STORED, "its list of files is too long"),
+    ],
+    ids=["bzip2", "LZMA", "many files"],
+)
+def test_a_zip_that_takes_much_memory_is_refused(
+    tmp_path: Path, files: Mapping[str, bytes], method: int, note: str
+) -> None:
+    assert note in report_on(zip_of(tmp_path / "case.zip", files, method)).files[0].note
 
 
 def test_of_very_many_files_only_the_first_are_read_and_the_report_says_so(tmp_path: Path) -> None:
-    many = {f"dmesg-{number}": DMESG for number in range(2001)}
-    report = report_on(tar_of(tmp_path / "logs.tar", "w", many))
+    report = report_on(tar_of(tmp_path / "logs.tar", "w", {f"dmesg-{number}": DMESG for number in range(2001)}))
     assert report.files[-1].note == "only the first 2000 files were read"
 
 
 def test_a_zip_is_read_and_a_damaged_one_named(tmp_path: Path) -> None:
-    path = tmp_path / "case.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("case/smi.txt", smi(smi_gpu(facts={"remap pending": "Yes"})))
-        archive.writestr("case/log", sick_bug_report() * 3)
+    path = zip_of(tmp_path / "case.zip", {"case/smi.txt": SMI, "case/log": sick_bug_report().encode() * 3})
     assert "memory.row_remap_pending" in codes(report_on(path))
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 0xFF
@@ -215,6 +204,7 @@ def test_exit_codes_are_those_of_check(tmp_path: Path) -> None:
     path.write_text(smi(smi_gpu(facts={"persistence": "Disabled"})))
     assert run_check("--from", str(path)).return_value == EXIT_SOUND
     assert run_check("--from", str(path), "--fail-on", "info").return_value == EXIT_FINDINGS
+    assert "1 GPUs, 8 expected" in run_check("--from", str(path), "--expect.gpu-count", "8").output
 
 
 def test_json_says_what_was_read(tmp_path: Path) -> None:
@@ -222,26 +212,13 @@ def test_json_says_what_was_read(tmp_path: Path) -> None:
     path.write_text(sick_bug_report())
     document = json.loads(run_check("--from", str(path), "--format", "json").output)
     assert [finding["code"] for finding in document["findings"]] == FOUND
-    assert document["files"] == [
-        {
-            "name": str(path),
-            "kinds": ["NVIDIA bug report", "nvidia-smi -q", "lspci", "kernel log"],
-            "written": "2026-03-14 10:00:00",
-            "note": None,
-        }
-    ]
+    kinds = ["NVIDIA bug report", "nvidia-smi -q", "lspci", "kernel log"]
+    assert document["files"] == [{"name": str(path), "kinds": kinds, "written": "2026-03-14 10:00:00", "note": None}]
 
 
 @pytest.mark.parametrize("arguments", [("--redact",), ("--from", "x", "--simulate", "dual-a10")])
 def test_useless_combinations_are_refused(arguments: tuple[str, ...]) -> None:
     assert isinstance(run_check(*arguments).exception, ConfigError)
-
-
-def test_expectations_apply_to_files(tmp_path: Path) -> None:
-    path = tmp_path / "smi"
-    path.write_text(smi(smi_gpu()))
-    result = run_check("--from", str(path), "--expect.gpu-count", "8")
-    assert "the driver shows 1 GPUs, 8 expected" in result.output
 
 
 PRIVATE = ("gpu-7", "example.org", "alice", "secret", "GPU-00000000-1111", "python3", "10.1.2.3", "1650")
@@ -260,11 +237,8 @@ def test_a_redacted_report_names_nobody(tmp_path: Path) -> None:
 
 def test_a_report_holds_no_more_of_a_process_than_its_name(tmp_path: Path) -> None:
     path = tmp_path / "smi"
-    busy = [
-        smi_gpu(processes=["77 /home/alice/bin/train --token=secret", "78 /usr/bin/other x"]),
-        smi_gpu(1, facts={"busy": "0 %"}),
-    ]
-    path.write_text(smi(*busy))
+    processes = ["77 /home/alice/bin/train --token=secret", "78 /usr/bin/other x"]
+    path.write_text(smi(smi_gpu(processes=processes), smi_gpu(1, facts={"busy": "0 %"})))
     output = run_check("--from", str(path)).output
     assert "train (77), other (78)" in output
     assert [word for word in ("alice", "token", "secret") if word in output] == []

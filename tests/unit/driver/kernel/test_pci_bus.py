@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +10,7 @@ from tests.host_tree import HostTree
 
 from gpu_triage.documents.pcie_values import TRANSFER_RATES, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import (
+    BusEvents,
     PcieLink,
     PciGpu,
     link_of,
@@ -184,3 +188,24 @@ def test_any_text_is_a_speed_and_a_width_or_none(text: str) -> None:
     assert parse_link_speed(text) in {None, *TRANSFER_RATES}
     assert parse_link_speed(f"{text} GT/s") in {None, *TRANSFER_RATES}
     assert parse_link_width(text) in {None, *WIDTHS}
+
+
+def test_no_event_is_no_hint_and_asking_never_waits() -> None:
+    events = BusEvents()
+    assert [events.seen() for _ in range(100)] == [False] * 100
+
+
+def test_an_event_of_a_pci_device_is_a_hint_once() -> None:
+    events = BusEvents()
+    devices = sorted(Path("/sys/bus/pci/devices").glob("*"))
+    try:
+        # A "change" that the kernel announces on request; nothing about the device changes.
+        (devices[0] / "uevent").write_text("change")
+    except (OSError, IndexError):
+        # No right to, or no PCI bus: then there must be no hint either.
+        assert not events.seen()
+        return
+    limit = time.monotonic() + 5
+    while not events.seen():
+        assert time.monotonic() < limit
+    assert not events.seen()

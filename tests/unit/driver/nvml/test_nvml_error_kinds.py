@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pynvml
 import pytest
@@ -106,8 +107,9 @@ class Asked:
         return bool(self._device.unsupported)
 
 
-def test_every_code_of_the_header_has_a_label_and_a_kind() -> None:
+def test_every_code_of_the_header_has_a_label_and_a_kind_and_no_other_number_has_a_label() -> None:
     assert NAMES.keys() == CODE_OF.keys() == KIND_OF.keys()
+    assert {name_of(code) for code in (-1, 1000, 0xFFFF_FFFF)} == {"malformed"}
 
 
 @every_code
@@ -116,19 +118,14 @@ def test_a_code_has_its_label(code: str) -> None:
 
 
 @every_code
-def test_a_driver_that_refuses_to_start_is_unavailable_by_the_codes_name(driver: Bench, code: str) -> None:
-    driver.answer("nvmlInitWithFlags", CODE_OF[code])
+@pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"])
+def test_a_driver_that_does_not_start_or_count_its_gpus_is_unavailable_by_the_codes_name(
+    driver: Bench, function: str, code: str
+) -> None:
+    driver.answer(function, CODE_OF[code])
+    begin = Session(driver.library).open if function == "nvmlInitWithFlags" else driver.session.count
     with pytest.raises(DriverUnavailable) as refused:
-        Session(driver.library).open()
-    assert refused.value.reason == NAMES[code]
-    assert isinstance(refused.value, DriverReplaced) == (code in DRIVER_REPLACED.names)
-
-
-@every_code
-def test_a_driver_that_does_not_count_its_gpus_is_unavailable_by_the_codes_name(driver: Bench, code: str) -> None:
-    driver.answer("nvmlDeviceGetCount_v2", CODE_OF[code])
-    with pytest.raises(DriverUnavailable) as refused:
-        driver.session.count()
+        begin()
     assert refused.value.reason == NAMES[code]
     assert isinstance(refused.value, DriverReplaced) == (code in DRIVER_REPLACED.names)
 
@@ -147,17 +144,33 @@ def test_a_gpu_that_is_not_handed_out_is_denied_unless_the_driver_is_gone(
         assert identify(1) == DeniedDevice(1, NAMES[code])
 
 
+WAYS: dict[str, tuple[str, tuple[object, ...], frozenset[str], object]] = {
+    # A question for root only takes a refusal for absence, and a driver older than a field calls its id invalid.
+    "ask": (QUESTION, (QUESTION,), frozenset(), None),
+    "ask_privileged": (QUESTION, (QUESTION,), frozenset({"NO_PERMISSION"}), None),
+    "many": (LIST, (LIST, 0), frozenset(), []),
+    "fields": ("nvmlDeviceGetFieldValues", ([FIELD],), frozenset({"INVALID_ARGUMENT"}), {}),
+}
+"""Way to ask: the function, the arguments, codes that mean absence here alone, and the answer without any data."""
+
+
 @every_code
-def test_a_question_is_absent_failed_or_the_end_of_the_round_as_its_kind_says(driver: Bench, code: str) -> None:
-    driver.answer(QUESTION, CODE_OF[code])
-    asked = Asked(driver, "ask", QUESTION).now()
+@pytest.mark.parametrize("way", WAYS)
+def test_a_question_is_absent_failed_or_the_end_of_the_round_as_its_kind_says(
+    driver: Bench, way: str, code: str
+) -> None:
+    function, arguments, absent, empty = WAYS[way]
+    answer: Any = CODE_OF[code]
+    driver.answer(function, fields_say({FIELD: (answer, "ullVal", 1)}) if way == "fields" else answer)
+    asked = Asked(driver, way, *arguments).now()
     kind, name = KIND_OF[code], NAMES[code]
     ends = {GPU_GONE: f"gpu {name}", DRIVER_GONE: f"driver {name}", DRIVER_REPLACED: f"restart {name}"}
-    assert asked.answer is None
     assert asked.ended == ends.get(kind, "")
-    assert asked.failures == ((name,) if kind is FAILED else ())
-    assert asked.answered == (1 if kind in (NOT_SUPPORTED, EMPTY) else 0)
-    assert asked.not_asked_again == (kind is NOT_SUPPORTED)
+    assert asked.failures == ((name,) if kind is FAILED and code not in absent else ())
+    assert asked.not_asked_again == (kind is NOT_SUPPORTED or code in absent)
+    assert asked.answer == (None if asked.ended else empty if kind is EMPTY or way == "fields" else None)
+    if way == "ask":
+        assert asked.answered == (1 if kind in (NOT_SUPPORTED, EMPTY) else 0)
 
 
 @every_code
@@ -168,37 +181,3 @@ def test_a_question_about_two_gpus_blames_the_peer_for_a_gpu_that_is_gone(driver
     failures = {GPU_GONE: (f"peer_{NAMES[code]}",), FAILED: (NAMES[code],)}
     assert asked.failures == failures.get(KIND_OF[code], ())
     assert bool(asked.ended) == (KIND_OF[code] in (DRIVER_GONE, DRIVER_REPLACED))
-
-
-@every_code
-def test_a_question_for_root_only_takes_a_refusal_for_absence_and_nothing_else(driver: Bench, code: str) -> None:
-    driver.answer(QUESTION, CODE_OF[code])
-    asked = Asked(driver, "ask_privileged", QUESTION).now()
-    refused = code == "NO_PERMISSION"
-    assert asked.failures == ((NAMES[code],) if KIND_OF[code] is FAILED and not refused else ())
-    assert asked.not_asked_again == (refused or KIND_OF[code] is NOT_SUPPORTED)
-
-
-@every_code
-def test_a_list_with_nothing_in_it_is_empty_and_every_other_code_is_none(driver: Bench, code: str) -> None:
-    driver.answer(LIST, CODE_OF[code])
-    asked = Asked(driver, "many", LIST, 0).now()
-    kind = KIND_OF[code]
-    # A list that outgrows its buffer has its own code, and is fetched anew.
-    assert asked.answer == ([] if kind is EMPTY else None)
-    assert bool(asked.ended) == (kind in (GPU_GONE, DRIVER_GONE, DRIVER_REPLACED))
-    assert bool(asked.failures) == (kind is FAILED)
-    assert asked.not_asked_again == (kind is NOT_SUPPORTED)
-
-
-@every_code
-def test_a_field_is_absent_failed_or_the_end_of_the_round_as_its_kind_says(driver: Bench, code: str) -> None:
-    driver.answer("nvmlDeviceGetFieldValues", fields_say({FIELD: (CODE_OF[code], "ullVal", 1)}))
-    asked = Asked(driver, "fields", [FIELD]).now()
-    kind, name = KIND_OF[code], NAMES[code]
-    # A driver older than the field calls its id an invalid argument.
-    unknown_field = code == "INVALID_ARGUMENT"
-    assert asked.answer in ({}, None)
-    assert bool(asked.ended) == (kind in (GPU_GONE, DRIVER_GONE, DRIVER_REPLACED))
-    assert asked.failures == ((name,) if kind is FAILED and not unknown_field else ())
-    assert asked.not_asked_again == (unknown_field or kind is NOT_SUPPORTED)

@@ -31,26 +31,36 @@ def devices(nvml: Driver) -> list[Device]:
     return [Device(i, f"GPU-{i}", BUS_IDS[i], handle) for i, handle in enumerate(nvml.handles)]
 
 
+def listening(nvml: Driver) -> XidEvents:
+    events = XidEvents(nvml.clock)
+    events.listen(devices(nvml))
+    return events
+
+
 def heard(events: XidEvents) -> list[tuple[str, int]]:
     return [(event.gpu, event.code) for event in events.drain()]
 
 
-def test_events_are_heard_once_and_in_order_of_all_gpus(tmp_path: Path) -> None:
-    with driver(host(tmp_path, xid(5, 1, 63), xid(4, 0, 31), xid(6, 0, 79))) as nvml:
-        events = XidEvents(nvml.clock)
-        events.listen(devices(nvml))
+LOST = 'at = 12\ngpu = 1\neffect = { kind = "lost" }'
+
+
+def test_events_since_the_registration_are_heard_once_in_order_of_all_gpus_and_to_the_end(tmp_path: Path) -> None:
+    with driver(host(tmp_path, xid(1, 0, 79), xid(5, 1, 63), xid(4, 0, 31), xid(6, 0, 79), LOST)) as nvml:
+        nvml.at(2)
+        events = listening(nvml)
         assert events.listening
         assert heard(events) == []
         nvml.at(10)
         assert heard(events) == [(BUS_IDS[0], 31), (BUS_IDS[1], 63), (BUS_IDS[0], 79)]
         assert heard(events) == []
+        nvml.at(13)
+        assert heard(events) == [(BUS_IDS[1], 79)]
         assert events.take_failures() == ()
 
 
 def test_an_event_happened_after_the_set_was_last_empty_and_before_it_was_fetched(tmp_path: Path) -> None:
     with driver(host(tmp_path, xid(9, 0, 79))) as nvml:
-        events = XidEvents(nvml.clock)
-        events.listen(devices(nvml))
+        events = listening(nvml)
         nvml.at(8)
         assert heard(events) == []
         empty = nvml.clock.now()
@@ -61,8 +71,7 @@ def test_an_event_happened_after_the_set_was_last_empty_and_before_it_was_fetche
 
 def test_a_number_that_can_be_no_xid_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with driver(host(tmp_path, xid(4, 0, 79), xid(5, 0, 80), xid(6, 0, 31))) as nvml:
-        events = XidEvents(nvml.clock)
-        events.listen(devices(nvml))
+        events = listening(nvml)
         nvml.at(10)
         wait, numbers = pynvml.nvmlEventSetWait_v2, {79: MOST_XID, 80: MOST_XID + 1}
 
@@ -76,18 +85,9 @@ def test_a_number_that_can_be_no_xid_is_not_taken_for_one(tmp_path: Path, monkey
         assert events.take_failures() == ("implausible",)
 
 
-def test_events_before_the_registration_are_lost(tmp_path: Path) -> None:
-    with driver(host(tmp_path, xid(5, 0, 79))) as nvml:
-        nvml.at(10)
-        events = XidEvents(nvml.clock)
-        events.listen(devices(nvml))
-        assert heard(events) == []
-
-
 def test_a_burst_is_fetched_in_rounds_that_are_bounded(tmp_path: Path) -> None:
     with driver(host(tmp_path, xid(1, 0, 31, ", times = 150"))) as nvml:
-        events = XidEvents(nvml.clock)
-        events.listen(devices(nvml))
+        events = listening(nvml)
         nvml.at(2)
         rounds = [len(heard(events)) for _ in range(4)]
         assert rounds == [ROUND_EVENTS, ROUND_EVENTS, 150 - 2 * ROUND_EVENTS, 0]
@@ -109,20 +109,11 @@ def nvml_sets() -> dict[int, object]:
     return sets
 
 
-def test_a_gpu_that_is_lost_is_heard_to_the_end(tmp_path: Path) -> None:
-    with driver(host(tmp_path, 'at = 5\ngpu = 1\neffect = { kind = "lost" }')) as nvml:
-        events = XidEvents(nvml.clock)
-        events.listen(devices(nvml))
-        nvml.at(6)
-        assert heard(events) == [(BUS_IDS[1], 79)]
-
-
 def test_a_gpu_that_cannot_be_registered_does_not_keep_the_others_from_being_heard(tmp_path: Path) -> None:
     lost = 'at = 3\ngpu = 1\neffect = { kind = "lost", reported_by = "kmsg" }'
     with driver(host(tmp_path, lost, xid(5, 0, 31))) as nvml:
         nvml.at(4)
-        events = XidEvents(nvml.clock)
-        events.listen(devices(nvml))
+        events = listening(nvml)
         nvml.at(6)
         assert heard(events) == [(BUS_IDS[0], 31)]
         assert events.take_failures() == ()
@@ -136,15 +127,13 @@ def test_a_gpu_without_xid_events_is_no_failure(tmp_path: Path, function: str) -
             nvml.at(second)
             events.listen(devices(nvml))
             assert heard(events) == []
-        assert not events.listening
-        assert events.take_failures() == ()
+        assert (events.open, events.listening, events.take_failures()) == (True, False, ())
 
 
 def test_a_library_without_events_is_no_failure(tmp_path: Path) -> None:
     missing = 'at = 0\neffect = { kind = "missing_function", function = "nvmlEventSetCreate" }'
     with driver(host(tmp_path, missing)) as nvml:
-        events = XidEvents(nvml.clock)
-        events.listen(devices(nvml))
+        events = listening(nvml)
         assert (events.open, events.listening, events.take_failures()) == (False, False, ())
 
 
@@ -179,8 +168,7 @@ def test_a_set_that_fails_is_freed_and_made_again_ever_less_often(tmp_path: Path
 
 def test_closing_frees_the_set_before_nvml_goes_and_closing_again_does_nothing(tmp_path: Path) -> None:
     with driver(host(tmp_path)) as nvml:
-        events = XidEvents(nvml.clock)
-        events.listen(devices(nvml))
+        events = listening(nvml)
         assert len(nvml_sets()) == 1
         events.close()
         events.close()
@@ -193,8 +181,7 @@ def test_closing_frees_the_set_before_nvml_goes_and_closing_again_does_nothing(t
 
 def test_a_set_that_was_shut_down_with_nvml_is_closed_without_complaint(tmp_path: Path) -> None:
     with driver(host(tmp_path)) as nvml:
-        events = XidEvents(nvml.clock)
-        events.listen(devices(nvml))
+        events = listening(nvml)
         pynvml.nvmlShutdown()
         assert list(events.drain()) == []
         events.close()
@@ -221,8 +208,7 @@ def test_a_gpu_that_becomes_unavailable_or_wants_recovery_is_to_be_looked_at_at_
     monkeypatch.setattr(pynvml, "nvmlDeviceRegisterEvents", noted)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetSupportedEventTypes", lambda _handle: 0xC00F)
     with driver(host(tmp_path, xid(4, 1, 31))) as nvml:
-        events = XidEvents(nvml.clock)
-        events.listen(devices(nvml))
+        events = listening(nvml)
         nvml.at(10)
         assert types == [0xC008, 0xC008]
         assert heard(events) == []

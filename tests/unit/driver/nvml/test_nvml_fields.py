@@ -7,7 +7,7 @@ from typing import Any
 
 import pynvml
 import pytest
-from tests.nvml_bench import BenchMaker
+from tests.nvml_bench import BenchMaker, fields_say
 
 from gpu_triage.read.gpu.power import PowerReader
 from gpu_triage.read.gpu.thermal import read_thermal
@@ -86,3 +86,31 @@ def test_minus_one_is_no_value(bench: BenchMaker, value_type: int, member: str) 
     assert inquiry.fields([82, 197, 91]) == {}
     assert read_thermal(nvml.round()).memory_celsius is None
     assert inquiry.failures == []
+
+
+def test_a_field_without_value_is_absent_and_one_of_no_known_type_is_malformed(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({186: (0, "uiVal", 0xFFFFFFFF), 74: (0, "dVal", 1.5)}))
+    inquiry = nvml.round().inquiry
+    assert inquiry.fields([186, 74]) == {74: 1.5}
+    assert inquiry.failures == []
+
+    def odd(_device: Any, _count: Any, out: Any) -> int:
+        out._obj[0].valueType = 99
+        return 0
+
+    nvml.answer("nvmlDeviceGetFieldValues", odd)
+    inquiry = nvml.round().inquiry
+    assert inquiry.fields([186]) == {}
+    assert inquiry.failures == ["malformed"]
+
+
+def test_a_field_that_fails_costs_itself_and_one_that_is_unknown_is_not_asked_again(bench: BenchMaker) -> None:
+    nvml = bench()
+    codes = {185: pynvml.NVML_ERROR_UNKNOWN, 186: pynvml.NVML_ERROR_INVALID_ARGUMENT}
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({i: (code, "uiVal", 1) for i, code in codes.items()}))
+    inquiry = nvml.round().inquiry
+    assert inquiry.fields([185, 186]) == {}
+    assert inquiry.failures == ["unknown"]
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({185: (0, "uiVal", 5), 186: (0, "uiVal", 6)}))
+    assert nvml.round().inquiry.fields([185, 186]) == {185: 5}

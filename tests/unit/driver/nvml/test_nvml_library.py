@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.e2e.processes import PROGRAM, WAIT_SECONDS, end
+from tests.faults.stand_in import Daemon
 from tests.parts import NOT_FULL, some
 from tests.stand_in_library import NAME, compile_library
 
@@ -23,8 +22,6 @@ from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
 
 pytestmark = pytest.mark.slow
 
-WAIT_SECONDS = 40.0
-"""Far more than anything here takes on an idle machine: only a broken program waits so long."""
 STOP_SECONDS = 2.0
 """What is promised to whoever sends SIGTERM."""
 
@@ -92,41 +89,6 @@ class Run:
         return {line.split("{")[0] for line in self.page.splitlines() if re.match(r"\w+\{[^}]*uuid=\"[^\"]", line)}
 
 
-def _start(case: Case, folder: Path, libraries: Path) -> subprocess.Popen[bytes]:
-    folder.mkdir()
-    (folder / "sys" / "devices").mkdir(parents=True)
-    command = [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0"]
-    command += ["--path.sysfs", str(folder / "sys"), *case.flags]
-    environment = {**os.environ, **case.environment, "LD_LIBRARY_PATH": str(libraries / case.library)}
-    with (folder / "log").open("wb") as log:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=environment)
-
-
-def _settle(process: subprocess.Popen[bytes], case: Case, folder: Path) -> str:
-    """The page once it says what it shall, or the last one there was."""
-    page, limit = "", time.monotonic() + WAIT_SECONDS
-    while case.settled not in page and process.poll() is None and time.monotonic() < limit:
-        time.sleep(0.1)
-        found = re.search(r"http://([0-9.:]+)/metrics", (folder / "log").read_text())
-        if found is not None:
-            client = http.client.HTTPConnection(found[1], timeout=WAIT_SECONDS)
-            client.request("GET", "/metrics")
-            page = client.getresponse().read().decode()
-            client.close()
-    return page
-
-
-def _stop(process: subprocess.Popen[bytes]) -> int | None:
-    """The exit code; None when the process did not heed SIGTERM in time."""
-    process.send_signal(signal.SIGTERM)
-    try:
-        return process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(WAIT_SECONDS)
-        return None
-
-
 @pytest.fixture(scope="module")
 def runs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, repository: Path
@@ -141,22 +103,42 @@ def runs(
         compile_library(repository / "tests" / "fixtures" / "nvml" / "stub.c", folder / library, COMPILED[library])
     content = (folder / "plain" / NAME).read_bytes()
     (folder / "cut_short" / NAME).write_bytes(content[:5000])
-    processes = {name: _start(case, folder / f"run-{name}", folder) for name, case in cases.items()}
+    daemons = {name: _start(case, folder / f"run-{name}", folder / case.library) for name, case in cases.items()}
     try:
         with ThreadPoolExecutor(len(cases)) as pool:
-            pages = dict(
-                zip(
-                    cases,
-                    pool.map(lambda name: _settle(processes[name], cases[name], folder / f"run-{name}"), cases),
-                    strict=True,
-                )
-            )
-        codes = {name: _stop(process) for name, process in processes.items()}
-        yield {name: Run(pages[name], (folder / f"run-{name}" / "log").read_text(), codes[name]) for name in cases}
+            pages = list(pool.map(lambda name: _settled(daemons[name], cases[name]), cases))
+        codes = [_stop(daemon.process) for daemon in daemons.values()]
+        yield {
+            name: Run(page, daemon.log.read_text(), code)
+            for (name, daemon), page, code in zip(daemons.items(), pages, codes, strict=True)
+        }
     finally:
-        for process in processes.values():
-            process.kill()
-            process.wait(WAIT_SECONDS)
+        for daemon in daemons.values():
+            end(daemon.process)
+
+
+def _start(case: Case, folder: Path, library: Path) -> Daemon:
+    (folder / "sys" / "devices").mkdir(parents=True)
+    command = [*PROGRAM, "serve", "--web.listen-address", "127.0.0.1:0", "--path.sysfs", str(folder / "sys")]
+    environment = {**os.environ, **case.environment, "LD_LIBRARY_PATH": str(library)}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([*command, *case.flags], stdin=subprocess.DEVNULL, stderr=log, env=environment)
+    return Daemon(process, folder / "log")
+
+
+def _settled(daemon: Daemon, case: Case) -> str:
+    """The page once it says what it shall, or the last one there was."""
+    with suppress(AssertionError):
+        return daemon.wait_for(lambda page: case.settled in page, WAIT_SECONDS)
+    return daemon.get()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code; None when the process did not heed SIGTERM in time."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(STOP_SECONDS)
+    return None
 
 
 @pytest.mark.parametrize("case", some(CASES, usual=USUAL))

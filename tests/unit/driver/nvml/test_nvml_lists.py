@@ -23,6 +23,12 @@ LISTS: dict[str, tuple[Any, ...]] = {
 }
 
 
+def pointers(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Buffer, if any, and count of a list function's arguments."""
+    buffer = next((argument for argument in arguments if hasattr(argument, "_length_")), None)
+    return buffer, [argument._obj for argument in arguments if hasattr(argument, "_obj")][-1]
+
+
 class Counting:
     """A function that counts so many entries, and says how long the buffers are that it is given."""
 
@@ -33,14 +39,27 @@ class Counting:
         self._then = counts if then is None else then
 
     def __call__(self, *arguments: Any) -> int:
-        buffer = next((argument for argument in arguments if hasattr(argument, "_length_")), None)
-        count = [argument._obj for argument in arguments if hasattr(argument, "_obj")][-1]
+        buffer, count = pointers(arguments)
         if buffer is not None:
             self.buffers.append(len(buffer))
         count.value = self._counts if buffer is None else self._then
         enough = buffer is not None and self._fits
-        code: int = pynvml.NVML_SUCCESS if enough else pynvml.NVML_ERROR_INSUFFICIENT_SIZE
-        return code
+        return int(pynvml.NVML_SUCCESS if enough else pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+
+
+class Growing:
+    """A function whose list has other lengths by the time it is fetched, one a fetch, the last one from then on."""
+
+    def __init__(self, *lengths: int) -> None:
+        self._lengths = list(lengths)
+
+    def __call__(self, *arguments: Any) -> int:
+        buffer, count = pointers(arguments)
+        room, count.value = count.value, self._lengths[0]
+        if buffer is not None and len(self._lengths) > 1:
+            count.value = self._lengths.pop(0)
+        enough = buffer is not None and room >= self._lengths[0]
+        return int(pynvml.NVML_SUCCESS if enough else pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
 
 
 @pytest.fixture
@@ -98,22 +117,6 @@ def test_a_junk_count_costs_its_own_series_and_the_round_goes_on(h100: Bench) ->
     assert inquiry.many(PROCESSES) is None
     assert inquiry.failures == ["malformed"]
     assert inquiry.ask("nvmlDeviceGetPowerUsage") is not None
-
-
-class Growing:
-    """A function whose list has other lengths by the time it is fetched, one a fetch, the last one from then on."""
-
-    def __init__(self, *lengths: int) -> None:
-        self._lengths = list(lengths)
-
-    def __call__(self, *arguments: Any) -> int:
-        buffer = next((argument for argument in arguments if hasattr(argument, "_length_")), None)
-        count = [argument._obj for argument in arguments if hasattr(argument, "_obj")][-1]
-        room, count.value = count.value, self._lengths[0]
-        if buffer is not None and len(self._lengths) > 1:
-            count.value = self._lengths.pop(0)
-        enough = buffer is not None and room >= self._lengths[0]
-        return int(pynvml.NVML_SUCCESS if enough else pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
 
 
 @pytest.mark.parametrize("function", LISTS)

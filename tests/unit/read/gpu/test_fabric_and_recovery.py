@@ -135,16 +135,6 @@ def test_the_action_the_driver_asks_for_comes_and_goes(tmp_path: Path) -> None:
             assert [value for _, value in running.series("gpu_recovery_action")] == actions
 
 
-def test_a_fabric_call_that_fails_is_counted_and_costs_the_fabric_alone(tmp_path: Path) -> None:
-    fault = 'kind = "error", function = "nvmlDeviceGetGpuFabricInfoV", code = "UNKNOWN"'
-    with rig(pair_with(tmp_path, "h100-8", f"at = 0\ngpu = 0\neffect = {{ {fault} }}"), LEAN) as running:
-        running.run(5)
-        assert running.series("gpu_fabric_state", gpu="0") == []
-        assert running.value("gpu_fabric_state", gpu="1") == 3
-        assert running.value("gpu_up", gpu="0") == 1
-        assert (running.value("gpu_exporter_errors_total", collector="fabric", error="unknown") or 0) > 0
-
-
 def test_a_check_calls_a_recovery_action_by_its_name(tmp_path: Path) -> None:
     action = max(GPU_RECOVERY_ACTION.states)
     asked = f'at = 0\ngpu = 0\neffect = {{ kind = "recovery_action", action = {action} }}'

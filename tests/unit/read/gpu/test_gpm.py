@@ -34,11 +34,6 @@ def reader() -> GpmReader:
     return GpmReader(max_gap_seconds=3.0, retry_seconds=60.0)
 
 
-def live_samples(nvml: Bench) -> int:
-    """Sample buffers that the library has given out and not got back."""
-    return len(nvml.library._base._gate._session.samples)  # type: ignore[attr-defined]  # the simulated library's
-
-
 def moments_of(nvml: Bench, function: str) -> list[float]:
     """Moments at which a function is called from now on."""
     moments: list[float] = []
@@ -65,7 +60,7 @@ def test_the_first_round_tells_nothing_and_each_later_one_the_time_since_the_las
         assert reading.dram_active_ratio == pytest.approx(0.35, abs=0.02)
         assert reading.fp64_active_ratio == 0.0
         assert round_.inquiry.failures == []
-    assert nvml.calls("nvmlGpmSampleAlloc") == live_samples(nvml) == 2
+    assert nvml.calls("nvmlGpmSampleAlloc") == nvml.live_samples == 2
     assert nvml.calls("nvmlGpmQueryDeviceSupport") == 1
 
 
@@ -77,27 +72,21 @@ def test_an_idle_gpu_is_idle_inside(bench: BenchMaker) -> None:
     assert gpu.read(nvml.round()) == GpmReading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def test_a_gpu_without_gpm_is_asked_once_a_slow_interval_and_nothing_fails(bench: BenchMaker) -> None:
-    nvml, gpu = bench("dual-a10"), reader()
+LACKING = 'at = 0\neffect = { kind = "missing_function", function = "nvmlGpmQueryDeviceSupport" }'
+
+
+@pytest.mark.parametrize(("host", "queries"), [(("dual-a10",), 3), (("h100-8", LACKING), 0)])
+def test_without_gpm_a_gpu_is_asked_once_a_slow_interval_and_nothing_fails(
+    bench: BenchMaker, host: tuple[str, ...], queries: int
+) -> None:
+    nvml, gpu = bench(*host), reader()
     for _ in range(130):
         round_ = nvml.round()
         assert gpu.read(round_) == NOTHING
         assert round_.inquiry.failures == []
         nvml.clock.advance(1)
-    assert nvml.calls("nvmlGpmSampleAlloc") == 0
-    assert nvml.calls("nvmlGpmQueryDeviceSupport") == 3
-
-
-def test_a_driver_without_gpm_has_none_and_nothing_fails(bench: BenchMaker) -> None:
-    nvml, gpu = (
-        bench("h100-8", 'at = 0\neffect = { kind = "missing_function", function = "nvmlGpmQueryDeviceSupport" }'),
-        reader(),
-    )
-    for _ in range(3):
-        round_ = nvml.round()
-        assert gpu.read(round_) == NOTHING
-        assert (round_.inquiry.failures, nvml.calls("nvmlGpmSampleGet")) == ([], 0)
-        nvml.clock.advance(1)
+    assert nvml.calls("nvmlGpmSampleAlloc") == nvml.calls("nvmlGpmSampleGet") == 0
+    assert nvml.calls("nvmlGpmQueryDeviceSupport") == queries
 
 
 def test_rounds_every_100_ms_leave_more_than_100_ms_between_samples_and_no_hole(bench: BenchMaker) -> None:
@@ -165,28 +154,29 @@ def test_what_the_driver_leaves_unanswered_is_not_the_last_rounds_answer(bench: 
     assert len(addresses) == 1
 
 
-def test_a_sample_that_fails_is_counted_and_the_next_ones_serve_again(bench: BenchMaker) -> None:
+@pytest.mark.parametrize(
+    ("function", "code", "failure"),
+    [
+        ("nvmlGpmSampleGet", pynvml.NVML_ERROR_UNKNOWN, "unknown"),
+        ("nvmlGpmSampleAlloc", pynvml.NVML_ERROR_MEMORY, "memory"),
+    ],
+)
+def test_a_sample_that_fails_is_counted_and_the_next_ones_serve_again(
+    bench: BenchMaker, function: str, code: int, failure: str
+) -> None:
     nvml, gpu = bench("h100-8"), reader()
     gpu.read(nvml.round())
-    nvml.answer("nvmlGpmSampleGet", pynvml.NVML_ERROR_UNKNOWN)
+    nvml.answer(function, code)
     nvml.clock.advance(1)
     round_ = nvml.round()
     assert gpu.read(round_) == NOTHING
-    assert (round_.inquiry.failures, live_samples(nvml)) == (["unknown"], 0)
-    nvml.restore("nvmlGpmSampleGet")
+    assert (round_.inquiry.failures, nvml.live_samples) == ([failure], 0)
+    nvml.restore(function)
     readings = []
     for _ in range(2):
         nvml.clock.advance(1)
         readings.append(gpu.read(nvml.round()))
     assert readings[0] == NOTHING != readings[1]
-
-
-def test_a_library_out_of_memory_for_samples_is_counted(bench: BenchMaker) -> None:
-    nvml, gpu = bench("h100-8"), reader()
-    nvml.answer("nvmlGpmSampleAlloc", pynvml.NVML_ERROR_MEMORY)
-    round_ = nvml.round()
-    assert gpu.read(round_) == NOTHING
-    assert round_.inquiry.failures == ["memory"]
 
 
 def test_hundreds_of_losses_and_new_sessions_leave_no_buffer_behind(bench: BenchMaker) -> None:
@@ -202,7 +192,7 @@ def test_hundreds_of_losses_and_new_sessions_leave_no_buffer_behind(bench: Bench
             nvml.restore("nvmlGpmSampleGet")
         else:
             assert gpu.read(nvml.round(1)) != NOTHING
-        assert live_samples(nvml) == (0 if number % 2 else 2)
+        assert nvml.live_samples == (0 if number % 2 else 2)
         nvml.session.close()
         nvml.session.open()
         nvml.devices = devices_of(nvml.session)
@@ -214,7 +204,7 @@ def test_a_reader_that_is_forgotten_gives_its_buffers_back(bench: BenchMaker) ->
     nvml.clock.advance(1)
     gpu.read(nvml.round())
     del gpu
-    assert live_samples(nvml) == 0
+    assert nvml.live_samples == 0
 
 
 def test_permission_lost_costs_these_series_alone_and_they_return_with_it(tmp_path: Path) -> None:

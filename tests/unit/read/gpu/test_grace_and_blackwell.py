@@ -15,9 +15,9 @@ from tests.fed import GPU, MINUTE, Fed, loaded
 from tests.nvml_bench import BenchMaker, shown
 
 from gpu_triage.read.gpu import power as power_profiles
-from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS, GPU_C2C_LINKS_UP, C2cReader, C2cReading
 from gpu_triage.read.gpu.ecc import EccReader, read_memory_repair
 from gpu_triage.read.gpu.fabric import read_fabric
+from gpu_triage.read.gpu.nvlink import GPU_C2C_LINKS, GPU_C2C_LINKS_UP, C2cReader, C2cReading
 from gpu_triage.read.gpu.power import PowerProfilesReading, read_power_profiles
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample

@@ -2,97 +2,45 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.faults.library import Call, FaultyLibrary
 from tests.nvml_bench import BenchMaker, says
-from tests.parts import some
-from tests.rig import Rig, pair
 
-from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.device_memory import read_device_memory
 from gpu_triage.read.gpu.nvlink import NvlinkReader
 from gpu_triage.read.gpu.power import PowerReader
-from gpu_triage_simulator import VirtualClock, simulated_machine
 
 pytestmark = pytest.mark.slow
 
 REPLAYS_FIELD = 161
 MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-JUNK = (
-    ("dVal", float("nan")),
-    ("dVal", float("inf")),
-    ("dVal", -1e300),
-    ("dVal", 5e-324),
-    ("dVal", -7.0),
-    ("siVal", -7),
-    ("sllVal", -(1 << 62)),
-    ("ullVal", (1 << 64) - 2),
-    ("usVal", 65_535),
+
+
+def make_junk(entry: Any, member: str, value: float) -> None:
+    """Put a value into an entry of nvmlDeviceGetFieldValues."""
+    entry.nvmlReturn, entry.valueType = 0, MEMBERS.index(member)
+    entry.value.ullVal = 0
+    setattr(entry.value, member, value)
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("dVal", float("nan")),
+        ("dVal", float("inf")),
+        ("dVal", -1e300),
+        ("dVal", 5e-324),
+        ("dVal", -7.0),
+        ("siVal", -7),
+        ("sllVal", -(1 << 62)),
+        ("ullVal", (1 << 64) - 2),
+    ],
 )
-
-
-def junk_in(chosen: Callable[[int], bool], member: str, value: float) -> Callable[[Call], int]:
-    """nvmlDeviceGetFieldValues with this value in the chosen fields of every GPU."""
-
-    def fault(call: Call) -> int:
-        code = call.proceed()
-        if call.function == "nvmlDeviceGetFieldValues":
-            entries: Any = call.arguments[2]._obj
-            for entry in entries[: call.arguments[1].value]:
-                if chosen(entry.fieldId):
-                    entry.nvmlReturn, entry.valueType = 0, MEMBERS.index(member)
-                    entry.value.ullVal = 0
-                    setattr(entry.value, member, value)
-        return code
-
-    return fault
-
-
-def every_field(value: float) -> Callable[..., int]:
-    """nvmlDeviceGetFieldValues that answers each field with this double."""
-
-    def call(_device: Any, count: Any, out: Any) -> int:
-        for entry in out._obj[: count.value]:
-            entry.nvmlReturn, entry.valueType, entry.value.dVal = 0, 0, value
-        return 0
-
-    return call
-
-
-def errors(running: Rig) -> set[str]:
-    return {labels["error"] for labels, _ in running.series("gpu_exporter_errors_total")}
-
-
-@pytest.mark.parametrize("junk", some(JUNK, usual=(JUNK[0], JUNK[7])))
-def test_junk_in_every_field_costs_no_collector(junk: tuple[str, float]) -> None:
-    member, value = junk
-    clock = VirtualClock()
-    with simulated_machine(pair("h100-8"), clock=clock, when_looked_at=True) as simulated:
-        library = FaultyLibrary(simulated.machine.nvml)
-        running = Rig(simulated, clock, Config(), dataclasses.replace(simulated.machine, nvml=library))
-        running.run(6)
-        library.fault = junk_in(lambda _field: True, member, value)
-        running.run(12)
-        assert "exception" not in errors(running)
-        assert {value for _, value in running.series("gpu_exporter_collector_success")} == {1}
-
-
-@pytest.mark.parametrize(("member", "value"), [("dVal", float("nan")), ("dVal", -7.0), ("dVal", 5e-324)])
 def test_junk_in_one_field_costs_that_field(bench: BenchMaker, member: str, value: float) -> None:
     nvml, reader = bench("h100-8"), NvlinkReader()
     healthy = reader.read(nvml.round()).links[0]
-    below = nvml.library._base.nvmlDeviceGetFieldValues  # type: ignore[attr-defined]  # any function has a name
-
-    def junk(device: Any, count: Any, out: Any) -> int:
-        fault = junk_in(lambda field: field == REPLAYS_FIELD, member, value)
-        arguments = (device, count, out)
-        return fault(Call("nvmlDeviceGetFieldValues", 0, None, arguments, lambda: int(below(*arguments))))
-
-    nvml.answer("nvmlDeviceGetFieldValues", junk)
+    nvml.change_fields(lambda entry: make_junk(entry, member, value) if entry.fieldId == REPLAYS_FIELD else None)
     link = reader.read(nvml.round()).links[0]
     assert set(link.errors) == set(healthy.errors) - {"replay"}
     assert (link.is_up, link.transmit_bytes is None) == (True, False)
@@ -101,7 +49,7 @@ def test_junk_in_one_field_costs_that_field(bench: BenchMaker, member: str, valu
 def test_power_falls_back_to_the_call_where_the_field_is_no_number(bench: BenchMaker) -> None:
     nvml = bench()
     nvml.answer("nvmlDeviceGetPowerUsage", says(88_000))
-    nvml.answer("nvmlDeviceGetFieldValues", every_field(float("nan")))
+    nvml.change_fields(lambda entry: make_junk(entry, "dVal", float("nan")))
     round_ = nvml.round()
     assert PowerReader().read(round_).power_watts == 88.0
     assert round_.inquiry.failures == ["malformed"] * 6  # each field of power

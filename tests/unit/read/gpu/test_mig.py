@@ -6,10 +6,10 @@ from typing import Any
 import pynvml
 import pytest
 from tests.mig_layouts import cut, seven
-from tests.nvml_bench import Bench, BenchMaker, says
+from tests.nvml_bench import BenchMaker, says
 
 from gpu_triage.read.gpu.activity import ActivityReader, GpmReader, read_media
-from gpu_triage.read.gpu.mig import MigReader, MigReading, profile_name
+from gpu_triage.read.gpu.mig import MigReader, MigReading, profile_name, read_mig_uuids
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import ProcessesReader
 
@@ -19,10 +19,6 @@ GPU = GpuLabels("3", "GPU-3")
 
 def reader() -> MigReader:
     return MigReader(max_gap_seconds=15.0, retry_seconds=60.0)
-
-
-def live_samples(nvml: Bench) -> int:
-    return len(nvml.library._base._gate._session.samples)  # type: ignore[attr-defined]  # the simulated library's
 
 
 def test_instances_are_read_with_their_own_memory_and_activity(bench: BenchMaker) -> None:
@@ -46,30 +42,31 @@ def test_instances_are_read_with_their_own_memory_and_activity(bench: BenchMaker
     assert [i.dram_active_ratio for i in second.instances] == pytest.approx([0.2, 0.126, 0.031], abs=0.02)
 
 
-def test_holes_between_the_drivers_indices_are_skipped(bench: BenchMaker) -> None:
-    nvml = bench("h100-8", cut("1g.10gb 13 0 6 0.1", "3g.40gb 1 0 0 0.2", "2g.20gb 5 0 3 0.3"))
-    round_ = nvml.round()
-    reading = reader().read(round_)
-    assert [i.profile for i in reading.instances] == ["3g.40gb", "2g.20gb", "1g.10gb"]
-    assert round_.inquiry.failures == []
-
-
 @pytest.mark.parametrize(
-    ("scenario", "gpu"), [("h100-8", 0), ("h100-mig", 1), ("dual-a10", 0), ("a100-power-capped", 0)]
+    ("host", "gpu", "profiles"),
+    [
+        (("h100-8",), 0, []),
+        (("h100-mig",), 1, []),
+        (("dual-a10",), 0, []),
+        (("a100-power-capped",), 0, []),
+        (("h100-8", cut()), 0, []),  # MIG mode without instances
+        # Holes between the driver's indices.
+        (
+            ("h100-8", cut("1g.10gb 13 0 6 0.1", "3g.40gb 1 0 0 0.2", "2g.20gb 5 0 3 0.3")),
+            0,
+            ["3g.40gb", "2g.20gb", "1g.10gb"],
+        ),
+    ],
 )
-def test_a_gpu_outside_mig_mode_has_no_instances_and_nothing_fails(bench: BenchMaker, scenario: str, gpu: int) -> None:
-    nvml = bench(scenario)
+def test_a_gpu_has_the_instances_that_it_is_cut_into_and_nothing_fails(
+    bench: BenchMaker, host: tuple[str, ...], gpu: int, profiles: list[str]
+) -> None:
+    nvml = bench(*host)
     round_ = nvml.round(gpu)
-    assert reader().read(round_) == MigReading(())
+    assert [i.profile for i in reader().read(round_).instances] == profiles
     assert round_.inquiry.failures == []
-    assert nvml.calls("nvmlDeviceGetMigDeviceHandleByIndex") == 0
-
-
-def test_mig_mode_without_instances_is_empty(bench: BenchMaker) -> None:
-    nvml = bench("h100-8", cut())
-    round_ = nvml.round()
-    assert reader().read(round_) == MigReading(())
-    assert round_.inquiry.failures == []
+    asked = nvml.calls("nvmlDeviceGetMigDeviceHandleByIndex")
+    assert (asked > 0) == (len(host) > 1)
 
 
 def test_before_hopper_instances_have_memory_and_no_activity(bench: BenchMaker) -> None:
@@ -143,7 +140,7 @@ def test_a_junk_count_of_instances_is_not_followed(bench: BenchMaker) -> None:
     assert nvml.calls("nvmlDeviceGetMigDeviceHandleByIndex") == 0
 
 
-def test_an_instance_that_goes_while_it_is_asked_is_left_out(bench: BenchMaker) -> None:
+def test_an_instance_that_goes_while_it_is_asked_is_left_out_and_two_under_one_uuid_are_one(bench: BenchMaker) -> None:
     nvml = bench("h100-mig")
     original: Any = nvml.library._base.nvmlDeviceGetUUID  # type: ignore[attr-defined]  # the simulated library's
     answers = iter((pynvml.NVML_ERROR_NOT_FOUND,))
@@ -151,10 +148,6 @@ def test_an_instance_that_goes_while_it_is_asked_is_left_out(bench: BenchMaker) 
     round_ = nvml.round()
     assert [i.profile for i in reader().read(round_).instances] == ["2g.20gb", "1g.10gb"]
     assert round_.inquiry.failures == []
-
-
-def test_two_instances_under_one_uuid_are_one(bench: BenchMaker) -> None:
-    nvml = bench("h100-mig")
 
     def same(_handle: Any, buffer: Any, _length: Any) -> int:
         buffer.value = b"MIG-twice"
@@ -177,7 +170,7 @@ def test_one_refusal_of_gpm_stops_all_instances_for_the_slow_interval(bench: Ben
         assert {i.sm_active_ratio for i in reading.instances} == {None}
         failures += round_.inquiry.failures
     assert failures == ["no_permission"]
-    assert live_samples(nvml) == 0
+    assert nvml.live_samples == 0
     nvml.restore("nvmlGpmMigSampleGet")
     for _ in range(3):
         nvml.clock.advance(5)
@@ -193,10 +186,10 @@ def test_gpu_instances_that_come_and_go_leave_no_buffer_behind(bench: BenchMaker
         round_ = nvml.round()
         gpu.read(round_)
         assert round_.inquiry.failures == []
-        assert live_samples(nvml) <= 14
+        assert nvml.live_samples <= 14
         nvml.clock.advance(5)
     del gpu
-    assert live_samples(nvml) == 0
+    assert nvml.live_samples == 0
 
 
 def test_the_parent_in_mig_mode_has_no_utilization_of_any_kind(bench: BenchMaker) -> None:
@@ -222,3 +215,17 @@ def test_the_parent_in_mig_mode_has_no_utilization_of_any_kind(bench: BenchMaker
         ]
         assert {p.sm_utilization_ratio for p in listed.processes} == {None}
         assert round_.inquiry.failures == []
+
+
+def test_the_parts_of_a_gpu_are_named_by_their_instances(bench: BenchMaker) -> None:
+    nvml = bench("h100-mig")
+    shown = {(i.gpu_instance, i.compute_instance): i.uuid for i in reader().read(nvml.round()).instances}
+    assert len(shown) == 3
+    assert read_mig_uuids(nvml.round().inquiry) == shown
+    # A part that does not answer costs only itself.
+    nvml.answer("nvmlDeviceGetGpuInstanceId", pynvml.NVML_ERROR_UNKNOWN)
+    inquiry = nvml.round().inquiry
+    assert read_mig_uuids(inquiry) == {}
+    assert inquiry.failures == ["unknown"] * 3
+    whole = nvml.round(1).inquiry
+    assert (read_mig_uuids(whole), whole.failures) == ({}, [])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,10 +10,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.gpu_rounds import rounds_of
 from tests.mig_layouts import seven
-from tests.nvml_bench import Bench, BenchMaker
+from tests.nvml_bench import Bench, BenchMaker, fields_say, shown
 from tests.rig import only, pair, pair_with, rig
 
-from gpu_triage.read.gpu.nvlink import LINK_COUNT_FIELD, STATE_FIELD, LinkReading, NvlinkReader, NvlinkReading, render
+from gpu_triage.read.gpu.nvlink import (
+    LINK_COUNT_FIELD,
+    NVLINK_QUALITY,
+    STATE_FIELD,
+    LinkReading,
+    NvlinkQualityReader,
+    NvlinkReader,
+    NvlinkReading,
+    bit_error_ratio,
+    render,
+)
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage_simulator import Scenario, load_scenario
 from gpu_triage_simulator.scenario_file import SCENARIOS
@@ -119,17 +128,16 @@ def test_a_link_that_goes_down_stays_in_sight_and_counts_on_when_it_is_back(tmp_
         assert sent[0] < sent[1] == sent[2] < sent[3]
 
 
-def test_a_link_that_broke_before_the_start_shows_because_it_once_carried_traffic(tmp_path: Path) -> None:
-    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "0s"))) as rounds:
-        assert NvlinkReader().read(rounds.at(5)).links[3].is_up is False
-
-
-def test_a_link_that_never_carried_anything_shows_if_the_driver_names_its_far_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("powered_seconds", [0, 3600])
+def test_a_link_that_broke_before_the_start_shows_if_it_carried_traffic_or_the_driver_names_its_far_end(
+    tmp_path: Path, powered_seconds: int
+) -> None:
     scenario = pair_with(tmp_path, "h100-8", down([3], "0s"))
-    just_booted = replace(scenario, gpus=tuple(replace(gpu, powered_seconds=0) for gpu in scenario.gpus))
-    with rounds_of(just_booted) as rounds:
-        reading = NvlinkReader().read(rounds.at(0))
-        assert reading.links[3] == LinkReading(False, {"replay": 0, "recovery": 0, "crc": 0}, 0, 0)  # noqa: FBT003
+    gpus = tuple(replace(gpu, powered_seconds=powered_seconds) for gpu in scenario.gpus)
+    with rounds_of(replace(scenario, gpus=gpus)) as rounds:
+        link = NvlinkReader().read(rounds.at(0)).links[3]
+        assert (link.is_up, link.errors) == (False, {"replay": 0, "recovery": 0, "crc": 0})
+        assert ((link.transmit_bytes or 0) > 0) == (powered_seconds > 0)
 
 
 @pytest.mark.parametrize("connected", [0, 8])
@@ -190,20 +198,6 @@ def test_a_counter_keeps_to_its_source_while_another_comes_and_goes() -> None:
         assert (after.transmit_bytes or 0) > (before.transmit_bytes or 0)
 
 
-def test_a_failing_call_costs_the_links_for_that_time_only_and_is_counted(tmp_path: Path) -> None:
-    fault = 'kind = "error", function = "nvmlDeviceGetFieldValues", code = "UNKNOWN"'
-    event = f'at = "20s"\nuntil = "40s"\ngpu = 0\neffect = {{ {fault} }}'
-    with rig(pair_with(tmp_path, "h100-8", event), LEAN) as running:
-        running.run_to(15)
-        assert running.value("gpu_nvlink_links_up", gpu="0") == 18
-        running.run_to(38)
-        assert running.value("gpu_nvlink_links_up", gpu="0") is None
-        assert running.value("gpu_nvlink_links_up", gpu="1") == 18
-        assert (running.value("gpu_exporter_errors_total", collector="nvlink", error="unknown") or 0) > 0
-        running.run_to(50)
-        assert running.value("gpu_nvlink_links_up", gpu="0") == 18
-
-
 def test_a_total_neither_falls_nor_leaps_while_one_of_its_links_is_silent() -> None:
     with rounds_of(pair("h100-8")) as rounds:
         reader = NvlinkReader()
@@ -218,29 +212,18 @@ def test_a_total_neither_falls_nor_leaps_while_one_of_its_links_is_silent() -> N
         assert 0 < silent < back < 2 * silent
 
 
-def driver_with(nvml: Bench, change: Callable[[int, int, int], int]) -> None:
-    """Let the driver answer fields otherwise: `change` gets the field, its scope and its value."""
-    original = nvml.library._base.nvmlDeviceGetFieldValues  # type: ignore[attr-defined]  # the simulated driver's
+def odd_links(nvml: Bench, links: int, share: float = 1, last: int = -1) -> None:
+    """Let the driver answer so many links, and a share of what those up to the last one counted."""
 
-    def call(device: Any, count: Any, out: Any) -> int:
-        code: int = original(device, count, out)
-        for entry in out._obj[: count.value]:
-            if entry.nvmlReturn == 0:
-                entry.value.ullVal = change(entry.fieldId, entry.scopeId, entry.value.ullVal)
-        return code
+    def change(entry: Any) -> None:
+        if entry.nvmlReturn != 0:
+            return
+        if entry.fieldId == LINK_COUNT_FIELD:
+            entry.value.ullVal = links
+        elif entry.fieldId != STATE_FIELD and entry.scopeId <= last:
+            entry.value.ullVal = int(entry.value.ullVal * share)
 
-    nvml.answer("nvmlDeviceGetFieldValues", call)
-
-
-def odd_links(links: int, share: float = 1, last: int = -1) -> Callable[[int, int, int], int]:
-    """So many links, and a share of what those up to the last one counted."""
-
-    def change(field: int, scope: int, value: int) -> int:
-        if field == LINK_COUNT_FIELD:
-            return links
-        return value if field == STATE_FIELD or scope > last else int(value * share)
-
-    return change
+    nvml.change_fields(change)
 
 
 def totals_of(reading: NvlinkReading) -> dict[str, float]:
@@ -256,7 +239,7 @@ def test_a_total_neither_falls_nor_leaps_when_the_driver_lists_fewer_links_for_a
     nvml, reader = bench("h100-8"), NvlinkReader()
     sent: list[float] = []
     for links in (18, 18, fewer, fewer, fewer, 18, 18):
-        driver_with(nvml, odd_links(links))
+        odd_links(nvml, links)
         total = reader.read(nvml.round()).transmit_bytes
         if total is not None:
             sent.append(total)
@@ -272,7 +255,7 @@ def test_a_link_that_the_driver_lists_later_brings_no_past_into_the_total(bench:
     nvml, reader = bench("h100-8"), NvlinkReader()
     sent = []
     for links in (6, 6, 18, 18):
-        driver_with(nvml, odd_links(links))
+        odd_links(nvml, links)
         sent.append(reader.read(nvml.round()).transmit_bytes or 0)
         nvml.clock.advance(5)
     few, joined, many = (after - before for before, after in pairwise(sent))
@@ -288,7 +271,7 @@ def test_no_total_goes_back_whatever_links_and_counts_a_driver_answers(
     nvml, reader = bench("a100-power-capped"), NvlinkReader()
     before: dict[str, float] = {}
     for answer in answers:
-        driver_with(nvml, odd_links(*answer))
+        odd_links(nvml, *answer)
         now = totals_of(reader.read(nvml.round()))
         assert all(total >= before.get(name, 0) for name, total in now.items())
         before |= now
@@ -332,3 +315,92 @@ def test_a_driver_that_says_nothing_of_links_has_not_lost_them() -> None:
         round_ = rounds.at(10)
         round_.inquiry.device.unsupported.add(("field", LINK_COUNT_FIELD))
         assert not reader.read(round_).reported
+
+
+def test_line_rates_are_summed_over_the_links_to_each_far_end(tmp_path: Path) -> None:
+    # "Link 0: 26.562 GB/s" of nvidia-smi nvlink -s on an H100: 18 links, dealt to four switches.
+    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "0s"))) as rounds:
+        round_ = rounds.at(5)
+        bandwidth = NvlinkReader().read(round_).bandwidth
+        assert [bandwidth[f"0000:c{switch}:00.0"] / 26.562e9 for switch in (3, 4, 5, 6)] == pytest.approx([5, 5, 4, 3])
+        assert round_.inquiry.failures == []
+
+
+def test_a_driver_without_the_speed_of_each_link_tells_the_common_one() -> None:
+    # Driver 470 on V100 without switches: six links, two to each of the three others.
+    with rounds_of(load_scenario("v100-old-driver")) as rounds:
+        bandwidth = NvlinkReader().read(rounds.at(5)).bandwidth
+        others = ("0000:1c:00.0", "0000:88:00.0", "0000:8a:00.0")
+        assert bandwidth == pytest.approx(dict.fromkeys(others, 2 * 25.781e9))
+
+
+def test_an_unnamed_far_end_and_no_speed_stay_apart(tmp_path: Path) -> None:
+    name = "nvmlDeviceGetNvLinkRemotePciInfo_v2"
+    refusal = f'at = 0\neffect = {{ kind = "error", function = "{name}", code = "NOT_SUPPORTED" }}'
+    with rounds_of(pair_with(tmp_path, "h100-8", refusal)) as rounds:
+        assert NvlinkReader().read(rounds.at(5)).bandwidth == pytest.approx({"": 18 * 26.562e9})
+    with rounds_of(pair("h100-8")) as rounds:
+        round_ = rounds.at(5)
+        round_.inquiry.device.unsupported.update(("field", (164, link)) for link in range(18))
+        round_.inquiry.device.unsupported.add(("field", 90))
+        reading = NvlinkReader().read(round_)
+        assert reading.bandwidth == {}
+        assert len(reading.links) == 18
+
+
+GB200 = Path(__file__).parents[3] / "golden" / "gb200-fabric.toml"
+
+
+@pytest.mark.parametrize(("raw", "rate"), [(0xFFF, 0.0), (0x000, 0.0), (0x10C, 1e-12), (0x30B, 3e-11), (0xA0D, 1e-12)])
+def test_a_rate_is_a_mantissa_and_an_exponent(raw: int, rate: float) -> None:
+    """As in nvml.h and NvmlBerParser of DCGM's DcgmUtilities.cpp; 15 and 255 are 0."""
+    assert bit_error_ratio(raw) == pytest.approx(rate)
+
+
+def test_the_links_of_a_gb200(bench: BenchMaker) -> None:
+    nvml, reader = bench(GB200), NvlinkQualityReader()
+    nvml.clock.advance(60)
+    round_ = nvml.round()
+    reading = reader.read(round_)
+    assert round_.inquiry.failures == []
+    assert reading.worst == {"effective": pytest.approx(3e-11), "symbol": pytest.approx(3e-11)}
+    assert {link for link, _ in reading.by_link} == {str(link) for link in range(18)}
+    assert [link for (link, kind), rate in reading.by_link.items() if kind == "effective" and rate] == ["14"]
+    assert reading.symbol_errors is not None
+    assert reading.symbol_errors >= 1e6
+    assert len(reading.fec_blocks) == 16
+    assert reading.fec_blocks["0"] > reading.fec_blocks["1"] > 0
+
+
+def test_failed_recoveries_are_errors_of_their_own(bench: BenchMaker) -> None:
+    nvml, reader = bench(GB200), NvlinkReader()
+    nvml.clock.advance(60)
+    errors = reader.read(nvml.round()).errors
+    assert errors["recovery_failed"] >= 1
+    assert errors["recovery"] > errors["recovery_failed"]
+    assert "replay" not in errors
+
+
+def test_links_of_an_earlier_generation_tell_nothing_and_are_asked_little(bench: BenchMaker) -> None:
+    nvml, reader = bench("h100-8"), NvlinkQualityReader()
+    for _ in range(3):
+        round_ = nvml.round()
+        assert list(NVLINK_QUALITY.render(reader.read(round_), GPU)) == []
+        assert round_.inquiry.failures == []
+    assert nvml.calls("nvmlDeviceGetFieldValues") <= 4
+
+
+def test_one_link_is_shown_with_its_kinds(bench: BenchMaker) -> None:
+    nvml, reader = bench("h100-8"), NvlinkQualityReader()
+    nvml.answer(
+        "nvmlDeviceGetFieldValues",
+        fields_say({91: (0, "uiVal", 1), 220: (0, "ullVal", 0x20C), 221: (0, "ullVal", 7), 250: (0, "ullVal", 2)}),
+    )
+    lines = shown(NVLINK_QUALITY.render(reader.read(nvml.round()), GPU))
+    gpu = 'gpu="0",uuid="GPU-1"'
+    assert lines == [
+        f'gpu_nvlink_bit_error_ratio{{{gpu},kind="effective"}} 2e-12',
+        f"gpu_nvlink_symbol_errors_total{{{gpu}}} 7.0",
+        f'gpu_nvlink_fec_blocks_total{{{gpu},bin="15"}} 2.0',
+        f'gpu_nvlink_link_bit_error_ratio{{{gpu},link="0",kind="effective"}} 2e-12',
+    ]

@@ -11,15 +11,14 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 from tests.nvml_bench import BenchMaker, says
-from tests.unit.read.baseline.test_baseline_document import FULL
+from tests.unit.read.baseline.test_host_facts import FULL
 
 from gpu_triage.documents import Place, read_value
 from gpu_triage.documents.pcie_values import MOST_GENERATION, TRANSFER_RATES, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import parse_link_speed, parse_link_width
 from gpu_triage.errors import DocumentError
 from gpu_triage.options.option_table import all_options
-from gpu_triage.read.baseline.baseline_file import decode, encode
-from gpu_triage.read.baseline.host_facts import LinkFacts
+from gpu_triage.read.baseline.host_facts import LinkFacts, decode, encode
 from gpu_triage.read.gpu.pcie import PcieReader
 from gpu_triage_simulator import effects
 from gpu_triage_simulator.model import Pcie
@@ -36,7 +35,7 @@ def _schema(repository: Path) -> Draft202012Validator:
 
 def _baseline(generation: int, width: int) -> str:
     link = LinkFacts(generation, width)
-    return encode(replace(FULL, gpus=tuple(replace(gpu, link=link) for gpu in FULL.gpus)))
+    return encode(replace(FULL, gpus=tuple(replace(gpu, pcie=link) for gpu in FULL.gpus)))
 
 
 def _simulated(generation: int, width: int) -> None:
@@ -63,7 +62,7 @@ def test_every_link_that_can_be_is_read_everywhere(
     assert (reading.generation, reading.width) == (generation, width)
     assert parse_link_speed(f"{TRANSFER_RATES[generation]} GT/s PCIe") == generation
     assert parse_link_width(str(width)) == width
-    assert decode(_baseline(generation, width).encode(), "b.json").gpus[0].link == LinkFacts(generation, width)
+    assert decode(_baseline(generation, width).encode(), "b.json").gpus[0].pcie == LinkFacts(generation, width)
     _schema(repository).validate(json.loads(_baseline(generation, width)))
     _simulated(generation, width)
     _options(generation, width)

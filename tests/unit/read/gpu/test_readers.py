@@ -1,64 +1,178 @@
+"""What the readers make of the driver's answers, call by call."""
+
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pynvml
 import pytest
-from tests.nvml_bench import BenchMaker, says
+from tests.nvml_bench import FIELDS, BenchMaker, fields_say, says, shown
 
-from gpu_triage.errors import DriverReplaced, DriverUnavailable, GpuUnavailable
-from gpu_triage.read.gpu.activity import read_media
-from gpu_triage.read.gpu.clocks_and_limits import read_clocks, read_limits
+from gpu_triage.read.gpu.activity import ActivityReader, read_media
+from gpu_triage.read.gpu.clocks_and_limits import LIMITS, read_clocks, read_limits
 from gpu_triage.read.gpu.device_memory import read_device_memory
 from gpu_triage.read.gpu.ecc import EccReader, read_memory_repair
-from gpu_triage.read.gpu.identity import read_identity
+from gpu_triage.read.gpu.identity import IdentityReading, read_identity, render
 from gpu_triage.read.gpu.modes import read_modes
-from gpu_triage.read.gpu.power import PowerReader
+from gpu_triage.read.gpu.pcie import PcieReader, read_pcie_throughput
+from gpu_triage.read.gpu.power import PowerReader, PowerReading
 from gpu_triage.read.gpu.thermal import read_thermal
+from gpu_triage.read.gpu.topology import read_topology
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.rounds import GpuRound
+
+UNSUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
+MISSING = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+NOT_AVAILABLE = 0xFFFFFFFF
+IMPLAUSIBLE = "implausible"
+
+
+def pcie(gpu: GpuRound) -> Any:
+    return PcieReader(15.0, 60.0).read(gpu)
+
+
+def rates(percent: int) -> Callable[..., int]:
+    """nvmlDeviceGetUtilizationRates of this share for the SMs."""
+
+    def call(_device: Any, out: Any) -> int:
+        out._obj.gpu, out._obj.memory = percent, 0
+        return 0
+
+    return call
+
+
+ANSWERS: Mapping[str, tuple[Callable[[GpuRound], Any], list[tuple[Any, ...]]]] = {
+    "JpgUtilization": (
+        lambda gpu: read_media(gpu).jpeg_utilization_ratio,
+        [(says(40, 167_000), 0.4), (says(101, 167_000), None, IMPLAUSIBLE), (UNSUPPORTED, None)],
+    ),
+    "EncoderStats": (
+        lambda gpu: read_media(gpu).encoder_sessions,
+        [(says(3, 60, 1500), 3), (says(4_000_000_000, 0, 0), None, IMPLAUSIBLE), (UNSUPPORTED, None)],
+    ),
+    "PerformanceState": (
+        lambda gpu: ActivityReader(3.0).read(gpu).performance_state,
+        [(says(15), 15), (says(16), None), (says(32), None)],
+    ),
+    "UtilizationRates": (
+        lambda gpu: ActivityReader(3.0).read(gpu).sm_utilization_ratio,
+        [(rates(100), 1.0), (rates(101), None, IMPLAUSIBLE)],
+    ),
+    "MinorNumber": (
+        lambda gpu: read_identity(gpu).minor_number,
+        [(says(0), "0"), (says(11), "11"), (says(4_000_000), "", IMPLAUSIBLE), (UNSUPPORTED, "")],
+    ),
+    "Architecture": (lambda gpu: read_identity(gpu).architecture, [(says(9), "hopper"), (says(14), "unknown_14")]),
+    "MigMode": (
+        lambda gpu: read_modes(gpu).mig,
+        [
+            (says(0, 0), False),
+            (says(1, 0), True),
+            (says(0, 1), False),
+            (says(7, 0), None, IMPLAUSIBLE),
+            (UNSUPPORTED, None),
+        ],
+    ),
+    "ComputeMode": (
+        lambda gpu: read_modes(gpu).compute,
+        [(says(0), "default"), (says(2), "prohibited"), (says(3), "exclusive_process"), (says(9), "unknown_9")],
+    ),
+    "ClockInfo": (
+        lambda gpu: read_clocks(gpu).hertz.get("sm"),
+        [(says(1410), 1.41e9), (says(20_000), 20e9), (says(21_000), None, *[IMPLAUSIBLE] * 4)],
+    ),
+    # Older than nvmlDeviceGetTemperatureV.
+    "Temperature": (lambda gpu: read_thermal(gpu).gpu_celsius, [(says(84), 84), (says(NOT_AVAILABLE), None)]),
+    "TemperatureThreshold": (
+        lambda gpu: read_limits(gpu).threshold_celsius.get("slowdown"),
+        [(says(89), 89), (says(20), 20), (says(19), None), (says(0), None)],
+    ),
+    # A cap of nothing is no cap.
+    "EnforcedPowerLimit": (
+        lambda gpu: PowerReader().read(gpu).limit_watts,
+        [(says(150_000), 150.0), (says(0), None)],
+    ),
+    "PowerManagementDefaultLimit": (
+        lambda gpu: read_limits(gpu).power_default_watts,
+        [(says(150_000), 150.0), (says(0), None)],
+    ),
+    "PowerManagementLimitConstraints": (
+        lambda gpu: (read_limits(gpu).power_min_watts, read_limits(gpu).power_max_watts),
+        [(says(100_000, 150_000), (100.0, 150.0)), (says(0, NOT_AVAILABLE), (0.0, None))],
+    ),
+    "BusType": (
+        lambda gpu: pcie(gpu).generation,
+        [(says(2), 4), (says(3), None), (MISSING, 4), (pynvml.NVML_ERROR_UNKNOWN, 4, "unknown")],
+    ),
+    "CurrPcieLinkWidth": (
+        lambda gpu: pcie(gpu).width,
+        [(says(8), 8), *((says(width), None, IMPLAUSIBLE) for width in (0, 3, 63, 255))],
+    ),
+    "PcieThroughput": (
+        lambda gpu: read_pcie_throughput(gpu).bytes_per_second,
+        [(says(250), {"transmit": 250_000, "receive": 250_000})],
+    ),
+    "P2PStatus": (
+        lambda gpu: set(read_topology(gpu).peers[0].p2p.values()),
+        [
+            (says(0), {"ok"}),
+            (says(1), {"chipset_not_supported"}),
+            (says(2), {"gpu_not_supported"}),
+            (says(3), {"topology_not_supported"}),
+            (says(4), {"disabled_by_regkey"}),
+            (says(5), {"not_supported"}),
+            (says(6), {"unknown"}),
+            (says(77), {"unknown"}),
+            # The peer may be the one that is lost.
+            (pynvml.NVML_ERROR_GPU_IS_LOST, set(), *["peer_lost"] * 5),
+        ],
+    ),
+    "TopologyCommonAncestor": (
+        lambda gpu: read_topology(gpu).peers[0].level,
+        [
+            *((says(code), name) for code, name in ((0, "internal"), (10, "pix"), (20, "pxb"), (30, "phb"))),
+            *((says(code), name) for code, name in ((40, "node"), (50, "sys"), (7, None))),
+            (pynvml.NVML_ERROR_GPU_IS_LOST, None, "peer_lost"),
+        ],
+    ),
+}
+"""By the end of the function's name: what is read, and for each answer its value, and the failures."""
+
+
+@pytest.mark.parametrize(
+    ("function", "read", "answer", "value", "failures"),
+    [
+        pytest.param(function, read, answer, value, failures, id=f"{function}-{number}")
+        for function, (read, rows) in ANSWERS.items()
+        for number, (answer, value, *failures) in enumerate(rows)
+    ],
+)
+def test_an_answer_is_a_value_or_none(  # noqa: PLR0917 - the columns of the table
+    bench: BenchMaker, function: str, read: Callable[[GpuRound], Any], answer: Any, value: object, failures: list[str]
+) -> None:
+    nvml = bench()
+    nvml.answer(f"nvmlDeviceGet{function}", answer)
+    round_ = nvml.round()
+    assert read(round_) == value
+    assert round_.inquiry.failures[: len(failures) + 1] == failures
 
 
 def test_what_is_not_supported_is_none_and_not_asked_again_until_forgotten(bench: BenchMaker) -> None:
     nvml = bench()
-    nvml.answer("nvmlDeviceGetEncoderUtilization", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    function = "nvmlDeviceGetEncoderUtilization"
+    nvml.answer(function, UNSUPPORTED)
     for _ in range(3):
         round_ = nvml.round()
         assert read_media(round_).encoder_utilization_ratio is None
         assert round_.inquiry.failures == []
-    assert nvml.calls("nvmlDeviceGetEncoderUtilization") == 1
-    nvml.devices[0].unsupported.clear()
-    nvml.restore("nvmlDeviceGetEncoderUtilization")
-    assert read_media(nvml.round()).encoder_utilization_ratio == 0.0
-
-
-def test_the_jpeg_engine_is_a_share_of_time_and_junk_is_not(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetJpgUtilization", says(40, 167_000))
-    assert read_media(nvml.round()).jpeg_utilization_ratio == 0.4
-    nvml.answer("nvmlDeviceGetJpgUtilization", says(101, 167_000))
-    assert read_media(nvml.round()).jpeg_utilization_ratio is None
-    nvml.answer("nvmlDeviceGetJpgUtilization", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    round_ = nvml.round()
-    assert read_media(round_).jpeg_utilization_ratio is None
-    assert round_.inquiry.failures == []
-
-
-def test_open_encoder_sessions_are_counted_and_junk_is_not(bench: BenchMaker) -> None:
-    nvml = bench("dual-a10")
-    assert read_media(nvml.round()).encoder_sessions == 0
-    nvml.answer("nvmlDeviceGetEncoderStats", says(3, 60, 1500))
-    assert read_media(nvml.round()).encoder_sessions == 3
-    nvml.answer("nvmlDeviceGetEncoderStats", says(4_000_000_000, 0, 0))
-    assert read_media(nvml.round()).encoder_sessions is None
-    nvml.answer("nvmlDeviceGetEncoderStats", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    round_ = nvml.round()
-    assert read_media(round_).encoder_sessions is None
-    assert round_.inquiry.failures == []
-
-
-def test_what_one_gpu_lacks_another_is_still_asked(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetEncoderUtilization", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    read_media(nvml.round(0))
+    assert nvml.calls(function) == 1
     read_media(nvml.round(1))
-    assert nvml.calls("nvmlDeviceGetEncoderUtilization") == 2
+    assert nvml.calls(function) == 2  # what one GPU lacks, another may have
+    nvml.devices[0].unsupported.clear()
+    nvml.restore(function)
+    assert read_media(nvml.round()).encoder_utilization_ratio == 0.0
 
 
 def test_a_function_that_fails_costs_its_own_field_and_is_named(bench: BenchMaker) -> None:
@@ -72,128 +186,18 @@ def test_a_function_that_fails_costs_its_own_field_and_is_named(bench: BenchMake
     assert nvml.calls("nvmlDeviceGetBAR1MemoryInfo") == 2
 
 
-def test_an_error_code_nobody_has_heard_of_is_named_by_its_number(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetBAR1MemoryInfo", 345)
-    round_ = nvml.round()
-    read_device_memory(round_)
-    assert round_.inquiry.failures == ["error_345"]
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"), [(pynvml.NVML_ERROR_GPU_IS_LOST, "lost"), (pynvml.NVML_ERROR_RESET_REQUIRED, "reset_required")]
-)
-def test_a_gpu_that_is_gone_ends_its_round(bench: BenchMaker, code: int, reason: str) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetEncoderUtilization", code)
-    with pytest.raises(GpuUnavailable) as gone:
-        read_media(nvml.round())
-    assert gone.value.reason == reason
-
-
-def test_a_gpu_that_is_lost_says_so_through_a_field_as_well(bench: BenchMaker) -> None:
-    nvml = bench("h100-8", 'at = "1s"\ngpu = 0\neffect = { kind = "lost" }')
-    nvml.clock.advance(2)
-    with pytest.raises(GpuUnavailable) as gone:
-        nvml.round().inquiry.fields([186])
-    assert gone.value.reason == "lost"
-
-
-def test_a_driver_that_is_gone_is_not_blamed_on_the_gpu(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetEncoderUtilization", pynvml.NVML_ERROR_UNINITIALIZED)
-    with pytest.raises(DriverUnavailable) as gone:
-        read_media(nvml.round())
-    assert gone.value.reason == "uninitialized"
-    nvml.answer("nvmlDeviceGetEncoderUtilization", pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
-    with pytest.raises(DriverReplaced):
-        read_media(nvml.round())
-
-
-def test_identity_is_the_boards_own(bench: BenchMaker) -> None:
+def test_an_identity_is_the_boards_own_and_what_it_lacks_is_an_empty_label(bench: BenchMaker) -> None:
     reading = read_identity(bench("h100-8").round())
-    assert (reading.name, reading.architecture, reading.compute_capability) == (
-        "NVIDIA H100 80GB HBM3",
-        "hopper",
-        "9.0",
-    )
-    assert reading.pci_bus_id == "0000:18:00.0"
-
-
-@pytest.mark.parametrize(
-    ("minor", "told", "failures"), [(0, "0", []), (11, "11", []), (4_000_000, "", ["implausible"])]
-)
-def test_a_gpu_is_told_by_the_minor_number_of_its_device_file(
-    bench: BenchMaker, minor: int, told: str, failures: list[str]
-) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetMinorNumber", says(minor))
-    round_ = nvml.round()
-    assert (read_identity(round_).minor_number, round_.inquiry.failures) == (told, failures)
-
-
-def test_a_gpu_without_a_device_file_has_no_minor_number(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetMinorNumber", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    round_ = nvml.round()
-    assert (read_identity(round_).minor_number, round_.inquiry.failures) == ("", [])
-
-
-def test_an_architecture_newer_than_this_program_is_told_by_number(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetArchitecture", says(14))
-    assert read_identity(nvml.round()).architecture == "unknown_14"
-
-
-@pytest.mark.parametrize(
-    ("states", "mig", "failures"),
-    [((0, 0), False, []), ((1, 0), True, []), ((0, 1), False, []), ((7, 0), None, ["implausible"])],
-)
-def test_mig_mode_is_the_one_that_holds_now(
-    bench: BenchMaker, states: tuple[int, int], *, mig: bool | None, failures: list[str]
-) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetMigMode", says(*states))
-    round_ = nvml.round()
-    assert read_modes(round_).mig is mig
-    assert round_.inquiry.failures == failures
-
-
-def test_a_gpu_without_mig_has_no_mig_mode(bench: BenchMaker) -> None:
-    round_ = bench("dual-a10").round()
-    assert read_modes(round_).mig is None
-    assert round_.inquiry.failures == []
-
-
-@pytest.mark.parametrize(
-    ("mode", "name"), [(0, "default"), (2, "prohibited"), (3, "exclusive_process"), (9, "unknown_9")]
-)
-def test_compute_modes_have_names(bench: BenchMaker, mode: int, name: str) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetComputeMode", says(mode))
-    assert read_modes(nvml.round()).compute == name
-
-
-def test_clocks_are_in_hertz(bench: BenchMaker) -> None:
-    nvml = bench("dual-a10")
-    assert read_clocks(nvml.round()).hertz["sm"] == 1.41e9
-    limits = read_limits(nvml.round())
-    assert limits.clock_max_hertz["sm"] == 1.71e9
-    assert (limits.power_default_watts, limits.power_min_watts) == (150.0, 100.0)
-
-
-def test_only_what_cannot_be_is_left_out_of_the_clocks(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetClockInfo", says(21_000))
-    round_ = nvml.round()
-    assert read_clocks(round_).hertz == {}
-    assert round_.inquiry.failures == ["implausible"] * 4
+    assert (reading.name, reading.pci_bus_id) == ("NVIDIA H100 80GB HBM3", "0000:18:00.0")
+    assert (reading.architecture, reading.compute_capability) == ("hopper", "9.0")
+    (sample,) = render(IdentityReading("", ""), GpuLabels("3", "GPU-3"))
+    assert (sample.labels, sample.value) == (("3", "GPU-3", *[""] * 8), 1)
 
 
 def test_memory_that_the_driver_reserves_is_told_apart_where_it_can_be(bench: BenchMaker) -> None:
     nvml = bench()
     new = read_device_memory(nvml.round())
-    nvml.answer("nvmlDeviceGetMemoryInfo_v2", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    nvml.answer("nvmlDeviceGetMemoryInfo_v2", MISSING)
     old = read_device_memory(nvml.round())
     assert new.reserved_bytes is not None
     assert (new.total_bytes, old.total_bytes) == (23028 * 2**20, 23028 * 2**20)
@@ -209,60 +213,60 @@ def test_a_temperature_is_asked_the_old_way_where_the_new_one_is_missing(bench: 
     assert read_thermal(bench("h100-8").round()).margin_celsius is not None
 
 
-def test_a_temperature_that_is_not_available_is_no_frost(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetTemperature", says(0xFFFFFFFF))
-    assert read_thermal(nvml.round()).gpu_celsius is None
-
-
-def test_fans_are_shares_and_boards_without_fans_have_none(bench: BenchMaker) -> None:
-    nvml = bench("rtx-4070-ti-super")
+@pytest.mark.parametrize(
+    ("card", "speed", "ratios"), [("rtx-4070-ti-super", says(45), {"0": 0.45}), ("h100-8", UNSUPPORTED, {})]
+)
+def test_fans_are_shares_and_boards_without_fans_have_none(
+    bench: BenchMaker, card: str, speed: Any, ratios: dict[str, float]
+) -> None:
+    nvml = bench(card)
     shares = read_thermal(nvml.round()).fan_ratios
-    assert list(shares) == ["0", "1"]
+    assert list(shares) == ["0", "1"] * bool(ratios)
     assert all(0 <= share <= 1 for share in shares.values())
     nvml.answer("nvmlDeviceGetFanSpeed_v2", pynvml.NVML_ERROR_UNKNOWN)
     assert read_thermal(nvml.round()).fan_ratios == {}
-    assert read_thermal(bench("h100-8").round()).fan_ratios == {}
+    # Drivers that do not count the fans tell of them as one.
+    nvml.answer("nvmlDeviceGetNumFans", MISSING)
+    nvml.answer("nvmlDeviceGetFanSpeed", speed)
+    assert read_thermal(nvml.round()).fan_ratios == ratios
 
 
-def test_thresholds_that_are_not_set_are_left_out(bench: BenchMaker) -> None:
+def test_thresholds_are_temperatures_or_margins_of_a_driver_that_no_longer_tells_them(bench: BenchMaker) -> None:
+    """NVML_FI_DEV_TEMPERATURE_*_TLIMIT (193-196), as an H100 has them (utkuozdemir/nvidia_gpu_exporter)."""
     nvml = bench("h100-8")
-    assert read_limits(nvml.round()).threshold_celsius == {
-        "shutdown": 95,
-        "slowdown": 89,
-        "memory_max": 95,
-        "gpu_max": 87,
-    }
-    nvml.answer("nvmlDeviceGetTemperatureThreshold", says(0))
-    assert read_limits(nvml.round()).threshold_celsius == {}
+    reading = read_limits(nvml.round())
+    assert reading.threshold_celsius == {"shutdown": 95, "slowdown": 89, "memory_max": 95, "gpu_max": 87}
+    assert reading.margin_threshold_celsius == {}
+    margins = {"shutdown": -8.0, "slowdown": -2.0, "memory_max": 0.0, "gpu_max": 0.0}
+    nvml.answer("nvmlDeviceGetTemperatureThreshold", UNSUPPORTED)
+    nvml.answer(FIELDS, fields_say({193 + i: (0, "siVal", int(each)) for i, each in enumerate(margins.values())}))
+    round_ = nvml.round()
+    reading = read_limits(round_)
+    assert (reading.threshold_celsius, reading.margin_threshold_celsius) == ({}, margins)
+    assert round_.inquiry.failures == []
+    assert shown(LIMITS.render(reading, GpuLabels("0", "GPU-a")))[-4:] == [
+        f'gpu_temperature_margin_threshold_celsius{{gpu="0",uuid="GPU-a",threshold="{name}"}} {value}'
+        for name, value in margins.items()
+    ]
 
 
-def test_error_counters_hold_a_single_low_reading_back(bench: BenchMaker) -> None:
+@pytest.mark.parametrize(
+    ("counts", "published"),
+    [
+        ((7, 1 << 40, 1 << 40, (1 << 64) - 2, 9), [7, None, None, None, 9]),
+        # A single low reading is held back; two are a count that was cleared, and that shows.
+        ((7_000_000, 0, 0, 3), [7_000_000, 7_000_000, 0, 3]),
+    ],
+)
+def test_counts_of_memory_errors(bench: BenchMaker, counts: tuple[int, ...], published: list[float | None]) -> None:
     nvml, reader = bench("dual-a10"), EccReader()
-    assert reader.read(nvml.round()).aggregate_errors == {"corrected": 2, "uncorrected": 0}
-    nvml.answer("nvmlDeviceGetTotalEccErrors", says(0))
-    assert reader.read(nvml.round()).aggregate_errors["corrected"] == 2
-    assert reader.read(nvml.round()).aggregate_errors["corrected"] == 0
-
-
-def test_an_absurd_count_of_memory_errors_is_dropped_and_noted(bench: BenchMaker) -> None:
-    nvml, reader, counts = bench("dual-a10"), EccReader(), []
-    for count in (7, 1 << 40, 1 << 40, (1 << 64) - 2, 9):
+    for count, expected in zip(counts, published, strict=True):
         nvml.answer("nvmlDeviceGetTotalEccErrors", says(count))
         round_ = nvml.round()
-        counts.append(reader.read(round_).volatile_errors.get("corrected"))
-        assert set(round_.inquiry.failures) == (set() if counts[-1] else {"implausible"})
+        reading = reader.read(round_)
+        assert [told.get("corrected") for told in (reading.volatile_errors, reading.aggregate_errors)] == [expected] * 2
+        assert set(round_.inquiry.failures) == (set() if expected is not None else {"implausible"})
         nvml.clock.advance(5)
-    assert counts == [7, None, None, None, 9]
-
-
-def test_a_count_of_memory_errors_that_was_cleared_is_shown_as_cleared(bench: BenchMaker) -> None:
-    nvml, reader, counts = bench("dual-a10"), EccReader(), []
-    for count in (7_000_000, 0, 0, 3):
-        nvml.answer("nvmlDeviceGetTotalEccErrors", says(count))
-        counts.append(reader.read(nvml.round()).aggregate_errors["corrected"])
-        nvml.clock.advance(5)
-    assert counts == [7_000_000, 7_000_000, 0, 3]
 
 
 def test_repairs_of_ampere_and_later_are_rows(bench: BenchMaker) -> None:
@@ -299,24 +303,67 @@ def test_a_state_that_is_neither_on_nor_off_is_none(bench: BenchMaker) -> None:
     assert round_.inquiry.failures == ["implausible"] * 3
 
 
-def test_a_driver_that_does_not_count_the_fans_tells_of_them_as_one(bench: BenchMaker) -> None:
-    nvml = bench("rtx-4070-ti-super")
-    nvml.answer("nvmlDeviceGetNumFans", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    nvml.answer("nvmlDeviceGetFanSpeed", says(45))
-    assert read_thermal(nvml.round()).fan_ratios == {"0": 0.45}
-    nvml = bench("h100-8")
-    nvml.answer("nvmlDeviceGetNumFans", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    nvml.answer("nvmlDeviceGetFanSpeed", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    assert read_thermal(nvml.round()).fan_ratios == {}
+def milliwatts(**values: int) -> dict[int | tuple[int, int], tuple[int, str, float]]:
+    """Fields of power by name: NVML_FI_DEV_POWER_*, scope 0 the GPU and 1 "the module (e.g. CPU + GPU)" (nvml.h)."""
+    fields = {
+        "average": (185, 0),
+        "instant": (186, 0),
+        "module": (186, 1),
+        "limit": (190, 0),
+        "module_limit": (190, 1),
+        "requested": (192, 0),
+    }
+    return {fields[name]: (0, "uiVal", value) for name, value in values.items()}
 
 
-def test_a_power_cap_of_nothing_is_no_cap(bench: BenchMaker) -> None:
-    nvml = bench("dual-a10")
-    nvml.answer("nvmlDeviceGetEnforcedPowerLimit", says(0))
-    nvml.answer("nvmlDeviceGetPowerManagementDefaultLimit", says(0))
-    nvml.answer("nvmlDeviceGetPowerManagementLimitConstraints", says(0, 0xFFFFFFFF))
+GB200 = {"instant": 165_930, "module": 467_680, "module_limit": 2_500_000, "requested": 1_200_000}
+"""From the nvidia-smi output of a GB200 (NVIDIA/k8s-test-infra, qx-gb200.xml)."""
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit", "reading"),
+    [
+        # The instant one where the driver has it; if it is zero or none, the average, and then the call.
+        (milliwatts(instant=151_500, average=90_000), 400, PowerReading(151.5, 400, None)),
+        (milliwatts(instant=0, average=90_000), 400, PowerReading(90.0, 400, None)),
+        (milliwatts(average=90_000), 400, PowerReading(90.0, 400, None)),
+        (milliwatts(instant=0, average=0), 400, PowerReading(88.0, 400, None)),
+        ({}, 400, PowerReading(88.0, 400, None)),
+        (milliwatts(**GB200), 1200, PowerReading(165.93, 1200, None, None, 467.68, 2500)),
+        # A driver that looks at no scope says the same of the module.
+        (
+            milliwatts(instant=300_000, module=300_000, limit=300_000, module_limit=300_000),
+            300,
+            PowerReading(300, 300, None),
+        ),
+        # A limit that was asked for shows where another one applies.
+        (milliwatts(requested=500_000), 400, PowerReading(88.0, 400, None, 500)),
+        (milliwatts(requested=401_000), 400, PowerReading(88.0, 400, None)),
+    ],
+)
+def test_power_is_of_the_gpu_or_of_its_module(
+    bench: BenchMaker, fields: dict[int | tuple[int, int], tuple[int, str, float]], limit: int, reading: PowerReading
+) -> None:
+    nvml = bench()
+    nvml.answer(FIELDS, fields_say(fields))
+    nvml.answer("nvmlDeviceGetPowerUsage", says(88_000))
+    nvml.answer("nvmlDeviceGetEnforcedPowerLimit", says(limit * 1000))
+    read = PowerReader().read(nvml.round())
+    assert dataclasses.replace(read, energy_joules=None) == reading
+
+
+def test_power_no_board_can_draw_is_not_published(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer(FIELDS, fields_say({186: (0, "uiVal", 4_000_000_000)}))
     round_ = nvml.round()
-    limits = read_limits(round_)
-    assert (limits.power_default_watts, limits.power_max_watts) == (None, None)
-    assert PowerReader().read(round_).limit_watts is None
-    assert round_.inquiry.failures == []
+    assert PowerReader().read(round_).power_watts is None
+    assert round_.inquiry.failures == ["implausible"]
+
+
+def test_energy_goes_on_over_a_reload_of_the_driver(bench: BenchMaker) -> None:
+    nvml, reader = bench(), PowerReader()
+    joules = []
+    for millijoules in (5_000_000, 5_100_000, 200, 400, 600):
+        nvml.answer("nvmlDeviceGetTotalEnergyConsumption", says(millijoules))
+        joules.append(reader.read(nvml.round()).energy_joules)
+    assert joules == pytest.approx([5000.0, 5100.0, 5100.0, 5100.4, 5100.6])

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from tests.nvml_bench import Bench, BenchMaker, says
+from tests.nvml_bench import Bench, BenchMaker, says, shown
 
 from gpu_triage.options.config import Config
+from gpu_triage.read.gpu import topology
 from gpu_triage.read.gpu.pcie import ExpectedLinkReader, PcieReader, PcieReading, read_pcie_limits, read_pcie_throughput
-from gpu_triage.read.gpu.topology import read_topology
+from gpu_triage.read.gpu.topology import PeerReading, TopologyReading, read_topology
+from gpu_triage.read.metrics.contract import GpuLabels
 
 
 def expected(nvml: Bench, config: Config | None = None, gpu: int = 0) -> tuple[int | None, int | None]:
@@ -38,15 +40,6 @@ def test_changes_of_the_link_are_counted_and_a_reading_that_fails_is_none(bench:
     assert counts == [0, 0, 1, 2, 2]
 
 
-@pytest.mark.parametrize("width", [0, 3, 63, 255])
-def test_a_width_no_link_can_have_is_not_published(bench: BenchMaker, width: int) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetCurrPcieLinkWidth", says(width))
-    round_ = nvml.round()
-    assert PcieReader(15.0, 60.0).read(round_).width is None
-    assert round_.inquiry.failures == ["implausible"]
-
-
 def test_a_gpu_that_is_not_on_pcie_has_no_link_at_all(bench: BenchMaker) -> None:
     nvml = bench("h100-8")
     nvml.answer("nvmlDeviceGetBusType", says(3))
@@ -56,24 +49,11 @@ def test_a_gpu_that_is_not_on_pcie_has_no_link_at_all(bench: BenchMaker) -> None
     assert nvml.calls("nvmlDeviceGetCurrPcieLinkWidth") == 0
 
 
-@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN])
-def test_a_driver_that_cannot_tell_the_bus_is_taken_to_mean_pcie(bench: BenchMaker, code: int) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetBusType", code)
-    assert PcieReader(15.0, 60.0).read(nvml.round()).generation == 4
-
-
-def test_traffic_is_in_bytes(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetPcieThroughput", says(250))
-    assert read_pcie_throughput(nvml.round()).bytes_per_second == {"transmit": 250_000, "receive": 250_000}
-
-
 @pytest.mark.parametrize(
     ("card", "slot", "system", "least"),
     [(5, 5, 4, 4), (5, 3, 5, 3), (3, 5, 5, 3), (4, 4, 4, 4)],
 )
-def test_the_expected_generation_is_what_card_slot_and_system_all_can_do(
+def test_a_link_is_expected_to_do_what_card_slot_and_system_all_can(
     bench: BenchMaker, card: int, slot: int, system: int, least: int
 ) -> None:
     nvml = bench()
@@ -84,16 +64,11 @@ def test_the_expected_generation_is_what_card_slot_and_system_all_can_do(
     nvml.answer("nvmlDeviceGetMaxPcieLinkGeneration", says(system))
     reading = read_pcie_limits(nvml.round())
     assert (reading.device_generation, reading.slot_generation, reading.system_generation) == (card, slot, system)
-    assert expected(nvml)[0] == least
-
-
-def test_the_expected_width_is_what_card_slot_and_system_all_can_use(bench: BenchMaker) -> None:
-    nvml = bench()
-    port = nvml.machine.sysfs / "bus" / "pci" / "devices" / "0000:64:00.0"
+    assert expected(nvml) == (least, 16)
     (port / "max_link_width").write_text("8\n")
-    assert expected(nvml) == (4, 8)
+    assert expected(nvml) == (least, 8)
     nvml.answer("nvmlDeviceGetMaxPcieLinkWidth", says(4))
-    assert expected(nvml) == (4, 4)
+    assert expected(nvml) == (least, 4)
 
 
 def test_the_cards_generation_is_the_kernels_where_the_driver_does_not_tell(bench: BenchMaker) -> None:
@@ -145,25 +120,6 @@ def test_read_is_capability_zero(bench: BenchMaker) -> None:
     assert asked == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [
-        (0, "ok"),
-        (1, "chipset_not_supported"),
-        (2, "gpu_not_supported"),
-        (3, "topology_not_supported"),
-        (4, "disabled_by_regkey"),
-        (5, "not_supported"),
-        (6, "unknown"),
-        (77, "unknown"),
-    ],
-)
-def test_p2p_statuses_have_names(bench: BenchMaker, code: int, name: str) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetP2PStatus", says(code))
-    assert set(read_topology(nvml.round()).peers[0].p2p.values()) == {name}
-
-
 def test_one_pair_without_p2p_does_not_silence_the_others(bench: BenchMaker) -> None:
     nvml, asked = bench("h100-8"), []
 
@@ -180,26 +136,36 @@ def test_one_pair_without_p2p_does_not_silence_the_others(bench: BenchMaker) -> 
     assert len(asked) == 65
 
 
-def test_a_peer_that_is_lost_is_not_this_gpus_loss(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetP2PStatus", pynvml.NVML_ERROR_GPU_IS_LOST)
-    nvml.answer("nvmlDeviceGetTopologyCommonAncestor", pynvml.NVML_ERROR_GPU_IS_LOST)
-    round_ = nvml.round()
-    (peer,) = read_topology(round_).peers
-    assert (peer.p2p, peer.level) == ({}, None)
-    assert set(round_.inquiry.failures) == {"peer_lost"}
+GPU = GpuLabels("0", "GPU-a")
 
 
-@pytest.mark.parametrize(
-    ("level", "name"), [(0, "internal"), (10, "pix"), (20, "pxb"), (30, "phb"), (40, "node"), (7, None)]
-)
-def test_levels_have_the_names_of_the_topology_matrix(bench: BenchMaker, level: int, name: str | None) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetTopologyCommonAncestor", says(level))
-    assert read_topology(nvml.round()).peers[0].level == name
-
-
-def test_a_node_that_the_firmware_does_not_tell_is_minus_one(bench: BenchMaker) -> None:
+def test_a_node_shows_even_if_the_firmware_does_not_tell_it_unless_it_is_not_known(bench: BenchMaker) -> None:
     nvml = bench()
     (nvml.machine.sysfs / "bus" / "pci" / "devices" / "0000:65:00.0" / "numa_node").write_text("-1\n")
     assert read_topology(nvml.round()).numa_node == -1
+    assert shown(topology.render(TopologyReading(-1, ()), GPU)) == ['gpu_numa_node{gpu="0",uuid="GPU-a"} -1.0']
+    assert shown(topology.render(TopologyReading(None, ()), GPU)) == []
+
+
+def test_topology() -> None:
+    peers = (
+        PeerReading("1", "GPU-b", {"read": "ok", "atomics": "not_supported"}, "pxb"),
+        PeerReading("2", "GPU-c", {"read": "ok"}, "pxb"),
+        PeerReading("3", "GPU-d", {}, None),
+    )
+    there = 'gpu="0",uuid="GPU-a",peer_gpu="1",peer_uuid="GPU-b"'
+    further = 'gpu="0",uuid="GPU-a",peer_gpu="2",peer_uuid="GPU-c"'
+    assert shown(topology.render(TopologyReading(1, peers), GPU)) == [
+        'gpu_numa_node{gpu="0",uuid="GPU-a"} 1.0',
+        'gpu_p2p_peers{gpu="0",uuid="GPU-a",capability="read",status="ok",level="pxb"} 2.0',
+        f'gpu_p2p_status{{{there},capability="read",status="ok",level="pxb"}} 1.0',
+        f'gpu_p2p_status{{{there},capability="atomics",status="not_supported",level="pxb"}} 1.0',
+        f'gpu_topology_info{{{there},level="pxb"}} 1.0',
+        f'gpu_p2p_status{{{further},capability="read",status="ok",level="pxb"}} 1.0',
+        f'gpu_topology_info{{{further},level="pxb"}} 1.0',
+    ]
+
+
+def test_the_distance_of_a_pair_is_told_by_the_gpu_of_the_lower_index() -> None:
+    reading = TopologyReading(1, (PeerReading("0", "GPU-z", {}, "pxb"),))
+    assert "gpu_topology_info" not in "".join(shown(topology.render(reading, GpuLabels("10", "GPU-a"))))

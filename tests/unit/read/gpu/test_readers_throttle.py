@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pynvml
@@ -47,12 +48,33 @@ def throttled(nvml: Bench, reader: ThrottleReader, second: float) -> dict[str, f
     return dict(reader.read(nvml.round()).seconds)
 
 
-def test_a_reason_the_driver_counts_has_the_drivers_seconds(bench: BenchMaker) -> None:
-    nvml, reader = bench(), ThrottleReader(3.0)
-    nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", 40_000_000_000)}))
-    assert throttled(nvml, reader, 0)["sw_power_cap"] == 40.0
-    nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", 40_500_000_000)}))
-    assert throttled(nvml, reader, 1)["sw_power_cap"] == 40.5
+@pytest.mark.parametrize(
+    ("field", "reason", "counted", "totals"),
+    [
+        (74, "sw_power_cap", {0: 40.0, 1: 40.5}, [40.0, 40.5]),
+        # A reading that outruns time is dropped, and one that is zero, once or for a while.
+        (74, "sw_power_cap", {0: 40, 1: 41, 2: 2e5, 3: 43, 4: 44}, [40, 41, 41, 43, 44]),
+        (74, "sw_power_cap", {0: 1000, 10: 0, 11: 1011, 12: 1012}, [1000, 1000, 1011, 1012]),
+        (
+            74,
+            "sw_power_cap",
+            dict(enumerate((40.0, 40.5, 0, 0, 0, 42.5, 43.5, 44.5, 45.5, 46.5))),
+            [40.0, 40.5, 40.5, 40.5, 40.5, 42.5, 43.5, 44.5, 45.5, 46.5],
+        ),
+        # Power smoothing's numbers under the id, in a driver that was renumbered once more: polls take its place.
+        (269, "sw_thermal", dict(enumerate((10, 11, 500, 12, 900, 700, 800))), [10, 11, 11, 12, 12, 12, 13]),
+    ],
+)
+def test_a_reason_the_driver_counts_has_the_drivers_seconds(
+    bench: BenchMaker, field: int, reason: str, counted: dict[int, float], totals: list[float]
+) -> None:
+    nvml, reader = bench("dual-a10"), ThrottleReader(3.0)  # held by software for heat
+    nvml.versions = DriverVersions("580.82.07", None, None)
+    published = []
+    for second, seconds in counted.items():
+        nvml.answer("nvmlDeviceGetFieldValues", fields_say({field: (0, "ullVal", int(seconds * 1e9))}))
+        published.append(throttled(nvml, reader, second)[reason])
+    assert published == totals
 
 
 @pytest.mark.parametrize(("field", "reason"), [(75, "sw_thermal"), (77, "board_limit"), (79, "reliability")])
@@ -78,66 +100,26 @@ def test_a_reason_the_driver_does_not_count_is_integrated(bench: BenchMaker) -> 
     assert throttled(nvml, reader, 4)["hw_thermal"] == 0.0
 
 
-def test_a_counter_that_keeps_outrunning_time_gives_way_and_the_total_does_not_go_back(bench: BenchMaker) -> None:
-    nvml, reader = bench("dual-a10"), ThrottleReader(3.0)
-    nvml.versions = DriverVersions("580.82.07", None, None)
-    totals = []
-    # Power smoothing's numbers under the id, in a driver that was renumbered once more.
-    for second, raw in enumerate((10e9, 11e9, 500e9, 12e9, 900e9, 700e9, 800e9)):
-        nvml.answer("nvmlDeviceGetFieldValues", fields_say({269: (0, "ullVal", int(raw))}))
-        totals.append(throttled(nvml, reader, second)["sw_thermal"])
-    assert totals == [10.0, 11.0, 11.0, 12.0, 12.0, 12.0, 13.0]
-
-
 def test_one_slow_call_does_not_cost_the_drivers_throttle_counter(bench: BenchMaker) -> None:
     nvml, reader = bench(), ThrottleReader(3.0)
-    raw = 40.0
+    raw, durations = 40.0, [0, 4, 0, 0]
 
-    def slow(*arguments: Any) -> int:
+    def call(*arguments: Any) -> int:
         nonlocal raw
-        nvml.clock.advance(4)
-        raw += 4.0
+        seconds = durations.pop(0)
+        nvml.clock.advance(seconds)
+        raw += seconds
         return int(fields_say({74: (0, "ullVal", int(raw * 1e9))})(*arguments))
 
+    nvml.answer("nvmlDeviceGetFieldValues", call)
     totals = []
-    for answer in (None, slow, None, None):
-        if answer is None:
-            nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", int(raw * 1e9))}))
-        else:
-            nvml.answer("nvmlDeviceGetFieldValues", answer)
+    while durations:
         round_ = nvml.round()
         totals.append(reader.read(round_).seconds["sw_power_cap"])
         assert round_.inquiry.failures == []
         nvml.clock.advance(1)
         raw += 1.0
     assert totals == [40.0, 45.0, 46.0, 47.0]
-
-
-def test_a_throttle_reading_that_outruns_time_once_is_dropped_and_the_counter_goes_on(bench: BenchMaker) -> None:
-    nvml, reader = bench(), ThrottleReader(3.0)
-    totals = []
-    for second, raw in ((0, 40e9), (1, 41e9), (2, 2e14), (3, 43e9), (4, 44e9)):
-        nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", int(raw))}))
-        totals.append(throttled(nvml, reader, second)["sw_power_cap"])
-    assert totals == [40.0, 41.0, 41.0, 43.0, 44.0]
-
-
-def test_a_counter_that_reads_zero_once_stays_the_source(bench: BenchMaker) -> None:
-    nvml, reader = bench(), ThrottleReader(3.0)
-    totals = []
-    for second, raw in ((0, 1000e9), (10, 0), (11, 1011e9), (12, 1012e9)):
-        nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", int(raw))}))
-        totals.append(throttled(nvml, reader, second)["sw_power_cap"])
-    assert totals == [1000.0, 1000.0, 1011.0, 1012.0]
-
-
-def test_a_throttle_counter_that_reads_zero_for_a_while_stays_the_source(bench: BenchMaker) -> None:
-    nvml, reader = bench(), ThrottleReader(3.0)
-    totals = []
-    for second, seconds in enumerate((40.0, 40.5, 0, 0, 0, 42.5, 43.5, 44.5, 45.5, 46.5)):
-        nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", int(seconds * 1e9))}))
-        totals.append(throttled(nvml, reader, second)["sw_power_cap"])
-    assert totals == [40.0, 40.5, 40.5, 40.5, 40.5, 42.5, 43.5, 44.5, 45.5, 46.5]
 
 
 def test_reasons_are_asked_by_their_old_name_where_the_new_one_is_missing(bench: BenchMaker) -> None:
@@ -150,19 +132,12 @@ def test_reasons_are_asked_by_their_old_name_where_the_new_one_is_missing(bench:
     assert [reason for reason, active in new.active.items() if active] == ["sw_thermal"]
 
 
-def test_a_reason_without_a_name_shows_as_unknown(bench: BenchMaker) -> None:
+def test_reasons_are_those_that_the_gpu_supports_and_unknown_ones(bench: BenchMaker) -> None:
     nvml = bench()
-    nvml.answer("nvmlDeviceGetCurrentClocksEventReasons", says(0x10_0004))
-    active = ThrottleReader(3.0).read(nvml.round()).active
-    assert active is not None
-    assert [reason for reason, is_active in active.items() if is_active] == ["sw_power_cap", "unknown"]
-
-
-def test_a_reason_that_the_gpu_does_not_support_is_left_out(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetCurrentClocksEventReasons", says(0))
     nvml.answer("nvmlDeviceGetSupportedClocksEventReasons", says(0x4))
-    assert ThrottleReader(3.0).read(nvml.round()).active == {"sw_power_cap": False, "unknown": False}
+    for bits, active in ((0, False), (0x10_0004, True)):
+        nvml.answer("nvmlDeviceGetCurrentClocksEventReasons", says(bits))
+        assert ThrottleReader(3.0).read(nvml.round()).active == {"sw_power_cap": active, "unknown": active}
 
 
 HW_THERMAL = 0x40
@@ -244,12 +219,22 @@ def test_an_integrated_reason_never_goes_back_to_the_drivers_counter(bench: Benc
     assert hot.totals[-1] == 79.0
 
 
-@pytest.mark.slow
-def test_nine_samples_of_a_minute_are_not_enough(bench: BenchMaker) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "reported", "rejected"),
+    [
+        # Nine samples of a minute, and ten that are spread over one.
+        pytest.param(240, lambda second: second % 60 in range(3, 12), {}, marks=pytest.mark.slow),
+        (120, lambda second: second % 6 == 5, {"hw_thermal": "stands_still"}),
+    ],
+)
+def test_ten_samples_of_a_minute_are_enough(
+    bench: BenchMaker, seconds: int, reported: Callable[[int], bool], rejected: dict[str, str]
+) -> None:
     hot = Hot(bench())
-    for second in range(240):
-        reading = hot.read(HW_THERMAL if second % 60 in range(3, 12) else 0, 0)
-    assert reading.rejected == {}
+    for second in range(seconds):
+        reading = hot.read(HW_THERMAL if reported(second) else 0, 0)
+    assert reading.rejected == rejected
+    assert (hot.totals[-1] > 9) == bool(rejected)
 
 
 @pytest.mark.slow
@@ -259,14 +244,6 @@ def test_a_counter_that_moved_within_the_minute_is_the_source(bench: BenchMaker)
         reading = hot.read(HW_THERMAL, (second + 50) // 55)
     assert reading.rejected == {}
     assert hot.totals[-1] == 5.0
-
-
-def test_ten_samples_that_are_spread_over_a_minute_are_enough(bench: BenchMaker) -> None:
-    hot = Hot(bench())
-    for second in range(120):
-        reading = hot.read(HW_THERMAL if second % 6 == 5 else 0, 0)
-    assert reading.rejected == {"hw_thermal": "stands_still"}
-    assert hot.totals[-1] > 9
 
 
 def test_a_counter_that_grows_without_its_bit_stays_the_source(bench: BenchMaker) -> None:

@@ -31,14 +31,6 @@ def test_the_license_of_a_vgpu_is_published_by_its_product(tmp_path: Path) -> No
         assert running.value(NAME, gpu="0") == 1
 
 
-def test_a_driver_without_the_call_reports_no_license(tmp_path: Path) -> None:
-    missing = 'at = 0\neffect = { kind = "missing_function", function = "nvmlDeviceGetGridLicensableFeatures_v4" }'
-    with rig(scenario_with(tmp_path, BASE, license_event(licensed=False), missing)) as running:
-        running.run(70)
-        assert running.series(NAME) == []
-        assert not running.value("gpu_exporter_errors_total", collector="vgpu_license")
-
-
 @pytest.mark.slow
 def test_a_vgpu_without_its_license_is_to_be_watched_until_it_has_it(tmp_path: Path) -> None:
     events = license_event(licensed=False), license_event(licensed=True, at="120")

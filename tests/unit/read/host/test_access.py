@@ -5,36 +5,19 @@ from __future__ import annotations
 import logging
 import shutil
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpu_triage.machine import Machine, Moment, RealClock, SystemNvml
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.access import AccessReader, AccessReading, Configured, Limitation, render, wanted
+from gpu_triage.read.host.access import PROBES, AccessReader, Limitation, render
 from gpu_triage.read.metrics.rounds import HostRound
 
-EVERYTHING = frozenset(
-    {
-        "procfs",
-        "sysfs",
-        "kernel_log",
-        "pci_bus",
-        "processes",
-        "process_memory_locality",
-        "host_network",
-        "host_network_link",
-        "host_nfs",
-        "pcie_aer",
-        "textfile",
-        "pod_names",
-        "slurm_jobs",
-        "container_names",
-        "cgroups",
-        "host_pressure",
-    }
-)
+EVERYTHING = Config(collectors={"process_memory_locality": True, "host_services": False})
+"""Features that this host gives every right to."""
 
 
 @dataclass
@@ -48,10 +31,10 @@ class Host:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def limitations(self, wanted_here: Configured | None = None) -> dict[str, str]:
+    def limitations(self, **config: Any) -> dict[str, str]:
         """Reasons by feature."""
-        reading = AccessReader(wanted_here or Configured(EVERYTHING, None, None)).read(self.round())
-        return {lack.feature: lack.reason for lack in reading.limitations}
+        reading = AccessReader(replace(EVERYTHING, **config)).read(self.round())
+        return {lack.feature: lack.reason for lack in reading}
 
     def round(self) -> HostRound:
         machine = Machine(
@@ -155,37 +138,40 @@ def test_another_mount_namespace_costs_nothing_while_the_hosts_can_be_read(host:
     assert host.limitations() == {}
 
 
-def test_a_folder_of_jobs_and_a_socket_that_are_not_there_are_told(host: Host, tmp_path: Path) -> None:
-    asked = Configured(EVERYTHING, tmp_path / "jobs", tmp_path / "kubelet.sock")
-    assert host.limitations(asked) == {"textfile": "missing", "pod_names": "missing"}
-    (tmp_path / "jobs").mkdir()
+FOLDERS = {
+    "collector_textfile_directory": "textfile",
+    "slurm_jobs_directory": "slurm_jobs",
+    "kubernetes_container_logs": "container_names",
+    "state_directory": "state_directory",
+}
+
+
+@pytest.mark.parametrize(("option", "feature"), FOLDERS.items())
+def test_a_folder_that_is_not_there_is_told(
+    option: str, feature: str, host: Host, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "folder"
+    assert host.limitations(**{option: folder}) == {feature: "missing"}
+    assert str(folder) in caplog.records[-1].__dict__["fields"]["remedy"]
+    folder.mkdir()
+    assert host.limitations(**{option: folder}) == {}
+
+
+def test_a_socket_that_is_not_there_is_told(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "kubelet.sock"
+    assert host.limitations(kubernetes_pod_resources_socket=path) == {"pod_names": "missing"}
     with socket.socket(socket.AF_UNIX) as kubelet:
-        kubelet.bind(str(tmp_path / "kubelet.sock"))
-        assert host.limitations(asked) == {}
-
-
-def test_folders_of_slurms_jobs_and_of_containers_logs_that_are_not_there_are_told(host: Host, tmp_path: Path) -> None:
-    asked = Configured(EVERYTHING, None, None, slurm_jobs=tmp_path / "jobs", container_logs=tmp_path / "containers")
-    assert host.limitations(asked) == {"slurm_jobs": "missing", "container_names": "missing"}
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "containers").mkdir()
-    assert host.limitations(asked) == {}
-
-
-def test_a_state_directory_that_cannot_be_used_is_told(host: Host, tmp_path: Path) -> None:
-    asked = Configured(frozenset({"state_directory"}), None, None, tmp_path / "state")
-    assert host.limitations(asked) == {"state_directory": "missing"}
-    (tmp_path / "state").mkdir()
-    assert host.limitations(asked) == {}
+        kubelet.bind(str(path))
+        assert host.limitations(kubernetes_pod_resources_socket=path) == {}
 
 
 def test_a_feature_that_does_not_run_lacks_nothing(host: Host) -> None:
     (host.root / "kmsg").unlink()
-    assert host.limitations(Configured(EVERYTHING - {"kernel_log"}, None, None)) == {}
+    assert host.limitations(collectors={"xid": False, "host_kernel_log": False}) == {}
 
 
 def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: Host, caplog: pytest.LogCaptureFixture) -> None:
-    reader = AccessReader(Configured(EVERYTHING, None, None))
+    reader = AccessReader(EVERYTHING)
     kmsg = host.root / "kmsg"
     with caplog.at_level(logging.INFO):
         kmsg.unlink()
@@ -202,17 +188,20 @@ def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: Host, caplog: pyt
     ]
 
 
+def features(config: Config) -> set[str]:
+    return {probe.feature for probe in PROBES if probe.wanted(config)}
+
+
 def test_what_is_switched_off_is_not_wanted() -> None:
-    everything = wanted(Config()).features
     roots = {"procfs", "sysfs", "pci_bus"}
     of_host = {"host_pressure", "host_network", "host_network_link", "host_nfs", "host_services", "host_file_systems"}
-    assert everything == roots | of_host | {"kernel_log", "processes", "cgroups", "pcie_aer"}
+    assert features(Config()) == roots | of_host | {"kernel_log", "processes", "cgroups", "pcie_aer"}
     off = {"xid": False, "processes": False, "host": False, "pcie_aer": False, "process_memory_locality": True}
-    assert wanted(Config(collectors=off)).features == roots | {"process_memory_locality"}
+    assert features(Config(collectors=off)) == roots | {"process_memory_locality"}
 
 
 def test_a_lack_is_one_series() -> None:
-    (sample,) = render(AccessReading((Limitation("kernel_log", "missing", "a right"),)))
+    (sample,) = render((Limitation("kernel_log", "missing", "a right"),))
     assert (sample.spec.name, sample.labels) == ("gpu_exporter_degraded_info", ("kernel_log", "missing"))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpu_triage.driver.kernel.inquiry import HostInquiry
-from gpu_triage.driver.kernel.pressure_stall import parse_pressure
+from gpu_triage.driver.kernel.procfs import parse_pressure
 from gpu_triage.errors import HostReadFailed
 
 PRESSURE = "some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564\n"

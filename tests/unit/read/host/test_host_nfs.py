@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -102,7 +101,7 @@ def section(mount: str, counts: MountCounts, version: str = "1.1") -> str:
 
 
 def mounts(round_: HostRound) -> tuple[NfsMount, ...]:
-    return HostNfsReader().read(round_).mounts
+    return HostNfsReader().read(round_)
 
 
 def test_nfs_mounts_of_both_layouts_are_read_among_others(host: HostTree) -> None:
@@ -133,9 +132,9 @@ def test_a_mount_made_anew_goes_on_counting(host: HostTree) -> None:
     host.write({"proc/self/mountstats": V4})
     reader.read(host.round())
     host.write({"proc/self/mountstats": LOCAL})
-    assert reader.read(host.round()).mounts == ()
+    assert reader.read(host.round()) == ()
     host.write({"proc/self/mountstats": section("/data", MountCounts(10, 0, {"READ": (5, 250)}))})
-    (mount,) = reader.read(host.round()).mounts
+    (mount,) = reader.read(host.round())
     assert (mount.operations["READ"], mount.operation_seconds["READ"], mount.read_bytes) == (2053, 9.5, 8388618)
 
 
@@ -143,7 +142,7 @@ def test_mounts_beyond_the_bound_are_left_out_and_that_is_said_once(host: HostTr
     counts = MountCounts(1, 2, {"READ": (1, 1)})
     host.write({"proc/self/mountstats": "".join(section(f"/m{i}", counts) for i in range(MOST_MOUNTS + 3))})
     reader, round_ = HostNfsReader(), host.round()
-    assert [mount.mount for mount in reader.read(round_).mounts] == [f"/m{i}" for i in range(MOST_MOUNTS)]
+    assert [mount.mount for mount in reader.read(round_)] == [f"/m{i}" for i in range(MOST_MOUNTS)]
     reader.read(round_)
     assert round_.failures == ["too_many_mounts"]
 
@@ -195,20 +194,13 @@ def test_a_scenario_cannot_slow_down_what_is_not_mounted(tmp_path: Path) -> None
         scenario_with(tmp_path, "h100-8", 'at = "1m"\neffect = { kind = "nfs", mount = "/other" }')
 
 
-@given(st.text())
-def test_any_text_is_counts_or_a_value_error(text: str) -> None:
-    for candidate in (text, V3 + text, V4.replace("8650752", text)):
-        for _, version, lines in nfs_sections(candidate):
-            with suppress(ValueError):
-                parse_section(version, lines)
-
-
 COUNT = st.integers(0, 2**64 - 1)
 OPERATION = st.from_regex(r"[A-Z][A-Z_]{0,15}", fullmatch=True)
 
 
-@given(st.builds(MountCounts, COUNT, COUNT, st.dictionaries(OPERATION, st.tuples(st.integers(1, 2**64 - 1), COUNT))))
-def test_sections_round_trip(counts: MountCounts) -> None:
+@given(COUNT, COUNT, st.dictionaries(OPERATION, st.tuples(st.integers(1, 2**64 - 1), COUNT)))
+def test_sections_round_trip(read: int, written: int, operations: dict[str, tuple[int, int]]) -> None:
+    counts = MountCounts(read, written, operations)
     ((mount, version, lines),) = nfs_sections(LOCAL + section("/data", counts) + LOCAL)
     assert (mount, parse_section(version, lines)) == ("/data", counts)
 

@@ -21,10 +21,11 @@ from gpu_triage.options.config import Config, LineRate
 from gpu_triage.options.values import DEVICE_PATTERN, LINE_RATE
 from gpu_triage.read.host.infiniband import HostInfinibandReader, InfinibandPort
 from gpu_triage.read.host.network_interfaces import (
+    DEFAULTS,
     HostNetworkLinkReader,
     HostNetworkReader,
-    NetworkDevices,
-    network_devices,
+    is_chosen,
+    line_rate,
 )
 from gpu_triage.read.metrics.rounds import HostRound
 
@@ -56,9 +57,9 @@ NAMES = frozenset(FILES)
 class Firmware:
     """A host of ports, and the commands that their firmware got, by adapter."""
 
-    def __init__(self, host: HostTree, devices: NetworkDevices = NetworkDevices()) -> None:  # noqa: B008 - frozen
+    def __init__(self, host: HostTree, config: Config = DEFAULTS) -> None:
         self.host = host
-        self.reader = HostInfinibandReader(devices)
+        self.reader = HostInfinibandReader(config)
         self.rejects: Collection[str] = ()
         self.commands: Counter[str] = Counter()
         for number in range(4):
@@ -70,7 +71,7 @@ class Firmware:
         round_ = self.host.round()
         machine = replace(round_.machine, sysfs=watched(round_.machine.sysfs, self._opened))
         round_ = HostRound(machine, Moment(monotonic=at, wall=at))
-        ports = self.reader.read(round_).ports
+        ports = self.reader.read(round_)
         assert round_.failures == []
         return ports
 
@@ -121,17 +122,18 @@ def test_a_port_that_rejects_everything_is_asked_once_an_hour(host: HostTree) ->
 
 
 @pytest.mark.parametrize(
-    ("devices", "read"),
+    ("config", "read"),
     [
-        (NetworkDevices(exclude=("mlx5_[0-2]",)), {"mlx5_3"}),
-        (NetworkDevices(include=("mlx5_1", "ens*")), {"mlx5_1"}),
-        (NetworkDevices(include=("mlx5_*",), exclude=("mlx5_1",)), {"mlx5_0", "mlx5_2", "mlx5_3"}),
+        (Config(network_device_exclude=("mlx5_[0-2]",)), {"mlx5_3"}),
+        (Config(network_device_include=("mlx5_1", "ens*")), {"mlx5_1"}),
+        (
+            Config(network_device_include=("mlx5_*",), network_device_exclude=("mlx5_1",)),
+            {"mlx5_0", "mlx5_2", "mlx5_3"},
+        ),
     ],
 )
-def test_no_file_is_opened_of_a_device_that_is_not_chosen(
-    host: HostTree, devices: NetworkDevices, read: set[str]
-) -> None:
-    firmware = Firmware(host, devices)
+def test_no_file_is_opened_of_a_device_that_is_not_chosen(host: HostTree, config: Config, read: set[str]) -> None:
+    firmware = Firmware(host, config)
     assert {port.device for port in firmware.read()} == read
     assert set(firmware.commands) == read
 
@@ -141,9 +143,9 @@ def test_interfaces_are_chosen_likewise(host: HostTree) -> None:
     host.write({"proc/net/dev": f" eth0: {line} eth1: {line}"})
     for name in ("eth0", "eth1"):
         host.write({f"sys/class/net/{name}/device/vendor": "0x15b3\n", f"sys/class/net/{name}/speed": "10000\n"})
-    devices = NetworkDevices(exclude=("eth1",))
-    assert [each.device for each in HostNetworkReader(devices).read(host.round()).interfaces] == ["eth0"]
-    assert [each.device for each in HostNetworkLinkReader(devices).read(host.round()).links] == ["eth0"]
+    config = Config(network_device_exclude=("eth1",))
+    assert [each.device for each in HostNetworkReader(config).read(host.round())] == ["eth0"]
+    assert [each.device for each in HostNetworkLinkReader(config).read(host.round())] == ["eth0"]
 
 
 def test_options_are_the_choice() -> None:
@@ -152,9 +154,8 @@ def test_options_are_the_choice() -> None:
         network_device_exclude=("mlx5_4",),
         network_line_rate=(LineRate("ens5", 12_500_000_000), LineRate("ens*", 1)),
     )
-    devices = network_devices(config)
-    assert [devices.chosen(name) for name in ("mlx5_0", "mlx5_4", "ens5")] == [True, False, False]
-    assert [devices.line_rate(name) for name in ("ens5", "ens6", "mlx5_0")] == [12_500_000_000, 1, None]
+    assert [is_chosen(config, name) for name in ("mlx5_0", "mlx5_4", "ens5")] == [True, False, False]
+    assert [line_rate(config, name) for name in ("ens5", "ens6", "mlx5_0")] == [12_500_000_000, 1, None]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def test_disks_beyond_the_bound_are_left_out_and_that_is_said_once(host: HostTre
     host.write({"proc/diskstats": "".join(f" 259 {i} nvme{i:04}n1 1 0 1 1 1 0 1 1 0 1 1\n" for i in MANY)})
     reader, round_ = HostDiskReader(), host.round()
     for _ in range(2):
-        found = [disk.device for disk in reader.read(round_).disks]
+        found = [disk.device for disk in reader.read(round_)]
     assert found == [f"nvme{i:04}n1" for i in range(MOST_DEVICES)]
     assert round_.failures == ["too_many_disks"]
 
@@ -30,7 +30,7 @@ def test_virtual_functions_give_way_to_the_interfaces_that_they_are_cut_from(hos
         host.link(f"sys/class/net/{name}/device/physfn", "..")
     reader, round_ = HostNetworkReader(), host.round()
     for _ in range(2):
-        found = [interface.device for interface in reader.read(round_).interfaces]
+        found = [interface.device for interface in reader.read(round_)]
     assert found == [*names[: MOST_DEVICES - 1], "ens2"]
     assert round_.failures == ["too_many_interfaces"]
 
@@ -42,6 +42,6 @@ def test_ports_beyond_the_bound_are_left_out_those_of_virtual_functions_first(ho
             host.link(f"sys/class/infiniband/mlx5_{i:04}/device/physfn", "..")
     reader, round_ = HostInfinibandReader(), host.round()
     for _ in range(2):
-        found = [port.device for port in reader.read(round_).ports]
+        found = [port.device for port in reader.read(round_)]
     assert found == [f"mlx5_{i:04}" for i in MANY if i < MOST_DEVICES - 5 or i >= MOST_DEVICES]
     assert round_.failures == ["too_many_ports"]

@@ -16,16 +16,16 @@ from tests.evidence import evidence_of
 from tests.host_tree import HostTree
 from tests.watched_paths import watched
 
-from gpu_triage.options.config import LineRate
-from gpu_triage.read.host.infiniband import HostInfinibandReader, HostInfinibandReading, InfinibandPort
+from gpu_triage.options.config import Config, LineRate
+from gpu_triage.read.host.infiniband import HOST_INFINIBAND, HostInfinibandReader, InfinibandPort
 from gpu_triage.read.host.network_interfaces import (
+    DEFAULTS,
+    HOST_NETWORK,
+    HOST_NETWORK_LINK,
     HostNetworkLinkReader,
-    HostNetworkLinkReading,
-    HostNetworkReading,
-    NetworkDevices,
+    InterfaceLink,
     NetworkInterface,
 )
-from gpu_triage.read.metrics import rendering
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rounds import HostRound
 
@@ -66,12 +66,12 @@ IRDMA = {
 }
 
 
-def port_of(host: HostTree, files: dict[str, str], devices: NetworkDevices = NetworkDevices()) -> InfinibandPort:  # noqa: B008 - frozen
+def port_of(host: HostTree, files: dict[str, str], config: Config = DEFAULTS) -> InfinibandPort:
     """What is read of an adapter's only port."""
     up = {"state": "4: ACTIVE\n", "phys_state": "5: LinkUp\n"}
     host.write({f"sys/class/infiniband/rdmap0/ports/1/{name}": text for name, text in (up | files).items()})
     round_ = host.round()
-    (port,) = HostInfinibandReader(devices).read(round_).ports
+    (port,) = HostInfinibandReader(config).read(round_)
     assert round_.failures == []
     return port
 
@@ -121,11 +121,11 @@ def test_an_adapter_that_counts_only_a_part_counts_nothing(host: HostTree, missi
 def test_the_rate_is_the_drivers_or_the_operators(host: HostTree) -> None:
     """Before r2.13, the driver of EFA said 100 Gb/s of every device."""
     assert port_of(host, EFA).rate_bytes_per_second == 12_500_000_000
-    given = NetworkDevices(rates=(LineRate("rdmap*", 25_000_000_000),))
+    given = Config(network_line_rate=(LineRate("rdmap*", 25_000_000_000),))
     assert port_of(host, EFA, given).rate_bytes_per_second == 25_000_000_000
 
 
-def ena(host: HostTree, rates: tuple[LineRate, ...], operstate: str = "up") -> HostNetworkLinkReading:
+def ena(host: HostTree, rates: tuple[LineRate, ...], operstate: str = "up") -> tuple[InterfaceLink, ...]:
     """The link of an ENA."""
     host.write({"sys/class/net/ens5/device/vendor": "0x1d0f\n", "sys/class/net/ens5/operstate": f"{operstate}\n"})
     host.write({"sys/class/net/ens5/speed": "-1\n", "sys/class/net/ens5/carrier_changes": "2\n"})
@@ -136,16 +136,18 @@ def ena(host: HostTree, rates: tuple[LineRate, ...], operstate: str = "up") -> H
 
     round_ = host.round()
     machine = replace(round_.machine, sysfs=watched(round_.machine.sysfs, opened))
-    reading = HostNetworkLinkReader(NetworkDevices(rates=rates)).read(HostRound(machine, round_.at, round_.failures))
+    reading = HostNetworkLinkReader(Config(network_line_rate=rates)).read(
+        HostRound(machine, round_.at, round_.failures)
+    )
     assert round_.failures == []
     return reading
 
 
 def test_the_speed_of_an_interface_that_has_none_can_be_given(host: HostTree) -> None:
     rates = (LineRate("ens*", 12_500_000_000),)
-    assert ena(host, ()).links[0].speed_bytes_per_second is None
-    assert ena(host, rates).links[0].speed_bytes_per_second == 12_500_000_000
-    assert ena(host, rates, "down").links[0].speed_bytes_per_second is None
+    assert ena(host, ())[0].speed_bytes_per_second is None
+    assert ena(host, rates)[0].speed_bytes_per_second == 12_500_000_000
+    assert ena(host, rates, "down")[0].speed_bytes_per_second is None
 
 
 def test_full_efa_and_ena_are_scarce_network(host: HostTree) -> None:
@@ -156,9 +158,9 @@ def test_full_efa_and_ena_are_scarce_network(host: HostTree) -> None:
         carried = round(12_500_000_000 * share * seconds)
         interface = NetworkInterface("ens5", carried, 0, 0, 0, 0, 0, None)
         return [
-            *rendering.samples(HostInfinibandReading((replace(port, receive_bytes=carried),))),
-            *rendering.samples(HostNetworkReading((interface,))),
-            *rendering.samples(link),
+            *HOST_INFINIBAND.render((replace(port, receive_bytes=carried),)),
+            *HOST_NETWORK.render((interface,)),
+            *HOST_NETWORK_LINK.render(link),
         ]
 
     full = evidence_of(*((at, samples(0.9, at)) for at in (0.0, 30.0)))

@@ -53,7 +53,7 @@ SHARED = (f"gpu {GPU}", f"network {NIC}", f"nvme {DRIVE}")
 
 def test_what_shares_the_link_above_a_switch(host: HostTree) -> None:
     tray(host)
-    (uplink,) = PcieUplinksReader().read(host.round()).uplinks
+    (uplink,) = PcieUplinksReader().read(host.round())
     assert uplink == Uplink(SWITCH, ROOT, SHARED, 16, 5, 16, 5)
     assert uplink.ratio == 1.0
 
@@ -64,14 +64,14 @@ def test_what_shares_the_link_above_a_switch(host: HostTree) -> None:
 )
 def test_an_uplink_that_trained_down(host: HostTree, link: tuple[str, str], ratio: float) -> None:
     tray(host, link)
-    (uplink,) = PcieUplinksReader().read(host.round()).uplinks
+    (uplink,) = PcieUplinksReader().read(host.round())
     assert uplink.ratio == pytest.approx(ratio)
 
 
 def test_what_one_end_cannot_do_is_not_expected(host: HostTree) -> None:
     tray(host, ("16.0 GT/s PCIe", "16"))
     device(host, "pci0000:15/0000:15:01.0", "0x060400", ("16.0 GT/s PCIe", "16"), ("16.0 GT/s PCIe", "16"))
-    assert PcieUplinksReader().read(host.round()).uplinks[0].ratio == 1.0
+    assert PcieUplinksReader().read(host.round())[0].ratio == 1.0
 
 
 def test_switches_below_a_switch_have_an_uplink_each(host: HostTree) -> None:
@@ -80,7 +80,7 @@ def test_switches_below_a_switch_have_an_uplink_each(host: HostTree) -> None:
     for path in (f"{BELOW}/0000:17:04.0", inner, f"{inner}/0000:20:00.0"):
         device(host, path, "0x060400", FULL, FULL, vendor="0x1000")
     device(host, f"{inner}/0000:20:00.0/0000:21:00.0", "0x030200", FULL, FULL)
-    uplinks = {(each.port, each.bridge): each.behind for each in PcieUplinksReader().read(host.round()).uplinks}
+    uplinks = {(each.port, each.bridge): each.behind for each in PcieUplinksReader().read(host.round())}
     assert uplinks == {
         (ROOT, SWITCH): (*SHARED, "gpu 0000:21:00.0"),
         ("0000:17:04.0", "0000:1f:00.0"): ("gpu 0000:21:00.0",),
@@ -95,13 +95,13 @@ def test_a_gpu_below_a_root_port_and_a_switch_without_gpus_have_none(host: HostT
         device(host, path, "0x060400", FULL, FULL)
     device(host, "pci0000:70/0000:70:01.0/0000:71:00.0/0000:72:00.0", "0x060400", FULL, FULL)
     device(host, "pci0000:70/0000:70:01.0/0000:71:00.0/0000:72:00.0/0000:73:00.0", "0x010802", FULL, FULL)
-    assert PcieUplinksReader().read(host.round()).uplinks == ()
+    assert PcieUplinksReader().read(host.round()) == ()
 
 
 @pytest.mark.parametrize("width", ["63", "255", "0", ""])
 def test_a_link_that_is_not_told_is_no_short_one(host: HostTree, width: str) -> None:
     tray(host, ("Unknown", width))
-    assert PcieUplinksReader().read(host.round()).uplinks == ()
+    assert PcieUplinksReader().read(host.round()) == ()
 
 
 def test_series_of_a_healthy_uplink_are_details(host: HostTree) -> None:

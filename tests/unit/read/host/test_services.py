@@ -9,7 +9,8 @@ import pytest
 from tests.host_tree import HostTree
 
 from gpu_triage.machine import Moment
-from gpu_triage.read.host.access import AccessReader, Configured
+from gpu_triage.options.config import Config
+from gpu_triage.read.host.access import AccessReader
 from gpu_triage.read.host.services import ServicesReader, ServicesReading, has_switches
 from gpu_triage.read.metrics.rounds import HostRound
 
@@ -151,13 +152,14 @@ def test_cgroups_that_are_no_longer_visible_stop_no_service(host: HostTree) -> N
 
 def test_a_host_whose_fabric_manager_cannot_be_seen_says_so(host: HostTree) -> None:
     hgx(host)
-    wanted = Configured(frozenset({"host_services"}), None, None)
-    assert AccessReader(wanted).read(host.round()).limitations == ()
+    host.write({"proc/stat": ""})
+    reader = AccessReader(Config(collectors={"xid": False, "processes": False, "host": False, "host_services": True}))
+    assert reader.read(host.round()) == ()
     in_a_container(host)
-    (lack,) = AccessReader(wanted).read(host.round()).limitations
+    (lack,) = reader.read(host.round())
     assert (lack.feature, lack.reason) == ("host_services", "other_pid_namespace")
     host.write({FABRIC_MANAGER: "0\n"})
-    assert AccessReader(wanted).read(host.round()).limitations == ()
+    assert reader.read(host.round()) == ()
 
 
 def test_junk_costs_nothing_else(host: HostTree) -> None:

@@ -1,13 +1,20 @@
+"""Files of jobs: what is read of them within limits, and whose they are."""
+
 from __future__ import annotations
 
 import os
+import pwd
 import re
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+from tests.job_files import errors, read, samples, write
 from tests.logged import Log
 from tests.rig import only, rig
 
+from gpu_triage.driver.kernel import job_folder
 from gpu_triage.log import MOST_LINES
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.read.host.textfile_reader import (
@@ -34,15 +41,6 @@ gpu_job_step_seconds_bucket{job_name="bert",le="+Inf"} 9
 gpu_job_step_seconds_sum{job_name="bert"} 3.5
 gpu_job_step_seconds_count{job_name="bert"} 9
 """
-
-
-def read(directory: Path, reader: TextFilesReader | None = None) -> TextFilesReading:
-    machine = real_machine(Path("/sys"), Path("/proc"), None)
-    return (reader or TextFilesReader(directory)).read(HostRound(machine, RealClock().now()))
-
-
-def errors(reading: TextFilesReading) -> dict[str, str | None]:
-    return {file.name: file.error or None for file in reading.files}
 
 
 def test_step_time_stands_beside_the_hardware(tmp_path: Path) -> None:
@@ -75,12 +73,12 @@ def test_a_missing_directory_is_a_failed_collector_and_recovers(tmp_path: Path) 
 def test_a_file_replaced_is_read_anew_and_one_removed_is_gone(tmp_path: Path) -> None:
     reader = TextFilesReader(tmp_path)
     (tmp_path / "a.prom").write_bytes(b"gpu_job_x 1\n")
-    assert [s.value for f in read(tmp_path, reader).families for s in f.samples] == [1.0]
+    assert [s.value for f in read(tmp_path, reader=reader).families for s in f.samples] == [1.0]
     (tmp_path / "a.tmp").write_bytes(b"gpu_job_x 2\n")
     (tmp_path / "a.tmp").replace(tmp_path / "a.prom")
-    assert [s.value for f in read(tmp_path, reader).families for s in f.samples] == [2.0]
+    assert [s.value for f in read(tmp_path, reader=reader).families for s in f.samples] == [2.0]
     (tmp_path / "a.prom").unlink()
-    assert read(tmp_path, reader) == TextFilesReading((), ())
+    assert read(tmp_path, reader=reader) == TextFilesReading((), ())
 
 
 @pytest.mark.parametrize(
@@ -117,7 +115,7 @@ def test_two_files_of_an_owner_share_a_family_but_not_a_series(tmp_path: Path) -
     (tmp_path / "b.prom").write_bytes(b'# TYPE gpu_job_x gauge\ngpu_job_x{job_name="b"} 2\n')
     (tmp_path / "c.prom").write_bytes(b'# TYPE gpu_job_x gauge\ngpu_job_x{job_name="a"} 3\n')
     reading = read(tmp_path)
-    assert errors(reading) == {"a.prom": None, "b.prom": None, "c.prom": "duplicate_series"}
+    assert errors(reading) == {"a.prom": "", "b.prom": "", "c.prom": "duplicate_series"}
     (family,) = reading.families
     assert [sample.value for sample in family.samples] == [1.0, 2.0]
 
@@ -161,7 +159,7 @@ def test_a_small_file_is_republished_after_one_that_is_left_out(tmp_path: Path) 
         (tmp_path / f"{name}.prom").write_bytes(many_series(name, HALF - 1))
     (tmp_path / "c.prom").write_bytes(many_series("c", 3))
     (tmp_path / "d.prom").write_bytes(many_series("d", 2))
-    expected = {"a.prom": None, "b.prom": None, "c.prom": "too_many_series", "d.prom": None}
+    expected = {"a.prom": "", "b.prom": "", "c.prom": "too_many_series", "d.prom": ""}
     assert errors(read(tmp_path)) == expected
 
 
@@ -170,7 +168,7 @@ def test_bytes_are_bounded_together(tmp_path: Path) -> None:
     for number in range(fitting + 1):
         content = comment * (MAX_BYTES // fitting // len(comment) - 1) + b'gpu_job_x{n="%d"} 1\n' % number
         (tmp_path / f"{number}.prom").write_bytes(content)
-    expected = {f"{number}.prom": None for number in range(fitting)}
+    expected = {f"{number}.prom": "" for number in range(fitting)}
     assert errors(read(tmp_path)) == {**expected, f"{fitting}.prom": "too_large"}
 
 
@@ -178,16 +176,16 @@ def test_files_that_cannot_be_used_take_of_the_room_too(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / f"{number}.prom").write_bytes(many_series("same"))
     found = list(errors(read(tmp_path)).values())
-    assert found == [None, "duplicate_series", *["too_many_series"] * 3]
+    assert found == ["", "duplicate_series", *["too_many_series"] * 3]
 
 
 def test_families_are_the_same_objects_until_a_file_changes(tmp_path: Path) -> None:
     reader = TextFilesReader(tmp_path)
     (tmp_path / "a.prom").write_bytes(b"gpu_job_x 1\n")
-    first = read(tmp_path, reader).families
-    assert read(tmp_path, reader).families is first
+    first = read(tmp_path, reader=reader).families
+    assert read(tmp_path, reader=reader).families is first
     (tmp_path / "b.prom").write_bytes(b"gpu_job_y 2\n")
-    assert [family.name for family in read(tmp_path, reader).families] == ["gpu_job_x", "gpu_job_y"]
+    assert [family.name for family in read(tmp_path, reader=reader).families] == ["gpu_job_x", "gpu_job_y"]
 
 
 def test_why_a_file_is_rejected_is_logged_once_and_says_where_it_belongs(
@@ -197,7 +195,7 @@ def test_why_a_file_is_rejected_is_logged_once_and_says_where_it_belongs(
     (tmp_path / "other.prom").write_bytes(b"gpu_job_x{\n")
     reader = TextFilesReader(tmp_path)
     for _ in range(3):
-        read(tmp_path, reader)
+        read(tmp_path, reader=reader)
     logged = [record.__dict__["fields"] for record in caplog.records if record.msg == "job's file rejected"]
     assert [(facts["file"], facts["reason"]) for facts in logged] == [
         ("node.prom", "name_not_allowed"),
@@ -212,7 +210,7 @@ def test_jobs_cannot_fill_the_log(tmp_path: Path) -> None:
     for number in range(12):
         for file in range(MAX_FILES):
             (tmp_path / f"{number}-{file}.prom").write_bytes(b"up 0\n")
-        read(tmp_path, reader)
+        read(tmp_path, reader=reader)
         for path in tmp_path.iterdir():
             path.unlink()
     assert len(log.lines("job's file rejected")) == MOST_LINES
@@ -226,3 +224,153 @@ def test_every_error_and_limit_is_documented(repository: Path) -> None:
     for number in (MAX_LABELS, MAX_NAME_BYTES, MAX_FILES):
         assert re.search(rf"\b{number}\b", page)
     assert f"{MAX_BYTES >> 20} MiB and {MAX_SERIES:,} series" in page
+
+
+STEPS = 'gpu_job_steps_total{job_name="bert"} %d\n'
+
+
+def test_two_owners_of_one_job_name_have_a_series_each(tmp_path: Path) -> None:
+    write(tmp_path, {"mallory/a.prom": STEPS % 0, "alice/z.prom": STEPS % 1200})
+    reading = read(tmp_path)
+    assert errors(reading) == {"alice/z.prom": "", "mallory/a.prom": ""}
+    assert {sample.labels["owner"]: sample.value for sample in samples(reading)} == {"alice": 1200, "mallory": 0}
+    assert all(sample.labels["job_name"] == "bert" for sample in samples(reading))
+
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+
+
+def owners(reading: TextFilesReading) -> dict[str, str]:
+    return {file.name: file.owner for file in reading.files}
+
+
+@ROOT_ONLY
+def test_in_a_directory_that_others_can_write_to_the_owner_is_the_user_whatever_the_folder_is_called(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, {"own.prom": "gpu_job_x 1\n", "alice/claimed.prom": "gpu_job_x 1\n", "4242/job.prom": STEPS % 1})
+    tmp_path.chmod(0o1777)
+    os.chown(tmp_path / "own.prom", 4711, -1)
+    os.chown(tmp_path / "alice", 4712, -1)
+    assert owners(read(tmp_path)) == {"4242/job.prom": "4242", "alice/claimed.prom": "uid:4712", "own.prom": "uid:4711"}
+
+
+@ROOT_ONLY
+def test_a_folder_that_a_prolog_gave_to_the_jobs_user_stays_the_jobs(tmp_path: Path) -> None:
+    write(tmp_path, {"4242/job.prom": STEPS % 1})
+    os.chown(tmp_path / "4242", 4711, -1)
+    os.chown(tmp_path / "4242/job.prom", 4711, -1)
+    assert owners(read(tmp_path)) == {"4242/job.prom": "4242"}
+
+
+def test_a_file_in_the_directory_itself_belongs_to_its_user(tmp_path: Path) -> None:
+    write(tmp_path, {"own.prom": "gpu_job_x 1\n"})
+    names = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == os.geteuid()]
+    assert owners(read(tmp_path))["own.prom"] in (names or [f"uid:{os.geteuid()}"])
+
+
+@ROOT_ONLY
+def test_whoever_links_to_a_file_of_another_owns_what_is_published_of_it(tmp_path: Path) -> None:
+    write(tmp_path, {"victim.prom": STEPS % 1})
+    tmp_path.chmod(0o1777)
+    (tmp_path / "000.prom").symlink_to("victim.prom")
+    os.lchown(tmp_path / "000.prom", 4711, -1)
+    reading = read(tmp_path)
+    assert errors(reading) == {"000.prom": "", "victim.prom": ""}
+    assert len({sample.labels["owner"] for sample in samples(reading)}) == 2
+
+
+def test_a_directory_behind_a_link_is_judged_by_itself(tmp_path: Path) -> None:
+    write(tmp_path / "jobs", {"4242/job.prom": STEPS % 1})
+    (tmp_path / "link").symlink_to("jobs")
+    assert owners(read(tmp_path / "link")) == {"4242/job.prom": "4242"}
+
+
+def test_a_folder_that_cannot_be_read_is_told() -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own is closed to other users
+        directory = Path(name)
+        write(directory, {"closed/job.prom": STEPS % 1})
+        (directory / "closed").chmod(0)
+        (directory / "lost+found").mkdir(mode=0)
+        host = HostRound(real_machine(Path("/sys"), Path("/proc"), None), RealClock().now())
+        user = os.geteuid()
+        try:
+            if user == 0:
+                os.seteuid(65534)  # root may read everything
+            reading = TextFilesReader(directory).read(host)
+        finally:
+            os.seteuid(user)
+            (directory / "closed").chmod(0o700)
+        assert errors(reading) == {"closed/": "unreadable"}
+        assert host.failures == ["unreadable"]
+
+
+def test_a_link_in_the_folder_of_one_job_reaches_no_file_of_another(tmp_path: Path) -> None:
+    write(tmp_path, {"victim/.hidden": STEPS % 1, "mallory/own.prom": "gpu_job_x 1\n"})
+    (tmp_path / "mallory/link.prom").symlink_to(tmp_path / "victim/.hidden")
+    (tmp_path / "mallory/up.prom").symlink_to("../victim/.hidden")
+    (tmp_path / "linked").symlink_to("victim")
+    assert errors(read(tmp_path)) == {
+        "mallory/link.prom": "link_outside",
+        "mallory/own.prom": "",
+        "mallory/up.prom": "link_outside",
+    }
+
+
+def test_a_type_that_one_owner_claims_costs_no_other_a_series(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "a/1.prom": "# TYPE gpu_job_steps_total gauge\ngpu_job_steps_total 1\n",
+            "b/1.prom": "# TYPE gpu_job_steps_total counter\ngpu_job_steps_total 2\n",
+            "c/1.prom": "# TYPE gpu_job_seconds histogram\n"
+            'gpu_job_seconds_bucket{le="+Inf"} 3\ngpu_job_seconds_sum 3\ngpu_job_seconds_count 3\n',
+            "d/1.prom": "# TYPE gpu_job_seconds_count gauge\ngpu_job_seconds_count 4\n",
+        },
+    )
+    reading = read(tmp_path)
+    assert set(errors(reading).values()) == {""}
+    found = {(sample.labels["owner"], sample.name): sample.value for sample in samples(reading)}
+    assert found == {
+        ("a", "gpu_job_steps_total"): 1,
+        ("b", "gpu_job_steps_total"): 2,
+        ("c", "gpu_job_seconds_bucket"): 3,
+        ("c", "gpu_job_seconds_sum"): 3,
+        ("c", "gpu_job_seconds_count"): 3,
+        ("d", "gpu_job_seconds_count"): 4,
+    }
+    assert {family.type for family in reading.families} == {"unknown"}
+
+
+def many(count: int) -> str:
+    return "".join(f'gpu_job_x{{n="{number}"}} 1\n' for number in range(count))
+
+
+def test_an_owner_who_takes_all_room_takes_none_from_another(tmp_path: Path) -> None:
+    greedy = {f"000-greedy/{number:03}.prom": many(MAX_SERIES // 2) for number in range(10)}
+    flooding = {f"001-flooding/{number:03}.prom": "gpu_job_x 1\n" for number in range(2 * MAX_FILES)}
+    modest = {f"z/{number}.prom": f'gpu_job_y{{file="{number}"}} 1\n' + many(100) for number in range(1)}
+    write(tmp_path, {**greedy, **flooding, **modest})
+    reading = read(tmp_path)
+    assert errors(reading)["z/0.prom"] == ""
+    assert sum(sample.labels["owner"] == "z" for sample in samples(reading)) == 101
+    assert len(samples(reading)) <= MAX_SERIES
+    assert len(reading.files) == MAX_FILES
+    assert errors(reading)["000-greedy/000.prom"] == ""
+
+
+def test_a_flood_of_files_neither_replaces_what_was_read_nor_hides_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_folder, "MOST_ENTRIES", 50)
+    reader = TextFilesReader(tmp_path)
+    write(tmp_path, {"victim/job.prom": STEPS % 1, "gone/job.prom": STEPS % 1, "own.prom": "gpu_job_z 1\n"})
+    read(tmp_path, reader=reader)
+    shutil.rmtree(tmp_path / "gone")
+    write(tmp_path, {f"0{number:03}.prom": f'gpu_job_x{{n="{number}"}} 1\n' for number in range(600)})
+    write(tmp_path, {"late/job.prom": STEPS % 2})
+    found = [{file.owner: file.name for file in read(tmp_path, reader=reader).files} for _ in range(20)]
+    assert all(owners["victim"] == "victim/job.prom" for owners in found)
+    assert not any("gone" in owners for owners in found)
+    assert all("late" in owners for owners in found[13:])
+    assert "own.prom" in errors(read(tmp_path, reader=reader))

@@ -1,8 +1,9 @@
-"""What several files of jobs come to on one page: types, histograms, counters, and names that files disagree about."""
+"""What files of jobs come to on one page, and what none may hold or reach: names, labels and files of others."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -10,12 +11,16 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.job_files import errors, read, samples, write
+from tests.promql.vocabulary import TARGET_LABELS as TARGET_LABELS_OF_RULES
+from tests.scrape_limits import TARGET_LABELS
 
-from gpu_triage.machine import RealClock, real_machine
-from gpu_triage.read.host.textfile_reader import TextFilesReader, TextFilesReading
-from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.serve.exposition.encoding import END
-from gpu_triage.serve.exposition.metric_families import encode
+from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.host.textfile_reader import MAX_BYTES, MAX_LABELS, PREFIX, TextFilesReader, TextFilesReading
+from gpu_triage.read.processes.allocation import GPU_ALLOCATED
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
+from gpu_triage.read.registry import METRICS
+from gpu_triage.serve.exposition.encoding import END, Format, encode_families
 
 OWNER = re.compile(r'owner="[^"]*",|,?owner="[^"]*"')
 
@@ -228,14 +233,9 @@ TYPES = {
 CASES = {**FILES, **TYPES}
 
 
-def read(directory: Path) -> tuple[TextFilesReading, list[str]]:
-    host = HostRound(real_machine(Path("/sys"), Path("/proc"), None), RealClock().now())
-    return TextFilesReader(directory).read(host), host.failures
-
-
 def lines_of(reading: TextFilesReading) -> list[str]:
     """The page in the text format: the series without their owner, and the types of those that have one."""
-    page = OWNER.sub("", encode(reading.families, openmetrics=False).decode()).replace("{}", "")
+    page = OWNER.sub("", encode_families(reading.families, Format.TEXT).decode()).replace("{}", "")
     return [row for row in page.splitlines() if not row.startswith("# HELP") and not row.endswith(" untyped")]
 
 
@@ -243,12 +243,13 @@ def lines_of(reading: TextFilesReading) -> list[str]:
 def test_files_come_to_a_page_that_is_valid_in_both_formats(tmp_path: Path, case: Case) -> None:
     for name, text in case.files.items():
         (tmp_path / name).write_text(text, newline="")
-    reading, failures = read(tmp_path)
+    failures: list[str] = []
+    reading = read(tmp_path, failures=failures)
     assert lines_of(reading) == [*case.lines]
-    assert {file.name: file.error for file in reading.files if file.error} == case.errors
+    assert {name: error for name, error in errors(reading).items() if error} == case.errors
     assert sorted(failures) == sorted(case.errors.values())
-    text = encode(reading.families, openmetrics=False).decode()
-    openmetrics = (encode(reading.families, openmetrics=True) + END).decode()
+    text = encode_families(reading.families, Format.TEXT).decode()
+    openmetrics = (encode_families(reading.families, Format.OPENMETRICS) + END).decode()
     types = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert [name for name, count in Counter(types).items() if count > 1] == []
     said = [sample.name for family in parse_text(text) for sample in family.samples]
@@ -259,7 +260,7 @@ def test_files_come_to_a_page_that_is_valid_in_both_formats(tmp_path: Path, case
 @pytest.mark.parametrize("line", MALFORMED)
 def test_a_file_with_one_malformed_line_is_rejected(tmp_path: Path, line: str) -> None:
     (tmp_path / "a.prom").write_text(f"gpu_job_y 1\n{line}\n")
-    reading, _ = read(tmp_path)
+    reading = read(tmp_path)
     assert [file.error for file in reading.files] == ["malformed"]
     assert reading.families == ()
 
@@ -267,5 +268,184 @@ def test_a_file_with_one_malformed_line_is_rejected(tmp_path: Path, line: str) -
 def test_the_first_help_that_says_something_stays(tmp_path: Path) -> None:
     for name, text in (("a", ""), ("b", "# HELP gpu_job_x First \\\\ \\n.\n"), ("c", "# HELP gpu_job_x Other.\n")):
         (tmp_path / f"{name}.prom").write_text(f'{text}# TYPE gpu_job_x gauge\ngpu_job_x{{file="{name}"}} 1\n')
-    reading, _ = read(tmp_path)
+    reading = read(tmp_path)
     assert [(family.documentation, len(family.samples)) for family in reading.families] == [("First \\ \n.", 3)]
+
+
+GENERIC = {"name", "architecture", "process"}
+"""Labels of ours that claim no identity: a job may name a layer, an architecture or a process of its own."""
+
+
+def labeled(count: int) -> str:
+    return "gpu_job_x{" + ",".join(f'l{number}="v"' for number in range(count)) + "} 1\n"
+
+
+REFUSED = {
+    "40 labels": (labeled(40), "too_many_labels"),
+    "one label too many": (labeled(MAX_LABELS + 1), "too_many_labels"),
+    "a label name of 250 characters": (f'gpu_job_x{{{"n" * 250}="v"}} 1\n', "name_too_long"),
+    "a metric name of 250 characters": (f"gpu_job_{'n' * 250} 1\n", "name_too_long"),
+    "a sample name that its suffix makes too long": (
+        f'# TYPE gpu_job_{"n" * 90} histogram\ngpu_job_{"n" * 90}_bucket{{le="+Inf"}} 1\n',
+        "name_too_long",
+    ),
+    "a line of 20 KiB": (f'gpu_job_x{{a="{"v" * 20_000}"}} 1\n', "line_too_long"),
+    "a recorded series that mutes a page": ('instance_gpu:gpu_busy:ratio5m{gpu="0"} 0\n', "name_not_allowed"),
+    "up": ("up 0\n", "name_not_allowed"),
+    "ALERTS": ('ALERTS{alertname="GpuLost",alertstate="firing"} 1\n', "name_not_allowed"),
+    "a metric of the scrape": ("scrape_duration_seconds 0\n", "name_not_allowed"),
+    "a metric of node_exporter": ("node_load1 0\n", "name_not_allowed"),
+    "a metric of dcgm-exporter": ("DCGM_FI_DEV_GPU_UTIL 0\n", "name_not_allowed"),
+    "a metric of this exporter": ("gpu_up 0\n", "name_not_allowed"),
+    "a metric of this process": ("process_start_time_seconds 0\n", "name_not_allowed"),
+    "a recorded series of jobs": ("gpu_job_steps:rate5m 1\n", "name_not_allowed"),
+    "a name that only resembles": ("gpu_jobs 1\n", "name_not_allowed"),
+    "the prefix in capitals": ("GPU_JOB_x 1\n", "name_not_allowed"),
+    "a family that only its samples excuse": (
+        '# TYPE gpu_job histogram\ngpu_job_bucket{le="+Inf"} 1\ngpu_job_count 1\n',
+        "name_not_allowed",
+    ),
+    "a type of somebody else's": ("# TYPE up gauge\ngpu_job_x 1\n", "name_not_allowed"),
+    "a HELP of somebody else's": ("# HELP gpu_up Down.\ngpu_job_x 1\n", "name_not_allowed"),
+    "one foreign name among many": ("gpu_job_x 1\ngpu_job_y 2\nup 0\n", "name_not_allowed"),
+}
+
+
+@pytest.mark.parametrize(("text", "error"), REFUSED.values(), ids=REFUSED)
+def test_a_file_that_could_harm_others_is_refused_by_name(tmp_path: Path, text: str, error: str) -> None:
+    write(tmp_path, {"bad.prom": text, "good.prom": "gpu_job_fine 1\n"})
+    reading = read(tmp_path)
+    assert errors(reading) == {"bad.prom": error, "good.prom": ""}
+    assert [sample.name for sample in samples(reading)] == ["gpu_job_fine"]
+
+
+CLAIMS = (
+    *TARGET_LABELS,
+    *sorted(TARGET_LABELS_OF_RULES),
+    "Instance",
+    "hostname",
+    "exported_instance",
+    "gpu",
+    "GPU",
+    "gpu_id",
+    "uuid",
+    "UUID",
+    "mig_uuid",
+    "pci_bus_id",
+    "minor_number",
+    "workload_pod",
+    "pod_uid",
+    "container_id",
+    "user",
+    "owner",
+    "account",
+    "pid",
+    "job_id",
+    "slurm_job_id",
+    "alertname",
+    "severity",
+)
+
+
+@pytest.mark.parametrize("label", CLAIMS)
+def test_a_label_that_claims_an_identity_is_refused(tmp_path: Path, label: str) -> None:
+    write(tmp_path, {"bad.prom": f'gpu_job_x{{{label}="other"}} 1\n'})
+    reading = read(tmp_path)
+    assert errors(reading) == {"bad.prom": "label_not_allowed"}
+    assert samples(reading) == []
+
+
+def test_every_label_by_which_the_exporter_tells_gpus_and_owners_apart_is_refused(tmp_path: Path) -> None:
+    ours = {label for spec in (GPU_INFO, GPU_PROCESS_INFO, GPU_ALLOCATED) for label in spec.labels} - GENERIC
+    write(tmp_path, {f"{label}.prom": f'gpu_job_x{{{label}="1"}} 1\n' for label in ours})
+    assert errors(read(tmp_path)) == {f"{label}.prom": "label_not_allowed" for label in ours}
+
+
+def test_no_metric_of_the_exporter_has_a_name_that_jobs_may_take() -> None:
+    assert [spec.name for spec in METRICS if spec.name.startswith(PREFIX)] == []
+
+
+def test_a_file_made_to_parse_slowly_does_not(tmp_path: Path) -> None:
+    escapes = "\\" + '"'
+    write(
+        tmp_path,
+        {
+            "quotes.prom": f'gpu_job_x{{a="{escapes * 500_000}"}} 1\n',
+            "labels.prom": "gpu_job_x{" + 'a="",' * 200_000 + "} 1\n",
+            "blanks.prom": "#" + " " * 1_000_000 + "HELP gpu_job_x x\n",
+            "braces.prom": f"gpu_job_x{{{'}' * 1_000_000}\n",
+            "lines.prom": "\n".join(["gpu_job_x{" + '}"' * 8000] * 60),
+        },
+    )
+    began = time.process_time()
+    assert set(errors(read(tmp_path)).values()) <= {"line_too_long", "malformed", "too_large"}
+    assert time.process_time() - began < 2
+
+
+def kubernetes(folder: Path, version: str, text: str) -> None:
+    """Put a version of a ConfigMap where the kubelet would, as it would."""
+    (folder / f"..{version}").mkdir()
+    (folder / f"..{version}" / "job.prom").write_text(text)
+    (folder / "..data_tmp").symlink_to(f"..{version}")
+    (folder / "..data_tmp").rename(folder / "..data")
+    if not (folder / "job.prom").is_symlink():
+        (folder / "job.prom").symlink_to("..data/job.prom")
+
+
+def test_a_config_map_is_read_and_read_anew_when_it_changes(tmp_path: Path) -> None:
+    reader = TextFilesReader(tmp_path)
+    kubernetes(tmp_path, "2026_01", "gpu_job_x 1\n")
+    (first,) = read(tmp_path, reader=reader).families
+    kubernetes(tmp_path, "2026_02", "gpu_job_x 2\n")
+    (second,) = read(tmp_path, reader=reader).families
+    assert [sample.value for family in (first, second) for sample in family.samples] == [1.0, 2.0]
+
+
+def test_links_within_the_folder_are_followed_and_those_out_of_it_are_not(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "jobs", tmp_path / "outside"
+    (folder / "sub").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "secret.prom").write_text("gpu_job_secret 1\n")
+    (folder / "sub" / "a").write_text("gpu_job_a 1\n")
+    links = {
+        "relative.prom": "sub/a",
+        "absolute.prom": str(folder / "sub" / "a"),
+        "out.prom": str(outside / "secret.prom"),
+        "up.prom": "../outside/secret.prom",
+        "detour.prom": "sub/../../outside/secret.prom",
+        "through.prom": "way/secret.prom",
+        "beside.prom": f"{folder}-not/secret.prom",
+        "loop.prom": "loop.prom",
+        "dangling.prom": "nothing",
+        "itself.prom": ".",
+        "device.prom": "/dev/watchdog",
+    }
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    (folder / "way").symlink_to(outside)
+    reading = read(folder)
+    assert errors(reading) == {
+        "absolute.prom": "",
+        "relative.prom": "duplicate_series",
+        "out.prom": "link_outside",
+        "up.prom": "link_outside",
+        "detour.prom": "link_outside",
+        "through.prom": "link_outside",
+        "beside.prom": "link_outside",
+        "loop.prom": "unreadable",
+        "dangling.prom": "unreadable",
+        "itself.prom": "unreadable",
+        "device.prom": "link_outside",
+    }
+    assert [family.name for family in reading.families] == ["gpu_job_a"]
+
+
+def test_opening_files_leaves_no_descriptor_behind(tmp_path: Path) -> None:
+    kubernetes(tmp_path, "2026_01", "gpu_job_x 1\n")
+    (tmp_path / "out.prom").symlink_to("/etc/passwd")
+    (tmp_path / "large.prom").write_bytes(b"#" * (MAX_BYTES + 1))
+    read(tmp_path)
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    for _ in range(5):
+        read(tmp_path)
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before

@@ -12,8 +12,7 @@ from tests.status_pages import GPU, Series, body_of, judged, read
 from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
-from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
-from gpu_triage.read.incidents.ledger import Incident, Memory
+from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, Incident, Memory
 from gpu_triage_simulator import START_OF_TIME, load_scenario
 
 SLOT = "0000:65:00.0"

@@ -19,7 +19,6 @@ from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.processes.allocation import (
     MOST_ALLOCATIONS,
     AllocationReader,
-    AllocationReading,
     GpuAllocation,
     render,
 )
@@ -47,26 +46,26 @@ def asked(round_: GpuRound, pods: PodNames | None = None, slurm: SlurmJobs | Non
     return dataclasses.replace(round_, machine=dataclasses.replace(round_.machine, pods=pods, slurm=slurm))
 
 
-def test_nobody_is_asked_and_nothing_is_said() -> None:
-    with rounds_of("h100-8") as rounds:
-        reading = AllocationReader().read(asked(rounds.at(1)))
-    assert list(render(reading, LABELS)) == []
+SHARES = (Held("a", "n", "c", (f"{GPU}::0",)), Held("b", "n", "c", (f"{GPU}::1", f"{GPU}::2")))
 
 
-def test_every_pod_of_a_shared_gpu_is_told() -> None:
-    shares = (Held("a", "n", "c", (f"{GPU}::0",)), Held("b", "n", "c", (f"{GPU}::1", f"{GPU}::2")))
+@pytest.mark.parametrize(
+    ("pods", "gpu", "told"),
+    [
+        (kubelet(*SHARES), 0, [("", "a", "n", "c", "", "", ""), ("", "b", "n", "c", "", "", "")]),
+        (kubelet(TRAINER), 1, [("",) * 7]),  # given to nobody
+        (None, 0, []),  # nobody is asked
+    ],
+)
+def test_every_holder_of_a_gpu_is_told_or_that_it_is_free(
+    pods: PodDirectory | None, gpu: int, told: list[tuple[str, ...]]
+) -> None:
     with rounds_of("h100-8") as rounds:
-        reading = AllocationReader().read(asked(rounds.at(1), kubelet(*shares)))
-    assert [(sample.labels, sample.value) for sample in render(reading, LABELS)] == [
-        (("0", GPU, "", "a", "n", "c", "", "", ""), 1.0),
-        (("0", GPU, "", "b", "n", "c", "", "", ""), 1.0),
+        reading = AllocationReader().read(asked(rounds.at(1, gpu=gpu), pods))
+    free = told == [("",) * 7]
+    assert [(sample.labels[2:], sample.value) for sample in render(reading, LABELS)] == [
+        (labels, float(not free)) for labels in told
     ]
-
-
-def test_a_gpu_that_is_given_to_nobody_is_free() -> None:
-    with rounds_of("h100-8") as rounds:
-        reading = AllocationReader().read(asked(rounds.at(1, gpu=1), kubelet(TRAINER)))
-    assert [(sample.labels[2:], sample.value) for sample in render(reading, LABELS)] == [(("",) * 7, 0.0)]
 
 
 def test_a_claim_is_found_by_the_minor_number_which_is_asked_for_once() -> None:
@@ -103,10 +102,8 @@ def test_a_job_is_found_by_the_number_that_slurm_has_for_the_gpu(tmp_path: Path,
 def test_a_pod_on_a_mig_device_holds_that_device() -> None:
     with rounds_of("h100-mig") as rounds:
         round_ = rounds.at(5)
-        uuid = next(
-            pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(round_.inquiry.device.handle, index))
-            for index in range(1)
-        )
+        handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(round_.inquiry.device.handle, 0)
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
         reading = AllocationReader().read(asked(round_, kubelet(Held("mig", "n", "c", (uuid,)))))
     assert reading.allocations == (GpuAllocation(uuid, "mig", "n", "c"),)
 
@@ -137,11 +134,6 @@ def test_more_holders_than_can_be_are_left_out_and_said_once() -> None:
         ["too_many_holders"],
         [],
     )
-
-
-def test_a_free_gpu_and_one_that_nobody_knows_of_differ() -> None:
-    assert list(render(AllocationReading(None), LABELS)) == []
-    assert [sample.value for sample in render(AllocationReading(()), LABELS)] == [0.0]
 
 
 def test_a_simulated_job_holds_its_gpu_while_it_lasts() -> None:

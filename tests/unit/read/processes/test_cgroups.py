@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -16,7 +17,7 @@ from gpu_triage.read.processes.cgroup_limits import (
     parse_cpu_max,
     parse_flat,
 )
-from gpu_triage.read.processes.pids import Owner, ProcessFacts, job_level
+from gpu_triage.read.processes.facts import Owner, ProcessFacts, job_level
 
 PID = 4242
 ID, OTHER_ID = "3f4e" * 16, "9a7d" * 16
@@ -134,28 +135,25 @@ def test_where_both_versions_are_mounted_each_tells_what_it_has(host: HostTree) 
     assert (only.cpu_limit, only.throttled_seconds, only.io_pressure) == (0.5, 1.0, {"some": 1.0, "full": 0.0})
 
 
+ROOTLESS = "/user.slice/user-1000.slice/user@1000.service/user.slice"
+
+
 @pytest.mark.parametrize(
-    ("path", "own"),
+    ("own", "below"),
     [
-        (f"{CONTAINER}/init.scope", CONTAINER),
-        (f"/docker/{ID}", f"/docker/{ID}"),
-        (f"/machine.slice/libpod-{ID}.scope/container", f"/machine.slice/libpod-{ID}.scope"),
-        (
-            f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container",
-            f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope",
-        ),
-        (
-            "/system.slice/slurmstepd.scope/job_42/step_batch/user/task_0",
-            "/system.slice/slurmstepd.scope/job_42",
-        ),
-        ("/slurm/uid_1000/job_42/step_0", "/slurm/uid_1000/job_42"),
-        ("/system.slice/triton.service", "/system.slice/triton.service"),
-        ("/user.slice/user-1000.slice/session-3.scope", "/user.slice/user-1000.slice/session-3.scope"),
-        ("/batch", "/batch"),
+        (CONTAINER, "/init.scope"),
+        (f"/docker/{ID}", ""),
+        (f"/machine.slice/libpod-{ID}.scope", "/container"),
+        (f"{ROOTLESS}/libpod-{ID}.scope", "/container"),
+        ("/system.slice/slurmstepd.scope/job_42", "/step_batch/user/task_0"),
+        ("/slurm/uid_1000/job_42", "/step_0"),
+        ("/system.slice/triton.service", ""),
+        ("/user.slice/user-1000.slice/session-3.scope", ""),
+        ("/batch", ""),
     ],
 )
-def test_the_jobs_own_cgroup_holds_its_workers_too(path: str, own: str) -> None:
-    assert job_level(path) == own
+def test_the_jobs_own_cgroup_holds_its_workers_too(own: str, below: str) -> None:
+    assert job_level(own + below) == own
 
 
 def test_a_neighbor_in_kubernetes_is_found_from_the_exporters_own_namespace(host: HostTree) -> None:
@@ -225,13 +223,10 @@ def test_a_path_that_leads_nowhere_is_no_cgroup(host: HostTree, path: str) -> No
     assert Watch(host).read(f"0::{path}\n") == {}
 
 
-@pytest.mark.parametrize("text", ["", "max", "1 2 3", "-1 100000", "a 100000"])
-def test_a_limit_that_is_not_understood(text: str) -> None:
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [*((parse_cpu_max, text) for text in ("", "max", "1 2 3", "-1 100000", "a 100000")), (parse_flat, "a 1 2\n")],
+)
+def test_a_limit_that_is_not_understood(parse: Callable[[str], object], text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of several parsers
-        parse_cpu_max(text)
-
-
-def test_flat_files() -> None:
-    assert parse_flat("a 1\n\nb 2") == {"a": 1, "b": 2}
-    with pytest.raises(ValueError):  # noqa: PT011 - as above
-        parse_flat("a 1 2\n")
+        parse(text)

@@ -14,8 +14,7 @@ from tests.rig import Rig, pair
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Workload
 from gpu_triage.options.config import Config
-from gpu_triage.read.processes.container_names import MAX_CONTAINERS, ContainerLinks, parse_links
-from gpu_triage.read.processes.pods import PodDirectory
+from gpu_triage.read.processes.pods import MAX_CONTAINERS, ContainerLinks, PodDirectory, parse_links
 from gpu_triage_simulator import VirtualClock, simulated_machine
 
 pytestmark = pytest.mark.slow

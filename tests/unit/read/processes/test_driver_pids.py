@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 from tests.host_tree import HostTree
 from tests.nvml_bench import Bench, BenchMaker
-from tests.unit.read.processes.test_readers_processes import listing, lists, utilization
+from tests.unit.read.processes.test_readers_processes import listing, utilization
 
+from gpu_triage.read.processes.facts import DriverPids, driver_pids
 from gpu_triage.read.processes.on_gpu import ProcessesReader, ProcessReading
-from gpu_triage.read.processes.pids import DriverPids, driver_pids
 
 RIGHT = DriverPids(procfs=True, memory=True, utilization=True)
 NOTHING = DriverPids(procfs=False, memory=False, utilization=False)
@@ -88,10 +88,3 @@ def test_what_a_driver_counts_under_another_pid_is_absent_and_not_zero(bench: Be
     process = process_in_a_container(bench("dual-a10"), "550.54.14", "7")
     assert process.facts is not None
     assert (process.memory_bytes, process.sm_utilization_ratio) == (None, None)
-
-
-def test_a_process_that_is_listed_for_each_of_its_clients_holds_its_memory_once(bench: BenchMaker) -> None:
-    nvml = listing(bench())
-    nvml.answer("nvmlDeviceGetComputeRunningProcesses_v3", lists((9, 500), (9, 500), (11, 200)))
-    reading = ProcessesReader(32).read(nvml.round())
-    assert [(process.pid, process.memory_bytes) for process in reading.processes] == [(9, 500), (11, 200)]

@@ -17,8 +17,7 @@ from tests.rig import Rig, only, three
 from gpu_triage.errors import ConfigError, HostReadFailed
 from gpu_triage.machine import CallBlocked, Moment, Workload, dra_name
 from gpu_triage.read.processes import pods as pod_resources
-from gpu_triage.read.processes.pods import PodDirectory, parse_holders, wire_fields
-from gpu_triage.read.processes.workloads import NO_WORKLOAD, in_common
+from gpu_triage.read.processes.pods import NO_WORKLOAD, PodDirectory, in_common, parse_holders, wire_fields
 from gpu_triage_simulator import VirtualClock, simulated_machine
 
 pytestmark = pytest.mark.slow
@@ -234,19 +233,14 @@ def pod_of(rig: Rig, gpu: str) -> set[tuple[str, str, str]]:
 
 def test_processes_bear_the_names_of_the_one_container_that_holds_their_gpu(running: tuple[Rig, Kubelet]) -> None:
     rig, _ = running
-    rig.run(10)
-    assert pod_of(rig, "0") == {TRAINER}
-    assert pod_of(rig, "1") == {NO_WORKLOAD}  # shared by two pods
-    assert pod_of(rig, "2") == {NO_WORKLOAD}  # held by none
-    assert rig.value("gpu_exporter_collector_success", collector="pod_names") == 1
-
-
-def test_a_process_outside_of_any_pod_has_no_names(running: tuple[Rig, Kubelet]) -> None:
-    rig, _ = running
     (rig.simulated.machine.procfs / "41000" / "cgroup").write_text("0::/system.slice/sshd.service\n")
     rig.run(10)
     names = {labels["pid"]: labels["workload_pod"] for labels, _ in rig.series("gpu_process_info", gpu="0")}
     assert (names["41000"], names["41001"]) == ("", "train-0")
+    assert pod_of(rig, "0") == {TRAINER, NO_WORKLOAD}  # one process is outside of any pod
+    assert pod_of(rig, "1") == {NO_WORKLOAD}  # shared by two pods
+    assert pod_of(rig, "2") == {NO_WORKLOAD}  # held by none
+    assert rig.value("gpu_exporter_collector_success", collector="pod_names") == 1
 
 
 def test_a_kubelet_that_fails_costs_the_names_and_is_counted(running: tuple[Rig, Kubelet]) -> None:

@@ -15,16 +15,22 @@ from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.cgroups import Membership, Place
 from gpu_triage.driver.kernel.files import Answer, Question, hooked
-from gpu_triage.driver.kernel.process_stat import read_process_stats
+from gpu_triage.driver.kernel.procfs import read_process_stats
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.processes import pids
-from gpu_triage.read.processes.facts import ProcessFactsReader
-from gpu_triage.read.processes.pids import Owner, ProcessFacts, parse_cgroup, parse_status
+from gpu_triage.read.processes.facts import (
+    Owner,
+    ProcessFacts,
+    ProcessFactsReader,
+    names_are_host_pids,
+    parse_cgroup,
+    parse_status,
+)
 
 ID = "3f4e8c1b9a7d6f5e4c3b2a190817263544536271809fabcdef0123456789abcd"
 OUTER_ID = "0" * 64
 UID = "8d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6"
 SYSTEMD_UID = UID.replace("-", "_")
+ROOTLESS = "/user.slice/user-1000.slice/user@1000.service/user.slice"
 POD_SLICE = f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SYSTEMD_UID}.slice"
 
 STAT_TAIL = "S 1 4242 4242 0 -1 4194560 5118 0 12 0 95 31 0 0 20 0 9 0 8812345 11796480 1203" + " 0" * 28 + "\n"
@@ -139,83 +145,6 @@ def test_a_long_name_is_not_completed_from_the_command_line(tmp_path: Path) -> N
     assert facts.name == "train-with-secr"
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "owner"),
-    [
-        pytest.param(f"0::/system.slice/docker-{ID}.scope", Owner(ID), id="docker, v2, systemd"),
-        pytest.param(f"0::/docker/{ID}", Owner(ID), id="docker, v2, cgroupfs"),
-        pytest.param(
-            f"12:pids:/docker/{ID}\n11:cpuset:/docker/{ID}\n0::/system.slice/containerd.service",
-            Owner(ID),
-            id="docker, v1",
-        ),
-        pytest.param(f"0::/docker/{OUTER_ID}/docker/{ID}", Owner(ID), id="docker in docker: the inner one"),
-        pytest.param(f"0::/../../docker-{ID}.scope", Owner(ID), id="seen from another cgroup namespace"),
-        pytest.param(f"0::/default/{ID}", Owner(ID), id="containerd's own namespace"),
-        pytest.param(f"0::/system.slice/nerdctl-{ID}.scope", Owner(ID), id="nerdctl"),
-        pytest.param(f"0::/machine.slice/libpod-{ID}.scope/container", Owner(ID), id="podman, root"),
-        pytest.param(
-            f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container",
-            Owner(ID),
-            id="podman, rootless",
-        ),
-        pytest.param(f"0::/machine.slice/libpod-conmon-{ID}.scope", Owner(), id="podman's monitor is outside"),
-        pytest.param(f"9:memory:/libpod_parent/libpod-{ID}", Owner(ID), id="podman, cgroupfs"),
-        pytest.param(
-            f"0::{POD_SLICE}/cri-containerd-{ID}.scope", Owner(ID, UID), id="kubelet, containerd, v2, systemd"
-        ),
-        pytest.param(
-            f"3:memory:/kubepods/burstable/pod{UID}/{ID}",
-            Owner(ID, UID),
-            id="kubelet, containerd, v1, cgroupfs",
-        ),
-        pytest.param(f"0::/kubepods/pod{UID}/{ID}", Owner(ID, UID), id="kubelet, guaranteed pod, cgroupfs"),
-        pytest.param(
-            f"0::/kubepods.slice/kubepods-pod{SYSTEMD_UID}.slice/crio-{ID}.scope",
-            Owner(ID, UID),
-            id="kubelet, cri-o, guaranteed pod",
-        ),
-        pytest.param(f"0::{POD_SLICE}/crio-{ID}.scope/container", Owner(ID, UID), id="kubelet, cri-o with crun"),
-        pytest.param(f"0::{POD_SLICE}/crio-conmon-{ID}.scope", Owner("", UID), id="cri-o's monitor"),
-        pytest.param(f"4:cpu:{POD_SLICE}/docker-{ID}.scope", Owner(ID, UID), id="kubelet, dockershim"),
-        pytest.param(
-            f"11:devices:/system.slice/containerd.service/kubepods-besteffort-pod{SYSTEMD_UID}.slice"
-            f":cri-containerd:{ID}",
-            Owner(ID, UID),
-            id="kubelet on cgroupfs, containerd on systemd",
-        ),
-        pytest.param(
-            f"0::/docker/{OUTER_ID}/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice"
-            f"/kubelet-kubepods-burstable-pod{SYSTEMD_UID}.slice/cri-containerd-{ID}.scope",
-            Owner(ID, UID),
-            id="kind",
-        ),
-        pytest.param(
-            "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0",
-            Owner("", "", "4711"),
-            id="Slurm, v2",
-        ),
-        pytest.param(
-            "0::/system.slice/node7_slurmstepd.scope/job_4711/step_batch/user/task_special",
-            Owner("", "", "4711"),
-            id="Slurm, v2, several slurmd on a host",
-        ),
-        pytest.param(
-            "5:cpuset:/slurm/uid_1001/job_4711/step_0/task_0\n1:name=systemd:/system.slice/slurmd.service",
-            Owner("", "", "4711"),
-            id="Slurm, v1",
-        ),
-        pytest.param("5:cpuset:/slurm_node7/uid_1001/job_4711", Owner("", "", "4711"), id="Slurm, v1, named node"),
-        pytest.param("0::/user.slice/user-1001.slice/session-2.scope", Owner(), id="a login"),
-        pytest.param("0::/system.slice/job_4711.service", Owner(), id="a service that is named like a job"),
-        pytest.param(f"0::/system.slice/backup-{ID}ff.scope", Owner(), id="longer than a container's id"),
-        pytest.param("0::/\n", Owner(), id="a cgroup namespace of its own"),
-    ],
-)
-def test_owners_named_in_cgroups(cgroup: str, owner: Owner) -> None:
-    assert parse_cgroup(cgroup) == owner
-
-
 @given(st.text())
 def test_any_text_is_a_cgroup_file(text: str) -> None:
     for candidate in (text, f"0::/{text}", f"0::/docker/{ID}{text}"):
@@ -255,34 +184,27 @@ def test_any_content_of_the_files_has_facts(
     assert facts.user == "" or facts.user.isascii()
 
 
-def self_in(host: HostTree, nspid: str, namespace: str | None) -> None:
-    host.write({"proc/self/status": f"Name:\tgpu-triage\n{nspid}"})
-    if namespace is not None:
-        host.link("proc/self/ns/pid", namespace)
-
-
 @pytest.mark.parametrize(
     ("nspid", "namespace", "answer"),
     [
-        pytest.param("NSpid:\t812\n", "pid:[4026531836]", True, id="on the host"),
-        pytest.param("NSpid:\t812\t1\n", "pid:[4026532441]", True, id="in a container, with the host's procfs"),
-        pytest.param("NSpid:\t1\n", "pid:[4026532441]", False, id="in a container, with its own procfs"),
-        pytest.param("", "pid:[4026531836]", True, id="a kernel before 4.1, on the host"),
-        pytest.param("NSpid:\t1\n", None, None, id="a kernel that shows no namespaces"),
+        ("812", "pid:[4026531836]", True),  # on the host
+        ("812\t1", "pid:[4026532441]", True),  # in a container, with the host's procfs
+        ("1", "pid:[4026532441]", False),  # in a container, with its own procfs
+        ("", "pid:[4026531836]", True),  # a kernel before 4.1, on the host
+        ("1", None, None),  # a kernel that shows no namespaces
     ],
 )
 def test_whose_pids_a_procfs_shows(host: HostTree, *, nspid: str, namespace: str | None, answer: bool | None) -> None:
-    self_in(host, nspid, namespace)
-    assert pids.names_are_host_pids(host.procfs) is answer
-
-
-def test_a_procfs_without_this_process_is_the_hosts(host: HostTree) -> None:
-    assert pids.names_are_host_pids(host.procfs) is True
+    assert names_are_host_pids(host.procfs) is True  # without this process, it is the host's
+    host.write({"proc/self/status": f"Name:\tgpu-triage\nNSpid:\t{nspid}\n" if nspid else "Name:\tgpu-triage\n"})
+    if namespace is not None:
+        host.link("proc/self/ns/pid", namespace)
+    assert names_are_host_pids(host.procfs) is answer
 
 
 def test_a_procfs_that_cannot_be_read_leaves_it_open(host: HostTree) -> None:
     host.spoil("proc/self/status")
-    assert pids.names_are_host_pids(host.procfs) is None
+    assert names_are_host_pids(host.procfs) is None
 
 
 def kept_facts(reader: ProcessFactsReader, host: HostTree, now: float) -> ProcessFacts | None:
@@ -336,3 +258,50 @@ def test_a_process_that_ended_has_no_facts_and_is_not_remembered(host: HostTree)
     assert kept_facts(reader, host, 2.0) is not None
     assert reader.read(host.procfs, {}, 3.0) == {}
     assert reader._kept == {}
+
+
+JOB = Owner("", "", "4711")
+OWNERS = {
+    "docker, v2, systemd": (f"0::/system.slice/docker-{ID}.scope", Owner(ID)),
+    "docker, v2, cgroupfs": (f"0::/docker/{ID}", Owner(ID)),
+    "docker, v1": (f"12:pids:/docker/{ID}\n11:cpuset:/docker/{ID}\n0::/system.slice/containerd.service", Owner(ID)),
+    "docker in docker: the inner one": (f"0::/docker/{OUTER_ID}/docker/{ID}", Owner(ID)),
+    "seen from another cgroup namespace": (f"0::/../../docker-{ID}.scope", Owner(ID)),
+    "containerd's own namespace": (f"0::/default/{ID}", Owner(ID)),
+    "nerdctl": (f"0::/system.slice/nerdctl-{ID}.scope", Owner(ID)),
+    "podman, root": (f"0::/machine.slice/libpod-{ID}.scope/container", Owner(ID)),
+    "podman, rootless": (f"0::{ROOTLESS}/libpod-{ID}.scope/container", Owner(ID)),
+    "podman's monitor is outside": (f"0::/machine.slice/libpod-conmon-{ID}.scope", Owner()),
+    "podman, cgroupfs": (f"9:memory:/libpod_parent/libpod-{ID}", Owner(ID)),
+    "kubelet, containerd, v2, systemd": (f"0::{POD_SLICE}/cri-containerd-{ID}.scope", Owner(ID, UID)),
+    "kubelet, containerd, v1, cgroupfs": (f"3:memory:/kubepods/burstable/pod{UID}/{ID}", Owner(ID, UID)),
+    "kubelet, guaranteed pod, cgroupfs": (f"0::/kubepods/pod{UID}/{ID}", Owner(ID, UID)),
+    "kubelet, cri-o, guaranteed pod": (
+        f"0::/kubepods.slice/kubepods-pod{SYSTEMD_UID}.slice/crio-{ID}.scope",
+        Owner(ID, UID),
+    ),
+    "kubelet, cri-o with crun": (f"0::{POD_SLICE}/crio-{ID}.scope/container", Owner(ID, UID)),
+    "cri-o's monitor": (f"0::{POD_SLICE}/crio-conmon-{ID}.scope", Owner("", UID)),
+    "kubelet, dockershim": (f"4:cpu:{POD_SLICE}/docker-{ID}.scope", Owner(ID, UID)),
+    "kubelet on cgroupfs, containerd on systemd": (
+        f"11:devices:/system.slice/containerd.service/kubepods-besteffort-pod{SYSTEMD_UID}.slice:cri-containerd:{ID}",
+        Owner(ID, UID),
+    ),
+    "kind": (
+        f"0::/docker/{OUTER_ID}/kubelet.slice/kubelet-kubepods-burstable-pod{SYSTEMD_UID}.slice/cri-containerd-{ID}.scope",
+        Owner(ID, UID),
+    ),
+    "Slurm, v2": ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0", JOB),
+    "Slurm, v2, several slurmd on a host": ("0::/system.slice/node7_slurmstepd.scope/job_4711/step_batch/user", JOB),
+    "Slurm, v1": ("5:cpuset:/slurm/uid_1001/job_4711/step_0/task_0\n1:name=systemd:/system.slice/slurmd.service", JOB),
+    "Slurm, v1, named node": ("5:cpuset:/slurm_node7/uid_1001/job_4711", JOB),
+    "a login": ("0::/user.slice/user-1001.slice/session-2.scope", Owner()),
+    "a service that is named like a job": ("0::/system.slice/job_4711.service", Owner()),
+    "longer than a container's id": (f"0::/system.slice/backup-{ID}ff.scope", Owner()),
+    "a cgroup namespace of its own": ("0::/\n", Owner()),
+}
+
+
+@pytest.mark.parametrize(("cgroup", "owner"), OWNERS.values(), ids=OWNERS)
+def test_owners_named_in_cgroups(cgroup: str, owner: Owner) -> None:
+    assert parse_cgroup(cgroup) == owner

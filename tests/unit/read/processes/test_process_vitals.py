@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
-from gpu_triage.driver.kernel.process_stat import read_process_stats
+from gpu_triage.driver.kernel.procfs import read_process_stats
 from gpu_triage.machine import Moment
 from gpu_triage.read.processes.vitals import BlockedThread, ProcessVitals, ProcessVitalsReader
 
@@ -58,15 +59,17 @@ class Watch:
 
 def test_one_file_tells_cpu_time_memory_threads_and_start(host: HostTree) -> None:
     thread(host)
-    assert Watch(host).all(0.0) == {
-        PID: ProcessVitals(
-            cpu_seconds=396_000 / HERTZ,
-            resident_bytes=5_241_001 * PAGE,
-            threads=311,
-            started_at=1_768_000_000 + 8_812_345 / HERTZ,
-            blocked=None,
-        )
-    }
+    vitals = ProcessVitals(
+        cpu_seconds=396_000 / HERTZ,
+        resident_bytes=5_241_001 * PAGE,
+        threads=311,
+        started_at=1_768_000_000 + 8_812_345 / HERTZ,
+        blocked=None,
+    )
+    assert Watch(host).all(0.0) == {PID: vitals}
+    # Without the boot's time the start is not known.
+    host.write({"proc/stat": "cpu 0 0 0 0\n"})
+    assert Watch(host).all(0.0) == {PID: dataclasses.replace(vitals, started_at=None)}
 
 
 def test_a_process_that_does_not_run_for_half_a_minute_hangs(host: HostTree) -> None:
@@ -114,21 +117,30 @@ def test_a_later_process_under_the_pid_has_not_hung_yet(host: HostTree) -> None:
     assert watch.blocked(45.0) is None
 
 
-@pytest.mark.parametrize("channel", ["0", "", "0xffffffff81234567", "a b", "x" * 65, "\x1b[2J"])
-def test_a_wait_channel_that_is_not_told_is_empty(host: HostTree, channel: str) -> None:
+@pytest.mark.parametrize(
+    ("channel", "status", "blocked"),
+    [
+        # A wait channel that is not told is empty.
+        *(
+            (channel, None, BlockedThread(WALL, ""))
+            for channel in ("0", "", "0xffffffff81234567", "a b", "x" * 65, "\x1b")
+        ),
+        # Without a count of switches nobody knows that a thread hangs.
+        *(
+            ("nfs", status, None)
+            for status in ("", "voluntary_ctxt_switches:\t9\n", "voluntary_ctxt_switches:\tmany\n")
+        ),
+    ],
+)
+def test_what_the_kernel_does_not_tell_is_not_known(
+    host: HostTree, channel: str, status: str | None, blocked: BlockedThread | None
+) -> None:
     thread(host, state="D", channel=channel)
+    if status is not None:
+        host.write({f"proc/{PID}/task/{PID}/status": status})
     watch = Watch(host)
     watch.all(0.0)
-    assert watch.blocked(40.0) == BlockedThread(WALL, "")
-
-
-@pytest.mark.parametrize("status", ["", "voluntary_ctxt_switches:\t9\n", "voluntary_ctxt_switches:\tmany\n"])
-def test_without_a_count_of_switches_nobody_knows_that_a_thread_hangs(host: HostTree, status: str) -> None:
-    thread(host, state="D")
-    host.write({f"proc/{PID}/task/{PID}/status": status})
-    watch = Watch(host)
-    watch.all(0.0)
-    assert watch.blocked(40.0) is None
+    assert watch.blocked(40.0) == blocked
 
 
 @pytest.mark.parametrize("text", ["", "4242 (python3)", "4242 (python3) S 1", STAT.format("S").replace("360000", "-1")])
@@ -150,15 +162,7 @@ def test_cpu_time_does_not_go_back_but_for_another_process_under_the_same_pid(ho
     assert seconds == [396_000 / HERTZ, 396_000 / HERTZ, 2 / HERTZ]
 
 
-def test_without_the_boots_time_the_start_is_not_known(host: HostTree) -> None:
-    thread(host)
-    host.write({"proc/stat": "cpu 0 0 0 0\n"})
-    assert Watch(host).all(0.0)[PID].started_at is None
-
-
 def test_this_process_is_read_as_it_is() -> None:
-    from pathlib import Path  # noqa: PLC0415 - the real one, for this test alone
-
     stats = read_process_stats(Path("/proc"), (os.getpid(),))
     read = ProcessVitalsReader().read(Path("/proc"), stats, Moment(0.0, WALL))[os.getpid()]
     assert read.cpu_seconds > 0

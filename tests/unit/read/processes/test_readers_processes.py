@@ -11,8 +11,10 @@ import pytest
 from tests.nvml_bench import Bench, BenchMaker
 
 from gpu_triage.machine import Moment
+from gpu_triage.read.processes.listing import ProcessLister
 from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReader
+from gpu_triage_simulator import VirtualClock
 
 NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
 NO_INSTANCE = 0xFFFFFFFF
@@ -112,61 +114,67 @@ def test_with_no_process_looked_at_nobody_is_said_to_be_well_placed(bench: Bench
     assert not reading.locality_known
 
 
-def test_a_process_listed_twice_is_one_process(bench: BenchMaker) -> None:
-    nvml = listing(bench(), compute=((24819, 500),), mps=((24819, 500),), graphics=((24819, 500), (7, 100)))
-    reading = ProcessesReader(32).read(nvml.round())
-    assert [(p.pid, p.memory_bytes, p.is_compute) for p in reading.processes] == [(24819, 500, True), (7, 100, False)]
-    assert reading.counts == {"compute": 0, "graphics": 1, "compute_graphics": 1, "mps": 1}
+NONE: dict[str, int] = dict.fromkeys(("graphics", "compute_graphics", "mps"), 0)
+MISSING = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
 
 
-def in_a_pid_namespace_of_its_own(nvml: Bench) -> Bench:
-    """This bench, its procfs that of a container without the host's PID namespace."""
+@pytest.mark.parametrize(
+    ("answers", "processes", "counts", "failures"),
+    [
+        # In several lists, it is one process; on several MIG instances, it has the sum of their memory.
+        (
+            {
+                "Compute_v3": lists((24819, 5)),
+                "MPSCompute_v3": lists((24819, 5)),
+                "Graphics_v3": lists((24819, 5), (7, 1)),
+            },
+            [(24819, 5, True), (7, 1, False)],
+            {"compute": 0, "graphics": 1, "compute_graphics": 1, "mps": 1},
+            [],
+        ),
+        ({"Compute_v3": lists((9, 500), (9, 300), instances=True)}, [(9, 800, True)], {"compute": 1} | NONE, []),
+        # It is listed for each of its clients, outside of the host's PID namespace: it holds its memory once.
+        ({"Compute_v3": lists((9, 5), (9, 5), (11, 2))}, [(9, 5, True), (11, 2, True)], {"compute": 2} | NONE, []),
+        ({"Compute_v3": lists((9, NOT_AVAILABLE))}, [(9, None, True)], {"compute": 1} | NONE, []),
+        # No kernel gives out such a PID.
+        ({"Compute_v3": lists((0xFFFFFFFF, 10), (9, 10))}, [(9, 10, True)], {"compute": 1} | NONE, ["implausible"]),
+        ({"Compute_v3": MISSING, "Compute_v2": lists((9, 77))}, [(9, 77, True)], {"compute": 1} | NONE, []),
+        (
+            {"Compute_v3": lists((9, 1)), "MPSCompute_v2": MISSING, "MPSCompute_v3": MISSING},
+            [(9, 1, True)],
+            {"compute": 1, "graphics": 0, "compute_graphics": 0},
+            [],
+        ),
+    ],
+)
+def test_what_lists_tell(
+    bench: BenchMaker,
+    answers: dict[str, Any],
+    processes: list[tuple[int, float | None, bool]],
+    counts: dict[str, int],
+    failures: list[str],
+) -> None:
+    nvml = listing(bench())
+    for name, answer in answers.items():
+        kind, version = name.split("_")
+        nvml.answer(f"nvmlDeviceGet{kind}RunningProcesses_{version}", answer)
+    round_ = nvml.round()
+    reading = ProcessesReader(32).read(round_)
+    assert [(p.pid, p.memory_bytes, p.is_compute) for p in reading.processes] == processes
+    assert (reading.counts, round_.inquiry.failures) == (counts, failures)
+
+
+@pytest.mark.parametrize(("compute", "counts"), [((), {}), (((9, 500),), {"compute": 1} | NONE)])
+def test_an_empty_list_in_a_pid_namespace_of_its_own_says_nothing(
+    bench: BenchMaker, compute: tuple[tuple[int, int], ...], counts: dict[str, int]
+) -> None:
+    nvml = listing(bench("idle-downshift"), compute=compute)
     own = nvml.machine.procfs / "self"
     (own / "ns").mkdir(parents=True)
     (own / "status").write_text("Name:\tgpu-triage\nNSpid:\t7\n")
     (own / "ns" / "pid").symlink_to("pid:[4026532281]")
-    return nvml
-
-
-def test_an_empty_list_in_a_pid_namespace_of_its_own_says_nothing(bench: BenchMaker) -> None:
-    nvml = in_a_pid_namespace_of_its_own(bench("idle-downshift"))
     reading = ProcessesReader(32).read(nvml.round())
-    assert (reading.counts, reading.locality_known) == ({}, False)
-
-
-def test_a_list_that_is_not_empty_counts_in_any_pid_namespace(bench: BenchMaker) -> None:
-    nvml = in_a_pid_namespace_of_its_own(listing(bench(), compute=((9, 500),)))
-    assert ProcessesReader(32).read(nvml.round()).counts["compute"] == 1
-
-
-def test_a_process_with_several_mig_instances_has_the_sum_of_their_memory(bench: BenchMaker) -> None:
-    nvml = listing(bench())
-    nvml.answer(LISTS["compute"], lists((9, 500), (9, 300), instances=True))
-    reading = ProcessesReader(32).read(nvml.round())
-    assert [(p.pid, p.memory_bytes) for p in reading.processes] == [(9, 800)]
-    assert reading.counts["compute"] == 1
-
-
-def test_memory_that_the_driver_cannot_tell_is_none(bench: BenchMaker) -> None:
-    nvml = listing(bench(), compute=((9, NOT_AVAILABLE),))
-    round_ = nvml.round()
-    (process,) = ProcessesReader(32).read(round_).processes
-    assert process.memory_bytes is None
-    assert round_.inquiry.failures == []
-
-
-def test_a_kind_of_process_that_the_driver_does_not_list_has_no_count(bench: BenchMaker) -> None:
-    nvml = listing(bench(), compute=((9, 1),))
-    for version in ("v2", "v3"):
-        nvml.answer(f"nvmlDeviceGetMPSComputeRunningProcesses_{version}", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    assert ProcessesReader(32).read(nvml.round()).counts == {"compute": 1, "graphics": 0, "compute_graphics": 0}
-
-
-def test_an_older_driver_is_asked_the_older_way(bench: BenchMaker) -> None:
-    nvml = listing(bench())
-    nvml.answer(LISTS["compute"], pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    nvml.answer("nvmlDeviceGetComputeRunningProcesses_v2", lists((9, 77)))
-    assert [p.memory_bytes for p in ProcessesReader(32).read(nvml.round()).processes] == [77]
+    assert (reading.counts, reading.locality_known) == (counts, False)
 
 
 def test_a_process_without_a_new_sample_ran_nothing(bench: BenchMaker) -> None:
@@ -178,13 +186,21 @@ def test_a_process_without_a_new_sample_ran_nothing(bench: BenchMaker) -> None:
     assert [p.sm_utilization_ratio for p in reader.read(nvml.round()).processes] == [0.0, 0.0]
 
 
-def test_where_utilization_is_not_supported_no_process_has_one(bench: BenchMaker) -> None:
+@pytest.mark.parametrize(
+    ("answer", "failures"),
+    [
+        (pynvml.NVML_ERROR_NOT_SUPPORTED, []),
+        (utilization((1, VirtualClock().now().wall, 0xFFFFFFFF)), ["implausible"]),
+    ],
+)
+def test_where_utilization_is_not_supported_or_absurd_no_process_has_one(
+    bench: BenchMaker, answer: Any, failures: list[str]
+) -> None:
     nvml = listing(bench(), compute=((1, 10),))
-    nvml.answer("nvmlDeviceGetProcessUtilization", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    reader = ProcessesReader(32)
-    for _ in range(2):
-        assert [p.sm_utilization_ratio for p in reader.read(nvml.round()).processes] == [None]
-    assert nvml.calls("nvmlDeviceGetProcessUtilization") == 1
+    nvml.answer("nvmlDeviceGetProcessUtilization", answer)
+    round_ = nvml.round()
+    assert [p.sm_utilization_ratio for p in ProcessesReader(32).read(round_).processes] == [None]
+    assert round_.inquiry.failures == failures
 
 
 def test_a_clock_that_is_set_back_does_not_make_processes_look_idle(bench: BenchMaker) -> None:
@@ -195,21 +211,6 @@ def test_a_clock_that_is_set_back_does_not_make_processes_look_idle(bench: Bench
     back = Moment(now.monotonic + 5, now.wall - 3600)
     nvml.answer("nvmlDeviceGetProcessUtilization", utilization((1, now.wall, 50), (1, back.wall, 70)))
     assert [p.sm_utilization_ratio for p in reader.read(nvml.round(at=back)).processes] == [0.7]
-
-
-def test_utilization_beyond_a_hundred_percent_is_not_believed(bench: BenchMaker) -> None:
-    nvml = listing(bench(), compute=((1, 10),))
-    nvml.answer("nvmlDeviceGetProcessUtilization", utilization((1, nvml.clock.now().wall, 0xFFFFFFFF)))
-    round_ = nvml.round()
-    assert [p.sm_utilization_ratio for p in ProcessesReader(32).read(round_).processes] == [None]
-    assert round_.inquiry.failures == ["implausible"]
-
-
-def test_a_pid_that_no_kernel_gives_out_is_no_process(bench: BenchMaker) -> None:
-    nvml = listing(bench(), compute=((0xFFFFFFFF, 10), (9, 10)))
-    reading = ProcessesReader(32).read(nvml.round())
-    assert [p.pid for p in reading.processes] == [9]
-    assert reading.counts["compute"] == 1
 
 
 @pytest.mark.parametrize(
@@ -265,18 +266,20 @@ def test_a_process_on_another_node_of_the_gpus_socket_is_local(bench: BenchMaker
         assert locality_of(nvml, cpus) is locality
 
 
-def test_on_a_host_with_one_node_there_is_no_locality(bench: BenchMaker) -> None:
-    nvml = bench("dual-a10")
-    nodes = nvml.machine.sysfs / "devices" / "system" / "node"
-    (nodes / "node0" / "cpulist").write_text("0-63\n")
-    (nodes / "node1" / "cpulist").write_text("\n")
-    assert locality_of(nvml, "0-31") is Locality.UNKNOWN
-    assert not ProcessesReader(32).read(nvml.round()).locality_known
+NODES = "devices/system/node"
 
 
-def test_a_gpu_whose_node_is_not_known_has_no_local_processes(bench: BenchMaker) -> None:
+@pytest.mark.parametrize(
+    "files",
+    [
+        {f"{NODES}/node0/cpulist": "0-63\n", f"{NODES}/node1/cpulist": "\n"},  # a host with one node
+        {"bus/pci/devices/0000:65:00.0/numa_node": "-1\n"},  # a GPU whose node is not known
+    ],
+)
+def test_without_a_far_side_there_is_no_locality(bench: BenchMaker, files: dict[str, str]) -> None:
     nvml = bench("dual-a10")
-    (nvml.machine.sysfs / "bus" / "pci" / "devices" / "0000:65:00.0" / "numa_node").write_text("-1\n")
+    for path, text in files.items():
+        (nvml.machine.sysfs / path).write_text(text)
     assert locality_of(nvml, "0-31") is Locality.UNKNOWN
     assert not ProcessesReader(32).read(nvml.round()).locality_known
 
@@ -293,3 +296,55 @@ def test_the_structs_have_the_size_that_the_driver_writes() -> None:
     # nvml.h, nvmlProcessInfo_t: pid, usedGpuMemory, gpuInstanceId, computeInstanceId.
     assert sizeof(pynvml.c_nvmlProcessInfo_v3_t) == 24
     assert sizeof(pynvml.c_nvmlProcessUtilizationSample_t) == 2 * 8 + 4 * sizeof(c_uint)
+
+
+def test_a_list_that_has_not_changed_is_not_parsed_again(bench: BenchMaker) -> None:
+    nvml = bench("h100-8")
+    nvml.answer(LISTS["compute"], lists(*[(101, 30), (102, 20)]))
+    lister = ProcessLister()
+    first = lister.read(nvml.round().inquiry)
+    assert [process.pid for process in first.processes][:2] == [101, 102]
+    assert lister.read(nvml.round().inquiry) is first
+    assert ProcessLister().read(nvml.round().inquiry) == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "after",
+    [
+        [(101, 30), (102, 21)],  # one holds more memory
+        [(101, 30), (103, 20)],  # another process in its place
+        [(101, 30)],  # one has ended
+        [(101, 30), (102, 20), (103, 20)],
+        [],
+    ],
+)
+def test_any_change_is_seen_at_once(bench: BenchMaker, after: list[tuple[int, int]]) -> None:
+    nvml = bench("h100-8")
+    nvml.answer(LISTS["compute"], lists((101, 30), (102, 20)))
+    lister = ProcessLister()
+    first = lister.read(nvml.round().inquiry)
+    nvml.answer(LISTS["compute"], lists(*after))
+    second = lister.read(nvml.round().inquiry)
+    assert second != first
+    assert second == ProcessLister().read(nvml.round().inquiry)
+    assert [process.pid for process in second.processes if process.pid < 200] == [pid for pid, _ in after]
+
+
+def test_a_list_that_the_driver_no_longer_has_is_seen_at_once(bench: BenchMaker) -> None:
+    nvml = bench("h100-8")
+    lister = ProcessLister()
+    assert "mps" in lister.read(nvml.round().inquiry).counts
+    for version in (2, 3):
+        nvml.answer(f"nvmlDeviceGetMPSComputeRunningProcesses_v{version}", pynvml.NVML_ERROR_UNKNOWN)
+    assert "mps" not in lister.read(nvml.round().inquiry).counts
+
+
+def test_junk_is_reported_in_every_round(bench: BenchMaker) -> None:
+    nvml = bench("h100-8")
+    nvml.answer(LISTS["compute"], lists(*[(101, 30), (0xFFFFFFF0, 20)]))
+    lister = ProcessLister()
+    for _ in range(2):
+        inquiry = nvml.round().inquiry
+        assert 101 in [process.pid for process in lister.read(inquiry).processes]
+        assert inquiry.failures != []

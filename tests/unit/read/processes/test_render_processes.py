@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.nvml_bench import shown
+import pytest
 
 from gpu_triage.machine import Workload
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes import on_gpu as processes
+from gpu_triage.read.processes.facts import Owner, ProcessFacts
 from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO, ProcessesReading, ProcessReading
-from gpu_triage.read.processes.pids import Owner, ProcessFacts
-from gpu_triage.read.processes.workloads import NO_WORKLOAD
+from gpu_triage.read.processes.pods import NO_WORKLOAD
 
 GPU = GpuLabels("0", "GPU-a")
 FACTS = ProcessFacts(
@@ -25,64 +25,40 @@ def process(pid: int, locality: Locality, *, is_compute: bool = True) -> Process
     return ProcessReading(pid, is_compute, None, None, None, locality, NO_WORKLOAD)
 
 
-def counts_of(*localities: Locality, is_compute: bool = True, known: bool = True) -> list[str]:
-    listed = tuple(process(pid, locality, is_compute=is_compute) for pid, locality in enumerate(localities))
-    reading = ProcessesReading({"compute": len(listed)}, listed, 0, locality_known=known)
-    return [line for line in shown(processes.render(reading, GPU)) if line.startswith("gpu_numa_")]
-
-
 def test_everything_known_of_a_process_shows() -> None:
-    reading = ProcessesReading(
-        counts={"compute": 1, "graphics": 0, "mps": 0},
-        processes=(
-            ProcessReading(
-                pid=4711,
-                is_compute=True,
-                memory_bytes=12e9,
-                sm_utilization_ratio=0.72,
-                facts=FACTS,
-                locality=Locality.LOCAL,
-                workload=Workload("bert-0", "research", "train"),
-            ),
-        ),
-        truncated=2,
-        locality_known=True,
+    whole = ProcessReading(
+        pid=4711,
+        is_compute=True,
+        memory_bytes=12e9,
+        sm_utilization_ratio=0.72,
+        facts=FACTS,
+        locality=Locality.LOCAL,
+        workload=Workload("bert-0", "research", "train"),
     )
-    assert shown(processes.render(reading, GPU)) == [
-        'gpu_processes{gpu="0",uuid="GPU-a",type="compute"} 1.0',
-        'gpu_processes{gpu="0",uuid="GPU-a",type="graphics"} 0.0',
-        'gpu_processes{gpu="0",uuid="GPU-a",type="mps"} 0.0',
-        'gpu_processes_truncated{gpu="0",uuid="GPU-a"} 2.0',
-        'gpu_process_memory_bytes{gpu="0",uuid="GPU-a",pid="4711",process="python"} 12000000000.0',
-        'gpu_process_sm_utilization_ratio{gpu="0",uuid="GPU-a",pid="4711",process="python"} 0.72',
-        'gpu_process_numa_local{gpu="0",uuid="GPU-a",pid="4711",process="python"} 1.0',
-        (
-            f'gpu_process_info{{gpu="0",uuid="GPU-a",pid="4711",process="python",user="alice",'
-            f'container_id="{"c" * 64}",pod_uid="11111111-2222-3333-4444-555555555555",workload_pod="bert-0",'
-            'workload_namespace="research",workload_container="train",slurm_job_id="42"} 1.0'
-        ),
-        (
-            'gpu_process_owner_info{gpu="0",uuid="GPU-a",user="alice",pod_uid="11111111-2222-3333-4444-555555555555",'
-            'workload_pod="bert-0",workload_namespace="research",slurm_job_id="42"} 1.0'
-        ),
-        'gpu_numa_mismatched_processes{gpu="0",uuid="GPU-a"} 0.0',
-        'gpu_numa_unpinned_processes{gpu="0",uuid="GPU-a"} 0.0',
+    reading = ProcessesReading({"compute": 1, "graphics": 0, "mps": 0}, (whole,), truncated=2, locality_known=True)
+    container, pod, job = FACTS.owner
+    assert [(sample.spec.name, sample.labels[2:], sample.value) for sample in processes.render(reading, GPU)] == [
+        ("gpu_processes", ("compute",), 1),
+        ("gpu_processes", ("graphics",), 0),
+        ("gpu_processes", ("mps",), 0),
+        ("gpu_processes_truncated", (), 2),
+        ("gpu_process_memory_bytes", ("4711", "python"), 12e9),
+        ("gpu_process_sm_utilization_ratio", ("4711", "python"), 0.72),
+        ("gpu_process_numa_local", ("4711", "python"), 1),
+        ("gpu_process_info", ("4711", "python", "alice", container, pod, "bert-0", "research", "train", job), 1),
+        ("gpu_process_owner_info", ("alice", pod, "bert-0", "research", job), 1),
+        ("gpu_numa_mismatched_processes", (), 0),
+        ("gpu_numa_unpinned_processes", (), 0),
     ]
 
 
 def test_a_process_nothing_is_known_of_shows_that_it_is_there_and_no_more() -> None:
     reading = ProcessesReading({"compute": 1}, (process(7, Locality.UNKNOWN),), 0, locality_known=False)
-    assert shown(processes.render(reading, GPU)) == [
-        'gpu_processes{gpu="0",uuid="GPU-a",type="compute"} 1.0',
-        'gpu_processes_truncated{gpu="0",uuid="GPU-a"} 0.0',
-        (
-            'gpu_process_info{gpu="0",uuid="GPU-a",pid="7",process="",user="",container_id="",pod_uid="",'
-            'workload_pod="",workload_namespace="",workload_container="",slurm_job_id=""} 1.0'
-        ),
-        (
-            'gpu_process_owner_info{gpu="0",uuid="GPU-a",user="",pod_uid="",workload_pod="",workload_namespace="",'
-            'slurm_job_id=""} 1.0'
-        ),
+    assert [(sample.spec.name, sample.labels[2:], sample.value) for sample in processes.render(reading, GPU)] == [
+        ("gpu_processes", ("compute",), 1),
+        ("gpu_processes_truncated", (), 0),
+        ("gpu_process_info", ("7", *[""] * 8), 1),
+        ("gpu_process_owner_info", ("",) * 5, 1),
     ]
 
 
@@ -108,32 +84,25 @@ def test_an_owner_has_one_series_however_many_processes_and_containers_it_has_on
 
 
 def test_a_gpu_that_lists_no_processes_shows_nothing() -> None:
-    assert shown(processes.render(ProcessesReading({}, (), 0, locality_known=True), GPU)) == []
+    assert list(processes.render(ProcessesReading({}, (), 0, locality_known=True), GPU)) == []
 
 
-def test_only_local_and_remote_processes_have_a_locality_to_show() -> None:
-    listed = tuple(process(pid, locality) for pid, locality in enumerate(Locality))
-    reading = ProcessesReading({"compute": len(listed)}, listed, 0, locality_known=True)
-    local = [line for line in shown(processes.render(reading, GPU)) if line.startswith("gpu_process_numa_local")]
-    assert local == [
-        'gpu_process_numa_local{gpu="0",uuid="GPU-a",pid="0",process=""} 1.0',
-        'gpu_process_numa_local{gpu="0",uuid="GPU-a",pid="1",process=""} 0.0',
-    ]
-
-
-def test_remote_and_unpinned_compute_processes_are_counted() -> None:
-    assert counts_of(Locality.REMOTE, Locality.REMOTE, Locality.UNPINNED, Locality.SPANNING, Locality.LOCAL) == [
-        'gpu_numa_mismatched_processes{gpu="0",uuid="GPU-a"} 2.0',
-        'gpu_numa_unpinned_processes{gpu="0",uuid="GPU-a"} 1.0',
-    ]
-
-
-def test_graphics_processes_are_not_counted_as_misplaced() -> None:
-    assert counts_of(Locality.REMOTE, Locality.UNPINNED, is_compute=False) == [
-        'gpu_numa_mismatched_processes{gpu="0",uuid="GPU-a"} 0.0',
-        'gpu_numa_unpinned_processes{gpu="0",uuid="GPU-a"} 0.0',
-    ]
-
-
-def test_where_locality_cannot_be_judged_nobody_is_counted() -> None:
-    assert counts_of(Locality.UNKNOWN, known=False) == []
+@pytest.mark.parametrize(
+    ("localities", "is_compute", "known", "misplaced"),
+    [
+        (("REMOTE", "REMOTE", "UNPINNED", "SPANNING", "LOCAL"), True, True, [2.0, 1.0]),
+        (("REMOTE", "UNPINNED"), False, True, [0.0, 0.0]),  # graphics
+        (("UNKNOWN",), True, False, []),
+    ],
+)
+def test_remote_and_unpinned_compute_processes_are_counted(
+    localities: tuple[str, ...], *, is_compute: bool, known: bool, misplaced: list[float]
+) -> None:
+    listed = tuple(process(pid, Locality[name], is_compute=is_compute) for pid, name in enumerate(localities))
+    samples = list(processes.render(ProcessesReading({"compute": len(listed)}, listed, 0, locality_known=known), GPU))
+    counts = (processes.GPU_NUMA_MISMATCHED_PROCESSES, processes.GPU_NUMA_UNPINNED_PROCESSES)
+    assert [sample.value for spec in counts for sample in samples if sample.spec is spec] == misplaced
+    # Only local and remote processes have a locality to show.
+    local = {"LOCAL": 1.0, "REMOTE": 0.0}
+    shown_local = [sample.value for sample in samples if sample.spec is processes.GPU_PROCESS_NUMA_LOCAL]
+    assert shown_local == [local[name] for name in localities if name in local]

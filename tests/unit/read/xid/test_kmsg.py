@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.xid.kernel_records import ROUND_BYTES, KernelLog, KernelXids
-from gpu_triage.read.xid.xid_events import CardFound, DriverLoaded, KernelNews, XidReport
+from gpu_triage.read.xid.xid_events import CardFound, DriverLoaded, KernelNews, XidReport, XidSource
 
 NOW = 1000.0
+GPU = "0000:65:00.0"
 XID = "NVRM: Xid (PCI:0000:65:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
@@ -38,13 +39,6 @@ def codes(news: tuple[KernelNews, ...]) -> list[int | None]:
     return [report.code for report in xids(news)]
 
 
-def test_what_happened_since_boot_is_there_with_its_time(tmp_path: Path) -> None:
-    kernel = KernelXids(KernelLog(log(tmp_path, record(1, 100.0), record(2, 998.5, "usb 1-1: new device"))))
-    (report,) = xids(kernel.read(NOW))
-    assert (report.gpu, report.code) == ("0000:65:00.0", 79)
-    assert report.earliest == report.latest == 100.0
-
-
 def test_a_file_is_read_on_from_where_it_ended(tmp_path: Path) -> None:
     path = log(tmp_path, record(1, 100.0))
     kernel = KernelXids(KernelLog(path))
@@ -68,15 +62,6 @@ def test_lines_that_continue_a_record_are_passed_over(tmp_path: Path) -> None:
     continued = " SUBSYSTEM=pci\n DEVICE=+pci:0000:65:00.0\n"
     path = log(tmp_path, record(1, 99.0, flags="-,caller=T1"), continued, record(2, 100.0))
     assert codes(KernelXids(KernelLog(path)).read(NOW)) == [79, 79]
-
-
-def test_escapes_of_the_kernel_are_undone(tmp_path: Path) -> None:
-    text = r"NVRM: The NVIDIA GPU 0000:65:00.0\x0aNVRM: (PCI ID: 10de:2330) has\x0aNVRM: fallen off the bus and"
-    assert codes(KernelXids(KernelLog(log(tmp_path, record(1, 9.0, text)))).read(NOW)) == [None]
-
-
-def test_what_a_process_writes_into_the_log_is_not_the_drivers_word(tmp_path: Path) -> None:
-    assert KernelXids(KernelLog(log(tmp_path, record(1, 9.0, priority=12)))).read(NOW) == ()
 
 
 def test_junk_costs_only_itself(tmp_path: Path) -> None:
@@ -231,41 +216,37 @@ def test_a_printk_clock_that_drifted_is_put_right_by_the_first_new_record(tmp_pa
     assert NOW <= report.latest <= NOW + 1
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 01:44:30 UTC 2024",
-        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build",
-    ],
-)
-def test_a_driver_that_is_loaded_is_told_with_its_time(tmp_path: Path, text: str) -> None:
-    log_file = log(tmp_path, record(1, 9.0, text), record(2, 9.5, f"systemd[1]: {text}"))
-    assert KernelXids(KernelLog(log_file)).read(NOW) == (DriverLoaded(9.0),)
+LOADING = "NVRM: loading NVIDIA UNIX "
+CARD = "pci 0000:65:00.0: [10de:2330] type 00 class 0x030200"
+LOST = r"NVRM: The NVIDIA GPU 0000:65:00.0\x0aNVRM: (PCI ID: 10de:2330) has\x0aNVRM: fallen off the bus and"
+KERNEL, PROCESS = 4, 12
 
 
 @pytest.mark.parametrize(
-    ("text", "address"),
+    ("text", "priority", "seconds", "news"),
     [
-        ("pci 0000:65:00.0: [10de:2330] type 00 class 0x030200", "0000:65:00.0"),
-        ("pci 0000:65:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint", "0000:65:00.0"),
-        ("pci 10000:01:00.0: [10de:2684] type 00 class 0x030000", "10000:01:00.0"),
-        ("pci 0000:65:00.1: [10de:22ba] type 00 class 0x040300", None),
-        ("pci 0000:65:00.0: [15b3:1021] type 00 class 0x020700", None),
-        ("pci 0000:65:00.0: BAR 0: assigned [mem 0xd0000000-0xd0ffffff]", None),
-        ("nvidia 0000:65:00.0: enabling device (0000 -> 0002)", None),
-        ("NVRM: GPU 0000:65:00.0: RmInitAdapter failed! (0x62:0xffff:2477)", None),
+        (XID, KERNEL, 100.0, XidReport(GPU, 79, XidSource.KMSG, 100.0, 100.0)),
+        (XID, KERNEL, 1060.0, XidReport(GPU, 79, XidSource.KMSG, NOW, NOW)),  # no Xid is of the future
+        (LOST, KERNEL, 9.0, XidReport(GPU, None, XidSource.KMSG, 9.0, 9.0)),  # escapes are undone
+        (f"{LOADING}x86_64 Kernel Module  550.54.14  Thu Feb 22 01:44:30", KERNEL, 9.0, DriverLoaded(9.0)),
+        (f"{LOADING}Open Kernel Module for x86_64  580.95.05", KERNEL, 9.0, DriverLoaded(9.0)),
+        (f"systemd[1]: {LOADING}x86_64 Kernel Module  550.54.14", KERNEL, 9.0, None),
+        (CARD, KERNEL, 9.0, CardFound(GPU, 9.0)),
+        (f"{CARD} PCIe Endpoint", KERNEL, 9.0, CardFound(GPU, 9.0)),
+        ("pci 10000:01:00.0: [10de:2684] type 00 class 0x030000", KERNEL, 9.0, CardFound("10000:01:00.0", 9.0)),
+        ("pci 0000:65:00.1: [10de:22ba] type 00 class 0x040300", KERNEL, 9.0, None),
+        ("pci 0000:65:00.0: [15b3:1021] type 00 class 0x020700", KERNEL, 9.0, None),
+        ("pci 0000:65:00.0: BAR 0: assigned [mem 0xd0000000-0xd0ffffff]", KERNEL, 9.0, None),
+        ("nvidia 0000:65:00.0: enabling device (0000 -> 0002)", KERNEL, 9.0, None),
+        ("NVRM: GPU 0000:65:00.0: RmInitAdapter failed! (0x62:0xffff:2477)", KERNEL, 9.0, None),
+        ("usb 1-1: new device", KERNEL, 9.0, None),
+        # What a process writes into the log is not the kernel's word.
+        (XID, PROCESS, 9.0, None),
+        (CARD, PROCESS, 9.0, None),
     ],
 )
-def test_a_card_that_the_kernel_finds_is_told_with_its_time(tmp_path: Path, text: str, address: str | None) -> None:
-    news = KernelXids(KernelLog(log(tmp_path, record(1, 9.0, text)))).read(NOW)
-    assert news == (() if address is None else (CardFound(address, 9.0),))
-
-
-def test_a_process_cannot_say_that_a_card_was_found(tmp_path: Path) -> None:
-    found = record(1, 9.0, "pci 0000:65:00.0: [10de:2330] type 00 class 0x030200", priority=12)
-    assert KernelXids(KernelLog(log(tmp_path, found))).read(NOW) == ()
-
-
-def test_no_xid_is_of_the_future(tmp_path: Path) -> None:
-    (report,) = xids(KernelXids(KernelLog(log(tmp_path, record(1, 1060.0)))).read(NOW))
-    assert report.latest == NOW
+def test_a_record_is_an_xid_a_card_a_driver_or_nothing(
+    tmp_path: Path, text: str, priority: int, seconds: float, news: KernelNews | None
+) -> None:
+    kernel = KernelXids(KernelLog(log(tmp_path, record(1, seconds, text, priority))))
+    assert kernel.read(NOW) == (() if news is None else (news,))

@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.gathered import every
 
 import gpu_triage
+from gpu_triage.read.xid import codes
 from gpu_triage.read.xid.codes import UNLISTED_ACTION, UNLISTED_MEANING, XID_CODES, XidKind, codes_of
 
 SOURCES = Path(gpu_triage.__file__).parents[1]
@@ -20,8 +21,8 @@ def test_every_code_is_listed_under_its_own_number_in_order() -> None:
 
 
 def test_every_code_is_of_exactly_one_kind() -> None:
-    codes = [code for kind in XidKind for code in codes_of(kind)]
-    assert sorted(codes) == list(XID_CODES)
+    listed = [code for kind in XidKind for code in codes_of(kind)]
+    assert sorted(listed) == list(XID_CODES)
 
 
 def test_a_gpu_that_must_not_go_on_pages() -> None:
@@ -52,6 +53,6 @@ def test_no_other_module_keeps_a_list_of_codes() -> None:
     found = [
         path.relative_to(SOURCES)
         for path in every(SOURCES.rglob("*.py"))
-        if lists.search(path.read_text(encoding="utf-8"))
+        if path != Path(codes.__file__) and lists.search(path.read_text(encoding="utf-8"))
     ]
     assert found == []

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,32 +30,75 @@ def told(since: float, until: float, code: int = 79, gpu: str = GPU) -> XidRepor
     return XidReport(gpu, code, NVML, since, until)
 
 
-def count(*reports: XidReport, xid: str = "79") -> int:
+def counts(ledger: XidLedger) -> dict[XidName, int]:
+    return {name: count.count for name, count in ledger.counts().get(GPU, {}).items()}
+
+
+def counted(*reports: XidReport) -> dict[XidName, int]:
+    """Counts of a ledger that sees these reports, of what is held back, too."""
     ledger = XidLedger()
     for report in reports:
         ledger.see(report)
-    return ledger.counts()[GPU][XidName(xid)].count
+    ledger.release(1_000_000)
+    return counts(ledger)
 
 
-def test_two_sources_of_one_incident_count_once_whoever_comes_first() -> None:
-    assert count(logged(100.2), told(100, 101)) == 1
-    assert count(told(100, 101), logged(100.2)) == 1
+def count(*reports: XidReport) -> int:
+    return counted(*reports)[XidName("79")]
 
 
-def test_times_may_differ_by_the_window_and_no_more() -> None:
-    assert count(logged(100), told(100 + WINDOW_SECONDS, 106)) == 1
-    assert count(logged(100), told(100.1 + WINDOW_SECONDS, 106)) == 2
-    assert count(told(90, 100), logged(100 + WINDOW_SECONDS)) == 1
-    assert count(told(90, 100), logged(100.1 + WINDOW_SECONDS)) == 2
+BESIDE, BEYOND = WINDOW_SECONDS, WINDOW_SECONDS + 0.1
 
 
-def test_an_event_fetched_late_is_still_the_one_that_was_logged() -> None:
-    assert count(logged(100), told(99, 160)) == 1
+@pytest.mark.parametrize(
+    ("reports", "incidents"),
+    [
+        # Two sources of one incident count once, whichever comes first, if their times are within the window.
+        ((logged(100.2), told(100, 101)), 1),
+        ((told(100, 101), logged(100.2)), 1),
+        ((logged(100), told(100 + BESIDE, 106)), 1),
+        ((logged(100), told(100 + BEYOND, 106)), 2),
+        ((told(90, 100), logged(100 + BESIDE)), 1),
+        ((told(90, 100), logged(100 + BEYOND)), 2),
+        ((logged(100), told(99, 160)), 1),  # fetched late
+        # Repeats of one source are incidents of their own.
+        ((logged(100), logged(100), told(99, 101), logged(100.5)), 3),
+        ((told(99, 101), told(99, 101)), 2),
+        # "Fallen off the bus" is the 79 beside it, or a 79 by itself.
+        ((logged(100), logged(100.1, None)), 1),
+        ((logged(100, None), logged(100.1)), 1),
+        ((logged(100, None), logged(100.1, None), logged(101, None)), 1),
+        ((logged(100, None), told(99, 101), logged(100.1)), 1),
+        ((logged(100, None),), 1),
+        ((logged(100, None), logged(200, None)), 2),
+        ((logged(100, 31), logged(100, None)), 1),
+    ],
+)
+def test_incidents(reports: tuple[XidReport, ...], incidents: int) -> None:
+    assert count(*reports) == incidents
 
 
-def test_repeats_of_one_source_are_incidents_of_their_own() -> None:
-    assert count(logged(100), logged(100), told(99, 101), logged(100.5)) == 3
-    assert count(told(99, 101), told(99, 101)) == 2
+@pytest.mark.parametrize(
+    ("reports", "named"),
+    [
+        ((logged(100.2, 149, fatal=False), told(100, 101, 149)), {("149", "false"): 1}),
+        ((told(100, 101, 149), logged(100.2, 149, fatal=False)), {("149", "false"): 1}),
+        # A burst of both kinds.
+        (
+            [each for fatal in (True, False, False) for each in (told(100, 101, 149), logged(100.5, 149, fatal=fatal))],
+            {("149", "true"): 1, ("149", "false"): 2},
+        ),
+        # Of several Xids, the newest code is the one that NVML does not know.
+        (
+            (logged(100, 31), logged(100.1, 167), told(99, 101, UNKNOWN), told(99, 101, 31)),
+            {("31", ""): 1, ("167", ""): 1},
+        ),
+    ],
+)
+def test_an_xid_has_the_name_that_the_kernel_log_gives_it(
+    reports: Sequence[XidReport], named: dict[tuple[str, str], int]
+) -> None:
+    assert counted(*reports) == named
 
 
 def test_other_gpus_and_other_codes_are_other_incidents() -> None:
@@ -64,25 +109,6 @@ def test_other_gpus_and_other_codes_are_other_incidents() -> None:
         GPU: {"79", "31"},
         "0000:b3:00.0": {"79"},
     }
-
-
-def test_fallen_off_the_bus_is_the_79_beside_it() -> None:
-    assert count(logged(100), logged(100.1, None)) == 1
-    assert count(logged(100, None), logged(100.1)) == 1
-    assert count(logged(100, None), logged(100.1, None), logged(101, None)) == 1
-    assert count(logged(100, None), told(99, 101), logged(100.1)) == 1
-
-
-def test_fallen_off_the_bus_alone_is_a_79() -> None:
-    assert count(logged(100, None)) == 1
-    assert count(logged(100, None), logged(200, None)) == 2
-
-
-def test_a_31_and_fallen_off_the_bus_in_one_second_are_one_of_each() -> None:
-    ledger = XidLedger()
-    ledger.see(logged(100, 31))
-    ledger.see(logged(100, None))
-    assert {name.xid: seen.count for name, seen in ledger.counts()[GPU].items()} == {"31": 1, "79": 1}
 
 
 def test_the_last_time_is_the_kernels_where_it_has_one() -> None:
@@ -119,22 +145,6 @@ def test_what_waits_for_a_source_that_never_speaks_is_bounded() -> None:
     assert sum(len(queue) for queue in ledger._gpus[GPU]["79"].awaited.values()) < 5000
 
 
-def counts(ledger: XidLedger) -> dict[XidName, int]:
-    return {name: count.count for name, count in ledger.counts().get(GPU, {}).items()}
-
-
-def test_an_nvlink_5_xid_is_counted_as_the_kernel_log_calls_it_whoever_comes_first() -> None:
-    for reports in (
-        (logged(100.2, 149, fatal=False), told(100, 101, 149)),
-        (told(100, 101, 149), logged(100.2, 149, fatal=False)),
-    ):
-        ledger = XidLedger()
-        firsts = [ledger.see(report) for report in reports]
-        ledger.release(1000)
-        assert firsts == [True, False]
-        assert counts(ledger) == {XidName("149", "false"): 1}
-
-
 def test_what_only_nvml_told_of_such_an_xid_is_held_back_until_it_is_given_up() -> None:
     ledger = XidLedger()
     assert ledger.see(told(100, 101, 149))
@@ -151,21 +161,6 @@ def test_a_kernel_log_that_comes_too_late_does_not_count_it_again_nor_take_it_ba
     ledger.release(1000)
     assert not ledger.see(logged(100.5, 149, fatal=False))
     assert counts(ledger) == {XidName("149"): 1}
-
-
-def test_a_burst_of_both_kinds_has_both_series() -> None:
-    ledger = XidLedger()
-    for fatal in (True, False, False):
-        ledger.see(told(100, 101, 149))
-        ledger.see(logged(100.5, 149, fatal=fatal))
-    ledger.release(1000)
-    assert counts(ledger) == {XidName("149", "true"): 1, XidName("149", "false"): 2}
-
-
-def test_codes_whose_text_says_nothing_are_never_held_back() -> None:
-    ledger = XidLedger()
-    ledger.see(told(100, 101, 79))
-    assert counts(ledger) == {XidName("79"): 1}
 
 
 def test_what_is_held_back_when_the_card_leaves_is_settled_with_it() -> None:
@@ -269,11 +264,3 @@ def test_what_nobody_knows_is_unknown_and_no_code() -> None:
     assert set(ledger.counts()[GPU]) == {XidName("31")}
     ledger.release(101)
     assert ledger.counts()[GPU][XidName(UNKNOWN_XID)] == XidCount(1, 101)
-
-
-def test_of_several_xids_the_newest_code_is_the_one_that_nvml_does_not_know() -> None:
-    ledger = XidLedger()
-    for report in (logged(100, 31), logged(100.1, 167), told(99, 101, UNKNOWN), told(99, 101, 31)):
-        ledger.see(report)
-    ledger.release(1000)
-    assert {name.xid: xid.count for name, xid in ledger.counts()[GPU].items()} == {"31": 1, "167": 1}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.parts import some
 from tests.rig import rig
 
-from gpu_triage.serve.exposition.compression import deflated, gzip_of
+from gpu_triage.serve.exposition.page import deflated, gzip_of
 from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow

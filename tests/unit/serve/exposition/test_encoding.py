@@ -19,8 +19,7 @@ from gpu_triage.read.processes.on_gpu import GPU_PROCESS_MEMORY_BYTES
 from gpu_triage.read.selection import Selection
 from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL
 from gpu_triage.sampler.outcomes import HOST, Outcome
-from gpu_triage.serve.exposition.encoding import Encoder, Format, go_float, label_value
-from gpu_triage.serve.exposition.metric_families import encode
+from gpu_triage.serve.exposition.encoding import Encoder, Format, encode_families, go_float, label_value
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 VALUE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
@@ -49,7 +48,7 @@ def expected(form: Format, outcomes: tuple[Outcome, ...]) -> bytes:
         families.append(Metric(spec.name.removesuffix("_total") if kind == "counter" else spec.name, spec.help, kind))
         for labels, value in values.items():
             families[-1].samples.append(WireSample(spec.name, dict(zip(spec.labels, labels, strict=True)), value))
-    return encode(tuple(families), openmetrics=form is Format.OPENMETRICS)
+    return encode_families(tuple(families), form)
 
 
 @given(st.floats())

@@ -34,9 +34,9 @@ SECTIONS = (
     "Impact",
     "Diagnosis",
     "Mitigation",
-    "When it is a false alarm",
-    "See also",
+    "False alarm",
 )
+"""The last is left out if there are only the reasons that the index has for all alerts."""
 STEPS = (
     "0. Can you trust what you see?",
     "1. Is it sick?",
@@ -46,6 +46,8 @@ STEPS = (
     "5. Is the software in the way?",
 )
 """The playbook's steps. The alerts of the rules' group about the exporter ask the first."""
+
+SEVERITIES = ("critical", "warning", "info", "none")
 
 ELSEWHERE = {
     "gpu_baseline_mismatch": {"field", "gpu", "uuid"},
@@ -101,10 +103,9 @@ def _section(page: Path, title: str) -> str:
 
 
 def _facts(page: Path) -> dict[str, str]:
-    """The first table under a runbook's title: column to cell."""
-    rows = [line for line in _text(page).split("\n## ")[0].splitlines() if line.startswith("|")][:3]
-    names, _, cells = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)
-    return dict(zip(names, cells, strict=True))
+    """The line of facts under a runbook's title, by name."""
+    (line,) = re.findall(r"^Severity: .+", _text(page), re.MULTILINE)
+    return {name.lower(): value for name, _, value in (fact.partition(": ") for fact in line.split("; "))}
 
 
 def _queries(page: Path) -> Iterator[str]:
@@ -132,8 +133,9 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 @every_runbook
 def test_a_runbook_has_its_sections_in_order_and_none_is_empty(page: Path) -> None:
     assert re.findall(r"^# (.+)$", _prose(page), re.MULTILINE) == [page.stem]
-    assert tuple(re.findall(r"^## (.+)$", _prose(page), re.MULTILINE)) == SECTIONS
-    assert [title for title in SECTIONS if not _section(page, title).strip()] == []
+    titles = tuple(re.findall(r"^## (.+)$", _prose(page), re.MULTILINE))
+    assert titles in {SECTIONS, SECTIONS[:-1]}
+    assert [title for title in titles if not _section(page, title).strip()] == []
 
 
 @every_runbook
@@ -158,7 +160,11 @@ def test_a_runbook_agrees_with_its_rule_on_severity_step_and_action(page: Path) 
     assert set(facts["action"].split(" or ")) == {rule.labels["action"] for rule in rules}
     of_exporter = any(rule.group in {"gpu-triage-targets", "gpu-triage-exporter"} for rule in rules)
     steps = STEPS[:1] if of_exporter else STEPS
-    assert facts["playbook step"] in {f"[{step}](../playbook.md#{_slug(step)})" for step in steps}
+    assert facts["step"] in {_link_of(step) for step in steps}
+
+
+def _link_of(step: str) -> str:
+    return f"[{step[0]}](../playbook.md#{_slug(step)})"
 
 
 UNITS = {"s": "s", "m": "min", "h": "h"}
@@ -174,7 +180,7 @@ def test_a_runbook_agrees_with_its_rule_on_how_long_its_condition_has_to_hold(pa
     assert [wait for wait in spoken if wait not in meaning.lower()] == []
 
 
-def test_a_runbook_of_findings_names_their_waits_and_holds_in_its_table_alone() -> None:
+def test_a_runbook_of_findings_names_their_waits_and_holds_in_its_facts_alone() -> None:
     named = [
         (page.stem, int(found[1]) * SECONDS[found[2][0]])
         for page in RUNBOOKS
@@ -190,11 +196,17 @@ def test_a_runbook_of_findings_names_their_waits_and_holds_in_its_table_alone() 
 def test_a_step_of_the_playbook_links_the_list_of_its_runbooks(step: str) -> None:
     assert f"(runbooks/README.md#{_slug(step)})" in _section(PLAYBOOK, step)
     (listed,) = re.findall(rf"^## \[{re.escape(step)}\].*?\n(.*?)(?=^## |\Z)", _text(INDEX), re.MULTILINE | re.DOTALL)
-    facts = {page: _facts(page) for page in RUNBOOKS}
-    assert re.findall(r"^- \[\w+\]\((\w+)\.md\) \((.+?)\): ", listed, re.MULTILINE) == sorted(
-        ((page.stem, fact["severity"]) for page, fact in facts.items() if step in fact["playbook step"]),
-        key=lambda each: (("critical", "warning", "info", "none").index(each[1].split(" or ")[0]), each[0]),
+    facts = {page.stem: _facts(page) for page in RUNBOOKS}
+    found = [
+        (name, severity)
+        for severity, names in re.findall(r"^- ([a-z ]+): (.+)$", listed, re.MULTILINE)
+        for name in re.findall(r"\[(\w+)\]\(\1\.md\)", names)
+    ]
+    assert sorted(found) == sorted(
+        (name, fact["severity"]) for name, fact in facts.items() if fact["step"] == _link_of(step)
     )
+    ranks = [SEVERITIES.index(severity.split(" or ")[0]) for _, severity in found]
+    assert ranks == sorted(ranks)
 
 
 def test_the_playbook_has_the_bottleneck_classes_in_the_order_of_the_ladder() -> None:
@@ -207,7 +219,7 @@ def test_a_class_and_its_runbooks_link_each_other(name: str) -> None:
     section = _section(PLAYBOOK, name)
     assert "**Decide:**" in section
     from_class = {Path(target).stem for target in LINK.findall(section) if target.startswith("runbooks/")}
-    assert from_class == {page.stem for page in RUNBOOKS if f"[{name}](" in _facts(page)["bottleneck class"]}
+    assert from_class == {page.stem for page in RUNBOOKS if f"[{name}](" in _facts(page).get("class", "")}
 
 
 @every_page

@@ -4,186 +4,115 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Advice, Area, Check, Measure, Severity, Unit
+from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of
 
+_critical, _warning, _info = rows_of(Area.CLOCKS)
 _THROTTLED: Final = Measure(Unit.RATIO, "throttled {} of the time")
 
 CLOCKS: Final = (
-    Check(
-        code="thermal.hw",
-        area=Area.CLOCKS,
-        topic="thermal",
-        severity=Severity.CRITICAL,
-        action=Action.INSPECT_HARDWARE,
+    # Held longer than the findings that heat explains.
+    _critical(
+        "thermal.hw",
+        Action.INSPECT_HARDWARE,
         alert="GpuHwThermalThrottling",
+        wait=10 * MINUTES,
+        hold=20 * MINUTES,
+        under_load=True,
+    )(
         title="too hot, throttled by the hardware",
-        advice=Advice(
-            "The hardware slows the GPU down to protect it from heat; with several GPUs the others wait for it.",
-            "Take it out of use; check fans, airflow, dust, inlet air and the cooler's seating.",
-        ),
+        meaning="The hardware slows the GPU down to protect it from heat; with several GPUs the others wait for it.",
+        decision="Take it out of use; check fans, airflow, dust, inlet air and the cooler's seating.",
         measure=_THROTTLED,
-        wait_seconds=10 * MINUTES,
-        # Longer than the findings that heat explains.
-        hold_seconds=20 * MINUTES,
-        under_load=True,
     ),
-    Check(
-        code="thermal.sw",
-        area=Area.CLOCKS,
-        topic="thermal",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuSwThermalThrottling",
+    _warning("thermal.sw", Action.INSPECT_HARDWARE, alert="GpuSwThermalThrottling", wait=30 * MINUTES, under_load=True)(
         title="too hot, clocks lowered by the driver",
-        advice=Advice(
-            "The driver lowers the clocks to keep the GPU below its target temperature.",
-            "Improve the airflow or spread the heat; lower the power limit only as a stopgap.",
-        ),
+        meaning="The driver lowers the clocks to keep the GPU below its target temperature.",
+        decision="Improve the airflow or spread the heat; lower the power limit only as a stopgap.",
         measure=_THROTTLED,
-        wait_seconds=30 * MINUTES,
-        under_load=True,
     ),
-    Check(
-        code="thermal.margin",
-        area=Area.CLOCKS,
-        topic="thermal",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
+    _warning(
+        "thermal.margin",
+        Action.INSPECT_HARDWARE,
         alert="GpuTemperatureNearSlowdown",
+        wait=15 * MINUTES,
+        under_load=True,
+    )(
         title="close to its slowdown temperature",
-        advice=Advice(
-            "The GPU or its memory is a few degrees from slowing down.",
-            "Check cooling before it throttles.",
-        ),
+        meaning="The GPU or its memory is a few degrees from slowing down.",
+        decision="Check cooling before it throttles.",
         measure=Measure(Unit.CELSIUS, "margin to slowdown: {}"),
-        wait_seconds=15 * MINUTES,
-        under_load=True,
     ),
-    Check(
-        code="thermal.low_limit",
-        area=Area.CLOCKS,
-        topic="thermal",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        page="GpuSwThermalThrottling",
+    _warning("thermal.low_limit", Action.FIX_HOST, page="GpuSwThermalThrottling", wait=15 * MINUTES)(
         title="limited by the firmware to a low temperature",
-        advice=Advice(
-            "The firmware limits the GPU to a temperature far below the one at which the board slows down.",
-            "On a laptop, check its thermal profile and thermald; then update or roll back BIOS and driver.",
-        ),
+        meaning="The firmware limits the GPU to a temperature far below the one at which the board slows down.",
+        decision="On a laptop, check its thermal profile and thermald; then update or roll back BIOS and driver.",
         measure=Measure(Unit.CELSIUS, "limited to {}"),
-        wait_seconds=15 * MINUTES,
     ),
-    Check(
-        code="power.brake",
-        area=Area.CLOCKS,
+    # Held longer than the findings that the brake explains.
+    _critical(
+        "power.brake",
+        Action.INSPECT_HARDWARE,
         topic="power_brake",
-        severity=Severity.CRITICAL,
-        action=Action.INSPECT_HARDWARE,
         alert="GpuPowerBrake",
+        wait=5 * MINUTES,
+        hold=20 * MINUTES,
+        under_load=True,
+    )(
         title="slowed down by the power brake",
-        advice=Advice(
-            "The power supply or the board pulled the power brake: the clocks are halved or worse.",
-            "Check power supplies, cables and the rack's budget.",
-        ),
+        meaning="The power supply or the board pulled the power brake: the clocks are halved or worse.",
+        decision="Check power supplies, cables and the rack's budget.",
         measure=Measure(Unit.RATIO, "power brake on {} of the time"),
-        wait_seconds=5 * MINUTES,
-        # Longer than the findings that the brake explains.
-        hold_seconds=20 * MINUTES,
-        under_load=True,
     ),
-    Check(
-        code="power.hw_slowdown",
-        area=Area.CLOCKS,
+    _warning(
+        "power.hw_slowdown",
+        Action.INSPECT_HARDWARE,
         topic="power_brake",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
         alert="GpuHwSlowdownUnattributed",
+        wait=15 * MINUTES,
+        under_load=True,
+    )(
         title="throttled by the board for an unknown reason",
-        advice=Advice(
-            "The hardware slows the clocks down and reports neither heat nor power brake.",
-            "Check power delivery and cooling; brief spikes on P-state changes are normal.",
-        ),
+        meaning="The hardware slows the clocks down and reports neither heat nor power brake.",
+        decision="Check power delivery and cooling; brief spikes on P-state changes are normal.",
         measure=_THROTTLED,
-        wait_seconds=15 * MINUTES,
-        under_load=True,
     ),
-    Check(
-        code="power.reading",
-        area=Area.CLOCKS,
-        topic="power_cap",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        page="GpuPowerCapped",
+    _warning(
+        "power.reading", Action.FIX_HOST, topic="power_cap", page="GpuPowerCapped", wait=15 * MINUTES, under_load=True
+    )(
         title="throttled because of a wrong power reading",
-        advice=Advice(
-            "The driver reads more power than the board can draw at this clock, and throttles the GPU for it.",
-            "Power-cycle the host; if it persists, go back to the driver, BIOS and linux-firmware that worked.",
-        ),
+        meaning="The driver reads more power than the board can draw at this clock, and throttles the GPU for it.",
+        decision="Power-cycle the host; if it persists, go back to the driver, BIOS and linux-firmware that worked.",
         measure=Measure(Unit.WATTS, "power reads {}"),
-        wait_seconds=15 * MINUTES,
-        under_load=True,
     ),
-    Check(
-        code="power.cap",
-        area=Area.CLOCKS,
-        topic="power_cap",
-        severity=Severity.INFO,
-        action=Action.FIX_HOST,
-        alert="GpuPowerCapped",
+    _info("power.cap", Action.FIX_HOST, topic="power_cap", alert="GpuPowerCapped", wait=1 * HOURS, under_load=True)(
         title="held back by a lowered power limit",
-        advice=Advice(
-            "Somebody set the power limit below the board's default, and it holds the clocks.",
-            "Unless that is intended, restore the limit (nvidia-smi -pl).",
-        ),
+        meaning="Somebody set the power limit below the board's default, and it holds the clocks.",
+        decision="Unless that is intended, restore the limit (nvidia-smi -pl).",
         measure=Measure(Unit.RATIO, "at its power limit {} of the time"),
-        wait_seconds=1 * HOURS,
-        under_load=True,
     ),
-    Check(
-        code="power.limit",
-        area=Area.CLOCKS,
-        topic="power_limit",
-        severity=Severity.INFO,
-        action=Action.FIX_HOST,
-        page="GpuPowerCapped",
+    _info("power.limit", Action.FIX_HOST, topic="power_limit", page="GpuPowerCapped", wait=1 * HOURS)(
         title="its power limit is below the default",
-        advice=Advice(
-            "The power limit is below the board's default; it will hold the clocks under load.",
-            "Unless that is intended, restore the limit (nvidia-smi -pl).",
-        ),
+        meaning="The power limit is below the board's default; it will hold the clocks under load.",
+        decision="Unless that is intended, restore the limit (nvidia-smi -pl).",
         measure=Measure(Unit.WATTS, "power limit {}"),
-        wait_seconds=1 * HOURS,
     ),
-    Check(
-        code="clock.policy",
-        area=Area.CLOCKS,
-        topic="clock_cap",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        alert="GpuClockPolicyDrift",
+    _warning("clock.policy", Action.FIX_HOST, topic="clock_cap", alert="GpuClockPolicyDrift", wait=30 * MINUTES)(
         title="its clocks are set below the default",
-        advice=Advice(
-            "Somebody set or locked the clocks below their default: every job here is slower than elsewhere.",
-            "Unless that is intended, reset them (nvidia-smi -rac, and -rgc for locked ones).",
-        ),
+        meaning="Somebody set or locked the clocks below their default: every job here is slower than elsewhere.",
+        decision="Unless that is intended, reset them (nvidia-smi -rac, and -rgc for locked ones).",
         measure=Measure(Unit.RATIO, "clocks held at {} of normal"),
-        wait_seconds=30 * MINUTES,
     ),
-    Check(
-        code="clock.straggler",
-        area=Area.CLOCKS,
+    _warning(
+        "clock.straggler",
+        Action.INSPECT_HARDWARE,
         topic="straggler",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
         alert="GpuStraggler",
-        title="slower than the GPUs beside it",
-        advice=Advice(
-            "The GPU runs slower than its siblings under the same work, and a synchronous job runs at its pace.",
-            "Look at its heat, power and clocks first; move the job off it.",
-        ),
-        measure=Measure(Unit.HERTZ, "SM clock {}"),
-        wait_seconds=15 * MINUTES,
+        wait=15 * MINUTES,
         under_load=True,
+    )(
+        title="slower than the GPUs beside it",
+        meaning="The GPU runs slower than its siblings under the same work, and a synchronous job runs at its pace.",
+        decision="Look at its heat, power and clocks first; move the job off it.",
+        measure=Measure(Unit.HERTZ, "SM clock {}"),
     ),
 )

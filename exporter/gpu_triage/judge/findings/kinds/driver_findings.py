@@ -4,242 +4,105 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Advice, Area, Check, Measure, Severity, Unit
+from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of
+
+_critical, _warning, _info = rows_of(Area.DRIVER)
 
 DRIVER: Final = (
-    Check(
-        code="driver.unavailable",
-        area=Area.DRIVER,
-        topic="driver",
-        severity=Severity.CRITICAL,
-        action=Action.FIX_HOST,
+    _critical(
+        "driver.unavailable",
+        Action.FIX_HOST,
         alert="GpuDriverUnavailable",
+        wait=5 * MINUTES,
+        hold=5 * MINUTES,
+        of_host=True,
+    )(
         title="the NVIDIA driver does not answer",
-        advice=Advice(
-            "The NVIDIA driver does not answer: no new job can start on this host, and running ones may have failed.",
-            "Read the kernel log and the module's state (lsmod, dkms status), then repair or reload the driver. "
-            "Reboot if it is stalled.",
-        ),
-        wait_seconds=5 * MINUTES,
-        hold_seconds=5 * MINUTES,
-        of_host=True,
+        meaning="The NVIDIA driver does not answer: no new job can start on this host, and running ones may have "
+        "failed.",
+        decision="Read the kernel log and the module's state (lsmod, dkms status), then repair or reload the driver. "
+        "Reboot if it is stalled.",
     ),
-    Check(
-        code="gpu.missing",
-        area=Area.DRIVER,
-        topic="missing",
-        severity=Severity.CRITICAL,
-        action=Action.DRAIN,
-        alert="GpuMissing",
+    # No wait: the module responds only after probing all GPUs, so a count that is too low will not rise.
+    _critical("gpu.missing", Action.DRAIN, topic="missing", alert="GpuMissing", hold=5 * MINUTES, of_host=True)(
         title="the driver shows fewer GPUs than the host has",
-        advice=Advice(
-            "The driver shows fewer GPUs than the host should have.",
-            "Find the missing GPU first: check power, seating, firmware settings and the kernel log.",
-        ),
+        meaning="The driver shows fewer GPUs than the host should have.",
+        decision="Find the missing GPU first: check power, seating, firmware settings and the kernel log.",
         measure=Measure(Unit.COUNT, "missing GPUs: {}"),
-        # No wait: the module responds only after probing all GPUs, so a count that is too low will not rise.
-        hold_seconds=5 * MINUTES,
-        of_host=True,
     ),
-    Check(
-        code="gpu.lost",
-        area=Area.DRIVER,
-        topic="sick",
-        severity=Severity.CRITICAL,
-        action=Action.DRAIN,
-        alert="GpuLost",
+    _critical("gpu.lost", Action.DRAIN, topic="sick", alert="GpuLost", hold=7 * MINUTES)(
         title="does not answer",
-        advice=Advice(
-            "The GPU no longer answers: jobs on it have died or hang.",
-            "Drain it and save the kernel log; reset it or power-cycle the host, then inspect the hardware.",
-        ),
-        hold_seconds=7 * MINUTES,
+        meaning="The GPU no longer answers: jobs on it have died or hang.",
+        decision="{Drain} it and save the kernel log; reset it or power-cycle the host, then inspect the hardware.",
     ),
-    Check(
-        code="gpu.slow",
-        area=Area.DRIVER,
-        topic="ecc",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
-        page="GpuEccCorrectedRising",
+    _warning("gpu.slow", Action.INSPECT_HARDWARE, topic="ecc", page="GpuEccCorrectedRising")(
         title="answers slowly while it corrects a flood of memory errors",
-        advice=Advice(
-            "The GPU corrects so many memory errors that the driver answers late: it is slow, and not lost.",
-            "Let its job reach a checkpoint, then drain the GPU and have the board replaced.",
-        ),
+        meaning="The GPU corrects so many memory errors that the driver answers late: it is slow, and not lost.",
+        decision="Let its job reach a checkpoint, then {drain} the GPU and have the board replaced.",
         measure=Measure(Unit.COUNT, "corrected errors a second: {}"),
     ),
-    Check(
-        code="gpu.blocked",
-        area=Area.DRIVER,
-        topic="driver",
-        severity=Severity.WARNING,
-        action=Action.NONE,
-        page="GpuLost",
+    _warning("gpu.blocked", Action.NONE, topic="driver", page="GpuLost", hold=1 * MINUTES)(
         title="cannot be read while another GPU blocks the driver",
-        advice=Advice(
-            "The call to another GPU hung first and holds a lock of the driver. Nothing is known against this one.",
-            "Deal with the GPU that is named; jobs on this one may go on.",
-        ),
-        hold_seconds=1 * MINUTES,
+        meaning="The call to another GPU hung first and holds a lock of the driver. Nothing is known against this one.",
+        decision="Deal with the GPU that is named; jobs on this one may go on.",
     ),
-    Check(
-        code="gpu.released",
-        area=Area.DRIVER,
-        topic="released",
-        severity=Severity.INFO,
-        action=Action.NONE,
-        alert="GpuReleased",
+    _info("gpu.released", Action.NONE, topic="released", alert="GpuReleased", wait=1 * HOURS, hold=0, of_host=True)(
         title="the exporter has released the GPUs and monitors none",
-        advice=Advice(
-            "The exporter was told to release the GPUs, so that one can be reset: it monitors none.",
-            "Send it SIGUSR2, or POST /-/acquire, when the work on them is done.",
-        ),
-        wait_seconds=1 * HOURS,
-        hold_seconds=0,
-        of_host=True,
+        meaning="The exporter was told to release the GPUs, so that one can be reset: it monitors none.",
+        decision="Send it SIGUSR2, or POST /-/acquire, when the work on them is done.",
     ),
-    Check(
-        code="driver.module_missing",
-        area=Area.DRIVER,
-        topic="driver",
-        severity=Severity.INFO,
-        action=Action.FIX_HOST,
-        page="GpuDriverUnavailable",
+    _info("driver.module_missing", Action.FIX_HOST, page="GpuDriverUnavailable", wait=5 * MINUTES, of_host=True)(
         title="the kernel module nvidia_uvm is not loaded",
-        advice=Advice(
-            "CUDA needs the kernel module nvidia_uvm, and it is not loaded.",
-            "Unless nvidia-modprobe loads it with the first job, load it at boot.",
-        ),
-        wait_seconds=5 * MINUTES,
-        of_host=True,
+        meaning="CUDA needs the kernel module nvidia_uvm, and it is not loaded.",
+        decision="Unless nvidia-modprobe loads it with the first job, load it at boot.",
     ),
-    Check(
-        code="driver.version_mismatch",
-        area=Area.DRIVER,
-        topic="driver",
-        severity=Severity.CRITICAL,
-        action=Action.FIX_HOST,
-        page="GpuDriverUnavailable",
+    _critical("driver.version_mismatch", Action.FIX_HOST, page="GpuDriverUnavailable", hold=5 * MINUTES, of_host=True)(
         title="driver library and kernel module differ in version",
-        advice=Advice(
-            "The driver's libraries and the loaded kernel module are of different versions: no program can use a GPU.",
-            "Reload the kernel module or reboot; keep the driver's packages at one version.",
-        ),
-        hold_seconds=5 * MINUTES,
-        of_host=True,
+        meaning="The driver's libraries and the loaded kernel module are of different versions: no program can use a "
+        "GPU.",
+        decision="Reload the kernel module or reboot; keep the driver's packages at one version.",
     ),
-    Check(
-        code="driver.nouveau",
-        area=Area.DRIVER,
-        topic="driver",
-        severity=Severity.CRITICAL,
-        action=Action.FIX_HOST,
-        page="GpuDriverUnavailable",
+    _critical("driver.nouveau", Action.FIX_HOST, page="GpuDriverUnavailable", hold=5 * MINUTES)(
         title="held by the driver nouveau",
-        advice=Advice(
-            "The kernel's own driver nouveau holds the GPU, so NVIDIA's driver cannot.",
-            "Blacklist nouveau, rebuild the initramfs, and reboot.",
-        ),
-        hold_seconds=5 * MINUTES,
+        meaning="The kernel's own driver nouveau holds the GPU, so NVIDIA's driver cannot.",
+        decision="Blacklist nouveau, rebuild the initramfs, and reboot.",
     ),
-    Check(
-        code="driver.bound_elsewhere",
-        area=Area.DRIVER,
-        topic="driver",
-        severity=Severity.CRITICAL,
-        action=Action.FIX_HOST,
-        page="GpuDriverUnavailable",
+    _critical("driver.bound_elsewhere", Action.FIX_HOST, page="GpuDriverUnavailable", hold=5 * MINUTES)(
         title="held by another kernel driver",
-        advice=Advice(
-            "Another kernel driver, such as nova_core of Linux 7, holds the GPU, so NVIDIA's driver cannot use it.",
-            "Blacklist that driver, rebuild the initramfs, and reboot.",
-        ),
-        hold_seconds=5 * MINUTES,
+        meaning="Another kernel driver, such as nova_core of Linux 7, holds the GPU, so NVIDIA's driver cannot use it.",
+        decision="Blacklist that driver, rebuild the initramfs, and reboot.",
     ),
-    Check(
-        code="driver.not_probed",
-        area=Area.DRIVER,
-        topic="driver",
-        severity=Severity.INFO,
-        action=Action.FIX_HOST,
-        page="GpuMissing",
+    _info("driver.not_probed", Action.FIX_HOST, page="GpuMissing", of_host=True)(
         title="another driver held GPUs when the NVIDIA driver was loaded",
-        advice=Advice(
-            "When the NVIDIA driver was loaded, another kernel driver held a GPU: the NVIDIA driver left it alone.",
-            "Nothing, if a virtual machine has that GPU (lspci -k shows vfio-pci); else unload the other driver.",
-        ),
-        of_host=True,
+        meaning="When the NVIDIA driver was loaded, another kernel driver held a GPU: the NVIDIA driver left it alone.",
+        decision="Nothing, if a virtual machine has that GPU (lspci -k shows vfio-pci); else unload the other driver.",
     ),
-    Check(
-        code="driver.unsupported",
-        area=Area.DRIVER,
-        topic="driver",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        page="GpuMissing",
+    _warning("driver.unsupported", Action.FIX_HOST, page="GpuMissing", hold=5 * MINUTES)(
         title="not supported by the installed driver",
-        advice=Advice(
-            "The installed driver does not support this GPU.",
-            "Install the driver that the kernel log asks for: the open kernel modules, or an older branch.",
-        ),
-        hold_seconds=5 * MINUTES,
+        meaning="The installed driver does not support this GPU.",
+        decision="Install the driver that the kernel log asks for: the open kernel modules, or an older branch.",
     ),
-    Check(
-        code="driver.bar",
-        area=Area.DRIVER,
-        topic="driver",
-        severity=Severity.CRITICAL,
-        action=Action.FIX_HOST,
-        page="GpuMissing",
+    _critical("driver.bar", Action.FIX_HOST, page="GpuMissing", hold=5 * MINUTES)(
         title="the firmware gave it no address range",
-        advice=Advice(
-            "The firmware gave the GPU no address range for its memory, so the driver cannot use it.",
-            "Enable Above 4G Decoding (and Resizable BAR) in the firmware setup, or boot with pci=realloc.",
-        ),
-        hold_seconds=5 * MINUTES,
+        meaning="The firmware gave the GPU no address range for its memory, so the driver cannot use it.",
+        decision="Enable Above 4G Decoding (and Resizable BAR) in the firmware setup, or boot with pci=realloc.",
     ),
-    Check(
-        code="driver.init_failed",
-        area=Area.DRIVER,
-        topic="missing",
-        severity=Severity.CRITICAL,
-        action=Action.INSPECT_HARDWARE,
-        page="GpuMissing",
+    _critical("driver.init_failed", Action.INSPECT_HARDWARE, topic="missing", page="GpuMissing", hold=5 * MINUTES)(
         title="the driver cannot initialize it",
-        advice=Advice(
-            "The driver found the GPU and could not initialize it: nothing can run on it.",
-            "Power-cycle the host; if it fails again, try another driver version, then check seating and power.",
-        ),
-        hold_seconds=5 * MINUTES,
+        meaning="The driver found the GPU and could not initialize it: nothing can run on it.",
+        decision="Power-cycle the host; if it fails again, try another driver version, then check seating and power.",
     ),
-    Check(
-        code="driver.earlier",
-        area=Area.DRIVER,
-        topic="driver",
-        severity=Severity.INFO,
-        action=Action.NONE,
-        page="GpuDriverUnavailable",
+    _info("driver.earlier", Action.NONE, page="GpuDriverUnavailable", of_host=True)(
         title="the driver failed earlier",
-        advice=Advice(
-            "The driver failed earlier and has worked since: it was loaded again, or its GPUs answer.",
-            "Nothing, unless it keeps happening; then read the kernel log of that time.",
-        ),
-        of_host=True,
+        meaning="The driver failed earlier and has worked since: it was loaded again, or its GPUs answer.",
+        decision="Nothing, unless it keeps happening; then read the kernel log of that time.",
     ),
-    Check(
-        code="host.kernel_log_lost",
-        area=Area.DRIVER,
-        topic="kernel_log",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        page="GpuExporterXidDeaf",
+    _warning("host.kernel_log_lost", Action.FIX_HOST, topic="kernel_log", page="GpuExporterXidDeaf", of_host=True)(
         title="the kernel log overran, Xids may be missing",
-        advice=Advice(
-            "Something floods the kernel log: messages were overwritten before they could be read, Xids perhaps too.",
-            "Find what writes so much (dmesg | tail), and stop it; a larger log (log_buf_len=16M) helps meanwhile.",
-        ),
+        meaning="Something floods the kernel log: messages were overwritten before they could be read, Xids perhaps "
+        "too.",
+        decision="Find what writes so much (dmesg | tail), and stop it; a larger log (log_buf_len=16M) helps "
+        "meanwhile.",
         measure=Measure(Unit.COUNT, "records lost within a minute: {}"),
-        of_host=True,
     ),
 )

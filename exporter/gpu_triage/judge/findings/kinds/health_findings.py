@@ -1,292 +1,211 @@
-"""GPU health: memory errors, repairs pending a reset, and the NVSwitch fabric."""
+"""GPU health: Xids, memory errors, repairs pending a reset, and the NVSwitch fabric."""
 
 from __future__ import annotations
 
+from functools import partial
+from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.judge.findings.check import (
-    HOURS,
-    MINUTES,
-    SECONDS,
-    Action,
-    Advice,
-    Area,
-    Check,
-    Measure,
-    Severity,
-    Unit,
+from gpu_triage.judge.findings.check import HOURS, MINUTES, SECONDS, Action, Area, Measure, Unit, rows_of
+from gpu_triage.read.xid.codes import (
+    NONFATAL_ACTION,
+    NONFATAL_MEANING,
+    UNLISTED_MEANING,
+    UNLISTED_REMEDY,
+    XID_CODES,
+    XidKind,
 )
 
+_critical, _warning, _info = rows_of(Area.HEALTH)
 _UNCORRECTED: Final = Measure(Unit.COUNT, "uncorrected memory errors since the driver was loaded: {}")
+_HOLD_SECONDS: Final = 5 * MINUTES
+_TIMES: Final = Measure(Unit.COUNT, "times reported: {}")
 
-GSP: Final = (
-    Check(
-        code="gpu.gsp_timeout",
-        area=Area.HEALTH,
-        topic="sick",
-        severity=Severity.CRITICAL,
-        action=Action.DRAIN,
-        page="GpuXidCritical",
-        title="a GPU's system processor (GSP) does not answer",
-        advice=Advice(
-            "The GPU's system processor (GSP) stopped answering the driver: the GPU does no more work.",
-            "Drain the GPU, then reset it; reboot the host if the reset fails.",
-        ),
-        measure=Measure(Unit.COUNT, "GPUs that the kernel names: {}"),
-        hold_seconds=5 * MINUTES,
-        of_host=True,
-    ),
+
+_OF_KIND: Final = MappingProxyType(
+    {
+        # Held longer than findings that a reset ends at the same time, so that none of those pages when it ends.
+        XidKind.PAGE: partial(_critical, action=Action.DRAIN, topic="sick", alert="GpuXidCritical", hold=8 * MINUTES),
+        XidKind.TICKET: partial(_warning, action=Action.RESET, alert="GpuXidContained", hold=6 * MINUTES),
+        XidKind.APPLICATION: partial(_info, action=Action.FIX_JOB, alert="GpuXidApplication"),
+        XidKind.INFORMATION: partial(_info, action=Action.NONE, page="GpuXidUnlisted", hold=_HOLD_SECONDS),
+    }
 )
+
+
+def _sentence(meaning: str) -> str:
+    """Meanings in the table of Xids are fragments."""
+    return f"{meaning[0].upper()}{meaning[1:]}."
+
 
 HEALTH: Final = (
-    Check(
-        code="gpu.repeat_offender",
-        area=Area.HEALTH,
-        topic="repeat_offender",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuRepeatOffender",
+    _critical("gpu.gsp_timeout", Action.DRAIN, topic="sick", page="GpuXidCritical", hold=5 * MINUTES, of_host=True)(
+        title="a GPU's system processor (GSP) does not answer",
+        meaning="The GPU's system processor (GSP) stopped answering the driver: the GPU does no more work.",
+        decision="{Drain} the GPU, then reset it; reboot the host if the reset fails.",
+        measure=Measure(Unit.COUNT, "GPUs that the kernel names: {}"),
+    ),
+    *(
+        _OF_KIND[kind](f"xid.{xid.code}")(
+            title=f"Xid {xid.code}, {xid.meaning}",
+            meaning=_sentence(xid.meaning),
+            decision=xid.remedy,
+            measure=_TIMES,
+        )
+        for kind in XidKind
+        for xid in XID_CODES.values()
+        if xid.kind is kind
+    ),
+    _warning("xid.unlisted", Action.INSPECT_HARDWARE, alert="GpuXidUnlisted", hold=_HOLD_SECONDS)(
+        title="an Xid that NVIDIA does not document",
+        meaning=_sentence(UNLISTED_MEANING),
+        decision=UNLISTED_REMEDY,
+        measure=_TIMES,
+    ),
+    _warning("xid.nonfatal", Action.RESET, alert="GpuXidContained", hold=_HOLD_SECONDS)(
+        title="an Xid that the kernel log calls nonfatal",
+        meaning=_sentence(NONFATAL_MEANING),
+        decision=NONFATAL_ACTION,
+        measure=_TIMES,
+    ),
+    _info("xid.earlier", Action.NONE, page="GpuXidCritical")(
+        title="had a critical Xid earlier",
+        meaning="A critical Xid happened earlier, and the kernel log still holds it.",
+        decision="Make sure that it was dealt with: if not, reset the GPU.",
+        measure=_TIMES,
+    ),
+    _warning("xid.same_unit", Action.INSPECT_HARDWARE, alert="GpuXidSameUnit", hold=_HOLD_SECONDS)(
+        title="programs keep failing in the same place of the chip",
+        meaning="Different programs fail in one place of this GPU's chip: the board is at fault, not the programs.",
+        decision="{Drain} the GPU when its job ends, run dcgmi diag -r 3, and have the board replaced.",
+        measure=Measure(Unit.COUNT, "processes that failed there: {}"),
+    ),
+    _warning("gpu.repeat_offender", Action.INSPECT_HARDWARE, topic="repeat_offender", alert="GpuRepeatOffender")(
         title="the same fault came back",
-        advice=Advice(
-            "The same fault came back on this board or in this slot: another reset will not fix it.",
-            "If different boards failed in the slot, check the slot, riser and power; otherwise replace the board.",
-        ),
+        meaning="The same fault came back on this board or in this slot: another reset will not fix it.",
+        decision="If different boards failed in the slot, check the slot, riser and power; otherwise replace the "
+        "board.",
         measure=Measure(Unit.COUNT, "incidents of one kind: {}"),
     ),
-    Check(
-        code="ecc.uncorrected",
-        area=Area.HEALTH,
-        topic="sick",
-        severity=Severity.CRITICAL,
-        action=Action.DRAIN,
-        alert="GpuEccUncorrected",
+    _critical("ecc.uncorrected", Action.DRAIN, topic="sick", alert="GpuEccUncorrected", hold=5 * MINUTES)(
         title="uncorrected memory errors",
-        advice=Advice(
-            "The memory had errors that ECC could not correct since the driver was loaded.",
-            "Drain the GPU and reset it; if they come back, plan to replace the board.",
-        ),
+        meaning="The memory had errors that ECC could not correct since the driver was loaded.",
+        decision="{Drain} the GPU and reset it; if they come back, plan to replace the board.",
         measure=_UNCORRECTED,
-        hold_seconds=5 * MINUTES,
     ),
-    Check(
-        code="ecc.contained",
-        area=Area.HEALTH,
-        topic="ecc",
-        severity=Severity.WARNING,
-        action=Action.RESET,
-        page="GpuXidContained",
+    _warning("ecc.contained", Action.RESET, page="GpuXidContained", hold=5 * MINUTES)(
         title="an uncorrected memory error, contained",
-        advice=Advice(
-            "The memory had an error that ECC could not correct; the driver contained it, so it hit only one job.",
-            "Restart the job that died, and reset the GPU when its other jobs are done.",
-        ),
+        meaning="The memory had an error that ECC could not correct; the driver contained it, so it hit only one job.",
+        decision="Restart the job that died, and reset the GPU when its other jobs are done.",
         measure=_UNCORRECTED,
-        hold_seconds=5 * MINUTES,
     ),
-    Check(
-        code="ecc.corrected",
-        area=Area.HEALTH,
-        topic="ecc",
-        severity=Severity.INFO,
-        action=Action.NONE,
-        page="GpuEccCorrectedRising",
+    _info("ecc.corrected", Action.NONE, page="GpuEccCorrectedRising", wait=1 * HOURS)(
         title="corrected memory errors",
-        advice=Advice(
-            "ECC has just corrected memory errors: harmless alone, a warning sign if they keep coming.",
-            "Watch the daily count.",
-        ),
+        meaning="ECC has just corrected memory errors: harmless alone, a warning sign if they keep coming.",
+        decision="Watch the daily count.",
         measure=Measure(Unit.COUNT, "corrected memory errors just now: {}"),
-        wait_seconds=1 * HOURS,
     ),
-    Check(
-        code="ecc.corrected_rising",
-        area=Area.HEALTH,
-        topic="ecc",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuEccCorrectedRising",
+    _warning("ecc.corrected_rising", Action.INSPECT_HARDWARE, alert="GpuEccCorrectedRising", wait=1 * HOURS)(
         title="many corrected memory errors",
-        advice=Advice(
-            "ECC corrected more memory errors within a day than a healthy board has.",
-            "Look for pending row remaps, run dcgmi diag -r 3 when its job ends, and watch for uncorrected errors.",
-        ),
+        meaning="ECC corrected more memory errors within a day than a healthy board has.",
+        decision="Look for pending row remaps, run dcgmi diag -r 3 when its job ends, and watch for uncorrected "
+        "errors.",
         measure=Measure(Unit.COUNT, "corrected memory errors in a day: {}"),
-        wait_seconds=1 * HOURS,
     ),
-    Check(
-        code="ecc.sram_threshold",
-        area=Area.HEALTH,
-        topic="ecc",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuEccSramThreshold",
+    _warning("ecc.sram_threshold", Action.INSPECT_HARDWARE, alert="GpuEccSramThreshold", hold=5 * MINUTES)(
         title="too many SRAM errors, replace the board",
-        advice=Advice(
-            "Uncorrected SRAM errors passed the board's threshold for replacement.",
-            "Plan to replace the board.",
-        ),
-        hold_seconds=5 * MINUTES,
+        meaning="Uncorrected SRAM errors passed the board's threshold for replacement.",
+        decision="Plan to replace the board.",
     ),
-    Check(
-        code="ecc.mode_pending",
-        area=Area.HEALTH,
-        topic="ecc",
-        severity=Severity.INFO,
-        action=Action.NONE,
+    _info("ecc.mode_pending", Action.NONE, hold=5 * MINUTES)(
         title="the ECC mode changes with the next reset",
-        advice=Advice(
-            "The ECC mode will change with the next reboot or reset.",
-            "Make sure that this is intended.",
-        ),
-        hold_seconds=5 * MINUTES,
+        meaning="The ECC mode will change with the next reboot or reset.",
+        decision="Make sure that this is intended.",
     ),
-    Check(
-        code="memory.row_remap_failure",
-        area=Area.HEALTH,
-        topic="sick",
-        severity=Severity.CRITICAL,
-        action=Action.DRAIN,
-        alert="GpuRowRemapFailed",
+    _critical("memory.row_remap_failure", Action.DRAIN, topic="sick", alert="GpuRowRemapFailed", hold=6 * MINUTES)(
         title="out of spare memory rows, replace the board",
-        advice=Advice(
-            "A bad memory row could not be replaced by a spare one.",
-            "Drain the GPU and replace the board.",
-        ),
-        hold_seconds=6 * MINUTES,
+        meaning="A bad memory row could not be replaced by a spare one.",
+        decision="{Drain} the GPU and replace the board.",
     ),
-    Check(
-        code="memory.row_remap_pending",
-        area=Area.HEALTH,
+    _warning(
+        "memory.row_remap_pending",
+        Action.RESET,
         topic="row_remap",
-        severity=Severity.WARNING,
-        action=Action.RESET,
         alert="GpuRowRemapPending",
+        wait=1 * HOURS,
+        hold=5 * MINUTES,
+    )(
         title="a reset is due to replace a bad memory row",
-        advice=Advice(
-            "A bad memory row will be replaced at the next reset.",
-            "Reset the GPU when its job is done.",
-        ),
-        wait_seconds=1 * HOURS,
-        hold_seconds=5 * MINUTES,
+        meaning="A bad memory row will be replaced at the next reset.",
+        decision="Reset the GPU when its job is done.",
     ),
-    Check(
-        code="memory.retired_pages_pending",
-        area=Area.HEALTH,
+    _warning(
+        "memory.retired_pages_pending",
+        Action.RESET,
         topic="retired_pages",
-        severity=Severity.WARNING,
-        action=Action.RESET,
         alert="GpuRowRemapPending",
+        wait=1 * HOURS,
+        hold=5 * MINUTES,
+    )(
         title="a reset is due to retire bad memory pages",
-        advice=Advice(
-            "Bad memory pages will be retired at the next reboot.",
-            "Reboot the host, or reset the GPU, when its job is done.",
-        ),
-        wait_seconds=1 * HOURS,
-        hold_seconds=5 * MINUTES,
+        meaning="Bad memory pages will be retired at the next reboot.",
+        decision="Reboot the host, or reset the GPU, when its job is done.",
     ),
-    Check(
-        code="recovery.action",
-        area=Area.HEALTH,
-        topic="sick",
-        severity=Severity.CRITICAL,
-        action=Action.RESET,
-        alert="GpuRecoveryActionNeeded",
+    _critical("recovery.action", Action.RESET, topic="sick", alert="GpuRecoveryActionNeeded", hold=5 * MINUTES)(
         title="the driver asks for a repair",
-        advice=Advice(
-            "The driver itself asks for an action to repair this GPU.",
-            "Drain it and do what the driver asks for.",
-        ),
-        hold_seconds=5 * MINUTES,
+        meaning="The driver itself asks for an action to repair this GPU.",
+        decision="{Drain} it and do what the driver asks for.",
     ),
-    Check(
-        code="recovery.drain_and_reset",
-        area=Area.HEALTH,
-        topic="recovery",
-        severity=Severity.WARNING,
-        action=Action.RESET,
-        alert="GpuRecoveryActionNeeded",
+    _warning("recovery.drain_and_reset", Action.RESET, alert="GpuRecoveryActionNeeded", hold=5 * MINUTES)(
         title="to be reset once its job has ended",
-        advice=Advice(
-            "The driver asks for this GPU to be drained and reset; jobs that run on it may finish.",
-            "Take no new jobs on it, and reset it when its jobs are done.",
-        ),
-        hold_seconds=5 * MINUTES,
+        meaning="The driver asks for this GPU to be drained and reset; jobs that run on it may finish.",
+        decision="Take no new jobs on it, and reset it when its jobs are done.",
     ),
-    Check(
-        code="fabric.unhealthy",
-        area=Area.HEALTH,
+    _critical(
+        "fabric.unhealthy",
+        Action.DRAIN,
         topic="sick",
-        severity=Severity.CRITICAL,
-        action=Action.DRAIN,
         alert="GpuFabricUnhealthy",
+        wait=5 * MINUTES,
+        hold=7 * MINUTES,
+        of_host=True,
+    )(
         title="GPUs are not in the NVSwitch fabric, or it is unhealthy",
-        advice=Advice(
-            "The GPU has not joined the NVSwitch fabric, or its part of the fabric is unhealthy: multi-GPU jobs fail.",
-            "Check the fabric manager's service and log; then the switches.",
-        ),
+        meaning="The GPU has not joined the NVSwitch fabric, or its part of the fabric is unhealthy: multi-GPU jobs "
+        "fail.",
+        decision="Check the fabric manager's service and log; then the switches.",
         measure=Measure(Unit.COUNT, "GPUs that are affected: {}"),
-        wait_seconds=5 * MINUTES,
-        hold_seconds=7 * MINUTES,
-        of_host=True,
     ),
-    Check(
-        code="fabric.degraded",
-        area=Area.HEALTH,
-        topic="fabric",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuFabricDegraded",
+    _warning("fabric.degraded", Action.INSPECT_HARDWARE, alert="GpuFabricDegraded", wait=5 * MINUTES, hold=6 * MINUTES)(
         title="its part of the NVSwitch fabric is degraded",
-        advice=Advice(
-            "The GPU's part of the NVSwitch fabric has less bandwidth than it should, or recovers from errors.",
-            "Keep jobs over several GPUs off it; reset it when it is free, and read the log of the fabric manager.",
-        ),
-        wait_seconds=5 * MINUTES,
-        hold_seconds=6 * MINUTES,
+        meaning="The GPU's part of the NVSwitch fabric has less bandwidth than it should, or recovers from errors.",
+        decision="Keep jobs over several GPUs off it; reset it when it is free, and read the log of the fabric "
+        "manager.",
     ),
-    Check(
-        code="fabric.service_down",
-        area=Area.HEALTH,
-        topic="fabric",
-        severity=Severity.CRITICAL,
-        action=Action.FIX_HOST,
+    # The wait is long enough for a restart of the service; held longer than the fabric findings that it causes.
+    _critical(
+        "fabric.service_down",
+        Action.FIX_HOST,
         alert="GpuFabricServiceDown",
+        wait=30 * SECONDS,
+        hold=8 * MINUTES,
+        of_host=True,
+    )(
         title="the fabric manager does not run",
-        advice=Advice(
-            "The fabric manager does not run, and without it no CUDA job can start on GPUs behind NVSwitches.",
-            "Read its log (journalctl -u nvidia-fabricmanager), and start it in exactly the driver's version.",
-        ),
-        # Long enough for a restart of the service; held longer than the fabric findings that it causes.
-        wait_seconds=30 * SECONDS,
-        hold_seconds=8 * MINUTES,
-        of_host=True,
+        meaning="The fabric manager does not run, and without it no CUDA job can start on GPUs behind NVSwitches.",
+        decision="Read its log (journalctl -u nvidia-fabricmanager), and start it in exactly the driver's version.",
     ),
-    Check(
-        code="fabric.version_mismatch",
-        area=Area.HEALTH,
-        topic="fabric",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        page="GpuFabricServiceDown",
+    _warning("fabric.version_mismatch", Action.FIX_HOST, page="GpuFabricServiceDown", of_host=True)(
         title="the fabric manager is not of the driver's version",
-        advice=Advice(
-            "A program that manages the NVSwitches, mostly the fabric manager, is not of the driver's version.",
-            "Install the fabric manager (or nscq) of the driver's version and restart it: CUDA fails without a fabric.",
-        ),
+        meaning="A program that manages the NVSwitches, mostly the fabric manager, is not of the driver's version.",
+        decision="Install the fabric manager (or nscq) of the driver's version and restart it: CUDA fails without a "
+        "fabric.",
         measure=Measure(Unit.COUNT, "programs that the kernel names: {}"),
-        of_host=True,
     ),
-    Check(
-        code="gpu.inforom",
-        area=Area.HEALTH,
-        topic="inforom",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
-        page="GpuXidContained",
+    _warning("gpu.inforom", Action.INSPECT_HARDWARE, topic="inforom", page="GpuXidContained")(
         title="its InfoROM is damaged",
-        advice=Advice(
-            "The data that the board keeps about itself is damaged: serial number and ECC history cannot be trusted.",
-            "Plan to have the board flashed or replaced by its vendor; it computes as before.",
-        ),
+        meaning="The data that the board keeps about itself is damaged: serial number and ECC history cannot be "
+        "trusted.",
+        decision="Plan to have the board flashed or replaced by its vendor; it computes as before.",
     ),
 )

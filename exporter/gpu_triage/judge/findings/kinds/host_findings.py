@@ -1,343 +1,254 @@
-"""The host around the GPUs: its hardware, storage, CPUs and memory."""
+"""The host around the GPUs: its hardware, storage, CPUs, memory and network, and the limits of jobs."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Advice, Area, Check, Measure, Severity, Unit
+from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of
 
-WAITING: Final = Measure(Unit.COUNT, "GPUs that wait: {}")
+_critical, _warning, _info = rows_of(Area.HOST, of_host=True)
+_WAITING: Final = Measure(Unit.COUNT, "GPUs that wait: {}")
 
-HARDWARE: Final = (
-    Check(
-        code="pcie.dpc",
-        area=Area.HOST,
-        topic="pcie_link",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
-        page="GpuPcieAerErrors",
+HOST: Final = (
+    _warning("pcie.dpc", Action.INSPECT_HARDWARE, topic="pcie_link", page="GpuPcieAerErrors")(
         title="a PCIe port shut down its link",
-        advice=Advice(
-            "A PCIe port shut down its link after an uncorrectable error: the device behind it is gone, or was.",
-            "See what is behind the port (lspci -tv); check riser, seating and cables.",
-        ),
+        meaning="A PCIe port shut down its link after an uncorrectable error: the device behind it is gone, or was.",
+        decision="See what is behind the port (lspci -tv); check riser, seating and cables.",
         measure=Measure(Unit.COUNT, "ports that the kernel names: {}"),
-        of_host=True,
     ),
-    Check(
-        code="host.hardware_error",
-        area=Area.HOST,
-        topic="hardware",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuHostHardwareError",
+    _warning("host.hardware_error", Action.INSPECT_HARDWARE, topic="hardware", alert="GpuHostHardwareError")(
         title="uncorrected hardware error",
-        advice=Advice(
-            "The CPU, its memory or the firmware reported a hardware error that could not be corrected.",
-            "Drain the host when its jobs end, find the part (rasdaemon, the BMC's event log), and replace it.",
-        ),
+        meaning="The CPU, its memory or the firmware reported a hardware error that could not be corrected.",
+        decision="{Drain} the host when its jobs end, find the part (rasdaemon, the BMC's event log), and replace it.",
         measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),
-        of_host=True,
     ),
-    Check(
-        code="host.memory_errors",
-        area=Area.HOST,
+    _info(
+        "host.memory_errors",
+        Action.INSPECT_HARDWARE,
         topic="hardware",
-        severity=Severity.INFO,
-        action=Action.INSPECT_HARDWARE,
         page="GpuHostMemoryErrorsRising",
+        wait=1 * HOURS,
+    )(
         title="corrected errors of the host's memory",
-        advice=Advice(
-            "ECC has just corrected errors of a DIMM of the host: harmless alone, a warning sign if they keep coming.",
-            "Watch the daily count, and replace the DIMM if it goes on.",
-        ),
+        meaning="ECC has just corrected errors of a DIMM of the host: harmless alone, a warning sign if they keep "
+        "coming.",
+        decision="Watch the daily count, and replace the DIMM if it goes on.",
         measure=Measure(Unit.COUNT, "corrected memory errors just now: {}"),
-        wait_seconds=1 * HOURS,
-        of_host=True,
     ),
-    Check(
-        code="host.memory_errors_rising",
-        area=Area.HOST,
+    _warning(
+        "host.memory_errors_rising",
+        Action.INSPECT_HARDWARE,
         topic="hardware",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
         alert="GpuHostMemoryErrorsRising",
+        wait=1 * HOURS,
+    )(
         title="many corrected errors of the host's memory",
-        advice=Advice(
-            "ECC corrected more errors of the host's memory within a day than healthy DIMMs have.",
-            "Find the DIMM (gpu_host_edac_dimm_errors_total, ras-mc-ctl --errors), and replace it.",
-        ),
+        meaning="ECC corrected more errors of the host's memory within a day than healthy DIMMs have.",
+        decision="Find the DIMM (gpu_host_edac_dimm_errors_total, ras-mc-ctl --errors), and replace it.",
         measure=Measure(Unit.COUNT, "corrected memory errors in a day: {}"),
-        wait_seconds=1 * HOURS,
-        of_host=True,
     ),
-    Check(
-        code="host.lockup",
-        area=Area.HOST,
-        topic="lockup",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        alert="GpuHostCpuLockup",
+    _warning("host.lockup", Action.FIX_HOST, topic="lockup", alert="GpuHostCpuLockup")(
         title="CPUs locked up in the kernel",
-        advice=Advice(
-            "A CPU did nothing but run one piece of kernel code for 20 seconds or more: everything on it stood still.",
-            "Read the call trace in the kernel log; on a virtual machine look for stolen CPU time first.",
-        ),
+        meaning="A CPU did nothing but run one piece of kernel code for 20 seconds or more: everything on it stood "
+        "still.",
+        decision="Read the call trace in the kernel log; on a virtual machine look for stolen CPU time first.",
         measure=Measure(Unit.COUNT, "CPUs that the kernel names: {}"),
-        of_host=True,
     ),
-    Check(
-        code="host.hung_task",
-        area=Area.HOST,
-        topic="hung_task",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        alert="GpuHostTaskHung",
+    _warning("host.hung_task", Action.FIX_HOST, topic="hung_task", alert="GpuHostTaskHung")(
         title="tasks hang in the kernel",
-        advice=Advice(
-            "Tasks hang in the kernel for minutes: most often the storage they wait for does not answer.",
-            "Read their stacks in the kernel log, and check the storage or the driver that stands in them.",
-        ),
+        meaning="Tasks hang in the kernel for minutes: most often the storage they wait for does not answer.",
+        decision="Read their stacks in the kernel log, and check the storage or the driver that stands in them.",
         measure=Measure(Unit.COUNT, "tasks that hang: {}"),
-        of_host=True,
     ),
-    Check(
-        code="storage.read_only",
-        area=Area.HOST,
-        topic="storage",
-        severity=Severity.CRITICAL,
-        action=Action.FIX_HOST,
-        alert="GpuHostFilesystemReadOnly",
+    _critical("storage.read_only", Action.FIX_HOST, alert="GpuHostFilesystemReadOnly", hold=5 * MINUTES)(
         title="a filesystem went read-only",
-        advice=Advice(
-            "A filesystem went read-only, or shut down, after an error: jobs can write neither checkpoints nor logs.",
-            "Drain the host, check the disk under it (nvme smart-log, smartctl), then repair the filesystem.",
-        ),
+        meaning="A filesystem went read-only, or shut down, after an error: jobs can write neither checkpoints nor "
+        "logs.",
+        decision="{Drain} the host, check the disk under it (nvme smart-log, smartctl), then repair the filesystem.",
         measure=Measure(Unit.COUNT, "filesystems that the kernel names: {}"),
-        hold_seconds=5 * MINUTES,
-        of_host=True,
     ),
-    Check(
-        code="storage.nvme",
-        area=Area.HOST,
-        topic="storage",
-        severity=Severity.WARNING,
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuHostNvmeFailing",
+    _warning("storage.nvme", Action.INSPECT_HARDWARE, alert="GpuHostNvmeFailing")(
         title="an NVMe drive stopped answering",
-        advice=Advice(
-            "An NVMe drive stopped answering, and the kernel reset it or gave it up.",
-            "Save what is on it, check its log (nvme smart-log, nvme error-log) and firmware, and replace it.",
-        ),
+        meaning="An NVMe drive stopped answering, and the kernel reset it or gave it up.",
+        decision="Save what is on it, check its log (nvme smart-log, nvme error-log) and firmware, and replace it.",
         measure=Measure(Unit.COUNT, "drives that the kernel names: {}"),
-        of_host=True,
     ),
-    Check(
-        code="storage.nvme_timeout",
-        area=Area.HOST,
-        topic="storage",
-        severity=Severity.INFO,
-        action=Action.INSPECT_HARDWARE,
-        page="GpuHostNvmeFailing",
+    _info("storage.nvme_timeout", Action.INSPECT_HARDWARE, page="GpuHostNvmeFailing")(
         title="commands to an NVMe drive timed out",
-        advice=Advice(
-            "Commands to an NVMe drive timed out; it may be overloaded or starting to fail.",
-            "Watch for resets of it; check its temperature, firmware and power saving settings.",
-        ),
+        meaning="Commands to an NVMe drive timed out; it may be overloaded or starting to fail.",
+        decision="Watch for resets of it; check its temperature, firmware and power saving settings.",
         measure=Measure(Unit.COUNT, "drives that the kernel names: {}"),
-        of_host=True,
     ),
-    Check(
-        code="storage.not_responding",
-        area=Area.HOST,
-        topic="storage",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        page="GpuStarved",
+    # Held longer than the findings of hosts that wait for it.
+    _warning("storage.not_responding", Action.FIX_HOST, page="GpuStarved", wait=5 * MINUTES, hold=20 * MINUTES)(
         title="a file server does not answer",
-        advice=Advice(
-            "A file server does not answer, and what reads from it or writes to it waits.",
-            "Check the server and the network to it; jobs go on by themselves once it is back.",
-        ),
+        meaning="A file server does not answer, and what reads from it or writes to it waits.",
+        decision="Check the server and the network to it; jobs go on by themselves once it is back.",
         measure=Measure(Unit.COUNT, "servers that the kernel names: {}"),
-        wait_seconds=5 * MINUTES,
-        # Longer than the findings of hosts that wait for it.
-        hold_seconds=20 * MINUTES,
-        of_host=True,
     ),
-    Check(
-        code="cpu.slow_clock",
-        area=Area.HOST,
-        topic="cpu",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        alert="GpuHostCpuClockLow",
+    _warning("cpu.slow_clock", Action.FIX_HOST, alert="GpuHostCpuClockLow", wait=15 * MINUTES)(
         title="busy CPUs run at a low clock",
-        advice=Advice(
-            "A CPU that is fully busy runs at a fraction of its clock: a thread that feeds a GPU takes twice as long.",
-            "Set the governor performance (cpupower frequency-set -g performance); check power caps and heat.",
-        ),
+        meaning="A CPU that is fully busy runs at a fraction of its clock: a thread that feeds a GPU takes twice as "
+        "long.",
+        decision="Set the governor performance (cpupower frequency-set -g performance); check power caps and heat.",
         measure=Measure(Unit.RATIO, "busiest CPU at {} of its highest clock"),
-        wait_seconds=15 * MINUTES,
-        of_host=True,
     ),
-    Check(
-        code="host.clock_source",
-        area=Area.HOST,
-        topic="clock_source",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        alert="GpuHostClockSourceSlow",
+    _warning(
+        "host.clock_source", Action.FIX_HOST, topic="clock_source", alert="GpuHostClockSourceSlow", wait=1 * HOURS
+    )(
         title="the kernel reads the time from a slow clock",
-        advice=Advice(
-            "The kernel does not trust the CPUs' own clock: each time query takes a microsecond.",
-            "Find in the kernel log why the TSC was marked unstable; fix the firmware, then boot with it again.",
-        ),
-        wait_seconds=1 * HOURS,
-        of_host=True,
+        meaning="The kernel does not trust the CPUs' own clock: each time query takes a microsecond.",
+        decision="Find in the kernel log why the TSC was marked unstable; fix the firmware, then boot with it again.",
     ),
-    Check(
-        code="cpu.thermal",
-        area=Area.HOST,
-        topic="cpu",
-        severity=Severity.INFO,
-        action=Action.INSPECT_HARDWARE,
-        page="GpuStarved",
+    _info("cpu.thermal", Action.INSPECT_HARDWARE, page="GpuStarved")(
         title="CPUs were too hot",
-        advice=Advice(
-            "CPUs were too hot and lowered their clocks: whatever feeds the GPUs runs slower.",
-            "Check fans, airflow and inlet air.",
-        ),
+        meaning="CPUs were too hot and lowered their clocks: whatever feeds the GPUs runs slower.",
+        decision="Check fans, airflow and inlet air.",
         measure=Measure(Unit.COUNT, "CPUs that the kernel names: {}"),
-        of_host=True,
     ),
-)
-
-RESOURCES: Final = (
-    Check(
-        code="memory.oom_killed",
-        area=Area.HOST,
-        topic="memory",
-        severity=Severity.WARNING,
-        action=Action.FIX_JOB,
-        alert="GpuProcessOomKilled",
+    _warning("memory.limited", Action.FIX_JOB, alert="GpuMemoryLimited", wait=5 * MINUTES)(
+        title="a GPU job is at its own memory limit",
+        meaning="A job on GPUs has reached the memory limit of its cgroup: its tasks stall, or the kernel has killed "
+        "some.",
+        decision="Raise the limit (Kubernetes limits.memory, Slurm --mem), or use fewer data loader workers.",
+    ),
+    _warning("cpu.limited", Action.FIX_JOB, alert="GpuCpuLimited", wait=20 * MINUTES)(
+        title="GPUs wait because of their job's CPU limit",
+        meaning="GPUs wait while the CPU limit of their job's cgroup stops it: the CPUs of the host are free, and the "
+        "job must not use them.",
+        decision="Raise or remove the limit (Kubernetes limits.cpu, docker --cpus, CPUQuota of systemd), or use fewer "
+        "workers.",
+        measure=Measure(Unit.RATIO, "stopped in {} of the periods"),
+    ),
+    _warning("memory.oom_killed", Action.FIX_JOB, alert="GpuProcessOomKilled")(
         title="the kernel killed a process of a GPU job for lack of memory",
-        advice=Advice(
-            "The host ran out of memory, or a job exceeded its share, and the kernel killed a process.",
-            "Give the job more memory or let it use less: fewer or smaller data loader workers first.",
-        ),
+        meaning="The host ran out of memory, or a job exceeded its share, and the kernel killed a process.",
+        decision="Give the job more memory or let it use less: fewer or smaller data loader workers first.",
         measure=Measure(Unit.COUNT, "processes that the kernel killed: {}"),
-        of_host=True,
     ),
-    Check(
-        code="memory.oom_killed_other",
-        area=Area.HOST,
-        topic="memory",
-        severity=Severity.INFO,
-        action=Action.NONE,
-        page="GpuProcessOomKilled",
+    _info("memory.oom_killed_other", Action.NONE, page="GpuProcessOomKilled")(
         title="the kernel killed a process for lack of memory",
-        advice=Advice(
-            "The kernel killed a process for lack of memory; the process used no GPU and belonged to no GPU job.",
-            "Nothing for the GPUs, unless it happens again.",
-        ),
+        meaning="The kernel killed a process for lack of memory; the process used no GPU and belonged to no GPU job.",
+        decision="Nothing for the GPUs, unless it happens again.",
         measure=Measure(Unit.COUNT, "processes that the kernel killed: {}"),
-        of_host=True,
     ),
-    Check(
-        code="memory.swapping",
-        area=Area.HOST,
-        topic="memory",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        alert="GpuHostSwapping",
+    # Held longer than the finding on GPUs waiting for memory, which this one explains.
+    _warning("memory.swapping", Action.FIX_HOST, alert="GpuHostSwapping", wait=15 * MINUTES, hold=20 * MINUTES)(
         title="swapping while GPU jobs run",
-        advice=Advice(
-            "The host reads memory back from swap while GPUs work: their data waits for a disk.",
-            "Find who uses the memory, and give the job less or the host more.",
-        ),
+        meaning="The host reads memory back from swap while GPUs work: their data waits for a disk.",
+        decision="Find who uses the memory, and give the job less or the host more.",
         measure=Measure(Unit.BYTES_PER_SECOND, "{} read back from swap"),
-        wait_seconds=15 * MINUTES,
-        # Longer than the finding on GPUs waiting for memory, which this one explains.
-        hold_seconds=20 * MINUTES,
-        of_host=True,
     ),
-    Check(
-        code="memory.starved",
-        area=Area.HOST,
-        topic="memory",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        alert="GpuStarved",
+    _warning("memory.starved", Action.FIX_HOST, alert="GpuStarved", wait=20 * MINUTES)(
         title="GPUs wait for host memory",
-        advice=Advice(
-            "GPUs wait while the host is short of memory.",
-            "Find who uses the memory, and give the job less or the host more.",
-        ),
-        measure=WAITING,
-        wait_seconds=20 * MINUTES,
-        of_host=True,
+        meaning="GPUs wait while the host is short of memory.",
+        decision="Find who uses the memory, and give the job less or the host more.",
+        measure=_WAITING,
     ),
-    Check(
-        code="storage.starved",
-        area=Area.HOST,
-        topic="storage",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        alert="GpuStarved",
+    _warning("storage.starved", Action.FIX_HOST, alert="GpuStarved", wait=20 * MINUTES)(
         title="GPUs wait for storage",
-        advice=Advice(
-            "GPUs wait for data that storage does not deliver fast enough.",
-            "Keep the data local, cache, prefetch or shard it, before adding GPUs.",
-        ),
-        measure=WAITING,
-        wait_seconds=20 * MINUTES,
-        of_host=True,
+        meaning="GPUs wait for data that storage does not deliver fast enough.",
+        decision="Keep the data local, cache, prefetch or shard it, before adding GPUs.",
+        measure=_WAITING,
     ),
-    Check(
-        code="storage.saturated",
-        area=Area.HOST,
-        topic="storage",
-        severity=Severity.INFO,
-        action=Action.NONE,
-        page="GpuStarved",
+    _info("storage.saturated", Action.NONE, page="GpuStarved", wait=20 * MINUTES)(
         title="storage is at its limit",
-        advice=Advice(
-            "Storage is at its limit, though no GPU is seen waiting for it now.",
-            "Expect it to be the next bottleneck; do not add work that reads more.",
-        ),
-        wait_seconds=20 * MINUTES,
-        of_host=True,
+        meaning="Storage is at its limit, though no GPU is seen waiting for it now.",
+        decision="Expect it to be the next bottleneck; do not add work that reads more.",
     ),
-    Check(
-        code="cpu.starved",
-        area=Area.HOST,
-        topic="cpu",
-        severity=Severity.WARNING,
-        action=Action.FIX_JOB,
-        alert="GpuStarved",
+    _warning("cpu.starved", Action.FIX_JOB, alert="GpuStarved", wait=20 * MINUTES)(
         title="GPUs wait for CPU time",
-        advice=Advice(
-            "GPUs wait while the CPUs that feed them are fully busy.",
-            "Tune the number of workers, move decoding to the GPU, or pin processes to the right CPUs.",
-        ),
-        measure=WAITING,
-        wait_seconds=20 * MINUTES,
-        of_host=True,
+        meaning="GPUs wait while the CPUs that feed them are fully busy.",
+        decision="Tune the number of workers, move decoding to the GPU, or pin processes to the right CPUs.",
+        measure=_WAITING,
     ),
-    Check(
-        code="cpu.saturated",
-        area=Area.HOST,
-        topic="cpu",
-        severity=Severity.INFO,
-        action=Action.NONE,
-        page="GpuStarved",
+    _info("cpu.saturated", Action.NONE, page="GpuStarved", wait=20 * MINUTES)(
         title="the CPUs of a NUMA node are at their limit",
-        advice=Advice(
-            "The CPUs of a NUMA node are at their limit, though no GPU is seen waiting for them now.",
-            "Expect them to be the next bottleneck.",
-        ),
-        wait_seconds=20 * MINUTES,
-        of_host=True,
+        meaning="The CPUs of a NUMA node are at their limit, though no GPU is seen waiting for them now.",
+        decision="Expect them to be the next bottleneck.",
+    ),
+    _warning("network.starved", Action.FIX_HOST, alert="GpuStarved", wait=20 * MINUTES)(
+        title="GPUs wait for the network",
+        meaning="GPUs wait while a network adapter is at its line rate, or loses packets or its link.",
+        decision="If it is full, cache, compress or shard; if it loses packets, check cable, transceiver and switch.",
+        measure=_WAITING,
+    ),
+    _warning("network.port_flapping", Action.FIX_HOST, alert="GpuInfinibandLinkDegraded")(
+        title="an InfiniBand port keeps losing its link",
+        meaning="The link of an InfiniBand or RoCE port keeps going down: jobs over several hosts stall or abort.",
+        decision="Keep such jobs off the host; reseat or replace cable and transceiver, and check the switch port.",
+        measure=Measure(Unit.COUNT, "times that a link went down: {}"),
+    ),
+    _warning("network.port_errors", Action.FIX_HOST, alert="GpuInfinibandLinkDegraded", wait=15 * MINUTES)(
+        title="the link of an InfiniBand port counts errors",
+        meaning="The link of an InfiniBand or RoCE port counts errors: its signal is poor, and packets are sent again.",
+        decision="Clean or replace cable and transceiver when the host is free.",
+        measure=Measure(Unit.COUNT, "link errors lately: {}"),
+    ),
+    _warning("network.port_slow", Action.FIX_HOST, alert="GpuInfinibandLinkDegraded", wait=15 * MINUTES)(
+        title="an InfiniBand port runs below its rate",
+        meaning="An InfiniBand or RoCE port runs at a lower rate than before, or than the others of its kind on this "
+        "host.",
+        decision="Take the port down and up when the host is free; then replace the cable, or fix the switch port.",
+        measure=Measure(Unit.RATIO, "at {} of its rate"),
+    ),
+    _warning("network.link_degraded", Action.FIX_HOST, alert="GpuNetworkLinkDegraded", wait=15 * MINUTES)(
+        title="a network interface keeps losing its link or is slow",
+        meaning="A network interface keeps losing its link, or runs slower than before: data and other hosts come "
+        "late.",
+        decision="Check cable, transceiver and switch port, and of a bond which member is missing.",
+        measure=Measure(Unit.COUNT, "interfaces that are affected: {}"),
+    ),
+    _info("network.interface_errors", Action.FIX_HOST, page="GpuNetworkLinkDegraded", wait=15 * MINUTES)(
+        title="a network interface counts bad packets",
+        meaning="A network interface counts bad packets: they are lost, and TCP sends them again.",
+        decision="Check cable, transceiver and switch port (ethtool -S tells which errors).",
+        measure=Measure(Unit.COUNT, "bad packets lately: {}"),
+    ),
+    _warning("network.adapter_module", Action.INSPECT_HARDWARE, page="GpuNetworkLinkDegraded")(
+        title="the cable or module of a network adapter failed or is too hot",
+        meaning="A ConnectX adapter reports that a cable or module failed or is too hot: its port may be down or slow.",
+        decision="Reseat or replace the cable or module, and check the air flow at the adapter.",
+        measure=Measure(Unit.COUNT, "adapters that the kernel names: {}"),
+    ),
+    _info("network.adapter_power", Action.INSPECT_HARDWARE, page="GpuNetworkLinkDegraded")(
+        title="the slot of a network adapter does not guarantee enough power",
+        meaning="A ConnectX adapter reports that its slot does not guarantee enough power; it may run its ports "
+        "slower.",
+        decision="Check the slot's power limit (lspci -vv, SlotPowerLimit). Harmless where the ports run at full "
+        "speed.",
+        measure=Measure(Unit.COUNT, "adapters that the kernel names: {}"),
+    ),
+    _info("network.peermem", Action.FIX_JOB, page="GpuInfinibandLinkDegraded")(
+        title="the module nvidia-peermem reported an error",
+        meaning="The module nvidia-peermem reported an error, usually of a job that ended with memory registered for "
+        "RDMA.",
+        decision="Nothing for a job that was killed; otherwise check that nvidia-peermem matches the driver and OFED.",
+        measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),
+    ),
+    _info("network.timeouts", Action.FIX_HOST, page="GpuInfinibandLinkDegraded", wait=15 * MINUTES)(
+        title="RDMA requests time out",
+        meaning="RDMA requests are not acknowledged in time: packets are lost on the way, or hosts of the job are "
+        "gone.",
+        decision="Look at the other hosts of the job first; then at errors of the ports on both ends and of the "
+        "switches.",
+        measure=Measure(Unit.COUNT, "requests without an answer lately: {}"),
+    ),
+    _warning("network.port_down", Action.FIX_HOST, alert="GpuInfinibandPortDown", wait=5 * MINUTES)(
+        title="an InfiniBand port that was up is down",
+        meaning="A port of an InfiniBand or RoCE adapter that was up is down: jobs lose its bandwidth, or hang.",
+        decision="Check cable, module and switch port (ibstat, mlxlink), and whether it was disabled.",
+        measure=Measure(Unit.COUNT, "ports that are down: {}"),
+    ),
+    _info("network.port_waiting", Action.FIX_HOST, page="GpuInfinibandPortDown", wait=5 * MINUTES)(
+        title="an InfiniBand port waits for its subnet manager",
+        meaning="The link of an InfiniBand port is up, but the port is not configured: no subnet manager answers.",
+        decision="Check the subnet manager (opensm, UFM) and the partition of the switch port.",
+        measure=Measure(Unit.COUNT, "ports that wait: {}"),
+    ),
+    _info("network.saturated", Action.NONE, page="GpuStarved", wait=20 * MINUTES)(
+        title="a network adapter is at its line rate",
+        meaning="A network adapter is at its line rate, though no GPU is seen waiting for it now.",
+        decision="Expect it to be the next bottleneck.",
     ),
 )

@@ -1,217 +1,133 @@
-"""Processes on GPUs, how they use them, and the limits of their own cgroups."""
+"""Processes on GPUs and how they use them, settings of a host and its GPUs, and drift from the recorded baseline."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.judge.findings.check import MINUTES, Action, Advice, Area, Check, Measure, Severity, Unit
+from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of
 
+_work_critical, _work_warning, _work_info = rows_of(Area.WORK)
+_settings_critical, _settings_warning, _settings_info = rows_of(Area.SETTINGS)
 _BUSY: Final = Measure(Unit.RATIO, "busy {} of the time")
 
 WORK: Final = (
-    Check(
-        code="work.blocked",
-        area=Area.WORK,
-        topic="blocked",
-        severity=Severity.WARNING,
-        action=Action.FIX_HOST,
-        alert="GpuHostTaskHung",
+    _work_warning("work.blocked", Action.FIX_HOST, topic="blocked", alert="GpuHostTaskHung", wait=4 * MINUTES)(
         title="a process on it hangs in the kernel",
-        advice=Advice(
-            "A process on the GPU waits in the kernel and does not run: its job hangs, and cannot be killed meanwhile.",
-            "Read its stack (/proc/PID/task/*/stack), and restore what it waits for: file server, disk or GPU driver.",
-        ),
+        meaning="A process on the GPU waits in the kernel and does not run: its job hangs, and cannot be killed "
+        "meanwhile.",
+        decision="Read its stack (/proc/PID/task/*/stack), and restore what it waits for: file server, disk or GPU "
+        "driver.",
         measure=Measure(Unit.SECONDS, "waiting for {}"),
-        wait_seconds=4 * MINUTES,
     ),
-    Check(
-        code="numa.mismatch",
-        area=Area.WORK,
-        topic="numa",
-        severity=Severity.WARNING,
-        action=Action.FIX_JOB,
-        alert="GpuNumaMismatch",
+    _work_warning("numa.mismatch", Action.FIX_JOB, alert="GpuNumaMismatch", wait=30 * MINUTES)(
         title="a process runs on the wrong NUMA node",
-        advice=Advice(
-            "A process is bound to the CPUs of another socket than its GPU's: every transfer crosses between them.",
-            "Bind it to the GPU's own node or socket (numactl, the scheduler's affinity settings).",
-        ),
+        meaning="A process is bound to the CPUs of another socket than its GPU's: every transfer crosses between them.",
+        decision="Bind it to the GPU's own node or socket (numactl, the scheduler's affinity settings).",
         measure=Measure(Unit.COUNT, "processes on the wrong node: {}"),
-        wait_seconds=30 * MINUTES,
     ),
-    Check(
-        code="work.imbalance",
-        area=Area.WORK,
-        topic="imbalance",
-        severity=Severity.WARNING,
-        action=Action.FIX_JOB,
-        alert="GpuImbalance",
+    _work_warning("work.imbalance", Action.FIX_JOB, topic="imbalance", alert="GpuImbalance", wait=20 * MINUTES)(
         title="several processes on it while another GPU is free",
-        advice=Advice(
-            "Several processes share one GPU while another has none.",
-            "Fix the launcher: one rank per GPU, and look at CUDA_VISIBLE_DEVICES.",
-        ),
+        meaning="Several processes share one GPU while another has none.",
+        decision="Fix the launcher: one rank per GPU, and look at CUDA_VISIBLE_DEVICES.",
         measure=Measure(Unit.COUNT, "compute processes on it: {}"),
-        wait_seconds=20 * MINUTES,
     ),
-    Check(
-        code="work.memory_imbalance",
-        area=Area.WORK,
-        topic="imbalance",
-        severity=Severity.INFO,
-        action=Action.FIX_JOB,
-        page="GpuImbalance",
+    _work_info("work.memory_imbalance", Action.FIX_JOB, topic="imbalance", page="GpuImbalance", wait=20 * MINUTES)(
         title="its memory is nearly full while another GPU's is nearly empty",
-        advice=Advice(
-            "One GPU's memory is nearly full while a sibling's is nearly empty.",
-            "Check where the job places its tensors, or shard the model.",
-        ),
+        meaning="One GPU's memory is nearly full while a sibling's is nearly empty.",
+        decision="Check where the job places its tensors, or shard the model.",
         measure=Measure(Unit.RATIO, "memory {} full"),
-        wait_seconds=20 * MINUTES,
     ),
-    Check(
-        code="work.low_power",
-        area=Area.WORK,
-        topic="communication",
-        severity=Severity.INFO,
-        action=Action.FIX_JOB,
-        alert="GpuBusyButLowPower",
+    _work_info("work.low_power", Action.FIX_JOB, topic="communication", alert="GpuBusyButLowPower", wait=30 * MINUTES)(
         title="busy at low power",
-        advice=Advice(
-            "Kernels are resident all the time and do little: most likely they spin at barriers.",
-            "Look at communication: P2P, NVLink, placement; then batch size and overlap.",
-        ),
+        meaning="Kernels are resident all the time and do little: most likely they spin at barriers.",
+        decision="Look at communication: P2P, NVLink, placement; then batch size and overlap.",
         measure=Measure(Unit.RATIO, "power at {} of its limit"),
-        wait_seconds=30 * MINUTES,
     ),
-    Check(
-        code="work.collective_hang",
-        area=Area.WORK,
+    # The wait is from when it is found, so that a person can save stacks before NCCL aborts after 10 minutes.
+    _work_warning(
+        "work.collective_hang",
+        Action.FIX_JOB,
         topic="communication",
-        severity=Severity.WARNING,
-        action=Action.FIX_JOB,
         alert="GpuCollectiveHang",
-        title="GPUs are stuck in a collective",
-        advice=Advice(
-            "No GPU of a job works: they stopped, or look busy at low power while no data moves, and wait for a rank.",
-            "Find the rank that differs (py-spy dump on each, the NCCL flight recorder), save the stacks, and let the "
-            "owner restart the job.",
-        ),
-        measure=Measure(Unit.COUNT, "GPUs that are stuck: {}"),
-        # From when it is found, so that a person can save stacks before NCCL aborts after 10 minutes.
-        wait_seconds=2 * MINUTES,
+        wait=2 * MINUTES,
         of_host=True,
+    )(
+        title="GPUs are stuck in a collective",
+        meaning="No GPU of a job works: they stopped, or look busy at low power while no data moves, and wait for a "
+        "rank.",
+        decision="Find the rank that differs (py-spy dump on each, the NCCL flight recorder), save the stacks, and let "
+        "the owner restart the job.",
+        measure=Measure(Unit.COUNT, "GPUs that are stuck: {}"),
     ),
-    Check(
-        code="work.memory_full",
-        area=Area.WORK,
+    _work_info(
+        "work.memory_full",
+        Action.FIX_JOB,
         topic="memory_full",
-        severity=Severity.INFO,
-        action=Action.FIX_JOB,
         alert="GpuMemoryNearFull",
+        wait=30 * MINUTES,
         relayed=False,
+    )(
         title="its memory is nearly full and rising",
-        advice=Advice(
-            "Device memory is nearly full and still growing.",
-            "Expect an out-of-memory error; many frameworks pre-allocate, which is not a fault.",
-        ),
+        meaning="Device memory is nearly full and still growing.",
+        decision="Expect an out-of-memory error; many frameworks pre-allocate, which is not a fault.",
         measure=Measure(Unit.RATIO, "memory {} full"),
-        wait_seconds=30 * MINUTES,
     ),
-    Check(
-        code="work.hung",
-        area=Area.WORK,
-        topic="hung",
-        severity=Severity.WARNING,
-        action=Action.FIX_JOB,
-        alert="GpuHungProcess",
+    _work_warning(
+        "work.hung", Action.FIX_JOB, topic="hung", alert="GpuHungProcess", wait=20 * MINUTES, hold=10 * MINUTES
+    )(
         title="its job has stopped working",
-        advice=Advice(
-            "The job worked, then stopped without releasing the GPU: a dead peer, a deadlock, a lost filesystem.",
-            "Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
-        ),
-        wait_seconds=20 * MINUTES,
-        hold_seconds=10 * MINUTES,
+        meaning="The job worked, then stopped without releasing the GPU: a dead peer, a deadlock, a lost filesystem.",
+        decision="Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
     ),
-    Check(
-        code="work.held_idle",
-        area=Area.WORK,
-        topic="held_idle",
-        severity=Severity.INFO,
-        action=Action.FIX_JOB,
-        page="GpuHungProcess",
+    _work_info("work.held_idle", Action.FIX_JOB, topic="held_idle", page="GpuHungProcess", wait=20 * MINUTES)(
         title="its memory is held and it does no work",
-        advice=Advice(
-            "A process holds device memory and the GPU is idle: it may be hung, starting, or idle.",
-            "Look at its log and stack; only history (GpuHungProcess, GpuAllocatedIdle) can tell which.",
-        ),
+        meaning="A process holds device memory and the GPU is idle: it may be hung, starting, or idle.",
+        decision="Look at its log and stack; only history (GpuHungProcess, GpuAllocatedIdle) can tell which.",
         measure=_BUSY,
-        wait_seconds=20 * MINUTES,
     ),
-    Check(
-        code="work.allocated_unused",
-        area=Area.WORK,
-        topic="allocated",
-        severity=Severity.INFO,
-        action=Action.FIX_JOB,
-        page="GpuAllocatedIdle",
+    _work_info("work.allocated_unused", Action.FIX_JOB, topic="allocated", page="GpuAllocatedIdle", wait=20 * MINUTES)(
         title="allocated, and no process is on it",
-        advice=Advice(
-            "The GPU is allocated and unused: the job is starting, has finished, or requested too many.",
-            "If it lasts (GpuAllocatedIdle), ask the owner to free it.",
-        ),
-        wait_seconds=20 * MINUTES,
+        meaning="The GPU is allocated and unused: the job is starting, has finished, or requested too many.",
+        decision="If it lasts (GpuAllocatedIdle), ask the owner to free it.",
     ),
-    Check(
-        code="work.allocated_idle",
-        area=Area.WORK,
-        topic="allocated",
-        severity=Severity.INFO,
-        action=Action.FIX_JOB,
-        alert="GpuAllocatedIdle",
+    _work_info("work.allocated_idle", Action.FIX_JOB, topic="allocated", alert="GpuAllocatedIdle", wait=5 * MINUTES)(
         title="allocated and idle",
-        advice=Advice(
-            "A job has had the GPU for hours and hardly used it.",
-            "Ask the owner to free it.",
-        ),
+        meaning="A job has had the GPU for hours and hardly used it.",
+        decision="Ask the owner to free it.",
         measure=_BUSY,
-        wait_seconds=5 * MINUTES,
     ),
 )
 
-
-JOB_LIMITS: Final = (
-    Check(
-        code="memory.limited",
-        area=Area.HOST,
-        topic="memory",
-        severity=Severity.WARNING,
-        action=Action.FIX_JOB,
-        alert="GpuMemoryLimited",
-        title="a GPU job is at its own memory limit",
-        advice=Advice(
-            "A job on GPUs has reached the memory limit of its cgroup: its tasks stall, or the kernel has killed some.",
-            "Raise the limit (Kubernetes limits.memory, Slurm --mem), or use fewer data loader workers.",
-        ),
-        wait_seconds=5 * MINUTES,
-        of_host=True,
+BASELINE: Final = (
+    _settings_warning("baseline.drift", Action.FIX_HOST, alert="GpuBaselineDrift", wait=5 * MINUTES)(
+        title="differs from its recorded baseline",
+        meaning="The host is not what it was when its baseline was recorded.",
+        decision="Run gpu-triage baseline diff to see what changed; repair it, or run baseline accept if it is "
+        "intended.",
+        measure=Measure(Unit.COUNT, "fields that differ: {}"),
     ),
-    Check(
-        code="cpu.limited",
-        area=Area.HOST,
-        topic="cpu",
-        severity=Severity.WARNING,
-        action=Action.FIX_JOB,
-        alert="GpuCpuLimited",
-        title="GPUs wait because of their job's CPU limit",
-        advice=Advice(
-            "GPUs wait while the CPU limit of their job's cgroup stops it: the CPUs of the host are free, and the job "
-            "must not use them.",
-            "Raise or remove the limit (Kubernetes limits.cpu, docker --cpus, CPUQuota of systemd), or use fewer "
-            "workers.",
-        ),
-        measure=Measure(Unit.RATIO, "stopped in {} of the periods"),
-        wait_seconds=20 * MINUTES,
-        of_host=True,
+)
+
+SETTINGS: Final = (
+    _settings_warning(
+        "vgpu.unlicensed", Action.FIX_HOST, topic="license", alert="GpuVgpuUnlicensed", wait=15 * MINUTES
+    )(
+        title="its vGPU has no license",
+        meaning="The vGPU has no license: 20 minutes after boot, its driver begins to slow it down more and more.",
+        decision="Check nvidia-gridd and its log, the client token, the network path to the license server, and the "
+        "clock.",
+    ),
+    _settings_info(
+        "policy.persistence",
+        Action.FIX_HOST,
+        topic="persistence",
+        alert="GpuPersistenceModeOff",
+        wait=1 * HOURS,
+        relayed=False,
+    )(
+        title="persistence mode is off",
+        meaning="Without persistence the driver unloads the GPU when its last client leaves: slow starts, lost "
+        "settings.",
+        decision="Run nvidia-persistenced.",
     ),
 )

@@ -1,0 +1,164 @@
+"""What procfs has of the boot and of processes, and its pressure stall information.
+
+``/proc/PID/stat`` is one line per process or thread, ``4242 (python3) S 1 4242 4242 0 …``. The name may contain
+parentheses and spaces; proc(5) numbers the fields after it from 3. Pressure stall information, which the kernel has of
+the host and of each cgroup: https://docs.kernel.org/accounting/psi.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gpu_triage.driver.kernel.files import parse_count, text_of
+
+UNINTERRUPTIBLE: Final = "D"
+RUNNING: Final = "R"
+
+_STATE: Final = 0
+_TICKS_END: Final = 13
+_COUNTS: Final = (11, 12, 17, 19, 21)
+
+
+class ProcessStat(NamedTuple):
+    """The fields used of a process's stat file. Times are in ticks of 1/sysconf(SC_CLK_TCK) seconds.
+
+    The name is the comm: 15 bytes at most. Ticks are those of all threads; `started_ticks` count from boot.
+    """
+
+    name: str
+    state: str
+    user_ticks: int
+    system_ticks: int
+    threads: int
+    started_ticks: int
+    resident_pages: int
+
+
+class ThreadStat(NamedTuple):
+    """The fields used of a thread's stat file; its name may differ from the process's, ticks are user plus system."""
+
+    name: str
+    state: str
+    ticks: int
+
+
+def read_thread_stat(folder: str) -> ThreadStat | None:
+    """Read the stat file in ``/proc/PID/task/TID``; None if missing or invalid."""
+    before, bracket, after = text_of(f"{folder}/stat").rpartition(")")
+    fields = after.split(None, _TICKS_END) if bracket else []
+    if len(fields) <= _TICKS_END:
+        return None
+    try:
+        ticks = parse_count(fields[_TICKS_END - 2]) + parse_count(fields[_TICKS_END - 1])
+    except ValueError:
+        return None
+    return ThreadStat(before.partition("(")[2], fields[_STATE], ticks)
+
+
+def read_process_stats(procfs: Path, pids: Iterable[int]) -> dict[int, ProcessStat | None]:
+    """Read the stats of these processes with `read_process_stat`."""
+    return {pid: read_process_stat(f"{procfs}/{pid}") for pid in pids}
+
+
+def read_process_stat(folder: Path | str) -> ProcessStat | None:
+    """Read the stat file in ``/proc/PID`` or ``/proc/PID/task/TID``; None if missing or invalid."""
+    before, bracket, after = text_of(f"{folder}/stat").rpartition(")")
+    if not bracket:
+        return None
+    fields = after.split()
+    try:
+        counts = [parse_count(fields[place]) for place in _COUNTS]
+    except (ValueError, IndexError):
+        return None
+    return ProcessStat(before.partition("(")[2], fields[_STATE], *counts)
+
+
+PAGE_CACHE: Final = "local disks or the page cache"
+"""For functions shared by all file systems, from which the specific one cannot be identified."""
+
+_STORAGE: Final = (
+    # Lustre's client: I/O (cl_, vvp_, osc_), locks (ldlm_) and requests (ptlrpc_).
+    ("Lustre", re.compile(r"(?:ptlrpc|ldlm|cl_sync|cl_io|cl_lock|vvp|osc|lov|mdc|ll)_\w+")),
+    ("GPFS", re.compile(r"cxi[A-Z]\w+|gpfs\w*|mmfs\w*")),
+    ("WEKA", re.compile(r"weka\w+")),
+    ("BeeGFS", re.compile(r"(?:Fhgfs|BeeGFS|beegfs|fhgfs)\w*")),
+    ("CephFS", re.compile(r"(?:ceph|rbd)_\w+")),
+    ("FUSE", re.compile(r"request_wait_answer|fuse_\w+")),
+    ("NFS", re.compile(r"(?:nfs|nfs3|nfs4|pnfs|rpc|rpcauth|xprt)_\w+|__rpc_\w+")),
+    ("SMB", re.compile(r"(?:cifs|smb2|SMB2)_\w+|wait_for_response")),
+    ("GPUDirect Storage", re.compile(r"nvfs_\w+")),
+    (
+        PAGE_CACHE,
+        re.compile(
+            r"(?:__)?(?:folio_wait|folio_lock|wait_on_page|lock_page|filemap)\w*|(?:blk|blkdev|submit_bio|bio|iomap|dio|"
+            r"jbd2|ext4|xfs|btrfs|zfs|md|raid5|dm|nvme|io_schedule|bit_wait_io|wait_on_buffer|do_blockdev|__blkdev|"
+            r"wbt|rq_qos|balance_dirty_pages|cv_wait_common)\w*"
+        ),
+    ),
+)
+
+
+def storage_behind(wait_channel: str) -> str | None:
+    """Kind of storage a thread waits for in this kernel function; None if it is not storage or unknown.
+
+    >>> storage_behind("ptlrpc_set_wait"), storage_behind("folio_wait_bit_common"), storage_behind("nv_ioctl")
+    ('Lustre', 'local disks or the page cache', None)
+    """
+    return next((name for name, functions in _STORAGE if functions.fullmatch(wait_channel)), None)
+
+
+_BOOT_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\n?")
+_BTIME: Final = re.compile(r"^btime ([0-9]{1,11})$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """One boot: the kernel's random ID ("" if unknown), and when it began in Unix seconds (None if unknown)."""
+
+    boot_id: str
+    began_at: float | None
+
+
+def read_boot(procfs: Path) -> Boot:
+    """Read the current boot. Never raises: unreadable values are unknown.
+
+    Source: ``/proc/sys/kernel/random/boot_id``, ``/proc/stat`` btime
+    """
+    boot_id, stat = text_of(procfs / "sys" / "kernel" / "random" / "boot_id"), text_of(procfs / "stat")
+    btime = _BTIME.search(stat)
+    return Boot(
+        boot_id=boot_id.strip() if _BOOT_ID.fullmatch(boot_id) else "",
+        began_at=float(btime[1]) if btime is not None else None,
+    )
+
+
+RESOURCES: Final = ("cpu", "io", "memory")
+"""What tasks may wait for; the names of the files."""
+
+KINDS: Final = ("some", "full")
+"""Whether at least one task waited, or every task with work to do."""
+
+_MICROSECONDS_PER_SECOND: Final = 1_000_000
+
+
+def parse_pressure(text: str) -> Mapping[str, float]:
+    """Parse seconds by kind from lines like ``some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564`` (µs).
+
+    >>> parse_pressure("some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564")
+    {'some': 3.407564}
+
+    Raises:
+            ValueError: a line has another format, or the file is empty.
+    """
+    seconds: dict[str, float] = {}
+    for line in text.strip().split("\n"):
+        kind, *pairs = line.split() or [""]
+        facts = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        if kind not in KINDS or "total" not in facts:
+            raise ValueError(f"{line[:80]!r} is not a line of a pressure file")
+        seconds[kind] = parse_count(facts["total"]) / _MICROSECONDS_PER_SECOND
+    return seconds

@@ -1,0 +1,340 @@
+"""The host around the GPUs: what the kernel log reports, network ports and interfaces, and the clocks of CPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.past import DAY_SECONDS, Amount
+from gpu_triage.judge.evidence.remember import OWNER_LABELS, Count, lately, was_up
+from gpu_triage.judge.evidence.series import Series
+from gpu_triage.judge.evidence.wording import length_of_time
+from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
+from gpu_triage.read.gpu.presence import GPU_DEVICES
+from gpu_triage.read.host.cpu import (
+    GPU_HOST_CLOCK_SOURCE_INFO,
+    GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO,
+    GPU_HOST_CPU_BUSIEST_RATIO,
+    GPU_HOST_CPU_GOVERNOR_POLICIES,
+    GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL,
+    SLOW_CLOCK_SOURCES,
+)
+from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.host.infiniband import (
+    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
+    GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL,
+    GPU_HOST_INFINIBAND_PHYSICAL_STATE,
+    GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO,
+    GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL,
+    GPU_HOST_INFINIBAND_UP,
+    PORT_LINK_UP,
+)
+from gpu_triage.read.host.kernel_log import (
+    GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
+    GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
+    GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
+)
+from gpu_triage.read.host.kernel_messages import ProblemKind
+from gpu_triage.read.host.network_interfaces import (
+    GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL,
+    GPU_HOST_NETWORK_ERRORS_TOTAL,
+    GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO,
+)
+from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.metrics.metric import MetricSpec
+
+_SHOWN: Final = 3
+_RECENT: Final = thresholds.KERNEL_RECENT_SECONDS
+_OPEN: Final = thresholds.KERNEL_OPEN_SECONDS
+_LASTING: Final = float("inf")
+
+
+class MessageRule(NamedTuple):
+    """How kernel messages become a finding."""
+
+    code: str  # code of the finding
+    kinds: dict[ProblemKind, str]  # kinds of message, with the text for each subject
+    seconds: float  # how long a message counts
+    limit: str = ""  # name of the threshold for the number of subjects; "" if one is enough
+    unnamed: str = "an unnamed part"  # what to call a subject that the message does not name
+    until_reset: bool = False  # whether the finding ends once a GPU was reset
+    again: str = ""  # counter of repeated messages; after a repeat, one subject is enough. "" for none
+
+
+MESSAGE_RULES: Final = (
+    MessageRule(
+        "gpu.gsp_timeout",
+        {ProblemKind.GSP_TIMEOUT: "the GSP of {} does not answer"},
+        _OPEN,
+        unnamed="a GPU",
+        until_reset=True,
+    ),
+    MessageRule("fabric.version_mismatch", {ProblemKind.SWITCH_MISMATCH: "{}"}, _OPEN),
+    MessageRule("pcie.dpc", {ProblemKind.PCIE_DPC: "port {} shut its link"}, _RECENT),
+    MessageRule(
+        "host.hardware_error",
+        {
+            ProblemKind.HARDWARE_UNCORRECTED: "uncorrected hardware error of {}",
+            ProblemKind.MEMORY_UNCORRECTED: "uncorrected memory error of {}",
+        },
+        _OPEN,
+    ),
+    MessageRule(
+        "host.lockup",
+        {
+            ProblemKind.SOFT_LOCKUP: "soft lockup of {}",
+            ProblemKind.HARD_LOCKUP: "hard lockup of {}",
+            ProblemKind.RCU_STALL: "RCU stall of {}",
+        },
+        _RECENT,
+    ),
+    MessageRule(
+        "host.hung_task",
+        {ProblemKind.HUNG_TASK: "{} hung"},
+        thresholds.HUNG_TASK_SECONDS,
+        limit="tasks",
+        again=Count.HUNG_AGAIN,
+    ),
+    MessageRule(
+        "storage.read_only", {ProblemKind.FILESYSTEM_READ_ONLY: "the filesystem on {} went read-only"}, _LASTING
+    ),
+    MessageRule("storage.nvme", {ProblemKind.NVME_LOST: "{} is gone"}, _LASTING),
+    MessageRule("storage.nvme", {ProblemKind.NVME_RESET: "{} was reset"}, _OPEN),
+    MessageRule("storage.nvme_timeout", {ProblemKind.NVME_TIMEOUT: "commands to {} timed out"}, _RECENT),
+    MessageRule(
+        "storage.not_responding",
+        {
+            ProblemKind.NFS_NOT_RESPONDING: "NFS server {} does not respond",
+            ProblemKind.LUSTRE_LOST: "connection to Lustre target {} lost",
+        },
+        _RECENT,
+    ),
+    MessageRule("cpu.thermal", {ProblemKind.CPU_THERMAL: "{} too hot, clock lowered"}, _RECENT),
+    MessageRule(
+        "network.adapter_module",
+        {ProblemKind.ADAPTER_MODULE: "cable or module of {} failed", ProblemKind.ADAPTER_HOT: "{} too hot"},
+        _OPEN,
+    ),
+    MessageRule(
+        "network.adapter_power", {ProblemKind.ADAPTER_POWER: "the slot of {} does not guarantee enough power"}, _OPEN
+    ),
+    MessageRule("network.peermem", {ProblemKind.PEERMEM_ERROR: "nvidia-peermem: {}"}, _RECENT),
+)
+"""Every finding based on kernel messages alone, in the order of the table of findings."""
+
+
+_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_OF_GPU: Final = (
+    ("driver.bound_elsewhere", ProblemKind.GPU_BOUND_ELSEWHERE, "another kernel driver holds it"),
+    ("driver.unsupported", ProblemKind.GPU_UNSUPPORTED, "the driver does not support it"),
+    ("driver.bar", ProblemKind.GPU_BAR, "one of its address ranges is invalid"),
+    ("driver.init_failed", ProblemKind.GPU_INIT_FAILED, "RmInitAdapter failed"),
+)
+"""Reasons from the driver why a GPU that does not respond cannot be used."""
+
+
+def judge_host(host: HostEvidence) -> Iterator[Finding]:
+    yield from judge_kernel(host)
+    yield from _network(host)
+    yield from _cpu_settings(host)
+
+
+def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
+    """Yield one finding for each kind of trouble, with the subjects that the kernel names."""
+    reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
+    for rule in MESSAGE_RULES:
+        said = [
+            f"{words.format(each.labels['subject'] or rule.unnamed)}, last {host.when(each.last)}"
+            for kind, words in rule.kinds.items()
+            for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
+            if host.age_seconds(each.last) <= rule.seconds and not (rule.until_reset and each.last < reset_at)
+        ]
+        if rule.code == "cpu.thermal":
+            said += _hot_cpus(host)
+        repeated = rule.again and host.memory.over("", rule.again, rule.seconds).amount > 0
+        least = host.limit(rule.code, rule.limit) if rule.limit else 1
+        if len(said) >= least or (said and repeated):
+            yield of_host(rule.code, first_of(said), len(said))
+    yield from _driver_messages(host)
+    yield from _memory_errors(host)
+    yield from _oom_killed(host)
+    lost = host.one(GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL)
+    if lost is not None and lost.increase > 0:
+        measured = f"{lost.increase:.0f} records of the kernel log were lost before they could be read"
+        yield of_host("host.kernel_log_lost", measured, lost.increase)
+
+
+def _hot_cpus(host: HostEvidence) -> Iterator[str]:
+    """Yield processors throttled by heat according to their counters: the kernel rate-limits its messages about it."""
+    for labels in host.labels_of(GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL):
+        share = host.risen(GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL, thresholds.HOT_CPU_SECONDS, **labels).mean
+        if share >= thresholds.HOT_CPU_SHARE:
+            yield f"CPUs of NUMA node {labels['numa_node']} too hot for {min(share, 1.0):.0%} of the time"
+
+
+def _oom_killed(host: HostEvidence) -> Iterator[Finding]:
+    """Yield findings about OOM-killed processes: those of jobs with a GPU, and others."""
+    killed: dict[str, list[str]] = {"memory.oom_killed": [], "memory.oom_killed_other": []}
+    for each in host.series(GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS):
+        if host.age_seconds(each.last) <= thresholds.OOM_KILLED_SECONDS:
+            code = "memory.oom_killed" if _had_gpu(host, each) else "memory.oom_killed_other"
+            process = f"{each.labels['process'] or 'process'} ({each.labels['pid']}){_of_owner(each.labels)}"
+            killed[code].append(f"the kernel killed {process}, {host.when(each.last)}")
+    for code, said in killed.items():
+        if said:
+            yield of_host(code, first_of(said[::-1]), len(said))
+
+
+def _had_gpu(host: HostEvidence, killed: Series) -> bool:
+    """Whether an OOM-killed process or its job was on a GPU recently; assumed if it was killed before observation."""
+    if host.age_seconds(killed.last) >= host.memory.seconds:
+        return True
+    seen = (host.memory.seen_at((name, killed.labels[name])) for name in OWNER_LABELS if killed.labels[name])
+    return any(at is not None and host.at.monotonic - at <= thresholds.HELD_GPU_SECONDS for at in seen)
+
+
+def _driver_messages(host: HostEvidence) -> Iterator[Finding]:
+    """Yield the driver's messages about GPUs that do not respond, and about version mismatches while it is down."""
+    shown, on_bus = (host.last(GPU_DEVICES, source=source) or 0 for source in ("nvml", "pci"))
+    if host.released or (host.driver_error is None and shown >= on_bus > 0):
+        # Every GPU available to the driver is present; any other was passed through or removed since.
+        return
+    answering = {gpu.pci_bus_id for gpu in host.answering}
+    for code, kind, words in _OF_GPU:
+        for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):
+            slot = each.labels["subject"]
+            if _ADDRESS.fullmatch(slot) and slot not in answering:
+                yield of_slot(code, slot, f"{words}, last {host.when(each.last)}")
+    if host.driver_error == "version_mismatch":
+        for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=ProblemKind.DRIVER_MISMATCH.value):
+            yield of_host("driver.version_mismatch", f"{each.labels['subject']}, last {host.when(each.last)}")
+
+
+def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
+    """Yield errors of the host's memory, from the EDAC counters."""
+    uncorrected, where = _errors(host, "uncorrected", thresholds.UNCORRECTED_SECONDS)
+    if uncorrected.amount:
+        count = uncorrected.amount
+        yield of_host("host.hardware_error", f"{count:.0f} uncorrected memory errors lately, of {where}", count)
+    now = [each for each in host.series(GPU_HOST_EDAC_ERRORS_TOTAL, severity="corrected") if each.increase > 0]
+    if now:
+        count, of = sum(each.increase for each in now), ", ".join(each.labels["controller"] for each in now)
+        yield of_host(
+            "host.memory_errors", f"{count:.0f} corrected memory errors just now, of memory controller {of}", count
+        )
+    a_day, where = _errors(host, "corrected", DAY_SECONDS)
+    if a_day.amount > host.limit("host.memory_errors_rising", "a_day"):
+        measured = f"{a_day.amount:.0f} corrected memory errors in {length_of_time(a_day.seconds)}, of {where}"
+        yield of_host("host.memory_errors_rising", measured, a_day.amount)
+
+
+def _errors(host: HostEvidence, severity: str, seconds: float) -> tuple[Amount, str]:
+    """Return errors within the last `seconds`, and the memory controllers that had them, as text."""
+    controllers = [labels["controller"] for labels in host.labels_of(GPU_HOST_EDAC_ERRORS_TOTAL, severity=severity)]
+    rises = {
+        controller: host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity, controller=controller)
+        for controller in controllers
+    }
+    rising = ", ".join(controller for controller, rise in rises.items() if rise.amount)
+    return host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity), f"memory controller {rising}"
+
+
+def _of_owner(labels: Mapping[str, str]) -> str:
+    if labels["slurm_job_id"]:
+        return f" of Slurm job {labels['slurm_job_id']}"
+    return f" of pod {labels['pod_uid']}" if labels["pod_uid"] else ""
+
+
+def first_of(said: Sequence[str]) -> str:
+    """Join the first few facts, and the number of remaining ones."""
+    more = f"; {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+    return "; ".join(said[:_SHOWN]) + more
+
+
+def _network(host: HostEvidence) -> Iterator[Finding]:
+    """Yield one finding per kind of trouble, naming the affected ports."""
+    most_downs = host.limit("network.port_flapping", "downs")
+    flapping = [
+        (":".join(each.values), count)
+        for each in host.series(GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
+        if (count := _downs(host, GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, each.labels)) > most_downs
+    ]
+    if flapping:
+        ports = ", ".join(f"{port} {count:.0f} times" for port, count in flapping)
+        yield of_host("network.port_flapping", f"link lost in the last hour: {ports}", _most(flapping))
+    if errors := _rose(host, GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, host.limit("network.port_errors", "count")):
+        ports = ", ".join(f"{port} {count:.0f} link errors" for port, count in errors)
+        yield of_host("network.port_errors", f"{ports} {lately(host)}", _most(errors))
+    slow = [each for each in host.series(GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO) if each.high < 1]
+    if ports := ", ".join(f"{':'.join(each.values)} at {each.last:.0%}" for each in slow):
+        yield of_host("network.port_slow", f"{ports} of the rate that it should have", min(each.last for each in slow))
+    yield from _interfaces(host)
+    if timeouts := _rose(host, GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, host.limit("network.timeouts", "count")):
+        ports = ", ".join(f"{port} {count:.0f}" for port, count in timeouts)
+        yield of_host("network.timeouts", f"requests not acknowledged: {ports} {lately(host)}", _most(timeouts))
+    down = [each for each in host.series(GPU_HOST_INFINIBAND_UP) if not each.last and was_up(host, each.values)]
+    if ports := ", ".join(":".join(each.values) for each in down):
+        yield of_host("network.port_down", f"was up, and is down: {ports}", len(down))
+    linked = (each for each in host.series(GPU_HOST_INFINIBAND_PHYSICAL_STATE) if each.low == PORT_LINK_UP)
+    waiting = [port for port in linked if _never_up(host, port.labels)]
+    if ports := ", ".join(":".join(each.values) for each in waiting):
+        yield of_host("network.port_waiting", f"link up and port not active: {ports}", len(waiting))
+
+
+def _interfaces(host: HostEvidence) -> Iterator[Finding]:
+    """Yield findings about interfaces other than RDMA ports: flapping or slow links, and bad packets."""
+    most_downs = host.limit("network.link_degraded", "downs")
+    degraded = [
+        f"{each.labels['device']} lost its link {count:.0f} times in the last hour"
+        for each in host.series(GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL)
+        if (count := _downs(host, GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL, each.labels)) > most_downs
+    ]
+    slow = (ratio for ratio in host.series(GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO) if ratio.high < 1)
+    degraded += [f"{ratio.labels['device']} runs at {ratio.last:.0%} of the speed that it had" for ratio in slow]
+    if degraded:
+        yield of_host("network.link_degraded", "; ".join(degraded), len(degraded))
+    devices = dict.fromkeys(labels["device"] for labels in host.labels_of(GPU_HOST_NETWORK_ERRORS_TOTAL))
+    most = host.limit("network.interface_errors", "count")
+    counts = ((device, host.rose(GPU_HOST_NETWORK_ERRORS_TOTAL, most, device=device)) for device in devices)
+    if bad := [(device, count) for device, count in counts if count is not None]:
+        ports = ", ".join(f"{device} {count:.0f}" for device, count in bad)
+        yield of_host("network.interface_errors", f"bad packets: {ports} {lately(host)}", _most(bad))
+
+
+def _downs(host: HostEvidence, spec: MetricSpec, labels: Mapping[str, str]) -> float:
+    return host.risen(spec, thresholds.PORT_DOWNS_SECONDS, **labels).amount
+
+
+def _rose(host: HostEvidence, spec: MetricSpec, most: float) -> list[tuple[str, float]]:
+    """Return the ports where the counter recently rose by more than `most`, and by how much."""
+    counts = ((":".join(each.values), host.rose(spec, most, **each.labels)) for each in host.series(spec))
+    return [(port, count) for port, count in counts if count is not None]
+
+
+def _most(counts: Sequence[tuple[str, float]]) -> float:
+    return max(count for _, count in counts)
+
+
+def _never_up(host: HostEvidence, labels: Mapping[str, str]) -> bool:
+    """Whether a port was down throughout the window."""
+    up = host.one(GPU_HOST_INFINIBAND_UP, **labels)
+    return up is not None and up.high == 0
+
+
+def _cpu_settings(host: HostEvidence) -> Iterator[Finding]:
+    """Yield findings about the clock of the busiest CPUs, and the kernel's clock source."""
+    governors = ", ".join(each["governor"] for each in host.labels_of(GPU_HOST_CPU_GOVERNOR_POLICIES))
+    for clock in host.recent.series(GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO):
+        node = clock.labels["numa_node"]
+        busiest = host.recent.one(GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)
+        is_busy = busiest is not None and busiest.low >= host.limit("cpu.slow_clock", "busy")
+        if is_busy and clock.high < host.limit("cpu.slow_clock", "ratio"):
+            by = f", governor {governors}" if governors else ""
+            measured = f"the busiest CPU of NUMA node {node} runs at {clock.high:.0%} of its clock{by}"
+            yield of_host("cpu.slow_clock", measured, clock.high)
+    for source in host.labels_of(GPU_HOST_CLOCK_SOURCE_INFO):
+        if source["clock_source"] in SLOW_CLOCK_SOURCES:
+            yield of_host("host.clock_source", f"the kernel takes the time from {source['clock_source']}")

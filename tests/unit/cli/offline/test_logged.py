@@ -1,0 +1,361 @@
+"""What logs say of the driver, of PCIe, network adapters and the host, and of failures that are over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.offline_files import (
+    AT,
+    XID,
+    bug_report,
+    codes,
+    logged,
+    lspci,
+    measured,
+    report_on,
+    report_on_text,
+    smi,
+    smi_gpu,
+    summary,
+)
+
+from gpu_triage.cli.offline.logs import EventKey, EventKind, LogSection, MemoryBudget
+from gpu_triage.judge.findings.table import Area
+from gpu_triage.judge.findings.verdicts import Verdict
+
+GPU, PORT = "0000:41:00.0", "0000:40:01.0"
+LOADING = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05  Wed Jan  1 00:00:00 UTC 2026"
+MISMATCH = (
+    "NVRM: API mismatch: the client has the version 535.161.08, but",
+    "NVRM: this kernel module has the version 535.154.05.  Please",
+)
+INIT = f"NVRM: GPU {GPU}: RmInitAdapter failed! (0x62:0x40:2393)"
+LOST_AT_PROBE = (
+    f"NVRM: The NVIDIA GPU {GPU}",
+    "NVRM: (PCI ID: 10de:26b5) installed in this system has",
+    "NVRM: fallen off the bus and is not responding to commands.",
+    "NVRM: The NVIDIA probe routine failed for 1 device(s).",
+)
+HEARTBEAT = "NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 8 heartbeat 1"
+NOT_PROBED = "NVRM: The NVIDIA probe routine was not called for 2 device(s)."
+FATAL = "PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer, (Receiver ID)"
+FOUND = f"pci {GPU}: [10de:2330] type 00 class 0x030200 PCIe Endpoint"
+USED = "NVRM: Xid (PCI:0000:41:00): 31, pid=1, name=python3, Ch 1"
+"""A message about the GPU that isn't an error of its link."""
+
+
+def bare(*lines: str) -> str:
+    """Lines without a time."""
+    return "".join(f"{line}\n" for line in lines)
+
+
+FAILURES = [
+    ((INIT, "NVRM: GPU 0000:41:00.0: rm_init_adapter failed, device minor number 1"), "driver.init_failed",
+     "RmInitAdapter failed (0x62:0x40:2393)"),
+    ((f"NVRM: GPU {GPU}: RmInitAdapter: Cannot initialize GSP firmware RM", INIT), "driver.init_failed", "GSP"),
+    (("NVRM: RmInitAdapter: Cannot initialize GSP firmware RM",), "driver.init_failed", "the GSP's firmware"),
+    (("NVRM: The NVIDIA probe routine failed for 1 device(s).",), "driver.init_failed", "could not use 1 GPUs"),
+    (("NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:",
+      "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:42:00.0)"), "driver.bar", "BAR1 is 0M at 0x0"),
+    (MISMATCH, "driver.version_mismatch", "client 535.161.08, kernel module 535.154.05"),
+    (("NVRM: API mismatch: the client 'chrome-headless' (pid 4242) has the version 595.84,",),
+     "driver.version_mismatch", "client 595.84"),
+    (("NVRM: GPU has fallen off the bus.",), "gpu.lost", "not which"),
+    (LOST_AT_PROBE, "gpu.lost", "before the driver could start it, once"),
+    ((HEARTBEAT,), "gpu.gsp_timeout", "the GSP of GPU 6 does not answer, once"),
+    (("NVRM: _issueRpcAndWait: rpcRecvPoll timedout for fn 76!",), "gpu.gsp_timeout", "the GSP of a GPU"),
+    ((f"NVRM: GPU {GPU} is already bound to NovaCore.",), "driver.bound_elsewhere", "NovaCore holds it"),
+    ((f"NVRM: GPU {GPU} is already bound to nouveau.",), "driver.nouveau", "nouveau holds it"),
+    (("nouveau 0000:42:00.0: NVIDIA GA102 (172000a1)",), "driver.nouveau", "it logged"),
+    ((NOT_PROBED, "NVRM: This can occur when another driver was loaded and ", "NVRM: No NVIDIA devices probed."),
+     "driver.bound_elsewhere", "the driver was not loaded"),
+    ((NOT_PROBED, LOADING), "driver.not_probed", "2 of the GPUs"),
+    ((f"NVRM: The NVIDIA GPU {GPU} (PCI ID: 10de:2b85)",
+      "NVRM: installed in this system requires use of the NVIDIA open kernel modules."),
+     "driver.unsupported", "requires use of the NVIDIA open kernel modules"),
+    (("nvidia-nvswitch: Version mismatch, kernel version 450.80.02 user version 450.51.06",),
+     "fabric.version_mismatch", "kernel module 450.80.02, program 450.51.06"),
+    (("nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping processing",),
+     "network.peermem", "detected invalid context"),
+    (("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30",), "nvswitch.sxid_fatal", "20034"),
+    (("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error",),
+     "nvswitch.sxid", "12028"),
+    (("Out of memory: Killed process 4242 (python3)",), "memory.oom_killed", "python3 (4242)"),
+    (("Memory cgroup out of memory: Killed process 77 (pt_main) total-vm:1kB",), "memory.oom_killed", "pt_main (77)"),
+    (("EXT4-fs (nvme0n1p2): Remounting filesystem read-only",), "storage.read_only", "nvme0n1p2"),
+    (("nvme nvme0: I/O 0 QID 0 timeout, reset controller",), "storage.nvme", "nvme0 was reset, once "),
+    (("nfs: server nas01 not responding, still trying",), "storage.not_responding", "NFS server nas01"),
+    (("watchdog: BUG: soft lockup - CPU#3 stuck for 26s! [python3:1]",), "host.lockup", "soft lockup of CPU 3"),
+    (("{1}[Hardware Error]: event severity: recoverable",), "host.hardware_error", "an unnamed part"),
+    (("EDAC MC1: 1 UE Multi-bit ECC on P1-DIMMA1 (csrow:0)",), "host.hardware_error", "memory error of P1-DIMMA1"),
+    (("pcieport 0000:a9:10.0: DPC: containment event, status:0x2009 source:0x0000",), "pcie.dpc", "0000:a9:10.0"),
+    (("INFO: task a:1 blocked for more than 122 seconds.", "INFO: task b:2 blocked for more than 122 seconds."),
+     "host.hung_task", "a (1) hung, once "),
+    (("INFO: task nvc:[driver]:5403 blocked for more than 120 seconds.",) * 2, "host.hung_task",
+     "nvc:[driver] (5403) hung, 2 times"),
+    (("mlx5_core 0000:5c:00.0: Detected insufficient power on the PCIe slot (27W).",), "network.adapter_power",
+     "0000:5c:00.0"),
+    (("mlx5_core 0000:5c:00.0: Port module event[error]: module 0, Cable error, High Temperature",),
+     "network.adapter_module", "0000:5c:00.0"),
+    (("mlx5_core 0000:5c:00.0 mlx5_5: Port: 1 Link ACTIVE", "mlx5_core 0000:5c:00.0 mlx5_5: Port: 1 Link DOWN"),
+     "network.link_degraded", "mlx5_5 port 1 lost its link once"),
+    (("EDAC MC1: 262 CE memory read error on CPU_SrcID#0_DIMM#0 (channel:1 slot:0)",) * 20, "host.memory_errors",
+     "at least 5240 corrected errors of CPU_SrcID#0_DIMM#0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "code", "words"), FAILURES, ids=[f"{code} {words}" for _, code, words in FAILURES])
+def test_a_failure_is_a_finding_with_its_time(tmp_path: Path, lines: tuple[str, ...], code: str, words: str) -> None:
+    report = report_on_text(tmp_path, logged(*lines))
+    assert codes(report) == [code]
+    assert words in measured(report, code)
+    assert "2026-03-14 09:50:00" in measured(report, code)
+
+
+def flapping(*states: str) -> list[str]:
+    return [f"[{at}.5] mlx5_core 0000:5c:00.0 ens1f0np0: Link {state}" for at, state in enumerate(states)]
+
+
+def test_a_link_that_flaps_is_told_though_it_is_up(tmp_path: Path) -> None:
+    log = logged(*flapping("up", "down", "up", "down", "up", "down", "up"))
+    assert "ens1f0np0 lost its link 3 times" in measured(report_on_text(tmp_path, log), "network.link_degraded")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        flapping("down"),
+        flapping("up"),
+        flapping("up", "down", "up"),
+        ["EDAC MC1: 1 CE memory read error on CPU_SrcID#0_DIMM#0 (channel:1 slot:0)"],
+        ["INFO: task nvc:[driver]:5403 blocked for more than 120 seconds."],
+        # A virtual machine has the GPU.
+        [f"NVRM: GPU {GPU} is already bound to vfio-pci.", LOADING],
+        [FOUND, *(f"{device}: {FATAL}" for device in ("nvme 0000:03:00.0", "pcieport 0000:00:01.0"))],
+        [FOUND, f"nvidia-nvswitch 0000:c1:00.0: {FATAL}"],
+    ],
+)
+def test_what_is_normal_now_and_then_or_of_other_devices_is_no_finding(tmp_path: Path, lines: list[str]) -> None:
+    assert codes(report_on_text(tmp_path, logged(*lines))) == []
+
+
+def test_trouble_of_the_host_that_is_over_is_no_finding(tmp_path: Path) -> None:
+    log = "".join(
+        logged(line, at=f"09:5{minute}:00")
+        for minute, line in enumerate(
+            (
+                "nfs: server nas01 not responding, still trying",
+                "nfs: server nas01 OK",
+                "nfs: server nas02 OK",
+                "nfs: server nas02 not responding, still trying",
+                "EXT4-fs (sda3): Remounting filesystem read-only",
+                "EXT4-fs (sda3): mounted filesystem with ordered data mode. Opts: (null)",
+                "INFO: task a:1 blocked for more than 122 seconds.",
+                "systemd[1]: Mounting XFS (sda4): Shutting down filesystem",
+            )
+        )
+    )
+    report = report_on_text(tmp_path, log)
+    assert codes(report) == ["storage.not_responding"]
+    assert "nas02" in measured(report, "storage.not_responding")
+    assert "nas01" not in measured(report, "storage.not_responding")
+
+
+def test_servers_are_not_named_where_names_are_not_to_be_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(logged("nfs: server nas01 not responding, still trying"))
+    assert "NFS server (not named)" in measured(report_on(log, redact=True), "storage.not_responding")
+
+
+XID_119 = "NVRM: Xid (PCI:0000:41:00): 119, pid=1, name=x, Timeout after 6s of waiting for RPC response from GPU0 GSP!"
+STARS = "NVRM: GPU0 _kgspLogRpcTimeout: ********************************* GSP Timeout *********************"
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ((XID, "NVRM: GPU has fallen off the bus.", f"NVRM: GPU {GPU}: GPU has fallen off the bus."), ["xid.79"]),
+        ((STARS, XID_119), ["xid.119"]),
+    ],
+)
+def test_what_is_told_beside_its_xid_is_told_once(tmp_path: Path, lines: tuple[str, ...], found: list[str]) -> None:
+    assert codes(report_on_text(tmp_path, logged(*lines))) == found
+
+
+@pytest.mark.parametrize("lines", [MISMATCH, (INIT,), (HEARTBEAT,), ("NVRM: RmInitAdapter failed! (0x25:0x40:1084)",)])
+def test_what_the_driver_that_was_loaded_later_ended_is_history(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    for logs in (
+        (logged(*lines, day=13) + logged(LOADING),),
+        (logged(*lines, day=13), logged(LOADING)),
+        (bare(*lines, LOADING),),
+        (bare(*(f"[  100.{place}] {line}" for place, line in enumerate((*lines, LOADING)))),),
+    ):
+        report = report_on_text(tmp_path, *logs)
+        assert codes(report) == ["driver.earlier"]
+        assert report.verdict is Verdict.NOT_READ
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        # A GPU fell off the bus before the driver was loaded for the others.
+        (logged(*LOST_AT_PROBE, LOADING), ["gpu.lost"]),
+        (bare(*LOST_AT_PROBE, LOADING), ["gpu.lost"]),
+        # A failure at a start of the driver is over after the next one.
+        (logged(*LOST_AT_PROBE, LOADING, day=13) + logged(LOADING), ["driver.earlier"]),
+        (logged(*MISMATCH, day=12) + logged(LOADING, day=13) + logged(INIT), ["driver.init_failed", "driver.earlier"]),
+    ],
+)
+def test_what_failed_since_the_driver_was_loaded_is_of_now(tmp_path: Path, log: str, found: list[str]) -> None:
+    report = report_on_text(tmp_path, log)
+    assert codes(report) == found
+    assert (report.verdict is Verdict.DRAIN) == (found[0] != "driver.earlier")
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        (logged(INIT, *MISMATCH, f"nouveau {GPU}: NVIDIA GA102 (172000a1)"), ["driver.earlier"]),
+        (logged(f"NVRM: BAR1 is 0M @ 0x0 (PCI:{GPU})"), ["driver.earlier"]),
+        # A GSP that timed out within the hour counts though nvidia-smi shows the GPUs.
+        (logged(HEARTBEAT), ["gpu.gsp_timeout"]),
+        (logged(HEARTBEAT, at="07:50:00"), ["driver.earlier"]),
+    ],
+)
+def test_a_gpu_that_answers_was_started_since(tmp_path: Path, log: str, found: list[str]) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu(), at=AT), log)
+    assert codes(report) == found
+    assert (report.verdict is Verdict.KEEP) == (found == ["driver.earlier"])
+
+
+@pytest.mark.parametrize("driver", ["nova_core", "NovaCore"])
+def test_another_driver_in_use_is_a_finding(tmp_path: Path, driver: str) -> None:
+    report = report_on_text(tmp_path, lspci(driver=driver))
+    assert codes(report) == ["driver.bound_elsewhere"]
+    assert driver in measured(report, "driver.bound_elsewhere")
+
+
+def test_a_library_that_is_not_there_is_why_the_driver_does_not_answer(tmp_path: Path) -> None:
+    said = "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure that the NVIDIA Display\n"
+    report = report_on_text(tmp_path, bug_report(("/usr/bin/nvidia-smi --query", said), ("lspci", lspci())))
+    assert codes(report) == ["driver.unavailable"]
+    assert (report.blocked or "").startswith("library_not_found")
+
+
+def test_a_damaged_inforom_is_told_of_its_gpu(tmp_path: Path) -> None:
+    text = smi(smi_gpu(), at=AT) + "\nWARNING: infoROM is corrupted at gpu 0000:41:00.0\n"
+    report = report_on_text(tmp_path, text)
+    assert [(each.check.code, each.subject) for each in report.findings] == [("gpu.inforom", "GPU 0")]
+
+
+def test_an_xid_names_the_one_that_caused_it(tmp_path: Path) -> None:
+    log = logged(
+        "NVRM: Xid (PCI:0000:41:00): 45, pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149",
+        *("NVRM: Xid (PCI:0000:42:00): 45, pid=7, name=python3, Ch 2 caused by previous Xid 94" for _ in range(9)),
+        "NVRM: Xid (PCI:0000:42:00): 94, pid=7, name=python3, Contained: SM",
+    )
+    report = report_on_text(tmp_path, log)
+    assert measured(report, "xid.149").endswith("; named as the cause of another Xid")
+    assert "; caused by Xid 94, 9 times" in measured(report, "xid.45")
+    assert codes(report).count("xid.94") == 1
+
+
+def test_an_xid_154_is_told_with_what_the_driver_asks_for(tmp_path: Path) -> None:
+    changed = "NVRM: Xid (PCI:0000:41:00): 154, GPU recovery action changed from 0x{} ({}) to 0x{} ({})"
+    asked = logged(changed.format(0, "None", 1, "GPU Reset Required"))
+    assert measured(report_on_text(tmp_path, asked), "xid.154").endswith("; the driver asks for: GPU Reset Required")
+    withdrawn = logged(changed.format(1, "x", 0, "None"), at="09:51:00")
+    assert codes(report_on_text(tmp_path, asked + withdrawn)) == []
+
+
+def test_a_gpu_with_the_same_xid_after_a_reset_is_a_repeat_offender(tmp_path: Path) -> None:
+    log = "".join(logged(XID, day=day) + logged(LOADING, at="10:00:00", day=day) for day in (10, 11, 12))
+    report = report_on_text(tmp_path, log)
+    assert codes(report) == ["xid.earlier", "gpu.repeat_offender"]
+    assert measured(report, "gpu.repeat_offender") == "Xid 79 in 3 runs of the driver within 7 days"
+
+
+def test_an_area_that_nothing_is_wrong_with_says_what_was_read_of_it(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, logged(LOADING) + lspci())
+    on_the_bus = "on the bus: 1 x H100 SXM5 80GB (driver in use: nvidia); kernel module 580.95.05"
+    assert summary(report, Area.DRIVER) == on_the_bus
+    assert str(summary(report, Area.HEALTH)).startswith("no Xid errors in ")
+    assert summary(report, Area.PCIE) == "by lspci: 1 x gen 1 x16"
+    assert str(summary(report, Area.HOST)).startswith("no killed or hung processes")
+    assert summary(report, Area.CLOCKS) is None
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (f"nvidia {GPU}: {FATAL}",),
+        (f"vfio-pci {GPU}: {FATAL}", f"vfio-pci {GPU}:   device [10de:2330] error status/mask=00000010/00000000"),
+        (FOUND, f"pci {GPU}: {FATAL}"),
+        (USED, f"pci {GPU}: {FATAL}"),
+        (USED, f"pcieport {PORT}: AER: Uncorrectable (Fatal) error message received from {GPU}"),
+    ],
+)
+def test_what_else_the_log_says_of_an_address_makes_it_a_gpus(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    report = report_on_text(tmp_path, logged(*lines))
+    assert [(each.check.code, each.subject) for each in report.findings] == [("pcie.aer", f"GPU at {GPU}")]
+    assert measured(report, "pcie.aer").startswith("fatal on the GPU, once 2026-03-14 09:50:00")
+
+
+CORRECTED = f"nvidia {GPU}: PCIe Bus Error: severity=Correctable, type=Physical Layer, (Receiver ID)"
+END = "0 s before the end of the log"
+NONFATAL = f"pcieport {PORT}: {FATAL.replace('(Fatal)', '(Non-Fatal)')}"
+RECEIVED = f"pcieport {PORT}: AER: Correctable error message received from {GPU}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([CORRECTED] * 9, ""),
+        ([CORRECTED] * 10, "correctable on the GPU, 10 times, last"),
+        ([RECEIVED, CORRECTED] * 12, "correctable on the GPU, 12 times, last"),
+        ([RECEIVED, CORRECTED, NONFATAL], f"nonfatal on the port {PORT} above it, once"),
+        (
+            [f"nvidia {GPU}: {FATAL}", RECEIVED, NONFATAL],
+            f"fatal on the GPU, once 2026-03-14 09:50:00, {END}; nonfatal on the port {PORT} above it, once",
+        ),
+    ],
+)
+def test_corrected_errors_count_from_ten_on_and_once(tmp_path: Path, lines: list[str], told: str) -> None:
+    report = report_on_text(tmp_path, logged(*lines))
+    assert [each.measured[: len(told)] for each in report.findings] == [told] * bool(told)
+
+
+def test_errors_of_a_port_above_several_gpus_say_so(tmp_path: Path) -> None:
+    above = "pcieport 0000:00:01.0"
+    received = [f"{above}: AER: Correctable error message received from 0000:{bus}:00.0" for bus in (41, 42)]
+    report = report_on_text(tmp_path, logged(FOUND, FOUND.replace("41", "42"), *received, f"{above}: {FATAL}"))
+    told = [each.measured for each in report.findings]
+    assert len(told) == 2
+    assert all(each.startswith("fatal on the port 0000:00:01.0 above it and 1 others, once") for each in told)
+
+
+def test_the_port_that_lspci_shows_is_the_one_above_a_gpu(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, lspci(domain="0000:") + logged(f"pcieport {PORT}: {FATAL}"))
+    assert measured(report, "pcie.aer").startswith(f"fatal on the port {PORT} above it, once")
+
+
+def test_of_many_sorts_of_events_the_last_ones_are_kept(tmp_path: Path) -> None:
+    kills = [f"Out of memory: Killed process {pid} (python3)" for pid in range(1, 3000)]
+    report = report_on_text(tmp_path, logged(USED, *kills))
+    assert "python3 (2999)" in measured(report, "memory.oom_killed")
+
+
+def test_logs_share_what_may_be_kept() -> None:
+    room = MemoryBudget(sorts=3, events=4)
+    sections = [LogSection("one", room), LogSection("two", room)]
+    for number in range(20):
+        for section in sections:
+            section.feed(f"[ 1.{number}] NVRM: Xid (PCI:0000:41:00): 31, {number}")
+            section.feed(f"[ 1.{number}] Out of memory: Killed process {number} (x)")
+    kept = [tally for section in sections for sorts in section.tallies.values() for tally in sorts.values()]
+    assert len(kept) == 3
+    assert sum(len(tally.kept) for tally in kept) <= 4 + len(kept)
+    xids = sections[0].tallies[EventKind.XID][EventKey(EventKind.XID, GPU, "31")]
+    assert xids.count == 20
+    assert xids.kept[-1].text.endswith(", 19")

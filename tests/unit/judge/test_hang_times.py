@@ -1,0 +1,132 @@
+"""How long GPUs of a job stop or spin before they hang, and what explains it meanwhile: each at its threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pytest
+from tests.evidence import evidence_of
+
+from gpu_triage.judge.bottleneck.classes import Bottleneck
+from gpu_triage.judge.conditions.work import judge_work
+from gpu_triage.judge.evidence.thresholds import (
+    HELD_BYTES,
+    SAVING_BYTES_PER_SECOND,
+    SILENT_BYTES_PER_SECOND,
+    STOPPED_SECONDS,
+    STUCK_SECONDS,
+    UNEXPLAINED_SECONDS,
+    UPLOADING_RATIO,
+    WAITED_FOR_SECONDS,
+)
+from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
+from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINKS_UP, GPU_NVLINK_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.gpu.pcie import GPU_PCIE_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.read.host.disk import GPU_HOST_DISK_WRITTEN_BYTES_TOTAL
+from gpu_triage.read.host.network_interfaces import (
+    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
+    GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
+)
+from gpu_triage.read.metrics.metric import MetricSpec, Sample
+from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
+
+EDGE = 1e-3
+HANG, HUNG = "work.collective_hang", "work.hung"
+WORKS = Bottleneck("compute", "busy")
+SAVES, ALMOST_SAVES = SAVING_BYTES_PER_SECOND, SAVING_BYTES_PER_SECOND * (1 - EDGE)
+
+
+def stops(seconds: float) -> Bottleneck:
+    return Bottleneck("unattributed", "idle", stopped_seconds=seconds)
+
+
+def spins(seconds: float) -> Bottleneck:
+    return Bottleneck("communication", "spins", spinning_seconds=seconds, spins_after_work=True)
+
+
+def codes(
+    *gpus: Bottleneck,
+    written: float = 0.0,
+    sent: float = 0.0,
+    received: float = 0.0,
+    moved: float = 0.0,
+    counters: Iterable[MetricSpec] = (GPU_PCIE_TRANSMIT_BYTES_TOTAL,),
+    links: int = 1,
+) -> set[str]:
+    """What is found of GPUs, on a host that writes, sends and receives so many bytes a second; each GPU moves some."""
+
+    def samples(at: float) -> Iterator[Sample]:
+        yield GPU_HOST_DISK_WRITTEN_BYTES_TOTAL.sample(written * at, "nvme0n1")
+        yield GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL.sample(sent * at, "eth0")
+        yield GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(received * at, "eth0")
+        for index, bottleneck in enumerate(gpus):
+            gpu = (str(index), f"GPU-{index}")
+            yield GPU_UP.sample(1, *gpu)
+            yield GPU_PROCESSES.sample(1, *gpu, "compute")
+            yield GPU_MEMORY_USED_BYTES.sample(HELD_BYTES, *gpu)
+            yield GPU_SM_UTILIZATION_RATIO.sample(0.0 if bottleneck.stopped_seconds else 1.0, *gpu)
+            yield GPU_NVLINK_LINKS_UP.sample(links, *gpu)
+            yield from (counter.sample(moved * at, *gpu) for counter in counters)
+
+    host = evidence_of((0.0, samples(0.0)), (60.0, samples(60.0)))
+    found = judge_work(host, dict(zip(host.gpus, gpus, strict=True)))
+    return {each.check.code for each in found} & {HANG, HUNG}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "found"),
+    [
+        pytest.param([stops(STOPPED_SECONDS)] * 2, {HANG, HUNG}, id="both stop"),
+        pytest.param([stops(STOPPED_SECONDS - EDGE)] * 2, set(), id="for less"),
+        pytest.param([stops(STOPPED_SECONDS), stops(STOPPED_SECONDS - EDGE)], {HUNG}, id="one for less"),
+        pytest.param([spins(STUCK_SECONDS)] * 2, {HANG}, id="both spin"),
+        pytest.param([spins(STUCK_SECONDS - EDGE)] * 2, set(), id="both spin for less"),
+        pytest.param([stops(WAITED_FOR_SECONDS), spins(WAITED_FOR_SECONDS)], {HANG}, id="one waits for the other"),
+        pytest.param([stops(WAITED_FOR_SECONDS), spins(WAITED_FOR_SECONDS - EDGE)], set(), id="waits for less"),
+        pytest.param([spins(STUCK_SECONDS)], set(), id="one waits for other hosts"),
+        pytest.param([spins(STUCK_SECONDS), spins(STUCK_SECONDS), WORKS], set(), id="a rank works"),
+        pytest.param([spins(UNEXPLAINED_SECONDS)] * 2 + [WORKS], {HANG}, id="no rank works for so long"),
+        pytest.param([spins(UNEXPLAINED_SECONDS - EDGE), spins(UNEXPLAINED_SECONDS), WORKS], set(), id="it may"),
+    ],
+)
+def test_gpus_hang_when_they_have_stopped_or_spun_for_so_long(gpus: list[Bottleneck], found: set[str]) -> None:
+    assert codes(*gpus) == found
+
+
+PCIE, NVLINK = GPU_PCIE_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_TRANSMIT_BYTES_TOTAL
+
+
+@pytest.mark.parametrize(
+    ("moved", "counters", "links", "found"),
+    [
+        pytest.param(SILENT_BYTES_PER_SECOND, (PCIE, NVLINK), 1, {HANG}, id="silent"),
+        pytest.param(SILENT_BYTES_PER_SECOND * (1 + EDGE), (PCIE, NVLINK), 1, set(), id="data moves"),
+        pytest.param(0.0, (NVLINK,), 1, {HANG}, id="NVLink alone is counted"),
+        pytest.param(0.0, (NVLINK,), 0, set(), id="links that are not up carry nothing"),
+        pytest.param(0.0, (), 1, set(), id="nobody counts"),
+    ],
+)
+def test_gpus_are_stuck_only_if_their_traffic_is_counted_and_does_not_grow(
+    moved: float, counters: tuple[MetricSpec, ...], links: int, found: set[str]
+) -> None:
+    stuck = spins(STUCK_SECONDS)
+    assert codes(stuck, stuck, moved=moved, counters=counters, links=links) == found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written", "sent", "received", "found"),
+    [
+        pytest.param(STOPPED_SECONDS, SAVES, 0.0, 0.0, set(), id="to a disk"),
+        pytest.param(STOPPED_SECONDS, ALMOST_SAVES, 0.0, 0.0, {HANG, HUNG}, id="to a disk, too little"),
+        pytest.param(STOPPED_SECONDS, 0.0, SAVES, SAVES / UPLOADING_RATIO * (1 - EDGE), set(), id="to a store"),
+        pytest.param(STOPPED_SECONDS, 0.0, SAVES, SAVES / UPLOADING_RATIO, {HANG, HUNG}, id="ranks exchange data"),
+        pytest.param(UNEXPLAINED_SECONDS - EDGE, SAVES, 0.0, 0.0, set(), id="almost for too long"),
+        pytest.param(UNEXPLAINED_SECONDS, SAVES, 0.0, 0.0, {HANG, HUNG}, id="for too long"),
+    ],
+)
+def test_a_host_that_saves_a_checkpoint_explains_a_stop(
+    seconds: float, written: float, sent: float, received: float, found: set[str]
+) -> None:
+    assert codes(stops(seconds), stops(seconds), written=written, sent=sent, received=received) == found

@@ -1,0 +1,147 @@
+"""Busy time, from the samples that the driver keeps or from polls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pynvml
+import pytest
+from tests.nvml_bench import Bench, BenchMaker
+
+from gpu_triage.machine import Moment
+from gpu_triage.read.gpu.activity import ActivityReader
+
+WALL = 1_768_435_200.0
+
+
+class Samples:
+    """nvmlDeviceGetSamples of a driver that has these samples: time of day in seconds and percent."""
+
+    def __init__(self) -> None:
+        self.ring: list[tuple[float, int]] = []
+        self.value_type = 1
+
+    def __call__(self, _device: Any, _kind: Any, since: Any, value_type: Any, count: Any, out: Any) -> int:
+        found = [(round(at * 1e6), percent) for at, percent in self.ring if round(at * 1e6) > since.value]
+        value_type._obj.value = self.value_type
+        count._obj.value = len(found)
+        if not found:
+            return int(pynvml.NVML_ERROR_NOT_FOUND)
+        for sample, (stamp, percent) in zip(out or (), found, strict=out is not None):
+            sample.timeStamp, sample.sampleValue.uiVal = stamp, percent
+        return 0
+
+    def tick(self, second: float, *percents: int) -> None:
+        """Take the samples of one second, spread evenly; the ring keeps the last hundred."""
+        step = 1.0 / len(percents)
+        self.ring += [(second + (i + 1) * step, percent) for i, percent in enumerate(percents)]
+        del self.ring[:-100]
+
+
+def sampled(nvml: Bench) -> Samples:
+    """A driver that polls as idle and whose samples the test makes."""
+    samples = Samples()
+    nvml.answer("nvmlDeviceGetSamples", samples)
+    nvml.answer("nvmlDeviceGetUtilizationRates", polled(0))
+    return samples
+
+
+def polled(percent: int) -> Any:
+    """nvmlDeviceGetUtilizationRates that says this."""
+
+    def call(_device: Any, out: Any) -> int:
+        out._obj.gpu, out._obj.memory = percent, 0
+        return 0
+
+    return call
+
+
+def busy_after(nvml: Bench, reader: ActivityReader, second: float, wall: float | None = None) -> float:
+    at = Moment(monotonic=500.0 + second, wall=WALL + second if wall is None else wall)
+    seconds = reader.read(nvml.round(at=at)).busy_seconds
+    assert seconds is not None
+    return seconds
+
+
+def test_in_mig_mode_there_is_no_busy_time(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetUtilizationRates", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    reading = ActivityReader(3.0).read(nvml.round())
+    assert (reading.sm_utilization_ratio, reading.busy_seconds) == (None, None)
+
+
+def test_bursts_between_polls_are_counted_from_the_drivers_samples(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    samples = sampled(nvml)
+    samples.tick(WALL - 1, 0, 0, 0, 0, 0)
+    busy_after(nvml, reader, 0)
+    for second in range(10):
+        samples.tick(WALL + second, 0, 100, 0, 0, 0)
+        busy = busy_after(nvml, reader, second + 1)
+    assert busy == pytest.approx(2.0)
+
+
+def test_what_was_sampled_before_the_first_look_is_not_counted(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ActivityReader(30.0)
+    samples = sampled(nvml)
+    for second in range(-15, 0):
+        samples.tick(WALL + second, 100, 100, 100, 100, 100)
+    assert busy_after(nvml, reader, 0) == 0.0
+
+
+def test_samples_on_both_sides_of_a_long_silence_are_not_joined(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    samples = sampled(nvml)
+    samples.tick(WALL - 1, 100)
+    busy_after(nvml, reader, 0)
+    samples.tick(WALL, 100)
+    assert busy_after(nvml, reader, 1) == pytest.approx(1.0)
+    samples.tick(WALL + 20, 100)
+    assert busy_after(nvml, reader, 21) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("answer", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NOT_FOUND])
+def test_without_samples_busy_time_is_integrated_from_polls(bench: BenchMaker, answer: int) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    nvml.answer("nvmlDeviceGetSamples", answer)
+    nvml.answer("nvmlDeviceGetUtilizationRates", polled(50))
+    for second in range(11):
+        busy = busy_after(nvml, reader, second)
+    assert busy == pytest.approx(5.0)
+
+
+def test_samples_of_another_type_are_left_alone(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    samples = sampled(nvml)
+    samples.value_type = 0
+    nvml.answer("nvmlDeviceGetUtilizationRates", polled(50))
+    for second in range(11):
+        samples.tick(WALL + second - 1, 100)
+        busy = busy_after(nvml, reader, second)
+    assert busy == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("step", [-3600.0, -10.0, 3600.0])
+def test_a_clock_that_is_set_anew_does_not_stop_busy_seconds(bench: BenchMaker, step: float) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    samples = sampled(nvml)
+    nvml.answer("nvmlDeviceGetUtilizationRates", polled(100))
+    total = 0.0
+    for second in range(61):
+        wall = WALL + second + (step if second > 20 else 0.0)
+        samples.tick(wall - 1, 100, 100, 100, 100, 100)
+        now = busy_after(nvml, reader, second, wall)
+        assert total <= now <= second + 1
+        total = now
+    assert total == pytest.approx(60.0, abs=2.5)
+
+
+def test_a_driver_that_stops_sampling_is_polled_again(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    samples = sampled(nvml)
+    nvml.answer("nvmlDeviceGetUtilizationRates", polled(100))
+    for second in range(61):
+        if second <= 20:
+            samples.tick(WALL + second - 1, 100, 100, 100, 100, 100)
+        busy = busy_after(nvml, reader, second)
+    assert busy == pytest.approx(60.0, abs=3.0)

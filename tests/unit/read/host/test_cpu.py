@@ -1,0 +1,342 @@
+"""CPU time by NUMA node and the busiest CPUs; governors, the clock of busy CPUs, and the clock source."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.host_tree import HostTree
+
+from gpu_triage.driver.kernel.numa import read_numa_nodes
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.host.cpu import (
+    HOST_CPU_SETTINGS,
+    MODES,
+    CpuFrequencies,
+    HostCpuReader,
+    HostCpuReading,
+    HostCpuSettingsReader,
+    HostCpuSettingsReading,
+    NodeCpu,
+    busy_ratio,
+)
+from gpu_triage.read.metrics.monotone import MonotoneCounters
+
+# A two-socket host, CPU 3 offline. The first line is the kernel's own sum and is not used.
+STAT = """\
+cpu  2255 34 2290 22625563 6290 127 456 10 300 0
+cpu0 1000 10 200 8000 50 1 2 3 300 0
+cpu1 2000 20 400 6000 150 1 2 3 0 0
+cpu2 500 0 100 9000 0 0 0 0 0 0
+intr 114930548 113199788 3 0 5 263 0 4 [...]
+ctxt 1990473
+btime 1062191376
+processes 2915
+procs_running 1
+procs_blocked 2
+softirq 183433 0 21755 12 39 1137 231 21459 2263
+"""
+TWO_NODES = {
+    "proc/stat": STAT,
+    "proc/loadavg": "12.50 9.01 4.00 2/1431 88123\n",
+    "sys/devices/system/node/node0/cpulist": "0-1\n",
+    "sys/devices/system/node/node1/cpulist": "2\n",
+    "sys/devices/system/node/node2/cpulist": "\n",
+    "sys/devices/system/node/online": "0-2\n",
+}
+
+
+def stat(*cpus: tuple[int, int, int, int]) -> str:
+    """Text of /proc/stat; each CPU is (number, user, idle, iowait)."""
+    return "".join(f"cpu{cpu} {user} 0 0 {idle} {iowait} 0 0 0 0 0\n" for cpu, user, idle, iowait in cpus)
+
+
+def test_cpu_time_is_summed_by_numa_node_without_counting_guests_twice(host: HostTree) -> None:
+    host.write(TWO_NODES)
+    round_ = host.round()
+    seconds = ((30.0, 0.3, 6.0, 140.0, 2.0, 0.02, 0.04, 0.06), (5.0, 0.0, 1.0, 90.0, 0.0, 0.0, 0.0, 0.0))
+    first, second = (dict(zip(MODES, each, strict=True)) for each in seconds)
+    assert HostCpuReader().read(round_) == HostCpuReading(
+        nodes=(NodeCpu(0, first, None, cpus=2), NodeCpu(1, second, None, cpus=1)),
+        load1=12.5,
+        processes_blocked=2,
+        context_switches=1990473,
+    )
+    assert round_.failures == []
+
+
+def test_without_numa_every_cpu_is_on_node_0(host: HostTree) -> None:
+    host.write({"proc/stat": stat((0, 1, 1, 0), (1, 1, 1, 0))})
+    reading = HostCpuReader().read(host.round())
+    assert [(node.numa_node, node.cpus) for node in reading.nodes] == [(0, 2)]
+    assert reading.load1 is None
+
+
+def test_the_busiest_cpu_of_each_node_is_found_over_the_interval(host: HostTree) -> None:
+    reader = HostCpuReader()
+    host.write(TWO_NODES | {"proc/stat": stat((0, 100, 100, 0), (1, 100, 100, 0), (2, 0, 0, 0))})
+    assert [node.busiest_ratio for node in reader.read(host.round()).nodes] == [None, None]
+    host.write({"proc/stat": stat((0, 200, 100, 0), (1, 100, 150, 50), (2, 10, 30, 0))})
+    assert [node.busiest_ratio for node in reader.read(host.round()).nodes] == [1.0, 0.25]
+    assert [node.busiest_ratio for node in reader.read(host.round()).nodes] == [None, None]
+
+
+def test_context_switches_do_not_go_back(host: HostTree) -> None:
+    reader, counts = HostCpuReader(), []
+    for switches in (1000, 990, 1100, 20, 25):
+        host.write({"proc/stat": f"{stat((0, 1, 1, 1))}ctxt {switches}\n"})
+        counts.append(reader.read(host.round()).context_switches)
+    assert counts == [1000, 1000, 1100, 1120, 1125]
+
+
+def test_time_of_a_cpu_that_goes_offline_stays_in_its_nodes_sum(host: HostTree) -> None:
+    reader = HostCpuReader()
+    host.write(TWO_NODES | {"proc/stat": stat((0, 100, 100, 0), (1, 100, 100, 0))})
+    reader.read(host.round())
+    host.write(
+        {"proc/stat": stat((0, 150, 100, 0)), "sys/devices/system/node/node0/cpulist": "0\n"},
+    )
+    (node,) = reader.read(host.round()).nodes
+    assert (node.cpus, node.seconds["user"], node.seconds["idle"]) == (1, 2.5, 2.0)
+
+
+def test_a_cpu_that_comes_back_with_its_idle_time_at_zero_goes_on(host: HostTree) -> None:
+    reader = HostCpuReader()
+    host.write({"proc/stat": stat((0, 100, 1000, 100))})
+    reader.read(host.round())
+    host.write({"proc/stat": stat((0, 110, 20, 99))})
+    (node,) = reader.read(host.round()).nodes
+    assert (node.seconds["user"], node.seconds["idle"], node.seconds["iowait"]) == (1.1, 10.2, 1.0)
+
+
+def test_a_cpu_that_first_comes_online_later_brings_no_past_with_it(host: HostTree) -> None:
+    reader = HostCpuReader()
+    host.write({"proc/stat": stat((0, 100, 100, 0))})
+    reader.read(host.round())
+    host.write({"proc/stat": stat((0, 100, 100, 0), (1, 900_000, 900_000, 0))})
+    assert reader.read(host.round()).nodes[0].seconds["user"] == 1.0
+    host.write({"proc/stat": stat((0, 100, 100, 0), (1, 900_050, 900_050, 0))})
+    (node,) = reader.read(host.round()).nodes
+    assert (node.cpus, node.seconds["user"], node.busiest_ratio) == (2, 1.5, 0.5)
+
+
+def test_one_unreadable_part_costs_only_itself(host: HostTree) -> None:
+    host.write(TWO_NODES | {"sys/devices/system/node/node1/cpulist": "junk\n"})
+    host.spoil("proc/loadavg")
+    round_ = host.round()
+    reading = HostCpuReader().read(round_)
+    assert reading.nodes == ()  # which node a CPU is on is not known
+    assert (reading.context_switches, reading.load1) == (1990473, None)
+    assert round_.failures == ["io_error", "malformed"]
+
+
+def test_a_truncated_stat_fails_whatever_else_is_there(host: HostTree) -> None:
+    host.write(TWO_NODES | {"proc/stat": "cpu  1 2 3 4\ncpu0 1 2"})
+    with pytest.raises(HostReadFailed, match="malformed"):
+        HostCpuReader().read(host.round())
+
+
+def test_without_a_stat_the_load_alone_is_no_success(host: HostTree) -> None:
+    host.write({"proc/loadavg": TWO_NODES["proc/loadavg"]})
+    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/stat: "):
+        HostCpuReader().read(host.round())
+
+
+def test_numa_nodes_without_cpus_are_left_out(host: HostTree) -> None:
+    host.write(TWO_NODES | {"sys/devices/system/node/node10/cpulist": "4,6\n"})
+    assert list(read_numa_nodes(host.sysfs).items()) == [
+        (0, frozenset({0, 1})),
+        (1, frozenset({2})),
+        (10, frozenset({4, 6})),
+    ]
+
+
+ticks = st.tuples(st.integers(0, 3), *[st.integers(0, 10**6)] * 3)
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@given(st.lists(st.lists(ticks, min_size=1, max_size=4, unique_by=lambda cpu: cpu[0]), min_size=2, max_size=8))
+def test_no_nodes_time_goes_back_and_no_ratio_leaves_its_range_over_any_sequence(
+    host: HostTree, rounds: list[list[tuple[int, int, int, int]]]
+) -> None:
+    reader = HostCpuReader()
+    host.write(TWO_NODES | {"sys/devices/system/node/node1/cpulist": "2-3\n"})
+    last: dict[tuple[int, str], float] = {}
+    for cpus in rounds:
+        host.write({"proc/stat": stat(*cpus)})
+        for node in reader.read(host.round()).nodes:
+            assert node.busiest_ratio is None or 0 <= node.busiest_ratio <= 1
+            for mode, seconds in node.seconds.items():
+                assert seconds >= last.get((node.numa_node, mode), 0)
+                last[node.numa_node, mode] = seconds
+
+
+def test_a_cpu_without_ticks_in_between_has_no_ratio() -> None:
+    assert busy_ratio((5, 0, 0, 5), (5, 0, 0, 5)) is None
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 300), min_size=3, max_size=3).map(tuple), min_size=1, max_size=8), st.booleans()
+)
+def test_a_row_of_counters_goes_on_as_each_of_them_alone(rows: list[tuple[int, ...]], late: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+    together: MonotoneCounters[str] = MonotoneCounters()
+    alone: MonotoneCounters[int] = MonotoneCounters()
+    for row in rows:
+        expected = tuple(alone.published(place, value, start=value if late else 0) for place, value in enumerate(row))
+        assert together.row("cpu0", row, starts=row if late else None) == expected
+
+
+def busiest(host: HostTree, *cpus: tuple[int, int, int, int], after: int = 500) -> dict[int, float | None]:
+    """The busiest CPU of each node when the first of these CPUs, and no other, has been busy since the last look."""
+    reader = HostCpuReader()
+    host.write({"proc/loadavg": "1.00 1.00 1.00 2/1431 88123\n", "proc/stat": stat(*cpus) + "ctxt 1\n"})
+    reader.read(host.round())
+    later = [
+        (cpu, user + (after if place == 0 else 0), idle + (0 if place == 0 else after), iowait)
+        for place, (cpu, user, idle, iowait) in enumerate(cpus)
+    ]
+    host.write({"proc/stat": stat(*later) + "ctxt 1\n"})
+    return {node.numa_node: node.busiest_ratio for node in reader.read(host.round()).nodes}
+
+
+def test_the_busiest_cpu_is_one_that_the_scheduler_gives_work(host: HostTree) -> None:
+    """``isolated`` and ``nohz_full`` of drivers/base/cpu.c: CPU lists, and (null) on kernels without nohz_full=."""
+    cpus = ((0, 100, 900, 0), (1, 100, 900, 0))
+    assert busiest(host, *cpus) == {0: 1.0}
+    host.write({"sys/devices/system/cpu/isolated": "\n", "sys/devices/system/cpu/nohz_full": "  (null)\n"})
+    assert busiest(host, *cpus) == {0: 1.0}
+    host.write({"sys/devices/system/cpu/isolated": "0\n"})
+    assert busiest(host, *cpus) == {0: 0.0}
+    host.write({"sys/devices/system/cpu/isolated": "\n", "sys/devices/system/cpu/nohz_full": "0,4-7\n"})
+    assert busiest(host, *cpus) == {0: 0.0}
+
+
+def test_a_cpu_that_was_always_busy_tells_nothing_of_the_job(host: HostTree) -> None:
+    """As those on which WEKA's client polls, and DPDK, from the boot on."""
+    hour = 3600 * os.sysconf("SC_CLK_TCK")
+    assert busiest(host, (0, 9 * hour, hour, 0), (1, hour, 9 * hour, 0)) == {0: 0.0}
+    assert busiest(host, (0, 8 * hour, 2 * hour, 0), (1, hour, 9 * hour, 0)) == {0: 1.0}
+    # Shortly after the boot, that may be the job.
+    assert busiest(host, (0, hour // 2, 0, 0), (1, 0, hour // 2, 0)) == {0: 1.0}
+
+
+def test_cpus_that_jobs_share_are_told_apart_from_those_that_poll(host: HostTree) -> None:
+    """Half of the node polls for packets; the other half is full."""
+    host.write({"sys/devices/system/cpu/isolated": "0-1\n", "proc/loadavg": "1.00 1.00 1.00 2/1431 88123\n"})
+    reader = HostCpuReader()
+    for at in (0, 100):
+        cpus = ((0, 0, at, 0), (1, 0, at, 0), (2, at, 0, 0), (3, at, 0, 0))
+        host.write({"proc/stat": stat(*cpus) + "ctxt 1\n"})
+        (node,) = reader.read(host.round()).nodes
+    assert (node.busiest_ratio, node.shared_busy_ratio) == (1.0, 1.0)
+    host.write({"sys/devices/system/cpu/isolated": "\n"})
+    host.write({"proc/stat": stat((0, 0, 200, 0), (1, 200, 0, 0)) + "ctxt 1\n"})
+    (node,) = reader.read(host.round()).nodes
+    assert node.shared_busy_ratio is None
+
+
+def test_a_node_whose_cpus_are_all_busy_since_boot_is_full(host: HostTree) -> None:
+    hour = 3600 * os.sysconf("SC_CLK_TCK")
+    assert busiest(host, (0, 9 * hour, 0, 0), (1, 9 * hour, hour, 0)) == {0: 0.0}
+    host.write({"proc/loadavg": "1.00 1.00 1.00 2/1431 88123\n"})
+    reader = HostCpuReader()
+    for at in (0, 100):
+        host.write({"proc/stat": stat(*((cpu, 9 * hour + at, 0, 0) for cpu in range(4))) + "ctxt 1\n"})
+        (node,) = reader.read(host.round()).nodes
+    assert (node.busiest_ratio, node.shared_busy_ratio) == (1.0, None)
+
+
+SOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"
+POLICY = "sys/devices/system/cpu/cpufreq/policy"
+
+
+def policy(host: HostTree, number: int, cpus: str, governor: str = "performance", now: str = "800000\n") -> None:
+    host.write(
+        {
+            f"{POLICY}{number}/related_cpus": f"{cpus}\n",
+            f"{POLICY}{number}/scaling_governor": f"{governor}\n",
+            f"{POLICY}{number}/scaling_cur_freq": now,
+            f"{POLICY}{number}/cpuinfo_max_freq": "3800000\n",
+        }
+    )
+
+
+def test_governors_are_counted_and_the_clock_source_is_named(host: HostTree) -> None:
+    host.write({SOURCE: "tsc\n"})
+    for number, governor in enumerate(("powersave", "powersave", "performance")):
+        policy(host, number, str(number), governor)
+    reading = HostCpuSettingsReader().read(host.round())
+    assert reading == HostCpuSettingsReading({"powersave": 2, "performance": 1}, "tsc")
+    assert [(sample.spec.name, sample.labels, sample.value) for sample in HOST_CPU_SETTINGS.render(reading)] == [
+        ("gpu_host_cpu_governor_policies", ("powersave",), 2),
+        ("gpu_host_cpu_governor_policies", ("performance",), 1),
+        ("gpu_host_clock_source_info", ("tsc",), 1),
+    ]
+
+
+def test_a_virtual_machine_without_cpufreq_has_a_clock_source_alone(host: HostTree) -> None:
+    host.write({SOURCE: "kvm-clock\n"})
+    assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "kvm-clock")
+
+
+@pytest.mark.parametrize("text", ["two words\n", "\x1b[2J\n", "x" * 99 + "\n"])
+def test_junk_is_no_name(host: HostTree, text: str) -> None:
+    host.write({SOURCE: text})
+    policy(host, 0, "0", text.strip())
+    with pytest.raises(HostReadFailed):
+        HostCpuSettingsReader().read(host.round())
+    host.write({SOURCE: "tsc\n"})
+    assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "tsc")
+
+
+@pytest.mark.parametrize(
+    ("now", "ratio"),
+    [("800000\n", 800 / 3800), ("4100000\n", 1.0), ("0\n", None), ("<unknown>\n", None), ("-1\n", None), ("", None)],
+)
+def test_the_clock_of_a_cpu_is_told_as_a_share_of_its_highest(host: HostTree, now: str, ratio: float | None) -> None:
+    policy(host, 4, "4 5", now=now)
+    assert CpuFrequencies().ratio(host.sysfs, 5) == ratio
+
+
+def test_a_cpu_without_a_policy_has_no_clock(host: HostTree) -> None:
+    policy(host, 4, "4 5")
+    policy(host, 6, "six")
+    frequencies = CpuFrequencies()
+    assert [frequencies.ratio(host.sysfs, cpu) for cpu in (4, 6, 7)] == [800 / 3800, None, None]
+
+
+def throttled(host: HostTree, cpu: int, count: str, milliseconds: str | None) -> None:
+    """What a CPU counts: Documentation/admin-guide/thermal (Intel), arch/x86/kernel/cpu/mce/therm_throt.c."""
+    folder = f"sys/devices/system/cpu/cpu{cpu}/thermal_throttle"
+    host.write({f"{folder}/package_throttle_count": f"{count}\n", f"{folder}/core_throttle_count": "99\n"})
+    if milliseconds is not None:
+        host.write({f"{folder}/package_throttle_total_time_ms": f"{milliseconds}\n"})
+
+
+def test_processors_that_were_too_hot_are_counted_by_node(host: HostTree) -> None:
+    host.write({SOURCE: "tsc\n"})
+    for node, cpus in enumerate(("0-31,64-95", "32-63,96-127")):
+        host.write({f"sys/devices/system/node/node{node}/cpulist": f"{cpus}\n"})
+        throttled(host, 32 * node, str(7 * node), str(61_500 * node))
+    reader = HostCpuSettingsReader()
+    reading = reader.read(host.round())
+    assert (reading.throttles, reading.throttled_seconds) == ({"0": 0, "1": 7}, {"0": 0.0, "1": 61.5})
+    throttled(host, 32, "junk", "500")
+    round_ = host.round()
+    reading = reader.read(round_)
+    assert (reading.throttles, reading.throttled_seconds) == ({"0": 0}, {"0": 0.0, "1": 62.0})
+    assert round_.failures == ["malformed"]
+
+
+@pytest.mark.parametrize("milliseconds", [None, "0"])
+def test_kernels_before_5_6_count_no_time_and_other_processors_nothing(
+    host: HostTree, milliseconds: str | None
+) -> None:
+    host.write({SOURCE: "tsc\n"})
+    assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "tsc")
+    throttled(host, 0, "3", milliseconds)  # one node, on a kernel without NUMA
+    reading = HostCpuSettingsReader().read(host.round())
+    assert (reading.throttles, reading.throttled_seconds) == ({"0": 3}, {} if milliseconds is None else {"0": 0.0})

@@ -1,0 +1,245 @@
+"""Disks, by /proc/diskstats; Lustre and GPUDirect Storage, by captures and the source of nvidia-fs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gathered import every
+from tests.host_tree import HostTree
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.host.disk import (
+    Disk,
+    FileSystemsReader,
+    FileSystemsReading,
+    GpuDirectStorage,
+    HostDiskReader,
+    LustreMount,
+    hides_lustre,
+    is_named_like_a_disk,
+    parse_disk,
+    parse_gds_stats,
+    parse_lustre_stats,
+)
+
+# Kernel 6.8: 20 columns. vda has the 14 of kernels before 4.18.
+DISKSTATS = """\
+   7       0 loop0 11 0 28 0 0 0 0 0 0 4 0 0 0 0 0 0 0
+   1       0 ram0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+  11       0 sr0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+ 252       0 zram0 9 0 72 0 9 0 72 0 0 0 0 0 0 0 0 0 0
+   8       0 sda 100 5 2000 300 200 9 4000 700 1 500 1000 0 0 0 0 10 20
+   8       1 sda1 100 5 2000 300 200 9 4000 700 1 500 1000 0 0 0 0 0 0
+ 259       0 nvme0n1 1000 0 8000000 1500 10 0 80 5 0 1400 1505 0 0 0 0 2 1
+ 259       1 nvme0n1p1 1000 0 8000000 1500 10 0 80 5 0 1400 1505 0 0 0 0 0 0
+ 253       0 dm-0 90 0 1900 290 190 0 3900 690 0 450 980 0 0 0 0 0 0
+   9     127 md127 80 0 1800 0 180 0 3800 0 0 0 0 0 0 0 0 0 0
+ 254       0 vda 1 0 2 3 4 0 5 6 0 7 8
+"""
+DISKS = ["dm-0", "md127", "nvme0n1", "sda", "vda"]
+SDA = Disk(
+    device="sda",
+    reads=100,
+    writes=200,
+    read_bytes=1_024_000,
+    written_bytes=2_048_000,
+    read_seconds=0.3,
+    write_seconds=0.7,
+    busy_seconds=0.5,
+    queue_seconds=1.0,
+)
+
+
+def line(name: str, *counts: int) -> str:
+    reads, sectors_read, read_ms, writes, sectors_written, write_ms, busy_ms, queue_ms = counts
+    return (
+        f"   8       0 {name} {reads} 0 {sectors_read} {read_ms}"
+        f" {writes} 0 {sectors_written} {write_ms} 0 {busy_ms} {queue_ms}\n"
+    )
+
+
+def test_counts_become_bytes_and_seconds(host: HostTree) -> None:
+    host.write({"proc/diskstats": DISKSTATS})
+    disks = {disk.device: disk for disk in HostDiskReader().read(host.round())}
+    assert disks["sda"] == SDA
+    assert disks["vda"] == Disk("vda", 1024, 2560, 1, 4, 0.003, 0.006, 0.007, 0.008)
+
+
+def test_without_sysfs_whole_disks_are_known_by_name(host: HostTree) -> None:
+    host.write({"proc/diskstats": DISKSTATS})
+    assert [disk.device for disk in HostDiskReader().read(host.round())] == DISKS
+
+
+def test_sysfs_says_what_a_partition_is_whatever_its_name(host: HostTree) -> None:
+    # EC2 can attach xvda1 as a whole disk; sda1 is a partition; a disk that just left is in neither place.
+    text = DISKSTATS + " 202 1 xvda1 1 0 2 3 4 0 5 6 0 7 8\n 104 0 cciss/c0d0 1 0 2 3 4 0 5 6 0 7 8\n"
+    host.write({"proc/diskstats": text + "   8      16 sdb 1 0 2 3 4 0 5 6 0 7 8\n"})
+    for name in ("loop0", "ram0", "sr0", "zram0", "xvda1", "cciss!c0d0", *DISKS):
+        host.write({f"sys/class/block/{name}/size": "1000\n"})
+    for name in ("sda1", "nvme0n1p1"):
+        host.write({f"sys/class/block/{name}/partition": "1\n"})
+    devices = [disk.device for disk in HostDiskReader().read(host.round())]
+    assert devices == ["cciss/c0d0", *DISKS, "xvda1"]
+
+
+@pytest.mark.parametrize(
+    ("names", "is_disk"),
+    [
+        ("sda sdaa vdb xvdf hda nvme10n2 mmcblk0 md0 md127 dm-12 nbd0 cciss/c0d0", True),
+        ("sda1 vdb15 nvme0n1p2 mmcblk0p1 md0p1 nbd0p3 loop7 ram0 zram1 sr0 fd0", False),
+    ],
+)
+def test_names_of_whole_disks(names: str, *, is_disk: bool) -> None:
+    assert [name for name in every(names.split()) if is_named_like_a_disk(name) is not is_disk] == []
+
+
+def test_a_32_bit_millisecond_counter_that_wraps_goes_on(host: HostTree) -> None:
+    reader = HostDiskReader()
+    host.write({"proc/diskstats": line("sda", 1, 1, 1, 1, 1, 1, 4294967000, 4294967000)})
+    reader.read(host.round())
+    host.write({"proc/diskstats": line("sda", 1, 1, 1, 1, 1, 1, 4, 5000)})
+    (disk,) = reader.read(host.round())
+    assert (disk.busy_seconds, disk.queue_seconds) == (4294967.004, 4294972.0)
+
+
+def test_a_disk_that_leaves_takes_its_series_along_and_goes_on_when_it_is_back(host: HostTree) -> None:
+    reader = HostDiskReader()
+    host.write({"proc/diskstats": DISKSTATS})
+    reader.read(host.round())
+    host.write({"proc/diskstats": ""})
+    assert reader.read(host.round()) == ()
+    host.write({"proc/diskstats": line("sda", 1, 1, 1, 1, 1, 1, 1, 1)})
+    (disk,) = reader.read(host.round())
+    assert (disk.reads, disk.read_bytes) == (101, 1_024_512)
+
+
+def test_a_truncated_line_costs_only_its_disk(host: HostTree) -> None:
+    host.write({"proc/diskstats": DISKSTATS + " 259       4 nvme1n1 10 0 80"})
+    round_ = host.round()
+    assert [disk.device for disk in HostDiskReader().read(round_)] == DISKS
+    assert round_.failures == ["malformed"]
+
+
+def test_missing_and_unreadable_statistics_fail(host: HostTree) -> None:
+    host.mount()
+    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/diskstats: "):
+        HostDiskReader().read(host.round())
+    host.spoil("proc/diskstats")
+    with pytest.raises(HostReadFailed, match="io_error"):
+        HostDiskReader().read(host.round())
+
+
+@given(st.tuples(*[st.integers(0, 2**64 - 1)] * 8))
+def test_lines_round_trip(counts: tuple[int, ...]) -> None:
+    assert parse_disk(line("nvme0n1", *counts)) == ("nvme0n1", counts)
+
+
+# The two lines are from https://lists.lustre.org/pipermail/lustre-discuss-lustre.org/2018-April/015426.html.
+OLD = """\
+snapshot_time             1523008010.817348638 secs.nsecs
+read_bytes                25673 samples [bytes] 1 3366225 145121869
+write_bytes               13641 samples [bytes] 1 3366225 468230469
+open                      4 samples [regs]
+"""
+# The form of 2.13 and later: units of time for each call (lproc_llite.c, LPROCFS_TYPE_LATENCY), and sums of squares.
+NEW = """\
+snapshot_time             1783960164.279418700 secs.nsecs
+start_time                1783705564.331211471 secs.nsecs
+elapsed_time              254599.948207229 secs.nsecs
+read_bytes                10 samples [bytes] 4096 1048576 5242880 123456
+read                      10 samples [usecs] 594 79600 139000 986452
+getattr                   1 samples [usecs] 7 7 7 49
+"""
+# As nvfs_stat_show of src/nvfs-stat.c prints it, with and without rw_stats_enabled.
+GDS = """\
+GDS Version: 1.13.1.3
+NVFS statistics(ver: 4.0)
+NVFS Driver(version: 2.24.3)
+Mellanox PeerDirect Supported: True
+IO stats: Enabled, peer IO stats: Disabled
+Logging level: info
+
+Active Shadow-Buffer (MiB): 0
+Active Process: 1
+Batches				: n=0 ok=0 err=0 Avg-Submit-Latency(usec)=0
+Reads				: n=900 ok=880 err=4 readMiB=3520 io_state_err=0
+Reads				: Bandwidth(MiB/s)=2300 Avg-Latency(usec)=700
+Sparse Reads		        : n=1 io=0 holes=0 pages=0
+Writes				: n=0 ok=0 err=0 writeMiB=0 io_state_err=0 pg-cache=0 pg-cache-fail=0 pg-cache-eio=0
+Writes				: Bandwidth(MiB/s)=0 Avg-Latency(usec)=0
+Mmap				: n=5 ok=5 err=0 munmap=4
+Bar1-map			: n=5 ok=5 err=0 free=4 callbacks=0 active=1 delay-frees=0
+Error				: cpu-gpu-pages=0 sg-ext=0 dma-map=0 dma-ref=0
+Ops				: Read=16 Write=0 BatchIO=0
+GPU 0000:07:00.0 uuid:00000000-0000-0000-0000-000000000000 : Registered_MiB=0 Cache_MiB=0 max_pinned_MiB=4
+"""
+GDS_BRIEF = """\
+Reads				: err=1 io_state_err=0
+Writes				: err=0 io_state_err=0 pg-cache=0 pg-cache-fail=0 pg-cache-eio=0
+Ops				: Read=2 Write=1 BatchIO=0
+"""
+
+
+def test_lustre_of_2_12_and_before(host: HostTree) -> None:
+    host.write({"proc/fs/lustre/llite/scratch-ffff9bc043537800/stats": OLD})
+    assert FileSystemsReader().read(host.round()) == FileSystemsReading(
+        (
+            LustreMount(
+                "scratch",
+                {"read": 145121869, "write": 468230469},
+                {"read": 25673, "write": 13641},
+                {},
+            ),
+        ),
+        None,
+    )
+
+
+def test_lustre_of_2_13_and_later_is_in_debugfs_and_timed(host: HostTree) -> None:
+    host.write({"sys/kernel/debug/lustre/llite/scratch-ffff9bc043537800/stats": NEW})
+    (mount,) = FileSystemsReader().read(host.round()).lustre
+    assert mount.moved_bytes == {"read": 5242880, "write": 0}
+    assert (mount.operations, mount.seconds) == ({"read": 10, "write": 0}, {"read": 0.139})
+
+
+def test_lustre_whose_statistics_are_for_user_0(host: HostTree) -> None:
+    """/sys/fs/lustre is for everybody, debugfs is not."""
+    host.mount()
+    assert not hides_lustre(host.procfs, host.sysfs)
+    host.write({"sys/fs/lustre/llite/scratch-ffff9bc043537800/blocksize": "4194304\n"})
+    assert hides_lustre(host.procfs, host.sysfs)
+    host.write({"sys/kernel/debug/lustre/llite/scratch-ffff9bc043537800/stats": NEW})
+    assert not hides_lustre(host.procfs, host.sysfs)
+
+
+def test_gpudirect_storage(host: HostTree) -> None:
+    host.write({"proc/driver/nvidia-fs/stats": GDS})
+    assert FileSystemsReader().read(host.round()).gds == GpuDirectStorage(
+        {"read": 3520 << 20, "write": 0}, {"read": 880, "write": 0}, {"read": 4, "write": 0}, {"read": 16, "write": 0}
+    )
+
+
+def test_gpudirect_storage_that_does_not_count_transfers(host: HostTree) -> None:
+    host.write({"proc/driver/nvidia-fs/stats": GDS_BRIEF})
+    assert FileSystemsReader().read(host.round()).gds == GpuDirectStorage(
+        {}, {}, {"read": 1, "write": 0}, {"read": 2, "write": 1}
+    )
+
+
+def test_one_that_is_not_understood_costs_itself(host: HostTree) -> None:
+    host.write({"proc/driver/nvidia-fs/stats": "x\n"})
+    with pytest.raises(HostReadFailed, match="malformed"):
+        FileSystemsReader().read(host.round())
+    host.write({"proc/fs/lustre/llite/scratch-ffff9bc043537800/stats": OLD})
+    round_ = host.round()
+    assert FileSystemsReader().read(round_).lustre[0].name == "scratch"
+    assert round_.failures == ["malformed"]
+
+
+@pytest.mark.parametrize("text", ["", "read_bytes many samples [bytes] 1 2 3\n"])
+def test_what_is_no_statistics(text: str) -> None:
+    with pytest.raises(ValueError, match="not"):
+        parse_lustre_stats(text)
+    with pytest.raises(ValueError, match="not"):
+        parse_gds_stats(text)

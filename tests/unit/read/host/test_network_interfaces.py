@@ -1,0 +1,248 @@
+"""Interfaces and their links, as Documentation/ABI/testing/sysfs-class-net and net/core/net-sysfs.c have them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gathered import every
+from tests.host_tree import HostTree
+from tests.watched_paths import watched
+
+from gpu_triage.machine import Moment
+from gpu_triage.read.host.network_interfaces import (
+    HostNetworkLinkReader,
+    HostNetworkReader,
+    InterfaceLink,
+    NetworkInterface,
+    is_named_like_hardware,
+    parse_interface,
+)
+from gpu_triage.read.metrics.rounds import HostRound
+
+HEADER = (
+    "Inter-|   Receive                                                |  Transmit\n"
+    " face |bytes    packets errs drop fifo frame compressed multicast"
+    "|bytes    packets errs drop fifo colls carrier compressed\n"
+)
+NET_DEV = f"""{HEADER}\
+    lo: 3193 29 0 0 0 0 0 0 3193 29 0 0 0 0 0 0
+ens1f0np0: 9000 60 1 2 0 1 0 10 8000 50 3 4 0 0 3 0
+ens1f1np1: 10 1 0 0 0 0 0 0 20 1 0 0 0 0 0 0
+ bond0: 9010 61 1 2 0 1 0 10 8020 51 3 4 0 0 3 0
+docker0:       0       0    0    0    0     0          0         0        0 0 0 0 0 0 0 0
+veth12ab34:700 7 0 0 0 0 0 0 800 8 0 0 0 0 0 0
+bond0.100: 500 5 0 0 0 0 0 0 600 6 0 0 0 0 0 0
+  ib0: 18446744073709551615 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0
+"""
+
+
+def bonded_host(host: HostTree) -> None:
+    """Two ports of a bond, the second down, InfiniBand, and what containers bring."""
+    host.write({"proc/net/dev": NET_DEV})
+    for name in ("lo", "docker0", "veth12ab34", "bond0.100"):
+        host.write({f"sys/class/net/{name}/operstate": "unknown\n"})
+    for name, node in (("ens1f0np0", "1"), ("ens1f1np1", "1"), ("ib0", "-1")):
+        host.write({f"sys/devices/pci0000:00/{name}/numa_node": f"{node}\n"})
+        host.link(f"sys/class/net/{name}/device", f"../../../devices/pci0000:00/{name}")
+    host.write({"sys/class/net/bond0/bonding/mode": "802.3ad 4\n"})
+
+
+def test_physical_interfaces_and_bonds_are_read_and_nothing_virtual(host: HostTree) -> None:
+    bonded_host(host)
+    round_ = host.round()
+    assert HostNetworkReader().read(round_) == (
+        (
+            NetworkInterface("bond0", 9010, 8020, 1, 3, 2, 4, None),
+            NetworkInterface("ens1f0np0", 9000, 8000, 1, 3, 2, 4, 1),
+            NetworkInterface("ens1f1np1", 10, 20, 0, 0, 0, 0, 1),
+            NetworkInterface("ib0", 18446744073709551615, 1, 0, 0, 0, 0, None),
+        )
+    )
+    assert round_.failures == []
+
+
+def test_the_hosts_own_network_namespace_is_preferred_to_the_readers(host: HostTree) -> None:
+    host.write({"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n", "proc/1/net/dev": NET_DEV})
+    devices = [interface.device for interface in HostNetworkReader().read(host.round())]
+    assert devices == ["bond0", "ens1f0np0", "ens1f1np1", "ib0"]
+
+
+def test_interfaces_of_a_host_whose_sysfs_is_not_there_are_told_by_their_names(host: HostTree) -> None:
+    """A container without the host's network: /proc/1/net/dev is the host's, /sys/class/net the container's."""
+    host.write({"proc/1/net/dev": NET_DEV})
+    for name in ("lo", "eth0"):
+        host.write({f"sys/class/net/{name}/operstate": "up\n"})
+    devices = [interface.device for interface in HostNetworkReader().read(host.round())]
+    assert devices == ["bond0", "ens1f0np0", "ens1f1np1", "ib0"]
+
+
+def test_inner_ports_of_an_adapters_switch_carry_no_data_of_the_host(host: HostTree) -> None:
+    line = "1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"
+    names = ("enp8s0f0np0", "enp8s0f0npf0vf1", "enp8s0f0npf0sf88", "pf0")
+    host.write({"proc/net/dev": "".join(f"{name}: {line}" for name in names)})
+    for name in names:
+        host.write({f"sys/class/net/{name}/device/vendor": "0x15b3\n"})
+    devices = [interface.device for interface in HostNetworkReader().read(host.round())]
+    assert devices == ["enp8s0f0np0", "pf0"]
+
+
+def test_an_exporter_that_may_not_look_at_process_1_reads_its_own_namespace(host: HostTree) -> None:
+    host.write({"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
+    host.spoil("proc/1/net/dev")
+    round_ = host.round()
+    assert [interface.device for interface in HostNetworkReader().read(round_)] == ["eth0"]
+    assert round_.failures == []
+
+
+def test_counters_of_a_reloaded_driver_go_on(host: HostTree) -> None:
+    reader = HostNetworkReader()
+    host.write({"proc/net/dev": f"{HEADER}  eth0: 5000 0 3 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
+    reader.read(host.round())
+    host.write({"proc/net/dev": f"{HEADER}  eth0: 70 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
+    (interface,) = reader.read(host.round())
+    assert (interface.receive_bytes, interface.receive_errors, interface.transmit_bytes) == (5070, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("names", "is_hardware"),
+    [
+        ("eth0 ens1f0np0 enP2p1s0 ib0 bond0 usb0 wlan0", True),
+        ("lo veth12ab34 docker0 br-1a2b cni0 flannel.1 cali123 virbr0 tun0 tap1 eth0.100", False),
+    ],
+)
+def test_names_that_hardware_gets(names: str, *, is_hardware: bool) -> None:
+    assert [name for name in every(names.split()) if is_named_like_hardware(name) is not is_hardware] == []
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=16, max_size=16), st.booleans())
+def test_lines_round_trip_with_and_without_a_space_after_the_name(numbers: list[int], spaced: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+    line = f" eth0:{' ' if spaced else ''}{' '.join(map(str, numbers))}"
+    expected = (numbers[0], numbers[8], numbers[2], numbers[10], numbers[3], numbers[11])
+    assert parse_interface(line) == ("eth0", expected)
+
+
+class LinkRounds:
+    """Rounds of one reader at monotonic seconds, and the names of the interfaces whose speed they read."""
+
+    def __init__(self, host: HostTree) -> None:
+        self.host = host
+        self.reader = HostNetworkLinkReader()
+        self.asked: list[str] = []
+
+    def read(self, at: float = 0.0) -> tuple[dict[str, InterfaceLink], list[str]]:
+        """The links by name, and the failures of the round."""
+        round_ = self.host.round()
+        machine = replace(round_.machine, sysfs=watched(round_.machine.sysfs, self._opened))
+        round_ = HostRound(machine, Moment(monotonic=at, wall=at))
+        links = self.reader.read(round_)
+        return {link.device: link for link in links}, round_.failures
+
+    def one(self, at: float = 0.0, **files: str) -> InterfaceLink:
+        """The link of eth0 after its files were written."""
+        self.host.write({"sys/class/net/eth0/device/numa_node": "0\n"})
+        self.host.write({f"sys/class/net/eth0/{name}": f"{text}\n" for name, text in files.items()})
+        links, _ = self.read(at)
+        return links["eth0"]
+
+    def _opened(self, path: Path) -> None:
+        if path.name == "speed":
+            self.asked.append(path.parent.name)
+
+
+@pytest.fixture
+def rounds(host: HostTree) -> LinkRounds:
+    return LinkRounds(host)
+
+
+def linked_host(host: HostTree) -> None:
+    """Two ports of a bond, the second down, InfiniBand, and what containers bring."""
+    for name in ("lo", "docker0", "veth12ab34", "bond0.100"):
+        host.write({f"sys/class/net/{name}/speed": "10000\n"})
+    for name, speed in (("ens1f0np0", "100000"), ("ens1f1np1", "-1"), ("ib0", "4294967295")):
+        host.write({f"sys/class/net/{name}/device/vendor": "0x15b3\n", f"sys/class/net/{name}/speed": f"{speed}\n"})
+        host.write({f"sys/class/net/{name}/carrier_changes": "1\n"})
+    host.write({"sys/class/net/bond0/speed": "100000\n", "sys/class/net/bond0/bonding/mode": "802.3ad 4\n"})
+
+
+def test_links_of_physical_interfaces_and_bonds_are_read(rounds: LinkRounds) -> None:
+    linked_host(rounds.host)
+    links, failures = rounds.read()
+    assert links == {
+        "bond0": InterfaceLink("bond0", 12_500_000_000, 1.0),
+        "ens1f0np0": InterfaceLink("ens1f0np0", 12_500_000_000, 1.0, 0),
+        "ens1f1np1": InterfaceLink("ens1f1np1", None, None, 0),
+        "ib0": InterfaceLink("ib0", None, None, 0),
+    }
+    assert failures == []
+
+
+def test_a_speed_is_read_again_when_the_carrier_changed_and_every_ten_minutes(rounds: LinkRounds) -> None:
+    for at in range(0, 600, 5):
+        assert rounds.one(at, speed="25000", carrier_changes="1").speed_bytes_per_second == 25_000 * 125_000
+    assert rounds.asked == ["eth0"]
+    assert rounds.one(600).speed_bytes_per_second == 25_000 * 125_000
+    assert rounds.asked == ["eth0"] * 2
+    changed = rounds.one(605, speed="10000", carrier_changes="3")
+    assert (changed.speed_bytes_per_second, changed.speed_expected_ratio) == (10_000 * 125_000, 0.4)
+    assert rounds.asked == ["eth0"] * 3
+
+
+def test_a_speed_that_the_driver_does_not_know_is_asked_for_every_minute(rounds: LinkRounds) -> None:
+    """A carrier may come before its speed; ENA has none, and answers EINVAL."""
+    for at in range(0, 60, 5):
+        assert rounds.one(at, speed="-1", carrier_changes="1").speed_bytes_per_second is None
+    assert rounds.asked == ["eth0"]
+    assert rounds.one(60, speed="100000").speed_bytes_per_second == 100_000 * 125_000
+
+
+def test_a_bond_is_read_again_when_a_member_changed(rounds: LinkRounds) -> None:
+    """A bond's speed is that of its members together, and its own carrier stays while one is left."""
+    linked_host(rounds.host)
+    rounds.read(0.0)
+    rounds.host.write({"sys/class/net/bond0/speed": "200000\n", "sys/class/net/ens1f1np1/speed": "100000\n"})
+    rounds.host.write({"sys/class/net/ens1f1np1/carrier_changes": "2\n"})
+    rounds.asked.clear()
+    links, _ = rounds.read(5.0)
+    assert links["bond0"].speed_bytes_per_second == 25_000_000_000
+    assert rounds.asked == ["bond0", "ens1f1np1"]
+
+
+def test_an_unreadable_speed_costs_only_itself_and_is_tried_again(rounds: LinkRounds) -> None:
+    linked_host(rounds.host)
+    rounds.host.write({"sys/class/net/ib0/speed": "fast\n"})
+    rounds.host.spoil("sys/class/net/ens1f0np0/speed")
+    links, failures = rounds.read(0.0)
+    assert links["ens1f0np0"].speed_bytes_per_second is None
+    assert links["bond0"].speed_bytes_per_second == 12_500_000_000
+    assert failures == ["io_error", "malformed"]
+    (rounds.host.sysfs / "class/net/ens1f0np0/speed").rmdir()
+    rounds.host.write({"sys/class/net/ens1f0np0/speed": "100000\n"})
+    links, failures = rounds.read(5.0)
+    assert links["ens1f0np0"].speed_bytes_per_second == 12_500_000_000
+    assert failures == ["malformed"]
+
+
+@pytest.mark.parametrize(
+    ("files", "downs"),
+    [
+        ({"carrier_down_count": "3", "carrier_changes": "7"}, 3),
+        ({"carrier_changes": "7"}, 3),  # before Linux 4.16
+        ({}, None),
+    ],
+)
+def test_lost_links_are_counted(rounds: LinkRounds, files: dict[str, str], downs: int | None) -> None:
+    assert rounds.one(0.0, **files).carrier_downs == downs
+
+
+def test_lost_links_of_a_reloaded_driver_go_on(rounds: LinkRounds) -> None:
+    assert [rounds.one(carrier_down_count=downs).carrier_downs for downs in ("4", "0", "1")] == [4, 4, 5]
+
+
+def test_of_an_interface_that_is_a_port_too_the_port_tells(rounds: LinkRounds) -> None:
+    rounds.host.write({"sys/class/net/eth0/device/infiniband/mlx5_0/board_id": "MT_0000000838\n"})
+    found = rounds.one(speed="200000", carrier_down_count="3")
+    assert found == InterfaceLink("eth0", 25_000_000_000)

@@ -1,0 +1,490 @@
+"""The ledger of incidents and its file: whatever is in it, reading gives what is right or a named error."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, MOST_BYTES, LoadedState, copy_aside, set_aside
+from gpu_triage.driver.nvml.session import MAX_GPUS
+from gpu_triage.errors import DocumentError, StateError
+from gpu_triage.read.incidents.ledger import (
+    DAY_SECONDS,
+    INCIDENT_HISTORY,
+    LOST,
+    MOST_INCIDENTS,
+    RESET,
+    SAME_SECONDS,
+    Board,
+    Incident,
+    IncidentLedger,
+    Memory,
+    kind_of_xid,
+)
+
+NOW = 1.8e9
+SLOT = "0000:65:00.0"
+BOARD, OTHER_BOARD = "GPU-1", "GPU-2"
+BOOT = "8e8c5f4e-0e9d-4a53-9a37-5d0c1f0e7c11"
+
+
+def incident(
+    at: float, kind: str = "79", *, uuid: str = BOARD, slot: str = SLOT, boot: str = "", uptime: float = 0.0
+) -> Incident:
+    return Incident(kind, uuid, "", slot, at, at, boot, uptime)
+
+
+def ledger(*incidents: Incident) -> IncidentLedger:
+    made = IncidentLedger()
+    for each in incidents:
+        made.note(each)
+    return made
+
+
+def counted(
+    made: IncidentLedger, uuid: str = BOARD, slot: str = SLOT, now: float = NOW
+) -> Mapping[tuple[str, str, str], int]:
+    return made.recent(uuid, slot, now)
+
+
+def days(count: float) -> float:
+    return NOW - count * DAY_SECONDS
+
+
+def test_incidents_less_than_an_hour_apart_are_one_however_long_they_go_on() -> None:
+    made = ledger(*(incident(NOW - 50_000 + step * (SAME_SECONDS - 1)) for step in range(10)))
+    assert len(made.memory.incidents) == 1
+    assert ledger(incident(NOW - 9000), incident(NOW - 9000 + SAME_SECONDS + 1)).memory.incidents[1].kind == "79"
+
+
+def test_other_kinds_other_boards_and_other_days_are_incidents_of_their_own() -> None:
+    made = ledger(incident(NOW), incident(NOW, kind=LOST), incident(NOW, uuid=OTHER_BOARD), incident(days(1)))
+    assert len(made.memory.incidents) == 4
+
+
+def test_an_incident_whose_board_was_not_known_is_that_of_the_slot() -> None:
+    made = ledger(incident(NOW, uuid=""), incident(NOW + 10))
+    assert [each.uuid for each in made.memory.incidents] == [BOARD]
+
+
+def test_the_same_xid_read_again_after_a_restart_is_not_counted_twice() -> None:
+    first = incident(NOW, boot=BOOT, uptime=5000.0)
+    made = IncidentLedger(ledger(first).memory)
+    assert not made.note(replace(first, uptime_seconds=5003.0, first_at=NOW + 3, last_at=NOW + 3))
+    assert len(made.memory.incidents) == 1
+
+
+@pytest.mark.parametrize("jump", [-40 * 365 * DAY_SECONDS, -7200.0, 7200.0, 3 * 365 * DAY_SECONDS])
+def test_a_clock_that_was_set_makes_no_second_incident_and_corrects_the_first(jump: float) -> None:
+    made = ledger(incident(NOW + jump, boot=BOOT, uptime=5000.0))
+    made.note(incident(NOW, boot=BOOT, uptime=5000.0))
+    assert [each.last_at for each in made.memory.incidents] == [NOW]
+
+
+def test_two_incidents_of_one_boot_stay_two_though_the_clock_says_they_were_at_one_time() -> None:
+    made = ledger(incident(NOW, boot=BOOT, uptime=5000.0), incident(NOW, boot=BOOT, uptime=50_000.0))
+    assert len(made.memory.incidents) == 2
+
+
+def test_counts_are_of_the_board_wherever_it_was_and_of_the_slot_whoever_was_there() -> None:
+    made = ledger(incident(days(20), uuid=OTHER_BOARD), incident(days(10), slot="0000:b3:00.0"), incident(days(1)))
+    assert counted(made) == {
+        ("board", "79", "7"): 1,
+        ("board", "79", "30"): 2,
+        ("slot", "79", "7"): 1,
+        ("slot", "79", "30"): 2,
+    }
+    assert made.boards_recent(SLOT, NOW) == {("79", "30"): 2}
+
+
+def test_what_is_older_than_30_days_or_of_the_future_does_not_count() -> None:
+    assert counted(ledger(incident(days(30.1)), incident(NOW + 2 * SAME_SECONDS, kind="48"))) == {}
+    assert ledger(incident(days(30.1))).boards_recent(SLOT, NOW) == {}
+
+
+def test_a_clock_that_jumps_ahead_and_back_loses_nothing() -> None:
+    made = ledger(incident(days(1)))
+    assert counted(made, now=NOW + 20 * 365 * DAY_SECONDS) == {}
+    made.note(incident(NOW + 20 * 365 * DAY_SECONDS, kind="48"))
+    assert counted(made)["board", "79", "7"] == 1
+
+
+def test_a_board_without_uuid_and_a_slot_without_address_are_nobodys() -> None:
+    assert counted(ledger(incident(NOW, uuid="")), uuid="", slot="") == {}
+    assert ledger(incident(NOW, slot="")).boards_recent("", NOW) == {}
+
+
+@pytest.mark.slow
+def test_incidents_are_bounded_and_resets_go_first() -> None:
+    made = ledger(*(incident(days(100) + number, uuid=f"GPU-{number}") for number in range(50)))
+    for number in range(MOST_INCIDENTS):
+        made.note(incident(days(99) + number * 2 * SAME_SECONDS, kind=RESET))
+    kinds = [each.kind for each in made.memory.incidents]
+    assert len(kinds) == MOST_INCIDENTS
+    assert kinds.count("79") == 50
+
+
+def test_kinds_published_for_one_gpu_are_bounded() -> None:
+    made = ledger(*(incident(NOW, kind=str(code)) for code in range(200, 400)))
+    assert len(counted(made)) <= 16 * 4
+    assert len(made.boards_recent(SLOT, NOW)) <= 16
+
+
+def test_the_most_gpus_are_of_this_boot_only() -> None:
+    made = IncidentLedger(Memory(boot=BOOT, most_gpus=8))
+    made.see_boot(BOOT)
+    made.see_count(7)
+    assert made.most_gpus == 8
+    made.see_boot("another")
+    assert made.most_gpus is None
+    made.see_count(7)
+    assert made.most_gpus == 7
+
+
+def test_what_is_loaded_late_is_added_to_what_was_seen_meanwhile() -> None:
+    made = ledger(incident(NOW))
+    made.see_boot(BOOT)
+    made.see_count(7)
+    made.see_board(Board(BOARD, serial="1"))
+    past = Memory(BOOT, 8, {BOARD: Board(BOARD), OTHER_BOARD: Board(OTHER_BOARD)}, (incident(days(3)), incident(NOW)))
+    made.add(past)
+    assert [each.last_at for each in made.memory.incidents] == [days(3), NOW]
+    assert made.most_gpus == 8
+    assert {uuid: board.serial for uuid, board in made.memory.boards.items()} == {BOARD: "1", OTHER_BOARD: ""}
+
+
+def test_boards_are_bounded() -> None:
+    made = IncidentLedger()
+    for number in range(1000):
+        made.see_board(Board(f"GPU-{number}"))
+    assert len(made.memory.boards) == 256
+    assert made.board("GPU-999") is not None
+
+
+def test_a_dead_gpu_is_the_board_that_was_last_seen_in_its_slot_in_this_boot() -> None:
+    made = IncidentLedger()
+    for board in (Board("GPU-a", slot=SLOT, boot=BOOT), Board(BOARD, slot=SLOT, boot=BOOT), Board("GPU-c", boot=BOOT)):
+        made.see_board(board)
+    made.see_board(Board("GPU-b", slot=SLOT, boot="another"))
+    assert {slot: board.uuid for slot, board in made.boards_in(BOOT).items()} == {SLOT: BOARD}
+    assert made.boards_in("") == {}
+
+
+@pytest.mark.parametrize(
+    ("xid", "fatal", "kind"),
+    [
+        ("79", "", "79"),
+        ("63", "", "63"),
+        ("149", "true", "149"),
+        ("149", "", "149"),
+        ("149", "false", None),
+        ("31", "", None),
+        ("106", "", None),
+        ("998", "", "998"),
+        ("other", "", None),
+    ],
+)
+def test_xids_of_programs_harmless_ones_and_nonfatal_ones_are_no_incidents(
+    xid: str, fatal: str, kind: str | None
+) -> None:
+    assert kind_of_xid(xid, fatal) == kind
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 60 * DAY_SECONDS), st.sampled_from(["79", "48"])), max_size=40))
+def test_noting_everything_again_in_any_later_process_changes_no_count(past: list[tuple[float, str]]) -> None:
+    reports = [incident(NOW - ago, kind, boot=BOOT, uptime=9e6 - ago) for ago, kind in sorted(past, reverse=True)]
+    made = ledger(*reports)
+    again = IncidentLedger(made.memory)
+    for report in reports:
+        again.note(report)
+    assert counted(again) == counted(made)
+    assert len(again.memory.incidents) == len(made.memory.incidents)
+
+
+INCIDENT = Incident("79", "GPU-1", "1320", "0000:65:00.0", 1.7e9, 1.7e9 + 5, "boot", 5.0)
+MEMORY = Memory("boot", 8, {"GPU-1": Board("GPU-1", "1320", "0000:65:00.0", 1.7e9, "boot", 2.0, 0)}, (INCIDENT,))
+
+
+READ_AT = 1.7e9 + 3600
+LATEST = READ_AT + MOST_AHEAD_SECONDS
+
+
+def reason_of(content: bytes) -> str:
+    with pytest.raises(DocumentError) as raised:
+        INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
+    return raised.value.reason
+
+
+def read(path: Path) -> Memory | None:
+    found = INCIDENT_HISTORY.read(path, READ_AT)
+    assert found is None or found.refused == ()
+    return None if found is None else found.memory
+
+
+def changed(**fields: Any) -> bytes:
+    return json.dumps(json.loads(INCIDENT_HISTORY.encode(MEMORY)) | fields).encode()
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    assert read(path) is None
+    INCIDENT_HISTORY.write(path, MEMORY)
+    assert read(path) == MEMORY
+    INCIDENT_HISTORY.write(path, Memory())
+    assert read(path) == Memory()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json"]
+
+
+def test_the_largest_ledger_fits() -> None:
+    longest = Incident("lost", "G" * 45, "9" * 20, "0000:65:00.0", 1.7e9 + 0.123, 1.7e9 + 0.456, "b" * 36, 123456.789)
+    boards = {f"GPU-{number:036}": Board(f"GPU-{number:036}", "9" * 20, "0" * 12) for number in range(256)}
+    assert len(INCIDENT_HISTORY.encode(Memory("b" * 36, 8, boards, (longest,) * MOST_INCIDENTS))) < MOST_BYTES
+
+
+@pytest.mark.parametrize("kept", range(0, len(INCIDENT_HISTORY.encode(MEMORY)) - 2, 7))
+def test_a_truncated_file_is_malformed(kept: int) -> None:
+    assert reason_of(INCIDENT_HISTORY.encode(MEMORY)[:kept]) == "malformed"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00" * 4096,
+        b"\xff\xfe\x00garbage",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"version": 1}',
+        b"[" * 100_000,
+        b'{"version": 1, "boot": ' + b"9" * 10_000 + b"}",
+        INCIDENT_HISTORY.encode(MEMORY).replace(b'"boot": "boot"', b'"boot": "boot", "boot": "boot"'),
+        INCIDENT_HISTORY.encode(MEMORY).replace(b'"version": 1,', b""),
+        changed(boards={}),
+        changed(boards="all"),
+        changed(incidents="all"),
+        changed(incidents={}),
+        changed(incidents=None),
+    ],
+)
+def test_nothing_of_a_wrong_file_is_believed(content: bytes) -> None:
+    assert reason_of(content) == "malformed"
+
+
+WRONG: dict[str, tuple[Any, ...]] = {
+    "kind": ("<script>", None),
+    "first_at": (float("-inf"),),
+    "last_at": ("now", -1, 1e200, True, 1.0, 1e11, LATEST + 1),  # 1.0 is before first_at
+    "uptime_seconds": (float("nan"),),
+    "slot": (None,),
+    "since": (7,),
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in WRONG.items() for value in values])
+def test_one_wrong_incident_is_refused_by_its_name_and_the_others_are_kept(field: str, value: Any) -> None:
+    content = changed(incidents=[asdict(INCIDENT) | {field: value}, asdict(INCIDENT)])
+    found = INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
+    assert found.memory == MEMORY
+    (refused,) = found.refused
+    assert refused.startswith(f"incidents.json: incidents[0].{field}: ")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("boot", 7), ("boot", "x" * 81), ("boot", "a b"), ("most_gpus", -1), ("most_gpus", 1e300), ("most_gpus", True)],
+)
+def test_what_is_wrong_beside_the_incidents_costs_none_of_them(key: str, value: Any) -> None:
+    found = INCIDENT_HISTORY.decode(changed(**{key: value}), "incidents.json", LATEST)
+    assert found.memory == Memory("", 0, MEMORY.boards, MEMORY.incidents)
+    (refused,) = found.refused
+    assert refused.startswith(f"incidents.json: {key}: is ")
+
+
+def test_an_entry_that_is_no_table_is_refused_alone() -> None:
+    content = changed(incidents=[7, asdict(INCIDENT)], boards=[[], asdict(MEMORY.boards["GPU-1"])])
+    found = INCIDENT_HISTORY.decode(content, "f", LATEST)
+    assert found.memory == MEMORY
+    assert [each.split(": ")[1] for each in found.refused] == ["boards[0]", "incidents[0]"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"uncorrected": -1}, {"recovery_action": 1.5}, {"first_seen_at": 1e11}, {"uuid": "a b"}]
+)
+def test_one_wrong_board_is_refused_and_the_others_are_kept(fields: dict[str, Any]) -> None:
+    other = asdict(MEMORY.boards["GPU-1"])
+    found = INCIDENT_HISTORY.decode(
+        changed(boards=[other | {"uuid": "GPU-2"} | fields, other]), "incidents.json", LATEST
+    )
+    assert found.memory == MEMORY
+    (refused,) = found.refused
+    assert refused.startswith(f"incidents.json: boards[0].{next(iter(fields))}: is ")
+
+
+def test_of_too_many_entries_the_last_are_kept() -> None:
+    boards = [asdict(Board(f"GPU-{number}")) for number in range(MAX_GPUS + 1)]
+    incidents = [asdict(INCIDENT) | {"uptime_seconds": number} for number in range(MOST_INCIDENTS + 2)]
+    found = INCIDENT_HISTORY.decode(changed(boards=boards, incidents=incidents), "f", LATEST)
+    assert next(iter(found.memory.boards)) == "GPU-1"
+    assert [each.uptime_seconds for each in found.memory.incidents] == list(range(2, MOST_INCIDENTS + 2))
+    assert [each.split(": ")[1] for each in found.refused] == ["boards", "incidents"]
+
+
+def test_a_clock_that_is_hours_ahead_or_years_behind_costs_no_incident(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    INCIDENT_HISTORY.write(path, MEMORY)
+    written_at = INCIDENT.last_at + 60
+    os.utime(path, (written_at, written_at))
+    # The hardware clock kept local time when the incident was noted; the battery is empty at this start.
+    for now in (INCIDENT.last_at - 14 * 3600, 0.0, written_at):
+        found = INCIDENT_HISTORY.read(path, now)
+        assert found is not None
+        assert (found.memory, found.refused) == (MEMORY, ())
+    # Restored with times from an image.
+    os.utime(path, (0, 0))
+    found = INCIDENT_HISTORY.read(path, READ_AT)
+    assert found is not None
+    assert found.refused == ()
+
+
+NOT_NUMBERS: tuple[Any, ...] = (float("nan"), float("inf"), float("-inf"), "", "79", "x" * 200, None, True, [], {})
+MUTATIONS = st.sampled_from((*NOT_NUMBERS, -1, 0, 0.5, LATEST + 1, 1e11, 1e200, 2**70))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(sorted(asdict(INCIDENT))), MUTATIONS), max_size=5))
+def test_of_a_damaged_file_every_whole_incident_is_kept_and_no_time_is_in_the_future(
+    damages: list[tuple[int, str, Any]],
+) -> None:
+    rows = [asdict(INCIDENT) | {"uuid": f"GPU-{number}"} for number in range(10)]
+    damaged = {number for number, _, _ in damages}
+    for number, field, value in damages:
+        rows[number][field] = value
+    found = INCIDENT_HISTORY.decode(changed(incidents=rows), "incidents.json", LATEST)
+    kept = found.memory.incidents
+    assert {f"GPU-{number}" for number in range(10) if number not in damaged} <= {each.uuid for each in kept}
+    assert all(0 <= each.first_at <= each.last_at <= LATEST for each in kept)
+    assert len(kept) + len(found.refused) >= len(rows)
+
+
+@pytest.mark.parametrize("version", [0, INCIDENT_HISTORY.version + 1, "1" * 1000, None, [1]])
+def test_a_file_of_another_version_is_named_as_such(version: object) -> None:
+    assert reason_of(changed(version=version)) == "unknown_version"
+
+
+@given(st.binary(max_size=400))
+def test_no_bytes_are_too_strange(content: bytes) -> None:
+    with pytest.raises(DocumentError):
+        INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
+
+
+NAMES = st.from_regex(r"[A-Za-z0-9_.:-]{0,80}", fullmatch=True)
+TIMES = st.floats(0, LATEST)
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.builds(
+            lambda kind, uuid, slot, times, uptime: Incident(kind, uuid, "", slot, min(times), max(times), "", uptime),
+            st.sampled_from(["79", "99999", "lost", "uncorrected", "reset"]),
+            NAMES,
+            NAMES,
+            st.tuples(TIMES, TIMES),
+            TIMES,
+        ),
+        max_size=20,
+    )
+)
+def test_every_ledger_survives_the_file(incidents: list[Incident]) -> None:
+    memory = Memory("boot", 8, {}, tuple(incidents))
+    assert INCIDENT_HISTORY.decode(INCIDENT_HISTORY.encode(memory), "incidents.json", LATEST) == LoadedState(memory)
+
+
+def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(StateError, match="larger than 1 MiB"):
+        INCIDENT_HISTORY.read(path, READ_AT)
+
+
+def test_a_pipe_or_a_folder_in_its_place_is_no_file(tmp_path: Path) -> None:
+    pipe, folder = tmp_path / "pipe", tmp_path / "folder"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (pipe, folder):
+        with pytest.raises(StateError) as raised:
+            INCIDENT_HISTORY.read(path, READ_AT)
+        assert raised.value.reason == "not_a_file"
+
+
+def test_a_wrong_file_is_set_aside_over_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    for content in ("first", "second"):
+        path.write_text(content)
+        aside = set_aside(path)
+        assert aside.read_text() == content
+    assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json.corrupt"]
+
+
+def test_of_a_file_that_is_partly_wrong_a_copy_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    path.write_text("partly wrong")
+    assert copy_aside(path).read_text() == path.read_text() == "partly wrong"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["incidents.json", "incidents.json.corrupt"]
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_takes_no_more_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    INCIDENT_HISTORY.write(path, MEMORY)
+    with largest_file(100), pytest.raises(StateError) as raised:
+        INCIDENT_HISTORY.write(path, Memory(incidents=(INCIDENT,) * 100))
+    assert raised.value.reason == "io_error"
+    assert read(path) == MEMORY
+    INCIDENT_HISTORY.write(path, Memory())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json"]
+
+
+def test_a_folder_that_is_not_there_is_named_with_the_next_step(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="create the directory or mount the volume") as raised:
+        INCIDENT_HISTORY.write(tmp_path / "none" / "incidents.json", MEMORY)
+    assert raised.value.reason == "missing"
+
+
+@pytest.mark.parametrize("plant", ["symlink", "hard link", "file of another user"])
+def test_nothing_in_the_place_of_the_new_file_is_written_to(tmp_path: Path, plant: str) -> None:
+    victim, planted = tmp_path / "victim", tmp_path / ".incidents.json.new"
+    victim.write_text("precious")
+    if plant == "symlink":
+        planted.symlink_to(victim)
+    elif plant == "hard link":
+        planted.hardlink_to(victim)
+    else:
+        planted.write_text("mine")
+        planted.chmod(0o666)
+    INCIDENT_HISTORY.write(tmp_path / "incidents.json", MEMORY)
+    assert victim.read_text() == "precious"
+    assert read(tmp_path / "incidents.json") == MEMORY
+    assert (tmp_path / "incidents.json").stat().st_mode & 0o022 == 0
+    assert not planted.exists()
