@@ -13,9 +13,9 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_text import moment
-from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of
+from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of, matcher_of_any
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
-from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run, matcher_of_any, owned
+from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run, owned
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED
 from gpu_triage.read.exporter.judgment import (

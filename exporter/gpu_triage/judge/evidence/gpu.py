@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.series import Evidence
+from gpu_triage.judge.evidence.wording import first_few
 from gpu_triage.judge.findings.identity import identity_of
 from gpu_triage.judge.findings.table import Severity, xid_check
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_CALL_INFLIGHT_SECONDS
@@ -286,10 +287,8 @@ class GpuEvidence(Evidence):
     @property
     def process_names(self) -> str:
         """Its first few processes by name and PID, or ""."""
-        labels = [each.labels for each in self.series(GPU_PROCESS_INFO)]
-        names = [f"{each['process'] or 'process'} ({each['pid']})" for each in labels]
-        more = len(names) - _NAMES_SHOWN
-        return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        labels = self.labels_of(GPU_PROCESS_INFO)
+        return first_few([f"{each['process'] or 'process'} ({each['pid']})" for each in labels], _NAMES_SHOWN)
 
     @cached_property
     def processes_known(self) -> bool:
