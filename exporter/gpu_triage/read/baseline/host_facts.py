@@ -172,7 +172,7 @@ def host_facts(
     platform = cast("PlatformReading | None", host(PLATFORM.name))
     everyone = sorted(gpus, key=lambda gpu: (gpu.pci_bus_id or "", gpu.uuid))
     split = frozenset(gpu.uuid for gpu in everyone if (modes := gpu.of(MODES)) and modes.mig)
-    # The driver is asked only once for each pair.
+    # The driver is queried only once for each pair.
     levels = {
         frozenset((gpu.uuid, peer.uuid)): peer.level
         for gpu in everyone
@@ -289,7 +289,7 @@ class _Content:
 class Baseline:
     """The facts in a file, and its SHA-256 in hexadecimal, as printed by sha256sum.
 
-    `p2p` says whether GPUs are expected to reach each other; None if the file does not tell.
+    `p2p` is whether GPUs are expected to reach each other; None if the file does not have it.
     """
 
     facts: HostFacts
