@@ -97,9 +97,10 @@ def test_every_page_of_docs_is_in_the_navigation_and_all_of_it_exists(repository
 
 def test_a_link_to_a_folder_leads_to_a_page(tmp_path: Path) -> None:
     stage(tmp_path / "pages")
-    deploy = tmp_path / "pages" / "deploy"
-    assert "](compose/README.md)" in (deploy / "README.md").read_text(encoding="utf-8")
-    assert "[compose.yaml](compose.yaml)" in (deploy / "compose" / "README.md").read_text(encoding="utf-8")
+    pages = tmp_path / "pages"
+    assert "](../deploy/prometheus/README.md)" in (pages / "docs" / "install.md").read_text(encoding="utf-8")
+    listed = (pages / "deploy" / "prometheus" / "README.md").read_text(encoding="utf-8")
+    assert "[kubernetes.yml](kubernetes.yml)" in listed
 
 
 def test_each_command_of_the_tutorial_is_run(repository: Path) -> None:
