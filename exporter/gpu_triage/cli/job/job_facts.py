@@ -27,9 +27,8 @@ from gpu_triage.read.exporter.judgment import (
     GPU_HOST_FINDING_VALUE,
 )
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.power import GPU_POWER_WATTS
+from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_POWER_WATTS
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
 

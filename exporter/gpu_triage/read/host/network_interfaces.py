@@ -26,6 +26,7 @@ from gpu_triage.read.metrics.rendering import each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _COLUMNS = 16
+_COUNTED = ("receive_bytes", "transmit_bytes", "receive_errors", "transmit_errors", "receive_drops", "transmit_drops")
 _USED = (0, 8, 2, 10, 3, 11)
 _VIRTUAL = re.compile(
     r"lo|(?:veth|docker|br-|cni|flannel|cali|cilium|lxc|virbr|tun|tap|wg|dummy|vxlan).*"
@@ -136,8 +137,8 @@ class HostNetworkReader:
 
     def _interface(self, inquiry: HostInquiry, device: Path, counts: tuple[int, ...]) -> NetworkInterface:
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
-        now = self._counters.row(device.name, counts)
-        return NetworkInterface(device.name, *now, numa_node=node if node is not None and node >= 0 else None)
+        now = dict(zip(_COUNTED, self._counters.row(device.name, counts), strict=True))
+        return NetworkInterface(device.name, **now, numa_node=node if node is not None and node >= 0 else None)
 
 
 def parse_interface(line: str) -> tuple[str, tuple[int, ...]] | None:
