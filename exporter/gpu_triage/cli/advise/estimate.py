@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.cli.advise.paths import (
-    DIRECT_COST,
-    HOST_COST,
-    HOST_SHARE,
-    NVLINK_SHARE,
-    PEER_SHARE,
-    Path,
-    Range,
-)
+from gpu_triage.cli.advise.paths import DIRECT_COST, HOST_COST, HOST_SHARE, NVLINK_SHARE, PEER_SHARE, Path, Range
 from gpu_triage.documents import quoted
 from gpu_triage.options.values import TextType
 
