@@ -184,18 +184,13 @@ class Facts:
     """The facts of a GPU. Methods take all names of a fact, across output formats and driver versions.
 
     They return what the first of these names has that can be parsed; None (or "") if none has.
-
-    Attributes:
-        asked: every name that was looked up.
-        sections: every section that was looked up as a whole.
-        unread: values found under a known name that could not be parsed, by name.
     """
 
     def __init__(self, facts: Mapping[str, str]) -> None:
         self._facts = facts
-        self.asked: set[str] = set()
-        self.sections: set[str] = set()
-        self.unread: dict[str, str] = {}
+        self.asked: set[str] = set()  # every name that was looked up
+        self.sections: set[str] = set()  # every section that was looked up as a whole
+        self.unread: dict[str, str] = {}  # values found under a known name that could not be parsed, by name
 
     def within(self, low: float, high: float, unit: Unit, *paths: str) -> float | None:
         def parse(value: str) -> float | None:
