@@ -15,7 +15,6 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
@@ -175,12 +174,8 @@ def _facts(record: logging.LogRecord) -> Iterator[tuple[str, Fact]]:
     yield "msg", _message(record)
     if record.name != LOGGER and not record.name.startswith(f"{LOGGER}."):
         yield "logger", record.name
-    given = getattr(record, "fields", None)
-    if isinstance(given, Mapping):
-        for key, value in given.items():
-            yield _key(str(key)), _fact(value)
-    elif given is not None:
-        yield "fields", _fact(given)
+    for key, value in getattr(record, "fields", {}).items():
+        yield _key(str(key)), _fact(value)
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         yield "error", f"{type(error).__name__}: {_fact(error)}"

@@ -148,12 +148,6 @@ def test_arguments_that_do_not_fit_the_message_are_shown_beside_it() -> None:
     assert parsed(FORMATTERS["logfmt"].format(record("%d GPUs", "x")))["msg"] == "%d GPUs ('x',)"
 
 
-def test_fields_that_are_no_mapping_are_shown_as_they_are() -> None:
-    made = record("m")
-    made.__dict__["fields"] = ["a", 1]
-    assert parsed(FORMATTERS["logfmt"].format(made))["fields"] == "['a', 1]"
-
-
 def test_an_exception_is_fields_of_the_same_line() -> None:
     made = record("round failed")
     try:

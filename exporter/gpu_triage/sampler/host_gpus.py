@@ -52,7 +52,6 @@ class GpuRecord:
     device: Device | None = None  # its handle in the current session; None if it is not enumerated
     error: str | None = None  # why it does not respond; None if it does
     readers: dict[str, Reader] = field(default_factory=dict)  # its collectors' readers by name, with running totals
-    rounds: int = 0  # number of rounds started
     absent_since: float | None = None  # monotonic second at which it was last found missing; None while it is present
     pci_bus_id: str | None = None  # its last known PCI address, in the form sysfs uses; None if unknown
     first_seen_at: float = 0.0  # monotonic second of the first driver poll that found it

@@ -190,7 +190,7 @@ class IncidentWatch:
         unseen = [slot for slot in dict.fromkeys((*self._xid.unassigned, *unnamed)) if slot not in slots]
         return (
             *(self._of_gpu(record, now) for record in known),
-            *(self._of_slot(slot, now) for slot in unseen),
+            *(GpuIncidents(HOST_LABELS, slot, None, *self._count("", slot, now.wall)) for slot in unseen),
         )
 
     def _remember_resets(self, remembered: Memory, boot_id: str) -> None:
@@ -206,9 +206,6 @@ class IncidentWatch:
         reset_at = self._reset_at(record)
         wall = None if reset_at is None else self._walls.of(reset_at, now)
         return GpuIncidents(record.labels, slot, wall, *self._count(record.labels.uuid, slot, now.wall))
-
-    def _of_slot(self, slot: str, now: Moment) -> GpuIncidents:
-        return GpuIncidents(HOST_LABELS, slot, None, *self._count("", slot, now.wall))
 
     def _count(self, uuid: str, slot: str, now: float) -> _Counts:
         counts = self._counted.get((uuid, slot))

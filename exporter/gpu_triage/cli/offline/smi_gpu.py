@@ -32,7 +32,6 @@ from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.machine import Workload
 from gpu_triage.read.gpu.activity import ActivityReading, MediaReading
-from gpu_triage.read.gpu.clocks_and_limits import ClocksReading, ClockTargetsReading, LimitsReading
 from gpu_triage.read.gpu.device_memory import DeviceMemoryReading
 from gpu_triage.read.gpu.ecc import BANK_AVAILABILITIES, EccReading, MemoryRepairReading
 from gpu_triage.read.gpu.fabric import (
@@ -45,9 +44,15 @@ from gpu_triage.read.gpu.fabric import (
 from gpu_triage.read.gpu.identity import IdentityReading
 from gpu_triage.read.gpu.modes import COMPUTE_MODES, GPU_VGPU_LICENSE_STATE, LICENSED, ModesReading, VgpuLicenseReading
 from gpu_triage.read.gpu.pcie import PcieLimitsReading, PcieReading
-from gpu_triage.read.gpu.power import PowerReading, other_limit
+from gpu_triage.read.gpu.power import (
+    ClocksReading,
+    ClockTargetsReading,
+    LimitsReading,
+    PowerReading,
+    ThermalReading,
+    other_limit,
+)
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION, NO_RECOVERY, RecoveryReading
-from gpu_triage.read.gpu.thermal import ThermalReading
 from gpu_triage.read.gpu.throttle import ThrottleReading
 from gpu_triage.read.processes.facts import Owner, ProcessFacts
 from gpu_triage.read.processes.locality import Locality
