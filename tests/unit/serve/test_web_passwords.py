@@ -163,7 +163,7 @@ async def test_a_check_without_a_thread_to_run_it_is_refused_and_the_next_is_mad
 
     with pytest.MonkeyPatch.context() as limited:
         limited.setattr(threading.Thread, "start", refused)
-        assert await asyncio.gather(_ask(checks, SCRAPER, HERE), _wrong(checks, 1)) == [None, None]
+        assert await asyncio.gather(*(_wrong(checks, number) for number in range(2))) == [None, None]
     assert await checks.right(USERS, SCRAPER, HERE)
 
 
