@@ -112,7 +112,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not subscrip
         elif place not in self._summaries:
             summary = threading.Timer(QUIET_SECONDS, self._sum_up, (place, record))
             summary.daemon = True
-            with suppress(RuntimeError):  # no thread can be started now; the next line tries again
+            with suppress(RuntimeError, MemoryError):  # no thread can be started now; the next line tries again
                 summary.start()
                 self._summaries[place] = summary
 

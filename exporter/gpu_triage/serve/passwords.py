@@ -142,7 +142,7 @@ class PasswordChecks:
             try:
                 thread.start()
                 self._checking = True
-            except RuntimeError:  # no thread can be started now
+            except (RuntimeError, MemoryError):  # no thread can be started now
                 del self._asked[check.key]
                 check.verdict.set_exception(TooManyChecks())
 
