@@ -58,7 +58,7 @@ def test_a_type_that_the_name_does_not_show_is_named() -> None:
 
 def test_text_that_markdown_would_eat_is_escaped() -> None:
     spec = gpu_gauge("gpu_x", "Either a|b, or <c>.", source="/sys/*/x")
-    assert ": Either a\\|b, or &lt;c>. */sys/\\*/x*" in reference.line(spec, Tier.FAST)
+    assert ": Either a\\|b, or &lt;c>. [/sys/\\*/x]" in reference.line(spec, Tier.FAST)
 
 
 def test_links_between_documents_lead_somewhere(repository: Path) -> None:

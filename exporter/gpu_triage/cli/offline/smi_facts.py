@@ -61,6 +61,18 @@ class RawGpu:
             self.processes.append(process)
 
 
+HOST_FACTS: Final = {
+    "timestamp": "timestamp",
+    "driver version": "driver",
+    "kmd version": "driver",
+    "cuda version": "cuda",
+    "cuda umd version": "cuda",
+    "attached gpus": "attached",
+}
+"""Attribute of `SmiReport` by label."""
+_NEWER: Final = frozenset({"kmd version", "cuda umd version"})  # of driver 610 and later, next to the older labels
+
+
 @dataclass(slots=True)
 class SmiReport:
     """One output of nvidia-smi; "" for what isn't printed."""
@@ -77,19 +89,10 @@ class SmiReport:
 
     def note(self, label: str, value: str) -> None:
         """Add a host-level fact, printed before the first GPU."""
-        match label.replace("_", " "):
-            case "timestamp":
-                self.timestamp = self.timestamp or value
-            case "driver version":
-                self.driver = self.driver or value
-            case "kmd version":
-                self.driver = value  # driver 610 and later, next to the older label
-            case "cuda version":
-                self.cuda = self.cuda or value
-            case "cuda umd version":
-                self.cuda = value
-            case "attached gpus":
-                self.attached = self.attached or value
+        label = label.replace("_", " ")
+        attribute = HOST_FACTS.get(label)
+        if attribute is not None and (label in _NEWER or not getattr(self, attribute)):
+            setattr(self, attribute, value)
 
     def add_gpu(self, bus_id: str = "", index: str = "") -> RawGpu:
         gpu = RawGpu(bus_id, index)

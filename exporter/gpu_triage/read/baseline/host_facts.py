@@ -288,7 +288,7 @@ class _Content:
 class Baseline:
     """The facts in a file, and its SHA-256 in hexadecimal, as printed by sha256sum.
 
-    `p2p` is whether GPUs are expected to reach each other; None if unknown.
+    `p2p` is whether GPUs are expected to reach each other; None if the file does not have it.
     """
 
     facts: HostFacts

@@ -19,7 +19,7 @@ A section is a subject: its name is the value of the label `collector`, and most
 heading has how often it is sampled: *fast* (1 s), *medium* (5 s), *slow* (60 s) unless [configured](configuration.md)
 otherwise, or *event*, as it happens.
 
-A line has name and labels, type and interval if unusual, meaning, and *source* if it is not its section's.
+A line has name and labels, type and interval if unusual, meaning, and [source] if it is not its section's.
 
 - **Type**: a name in `_total` is a counter; in `_info`, a gauge that is always 1 with its facts in labels; any other, a
   gauge.
@@ -88,7 +88,7 @@ def _switches() -> str:
 def _section(subject: Subject) -> str:
     ((source, count),) = Counter(spec.source for spec in subject.metrics).most_common(1)
     common = source if count >= _REPEATED else ""
-    head = f"Source: *{_escaped(common)}*\n\n" if common else ""
+    head = f"Source: {_escaped(common)}\n\n" if common else ""
     lines = "".join(line(spec, subject.tier, common) for spec in subject.metrics)
     return f"## {subject.name}: {subject.about} ({subject.tier.value})\n\n{head}{lines}"
 
@@ -100,7 +100,7 @@ def line(spec: MetricSpec, tier: Tier, source: str = "") -> str:
     unusual = [spec.kind.value] if spec.kind is not usual else []
     unusual += [spec.tier.value] if spec.tier not in (None, tier) else []
     remark = f" ({', '.join(unusual)})" if unusual else ""
-    own = f" *{_escaped(spec.source)}*" if spec.source != source else ""
+    own = f" [{_escaped(spec.source)}]" if spec.source != source else ""
     return f"- `{spec.name}{labels}`{remark}: {_escaped(spec.help)}{own}\n"
 
 

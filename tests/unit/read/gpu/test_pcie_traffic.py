@@ -10,7 +10,7 @@ import pynvml
 import pytest
 from tests.nvml_bench import Bench, BenchMaker, fields_say
 
-from gpu_triage.read.gpu.pcie import RECEIVE, TRANSMIT, PcieTraffic
+from gpu_triage.read.gpu.pcie import RECEIVE, TRANSMIT, PcieReader, PcieTraffic
 
 TRUE_BYTES_PER_SECOND = 12.0e9
 BUSY = f'kind = "load", utilization = 1.0, jitter = 0.0, pcie_receive_bytes_per_second = {TRUE_BYTES_PER_SECOND}'
@@ -115,3 +115,13 @@ def test_a_gap_that_is_too_long_is_not_counted(bench: BenchMaker) -> None:
     after = traffic.read(nvml.round())[RECEIVE]
     assert before is not None
     assert after == pytest.approx(before + 5 * TRUE_BYTES_PER_SECOND, rel=0.01)
+
+
+def test_a_refusal_of_another_question_does_not_cost_gpm(bench: BenchMaker) -> None:
+    nvml, link = bench("h100-8", LOAD), PcieReader(15.0, 60.0)
+    nvml.answer("nvmlDeviceGetCurrPcieLinkWidth", pynvml.NVML_ERROR_NO_PERMISSION)
+    readings = []
+    for _ in range(3):
+        readings.append(link.read(nvml.round()).receive_bytes)
+        nvml.clock.advance(5)
+    assert readings == [None, *(pytest.approx(n * 5 * TRUE_BYTES_PER_SECOND, rel=0.01) for n in (1, 2))]
