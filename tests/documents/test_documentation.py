@@ -100,7 +100,7 @@ def test_a_link_to_a_folder_leads_to_a_page(tmp_path: Path) -> None:
     pages = tmp_path / "pages"
     assert "](../deploy/prometheus/README.md)" in (pages / "docs" / "install.md").read_text(encoding="utf-8")
     listed = (pages / "deploy" / "prometheus" / "README.md").read_text(encoding="utf-8")
-    assert "[kubernetes.yml](kubernetes.yml)" in listed
+    assert "[static.yml](static.yml)" in listed
 
 
 def test_each_command_of_the_tutorial_is_run(repository: Path) -> None:
