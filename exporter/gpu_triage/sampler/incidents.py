@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.gpu.ecc import ECC, EccReading
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
-from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION, RECOVERY, RecoveryReading
+from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, RECOVERY, RecoveryReading
 from gpu_triage.read.incidents.incident_metrics import GpuIncidents
 from gpu_triage.read.incidents.ledger import (
     INCIDENT_HISTORY,

@@ -148,7 +148,12 @@ class HostCpuReader:
         )
 
     def _nodes(self, ticks: Mapping[int, tuple[int, ...]], sysfs: Path) -> tuple[NodeCpu, ...]:
-        online = {cpu: self._count(cpu, values) for cpu, values in ticks.items() if cpu in self._node_of}
+        # If a CPU comes online later, subtract its initial count, which would look like work of a single interval.
+        online = {
+            cpu: self._counters.row(cpu, values, starts=values if self._counted else None)
+            for cpu, values in ticks.items()
+            if cpu in self._node_of
+        }
         ratios = {
             cpu: ratio
             for cpu, now in online.items()
@@ -190,21 +195,12 @@ class HostCpuReader:
         polling = always if 2 * len(always) <= len(ratios) else ()
         return {cpu: ratio for cpu, ratio in ratios.items() if cpu not in polling}
 
-    def _place(self, ticks: Mapping[int, object], cpus_by_node: Mapping[int, frozenset[int]] | None) -> None:
+    def _place(self, ticks: Iterable[int], cpus_by_node: Mapping[int, Iterable[int]] | None) -> None:
         # The kernel only lists online CPUs, but a node's sum must not drop when a CPU goes offline, so a CPU stays with
         # the node where it was first seen.
-        if cpus_by_node is None:
-            return
-        for node, cpus in cpus_by_node.items():
-            for cpu in cpus:
-                self._node_of.setdefault(cpu, node)
-        if not cpus_by_node:
-            for cpu in ticks:
-                self._node_of.setdefault(cpu, _NODE_WITHOUT_NUMA)
-
-    def _count(self, cpu: int, values: tuple[int, ...]) -> tuple[int, ...]:
-        # If a CPU comes online later, subtract its initial count, which would look like work of a single interval.
-        return self._counters.row(cpu, values, starts=values if self._counted else None)
+        if cpus_by_node is not None:
+            for node, cpus in (cpus_by_node or {_NODE_WITHOUT_NUMA: ticks}).items():
+                self._node_of = dict.fromkeys(cpus, node) | self._node_of
 
 
 def busy_ratio(before: tuple[int, ...], now: tuple[int, ...]) -> float | None:
@@ -216,10 +212,8 @@ def busy_ratio(before: tuple[int, ...], now: tuple[int, ...]) -> float | None:
 
 def _always_busy(ticks: tuple[int, ...]) -> bool:
     """Whether a CPU has been busy nearly all the time since boot, as when polling for network packets or storage."""
-    total = sum(ticks)
-    return total >= _ALWAYS_SECONDS * os.sysconf("SC_CLK_TCK") and total - sum(ticks[_AT_REST]) >= (
-        _ALWAYS_BUSY_RATIO * total
-    )
+    share = busy_ratio((0,) * len(ticks), ticks) or 0.0
+    return sum(ticks) >= _ALWAYS_SECONDS * os.sysconf("SC_CLK_TCK") and share >= _ALWAYS_BUSY_RATIO
 
 
 def _cpus_set_apart(sysfs: Path) -> frozenset[int]:

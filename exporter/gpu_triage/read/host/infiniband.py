@@ -282,7 +282,7 @@ class _PortReader:
     """Reads one port; continues its counters if these are saturated, absent or reset from outside.
 
     Attributes:
-        kind: as in the plan, which says which files exist: drivers differ, and each check costs a system call.
+        kind: as in the plan, which lists the files that exist: drivers differ, and each check costs a system call.
         highest: the highest rate that the port has had, in bytes per second.
     """
 
@@ -312,8 +312,8 @@ class _PortReader:
             device=adapter.name,
             port=port,
             # Read first: if this counter is rejected, all of the port's counters are.
-            receive_bytes=self._bytes(inquiry, plan.received),
-            transmit_bytes=self._bytes(inquiry, plan.sent),
+            receive_bytes=self._bytes(inquiry, "received", plan.received),
+            transmit_bytes=self._bytes(inquiry, "sent", plan.sent),
             # A port that is down still reports a rate: that of its last link, or its lowest.
             rate_bytes_per_second=(line_rate or rate) if up and rate else None,
             up=up,
@@ -322,7 +322,7 @@ class _PortReader:
         # Counters of a virtual function are those of its adapter, or nonexistent.
         return read if is_virtual_function(adapter) else self._with_faults(read, inquiry, plan)
 
-    def _bytes(self, inquiry: HostInquiry, files: tuple[Path, ...]) -> int | None:
+    def _bytes(self, inquiry: HostInquiry, counter: str, files: tuple[Path, ...]) -> int | None:
         """Traffic in one direction in bytes; None if a counter is unreadable or saturated."""
         folder = files[0].parent.name if files else ""
         counts = [self._files.attribute(inquiry, file, parse_words, decides=folder == _WORDS) for file in files]
@@ -330,7 +330,7 @@ class _PortReader:
         if not files or len(known) < len(files) or (folder == _WORDS and known == [_TRAFFIC_FULL]):
             return None
         # Counters added by the adapter's driver count bytes.
-        return self._counters.published(files[0].name, sum(known)) * (1 if folder == _BYTES else _BYTES_PER_WORD)
+        return self._counters.published(counter, sum(known)) * (1 if folder == _BYTES else _BYTES_PER_WORD)
 
     def _with_faults(self, read: InfinibandPort, inquiry: HostInquiry, plan: _Plan) -> InfinibandPort:
         events = {}
