@@ -264,7 +264,7 @@ def test_a_client_gets_the_format_that_it_prefers(wanted: Wanted) -> None:
 
 
 def test_every_difference_is_documented_and_everything_documented_is_one(differences: list[str]) -> None:
-    rows = [row.differs for row in FILES.values()]
+    rows: list[str | None] = [row.differs for row in FILES.values()]
     rows += [told.differs for _, _, told in HANDSHAKES.values()]
     rows.append(CHALLENGE)
     named = {differs for differs in rows if differs}
