@@ -8,7 +8,7 @@ import click
 from click.testing import CliRunner
 
 from gpu_triage.options.config import Config
-from gpu_triage.options.option_sources import ScenarioOptions, no_options
+from gpu_triage.options.option_sources import ScenarioOptions
 from gpu_triage.options.option_table import CollectorSwitch
 from gpu_triage.options.options_command import OptionsCommand, serve_options
 
@@ -17,7 +17,7 @@ def config_from(
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     switches: Sequence[CollectorSwitch] = (),
-    of_scenario: ScenarioOptions = no_options,
+    of_scenario: ScenarioOptions = lambda _name: {},
 ) -> Config:
     """The Config that a command with every option is called with; raises what the command line would say."""
 

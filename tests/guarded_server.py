@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,6 +89,19 @@ def serving(
     server, (port,) = bound(host, security=source, limits=limits, reload_seconds=reload_seconds)
     with run(server):
         yield Running(port, source, health, file, server)
+
+
+def read_all(client: socket.socket) -> bytes:
+    """What the server sends until it closes."""
+    received = bytearray()
+    with suppress(ConnectionError):
+        while chunk := client.recv(1 << 20):
+            received += chunk
+    return bytes(received)
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
 
 
 def send_on(client: socket.socket) -> None:

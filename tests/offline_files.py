@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from gpu_triage.cli.main import group
@@ -208,6 +209,16 @@ def real_files() -> Path | None:
     beside = Path(__file__).resolve().parents[2] / "shared/data/real"
     folder = Path(os.environ.get("REAL_MACHINES_DATA", beside))
     return folder if folder.is_dir() else None
+
+
+def of_real_files(cases: Callable[[Path], Iterable[Path]]) -> list[object]:
+    """Parameters from the folder of real files; None where it is absent: continuous integration tolerates no skip."""
+    folder = real_files()
+    if folder is not None:
+        return [pytest.param(each, id=each.name) for each in cases(folder)]
+    reason = "the files of real machines are not here; REAL_MACHINES_DATA names their folder"
+    marks = () if os.environ.get("CI") == "true" else pytest.mark.skip(reason=reason)
+    return [pytest.param(None, id="absent", marks=marks)]
 
 
 LINE = "____________________________________________"

@@ -76,7 +76,7 @@ def alerts_page(sources: Sequence[RuleSource], notifications: Mapping[str, Mappi
         + "".join(_findings(severity) for severity in reversed(Severity))
         + _JUDGED
         + "".join(_row(alert) for alert in judged)
-        + f"\n| Alert | Threshold | Default | Range | Meaning |\n|---|---|---|---|---|\n{thresholds}"
+        + f"\nTheir thresholds, with default and range:\n\n{thresholds}"
         + _EXAMPLE
         + _example(notifications.get(_SHOWN, {}))
     )
@@ -139,8 +139,7 @@ def _row(alert: Alert) -> str:
 
 def _thresholds(alert: Alert) -> str:
     return "".join(
-        f"| {alert.key} | `{name}` | {plain(each.value)} | {plain(each.low)}-{plain(each.high)} "
-        f"| {_escaped(each.about)} |\n"
+        f"- {alert.key} `{name}` ({plain(each.value)}, {plain(each.low)}-{plain(each.high)}): {_escaped(each.about)}\n"
         for name, each in alert.thresholds.items()
     )
 

@@ -15,7 +15,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
@@ -109,11 +109,12 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not subscrip
         place = self._places.setdefault((record.pathname, record.lineno), _Place(now))
         if place.admits(record, now):
             super().emit(record)
-        elif place.left_out == 1:
+        elif place not in self._summaries:
             summary = threading.Timer(QUIET_SECONDS, self._sum_up, (place, record))
             summary.daemon = True
-            self._summaries[place] = summary
-            summary.start()
+            with suppress(RuntimeError, MemoryError):  # no thread can be started now; the next line tries again
+                summary.start()
+                self._summaries[place] = summary
 
     def close(self) -> None:
         """Sum up what was left out until now."""
@@ -175,12 +176,8 @@ def _facts(record: logging.LogRecord) -> Iterator[tuple[str, Fact]]:
     yield "msg", _message(record)
     if record.name != LOGGER and not record.name.startswith(f"{LOGGER}."):
         yield "logger", record.name
-    given = getattr(record, "fields", None)
-    if isinstance(given, Mapping):
-        for key, value in given.items():
-            yield _key(str(key)), _fact(value)
-    elif given is not None:
-        yield "fields", _fact(given)
+    for key, value in getattr(record, "fields", {}).items():
+        yield _key(str(key)), _fact(value)
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         yield "error", f"{type(error).__name__}: {_fact(error)}"

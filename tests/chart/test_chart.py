@@ -20,10 +20,10 @@ from tests.gathered import every
 from tests.parts import some
 
 from gpu_triage import __version__
+from gpu_triage.cli.run import run_cli
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand, serve_options
-from gpu_triage.options.run import run_cli
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 
 # The oldest that Chart.yaml allows and that the schemas have, one in between, the newest.
@@ -89,7 +89,7 @@ def _accepted(flags: list[str]) -> Config:
         """Stand in for the real command, whose serve command would go on to serve."""
 
     @group.command(cls=OptionsCommand)
-    @serve_options(COLLECTOR_SWITCHES)
+    @serve_options(COLLECTOR_SWITCHES, lambda _scenario: {})
     def serve(config: Config) -> None:
         seen.append(config)
 

@@ -35,7 +35,7 @@ def test_every_alert_of_prometheus_has_one_row_with_its_runbook() -> None:
 @for_each("alert", [a for a in ALERTS if a.thresholds], ids=lambda alert: alert.key)
 def test_thresholds_stand_with_their_ranges(alert: Alert) -> None:
     for name, limits in every(alert.thresholds.items()):
-        row = f"| {alert.key} | `{name}` | {limits.value:g} | {limits.low:g}-{limits.high:g} |"
+        row = f"- {alert.key} `{name}` ({limits.value:g}, {limits.low:g}-{limits.high:g}): "
         assert row in PAGE or limits.high > 1e5
 
 

@@ -58,7 +58,7 @@ def test_a_type_that_the_name_does_not_show_is_named() -> None:
 
 def test_text_that_markdown_would_eat_is_escaped() -> None:
     spec = gpu_gauge("gpu_x", "Either a|b, or <c>.", source="/sys/*/x")
-    assert ": Either a\\|b, or &lt;c>. */sys/\\*/x*" in reference.line(spec, Tier.FAST)
+    assert ": Either a\\|b, or &lt;c>. [/sys/\\*/x]" in reference.line(spec, Tier.FAST)
 
 
 def test_links_between_documents_lead_somewhere(repository: Path) -> None:
@@ -97,9 +97,10 @@ def test_every_page_of_docs_is_in_the_navigation_and_all_of_it_exists(repository
 
 def test_a_link_to_a_folder_leads_to_a_page(tmp_path: Path) -> None:
     stage(tmp_path / "pages")
-    deploy = tmp_path / "pages" / "deploy"
-    assert "](compose/README.md)" in (deploy / "README.md").read_text(encoding="utf-8")
-    assert "[compose.yaml](compose.yaml)" in (deploy / "compose" / "README.md").read_text(encoding="utf-8")
+    pages = tmp_path / "pages"
+    assert "](../deploy/prometheus/README.md)" in (pages / "docs" / "install.md").read_text(encoding="utf-8")
+    listed = (pages / "deploy" / "prometheus" / "README.md").read_text(encoding="utf-8")
+    assert "[static.yml](static.yml)" in listed
 
 
 def test_each_command_of_the_tutorial_is_run(repository: Path) -> None:

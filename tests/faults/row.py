@@ -70,9 +70,9 @@ class Row:
 
     group: str  # heading it stands under
     fault: str  # what is injected
-    moment: str  # when, in words
+    moment: str = "while it runs"  # when, in words
     says: Says | Within = ALL_WELL  # what the page must say then
-    reach: frozenset[str] = frozenset()  # subjects whose series may differ from the healthy twin's; no others may
+    reach: frozenset[str] = frozenset({"0"})  # subjects whose series may differ from the healthy twin's; no others may
     begin: Callable[[Stage], None] = lambda _stage: None  # injects it; called before the second it begins with
     end: Callable[[Stage], None] = Stage.cure  # takes it back; called before the first second without it
     events: tuple[Event, ...] = ()  # of the scenario, where the fault is one of those; at `at` until `at` + `lasts`

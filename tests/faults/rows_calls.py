@@ -36,7 +36,6 @@ def rows() -> Iterator[Row]:
             fault=_unknown(function),
             moment=_A_READING,
             says=Says(errors=frozenset(f"{collector}: unknown" for collector in callers_of(function))),
-            reach=frozenset({"0"}),
             begin=answers(pynvml.NVML_ERROR_UNKNOWN, function),
             config=GPUS_EVERY_SECOND,
             lasts=_UNTIL_STALE_SECONDS,

@@ -114,7 +114,6 @@ def _denied(function: str, kind: Kind, moment: str) -> Row:
         fault=kind.staged,
         moment=where,
         says=Says(gpus={"0": name_of(code)}),
-        reach=frozenset({"0"}),
         begin=answers(code, function),
         at=0 if moment == _AT_START else 20,
         lasts=10,

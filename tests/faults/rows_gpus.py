@@ -53,7 +53,6 @@ def _staged(effect: Any, gpu: int, says: Says) -> Row:
     return Row(
         group=FLEET,
         fault="",
-        moment="while it runs",
         says=says,
         reach=frozenset({str(gpu), DRIVER}),
         events=(Event(_AT, _AT + _LASTS, (gpu,), effect),),
@@ -80,7 +79,6 @@ def _counts() -> Iterator[Row]:
         yield Row(
             group=FLEET,
             fault=words,
-            moment="while it runs",
             says=says,
             reach=frozenset({"0", "1", DRIVER}) if not count else frozenset({"1", DRIVER}),
             begin=says_count(count),
@@ -90,7 +88,6 @@ def _counts() -> Iterator[Row]:
     yield Row(
         group=FLEET,
         fault="the driver counts four billion GPUs",
-        moment="while it runs",
         says=Says(
             gpus={"0": "driver_unavailable", "1": "driver_unavailable"},
             driver="library_invalid",
@@ -115,7 +112,6 @@ def _identities() -> Iterator[Row]:
     yield Row(
         group=IDENTITY,
         fault="GPU 0 has another UUID whenever it is asked",
-        moment="while it runs",
         says=Says(gpus={"0": "missing"}),
         reach=frozenset({"0", OTHERS, DRIVER}),
         begin=inventing_uuids(0),
@@ -125,9 +121,7 @@ def _identities() -> Iterator[Row]:
     yield Row(
         group=IDENTITY,
         fault="GPU 0 has a UUID that is no text",
-        moment="while it runs",
         says=Says(gpus={"0": "malformed"}),
-        reach=frozenset({"0"}),
         begin=inventing_uuids(0, as_text=False),
         recovers_within=7,
     )
@@ -135,7 +129,6 @@ def _identities() -> Iterator[Row]:
         group=IDENTITY,
         fault="GPU 0 has no address on the bus",
         moment="from the start",
-        reach=frozenset({"0"}),
         begin=answers(pynvml.NVML_ERROR_UNKNOWN, "nvmlDeviceGetPciInfo_v3"),
         at=0,
         ends=False,

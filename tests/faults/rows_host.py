@@ -31,7 +31,6 @@ def rows() -> Iterator[Row]:
         yield Row(
             group=TIME,
             fault=f"{abs(hours)} hours {'back' if hours < 0 else 'forward'}, then the other way",
-            moment="while it runs",
             reach=frozenset({"0", "1"}),
             begin=partial(Stage.set_wall_by, seconds=hours * _HOUR_SECONDS),
             end=partial(Stage.set_wall_by, seconds=-hours * _HOUR_SECONDS),
@@ -59,13 +58,11 @@ def rows() -> Iterator[Row]:
     yield Row(
         group=SIZE,
         fault="of 16 GPUs, each cut into 7 MIG instances, the first hangs",
-        moment="while it runs",
         says=Says(
             gpus={"0": "stalled"},
             failing=frozenset({"activity"}),
             calls=frozenset({call_in_flight("activity", "nvmlDeviceGetPerformanceState")}),
         ),
-        reach=frozenset({"0"}),
         begin=takes(FOREVER),
         host="sixteen cut",
         twin="sixteen cut",
@@ -76,8 +73,6 @@ def rows() -> Iterator[Row]:
     yield Row(
         group=SIZE,
         fault=f"{len(CROWD):,} processes start on GPU 0, and end",
-        moment="while it runs",
-        reach=frozenset({"0"}),
         events=(Event(20, 30, (), host_effects.Start(CROWD)),),
         host="crowded",
         lasts=10,
@@ -90,7 +85,6 @@ def _of_a_process(fault: str, damage: files.Damage) -> Row:
         group=PROCESSES,
         fault=fault,
         moment="between two readings",
-        reach=frozenset({"0"}),
         begin=partial(_put, damaged=(Damaged(f"proc/{_PID}", damage),)),
         recovers_within=6,
     )

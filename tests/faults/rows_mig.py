@@ -59,7 +59,6 @@ def _row(fault: str, begin: Begin, *collectors: str, error: str = "unknown") -> 
         fault=fault,
         moment="every reading",
         says=Says(errors=frozenset(f"{collector}: {error}" for collector in collectors)),
-        reach=frozenset({"0"}),
         begin=begin,
         host="cut",
         twin="cut",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from tests.faults.asked import asked_by_collector, every_collector
@@ -51,7 +52,6 @@ def rows() -> Iterator[Row]:
                 fault=f"`{function}` on GPU 0",
                 moment=moment,
                 says=Says(gpus={"0": "stalled"}, calls=frozenset({call_in_flight(DRIVER, function)})),
-                reach=frozenset({"0"}),
                 begin=takes(FOREVER, function),
                 at=at,
                 lasts=_DEADLINE_AND_A_ROUND_SECONDS,
@@ -81,7 +81,6 @@ def rows() -> Iterator[Row]:
     yield Row(
         group=HANG,
         fault="every call",
-        moment="while it runs",
         says=Says(
             gpus={"0": "stalled", "1": "blocked"},
             driver="stalled",
@@ -97,82 +96,52 @@ def rows() -> Iterator[Row]:
         ("reading the counters of the InfiniBand adapters", r"/infiniband/.*/counters/", "host_infiniband"),
         ("reading `/proc/1/mountstats`", r"/proc/1/mountstats$", "host_nfs"),
     ):
-        yield Row(
-            group=HANG,
-            fault=words,
-            moment="while it runs",
-            says=Says(calls=frozenset({call_in_flight(collector, "")})),
-            reach=frozenset({HOST}),
-            begin=partial(_stick, pattern=re.compile(pattern)),
-            config=EVERY_SECOND,
-            lasts=5,
-            recovers_within=1,
-            inflates=True,
-        )
-    yield Row(
-        group=HANG,
-        fault="reading `/proc/1/mountstats`",
-        moment="for longer than the deadline",
-        says=Says(
-            errors=frozenset({"host_nfs: deadline"}),
-            failing=frozenset({"host_nfs"}),
-            calls=frozenset({call_in_flight("host_nfs", "")}),
-        ),
-        reach=frozenset({HOST}),
-        begin=partial(_stick, pattern=re.compile(r"/proc/1/mountstats$")),
-        config=EVERY_SECOND,
-        lasts=12,
-        recovers_within=2,
-        inflates=True,
-    )
-    yield Row(
-        group=HANG,
-        fault="reading `speed` of the network interfaces",
-        moment="from the start, for longer than the deadline",
-        says=Says(
-            errors=frozenset({"host_network_link: deadline"}),
-            failing=frozenset({"host_network_link"}),
-            calls=frozenset({call_in_flight("host_network_link", "")}),
-        ),
-        reach=frozenset({HOST}),
-        begin=partial(_stick, pattern=re.compile(r"/net/[^/]*/speed$")),
-        config=EVERY_SECOND,
-        at=0,
-        lasts=12,
-        recovers_within=2,
-        inflates=True,
-    )
-    yield Row(
-        group=HANG,
-        fault="reading `/proc/meminfo`",
-        moment="for longer than the deadline",
-        says=Says(
-            errors=frozenset(
-                f"{name}: {'deadline' if name == 'host_memory' else 'blocked'}" for name in _READ_ONE_AFTER_THE_OTHER
-            ),
-            failing=_READ_ONE_AFTER_THE_OTHER,
-            calls=frozenset({call_in_flight("host_memory", "")}),
-        ),
-        reach=frozenset({HOST}),
-        begin=partial(_stick, pattern=re.compile(r"/proc/meminfo$")),
-        config=EVERY_SECOND,
-        lasts=12,
-        recovers_within=2,
-        inflates=True,
-    )
+        says = Says(calls=frozenset({call_in_flight(collector, "")}))
+        yield replace(_stuck(words, pattern, says), lasts=5, recovers_within=1)
+    longer = "for longer than the deadline"
+    late = _late("host_nfs")
+    yield replace(_stuck("reading `/proc/1/mountstats`", r"/proc/1/mountstats$", late), moment=longer)
+    row = _stuck("reading `speed` of the network interfaces", r"/net/[^/]*/speed$", _late("host_network_link"))
+    yield replace(row, moment=f"from the start, {longer}", at=0)
+    late = _late("host_memory", *_READ_ONE_AFTER_THE_OTHER)
+    yield replace(_stuck("reading `/proc/meminfo`", r"/proc/meminfo$", late), moment=longer)
     for moment, at in (("from the start", 0), ("while it runs", 20)):
         yield Row(
             group=THREADS,
             fault="no thread for GPU 0",
             moment=moment,
             says=Says(errors=frozenset({"exporter: no_thread"})),
-            reach=frozenset({"0"}),
             begin=_refuse_threads,
             at=at,
             lasts=_DEADLINE_AND_A_ROUND_SECONDS,
             recovers_within=7,
         )
     yield from _slow()
+
+
+def _stuck(fault: str, pattern: str, says: Says) -> Row:
+    """Files of the host that cannot be opened in any time."""
+    return Row(
+        group=HANG,
+        fault=fault,
+        says=says,
+        reach=frozenset({HOST}),
+        begin=partial(_stick, pattern=re.compile(pattern)),
+        config=EVERY_SECOND,
+        lasts=12,
+        recovers_within=2,
+        inflates=True,
+    )
+
+
+def _late(hangs: str, *behind: str) -> Says:
+    """A host's collector that hangs for longer than the deadline, and those that wait behind it."""
+    names = {hangs, *behind}
+    return Says(
+        errors=frozenset(f"{name}: {'deadline' if name == hangs else 'blocked'}" for name in names),
+        failing=frozenset(names),
+        calls=frozenset({call_in_flight(hangs, "")}),
+    )
 
 
 def _refuse_threads(stage: Stage) -> None:
@@ -220,9 +189,7 @@ def _slow() -> Iterator[Row]:
     yield Row(
         group=SLOW,
         fault="each call on GPU 0 takes 200 ms",
-        moment="while it runs",
         says=_A_CALL_AT_MOST,
-        reach=frozenset({"0"}),
         begin=takes(0.2),
         lasts=40,
         recovers_within=15,
@@ -230,7 +197,6 @@ def _slow() -> Iterator[Row]:
     yield Row(
         group=SLOW,
         fault="each call takes 200 ms",
-        moment="while it runs",
         says=_A_CALL_AT_MOST,
         reach=frozenset({"0", "1"}),
         begin=takes(0.2, gpus={None, 0, 1}),
@@ -240,13 +206,11 @@ def _slow() -> Iterator[Row]:
     yield Row(
         group=SLOW,
         fault="each call on GPU 0 takes 3 s",
-        moment="while it runs",
         says=Says(
             gpus={"0": "stalled"},
             errors=frozenset({"activity: deadline", "clocks: deadline", "power: deadline"}),
             calls=frozenset({call_in_flight("throttle", "nvmlDeviceGetFieldValues")}),
         ),
-        reach=frozenset({"0"}),
         begin=takes(3.0),
         lasts=40,
         recovers_within=15,

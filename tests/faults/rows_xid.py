@@ -114,7 +114,6 @@ def _kernel_log() -> Iterator[Row]:
     yield Row(
         group=KERNEL_LOG,
         fault="reading it fails (EIO)",
-        moment="while it runs",
         says=Says(errors=frozenset({"xid: io_error"})),
         reach=frozenset({HOST}),
         begin=lambda stage: stage.read_kernel_log(_failing),
@@ -128,8 +127,6 @@ def _heard(fault: str, begin: Begin) -> Row:
     return Row(
         group=KERNEL_LOG,
         fault=fault,
-        moment="while it runs",
-        reach=frozenset({"0"}),
         begin=begin,
         lasts=6,
         recovers_within=6,
@@ -209,7 +206,6 @@ def _code(
     return Row(
         group=CODES,
         fault=fault,
-        moment="while it runs",
         says=ALL_WELL,
         reach=frozenset({"0", "others"}),
         begin=begin,

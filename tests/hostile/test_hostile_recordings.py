@@ -12,8 +12,8 @@ import pytest
 from tests.recorded import record
 
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.driver.kernel.files import is_present, names_in, read_link, read_text, real_path, refusal, text_of
-from gpu_triage.options.run import run_cli
 from gpu_triage.record.bundle import write_recording
 from gpu_triage.record.recording import FileAnswer, Recording
 from gpu_triage.record.replay import replayed_machine

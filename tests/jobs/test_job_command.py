@@ -15,7 +15,7 @@ from tests.jobs.conftest import HOSTILE, cluster_of
 from tests.jobs.situations import SITUATIONS, Scheduler, Situation
 
 from gpu_triage.cli.main import group
-from gpu_triage.options.run import run_cli
+from gpu_triage.cli.run import run_cli
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first test waits for the jobs to be recorded
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Final
@@ -26,10 +26,10 @@ OF_JOBS: Final = frozenset({"work.hung", "work.collective_hang", "work.low_power
 """Findings that say nothing new on hosts of a job with an alert of its own (see ``alerts-jobs.yml``)."""
 
 
-def relays(handwritten: Collection[str] = (), checks: Iterable[Check] = CHECKS) -> tuple[Alert, ...]:
+def relays(handwritten: Collection[str]) -> tuple[Alert, ...]:
     """The alerts in table order; those named in `handwritten` have rules of their own."""
     rows: dict[tuple[str, str, str], list[Check]] = {}
-    for check in checks:
+    for check in CHECKS:
         if check.alert and check.alert not in handwritten:
             rows.setdefault((check.alert, check.severity.value, check.action.value), []).append(check)
     names = [name for name, _, _ in rows]
@@ -41,11 +41,6 @@ def relays(handwritten: Collection[str] = (), checks: Iterable[Check] = CHECKS) 
             variant = severity if names.count(name) == sum(each == name for each, _ in severities) else action
         found.append(_relay(name, variant, together))
     return tuple(found)
-
-
-def codes_of(alert: str, checks: Iterable[Check] = CHECKS) -> tuple[str, ...]:
-    """Codes of the findings for which an alert fires; empty for one that is evaluated in PromQL alone."""
-    return tuple(check.code for check in checks if check.alert == alert)
 
 
 def _relay(name: str, variant: str, checks: Sequence[Check]) -> Alert:
@@ -123,7 +118,10 @@ def shipped_sources() -> tuple[RuleSource, ...]:
 
 def _completed(group: Group, handwritten: set[str]) -> Group:
     rules: tuple[RecordingRule | Alert, ...] = tuple(
-        replace(rule, codes=codes_of(rule.name)) if isinstance(rule, Alert) else rule for rule in group.rules
+        replace(rule, codes=tuple(check.code for check in CHECKS if check.alert == rule.name))
+        if isinstance(rule, Alert)
+        else rule
+        for rule in group.rules
     )
     if group.name != GROUP:
         return replace(group, rules=rules)

@@ -11,13 +11,13 @@ import click
 
 from gpu_triage.cli.daemon import Daemon
 from gpu_triage.cli.machines import live_host
+from gpu_triage.cli.run import run_cli
 from gpu_triage.cli.simulation import scenario_options, simulate_command
 from gpu_triage.driver.nvml.probe import versions_in_words
 from gpu_triage.driver.own_code import keep_code
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
 from gpu_triage.options.options_command import OptionsCommand, serve_options, version_option
-from gpu_triage.options.run import run_cli
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.read.selection import refuse_unknown_metrics
 from gpu_triage.serve.process_settings import keep_memory_flat

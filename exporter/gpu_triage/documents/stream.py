@@ -137,19 +137,13 @@ def opened(raw: Bytes, count: Callable[[int], None] = lambda _size: None) -> Str
 def unpacked(packed: Stream, budget: Budget) -> Stream:
     """Decompress repeatedly, also gzip in gzip; data that isn't compressed passes through unchanged."""
     stream = packed
-    for _ in range(_MOST_LAYERS):
-        if _decompressor(stream.peek(_LONGEST_MAGIC)) is None:
-            return _readable(stream)
+    for _ in range(_MOST_LAYERS + 1):
+        start = stream.peek(_LONGEST_MAGIC)
+        if _decompressor(start) is None:
+            why = next((why for magic, why in _UNREADABLE if start.startswith(magic)), None)
+            return stream if why is None else _refused(why)
         stream = Stream(budget.spend(_members(stream)))
-    if _decompressor(stream.peek(_LONGEST_MAGIC)) is None:
-        return _readable(stream)
     return _refused(f"it is packed more than {_MOST_LAYERS} times")
-
-
-def _readable(stream: Stream) -> Stream:
-    start = stream.peek(_LONGEST_MAGIC)
-    why = next((why for magic, why in _UNREADABLE if start.startswith(magic)), None)
-    return stream if why is None else _refused(why)
 
 
 def _refused(why: str) -> Stream:
@@ -158,42 +152,25 @@ def _refused(why: str) -> Stream:
     return stream
 
 
-class _Decompressor(Protocol):
-    """Decompressor of one member, with the interface of bz2 and lzma."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = ...) -> bytes: ...
-
-
 class _GzipMember:
     """Gzip decompressor with the interface of bz2 and lzma."""
 
     def __init__(self) -> None:
+        self.eof, self.needs_input, self.unused_data = False, True, b""
         self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
         self._held = b""
 
-    @property
-    def eof(self) -> bool:
-        return self._member.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._held and not self.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._member.unused_data
-
     def decompress(self, data: bytes, max_length: int = CHUNK_BYTES) -> bytes:
         piece = self._member.decompress(self._held + data, max_length)
+        self.eof, self.unused_data = self._member.eof, self._member.unused_data
         # At the end of the member, unconsumed_tail isn't reset; the remaining bytes are in unused_data as well.
-        self._held = b"" if self._member.eof else self._member.unconsumed_tail
+        self._held = b"" if self.eof else self._member.unconsumed_tail
+        self.needs_input = not self._held and not self.eof
         return piece
+
+
+_Decompressor = _GzipMember | bz2.BZ2Decompressor | lzma.LZMADecompressor
+"""Decompressor of one member."""
 
 
 def _decompressor(start: bytes) -> _Decompressor | None:

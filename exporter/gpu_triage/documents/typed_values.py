@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import (
     Annotated,
     Any,
@@ -100,7 +100,6 @@ MOST_PROBLEMS: Final = 20
 """The most mistakes reported per document."""
 
 _Rules = tuple[Any, ...]
-_Reader = Callable[[Any], Any]
 _Problem = tuple[tuple[str | int, ...], str]
 """The path of keys to a value, and the message about it."""
 
@@ -133,7 +132,7 @@ def read_value(hint: Any, value: Any, where: Place) -> Any:
         DocumentError: lists all invalid values, up to `MOST_PROBLEMS`.
     """
     try:
-        return _reader(hint)(value)
+        return _read(hint, value)
     except _Wrong as wrong:
         # The document as a whole has the line number of its first value.
         first = value[0] if isinstance(value, list) and value else value
@@ -142,27 +141,25 @@ def read_value(hint: Any, value: Any, where: Place) -> Any:
         raise DocumentError(*(f"{where.at(*keys) if keys else whole}: {what}" for keys, what in problems)) from None
 
 
+def _read(hint: Any, value: Any) -> Any:
+    """Convert a value according to its hint; raises _Wrong."""
+    bare, rules, optional = _parts(hint)
+    if optional and value is None:
+        return None
+    if any(isinstance(rule, Parsed) for rule in rules):
+        return _parsed(bare, rules, value)
+    if isinstance(bare, type) and dataclasses.is_dataclass(bare):
+        return _instance(bare, value)
+    if isinstance(bare, Keyed):
+        return dict(_each((key, partial(_entry, bare, key, item)) for key, item in _table(value).items()))
+    if isinstance(bare, Tagged):
+        return _tagged(bare, value)
+    kinds: dict[Any, Callable[[Any, _Rules, Any], Any]] = {tuple: _tuple, dict: _dict, Mapping: _dict}
+    return kinds.get(get_origin(bare), _scalar)(bare, rules, value)
+
+
 # Bounded, because the hints for rule settings are recreated for each document.
 @lru_cache(maxsize=256)
-def _reader(hint: Any) -> _Reader:
-    """The function that converts a value according to its hint; it raises _Wrong."""
-    bare, rules, optional = _parts(hint)
-    if any(isinstance(rule, Parsed) for rule in rules):
-        read = _parsed(bare, rules)
-    elif isinstance(bare, type) and dataclasses.is_dataclass(bare):
-        read = _instance(bare)
-    else:
-        makers: dict[Any, Callable[[Any, _Rules], _Reader]] = {
-            Keyed: _keyed,
-            Tagged: _tagged,
-            tuple: _tuple,
-            dict: _dict,
-            Mapping: _dict,
-        }
-        read = makers.get(get_origin(bare) or type(bare), _scalar)(bare, rules)
-    return (lambda value: None if value is None else read(value)) if optional else read
-
-
 def _parts(hint: Any) -> tuple[Any, _Rules, bool]:
     """The bare type of a hint, its constraints, and whether it may be None."""
     rules: _Rules = ()
@@ -193,69 +190,59 @@ def _each(entries: Iterable[tuple[str | int, Callable[[], Any]]]) -> list[Any]:
     return found
 
 
-def _instance(cls: Any) -> _Reader:
+def _instance(cls: Any, value: Any) -> Any:
+    known, names, required = _fields(cls)
+    table = _table(value)
+    present = [(key, partial(_entry, known, key, item)) for key, item in table.items()]
+    absent = [(key, partial(_miss, known.hints[key])) for key in required if key not in table]
+    return cls(**{names[key]: each for key, each in _each([*present, *absent])})
+
+
+@cache
+def _fields(cls: Any) -> tuple[Keyed, Mapping[str, str], tuple[str, ...]]:
+    """A dataclass's hints and field names by key, and the keys that are required."""
     hints = get_type_hints(cls, include_extras=True)
     fields = {_key(field.name, hints[field.name]): field for field in dataclasses.fields(cls)}
-    readers = {key: _reader(hints[field.name]) for key, field in fields.items()}
     missing = dataclasses.MISSING
-    required = [key for key, each in fields.items() if each.default is missing and each.default_factory is missing]
-
-    def miss(key: str) -> NoReturn:
-        raise _Wrong(f"is missing; write {_described(hints[fields[key].name])}")
-
-    def read(value: Any) -> Any:
-        table = _table(value)
-        present = [(key, partial(_entry, Keyed(readers), key, item)) for key, item in table.items()]
-        absent = [(key, partial(miss, key)) for key in required if key not in table]
-        return cls(**{fields[key].name: each for key, each in _each([*present, *absent])})
-
-    return read
+    required = (key for key, each in fields.items() if each.default is missing and each.default_factory is missing)
+    names = {key: field.name for key, field in fields.items()}
+    return Keyed({key: hints[name] for key, name in names.items()}), names, tuple(required)
 
 
 def _key(name: str, hint: Any) -> str:
     return next((rule.name for rule in _parts(hint)[1] if isinstance(rule, Key)), name)
 
 
-def _entry(readers: Keyed, key: str, item: Any) -> tuple[str, Any]:
-    if key not in readers.hints:
-        raise _Wrong(f"unknown {readers.noun}; {suggestion(key, readers.hints, readers.listing)}")
-    return str(key), readers.hints[key](item)
+def _miss(hint: Any) -> NoReturn:
+    raise _Wrong(f"is missing; write {_described(hint)}")
 
 
-def _keyed(hint: Keyed, _rules: _Rules) -> _Reader:
-    readers = Keyed({key: _reader(each) for key, each in hint.hints.items()}, hint.noun, hint.listing)
-    return lambda value: dict(_each((key, partial(_entry, readers, key, item)) for key, item in _table(value).items()))
+def _entry(known: Keyed, key: str, item: Any) -> tuple[str, Any]:
+    if key not in known.hints:
+        raise _Wrong(f"unknown {known.noun}; {suggestion(key, known.hints, known.listing)}")
+    return str(key), _read(known.hints[key], item)
 
 
-def _tagged(hint: Tagged, _rules: _Rules) -> _Reader:
-    readers = {kind: _instance(each) for kind, each in hint.kinds.items()}
-
-    def read(value: Any) -> Any:
-        table = dict(_table(value))
-        kind = table.pop(hint.key, None) if hint.key else next((key for key in hint.kinds if key in table), None)
-        if not isinstance(kind, str) or kind not in hint.kinds:
-            right = suggestion(kind if isinstance(kind, str) else "", hint.kinds)
-            what = f"{'is missing; ' if kind is None else _shown(kind)}{right}"
-            raise _Wrong("", ((hint.key,) if hint.key else (), what))
-        return readers[kind](table)
-
-    return read
+def _tagged(hint: Tagged, value: Any) -> Any:
+    table = dict(_table(value))
+    kind = table.pop(hint.key, None) if hint.key else next((key for key in hint.kinds if key in table), None)
+    if not isinstance(kind, str) or kind not in hint.kinds:
+        right = suggestion(kind if isinstance(kind, str) else "", hint.kinds)
+        what = f"{'is missing; ' if kind is None else _shown(kind)}{right}"
+        raise _Wrong("", ((hint.key,) if hint.key else (), what))
+    return _instance(hint.kinds[kind], table)
 
 
-def _dict(hint: Any, rules: _Rules) -> _Reader:
+def _dict(hint: Any, rules: _Rules, value: Any) -> dict[str, Any]:
     names, kind = get_args(hint)
-    # The path in the message shows the key, so Secret avoids repeating it.
-    read_name, read_item = _reader(Annotated[names, Secret()]), _reader(kind)
+    table = _table(value)
+    _check_count(table, rules)
 
     def entry(key: str, item: Any) -> tuple[str, Any]:
-        return read_name(key), read_item(item)
+        # The path in the message shows the key, so Secret avoids repeating it.
+        return _read(Annotated[names, Secret()], key), _read(kind, item)
 
-    def read(value: Any) -> dict[str, Any]:
-        table = _table(value)
-        _check_count(table, rules)
-        return dict(_each((key, partial(entry, key, item)) for key, item in table.items()))
-
-    return read
+    return dict(_each((key, partial(entry, key, item)) for key, item in table.items()))
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -266,22 +253,17 @@ def _table(value: Any) -> dict[str, Any]:
     return value
 
 
-def _tuple(hint: Any, rules: _Rules) -> _Reader:
+def _tuple(hint: Any, rules: _Rules, value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise _Wrong(f"{_shown(value)}write {_described(hint)}")
+    _check_count(value, rules)
     kinds = get_args(hint)
-    readers = [_reader(kind) for kind in kinds if kind is not Ellipsis]
-
-    def read(value: Any) -> tuple[Any, ...]:
-        if value is None:
-            return ()
-        if not isinstance(value, list):
-            raise _Wrong(f"{_shown(value)}write {_described(hint)}")
-        _check_count(value, rules)
-        each = readers * len(value) if kinds[-1] is Ellipsis else readers
-        if len(each) != len(value):
-            raise _Wrong(f"has {len(value)} values; write {len(each)}")
-        return tuple(_each((i, partial(read, value[i])) for i, read in enumerate(each)))
-
-    return read
+    each = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
+    if len(each) != len(value):
+        raise _Wrong(f"has {len(value)} values; write {len(each)}")
+    return tuple(_each((i, partial(_read, kind, value[i])) for i, kind in enumerate(each)))
 
 
 def _check_count(value: Sized, rules: _Rules) -> None:
@@ -290,39 +272,36 @@ def _check_count(value: Sized, rules: _Rules) -> None:
             raise _Wrong(f"has {len(value)} entries; write at most {rule.entries}")
 
 
-def _parsed(hint: Any, rules: _Rules) -> _Reader:
+def _parsed(hint: Any, rules: _Rules, value: Any) -> Any:
+    if value is None:
+        raise _Wrong("has no value; write one or leave the key out")
     parsers = [rule for rule in rules if isinstance(rule, Parsed)]
-    written = _reader(parsers[0].written) if parsers[0].written else _scalar(str, rules) if hint is str else None
-
-    def read(value: Any) -> Any:
-        if value is None:
-            raise _Wrong("has no value; write one or leave the key out")
-        if isinstance(value, (dict, list)) and written is None and get_origin(hint) is not tuple:
-            raise _Wrong(f"{_shown(value)}write one value")
-        found = value if written is None else written(value)
-        for rule in parsers:
-            try:
-                found = rule.parse(found)
-            except ValueError as error:
-                raise _Wrong(f"{_shown(value, rules)}{error}") from error
-        return found
-
-    return read
+    if parsers[0].written:
+        found = _read(parsers[0].written, value)
+    elif hint is str:
+        found = _scalar(str, rules, value)
+    elif isinstance(value, (dict, list)) and get_origin(hint) is not tuple:
+        raise _Wrong(f"{_shown(value)}write one value")
+    else:
+        found = value
+    for rule in parsers:
+        try:
+            found = rule.parse(found)
+        except ValueError as error:
+            raise _Wrong(f"{_shown(value, rules)}{error}") from error
+    return found
 
 
-def _scalar(hint: Any, rules: _Rules) -> _Reader:
-    def read(value: Any) -> Any:
-        if value is None:
-            raise _Wrong(f"has no value; write {_described(hint, rules)} or leave the key out")
-        plain = None if isinstance(value, (dict, list)) else _plain(hint, value)
-        if plain is None or not all(_obeys(plain, rule) for rule in rules):
-            choices = get_args(hint) if isinstance(value, str) else ()
-            close = nearest(value, map(str, choices)) if choices else None
-            right = f"did you mean {close}?" if close else f"write {_described(hint, rules)}"
-            raise _Wrong(f"{_shown(value, rules)}{right}")
-        return plain
-
-    return read
+def _scalar(hint: Any, rules: _Rules, value: Any) -> Any:
+    if value is None:
+        raise _Wrong(f"has no value; write {_described(hint, rules)} or leave the key out")
+    plain = None if isinstance(value, (dict, list)) else _plain(hint, value)
+    if plain is None or not all(_obeys(plain, rule) for rule in rules):
+        choices = get_args(hint) if isinstance(value, str) else ()
+        close = nearest(value, map(str, choices)) if choices else None
+        right = f"did you mean {close}?" if close else f"write {_described(hint, rules)}"
+        raise _Wrong(f"{_shown(value, rules)}{right}")
+    return plain
 
 
 def _plain(hint: Any, value: Any) -> Any:

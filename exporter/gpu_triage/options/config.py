@@ -130,9 +130,5 @@ class Config:
 
 def collector_enabled(config: Config, name: str, default: bool) -> bool:  # noqa: FBT001 - data, not a mode switch
     """Whether the collector runs: its own switch, or else its group's, or else its default."""
-    own = config.collectors.get(name)
-    if own is not None:
-        return own
-    if name.startswith(f"{HOST_GROUP}_"):
-        return config.collectors.get(HOST_GROUP, default)
-    return default
+    group = HOST_GROUP if name.startswith(f"{HOST_GROUP}_") else name
+    return config.collectors.get(name, config.collectors.get(group, default))

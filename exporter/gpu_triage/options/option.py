@@ -65,8 +65,7 @@ class Option(click.Option):
         unit = "_seconds" if kind.name == DURATION else ""
         self.key, self.section = key, _SECTIONS[key.partition(".")[0]]
         self.field = f"{words}{unit}" if field == "" else field
-        self.collector, self.preset, self.on_off = collector, preset, on_off
-        self.in_file = in_file
+        self.collector, self.preset, self.on_off, self.in_file = collector, preset, on_off, in_file
         self.flag, self.negative_flag = f"--{key}", f"--no-{key}"
         self.variable = f"{VARIABLE_PREFIX}{words.upper()}"
         super().__init__(

@@ -24,8 +24,6 @@ _OTHERS_PREFIX = "GPU_TRIAGE_EXPORTER_"
 _SERVICE_VARIABLE = re.compile(
     r"GPU_TRIAGE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-_LEARN_BASELINE: Final = "baseline.from-host"
-
 FILE: Final = "gpu_triage.file"
 """Key in a click context's `meta`: the configuration file, where a command takes it as its argument."""
 
@@ -34,10 +32,6 @@ ScenarioOptions = Callable[[str], Mapping[str, Setting]]
 
 _Settings = Mapping[str, Setting]
 """Settings by option key."""
-
-
-def no_options(_scenario: str) -> Mapping[str, Setting]:
-    return {}
 
 
 def _settings_in_file(path: str, options: Sequence[Option]) -> dict[str, Setting]:
@@ -131,8 +125,9 @@ def _combined(options: Sequence[Option], layers: Mapping[Origin, _Settings], bas
     _refuse_unknown_settings(scenario, options)
     chosen = {key: setting for layer in layers.values() for key, setting in layer.items()}
     # Alternatives of each other: if the user names a file, a scenario's setting is ignored.
-    if "baseline.file" in chosen and chosen.get(_LEARN_BASELINE) is scenario.get(_LEARN_BASELINE):
-        chosen.pop(_LEARN_BASELINE, None)
+    learns = "baseline.from-host"
+    if "baseline.file" in chosen and chosen.get(learns) is scenario.get(learns):
+        chosen.pop(learns, None)
     fields: dict[str, Any] = {}
     collectors: dict[str, bool] = {}
     for option in options:

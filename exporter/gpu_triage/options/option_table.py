@@ -55,12 +55,7 @@ _LEADING = (
         "as SIGUSR1 and SIGUSR2 always do.",
         on_off=True,
     ),
-    Option(
-        "web.systemd-socket",
-        values.TRUTH,
-        "Serve the sockets of a systemd socket unit.",
-        on_off=True,
-    ),
+    Option("web.systemd-socket", values.TRUTH, "Serve the sockets of a systemd socket unit.", on_off=True),
     Option(
         "web.config.file",
         values.FILE_NAME,
@@ -180,11 +175,7 @@ _TRAILING = (
         "Folder of the links to containers' logs (/var/log/containers), for the pod of each process, also on shared "
         "GPUs. No log is read.",
     ),
-    Option(
-        "slurm.jobs-directory",
-        values.NEW_PATH,
-        "Folder in which Slurm's prolog records the GPUs of each job.",
-    ),
+    Option("slurm.jobs-directory", values.NEW_PATH, "Folder in which Slurm's prolog records the GPUs of each job."),
     Option(
         "slurm.gpu-numbers",
         values.OneOf(GPU_NUMBERS),
@@ -213,16 +204,8 @@ _TRAILING = (
         values.EXISTING_PATH,
         "Recording to run instead of this host: a folder or .tar.gz of gpu-triage record.",
     ),
-    Option(
-        SIMULATE,
-        values.SCENARIO,
-        "Scenario to run instead of this host: a name, or the path of a TOML file.",
-    ),
-    Option(
-        "simulate-at",
-        values.duration("0s", "720h"),
-        "Scenario time to start at, such as 10m.",
-    ),
+    Option(SIMULATE, values.SCENARIO, "Scenario to run instead of this host: a name, or the path of a TOML file."),
+    Option("simulate-at", values.duration("0s", "720h"), "Scenario time to start at, such as 10m."),
     Option(
         "simulate-pace",
         values.whole_number(1, 100),

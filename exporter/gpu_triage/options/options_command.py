@@ -12,7 +12,7 @@ import click
 
 from gpu_triage import __version__
 from gpu_triage.options.option import VARIABLE_PREFIX, Option
-from gpu_triage.options.option_sources import ScenarioOptions, config_in, no_options
+from gpu_triage.options.option_sources import ScenarioOptions, config_in
 from gpu_triage.options.option_table import CollectorSwitch, all_options
 
 T = TypeVar("T")
@@ -30,8 +30,6 @@ _SOURCES = (
 )
 _SHOW_ALL = "gpu_triage.help_all"
 
-Examples = Sequence[tuple[str, str]]
-
 
 class OptionsCommand(click.Command):
     """A command decorated with `serve_options`: ``--help`` shows its essential options, ``--help-all`` all of them.
@@ -41,7 +39,11 @@ class OptionsCommand(click.Command):
     """
 
     def __init__(
-        self, *args: Any, examples: Examples = (), essential: Sequence[str] = _ESSENTIAL, **attributes: Any
+        self,
+        *args: Any,
+        examples: Sequence[tuple[str, str]] = (),
+        essential: Sequence[str] = _ESSENTIAL,
+        **attributes: Any,
     ) -> None:
         attributes.setdefault("context_settings", {"max_content_width": _HELP_COLUMNS})
         super().__init__(*args, **attributes)
@@ -105,7 +107,7 @@ def _show_all(ctx: click.Context) -> None:
 
 def serve_options(
     switches: Iterable[CollectorSwitch],
-    of_scenario: ScenarioOptions = no_options,
+    of_scenario: ScenarioOptions,
     applies: Callable[[Option], bool] = lambda _option: True,
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """A decorator that adds the options to a command's function and calls it with ``config=Config``.

@@ -45,10 +45,8 @@ class ProgressLine:
         if not self.shown:
             return
         now = self._clock()
-        wait = (
-            now - self._began_at < _QUIET_SECONDS if self._drawn_at is None else now - self._drawn_at < _EVERY_SECONDS
-        )
-        if not wait:
+        since, least = (self._began_at, _QUIET_SECONDS) if self._drawn_at is None else (self._drawn_at, _EVERY_SECONDS)
+        if now - since >= least:
             self._drawn_at = now
             # A wrapped line could not be cleared.
             self._stream.write(f"{_CLEAR}{printable(text)[: shutil.get_terminal_size().columns - 1]}")

@@ -114,7 +114,7 @@ def masked(captured: Captured, masker: Masker, verdict: str | None = None) -> Re
     for serial in serials - {""}:
         verdict = verdict and verdict.replace(serial, masker.digits(serial.encode()).decode())
     return Recording(
-        versions=_versions_here(),
+        versions={"gpu_triage": __version__, "python": platform.python_version(), "kernel": platform.release()},
         monotonic=captured.began.monotonic,
         wall=captured.began.wall,
         seconds=captured.seconds,
@@ -141,10 +141,6 @@ def _masked_out(masker: Masker, function: str, raw: bytes, private: Spans) -> by
     for offset, end in private:
         raw = raw[:offset] + masker.noise(raw[offset:end]) + raw[end:]
     return masker.data(raw)
-
-
-def _versions_here() -> dict[str, str]:
-    return {"gpu_triage": __version__, "python": platform.python_version(), "kernel": platform.release()}
 
 
 def kernel_records(kmsg: Path, masker: Masker) -> str | None:

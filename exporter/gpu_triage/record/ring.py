@@ -149,16 +149,14 @@ class Ring:
             self._blocks.append(block)
             self.size += len(block.content)
             # A block covers the time up to the start of the next one.
-            while self._blocks and (self.size > self._most_bytes or self._ended_before(now - self._kept_seconds)):
-                self.size -= len(self._blocks.popleft().content)
+            blocks, oldest = self._blocks, now - self._kept_seconds
+            while blocks and (self.size > self._most_bytes or (len(blocks) > 1 and blocks[1].began <= oldest)):
+                self.size -= len(blocks.popleft().content)
         self._passing = {}
         writer = self._writer = _Writer(now)
         for key, answer in self._state.items():
             writer.add(now, key, answer)
         return writer
-
-    def _ended_before(self, moment: float) -> bool:
-        return len(self._blocks) > 1 and self._blocks[1].began <= moment
 
 
 def unrolled(blocks: Iterable[RingBlock]) -> Iterator[TimedAnswer]:

@@ -16,7 +16,7 @@ from gpu_triage.machine import Machine, ProbeReport
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import DRIVER
 from gpu_triage.read.incidents.ledger import Board
-from gpu_triage.read.metrics.contract import AnyGpuCollector, GpuLabels
+from gpu_triage.read.metrics.contract import AnyGpuCollector
 from gpu_triage.read.metrics.rounds import ExpectedLink, GpuRound
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch, ProbeSchedule
 from gpu_triage.sampler.host_gpus import (
@@ -27,7 +27,6 @@ from gpu_triage.sampler.host_gpus import (
     HostGpus,
     Identified,
     Places,
-    Reader,
 )
 from gpu_triage.sampler.lanes import Job, Lane, LaneMaker, Step, overdue
 from gpu_triage.sampler.outcomes import Freshness, Outcome, sampled
@@ -243,7 +242,6 @@ class GpuRounds:
         if any(interval_seconds(self._config, c.tier) == self._config.sample_slow_seconds for c in due):
             # Support can change (MIG mode, ECC mode, driver state), so retry unsupported queries now and then.
             record.device.unsupported.clear()
-        record.rounds += 1
         lane.submit(self._job(record, record.device, versions, due, lane), queued=True)
 
     def _submit_peers(self, now: float) -> None:
@@ -272,48 +270,38 @@ class GpuRounds:
         for collector in collectors:
             if collector.name not in record.readers:
                 record.readers[collector.name] = self._make_reader[collector.name]()
+        key, labels, peers, link = record.key, record.labels, self.host_gpus.peers_of(record), self._link_of(device)
         readers = tuple((c, record.readers[c.name]) for c in collectors)
-        peers, link = self.host_gpus.peers_of(record), self._link_of(device)
-        start = partial(GpuRound, versions=versions, peers=peers, machine=self._machine, recorded_link=link)
-        return partial(self._run, start, lane, key=record.key, labels=record.labels, device=device, readers=readers)
-
-    def _run(
-        self,
-        start: Callable[..., GpuRound],
-        lane: Lane,
-        *,
-        key: str,
-        labels: GpuLabels,
-        device: Device,
-        readers: tuple[tuple[AnyGpuCollector, Reader], ...],
-    ) -> None:
-        """Run a round in its lane. Stops early if the GPU or the driver is gone."""
-        answered = 0
-        failures: Counter[str] = Counter()
-        gone: GpuUnavailable | DriverUnavailable | None = None
-        for collector, reader in readers:
-            inquiry = Inquiry(device)
-            lane.mark(Step(collector.name, labels, inquiry.call))
-            given = start(inquiry=inquiry, at=self._machine.clock.now())
-            deadline_seconds = self._config.sample_deadline_seconds
-            outcome, cause = sampled(
-                collector, reader, given, subject=key, labels=(labels,), deadline_seconds=deadline_seconds
-            )
-            if inquiry.failures and not inquiry.answered:
-                outcome = replace(outcome, success=False)
-            self._report(outcome)
-            answered += inquiry.answered
-            failures.update(inquiry.failures)
-            if isinstance(cause, (GpuUnavailable, DriverUnavailable)):
-                gone = cause
-                break
+        machine, deadline_seconds = self._machine, self._config.sample_deadline_seconds
         # The few queries of a round about peers do not show that a GPU does not respond.
         whole = lane is not self._peers_lane
-        if gone is None and not answered and failures and whole:
-            # The GPU is enumerated, but every query fails: this happens when the device cgroup loses access.
-            gone = GpuUnavailable(failures.most_common(1)[0][0], "no query is answered")
-        if whole or gone is not None:
-            self._report(GpuRoundResult(key, device, gone))
+
+        def run() -> None:
+            answered = 0
+            failures: Counter[str] = Counter()
+            gone: GpuUnavailable | DriverUnavailable | None = None
+            for collector, reader in readers:
+                inquiry = Inquiry(device)
+                lane.mark(Step(collector.name, labels, inquiry.call))
+                given = GpuRound(inquiry, versions, peers, machine, machine.clock.now(), link)
+                outcome, cause = sampled(
+                    collector, reader, given, subject=key, labels=(labels,), deadline_seconds=deadline_seconds
+                )
+                if inquiry.failures and not inquiry.answered:
+                    outcome = replace(outcome, success=False)
+                self._report(outcome)
+                answered += inquiry.answered
+                failures.update(inquiry.failures)
+                if isinstance(cause, (GpuUnavailable, DriverUnavailable)):
+                    gone = cause
+                    break
+            if gone is None and not answered and failures and whole:
+                # The GPU is enumerated, but every query fails: this happens when the device cgroup loses access.
+                gone = GpuUnavailable(failures.most_common(1)[0][0], "no query is answered")
+            if whole or gone is not None:
+                self._report(GpuRoundResult(key, device, gone))
+
+        return run
 
     @property
     def _no_gpu_call_in_flight(self) -> bool:

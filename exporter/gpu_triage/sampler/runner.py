@@ -112,9 +112,17 @@ class Runner:
     def _run(self) -> None:
         sampler = self._sampler
         assert sampler is not None  # noqa: S101 - start() set it
+
+        def wait() -> None:
+            self._wait(sampler)
+
+        def publish() -> None:
+            sampler.publish()
+            self._published_at = time.monotonic()
+
         next_at = time.monotonic()
         while not self._stopping.is_set():
-            self._round(sampler)
+            self._attempt(sampler.step, wait, publish, self._after_publish)
             if sampler.fatal is not None:
                 self.request_stop()
                 self._on_fatal(sampler.fatal)
@@ -126,18 +134,11 @@ class Runner:
             self._stopping.wait(max(0.0, next_at - time.monotonic()))
         if sampler.fatal is None:
             # Read and judge whatever has happened since the last round.
-            self._attempt(sampler.step, self._wait, sampler.save_incidents, sampler.publish, self._after_publish)
+            self._attempt(sampler.step, wait, sampler.save_incidents, sampler.publish, self._after_publish)
         self._attempt(
             lambda: sampler.close(lambda closed: self._wait_for(closed, min(_CLOSE_WITHIN_SECONDS, self.seconds_left))),
             lambda: sampler.save(lambda saved: self._wait_for(saved, self.seconds_left)),
         )
-
-    def _round(self, sampler: Sampler) -> None:
-        self._attempt(sampler.step, self._wait, lambda: self._publish(sampler), self._after_publish)
-
-    def _publish(self, sampler: Sampler) -> None:
-        sampler.publish()
-        self._published_at = time.monotonic()
 
     def _attempt(self, *parts: Callable[[], object]) -> None:
         # Separately, so that results are published even if a step fails.
@@ -148,14 +149,9 @@ class Runner:
                 # An exception must not end sampling; it is logged, and stale values show their age.
                 log.exception("sampling failed")
 
-    def _wait(self) -> None:
+    def _wait(self, sampler: Sampler) -> None:
         """Wait a limited time for the round's results."""
-        sampler = self._sampler
         within = min(_ANSWERS_WITHIN_SECONDS, self._interval_seconds / 2)
-
-        def over() -> bool:
-            return sampler is None or sampler.idle()
-
-        if not self._wait_for(over, _ONE_BY_ONE_SECONDS):
+        if not self._wait_for(sampler.idle, _ONE_BY_ONE_SECONDS):
             self._queue.start_all()
-            self._wait_for(over, within - _ONE_BY_ONE_SECONDS)
+            self._wait_for(sampler.idle, within - _ONE_BY_ONE_SECONDS)

@@ -150,7 +150,11 @@ class Status:
         listed += own
         if (len(host_gpus) or driver.due_on_bus) and not driver.released:
             # Without an NVIDIA device, or while the GPUs are released on request, GPU collectors cannot fail.
-            listed += [_unless_hanging(health, hanging) for health in self._of_gpus(host_gpus)]
+            # A collector has failed if one of its calls hangs, even if other reads succeeded.
+            listed += [
+                replace(health, success=False) if health.name in hanging else health
+                for health in self._of_gpus(host_gpus)
+            ]
             listed += pushed
         return ExporterReading(
             version=__version__,
@@ -218,8 +222,3 @@ class Status:
             log.info("collector works again", extra={"fields": fields})
         else:
             log.warning("collector failed", extra={"fields": fields})
-
-
-def _unless_hanging(health: CollectorHealth, hanging: frozenset[str]) -> CollectorHealth:
-    """A collector's health, marked as failed if one of its calls hangs, even if other reads succeeded."""
-    return replace(health, success=False) if health.name in hanging else health

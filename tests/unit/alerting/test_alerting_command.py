@@ -11,7 +11,7 @@ import pytest
 from gpu_triage.alerting.files import rule_files, shipped
 from gpu_triage.alerting.rule_yaml import MARK
 from gpu_triage.cli.main import group
-from gpu_triage.options.run import run_cli
+from gpu_triage.cli.run import run_cli
 
 pytestmark = pytest.mark.slow
 

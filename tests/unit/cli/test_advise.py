@@ -19,10 +19,10 @@ from gpu_triage.cli.advise.paths import Access, Path, Range, paths_between
 from gpu_triage.cli.advise.recommendation import Choice, decide, recommend
 from gpu_triage.cli.advise.text import as_text
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.report.text import render_text
-from gpu_triage.options.run import run_cli
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_WIDTH
 
 pytestmark = pytest.mark.slow

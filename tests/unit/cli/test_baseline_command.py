@@ -13,8 +13,8 @@ from tests.mig_layouts import seven
 from tests.rig import scenario_with
 
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.log import LOGGER
-from gpu_triage.options.run import run_cli
 
 pytestmark = pytest.mark.slow
 

@@ -13,13 +13,13 @@ from tests.parts import some
 from tests.rig import pair_with
 
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.report.headline import STATES
 from gpu_triage.judge.report.machine_readable import render_json, render_lines
 from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.text import render_text
-from gpu_triage.options.run import run_cli
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage_simulator import list_scenarios, load_scenario
 

@@ -13,8 +13,8 @@ from tests.certificates import Authority
 from tests.faults.stand_in import StandIn
 
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.driver.nvml import probe
-from gpu_triage.options.run import run_cli
 
 HASH = "$2b$04$abcdefghijklmnopqrstuuO3lS8zPFVJuXdeLaPgJ5xQ3h1kQ0D1C"
 

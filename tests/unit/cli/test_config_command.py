@@ -12,11 +12,11 @@ import click
 import pytest
 
 from gpu_triage import __version__
+from gpu_triage.cli.run import run_cli
 from gpu_triage.errors import DriverUnavailable, ScenarioError
 from gpu_triage.options.config import Config
 from gpu_triage.options.option_table import CollectorSwitch, all_options
 from gpu_triage.options.options_command import OptionsCommand, serve_options, version_option
-from gpu_triage.options.run import run_cli
 
 SWITCHES = (
     CollectorSwitch("process", "Processes on each GPU.", default=True),
@@ -32,7 +32,7 @@ def program(seen: list[Config]) -> click.Group:
         """Why is this GPU job slow or failing?"""
 
     @group.command(cls=OptionsCommand)
-    @serve_options(SWITCHES)
+    @serve_options(SWITCHES, lambda _scenario: {})
     @click.option("--once", is_flag=True, help="Serve one scrape.")
     def serve(config: Config, *, once: bool) -> int:
         """Serve metrics."""
@@ -148,7 +148,7 @@ def test_an_interrupt_ends_with_130() -> None:
 
 TALK = """
 import sys, click
-from gpu_triage.options.run import run_cli
+from gpu_triage.cli.run import run_cli
 @click.command()
 def talk():
     sys.stdin.read()

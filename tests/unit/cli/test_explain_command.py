@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from tests.gathered import for_each
 
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.options.run import run_cli
 from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage.serve.handbook.pages import alert_names
 

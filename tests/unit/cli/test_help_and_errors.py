@@ -9,7 +9,7 @@ import pytest
 from tests.gathered import every
 
 from gpu_triage.cli.main import group
-from gpu_triage.options.run import run_cli
+from gpu_triage.cli.run import run_cli
 from gpu_triage.options.values import OneOf, StrictBool
 
 

@@ -14,8 +14,8 @@ from tests.recorded import KEY, captured
 from tests.rig import Rig, only, scenario_with
 
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.judge.findings.settings import judge_settings
-from gpu_triage.options.run import run_cli
 from gpu_triage.record.bundle import write_recording
 from gpu_triage.record.masking import Masker, masked
 from gpu_triage_simulator import VirtualClock, simulated_machine

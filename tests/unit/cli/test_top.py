@@ -26,6 +26,7 @@ from tests.status_server import status_server
 from gpu_triage.cli.bounded_http import ended_after
 from gpu_triage.cli.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.cli.top_command import Watch, frame_of
 from gpu_triage.errors import ConfigError, ExporterUnreachable
 from gpu_triage.judge.findings.finding import State
@@ -34,7 +35,6 @@ from gpu_triage.judge.report.machine_readable import render_json, render_lines, 
 from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.config import JudgeOption
-from gpu_triage.options.run import run_cli
 from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow

@@ -10,11 +10,11 @@ from tests.rig import scenario_with
 
 from gpu_triage.cli.main import group
 from gpu_triage.cli.measure import measure
+from gpu_triage.cli.run import EXIT_BROKEN, EXIT_USAGE, run_cli
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Verdict
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
-from gpu_triage.options.run import EXIT_BROKEN, EXIT_USAGE, run_cli
 from gpu_triage_simulator import load_scenario, simulated_machine
 
 HANG = 'at = 0\neffect = { kind = "hang", function = "nvmlDeviceGetCount_v2" }'

@@ -13,10 +13,9 @@ from gpu_triage.judge.findings.verdicts import EXIT_SOUND, Verdict
 from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.options.config import Config
-from gpu_triage.read.gpu.clocks_and_limits import GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.ecc import GPU_ECC_MODE, GPU_ECC_MODE_PENDING, GPU_ECC_SRAM_THRESHOLD_EXCEEDED
+from gpu_triage.read.gpu.power import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.presence import GPU_UP
-from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage_simulator import Scenario, load_scenario

@@ -1,10 +1,15 @@
-"""The life of a finding, each transition at its time and just before it."""
+"""The life of a finding, each transition at its time and just before it; also over a restart of the exporter."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.finding_course import (
     ABSENT,
     CHECK,
@@ -25,126 +30,134 @@ from tests.finding_course import (
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import ENDED_SECONDS, MOST_FINDINGS, UNSEEN_SECONDS, EndReason, FindingStates
 
+Step = tuple[str, float, "State | EndReason | None"]
+H, G, B = "hot", "gone", "blind"
+"""What is seen after some seconds (`blind`: nobody could look), and what follows."""
+DOWN, RESET, BEGAN, LASTED = "down", "reset", "began", "lasted"
+"""The exporter is started again after some seconds; when the GPU was reset last; what is known of the life by now."""
+P, C, A, E, UNSEEN, CURED = PENDING, CONFIRMED, ABSENT, EndReason.GONE, EndReason.UNSEEN, EndReason.RESET
 
-def test_it_is_confirmed_when_it_has_lasted_its_wait_and_not_before() -> None:
-    course = Course()
-    assert course.look() is ABSENT
-    assert course.look(HOT) is PENDING
-    assert course.look(HOT, after=WAIT - EPSILON) is PENDING
-    assert course.look(HOT, after=EPSILON) is CONFIRMED
-    assert (course.life.began_at, course.life.lasted_seconds) == (1000.0, WAIT)
+SURE: Final = ((H, 0, P), (H, WAIT, C))
+NEARLY: Final = ((H, 0, P), (H, WAIT - 100, P))
+THIRD: Final = ((DOWN, UNSEEN_SECONDS / 3 - 1, A), (G, 0, C))
+
+LIVES: Final = MappingProxyType[str, "tuple[Step, ...]"](
+    {
+        "is confirmed when it has lasted its wait and not before": (
+            *((H, 0, P), (H, WAIT - EPSILON, P), (H, EPSILON, C), (BEGAN, 1000, A), (LASTED, WAIT, A)),
+        ),
+        "was nothing if its condition is gone while it is pending, and its wait begins anew": (
+            *((H, 0, P), (H, WAIT - 1, P), (G, 5, A), (H, 5, P), (H, WAIT - 1, P)),
+        ),
+        "ends when it has been gone for its hold and not before": (
+            *SURE,
+            (G, 5, C),
+            (G, HOLD - EPSILON, C),
+            (G, EPSILON, E),
+        ),
+        "is published as ended for twenty minutes": (
+            *(*SURE, (G, 0, C), (G, HOLD, E), (G, ENDED_SECONDS - EPSILON, E), (G, EPSILON, A)),
+        ),
+        "is the same incident if it returns within its hold, which begins anew; the time in between does not count": (
+            *(*SURE, (G, 5, C), (H, HOLD - EPSILON, C), (BEGAN, 1000, A), (LASTED, WAIT, A)),
+            *((G, 5, C), (G, HOLD - EPSILON, C)),
+        ),
+        "is a new incident if it returns after its hold": (
+            *(*SURE, (G, 5, C), (H, HOLD, P), (BEGAN, 1605 + HOLD, A), (H, WAIT, C)),
+        ),
+        "is a new incident if it returns once it was seen to end": (
+            *(*SURE, (G, 5, C), (G, HOLD, E), (H, 0, P), (BEGAN, 1605 + HOLD, A), (H, WAIT, C)),
+        ),
+        "neither lasts nor ends while it is pending and cannot be observed": (
+            *((H, 0, P), (H, WAIT - 10, P), (B, 5, P), (B, 3600, P), (H, 5, P), (LASTED, WAIT - 10, A)),
+            *((H, 10 - EPSILON, P), (H, EPSILON, C), (BEGAN, 1000, A)),
+        ),
+        "has a hold that stands still while it cannot be observed": (
+            *(*SURE, (G, 5, C), (G, HOLD - 10, C), (B, 5, C), (B, 3600, C)),
+            *((G, 5, C), (G, 10 - EPSILON, C), (G, EPSILON, E)),
+        ),
+        "ends after a day unseen and says so": (*SURE, (B, UNSEEN_SECONDS - EPSILON, C), (B, EPSILON, UNSEEN)),
+        "is nothing if it is pending for a day unseen": ((H, 0, P), (B, UNSEEN_SECONDS - EPSILON, P), (B, EPSILON, A)),
+        "has a day unseen that begins anew once it was seen": (
+            *(*SURE, (B, UNSEEN_SECONDS - 1, C), (H, 5, C), (B, UNSEEN_SECONDS - 1, C)),
+        ),
+        "lasts in a gap between two judgments, and its hold begins after one": (*SURE, (G, 10 * HOLD, C), (G, HOLD, E)),
+        # With the resets of its GPU:
+        "ends at once by a reset just as long ago as evidence looks back": (
+            *SURE,
+            (RESET, 1600 - WINDOW, A),
+            (G, 5, CURED),
+        ),
+        "does not end by a reset before that": (*SURE, (RESET, 1599 - WINDOW, A), (G, 5, C)),
+        "ends at once by a reset after it was seen": (*SURE, (RESET, 1602, A), (G, 5, CURED)),
+        "ends by a reset in the middle of its hold, and a new incident does not by that one": (
+            *(*SURE, (RESET, 10, A), (G, 5, C), (G, 100, C), (RESET, 1703, A), (G, 5, CURED)),
+            *((H, 5, P), (H, WAIT, C), (G, 5, C)),
+        ),
+        "goes on after a reset that did not help, and then has its hold": (
+            *(*SURE, (RESET, 1602, A), (H, 5, C), (BEGAN, 1000, A), (H, WINDOW, C), (G, 5, C)),
+        ),
+        "ends with a reset although the GPU rests, if only load shows it": (
+            *(*SURE, (RESET, 10, A), (B, 5, C), (RESET, 1606, A), (B, 5, CURED)),
+        ),
+        "ends by a reset while the exporter was down before the window was seen": (
+            *(*SURE, (RESET, 1610, A), (DOWN, 20, A), (G, 0, CURED)),
+        ),
+        # With restarts of the exporter:
+        "lasts while the exporter is down if its condition holds then": (
+            *(*NEARLY, (DOWN, 99, A), (H, 0, P), (H, 1, C), (BEGAN, 1000, A), (LASTED, WAIT, A)),
+        ),
+        "is not taken for gone before the window is full": (
+            *(*NEARLY, (DOWN, 30, A), (G, 0, P), (G, WINDOW - EPSILON, P), (H, 0, P), (LASTED, WAIT - 10 - EPSILON, A)),
+        ),
+        "is gone once the window is full": (*NEARLY, (DOWN, 30, A), (G, 0, P), (G, WINDOW, A)),
+        "ends after a day if it is restored again and again and never seen": (
+            *(*SURE, *THIRD, *THIRD, *THIRD, (DOWN, 3, A), (B, 0, UNSEEN)),
+        ),
+        "stays confirmed over a restart until its hold has run out": (
+            *(*SURE, (DOWN, 3600, A), (G, 0, C), (G, WINDOW, C), (G, HOLD - EPSILON, C), (G, EPSILON, E)),
+        ),
+        "is published as ended for the rest of its twenty minutes after a restart": (
+            *(*SURE, (G, 0, C), (G, HOLD, E), (DOWN, ENDED_SECONDS - 10, A), (G, 0, E), (G, 10, A)),
+        ),
+    }
+)
+"""Lives from second 1000 on; a sure finding is confirmed at 1600."""
+
+
+def follow(steps: Sequence[Step], found: Finding = HOT) -> None:
+    course, reset_at = Course(FindingStates(WINDOW)), None
+    for number, (what, seconds, then) in enumerate(steps):
+        if what == DOWN:
+            course = restarted(course, seconds)
+        elif what == RESET:
+            reset_at = seconds
+        elif what in {BEGAN, LASTED}:
+            assert (course.life.began_at if what == BEGAN else course.life.lasted_seconds) == seconds
+        else:
+            state = course.look(*[found] * (what == H), after=seconds, blind=what == B, reset_at=reset_at)
+            assert (course.life.end if state is ENDED else state) is then, (number, what)
+            assert (state is ABSENT) == (course.states.lives == ())
+            assert then is not CURED or course.life.seen_at == course.now
+
+
+@pytest.mark.parametrize("steps", LIVES.values(), ids=LIVES)
+def test_a_finding(steps: Sequence[Step]) -> None:
+    follow(steps)
 
 
 def test_without_a_wait_it_is_confirmed_at_once() -> None:
-    assert Course().look(LATCHED) is CONFIRMED
-
-
-def test_a_pending_one_whose_condition_is_gone_was_nothing() -> None:
-    course = Course()
-    course.look(HOT)
-    assert course.look(HOT, after=WAIT - 1) is PENDING
-    assert course.look(after=5) is ABSENT
-    assert course.ended == ()
-    assert course.look(HOT, after=5) is PENDING
-    assert course.look(HOT, after=WAIT - 1) is PENDING, "its wait begins anew"
-
-
-def test_it_ends_when_it_has_been_gone_for_its_hold_and_not_before() -> None:
-    course = confirmed()
-    assert course.look(after=5) is CONFIRMED
-    assert course.look(after=HOLD - EPSILON) is CONFIRMED
-    assert course.look(after=EPSILON) is ENDED
-    assert course.life.end is EndReason.GONE
-
-
-def test_it_is_published_as_ended_for_twenty_minutes() -> None:
-    course = confirmed()
-    course.look()
-    assert course.look(after=HOLD) is ENDED
-    assert course.look(after=ENDED_SECONDS - EPSILON) is ENDED
-    assert course.look(after=EPSILON) is ABSENT
-    assert course.states.lives == ()
-
-
-def test_one_that_returns_within_its_hold_is_the_same_incident_and_its_hold_begins_anew() -> None:
-    course = confirmed()
-    course.look(after=5)
-    assert course.look(HOT, after=HOLD - EPSILON) is CONFIRMED
-    assert course.life.began_at == 1000.0
-    assert course.life.lasted_seconds == WAIT, "the time in between does not count"
-    course.look(after=5)
-    assert course.look(after=HOLD - EPSILON) is CONFIRMED
-
-
-@pytest.mark.parametrize("looks", [0, 1])
-def test_one_that_returns_after_its_hold_is_a_new_incident(looks: int) -> None:
-    course = confirmed()
-    course.look(after=5)
-    if looks:
-        assert course.look(after=HOLD) is ENDED
-        course.now -= HOLD
-    assert course.look(HOT, after=HOLD) is PENDING
-    assert course.life.began_at == course.now
-    assert course.look(HOT, after=WAIT) is CONFIRMED
+    follow([(H, 0, C)], LATCHED)
 
 
 def test_without_a_hold_it_ends_at_once_and_lasts_while_it_holds() -> None:
-    default_samples = replace(HOT, check=replace(CHECK, hold_seconds=0.0))
-    course = Course()
-    course.look(default_samples)
-    assert course.look(default_samples, after=WAIT) is CONFIRMED
-    assert course.look(default_samples, after=5) is CONFIRMED
-    assert course.look(after=5) is ENDED
+    follow([*SURE, (H, 5, C), (G, 5, E)], replace(HOT, check=replace(CHECK, hold_seconds=0.0)))
 
 
-def test_while_it_cannot_be_observed_a_pending_one_neither_lasts_nor_ends() -> None:
-    course = Course()
-    course.look(HOT)
-    assert course.look(HOT, after=WAIT - 10) is PENDING
-    assert course.look(after=5, blind=True) is PENDING
-    assert course.look(after=3600, blind=True) is PENDING
-    assert course.look(HOT, after=5) is PENDING
-    assert course.life.lasted_seconds == WAIT - 10
-    assert course.look(HOT, after=10 - EPSILON) is PENDING
-    assert course.look(HOT, after=EPSILON) is CONFIRMED
-    assert course.life.began_at == 1000.0
-
-
-def test_while_it_cannot_be_observed_the_hold_stands_still() -> None:
-    course = confirmed()
-    course.look(after=5)
-    assert course.look(after=HOLD - 10) is CONFIRMED
-    assert course.look(after=5, blind=True) is CONFIRMED
-    assert course.look(after=3600, blind=True) is CONFIRMED
-    assert course.look(after=5) is CONFIRMED
-    assert course.look(after=10 - EPSILON) is CONFIRMED
-    assert course.look(after=EPSILON) is ENDED
-
-
-@pytest.mark.parametrize(("found", "before", "after"), [(1, CONFIRMED, ENDED), (0, PENDING, ABSENT)])
-def test_it_ends_after_a_day_unseen_and_says_so(found: int, before: State, after: State | None) -> None:
-    course = confirmed() if found else Course()
-    if not found:
-        course.look(HOT)
-    assert course.look(after=UNSEEN_SECONDS - EPSILON, blind=True) is before
-    assert course.look(after=EPSILON, blind=True) is after
-    assert [life.end for life in course.states.lives] == [EndReason.UNSEEN] * found
-
-
-def test_a_day_unseen_begins_anew_once_it_was_seen() -> None:
-    course = confirmed()
-    course.look(after=UNSEEN_SECONDS - 1, blind=True)
-    course.look(HOT, after=5)
-    assert course.look(after=UNSEEN_SECONDS - 1, blind=True) is CONFIRMED
-
-
-def test_a_gap_between_two_judgments_counts_only_if_it_held_before_and_after() -> None:
-    course = Course()
-    course.look(HOT)
-    assert course.look(HOT, after=WAIT) is CONFIRMED, "the exporter was down, or its judge failed"
-    course.look(after=10 * HOLD)
-    assert course.life.state is CONFIRMED, "nobody knows when it went; the hold begins now"
-    assert course.look(after=HOLD) is ENDED
+def test_after_a_reset_it_stays_until_somebody_could_look() -> None:
+    always = replace(HOT, check=replace(CHECK, under_load=False))
+    assert HOT.check.under_load
+    follow([*SURE, (RESET, 1602, A), (B, 5, C), (B, 100, C), (G, 5, CURED)], always)
 
 
 def test_a_gpu_with_another_index_has_the_same_incident() -> None:
@@ -205,59 +218,52 @@ def test_a_flood_is_bounded_and_ended_ones_go_first() -> None:
     assert (len(present), len(ended)) == (MOST_FINDINGS, 0)
 
 
-def of_window() -> Course:
-    """A course with a finding confirmed at 1600.0, by evidence that looks back for WINDOW."""
-    course = Course(FindingStates(WINDOW))
+def test_what_is_restored_late_goes_on_from_what_was_seen_meanwhile() -> None:
+    course = Course()
     course.look(HOT)
-    assert course.look(HOT, after=WAIT) is CONFIRMED
-    return course
+    course.look(HOT, after=WAIT - 100)
+    late = Course(FindingStates(WINDOW), course.now + 50)
+    assert late.look(HOT) is PENDING
+    assert late.look(HOT, after=20) is PENDING
+    late.states.restore(course.states.lives)
+    assert (late.life.began_at, late.life.lasted_seconds) == (1000.0, WAIT - 30)
+    assert late.look(HOT, after=30) is CONFIRMED
 
 
-@pytest.mark.parametrize(
-    ("reset_at", "after"), [(1600.0 - WINDOW, ENDED), (1599.0 - WINDOW, CONFIRMED), (1602.0, ENDED)]
-)
-def test_it_ends_at_once_when_its_gpu_is_reset_after_its_condition_last_held(reset_at: float, after: State) -> None:
-    course = of_window()
-    assert course.look(after=5, reset_at=reset_at) is after
-    if after is ENDED:
-        assert (course.life.end, course.life.seen_at) == (EndReason.RESET, course.now)
+def test_what_is_restored_late_does_not_undo_what_was_seen_meanwhile() -> None:
+    course = confirmed()
+    late = Course(FindingStates(WINDOW), course.now + 50)
+    late.look(HOT)
+    late.look(after=5, blind=True)
+    late.states.restore(course.states.lives)
+    assert (late.life.state, late.life.holds, late.life.began_at) == (CONFIRMED, None, 1000.0)
+    later = late.life
+    late.states.restore([replace(later, seen_at=later.seen_at + 1, lasted_seconds=9e9)])
+    assert late.life == later
 
 
-def test_a_reset_in_the_middle_of_its_hold_ends_it() -> None:
-    course = of_window()
-    assert course.look(after=5, reset_at=10.0) is CONFIRMED
-    assert course.look(after=100, reset_at=10.0) is CONFIRMED
-    assert course.look(after=5, reset_at=1703.0) is ENDED
-    assert course.look(HOT, after=5, reset_at=1703.0) is PENDING, "a new incident"
-    assert course.look(HOT, after=WAIT, reset_at=1703.0) is CONFIRMED
-    assert course.look(after=5, reset_at=1703.0) is CONFIRMED, "the reset was before it"
+def test_a_life_of_a_time_that_this_boot_has_not_reached_is_not_used() -> None:
+    course = confirmed()
+    early = Course(FindingStates(), course.now - 1)
+    early.states.restore(course.states.lives)
+    assert early.look() is ABSENT
 
 
-def test_a_reset_that_did_not_help_ends_nothing() -> None:
-    course = of_window()
-    assert course.look(HOT, after=5, reset_at=1602.0) is CONFIRMED
-    assert course.life.began_at == 1000.0
-    assert course.look(HOT, after=WINDOW, reset_at=1602.0) is CONFIRMED
-    assert course.look(after=5, reset_at=1602.0) is CONFIRMED, "it held on after the reset: its hold counts"
+LOOKS = st.lists(st.tuples(st.floats(0, 2000), st.sampled_from(("holds", "gone", "blind", "restart"))), max_size=60)
 
 
-def test_after_a_reset_it_stays_until_somebody_could_look() -> None:
-    always = replace(HOT, check=replace(CHECK, under_load=False))
-    course = Course(FindingStates(WINDOW))
-    course.look(always)
-    assert course.look(always, after=WAIT) is CONFIRMED
-    assert course.look(after=5, blind=True, reset_at=1602.0) is CONFIRMED
-    assert course.look(after=100, blind=True, reset_at=1602.0) is CONFIRMED
-    assert course.look(after=5, reset_at=1602.0) is ENDED
-
-
-def test_what_only_load_shows_ends_with_a_reset_although_the_gpu_rests() -> None:
-    course = of_window()
-    assert HOT.check.under_load
-    assert course.look(after=5, blind=True, reset_at=10.0) is CONFIRMED
-    assert course.look(after=5, blind=True, reset_at=1606.0) is ENDED
-
-
-def test_a_reset_while_the_exporter_was_down_ends_it_before_the_window_was_seen() -> None:
-    course = restarted(of_window(), 20.0)
-    assert course.look(reset_at=1610.0) is ENDED
+@given(looks=LOOKS)
+def test_on_any_course_the_times_agree_and_no_state_is_skipped(looks: Sequence[tuple[float, str]]) -> None:
+    course, before = Course(), ABSENT
+    for after, what in looks:
+        if what == "restart":
+            course = restarted(course, after)
+            continue
+        state = course.look(*((HOT,) if what == "holds" else ()), after=after, blind=what == "blind")
+        for life in course.states.lives:
+            assert 0 <= life.lasted_seconds <= life.seen_at - life.began_at + 1e-6
+            assert life.seen_at <= course.now
+            assert (life.state is CONFIRMED) <= (life.lasted_seconds >= WAIT)
+        assert state is not ENDED or before in (CONFIRMED, ENDED)
+        assert state is not CONFIRMED or before in (PENDING, CONFIRMED)
+        before = state

@@ -18,10 +18,8 @@ from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.config import Config, JudgeOption
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth
-from gpu_triage.read.gpu.clocks_and_limits import GPU_TEMPERATURE_THRESHOLD_CELSIUS
-from gpu_triage.read.gpu.power import GPU_POWER_WATTS
+from gpu_triage.read.gpu.power import GPU_POWER_WATTS, GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.presence import GPU_UP
-from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.serve.page.sections import settings_section
 
 GPU: Final = ("0", "GPU-0")

@@ -10,7 +10,7 @@ from tests.evidence import evidence_of
 from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_HERTZ, GPU_CLOCK_MAX_HERTZ
+from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_CLOCK_MAX_HERTZ
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import Sample

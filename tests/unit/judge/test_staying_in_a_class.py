@@ -13,8 +13,7 @@ from gpu_triage.judge.bottleneck.classes import Case, Work, bottleneck_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.read.gpu.activity import GPU_SM_ACTIVE_RATIO, GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.clocks_and_limits import GPU_POWER_DEFAULT_LIMIT_WATTS
-from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
+from gpu_triage.read.gpu.power import GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.host.cpu import GPU_HOST_CPU_BUSIEST_RATIO, GPU_HOST_CPU_SECONDS_TOTAL, GPU_HOST_CPUS

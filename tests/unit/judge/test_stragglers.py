@@ -10,9 +10,8 @@ from tests.fed import MINUTE, Fed, Total, loaded
 
 from gpu_triage.judge.conditions.clocks import judge_stragglers
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_HERTZ, GPU_CLOCK_TARGET_HERTZ
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.power import GPU_POWER_WATTS
+from gpu_triage.read.gpu.power import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_HERTZ, GPU_CLOCK_TARGET_HERTZ, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import Sample

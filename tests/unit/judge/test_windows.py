@@ -9,11 +9,16 @@ from tests.fed import GPU, HOUR, MINUTE, WALL, Fed, Total, loaded
 from tests.parts import some
 
 from gpu_triage.judge.evidence.thresholds import EVENTS_REMEMBERED_SECONDS
-from gpu_triage.read.gpu.clocks_and_limits import GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.pcie import GPU_PCIE_AER_ERRORS_TOTAL, GPU_PCIE_REPLAYS_TOTAL
-from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
-from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_MARGIN_CELSIUS
+from gpu_triage.read.gpu.power import (
+    GPU_POWER_DEFAULT_LIMIT_WATTS,
+    GPU_POWER_LIMIT_WATTS,
+    GPU_POWER_WATTS,
+    GPU_TEMPERATURE_CELSIUS,
+    GPU_TEMPERATURE_MARGIN_CELSIUS,
+    GPU_TEMPERATURE_THRESHOLD_CELSIUS,
+)
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec, Sample

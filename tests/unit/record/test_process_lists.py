@@ -28,6 +28,10 @@ def answered(seconds: float, room: int | None, *pids: int, full: bool = False) -
     return TimedAnswer(seconds, key, 0, (count, bytes(entries)))
 
 
+MORE_BUFFERS = answered(1, 11, 4, 5, 6)._replace(outs=(*answered(1, 11, 4, 5, 6).outs, b"x"))
+"""As no exporter records it."""
+
+
 def replayed(monkeypatch: pytest.MonkeyPatch, *answers: TimedAnswer) -> list[int]:
     recording = Recording({}, 0.0, 0.0, PRESENT, (), answers, (), None)
     library = ReplayedNvml(recording, lambda: PRESENT)
@@ -42,6 +46,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch, *answers: TimedAnswer) -> list[int
         pytest.param((answered(1, 405, 4, 5, 6),), id="a longer buffer"),
         pytest.param((answered(1, 3, 4, 5, 6, full=True),), id="a full buffer"),
         pytest.param((answered(1, None), answered(2, 11, 4, 5, 6)), id="the latest"),
+        pytest.param((MORE_BUFFERS,), id="more buffers than there are"),
     ],
 )
 def test_a_recorded_list_fits_any_buffer(monkeypatch: pytest.MonkeyPatch, answers: tuple[TimedAnswer, ...]) -> None:

@@ -16,6 +16,7 @@ from tests.recorded import KEY, SECONDS, captured, record, replayed
 from tests.rig import pair, scenario_with
 
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.driver.kernel.files import (
     hooked,
     is_present,
@@ -29,7 +30,6 @@ from gpu_triage.driver.kernel.files import (
 from gpu_triage.errors import HostReadFailed, RecordingError
 from gpu_triage.machine import Machine, SystemNvml
 from gpu_triage.options.config import Config
-from gpu_triage.options.run import run_cli
 from gpu_triage.record.bundle import prepare_target, read_recording, write_recording
 from gpu_triage.record.calls import CallKeys
 from gpu_triage.record.masking import Masker, kernel_records, masked

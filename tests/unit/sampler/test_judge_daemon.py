@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.judged import judged
@@ -41,42 +42,33 @@ def test_it_judges_on_the_medium_tier_and_at_once_when_a_gpu_is_lost(tmp_path: P
         assert seen.entered("1", "sick") <= 64
 
 
-def test_a_judge_that_raises_costs_its_own_series_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def raises(_self: DaemonJudge, _store: OutcomeStore, _now: Moment) -> Iterable[Sample]:
+    raise ZeroDivisionError
+
+
+def breaks_off(self: DaemonJudge, store: OutcomeStore, now: Moment, good: Any = DaemonJudge.judge) -> Iterator[Sample]:
+    yield from list(good(self, store, now))[:3]
+    raise ValueError
+
+
+@pytest.mark.parametrize("broken", [raises, breaks_off])
+def test_a_judge_that_fails_costs_its_own_series_and_nothing_else(monkeypatch: pytest.MonkeyPatch, broken: Any) -> None:
     with rig(load_scenario(HOST), LEAN) as running:
         running.run(60)
         before = len(running.series("gpu_power_watts"))
-        good = DaemonJudge.judge
-
-        def broken(_self: object, _store: OutcomeStore, _now: Moment) -> Iterable[Sample]:
-            raise ZeroDivisionError
-
-        monkeypatch.setattr(DaemonJudge, "judge", broken)
-        running.run(20)
-        assert running.series("gpu_bottleneck") == []
+        with monkeypatch.context() as patch:
+            patch.setattr(DaemonJudge, "judge", broken)
+            running.run(20)
+        assert running.series("gpu_bottleneck") == running.series("gpu_bottleneck_seconds_total") == []
         assert running.value("gpu_exporter_collector_success", collector="judge") == 0
         assert running.value("gpu_exporter_errors_total", collector="judge", error="exception") in (3, 4)
         assert len(running.series("gpu_power_watts")) == before
-        monkeypatch.setattr(DaemonJudge, "judge", good)
         running.run(60)
         assert running.value("gpu_exporter_collector_success", collector="judge") == 1
-        counted = sum(value for _, value in running.series("gpu_bottleneck_seconds_total", gpu="0"))
-        # The time from the last judgment before to the first one after it was judged by nobody.
-        assert counted == pytest.approx(120, abs=11)
-
-
-def test_a_sample_that_breaks_off_half_way_publishes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with rig(load_scenario(HOST)) as running:
-        running.run(10)
-        good = DaemonJudge.judge
-
-        def halfway(self: DaemonJudge, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
-            yield from list(good(self, store, now))[:3]
-            raise ValueError
-
-        monkeypatch.setattr(DaemonJudge, "judge", halfway)
-        running.run(10)
-        assert running.series("gpu_bottleneck") == []
-        assert running.series("gpu_bottleneck_seconds_total") == []
+        if broken is raises:
+            counted = sum(value for _, value in running.series("gpu_bottleneck_seconds_total", gpu="0"))
+            # The time from the last judgment before to the first one after it was judged by nobody.
+            assert counted == pytest.approx(120, abs=11)
 
 
 def test_time_in_which_the_exporter_was_stopped_counts_for_no_class() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
-from tests.guarded_server import bound, run, send_on
+from tests.guarded_server import bound, read_all, run, send_on, status
 from tests.web_sources import PAGE, Gate, Host
 
 from gpu_triage.serve.connection import Limits
@@ -26,17 +26,6 @@ def serving(
         yield lambda: stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
 
 
-def read_all(client: socket.socket) -> bytes:
-    """What the server sends until it closes."""
-    received = bytearray()
-    try:
-        while chunk := client.recv(1 << 20):
-            received += chunk
-    except ConnectionResetError:
-        pass
-    return bytes(received)
-
-
 def read_one(client: socket.socket) -> bytes:
     """One answer of metrics; the connection stays open."""
     received = b""
@@ -45,10 +34,6 @@ def read_one(client: socket.socket) -> bytes:
         assert chunk
         received += chunk
     return received
-
-
-def status(answer: bytes) -> int:
-    return int(answer.split(b" ", 2)[1])
 
 
 def scrape(client: socket.socket) -> int:

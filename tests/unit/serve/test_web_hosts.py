@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.certificates import Authority, trusting_context
-from tests.guarded_server import PASSWORDS, basic, bound, run
+from tests.guarded_server import PASSWORDS, basic, bound, read_all, run, status
 from tests.logged import Log
 
 from gpu_triage.serve.security import AllowedHosts, SecuritySource
@@ -35,15 +34,9 @@ def ask(port: int, head: str, context: ssl.SSLContext | None = None) -> bytes:
         if context is not None:
             client = stack.enter_context(context.wrap_socket(client, server_hostname="127.0.0.1"))
         client.sendall(head.encode("latin-1"))
-        answer = b""
-        while chunk := client.recv(65536):
-            answer += chunk
+        answer = read_all(client)
+        assert answer.count(b"HTTP/1.1 ") == 1
         return answer
-
-
-def status(answer: bytes) -> int:
-    (found,) = re.findall(rb"^HTTP/1\.1 ([0-9]{3}) ", answer, re.MULTILINE)
-    return int(found)
 
 
 def get(host: str, path: str = "/", *headers: str) -> str:

@@ -10,9 +10,9 @@ import pytest
 from tests.command_line import config_from
 
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Setting
-from gpu_triage.options.run import run_cli
 from gpu_triage.options.values import parse_duration
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 from gpu_triage_simulator import load_scenario

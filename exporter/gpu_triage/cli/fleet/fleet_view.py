@@ -65,6 +65,16 @@ class Selection:
         return f"{{{','.join(filter(None, (str(self)[1:-1], matcher)))}}}"
 
 
+def matcher(label: str, value: str) -> str:
+    """A PromQL matcher for exactly this value, whatever characters it has."""
+    return f"{label}={json.dumps(value, ensure_ascii=False)}"
+
+
+def matcher_of_any(label: str, values: Iterable[str]) -> str:
+    """A PromQL matcher for exactly these values."""
+    return f"{label}=~{json.dumps(any_of(values), ensure_ascii=False)}"
+
+
 def any_of(values: Iterable[str]) -> str:
     """A regular expression for exactly these values, with what all begin and end with only once.
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import yaml
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.cli.fleet.fleet_view import HostKey, RepeatOffender, Selection, key_of, offender_of
+from gpu_triage.cli.fleet.fleet_view import HostKey, RepeatOffender, Selection, key_of, matcher_of_any, offender_of
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.limits import LIMITS
@@ -196,8 +196,8 @@ def review(client: PrometheusClient, selection: Selection, now: float, days: int
     }
     if not found["observed"]:
         raise _nothing_recorded(client, selection, now, days)
-    hosts = client.at(host_query(selection, days), end)
-    return assembled(client, selection, midnights, found, hosts=hosts, window=f"{days}d")
+    found["hosts"] = client.at(host_query(selection, days), end)
+    return _assembled(client, selection, midnights, found, window=f"{days}d")
 
 
 def _nothing_recorded(client: PrometheusClient, selection: Selection, now: float, days: int) -> PrometheusUnavailable:
@@ -214,17 +214,16 @@ def _nothing_recorded(client: PrometheusClient, selection: Selection, now: float
     )
 
 
-def assembled(
+def _assembled(
     client: PrometheusClient,
     selection: Selection,
     midnights: Sequence[float],
     found: Mapping[str, list[Series]],
     *,
-    hosts: Iterable[Series],
     window: str,
     step_seconds: float = DAY_SECONDS,
 ) -> Review:
-    """The review from the answers to `daily_queries` and `host_query`.
+    """The review from the answers to `daily_queries`, and to `host_query` as ``hosts``.
 
     `midnights` are the ends of the days, or of the only period; `window` is the whole period in PromQL.
     """
@@ -244,9 +243,11 @@ def assembled(
         idle=one("idle"),
         energy=one("energy"),
         lost={name: lost[name] for name in BOTTLENECK_CLASSES if name in lost},
-        owners=_owners(found["allocated by owner"], found["busy by owner"]),
-        models=_models(*(found[f"{what} by model"] for what in ("observed", "busy", "lost", "p95"))),
-        hosts=tuple(HostHours(key_of(each), each.labels["class"], each.value) for each in hosts if each.value > 0),
+        owners=_owners(found),
+        models=_models(found),
+        hosts=tuple(
+            HostHours(key_of(each), each.labels["class"], each.value) for each in found["hosts"] if each.value > 0
+        ),
         offenders=_offenders(client, selection, end, window),
         warnings=tuple(client.warnings),
         step_seconds=step_seconds,
@@ -265,28 +266,27 @@ def _sums(found: Iterable[Series], *labels: str) -> defaultdict[tuple[str, ...],
     return sums
 
 
-def _owners(allocated: Iterable[Series], busy: Iterable[Series]) -> tuple[OwnerHours, ...]:
+def _owners(found: Mapping[str, list[Series]]) -> tuple[OwnerHours, ...]:
     labels = ("cluster", "workload_namespace", "user", "account")
-    had, used = _sums(allocated, *labels), _sums(busy, *labels)
-    found = (OwnerHours(Owner(*key), had[key], used[key]) for key in had)
-    return tuple(sorted(found, key=lambda each: (-each.unused, each.owner)))
+    had, used = (_sums(found[f"{what} by owner"], *labels) for what in ("allocated", "busy"))
+    owners = (OwnerHours(Owner(*key), had[key], used[key]) for key in had)
+    return tuple(sorted(owners, key=lambda each: (-each.unused, each.owner)))
 
 
-def _models(
-    observed: Iterable[Series], busy: Iterable[Series], lost: Iterable[Series], p95: Iterable[Series]
-) -> tuple[ModelHours, ...]:
-    seen, used, missed = (_sums(each, "name") for each in (observed, busy, lost))
+def _models(found: Mapping[str, list[Series]]) -> tuple[ModelHours, ...]:
+    seen, used, missed = (_sums(found[f"{what} by model"], "name") for what in ("observed", "busy", "lost"))
+    p95 = found["p95 by model"]
     means = {each.labels["name"]: sum(value for _, value in each.samples) / len(each.samples) for each in p95}
-    found = (ModelHours(key[0], seen[key], used[key], missed[key], means.get(key[0])) for key in seen)
-    return tuple(sorted(found, key=lambda each: (-each.observed, each.name)))
+    models = (ModelHours(key[0], seen[key], used[key], missed[key], means.get(key[0])) for key in seen)
+    return tuple(sorted(models, key=lambda each: (-each.observed, each.name)))
 
 
 def _offenders(client: PrometheusClient, selection: Selection, end: float, window: str) -> tuple[RepeatOffender, ...]:
     found = client.at(offender_query(selection, window), end)
-    uuids = "|".join(sorted({each.labels["uuid"] for each in found} - {""}))
+    uuids = {each.labels["uuid"] for each in found} - {""}
     serials: dict[str, str] = {}
     if uuids:
-        which = selection.with_matcher(f'uuid=~"{uuids}"')
+        which = selection.with_matcher(matcher_of_any("uuid", uuids))
         known = client.at(f"group by (uuid, serial) (last_over_time({GPU_INFO.name}{which}[{window}]))", end)
         serials = {each.labels["uuid"]: each.labels["serial"] for each in known}
     boards = (offender_of(each, serials.get(each.labels["uuid"], "")) for each in found)
@@ -355,6 +355,4 @@ def first_look(client: PrometheusClient, selection: Selection, now: float, secon
             f"{client.url} has no GPU activity{f' of hosts {selection}' if str(selection) else ''} in this time; "
             "let it scrape the exporters for ten minutes first"
         )
-    return assembled(
-        client, selection, [end], found, hosts=found["hosts"], window=f"{length}s", step_seconds=float(length)
-    )
+    return _assembled(client, selection, [end], found, window=f"{length}s", step_seconds=float(length))

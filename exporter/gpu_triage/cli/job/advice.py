@@ -46,7 +46,7 @@ class Standing:
     own: Readings  # its readings, and the medians of the others
     others: Readings  # likewise
     others_count: int  # how many these are
-    reasons: tuple[str, ...]  # readings that make it an outlier, the clearest first: names of `Readings`
+    reasons: tuple[str, ...]  # readings that make it an outlier, the clearest first: caused, clock, busy, waiting
     score: float  # the larger, the slower; from 1 on it is an outlier
     is_host: bool  # whether hosts are compared, not GPUs
 
@@ -76,10 +76,7 @@ class Comparison(NamedTuple):
 
 def compare(job: Job) -> Comparison:
     gpus = _standings([(gpu,) for gpu in job.gpus], is_host=False)
-    by_host: defaultdict[HostKey, list[JobGpu]] = defaultdict(list)
-    for gpu in job.gpus:
-        by_host[gpu.host].append(gpu)
-    hosts = _standings([tuple(each) for each in by_host.values()], is_host=True)
+    hosts = _standings([*job.hosts.values()], is_host=True)
     slowest = max(gpus, key=lambda each: each.score, default=None)
     host = max(hosts, key=lambda each: each.score, default=None)
     if host is not None and host.stands_out and _is_whole(host, gpus):

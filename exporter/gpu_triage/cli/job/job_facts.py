@@ -13,9 +13,9 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_text import moment
-from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of
+from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of, matcher_of_any
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
-from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run, matcher_of_any, owned
+from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run, owned
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED
 from gpu_triage.read.exporter.judgment import (
@@ -27,9 +27,8 @@ from gpu_triage.read.exporter.judgment import (
     GPU_HOST_FINDING_VALUE,
 )
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.power import GPU_POWER_WATTS
+from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_POWER_WATTS
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
 

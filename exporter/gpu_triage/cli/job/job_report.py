@@ -16,24 +16,14 @@ from gpu_triage.cli.fleet.review_page import standalone_page
 from gpu_triage.cli.job.advice import Advice, Comparison, Standing
 from gpu_triage.cli.job.job_facts import Pace, by_host
 from gpu_triage.cli.job.job_runs import Run
-from gpu_triage.cli.job.job_view import GOOD, Job, JobFinding, JobGpu, places_in_words, seconds_by_class
+from gpu_triage.cli.job.job_view import Job, JobFinding, JobGpu, places_in_words, seconds_by_class
 from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.headline import STATES
 from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
-from gpu_triage.serve.page.markup import (
-    OF_SEVERITY,
-    bar,
-    chip,
-    class_chip,
-    foreign,
-    row,
-    safe,
-    section,
-    table,
-)
+from gpu_triage.serve.page.markup import OF_SEVERITY, bar, chip, class_chip, foreign, row, safe, section, table
 from gpu_triage.serve.page.style import ICONS
 
 _HOUR: Final = 3600.0
@@ -63,7 +53,6 @@ class ClassRow(NamedTuple):
     words: str
     seconds: float
     share: float  # of the total
-    is_lost: bool
 
 
 class ReadingRow(NamedTuple):
@@ -103,9 +92,9 @@ def class_rows(job: Job) -> Iterator[ClassRow]:
     time = job.time
     total = time.total or 1.0
     for name, seconds in time.by_class.items():
-        yield ClassRow(name, STATES[name], seconds, seconds / total, name not in GOOD)
+        yield ClassRow(name, STATES[name], seconds, seconds / total)
     if time.unknown >= job.window.step_seconds:
-        yield ClassRow("no data", "not known", time.unknown, time.unknown / total, is_lost=False)
+        yield ClassRow("no data", "not known", time.unknown, time.unknown / total)
 
 
 def lost_words(job: Job) -> str:
@@ -226,11 +215,7 @@ def measured(finding: JobFinding) -> str:
 
 def by_host_rows(job: Job) -> Iterator[tuple[HostKey, tuple[JobGpu, ...]]]:
     """The GPUs of each host, the one that lost most time to causes of its own first."""
-    by: defaultdict[HostKey, list[JobGpu]] = defaultdict(list)
-    for gpu in job.gpus:
-        by[gpu.host].append(gpu)
-    for host in sorted(by, key=lambda host: (-sum(gpu.own_cause for gpu in by[host]), host)):
-        yield host, tuple(by[host])
+    yield from sorted(job.hosts.items(), key=lambda each: (-sum(gpu.own_cause for gpu in each[1]), each[0]))
 
 
 def main_classes(gpus: tuple[JobGpu, ...]) -> str:

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_text import moment
-from gpu_triage.cli.fleet.fleet_view import Selection, any_of
+from gpu_triage.cli.fleet.fleet_view import Selection, matcher, matcher_of_any
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.documents import nearest, quoted
 from gpu_triage.errors import PrometheusUnavailable
@@ -106,16 +106,6 @@ def workload_of(pod: str) -> str:
     while len(parts) > 1 and (_ORDINAL.fullmatch(parts[-1]) or _SUFFIX.fullmatch(parts[-1]) or parts[-1] in _ROLES):
         parts.pop()
     return "-".join(parts)
-
-
-def matcher(label: str, value: str) -> str:
-    """A PromQL matcher for exactly this value, whatever characters it has."""
-    return f"{label}={json.dumps(value, ensure_ascii=False)}"
-
-
-def matcher_of_any(label: str, values: Iterable[str]) -> str:
-    """A PromQL matcher for exactly these values."""
-    return f"{label}=~{json.dumps(any_of(values), ensure_ascii=False)}"
 
 
 def matchers(wanted: Wanted) -> dict[Kind, str]:

@@ -8,18 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_text import moment
-from gpu_triage.cli.fleet.fleet_view import (
-    GpuKey,
-    HostKey,
-    SeenFinding,
-    finding_key,
-    gpu_key,
-    index_order,
-    key_of,
-)
+from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, SeenFinding, finding_key, gpu_key, index_order, key_of
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.job.job_facts import Facts, Pace, Window, pace_of
 from gpu_triage.cli.job.job_runs import Found, workload_of
@@ -113,8 +107,9 @@ class Job:
     end_known: bool  # whether they were watched after it ended; otherwise it may have run on
 
     @property
-    def hosts(self) -> tuple[HostKey, ...]:
-        return tuple(sorted({each.host for each in self.gpus}))
+    def hosts(self) -> Mapping[HostKey, tuple[JobGpu, ...]]:
+        """Its GPUs by host."""
+        return {host: tuple(gpus) for host, gpus in groupby(self.gpus, key=attrgetter("host"))}
 
     @property
     def time(self) -> GpuTime:

@@ -37,10 +37,9 @@ from gpu_triage.options.config import Config
 from gpu_triage.options.progress import ProgressLine
 from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.ecc import GPU_ECC_MODE, GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_REMAPPED_ROWS, SEVERITIES
-from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
+from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.nvlink import CRC, GPU_NVLINK_UP
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_SLOT_MAX_WIDTH, GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
 from gpu_triage.record.masking import Masker
@@ -236,7 +235,14 @@ _NOT_FOUND: Final = (
     "dmon, pmon, topo -m, nvlink), nvidia-bug-report.log, a kernel log with messages about GPUs (dmesg, journalctl -k, "
     "kern.log) or lspci -vvv"
 )
-_OF_HEALTH: Final = (GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_ECC_MODE, GPU_REMAPPED_ROWS, GPU_RECOVERY_ACTION)
+_JUDGED_BY: Final = {
+    Area.HEALTH: (GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_ECC_MODE, GPU_REMAPPED_ROWS, GPU_RECOVERY_ACTION),
+    Area.PCIE: (GPU_PCIE_LINK_WIDTH,),
+    Area.PEERS: (GPU_NVLINK_UP,),
+    Area.WORK: (GPU_PROCESSES, GPU_SM_UTILIZATION_RATIO),
+    Area.SETTINGS: (GPU_PERSISTENCE_MODE,),
+}
+"""What an area is judged by: one of them is enough to judge it."""
 _MOST_READ: Final = 2000
 _MOST_NAMED: Final = 12
 """How many files the report lists by name; in a folder, files with recognized content come first."""
@@ -397,21 +403,11 @@ _OF_THE_MOMENT: Final = {Area.HEALTH: _errors, Area.CLOCKS: _held, Area.PCIE: _l
 
 def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
     """Whether the files contain the data that the area is judged by."""
-    match area:
-        case Area.HEALTH:
-            return files.log is not None or any(host.series(spec) for spec in _OF_HEALTH)
-        case Area.PCIE:
-            return bool(host.series(GPU_PCIE_LINK_WIDTH))
-        case Area.PEERS:
-            last = files.last
-            alone = last is not None and last.attached == len(host.answering) == 1
-            return alone or bool(host.series(GPU_NVLINK_UP))
-        case Area.WORK:
-            return bool(host.series(GPU_PROCESSES) or host.series(GPU_SM_UTILIZATION_RATIO))
-        case Area.SETTINGS:
-            return bool(host.series(GPU_PERSISTENCE_MODE))
-        case _:
-            return True
+    if area is Area.HEALTH and files.log is not None:
+        return True
+    if area is Area.PEERS and files.last is not None and files.last.attached == len(host.answering) == 1:
+        return True  # it has no peers
+    return area not in _JUDGED_BY or any(host.series(spec) for spec in _JUDGED_BY[area])
 
 
 def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:

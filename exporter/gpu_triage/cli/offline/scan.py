@@ -183,7 +183,7 @@ class Scanner:
         if len(line) > _LONGEST and not isinstance(self._parser, SmiXmlParser) and SmiXmlParser.START not in line:
             # Only XML output has longer lines.
             line = line[: _LONGEST_JSON if line[0] == "{" else _LONGEST]
-        if line and (line[0] in ">\\" or "\x1b" in line or "\xa0" in line):
+        if line and (line[0] in ">\\" or "\xa0" in line):
             line = cleaned(line)
         if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
             # The warning follows the output it belongs to.

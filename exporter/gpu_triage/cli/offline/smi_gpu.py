@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
-from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.cli.offline import smi_facts
@@ -32,7 +31,6 @@ from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.machine import Workload
 from gpu_triage.read.gpu.activity import ActivityReading, MediaReading
-from gpu_triage.read.gpu.clocks_and_limits import ClocksReading, ClockTargetsReading, LimitsReading
 from gpu_triage.read.gpu.device_memory import DeviceMemoryReading
 from gpu_triage.read.gpu.ecc import BANK_AVAILABILITIES, EccReading, MemoryRepairReading
 from gpu_triage.read.gpu.fabric import (
@@ -43,26 +41,39 @@ from gpu_triage.read.gpu.fabric import (
     FabricReading,
 )
 from gpu_triage.read.gpu.identity import IdentityReading
-from gpu_triage.read.gpu.modes import COMPUTE_MODES, GPU_VGPU_LICENSE_STATE, LICENSED, ModesReading, VgpuLicenseReading
+from gpu_triage.read.gpu.modes import (
+    COMPUTE_MODES,
+    DRAIN_AND_RESET,
+    GPU_RECOVERY_ACTION,
+    GPU_VGPU_LICENSE_STATE,
+    LICENSED,
+    NO_RECOVERY,
+    ModesReading,
+    RecoveryReading,
+    VgpuLicenseReading,
+)
 from gpu_triage.read.gpu.pcie import PcieLimitsReading, PcieReading
-from gpu_triage.read.gpu.power import PowerReading, other_limit
-from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION, NO_RECOVERY, RecoveryReading
-from gpu_triage.read.gpu.thermal import ThermalReading
+from gpu_triage.read.gpu.power import (
+    ClocksReading,
+    ClockTargetsReading,
+    LimitsReading,
+    PowerReading,
+    ThermalReading,
+    other_limit,
+)
 from gpu_triage.read.gpu.throttle import ThrottleReading
 from gpu_triage.read.processes.facts import Owner, ProcessFacts
 from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
 
 _FAILED_ENOUGH: Final = 6  # a GPU that answers never fails to report this many facts at once
-_RECOVERY: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        **{name.lower(): action for action, name in GPU_RECOVERY_ACTION.states.items()},
-        "none": NO_RECOVERY,
-        "reset": GPU_RECOVERY_ACTION.value_of("GPU reset"),
-        "reboot": GPU_RECOVERY_ACTION.value_of("node reboot"),
-        "drain p2p": GPU_RECOVERY_ACTION.value_of("drain peer-to-peer work"),
-    }
-)
+_RECOVERY: Final[Mapping[str, int]] = {
+    **{name.lower(): action for action, name in GPU_RECOVERY_ACTION.states.items()},
+    "none": NO_RECOVERY,
+    "reset": GPU_RECOVERY_ACTION.value_of("GPU reset"),
+    "reboot": GPU_RECOVERY_ACTION.value_of("node reboot"),
+    "drain p2p": GPU_RECOVERY_ACTION.value_of("drain peer-to-peer work"),
+}
 _FABRIC_STATES: Final = {"not started": 1, "in progress": 2, "completed": FABRIC_JOINED, "not supported": 0}
 assert set(_FABRIC_STATES.values()) - {0} == set(GPU_FABRIC_STATE.states)  # noqa: S101 - checks constants at import
 _FABRIC_HEALTH: Final = {name: state for state, name in GPU_FABRIC_HEALTH.states.items()}
@@ -476,9 +487,13 @@ def _license_state(value: str) -> int | None:
     return LICENSED if plain.startswith("licensed") else _LICENSES.get(plain)
 
 
-_KINDS: Final[Mapping[str, str]] = MappingProxyType(
-    {"C": "compute", "G": "graphics", "C+G": "compute_graphics", "M": "mps", "M+C": "mps"}
-)
+_KINDS: Final[Mapping[str, str]] = {
+    "C": "compute",
+    "G": "graphics",
+    "C+G": "compute_graphics",
+    "M": "mps",
+    "M+C": "mps",
+}
 _OTHER: Final = "O"  # A process that holds memory without a compute or graphics context; driver 590 and later
 
 _MOST_SHOWN: Final = 32

@@ -9,7 +9,7 @@ from html import unescape
 from typing import Final
 
 from gpu_triage.cli.offline.lines import command_of
-from gpu_triage.cli.offline.smi_facts import LONGEST_VALUE, MOST_PROCESSES, RawGpu, RawProcess, SmiReport
+from gpu_triage.cli.offline.smi_facts import HOST_FACTS, LONGEST_VALUE, MOST_PROCESSES, RawGpu, RawProcess, SmiReport
 from gpu_triage.cli.offline.smi_gpu import known_names
 
 Path = tuple[str, ...]
@@ -103,25 +103,13 @@ _SECTION: Final = re.compile(r"[A-Z][A-Za-z0-9 /()-]{2,40}")
 LONGEST_SECTION: Final = 60
 _OTHER_GPU: Final = re.compile(r"GPU\b(?!.*: ).*\d")
 _ENDS: Final = ("____", "####", "+---", "<?xml", "<nvidia_smi_log", "*** ", "```", "~~~")
-_OWN: Final = frozenset(
-    {"timestamp", "driver version", "cuda version", "kmd version", "cuda umd version", "attached gpus"}
-)
 _HEADLESS: Final = frozenset(
-    {
-        "clocks throttle reasons",
-        "clocks event reasons",
-        "clocks event reasons counters",
-        "gpu power readings",
-        "power readings",
-        "fb memory usage",
-        "ecc errors",
-        "remapped rows",
-        "retired pages",
-        "gpu link info",
-        "vgpu software licensed product",
-        "grid licensed product",
-        "max clocks",
-    }
+    (
+        *("clocks throttle reasons", "clocks event reasons", "clocks event reasons counters", "max clocks"),
+        *("gpu power readings", "power readings", "fb memory usage", "gpu link info"),
+        *("ecc errors", "remapped rows", "retired pages"),
+        *("vgpu software licensed product", "grid licensed product"),
+    )
 )
 """Sections that only nvidia-smi prints, to recognize the fragments that ``nvidia-smi -q | grep -A8 …`` leaves."""
 
@@ -193,7 +181,7 @@ class SmiTextParser:
         label, colon, value = _parts(text)
         if self._gpu is None and colon:
             self.report.note(label, value[:LONGEST_VALUE])
-        if label in _OWN:
+        if label in HOST_FACTS:
             return True
         if text.startswith(_ENDS) or _HEAD in text or command_of(text):
             return False

@@ -227,7 +227,7 @@ def read_link(path: Path | str) -> str | None:
 
 
 def target_of(path: Path | str) -> str:
-    """Target of a symbolic link, unresolved; "" if it does not exist or cannot be read."""
+    """Target of a symbolic link, unresolved, or "" if it cannot be read."""
     try:
         return read_link(path) or ""
     except HostReadFailed:

@@ -11,15 +11,17 @@ from gpu_triage.judge.evidence.gpu import GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.remember import Share
 from gpu_triage.judge.findings.finding import Finding, of_gpu
-from gpu_triage.read.gpu.clocks_and_limits import (
+from gpu_triage.read.gpu.power import (
     GPU_CLOCK_HERTZ,
     GPU_CLOCK_MAX_HERTZ,
     GPU_POWER_DEFAULT_LIMIT_WATTS,
+    GPU_POWER_LIMIT_WATTS,
     GPU_POWER_MAX_LIMIT_WATTS,
+    GPU_POWER_REQUESTED_LIMIT_WATTS,
+    GPU_POWER_WATTS,
+    GPU_TEMPERATURE_CELSIUS,
     GPU_TEMPERATURE_THRESHOLD_CELSIUS,
 )
-from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_REQUESTED_LIMIT_WATTS, GPU_POWER_WATTS
-from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 
 

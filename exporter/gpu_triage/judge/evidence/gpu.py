@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.series import Evidence
+from gpu_triage.judge.evidence.wording import first_few
 from gpu_triage.judge.findings.identity import identity_of
 from gpu_triage.judge.findings.table import Severity, xid_check
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_CALL_INFLIGHT_SECONDS
@@ -21,25 +22,26 @@ from gpu_triage.read.gpu.activity import (
     GPU_PERFORMANCE_STATE,
     GPU_SM_UTILIZATION_RATIO,
 )
-from gpu_triage.read.gpu.clocks_and_limits import (
-    GPU_CLOCK_DEFAULT_HERTZ,
-    GPU_CLOCK_HERTZ,
-    GPU_CLOCK_MAX_HERTZ,
-    GPU_CLOCK_TARGET_HERTZ,
-    GPU_POWER_DEFAULT_LIMIT_WATTS,
-    GPU_TEMPERATURE_THRESHOLD_CELSIUS,
-)
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, FABRIC_UNHEALTHY, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
-from gpu_triage.read.gpu.modes import GPU_MIG_MODE
+from gpu_triage.read.gpu.modes import GPU_MIG_MODE, GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_GENERATION
-from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
+from gpu_triage.read.gpu.power import (
+    GPU_CLOCK_DEFAULT_HERTZ,
+    GPU_CLOCK_HERTZ,
+    GPU_CLOCK_MAX_HERTZ,
+    GPU_CLOCK_TARGET_HERTZ,
+    GPU_POWER_DEFAULT_LIMIT_WATTS,
+    GPU_POWER_LIMIT_WATTS,
+    GPU_POWER_WATTS,
+    GPU_TEMPERATURE_CELSIUS,
+    GPU_TEMPERATURE_MARGIN_CELSIUS,
+    GPU_TEMPERATURE_THRESHOLD_CELSIUS,
+)
 from gpu_triage.read.gpu.presence import GPU_ERROR_INFO, GPU_UP
-from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
-from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_MARGIN_CELSIUS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.gpu.topology import GPU_NUMA_NODE
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
@@ -284,10 +286,8 @@ class GpuEvidence(Evidence):
     @property
     def process_names(self) -> str:
         """Its first few processes by name and PID, or ""."""
-        labels = [each.labels for each in self.series(GPU_PROCESS_INFO)]
-        names = [f"{each['process'] or 'process'} ({each['pid']})" for each in labels]
-        more = len(names) - _NAMES_SHOWN
-        return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        labels = self.labels_of(GPU_PROCESS_INFO)
+        return first_few([f"{each['process'] or 'process'} ({each['pid']})" for each in labels], _NAMES_SHOWN)
 
     @cached_property
     def processes_known(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.wording import first_few
 from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
 from gpu_triage.read.host.services import GPU_HOST_SERVICE_RUNNING, KUBELET, SLURMD
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
@@ -77,9 +78,7 @@ def _given(allocated: Iterable[Mapping[str, str]]) -> frozenset[GpuOwner]:
 
 def owners_text(owners: Iterable[GpuOwner]) -> str:
     """Return the first few owners as text, or ""."""
-    words = [owner.text for owner in owners]
-    more = len(words) - _SHOWN
-    return ", ".join(words[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return first_few([owner.text for owner in owners], _SHOWN)
 
 
 _CONFIGURED: Final = ("pod_names", "container_names", "slurm_jobs")

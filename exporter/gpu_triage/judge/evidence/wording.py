@@ -1,8 +1,8 @@
-"""Indices of GPUs and lengths of time as text; imports nothing."""
+"""Indices of GPUs, lists and lengths of time as text; imports nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def ranges(indices: Iterable[str]) -> str:
@@ -17,6 +17,12 @@ def ranges(indices: Iterable[str]) -> str:
         else:
             runs.append([index])
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def first_few(words: Sequence[str], most: int) -> str:
+    """Join the first words, and count the others: ``a, b and 3 more``."""
+    more = len(words) - most
+    return ", ".join(words[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def length_of_time(seconds: float) -> str:

@@ -206,7 +206,6 @@ _HEAD: Final = """\
 # hold: how long it stays confirmed after its condition has ended, so that a flapping condition is one incident.
 # Both are durations from 0s to 24h.
 judge:"""
-_TABLE_HEAD: Final = "| Setting | Default | Range | Meaning |\n|---|---|---|---|\n"
 
 
 def settings_document() -> str:
@@ -229,14 +228,13 @@ def _entry(check: Check) -> Iterator[str]:
 
 
 def settings_markdown() -> str:
-    """Return a Markdown table of all thresholds with default and range; ends with a newline."""
-    rows = dict.fromkeys(row for check in CHECKS for row in _rows(check))
-    return f"{_TABLE_HEAD}{''.join(rows)}"
+    """Return a Markdown list of all thresholds with default and range; ends with a newline."""
+    return "".join(dict.fromkeys(line for check in CHECKS for line in _lines(check)))
 
 
-def _rows(check: Check) -> Iterator[str]:
+def _lines(check: Check) -> Iterator[str]:
     # All Xids have the same settings.
     code = "xid.CODE" if check.code.removeprefix("xid.").isdecimal() else check.code
     for name, each in LIMITS.get(check.code, {}).items():
         value, low, high = (shown(number, each.unit) for number in (each.value, each.low, each.high))
-        yield f"| `{code}.{name}` | {value} | {low}-{high} | {each.about} |\n"
+        yield f"- `{code}.{name}` ({value}, {low}-{high}): {each.about}\n"

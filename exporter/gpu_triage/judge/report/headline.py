@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.classes import USE_UNKNOWN
-from gpu_triage.judge.evidence.wording import ranges
+from gpu_triage.judge.evidence.wording import first_few, ranges
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import CLUSTER, Words
@@ -94,8 +94,7 @@ def _worst(report: Report) -> str:
     for name in _GROUPS:
         codes = list(dict.fromkeys(f.check.code for f in report.findings if _group(f) == name))
         if codes:
-            more = len(codes) - _MOST_CODES
-            return f"; {name}: {', '.join(codes[:_MOST_CODES])}" + (f" and {more} more" if more > 0 else "")
+            return f"; {name}: {first_few(codes, _MOST_CODES)}"
     return ""
 
 

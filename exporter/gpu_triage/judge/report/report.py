@@ -27,9 +27,8 @@ from gpu_triage.judge.report.not_read import not_read, why_blocked
 from gpu_triage.judge.report.summaries import summaries
 from gpu_triage.read.gpu import pcie
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
+from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS, GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
-from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import Area
-from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.ecc import GPU_ECC_MODE
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
-from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL

@@ -28,13 +28,12 @@ from gpu_triage.documents import (
 )
 from gpu_triage.documents.pcie_values import BUILT_LANES, Generation, Width
 from gpu_triage.errors import BaselineError, DocumentError
-from gpu_triage.read.gpu.clocks_and_limits import CLOCK_TARGETS, LIMITS
 from gpu_triage.read.gpu.ecc import MEMORY_REPAIR
 from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.modes import MODES
 from gpu_triage.read.gpu.nvlink import NVLINK
 from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS
-from gpu_triage.read.gpu.power import POWER
+from gpu_triage.read.gpu.power import CLOCK_TARGETS, LIMITS, POWER
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY, TopologyReading
 from gpu_triage.read.host.platform import PLATFORM, PlatformReading
 from gpu_triage.read.metrics.contract import GpuCollector
@@ -289,7 +288,7 @@ class _Content:
 class Baseline:
     """The facts in a file, and its SHA-256 in hexadecimal, as printed by sha256sum.
 
-    `p2p` is whether GPUs are expected to reach each other; None if unknown.
+    `p2p` is whether GPUs are expected to reach each other; None if the file does not have it.
     """
 
     facts: HostFacts

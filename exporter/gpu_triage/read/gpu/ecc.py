@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
-from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import sram_threshold_exceeded
 from gpu_triage.read.metrics.contract import GpuCollector
 from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
@@ -76,25 +75,25 @@ class EccReader:
         volatile = self._totals(gpu, VOLATILE)
         return EccReading(volatile, self._totals(gpu, AGGREGATE), self._memory_errors(gpu, volatile))
 
+    def _totals(self, gpu: GpuRound, kind: int) -> dict[str, float]:
+        counts = {
+            severity: self._count(gpu, self._counters[severity, kind], "nvmlDeviceGetTotalEccErrors", number, kind)
+            for severity, number in SEVERITIES.items()
+        }
+        return {severity: count for severity, count in counts.items() if count is not None}
+
     def _memory_errors(self, gpu: GpuRound, volatile: Mapping[str, float]) -> dict[tuple[str, str], float]:
         errors: dict[tuple[str, str], float] = {}
         for (severity, memory), counter in self._by_memory.items():
             if volatile.get(severity):
                 where = (SEVERITIES[severity], VOLATILE, MEMORIES[memory])
-                raw = gpu.inquiry.ask("nvmlDeviceGetMemoryErrorCounter", *where)
-                count = counter.read(gpu.inquiry, raw, gpu.at.monotonic)
+                count = self._count(gpu, counter, "nvmlDeviceGetMemoryErrorCounter", *where)
                 if count is not None:
                     errors[severity, memory] = count
         return errors
 
-    def _totals(self, gpu: GpuRound, kind: int) -> Mapping[str, float]:
-        totals = {}
-        for severity, error_type in SEVERITIES.items():
-            raw = gpu.inquiry.ask("nvmlDeviceGetTotalEccErrors", error_type, kind)
-            count = self._counters[severity, kind].read(gpu.inquiry, raw, gpu.at.monotonic)
-            if count is not None:
-                totals[severity] = count
-        return totals
+    def _count(self, gpu: GpuRound, counter: DriverCounter, function: str, *arguments: int) -> float | None:
+        return counter.read(gpu.inquiry, gpu.inquiry.ask(function, *arguments), gpu.at.monotonic)
 
 
 ECC = GpuCollector("ecc", "ECC error counters", Tier.MEDIUM, lambda _config: EccReader().read)
@@ -206,6 +205,7 @@ def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
     ecc_mode = inquiry.ask("nvmlDeviceGetEccMode")  # [now, after the next reboot]
     rows = inquiry.ask("nvmlDeviceGetRemappedRows")  # (correctable, uncorrectable, pending, failure)
     banks = inquiry.fields((*REMAPPED_BANK_FIELDS.values(), *BANK_GROUP_FIELDS.values(), PENDING_BANK_FIELD))
+    histogram = inquiry.ask("nvmlDeviceGetRowRemapperHistogram")
     pending = banks.get(PENDING_BANK_FIELD)
     return MemoryRepairReading(
         ecc_mode=inquiry.flag(ecc_mode[0]) if ecc_mode else None,
@@ -216,15 +216,11 @@ def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
         remapped_rows=_counts(inquiry, {"correctable": rows[0], "uncorrectable": rows[1]} if rows else {}),
         row_remap_pending=inquiry.flag(rows[2]) if rows else None,
         row_remap_failure=inquiry.flag(rows[3]) if rows else None,
-        row_remap_banks=_counts(inquiry, _banks(inquiry.ask("nvmlDeviceGetRowRemapperHistogram"))),
-        remapped_banks=_counts(inquiry, _told(banks, REMAPPED_BANK_FIELDS)),
-        bank_groups=_counts(inquiry, _told(banks, BANK_GROUP_FIELDS)),
+        row_remap_banks=_counts(inquiry, {label: getattr(histogram, label, None) for label in BANK_AVAILABILITIES}),
+        remapped_banks=_counts(inquiry, {label: banks.get(each) for label, each in REMAPPED_BANK_FIELDS.items()}),
+        bank_groups=_counts(inquiry, {label: banks.get(each) for label, each in BANK_GROUP_FIELDS.items()}),
         bank_remap_pending=None if pending is None else inquiry.flag(int(pending)),
     )
-
-
-def _told(values: Mapping[FieldId, float], fields: Mapping[str, int]) -> dict[str, int]:
-    return {label: int(values[number]) for label, number in fields.items() if number in values}
 
 
 def _retired_pages(inquiry: Inquiry) -> Mapping[str, int]:
@@ -236,13 +232,9 @@ def _retired_pages(inquiry: Inquiry) -> Mapping[str, int]:
     return pages
 
 
-def _counts(inquiry: Inquiry, answers: Mapping[str, int]) -> Mapping[str, int]:
+def _counts(inquiry: Inquiry, answers: Mapping[str, float | None]) -> dict[str, int]:
     plausible = {label: inquiry.within(count, 0, _MOST_COUNT) for label, count in answers.items()}
-    return {label: count for label, count in plausible.items() if count is not None}
-
-
-def _banks(histogram: Any) -> Mapping[str, int]:
-    return {label: getattr(histogram, label) for label in BANK_AVAILABILITIES} if histogram else {}
+    return {label: int(count) for label, count in plausible.items() if count is not None}
 
 
 MEMORY_REPAIR = GpuCollector(

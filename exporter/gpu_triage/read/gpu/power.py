@@ -1,9 +1,9 @@
-"""Power and its limit, energy, and the workload power profiles of Blackwell boards."""
+"""Power and energy, temperatures and fans, clocks; the limits of all three, and workload power profiles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
@@ -202,4 +202,266 @@ POWER_PROFILES = GpuCollector(
     tier=Tier.SLOW,
     reader=lambda _config: read_power_profiles,
     render=render,
+)
+
+
+GPU_SENSOR: Final = 0
+MEMORY_TEMPERATURE_FIELD: Final = 82
+
+_NOT_AVAILABLE: Final = -1
+"""NVML_VALUE_NOT_AVAILABLE as a signed number."""
+
+_COLDEST_CELSIUS: Final = -100
+_HOTTEST_CELSIUS: Final = 200
+_MOST_FANS: Final = 16
+_MOST_FAN_PERCENT: Final = 200
+"""A fan may exceed its nominal maximum."""
+
+GPU_TEMPERATURE_CELSIUS = gpu_gauge(
+    "gpu_temperature_celsius",
+    "Temperature by sensor: {sensor}.",
+    labels={"sensor": ("gpu", "memory")},
+    source="nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; field 82",
+)
+GPU_TEMPERATURE_MARGIN_CELSIUS = gpu_gauge(
+    "gpu_temperature_margin_celsius",
+    "Degrees left to the highest operating temperature, beyond which the GPU slows down (T.Limit). Absent before "
+    "driver r570, before Ada and Hopper, and on many GeForce cards: use gpu_temperature_celsius and "
+    "gpu_temperature_threshold_celsius there.",
+    source="nvmlDeviceGetMarginTemperature",
+)
+GPU_FAN_SPEED_RATIO = gpu_gauge(
+    "gpu_fan_speed_ratio",
+    "Intended fan speed as a share of the maximum. Absent on boards without fans, except some (A10, A10G) that always "
+    "report 0, like cards that stop their fans when cool.",
+    labels=("fan",),
+    source="nvmlDeviceGetFanSpeed_v2",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ThermalReading:
+    """Temperatures and fan speeds of one GPU; None where not reported. Fans that did not answer are missing."""
+
+    gpu_celsius: Annotated[float | None, GPU_TEMPERATURE_CELSIUS, "gpu"]
+    memory_celsius: Annotated[float | None, GPU_TEMPERATURE_CELSIUS, "memory"]
+    margin_celsius: Annotated[float | None, GPU_TEMPERATURE_MARGIN_CELSIUS]
+    fan_ratios: Annotated[Mapping[str, float], GPU_FAN_SPEED_RATIO]
+
+
+def read_thermal(gpu: GpuRound) -> ThermalReading:
+    """Read temperatures (nvmlDeviceGetTemperatureV, field 82, …MarginTemperature, nvmlDeviceGetFanSpeed[_v2])."""
+    inquiry = gpu.inquiry
+    die = inquiry.first("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", args=(GPU_SENSOR,))
+    # Boards without a memory sensor return 0 rather than "not supported".
+    memory = inquiry.fields((MEMORY_TEMPERATURE_FIELD,)).get(MEMORY_TEMPERATURE_FIELD) or None
+    margin = inquiry.ask("nvmlDeviceGetMarginTemperature")
+    if die == _NOT_AVAILABLE:
+        die = None
+        # If only the margin is -1, it may be valid.
+        margin = None if margin == _NOT_AVAILABLE else margin
+    return ThermalReading(
+        gpu_celsius=inquiry.within(die, _COLDEST_CELSIUS, _HOTTEST_CELSIUS),
+        memory_celsius=inquiry.within(memory, _COLDEST_CELSIUS, _HOTTEST_CELSIUS),
+        margin_celsius=inquiry.within(margin, -_HOTTEST_CELSIUS, _HOTTEST_CELSIUS),
+        fan_ratios=_fan_ratios(inquiry),
+    )
+
+
+def _fan_ratios(inquiry: Inquiry) -> Mapping[str, float]:
+    count = inquiry.within(inquiry.ask("nvmlDeviceGetNumFans"), 0, _MOST_FANS)
+    # Older drivers do not report the number of fans, and have one value for one or all of them.
+    answers = (
+        [inquiry.ask("nvmlDeviceGetFanSpeed")]
+        if count is None
+        else [inquiry.ask("nvmlDeviceGetFanSpeed_v2", fan) for fan in range(count)]
+    )
+    ratios = {str(fan): inquiry.ratio(answer, _MOST_FAN_PERCENT) for fan, answer in enumerate(answers)}
+    return {fan: ratio for fan, ratio in ratios.items() if ratio is not None}
+
+
+THERMAL = GpuCollector("thermal", "temperatures, margin and fans", Tier.MEDIUM, lambda _config: read_thermal)
+
+
+CLOCK_TYPES: Final = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
+"""Label to nvmlClockType_t."""
+
+APPLICATION_CLOCKS: Final = {label: kind for label, kind in CLOCK_TYPES.items() if label != "video"}
+"""Clocks an administrator can set; for others the driver returns "invalid argument"."""
+
+_HERTZ_PER_MHZ: Final = 1e6
+_MOST_MHZ: Final = 20_000
+
+GPU_CLOCK_HERTZ = gpu_gauge(
+    "gpu_clock_hertz",
+    "Current clock frequency.",
+    labels={"clock": CLOCK_TYPES},
+    source="nvmlDeviceGetClockInfo",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClocksReading:
+    """Frequencies by clock (graphics, sm, memory, video) in hertz; clocks not reported are missing."""
+
+    hertz: Annotated[Mapping[str, float], GPU_CLOCK_HERTZ]
+
+
+def read_clocks(gpu: GpuRound) -> ClocksReading:
+    """Read the current clocks (nvmlDeviceGetClockInfo)."""
+    return ClocksReading(read_clock_table(gpu.inquiry, "nvmlDeviceGetClockInfo", CLOCK_TYPES))
+
+
+def read_clock_table(
+    inquiry: Inquiry, function: str, clocks: Mapping[str, int], least_mhz: int = 0
+) -> Mapping[str, float]:
+    """Hertz by clock from an NVML function that takes a clock type and returns MHz; below `least_mhz` means unset."""
+    table = {}
+    for label, clock_type in clocks.items():
+        mhz = inquiry.within(inquiry.ask(function, clock_type), 0, _MOST_MHZ)
+        if mhz is not None and mhz >= least_mhz:
+            table[label] = mhz * _HERTZ_PER_MHZ
+    return table
+
+
+CLOCKS = GpuCollector("clocks", "clock frequencies", Tier.FAST, lambda _config: read_clocks)
+
+
+GPU_CLOCK_TARGET_HERTZ = gpu_gauge(
+    "gpu_clock_target_hertz",
+    "Application clock set by an administrator; below its default it caps every job. Absent on GeForce, and from "
+    "driver 590 on, which has no application clocks.",
+    labels={"clock": APPLICATION_CLOCKS},
+    source="nvmlDeviceGetApplicationsClock",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockTargetsReading:
+    """Application clocks as set, or the defaults if never set; clocks not reported are missing."""
+
+    hertz: Annotated[Mapping[str, float], GPU_CLOCK_TARGET_HERTZ]
+
+
+def read_clock_targets(gpu: GpuRound) -> ClockTargetsReading:
+    """Read the application clocks (nvmlDeviceGetApplicationsClock)."""
+    table = read_clock_table(gpu.inquiry, "nvmlDeviceGetApplicationsClock", APPLICATION_CLOCKS, least_mhz=1)
+    return ClockTargetsReading(table)
+
+
+# Faster than the limits, which only change with a reboot or a new board: a low setting slows jobs immediately.
+CLOCK_TARGETS = GpuCollector(
+    "clock_targets", "application clocks as set", Tier.MEDIUM, lambda _config: read_clock_targets
+)
+
+
+THRESHOLDS: Final = {"shutdown": 0, "slowdown": 1, "memory_max": 2, "gpu_max": 3}
+"""Label to nvmlTemperatureThresholds_t."""
+
+MARGIN_FIELDS: Final = {"shutdown": 193, "slowdown": 194, "memory_max": 195, "gpu_max": 196}
+"""Label to NVML_FI_DEV_TEMPERATURE_*_TLIMIT."""
+
+_LEAST_THRESHOLD_CELSIUS: Final = 20
+"""Lower values mean that the threshold is not set, or are offsets rather than temperatures."""
+_MOST_THRESHOLD_CELSIUS: Final = 200
+_MOST_MARGIN: Final = 100
+
+GPU_CLOCK_MAX_HERTZ = gpu_gauge(
+    "gpu_clock_max_hertz",
+    "Highest supported clock frequency.",
+    labels={"clock": CLOCK_TYPES},
+    source="nvmlDeviceGetMaxClockInfo",
+)
+GPU_CLOCK_DEFAULT_HERTZ = gpu_gauge(
+    "gpu_clock_default_hertz",
+    "Default application clock. It caps nothing: cards run above it if power and heat allow. Absent on GeForce, and "
+    "from driver 590 on, which has no application clocks.",
+    labels={"clock": APPLICATION_CLOCKS},
+    source="nvmlDeviceGetDefaultApplicationsClock",
+)
+GPU_POWER_DEFAULT_LIMIT_WATTS = gpu_gauge(
+    "gpu_power_default_limit_watts",
+    "Default power cap of the board.",
+    source="nvmlDeviceGetPowerManagementDefaultLimit",
+)
+GPU_POWER_MIN_LIMIT_WATTS = gpu_gauge(
+    "gpu_power_min_limit_watts",
+    "Lowest settable power cap.",
+    source="nvmlDeviceGetPowerManagementLimitConstraints",
+)
+GPU_POWER_MAX_LIMIT_WATTS = gpu_gauge(
+    "gpu_power_max_limit_watts",
+    "Highest settable power cap.",
+    source="nvmlDeviceGetPowerManagementLimitConstraints",
+)
+GPU_TEMPERATURE_THRESHOLD_CELSIUS = gpu_gauge(
+    "gpu_temperature_threshold_celsius",
+    "Temperature at which the GPU slows down or shuts down, or that GPU or memory should not exceed. Newer drivers "
+    "report gpu_temperature_margin_threshold_celsius instead for Ada and later.",
+    labels={"threshold": THRESHOLDS},
+    source="nvmlDeviceGetTemperatureThreshold",
+)
+GPU_TEMPERATURE_MARGIN_THRESHOLD_CELSIUS = gpu_gauge(
+    "gpu_temperature_margin_threshold_celsius",
+    "Value of gpu_temperature_margin_celsius at which the same happens: 0 or slightly below. Absent if the driver "
+    "reports gpu_temperature_threshold_celsius, and on cards without a margin.",
+    labels={"threshold": MARGIN_FIELDS},
+    source="NVML fields 193-196",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsReading:
+    """Limits of one board; clocks and thresholds not reported are missing, power limits are None."""
+
+    clock_max_hertz: Annotated[Mapping[str, float], GPU_CLOCK_MAX_HERTZ]
+    clock_default_hertz: Annotated[Mapping[str, float], GPU_CLOCK_DEFAULT_HERTZ]
+    power_default_watts: Annotated[float | None, GPU_POWER_DEFAULT_LIMIT_WATTS]
+    power_min_watts: Annotated[float | None, GPU_POWER_MIN_LIMIT_WATTS]
+    power_max_watts: Annotated[float | None, GPU_POWER_MAX_LIMIT_WATTS]
+    threshold_celsius: Annotated[Mapping[str, float], GPU_TEMPERATURE_THRESHOLD_CELSIUS]
+    margin_threshold_celsius: Annotated[Mapping[str, float], GPU_TEMPERATURE_MARGIN_THRESHOLD_CELSIUS] = field(
+        default_factory=dict
+    )
+
+
+def read_limits(gpu: GpuRound) -> LimitsReading:
+    """Limits (nvmlDeviceGetMaxClockInfo, …DefaultApplicationsClock, …PowerManagement*Limit*, …TemperatureThreshold)."""
+    inquiry = gpu.inquiry
+    constraints = inquiry.ask("nvmlDeviceGetPowerManagementLimitConstraints")  # [least, most] in mW
+    thresholds = _thresholds(inquiry)
+    return LimitsReading(
+        clock_max_hertz=read_clock_table(inquiry, "nvmlDeviceGetMaxClockInfo", CLOCK_TYPES, least_mhz=1),
+        clock_default_hertz=read_clock_table(
+            inquiry, "nvmlDeviceGetDefaultApplicationsClock", APPLICATION_CLOCKS, least_mhz=1
+        ),
+        power_default_watts=watts(inquiry, inquiry.ask("nvmlDeviceGetPowerManagementDefaultLimit")) or None,
+        power_min_watts=watts(inquiry, constraints[0]) if constraints else None,
+        power_max_watts=watts(inquiry, constraints[1]) or None if constraints else None,
+        threshold_celsius=thresholds,
+        margin_threshold_celsius={} if thresholds else _margin_thresholds(inquiry),
+    )
+
+
+def _thresholds(inquiry: Inquiry) -> Mapping[str, float]:
+    celsius = {label: inquiry.ask("nvmlDeviceGetTemperatureThreshold", kind) for label, kind in THRESHOLDS.items()}
+    return {
+        label: value
+        for label, value in celsius.items()
+        if value is not None and _LEAST_THRESHOLD_CELSIUS <= value <= _MOST_THRESHOLD_CELSIUS
+    }
+
+
+def _margin_thresholds(inquiry: Inquiry) -> Mapping[str, float]:
+    """Margins are not converted to temperatures: they cover several sensors, at varying offsets from the GPU's."""
+    answers = inquiry.fields(MARGIN_FIELDS.values())
+    margins = {
+        label: inquiry.within(answers.get(number), -_MOST_MARGIN, _MOST_MARGIN)
+        for label, number in MARGIN_FIELDS.items()
+    }
+    return {label: margin for label, margin in margins.items() if margin is not None}
+
+
+LIMITS = GpuCollector(
+    "limits", "clock and power limits, temperature thresholds", Tier.SLOW, lambda _config: read_limits
 )

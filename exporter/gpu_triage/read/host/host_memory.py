@@ -177,7 +177,7 @@ _MOST_CONTROLLERS: Final = 64
 _MOST_DIMMS: Final = 256
 _CONTROLLER: Final = re.compile(r"mc[0-9]{1,3}")
 _DIMM: Final = re.compile(r"(dimm|rank)([0-9]{1,3})")
-"""Kernel names of a controller's DIMMs, or ranks if the driver has no DIMMs; numbers may have gaps."""
+"""Kernel names of a controller's DIMMs, or ranks if the driver does not list DIMMs; numbers may have gaps."""
 _SEVERITIES: Final = {"corrected": "ce", "uncorrected": "ue"}
 
 GPU_HOST_EDAC_ERRORS_TOTAL = host_counter(

@@ -282,7 +282,7 @@ class _PortReader:
     """Reads one port; continues its counters if these are saturated, absent or reset from outside.
 
     Attributes:
-        kind: as in the plan, which has the files that exist: drivers differ, and each check costs a system call.
+        kind: as in the plan, which lists the files that exist: drivers differ, and each check costs a system call.
         highest: the highest rate that the port has had, in bytes per second.
     """
 

@@ -181,16 +181,9 @@ _KEPT_SECONDS = 30.0
 class _Kept(NamedTuple):
     """Cached facts, the identity they belong to, and the monotonic second at which they were read."""
 
-    identity: _Identity
+    identity: tuple[str, int]
     facts: ProcessFacts
     read_at: float
-
-
-class _Identity(NamedTuple):
-    """Distinguishes a process from a later one with the same PID, and from the program it ran before exec."""
-
-    name: str
-    started_ticks: int
 
 
 class ProcessFactsReader:
@@ -244,8 +237,9 @@ def read_user_names(procfs: Path) -> Mapping[int, str]:
     return {int(e[2]): e[0] for e in entries if len(e) > 2 and e[2].isdecimal()}  # noqa: PLR2004 - name:password:id
 
 
-def _identity(stat: ProcessStat | None) -> _Identity | None:
-    return _Identity(stat.name, stat.started_ticks) if stat else None
+def _identity(stat: ProcessStat | None) -> tuple[str, int] | None:
+    """Distinguishes a process from a later one with the same PID, and from the program it ran before exec."""
+    return (stat.name, stat.started_ticks) if stat else None
 
 
 def _read_facts(procfs: Path, pid: int, user_names: Mapping[int, str]) -> ProcessFacts:

@@ -20,7 +20,6 @@ from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
 from gpu_triage.read.processes.cgroup_limits import CgroupReading, CgroupsReader
 from gpu_triage.read.processes.facts import (
-    DriverPids,
     ProcessFacts,
     ProcessFactsReader,
     driver_pids,
@@ -170,17 +169,15 @@ class ProcessesReader:
         self._vitals = ProcessVitalsReader()
         self._cgroups = CgroupsReader()
         self._threads = ThreadsReader()
-        self._sees_all: bool | None = None
-        self._pids: tuple[str | None, DriverPids] | None = None
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
         """Read the GPU's processes (nvmlDeviceGet*RunningProcesses, nvmlDeviceGetProcessUtilization, /proc/PID)."""
         listed = self._lister.read(gpu.inquiry)
-        if not listed.processes and not self._sees_every_process(gpu):
+        if not listed.processes and not sees_every_process(gpu.machine.procfs):
             # The list may be empty only because the processes are hidden from us, so do not report the GPU as free.
             return ProcessesReading({}, (), 0, locality_known=False)
         # In MIG mode the driver keeps no samples, and a missing sample would be read as an idle process.
-        pids = self._driver_pids(gpu)
+        pids = driver_pids(gpu.machine.procfs, gpu.versions.driver)
         sampled = bool(listed.processes) and pids.utilization and not mig_mode(gpu.inquiry)
         utilization = self._utilization(gpu.inquiry, gpu.at.wall) if sampled else None
         numa = GpuLocality(gpu)
@@ -214,18 +211,6 @@ class ProcessesReader:
             cgroups=self._cgroups.read(gpu.machine, facts, gpu.at.monotonic, gpu.inquiry.failures),
             threads=self._threads.read(gpu.machine.procfs, [pid for pid in stats if facts[pid]], gpu.at.monotonic),
         )
-
-    def _sees_every_process(self, gpu: GpuRound) -> bool:
-        if self._sees_all is None:
-            # A process never changes its PID namespace, so cache this.
-            self._sees_all = sees_every_process(gpu.machine.procfs)
-        return self._sees_all
-
-    def _driver_pids(self, gpu: GpuRound) -> DriverPids:
-        version = gpu.versions.driver
-        if self._pids is None or self._pids[0] != version:
-            self._pids = version, driver_pids(gpu.machine.procfs, version)
-        return self._pids[1]
 
     def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float | None] | None:
         """Latest utilization (0-1) by PID, None if invalid; idle processes have no new sample and are missing."""

@@ -95,25 +95,22 @@ def _read(folder: Folder, name: str, booted_at: float | None) -> str | None:
     """
     try:
         descriptor = folder.open(name)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise HostReadFailed("malformed", name, "no regular file")
+            if status.st_size > MAX_BYTES:
+                raise HostReadFailed("too_large", name, f"more than {MAX_BYTES} bytes")
+            if booted_at is not None and status.st_mtime < booted_at:
+                return None
+            return os.read(descriptor, MAX_BYTES).decode("utf-8", "replace")
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         return None  # removed by the epilog since we listed the folder
-    except PermissionError as error:
-        raise HostReadFailed("no_permission", name, error.strerror or "") from error
     except OSError as error:
-        raise HostReadFailed("io_error", name, error.strerror or "") from error
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise HostReadFailed("malformed", name, "no regular file")
-        if status.st_size > MAX_BYTES:
-            raise HostReadFailed("too_large", name, f"more than {MAX_BYTES} bytes")
-        if booted_at is not None and status.st_mtime < booted_at:
-            return None
-        return os.read(descriptor, MAX_BYTES).decode("utf-8", "replace")
-    except OSError as error:
-        raise HostReadFailed("io_error", name, error.strerror or "") from error
-    finally:
-        os.close(descriptor)
+        reason = "no_permission" if isinstance(error, PermissionError) else "io_error"
+        raise HostReadFailed(reason, name, error.strerror or "") from error
 
 
 def parse_file(text: str, named: Callable[[int], str]) -> JobFile:

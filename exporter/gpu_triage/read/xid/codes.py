@@ -201,14 +201,14 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
                 (1, 2, 3, 4, 5, 6, 7, 9, 11, 12, 20, 21, 25, 32, 80), "a job sent an invalid command stream"
             ),
             **{
-                code: f"a job caused an error in a {engine} engine"
+                code: f"a job caused an error in {engine} engine"
                 for engine, codes in {
-                    "video": (22, 27, 28, 29, 34, 35, 36, 42, 60, 65),
-                    "video encoding": (47, 73, 142),
-                    "video decoding": (68, 83, 84, 88, 89, 96, 97, 98),
-                    "JPEG": (82, *range(99, 106)),
-                    "optical flow": (86, 139),
-                    "deep learning (DLA)": (138, 152, 153),
+                    "a video": (22, 27, 28, 29, 34, 35, 36, 42, 60, 65),
+                    "a video encoding": (47, 73, 142),
+                    "a video decoding": (68, 83, 84, 88, 89, 96, 97, 98),
+                    "a JPEG": (82, *range(99, 106)),
+                    "an optical flow": (86, 139),
+                    "a deep learning (DLA)": (138, 152, 153),
                 }.items()
                 for code in codes
             },

@@ -31,7 +31,7 @@ from gpu_triage.read.exporter.exporter_health import (
 )
 from gpu_triage.read.exporter.flight_recorder import GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
-from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
+from gpu_triage.read.gpu.power import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_MEMORY_BYTES, GPU_PROCESSES

@@ -13,8 +13,8 @@ from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient
 from gpu_triage.cli.fleet.review import Review, first_look, first_look_queries, review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.errors import PrometheusUnavailable
-from gpu_triage.options.run import run_cli
 
 pytestmark = pytest.mark.slow
 

@@ -16,10 +16,10 @@ from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_tex
 from gpu_triage.cli.fleet.fleet_view import Fleet, Selection, fleet_of, queries
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import Verdict
-from gpu_triage.options.run import run_cli
 
 pytestmark = pytest.mark.slow
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
 from tests.conftest import RequiresTool
@@ -16,12 +18,12 @@ from tests.e2e.processes import prometheus
 from tests.html_elements import Elements
 
 from gpu_triage.cli.fleet.fleet_view import Selection
-from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient
+from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
 from gpu_triage.cli.fleet.review import DAY_SECONDS, Review, daily_queries, host_query, review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.errors import PrometheusUnavailable
-from gpu_triage.options.run import run_cli
 
 pytestmark = pytest.mark.slow
 
@@ -171,6 +173,32 @@ def test_before_the_first_midnight_it_says_when_and_how_to_look_now(
     command = ["report", "--prometheus", url, "--at", str(noon), "--since", "6h"]
     assert run_cli(group, command) == 2
     assert "has no GPU activity in this time" in capsys.readouterr().err
+
+
+class Hostile:
+    """A server whose every series has labels that try to leave their PromQL string."""
+
+    url = "http://prometheus:9090"
+    warnings = ()
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def at(self, query: str, *_times: float) -> list[Series]:
+        self.asked.append(query)
+        hostile: defaultdict[str, str] = defaultdict(lambda: 'x"}) or vector(1) or y{z="\\')
+        return [Series(hostile, ((float(END), 3.0),))]
+
+    over = at
+
+
+def test_a_uuid_stays_inside_its_string() -> None:
+    server = Hostile()
+    found = review(server, Selection(), END, 1)  # type: ignore[arg-type]  # as much of a client as is used
+    assert found.offenders
+    for query in server.asked:
+        promql_parser.parse(query)
+        assert "vector(1)" not in re.sub(r'"(?:\\.|[^"\\])*"', '""', query)
 
 
 def test_every_recorded_series_that_is_asked_for_is_recorded_by_the_rules(repository: Path) -> None:

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from gpu_triage.cli.job.job_runs import Kind, Wanted, matcher, matchers, parse_wanted, workload_of
+from gpu_triage.cli.fleet.fleet_view import matcher
+from gpu_triage.cli.job.job_runs import Kind, Wanted, matchers, parse_wanted, workload_of
 
 
 @pytest.mark.parametrize(

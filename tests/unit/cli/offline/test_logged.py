@@ -314,6 +314,7 @@ RECEIVED = f"pcieport {PORT}: AER: Correctable error message received from {GPU}
         ([CORRECTED] * 9, ""),
         ([CORRECTED] * 10, "correctable on the GPU, 10 times, last"),
         ([RECEIVED, CORRECTED] * 12, "correctable on the GPU, 12 times, last"),
+        ([RECEIVED] * 11 + [CORRECTED], "correctable on the GPU, 11 times, last"),
         ([RECEIVED, CORRECTED, NONFATAL], f"nonfatal on the port {PORT} above it, once"),
         (
             [f"nvidia {GPU}: {FATAL}", RECEIVED, NONFATAL],

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.gathered import every
-from tests.offline_files import codes, real_files, report_on_text, smi, smi_gpu
+from tests.offline_files import codes, of_real_files, report_on_text, smi, smi_gpu
 from tests.offline_tables import TABLE_END, TABLE_HEAD, TABLE_PROCESSES, table_row
 
 from gpu_triage.judge.report.machine_readable import render_json
@@ -72,21 +71,15 @@ def test_a_pasted_table_says_what_it_said(tmp_path: Path, way: str) -> None:
     assert told(report) == told(report_on_text(tmp_path, plain))
 
 
-FOLDER = real_files()
-CAPTURES = [] if FOLDER is None else sorted((FOLDER / "nvidia-smi-text").iterdir())
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(
-    FOLDER is None, reason="the files of real machines are not here; REAL_MACHINES_DATA names their folder"
-)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_real_capture_that_was_pasted_says_what_it_said(tmp_path: Path, way: str) -> None:
-    for path in every(CAPTURES):
+@pytest.mark.parametrize("path", of_real_files(lambda folder: sorted((folder / "nvidia-smi-text").iterdir())))
+def test_a_real_capture_that_was_pasted_says_what_it_said(tmp_path: Path, path: Path | None, way: str) -> None:
+    if path is not None:
         text = path.read_text(encoding="utf-8")
         start = text.rindex("==============NVSMI LOG")
         plain = text[start : text.index("\n\n\n", start)] + "\n"
-        assert told(report_on_text(tmp_path, WAYS[way](plain))) == told(report_on_text(tmp_path, plain)), path.name
+        assert told(report_on_text(tmp_path, WAYS[way](plain))) == told(report_on_text(tmp_path, plain))
 
 
 def test_outputs_that_follow_each_other_without_a_gap_are_all_read(tmp_path: Path) -> None:

@@ -1,23 +1,22 @@
-"""Files of real machines, where they lie beside the checkout: no part of the project, so it cannot be held to them."""
+"""Files of real machines, and what people pasted into public threads, where they lie beside the checkout.
+
+They are other people's output and no part of the project, so it cannot be held to them; they are read where they lie.
+"""
 
 from __future__ import annotations
 
-import os
+import json
+import re
 from pathlib import Path
 
 import pytest
-from tests.offline_files import real_files, report_on
+from tests.offline_files import codes, of_real_files, report_on
 
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.report.text import render_text
 
-FOLDER = real_files()
-REASON = "the files of real machines are not here; REAL_MACHINES_DATA names their folder"
-# Continuous integration tolerates no skip, and has no such folder.
-ABSENT = pytest.param(
-    None, id="absent", marks=[] if os.environ.get("CI") == "true" else pytest.mark.skip(reason=REASON)
-)
-FILES = [ABSENT] if FOLDER is None else sorted(each for each in FOLDER.rglob("*") if each.is_file())
+FILES = of_real_files(lambda folder: sorted(each for each in folder.rglob("*") if each.is_file()))
+INCIDENTS = of_real_files(lambda folder: sorted((folder / "incidents").glob("*.txt")))
 
 EXPECTED = {
     "a10g.xml": ("NVIDIA A10G", "515.105.01", {"pcie.width_from_boot", "policy.persistence"}),
@@ -51,7 +50,7 @@ PATH_AND_ECC = {
 """The link at the last moment, and whether ECC is on; GeForce and small Quadro cards have none."""
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES)
 def test_every_file_is_read(path: Path | None) -> None:
     if path is None:
         return
@@ -66,3 +65,17 @@ def test_every_file_is_read(path: Path | None) -> None:
         said = {area.area: area.summary or "" for area in report.areas}
         assert said[Area.PCIE].endswith(f"now 1 x {link}")
         assert ("ECC on for 1 of 1" in said[Area.HEALTH]) == ecc
+
+
+@pytest.mark.parametrize("path", INCIDENTS)
+def test_the_cause_that_was_found_in_a_thread_is_named(path: Path | None) -> None:
+    if path is None:
+        return
+    known = {each["file"]: each for each in json.loads((path.parent / "expected.json").read_text(encoding="utf-8"))}
+    incident = known[path.name]
+    report = report_on(path)
+    found, text = codes(report), render_text(report)
+    assert not [code for code in incident["findings"] if code not in found]
+    assert not [code for code in incident["not_findings"] if code in found]
+    assert incident["verdict"] in (None, report.verdict.text)
+    assert not [pattern for pattern in incident["report_matches"] if re.search(pattern, text) is None]

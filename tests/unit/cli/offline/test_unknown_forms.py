@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.offline_files import XML, codes, real_files, report_on_text, smi, smi_gpu
+from tests.offline_files import XML, codes, of_real_files, report_on_text, smi, smi_gpu
 
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.machine_readable import render_json
@@ -124,23 +124,17 @@ def test_a_fact_in_an_unknown_form_is_not_read_and_named_with_its_line(tmp_path:
     assert check_every_line(tmp_path, text) >= least
 
 
-FOLDER = real_files()
+NAMES = ("nvidia-h100-80gb-hbm3__590.48.01.txt", "nvidia-geforce-rtx-4080-super__595.71.05.txt")
 
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.skipif(
-    FOLDER is None, reason="the files of real machines are not here; REAL_MACHINES_DATA names their folder"
-)
-@pytest.mark.parametrize(
-    "name", ["nvidia-h100-80gb-hbm3__590.48.01.txt", "nvidia-geforce-rtx-4080-super__595.71.05.txt"]
-)
-def test_every_fact_of_a_real_capture_may_be_in_an_unknown_form(tmp_path: Path, name: str) -> None:
-    assert FOLDER is not None
-    text = (FOLDER / "nvidia-smi-text" / name).read_text(encoding="utf-8")
-    start = text.rindex("==============NVSMI LOG")
-    output = text[start : text.index("####", start)]
-    assert check_every_line(tmp_path, output) >= 40
+@pytest.mark.parametrize("path", of_real_files(lambda folder: [folder / "nvidia-smi-text" / name for name in NAMES]))
+def test_every_fact_of_a_real_capture_may_be_in_an_unknown_form(tmp_path: Path, path: Path | None) -> None:
+    if path is not None:
+        text = path.read_text(encoding="utf-8")
+        start = text.rindex("==============NVSMI LOG")
+        assert check_every_line(tmp_path, text[start : text.index("####", start)]) >= 40
 
 
 @pytest.mark.parametrize("head", [{"at": "Sat Mar 14 10\u260300"}, {"driver": "version \u2603"}])

@@ -9,8 +9,7 @@ import pynvml
 import pytest
 from tests.nvml_bench import BenchMaker, fields_say
 
-from gpu_triage.read.gpu.power import PowerReader
-from gpu_triage.read.gpu.thermal import read_thermal
+from gpu_triage.read.gpu.power import PowerReader, read_thermal
 
 FUNCTION = "nvmlDeviceGetFieldValues"
 

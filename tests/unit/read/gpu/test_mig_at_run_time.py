@@ -65,19 +65,6 @@ def test_mig_switched_on_and_off_moves_what_can_be_told_and_no_counter_goes_back
         assert running.series("gpu_exporter_errors_total") == []
 
 
-def test_a_lost_gpu_in_mig_mode_loses_its_instances_and_they_return_with_it(tmp_path: Path) -> None:
-    lost = 'at = "20s"\nuntil = "60s"\ngpu = 0\neffect = { kind = "lost" }'
-    with rig(scenario_with(tmp_path, "h100-mig", lost), LEAN) as running:
-        running.run_to(16)
-        before = profiles(running)
-        running.run_to(26)
-        assert running.value("gpu_up", gpu="0") == 0
-        assert profiles(running) == {}
-        running.run_to(200)
-        assert profiles(running) == before
-        assert len(running.series("gpu_mig_sm_active_ratio")) == 3
-
-
 def test_sixteen_gpus_of_seven_instances_are_all_read(tmp_path: Path) -> None:
     text = (SCENARIOS / "h100-mig.toml").read_text()
     head, gpu = text.split("[[gpu]]")[:2]

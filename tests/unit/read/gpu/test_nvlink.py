@@ -163,53 +163,45 @@ def test_however_the_driver_says_that_nothing_is_there_it_is_no_failure(tmp_path
         assert round_.inquiry.failures == []
 
 
-def test_errors_count_by_link_and_type(tmp_path: Path) -> None:
-    effect = (
-        'kind = "nvlink_errors", links = [7], replay_per_hour = 3600, recovery_per_hour = 720, crc_per_hour = 36000'
-    )
-    with rounds_of(pair_with(tmp_path, "h100-8", f'at = "10s"\ngpu = 0\neffect = {{ {effect} }}')) as rounds:
-        links = NvlinkReader().read(rounds.at(20)).links
-        assert links[7].errors == {"replay": 10, "recovery": 2, "crc": 100}
-        assert links[8].errors == {"replay": 0, "recovery": 0, "crc": 0}
-
-
-def test_counters_of_the_fifth_generation_take_the_place_of_those_it_lacks(tmp_path: Path) -> None:
-    effect = 'kind = "nvlink_errors", links = [7], replay_per_hour = 3600, recovery_per_hour = 720'
-    fourth = pair_with(tmp_path, "h100-8", f'at = "10s"\ngpu = 0\neffect = {{ {effect} }}')
-    fifth = replace(fourth, gpus=tuple(replace(gpu, model=replace(gpu.model, nvlink_version=5)) for gpu in fourth.gpus))
-    with rounds_of(fifth) as rounds:
+@pytest.mark.parametrize(
+    ("generation", "errors"),
+    [
+        (4, {"replay": 10, "recovery": 2, "crc": 100}),
+        # Its counters take the place of those it lacks.
+        (5, {"recovery": 2, "recovery_failed": 0}),
+    ],
+)
+def test_errors_count_by_link_and_type(tmp_path: Path, generation: int, errors: dict[str, float]) -> None:
+    rates = "replay_per_hour = 3600, recovery_per_hour = 720, crc_per_hour = 36000"
+    event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "nvlink_errors", links = [7], {rates} }}'
+    scenario = pair_with(tmp_path, "h100-8", event)
+    gpus = tuple(replace(gpu, model=replace(gpu.model, nvlink_version=generation)) for gpu in scenario.gpus)
+    with rounds_of(replace(scenario, gpus=gpus)) as rounds:
         round_ = rounds.at(20)
-        link = NvlinkReader().read(round_).links[7]
-        assert link.errors == {"recovery": 2, "recovery_failed": 0}
-        assert link.transmit_bytes == link.receive_bytes
-        assert (link.transmit_bytes or 0) > 0
+        links = NvlinkReader().read(round_).links
+        assert links[7].errors == errors
+        assert links[8].errors == dict.fromkeys(errors, 0)
+        assert (links[7].transmit_bytes or 0) > 0
         assert round_.inquiry.failures == []
 
 
-def test_a_counter_keeps_to_its_source_while_another_comes_and_goes() -> None:
+def test_a_counter_keeps_to_its_source_and_a_total_neither_falls_nor_leaps_while_one_link_is_silent() -> None:
     with rounds_of(pair("h100-8")) as rounds:
         reader = NvlinkReader()
-        before = reader.read(rounds.at(5)).links[0]
-        round_ = rounds.at(10)
-        round_.inquiry.device.unsupported.add(("field", (138, 0)))
-        assert reader.read(round_).links[0].transmit_bytes is None
-        round_.inquiry.device.unsupported.clear()
-        after = reader.read(rounds.at(15)).links[0]
-        assert (after.transmit_bytes or 0) > (before.transmit_bytes or 0)
-
-
-def test_a_total_neither_falls_nor_leaps_while_one_of_its_links_is_silent() -> None:
-    with rounds_of(pair("h100-8")) as rounds:
-        reader = NvlinkReader()
-        totals = []
+        totals, counts = [], []
         for second in (5, 10, 15):
             round_ = rounds.at(second)
             if second == 10:
+                # The driver has another counter of the same, with other values.
                 round_.inquiry.device.unsupported.add(("field", (138, 0)))
-            totals.append(reader.read(round_).transmit_bytes or 0)
+            reading = reader.read(round_)
+            totals.append(reading.transmit_bytes or 0)
+            counts.append(reading.links[0].transmit_bytes)
             round_.inquiry.device.unsupported.clear()
         silent, back = totals[1] - totals[0], totals[2] - totals[1]
         assert 0 < silent < back < 2 * silent
+        assert counts[1] is None
+        assert (counts[2] or 0) > (counts[0] or 0)
 
 
 def odd_links(nvml: Bench, links: int, share: float = 1, last: int = -1) -> None:

@@ -10,7 +10,7 @@ import pynvml
 import pytest
 from tests.nvml_bench import Bench, BenchMaker, fields_say
 
-from gpu_triage.read.gpu.pcie import RECEIVE, TRANSMIT, PcieTraffic
+from gpu_triage.read.gpu.pcie import RECEIVE, TRANSMIT, PcieReader, PcieTraffic
 
 TRUE_BYTES_PER_SECOND = 12.0e9
 BUSY = f'kind = "load", utilization = 1.0, jitter = 0.0, pcie_receive_bytes_per_second = {TRUE_BYTES_PER_SECOND}'
@@ -53,18 +53,18 @@ def test_a_counter_of_32_bits_is_not_published(bench: BenchMaker) -> None:
     assert received(nvml, reader(), 12) == [None] * 12
 
 
-def test_a_counter_that_exceeded_32_bits_counts_from_then_on(bench: BenchMaker) -> None:
-    readings = counted(bench(), reader(), 7, PROVEN, PROVEN + 5, PROVEN + 10**10)
-    assert readings == [None, None, 0, 10**10 - 5]
-
-
-def test_a_single_value_beyond_32_bits_proves_nothing(bench: BenchMaker) -> None:
-    assert counted(bench(), reader(), 7, PROVEN, 9, PROVEN, 1 << 63, 11) == [None] * 6
-
-
-def test_a_wide_counter_that_is_reset_counts_on(bench: BenchMaker) -> None:
-    readings = counted(bench(), reader(), PROVEN, PROVEN, PROVEN + 100, 10, 20)
-    assert readings == [None, 0, 100, 100, 120]
+@pytest.mark.parametrize(
+    ("raws", "readings"),
+    [
+        ((7, PROVEN, PROVEN + 5, PROVEN + 10**10), [None, None, 0, 10**10 - 5]),
+        ((7, PROVEN, 9, PROVEN, 1 << 63, 11), [None] * 6),  # a single value proves nothing
+        ((PROVEN, PROVEN, PROVEN + 100, 10, 20), [None, 0, 100, 100, 120]),  # reset
+    ],
+)
+def test_a_counter_that_exceeded_32_bits_counts_from_then_on(
+    bench: BenchMaker, raws: tuple[int, ...], readings: list[float | None]
+) -> None:
+    assert counted(bench(), reader(), *raws) == readings
 
 
 def test_the_counters_of_a_gpu_with_gpm_are_not_asked_for(bench: BenchMaker) -> None:
@@ -115,3 +115,13 @@ def test_a_gap_that_is_too_long_is_not_counted(bench: BenchMaker) -> None:
     after = traffic.read(nvml.round())[RECEIVE]
     assert before is not None
     assert after == pytest.approx(before + 5 * TRUE_BYTES_PER_SECOND, rel=0.01)
+
+
+def test_a_refusal_of_another_question_does_not_cost_gpm(bench: BenchMaker) -> None:
+    nvml, link = bench("h100-8", LOAD), PcieReader(15.0, 60.0)
+    nvml.answer("nvmlDeviceGetCurrPcieLinkWidth", pynvml.NVML_ERROR_NO_PERMISSION)
+    readings = []
+    for _ in range(3):
+        readings.append(link.read(nvml.round()).receive_bytes)
+        nvml.clock.advance(5)
+    assert readings == [None, *(pytest.approx(n * 5 * TRUE_BYTES_PER_SECOND, rel=0.01) for n in (1, 2))]

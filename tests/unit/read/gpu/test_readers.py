@@ -11,14 +11,12 @@ import pytest
 from tests.nvml_bench import FIELDS, BenchMaker, fields_say, says, shown
 
 from gpu_triage.read.gpu.activity import ActivityReader, read_media
-from gpu_triage.read.gpu.clocks_and_limits import LIMITS, read_clocks, read_limits
 from gpu_triage.read.gpu.device_memory import read_device_memory
 from gpu_triage.read.gpu.ecc import EccReader, read_memory_repair
 from gpu_triage.read.gpu.identity import IdentityReading, read_identity, render
 from gpu_triage.read.gpu.modes import read_modes
 from gpu_triage.read.gpu.pcie import PcieReader, read_pcie_throughput
-from gpu_triage.read.gpu.power import PowerReader, PowerReading
-from gpu_triage.read.gpu.thermal import read_thermal
+from gpu_triage.read.gpu.power import LIMITS, PowerReader, PowerReading, read_clocks, read_limits, read_thermal
 from gpu_triage.read.gpu.topology import read_topology
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.rounds import GpuRound

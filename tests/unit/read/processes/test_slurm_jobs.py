@@ -42,6 +42,7 @@ def at(seconds: float) -> Moment:
         (f"CUDA_VISIBLE_DEVICES={MIG},{OTHER_MIG}\n{TWO_GPUS}", ALICE, {MIG, OTHER_MIG}),
         (f"CUDA_VISIBLE_DEVICES={MIG},5\n{TWO_GPUS}", ALICE, {MIG, index_name(5)}),
         (f"CUDA_VISIBLE_DEVICES=NoDevFiles\n{TWO_GPUS}", ALICE, {index_name(0), index_name(1)}),
+        (TWO_GPUS.replace("alice", "a" * 100), ALICE._replace(user="a" * 64), {index_name(0), index_name(1)}),
         # The first of each counts: what follows may be the end of an account's name.
         (f"{TWO_GPUS}{TWO_GPUS.replace('alice', 'bob').replace('4242', '7')}", ALICE, {index_name(0), index_name(1)}),
     ],
@@ -66,12 +67,6 @@ def test_a_job_and_its_gpus_are_read_as_the_prolog_has_them(text: str, job: Slur
 def test_a_file_that_names_no_job_or_no_gpu_is_malformed(text: str) -> None:
     with pytest.raises(ValueError, match="no"):
         parse_file(text, index_name)
-
-
-def test_names_are_bounded() -> None:
-    text = f"SLURM_JOB_ID=7\nSLURM_JOB_GPUS=0\nSLURM_JOB_USER={'a' * 100}\nSLURM_JOB_ACCOUNT=physics"
-    job, _ = parse_file(text, index_name)
-    assert job == SlurmJob("7", "a" * 64, "physics")
 
 
 def test_a_file_for_dcgm_exporter_lists_the_jobs_of_the_gpu_it_is_named_after() -> None:

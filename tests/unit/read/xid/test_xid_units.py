@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -90,19 +91,28 @@ def failed(
 THREE = (("1", "python", 0.0, UNIT), ("2", "gromacs", HOUR, UNIT), ("3", "python", 2 * HOUR, UNIT))
 
 
-def test_three_processes_of_two_programs_in_one_place_speak_against_the_board() -> None:
-    assert failed(*THREE).suspects() == {GPU: (UNIT, 3)}
-    assert failed(*THREE[:2]).suspects() == {}
+AGAIN = tuple((str(n), "python", n * HOUR, UNIT) for n in range(10))
 
 
-def test_lines_of_one_crash_are_one_failure() -> None:
-    assert failed(*(("1", "python", second, UNIT) for second in (0.0, 0.1, 0.2, 5.0))).suspects() == {}
-
-
-def test_one_program_needs_a_day() -> None:
-    again = [(str(n), "python", n * HOUR, UNIT) for n in range(10)]
-    assert failed(*again).suspects() == {}
-    assert failed(*again, ("99", "python", 25 * HOUR, UNIT)).suspects() == {GPU: (UNIT, 11)}
+@pytest.mark.parametrize(
+    ("processes", "suspects"),
+    [
+        # Three processes of two programs in one place speak against the board, or of one program if a day apart.
+        (THREE, 3),
+        (THREE[:2], 0),
+        (AGAIN, 0),
+        ((*AGAIN, ("99", "python", 25 * HOUR, UNIT)), 11),
+        # Lines of one crash are one failure.
+        ([("1", "python", second, UNIT) for second in (0.0, 0.1, 0.2, 5.0)], 0),
+        # Failures in other places speak for the board, but for those of one process.
+        ((*THREE, *((str(n), "python", n * HOUR, f"GPC {n} TPC 0") for n in range(10, 12))), 0),
+        ((*THREE, *(("77", "python", 9 * HOUR, f"GPC {n} TPC 0") for n in range(5))), 3),
+        # Failures without a process count by their time.
+        ([("", "", day * 86_400.0, UNIT) for day in range(3)], 3),
+    ],
+)
+def test_what_speaks_against_the_board(processes: Sequence[tuple[str, str, float, str]], suspects: int) -> None:
+    assert failed(*processes).suspects() == ({GPU: (UNIT, suspects)} if suspects else {})
 
 
 def test_a_program_that_fails_there_on_another_gpu_too_is_the_program() -> None:
@@ -111,18 +121,6 @@ def test_a_program_that_fails_there_on_another_gpu_too_is_the_program() -> None:
     assert failures.suspects() == {}
     failed(("9", "blender", HOUR, UNIT), gpu=OTHER_GPU, failures=failures)
     assert failures.suspects() == {}
-
-
-def test_failures_in_other_places_speak_for_the_board() -> None:
-    elsewhere = [(str(n), "python", n * HOUR, f"GPC {n} TPC 0") for n in range(10, 12)]
-    assert failed(*THREE, *elsewhere).suspects() == {}
-    many = [("77", "python", 9 * HOUR, f"GPC {n} TPC 0") for n in range(5)]
-    assert failed(*THREE, *many).suspects() == {GPU: (UNIT, 3)}
-
-
-def test_failures_without_a_process_count_by_their_time() -> None:
-    unknown = [("", "", day * 86_400.0, UNIT) for day in range(3)]
-    assert failed(*unknown).suspects() == {GPU: (UNIT, 3)}
 
 
 def test_another_card_starts_anew() -> None:

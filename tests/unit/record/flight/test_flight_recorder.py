@@ -15,11 +15,11 @@ from tests.rig import Rig, only, pair_with
 from tests.status_pages import FACTS
 
 from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.errors import FlightRecorderError
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
-from gpu_triage.options.run import run_cli
 from gpu_triage.read.metrics.contract import HOST_LABELS
 from gpu_triage.record.bundle import read_recording
 from gpu_triage.record.flight.process import FlightRecording, WritingProcess
