@@ -26,8 +26,7 @@ from gpu_triage.read.exporter.judgment import (
     GPU_VERDICT,
 )
 from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
-from gpu_triage.read.gpu.modes import GPU_VGPU_LICENSE_STATE
-from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, GPU_VGPU_LICENSE_STATE
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_PHYSICAL_STATE
 
 Texts = Sequence[tuple[int | str, str, str]]

@@ -15,6 +15,7 @@ import re
 import sys
 import threading
 import time
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
@@ -108,11 +109,12 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not subscrip
         place = self._places.setdefault((record.pathname, record.lineno), _Place(now))
         if place.admits(record, now):
             super().emit(record)
-        elif place.left_out == 1:
+        elif place not in self._summaries:
             summary = threading.Timer(QUIET_SECONDS, self._sum_up, (place, record))
             summary.daemon = True
-            self._summaries[place] = summary
-            summary.start()
+            with suppress(RuntimeError, MemoryError):  # no thread can be started now; the next line tries again
+                summary.start()
+                self._summaries[place] = summary
 
     def close(self) -> None:
         """Sum up what was left out until now."""

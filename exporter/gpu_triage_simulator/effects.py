@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from gpu_triage.documents import Pattern, Range
 from gpu_triage.documents.pcie_values import Generation, Width
-from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.topology import P2P_STATUSES
 from gpu_triage_simulator.gauges import COUNTED_NAMES, PULSED_REASONS, PULSED_UTILIZATION
 from gpu_triage_simulator.model import ModelName

@@ -256,6 +256,21 @@ def test_what_was_left_out_is_summed_up_once_even_if_nothing_follows(monkeypatch
     assert written(stream)[MOST_LINES:] == [("m", 5), ("m", 1)]
 
 
+def test_where_no_thread_can_be_started_a_flood_costs_lines_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    stream, clock = io.StringIO(), Clock()
+    handler = bounded(stream, clock)
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refused)
+        for _ in range(MOST_LINES + 5):
+            handler.handle(placed(1))
+    handler.handle(placed(1))
+    handler.close()
+    assert written(stream)[MOST_LINES:] == [("m", 6)]
+
+
 def test_a_line_of_a_kind_is_written_again_after_its_quiet_time() -> None:
     stream, clock = io.StringIO(), Clock()
     handler = bounded(stream, clock)

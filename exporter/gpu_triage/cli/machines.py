@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from gpu_triage.machine import Machine, PodNames, SlurmJobs
+    from gpu_triage.machine import Machine
     from gpu_triage.options.config import Config
     from gpu_triage.read.metrics.metric import Sample
 
@@ -64,11 +64,17 @@ def live_host(config: Config, stack: ExitStack) -> Host:
         made = simulated(config, stack)
         return Host(made.machine, _by_its_clock(made.remembering(apart)), made.progress)
     visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
-    machine = real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg, visible)
-    logs = config.kubernetes_container_logs
-    containers = None if logs is None else ContainerLinks(logs)
-    pods, slurm = _pods(config), _slurm(config)
-    return Host(replace(machine, pods=pods, containers=containers, slurm=slurm, probe=ProbeProcess()), config)
+    fresh_for = config.stale_after * config.sample_medium_seconds
+    socket, logs = config.kubernetes_pod_resources_socket, config.kubernetes_container_logs
+    jobs = config.slurm_jobs_directory
+    machine = replace(
+        real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg, visible),
+        pods=None if socket is None else PodDirectory(kubelet(socket), fresh_for),
+        containers=None if logs is None else ContainerLinks(logs),
+        slurm=None if jobs is None else JobDirectory(jobs, config.slurm_gpu_numbers, fresh_for),
+        probe=ProbeProcess(),
+    )
+    return Host(machine, config)
 
 
 def stepped_host(config: Config, stack: ExitStack, last_seconds: float = 0.0) -> Host:
@@ -127,17 +133,3 @@ def _by_its_clock(config: Config) -> Config:
         sample_slow_seconds=config.sample_slow_seconds * pace,
         sample_deadline_seconds=config.sample_deadline_seconds * pace,
     )
-
-
-def _pods(config: Config) -> PodNames | None:
-    socket = config.kubernetes_pod_resources_socket
-    if socket is None:
-        return None
-    return PodDirectory(kubelet(socket), config.stale_after * config.sample_medium_seconds)
-
-
-def _slurm(config: Config) -> SlurmJobs | None:
-    if config.slurm_jobs_directory is None:
-        return None
-    fresh_for = config.stale_after * config.sample_medium_seconds
-    return JobDirectory(config.slurm_jobs_directory, config.slurm_gpu_numbers, fresh_for)

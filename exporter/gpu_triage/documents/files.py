@@ -134,7 +134,9 @@ def discard_partials(path: Path) -> None:
     """Delete leftovers of interrupted writes of this file and its copies. No other process may be writing them."""
     with suppress(OSError):
         for partial in path.parent.glob(_partial(path.with_name(f"{path.name}*")).name):
-            partial.unlink()
+            # It may belong to another user and be undeletable: harmless, since nothing is written to it.
+            with suppress(OSError):
+                partial.unlink()
 
 
 def _partial(path: Path) -> Path:

@@ -15,11 +15,10 @@ from gpu_triage.read.gpu.ecc import ECC, MEMORY_REPAIR
 from gpu_triage.read.gpu.fabric import FABRIC
 from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.mig import MIG
-from gpu_triage.read.gpu.modes import MODES, VGPU_LICENSE
+from gpu_triage.read.gpu.modes import MODES, RECOVERY, VGPU_LICENSE
 from gpu_triage.read.gpu.nvlink import C2C, NVLINK, NVLINK_QUALITY
 from gpu_triage.read.gpu.pcie import PCIE, PCIE_AER, PCIE_ERRORS, PCIE_LIMITS, PCIE_THROUGHPUT
 from gpu_triage.read.gpu.power import CLOCK_TARGETS, CLOCKS, LIMITS, POWER, POWER_PROFILES, THERMAL
-from gpu_triage.read.gpu.recovery import RECOVERY
 from gpu_triage.read.gpu.throttle import THROTTLE
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY
 from gpu_triage.read.host.access import ACCESS

@@ -50,6 +50,7 @@ class GpuRecord:
     schedule: Schedule  # when its collectors are due
     lane: Lane | None = None  # where its rounds run; None while it is missing
     device: Device | None = None  # its handle in the current session; None if it is not enumerated
+    session_at: float = 0.0  # monotonic second since which it has the handle
     error: str | None = None  # why it does not respond; None if it does
     readers: dict[str, Reader] = field(default_factory=dict)  # its collectors' readers by name, with running totals
     absent_since: float | None = None  # monotonic second at which it was last found missing; None while it is present
@@ -249,7 +250,7 @@ class HostGpus:
         record = self._record_of(device.index, device.pci_bus_id, device.uuid, present, now)
         if record.device is None:
             # Handles stay valid within a session; keeping this one also keeps its list of unsupported queries.
-            record.device = device
+            record.device, record.session_at = device, now
         record.lane, record.absent_since, record.last_seen_at = self.lane_of(device.index), None, now
 
     def _add(self, key: str, labels: GpuLabels, now: float) -> GpuRecord:

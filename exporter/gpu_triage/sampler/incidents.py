@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Final, TypeVar
@@ -9,7 +10,7 @@ from typing import Final, TypeVar
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.gpu.ecc import ECC, EccReading
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
-from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION, RECOVERY, RecoveryReading
+from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, RECOVERY, RecoveryReading
 from gpu_triage.read.incidents.incident_metrics import GpuIncidents
 from gpu_triage.read.incidents.ledger import (
     INCIDENT_HISTORY,
@@ -76,7 +77,6 @@ class ResetWatch:
         self._away = False
         self._back_at: float | None = None
         self._noticed: dict[str, float] = {}
-        self._sessions: dict[str, tuple[object, float]] = {}
 
     def see_driver(self, driver: DriverWatch, now: float, *, kernel_readable: bool) -> None:
         """Update whether the GPUs are released or have no driver; `now` in monotonic seconds."""
@@ -85,12 +85,6 @@ class ResetWatch:
             self._away = True
         elif driver.versions is not None and self._away:
             self._away, self._back_at = False, now
-
-    def see_session(self, record: GpuRecord, now: float) -> None:
-        """Track which NVML session a GPU is in; `now` in monotonic seconds."""
-        known = self._sessions.get(record.key)
-        if record.device is not None and (known is None or known[0] is not record.device):
-            self._sessions[record.key] = (record.device, now)
 
     def compare(self, before: Board, after: Board, *, first_of_session: bool, now: float) -> None:
         """Check what changed on a responding board for signs of a reset; `now` in monotonic seconds."""
@@ -101,19 +95,12 @@ class ResetWatch:
         elif self._back_at is not None and self._noticed.get(after.uuid, 0.0) < self._back_at:
             self._noticed[after.uuid] = self._back_at
 
-    def is_first_reading(self, record: GpuRecord, read_at: float, compared_at: float | None) -> bool:
-        """Whether a reading is the first of this session; times in monotonic seconds, None before any comparison."""
-        session = self._sessions.get(record.key)
-        since = session[1] if session is not None else 0.0
-        return read_at >= since and (compared_at is None or compared_at < since)
-
     def remember(self, uuid: str, at: float) -> None:
         """Add a reset of this boot that was noticed before the exporter started; `at` in monotonic seconds."""
         self._noticed[uuid] = max(at, self._noticed.get(uuid, 0.0))
 
     def forget(self, known: frozenset[str]) -> None:
         """Forget all GPUs except those with these keys."""
-        self._sessions = {key: session for key, session in self._sessions.items() if key in known}
         self._noticed = {key: at for key, at in self._noticed.items() if key in known}
 
     def reset_at(self, uuid: str, *kernel: float | None) -> float | None:
@@ -161,8 +148,6 @@ class IncidentWatch:
 
     def observe(self, now: Moment) -> None:
         self._resets.see_driver(self._driver, now.monotonic, kernel_readable=self._xid.kernel_readable)
-        for record in self._host_gpus:
-            self._resets.see_session(record, now.monotonic)
         if not self.file.settled(now.monotonic):
             return
         if self._driver.count is not None:
@@ -270,7 +255,7 @@ class IncidentWatch:
         uncorrected, action, first_of_session = before.uncorrected, before.recovery_action, False
         if memory_errors is not None:
             read_at, errors = memory_errors
-            first_of_session = self._resets.is_first_reading(record, read_at, self._ecc_read_at.get(uuid))
+            first_of_session = read_at >= record.session_at > self._ecc_read_at.get(uuid, -math.inf)
             self._ecc_read_at[uuid] = read_at
             uncorrected = errors.volatile_errors.get("uncorrected", uncorrected)
         if asked is not None:
@@ -304,7 +289,7 @@ class IncidentWatch:
     def _reset_at(self, record: GpuRecord) -> float | None:
         # The monotonic clock starts at boot.
         boot_at = None if self.file.boot.began_at is None else 0.0
-        found_at = self._xid.found_at.get(record.pci_bus_id or "")
+        found_at = self._xid.owners.found_at.get(record.pci_bus_id or "")
         return self._resets.reset_at(record.labels.uuid, boot_at, self._xid.driver_loaded_at, found_at)
 
     def _forget(self, known: frozenset[str]) -> None:

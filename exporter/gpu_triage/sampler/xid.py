@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_triage.driver.nvml.events import XidEvents
-from gpu_triage.driver.nvml.session import MAX_GPUS, Device
+from gpu_triage.driver.nvml.session import Device
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import repeated
 from gpu_triage.machine import Machine, Moment, WallTimes
@@ -87,7 +87,6 @@ class XidWatch:
         self._units = UnitFailures()
         self._walls = WallTimes()
         self.driver_loaded_at: float | None = None  # monotonic second, from the kernel log
-        self.found_at: dict[str, float] = {}  # when the kernel last found a card on the bus, by PCI bus ID
         self.unassigned: tuple[str, ...] = ()  # PCI bus IDs of GPUs that had Xids but were never shown by NVML
         self.cards_known = False  # whether NVML has enumerated the GPUs
         self._readable = dict.fromkeys(XidSource, False)
@@ -157,7 +156,6 @@ class XidWatch:
         elif isinstance(report, CardFound):
             self.owners.found(report)
             self._units.forget(report.gpu)
-            self._note_found(report)
         elif isinstance(report, SwitchError):
             self._switches.see(report)
         else:
@@ -217,12 +215,6 @@ class XidWatch:
         if now >= self._gap_until:
             log.warning("the kernel log overran: Xids may be among the lost records", extra={"fields": {"lost": lost}})
         self._gap_until = now + _GAP_SECONDS
-
-    def _note_found(self, card: CardFound) -> None:
-        self.found_at.pop(card.gpu, None)
-        self.found_at[card.gpu] = card.at
-        for surplus in tuple(self.found_at)[:-MAX_GPUS]:
-            del self.found_at[surplus]
 
     def _kernel_reports(self, readable: Mapping[XidSource, bool]) -> bool:
         """Whether the kernel log will have the Xids that NVML reports: it is readable, or in its first read."""

@@ -39,7 +39,7 @@ class XidOwners:
     def __init__(self) -> None:
         self._ledger = XidLedger()
         self._claims: dict[str, list[_Claim]] = {}
-        self._found_at: dict[str, float] = {}
+        self.found_at: dict[str, float] = {}  # when the kernel last found a card on the bus, by PCI bus ID
         self._of_cards: dict[str, XidCounts] = {}
         self._of_former: dict[str, XidCounts] = {}
         self._left: list[tuple[CountedXid, str | None]] = []
@@ -72,13 +72,13 @@ class XidOwners:
 
     def found(self, card: CardFound) -> None:
         """Note that the kernel found a device at an address: earlier Xids belong to the previous card."""
-        since = self._found_at.get(card.gpu, -math.inf)
+        since = self.found_at.get(card.gpu, -math.inf)
         before = [claim.uuid for claim in self._claims.get(card.gpu, ()) if since <= claim.at < card.at]
         self._settle(card.gpu, card.at, before[-1] if before else None)
-        self._found_at.pop(card.gpu, None)
-        self._found_at[card.gpu] = card.at
-        for surplus in tuple(self._found_at)[:-MAX_GPUS]:
-            del self._found_at[surplus]
+        self.found_at.pop(card.gpu, None)
+        self.found_at[card.gpu] = card.at
+        for surplus in tuple(self.found_at)[:-MAX_GPUS]:
+            del self.found_at[surplus]
 
     def see(self, report: XidReport) -> bool:
         """Add a report; returns whether it is the first of its incident."""
@@ -141,11 +141,11 @@ class XidOwners:
     def _owner(self, address: str) -> _Claim | None:
         """The claim of the card that is there now; None if the kernel has found a card there since NVML's report."""
         claims = self._claims.get(address)
-        return claims[-1] if claims and claims[-1].at >= self._found_at.get(address, -math.inf) else None
+        return claims[-1] if claims and claims[-1].at >= self.found_at.get(address, -math.inf) else None
 
     def _card_at(self, address: str, at: float) -> str | None:
         """UUID of the card that was at an address at a monotonic second; None if NVML did not show it."""
-        found_at = self._found_at.get(address, -math.inf)
+        found_at = self.found_at.get(address, -math.inf)
         if at >= found_at:
             owner = self._owner(address)
             return None if owner is None else owner.uuid

@@ -131,16 +131,20 @@ class PasswordChecks:
         self._begin_next()
 
     def _begin_next(self) -> None:
-        if self._checking or not self._queues:
-            return
-        network, queue = self._queues.popitem(last=False)
-        check = queue.popleft()
-        if queue:
-            self._queues[network] = queue  # moved to the end
-        self._checking = True
-        loop = asyncio.get_running_loop()
-        # A daemon thread, so that a running check doesn't delay exit; one per check, so that none stays idle.
-        threading.Thread(target=self._run, args=(check, loop), name="password", daemon=True).start()
+        while self._queues and not self._checking:
+            network, queue = self._queues.popitem(last=False)
+            check = queue.popleft()
+            if queue:
+                self._queues[network] = queue  # moved to the end
+            loop = asyncio.get_running_loop()
+            # A daemon thread, so that a running check doesn't delay exit; one per check, so that none stays idle.
+            thread = threading.Thread(target=self._run, args=(check, loop), name="password", daemon=True)
+            try:
+                thread.start()
+                self._checking = True
+            except (RuntimeError, MemoryError):  # no thread can be started now
+                del self._asked[check.key]
+                check.verdict.set_exception(TooManyChecks())
 
     def _run(self, check: _Check, loop: asyncio.AbstractEventLoop) -> None:
         with suppress(OSError):

@@ -264,10 +264,8 @@ def test_a_client_gets_the_format_that_it_prefers(wanted: Wanted) -> None:
 
 
 def test_every_difference_is_documented_and_everything_documented_is_one(differences: list[str]) -> None:
-    rows = [row.differs for row in FILES.values()]
-    rows += [told.differs for _, _, told in HANDSHAKES.values()]
-    rows.append(CHALLENGE)
-    named = {differs for differs in rows if differs}
+    rows = [row.differs for row in FILES.values()] + [told.differs for _, _, told in HANDSHAKES.values()]
+    named = {CHALLENGE, *(differs for differs in rows if differs)}
     lines = {name: [line for line in differences if name in line.split(" | ")[0]] for name in named}
     assert {name: len(found) for name, found in lines.items() if len(found) != 1} == {}
     assert set(differences) - {line for found in lines.values() for line in found} == set()

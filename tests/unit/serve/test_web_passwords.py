@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 
 import bcrypt
+import pytest
 
 from gpu_triage.serve.passwords import Credentials, PasswordChecks, TooManyChecks, hashed
 
@@ -151,6 +152,19 @@ async def test_many_clients_with_one_password_are_one_check_and_bounded(checks: 
     assert len(checks.comparisons.hashes) == 1
     assert checks._waiting == 0
     assert (checks._asked, list(checks._queues)) == ({}, [])
+
+
+@in_a_loop
+async def test_a_check_without_a_thread_to_run_it_is_refused_and_the_next_is_made(
+    checks: CountedChecks,
+) -> None:
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.MonkeyPatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refused)
+        assert await asyncio.gather(*(_wrong(checks, number) for number in range(2))) == [None, None]
+    assert await checks.right(USERS, SCRAPER, HERE)
 
 
 async def _wrong(checks: PasswordChecks, number: int, address: str = "198.51.100.1") -> bool | None:

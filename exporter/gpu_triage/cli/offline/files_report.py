@@ -37,10 +37,9 @@ from gpu_triage.options.config import Config
 from gpu_triage.options.progress import ProgressLine
 from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.ecc import GPU_ECC_MODE, GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_REMAPPED_ROWS, SEVERITIES
-from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
+from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.nvlink import CRC, GPU_NVLINK_UP
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_SLOT_MAX_WIDTH, GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
 from gpu_triage.record.masking import Masker

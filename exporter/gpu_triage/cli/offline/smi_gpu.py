@@ -41,7 +41,17 @@ from gpu_triage.read.gpu.fabric import (
     FabricReading,
 )
 from gpu_triage.read.gpu.identity import IdentityReading
-from gpu_triage.read.gpu.modes import COMPUTE_MODES, GPU_VGPU_LICENSE_STATE, LICENSED, ModesReading, VgpuLicenseReading
+from gpu_triage.read.gpu.modes import (
+    COMPUTE_MODES,
+    DRAIN_AND_RESET,
+    GPU_RECOVERY_ACTION,
+    GPU_VGPU_LICENSE_STATE,
+    LICENSED,
+    NO_RECOVERY,
+    ModesReading,
+    RecoveryReading,
+    VgpuLicenseReading,
+)
 from gpu_triage.read.gpu.pcie import PcieLimitsReading, PcieReading
 from gpu_triage.read.gpu.power import (
     ClocksReading,
@@ -51,7 +61,6 @@ from gpu_triage.read.gpu.power import (
     ThermalReading,
     other_limit,
 )
-from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION, NO_RECOVERY, RecoveryReading
 from gpu_triage.read.gpu.throttle import ThrottleReading
 from gpu_triage.read.processes.facts import Owner, ProcessFacts
 from gpu_triage.read.processes.locality import Locality

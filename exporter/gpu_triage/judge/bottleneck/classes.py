@@ -29,7 +29,7 @@ from gpu_triage.read.gpu.activity import (
 )
 from gpu_triage.read.gpu.ecc import GPU_ROW_REMAP_FAILURE
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
-from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET
+from gpu_triage.read.gpu.modes import DRAIN_AND_RESET
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESS_INFO
 
 

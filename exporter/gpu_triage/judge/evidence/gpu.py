@@ -27,7 +27,7 @@ from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, FABRIC_UNHEALTHY, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
-from gpu_triage.read.gpu.modes import GPU_MIG_MODE
+from gpu_triage.read.gpu.modes import GPU_MIG_MODE, GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_GENERATION
 from gpu_triage.read.gpu.power import (
     GPU_CLOCK_DEFAULT_HERTZ,
@@ -42,7 +42,6 @@ from gpu_triage.read.gpu.power import (
     GPU_TEMPERATURE_THRESHOLD_CELSIUS,
 )
 from gpu_triage.read.gpu.presence import GPU_ERROR_INFO, GPU_UP
-from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.gpu.topology import GPU_NUMA_NODE
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS

@@ -19,7 +19,6 @@ from gpu_triage.read.gpu import (
     pcie,
     power,
     presence,
-    recovery,
     throttle,
     topology,
 )
@@ -37,7 +36,7 @@ _FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = MappingProxyType(
         ecc.GPU_ROW_REMAP_FAILURE: ("memory.row_remap_failure",),
         ecc.GPU_ROW_REMAP_PENDING: ("memory.row_remap_pending",),
         ecc.GPU_RETIRED_PAGES_PENDING: ("memory.retired_pages_pending",),
-        recovery.GPU_RECOVERY_ACTION: ("recovery.action", "recovery.drain_and_reset"),
+        modes.GPU_RECOVERY_ACTION: ("recovery.action", "recovery.drain_and_reset"),
         throttle.GPU_THROTTLE_SECONDS_TOTAL: ("thermal.hw", "thermal.sw", "power.brake", "power.hw_slowdown"),
         power.GPU_TEMPERATURE_CELSIUS: ("thermal.margin", "thermal.low_limit"),
         power.GPU_POWER_LIMIT_WATTS: ("power.cap", "power.limit"),

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.documents import unwritable
+from gpu_triage.documents import discard_partials, unwritable
 from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.errors import FlightRecorderError, LockTaken
 
@@ -72,10 +72,7 @@ def lock_of(directory: Path) -> ProcessLock:
 
 def clean_up(directory: Path) -> None:
     """Delete leftovers of interrupted writes. Hold the lock, or it deletes what another process is writing."""
-    for left in directory.glob(f".*{SUFFIX}.new"):
-        # It may belong to another user and be undeletable: harmless, since nothing is written to it.
-        with suppress(OSError):
-            left.unlink()
+    discard_partials(directory / f"*{SUFFIX}")
 
 
 def clean_up_unless_written(directory: Path) -> None:

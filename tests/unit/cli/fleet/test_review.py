@@ -186,7 +186,7 @@ class Hostile:
 
     def at(self, query: str, *_times: float) -> list[Series]:
         self.asked.append(query)
-        hostile = defaultdict(lambda: 'x"}) or vector(1) or y{z="\\')
+        hostile: defaultdict[str, str] = defaultdict(lambda: 'x"}) or vector(1) or y{z="\\')
         return [Series(hostile, ((float(END), 3.0),))]
 
     over = at

@@ -36,29 +36,12 @@ def device(host: HostTree, path: str, vendor: str, class_: str, **attributes: st
 
 def gpu_server(host: HostTree) -> None:
     """A GPU behind a root port, another passed through to a guest, one without a driver, and their kin."""
-    device(
-        host,
-        f"pci0000:64/{PORT}",
-        "0x8086",
-        "0x060400",
-        max_link_speed="16.0 GT/s PCIe",
-        max_link_width="16",
-        current_link_speed="2.5 GT/s PCIe",
-        current_link_width="8",
-    )
-    device(
-        host,
-        f"pci0000:64/{PORT}/{GPU}",
-        "0x10de",
-        "0x030200",
-        max_link_speed="32.0 GT/s PCIe",
-        max_link_width="16",
-        current_link_speed="2.5 GT/s PCIe",
-        current_link_width="8",
-        numa_node="1",
-    )
-    host.link(f"sys/devices/pci0000:64/{PORT}/{GPU}/driver", "../../../../bus/pci/drivers/nvidia")
-    device(host, f"pci0000:64/{PORT}/0000:65:00.1", "0x10de", "0x040300")
+    link = {"max_link_width": "16", "current_link_speed": "2.5 GT/s PCIe", "current_link_width": "8"}
+    below = f"pci0000:64/{PORT}"
+    device(host, below, "0x8086", "0x060400", max_link_speed="16.0 GT/s PCIe", **link)
+    device(host, f"{below}/{GPU}", "0x10de", "0x030200", max_link_speed="32.0 GT/s PCIe", numa_node="1", **link)
+    host.link(f"sys/devices/{below}/{GPU}/driver", "../../../../bus/pci/drivers/nvidia")
+    device(host, f"{below}/0000:65:00.1", "0x10de", "0x040300")
     device(host, "pci0000:00/0000:00:05.0", "0x10de", "0x030000", numa_node="-1")
     host.link("sys/devices/pci0000:00/0000:00:05.0/driver", "../../../bus/pci/drivers/vfio-pci")
     device(host, "pci10000:00/10000:01:00.0", "0x10de", "0x030200", numa_node="junk")
@@ -67,25 +50,16 @@ def gpu_server(host: HostTree) -> None:
 
 
 def test_gpus_are_told_from_bridges_sound_and_other_vendors(host: HostTree) -> None:
-    gpu_server(host)
-    assert read_pci_gpus(host.sysfs, []) == (
-        PciGpu("0000:00:05.0", "vfio-pci"),
-        PciGpu(GPU, "nvidia"),
-        PciGpu("10000:01:00.0", None),
-    )
-
-
-def test_a_host_without_a_pci_bus_is_not_one_without_gpus(host: HostTree) -> None:
-    assert read_pci_gpus(host.sysfs, []) is None
-    device(host, "pci0000:00/0000:03:00.0", "0x1a03", "0x030000")
+    assert read_pci_gpus(host.sysfs, []) is None  # a host without a PCI bus is not one without GPUs
+    device(host, "pci0000:00/0000:02:00.0", "0x1a03", "0x030000")
     assert read_pci_gpus(host.sysfs, []) == ()
-
-
-def test_a_device_that_cannot_be_read_costs_only_itself(host: HostTree) -> None:
     gpu_server(host)
+    found = (PciGpu("0000:00:05.0", "vfio-pci"), PciGpu(GPU, "nvidia"), PciGpu("10000:01:00.0", None))
+    assert read_pci_gpus(host.sysfs, []) == found
+    # A device that cannot be read costs only itself.
     host.spoil(f"sys/devices/pci0000:64/{PORT}/{GPU}/class")
     failures: list[str] = []
-    assert read_pci_gpus(host.sysfs, failures) == (PciGpu("0000:00:05.0", "vfio-pci"), PciGpu("10000:01:00.0", None))
+    assert read_pci_gpus(host.sysfs, failures) == (found[0], found[2])
     assert failures == ["io_error"]
 
 
@@ -98,14 +72,10 @@ def test_a_bus_that_cannot_be_read_is_a_failure(host: HostTree) -> None:
 def test_links_of_the_gpu_and_of_the_port_above_it(host: HostTree) -> None:
     gpu_server(host)
     assert link_of(host.sysfs, GPU) == PcieLink(1, 8, 5, 16)
-    assert port_above(host.sysfs, GPU) == PORT
+    # A device on the host bridge, or that is not there, has no port to see.
+    above = {bus_id: port_above(host.sysfs, bus_id) for bus_id in (GPU, "0000:00:05.0", "0000:ff:00.0")}
+    assert above == {GPU: PORT, "0000:00:05.0": None, "0000:ff:00.0": None}
     assert link_of(host.sysfs, PORT) == PcieLink(1, 8, 4, 16)
-
-
-def test_a_device_on_the_host_bridge_has_no_port_to_see(host: HostTree) -> None:
-    gpu_server(host)
-    assert port_above(host.sysfs, "0000:00:05.0") is None
-    assert port_above(host.sysfs, "0000:ff:00.0") is None
 
 
 def test_a_device_that_left_or_reads_all_ones_has_no_link(host: HostTree) -> None:

@@ -119,22 +119,22 @@ def test_a_gpu_that_cannot_be_registered_does_not_keep_the_others_from_being_hea
         assert events.take_failures() == ()
 
 
-@pytest.mark.parametrize("function", ["nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents"])
-def test_a_gpu_without_xid_events_is_no_failure(tmp_path: Path, function: str) -> None:
-    with driver(host(tmp_path, failing(function, "NOT_SUPPORTED"))) as nvml:
+@pytest.mark.parametrize(
+    ("event", "is_open"),
+    [
+        (failing("nvmlDeviceGetSupportedEventTypes", "NOT_SUPPORTED"), True),
+        (failing("nvmlDeviceRegisterEvents", "NOT_SUPPORTED"), True),
+        ('at = 0\neffect = { kind = "missing_function", function = "nvmlEventSetCreate" }', False),
+    ],
+)
+def test_a_gpu_or_a_library_without_xid_events_is_no_failure(tmp_path: Path, event: str, *, is_open: bool) -> None:
+    with driver(host(tmp_path, event)) as nvml:
         events = XidEvents(nvml.clock)
         for second in range(200):
             nvml.at(second)
             events.listen(devices(nvml))
             assert heard(events) == []
-        assert (events.open, events.listening, events.take_failures()) == (True, False, ())
-
-
-def test_a_library_without_events_is_no_failure(tmp_path: Path) -> None:
-    missing = 'at = 0\neffect = { kind = "missing_function", function = "nvmlEventSetCreate" }'
-    with driver(host(tmp_path, missing)) as nvml:
-        events = listening(nvml)
-        assert (events.open, events.listening, events.take_failures()) == (False, False, ())
+        assert (events.open, events.listening, events.take_failures()) == (is_open, False, ())
 
 
 def test_a_registration_that_fails_is_counted_and_tried_again_later(tmp_path: Path) -> None:
@@ -166,26 +166,25 @@ def test_a_set_that_fails_is_freed_and_made_again_ever_less_often(tmp_path: Path
         assert (second, found) == (380, [(BUS_IDS[0], 31)])
 
 
-def test_closing_frees_the_set_before_nvml_goes_and_closing_again_does_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shut_down_first", [False, True])
+def test_closing_frees_the_set_before_nvml_goes_and_closing_again_does_nothing(
+    tmp_path: Path, *, shut_down_first: bool
+) -> None:
     with driver(host(tmp_path)) as nvml:
         events = listening(nvml)
-        assert len(nvml_sets()) == 1
-        events.close()
-        events.close()
-        assert nvml_sets() == {}
-        assert not events.open
         session = pynvml.nvmlLib.session
-        pynvml.nvmlShutdown()
-        assert session.abandoned_sets == 0
-
-
-def test_a_set_that_was_shut_down_with_nvml_is_closed_without_complaint(tmp_path: Path) -> None:
-    with driver(host(tmp_path)) as nvml:
-        events = listening(nvml)
-        pynvml.nvmlShutdown()
-        assert list(events.drain()) == []
-        events.close()
-        assert events.take_failures() == ("uninitialized",)
+        assert len(nvml_sets()) == 1
+        if shut_down_first:
+            pynvml.nvmlShutdown()
+            assert heard(events) == []
+        for _ in range(2):
+            events.close()
+            assert not events.open
+        assert events.take_failures() == (("uninitialized",) if shut_down_first else ())
+        if not shut_down_first:
+            assert nvml_sets() == {}
+            pynvml.nvmlShutdown()
+            assert session.abandoned_sets == 0
 
 
 def test_a_gpu_that_becomes_unavailable_or_wants_recovery_is_to_be_looked_at_at_once(

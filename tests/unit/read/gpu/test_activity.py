@@ -100,20 +100,13 @@ def test_samples_on_both_sides_of_a_long_silence_are_not_joined(bench: BenchMake
     assert busy_after(nvml, reader, 21) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("answer", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NOT_FOUND])
-def test_without_samples_busy_time_is_integrated_from_polls(bench: BenchMaker, answer: int) -> None:
-    nvml, reader = bench(), ActivityReader(3.0)
-    nvml.answer("nvmlDeviceGetSamples", answer)
-    nvml.answer("nvmlDeviceGetUtilizationRates", polled(50))
-    for second in range(11):
-        busy = busy_after(nvml, reader, second)
-    assert busy == pytest.approx(5.0)
-
-
-def test_samples_of_another_type_are_left_alone(bench: BenchMaker) -> None:
+@pytest.mark.parametrize("answer", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NOT_FOUND, "another type"])
+def test_without_samples_busy_time_is_integrated_from_polls(bench: BenchMaker, answer: int | str) -> None:
     nvml, reader = bench(), ActivityReader(3.0)
     samples = sampled(nvml)
     samples.value_type = 0
+    if isinstance(answer, int):
+        nvml.answer("nvmlDeviceGetSamples", answer)
     nvml.answer("nvmlDeviceGetUtilizationRates", polled(50))
     for second in range(11):
         samples.tick(WALL + second - 1, 100)
@@ -121,27 +114,23 @@ def test_samples_of_another_type_are_left_alone(bench: BenchMaker) -> None:
     assert busy == pytest.approx(5.0)
 
 
-@pytest.mark.parametrize("step", [-3600.0, -10.0, 3600.0])
-def test_a_clock_that_is_set_anew_does_not_stop_busy_seconds(bench: BenchMaker, step: float) -> None:
+@pytest.mark.parametrize(
+    ("step", "sampled_until"),
+    [
+        *((step, 61) for step in (-3600.0, -10.0, 3600.0)),  # the clock is set anew
+        (0.0, 20),  # the driver stops sampling, and is polled again
+    ],
+)
+def test_busy_seconds_go_on(bench: BenchMaker, step: float, sampled_until: int) -> None:
     nvml, reader = bench(), ActivityReader(3.0)
     samples = sampled(nvml)
     nvml.answer("nvmlDeviceGetUtilizationRates", polled(100))
     total = 0.0
     for second in range(61):
         wall = WALL + second + (step if second > 20 else 0.0)
-        samples.tick(wall - 1, 100, 100, 100, 100, 100)
+        if second <= sampled_until:
+            samples.tick(wall - 1, 100, 100, 100, 100, 100)
         now = busy_after(nvml, reader, second, wall)
         assert total <= now <= second + 1
         total = now
-    assert total == pytest.approx(60.0, abs=2.5)
-
-
-def test_a_driver_that_stops_sampling_is_polled_again(bench: BenchMaker) -> None:
-    nvml, reader = bench(), ActivityReader(3.0)
-    samples = sampled(nvml)
-    nvml.answer("nvmlDeviceGetUtilizationRates", polled(100))
-    for second in range(61):
-        if second <= 20:
-            samples.tick(WALL + second - 1, 100, 100, 100, 100, 100)
-        busy = busy_after(nvml, reader, second)
-    assert busy == pytest.approx(60.0, abs=3.0)
+    assert total == pytest.approx(60.0, abs=2.5 if step else 3.0)

@@ -13,7 +13,7 @@ from tests.rig import only, pair_with, rig, scenario_with
 
 from gpu_triage.errors import DocumentError
 from gpu_triage.read.gpu.fabric import FABRIC_FAULTS, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE, FabricReading, read_fabric
-from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario import Driver

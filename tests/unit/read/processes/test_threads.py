@@ -81,13 +81,20 @@ def test_workers_are_children_of_the_process_on_the_gpu(host: HostTree) -> None:
     assert watch.at(5.0).blocked_seconds == {"ptlrpc_set_wait": 10.0}
 
 
-@pytest.mark.parametrize("channel", ["0", "", "0xffffffff81234567"])
-def test_a_wait_channel_that_the_kernel_hides_is_empty(host: HostTree, channel: str) -> None:
-    """Without ptrace rights the kernel writes 0 (fs/proc/base.c, proc_pid_wchan)."""
+@pytest.mark.parametrize(
+    ("channel", "told", "after", "seconds"),
+    [
+        # Without ptrace rights the kernel writes 0 (fs/proc/base.c, proc_pid_wchan).
+        *((hidden, "", 5.0, 5.0) for hidden in ("0", "", "0xffffffff81234567")),
+        # A pause of the exporter is not a wait of the job.
+        ("nfs_wait", "nfs_wait", 3600.0, 15.0),
+    ],
+)
+def test_waits_by_channel(host: HostTree, channel: str, told: str, after: float, seconds: float) -> None:
     thread(host, PID, PID, state="D", channel=channel)
     watch = Watch(host)
     watch.at(0.0)
-    assert watch.at(5.0).blocked_seconds == {"": 5.0}
+    assert watch.at(after).blocked_seconds == {told: seconds}
 
 
 def test_many_threads_are_looked_at_by_turns_and_stand_for_the_others(host: HostTree) -> None:
@@ -121,13 +128,6 @@ def test_kinds_of_waits_are_bounded(host: HostTree) -> None:
     blocked = watch.at(5.0).blocked_seconds
     assert len(blocked) == 17
     assert sum(blocked.values()) == 200.0
-
-
-def test_a_pause_of_the_exporter_is_not_a_wait_of_the_job(host: HostTree) -> None:
-    thread(host, PID, PID, state="D", channel="nfs_wait")
-    watch = Watch(host)
-    watch.at(0.0)
-    assert watch.at(3600.0).blocked_seconds == {"nfs_wait": 15.0}
 
 
 def test_without_threads_nothing_is_claimed(host: HostTree) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -190,20 +191,21 @@ def test_after_an_error_it_goes_on_behind_the_last_record(tmp_path: Path) -> Non
     assert [found.sequence for found in kernel.read()] == [3]
 
 
-def test_a_log_that_is_missing_or_a_directory_says_so(tmp_path: Path) -> None:
-    for path, reason in ((tmp_path / "none", "missing"), (tmp_path, "io_error")):
-        with pytest.raises(HostReadFailed) as error:
-            KernelLog(path).read()
-        assert error.value.reason == reason
+def refused(_file: int, _size: int) -> bytes:
+    raise PermissionError(1, "Operation not permitted")
 
 
-def test_without_permission_it_says_so(tmp_path: Path) -> None:
-    def read(_file: int, _size: int) -> bytes:
-        raise PermissionError(1, "Operation not permitted")
-
+@pytest.mark.parametrize(
+    ("path", "read", "reason"),
+    [("none", os.read, "missing"), (".", os.read, "io_error"), ("kmsg", refused, "no_permission")],
+)
+def test_a_log_that_cannot_be_read_says_so(
+    tmp_path: Path, path: str, read: Callable[[int, int], bytes], reason: str
+) -> None:
+    log(tmp_path)
     with pytest.raises(HostReadFailed) as error:
-        KernelLog(log(tmp_path), read).read()
-    assert error.value.reason == "no_permission"
+        KernelLog(tmp_path / path, read).read()
+    assert error.value.reason == reason
 
 
 def test_a_printk_clock_that_drifted_is_put_right_by_the_first_new_record(tmp_path: Path) -> None:

@@ -144,10 +144,10 @@ def test_every_xid_has_a_count_and_a_time() -> None:
         gpus={
             GpuLabels("6", "GPU-a"): {
                 XidName("149", "false"): XidCount(2, 1768438200.5),
-                XidName("other"): XidCount(1, 5.0),
+                XidName("other"): XidCount(1, 5),
             }
         },
-        unassigned={},
+        unassigned={"0000:b3:00.0": {XidName("79"): XidCount(1, 7.0)}},
         sources={"kmsg": True, "nvml": False},
     )
     assert rendered(reading) == [
@@ -155,23 +155,11 @@ def test_every_xid_has_a_count_and_a_time() -> None:
         ("gpu_xid_last_timestamp_seconds", ("6", "GPU-a", "149", "false"), 1768438200.5),
         ("gpu_xid_errors_total", ("6", "GPU-a", "other", ""), 1.0),
         ("gpu_xid_last_timestamp_seconds", ("6", "GPU-a", "other", ""), 5.0),
+        ("gpu_xid_unassigned_errors_total", ("0000:b3:00.0", "79", ""), 1.0),
+        ("gpu_xid_unassigned_last_timestamp_seconds", ("0000:b3:00.0", "79", ""), 7.0),
         ("gpu_exporter_xid_source_up", ("kmsg",), 1.0),
         ("gpu_exporter_xid_source_up", ("nvml",), 0.0),
     ]
-
-
-def test_a_gpu_never_seen_is_named_by_its_address() -> None:
-    reading = XidReading(
-        counted=(), gpus={}, unassigned={"0000:b3:00.0": {XidName("79"): XidCount(1, 7.0)}}, sources={}
-    )
-    assert rendered(reading) == [
-        ("gpu_xid_unassigned_errors_total", ("0000:b3:00.0", "79", ""), 1.0),
-        ("gpu_xid_unassigned_last_timestamp_seconds", ("0000:b3:00.0", "79", ""), 7.0),
-    ]
-
-
-def test_without_xids_there_is_only_who_listens() -> None:
-    assert rendered(XidReading((), {}, {}, {"kmsg": False})) == [("gpu_exporter_xid_source_up", ("kmsg",), 0.0)]
 
 
 def test_what_a_program_causes_is_counted_from_0_and_has_no_time_before_it_happens() -> None:
