@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpu_triage.cli.main import group
-from gpu_triage.cli.offline import check_files
+from gpu_triage.cli.offline.files_report import check_files
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.report.report import Report
 from gpu_triage.options.config import Config

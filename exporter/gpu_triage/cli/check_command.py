@@ -100,7 +100,7 @@ def check_command(
             raise ConfigError("--from reads files, --simulate and --replay make up a host; give one of them")
         if any(map(given, ("seconds", "patience"))):
             raise ConfigError("--from measures nothing: leave out --for and --patience")
-        from gpu_triage.cli.offline import check_files  # noqa: PLC0415 - only this needs the parsers
+        from gpu_triage.cli.offline.files_report import check_files  # noqa: PLC0415 - only this needs the parsers
 
         report = check_files((*paths, *more_paths), config, redact=redact)
     else:
