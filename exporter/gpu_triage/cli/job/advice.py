@@ -330,7 +330,7 @@ def _of_pace(slow: str, job: Job) -> Advice:
 
 def _fitting(findings: list[JobFinding], culprit: Standing | None) -> list[JobFinding]:
     """The findings in the order of how well they explain an outlier."""
-    name = None if culprit is None else own_class(culprit) or ""
+    name = "" if culprit is None else own_class(culprit) or ""
     return sorted(findings, key=lambda each: (each.check is None or each.check.topic != name, -each.rank))
 
 
