@@ -1,8 +1,10 @@
-"""What `make test` leaves out, `make full` runs, and the last lines say both."""
+"""What `make test` leaves out, `make full` runs, and continuous integration never turns green because of a skip."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +41,63 @@ def test_continuous_integration_runs_both(repository: Path) -> None:
     recipes = (repository / "Makefile").read_text(encoding="utf-8")
     assert re.search(rf"^\t.*-m '{NOT_FULL}' \$\(PYTEST_ARGS\)", recipes, re.MULTILINE)
     assert re.search(rf"^\t.*-m {ONLY_FULL} --fresh \$\(PYTEST_ARGS\)", recipes, re.MULTILINE)
+
+
+SKIPS = """
+import pytest
+
+@pytest.mark.skip(reason="marked")
+def test_marked(): ...
+
+def test_missing_program(requires_tool):
+    requires_tool("no-such-program-anywhere")
+
+@pytest.mark.xfail(reason="known")
+def test_expected_failure():
+    raise AssertionError
+"""
+
+SKIPPED_MODULE = """
+import pytest
+
+pytest.skip("whole module", allow_module_level=True)
+"""
+
+
+def _run(directory: Path, repository: Path, source: str, ci: str) -> subprocess.CompletedProcess[str]:
+    shutil.copy(repository / "tests" / "conftest.py", directory)
+    (directory / "test_sample.py").write_text(source)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", "--rootdir", str(directory), "."],
+        cwd=directory,
+        env={**os.environ, "CI": ci},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "ci", "outcome"),
+    [
+        pytest.param(SKIPS, "", "2 skipped, 1 xfailed", id="a person's machine"),
+        pytest.param(SKIPS, "true", "1 failed, 1 xfailed, 1 error", id="tests"),
+        pytest.param(SKIPPED_MODULE, "true", "1 error", id="module"),
+    ],
+)
+def test_a_skip_fails_continuous_integration_alone(
+    tmp_path: Path, repository: Path, source: str, ci: str, outcome: str
+) -> None:
+    shutil.copy(repository / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_sample.py").write_text(source)
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", "--rootdir", str(tmp_path), "."],
+        cwd=tmp_path,
+        env={**os.environ, "CI": ci},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert outcome in result.stdout
+    assert (result.returncode == 0) is (ci == "")

@@ -6,11 +6,11 @@ The file has its own lane, because it may be on a network file system that hangs
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from traceback import format_exc
 from typing import Final
 
 from gpu_triage.documents import FileIdentity, identity_of
@@ -34,7 +34,7 @@ from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.read.metrics.rounds import ExpectedLink
 from gpu_triage.sampler.host_readings import HostReadings
-from gpu_triage.sampler.lanes import Job, Lane, Step, overdue
+from gpu_triage.sampler.lanes import Lane, Step, overdue
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class BaselineWatch:
         if path is None:
             self._report(BaselineNews(known, missing=known is None))
         else:
-            self._start(partial(self._read, path, identity, known))
+            self.lane.submit(partial(self._visit, path, None, identity, known))
 
     def _learn(self, facts: HostFacts | None, now: float) -> None:
         """Record the host once it has stayed unchanged for a while: services set limits and bring up links after boot.
@@ -122,7 +122,7 @@ class BaselineWatch:
         if (path := self._path) is None:
             self._report(BaselineNews(baseline_in(encode(facts).encode(), "the baseline")))
         else:
-            self._start(partial(self._write, path, facts))
+            self.lane.submit(partial(self._visit, path, facts, None, None))
 
     def take(self, news: BaselineNews) -> tuple[str, ...]:
         """Apply the result of an attempt; returns the names of the errors to count."""
@@ -186,35 +186,28 @@ class BaselineWatch:
         """What a GPU's PCIe link supports according to the baseline: the entry of the GPU, else that of its slot."""
         return self._links.get(device.uuid) or self._links.get(device.pci_bus_id or device.uuid)
 
-    def _start(self, job: Job) -> None:
-        def run() -> None:
-            self.lane.mark(Step(baseline.NAME))
-            job()
-
-        self.lane.submit(run)
-
-    def _read(self, path: Path, identity: FileIdentity | None, known: Baseline | None) -> None:
+    def _visit(
+        self, path: Path, facts: HostFacts | None, identity: FileIdentity | None, known: Baseline | None
+    ) -> None:
+        """Write the facts to the file, if any, and read it, unless it is the one of this identity."""
+        self.lane.mark(Step(baseline.NAME))
         began = self._clock.now().monotonic
-        # Taken before reading, so that a change during the read is detected at the next check.
-        news = BaselineNews(known, identity_of(path))
+        unwritten = facts
         try:
-            if known is None or news.identity is None or news.identity != identity:
-                news = replace(news, recorded=read_baseline(path))
+            if facts is not None:
+                if self._state is not None:
+                    self._state.lock()
+                write_baseline(path, facts)
+                unwritten = None
+            # Taken before reading, so that a change during the read is detected at the next check.
+            present = identity_of(path)
+            same = known is not None and present is not None and present == identity
+            news = BaselineNews(known if same else read_baseline(path), present)
         except Exception as unusable:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
-            error = _reasoned(unusable)
-            missing = self.learns and error.reason == "missing"
-            news = BaselineNews(None, news.identity, None if missing else error, missing)
+            error = unusable if isinstance(unusable, ReasonedError) else ReasonedError("exception", format_exc())
+            absent = self.learns and unwritten is None and error.reason == "missing"
+            news = BaselineNews(None, None, None if absent else error, absent or unwritten is not None)
         self._report(replace(news, duration_seconds=self._clock.now().monotonic - began))
-
-    def _write(self, path: Path, facts: HostFacts) -> None:
-        try:
-            if self._state is not None:
-                self._state.lock()
-            write_baseline(path, facts)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._report(BaselineNews(None, error=_reasoned(error), missing=True))
-        else:
-            self._read(path, None, None)
 
     def _log_turn(self, news: BaselineNews) -> None:
         error, before = news.error, self._error
@@ -222,10 +215,6 @@ class BaselineWatch:
             log.warning("baseline unusable", extra=fields(error=error.reason, cause=error.detail))
         elif (found := news.recorded) is not None and found is not self.recorded:
             log.info("baseline in use", extra=fields(sha256=found.sha256, recorded=timestamp(found.facts.at)))
-
-
-def _reasoned(error: Exception) -> ReasonedError:
-    return error if isinstance(error, ReasonedError) else ReasonedError("exception", traceback.format_exc())
 
 
 def _links(recorded: Baseline | None) -> Mapping[str, ExpectedLink]:

@@ -5,18 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.cli.advise.paths import (
-    DIRECT_COST,
-    HOST_COST,
-    HOST_SHARE,
-    NVLINK_SHARE,
-    PEER_SHARE,
-    Path,
-    Range,
-)
+from gpu_triage.cli.advise.paths import DIRECT_COST, HOST_COST, HOST_SHARE, NVLINK_SHARE, PEER_SHARE, Path, Range
 from gpu_triage.documents import quoted
 from gpu_triage.options.values import TextType
 
@@ -26,18 +17,16 @@ BUCKET_BYTES: Final = 25 * 2**20
 """Gradients that are exchanged together. The last bucket is complete when the backward pass ends: it is not hidden."""
 WORTHWHILE: Final = 0.7  # efficiency from which more GPUs are worth their cost: a convention, not a measurement
 
-ASSUMPTIONS: Final[Mapping[str, Range | float]] = MappingProxyType(
-    {
-        "nvlink_share": NVLINK_SHARE,
-        "pcie_peer_share": PEER_SHARE,
-        "host_memory_share": HOST_SHARE,
-        "fixed_seconds_direct": DIRECT_COST,
-        "fixed_seconds_host_memory": HOST_COST,
-        "backward_share": BACKWARD_SHARE,
-        "bucket_bytes": BUCKET_BYTES,
-        "worthwhile_efficiency": WORTHWHILE,
-    }
-)
+ASSUMPTIONS: Final[Mapping[str, Range | float]] = {
+    "nvlink_share": NVLINK_SHARE,
+    "pcie_peer_share": PEER_SHARE,
+    "host_memory_share": HOST_SHARE,
+    "fixed_seconds_direct": DIRECT_COST,
+    "fixed_seconds_host_memory": HOST_COST,
+    "backward_share": BACKWARD_SHARE,
+    "bucket_bytes": BUCKET_BYTES,
+    "worthwhile_efficiency": WORTHWHILE,
+}
 """docs/advise.md lists the same values with what they mean and their sources."""
 
 _ALL_REDUCE: Final = 2

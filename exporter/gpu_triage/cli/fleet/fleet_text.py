@@ -11,13 +11,7 @@ from typing import Any, Final
 
 import click
 
-from gpu_triage.cli.fleet.fleet_view import (
-    LAST_SCRAPED_MINUTES,
-    Fleet,
-    FleetFinding,
-    FleetHost,
-    shared,
-)
+from gpu_triage.cli.fleet.fleet_view import LAST_SCRAPED_MINUTES, Fleet, FleetFinding, FleetHost, shared
 from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text

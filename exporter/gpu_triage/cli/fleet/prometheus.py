@@ -212,16 +212,12 @@ class PrometheusClient:
 
     Raises ConfigError if the URL is invalid. The methods raise PrometheusUnavailable with the reason if the server does
     not respond, or responds with something else than expected.
-
-    Attributes:
-        url: without a trailing slash.
-        warnings: warnings in responses, such as that part of the data is missing.
     """
 
     def __init__(self, url: str, config: HttpConfig, timeout_seconds: float) -> None:
         parts = _parts(url)
         self.url = url.rstrip("/")
-        self.warnings: list[str] = []
+        self.warnings: list[str] = []  # in responses, such as that part of the data is missing
         self._host, self._port, self._https = parts.hostname or "", parts.port, parts.scheme == "https"
         self._path = parts.path.rstrip("/")
         self._config = config

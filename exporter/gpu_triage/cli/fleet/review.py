@@ -15,14 +15,7 @@ from typing import Final, NamedTuple
 import yaml
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.cli.fleet.fleet_view import (
-    HostKey,
-    RepeatOffender,
-    Selection,
-    key_of,
-    matcher_of_any,
-    offender_of,
-)
+from gpu_triage.cli.fleet.fleet_view import HostKey, RepeatOffender, Selection, key_of, matcher_of_any, offender_of
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.limits import LIMITS

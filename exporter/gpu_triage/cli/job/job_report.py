@@ -23,17 +23,7 @@ from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.headline import STATES
 from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
-from gpu_triage.serve.page.markup import (
-    OF_SEVERITY,
-    bar,
-    chip,
-    class_chip,
-    foreign,
-    row,
-    safe,
-    section,
-    table,
-)
+from gpu_triage.serve.page.markup import OF_SEVERITY, bar, chip, class_chip, foreign, row, safe, section, table
 from gpu_triage.serve.page.style import ICONS
 
 _HOUR: Final = 3600.0

@@ -13,15 +13,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_text import moment
-from gpu_triage.cli.fleet.fleet_view import (
-    GpuKey,
-    HostKey,
-    SeenFinding,
-    finding_key,
-    gpu_key,
-    index_order,
-    key_of,
-)
+from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, SeenFinding, finding_key, gpu_key, index_order, key_of
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.job.job_facts import Facts, Pace, Window, pace_of
 from gpu_triage.cli.job.job_runs import Found, workload_of

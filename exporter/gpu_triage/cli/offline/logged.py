@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.evidence import FilesOfHost
@@ -105,25 +104,23 @@ class _Row(NamedTuple):
     alone: bool = False  # whether to report it only if there is no more specific failure
 
 
-_ROWS: Final[Mapping[ProblemKind, _Row]] = MappingProxyType(
-    {
-        ProblemKind.DRIVER_MISMATCH: _Row("driver.version_mismatch"),
-        ProblemKind.GPU_BOUND_ELSEWHERE: _Row("driver.bound_elsewhere", "{} holds it"),
-        ProblemKind.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver reports that it {}"),
-        ProblemKind.GPU_BAR: _Row("driver.bar"),
-        ProblemKind.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
-        ProblemKind.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
-        ProblemKind.GSP_INIT_FAILED: _Row("driver.init_failed", "the GSP's firmware could not be started", alone=True),
-        ProblemKind.GPU_PROBE_FAILED: _Row("driver.init_failed", "the driver could not use {} GPUs", alone=True),
-        ProblemKind.DRIVER_NOT_LOADED: _Row(
-            "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", alone=True
-        ),
-        ProblemKind.GSP_TIMEOUT: _Row("gpu.gsp_timeout", "the GSP of {} does not answer"),
-        ProblemKind.INFOROM_CORRUPTED: _Row("gpu.inforom", "the driver reports that its InfoROM is corrupted"),
-        ProblemKind.SWITCH_MISMATCH: _Row("fabric.version_mismatch"),
-        ProblemKind.PEERMEM_ERROR: _Row("network.peermem", "nvidia-peermem: {}"),
-    }
-)
+_ROWS: Final[Mapping[ProblemKind, _Row]] = {
+    ProblemKind.DRIVER_MISMATCH: _Row("driver.version_mismatch"),
+    ProblemKind.GPU_BOUND_ELSEWHERE: _Row("driver.bound_elsewhere", "{} holds it"),
+    ProblemKind.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver reports that it {}"),
+    ProblemKind.GPU_BAR: _Row("driver.bar"),
+    ProblemKind.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
+    ProblemKind.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
+    ProblemKind.GSP_INIT_FAILED: _Row("driver.init_failed", "the GSP's firmware could not be started", alone=True),
+    ProblemKind.GPU_PROBE_FAILED: _Row("driver.init_failed", "the driver could not use {} GPUs", alone=True),
+    ProblemKind.DRIVER_NOT_LOADED: _Row(
+        "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", alone=True
+    ),
+    ProblemKind.GSP_TIMEOUT: _Row("gpu.gsp_timeout", "the GSP of {} does not answer"),
+    ProblemKind.INFOROM_CORRUPTED: _Row("gpu.inforom", "the driver reports that its InfoROM is corrupted"),
+    ProblemKind.SWITCH_MISMATCH: _Row("fabric.version_mismatch"),
+    ProblemKind.PEERMEM_ERROR: _Row("network.peermem", "nvidia-peermem: {}"),
+}
 """In the order they are reported."""
 
 _LASTING: Final = frozenset({ProblemKind.SWITCH_MISMATCH, ProblemKind.PEERMEM_ERROR, ProblemKind.INFOROM_CORRUPTED})

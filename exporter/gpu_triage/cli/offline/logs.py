@@ -186,33 +186,24 @@ class MemoryBudget:
 
 
 class LogSection:
-    """One log, parsed line by line: a file, or a section of a bug report.
-
-    Attributes:
-        name: display name.
-        tallies: events found, by kind and group; within a kind, the most recently seen group comes last.
-        ports: ports above GPUs, taken from PCIe error messages, by the address of the device below.
-        gpus: addresses that log messages identify as GPUs.
-        loads: time of each driver load, by message text; matches up the same load in a log with a different clock.
-        load_count: number of driver loads.
-        lines: number of recognized kernel lines.
-        seen: number of lines.
-    """
+    """One log, parsed line by line: a file, or a section of a bug report."""
 
     KIND: Final = "kernel log"
 
     def __init__(self, name: str, room: MemoryBudget) -> None:
-        self.name = name
+        self.name = name  # for display
+        # events found, by kind and group; within a kind, the most recently seen group comes last
         self.tallies: dict[EventKind, dict[EventKey, Tally]] = {}
-        self.ports: dict[str, str] = {}
-        self.gpus: set[str] = set()
+        self.ports: dict[str, str] = {}  # above GPUs, from PCIe error messages, by the address of the device below
+        self.gpus: set[str] = set()  # addresses that messages identify as GPUs
+        # time of each driver load, by message text, which matches up the same load in a log with a different clock
         self.loads: dict[str, LogTime] = {}
-        self.load_count = 0
-        self.lines = 0
-        self.seen = 0
+        self.load_count = 0  # number of driver loads
+        self.lines = 0  # number of recognized kernel lines
+        self.seen = 0  # number of lines
         self._room = room
         self._tail: deque[str] = deque(maxlen=_TAIL)
-        self._last_time: LogTime | None = None
+        self.last_time = NO_TIME  # of the last line that has one, once the log has ended
         self._minute = ""
         self._sentence: tuple[str, list[str]] | None = None
         self._links_up: set[str] = set()
@@ -224,12 +215,12 @@ class LogSection:
         if line[0] == "[":
             self._minute = minute_of(line) or self._minute
 
-    def feed(self, line: str) -> bool:
-        """Parse a line that contains one of the MARKERS; return whether it is a kernel log line."""
+    def feed(self, line: str) -> None:
+        """Parse a line that contains one of the MARKERS."""
         self.pass_by(line)
         said = said_by_kernel(line)
         if said is None:
-            return False
+            return
         self.lines += 1
         prefix, text = said
         if "[  +" in prefix[:8] or "[ +" in prefix[:8]:
@@ -239,18 +230,18 @@ class LogSection:
             self._sentence[1].append(text)
             if text.rstrip().endswith(".") or len(self._sentence[1]) >= _MOST_LINES:
                 self._end_sentence()
-            return True
+            return
         self._end_sentence()
         if text.startswith(SENTENCES) and "\n" not in text and not text.rstrip().endswith("."):
             self._sentence = (prefix, [text])
         else:
             self._take(prefix, text)
-        return True
 
     def end(self) -> None:
         """Finish parsing at the end of the log and drop the buffered lines."""
         self._end_sentence()
-        self._last_time = self.last_time()
+        times = (log_time(line[:200]) for line in reversed(self._tail))
+        self.last_time = next((time for time in times if time != NO_TIME), NO_TIME)
         self._tail.clear()
 
     def _end_sentence(self) -> None:
@@ -322,13 +313,6 @@ class LogSection:
             return True
         found = sum(1 for line in self._tail if _KERNEL_LINE.match(line) is not None)
         return found >= _ENOUGH_LINES and 2 * found > len(self._tail)
-
-    def last_time(self) -> LogTime:
-        """Timestamp of the last line that has one."""
-        if self._last_time is not None:
-            return self._last_time
-        times = (log_time(line[:200]) for line in reversed(self._tail))
-        return next((time for time in times if time != NO_TIME), NO_TIME)
 
 
 _END: Final = "the end of the log"
@@ -419,7 +403,7 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
     sections = list(sections)
     around = reference if reference is not None else modified_at
     loads = _loads(sections, around)
-    ends = [wall for section in sections if (wall := _wall(section.last_time(), around)) is not None]
+    ends = [wall for section in sections if (wall := _wall(section.last_time, around)) is not None]
     # A log may be newer than the report it is attached to.
     is_report = reference is not None and reference >= max(ends, default=reference)
     now = reference if reference is not None and is_report else max(ends, default=modified_at or 0.0)
@@ -427,7 +411,7 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
     ports: dict[str, str] = {}
     for section in sections:
         ports |= section.ports
-        clock = _Clock(_booted_at(section, around, loads), section.last_time().seconds, now, around, reference is None)
+        clock = _Clock(_booted_at(section, around, loads), section.last_time.seconds, now, around, reference is None)
         for what, tally in (each for of_kind in section.tallies.values() for each in of_kind.items()):
             happened = [clock.happened(kept, section.load_count) for kept in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)

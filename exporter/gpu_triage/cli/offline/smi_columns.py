@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.cli.offline.lines import command_of
@@ -150,72 +149,70 @@ _CLOCK_SECTIONS: Final = {
     "clocks.applications": "applications clocks",
     "clocks.default_applications": "default applications clocks",
 }
-_FACTS_OF_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("name", "gpu_name"), "product name"),
-        **dict.fromkeys(("uuid", "gpu_uuid"), "gpu uuid"),
-        **dict.fromkeys(("serial", "gpu_serial"), "serial number"),
-        "vbios_version": "vbios version",
-        "persistence_mode": "persistence mode",
-        "mig.mode.current": "mig mode/current",
-        "compute_mode": "compute mode",
-        "pstate": "performance state",
-        "fan.speed": "fan speed",
-        "gpu_recovery_action": "gpu recovery action",
-        "reset_status.reset_required": "gpu reset status/reset required",
-        "reset_status.drain_and_reset_recommended": "gpu reset status/drain and reset recommended",
-        "pcie.link.gen.current": "pci/gpu link info/pcie generation/current",
-        "pcie.link.gen.gpucurrent": "pci/gpu link info/pcie generation/current",
-        "pcie.link.gen.max": "pci/gpu link info/pcie generation/max",
-        "pcie.link.gen.gpumax": "pci/gpu link info/pcie generation/device max",
-        "pcie.link.gen.hostmax": "pci/gpu link info/pcie generation/host max",
-        "pcie.link.width.current": "pci/gpu link info/link width/current",
-        "pcie.link.width.max": "pci/gpu link info/link width/max",
-        **{f"utilization.{name}": f"utilization/{name}" for name in ("gpu", "memory", "encoder", "decoder")},
-        "encoder.stats.sessioncount": "encoder stats/active sessions",
-        "temperature.gpu": "temperature/gpu current temp",
-        "temperature.gpu.tlimit": "temperature/gpu t.limit temp",
-        "temperature.memory": "temperature/memory current temp",
-        "power.draw": "power readings/power draw",
-        "power.draw.average": "gpu power readings/average power draw",
-        "power.draw.instant": "gpu power readings/instantaneous power draw",
-        "power.limit": "power readings/power limit",
-        "enforced.power.limit": "power readings/enforced power limit",
-        **{f"power.{which}_limit": f"power readings/{which} power limit" for which in ("default", "min", "max")},
-        **{f"memory.{name}": f"fb memory usage/{name}" for name in ("total", "reserved", "used", "free")},
-        **{f"ecc.mode.{when}": f"ecc mode/{when}" for when in ("current", "pending")},
-        **{
-            f"ecc.errors.{severity}.{span}.total": f"ecc errors/{span}/{bits} bit/total"
-            for severity, bits in (("corrected", "single"), ("uncorrected", "double"))
-            for span in ("volatile", "aggregate")
-        },
-        "ecc.errors.uncorrected.aggregate.sram.thresholdexceeded": "ecc errors/aggregate/sram threshold exceeded",
-        **dict.fromkeys(("retired_pages.single_bit_ecc.count", "retired_pages.sbe"), "retired pages/single bit ecc"),
-        **dict.fromkeys(("retired_pages.double_bit.count", "retired_pages.dbe"), "retired pages/double bit ecc"),
-        "retired_pages.pending": "retired pages/pending",
-        **dict.fromkeys(("remapped_rows.correctable", "remapped_rows.sbe"), "remapped rows/correctable error"),
-        **dict.fromkeys(("remapped_rows.uncorrectable", "remapped_rows.dbe"), "remapped rows/uncorrectable error"),
-        "remapped_rows.pending": "remapped rows/pending",
-        "remapped_rows.failure": "remapped rows/remapping failure occurred",
-        "fabric.state": "fabric/state",
-        "fabric.status": "fabric/status",
-        "fabric.health.summary": "fabric/health/summary",
-        **{
-            f"remapped_rows.histogram.{bank}": f"remapped rows/bank remap availability histogram/{bank}"
-            for bank in ("max", "high", "partial", "low", "none")
-        },
-        **{
-            f"clocks_{kind}.{tag}": f"clocks {kind.replace('_', ' ')}/{label}"
-            for kind in ("event_reasons", "throttle_reasons", "event_reasons_counters")
-            for tag, label in _REASONS.items()
-        },
-        **{
-            f"{field}.{name}": f"{section}/{clock}"
-            for field, section in _CLOCK_SECTIONS.items()
-            for name, clock in _CLOCKS.items()
-        },
-    }
-)
+_FACTS_OF_FIELDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("name", "gpu_name"), "product name"),
+    **dict.fromkeys(("uuid", "gpu_uuid"), "gpu uuid"),
+    **dict.fromkeys(("serial", "gpu_serial"), "serial number"),
+    "vbios_version": "vbios version",
+    "persistence_mode": "persistence mode",
+    "mig.mode.current": "mig mode/current",
+    "compute_mode": "compute mode",
+    "pstate": "performance state",
+    "fan.speed": "fan speed",
+    "gpu_recovery_action": "gpu recovery action",
+    "reset_status.reset_required": "gpu reset status/reset required",
+    "reset_status.drain_and_reset_recommended": "gpu reset status/drain and reset recommended",
+    "pcie.link.gen.current": "pci/gpu link info/pcie generation/current",
+    "pcie.link.gen.gpucurrent": "pci/gpu link info/pcie generation/current",
+    "pcie.link.gen.max": "pci/gpu link info/pcie generation/max",
+    "pcie.link.gen.gpumax": "pci/gpu link info/pcie generation/device max",
+    "pcie.link.gen.hostmax": "pci/gpu link info/pcie generation/host max",
+    "pcie.link.width.current": "pci/gpu link info/link width/current",
+    "pcie.link.width.max": "pci/gpu link info/link width/max",
+    **{f"utilization.{name}": f"utilization/{name}" for name in ("gpu", "memory", "encoder", "decoder")},
+    "encoder.stats.sessioncount": "encoder stats/active sessions",
+    "temperature.gpu": "temperature/gpu current temp",
+    "temperature.gpu.tlimit": "temperature/gpu t.limit temp",
+    "temperature.memory": "temperature/memory current temp",
+    "power.draw": "power readings/power draw",
+    "power.draw.average": "gpu power readings/average power draw",
+    "power.draw.instant": "gpu power readings/instantaneous power draw",
+    "power.limit": "power readings/power limit",
+    "enforced.power.limit": "power readings/enforced power limit",
+    **{f"power.{which}_limit": f"power readings/{which} power limit" for which in ("default", "min", "max")},
+    **{f"memory.{name}": f"fb memory usage/{name}" for name in ("total", "reserved", "used", "free")},
+    **{f"ecc.mode.{when}": f"ecc mode/{when}" for when in ("current", "pending")},
+    **{
+        f"ecc.errors.{severity}.{span}.total": f"ecc errors/{span}/{bits} bit/total"
+        for severity, bits in (("corrected", "single"), ("uncorrected", "double"))
+        for span in ("volatile", "aggregate")
+    },
+    "ecc.errors.uncorrected.aggregate.sram.thresholdexceeded": "ecc errors/aggregate/sram threshold exceeded",
+    **dict.fromkeys(("retired_pages.single_bit_ecc.count", "retired_pages.sbe"), "retired pages/single bit ecc"),
+    **dict.fromkeys(("retired_pages.double_bit.count", "retired_pages.dbe"), "retired pages/double bit ecc"),
+    "retired_pages.pending": "retired pages/pending",
+    **dict.fromkeys(("remapped_rows.correctable", "remapped_rows.sbe"), "remapped rows/correctable error"),
+    **dict.fromkeys(("remapped_rows.uncorrectable", "remapped_rows.dbe"), "remapped rows/uncorrectable error"),
+    "remapped_rows.pending": "remapped rows/pending",
+    "remapped_rows.failure": "remapped rows/remapping failure occurred",
+    "fabric.state": "fabric/state",
+    "fabric.status": "fabric/status",
+    "fabric.health.summary": "fabric/health/summary",
+    **{
+        f"remapped_rows.histogram.{bank}": f"remapped rows/bank remap availability histogram/{bank}"
+        for bank in ("max", "high", "partial", "low", "none")
+    },
+    **{
+        f"clocks_{kind}.{tag}": f"clocks {kind.replace('_', ' ')}/{label}"
+        for kind in ("event_reasons", "throttle_reasons", "event_reasons_counters")
+        for tag, label in _REASONS.items()
+    },
+    **{
+        f"{field}.{name}": f"{section}/{clock}"
+        for field, section in _CLOCK_SECTIONS.items()
+        for name, clock in _CLOCKS.items()
+    },
+}
 """Field of ``--query-gpu``, and the name of the same fact in ``-q``."""
 
 _OF_GPU: Final = frozenset({"index", "pci.bus_id", "gpu_bus_id", "gpu_uuid", "uuid"})

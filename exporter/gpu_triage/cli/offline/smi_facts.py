@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final, TypeVar
 
 MOST_GPUS: Final = 256
@@ -115,23 +114,22 @@ _NUMBER: Final = re.compile(r"(-?[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z%/()]{0
 
 Unit = Mapping[str, float]
 """Factors to a base unit, by the printed unit in lower case; "" is for numbers of ``--format=csv,nounits``."""
-COUNT: Final[Unit] = MappingProxyType({"": 1.0, "x": 1.0, "bank(s)": 1.0})
-WATTS: Final[Unit] = MappingProxyType({"": 1.0, "w": 1.0, "mw": 1e-3})
-CELSIUS: Final[Unit] = MappingProxyType({"": 1.0, "c": 1.0})
-HERTZ: Final[Unit] = MappingProxyType({"": 1e6, "mhz": 1e6})
-RATIO: Final[Unit] = MappingProxyType({"": 0.01, "%": 0.01})
-SECONDS: Final[Unit] = MappingProxyType({"": 1e-6, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0})
+COUNT: Final[Unit] = {"": 1.0, "x": 1.0, "bank(s)": 1.0}
+WATTS: Final[Unit] = {"": 1.0, "w": 1.0, "mw": 1e-3}
+CELSIUS: Final[Unit] = {"": 1.0, "c": 1.0}
+HERTZ: Final[Unit] = {"": 1e6, "mhz": 1e6}
+RATIO: Final[Unit] = {"": 0.01, "%": 0.01}
+SECONDS: Final[Unit] = {"": 1e-6, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _KIB: Final = 1024.0
-BYTES: Final[Unit] = MappingProxyType(
-    {"": _KIB**2, **{f"{prefix}{b}": _KIB**power for power, prefix in enumerate("kmg", 1) for b in ("b", "ib")}}
-)
+BYTES: Final[Unit] = {
+    "": _KIB**2,
+    **{f"{prefix}{b}": _KIB**power for power, prefix in enumerate("kmg", 1) for b in ("b", "ib")},
+}
 
-_FLAGS: Final[Mapping[str, bool]] = MappingProxyType(
-    {
-        **dict.fromkeys(("enabled", "active", "yes", "on", "true"), True),
-        **dict.fromkeys(("disabled", "not active", "no", "off", "false"), False),
-    }
-)
+_FLAGS: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("enabled", "active", "yes", "on", "true"), True),
+    **dict.fromkeys(("disabled", "not active", "no", "off", "false"), False),
+}
 """The words that drivers use for booleans."""
 
 _NOTHING: Final = frozenset({"", "n/a", "none", "not found", "not available", "not supported", "not applicable"})
@@ -186,18 +184,13 @@ class Facts:
     """The facts of a GPU. Methods take all names of a fact, across output formats and driver versions.
 
     They return what the first of these names has that can be parsed; None (or "") if none has.
-
-    Attributes:
-        asked: every name that was looked up.
-        sections: every section that was looked up as a whole.
-        unread: values found under a known name that could not be parsed, by name.
     """
 
     def __init__(self, facts: Mapping[str, str]) -> None:
         self._facts = facts
-        self.asked: set[str] = set()
-        self.sections: set[str] = set()
-        self.unread: dict[str, str] = {}
+        self.asked: set[str] = set()  # every name that was looked up
+        self.sections: set[str] = set()  # every section that was looked up as a whole
+        self.unread: dict[str, str] = {}  # values found under a known name that could not be parsed, by name
 
     def within(self, low: float, high: float, unit: Unit, *paths: str) -> float | None:
         def parse(value: str) -> float | None:

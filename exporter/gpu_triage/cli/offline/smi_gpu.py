@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
-from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.cli.offline import smi_facts
@@ -68,15 +67,13 @@ from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
 
 _FAILED_ENOUGH: Final = 6  # a GPU that answers never fails to report this many facts at once
-_RECOVERY: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        **{name.lower(): action for action, name in GPU_RECOVERY_ACTION.states.items()},
-        "none": NO_RECOVERY,
-        "reset": GPU_RECOVERY_ACTION.value_of("GPU reset"),
-        "reboot": GPU_RECOVERY_ACTION.value_of("node reboot"),
-        "drain p2p": GPU_RECOVERY_ACTION.value_of("drain peer-to-peer work"),
-    }
-)
+_RECOVERY: Final[Mapping[str, int]] = {
+    **{name.lower(): action for action, name in GPU_RECOVERY_ACTION.states.items()},
+    "none": NO_RECOVERY,
+    "reset": GPU_RECOVERY_ACTION.value_of("GPU reset"),
+    "reboot": GPU_RECOVERY_ACTION.value_of("node reboot"),
+    "drain p2p": GPU_RECOVERY_ACTION.value_of("drain peer-to-peer work"),
+}
 _FABRIC_STATES: Final = {"not started": 1, "in progress": 2, "completed": FABRIC_JOINED, "not supported": 0}
 assert set(_FABRIC_STATES.values()) - {0} == set(GPU_FABRIC_STATE.states)  # noqa: S101 - checks constants at import
 _FABRIC_HEALTH: Final = {name: state for state, name in GPU_FABRIC_HEALTH.states.items()}
@@ -490,9 +487,13 @@ def _license_state(value: str) -> int | None:
     return LICENSED if plain.startswith("licensed") else _LICENSES.get(plain)
 
 
-_KINDS: Final[Mapping[str, str]] = MappingProxyType(
-    {"C": "compute", "G": "graphics", "C+G": "compute_graphics", "M": "mps", "M+C": "mps"}
-)
+_KINDS: Final[Mapping[str, str]] = {
+    "C": "compute",
+    "G": "graphics",
+    "C+G": "compute_graphics",
+    "M": "mps",
+    "M+C": "mps",
+}
 _OTHER: Final = "O"  # A process that holds memory without a compute or graphics context; driver 590 and later
 
 _MOST_SHOWN: Final = 32
