@@ -8,7 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, Union
 
-from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError, read_expressions, read_macros
+from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError, read_macros
 from gpu_triage.alerting.settings import AlertSettings, Settings, duration_in_words, duration_seconds, plain
 from gpu_triage.read.xid.codes import NONFATAL_ACTION, NONFATAL_MEANING, XID_CODES, XidCode, XidKind
 from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
@@ -49,7 +49,7 @@ def expanded_text(text: str) -> str:
 def expression_macros() -> Mapping[str, str]:
     """Macros of expressions, by name: lists of Xid codes, and parts that several rules share."""
     found = dict(xid_lists())
-    for name, text in read_expressions().items():
+    for name, text in read_macros().expressions.items():
         found[name] = _expanded(text, found)
     return MappingProxyType(found)
 
@@ -58,7 +58,7 @@ def expression_macros() -> Mapping[str, str]:
 def text_macros() -> Mapping[str, str]:
     """Macros of summaries and descriptions, by name, expanded to Prometheus templates."""
     found = {**xid_lists(), **xid_texts()}
-    for name, text in read_macros().items():
+    for name, text in read_macros().macros.items():
         found[name] = _expanded(text, found)
     return MappingProxyType(found)
 

@@ -107,9 +107,11 @@ class _SourceFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _MacroFile:
-    macros: dict[str, _Line]
-    expressions: dict[str, _Paragraphs]
+class MacroFile:
+    """Parts that rules share, by name; each may use those above it."""
+
+    macros: dict[str, _Line]  # of texts
+    expressions: dict[str, _Paragraphs]  # of PromQL
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +148,9 @@ def read_sources(folder: Path) -> tuple[RuleSource, ...]:
     return found
 
 
-def read_macros() -> dict[str, str]:
-    """Text macros shared by alerts, by name; each may use those above it."""
-    return _read(_MacroFile, SOURCE / _MACROS, _MACROS).macros
-
-
-def read_expressions() -> dict[str, str]:
-    """Parts of PromQL shared by rules, by name; each may use those above it."""
-    return _read(_MacroFile, SOURCE / _MACROS, _MACROS).expressions
+def read_macros() -> MacroFile:
+    """What the rules share."""
+    return _read(MacroFile, SOURCE / _MACROS, _MACROS)
 
 
 def _source(path: Path, name: str) -> RuleSource:

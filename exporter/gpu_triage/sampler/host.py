@@ -80,17 +80,13 @@ class HostRounds:
             if one.lane.busy_since is None and one.lane.refused_since is None:
                 continue  # a round that has just ended reports its own outcome
             for collector in one.collectors:
-                ends_by = self._ends_by.get(collector.name)
+                name, ends_by = collector.name, self._ends_by.get(collector.name)
                 if ends_by is None or now.monotonic <= ends_by:
                     continue
-                self._ends_by[collector.name] = next_due(ends_by, now.monotonic, one.schedule.interval_of(collector))
-                error, detail, seconds = _held_up(collector.name, one.lane, now.monotonic)
+                self._ends_by[name] = next_due(ends_by, now.monotonic, one.schedule.interval_of(collector))
+                error, detail, seconds = _held_up(name, one.lane, now.monotonic)
                 yield Outcome(
-                    *(collector.name, HOST, (), now),
-                    success=False,
-                    errors=(error,),
-                    duration_seconds=seconds,
-                    detail=detail,
+                    name, HOST, (), now, success=False, errors=(error,), duration_seconds=seconds, detail=detail
                 )
 
 

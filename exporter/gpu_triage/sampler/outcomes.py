@@ -104,7 +104,10 @@ def sampled(
     if error:
         samples, foreign, reading = (), (), None
     outcome = Outcome(
-        *(collector.name, subject, samples, ended),
+        collector.name,
+        subject,
+        samples,
+        ended,
         success=not error,
         errors=(*failures, error) if error else tuple(failures),
         duration_seconds=seconds,

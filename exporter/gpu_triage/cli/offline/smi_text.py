@@ -63,7 +63,7 @@ class Layout:
 
 
 _ALSO_ELSEWHERE: Final = frozenset({"aggregate", "free", "reserved"})
-"""Labels that sections have, too, from which nothing else is read: BAR1 memory has a free part."""
+"""Labels that also occur in sections that are not read: BAR1 memory has a free part, too."""
 
 
 class _Known:

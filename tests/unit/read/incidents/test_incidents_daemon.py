@@ -1,7 +1,10 @@
-"""The ledger of incidents in a running exporter: what it notes, and what it remembers over a restart."""
+"""The ledger in a running exporter: what it notes and remembers, and its file damaged, locked, or on a hanging disk."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,18 +12,24 @@ import pytest
 from tests.gathered import every
 from tests.incident_hosts import (
     COARSE,
+    FILE,
+    HangingLane,
     errors,
     event,
+    fields_of,
     host,
     incidents,
     resets,
     restarted,
     saved,
+    stop,
     watching,
     xid,
 )
-from tests.rig import rig
+from tests.parts import some
+from tests.rig import Rig, rig
 
+from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow
@@ -181,3 +190,188 @@ def test_the_scenario_of_a_repeat_offender_blames_the_slot_which_is_remembered_b
             assert [(labels["gpu"], labels["pci_bus_id"], value) for labels, value in series] == [
                 ("1", "0000:b3:00.0", count)
             ]
+
+
+HOUR = 3600
+
+
+@pytest.mark.parametrize(
+    "content",
+    some(
+        [b"", b'{"version": 2}', b"\x00" * 100, b"[" * 5000, b"x" * (2 << 20)], usual=[b'{"version": 2}', b"[" * 5000]
+    ),
+)
+def test_a_corrupt_file_is_set_aside_once_and_counting_goes_on(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
+        running.run_to(200)
+        assert incidents(running) == {("0", "48"): 1}
+        assert sum(errors(running).values()) == 1
+        assert (tmp_path / f"{FILE}.corrupt").read_bytes() == content
+        assert [each["kind"] for each in saved(tmp_path)["incidents"]] == ["48"]
+        told = [record for record in caplog.records if "incident history" in record.message]
+        assert [record.message for record in told] == ["not all of the incident history is usable"]
+        assert f"it is now {tmp_path / FILE}.corrupt, and a new one is started" in fields_of(told[0])["cause"]
+        assert running.value("gpu_exporter_collector_success", collector="incidents") == 1
+
+
+def test_a_state_directory_that_cannot_be_written_costs_only_the_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "state"
+    with rig(host(tmp_path, xid(20, 48)), watching(state_directory=folder)) as running:
+        running.run_to(90)
+        assert incidents(running) == {("0", "48"): 1}
+        assert errors(running)["missing"] >= 1
+        assert running.value("gpu_exporter_collector_success", collector="incidents") == 0
+        assert sum("incidents are remembered in memory only" in record.message for record in caplog.records) == 1
+        degraded = [labels["feature"] for labels, _ in running.series("gpu_exporter_degraded_info", reason="missing")]
+        assert degraded == ["state_directory"]
+        assert [value for _, value in running.series("gpu_up")] == [1.0, 1.0]
+        folder.mkdir()
+        running.run_to(300)
+        assert running.value("gpu_exporter_collector_success", collector="incidents") == 1
+        assert [each["kind"] for each in saved(folder)["incidents"]] == ["48"]
+
+
+def test_of_two_exporters_with_one_state_directory_the_second_says_so_and_writes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with rig(host(tmp_path, xid(20, 48), xid(60, 95, gpu=1)), watching(state_directory=tmp_path)) as first:
+        first.run_to(30)
+        written = (tmp_path / FILE).read_bytes()
+        second = Rig(first.simulated, first.clock, first.config)
+        second.run(60)
+        assert (tmp_path / FILE).read_bytes() == written
+        assert incidents(second) == {("0", "48"): 1, ("1", "95"): 1}, "what the first wrote, and what it saw itself"
+        assert second.value("gpu_exporter_state_directory_in_use") == 1
+        assert second.value("gpu_exporter_collector_success", collector="incidents") == 0
+        assert errors(second)["in_use"] >= 1
+        (told,) = [record for record in caplog.records if "incidents are remembered in memory only" in record.message]
+        assert (
+            f"{tmp_path}: another exporter writes here (its lock file names process {os.getpid()} on "
+            in fields_of(told)["cause"]
+        )
+        latest = second.judge.latest
+        assert latest is not None
+        assert [line for line in latest.report.not_read if "another exporter writes there" in line] != []
+        assert [line for line in latest.report.not_read if "in_use" in line] == []
+        first.run(1)
+        assert first.value("gpu_exporter_state_directory_in_use") == 0
+
+
+def test_the_second_exporter_takes_over_when_the_first_ends_and_keeps_what_both_saw(tmp_path: Path) -> None:
+    with rig(host(tmp_path, xid(20, 48), xid(150, 95, gpu=1)), watching(state_directory=tmp_path)) as first:
+        first.run_to(30)
+        second = Rig(first.simulated, first.clock, first.config)
+        second.run(10)
+        document = saved(tmp_path)
+        # Only the first saw this one.
+        document["incidents"].append(document["incidents"][0] | {"kind": "62", "uptime_seconds": 7.0})
+        first.clock.advance(120)
+        second.run(5)
+        stop(first)
+        (tmp_path / FILE).write_text(json.dumps(document))
+        second.run(20)
+        assert second.value("gpu_exporter_state_directory_in_use") == 0
+        assert second.value("gpu_exporter_collector_success", collector="incidents") == 1
+        assert [each["kind"] for each in saved(tmp_path)["incidents"]] == ["48", "62", "95"]
+        latest = second.judge.latest
+        assert latest is not None
+        assert [line for line in latest.report.not_read if "state directory" in line or "in_use" in line] == []
+
+
+def test_what_cannot_be_copied_is_not_written_over(tmp_path: Path) -> None:
+    with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
+        running.run_to(40)
+        stop(running)
+        document = saved(tmp_path)
+        document["incidents"].append(document["incidents"][0] | {"last_at": 1e11})
+        spoiled = json.dumps(document)
+        (tmp_path / FILE).write_text(spoiled)
+        (tmp_path / f".{FILE}.corrupt.new").mkdir()
+        again = Rig(running.simulated, running.clock, running.config)
+        again.run(100)
+        assert incidents(again) == {("0", "48"): 1}
+        assert (tmp_path / FILE).read_text() == spoiled
+        (tmp_path / f".{FILE}.corrupt.new").rmdir()
+        again.run(100)
+        assert (tmp_path / f"{FILE}.corrupt").read_text() == spoiled
+        assert [each["kind"] for each in saved(tmp_path)["incidents"]] == ["48"]
+
+
+def test_a_remembered_reset_is_dated_by_the_monotonic_clock_whatever_the_clock_says_now(tmp_path: Path) -> None:
+    with rig(host(tmp_path), watching(state_directory=tmp_path)) as running:
+        running.run_to(30)
+        running.sampler.release()
+        running.run_to(60)
+        running.sampler.acquire()
+        running.run_to(120)
+        stop(running)
+        document = saved(tmp_path)
+        # Noted while the clock was 20 hours ahead.
+        for each in document["incidents"]:
+            each["last_at"] = each["first_at"] = each["last_at"] + 20 * HOUR
+        (tmp_path / FILE).write_text(json.dumps(document))
+        again = Rig(running.simulated, running.clock, running.config)
+        again.elapsed = running.elapsed
+        again.run(10)
+        assert all(60 <= at <= 70 for at in resets(again).values())
+
+
+@pytest.mark.parametrize("disk", ["works", "is full"])
+def test_what_is_written_at_the_end_is_not_called_lost_and_what_is_not_is_with_its_cause(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, disk: str
+) -> None:
+    with rig(host(tmp_path, xid(20, 48), xid(22, 95, gpu=1)), watching(state_directory=tmp_path)) as running:
+        running.run_to(22)
+        assert [each["kind"] for each in saved(tmp_path)["incidents"]] == ["48"]
+        if disk == "is full":
+            # Nothing can be created under this name.
+            (tmp_path / f".{FILE}.new").mkdir()
+        stop(running)
+        told = [fields_of(record) for record in caplog.records if "not written before the end" in record.message]
+        if disk == "works":
+            assert [each["kind"] for each in saved(tmp_path)["incidents"]] == ["48", "95"]
+            assert told == []
+        else:
+            assert [(each["lost"], each["last"]) for each in told] == [(1, "95 at 0000:b3:00.0")]
+            assert f"{tmp_path / FILE}: cannot be written" in told[0]["cause"]
+
+
+def test_a_state_directory_that_hangs_stops_nothing_and_what_is_lost_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
+        clock = running.clock
+        hanging = Rig(
+            running.simulated,
+            clock,
+            running.config,
+            make_lane=lambda name: (HangingLane if name == "incidents" else InlineLane)(clock),
+        )
+        hanging.run_to(90)
+        assert incidents(hanging) == {("0", "48"): 1}
+        assert hanging.value("gpu_devices", source="boot") == 2
+        assert hanging.value("gpu_exporter_collector_success", collector="incidents") == 0
+        assert [value for _, value in hanging.series("gpu_up")] == [1.0, 1.0]
+        closed: list[bool] = []
+
+        def wait(condition: Callable[[], bool]) -> bool:
+            closed.append(condition())
+            return closed[-1]
+
+        hanging.sampler.close(wait)
+        assert all(closed), "a state directory that hangs must not keep NVML from being shut down"
+        hanging.sampler.save(lambda condition: condition())
+        (lost,) = [
+            each for each in caplog.records if each.message == "the incident history was not written before the end"
+        ]
+        assert fields_of(lost) == {
+            "file": str(tmp_path / FILE),
+            "lost": 1,
+            "last": "48 at 0000:65:00.0",
+            "cause": "the disk did not answer in time",
+        }
