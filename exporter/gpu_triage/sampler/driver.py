@@ -152,22 +152,17 @@ class DriverWatch:
         return changed
 
     def take(self, look: DriverLook, now: float) -> None:
+        """Apply the result of a poll; failures schedule the next one with exponential backoff."""
         self._bus_changed |= self.looked and look.bus != self.bus
         # The lane may stay busy a little longer, with calls that no GPU has to wait for.
         self.looked, self._ending = True, False
         self.bus, self.count, self.error = look.bus, look.count, look.error
-        if look.error is not None:
-            self.fail(look.error, now)
+        if look.error is None:
+            self._open, self._retry_seconds = True, _FIRST_RETRY_SECONDS
             return
-        self._open = True
-        self._retry_seconds = _FIRST_RETRY_SECONDS
-
-    def fail(self, error: DriverUnavailable, now: float) -> None:
-        """Note that NVML failed, and schedule the next attempt with exponential backoff."""
-        if self._open and isinstance(error, DriverReplaced):
-            self.replaced = error
-        self._open = False
-        self.error, self.count = error, None
+        if self._open and isinstance(look.error, DriverReplaced):
+            self.replaced = look.error
+        self._open, self.count = False, None
         self._look_at = now + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
 

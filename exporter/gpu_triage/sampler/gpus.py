@@ -115,7 +115,7 @@ class GpuRounds:
         if not self.driver.looked:
             return "the first answer of the driver"
         for index in self._enumeration.unanswered():
-            if not self._hangs(index, now):
+            if not self.host_gpus.hangs(index, now):
                 return f"GPU {index} to say who it is"
         return None
 
@@ -181,7 +181,7 @@ class GpuRounds:
         for device in (record.device for record in self.host_gpus):
             if device is not None:
                 self._xid.owners.claim(device, now)
-        if self._enumeration.waits_for(lambda index: self._hangs(index, now)):
+        if self._enumeration.waits_for_answers(now):
             return
         places = Places(self.driver.own_on_bus, self._boards())
         self._forget(self.host_gpus.conclude(present, self._enumeration.conclude(), places, now))
@@ -196,10 +196,10 @@ class GpuRounds:
 
     def check_gpus(self, now: float) -> None:
         """Mark GPUs that do not respond, and start or stop the probes for missing ones."""
-        driver, deadline = self.driver, self._config.sample_deadline_seconds
+        driver = self.driver
         # No GPU is queried between two sessions: if the next session never opens, none responds.
         no_session = driver.ending_session and self.driver_stalled(now)
-        self.host_gpus.find_stalls(now, deadline, no_session=no_session)
+        self.host_gpus.find_stalls(now, no_session=no_session)
         gone = any(record.error in GONE for record in self.host_gpus)
         fewer = driver.count is not None and driver.due_on_bus is not None and driver.count < driver.due_on_bus
         wanted = gone or fewer or self._driver_is_stuck(now)
@@ -306,9 +306,6 @@ class GpuRounds:
     @property
     def _no_gpu_call_in_flight(self) -> bool:
         return self.host_gpus.idle and self._peers_lane.busy_since is None
-
-    def _hangs(self, index: int, now: float) -> bool:
-        return self.host_gpus.hangs(index, now, self._config.sample_deadline_seconds)
 
     def _driver_is_stuck(self, now: float) -> bool:
         return overdue(self.driver.lane.busy_since, now, _STUCK_SECONDS)

@@ -89,6 +89,7 @@ class HostGpus:
 
     def __init__(self, config: Config, make_lane: LaneMaker) -> None:
         self._config = config
+        self._deadline_seconds = config.sample_deadline_seconds
         self._make_lane = make_lane
         self._records: dict[str, GpuRecord] = {}
         self._forgotten_readers: dict[str, dict[str, Reader]] = {}
@@ -203,24 +204,24 @@ class HostGpus:
         """Whether no GPU has a call in flight."""
         return all(lane.busy_since is None for lane in self._lanes.values())
 
-    def hangs(self, index: int, now: float, deadline_seconds: float) -> bool:
+    def hangs(self, index: int, now: float) -> bool:
         """Whether the GPU at this NVML index cannot be queried: a call hangs, or no thread can be started."""
         lane = self._lanes.get(index)
-        return lane is not None and overdue(lane.busy_since or lane.refused_since, now, deadline_seconds)
+        return lane is not None and overdue(lane.busy_since or lane.refused_since, now, self._deadline_seconds)
 
-    def find_stalls(self, now: float, deadline_seconds: float, *, no_session: bool) -> None:
+    def find_stalls(self, now: float, *, no_session: bool) -> None:
         """Mark the GPUs with a call past the deadline; with `no_session`, all GPUs, because none can respond."""
         hanging = {}
         for record in self:
             lane = None if record.device is None else record.lane
             since = None if lane is None else lane.busy_since
-            if since is not None and overdue(since, now, deadline_seconds):
+            if since is not None and overdue(since, now, self._deadline_seconds):
                 hanging[record.key] = since
             elif no_session and record.error is None:
                 self.fail(record, STALLED)
         # A GPU that hangs while holding a driver lock blocks each of the others at its next call. A GPU that still
         # responded after that must be hanging for a reason of its own.
-        soon = self._config.sample_fast_seconds + deadline_seconds
+        soon = self._config.sample_fast_seconds + self._deadline_seconds
         first = -math.inf
         for key, since in sorted(hanging.items(), key=lambda each: each[1]):
             behind = since - first <= soon
@@ -396,9 +397,9 @@ class Enumeration:
         self.answers[news.index] = news.answer
         return None
 
-    def waits_for(self, hangs: Callable[[int], bool]) -> bool:
-        """Whether a result is still pending; `hangs` returns whether the lane of an index is stuck."""
-        return any(not hangs(index) for index in self._pending)
+    def waits_for_answers(self, now: float) -> bool:
+        """Whether a result is still pending, from a lane that is not stuck."""
+        return any(not self._host_gpus.hangs(index, now) for index in self._pending)
 
     def conclude(self) -> tuple[DeniedDevice, ...]:
         """Complete the enumeration; returns the GPUs that could not be identified."""

@@ -15,7 +15,7 @@ from gpu_triage.machine import CallBlocked, Machine, Moment, ProbeReport, RealCl
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, RESET, Incident, IncidentLedger
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.sampler.driver import DriverWatch, ProbeSchedule
+from gpu_triage.sampler.driver import DriverLook, DriverWatch, ProbeSchedule
 from gpu_triage.sampler.judging import JudgeRounds
 from gpu_triage.sampler.lanes import CallWatch, InlineLane, Job, lacking_threads
 from gpu_triage.sampler.outcomes import OutcomeStore
@@ -51,7 +51,7 @@ def test_a_driver_that_does_not_answer_is_tried_less_and_less_often(machine: Mac
     driver = DriverWatch(machine, CONFIG, lane, lambda _look: None)
     now = 0.0
     for seconds in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0):
-        driver.fail(DriverUnavailable("driver_not_loaded", ""), now)
+        driver.take(DriverLook(None, None, DriverUnavailable("driver_not_loaded", ""), opened=True), now)
         before = lane.jobs
         driver.submit(now + seconds - EPSILON, reopen=False, quiet=True)
         assert lane.jobs == before, seconds
@@ -188,13 +188,24 @@ def test_a_sampler_that_publishes_nothing_for_long_is_not_alive(monkeypatch: pyt
             assert (runner.alive() is None) is alive
 
 
+class EndedThread(threading.Thread):
+    """Notes how long its end would be waited for."""
+
+    waited: float | None = None
+
+    def join(self, timeout: float | None = None) -> None:
+        self.waited = timeout
+
+
 def test_sampling_has_two_seconds_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = Runner(RealClock(), 1.0)
     assert runner.seconds_left == float("inf")
     now, left = [1000.0], []
     with monkeypatch.context() as patch:
         patch.setattr("time.monotonic", lambda: now[0])
-        runner.request_stop()
+        runner._thread = ended = EndedThread()
+        runner.stop()
+        assert ended.waited == pytest.approx(2.2), "it may still log what could not be done"
         for now[0] in (1000.0, 1001.5, 1002.0, 1010.0):
             left.append(runner.seconds_left)
     assert left == [2.0, 0.5, 0.0, 0.0]

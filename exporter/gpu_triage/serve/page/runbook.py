@@ -13,7 +13,7 @@ from gpu_triage.serve.handbook.pages import INDEX, UnknownPage, find
 from gpu_triage.serve.handbook.terminal import render_terminal
 from gpu_triage.serve.messages import Answer, html, text
 from gpu_triage.serve.page.markup import safe, whole_page
-from gpu_triage.serve.page.style import ICONS, STYLE, source_hash
+from gpu_triage.serve.page.style import ICONS, STYLE, policy
 
 _TEXT_WIDTH: Final = 100
 _VARY: Final = (b"vary", b"accept")
@@ -41,11 +41,7 @@ _LINKS: Final = (
 )
 """Relative to ``/runbooks/``, so that they work behind any URL prefix."""
 
-_POLICY: Final = (
-    f"default-src 'none'; style-src '{source_hash(_SHEET)}'; img-src data:; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-).encode()
-"""Content-Security-Policy of the pages: only their own style sheet, by hash, and their icon."""
+_POLICY: Final = policy(_SHEET)
 
 
 def runbook_answer(name: str, *, plain: bool) -> Answer:

@@ -175,8 +175,14 @@ def source_hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-POLICY: Final = (
-    f"default-src 'none'; style-src '{source_hash(STYLE)}'; script-src '{source_hash(SCRIPT)}'; "
-    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-).encode()
-"""Content-Security-Policy of the page: its own style sheet and script, by hash, its icon, and its own server."""
+def policy(sheet: str, script: str = "") -> bytes:
+    """The Content-Security-Policy of a page: its own style sheet and script, by hash, its icon, and its own server."""
+    scripts = f"script-src '{source_hash(script)}'; connect-src 'self'; " if script else ""
+    return (
+        f"default-src 'none'; style-src '{source_hash(sheet)}'; {scripts}img-src data:; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    ).encode()
+
+
+POLICY: Final = policy(STYLE, SCRIPT)
+"""Of the status page; only it has a script, which asks its server."""

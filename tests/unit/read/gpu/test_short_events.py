@@ -43,7 +43,7 @@ def hour_of(tmp_path: Path, driver: str, *, without: str = "") -> Scenario:
     return load_scenario(path)
 
 
-def shares_counted(scenario: Scenario, seconds: float = HOUR) -> dict[str, float]:
+def shares_counted(scenario: Scenario, seconds: float) -> dict[str, float]:
     """What the exporter counts in so long, as a share of what happened."""
     with rig(scenario, ONLY_FAST) as running:
         running.run(seconds)
@@ -55,22 +55,26 @@ def shares_counted(scenario: Scenario, seconds: float = HOUR) -> dict[str, float
         }
 
 
-def test_a_driver_with_counters_has_throttle_pulses_and_bursts_counted_within_two_percent(tmp_path: Path) -> None:
-    shares = shares_counted(hour_of(tmp_path, "580.95.05"), seconds=HOUR / 8)
-    assert shares == pytest.approx(dict.fromkeys(SECONDS, 1.0), rel=0.02)
-
-
-@pytest.mark.full
-def test_an_older_driver_has_power_capping_and_bursts_counted_within_two_percent_too(tmp_path: Path) -> None:
-    shares = shares_counted(hour_of(tmp_path, "535.183.01"))
-    assert shares["sw_power_cap"] == pytest.approx(1.0, rel=0.02)
-    assert shares["utilization"] == pytest.approx(1.0, rel=0.02)
-
-
-@pytest.mark.full
-def test_what_can_only_be_polled_is_an_estimate_within_a_quarter_after_an_hour(tmp_path: Path) -> None:
-    # One look a second meets about one in twenty of these pulses. The error falls with the root of the number of
-    # looks: some 7 % after an hour, 55 % after a minute. More is not to be had without a counter or samples.
-    shares = shares_counted(hour_of(tmp_path, "535.183.01", without="nvmlDeviceGetSamples"))
-    assert shares["hw_thermal"] == pytest.approx(1.0, rel=0.25)
-    assert shares["utilization"] == pytest.approx(1.0, rel=0.25)
+@pytest.mark.parametrize(
+    ("driver", "without", "seconds", "exact"),
+    [
+        # A driver with counters of its own, and an older one.
+        ("580.95.05", "", HOUR / 8, dict.fromkeys(SECONDS, 0.02)),
+        pytest.param("535.183.01", "", HOUR, {"sw_power_cap": 0.02, "utilization": 0.02}, marks=pytest.mark.full),
+        # What can only be polled is an estimate: one look a second meets about one in twenty of these pulses. The error
+        # falls with the root of the number of looks: about 7 % after an hour, 55 % after a minute.
+        pytest.param(
+            "535.183.01",
+            "nvmlDeviceGetSamples",
+            HOUR,
+            {"hw_thermal": 0.25, "utilization": 0.25},
+            marks=pytest.mark.full,
+        ),
+    ],
+)
+def test_pulses_and_bursts_are_counted(
+    tmp_path: Path, driver: str, without: str, seconds: float, exact: dict[str, float]
+) -> None:
+    shares = shares_counted(hour_of(tmp_path, driver, without=without), seconds)
+    for of, error in exact.items():
+        assert shares[of] == pytest.approx(1.0, rel=error)

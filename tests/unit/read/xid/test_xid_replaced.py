@@ -123,30 +123,35 @@ def test_a_card_that_is_found_again_keeps_its_xids_while_the_exporter_lives(tmp_
         assert counts(running) == {(uuid, "48"): 1, (uuid, "31"): 1}
 
 
-def test_finding_the_cards_at_boot_takes_nothing_from_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("logged", "more"),
+    [
+        # The cards are found at boot.
+        ({FOUND: 50, f"NVRM: Xid (PCI:{ADDRESS}): 62, 2351 (d0f)": 40}, {"62": 1}),
+        # The driver is loaded and bound anew.
+        (
+            {
+                "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.14": 0,
+                f"nvidia {ADDRESS}: enabling device (0000 -> 0002)": 0,
+            },
+            {},
+        ),
+    ],
+)
+def test_what_exchanges_no_card_takes_no_xid_from_it(
+    tmp_path: Path, logged: dict[str, float], more: dict[str, float]
+) -> None:
     scenario = host(tmp_path, xid(20, 48))
-    uuid = scenario.gpus[1].uuid
+    xids = {(scenario.gpus[1].uuid, code): count for code, count in (more | {"48": 1}).items()}
     with rig(scenario, LEAN) as running:
-        running.kernel_logs(1, FOUND, ago=50)
-        running.kernel_logs(2, f"NVRM: Xid (PCI:{ADDRESS}): 62, 2351 (d0f)", ago=40)
+        running.run_to(0 if more else 30)
+        for number, (text, ago) in enumerate(logged.items()):
+            running.kernel_logs((1 if more else 9001) + number, text, ago=ago)
         running.run_to(30)
-        assert counts(running) == {(uuid, "62"): 1, (uuid, "48"): 1}
+        assert counts(running) == xids
         again = restarted(running)
         again.run(5)
-        assert counts(again) == {(uuid, "62"): 1, (uuid, "48"): 1}
-        assert unassigned(again) == {}
-
-
-def test_a_driver_that_is_loaded_and_bound_anew_takes_no_xid_from_its_card(tmp_path: Path) -> None:
-    scenario = host(tmp_path, xid(20, 48))
-    uuid = scenario.gpus[1].uuid
-    with rig(scenario, LEAN) as running:
-        running.run_to(30)
-        running.kernel_logs(9001, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.14")
-        running.kernel_logs(9002, f"nvidia {ADDRESS}: enabling device (0000 -> 0002)")
-        again = restarted(running)
-        again.run(5)
-        assert counts(again) == {(uuid, "48"): 1}
+        assert (counts(again), unassigned(again)) == (xids, {})
 
 
 def test_a_kernel_log_that_is_readable_late_still_tells_the_cards_apart(tmp_path: Path) -> None:

@@ -72,9 +72,6 @@ OPTION = re.compile(r"--(?:no-)?((?:expect|sample|collector|web|path|log|process
 
 
 every_runbook = for_each("page", RUNBOOKS, ids=lambda page: page.stem)
-every_runbook_of_findings = for_each(
-    "page", [page for page in RUNBOOKS if page.stem in OF_FINDINGS], ids=lambda page: page.stem
-)
 every_runbook_of_prometheus = for_each(
     "page", [page for page in RUNBOOKS if page.stem not in OF_FINDINGS], ids=lambda page: page.stem
 )
