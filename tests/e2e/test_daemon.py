@@ -84,7 +84,7 @@ def test_a_running_exporter_loads_no_tool_and_no_rules(tmp_path: Path) -> None:
         running.process.wait(10)
     loaded = json.loads(config.with_name("config.yml.modules").read_text())
     of_cli = {name.removeprefix("gpu_triage.cli.") for name in loaded if name.startswith("gpu_triage.cli.")}
-    assert of_cli == {"daemon", "machines", "main", "simulation"}
+    assert of_cli == {"daemon", "machines", "main", "run", "simulation"}
     assert [name for name in loaded if name.startswith("gpu_triage.alerting")] == []
 
 
