@@ -185,4 +185,4 @@ def policy(sheet: str, script: str = "") -> bytes:
 
 
 POLICY: Final = policy(STYLE, SCRIPT)
-"""Of the status page; only it has a script, which asks its server."""
+"""Of the status page; only it has a script, which queries its server."""
