@@ -262,6 +262,9 @@ def copied(where: Path) -> Path:
         if (REPOSITORY / name).is_file():
             (where / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(REPOSITORY / name, where / name, follow_symlinks=False)
+    # Tests of what is generated list the tracked files.
+    for arguments in (("init", "--quiet"), ("add", "--all")):
+        subprocess.run(["git", *arguments], cwd=where, check=True, capture_output=True)
     return where
 
 
