@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +13,7 @@ from gpu_triage.driver.crash import explained, report_crashes
 
 def main() -> None:
     report_crashes()
+    _end_at_sigterm_as_first_process()
     explained(load())
 
 
@@ -19,6 +22,12 @@ def load() -> Callable[[], None]:
     from gpu_triage.cli.main import main as run  # noqa: PLC0415 - after asyncio
 
     return run
+
+
+def _end_at_sigterm_as_first_process() -> None:
+    """Let a container end that is stopped while it starts: the kernel drops signals that process 1 doesn't handle."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
 
 
 def _load_asyncio_without_openssl() -> None:

@@ -68,7 +68,8 @@ class Image:
             yield container
         finally:
             # unshare ignores SIGTERM, and a program that changed its user does not end with it.
-            with suppress(ProcessLookupError, AssertionError):
+            with suppress(ProcessLookupError, FileNotFoundError, AssertionError):
+                wait_for(lambda: _handles(container.pid, signal.SIGTERM))
                 os.kill(container.pid, signal.SIGTERM)
             try:
                 outer.wait(STOP_SECONDS)
@@ -132,6 +133,12 @@ def built(command: Sequence[str], repository: Path, folder: Path, requires_tool:
     container = store.run("from", "--pull-never", tag)
     inspected = json.loads(store.run("inspect", container))
     yield Image(Path(store.run("mount", container)), inspected["Docker"]["config"])
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    """Whether the process has a handler: the kernel drops signals that a container's first process doesn't handle."""
+    (caught,) = re.findall(r"^SigCgt:\s(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(caught, 16) & 1 << number - 1)
 
 
 def _make_base(store: _Store, system: Path) -> None:

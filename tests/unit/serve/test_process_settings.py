@@ -36,6 +36,16 @@ def test_a_daemon_loads_nothing_that_most_exporters_never_need() -> None:
     assert run(program).splitlines()[-1] == "[]"
 
 
+def test_the_first_process_of_a_container_ends_at_sigterm_while_it_loads() -> None:
+    program = (
+        "import os, signal, gpu_triage.__main__ as entry\n"
+        "pid = os.getpid()\nos.getpid = lambda: 1\n"
+        "entry.load = lambda: os.kill(pid, signal.SIGTERM)\n"
+        "try:\n    entry.main()\nexcept SystemExit as end:\n    print(end.code)\n"
+    )
+    assert run(program) == "143\n"
+
+
 def test_ssl_can_be_loaded_by_whoever_needs_it() -> None:
     program = (
         "from gpu_triage.__main__ import _load_asyncio_without_openssl as load\n"
