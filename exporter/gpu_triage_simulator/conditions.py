@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from gpu_triage.read.gpu.throttle import REASONS
 from gpu_triage_simulator import effects, host_effects
 from gpu_triage_simulator.load import Load
+from gpu_triage_simulator.readings import Readings
 from gpu_triage_simulator.scenario import Event, Gpu, Scenario, Slot
 
 E = TypeVar("E")
@@ -40,6 +41,7 @@ class GpuConditions:
     """Conditions of one GPU during a segment of the timeline; units as in the effects."""
 
     load: Load
+    readings: Readings  # what the driver reports in place of what follows from the load
     ambient_celsius: float
     power_limit_watts: float
     sm_target_mhz: int
@@ -157,6 +159,9 @@ class Timeline:
         load = overlay(_NO_LOAD, gpu.load)
         for effect in _kind(Load, active):
             load = overlay(load, effect)
+        readings = Readings()
+        for effect in _kind(Readings, active):
+            readings = overlay(readings, effect)
         thermal = _kind(effects.ThermalThrottle, active)
         links = _kind(effects.Link, active)
         remaps = _kind(effects.RowRemap, active)
@@ -175,6 +180,7 @@ class Timeline:
         recovery = [effect.action for effect in _kind(effects.RecoveryAction, active)]
         return GpuConditions(
             load=load,
+            readings=readings,
             ambient_celsius=warm[-1] if warm else gpu.ambient_celsius,
             power_limit_watts=limits[-1] if limits else gpu.power_limit_watts or model.power.default_limit,
             sm_target_mhz=targets[-1] if targets else gpu.sm_target_mhz or model.clocks.sm_target,

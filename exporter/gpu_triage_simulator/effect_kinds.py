@@ -12,11 +12,13 @@ from gpu_triage_simulator import (
     load,
     observer_effects,
     power_profile_effect,
+    readings,
     vgpu_effect,
 )
 
 GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "load": load.Load,
+    "readings": readings.Readings,
     "thermal_throttle": effects.ThermalThrottle,
     "ambient": effects.Ambient,
     "power_limit": effects.PowerLimit,

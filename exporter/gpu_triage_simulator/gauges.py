@@ -15,7 +15,10 @@ SW_THERMAL: Final = REASONS["sw_thermal"]
 HW_THERMAL: Final = REASONS["hw_thermal"]
 HW_POWER_BRAKE: Final = REASONS["hw_power_brake"]
 
-COUNTED_REASONS: Final = (SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE)
+BOARD_LIMIT: Final = REASONS["board_limit"]
+RELIABILITY: Final = REASONS["reliability"]
+
+COUNTED_REASONS: Final = (SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE, BOARD_LIMIT, RELIABILITY)
 COUNTED_NAMES: Final = tuple(name for name, bit in REASONS.items() if bit in COUNTED_REASONS)
 """Reasons that have a time counter in the driver."""
 

@@ -205,24 +205,23 @@ class GpuState:
         self._celsius += (target - self._celsius) * self._inertia
         activity = share / load.utilization if load.utilization else 0.0
         lanes = conditions.link_width * _GENERATION_BYTES_PER_LANE[conditions.link_generation]
-        self.history.append(
-            Gauges(
-                step=step,
-                utilization=share,
-                memory_utilization=min(1.0, (load.memory_utilization or 0.0) * activity),
-                encoder=encoder,
-                decoder=decoder,
-                power_watts=watts,
-                celsius=self._celsius,
-                reasons=reasons,
-                performance_state=model.load_state if awake else model.idle_state,
-                sm_mhz=sm_mhz,
-                memory_mhz=model.clocks.memory_under_load if awake else model.clocks.memory_idle,
-                video_mhz=model.clocks.video_max if awake else model.clocks.video_idle,
-                receive=min((load.pcie_receive_bytes_per_second or 0.0) * activity, lanes),
-                transmit=min((load.pcie_transmit_bytes_per_second or 0.0) * activity, lanes),
-            )
+        gauges = Gauges(
+            step=step,
+            utilization=share,
+            memory_utilization=min(1.0, (load.memory_utilization or 0.0) * activity),
+            encoder=encoder,
+            decoder=decoder,
+            power_watts=watts,
+            celsius=self._celsius,
+            reasons=reasons,
+            performance_state=model.load_state if awake else model.idle_state,
+            sm_mhz=sm_mhz,
+            memory_mhz=model.clocks.memory_under_load if awake else model.clocks.memory_idle,
+            video_mhz=model.clocks.video_max if awake else model.clocks.video_idle,
+            receive=min((load.pcie_receive_bytes_per_second or 0.0) * activity, lanes),
+            transmit=min((load.pcie_transmit_bytes_per_second or 0.0) * activity, lanes),
         )
+        self.history.append(gauges._replace(**conditions.readings.gauges))
 
     def _rest(self, conditions: GpuConditions, step: int, *, awake: bool) -> tuple[int, float, int]:
         """As `_run`, while no kernel runs: clocks stay up only if something keeps the GPU awake."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ctypes import Structure, c_uint, c_void_p, cast
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +43,7 @@ class GpmSample(NamedTuple):
     memory_busy: float
     received: float
     transmitted: float
+    readings: Mapping[int, float]
 
 
 class Interval(NamedTuple):
@@ -134,6 +135,7 @@ def _sample(device: Device, sample: int | None, subject: tuple[int, ...], activi
         state.memory_busy_seconds() * activity,
         state.received_bytes() * activity,
         state.transmitted_bytes() * activity,
+        state.conditions.readings.gpm,
     )
 
 
@@ -152,8 +154,9 @@ def _metrics(session: NvmlSession, out: int | None) -> None:
         elif length < _SHORTEST_INTERVAL:
             metric.nvmlReturn = CODES["NO_DATA"]
         else:
-            rates = (after - before for before, after in zip(first[5:], second[5:], strict=True))
-            metric.value = compute(Interval(*second[2:5], *(rate / length for rate in rates)))
+            rates = (after - before for before, after in zip(first[5:9], second[5:9], strict=True))
+            computed = compute(Interval(*second[2:5], *(rate / length for rate in rates)))
+            metric.value = second.readings.get(metric.metricId, computed)
             metric.nvmlReturn = SUCCESS
 
 

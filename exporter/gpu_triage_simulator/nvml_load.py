@@ -225,7 +225,7 @@ def _millijoules(device: Device) -> int:
 
 
 def _reasons(device: Device) -> int:
-    return device.state.reasons
+    return device.state.reasons & _SUPPORTED_REASONS
 
 
 def _supported_reasons(_device: Device) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -18,6 +19,8 @@ STRIP_SECONDS: Final = 1800.0  # how far back the strip of classes reaches
 _MOST_STRETCHES: Final = 400  # one per round of the medium tier over STRIP_SECONDS, the fastest a class can change
 _WORKS: Final = frozenset({"thermal", "power_brake", "pcie_link", "power_cap", "clock_cap", "compute"})
 """Classes of a GPU that is busy with more than waiting for others."""
+_TAKES_TIME: Final = frozenset({"hung", "unattributed", "idle"})
+"""Classes that a few seconds do not prove."""
 _HELD_OFF_BY_A_PAUSE: Final = frozenset({"numa", "unattributed"})
 """Classes not entered during a pause: neither explains why a job suddenly stopped after running at full pace."""
 
@@ -25,7 +28,6 @@ _ENTERED_AFTER: Final[Mapping[str, float]] = MappingProxyType(
     {
         "unattributed": thresholds.UNKNOWN_SECONDS,
         "idle": thresholds.UNKNOWN_SECONDS,
-        "communication": thresholds.SPINNING_SECONDS,
     }
 )
 """How long in seconds a class must match before it is entered; other classes are entered at once."""
@@ -37,6 +39,23 @@ class ClassPeriod(NamedTuple):
     name: str
     began_ago: float
     ended_ago: float
+
+
+class Soon:
+    """What the last seconds showed, judgment by judgment, to tell news from what comes and goes."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._since = 0.0
+        self._left: dict[str, float] = {}
+
+    def note(self, name: str, now: float) -> bool:
+        """Note what they show now; return whether it is news: not seen for `NEWS_SECONDS` before it began."""
+        if name != self._name:
+            if self._name:
+                self._left[self._name] = now
+            self._name, self._since = name, now
+        return self._since - self._left.get(name, -math.inf) >= thresholds.NEWS_SECONDS
 
 
 class GpuMemory:
@@ -55,6 +74,10 @@ class GpuMemory:
         self._worked_at: float | None = None
         self._judged_at: float | None = None
         self._interrupted = False
+        self._because = ""
+        self._matched_at = 0.0
+        self._sudden_at: float | None = None
+        self._soon = Soon()
         self._next: tuple[str, float] | None = None
         self._changes: deque[tuple[float, str]] = deque(maxlen=_MOST_STRETCHES)
         self._gaps: deque[tuple[float, float]] = deque(maxlen=_MOST_STRETCHES)
@@ -79,24 +102,47 @@ class GpuMemory:
     def _judge(self, gpu: GpuEvidence, host: HostEvidence, longest_gap_seconds: float) -> Bottleneck:
         now = host.at
         self._work.note(gpu, now.monotonic)
+        whole = gpu.seconds >= thresholds.WINDOW_SECONDS
+        sudden = self._sudden(gpu, host) if whole else None
+        if self._sudden_at is not None:
+            # What was before the change is no evidence about what came then.
+            host = host.over(now.monotonic - self._sudden_at + thresholds.SOON_SECONDS)
+            gpu = host.same(gpu)
         case = Case(gpu, host, self._work, self.name)
         found = bottleneck_of(case)
+        if sudden is not None and found.name != "sick":
+            found, self._sudden_at = sudden, now.monotonic
+        if found.name == self.name or self.name is None:
+            self._because, self._matched_at = found.because, now.monotonic
         self._count(now.monotonic, longest_gap_seconds)
         if gpu.up and not gpu.was_read and not host.released:
             # A GPU always has a class, but it is meaningless before the first reading.
             self.interrupt()
         if self._first_at is None:
             self._first_at = now.monotonic
-        if self.name is None or not self._holds(self.name, found.name, case, now.monotonic):
+        if found is sudden or self.name is None or not self._holds(self.name, found.name, case, now.monotonic):
             self._next = None
             if found.name != self.name:
                 self.name, self._since = found.name, now.monotonic
+                self._because, self._matched_at = found.because, now.monotonic
                 self._changes.append((now.monotonic, found.name))
             return found
         if case.work.paused:
             because = f"pauses, for {case.work.stopped_seconds:.0f} s now; {self.name} before that"
             return Bottleneck(self.name, because)
-        return found._replace(name=self.name, limit=None, bound=None)
+        seconds = now.monotonic - self._matched_at
+        return Bottleneck(self.name, f"{self._because}, until {seconds:.0f} s ago" if seconds else self._because)
+
+    def _sudden(self, gpu: GpuEvidence, host: HostEvidence) -> Bottleneck | None:
+        """Return the class that the last seconds show strongly, if it is another one, and news; else None."""
+        if host.released or not gpu.was_read:
+            return None
+        found = bottleneck_of(Case(host.soon.same(gpu), host.soon, self._work, self.name, soon=True))
+        is_news = self._soon.note(found.name, host.at.monotonic)
+        pauses = (self._work.paused or self._work.recovering) and found.name in _HELD_OFF_BY_A_PAUSE
+        if not is_news or found.name == self.name or found.name in _TAKES_TIME or pauses:
+            return None
+        return found
 
     def interrupt(self) -> None:
         """Leave the time from the last judgment to the next uncounted, because this judgment failed."""
@@ -145,6 +191,8 @@ class GpuMemory:
     def _holds(self, name: str, found: str, case: Case, now: float) -> bool:
         """Whether the GPU stays in its class although another class matched."""
         young = self._first_at is None or now - self._first_at < thresholds.WINDOW_SECONDS
+        if self._sudden_at is not None and now - self._sudden_at > thresholds.WINDOW_SECONDS:
+            self._sudden_at = None
         if case.host.released or young or found in (name, "sick") or name == "sick":
             return False
         if self._next is None or self._next[0] != found:
@@ -152,7 +200,6 @@ class GpuMemory:
         pauses = (case.work.paused and case.gpu.occupied) or case.work.recovering
         if pauses and found in _HELD_OFF_BY_A_PAUSE:
             return True
-        after = _ENTERED_AFTER.get(found, 0.0)
-        if name == "compute" and found == "unattributed":
-            after = thresholds.LESS_BUSY_SECONDS
-        return now - self._next[1] < after
+        if found == "idle" and case.gpu.processes_known and case.gpu.busy_share is not None:
+            return False  # the job is gone, and its class with it
+        return now - self._next[1] < _ENTERED_AFTER.get(found, 0.0)

@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT, GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job
-from gpu_triage.judge.evidence.pcie_paths import Shortage
+from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_stalls
+from gpu_triage.judge.evidence.owners import owners_of
+from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
 from gpu_triage.judge.findings.check import Area
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
 from gpu_triage.read.gpu.activity import (
@@ -135,6 +136,8 @@ USE_UNKNOWN: Final = "processes not in these files"
 """Shown as unseen if the files contain neither the GPU's processes nor its utilization."""
 
 STARVED: Final = frozenset({"memory", "storage", "cpu", "network", "numa"})  # classes of GPUs waiting for their host
+_STRONG: Final = {"thermal": 3.0, "power_brake": 3.0, "power_cap": 1.6}
+"""Factors on the shares of time that these classes take over a window, to be sure within seconds."""
 _NOT_BUSY: Final = STARVED | {"hung", "unattributed", "idle"}
 
 
@@ -197,16 +200,22 @@ Bottlenecks = Mapping[GpuEvidence, Bottleneck]
 
 @dataclass(frozen=True)
 class Case:
-    """A GPU to be judged: its evidence, its work history, and its current class (None if never judged)."""
+    """A GPU to be judged: its evidence, its work history, and its current class (None if never judged).
+
+    If it is judged `soon`, the evidence is that of the last `SOON_SECONDS`, and has to be strong.
+    """
 
     gpu: GpuEvidence
     host: HostEvidence
     work: Work
     current: str | None = None
+    soon: bool = False
 
     def ease(self, name: str) -> float:
         """Return the factor on a class's thresholds: staying in a class takes less than entering it (hysteresis)."""
-        return thresholds.EASE if self.current == name else 1.0
+        if self.current == name:
+            return thresholds.EASE
+        return _STRONG.get(name, 1.0) if self.soon else 1.0
 
     @cached_property
     def waiting(self) -> bool:
@@ -220,8 +229,31 @@ class Case:
         if not gpu.occupied or (gpu.processes_known and gpu.owner_unseen):
             return False
         starved = self.current in STARVED
-        below = thresholds.STILL_WAITING_SHARE if starved else thresholds.WAITING_BELOW_SHARE
-        return share < below and (starved or self.work.worked_recently)
+        below = thresholds.SOON_WAITING_SHARE if self.soon else thresholds.WAITING_BELOW_SHARE
+        if share < (thresholds.STILL_WAITING_SHARE if starved else below):
+            return starved or self.work.worked_recently or bool(self.stalls)
+        return share < thresholds.OWN_STALL_SHARE and bool(self.stalls)
+
+    @cached_property
+    def stalls(self) -> Mapping[str, str]:
+        """What its own job stalls for, by class."""
+        return own_stalls(self.gpu.recent, self.ease)
+
+    @cached_property
+    def on_own_account(self) -> bool:
+        """Whether only its own job's stalls count: it works most of the time, or was never seen to work."""
+        share = self.gpu.busy_share or 0.0
+        below = thresholds.STILL_WAITING_SHARE if self.current in STARVED else thresholds.WAITING_BELOW_SHARE
+        return share >= below or not (self.work.worked_recently or self.current in STARVED)
+
+    @cached_property
+    def talks(self) -> bool:
+        """Whether there is somebody to wait for: another GPU of its job, or ranks on other hosts."""
+        if self.host.talks_rdma:
+            return True
+        owners = owners_of(self.gpu)
+        others = (other for other in self.host.answering if other.key != self.gpu.key and other.occupied)
+        return any(owners_of(other) == owners for other in others)
 
     @cached_property
     def bound(self) -> Bound | None:
@@ -262,13 +294,16 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     yield "thermal", _slowed(gpu, hw_heat, sw_heat, ease("thermal") if gpu.loaded else math.inf, "throttled for heat")
     yield "power_brake", _slowed(gpu, brake, slowdown, ease("power_brake"), "braked")
     # Only under load throughout the same period: an idle GPU lowers its link speed.
-    yield "pcie_link", _full_uplink(case) or ((_narrow(case) or gpu.slow_link) if gpu.recent.loaded else None)
+    yield "pcie_link", _full_uplink(case) or full_link(gpu.recent, ease("pcie_link"))
     yield "power_cap", _capped(gpu, cap, ease("power_cap"))
     # While a GPU waits or is idle, its clocks are not the bottleneck and must not hide the real one.
     limited = gpu.limited_clock if gpu.loaded and not case.waiting else None
     yield "clock_cap", limited and limited.text
     yield "hung", _hung(case)
-    if case.waiting:
+    if case.waiting and case.on_own_account:
+        saves = case.work.paused and host.mostly_writes()
+        yield from ((name, stall) for name, stall in case.stalls.items() if not (case.work.paused and saves))
+    elif case.waiting:
         limit = case.limits["memory"]
         yield "memory", limit.because if limit else host.scarce_memory(ease("memory"), waiting=gpu)
         yield "storage", case.storage
@@ -280,6 +315,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
         yield "network", full or host.broken_network()
         remote = gpu.last(GPU_NUMA_MISMATCHED_PROCESSES) or 0
         yield "numa", f"{remote:.0f} of its processes on the wrong NUMA node" if remote else None
+    yield "pcie_link", _narrow(case)
     yield "communication", _communication(case)
     yield "compute", _compute(case)
     yield "unattributed", _unattributed(gpu)
@@ -308,9 +344,13 @@ def _full_uplink(case: Case) -> str | None:
 
 
 def _narrow(case: Case) -> str | None:
-    """Describe lanes that the link lacks; None if the board is built that way."""
+    """Describe what the link lacks under load, if nobody knows how much it carries; None if the board is built so."""
+    if not case.gpu.recent.loaded or traffic_known(case.gpu):
+        return None
     missing = case.host.missing_lanes.get(case.gpu)
-    return None if missing is None or missing.kind is Shortage.BUILT else missing.text
+    lacks = None if missing is None or missing.kind is Shortage.BUILT else missing.text
+    narrow = lacks or case.gpu.slow_link
+    return narrow and f"{narrow}; how much it carries is not known"
 
 
 def _slowed(gpu: GpuEvidence, first: Slowdown, other: Slowdown, ease: float, words: str) -> str | None:
@@ -344,6 +384,10 @@ def _communication(case: Case) -> str | None:
     busy, power, activity = gpu.kernel_share, gpu.power_share, gpu.one(GPU_SM_ACTIVE_RATIO)
     if gpu.partitioned or busy is None or power is None:
         return None
+    if (gpu.memory_activity or 0.0) >= thresholds.SPINNING_MEMORY_SHARE / ease:
+        return None
+    if case.current != "communication" and not case.talks:
+        return None
     if busy < thresholds.SPINNING_BUSY_SHARE * ease or power >= thresholds.SPINNING_POWER_SHARE / ease:
         return None
     if activity is not None and activity.mean >= thresholds.SPINNING_SM_ACTIVITY / ease:
@@ -352,8 +396,12 @@ def _communication(case: Case) -> str | None:
 
 
 def _compute(case: Case) -> str | None:
-    share = case.gpu.busy_share or 0.0
-    enough = thresholds.STILL_BUSY_SHARE if case.current == "compute" else thresholds.BUSY_SHARE
+    stays = case.current == "compute"
+    share = (case.gpu.recent if stays else case.gpu).busy_share or 0.0
+    enough = thresholds.STILL_BUSY_SHARE if stays else thresholds.BUSY_SHARE
+    enough = thresholds.RESUMED_SHARE if case.soon else enough
+    if case.gpu.deserted:
+        return None
     resumed = case.current in _NOT_BUSY and (case.gpu.recent.busy_share or 0.0) >= thresholds.RESUMED_SHARE
     if share < enough and not resumed:
         return None

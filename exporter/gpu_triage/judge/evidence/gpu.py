@@ -18,7 +18,9 @@ from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_CALL_INFLIGHT_
 from gpu_triage.read.gpu.activity import (
     GPU_BUSY_SECONDS_TOTAL,
     GPU_DECODER_UTILIZATION_RATIO,
+    GPU_DRAM_ACTIVE_RATIO,
     GPU_ENCODER_UTILIZATION_RATIO,
+    GPU_MEMORY_UTILIZATION_RATIO,
     GPU_PERFORMANCE_STATE,
     GPU_SM_UTILIZATION_RATIO,
 )
@@ -56,6 +58,8 @@ AT_THAT_MOMENT: Final = "at that moment"
 _COMPUTE: Final = ("compute", "mps")
 _SLOWDOWN_CAUSES: Final = ("hw_thermal", "hw_power_brake")
 """Causes of hw_slowdown. Unlike hw_slowdown itself, they are never set by a mere P-state change."""
+_HELD_CLOCKS: Final = ("applications_clocks", "board_limit", "reliability", "sync_boost", "display_clocks")
+"""Reasons other than heat, power and idleness."""
 _NOT_LIMITING: Final = frozenset({"idle", "sync_boost", "display_clocks"})
 _NAMES_SHOWN: Final = 4
 _READ_FIRST: Final = (GPU_POWER_WATTS, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO, GPU_MEMORY_USED_BYTES)
@@ -118,7 +122,7 @@ class Margin(NamedTuple):
 
 
 class LimitedClock(NamedTuple):
-    """A clock set below its default: a description, and its share of the default (0-1)."""
+    """A clock that is held down: a description, and its share of what it should be (0-1)."""
 
     text: str
     share: float
@@ -275,8 +279,13 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def owner_unseen(self) -> bool:
-        """Whether the GPU works although the driver lists no process on it."""
-        return self.works and not sum(self.lasts(GPU_PROCESSES))
+        """Whether the GPU works although the driver has listed no process on it for `NOW_SECONDS`."""
+        return self.works and not sum(each.high for each in self.over(thresholds.NOW_SECONDS).series(GPU_PROCESSES))
+
+    @cached_property
+    def deserted(self) -> bool:
+        """Whether its last process has gone: what it did before was that process's work."""
+        return self.processes_known and not self.owner_unseen and not sum(self.lasts(GPU_PROCESSES))
 
     @cached_property
     def compute_processes(self) -> int:
@@ -316,6 +325,12 @@ class GpuEvidence(Evidence):
         active = self.one(GPU_THROTTLE_ACTIVE, reason="sw_power_cap")
         near = (self.power_share or 0.0) >= thresholds.NEAR_LIMIT_SHARE
         return self.throttled("sw_power_cap") if near or (active is not None and active.high == 1) else 0.0
+
+    @cached_property
+    def memory_activity(self) -> float | None:
+        """Share of the window in which device memory was read or written; with GPM, of its bandwidth."""
+        activity = self.one(GPU_DRAM_ACTIVE_RATIO) or self.one(GPU_MEMORY_UTILIZATION_RATIO)
+        return None if activity is None else activity.mean
 
     @property
     def memory_share(self) -> float | None:
@@ -421,14 +436,22 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def limited_clock(self) -> LimitedClock | None:
-        """The first clock set below its default, or None."""
+        """The first clock set below its default, else one that a reason other than heat or power holds down."""
         for clock in ("sm", "graphics", "memory"):
             target = self.last(GPU_CLOCK_TARGET_HERTZ, clock=clock)
             default = self.last(GPU_CLOCK_DEFAULT_HERTZ, clock=clock)
             if target is not None and default is not None and target < default:
                 words = f"{clock} clock set to {target / 1e6:.0f} MHz, default {default / 1e6:.0f} MHz"
                 return LimitedClock(words, target / default)
-        return None
+        clock, most = (self.one(spec, clock="sm") for spec in (GPU_CLOCK_HERTZ, GPU_CLOCK_MAX_HERTZ))
+        if clock is None or most is None or clock.mean >= thresholds.SLOWED_CLOCK_RATIO * most.last or not self.loaded:
+            return None
+        held = {reason: self.throttled(reason) for reason in _HELD_CLOCKS}
+        reason = max(held, key=held.__getitem__)
+        if held[reason] < thresholds.SET_CLOCK_SHARE:
+            return None
+        words = f"{reason} holds the SM clock at {clock.mean / 1e6:.0f} of {most.last / 1e6:.0f} MHz"
+        return LimitedClock(f"{words} {held[reason]:.0%} of the time", clock.mean / most.last)
 
     @cached_property
     def slowdown_margin(self) -> Margin | None:

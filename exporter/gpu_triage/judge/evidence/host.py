@@ -217,6 +217,15 @@ class HostEvidence(Evidence):
         return self.over(thresholds.RECENT_SECONDS)
 
     @cached_property
+    def soon(self) -> HostEvidence:
+        """The same host over `SOON_SECONDS`: strong evidence needs no more."""
+        return self.over(thresholds.SOON_SECONDS)
+
+    def same(self, gpu: GpuEvidence) -> GpuEvidence:
+        """Return a GPU of the same host with this evidence of it."""
+        return next(each for each in self.gpus if each.gpu_labels == gpu.gpu_labels)
+
+    @cached_property
     def answering(self) -> tuple[GpuEvidence, ...]:
         return tuple(gpu for gpu in self.gpus if gpu.up)
 
@@ -385,7 +394,7 @@ class HostEvidence(Evidence):
         return "; ".join(near) or None
 
     def broken_network(self) -> str | None:
-        """Return which ports lost link or time out RDMA requests, so that their users wait for recovery."""
+        """Return which ports lost link or time out RDMA requests, or how much TCP loses: all make their users wait."""
         downs = (
             f"{':'.join(each.values)} went down {each.increase:.0f} times"
             if each.increase > 1
@@ -394,7 +403,22 @@ class HostEvidence(Evidence):
             if each.increase >= 1
         )
         lost = (f"{port} had {count:.0f} requests not acknowledged" for port, count in self.timeouts())
-        return "; ".join((*downs, *lost)) or None
+        return "; ".join((*downs, *lost, *self._retransmits())) or None
+
+    def _retransmits(self) -> Iterator[str]:
+        sent = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_SENT_TOTAL)
+        again = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL)
+        if sent is None or again is None or sent < thresholds.FEWEST_SEGMENTS:
+            return
+        if again >= thresholds.RETRANSMITTED_SHARE * sent:
+            yield f"TCP sends {again / sent:.1%} of its segments again"
+
+    @property
+    def talks_rdma(self) -> bool:
+        """Whether an RDMA adapter of the host sends as much as ranks on other hosts would get."""
+        return (
+            self.rate(infiniband.GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
+        ) >= thresholds.TALKING_BYTES_PER_SECOND
 
     def timeouts(self) -> Iterator[tuple[str, float]]:
         """Yield ports with more than occasional RDMA request timeouts, and their number in the window."""

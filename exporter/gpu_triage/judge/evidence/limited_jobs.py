@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -16,6 +16,7 @@ from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes import cgroup_limits, threads
 
 _CONTAINER_ID: Final = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
+_EASED_REST: Final = 2.0
 _LIMITS_REACHED: Final = ("high", "max")
 _CPU_COUNTERS: Final = (
     cgroup_limits.GPU_CGROUP_CPU_PERIODS_TOTAL,
@@ -118,9 +119,34 @@ def sees_waits(gpu: GpuEvidence) -> bool:
 def full_thread(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
     """Describe the thread of a job on the GPU that saturates a CPU, or None."""
     busiest = max(gpu.series(threads.GPU_BUSIEST_THREAD_RATIO), key=lambda each: each.mean, default=None)
-    if busiest is None or busiest.mean < gpu.limit("cpu.starved", "busiest") * ease:
+    # Of a CPU that is all but full, the rest is what hysteresis can ease.
+    rest = (1.0 - gpu.limit("cpu.starved", "busiest")) * (1.0 if ease == 1.0 else _EASED_REST)
+    if busiest is None or busiest.mean < 1.0 - rest:
         return None
     return f"thread {busiest.labels['thread']} of process {busiest.labels['pid']} fills one CPU"
+
+
+def own_stalls(gpu: GpuEvidence, ease: Callable[[str], float]) -> dict[str, str]:
+    """Describe what the job on the GPU itself stalls for, by class.
+
+    Its threads and its cgroup prove that, whatever the GPU did before and whatever else the host does.
+    """
+    limits = {name: limited_job(name, gpu, ease(name)) for name in _LIMITS}
+    memory, cpu = (None if (limit := limits[name]) is None else limit.because for name in ("memory", "cpu"))
+    found = {
+        "memory": memory or _stalled(gpu, "memory", "memory", "memory", ease),
+        "storage": waits_for_storage(gpu, ease("storage")) or _stalled(gpu, "storage", "io", "I/O", ease),
+        "cpu": cpu or full_thread(gpu, ease("cpu")),
+    }
+    return {name: because for name, because in found.items() if because is not None}
+
+
+def _stalled(gpu: GpuEvidence, name: str, resource: str, words: str, ease: Callable[[str], float]) -> str | None:
+    """Describe how long tasks of the job stalled for a resource; None if hardly, or if that is not known."""
+    share = pressure(gpu, resource)
+    if share is None or share < gpu.limit(f"{name}.starved", "pressure") * ease(name):
+        return None
+    return f"tasks of the job stalled for {words} {share:.0%} of the time"
 
 
 def waits_for_storage(gpu: GpuEvidence, ease: float = 1.0) -> str | None:

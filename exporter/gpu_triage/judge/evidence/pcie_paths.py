@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpu_triage.documents.pcie_values import BUILT_LANES
 from gpu_triage.judge.evidence import thresholds
@@ -120,6 +120,12 @@ class PcieSpeed(NamedTuple):
         return PcieSpeed(min(self.generation, other.generation), min(self.lanes, other.lanes))
 
 
+_DIRECTIONS: Final = (
+    ("receives", pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL, "receive"),
+    ("sends", pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, "transmit"),
+)
+
+
 class LesserSlot(NamedTuple):
     """A slot that gives its GPU less than another slot of the host gives, or would give it."""
 
@@ -174,6 +180,24 @@ def link_speed(gpu: GpuEvidence) -> PcieSpeed | None:
     speed = _speed(gpu, pcie.GPU_PCIE_LINK_EXPECTED_GENERATION, pcie.GPU_PCIE_LINK_EXPECTED_WIDTH)
     lanes = gpu.last(pcie.GPU_PCIE_LINK_WIDTH)
     return speed if speed is None or lanes is None else PcieSpeed(speed.generation, min(speed.lanes, lanes))
+
+
+def full_link(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
+    """Describe how the GPU fills its link as it is now, narrow or not; None if it does not."""
+    generation, lanes = gpu.one(pcie.GPU_PCIE_LINK_GENERATION), gpu.one(pcie.GPU_PCIE_LINK_WIDTH)
+    if generation is None or lanes is None:
+        return None
+    link = PcieSpeed(generation.high, lanes.high)
+    for moves, counter, direction in _DIRECTIONS:
+        rate = _rate(gpu, counter, direction)
+        if rate is not None and rate >= thresholds.FULL_LINK_SHARE * ease * link.bytes_per_second > 0:
+            return f"{moves} {rate / 1e9:.1f} GB/s over {link.text}"
+    return None
+
+
+def traffic_known(gpu: GpuEvidence) -> bool:
+    """Whether the GPU reports how much it moves over PCIe."""
+    return any(_rate(gpu, counter, direction) is not None for _, counter, direction in _DIRECTIONS)
 
 
 def traffic_text(gpu: GpuEvidence) -> str:
@@ -233,7 +257,7 @@ def _full(uplink: Mapping[str, str], gpus: Sequence[GpuEvidence]) -> str:
     most = bytes_per_second(int(uplink["generation"]), int(uplink["width"]))
     for spec, moved in ((pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL, "receive"), (pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, "send")):
         total = sum(gpu.recent.rate(spec) or 0.0 for gpu in gpus)
-        if total >= thresholds.FULL_UPLINK_SHARE * most:
+        if total >= thresholds.FULL_LINK_SHARE * most:
             who = ", ".join(gpu.gpu for gpu in gpus)
             return f"GPU {who} {moved} {total / 1e9:.1f} of {most / 1e9:.1f} GB/s"
     return ""

@@ -13,20 +13,26 @@ RECENT_SECONDS: Final = 30.0  # last part of the window, used for scarcity on th
 NOW_SECONDS: Final = 15.0  # used to judge whether an unlisted process works on a GPU
 EASE: Final = 0.85  # hysteresis: a class is left only below this share of its entry threshold
 
+# Strong evidence decides sooner: over this much of the window, if nothing like it was seen for NEWS_SECONDS before.
+# What comes back sooner is the rhythm of the job, which the whole window judges.
+SOON_SECONDS: Final = 10.0
+NEWS_SECONDS: Final = 90.0
+
 # Busy: a kernel resident, or video encoded or decoded, for at least this share of the time.
-BUSY_SHARE: Final = 0.8
-STILL_BUSY_SHARE: Final = 0.7  # down to this, a GPU stays in class compute
+BUSY_SHARE: Final = 0.7
+STILL_BUSY_SHARE: Final = 0.65  # down to this, a GPU stays in class compute
 RESUMED_SHARE: Final = 0.9  # of RECENT_SECONDS: a GPU that was idle or waiting is back in compute
 WORKING_SHARE: Final = 0.05  # working: a noticeable amount of work
-LESS_BUSY_SECONDS: Final = 120.0  # before unattributed follows compute: evaluating a model keeps a GPU less busy
 
 # Under load: busy for at least this share, and in a P-state of at most LOADED_P_STATE.
 LOADED_SHARE: Final = 0.2
 LOADED_P_STATE: Final = 2
 
-# Waiting: a job that is busy for less than this share but worked within WORKED_SECONDS.
+# Waiting: a job that is busy for less than this share, and worked within WORKED_SECONDS or stalls itself.
 WAITING_BELOW_SHARE: Final = 0.7
 STILL_WAITING_SHARE: Final = 0.75  # up to this, a GPU in a starvation class is still waiting
+SOON_WAITING_SHARE: Final = 0.6  # over SOON_SECONDS
+OWN_STALL_SHARE: Final = 0.82  # up to this, a job's own stalls are what it waits for
 WORKED_SECONDS: Final = 3600.0
 
 SLOWED_CLOCK_RATIO: Final = 0.8  # slowed down: SM clock below this share of its maximum
@@ -57,7 +63,7 @@ WORKED_SHARE: Final = 0.5  # of the minute before it became idle
 PAUSE_SECONDS: Final = 15.0  # idle for this long is a pause; less is the rhythm of the job's steps
 PAUSES_APART_SECONDS: Final = 120.0  # pauses that end closer together do not count: something keeps the job waiting
 SAME_PACE: Final = 0.7  # at this share of its pace before a pause, a job has resumed normally
-UNKNOWN_SECONDS: Final = 35.0  # before entering unattributed or idle, the classes without a known cause or job
+UNKNOWN_SECONDS: Final = 20.0  # before entering unattributed or idle, the classes without a known cause or job
 
 SWAPPING_SECONDS: Final = 300.0  # period of the finding memory.swapping
 
@@ -96,12 +102,13 @@ BLOCKED_THREADS: Final = 0.5  # average number of a job's threads blocked on sto
 
 DISK_WORKS_SHARE: Final = 0.05  # a disk busy for this share may be what tasks wait for
 
-# Class communication: busy for this share while drawing less than SPINNING_POWER_SHARE of the limit, and with SM
-# activity below SPINNING_SM_ACTIVITY if it is reported.
+# Class communication: resident and not working, with somebody to talk to. Busy for this share while drawing less than
+# SPINNING_POWER_SHARE of the limit, with memory and SM activity below these shares.
 SPINNING_BUSY_SHARE: Final = 0.9
 SPINNING_POWER_SHARE: Final = 0.45
 SPINNING_SM_ACTIVITY: Final = 0.5
-SPINNING_SECONDS: Final = 15.0  # before it is entered: power takes some seconds to rise after a stall
+SPINNING_MEMORY_SHARE: Final = 0.1
+TALKING_BYTES_PER_SECOND: Final = 1e6  # an RDMA adapter that sends this much: the job has ranks on other hosts
 
 # Class compute, on average over the window. Compute-bound: the busiest pipe of the SMs is active for this share of the
 # time. NVIDIA's trainings of large models on H100 reach 0.41 to 0.48 of the tensor cores' peak (MFU in the README of
@@ -145,6 +152,10 @@ SET_CLOCK_PEERS_SHARE: Final = 0.1
 # Harder work: at its default power limit for POWER_CAP_CLASS_SHARE of the time, and its peers for at most this share.
 STRAGGLER_PEERS_CAP_SHARE: Final = 0.1
 
-FULL_UPLINK_SHARE: Final = 0.75  # of a PCIe link's capacity; packet headers take the rest
+FULL_LINK_SHARE: Final = 0.75  # of a PCIe link's capacity; packet headers take the rest
+
+# Waiting for the network: retransmits at least this share of the TCP segments, of at least so many per second.
+RETRANSMITTED_SHARE: Final = 0.02
+FEWEST_SEGMENTS: Final = 100.0
 
 MEMORY_GROWTH_SECONDS: Final = 900.0  # period over which memory growth is measured

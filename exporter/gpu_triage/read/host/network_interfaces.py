@@ -15,17 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import is_present, parse_count, read_int, read_names, text_of
+from gpu_triage.driver.kernel.files import is_present, parse_count, read_int, read_names, read_text, text_of
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import each
+from gpu_triage.read.metrics.rendering import Each, each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _COLUMNS = 16
+_NAMES_AND_VALUES = 2
 _COUNTED = ("receive_bytes", "transmit_bytes", "receive_errors", "transmit_errors", "receive_drops", "transmit_drops")
 _USED = (0, 8, 2, 10, 3, 11)
 _VIRTUAL = re.compile(
@@ -87,6 +88,16 @@ GPU_HOST_NETWORK_NUMA_NODE = host_gauge(
     labels=("device",),
     source="/sys/class/net/*/device/numa_node",
 )
+GPU_HOST_TCP_SEGMENTS_SENT_TOTAL = host_counter(
+    "gpu_host_tcp_segments_sent_total",
+    "TCP segments that the host sent, without those it sent again.",
+    source="/proc/1/net/snmp, else /proc/net/snmp: Tcp OutSegs",
+)
+GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL = host_counter(
+    "gpu_host_tcp_segments_retransmitted_total",
+    "TCP segments that the host sent again, because they were lost or not acknowledged in time.",
+    source="/proc/1/net/snmp, else /proc/net/snmp: Tcp RetransSegs",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,15 @@ class NetworkInterface:
     numa_node: Annotated[int | None, GPU_HOST_NETWORK_NUMA_NODE]
 
 
+@dataclass(frozen=True, slots=True)
+class HostNetworkReading:
+    """Interfaces of the host that carry its data, by name, and its TCP segments; None if not read."""
+
+    interfaces: Annotated[tuple[NetworkInterface, ...], Each("device")]
+    segments_sent: Annotated[int | None, GPU_HOST_TCP_SEGMENTS_SENT_TOTAL] = None
+    segments_retransmitted: Annotated[int | None, GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL] = None
+
+
 class HostNetworkReader:
     """Reads interface statistics; continues counters when a reloaded driver restarts them at 0."""
 
@@ -111,7 +131,7 @@ class HostNetworkReader:
         self._counters: MonotoneCounters[str] = MonotoneCounters()
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
-    def read(self, round_: HostRound) -> tuple[NetworkInterface, ...]:
+    def read(self, round_: HostRound) -> HostNetworkReading:
         """Read physical interfaces of the host, including virtual functions, and bonds.
 
         Source: ``/proc/net/dev`` of the host's network namespace and ``/sys/class/net``.
@@ -132,8 +152,9 @@ class HostNetworkReader:
         ]
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(classes / each[0]))
         interfaces = tuple(self._interface(inquiry, classes / name, counts) for name, counts in kept)
+        sent, again = _tcp_segments(inquiry, round_.machine.procfs)
         inquiry.finish()
-        return interfaces
+        return HostNetworkReading(interfaces, sent, again)
 
     def _interface(self, inquiry: HostInquiry, device: Path, counts: tuple[int, ...]) -> NetworkInterface:
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
@@ -181,11 +202,22 @@ def is_named_like_hardware(name: str) -> bool:
 
 
 def _statistics(inquiry: HostInquiry, procfs: Path) -> list[tuple[str, tuple[int, ...]]] | None:
-    # net/ is the reader's own network namespace, such as a container's; 1/net/ is the host's. Without access to
-    # process 1, use our own.
-    hosts = procfs / "1" / "net" / "dev"
-    path = hosts if text_of(hosts) else procfs / "net" / "dev"
-    return inquiry.lines(path, parse_interface, required=True)
+    return inquiry.lines(_network_folder(procfs) / "dev", parse_interface, required=True)
+
+
+def _network_folder(procfs: Path) -> Path:
+    """Return the folder of the host's network; without access to process 1, that of our own network namespace."""
+    hosts = procfs / "1" / "net"
+    return hosts if text_of(hosts / "dev") else procfs / "net"
+
+
+def _tcp_segments(inquiry: HostInquiry, procfs: Path) -> tuple[int | None, int | None]:
+    """Return the segments sent and sent again, from the line of names and the line of values that begin with Tcp."""
+    text = inquiry.ask(lambda: read_text(_network_folder(procfs) / "snmp")) or ""
+    lines = [line.split()[1:] for line in text.splitlines() if line.startswith("Tcp:")]
+    values = dict(zip(*lines[:2], strict=False)) if len(lines) >= _NAMES_AND_VALUES else {}
+    sent, again = (values.get(name, "") for name in ("OutSegs", "RetransSegs"))
+    return (int(sent) if sent.isdecimal() else None, int(again) if again.isdecimal() else None)
 
 
 def carries_data(device: Path) -> bool:
@@ -198,7 +230,6 @@ HOST_NETWORK = HostCollector(
     about="network interfaces",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkReader(config).read,
-    render=each("device"),
     # Reading statistics calls into drivers.
     own_lane=True,
 )

@@ -30,6 +30,7 @@ _LIST_SECONDS: Final = 30.0
 _LONGEST_ROUND_SECONDS: Final = 15.0
 """A sample is weighted with the time since the previous one, capped at this."""
 _FRESH_SECONDS: Final = 60.0
+_AVERAGED_SECONDS: Final = 10.0
 _BUSY_RATIO: Final = 0.5
 _POLLS: Final = re.compile(r"(?:NCCL|RCCL) .*|uc[xsp]_.*|.*progress.*", re.IGNORECASE)
 """Threads that busy-poll the network, such as "NCCL Progress 3" and those of UCX and MPI. A CPU they fill is not a
@@ -79,11 +80,17 @@ class ThreadsReading:
 
 @dataclass(slots=True)
 class _Thread:
-    """State of a sampled thread: its CPU ticks, when they were read, and the CPU share since the sample before."""
+    """State of a sampled thread: its CPU ticks, when they were read, and its CPU share since `began`.
+
+    The share covers `_AVERAGED_SECONDS` or more, and less than twice as much: of many threads, some are busy throughout
+    a single round, and one of them is what the job waits for only if it stays that busy.
+    """
 
     ticks: int
     at: float
     name: str
+    began: tuple[int, float]  # ticks, and when they were read
+    next: tuple[int, float]  # the same, for the share after this one
     ratio: float | None = None
     blocked: bool = False
 
@@ -165,9 +172,13 @@ class ThreadsReader:
         known = self._threads.get(key)
         blocked = stat.state == UNINTERRUPTIBLE
         if known is None or stat.ticks < known.ticks or now <= known.at:
-            self._threads[key] = _Thread(stat.ticks, now, stat.name, blocked=blocked)
+            start = stat.ticks, now
+            self._threads[key] = _Thread(stat.ticks, now, stat.name, start, start, blocked=blocked)
             return
-        known.ratio = min(1.0, (stat.ticks - known.ticks) / os.sysconf("SC_CLK_TCK") / (now - known.at))
+        ticks, at = known.began
+        known.ratio = min(1.0, (stat.ticks - ticks) / os.sysconf("SC_CLK_TCK") / (now - at))
+        if now - known.next[1] >= _AVERAGED_SECONDS:
+            known.began, known.next = known.next, (stat.ticks, now)
         known.ticks, known.at, known.name, known.blocked = stat.ticks, now, stat.name, blocked
 
     def _count(self, running: float, blocked: Mapping[str, float], now: float) -> None:

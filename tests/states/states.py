@@ -1,0 +1,492 @@
+"""The states: what a machine reports in each, and what somebody who diagnoses GPUs calls it.
+
+Beside each state stand healthy twins, with the same numbers on the other side of what makes the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from tests.states.play import BOARDS, DISK, FABRIC, LAN, MOUNT, State, Thread, on
+
+from gpu_triage_simulator.effects import EccErrors, Link, Lost, PowerLimit, RecoveryAction, ResetRequired, Xid
+from gpu_triage_simulator.host_effects import Cgroup, Cpu, Disk, Kill, Network, Nfs, Pressure, Swap
+from gpu_triage_simulator.readings import Readings
+
+MIB: Final = 1 << 20
+
+
+def busy(share: float, *, memory: float | None = None, watts: float | None = None, **more: Any) -> Readings:
+    """A GPU with kernels for a share of the time."""
+    return Readings(utilization=share, memory_utilization=memory, power_watts=watts, **more)
+
+
+def idle(board: str = "l40s", **more: Any) -> Readings:
+    """A GPU whose process runs no kernel and keeps its clocks up."""
+    still = {"sm_active": 0.0, "tensor_active": 0.0, "dram_active": 0.0, "fp32_active": 0.0}
+    base: dict[str, Any] = {
+        "utilization": 0.0,
+        "memory_utilization": 0.0,
+        "power_watts": BOARDS[board].idle_watts,
+        "receive": 1e5,
+        "transmit": 1e5,
+        **(still if BOARDS[board].gpm else {}),
+    }
+    return Readings(**base | more)
+
+
+def waits(share: float, board: str = "l40s", **more: Any) -> Readings:
+    """A GPU that works for a share of the time, and waits for the rest of it."""
+    numbers, rest = BOARDS[board].numbers, BOARDS[board].idle_watts
+    part = share / 0.98
+    scaled = {
+        name: getattr(numbers, name) * part
+        for name in ("memory_utilization", "sm_active", "tensor_active", "dram_active", "fp32_active", "receive")
+        if getattr(numbers, name) is not None
+    }
+    watts = rest + (numbers.power_watts - rest) * part  # type: ignore[operator]  # each board has its power
+    return Readings(**{"utilization": share, "power_watts": watts, **scaled, **more})
+
+
+def spins(board: str = "l40s", **more: Any) -> Readings:
+    """A GPU in a collective: a kernel all the time, which polls for its peers."""
+    watts = {"a10": 62, "t4": 29, "3090": 135, "4090": 88, "l40s": 98, "a100": 112, "h100": 190}[board]
+    few = {"sm_active": 0.13, "tensor_active": 0.0, "dram_active": 0.01, "fp32_active": 0.0}
+    base = {"utilization": 1.0, "memory_utilization": 0.01, "power_watts": watts, "receive": 2e5, "transmit": 2e5}
+    return Readings(**base | (few if BOARDS[board].gpm else {}) | more)
+
+
+def cgroup(*numbers: int, **shares: float) -> Cgroup:
+    return Cgroup(pids=tuple(4100 + 10 * number for number in numbers), **shares)
+
+
+def blocked(channel: str, count: int = 4) -> tuple[Thread, ...]:
+    """Threads of loaders that the kernel keeps waiting, beside a main thread that waits for them."""
+    return (Thread("python", 0.02), *(Thread("pt_data_worker", 0.0, "D", channel) for _ in range(count)))
+
+
+WAITS_FOR_LOADERS: Final = (Thread("python", 0.05), Thread("pt_data_worker", 0.3), Thread("pt_data_worker", 0.3))
+
+
+def _memory_bound() -> Iterator[State]:
+    numbers = {"a10": 92, "t4": 32, "3090": 150, "4090": 190, "l40s": 150}
+    for board, watts in numbers.items():
+        decode = busy(1.0, memory=0.72, watts=watts)
+        yield State(f"memory-bound decoding on one {board}", "compute", (decode,), board=board)
+        yield State(
+            f"memory-bound decoding on four {board}, a server each",
+            "compute",
+            (decode,),
+            board=board,
+            gpus=4,
+            jobs=True,
+        )
+        yield State(f"a collective on two {board}", "communication", (spins(board),), board=board, gpus=2)
+    yield State("small kernels, nobody to talk to", "compute", (busy(1.0, memory=0.06, watts=105),))
+    yield State(
+        "small kernels on four cards, a job each", "compute", (busy(1.0, memory=0.06, watts=105),), gpus=4, jobs=True
+    )
+    light = busy(1.0, memory=0.5, watts=240, sm_active=0.3, tensor_active=0.05, dram_active=0.7, fp32_active=0.05)
+    yield State("memory-bound decoding with GPM", "compute", (light,), board="h100", gpus=2)
+    yield State("a collective with GPM", "communication", (spins("h100"),), board="h100", gpus=4)
+    yield State("a collective on an A100", "communication", (spins("a100"),), board="a100", gpus=4)
+    yield State(
+        "seven wait for GPU 3, which works",
+        {0: "communication", 2: "communication", 3: "compute"},
+        tuple(on(n, spins("h100")) for n in (0, 1, 2)),
+        board="h100",
+        gpus=4,
+    )
+    over_fabric = Network(FABRIC, 2e9, 2e9)
+    yield State(
+        "one card of a job on many hosts waits for them",
+        "communication",
+        (spins("h100"), over_fabric),
+        board="h100",
+        always=(Network(FABRIC, 2e10, 2e10),),
+    )
+
+
+def _no_history() -> Iterator[State]:
+    dead = (
+        Nfs(MOUNT, reads_per_second=0.0, getattrs_per_second=0.0),
+        Cpu(user=0.06, iowait=0.14),
+        Pressure("io", 0.99, 0.4),
+    )
+    for board in ("l40s", "h100"):
+        yield State(
+            f"a dead NFS server, not seen before, {board}",
+            "storage",
+            (idle(board), *dead, cgroup(0, io_pressure=0.99)),
+            threads=blocked("rpc_wait_bit_killable"),
+            board=board,
+            unseen_before=True,
+        )
+        yield State(
+            f"a dead NFS server, {board}",
+            "storage",
+            (idle(board), *dead, cgroup(0, io_pressure=0.99)),
+            threads=blocked("rpc_wait_bit_killable"),
+            board=board,
+        )
+    yield State(
+        "a full disk, not seen before",
+        "storage",
+        (
+            waits(0.3),
+            Disk(DISK, busy=0.99, read_seconds=0.04, reads_per_second=900),
+            Pressure("io", 0.8, 0.3),
+            cgroup(0, io_pressure=0.8),
+        ),
+        threads=blocked("folio_wait_bit_common"),
+        unseen_before=True,
+    )
+    yield State(
+        "Lustre, not seen before", "storage", (idle(),), threads=blocked("ptlrpc_set_wait", 8), unseen_before=True
+    )
+    swapping = (Swap(6e7, 4e7, 15.0), Pressure("memory", 0.9, 0.6))
+    yield State(
+        "a host that swaps, not seen before",
+        "memory",
+        (idle(), *swapping, cgroup(0, memory_pressure=0.9)),
+        threads=blocked("swap_readpage", 2),
+        unseen_before=True,
+    )
+    yield State(
+        "a host that swaps",
+        "memory",
+        (waits(0.2), *swapping, cgroup(0, memory_pressure=0.9)),
+        threads=blocked("swap_readpage", 2),
+    )
+    # The host is short of something, and not this job, which has been idle since before anybody looked.
+    full = Disk(DISK, busy=0.99, read_seconds=0.04, reads_per_second=900)
+    yield State(
+        "an idle notebook beside a backup, not seen before",
+        "unattributed",
+        (idle(), full, Pressure("io", 0.6, 0.2)),
+        threads=(Thread("python", 0.0),),
+        unseen_before=True,
+    )
+    yield State(
+        "an idle notebook, not seen before",
+        "unattributed",
+        (idle(),),
+        threads=(Thread("python", 0.0),),
+        unseen_before=True,
+    )
+    yield State("a job at work, not seen before", "compute", (), unseen_before=True)
+    yield State(
+        "a collective, not seen before", "communication", (spins("h100"),), board="h100", gpus=2, unseen_before=True
+    )
+    yield State(
+        "one thread fills a CPU, not seen before",
+        "cpu",
+        (waits(0.3),),
+        threads=(Thread("python", 1.0, "R"),),
+        unseen_before=True,
+    )
+
+
+def _links() -> Iterator[State]:
+    narrow = Link(width=4)
+    for board, full in (("h100", 1.3e10),):
+        for name, wanted, receive in (
+            ("nothing", "compute", 5e5),
+            ("half of what it can", "compute", full / 2),
+            ("all it can", "pcie_link", full),
+        ):
+            yield State(
+                f"a narrow link of a {board} carries {name}", wanted, (narrow, Readings(receive=receive)), board=board
+            )
+    yield State("a narrow link, and nobody knows what it carries", "pcie_link", (narrow,), board="v100")
+    yield State(
+        "a wide link that is full",
+        "pcie_link",
+        (busy(0.99, watts=320, receive=5.5e10, transmit=1e9, sm_active=0.3),),
+        board="h100",
+    )
+    yield State(
+        "a wide link that is full the other way",
+        "pcie_link",
+        (busy(0.99, watts=320, receive=1e9, transmit=5.4e10, sm_active=0.3),),
+        board="h100",
+    )
+    yield State(
+        "paging to the host",
+        "pcie_link",
+        (busy(0.99, watts=260, receive=4.85e10, transmit=3e9, sm_active=0.5),),
+        board="h100",
+    )
+    yield State(
+        "a wide link at half its pace", "compute", (busy(0.99, watts=600, receive=3.1e10, transmit=1e9),), board="h100"
+    )
+    yield State(
+        "a wide link that is full while the GPU waits",
+        "pcie_link",
+        (waits(0.55, "h100", receive=5.2e10),),
+        board="h100",
+    )
+    starved = (Disk(DISK, busy=0.99, read_seconds=0.05, reads_per_second=900), Pressure("io", 0.8, 0.4))
+    yield State(
+        "four wait for a disk, one on a narrow link",
+        "storage",
+        (waits(0.25), *starved, cgroup(0, 1, 2, 3, io_pressure=0.8)),
+        threads=blocked("folio_wait_bit_common"),
+        always=(on(2, narrow),),
+        gpus=4,
+    )
+
+
+def _band() -> Iterator[State]:
+    for share in (0.72, 0.74, 0.78):
+        yield State(
+            f"busy {share:.0%} behind one full thread",
+            "cpu",
+            (waits(share),),
+            threads=(Thread("python", 0.998, "R"), Thread("pt_data_pin", 0.1)),
+        )
+        yield State(f"busy {share:.0%}, nothing scarce", "compute", (waits(share),))
+    yield State(
+        "busy 76% behind a slow disk",
+        "storage",
+        (
+            waits(0.76),
+            Disk(DISK, busy=0.99, read_seconds=0.04, reads_per_second=900),
+            cgroup(0, io_pressure=0.6),
+            Pressure("io", 0.6, 0.2),
+        ),
+        threads=blocked("folio_wait_bit_common"),
+    )
+    for share in (0.2, 0.4, 0.6):
+        yield State(f"falls to {share:.0%}, no cause", "unattributed", (waits(share),), threads=WAITS_FOR_LOADERS)
+    yield State("always busy 60%, no cause", "unattributed", before=waits(0.6), threads=WAITS_FOR_LOADERS)
+
+
+def _clocks() -> Iterator[State]:
+    for board, sm in (("l40s", 1260), ("h100", 990), ("a100", 705)):
+        locked = Readings(sm_mhz=sm, reasons=("applications_clocks",), power_watts=BOARDS[board].idle_watts * 2)
+        yield State(f"clocks locked at half, {board}", "clock_cap", (locked,), board=board)
+        yield State(f"all clocks locked at half, {board}", "clock_cap", (locked,), board=board, gpus=4)
+    for reason in ("board_limit", "reliability"):
+        yield State(f"held at 0.7 by {reason}", "clock_cap", (Readings(sm_mhz=1700, reasons=(reason,)),))
+        yield State(f"hardly held by {reason}", "compute", (Readings(sm_mhz=2400, reasons=(reason,)),))
+    yield State("clocks set a little lower", "compute", (Readings(sm_mhz=2250, reasons=("applications_clocks",)),))
+    yield State(
+        "at the default power limit, near its clock",
+        "compute",
+        (Readings(power_watts=348, sm_mhz=2160, reasons=("sw_power_cap",)),),
+    )
+    yield State(
+        "at a lowered power limit",
+        "power_cap",
+        (PowerLimit(200.0), Readings(power_watts=199, sm_mhz=1500, reasons=("sw_power_cap",))),
+    )
+    yield State(
+        "a lowered power limit that it does not reach",
+        "compute",
+        (PowerLimit(300.0), Readings(power_watts=240, sm_mhz=2385)),
+    )
+
+
+def _heat() -> Iterator[State]:
+    hot = {"celsius": 92.0}
+    yield State(
+        "hardware slows it for heat",
+        "thermal",
+        (Readings(sm_mhz=1100, reasons=("hw_thermal", "hw_slowdown"), power_watts=170, **hot),),
+    )
+    yield State(
+        "the driver slows it for heat",
+        "thermal",
+        (Readings(sm_mhz=1500, reasons=("sw_thermal",), power_watts=210, **hot),),
+    )
+    yield State(
+        "hardware slows all of it for heat",
+        "thermal",
+        (Readings(sm_mhz=900, reasons=("hw_thermal", "hw_slowdown"), power_watts=280, **hot),),
+        board="h100",
+        gpus=4,
+    )
+    yield State("hot and at its pace", "compute", (Readings(celsius=83.0),))
+    yield State(
+        "a power brake",
+        "power_brake",
+        (Readings(sm_mhz=900, reasons=("hw_power_brake", "hw_slowdown"), power_watts=150),),
+    )
+    yield State(
+        "the board slows it, no reason given",
+        "power_brake",
+        (Readings(sm_mhz=900, reasons=("hw_slowdown",), power_watts=150),),
+    )
+
+
+def _cpus() -> Iterator[State]:
+    for share in (0.25, 0.5):
+        yield State(
+            f"one full thread at {share:.0%}",
+            "cpu",
+            (waits(share),),
+            threads=(Thread("python", 1.0, "R"), Thread("pt_data_pin", 0.2)),
+        )
+        yield State(
+            f"node full at {share:.0%}",
+            "cpu",
+            (waits(share), Cpu(node=0, user=0.95, system=0.03)),
+            threads=(Thread("python", 0.3, "R"), *([Thread("pt_data_worker", 0.6, "R")] * 8)),
+        )
+    yield State(
+        "the other node is full",
+        "unattributed",
+        (waits(0.4), Cpu(node=1, user=0.95, system=0.03)),
+        threads=WAITS_FOR_LOADERS,
+    )
+    yield State(
+        "loaders at 88% each",
+        "unattributed",
+        (waits(0.5),),
+        threads=(Thread("python", 0.1), *([Thread("pt_data_worker", 0.88, "R")] * 12)),
+    )
+    yield State(
+        "its own CPU limit",
+        "cpu",
+        (waits(0.4), cgroup(0, cpus=4.0, throttled=0.8, cpu_pressure=0.7)),
+        threads=(Thread("python", 0.4, "R"), *([Thread("pt_data_worker", 0.5, "R")] * 6)),
+    )
+    yield State(
+        "a CPU limit that it does not reach",
+        "unattributed",
+        (waits(0.4), cgroup(0, cpus=16.0, throttled=0.0)),
+        threads=WAITS_FOR_LOADERS,
+    )
+    yield State(
+        "its own memory limit",
+        "memory",
+        (waits(0.4), cgroup(0, memory_gib=32.0, memory_events_per_second=40.0, memory_pressure=0.4)),
+        threads=WAITS_FOR_LOADERS,
+    )
+
+
+def _storage() -> Iterator[State]:
+    full = Disk(DISK, busy=0.99, read_seconds=0.04, reads_per_second=900)
+    slow = Nfs(MOUNT, 90, 9e7, 0.11)
+    yield State(
+        "a full disk",
+        "storage",
+        (waits(0.3), full, Pressure("io", 0.7, 0.3), cgroup(0, io_pressure=0.7)),
+        threads=blocked("folio_wait_bit_common"),
+    )
+    yield State(
+        "somebody else's full disk",
+        "unattributed",
+        (waits(0.3), full, Pressure("io", 0.7, 0.3), cgroup(0, io_pressure=0.01)),
+        threads=WAITS_FOR_LOADERS,
+    )
+    yield State("somebody else's full disk while it computes", "compute", (full, Pressure("io", 0.7, 0.3)))
+    yield State(
+        "slow NFS",
+        "storage",
+        (waits(0.35), slow, cgroup(0, io_pressure=0.5), Pressure("io", 0.5, 0.2)),
+        threads=blocked("rpc_wait_bit_killable"),
+    )
+    yield State("Lustre that waits", "storage", (waits(0.2),), threads=blocked("ptlrpc_set_wait", 8))
+    yield State("GPFS that waits", "storage", (waits(0.2),), threads=blocked("cxiWaitEventWait", 8))
+    yield State(
+        "GPU waits, the job's threads wait for the driver",
+        "unattributed",
+        (waits(0.3),),
+        threads=(Thread("python", 0.1, "D", "uvm_va_space_down_write"), Thread("pt_data_pin", 0.0)),
+    )
+
+
+def _network() -> Iterator[State]:
+    yield State(
+        "an Ethernet at line rate", "network", (waits(0.4), Network(LAN, 2.98e9, 9e7)), threads=WAITS_FOR_LOADERS
+    )
+    yield State(
+        "an Ethernet at half of it", "unattributed", (waits(0.4), Network(LAN, 1.5e9, 9e7)), threads=WAITS_FOR_LOADERS
+    )
+    yield State(
+        "InfiniBand at line rate", "network", (waits(0.5), Network(FABRIC, 4.7e10, 4.7e10)), threads=WAITS_FOR_LOADERS
+    )
+    yield State("TCP retransmits", "network", (waits(0.4),), threads=WAITS_FOR_LOADERS, files=_tcp(lost=0.11))
+    yield State(
+        "TCP retransmits a little", "unattributed", (waits(0.4),), threads=WAITS_FOR_LOADERS, files=_tcp(lost=0.001)
+    )
+    yield State(
+        "an interface that drops",
+        "network",
+        (waits(0.4), Network(LAN, 1.2e9, 9e7, drops_per_second=4000)),
+        threads=WAITS_FOR_LOADERS,
+        files=_tcp(lost=0.06),
+    )
+    yield State("TCP retransmits beside a job that computes", "compute", (), files=_tcp(lost=0.11))
+
+
+def _tcp(lost: float) -> Any:
+    """``/proc/net/snmp`` of a host that sends 50,000 segments per second, as the kernel writes it."""
+    names = (
+        "RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs OutSegs "
+        "RetransSegs InErrs OutRsts InCsumErrors"
+    )
+
+    def files(since: float) -> Mapping[str, str]:
+        sent = 1_000_000_000 + 50_000 * int(since + 10_000)
+        again = 100_000 + int(max(0.0, since) * 50_000 * lost)
+        values = f"1 200 120000 -1 81243 5120 311 901 240 {sent} {sent} {again} 0 412 0"
+        snmp = f"Tcp: {names}\nTcp: {values}\n"
+        return {"proc/net/snmp": snmp, "proc/1/net/snmp": snmp}
+
+    return files
+
+
+def _sick() -> Iterator[State]:
+    yield State("falls off the bus", "sick", (Lost(),))
+    yield State("Xid 48", "sick", (Xid(48),))
+    yield State("needs a reset", "sick", (ResetRequired(),))
+    yield State("a recovery action", "sick", (RecoveryAction(1),))
+    yield State("uncorrected memory errors", "sick", (EccErrors(uncorrected=3),), board="h100")
+    yield State("an application's Xid", "compute", (Xid(31),))
+
+
+def _ends() -> Iterator[State]:
+    gone = idle(power_watts=32.0, sm_mhz=210, performance_state=8, reasons=("idle",))
+    yield State("the job ends", "idle", (gone, Kill((4100,))))
+    yield State("a starved job ends", "idle", (gone, Kill((4100,)), cgroup(0)), always=(), before=waits(0.3))
+    yield State(
+        "the job of one GPU of four ends", {1: "idle", 0: "compute"}, (on(1, gone), Kill((4110,))), gpus=4, jobs=True
+    )
+
+
+def _pauses() -> Iterator[State]:
+    for watts in (85.0, 140.0):
+        yield State(
+            f"a checkpoint's pause at {watts:.0f} W",
+            "compute",
+            (
+                idle(power_watts=watts),
+                Disk(DISK, writes_per_second=800, write_bytes_per_second=9e8, write_seconds=0.001, busy=0.5),
+            ),
+            threads=(Thread("python", 0.7, "R"),),
+        )
+    yield State("a short evaluation at 60%", "compute", (waits(0.75),))
+
+
+STATES: Final = tuple(
+    state
+    for family in (
+        _memory_bound,
+        _no_history,
+        _links,
+        _band,
+        _clocks,
+        _heat,
+        _cpus,
+        _storage,
+        _network,
+        _sick,
+        _ends,
+        _pauses,
+    )
+    for state in family()
+)
