@@ -11,7 +11,14 @@ from tests.fed import MINUTE, Fed, Total, loaded
 from gpu_triage.judge.conditions.clocks import judge_stragglers
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.power import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_HERTZ, GPU_CLOCK_TARGET_HERTZ, GPU_POWER_WATTS
+from gpu_triage.read.gpu.power import (
+    GPU_CLOCK_DEFAULT_HERTZ,
+    GPU_CLOCK_HERTZ,
+    GPU_CLOCK_TARGET_HERTZ,
+    GPU_POWER_DEFAULT_LIMIT_WATTS,
+    GPU_POWER_LIMIT_WATTS,
+    GPU_POWER_WATTS,
+)
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import Sample
@@ -79,6 +86,9 @@ def peers(at: float, **first: float) -> Iterator[Sample]:
         yield GPU_POWER_WATTS.sample(own.get("power", 600.0), *gpu)
         yield GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("held", 0.0), *gpu, "applications_clocks")
         yield GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("hot", 0.0), *gpu, "hw_thermal")
+        yield GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("capped", 0.0), *gpu, "sw_power_cap")
+        yield GPU_POWER_LIMIT_WATTS.sample(own.get("limit", 700.0), *gpu)
+        yield GPU_POWER_DEFAULT_LIMIT_WATTS.sample(700.0, *gpu)
         if "target" in own:
             yield GPU_CLOCK_TARGET_HERTZ.sample(own["target"], *gpu, "sm")
             yield GPU_CLOCK_DEFAULT_HERTZ.sample(1980e6, *gpu, "sm")
@@ -94,10 +104,15 @@ def peers(at: float, **first: float) -> Iterator[Sample]:
         pytest.param({"clock": 1700e6, "target": 1700e6}, [], id="its setting is told as that"),
         pytest.param({"clock": 1700e6, "power": 350.0}, [], id="lighter work"),
         pytest.param({"clock": 1700e6, "power": 370.0}, ["clock.straggler"], id="work that is not much lighter"),
+        pytest.param({"clock": 1700e6, "power": 700.0, "capped": 55.0}, [], id="harder work, at the default limit"),
+        pytest.param({"clock": 1700e6, "power": 700.0, "capped": 3.0}, ["clock.straggler"], id="rarely at its limit"),
+        pytest.param(
+            {"clock": 1700e6, "power": 500.0, "capped": 55.0, "limit": 500.0}, ["clock.straggler"], id="lowered limit"
+        ),
         pytest.param({"clock": 1700e6, "power": 350.0, "hot": 6.0}, ["clock.straggler"], id="little power, for heat"),
     ],
 )
 def test_a_gpu_is_no_straggler_by_its_setting_or_its_work(first: dict[str, float], codes: list[str]) -> None:
-    before = {**first, "held": 0.0, "hot": 0.0}
+    before = {**first, "held": 0.0, "hot": 0.0, "capped": 0.0}
     host = evidence_of(*((at, tuple(peers(at, **own))) for at, own in ((0.0, before), (60.0, first))))
     assert [each.check.code for each in judge_stragglers(host)] == codes

@@ -71,7 +71,8 @@ def test_one_number_in_two_clusters_is_chosen_by_cluster() -> None:
 def test_a_job_is_found_before_a_user_of_that_number() -> None:
     runs = runs_of(parse_wanted("1000"), [series(1, *times(90, 100), slurm_job_id="1000", user="ada")], [])
     runs += runs_of(parse_wanted("user:1000"), [], [series(1, *times(90, 100), user="1000")])
-    assert chosen("1000", runs).key.kind is Kind.SLURM
+    run, others = choose(parse_wanted("1000"), runs, None, NOW, STEP)
+    assert (run.key.kind, others) == (Kind.SLURM, ())
 
 
 def pods(*names: str, namespace: str = "research", first: int = 90, last: int = 100) -> list[Series]:

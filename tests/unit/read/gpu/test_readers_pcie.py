@@ -29,6 +29,14 @@ def test_a_link_that_lost_half_its_lanes(bench: BenchMaker) -> None:
     assert expected(nvml) == (4, 16)
 
 
+def test_lanes_are_declared_where_there_is_a_link(bench: BenchMaker) -> None:
+    nvml = bench("dual-a10")
+    declared, derived = (ExpectedLinkReader(Config(expect_pcie_width=width)) for width in (8, None))
+    assert [each.read(nvml.round()).width_declared for each in (declared, derived)] == [True, None]
+    nvml.answer("nvmlDeviceGetBusType", says(3))
+    assert declared.read(nvml.round()).width_declared is None
+
+
 def test_changes_of_the_link_are_counted_and_a_reading_that_fails_is_none(bench: BenchMaker) -> None:
     nvml, reader = bench(), PcieReader(15.0, 60.0)
     counts = []
