@@ -15,15 +15,21 @@ from tests.evidence import evidence_of
 from gpu_triage.judge.evidence.owners import scheduler_known
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE
-from gpu_triage.judge.findings.table import BY_CODE, CHECKS
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area
 from gpu_triage.judge.findings.verdicts import CLUSTER, DESK
 from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.judge.report.entries import entry_of, grouped
 from gpu_triage.judge.report.machine_readable import render_json, report_from_json
 from gpu_triage.judge.report.report import JudgedHost, Report
+from gpu_triage.judge.report.summaries import summaries
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
+from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL
+from gpu_triage.read.host.network_interfaces import (
+    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
+    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
+)
 from gpu_triage.read.host.services import GPU_HOST_SERVICE_RUNNING
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
@@ -187,3 +193,18 @@ def test_no_advice_asks_a_desk_to_drain_and_none_shows_the_place_of_the_verb() -
     assert sum("rain" in CLUSTER.decision(each) for each in advice) > 10
     assert [each for each in advice if re.search(r"\b[Dd]rain", DESK.decision(each))] == []
     assert [each for each in advice if "{" in "".join(each)] == []
+
+
+def test_the_line_of_the_host_shows_its_busiest_disk_and_adapter() -> None:
+    disks, lan = {"sda": 0.1, "nvme0n1": 0.9, "sdb": 0.2}, {"eno1": 2e8, "eno2": 7e8, "eno3": 1e8}
+    rounds = [
+        (
+            at,
+            [GPU_HOST_DISK_BUSY_SECONDS_TOTAL.sample(at * share, name) for name, share in disks.items()]
+            + [GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(at * rate, name) for name, rate in lan.items()]
+            + [GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(1e9, name) for name in lan],
+        )
+        for at in (0.0, 60.0)
+    ]
+    line = summaries(evidence_of(*rounds))[Area.HOST] or ""
+    assert {"busiest disk 90%", "busiest adapter 70% of line rate"} <= set(line.split("; "))

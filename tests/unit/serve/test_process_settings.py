@@ -117,3 +117,12 @@ def test_threads_share_one_arena() -> None:
 def test_a_c_library_without_arenas_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda _name: object())
     assert not keep_memory_flat()
+
+
+def test_the_copy_of_the_code_holds_what_is_imported_later_and_not_the_other_commands() -> None:
+    program = (
+        "import zipfile, gpu_triage.driver.own_code as own\nown.keep_code()\n"
+        "folders = {name.rpartition('/')[0] for name in zipfile.ZipFile(open(own.kept_code(), 'rb')).namelist()}\n"
+        "print({'gpu_triage/read', 'yaml'} <= folders, [name for name in folders if name.startswith('gpu_triage/cli')])\n"
+    )
+    assert run(program) == "True []\n"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.xid.kernel_records import ROUND_BYTES, KernelLog, KernelXids
+from gpu_triage.read.xid.kernel_records import ROUND_BYTES, KernelClock, KernelLog, KernelRecord, KernelXids
 from gpu_triage.read.xid.xid_events import CardFound, DriverLoaded, KernelNews, XidReport, XidSource
 
 NOW = 1000.0
@@ -47,6 +47,13 @@ def test_a_file_is_read_on_from_where_it_ended(tmp_path: Path) -> None:
     assert kernel.read(NOW) == ()
     append(path, record(2, 1000.0, XID.replace("79", "48")).encode())
     assert codes(kernel.read(NOW)) == [48]
+
+
+def test_a_clock_that_fell_behind_is_put_right_by_no_more_than_the_last_reading_proves() -> None:
+    clock, late = KernelClock(), KernelRecord(1, 90.0, from_kernel=True, text=b"")
+    clock.learn([], 100.0, drained=True)
+    clock.learn([late], 105.0, drained=True)
+    assert clock.monotonic(late) == 100.0
 
 
 def test_a_line_that_is_not_written_to_its_end_is_kept_for_later(tmp_path: Path) -> None:
