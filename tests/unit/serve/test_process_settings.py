@@ -123,6 +123,7 @@ def test_the_copy_of_the_code_holds_what_is_imported_later_and_not_the_other_com
     program = (
         "import zipfile, gpu_triage.driver.own_code as own\nown.keep_code()\n"
         "folders = {name.rpartition('/')[0] for name in zipfile.ZipFile(open(own.kept_code(), 'rb')).namelist()}\n"
-        "print({'gpu_triage/read', 'yaml'} <= folders, [name for name in folders if name.startswith('gpu_triage/cli')])\n"
+        "commands = [name for name in folders if name.startswith('gpu_triage/cli')]\n"
+        "print({'gpu_triage/read', 'yaml'} <= folders, commands)\n"
     )
     assert run(program) == "True []\n"
