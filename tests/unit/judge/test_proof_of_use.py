@@ -69,9 +69,9 @@ def limit(code: str, name: str) -> float:
 
 
 def judged(
-    busy: float, more: Readings = NONE, *, worked: bool = True, current: str | None = None, soon: bool = False
+    busy: float, more: Readings = NONE, *, worked: bool = True, current: str | None = None, seconds: int = 60
 ) -> Bottleneck:
-    """What is said of a GPU with a process that has been like this for a minute, or for ten seconds."""
+    """What is said of a GPU with a process that has been like this for so long; of ten seconds, as of the last ones."""
     always: Readings = {
         (GPU_UP, GPU): 1.0,
         (GPU_PROCESSES, (*GPU, "compute")): 1.0,
@@ -79,9 +79,9 @@ def judged(
         (GPU_POWER_LIMIT_WATTS, GPU): WATTS,
         (GPU_POWER_WATTS, GPU): WATTS * 0.9,
     }
-    host, work = steady({**always, **more}, 10 if soon else 60), Work()
+    host, work = steady({**always, **more}, seconds), Work()
     work.worked_recently = worked
-    return bottleneck_of(Case(host.gpus[0], host, work, current, soon))
+    return bottleneck_of(Case(host.gpus[0], host, work, current, soon=seconds == thresholds.SOON_SECONDS))
 
 
 def blocked(channel: str, count: float, running: float = 0.0) -> Readings:
@@ -184,7 +184,7 @@ SOON = thresholds.SOON_WAITING_SHARE
     ],
 )
 def test_a_few_seconds_have_to_show_more(busy: float, more: Readings, name: str) -> None:
-    assert judged(busy, more, soon=True).name == name
+    assert judged(busy, more, seconds=10).name == name
 
 
 HEAT, BRAKE = limit("thermal.hw", "share"), limit("power.brake", "share")
@@ -200,18 +200,17 @@ LOWERED: Readings = {(GPU_POWER_DEFAULT_LIMIT_WATTS, GPU): 2 * WATTS, (GPU_POWER
     ],
 )
 def test_a_few_seconds_of_throttling_have_to_show_more(reason: str, name: str, share: float, factor: float) -> None:
+    held_by = (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, reason))
     found = {
-        (held, soon): judged(
-            1.0, {(GPU_THROTTLE_SECONDS_TOTAL, (*GPU, reason)): share * held, **LOWERED}, soon=soon
-        ).name
+        (held, seconds): judged(1.0, {held_by: share * held, **LOWERED}, seconds=seconds).name
         for held in (BELOW, ABOVE, factor * BELOW, factor * ABOVE)
-        for soon in (False, True)
+        for seconds in (10, 60)
     }
     assert {key for key, each in found.items() if each == name} == {
-        (ABOVE, False),
-        (factor * BELOW, False),
-        (factor * ABOVE, False),
-        (factor * ABOVE, True),
+        (ABOVE, 60),
+        (factor * BELOW, 60),
+        (factor * ABOVE, 60),
+        (factor * ABOVE, 10),
     }
 
 
@@ -321,6 +320,12 @@ X16, X4, GEN1 = (
 )
 def test_a_link_is_the_bottleneck_by_what_it_carries(busy: float, readings: Readings, name: str) -> None:
     assert judged(busy, readings).name == name
+
+
+def test_a_narrow_link_whose_traffic_was_counted_once_is_not_accused() -> None:
+    names = [judged(1.0, link(lanes=4, received=X4 * BELOW), seconds=seconds).name for seconds in (0, 5)]
+    assert names == ["compute", "compute"]
+    assert judged(1.0, link(lanes=4), seconds=0).name == "pcie_link"
 
 
 def test_a_link_whose_traffic_is_unknown_says_so() -> None:

@@ -197,8 +197,9 @@ def full_link(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
 
 
 def traffic_known(gpu: GpuEvidence) -> bool:
-    """Whether the GPU reports how much it moves over PCIe."""
-    return any(_rate(gpu, counter, direction) is not None for _, counter, direction in _DIRECTIONS)
+    """Whether the GPU reports how much it moves over PCIe, if only as counters with a single reading so far."""
+    counters = (counter for _, counter, _ in _DIRECTIONS)
+    return any(map(gpu.has, (*counters, pcie.GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND)))
 
 
 def traffic_text(gpu: GpuEvidence) -> str:
