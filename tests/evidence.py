@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.remember import remember
 from gpu_triage.machine import Moment
-from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+
+Readings = Mapping[tuple[MetricSpec, tuple[str, ...]], float]
+"""By metric and labels: values of gauges, and what counters gain a second."""
 
 
 def evidence_of(
@@ -31,3 +34,16 @@ def evidence_of(
     host = history.evidence(now)
     remember(host, window_seconds)
     return host
+
+
+def samples_at(seconds: float, readings: Readings) -> list[Sample]:
+    """What these readings are at a second, if they have been so since 0."""
+    return [
+        spec.sample(value * seconds if spec.name.endswith("_total") else value, *labels)
+        for (spec, labels), value in readings.items()
+    ]
+
+
+def steady(readings: Readings, seconds: int = 60) -> HostEvidence:
+    """What judges see of readings that have been the same for so long, read every five seconds."""
+    return evidence_of(*((float(at), samples_at(at, readings)) for at in range(0, seconds + 5, 5)))

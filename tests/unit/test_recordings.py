@@ -64,8 +64,11 @@ def test_a_recording_is_made_once_and_is_read_as_it_was_made(tmp_path: Path, sce
 
 @pytest.mark.parametrize("name", some(["dual-a10", "sick-host"], usual=["dual-a10"]))
 def test_a_thinned_recording_is_what_an_exporter_publishes_to_a_slower_scraper(name: str, tmp_path: Path) -> None:
+    """One with the same collectors: what they read is evidence, whatever is published."""
     scenario = load_scenario(name)
-    least = replace(history_config(scenario, recordings.STEP_SECONDS), metrics_profile="rules")
+    usual = history_config(scenario, recordings.STEP_SECONDS)
+    collectors = {**usual.collectors, **recordings.OFF_BY_DEFAULT}
+    least = replace(usual, collectors=collectors, metrics_profile="rules")
     direct = record_history(scenario, seconds=SECONDS, step_seconds=60, config=least, target=DRILL)
     assert same(published(thinned(recorded(scenario, seconds=SECONDS, folder=tmp_path), 60), least), direct)
 

@@ -74,7 +74,7 @@ def test_it_draws_the_report_of_check_and_a_row_of_readings_for_each_gpu(report:
     lines = drawn(report)
     rows = {line.split()[0]: line.split() for line in lines if re.match(r" +\d ", line)}
     assert list(rows) == list("01234567")
-    assert rows["5"][1] == "pcie_link"
+    assert rows["5"][1] == "storage"
     assert rows["5"][8:12] == ["GiB", "gen5", "x4/16", "pod"]
     assert rows["6"][1:] == ["sick", *"-------"]
     more = ["from this host", "", next(line for line in lines if line.startswith("GPU CLASS"))]
@@ -297,7 +297,7 @@ def test_it_takes_the_terminal_and_gives_it_back() -> None:
     ("columns", "expected"),
     [
         (24, "GPU CLASS     BUSY"),
-        (32, "GPU CLASS     BUSY PCIE"),
+        (32, "GPU CLASS   FOR BUSY PCIE"),
         (50, "GPU CLASS     FOR BUSY TEMP PCIE       ON IT"),
         (64, "GPU CLASS     FOR BUSY     POWER TEMP PCIE       ON IT"),
         (100, "GPU CLASS     FOR BUSY     POWER TEMP    MEMORY PCIE       ON IT"),
@@ -311,7 +311,7 @@ def test_a_narrow_terminal_leaves_out_columns_instead_of_cutting_them(
     assert heading.split() == expected.split()
     rows = lines[lines.index(heading) + 1 :][: len(report.gpus)]
     assert all(len(row) <= columns for row in rows)
-    assert any(row.split()[:2] == ["5", "pcie_link"] for row in rows)
+    assert any(row.split()[:2] == ["5", "storage"] for row in rows)
     assert not any("…" in row.partition(" pod ")[0] for row in rows)
 
 

@@ -73,7 +73,12 @@ def test_a_link_is_to_be_reseated_if_card_and_slot_can_do_what_is_expected(
         ("rtx-4070-ti-super", 'kind = "lost"', "gpu.lost", "sick"),
         ("rtx-4070-ti-super", 'kind = "reset_required"', "gpu.lost", "sick"),
         ("rtx-4070-ti-super", 'kind = "hang", function = "nvmlDeviceGetUtilizationRates"', "gpu.lost", "sick"),
-        ("rtx-4070-ti-super", 'kind = "load", utilization = 0.97, intensity = 0.1', "work.low_power", "communication"),
+        (
+            "rtx-4070-ti-super",
+            'kind = "load", utilization = 0.97, memory_utilization = 0.02, intensity = 0.1',
+            "work.low_power",
+            "communication",
+        ),
         ("rtx-4070-ti-super", 'kind = "load", utilization = 0.0', "work.held_idle", "unattributed"),
     ],
 )

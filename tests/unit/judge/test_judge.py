@@ -134,11 +134,14 @@ def test_a_hang_stays_one_for_as_long_as_it_lasts(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_an_evaluation_at_half_pace_does_not_flip_the_class(tmp_path: Path) -> None:
-    half = 'at = 300\nuntil = 400\neffect = { kind = "load", utilization = 0.5 }'
-    with judged(play(tmp_path, half), QUICK) as seen:
+@pytest.mark.parametrize(("utilization", "names"), [(0.75, []), (0.5, ["unattributed", "compute"])])
+def test_an_evaluation_is_work_as_long_as_it_keeps_the_gpu_busy(
+    tmp_path: Path, utilization: float, names: list[str]
+) -> None:
+    slower = f'at = 300\nuntil = 400\neffect = {{ kind = "load", utilization = {utilization} }}'
+    with judged(play(tmp_path, slower), QUICK) as seen:
         seen.run_to(480)
-        assert [at for at, _ in every(seen.changes["0"]) if at > 60] == []
+        assert [name for at, name in every(seen.changes["0"]) if at > 60] == names
 
 
 def test_a_released_gpu_is_idle_and_has_no_verdict() -> None:

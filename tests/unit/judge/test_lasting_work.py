@@ -14,6 +14,7 @@ from gpu_triage.judge.evidence.observed import observable
 from gpu_triage.judge.findings.finding import of_gpu, of_host
 from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
+from gpu_triage.read.gpu.activity import GPU_MEMORY_UTILIZATION_RATIO
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
@@ -27,6 +28,8 @@ from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 
 pytestmark = pytest.mark.slow
+
+PEER = ("1", "GPU-b")
 
 
 def devices(at: float, **counts: int) -> Iterator[Sample]:
@@ -76,10 +79,12 @@ def test_a_gpu_that_a_job_hardly_uses_for_two_hours_could_be_somebody_elses(busy
 
 def test_a_gpu_that_spins_for_most_of_the_time_is_busy_at_low_power() -> None:
     def samples(at: float) -> Iterator[Sample]:
-        yield from loaded(at)
+        for gpu in (GPU, PEER):
+            yield from loaded(at, gpu=gpu)
+            yield GPU_PROCESSES.sample(1, *gpu, "compute")
+        yield GPU_MEMORY_UTILIZATION_RATIO.sample(0.01, *GPU)
         yield GPU_POWER_WATTS.sample(200.0, *GPU)
         yield GPU_POWER_LIMIT_WATTS.sample(700.0, *GPU)
-        yield GPU_PROCESSES.sample(1, *GPU, "compute")
 
     fed = Fed(60.0)
     fed.run(40 * MINUTE, samples)

@@ -286,8 +286,8 @@ def test_equal_links_are_told_as_equal() -> None:
         pytest.param([Card(), Card(name="RTX 3080")], "chipset_not_supported", True, id="of two models"),
         pytest.param([Card(), Card()], "ok", False, id="with access"),
         pytest.param([Card(), Card()], "unknown", False, id="unknown"),
-        pytest.param([Card(busy=0.8), Card(busy=0.8)], "gpu_not_supported", True, id="just busy"),
-        pytest.param([Card(busy=0.79), Card()], "gpu_not_supported", False, id="one is not busy"),
+        pytest.param([Card(busy=0.7), Card(busy=0.7)], "gpu_not_supported", True, id="just busy"),
+        pytest.param([Card(busy=0.69), Card()], "gpu_not_supported", False, id="one is not busy"),
         pytest.param([Card(), Card(user="bob")], "gpu_not_supported", False, id="of two users"),
     ],
 )

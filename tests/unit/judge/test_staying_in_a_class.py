@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
-from tests.evidence import evidence_of
+from tests.evidence import Readings, steady
 
 from gpu_triage.judge.bottleneck.classes import Case, Work, bottleneck_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.limits import LIMITS
-from gpu_triage.read.gpu.activity import GPU_SM_ACTIVE_RATIO, GPU_SM_UTILIZATION_RATIO
+from gpu_triage.read.gpu.activity import GPU_MEMORY_UTILIZATION_RATIO, GPU_SM_ACTIVE_RATIO, GPU_SM_UTILIZATION_RATIO
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH, GPU_PCIE_RECEIVE_BYTES_TOTAL
 from gpu_triage.read.gpu.power import GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
@@ -21,18 +21,19 @@ from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.network_interfaces import (
     GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
     GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
+    GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL,
+    GPU_HOST_TCP_SEGMENTS_SENT_TOTAL,
 )
+from gpu_triage.read.host.pcie_uplinks import bytes_per_second
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec
+from gpu_triage.read.processes.cgroup_limits import GPU_CGROUP_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
 
-GPU = ("0", "GPU-0")
+GPU, PEER = ("0", "GPU-0"), ("1", "GPU-1")
 WATTS = 400.0
 EDGE = 1.001
 """Just beyond a threshold: counters are sums of floats."""
-
-Readings = Mapping[tuple[MetricSpec, tuple[str, ...]], float]
-"""Values of gauges, and growth per second of counters."""
 
 
 class Row(NamedTuple):
@@ -62,7 +63,10 @@ def limit(code: str, name: str) -> float:
 
 
 POWER, BUSY = (GPU_POWER_WATTS, GPU), (GPU_SM_UTILIZATION_RATIO, GPU)
-SPINS: Readings = {POWER: WATTS * 0.3}
+MEMORY = (GPU_MEMORY_UTILIZATION_RATIO, GPU)
+TALKS: Readings = {MEMORY: 0.0, (GPU_UP, PEER): 1.0, (GPU_PROCESSES, (*PEER, "compute")): 1.0}
+SPINS: Readings = {**TALKS, POWER: WATTS * 0.3}
+X16: Readings = {(GPU_PCIE_LINK_GENERATION, GPU): 4.0, (GPU_PCIE_LINK_WIDTH, GPU): 16.0}
 IDLE_CPUS: Readings = {(GPU_HOST_CPUS, ("0",)): 8.0, (GPU_HOST_CPU_SECONDS_TOTAL, ("0", "idle")): 8.0}
 FULL_CPU: Readings = {**IDLE_CPUS, (GPU_HOST_CPU_BUSIEST_RATIO, ("0",)): 0.1}
 LOWERED: Readings = {(GPU_POWER_DEFAULT_LIMIT_WATTS, GPU): 2 * WATTS, POWER: WATTS}
@@ -75,6 +79,12 @@ ROWS = (
         thresholds.POWER_CAP_CLASS_SHARE,
         more=LOWERED,
     ),
+    Row(
+        "pcie_link",
+        (GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU),
+        thresholds.FULL_LINK_SHARE * bytes_per_second(4, 16),
+        more=X16,
+    ),
     Row("memory", (GPU_HOST_SWAP_IN_BYTES_TOTAL, ()), limit("memory.starved", "rate"), busy=0.3),
     Row("memory", (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")), limit("memory.starved", "pressure"), busy=0.3),
     Row("storage", (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")), limit("storage.starved", "pressure"), busy=0.3),
@@ -86,24 +96,32 @@ ROWS = (
         busy=0.3,
         more={(GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND, ("eno1",)): 1e9},
     ),
+    Row(
+        "network",
+        (GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL, ()),
+        thresholds.RETRANSMITTED_SHARE * 1000,
+        busy=0.3,
+        more={(GPU_HOST_TCP_SEGMENTS_SENT_TOTAL, ()): 1000.0},
+    ),
+    *(
+        Row(
+            name,
+            (GPU_CGROUP_PRESSURE_SECONDS_TOTAL, (*GPU, "/job", resource, "some")),
+            limit(f"{name}.starved", "pressure"),
+            busy=busy,
+        )
+        for name, resource in (("memory", "memory"), ("storage", "io"))
+        for busy in (0.3, 0.78)
+    ),
     Row("communication", BUSY, thresholds.SPINNING_BUSY_SHARE, more=SPINS),
-    Row("communication", POWER, thresholds.SPINNING_POWER_SHARE * WATTS, falls=True),
+    Row("communication", POWER, thresholds.SPINNING_POWER_SHARE * WATTS, falls=True, more=TALKS),
+    Row("communication", MEMORY, thresholds.SPINNING_MEMORY_SHARE, falls=True, more=SPINS),
     Row("communication", (GPU_SM_ACTIVE_RATIO, GPU), thresholds.SPINNING_SM_ACTIVITY, falls=True, more=SPINS),
 )
 
 
 def class_of(row: Row, beyond: float, current: str | None) -> str:
-    rounds = [
-        (
-            float(at),
-            [
-                spec.sample(value * at if spec.name.endswith("_total") else value, *labels)
-                for (spec, labels), value in row.readings(beyond).items()
-            ],
-        )
-        for at in range(0, 65, 5)
-    ]
-    host, work = evidence_of(*rounds), Work()
+    host, work = steady(row.readings(beyond)), Work()
     work.worked_recently = True
     return bottleneck_of(Case(host.gpus[0], host, work, current)).name
 

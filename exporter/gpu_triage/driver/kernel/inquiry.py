@@ -47,8 +47,8 @@ class HostInquiry:
         self._answered |= answer is not None and not aside
         return answer
 
-    def parse(self, path: Path, parser: Callable[[str], T], *, required: bool = False) -> T | None:
-        """Parse a whole file; a ValueError of the parser is recorded as ``malformed``."""
+    def parse(self, path: Path, parser: Callable[[str], T], *, required: bool = False, aside: bool = False) -> T | None:
+        """Parse a whole file; a ValueError of the parser is recorded as ``malformed``. For `aside`, see `ask`."""
 
         def read() -> T | None:
             text = _text(path, required=required)
@@ -59,7 +59,7 @@ class HostInquiry:
                     raise ValueError(_CUT_OFF)
                 return parser(text)
 
-        return self.ask(read)
+        return self.ask(read, aside=aside)
 
     def lines(self, path: Path, parse_line: Callable[[str], T | None], *, required: bool = False) -> list[T] | None:
         """Parse a file line by line; lines for which `parse_line` returns None are dropped.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Case, Work, bottleneck_of
@@ -19,18 +18,12 @@ STRIP_SECONDS: Final = 1800.0  # how far back the strip of classes reaches
 _MOST_STRETCHES: Final = 400  # one per round of the medium tier over STRIP_SECONDS, the fastest a class can change
 _WORKS: Final = frozenset({"thermal", "power_brake", "pcie_link", "power_cap", "clock_cap", "compute"})
 """Classes of a GPU that is busy with more than waiting for others."""
-_TAKES_TIME: Final = frozenset({"hung", "unattributed", "idle"})
+_UNKNOWN: Final = frozenset({"unattributed", "idle"})
+"""Classes without a known cause or job, which must match for `UNKNOWN_SECONDS` before they are entered."""
+_TAKES_TIME: Final = _UNKNOWN | {"hung"}
 """Classes that a few seconds do not prove."""
 _HELD_OFF_BY_A_PAUSE: Final = frozenset({"numa", "unattributed"})
 """Classes not entered during a pause: neither explains why a job suddenly stopped after running at full pace."""
-
-_ENTERED_AFTER: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "unattributed": thresholds.UNKNOWN_SECONDS,
-        "idle": thresholds.UNKNOWN_SECONDS,
-    }
-)
-"""How long in seconds a class must match before it is entered; other classes are entered at once."""
 
 
 class ClassPeriod(NamedTuple):
@@ -46,16 +39,16 @@ class Soon:
 
     def __init__(self) -> None:
         self._name = ""
-        self._since = 0.0
-        self._left: dict[str, float] = {}
+        self._is_news = False
+        self._seen_at: dict[str, float] = {}
 
     def note(self, name: str, now: float) -> bool:
         """Note what they show now; return whether it is news: not seen for `NEWS_SECONDS` before it began."""
         if name != self._name:
-            if self._name:
-                self._left[self._name] = now
-            self._name, self._since = name, now
-        return self._since - self._left.get(name, -math.inf) >= thresholds.NEWS_SECONDS
+            self._name = name
+            self._is_news = now - self._seen_at.get(name, -math.inf) >= thresholds.NEWS_SECONDS
+        self._seen_at[name] = now
+        return self._is_news
 
 
 class GpuMemory:
@@ -72,11 +65,10 @@ class GpuMemory:
         self._work = Work()
         self._first_at: float | None = None
         self._worked_at: float | None = None
-        self._judged_at: float | None = None
+        self._judged_at = -math.inf
         self._interrupted = False
-        self._because = ""
-        self._matched_at = 0.0
-        self._sudden_at: float | None = None
+        self._matched = ("", 0.0)  # why the current class matched, and when it last did
+        self._sudden_at = -math.inf
         self._soon = Soon()
         self._next: tuple[str, float] | None = None
         self._changes: deque[tuple[float, str]] = deque(maxlen=_MOST_STRETCHES)
@@ -100,49 +92,53 @@ class GpuMemory:
         )
 
     def _judge(self, gpu: GpuEvidence, host: HostEvidence, longest_gap_seconds: float) -> Bottleneck:
-        now = host.at
-        self._work.note(gpu, now.monotonic)
-        whole = gpu.seconds >= thresholds.WINDOW_SECONDS
-        sudden = self._sudden(gpu, host) if whole else None
-        if self._sudden_at is not None:
-            # What was before the change is no evidence about what came then.
-            host = host.over(now.monotonic - self._sudden_at + thresholds.SOON_SECONDS)
-            gpu = host.same(gpu)
-        case = Case(gpu, host, self._work, self.name)
-        found = bottleneck_of(case)
-        if sudden is not None and found.name != "sick":
-            found, self._sudden_at = sudden, now.monotonic
-        if found.name == self.name or self.name is None:
-            self._because, self._matched_at = found.because, now.monotonic
-        self._count(now.monotonic, longest_gap_seconds)
+        now = host.at.monotonic
+        self._work.note(gpu, now)
+        often = now - self._judged_at <= thresholds.SOON_SECONDS  # else those seconds have a single round
+        self._count(now, longest_gap_seconds)
         if gpu.up and not gpu.was_read and not host.released:
             # A GPU always has a class, but it is meaningless before the first reading.
             self.interrupt()
         if self._first_at is None:
-            self._first_at = now.monotonic
-        if found is sudden or self.name is None or not self._holds(self.name, found.name, case, now.monotonic):
-            self._next = None
-            if found.name != self.name:
-                self.name, self._since = found.name, now.monotonic
-                self._because, self._matched_at = found.because, now.monotonic
-                self._changes.append((now.monotonic, found.name))
-            return found
-        if case.work.paused:
-            because = f"pauses, for {case.work.stopped_seconds:.0f} s now; {self.name} before that"
-            return Bottleneck(self.name, because)
-        seconds = now.monotonic - self._matched_at
-        return Bottleneck(self.name, f"{self._because}, until {seconds:.0f} s ago" if seconds else self._because)
+            self._first_at = now
+        found = self._sudden(gpu, host) if often else None
+        if found is not None:
+            self._sudden_at = now
+        else:
+            case = self._case(gpu, host)
+            found = bottleneck_of(case)
+            if self.name is not None and self._holds(self.name, found.name, case, now):
+                return self._held(self.name, now)
+        if found.name != self.name:
+            self.name, self._since = found.name, now
+            self._changes.append((now, found.name))
+        self._next, self._matched = None, (found.because, now)
+        return found
+
+    def _case(self, gpu: GpuEvidence, host: HostEvidence) -> Case:
+        """Return the case over the window; what was before a sudden change is no evidence about what came then."""
+        seconds = host.at.monotonic - self._sudden_at + thresholds.SOON_SECONDS
+        if seconds < host.seconds:
+            host = host.over(seconds)
+            gpu = host.same(gpu)
+        return Case(gpu, host, self._work, self.name)
+
+    def _held(self, name: str, now: float) -> Bottleneck:
+        """Return the class that it stays in, in that class's own words."""
+        if self._work.paused:
+            return Bottleneck(name, f"pauses, for {self._work.stopped_seconds:.0f} s now; {name} before that")
+        because, matched_at = self._matched
+        return Bottleneck(name, f"{because}, until {now - matched_at:.0f} s ago")
 
     def _sudden(self, gpu: GpuEvidence, host: HostEvidence) -> Bottleneck | None:
         """Return the class that the last seconds show strongly, if it is another one, and news; else None."""
-        if host.released or not gpu.was_read:
+        if self._is_young(host.at.monotonic) or host.released or not gpu.was_read:
             return None
-        found = bottleneck_of(Case(host.soon.same(gpu), host.soon, self._work, self.name, soon=True))
+        case = Case(host.soon.same(gpu), host.soon, self._work, self.name, soon=True)
+        found = bottleneck_of(case)
         is_news = self._soon.note(found.name, host.at.monotonic)
-        pauses = (self._work.paused or self._work.recovering) and found.name in _HELD_OFF_BY_A_PAUSE
-        if not is_news or found.name == self.name or found.name in _TAKES_TIME or pauses:
-            return None
-        return found
+        held_off = case.pauses and found.name in _HELD_OFF_BY_A_PAUSE
+        return found if is_news and found.name not in {self.name, *_TAKES_TIME} and not held_off else None
 
     def interrupt(self) -> None:
         """Leave the time from the last judgment to the next uncounted, because this judgment failed."""
@@ -181,25 +177,25 @@ class GpuMemory:
     def _count(self, now: float, longest_gap_seconds: float) -> None:
         before, self._judged_at = self._judged_at, now
         interrupted, self._interrupted = self._interrupted, False
-        if self.name is None or before is None:
+        if self.name is None:
             return
         if interrupted or now - before > longest_gap_seconds:
             self._gaps.append((before, now))
         else:
             self.seconds[self.name] += now - before
 
+    def _is_young(self, now: float) -> bool:
+        """Whether it was first judged less than a window ago, and has nothing to stay in."""
+        return self._first_at is None or now - self._first_at < thresholds.WINDOW_SECONDS
+
     def _holds(self, name: str, found: str, case: Case, now: float) -> bool:
         """Whether the GPU stays in its class although another class matched."""
-        young = self._first_at is None or now - self._first_at < thresholds.WINDOW_SECONDS
-        if self._sudden_at is not None and now - self._sudden_at > thresholds.WINDOW_SECONDS:
-            self._sudden_at = None
-        if case.host.released or young or found in (name, "sick") or name == "sick":
+        if case.host.released or self._is_young(now) or found in (name, "sick") or name == "sick":
             return False
         if self._next is None or self._next[0] != found:
             self._next = (found, now)
-        pauses = (case.work.paused and case.gpu.occupied) or case.work.recovering
-        if pauses and found in _HELD_OFF_BY_A_PAUSE:
+        if case.pauses and found in _HELD_OFF_BY_A_PAUSE:
             return True
         if found == "idle" and case.gpu.processes_known and case.gpu.busy_share is not None:
             return False  # the job is gone, and its class with it
-        return now - self._next[1] < _ENTERED_AFTER.get(found, 0.0)
+        return found in _UNKNOWN and now - self._next[1] < thresholds.UNKNOWN_SECONDS

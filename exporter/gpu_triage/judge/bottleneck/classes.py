@@ -218,6 +218,11 @@ class Case:
         return _STRONG.get(name, 1.0) if self.soon else 1.0
 
     @cached_property
+    def pauses(self) -> bool:
+        """Whether its job is idle directly after working, or has just resumed at its pace."""
+        return (self.work.paused and self.gpu.occupied) or self.work.recovering
+
+    @cached_property
     def waiting(self) -> bool:
         """Waiting as the playbook defines it; never true for a MIG parent, which has no busy share."""
         gpu, share = self.gpu, self.gpu.busy_share
@@ -228,23 +233,20 @@ class Case:
             return False  # it encodes or decodes at the speed of its streams
         if not gpu.occupied or (gpu.processes_known and gpu.owner_unseen):
             return False
+        return self.host_counts or (share < thresholds.OWN_STALL_SHARE and bool(self.stalls))
+
+    @cached_property
+    def host_counts(self) -> bool:
+        """Whether what its whole host lacks may be what it waits for; else only what its own job stalls for."""
         starved = self.current in STARVED
         below = thresholds.SOON_WAITING_SHARE if self.soon else thresholds.WAITING_BELOW_SHARE
-        if share < (thresholds.STILL_WAITING_SHARE if starved else below):
-            return starved or self.work.worked_recently or bool(self.stalls)
-        return share < thresholds.OWN_STALL_SHARE and bool(self.stalls)
+        below = thresholds.STILL_WAITING_SHARE if starved else below
+        return (self.gpu.busy_share or 0.0) < below and (starved or self.work.worked_recently)
 
     @cached_property
     def stalls(self) -> Mapping[str, str]:
         """What its own job stalls for, by class."""
-        return own_stalls(self.gpu.recent, self.ease)
-
-    @cached_property
-    def on_own_account(self) -> bool:
-        """Whether only its own job's stalls count: it works most of the time, or was never seen to work."""
-        share = self.gpu.busy_share or 0.0
-        below = thresholds.STILL_WAITING_SHARE if self.current in STARVED else thresholds.WAITING_BELOW_SHARE
-        return share >= below or not (self.work.worked_recently or self.current in STARVED)
+        return own_stalls(self.gpu.recent, self.limits, self.ease)
 
     @cached_property
     def talks(self) -> bool:
@@ -266,10 +268,14 @@ class Case:
         return {name: limited_job(name, self.gpu.recent, self.ease(name)) for name in ("memory", "cpu")}
 
     @cached_property
+    def saves(self) -> bool:
+        """Whether its job pauses to save a checkpoint."""
+        return self.work.paused and self.host.recent.mostly_writes()
+
+    @cached_property
     def storage(self) -> str | None:
         """Why storage is scarce; None also while a paused job saves a checkpoint."""
-        saving = self.work.paused and self.host.recent.mostly_writes()
-        return None if saving else self.host.recent.scarce_storage(self.ease("storage"), waiting=self.gpu)
+        return None if self.saves else self.host.recent.scarce_storage(self.ease("storage"), waiting=self.gpu)
 
 
 def bottleneck_of(case: Case) -> Bottleneck:
@@ -290,6 +296,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     """Yield the classes in order of rank, each with the reason it matches; None if it does not."""
     gpu, host, ease = case.gpu, case.host.recent, case.ease
     yield "sick", _sick(gpu)
+    yield "idle", "no compute process" if gpu.deserted and gpu.was_read else None
     hw_heat, sw_heat, brake, slowdown, cap = gpu.slowdowns
     yield "thermal", _slowed(gpu, hw_heat, sw_heat, ease("thermal") if gpu.loaded else math.inf, "throttled for heat")
     yield "power_brake", _slowed(gpu, brake, slowdown, ease("power_brake"), "braked")
@@ -300,9 +307,8 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     limited = gpu.limited_clock if gpu.loaded and not case.waiting else None
     yield "clock_cap", limited and limited.text
     yield "hung", _hung(case)
-    if case.waiting and case.on_own_account:
-        saves = case.work.paused and host.mostly_writes()
-        yield from ((name, stall) for name, stall in case.stalls.items() if not (case.work.paused and saves))
+    if case.waiting and not case.host_counts:
+        yield from () if case.saves else case.stalls.items()
     elif case.waiting:
         limit = case.limits["memory"]
         yield "memory", limit.because if limit else host.scarce_memory(ease("memory"), waiting=gpu)
@@ -312,7 +318,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
         full_cpus = host.scarce_cpu_of(gpu, ease("cpu"), single=not case.work.paused)
         yield "cpu", limit.because if limit else full_cpus
         full = host.scarce_network(ease("network"), receiving=case.work.paused)
-        yield "network", full or host.broken_network()
+        yield "network", full or host.broken_network(ease("network"))
         remote = gpu.last(GPU_NUMA_MISMATCHED_PROCESSES) or 0
         yield "numa", f"{remote:.0f} of its processes on the wrong NUMA node" if remote else None
     yield "pcie_link", _narrow(case)
@@ -384,7 +390,7 @@ def _communication(case: Case) -> str | None:
     busy, power, activity = gpu.kernel_share, gpu.power_share, gpu.one(GPU_SM_ACTIVE_RATIO)
     if gpu.partitioned or busy is None or power is None:
         return None
-    if (gpu.memory_activity or 0.0) >= thresholds.SPINNING_MEMORY_SHARE / ease:
+    if gpu.memory_activity is None or gpu.memory_activity >= thresholds.SPINNING_MEMORY_SHARE / ease:
         return None
     if case.current != "communication" and not case.talks:
         return None
@@ -400,8 +406,6 @@ def _compute(case: Case) -> str | None:
     share = (case.gpu.recent if stays else case.gpu).busy_share or 0.0
     enough = thresholds.STILL_BUSY_SHARE if stays else thresholds.BUSY_SHARE
     enough = thresholds.RESUMED_SHARE if case.soon else enough
-    if case.gpu.deserted:
-        return None
     resumed = case.current in _NOT_BUSY and (case.gpu.recent.busy_share or 0.0) >= thresholds.RESUMED_SHARE
     if share < enough and not resumed:
         return None

@@ -393,7 +393,7 @@ class HostEvidence(Evidence):
         ]
         return "; ".join(near) or None
 
-    def broken_network(self) -> str | None:
+    def broken_network(self, ease: float = 1.0) -> str | None:
         """Return which ports lost link or time out RDMA requests, or how much TCP loses: all make their users wait."""
         downs = (
             f"{':'.join(each.values)} went down {each.increase:.0f} times"
@@ -403,22 +403,21 @@ class HostEvidence(Evidence):
             if each.increase >= 1
         )
         lost = (f"{port} had {count:.0f} requests not acknowledged" for port, count in self.timeouts())
-        return "; ".join((*downs, *lost, *self._retransmits())) or None
+        return "; ".join((*downs, *lost, *self._retransmits(ease))) or None
 
-    def _retransmits(self) -> Iterator[str]:
+    def _retransmits(self, ease: float) -> Iterator[str]:
         sent = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_SENT_TOTAL)
         again = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL)
         if sent is None or again is None or sent < thresholds.FEWEST_SEGMENTS:
             return
-        if again >= thresholds.RETRANSMITTED_SHARE * sent:
+        if again >= thresholds.RETRANSMITTED_SHARE * ease * sent:
             yield f"TCP sends {again / sent:.1%} of its segments again"
 
     @property
     def talks_rdma(self) -> bool:
-        """Whether an RDMA adapter of the host sends as much as ranks on other hosts would get."""
-        return (
-            self.rate(infiniband.GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
-        ) >= thresholds.TALKING_BYTES_PER_SECOND
+        """Whether RDMA adapters of the host send as much as ranks on other hosts would get."""
+        sent = self.rate(infiniband.GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
+        return sent >= thresholds.TALKING_BYTES_PER_SECOND
 
     def timeouts(self) -> Iterator[tuple[str, float]]:
         """Yield ports with more than occasional RDMA request timeouts, and their number in the window."""

@@ -120,33 +120,35 @@ def full_thread(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
     """Describe the thread of a job on the GPU that saturates a CPU, or None."""
     busiest = max(gpu.series(threads.GPU_BUSIEST_THREAD_RATIO), key=lambda each: each.mean, default=None)
     # Of a CPU that is all but full, the rest is what hysteresis can ease.
-    rest = (1.0 - gpu.limit("cpu.starved", "busiest")) * (1.0 if ease == 1.0 else _EASED_REST)
+    rest = (1.0 - gpu.limit("cpu.starved", "busiest")) * (_EASED_REST if ease < 1.0 else 1.0)
     if busiest is None or busiest.mean < 1.0 - rest:
         return None
     return f"thread {busiest.labels['thread']} of process {busiest.labels['pid']} fills one CPU"
 
 
-def own_stalls(gpu: GpuEvidence, ease: Callable[[str], float]) -> dict[str, str]:
+def own_stalls(
+    gpu: GpuEvidence, limits: Mapping[str, LimitedJob | None], ease: Callable[[str], float]
+) -> dict[str, str]:
     """Describe what the job on the GPU itself stalls for, by class.
 
     Its threads and its cgroup prove that, whatever the GPU did before and whatever else the host does.
     """
-    limits = {name: limited_job(name, gpu, ease(name)) for name in _LIMITS}
-    memory, cpu = (None if (limit := limits[name]) is None else limit.because for name in ("memory", "cpu"))
+    limited = {name: limit.because for name, limit in limits.items() if limit is not None}
+    memory, io = (gpu.limit(f"{name}.starved", "pressure") * ease(name) for name in ("memory", "storage"))
     found = {
-        "memory": memory or _stalled(gpu, "memory", "memory", "memory", ease),
-        "storage": waits_for_storage(gpu, ease("storage")) or _stalled(gpu, "storage", "io", "I/O", ease),
-        "cpu": cpu or full_thread(gpu, ease("cpu")),
+        "memory": limited.get("memory") or _stalled(gpu, "memory", memory),
+        "storage": waits_for_storage(gpu, ease("storage")) or _stalled(gpu, "io", io),
+        "cpu": limited.get("cpu") or full_thread(gpu, ease("cpu")),
     }
     return {name: because for name, because in found.items() if because is not None}
 
 
-def _stalled(gpu: GpuEvidence, name: str, resource: str, words: str, ease: Callable[[str], float]) -> str | None:
-    """Describe how long tasks of the job stalled for a resource; None if hardly, or if that is not known."""
+def _stalled(gpu: GpuEvidence, resource: str, least: float) -> str | None:
+    """Describe how long tasks of the job stalled for a resource; None for less than `least`, or if not known."""
     share = pressure(gpu, resource)
-    if share is None or share < gpu.limit(f"{name}.starved", "pressure") * ease(name):
+    if share is None or share < least:
         return None
-    return f"tasks of the job stalled for {words} {share:.0%} of the time"
+    return f"tasks of the job stalled for {'I/O' if resource == 'io' else resource} {share:.0%} of the time"
 
 
 def waits_for_storage(gpu: GpuEvidence, ease: float = 1.0) -> str | None:

@@ -121,9 +121,10 @@ class PcieSpeed(NamedTuple):
 
 
 _DIRECTIONS: Final = (
-    ("receives", pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL, "receive"),
-    ("sends", pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, "transmit"),
+    ("receive", pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL, "receive"),
+    ("send", pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, "transmit"),
 )
+"""What a GPU does, the counter of it, and the direction of the samples that NVML takes where it has no counter."""
 
 
 class LesserSlot(NamedTuple):
@@ -188,22 +189,22 @@ def full_link(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
     if generation is None or lanes is None:
         return None
     link = PcieSpeed(generation.high, lanes.high)
-    for moves, counter, direction in _DIRECTIONS:
+    for does, counter, direction in _DIRECTIONS:
         rate = _rate(gpu, counter, direction)
         if rate is not None and rate >= thresholds.FULL_LINK_SHARE * ease * link.bytes_per_second > 0:
-            return f"{moves} {rate / 1e9:.1f} GB/s over {link.text}"
+            return f"{does}s {rate / 1e9:.1f} GB/s over {link.text}"
     return None
 
 
 def traffic_known(gpu: GpuEvidence) -> bool:
-    """Whether the GPU reports how much it moves over PCIe."""
-    return any(_rate(gpu, counter, direction) is not None for _, counter, direction in _DIRECTIONS)
+    """Whether the GPU reports how much it moves over PCIe, if only as counters with a single reading so far."""
+    counters = (counter for _, counter, _ in _DIRECTIONS)
+    return any(map(gpu.has, (*counters, pcie.GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND)))
 
 
 def traffic_text(gpu: GpuEvidence) -> str:
     """Describe what the GPU moves over PCIe, ``receives 6.1 and sends 1.2 GB/s``; "" if that is not counted."""
-    received = _rate(gpu, pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL, "receive")
-    sent = _rate(gpu, pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, "transmit")
+    received, sent = (_rate(gpu, counter, direction) for _, counter, direction in _DIRECTIONS)
     if received is None or sent is None:
         return ""
     return f"receives {received / 1e9:.1f} and sends {sent / 1e9:.1f} GB/s"
@@ -255,9 +256,9 @@ def _full(uplink: Mapping[str, str], gpus: Sequence[GpuEvidence]) -> str:
     Traffic between two of these GPUs counts too, though it may stay within the switch.
     """
     most = bytes_per_second(int(uplink["generation"]), int(uplink["width"]))
-    for spec, moved in ((pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL, "receive"), (pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, "send")):
-        total = sum(gpu.recent.rate(spec) or 0.0 for gpu in gpus)
+    for does, counter, direction in _DIRECTIONS:
+        total = sum(_rate(gpu.recent, counter, direction) or 0.0 for gpu in gpus)
         if total >= thresholds.FULL_LINK_SHARE * most:
             who = ", ".join(gpu.gpu for gpu in gpus)
-            return f"GPU {who} {moved} {total / 1e9:.1f} of {most / 1e9:.1f} GB/s"
+            return f"GPU {who} {does} {total / 1e9:.1f} of {most / 1e9:.1f} GB/s"
     return ""

@@ -108,7 +108,7 @@ SPINNING_BUSY_SHARE: Final = 0.9
 SPINNING_POWER_SHARE: Final = 0.45
 SPINNING_SM_ACTIVITY: Final = 0.5
 SPINNING_MEMORY_SHARE: Final = 0.1
-TALKING_BYTES_PER_SECOND: Final = 1e6  # an RDMA adapter that sends this much: the job has ranks on other hosts
+TALKING_BYTES_PER_SECOND: Final = 1e6  # RDMA adapters send this much: the job has ranks on other hosts
 
 # Class compute, on average over the window. Compute-bound: the busiest pipe of the SMs is active for this share of the
 # time. NVIDIA's trainings of large models on H100 reach 0.41 to 0.48 of the tensor cores' peak (MFU in the README of

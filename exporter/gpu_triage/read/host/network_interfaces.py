@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import is_present, parse_count, read_int, read_names, read_text, text_of
+from gpu_triage.driver.kernel.files import is_present, parse_count, read_int, read_names, text_of
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
@@ -26,7 +26,6 @@ from gpu_triage.read.metrics.rendering import Each, each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _COLUMNS = 16
-_NAMES_AND_VALUES = 2
 _COUNTED = ("receive_bytes", "transmit_bytes", "receive_errors", "transmit_errors", "receive_drops", "transmit_drops")
 _USED = (0, 8, 2, 10, 3, 11)
 _VIRTUAL = re.compile(
@@ -134,13 +133,14 @@ class HostNetworkReader:
     def read(self, round_: HostRound) -> HostNetworkReading:
         """Read physical interfaces of the host, including virtual functions, and bonds.
 
-        Source: ``/proc/net/dev`` of the host's network namespace and ``/sys/class/net``.
+        Source: ``/proc/net/{dev,snmp}`` of the host's network namespace and ``/sys/class/net``.
 
         Raises:
             HostReadFailed: statistics are missing, or cannot be read or parsed.
         """
         inquiry = HostInquiry(round_.failures)
-        statistics = dict(_statistics(inquiry, round_.machine.procfs) or ())
+        folder = _network_folder(round_.machine.procfs)
+        statistics = dict(_statistics(inquiry, folder) or ())
         classes = round_.machine.sysfs / "class" / "net"
         known_to_sysfs = shows_interfaces(round_.machine.sysfs, statistics)
         found = [
@@ -152,9 +152,9 @@ class HostNetworkReader:
         ]
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(classes / each[0]))
         interfaces = tuple(self._interface(inquiry, classes / name, counts) for name, counts in kept)
-        sent, again = _tcp_segments(inquiry, round_.machine.procfs)
+        segments = inquiry.parse(folder / "snmp", parse_tcp_segments, aside=True)
         inquiry.finish()
-        return HostNetworkReading(interfaces, sent, again)
+        return HostNetworkReading(interfaces, *(segments or (None, None)))
 
     def _interface(self, inquiry: HostInquiry, device: Path, counts: tuple[int, ...]) -> NetworkInterface:
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
@@ -180,6 +180,17 @@ def parse_interface(line: str) -> tuple[str, tuple[int, ...]] | None:
     return name.strip(), tuple(counts[column] for column in _USED)
 
 
+def parse_tcp_segments(text: str) -> tuple[int, int]:
+    """Parse /proc/net/snmp into the TCP segments sent, and sent again.
+
+    Raises:
+        ValueError: there are not two lines about TCP, names and values, or a count is missing.
+    """
+    names, values = (line.split() for line in text.splitlines() if line.startswith("Tcp:"))
+    counts = dict(zip(names, values, strict=True))
+    return parse_count(counts.get("OutSegs", "")), parse_count(counts.get("RetransSegs", ""))
+
+
 def shows_interfaces(sysfs: Path, names: Collection[str]) -> bool:
     """Whether this sysfs belongs to the network namespace with these interfaces.
 
@@ -193,7 +204,7 @@ def shows_interfaces(sysfs: Path, names: Collection[str]) -> bool:
 
 def interface_names(procfs: Path) -> frozenset[str]:
     """Interfaces in the host's network namespace, or in the exporter's own if not visible; empty if unreadable."""
-    return frozenset(dict(_statistics(HostInquiry([]), procfs) or ()))
+    return frozenset(dict(_statistics(HostInquiry([]), _network_folder(procfs)) or ()))
 
 
 def is_named_like_hardware(name: str) -> bool:
@@ -201,23 +212,14 @@ def is_named_like_hardware(name: str) -> bool:
     return _VIRTUAL.fullmatch(name) is None
 
 
-def _statistics(inquiry: HostInquiry, procfs: Path) -> list[tuple[str, tuple[int, ...]]] | None:
-    return inquiry.lines(_network_folder(procfs) / "dev", parse_interface, required=True)
+def _statistics(inquiry: HostInquiry, folder: Path) -> list[tuple[str, tuple[int, ...]]] | None:
+    return inquiry.lines(folder / "dev", parse_interface, required=True)
 
 
 def _network_folder(procfs: Path) -> Path:
     """Return the folder of the host's network; without access to process 1, that of our own network namespace."""
     hosts = procfs / "1" / "net"
     return hosts if text_of(hosts / "dev") else procfs / "net"
-
-
-def _tcp_segments(inquiry: HostInquiry, procfs: Path) -> tuple[int | None, int | None]:
-    """Return the segments sent and sent again, from the line of names and the line of values that begin with Tcp."""
-    text = inquiry.ask(lambda: read_text(_network_folder(procfs) / "snmp")) or ""
-    lines = [line.split()[1:] for line in text.splitlines() if line.startswith("Tcp:")]
-    values = dict(zip(*lines[:2], strict=False)) if len(lines) >= _NAMES_AND_VALUES else {}
-    sent, again = (values.get(name, "") for name in ("OutSegs", "RetransSegs"))
-    return (int(sent) if sent.isdecimal() else None, int(again) if again.isdecimal() else None)
 
 
 def carries_data(device: Path) -> bool:

@@ -39,8 +39,9 @@ OTHER: Final = "other"
 
 GPU_BUSIEST_THREAD_RATIO = gpu_gauge(
     "gpu_busiest_thread_ratio",
-    "CPU time of the busiest thread of the processes on the GPU and their children, as a share of one CPU: at 1, the "
-    "job waits for a single thread. `thread` is its name. Threads that poll the network, such as NCCL's, do not count.",
+    "CPU time of the busiest thread of the processes on the GPU and their children, as a share of one CPU over 10 to "
+    "20 seconds: at 1, the job waits for a single thread. `thread` is its name. Threads that poll the network, such as "
+    "NCCL's, do not count.",
     labels=("pid", "thread"),
     source="/proc/PID/task/TID/stat utime, stime",
     default_samples=no_sample,
@@ -82,8 +83,8 @@ class ThreadsReading:
 class _Thread:
     """State of a sampled thread: its CPU ticks, when they were read, and its CPU share since `began`.
 
-    The share covers `_AVERAGED_SECONDS` or more, and less than twice as much: of many threads, some are busy throughout
-    a single round, and one of them is what the job waits for only if it stays that busy.
+    The share covers `_AVERAGED_SECONDS` to twice as much, or all rounds of a newer thread: of many threads, some are
+    busy throughout a single round, and one of them is what the job waits for only if it stays that busy.
     """
 
     ticks: int

@@ -15,7 +15,7 @@ from gpu_triage.read.host.cpu import parse_load1, parse_stat
 from gpu_triage.read.host.disk import parse_disk, parse_gds_stats, parse_lustre_stats
 from gpu_triage.read.host.host_memory import parse_values
 from gpu_triage.read.host.infiniband import parse_rate, parse_state, parse_words
-from gpu_triage.read.host.network_interfaces import parse_interface
+from gpu_triage.read.host.network_interfaces import parse_interface, parse_tcp_segments
 from gpu_triage.read.host.nfs import nfs_sections, parse_section
 from gpu_triage.read.host.platform import parse_module
 
@@ -35,6 +35,7 @@ PARSERS: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "lustre": (parse_lustre_stats, ("read_bytes {}", "read_bytes 1 samples [bytes] 1 2 {}")),
     "nvidia-fs": (parse_gds_stats, ("Reads\t: n=1 ok={}", "Ops\t: Read=1 {}")),
     "net/dev": (parse_interface, ("eth0:{}", f"{{}}: {'1 ' * 16}")),
+    "net/snmp": (parse_tcp_segments, ("Tcp: OutSegs RetransSegs\nTcp: {}", "Tcp: OutSegs\nTcp: 1\nTcp:{}")),
     "mountstats": (
         parse_mountstats,
         (MOUNT + "{}", f"{MOUNT}\tper-op statistics\n\tREAD: {{}}", f"{MOUNT}\tper-op statistics\n\tREAD: 1 1 {{}} 1"),

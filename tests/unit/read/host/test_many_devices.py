@@ -30,7 +30,7 @@ def test_virtual_functions_give_way_to_the_interfaces_that_they_are_cut_from(hos
         host.link(f"sys/class/net/{name}/device/physfn", "..")
     reader, round_ = HostNetworkReader(), host.round()
     for _ in range(2):
-        found = [interface.device for interface in reader.read(round_)]
+        found = [interface.device for interface in reader.read(round_).interfaces]
     assert found == [*names[: MOST_DEVICES - 1], "ens2"]
     assert round_.failures == ["too_many_interfaces"]
 

@@ -12,10 +12,12 @@ from tests.gathered import every
 from tests.host_tree import HostTree
 from tests.watched_paths import watched
 
+from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment
 from gpu_triage.read.host.network_interfaces import (
     HostNetworkLinkReader,
     HostNetworkReader,
+    HostNetworkReading,
     InterfaceLink,
     NetworkInterface,
     is_named_like_hardware,
@@ -54,7 +56,7 @@ def bonded_host(host: HostTree) -> None:
 def test_physical_interfaces_and_bonds_are_read_and_nothing_virtual(host: HostTree) -> None:
     bonded_host(host)
     round_ = host.round()
-    assert HostNetworkReader().read(round_) == (
+    assert HostNetworkReader().read(round_) == HostNetworkReading(
         (
             NetworkInterface("bond0", 9010, 8020, 1, 3, 2, 4, None),
             NetworkInterface("ens1f0np0", 9000, 8000, 1, 3, 2, 4, 1),
@@ -67,7 +69,7 @@ def test_physical_interfaces_and_bonds_are_read_and_nothing_virtual(host: HostTr
 
 def test_the_hosts_own_network_namespace_is_preferred_to_the_readers(host: HostTree) -> None:
     host.write({"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n", "proc/1/net/dev": NET_DEV})
-    devices = [interface.device for interface in HostNetworkReader().read(host.round())]
+    devices = [interface.device for interface in HostNetworkReader().read(host.round()).interfaces]
     assert devices == ["bond0", "ens1f0np0", "ens1f1np1", "ib0"]
 
 
@@ -76,7 +78,7 @@ def test_interfaces_of_a_host_whose_sysfs_is_not_there_are_told_by_their_names(h
     host.write({"proc/1/net/dev": NET_DEV})
     for name in ("lo", "eth0"):
         host.write({f"sys/class/net/{name}/operstate": "up\n"})
-    devices = [interface.device for interface in HostNetworkReader().read(host.round())]
+    devices = [interface.device for interface in HostNetworkReader().read(host.round()).interfaces]
     assert devices == ["bond0", "ens1f0np0", "ens1f1np1", "ib0"]
 
 
@@ -86,7 +88,7 @@ def test_inner_ports_of_an_adapters_switch_carry_no_data_of_the_host(host: HostT
     host.write({"proc/net/dev": "".join(f"{name}: {line}" for name in names)})
     for name in names:
         host.write({f"sys/class/net/{name}/device/vendor": "0x15b3\n"})
-    devices = [interface.device for interface in HostNetworkReader().read(host.round())]
+    devices = [interface.device for interface in HostNetworkReader().read(host.round()).interfaces]
     assert devices == ["enp8s0f0np0", "pf0"]
 
 
@@ -94,7 +96,7 @@ def test_an_exporter_that_may_not_look_at_process_1_reads_its_own_namespace(host
     host.write({"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
     host.spoil("proc/1/net/dev")
     round_ = host.round()
-    assert [interface.device for interface in HostNetworkReader().read(round_)] == ["eth0"]
+    assert [interface.device for interface in HostNetworkReader().read(round_).interfaces] == ["eth0"]
     assert round_.failures == []
 
 
@@ -103,8 +105,69 @@ def test_counters_of_a_reloaded_driver_go_on(host: HostTree) -> None:
     host.write({"proc/net/dev": f"{HEADER}  eth0: 5000 0 3 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
     reader.read(host.round())
     host.write({"proc/net/dev": f"{HEADER}  eth0: 70 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
-    (interface,) = reader.read(host.round())
+    (interface,) = reader.read(host.round()).interfaces
     assert (interface.receive_bytes, interface.receive_errors, interface.transmit_bytes) == (5070, 3, 1)
+
+
+SNMP = """\
+Ip: Forwarding DefaultTTL InReceives InHdrErrors
+Ip: 1 64 4132987 0
+Icmp: InMsgs InErrors InCsumErrors
+Icmp: 120 3 0
+Tcp: RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs OutSegs \
+RetransSegs InErrs OutRsts InCsumErrors
+Tcp: 1 200 120000 -1 81243 5120 311 901 240 3910022 4177310 20881 2 412 0
+Udp: InDatagrams NoPorts InErrors OutDatagrams
+Udp: 88102 12 0 88240
+"""
+"""Of a Linux 5.15, in the order of net/ipv4/proc.c."""
+ETH0 = {"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"}
+
+
+def test_tcp_segments_are_those_of_the_hosts_own_network_namespace(host: HostTree) -> None:
+    fewer = SNMP.replace("4177310 20881", "5 0")
+    host.write({**ETH0, "proc/net/snmp": fewer})
+    own = HostNetworkReader().read(host.round())
+    assert (own.segments_sent, own.segments_retransmitted) == (5, 0)
+    host.write({"proc/1/net/dev": NET_DEV, "proc/1/net/snmp": SNMP})
+    hosts = HostNetworkReader().read(host.round())
+    assert (hosts.segments_sent, hosts.segments_retransmitted) == (4177310, 20881)
+
+
+def test_a_kernel_without_tcp_statistics_costs_only_them(host: HostTree) -> None:
+    host.write(ETH0)
+    round_ = host.round()
+    reading = HostNetworkReader().read(round_)
+    assert [interface.device for interface in reading.interfaces] == ["eth0"]
+    assert (reading.segments_sent, reading.segments_retransmitted, round_.failures) == (None, None, [])
+
+
+NO_SNMP = {
+    "no TCP": "Ip: Forwarding DefaultTTL\nIp: 1 64\n",
+    "empty": "",
+    "names without values": SNMP[: SNMP.index("Tcp: 1")],
+    "a third line": SNMP + "Tcp: 1\n",
+    "more names than values": SNMP.replace(" 412 0\n", "\n"),
+    "a count that is none": SNMP.replace("20881", "-1"),
+    "without retransmits": SNMP.replace("RetransSegs", "Retransmits"),
+    "without segments": SNMP.replace("OutSegs", "Segments"),
+    "cut off": SNMP[: SNMP.index("2 412")],
+}
+
+
+@pytest.mark.parametrize("text", NO_SNMP.values(), ids=NO_SNMP)
+def test_tcp_statistics_that_are_malformed_cost_only_themselves(host: HostTree, text: str) -> None:
+    host.write({**ETH0, "proc/net/snmp": text})
+    round_ = host.round()
+    reading = HostNetworkReader().read(round_)
+    assert [interface.device for interface in reading.interfaces] == ["eth0"]
+    assert (reading.segments_sent, reading.segments_retransmitted, round_.failures) == (None, None, ["malformed"])
+
+
+def test_tcp_statistics_do_not_make_up_for_interfaces_that_cannot_be_read(host: HostTree) -> None:
+    host.write({"proc/net/dev": "eth0 1 2 3\n", "proc/net/snmp": SNMP})
+    with pytest.raises(HostReadFailed, match="malformed"):
+        HostNetworkReader().read(host.round())
 
 
 @pytest.mark.parametrize(

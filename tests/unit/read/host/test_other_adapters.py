@@ -32,6 +32,7 @@ from gpu_triage.read.host.network_interfaces import (
     HOST_NETWORK_LINK,
     HostNetworkLinkReader,
     HostNetworkReader,
+    HostNetworkReading,
     InterfaceLink,
     NetworkInterface,
     is_chosen,
@@ -170,7 +171,7 @@ def test_full_efa_and_ena_are_scarce_network(host: HostTree) -> None:
         interface = NetworkInterface("ens5", carried, 0, 0, 0, 0, 0, None)
         return [
             *HOST_INFINIBAND.render((replace(port, receive_bytes=carried),)),
-            *HOST_NETWORK.render((interface,)),
+            *HOST_NETWORK.render(HostNetworkReading((interface,))),
             *HOST_NETWORK_LINK.render(link),
         ]
 
@@ -295,7 +296,7 @@ def test_interfaces_are_chosen_likewise(host: HostTree) -> None:
     for name in ("eth0", "eth1"):
         host.write({f"sys/class/net/{name}/device/vendor": "0x15b3\n", f"sys/class/net/{name}/speed": "10000\n"})
     config = Config(network_device_exclude=("eth1",))
-    assert [each.device for each in HostNetworkReader(config).read(host.round())] == ["eth0"]
+    assert [each.device for each in HostNetworkReader(config).read(host.round()).interfaces] == ["eth0"]
     assert [each.device for each in HostNetworkLinkReader(config).read(host.round())] == ["eth0"]
 
 

@@ -1,0 +1,436 @@
+"""A class needs proof that this job lacks this resource now: each proof on both sides of its threshold."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import pytest
+from tests.evidence import Readings, evidence_of, samples_at, steady
+
+from gpu_triage.judge.bottleneck.classes import Bottleneck, Case, Work, bottleneck_of
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.findings.limits import LIMITS
+from gpu_triage.read.gpu.activity import (
+    GPU_DRAM_ACTIVE_RATIO,
+    GPU_MEMORY_UTILIZATION_RATIO,
+    GPU_PERFORMANCE_STATE,
+    GPU_SM_UTILIZATION_RATIO,
+)
+from gpu_triage.read.gpu.pcie import (
+    GPU_PCIE_LINK_EXPECTED_GENERATION,
+    GPU_PCIE_LINK_EXPECTED_WIDTH,
+    GPU_PCIE_LINK_GENERATION,
+    GPU_PCIE_LINK_WIDTH,
+    GPU_PCIE_RECEIVE_BYTES_TOTAL,
+    GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND,
+    GPU_PCIE_TRANSMIT_BYTES_TOTAL,
+)
+from gpu_triage.read.gpu.power import (
+    GPU_CLOCK_DEFAULT_HERTZ,
+    GPU_CLOCK_HERTZ,
+    GPU_CLOCK_MAX_HERTZ,
+    GPU_CLOCK_TARGET_HERTZ,
+    GPU_POWER_DEFAULT_LIMIT_WATTS,
+    GPU_POWER_LIMIT_WATTS,
+    GPU_POWER_WATTS,
+)
+from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
+from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.host.network_interfaces import (
+    GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL,
+    GPU_HOST_TCP_SEGMENTS_SENT_TOTAL,
+)
+from gpu_triage.read.host.pcie_uplinks import bytes_per_second
+from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
+from gpu_triage.read.processes.cgroup_limits import (
+    GPU_CGROUP_CPU_LIMIT_CPUS,
+    GPU_CGROUP_CPU_PERIODS_TOTAL,
+    GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL,
+    GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL,
+    GPU_CGROUP_PRESSURE_SECONDS_TOTAL,
+)
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
+from gpu_triage.read.processes.threads import (
+    GPU_BLOCKED_THREAD_SECONDS_TOTAL,
+    GPU_BUSIEST_THREAD_RATIO,
+    GPU_RUNNING_THREAD_SECONDS_TOTAL,
+)
+
+GPU, PEER = ("0", "GPU-0"), ("1", "GPU-1")
+WATTS = 400.0
+ABOVE, BELOW = 1.001, 0.999
+"""Just beyond a threshold and just short of it: counters are sums of floats."""
+NONE: Readings = MappingProxyType({})
+
+
+def limit(code: str, name: str) -> float:
+    return LIMITS[code][name].value
+
+
+def judged(
+    busy: float, more: Readings = NONE, *, worked: bool = True, current: str | None = None, seconds: int = 60
+) -> Bottleneck:
+    """What is said of a GPU with a process that has been like this for so long; of ten seconds, as of the last ones."""
+    always: Readings = {
+        (GPU_UP, GPU): 1.0,
+        (GPU_PROCESSES, (*GPU, "compute")): 1.0,
+        (GPU_SM_UTILIZATION_RATIO, GPU): busy,
+        (GPU_POWER_LIMIT_WATTS, GPU): WATTS,
+        (GPU_POWER_WATTS, GPU): WATTS * 0.9,
+    }
+    host, work = steady({**always, **more}, seconds), Work()
+    work.worked_recently = worked
+    return bottleneck_of(Case(host.gpus[0], host, work, current, soon=seconds == thresholds.SOON_SECONDS))
+
+
+def blocked(channel: str, count: float, running: float = 0.0) -> Readings:
+    """Threads of the job that wait in the kernel, and those that run."""
+    return {
+        (GPU_BLOCKED_THREAD_SECONDS_TOTAL, (*GPU, channel)): count,
+        (GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): running,
+    }
+
+
+def stalled(resource: str, share: float) -> Readings:
+    return {(GPU_CGROUP_PRESSURE_SECONDS_TOTAL, (*GPU, "/job", resource, "some")): share}
+
+
+def thread(share: float) -> Readings:
+    """The busiest thread of the job."""
+    return {
+        (GPU_BUSIEST_THREAD_RATIO, (*GPU, "4242", "python3")): share,
+        (GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): 1.0,
+    }
+
+
+def throttled(share: float, cpus: float) -> Readings:
+    """A CPU limit that stops the job in a share of the periods, and takes so many CPUs from it."""
+    job = (*GPU, "/job")
+    return {
+        (GPU_CGROUP_CPU_LIMIT_CPUS, job): 4.0,
+        (GPU_CGROUP_CPU_PERIODS_TOTAL, job): 10.0,
+        (GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL, job): 10.0 * share,
+        (GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL, job): cpus,
+    }
+
+
+HOST_WAITS: Readings = {(GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")): 0.9}
+SHARE, FEW = limit("storage.starved", "blocked"), thresholds.BLOCKED_THREADS
+IO, MEMORY = limit("storage.starved", "pressure"), limit("memory.starved", "pressure")
+FULL, STOPPED = limit("cpu.starved", "busiest"), limit("cpu.limited", "share")
+
+
+@pytest.mark.parametrize(
+    ("stalls", "name"),
+    [
+        pytest.param(blocked("rpc_wait_bit_killable", FEW * ABOVE), "storage", id="a thread in D"),
+        pytest.param(blocked("rpc_wait_bit_killable", FEW * BELOW), "unattributed", id="hardly ever in D"),
+        pytest.param(blocked("nfs_wait", 10 * SHARE * ABOVE, 10 * (1 - SHARE)), "storage", id="many in D"),
+        pytest.param(blocked("nfs_wait", 10 * SHARE * BELOW, 10 * (1 - SHARE)), "unattributed", id="few of many in D"),
+        pytest.param(blocked("uvm_va_space_down_write", 4.0), "unattributed", id="in D for the driver"),
+        pytest.param(stalled("io", IO * ABOVE), "storage", id="its cgroup waits for I/O"),
+        pytest.param(stalled("io", IO * BELOW), "unattributed", id="its cgroup hardly waits for I/O"),
+        pytest.param(stalled("memory", MEMORY * ABOVE), "memory", id="its cgroup waits for memory"),
+        pytest.param(stalled("memory", MEMORY * BELOW), "unattributed", id="its cgroup hardly waits for memory"),
+        pytest.param(stalled("cpu", 1.0), "unattributed", id="PSI of CPUs proves nothing"),
+        pytest.param(thread(FULL), "cpu", id="a thread fills a CPU"),
+        pytest.param(thread(FULL - 0.001), "unattributed", id="no thread fills a CPU"),
+        pytest.param(throttled(STOPPED, 1.0), "cpu", id="its CPU limit"),
+        pytest.param(throttled(STOPPED * BELOW, 1.0), "unattributed", id="its CPU limit, seldom"),
+        pytest.param(throttled(STOPPED, thresholds.THROTTLED_CPUS * BELOW), "unattributed", id="it costs hardly a CPU"),
+        pytest.param(HOST_WAITS, "unattributed", id="only the host waits"),
+        pytest.param({**HOST_WAITS, **stalled("io", IO * ABOVE)}, "storage", id="host and job wait"),
+    ],
+)
+def test_what_a_job_itself_stalls_for_needs_no_history(stalls: Readings, name: str) -> None:
+    assert judged(0.0, stalls, worked=False).name == name
+
+
+BORDER, STALLS = thresholds.WAITING_BELOW_SHARE, thresholds.OWN_STALL_SHARE
+
+
+@pytest.mark.parametrize(
+    ("busy", "more", "name"),
+    [
+        pytest.param(BORDER, NONE, "compute", id="busy"),
+        pytest.param(BORDER * BELOW, NONE, "unattributed", id="not busy"),
+        pytest.param(BORDER, HOST_WAITS, "compute", id="busy, and its host waits"),
+        pytest.param(BORDER * BELOW, HOST_WAITS, "storage", id="not busy, and its host waits"),
+        pytest.param(BORDER * BELOW, {**HOST_WAITS, **stalled("io", 0.01)}, "unattributed", id="its host, not its job"),
+        pytest.param(STALLS * BELOW, thread(1.0), "cpu", id="mostly busy behind a full thread"),
+        pytest.param(STALLS, thread(1.0), "compute", id="busy in spite of a full thread"),
+        pytest.param(STALLS * BELOW, stalled("io", 0.5), "storage", id="mostly busy, and its job waits"),
+        pytest.param(STALLS, stalled("io", 0.5), "compute", id="busy although its job waits"),
+    ],
+)
+def test_there_is_one_border_and_above_it_only_the_jobs_own_stalls_count(
+    busy: float, more: Readings, name: str
+) -> None:
+    assert judged(busy, more).name == name
+
+
+SOON = thresholds.SOON_WAITING_SHARE
+
+
+@pytest.mark.parametrize(
+    ("busy", "more", "name"),
+    [
+        pytest.param(SOON * BELOW, HOST_WAITS, "storage", id="waits, and its host does"),
+        pytest.param(SOON, HOST_WAITS, "unattributed", id="waits a little, and its host does"),
+        pytest.param(SOON, stalled("io", 0.5), "storage", id="waits a little, and its job does"),
+        pytest.param(thresholds.RESUMED_SHARE, NONE, "compute", id="busy all the time"),
+        pytest.param(thresholds.RESUMED_SHARE * BELOW, NONE, "unattributed", id="busy most of the time"),
+    ],
+)
+def test_a_few_seconds_have_to_show_more(busy: float, more: Readings, name: str) -> None:
+    assert judged(busy, more, seconds=10).name == name
+
+
+HEAT, BRAKE = limit("thermal.hw", "share"), limit("power.brake", "share")
+LOWERED: Readings = {(GPU_POWER_DEFAULT_LIMIT_WATTS, GPU): 2 * WATTS, (GPU_POWER_WATTS, GPU): WATTS}
+
+
+@pytest.mark.parametrize(
+    ("reason", "name", "share", "factor"),
+    [
+        ("hw_thermal", "thermal", HEAT, 3.0),
+        ("hw_power_brake", "power_brake", BRAKE, 3.0),
+        ("sw_power_cap", "power_cap", thresholds.POWER_CAP_CLASS_SHARE, 1.6),
+    ],
+)
+def test_a_few_seconds_of_throttling_have_to_show_more(reason: str, name: str, share: float, factor: float) -> None:
+    held_by = (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, reason))
+    found = {
+        (held, seconds): judged(1.0, {held_by: share * held, **LOWERED}, seconds=seconds).name
+        for held in (BELOW, ABOVE, factor * BELOW, factor * ABOVE)
+        for seconds in (10, 60)
+    }
+    assert {key for key, each in found.items() if each == name} == {
+        (ABOVE, 60),
+        (factor * BELOW, 60),
+        (factor * ABOVE, 60),
+        (factor * ABOVE, 10),
+    }
+
+
+def spins(*more: Readings, memory: float | None = 0.0) -> Readings:
+    """A kernel all the time at little power."""
+    readings = {(GPU_POWER_WATTS, GPU): WATTS * 0.3, (GPU_MEMORY_UTILIZATION_RATIO, GPU): memory}
+    together = {key: value for each in (readings, *more) for key, value in each.items()}
+    return {key: value for key, value in together.items() if value is not None}
+
+
+def process(gpu: tuple[str, str], user: str) -> Readings:
+    facts = {"pid": f"42{gpu[0]}", "process": "python", "user": user}
+    labels = (*gpu, *(facts.get(label, "") for label in GPU_PROCESS_INFO.labels[2:]))
+    return {
+        (GPU_UP, gpu): 1.0,
+        (GPU_PROCESSES, (*gpu, "compute")): 1.0,
+        (GPU_PROCESS_INFO, labels): 1.0,
+    }
+
+
+def rdma(bytes_per_second_: float) -> Readings:
+    return {(GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL, ("mlx5_0", "1")): bytes_per_second_}
+
+
+ADA = {**process(GPU, "ada"), **process(PEER, "ada")}
+QUIET, TALK = thresholds.SPINNING_MEMORY_SHARE, thresholds.TALKING_BYTES_PER_SECOND
+
+
+@pytest.mark.parametrize(
+    ("readings", "name"),
+    [
+        pytest.param(spins(ADA), "communication", id="a peer of the same user"),
+        pytest.param(spins(ADA, {(GPU_UP, PEER): 0.0}), "compute", id="a peer that is lost"),
+        pytest.param(spins(ADA, {(GPU_PROCESSES, (*PEER, "compute")): 0.0}), "compute", id="a peer without a process"),
+        pytest.param(spins(process(GPU, "ada"), process(PEER, "bob")), "compute", id="a peer of another user"),
+        pytest.param(spins(process(GPU, "ada")), "compute", id="nobody"),
+        pytest.param(spins(process(GPU, "ada"), rdma(TALK * ABOVE)), "communication", id="other hosts"),
+        pytest.param(spins(process(GPU, "ada"), rdma(TALK * BELOW)), "compute", id="hardly any traffic"),
+        pytest.param(spins(ADA, memory=QUIET * BELOW), "communication", id="its memory is hardly used"),
+        pytest.param(spins(ADA, memory=QUIET), "compute", id="its memory is used"),
+        pytest.param(spins(ADA, memory=None), "compute", id="nobody knows about its memory"),
+        pytest.param(
+            spins(ADA, {(GPU_DRAM_ACTIVE_RATIO, GPU): QUIET * BELOW}, memory=0.5), "communication", id="GPM is exacter"
+        ),
+        pytest.param(spins(ADA, {(GPU_DRAM_ACTIVE_RATIO, GPU): QUIET}), "compute", id="and tells what works"),
+    ],
+)
+def test_communication_is_not_working_while_there_is_somebody_to_talk_to(readings: Readings, name: str) -> None:
+    assert judged(1.0, readings).name == name
+
+
+def test_a_peer_that_leaves_does_not_end_the_wait_for_it() -> None:
+    alone = spins(process(GPU, "ada"))
+    assert [judged(1.0, alone, current=each).name for each in (None, "compute", "communication")] == [
+        "compute",
+        "compute",
+        "communication",
+    ]
+
+
+def link(generation: int | None = 4, lanes: int | None = 16, **moved: float) -> Readings:
+    """A link that should be PCIe 4 x16, and what the GPU moves: counted, or sampled by NVML."""
+    specs = {"received": GPU_PCIE_RECEIVE_BYTES_TOTAL, "sent": GPU_PCIE_TRANSMIT_BYTES_TOTAL}
+    readings = {
+        (GPU_PERFORMANCE_STATE, GPU): 0.0,
+        (GPU_PCIE_LINK_GENERATION, GPU): generation,
+        (GPU_PCIE_LINK_WIDTH, GPU): lanes,
+        (GPU_PCIE_LINK_EXPECTED_GENERATION, GPU): 4.0,
+        (GPU_PCIE_LINK_EXPECTED_WIDTH, GPU): 16.0,
+        **{(spec, GPU): moved[name] for name, spec in specs.items() if name in moved},
+        **{
+            (GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND, (*GPU, direction)): moved[direction]
+            for direction in ("receive", "transmit")
+            if direction in moved
+        },
+    }
+    return {key: float(value) for key, value in readings.items() if value is not None}
+
+
+X16, X4, GEN1 = (
+    thresholds.FULL_LINK_SHARE * bytes_per_second(generation, lanes) for generation, lanes in ((4, 16), (4, 4), (1, 16))
+)
+
+
+@pytest.mark.parametrize(
+    ("busy", "readings", "name"),
+    [
+        pytest.param(1.0, link(received=X16 * ABOVE, sent=0.0), "pcie_link", id="full"),
+        pytest.param(1.0, link(received=0.0, sent=X16 * ABOVE), "pcie_link", id="full the other way"),
+        pytest.param(1.0, link(received=X16 * BELOW, sent=X16 * BELOW), "compute", id="not full in either direction"),
+        pytest.param(1.0, link(receive=X16 * ABOVE), "pcie_link", id="full by samples"),
+        pytest.param(1.0, link(transmit=X16 * BELOW), "compute", id="not full by samples"),
+        pytest.param(1.0, link(lanes=4, received=X4 * ABOVE), "pcie_link", id="narrow and full"),
+        pytest.param(1.0, link(lanes=4, received=X4 * BELOW), "compute", id="narrow and not full"),
+        pytest.param(1.0, link(1, received=GEN1 * ABOVE), "pcie_link", id="slow and full"),
+        pytest.param(1.0, link(1, received=GEN1 * BELOW), "compute", id="slow and not full"),
+        pytest.param(1.0, link(None, received=X16 * ABOVE), "compute", id="its generation is not known"),
+        pytest.param(1.0, link(4, None, received=X16 * ABOVE), "compute", id="its width is not known"),
+        pytest.param(0.3, link(received=X16 * ABOVE), "pcie_link", id="full while the GPU waits"),
+        pytest.param(1.0, link(lanes=4), "pcie_link", id="narrow, and nobody knows what it carries"),
+        pytest.param(1.0, link(1), "pcie_link", id="slow, and nobody knows what it carries"),
+        pytest.param(1.0, link(), "compute", id="as it should be, and nobody knows what it carries"),
+        pytest.param(thresholds.LOADED_SHARE * BELOW, link(lanes=4), "unattributed", id="narrow and hardly used"),
+        pytest.param(0.3, {**link(lanes=4), **HOST_WAITS}, "storage", id="narrow while the host waits"),
+        pytest.param(0.3, {**link(lanes=4), **thread(1.0)}, "cpu", id="narrow while a thread fills a CPU"),
+    ],
+)
+def test_a_link_is_the_bottleneck_by_what_it_carries(busy: float, readings: Readings, name: str) -> None:
+    assert judged(busy, readings).name == name
+
+
+def test_a_narrow_link_whose_traffic_was_counted_once_is_not_accused() -> None:
+    names = [judged(1.0, link(lanes=4, received=X4 * BELOW), seconds=seconds).name for seconds in (0, 5)]
+    assert names == ["compute", "compute"]
+    assert judged(1.0, link(lanes=4), seconds=0).name == "pcie_link"
+
+
+def test_a_link_whose_traffic_is_unknown_says_so() -> None:
+    assert judged(1.0, link(lanes=4)).because.endswith("how much it carries is not known")
+    assert "not known" not in judged(1.0, link(lanes=4, received=X4 * ABOVE)).because
+
+
+MOST = 2000e6
+
+
+def clocks(sm: float, share: float, reason: str, **more: float) -> Readings:
+    """SM clock as a share of its highest, and what holds it for a share of the time."""
+    readings: dict[tuple[object, tuple[str, ...]], float] = {
+        (GPU_PERFORMANCE_STATE, GPU): more.get("p_state", 0.0),
+        (GPU_CLOCK_HERTZ, (*GPU, "sm")): sm * MOST,
+        (GPU_CLOCK_MAX_HERTZ, (*GPU, "sm")): more.get("most", MOST),
+        (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, reason)): share,
+    }
+    if "target" in more:
+        readings[GPU_CLOCK_TARGET_HERTZ, (*GPU, "sm")] = more["target"] * MOST
+        readings[GPU_CLOCK_DEFAULT_HERTZ, (*GPU, "sm")] = 0.9 * MOST
+    return readings  # type: ignore[return-value]  # the keys are metrics
+
+
+LOW, HALF = thresholds.SLOWED_CLOCK_RATIO * BELOW, thresholds.SET_CLOCK_SHARE
+
+
+@pytest.mark.parametrize(
+    ("busy", "readings", "name"),
+    [
+        *(
+            pytest.param(1.0, clocks(LOW, HALF * ABOVE, reason), "clock_cap", id=reason)
+            for reason in ("applications_clocks", "board_limit", "reliability", "sync_boost", "display_clocks")
+        ),
+        pytest.param(1.0, clocks(LOW, HALF * BELOW, "applications_clocks"), "compute", id="held for less than half"),
+        pytest.param(1.0, clocks(0.8, 1.0, "applications_clocks"), "compute", id="hardly lower"),
+        pytest.param(1.0, clocks(LOW, 1.0, "idle"), "compute", id="idle holds nothing"),
+        pytest.param(1.0, clocks(LOW, 1.0, "sw_power_cap"), "compute", id="power is a class of its own"),
+        pytest.param(1.0, clocks(LOW, 1.0, "hw_thermal"), "thermal", id="heat is a class of its own"),
+        pytest.param(1.0, clocks(LOW, 1.0, "board_limit", most=0.0), "compute", id="its highest clock is not known"),
+        pytest.param(1.0, clocks(LOW, 1.0, "board_limit", p_state=8.0), "compute", id="not under load"),
+        pytest.param(0.3, clocks(LOW, 1.0, "board_limit"), "unattributed", id="it waits"),
+        pytest.param(1.0, clocks(0.95, 0.0, "board_limit", target=0.89), "clock_cap", id="set below its default"),
+        pytest.param(1.0, clocks(0.95, 0.0, "board_limit", target=0.9), "compute", id="set to its default"),
+    ],
+)
+def test_a_clock_is_limited_by_its_setting_or_by_what_holds_it_for_half_of_the_time(
+    busy: float, readings: Readings, name: str
+) -> None:
+    assert judged(busy, readings).name == name
+
+
+LOST, FEWEST = thresholds.RETRANSMITTED_SHARE, thresholds.FEWEST_SEGMENTS
+
+
+def tcp(sent: float | None, again: float | None) -> Readings:
+    readings = {
+        (GPU_HOST_TCP_SEGMENTS_SENT_TOTAL, ()): sent,
+        (GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL, ()): again,
+    }
+    return {key: value for key, value in readings.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("busy", "readings", "name"),
+    [
+        pytest.param(0.3, tcp(FEWEST * ABOVE, FEWEST * LOST * 2), "network", id="many of enough"),
+        pytest.param(0.3, tcp(FEWEST * BELOW, FEWEST), "unattributed", id="of too few"),
+        pytest.param(0.3, tcp(1e4, 1e4 * LOST * ABOVE), "network", id="just enough"),
+        pytest.param(0.3, tcp(1e4, 1e4 * LOST * BELOW), "unattributed", id="not enough"),
+        pytest.param(0.3, tcp(1e4, None), "unattributed", id="not counted"),
+        pytest.param(0.3, tcp(None, 1e4), "unattributed", id="of an unknown number"),
+        pytest.param(1.0, tcp(1e4, 1e4), "compute", id="nobody waits"),
+    ],
+)
+def test_gpus_wait_for_a_network_that_loses_tcp_segments(busy: float, readings: Readings, name: str) -> None:
+    assert judged(busy, readings).name == name
+
+
+def listed(*processes: tuple[int, int], more: Readings = NONE) -> Bottleneck:
+    """What is said of a GPU that works, on which the driver lists so many processes from a second on."""
+    works: Readings = {(GPU_UP, GPU): 1.0, (GPU_SM_UTILIZATION_RATIO, GPU): 1.0, **more}
+    count = (GPU_PROCESSES, (*GPU, "compute"))
+    rounds = [
+        (float(at), samples_at(at, {**works, count: float(dict(processes)[max(s for s, _ in processes if s <= at)])}))
+        for at in range(0, 65, 5)
+    ]
+    host = evidence_of(*rounds)
+    return bottleneck_of(Case(host.gpus[0], host, Work(), "compute"))
+
+
+HOT: Readings = {(GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_thermal")): 1.0}
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        pytest.param(NONE, "compute", id="compute"),
+        pytest.param(HOT, "thermal", id="thermal"),
+        pytest.param(link(received=X16 * ABOVE), "pcie_link", id="pcie_link"),
+        pytest.param(clocks(LOW, 1.0, "reliability"), "clock_cap", id="clock_cap"),
+    ],
+)
+def test_a_class_ends_with_its_job(more: Readings, name: str) -> None:
+    assert listed((0, 1), more=more).name == name
+    assert listed((0, 1), (60, 0), more=more).name == "idle"
+    assert listed((0, 0), more=more).name == name, "it works for a process that the driver does not list"
+    assert listed((0, 1), (40, 0), more=more).name == name, "it still works: for one that the driver does not list"
