@@ -137,6 +137,8 @@ class GpuMemory:
         """Return the class that the last seconds show strongly, if it is another one, and news; else None."""
         if host.released or not gpu.was_read:
             return None
+        if self._judged_at is None or host.at.monotonic - self._judged_at >= thresholds.SOON_SECONDS:
+            return None  # sampled too rarely: what was not read twice would look as if it were not there
         found = bottleneck_of(Case(host.soon.same(gpu), host.soon, self._work, self.name, soon=True))
         is_news = self._soon.note(found.name, host.at.monotonic)
         pauses = (self._work.paused or self._work.recovering) and found.name in _HELD_OFF_BY_A_PAUSE
