@@ -176,7 +176,7 @@ def _matches() -> dict[str, str]:
         "communication": (
             f"busy share ≥ {t.SPINNING_BUSY_SHARE}, power < {t.SPINNING_POWER_SHARE} of the limit, memory activity "
             f"(GPM's, else the driver's memory utilization) < {t.SPINNING_MEMORY_SHARE}, with GPM, SM activity < "
-            f"{t.SPINNING_SM_ACTIVITY}, and somebody to wait for: another GPU of the same owner, or an RDMA adapter "
+            f"{t.SPINNING_SM_ACTIVITY}, and a peer to wait for: another GPU of the same owner, or an RDMA adapter "
             f"that sends ≥ {t.TALKING_BYTES_PER_SECOND / 1e6:.0f} MB/s"
         ),
         "compute": (
