@@ -82,10 +82,20 @@ def class_words(name: str) -> str:
 def _words() -> dict[str, str]:
     t = thresholds
     return {
-        "window": f"the last {t.WINDOW_SECONDS:.0f} s; for shortages of the host, the last {t.RECENT_SECONDS:.0f} s",
+        "window": (
+            f"the last {t.WINDOW_SECONDS:.0f} s; for shortages of the host, full links and communication, the last "
+            f"{t.RECENT_SECONDS:.0f} s; from a sudden change on, only what came after it"
+        ),
+        "sudden change": (
+            f"the last {t.SOON_SECONDS:.0f} s show another class strongly, and had not shown it for "
+            f"{t.NEWS_SECONDS:.0f} s: it is entered at once"
+        ),
         "share": "of the time in the window, 0 to 1, by the seconds counter",
         "work": "kernels, encoding or decoding, whichever took more time",
-        "busy": f"busy share ≥ {t.BUSY_SHARE}",
+        "busy": (
+            f"busy share ≥ {t.BUSY_SHARE}, down to {t.STILL_BUSY_SHARE} in class `compute`; after waiting or idling, "
+            f"also ≥ {t.RESUMED_SHARE} of the last {t.RECENT_SECONDS:.0f} s"
+        ),
         "under load": f"busy share ≥ {t.LOADED_SHARE}, and P-state ≤ {t.LOADED_P_STATE} at times",
         "job": (
             f"a compute process; a drawing process, if the GPU works or it holds ≥ {_HELD}; if the driver lists no "
@@ -93,7 +103,8 @@ def _words() -> dict[str, str]:
         ),
         "waiting": (
             f"a job, busy share < {t.WAITING_BELOW_SHARE}, and some work (≥ {t.WORKING_SHARE}) within "
-            f"{length_in_words(t.WORKED_SECONDS)}"
+            f"{length_in_words(t.WORKED_SECONDS)}. Without that work, or up to a busy share of {t.OWN_STALL_SHARE}, "
+            "only what the job itself stalls for counts: its limits, threads and cgroup's PSI"
         ),
     }
 
@@ -115,9 +126,11 @@ def _matches() -> dict[str, str]:
         "thermal": f"under load, `hw_thermal` or `sw_thermal` share > {heat}",
         "power_brake": f"`hw_power_brake`, or `hw_slowdown` without either cause, share > {brake}",
         "pcie_link": (
-            f"under load, width or generation below expected, by the best of {t.RECENT_SECONDS:.0f} s, unless the "
-            "board gives all such links the same lanes since boot; or the link above the GPU's PCIe switch trained "
-            f"down, and the GPUs behind it move ≥ {t.FULL_UPLINK_SHARE} of what is left"
+            f"the GPU receives or sends ≥ {t.FULL_LINK_SHARE} of what its link can do now, narrow or not; or the link "
+            f"above its PCIe switch trained down, and the GPUs behind it move ≥ {t.FULL_LINK_SHARE} of what is left. "
+            "A narrow link that carries less is a finding, not the class. If the traffic is unknown, and no class up "
+            "to `numa` matches: under load, width or generation below expected, by the best of "
+            f"{t.RECENT_SECONDS:.0f} s, unless the board gives all such links the same lanes since boot"
         ),
         "power_cap": (
             f"cap share ≥ {t.POWER_CAP_CLASS_SHARE}, the enforced limit < {lowered} of the default, and power ≥ "
@@ -125,8 +138,10 @@ def _matches() -> dict[str, str]:
             "the limit"
         ),
         "clock_cap": (
-            "a target clock below its default, under load and not waiting. Never on GeForce and with drivers from 590 "
-            "on, which have no application clocks"
+            "under load and not waiting, and a target clock below its default (never on GeForce and with drivers from "
+            f"590 on, which have no application clocks), or the SM clock < {t.SLOWED_CLOCK_RATIO} of its maximum while "
+            f"a reason other than heat, power and idleness (locked clocks, `board_limit`, `reliability`) is active ≥ "
+            f"{t.SET_CLOCK_SHARE} of the time"
         ),
         "hung": (
             f"utilization < {t.HUNG_BUSY_SHARE} and power < {t.HUNG_POWER_SHARE} of the limit for "
@@ -154,12 +169,15 @@ def _matches() -> dict[str, str]:
             "threads are unknown, any CPU of the node is, except isolated, nohz_full and always busy ones)"
         ),
         "network": (
-            f"waiting, and an adapter ≥ {line_rate:.0%} of line rate, an InfiniBand or RoCE port lost its link, or "
-            "RDMA requests are not acknowledged"
+            f"waiting, and an adapter ≥ {line_rate:.0%} of line rate, an InfiniBand or RoCE port lost its link, RDMA "
+            f"requests are not acknowledged, or TCP sends ≥ {t.RETRANSMITTED_SHARE:.0%} of its segments again "
+            f"(of ≥ {t.FEWEST_SEGMENTS:.0f} per second)"
         ),
         "communication": (
-            f"busy share ≥ {t.SPINNING_BUSY_SHARE}, power < {t.SPINNING_POWER_SHARE} of the limit, and with GPM, SM "
-            f"activity < {t.SPINNING_SM_ACTIVITY}"
+            f"busy share ≥ {t.SPINNING_BUSY_SHARE}, power < {t.SPINNING_POWER_SHARE} of the limit, memory activity "
+            f"(GPM's, else the driver's memory utilization) < {t.SPINNING_MEMORY_SHARE}, with GPM, SM activity < "
+            f"{t.SPINNING_SM_ACTIVITY}, and a peer to wait for: another GPU of the same owner, or an RDMA adapter "
+            f"that sends ≥ {t.TALKING_BYTES_PER_SECOND / 1e6:.0f} MB/s"
         ),
         "compute": (
             "busy, and nothing above. With GPM (Hopper and later) `gpu_compute_bound` and `check` show what bounds the "

@@ -250,7 +250,7 @@ class Case:
 
     @cached_property
     def talks(self) -> bool:
-        """Whether there is somebody to wait for: another GPU of its job, or ranks on other hosts."""
+        """Whether it has peers to wait for: another GPU of its job, or ranks on other hosts."""
         if self.host.talks_rdma:
             return True
         owners = owners_of(self.gpu)
@@ -350,7 +350,7 @@ def _full_uplink(case: Case) -> str | None:
 
 
 def _narrow(case: Case) -> str | None:
-    """Describe what the link lacks under load, if nobody knows how much it carries; None if the board is built so."""
+    """Describe what the link lacks under load, if its traffic is not reported; None if the board is built so."""
     if not case.gpu.recent.loaded or traffic_known(case.gpu):
         return None
     missing = case.host.missing_lanes.get(case.gpu)

@@ -102,7 +102,7 @@ BLOCKED_THREADS: Final = 0.5  # average number of a job's threads blocked on sto
 
 DISK_WORKS_SHARE: Final = 0.05  # a disk busy for this share may be what tasks wait for
 
-# Class communication: resident and not working, with somebody to talk to. Busy for this share while drawing less than
+# Class communication: resident and not working, with peers to wait for. Busy for this share while drawing less than
 # SPINNING_POWER_SHARE of the limit, with memory and SM activity below these shares.
 SPINNING_BUSY_SHARE: Final = 0.9
 SPINNING_POWER_SHARE: Final = 0.45

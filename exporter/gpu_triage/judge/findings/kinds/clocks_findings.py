@@ -97,8 +97,9 @@ CLOCKS: Final = (
         measure=Measure(Unit.WATTS, "power limit {}"),
     ),
     _warning("clock.policy", Action.FIX_HOST, topic="clock_cap", alert="GpuClockPolicyDrift", wait=30 * MINUTES)(
-        title="its clocks are set below the default",
-        meaning="Somebody set or locked the clocks below their default: every job here is slower than elsewhere.",
+        title="its clocks are set or held below normal",
+        meaning="A setting, or a limit of the board, holds the clocks below normal: every job here is slower than "
+        "elsewhere.",
         decision="Unless that is intended, reset them (nvidia-smi -rac, and -rgc for locked ones).",
         measure=Measure(Unit.RATIO, "clocks held at {} of normal"),
     ),
