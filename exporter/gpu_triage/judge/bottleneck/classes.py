@@ -15,6 +15,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_stalls
 from gpu_triage.judge.evidence.owners import owners_of
 from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
+from gpu_triage.judge.evidence.saving import saves, saving_explains_seconds
 from gpu_triage.judge.findings.check import Area
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
 from gpu_triage.read.gpu.activity import (
@@ -248,12 +249,13 @@ class Case:
 
     @cached_property
     def talks(self) -> bool:
-        """Whether there is somebody to wait for: another GPU of its job, or ranks on other hosts."""
-        if self.host.talks_rdma:
-            return True
+        """Whether there is somebody to wait for: another GPU of its job, or ranks on other hosts.
+
+        RDMA traffic shows those only of a job that has the host to itself: adapters do not count by job.
+        """
         owners = owners_of(self.gpu)
-        others = (other for other in self.host.answering if other.key != self.gpu.key and other.occupied)
-        return any(owners_of(other) == owners for other in others)
+        others = [other for other in self.host.answering if other.key != self.gpu.key and other.occupied]
+        return any(owners_of(other) == owners for other in others) if others else self.host.talks_rdma
 
     @cached_property
     def bound(self) -> Bound | None:
@@ -266,10 +268,16 @@ class Case:
         return {name: limited_job(name, self.gpu.recent, self.ease(name)) for name in ("memory", "cpu")}
 
     @cached_property
+    def saves(self) -> bool:
+        """Whether it pauses to save a checkpoint; if nobody can tell what its job writes, the host counts."""
+        recent = self.host.recent
+        own = saves(recent, self.gpu) if self.work.paused else False
+        return recent.mostly_writes() if own is None else own
+
+    @cached_property
     def storage(self) -> str | None:
         """Why storage is scarce; None also while a paused job saves a checkpoint."""
-        saving = self.work.paused and self.host.recent.mostly_writes()
-        return None if saving else self.host.recent.scarce_storage(self.ease("storage"), waiting=self.gpu)
+        return None if self.saves else self.host.recent.scarce_storage(self.ease("storage"), waiting=self.gpu)
 
 
 def bottleneck_of(case: Case) -> Bottleneck:
@@ -301,8 +309,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     yield "clock_cap", limited and limited.text
     yield "hung", _hung(case)
     if case.waiting and case.on_own_account:
-        saves = case.work.paused and host.mostly_writes()
-        yield from ((name, stall) for name, stall in case.stalls.items() if not (case.work.paused and saves))
+        yield from ((name, stall) for name, stall in case.stalls.items() if not case.saves)
     elif case.waiting:
         limit = case.limits["memory"]
         yield "memory", limit.because if limit else host.scarce_memory(ease("memory"), waiting=gpu)
@@ -374,8 +381,8 @@ def _hung(case: Case) -> str | None:
     seconds = case.work.stopped_seconds
     if seconds < thresholds.HUNG_SECONDS or not case.gpu.held_idle:
         return None
-    if case.storage is not None:
-        return None  # slow storage, not the job, is to blame
+    if case.storage is not None or seconds < saving_explains_seconds(case.host.recent, case.gpu):
+        return None  # slow storage, not the job, is to blame, or the job saves a checkpoint
     return f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
 
 
