@@ -26,6 +26,7 @@ from gpu_triage.read.gpu.activity import (
     GPU_FP16_ACTIVE_RATIO,
     GPU_FP32_ACTIVE_RATIO,
     GPU_FP64_ACTIVE_RATIO,
+    GPU_OBSERVED_SECONDS_TOTAL,
     GPU_SM_ACTIVE_RATIO,
     GPU_TENSOR_ACTIVE_RATIO,
 )
@@ -49,7 +50,7 @@ class Work:
         self._rests_since: float | None = None
         self._resumed_at: float | None = None
         self._worked_seconds = 0.0
-        self._read: tuple[float, float] | None = None
+        self._read: tuple[float, float] | None = None  # observed seconds (or time), and the counter
 
     @property
     def paused(self) -> bool:
@@ -61,12 +62,10 @@ class Work:
         window_share = gpu.busy_share or 0.0
         if window_share >= thresholds.WORKING_SHARE:
             self._worked_at = now
-        before = self._read
-        share = self._share(gpu)
-        if share is not None and before is not None and self._read is not None:
-            self._take(share, before[0], self._read[0])
+        if (news := self._news(gpu)) is not None:
+            self._take(*news)
         self.recovering = self._recovers(now)
-        if self._rests_since is None and not self.recovering:
+        if self._rests_since is None and not self.recovering and not gpu.unobserved:
             self.pace = window_share
         self.worked_recently = self._worked_at is not None and now - self._worked_at <= thresholds.WORKED_SECONDS
         same_job = self._same_job(gpu)
@@ -101,24 +100,28 @@ class Work:
         at_pace = self._worked_seconds >= thresholds.SAME_PACE * self.pace * seconds
         return seconds < thresholds.WINDOW_SECONDS and (at_pace or seconds < thresholds.RECENT_SECONDS)
 
-    def _share(self, gpu: GpuEvidence) -> float | None:
-        """Return the share of time since the last reading in which it worked; None without a new reading."""
-        busy = gpu.one(GPU_BUSY_SECONDS_TOTAL)
+    def _news(self, gpu: GpuEvidence) -> tuple[float, float, float] | None:
+        """Return the share of time in which it worked, and from when to when, since the last reading that showed it.
+
+        Time that was not observed is left out: the rest of it is what came last.
+        """
+        busy, observed = gpu.one(GPU_BUSY_SECONDS_TOTAL), gpu.one(GPU_OBSERVED_SECONDS_TOTAL)
         # Without a counter, as under MIG, use the busiest instance's activity for the time since then.
         activity = max(gpu.series(GPU_MIG_SM_ACTIVE_RATIO), key=lambda each: each.last, default=None)
-        series = busy or activity
-        before = self._read
+        series, before = busy or activity, self._read
         if series is None:
             self._read = None
             return None
-        if before is not None and series.last_at <= before[0]:
+        at = series.last_at if busy is None or observed is None else observed.last
+        if before is not None and at == before[0]:
             return None
-        self._read = (series.last_at, series.last)
-        if before is None:
+        self._read = (at, series.last)
+        if before is None or at < before[0]:
             return None
         video = (gpu.last(GPU_ENCODER_UTILIZATION_RATIO) or 0.0, gpu.last(GPU_DECODER_UTILIZATION_RATIO) or 0.0)
-        kernels = series.last if busy is None else (series.last - before[1]) / (series.last_at - before[0])
-        return max(kernels, *video)
+        seconds = at - before[0]
+        kernels = series.last if busy is None else (series.last - before[1]) / seconds
+        return max(kernels, *video), series.last_at - seconds, series.last_at
 
 
 _SHOWN_BY_SNAPSHOTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap"})
@@ -298,6 +301,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     """Yield the classes in order of rank, each with the reason it matches; None if it does not."""
     gpu, host, ease = case.gpu, case.host.recent, case.ease
     yield "sick", _sick(gpu)
+    yield "unattributed", gpu.unobserved or None
     hw_heat, sw_heat, brake, slowdown, cap = gpu.slowdowns
     yield "thermal", _slowed(gpu, hw_heat, sw_heat, ease("thermal") if gpu.loaded else math.inf, "throttled for heat")
     yield "power_brake", _slowed(gpu, brake, slowdown, ease("power_brake"), "braked")

@@ -24,6 +24,8 @@ STILL_BUSY_SHARE: Final = 0.65  # down to this, a GPU stays in class compute
 RESUMED_SHARE: Final = 0.9  # of RECENT_SECONDS: a GPU that was idle or waiting is back in compute
 WORKING_SHARE: Final = 0.05  # working: a noticeable amount of work
 
+OBSERVED_SHARE: Final = 0.5  # of the time: a window of which less was observed shows nothing
+
 # Under load: busy for at least this share, and in a P-state of at most LOADED_P_STATE.
 LOADED_SHARE: Final = 0.2
 LOADED_P_STATE: Final = 2
