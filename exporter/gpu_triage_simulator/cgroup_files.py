@@ -58,6 +58,9 @@ def _counts(effects: list[tuple[Event, host_effects.Cgroup]], seconds: float) ->
         ),
         "memory.events": f"low 0\nhigh 0\nmax {reached}\noom {killed}\noom_kill {killed}\n",
     }
+    written = [length * each for length, effect in lasted if (each := effect.written_bytes_per_second) is not None]
+    if written:
+        texts["io.stat"] = f"259:0 rbytes=0 wbytes={int(sum(written))} rios=0 wios=0 dbytes=0 dios=0\n"
     for resource in RESOURCES:
         total = sum(length * getattr(effect, f"{resource}_pressure") for length, effect in lasted)
         texts[f"{resource}.pressure"] = "".join(

@@ -61,6 +61,7 @@ HOST_EFFECTS: Final[dict[str, type[Any]]] = {
     "kill": host_effects.Kill,
     "blocked": host_effects.BlockedThreads,
     "cgroup": host_effects.Cgroup,
+    "writes": host_effects.Writes,
     "clock": host_effects.WrongClock,
     "missing_function": host_effects.MissingFunction,
     "driver_not_loaded": host_effects.DriverNotLoaded,

@@ -56,6 +56,15 @@ class Cgroup:
     cpu_pressure: Ratio = 0.0
     io_pressure: Ratio = 0.0
     memory_pressure: Ratio = 0.0
+    written_bytes_per_second: Amount | None = None  # to disks; without it, the io controller is not enabled
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """How much each of these processes writes; without it, the exporter may not read that."""
+
+    pids: tuple[Count, ...]
+    bytes_per_second: Amount = 0.0
 
 
 @dataclass(frozen=True, slots=True)

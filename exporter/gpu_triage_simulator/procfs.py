@@ -79,7 +79,7 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         host.scenario.machine.nfs if hosts else (), counters
     )
     if hosts:
-        found |= file_systems.files(host, seconds)
+        found |= file_systems.files(host, seconds) | _written(host, seconds)
     for resource in RESOURCES:
         lines = []
         for kind in KINDS:
@@ -88,6 +88,16 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
             lines.append(f"{kind} avg10={share:.2f} avg60={share:.2f} avg300={share:.2f} total={total}\n")
         found[f"pressure/{resource}"] = "".join(lines)
     return found
+
+
+def _written(host: SimulatedHost, seconds: float) -> dict[str, str]:
+    """Text of ``/proc/PID/io`` of the processes whose writing the scenario describes."""
+    counts: dict[int, float] = {}
+    for event, effect in host.timeline.host(host_effects.Writes):
+        for pid in (pid for pid in effect.pids if host.timeline.running(pid, seconds)):
+            lasted = max(0.0, (seconds if event.until is None else min(seconds, event.until)) - event.at)
+            counts[pid] = counts.get(pid, 0.0) + lasted * effect.bytes_per_second
+    return {f"{pid}/io": f"wchar: {int(count)}\nwrite_bytes: {int(count)}\n" for pid, count in counts.items()}
 
 
 @cache

@@ -15,6 +15,13 @@ from gpu_triage_simulator.simulated_nvml import FUNCTIONS
 _MINUTE_MILLISECONDS: Final = 60_000
 _LASTING: Final = (observer_effects.ExporterDown, observer_effects.ScrapeGap, observer_effects.Release)
 _MOMENTARY: Final = (observer_effects.ExporterRestart, effects.ReplaceGpu)
+_OF_PROCESSES: Final = (
+    host_effects.Start,
+    host_effects.Kill,
+    host_effects.BlockedThreads,
+    host_effects.Cgroup,
+    host_effects.Writes,
+)
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -121,8 +128,7 @@ def _check_allocations(scenario: Scenario, where: Place) -> None:
 
 def _check_effect(scenario: Scenario, effect: Any, where: Place) -> None:
     pids = {process.pid for process in scenario.processes}
-    of_processes = (host_effects.Start, host_effects.Kill, host_effects.BlockedThreads, host_effects.Cgroup)
-    if isinstance(effect, of_processes) and not pids.issuperset(effect.pids):
+    if type(effect) in _OF_PROCESSES and not pids.issuperset(effect.pids):
         raise where.at("pids").error("not all of them are pids of [[process]]")
     _check_device(scenario, effect, where)
     if isinstance(effect, (effects.CallError, effects.Hang, host_effects.MissingFunction)):

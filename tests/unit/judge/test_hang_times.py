@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 from tests.evidence import evidence_of
@@ -11,6 +11,7 @@ from gpu_triage.judge.bottleneck.classes import Bottleneck
 from gpu_triage.judge.conditions.work import judge_work
 from gpu_triage.judge.evidence.thresholds import (
     HELD_BYTES,
+    HOST_SAVES_SECONDS,
     SAVING_BYTES_PER_SECOND,
     SILENT_BYTES_PER_SECOND,
     STOPPED_SECONDS,
@@ -21,20 +22,24 @@ from gpu_triage.judge.evidence.thresholds import (
 )
 from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINKS_UP, GPU_NVLINK_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.gpu.nvlink import GPU_C2C_LINKS_UP, GPU_NVLINK_LINKS_UP, GPU_NVLINK_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.gpu.pcie import GPU_PCIE_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.host.disk import GPU_HOST_DISK_WRITTEN_BYTES_TOTAL
+from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.host.network_interfaces import (
     GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
     GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
 )
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
-from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
+from gpu_triage.read.processes.cgroup_limits import GPU_CGROUP_WRITTEN_BYTES_TOTAL
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
+from gpu_triage.read.processes.written import GPU_PROCESSES_WRITTEN_BYTES_TOTAL
 
 EDGE = 1e-3
 HANG, HUNG = "work.collective_hang", "work.hung"
 WORKS = Bottleneck("compute", "busy")
+_NO_LABELS = ("",) * (len(GPU_PROCESS_INFO.labels) - 3)
 SAVES, ALMOST_SAVES = SAVING_BYTES_PER_SECOND, SAVING_BYTES_PER_SECOND * (1 - EDGE)
 
 
@@ -54,13 +59,24 @@ def codes(
     moved: float = 0.0,
     counters: Iterable[MetricSpec] = (GPU_PCIE_TRANSMIT_BYTES_TOTAL,),
     links: int = 1,
+    own: Sequence[float] = (),
+    cgroup: float | None = None,
+    rdma: float = 0.0,
+    chip_links: int = 0,
 ) -> set[str]:
-    """What is found of GPUs, on a host that writes, sends and receives so many bytes a second; each GPU moves some."""
+    """What is found of GPUs, on a host that writes, sends and receives so many bytes a second; each GPU moves some.
+
+    Args:
+        own: what the processes on each GPU write; empty if that cannot be read.
+        cgroup: what their common cgroup writes to disks; None without the io controller.
+        chip_links: NVLink-C2C links of each GPU.
+    """
 
     def samples(at: float) -> Iterator[Sample]:
         yield GPU_HOST_DISK_WRITTEN_BYTES_TOTAL.sample(written * at, "nvme0n1")
         yield GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL.sample(sent * at, "eth0")
         yield GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(received * at, "eth0")
+        yield GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL.sample(rdma * at, "mlx5_0", "1")
         for index, bottleneck in enumerate(gpus):
             gpu = (str(index), f"GPU-{index}")
             yield GPU_UP.sample(1, *gpu)
@@ -68,6 +84,13 @@ def codes(
             yield GPU_MEMORY_USED_BYTES.sample(HELD_BYTES, *gpu)
             yield GPU_SM_UTILIZATION_RATIO.sample(0.0 if bottleneck.stopped_seconds else 1.0, *gpu)
             yield GPU_NVLINK_LINKS_UP.sample(links, *gpu)
+            yield GPU_C2C_LINKS_UP.sample(chip_links, *gpu)
+            yield GPU_PROCESS_INFO.sample(1, *gpu, str(7000 + index), *_NO_LABELS)
+            for written_by_it in own[index : index + 1]:
+                yield GPU_PROCESSES_WRITTEN_BYTES_TOTAL.sample(0.0, *gpu, "storage")
+                yield GPU_PROCESSES_WRITTEN_BYTES_TOTAL.sample(written_by_it * at, *gpu, "calls")
+            if cgroup is not None:
+                yield GPU_CGROUP_WRITTEN_BYTES_TOTAL.sample(cgroup * at, *gpu, "/job")
             yield from (counter.sample(moved * at, *gpu) for counter in counters)
 
     host = evidence_of((0.0, samples(0.0)), (60.0, samples(60.0)))
@@ -122,11 +145,45 @@ def test_gpus_are_stuck_only_if_their_traffic_is_counted_and_does_not_grow(
         pytest.param(STOPPED_SECONDS, ALMOST_SAVES, 0.0, 0.0, {HANG, HUNG}, id="to a disk, too little"),
         pytest.param(STOPPED_SECONDS, 0.0, SAVES, SAVES / UPLOADING_RATIO * (1 - EDGE), set(), id="to a store"),
         pytest.param(STOPPED_SECONDS, 0.0, SAVES, SAVES / UPLOADING_RATIO, {HANG, HUNG}, id="ranks exchange data"),
-        pytest.param(UNEXPLAINED_SECONDS - EDGE, SAVES, 0.0, 0.0, set(), id="almost for too long"),
-        pytest.param(UNEXPLAINED_SECONDS, SAVES, 0.0, 0.0, {HANG, HUNG}, id="for too long"),
+        pytest.param(HOST_SAVES_SECONDS - EDGE, SAVES, 0.0, 0.0, set(), id="almost for too long"),
+        pytest.param(HOST_SAVES_SECONDS, SAVES, 0.0, 0.0, {HANG, HUNG}, id="for too long"),
     ],
 )
-def test_a_host_that_saves_a_checkpoint_explains_a_stop(
+def test_a_host_that_writes_explains_a_stop_if_nobody_knows_what_its_job_writes(
     seconds: float, written: float, sent: float, received: float, found: set[str]
 ) -> None:
     assert codes(stops(seconds), stops(seconds), written=written, sent=sent, received=received) == found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "own", "cgroup", "written", "found"),
+    [
+        pytest.param(STOPPED_SECONDS, (SAVES, 0.0), None, 0.0, set(), id="one rank writes for all"),
+        pytest.param(STOPPED_SECONDS, (SAVES / 2, SAVES / 2), None, 0.0, set(), id="each writes its part"),
+        pytest.param(STOPPED_SECONDS, (ALMOST_SAVES, 0.0), None, 1e9, {HANG, HUNG}, id="others write"),
+        pytest.param(UNEXPLAINED_SECONDS - EDGE, (SAVES, 0.0), None, 0.0, set(), id="almost for too long"),
+        pytest.param(UNEXPLAINED_SECONDS, (SAVES, 0.0), None, 0.0, {HANG, HUNG}, id="for too long"),
+        pytest.param(UNEXPLAINED_SECONDS - EDGE, (), SAVES, 0.0, set(), id="its cgroup writes"),
+        pytest.param(UNEXPLAINED_SECONDS - EDGE, (0.0, 0.0), SAVES, 0.0, set(), id="its cgroup writes back"),
+        pytest.param(STOPPED_SECONDS, (), ALMOST_SAVES, 1e9, {HANG, HUNG}, id="others write to the disks"),
+    ],
+)
+def test_a_job_that_saves_a_checkpoint_explains_its_stop(
+    seconds: float, own: Sequence[float], cgroup: float | None, written: float, found: set[str]
+) -> None:
+    assert codes(stops(seconds), stops(seconds), own=own, cgroup=cgroup, written=written) == found
+
+
+@pytest.mark.parametrize(
+    ("chip_links", "rdma", "found"),
+    [
+        pytest.param(0, 1e9, {HANG}, id="of others: its own links are silent"),
+        pytest.param(10, 1e9, set(), id="perhaps its own, over NVLink-C2C"),
+        pytest.param(10, SILENT_BYTES_PER_SECOND, {HANG}, id="none"),
+    ],
+)
+def test_rdma_traffic_of_the_host_explains_that_gpus_spin_only_if_it_may_be_theirs(
+    chip_links: int, rdma: float, found: set[str]
+) -> None:
+    stuck = spins(STUCK_SECONDS)
+    assert codes(stuck, stuck, rdma=rdma, chip_links=chip_links) == found

@@ -38,6 +38,7 @@ SPINS: Final = (
 )
 STOPS: Final = 'kind = "load", utilization = 0.0, jitter = 0.0'
 SAVES: Final = 'kind = "disk", device = "nvme0n1", writes_per_second = 900, write_bytes_per_second = 2.0e9, busy = 0.5'
+WRITES: Final = 'kind = "writes", pids = [7000, 7001], bytes_per_second = {}'
 STOPPED_AT: Final = 300
 JUDGED, TOLD = STOPPED_AT + 180, STOPPED_AT + 330
 ABORTED: Final = STOPPED_AT + 600
@@ -60,6 +61,9 @@ def began(seen: Judged, code: str, subject: str, state: State) -> float | None:
         pytest.param([event(STOPS, 0), event(SPINS, 1)], STOPPED_AT + 240, id="one stops and the other spins"),
         pytest.param([event(SPINS)], TOLD, id="both spin", marks=pytest.mark.full),
         pytest.param([event(STOPS)], TOLD, id="both stop", marks=pytest.mark.full),
+        pytest.param(
+            [event(STOPS), event(SAVES), event(WRITES.format(1e3), at=0)], TOLD, id="both stop, and others write"
+        ),
     ],
 )
 def test_gpus_of_one_job_that_are_stuck(events: list[str], confirmed_by: float, tmp_path: Path) -> None:
@@ -70,6 +74,15 @@ def test_gpus_of_one_job_that_are_stuck(events: list[str], confirmed_by: float, 
         assert STOPPED_AT + 60 < pending <= JUDGED
         assert confirmed is not None
         assert confirmed <= confirmed_by
+
+
+def test_writing_of_unknown_processes_does_not_hide_a_hang_until_nccl_aborts(tmp_path: Path) -> None:
+    with judged(scenario_with(tmp_path, "training-day", event(STOPS), event(SAVES)), CONFIG) as seen:
+        seen.run_to(ABORTED)
+        pending, confirmed = (began(seen, COLLECTIVE, HOST, state) for state in (State.PENDING, State.CONFIRMED))
+        assert pending is not None
+        assert confirmed is not None
+        assert JUDGED < pending < confirmed <= ABORTED - 150
 
 
 def test_the_gpu_that_stopped_is_named(tmp_path: Path) -> None:
@@ -87,8 +100,15 @@ def test_the_gpu_that_stopped_is_named(tmp_path: Path) -> None:
     [
         pytest.param([event(SPINS, until=STOPPED_AT + 100)], id="a barrier of 100 s"),
         pytest.param([event(STOPS, until=STOPPED_AT + 150)], id="a pause of 150 s", marks=pytest.mark.full),
-        pytest.param([event(STOPS), event(SAVES)], id="both wait for a checkpoint", marks=pytest.mark.full),
-        pytest.param([event(STOPS, 0), event(SPINS, 1), event(SAVES)], id="one waits for the other's checkpoint"),
+        pytest.param(
+            [event(STOPS), event(SAVES), event(WRITES.format(1e9))],
+            id="both wait for a checkpoint",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            [event(STOPS, 0), event(SPINS, 1), event(SAVES), event(WRITES.format(1e9))],
+            id="one waits for the other's checkpoint",
+        ),
         pytest.param([event(SPINS, 1)], id="one waits for the other's evaluation", marks=pytest.mark.full),
         pytest.param([event(STOPS, at=0)], id="loads, and never worked", marks=pytest.mark.full),
     ],

@@ -25,6 +25,7 @@ from gpu_triage.read.host.network_interfaces import (
     GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
 )
 from gpu_triage.read.host.nfs import GPU_HOST_NFS_OPERATION_SECONDS_TOTAL, GPU_HOST_NFS_OPERATIONS_TOTAL
+from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes.cgroup_limits import GPU_CGROUP_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESSES
@@ -139,6 +140,25 @@ def test_few_waits_and_waits_for_drivers_are_not_the_cause(some: Series) -> None
 def test_what_psi_counts_is_left_to_psi_and_what_it_does_not_see_is_added() -> None:
     assert judged(hardly, threads(0.2, running=0.5, folio_wait_bit_common=3.0))[0] == "unattributed"
     assert judged(hardly, threads(0.2, running=0.5, ptlrpc_set_wait=3.0))[0] == "storage"
+
+
+def full_disk(at: float) -> Iterator[Sample]:
+    """A disk that makes somebody on the host wait."""
+    yield GPU_HOST_PRESSURE_SECONDS_TOTAL.sample(at * 0.7, "io", "some")
+
+
+@pytest.mark.parametrize(
+    ("known", "name"),
+    [
+        pytest.param((), "storage", id="its threads are unknown"),
+        pytest.param((threads(0.2),), "unattributed", id="none of them waits"),
+        pytest.param((threads(0.2, folio_wait_bit_common=0.49),), "unattributed", id="hardly one waits"),
+        pytest.param((threads(0.2, folio_wait_bit_common=0.5),), "storage", id="one waits"),
+    ],
+)
+def test_a_disk_that_makes_others_wait_is_not_what_a_job_waits_for(known: tuple[Series, ...], name: str) -> None:
+    """On a kernel that counts stalls of the host, and not of cgroups."""
+    assert judged(*known, full_disk)[0] == name
 
 
 def slow_lookups(at: float) -> Iterator[Sample]:

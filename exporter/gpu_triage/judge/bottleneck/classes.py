@@ -15,6 +15,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_stalls
 from gpu_triage.judge.evidence.owners import owners_of
 from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
+from gpu_triage.judge.evidence.saving import saves, saving_explains_seconds
 from gpu_triage.judge.findings.check import Area
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
 from gpu_triage.read.gpu.activity import (
@@ -25,6 +26,7 @@ from gpu_triage.read.gpu.activity import (
     GPU_FP16_ACTIVE_RATIO,
     GPU_FP32_ACTIVE_RATIO,
     GPU_FP64_ACTIVE_RATIO,
+    GPU_OBSERVED_SECONDS_TOTAL,
     GPU_SM_ACTIVE_RATIO,
     GPU_TENSOR_ACTIVE_RATIO,
 )
@@ -48,7 +50,7 @@ class Work:
         self._rests_since: float | None = None
         self._resumed_at: float | None = None
         self._worked_seconds = 0.0
-        self._read: tuple[float, float] | None = None
+        self._read: tuple[float, float] | None = None  # observed seconds (or time), and the counter
 
     @property
     def paused(self) -> bool:
@@ -60,12 +62,10 @@ class Work:
         window_share = gpu.busy_share or 0.0
         if window_share >= thresholds.WORKING_SHARE:
             self._worked_at = now
-        before = self._read
-        share = self._share(gpu)
-        if share is not None and before is not None and self._read is not None:
-            self._take(share, before[0], self._read[0])
+        if (news := self._news(gpu)) is not None:
+            self._take(*news)
         self.recovering = self._recovers(now)
-        if self._rests_since is None and not self.recovering:
+        if self._rests_since is None and not self.recovering and not gpu.unobserved:
             self.pace = window_share
         self.worked_recently = self._worked_at is not None and now - self._worked_at <= thresholds.WORKED_SECONDS
         same_job = self._same_job(gpu)
@@ -100,24 +100,28 @@ class Work:
         at_pace = self._worked_seconds >= thresholds.SAME_PACE * self.pace * seconds
         return seconds < thresholds.WINDOW_SECONDS and (at_pace or seconds < thresholds.RECENT_SECONDS)
 
-    def _share(self, gpu: GpuEvidence) -> float | None:
-        """Return the share of time since the last reading in which it worked; None without a new reading."""
-        busy = gpu.one(GPU_BUSY_SECONDS_TOTAL)
+    def _news(self, gpu: GpuEvidence) -> tuple[float, float, float] | None:
+        """Return the share of time in which it worked, and from when to when, since the last reading that showed it.
+
+        Time that was not observed is left out: the rest of it is what came last.
+        """
+        busy, observed = gpu.one(GPU_BUSY_SECONDS_TOTAL), gpu.one(GPU_OBSERVED_SECONDS_TOTAL)
         # Without a counter, as under MIG, use the busiest instance's activity for the time since then.
         activity = max(gpu.series(GPU_MIG_SM_ACTIVE_RATIO), key=lambda each: each.last, default=None)
-        series = busy or activity
-        before = self._read
+        series, before = busy or activity, self._read
         if series is None:
             self._read = None
             return None
-        if before is not None and series.last_at <= before[0]:
+        at = series.last_at if busy is None or observed is None else observed.last
+        if before is not None and at == before[0]:
             return None
-        self._read = (series.last_at, series.last)
-        if before is None:
+        self._read = (at, series.last)
+        if before is None or at < before[0]:
             return None
         video = (gpu.last(GPU_ENCODER_UTILIZATION_RATIO) or 0.0, gpu.last(GPU_DECODER_UTILIZATION_RATIO) or 0.0)
-        kernels = series.last if busy is None else (series.last - before[1]) / (series.last_at - before[0])
-        return max(kernels, *video)
+        seconds = at - before[0]
+        kernels = series.last if busy is None else (series.last - before[1]) / seconds
+        return max(kernels, *video), series.last_at - seconds, series.last_at
 
 
 _SHOWN_BY_SNAPSHOTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap"})
@@ -250,12 +254,13 @@ class Case:
 
     @cached_property
     def talks(self) -> bool:
-        """Whether it has peers to wait for: another GPU of its job, or ranks on other hosts."""
-        if self.host.talks_rdma:
-            return True
+        """Whether there is somebody to wait for: another GPU of its job, or ranks on other hosts.
+
+        RDMA traffic shows those only of a job that has the host to itself: adapters do not count by job.
+        """
         owners = owners_of(self.gpu)
-        others = (other for other in self.host.answering if other.key != self.gpu.key and other.occupied)
-        return any(owners_of(other) == owners for other in others)
+        others = [other for other in self.host.answering if other.key != self.gpu.key and other.occupied]
+        return any(owners_of(other) == owners for other in others) if others else self.host.talks_rdma
 
     @cached_property
     def bound(self) -> Bound | None:
@@ -269,8 +274,10 @@ class Case:
 
     @cached_property
     def saves(self) -> bool:
-        """Whether its job pauses to save a checkpoint."""
-        return self.work.paused and self.host.recent.mostly_writes()
+        """Whether it pauses to save a checkpoint; if nobody can tell what its job writes, the host counts."""
+        recent = self.host.recent
+        own = saves(recent, self.gpu) if self.work.paused else False
+        return recent.mostly_writes() if own is None else own
 
     @cached_property
     def storage(self) -> str | None:
@@ -297,6 +304,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     gpu, host, ease = case.gpu, case.host.recent, case.ease
     yield "sick", _sick(gpu)
     yield "idle", "no compute process" if gpu.deserted and gpu.was_read else None
+    yield "unattributed", gpu.unobserved or None
     hw_heat, sw_heat, brake, slowdown, cap = gpu.slowdowns
     yield "thermal", _slowed(gpu, hw_heat, sw_heat, ease("thermal") if gpu.loaded else math.inf, "throttled for heat")
     yield "power_brake", _slowed(gpu, brake, slowdown, ease("power_brake"), "braked")
@@ -380,8 +388,8 @@ def _hung(case: Case) -> str | None:
     seconds = case.work.stopped_seconds
     if seconds < thresholds.HUNG_SECONDS or not case.gpu.held_idle:
         return None
-    if case.storage is not None:
-        return None  # slow storage, not the job, is to blame
+    if case.storage is not None or seconds < saving_explains_seconds(case.host.recent, case.gpu):
+        return None  # slow storage, not the job, is to blame, or the job saves a checkpoint
     return f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
 
 

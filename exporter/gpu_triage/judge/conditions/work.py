@@ -13,6 +13,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, killed_at_limit, limited_job
 from gpu_triage.judge.evidence.owners import GpuOwner, allocated_to, owners_of, owners_text
 from gpu_triage.judge.evidence.remember import Count, Share, is_held
+from gpu_triage.judge.evidence.saving import saves, saving_explains_seconds
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE
@@ -44,24 +45,24 @@ def stopped(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> str
     seconds = bottleneck.stopped_seconds
     if seconds < thresholds.STOPPED_SECONDS or not _stands_still(gpu, bottleneck):
         return ""
-    saves = host.recent.saves() and seconds < thresholds.UNEXPLAINED_SECONDS
-    return "" if saves else f"no work for {seconds:.0f} s, directly after it worked"
+    if seconds < saving_explains_seconds(host.recent, gpu):
+        return ""
+    unknown = "" if saves(host.recent, gpu) is not None else "; what its job writes is not known"
+    return f"no work for {seconds:.0f} s, directly after it worked{unknown}"
 
 
 def _hangs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """Yield the GPUs of this host that are stuck in a collective, waiting for a missing rank.
 
-    GPUs of a job are stuck together if none of them works: an evaluation on one of them, or a checkpoint that the host
+    GPUs of a job are stuck together if none of them works: an evaluation on one of them, or a checkpoint that the job
     saves, makes the others wait as long as it takes. Slow communication would move data; GPUs without traffic counters
     are not known to spin.
     """
-    sent = host.rate(GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
-    quiet = sent <= thresholds.SILENT_BYTES_PER_SECOND
-    found = [text for gpus in _jobs(host, bottlenecks) if (text := _together(host, gpus, bottlenecks, quiet=quiet))]
-    if not found and quiet:
+    found = [text for gpus in _jobs(host, bottlenecks) if (text := _together(host, gpus, bottlenecks))]
+    if not found:
         # Whatever else their job does: nothing that they wait for takes so long.
         spinning = (gpu for gpu, each in bottlenecks.items() if each.spinning_seconds >= thresholds.UNEXPLAINED_SECONDS)
-        lasting = [gpu for gpu in spinning if _is_silent(gpu)]
+        lasting = [gpu for gpu in spinning if _is_silent(host, gpu)]
         if len(lasting) >= thresholds.SILENT_GPUS:
             found = [(f"GPU {_indices(lasting)}: {_SPINS}", len(lasting))]
     if found:
@@ -81,9 +82,7 @@ def _jobs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Sequence[Gpu
             yield gpus
 
 
-def _together(
-    host: HostEvidence, gpus: Sequence[GpuEvidence], bottlenecks: Bottlenecks, *, quiet: bool
-) -> tuple[str, int] | None:
+def _together(host: HostEvidence, gpus: Sequence[GpuEvidence], bottlenecks: Bottlenecks) -> tuple[str, int] | None:
     """Describe and count the stuck GPUs of one job; None if one of them works, or not for long enough."""
     stopped_for: dict[GpuEvidence, float] = {}
     spinning_for: dict[GpuEvidence, float] = {}
@@ -91,7 +90,7 @@ def _together(
         bottleneck = bottlenecks[gpu]
         if bottleneck.stopped_seconds and _stands_still(gpu, bottleneck):
             stopped_for[gpu] = bottleneck.stopped_seconds
-        elif quiet and bottleneck.spins_after_work and bottleneck.spinning_seconds and _is_silent(gpu):
+        elif bottleneck.spins_after_work and bottleneck.spinning_seconds and _is_silent(host, gpu):
             spinning_for[gpu] = bottleneck.spinning_seconds
         else:
             return None
@@ -99,7 +98,7 @@ def _together(
     alone = thresholds.STOPPED_SECONDS if stopped_for else thresholds.STUCK_SECONDS
     if seconds < (thresholds.WAITED_FOR_SECONDS if stopped_for and spinning_for else alone):
         return None
-    if host.recent.saves() and seconds < thresholds.UNEXPLAINED_SECONDS:
+    if seconds < saving_explains_seconds(host.recent, gpus[0]):
         return None
     if not spinning_for:
         return f"GPU {_indices(stopped_for)} stopped together, directly after they worked", len(gpus)
@@ -116,11 +115,15 @@ def _stands_still(gpu: GpuEvidence, bottleneck: Bottleneck) -> bool:
     return gpu.held_idle and bottleneck.name not in STARVED
 
 
-def _is_silent(gpu: GpuEvidence) -> bool:
+def _is_silent(host: HostEvidence, gpu: GpuEvidence) -> bool:
     """Whether its traffic to other GPUs is counted and does not grow.
 
-    NVLinks that are down carry nothing, so only PCIe traffic counts then.
+    NVLinks that are down carry nothing, so only PCIe traffic counts then. What goes to other hosts crosses the GPU's
+    own links too, except on boards with NVLink-C2C; only there the traffic of the host's adapters counts.
     """
+    sent = host.rate(GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
+    if gpu.last(nvlink.GPU_C2C_LINKS_UP) and sent > thresholds.SILENT_BYTES_PER_SECOND:
+        return False
     counters = (*_PCIE_TRAFFIC, *(_NVLINK_TRAFFIC if gpu.last(nvlink.GPU_NVLINK_LINKS_UP) else ()))
     rates = [rate for spec in counters if (rate := gpu.rate(spec)) is not None]
     return bool(rates) and max(rates) <= thresholds.SILENT_BYTES_PER_SECOND

@@ -21,6 +21,7 @@ from gpu_triage.read.gpu.activity import (
     GPU_DRAM_ACTIVE_RATIO,
     GPU_ENCODER_UTILIZATION_RATIO,
     GPU_MEMORY_UTILIZATION_RATIO,
+    GPU_OBSERVED_SECONDS_TOTAL,
     GPU_PERFORMANCE_STATE,
     GPU_SM_UTILIZATION_RATIO,
 )
@@ -204,13 +205,26 @@ class GpuEvidence(Evidence):
         return self.last(GPU_MIG_MODE) == 1
 
     @cached_property
+    def unobserved(self) -> str:
+        """How little of the time its work was observed, because readings come late; "" if most of it was."""
+        share = self.rate(GPU_OBSERVED_SECONDS_TOTAL)
+        if self.partitioned or share is None or share >= thresholds.OBSERVED_SHARE:
+            return ""
+        return f"not observed: readings come late and cover {share:.0%} of the time"
+
+    @cached_property
     def kernel_share(self) -> float | None:
-        """Share of the window with a kernel resident; for a MIG parent, the SM activity of its busiest instance."""
+        """Share of the observed time with a kernel resident; for a MIG parent, SM activity of its busiest instance.
+
+        None if most of the window was not observed.
+        """
         if self.partitioned:
             return max((each.mean for each in self.series(GPU_MIG_SM_ACTIVE_RATIO)), default=None)
+        if self.unobserved:
+            return None
         rate = self.rate(GPU_BUSY_SECONDS_TOTAL)
         if rate is not None:
-            return min(1.0, rate)
+            return min(1.0, rate / (self.rate(GPU_OBSERVED_SECONDS_TOTAL) or 1.0))
         utilization = self.one(GPU_SM_UTILIZATION_RATIO)
         return None if utilization is None else utilization.mean
 
@@ -237,8 +251,8 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def under_load(self) -> bool:
-        """Under load, or busy share unknown (as with some MIG GPUs): an idle GPU would be cool anyway."""
-        return self.loaded or self.busy_share is None
+        """Under load, or busy share not reported (as with some MIG GPUs): an idle GPU would be cool anyway."""
+        return self.loaded or (self.busy_share is None and not self.unobserved)
 
     @cached_property
     def works_now(self) -> bool:

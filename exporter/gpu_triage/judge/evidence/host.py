@@ -10,7 +10,14 @@ from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.limited_jobs import full_thread, knows_threads, pressure, sees_waits, waits_for_storage
+from gpu_triage.judge.evidence.limited_jobs import (
+    blocks,
+    full_thread,
+    knows_threads,
+    pressure,
+    sees_waits,
+    waits_for_storage,
+)
 from gpu_triage.judge.evidence.past import Amount
 from gpu_triage.judge.evidence.pcie_paths import (
     LesserSlot,
@@ -343,18 +350,18 @@ class HostEvidence(Evidence):
         read = self.rate(disk.GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
         read += self.rate(nfs.GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
         read += self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="read") or 0.0
-        return self._written_bytes_per_second() > read
+        return self.written_bytes_per_second() > read
 
-    def saves(self) -> bool:
-        """Whether the host writes, or sends to an object store, as much as while a checkpoint is saved."""
+    @property
+    def uploaded_bytes_per_second(self) -> float:
+        """What it sends, if that is much more than it receives, as to an object store; else 0."""
         sent = self.rate(network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL) or 0.0
-        uploads = sent > thresholds.UPLOADING_RATIO * (
-            self.rate(network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0
-        )
-        return self._written_bytes_per_second() + (sent if uploads else 0.0) >= thresholds.SAVING_BYTES_PER_SECOND
+        received = self.rate(network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0
+        return sent if sent > thresholds.UPLOADING_RATIO * received else 0.0
 
-    def _written_bytes_per_second(self) -> float:
-        written = self.rate(disk.GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0
+    def written_bytes_per_second(self, *, disks: bool = True) -> float:
+        """What it writes to file servers, and with `disks` to its own disks."""
+        written = (self.rate(disk.GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0) if disks else 0.0
         written += self.rate(nfs.GPU_HOST_NFS_BYTES_TOTAL, direction="write") or 0.0
         return written + (self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="write") or 0.0)
 
@@ -437,7 +444,8 @@ class HostEvidence(Evidence):
     def _slow_storage(self, ease: float, waiting: GpuEvidence | None) -> Iterator[str]:
         of_job = self._of_job(waiting, "io")
         at_ease = of_job is not None and of_job < self.limit("storage.starved", "pressure") * ease
-        if not at_ease:
+        runs = of_job is None and waiting is not None and not blocks(waiting.over(self.seconds), ease)
+        if not (at_ease or runs):
             yield from self._slow_devices(ease, of_job)
         # PSI counts waits for page cache data, but not NFS lookups or the clients of other file systems.
         if not at_ease or waiting is None or not sees_waits(waiting.over(self.seconds)):

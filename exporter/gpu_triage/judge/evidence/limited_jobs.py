@@ -116,6 +116,12 @@ def sees_waits(gpu: GpuEvidence) -> bool:
     return knows_threads(gpu) and not any(each.increase for each in unknown)
 
 
+def blocks(gpu: GpuEvidence, ease: float = 1.0) -> bool:
+    """Whether threads of its jobs wait in the kernel, or are not observed."""
+    blocked = gpu.rate(threads.GPU_BLOCKED_THREAD_SECONDS_TOTAL) or 0.0
+    return not knows_threads(gpu) or blocked >= thresholds.BLOCKED_THREADS * ease
+
+
 def full_thread(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
     """Describe the thread of a job on the GPU that saturates a CPU, or None."""
     busiest = max(gpu.series(threads.GPU_BUSIEST_THREAD_RATIO), key=lambda each: each.mean, default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from ctypes import c_uint
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from gpu_triage.driver.nvml import gpm as nvml_gpm
 from gpu_triage.driver.nvml.gpm import GpmMeter, GpmMetrics
@@ -14,7 +14,6 @@ from gpu_triage.driver.nvml.session import Device
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
 from gpu_triage.machine import Moment
 from gpu_triage.read.metrics.contract import GpuCollector, max_gap_seconds
-from gpu_triage.read.metrics.driver_counters import Integral
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
 from gpu_triage.read.metrics.rounds import GpuRound
 
@@ -46,6 +45,12 @@ GPU_BUSY_SECONDS_TOTAL = gpu_counter(
     "Seconds in which at least one kernel ran since the exporter started; misses nothing between scrapes.",
     source="nvmlDeviceGetSamples(GPU_UTILIZATION), else the integral of nvmlDeviceGetUtilizationRates.gpu",
 )
+GPU_OBSERVED_SECONDS_TOTAL = gpu_counter(
+    "gpu_observed_seconds_total",
+    "Seconds that gpu_busy_seconds_total covers: divide by them. Fewer than passed if readings come late, as on a host "
+    "without CPU time for the exporter.",
+    source="the exporter",
+)
 GPU_PERFORMANCE_STATE = gpu_gauge(
     "gpu_performance_state",
     "P-state, 0 (fastest) to 15 (slowest); absent if the driver does not report it.",
@@ -61,15 +66,29 @@ class ActivityReading:
     memory_utilization_ratio: Annotated[float | None, GPU_MEMORY_UTILIZATION_RATIO]
     busy_seconds: Annotated[float | None, GPU_BUSY_SECONDS_TOTAL]
     performance_state: Annotated[int | None, GPU_PERFORMANCE_STATE]
+    observed_seconds: Annotated[float | None, GPU_OBSERVED_SECONDS_TOTAL] = None
+
+
+class _Seconds(NamedTuple):
+    """Time with a kernel, and the time in which that was observed."""
+
+    busy: float
+    observed: float
+
+
+_NONE: Final = _Seconds(0.0, 0.0)
 
 
 class ActivityReader:
-    """Reads activity and integrates busy time, from the driver's sample buffer if available, else by polling."""
+    """Reads activity and integrates busy time, from the driver's sample buffer if available, else by polling.
+
+    Gaps longer than `max_gap_seconds` are left out, since what happened in them is unknown.
+    """
 
     def __init__(self, max_gap_seconds: float) -> None:
         self._max_gap_seconds = max_gap_seconds
-        self._polled = Integral(max_gap_seconds)
-        self._busy_seconds = 0.0
+        self._polled: tuple[float, float] | None = None  # the last poll: monotonic second and ratio
+        self._total = _NONE
         self._newest_us = 0
         self._progress_at: float | None = None
         self._wall_ahead: float | None = None
@@ -81,25 +100,32 @@ class ActivityReader:
         sm, memory = (inquiry.ratio(rates.gpu), inquiry.ratio(rates.memory)) if rates else (None, None)
         state = inquiry.ask("nvmlDeviceGetPerformanceState")
         known_state = state is not None and 0 <= state <= _SLOWEST_STATE
+        # In MIG mode samples may continue, but they are meaningless.
+        counted = None if sm is None else self._count(inquiry, sm, gpu.at)
         return ActivityReading(
             sm_utilization_ratio=sm,
             memory_utilization_ratio=memory,
-            busy_seconds=self._busy(inquiry, sm, gpu.at),
+            busy_seconds=counted and counted.busy,
             performance_state=state if known_state else None,
+            observed_seconds=counted and counted.observed,
         )
 
-    def _busy(self, inquiry: Inquiry, sm: float | None, at: Moment) -> float | None:
-        if sm is None:
-            # In MIG mode samples may continue, but they are meaningless.
-            return None
-        before = self._polled.total_seconds
-        polled_seconds = self._polled.add(sm, at.monotonic) - before
-        sampled_seconds = self._sampled_seconds(inquiry, at)
-        self._busy_seconds += polled_seconds if sampled_seconds is None else sampled_seconds
-        return self._busy_seconds
+    def _count(self, inquiry: Inquiry, sm: float, at: Moment) -> _Seconds:
+        polled = self._polled_seconds(sm, at.monotonic)
+        sampled = self._sampled_seconds(inquiry, at)
+        busy, observed = polled if sampled is None else sampled
+        self._total = _Seconds(self._total.busy + busy, self._total.observed + observed)
+        return self._total
 
-    def _sampled_seconds(self, inquiry: Inquiry, at: Moment) -> float | None:
-        """Busy seconds in new driver samples; None if polling must be used instead."""
+    def _polled_seconds(self, sm: float, at: float) -> _Seconds:
+        """Seconds since the last poll, by the trapezoid rule."""
+        last, self._polled = self._polled, (at, sm)
+        if last is None or not 0 < (seconds := at - last[0]) <= self._max_gap_seconds:
+            return _NONE
+        return _Seconds((sm + last[1]) / 2 * seconds, seconds)
+
+    def _sampled_seconds(self, inquiry: Inquiry, at: Moment) -> _Seconds | None:
+        """Seconds in new driver samples; None if polling must be used instead."""
         wall_ahead = at.wall - at.monotonic
         if self._wall_ahead is not None and abs(wall_ahead - self._wall_ahead) > _AHEAD_SECONDS:
             # The wall clock was set, so timestamps no longer show which samples were already seen.
@@ -109,21 +135,22 @@ class ActivityReader:
         if not fresh:
             if self._progress_at is not None and at.monotonic - self._progress_at < _SILENCE_SECONDS:
                 # The buffer still covers this period: the next samples include it, so polling would count it twice.
-                return 0.0
+                return _NONE
             self._newest_us = 0
             return None
         if self._newest_us == 0:
             # Ignore what the buffer held before this process started counting.
             self._newest_us = fresh[-1][0]
             return None
-        busy_seconds = 0.0
+        busy = observed = 0.0
         for stamp, percent in fresh:
             seconds = (stamp - self._newest_us) / 1e6
             if seconds <= self._max_gap_seconds:
-                busy_seconds += percent / 100 * seconds
+                busy += percent / 100 * seconds
+                observed += seconds
             self._newest_us = stamp
         self._progress_at = at.monotonic
-        return busy_seconds
+        return _Seconds(busy, observed)
 
     def _fresh_samples(self, inquiry: Inquiry, latest_us: float) -> list[tuple[int, int]] | None:
         """Timestamp in µs and percent of new samples, oldest first; None if there are no samples at all."""

@@ -5,6 +5,7 @@ Data loader workers share their job's cgroup, so throttling them shows up even t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,12 @@ T = TypeVar("T")
 
 _MOST_CGROUPS: Final = 32
 """Per GPU, including parent cgroups."""
-_MOST_BYTES: Final = 4096
+_MOST_BYTES: Final = 1 << 16
+"""io.stat has a line of about 100 bytes per disk."""
 _LIMITS_KEPT_SECONDS: Final = 30.0
 _NANOSECONDS: Final = 1e9
 _NO_LIMIT: Final = "max"
+_WRITTEN: Final = re.compile(r"\bwbytes=([0-9]{1,20})\b")
 _NO_MEMORY_LIMIT_BYTES: Final = 1 << 62
 """In cgroup v1, "no limit" reads as the largest page-aligned byte count."""
 
@@ -74,6 +77,14 @@ GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
     source="/sys/fs/cgroup/**/{cpu,io,memory}.pressure total",
     default_samples=no_sample,
 )
+GPU_CGROUP_WRITTEN_BYTES_TOTAL = gpu_counter(
+    "gpu_cgroup_written_bytes_total",
+    "Bytes that the job's own cgroup wrote to disks of the host, not to file servers. Absent with version 1 and "
+    "without the io controller.",
+    labels=("cgroup",),
+    source="/sys/fs/cgroup/**/io.stat wbytes",
+    default_samples=no_sample,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,7 @@ class CgroupReading:
     cpu_pressure: Annotated[Mapping[str, float] | None, GPU_CGROUP_PRESSURE_SECONDS_TOTAL, "cpu"] = None
     io_pressure: Annotated[Mapping[str, float] | None, GPU_CGROUP_PRESSURE_SECONDS_TOTAL, "io"] = None
     memory_pressure: Annotated[Mapping[str, float] | None, GPU_CGROUP_PRESSURE_SECONDS_TOTAL, "memory"] = None
+    written_bytes: Annotated[int | None, GPU_CGROUP_WRITTEN_BYTES_TOTAL] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +175,7 @@ class CgroupsReader:
             cpu_pressure=_kept(counted, "cpu", pressure.get("cpu")),
             io_pressure=_kept(counted, "io", pressure.get("io")),
             memory_pressure=_kept(counted, "memory", pressure.get("memory")),
+            written_bytes=counted.known("written", None if job is None else ask(job / "io.stat", _written_bytes)),
         )
 
 
@@ -257,6 +270,11 @@ def parse_flat(text: str) -> dict[str, int]:
     """
     pairs = (line.split() for line in text.split("\n") if line)
     return {name: parse_count(count) for name, count in pairs}
+
+
+def _written_bytes(text: str) -> int:
+    """Sum over the disks of ``io.stat``, with lines like ``259:0 rbytes=4096 wbytes=8192 rios=1 wios=2 …``."""
+    return sum(int(count) for count in _WRITTEN.findall(text))
 
 
 def _kept(

@@ -18,6 +18,7 @@ from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.processes import cgroup_limits as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
+from gpu_triage.read.processes import written as process_written
 from gpu_triage.read.processes.cgroup_limits import CgroupReading, CgroupsReader
 from gpu_triage.read.processes.facts import (
     ProcessFacts,
@@ -30,6 +31,7 @@ from gpu_triage.read.processes.locality import GpuLocality, Locality
 from gpu_triage.read.processes.pods import WorkloadFinder
 from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
+from gpu_triage.read.processes.written import GPU_PROCESSES_WRITTEN_BYTES_TOTAL, WrittenReader
 
 _AHEAD_SECONDS: Final = 1.0
 """Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
@@ -156,6 +158,7 @@ class ProcessesReading:
     locality_known: bool
     cgroups: tuple[CgroupReading, ...] = ()
     threads: ThreadsReading | None = None
+    written: Annotated[Mapping[str, int] | None, GPU_PROCESSES_WRITTEN_BYTES_TOTAL] = None
 
 
 class ProcessesReader:
@@ -169,6 +172,7 @@ class ProcessesReader:
         self._vitals = ProcessVitalsReader()
         self._cgroups = CgroupsReader()
         self._threads = ThreadsReader()
+        self._written = WrittenReader()
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
         """Read the GPU's processes (nvmlDeviceGet*RunningProcesses, nvmlDeviceGetProcessUtilization, /proc/PID)."""
@@ -188,6 +192,7 @@ class ProcessesReader:
         stats = read_process_stats(gpu.machine.procfs, looked_up)
         facts = self._facts.read(gpu.machine.procfs, stats, gpu.at.monotonic)
         vitals = self._vitals.read(gpu.machine.procfs, {pid: stats[pid] for pid in stats if facts[pid]}, gpu.at)
+        threads = self._threads.read(gpu.machine.procfs, [pid for pid in stats if facts[pid]], gpu.at.monotonic)
         processes = tuple(
             ProcessReading(
                 pid=process.pid,
@@ -209,7 +214,8 @@ class ProcessesReader:
             # If there are processes but none could be read, none of them can be called well placed.
             locality_known=numa.can_tell and (not listed.processes or any(process.facts for process in processes)),
             cgroups=self._cgroups.read(gpu.machine, facts, gpu.at.monotonic, gpu.inquiry.failures),
-            threads=self._threads.read(gpu.machine.procfs, [pid for pid in stats if facts[pid]], gpu.at.monotonic),
+            threads=threads,
+            written=self._written.read(gpu.machine.procfs, self._threads.processes),
         )
 
     def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float | None] | None:
@@ -275,5 +281,5 @@ PROCESSES = GpuCollector(
     tier=Tier.MEDIUM,
     reader=lambda config: ProcessesReader(config.process_max).read,
     render=render,
-    also_in=(process_vitals, process_cgroups, process_threads),
+    also_in=(process_vitals, process_cgroups, process_threads, process_written),
 )

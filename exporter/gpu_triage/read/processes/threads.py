@@ -97,9 +97,14 @@ class _Thread:
 
 
 class ThreadsReader:
-    """Samples threads; remembers their previous state."""
+    """Samples threads; remembers their previous state.
+
+    Attributes:
+        processes: those of the last round and their children; a child is listed within `_LIST_SECONDS`.
+    """
 
     def __init__(self) -> None:
+        self.processes: list[int] = []
         self._threads: dict[tuple[int, int], _Thread] = {}
         self._known: list[tuple[int, int]] = []  # (PID, TID)
         self._listed: tuple[float, frozenset[int]] | None = None
@@ -114,7 +119,7 @@ class ThreadsReader:
         Source: ``/proc/PID/task/TID/{stat,wchan,children}`` of this procfs, by monotonic second `now`
         """
         if not pids:
-            self._at = None
+            self._at, self.processes = None, []
             return None
         self._list(procfs, frozenset(pids), now)
         running, blocked, looked = 0.0, defaultdict[str, float](float), False
@@ -138,11 +143,11 @@ class ThreadsReader:
         if self._listed is not None and self._listed[1] == pids and now - self._listed[0] < _LIST_SECONDS:
             return
         self._listed = now, pids
-        processes = list(_family(procfs, sorted(pids)))[:_MOST_PROCESSES]
-        firsts = [(pid, pid) for pid in processes]
+        self.processes = list(_family(procfs, sorted(pids)))[:_MOST_PROCESSES]
+        firsts = [(pid, pid) for pid in self.processes]
         others = [
             (pid, thread)
-            for pid in processes
+            for pid in self.processes
             for thread in thread_numbers(f"{procfs}/{pid}")[:_MOST_THREADS]
             if thread != pid
         ]

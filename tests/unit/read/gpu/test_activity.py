@@ -134,3 +134,43 @@ def test_busy_seconds_go_on(bench: BenchMaker, step: float, sampled_until: int) 
         assert total <= now <= second + 1
         total = now
     assert total == pytest.approx(60.0, abs=2.5 if step else 3.0)
+
+
+def observed_after(nvml: Bench, reader: ActivityReader, second: float) -> tuple[float, float]:
+    """Busy seconds, and the seconds in which that was observed."""
+    reading = reader.read(nvml.round(at=Moment(monotonic=500.0 + second, wall=WALL + second)))
+    assert reading.busy_seconds is not None
+    assert reading.observed_seconds is not None
+    return reading.busy_seconds, reading.observed_seconds
+
+
+LATE = (0.0, 1.0, 2.0, 5.0, 8.001, 20.0, 21.0)  # gaps of 1, 1, 3, just over 3, 12, and 1 s
+
+
+def test_time_between_polls_that_are_too_far_apart_is_not_observed(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    nvml.answer("nvmlDeviceGetSamples", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    nvml.answer("nvmlDeviceGetUtilizationRates", polled(80))
+    seconds = [observed_after(nvml, reader, second) for second in LATE]
+    assert [observed for _, observed in seconds] == pytest.approx([0.0, 1.0, 2.0, 5.0, 5.0, 5.0, 6.0])
+    assert [busy for busy, _ in seconds] == pytest.approx([0.8 * observed for _, observed in seconds])
+
+
+def test_the_drivers_samples_are_observed_however_late_they_are_read(bench: BenchMaker) -> None:
+    """It keeps the last 20 s; what is older is lost."""
+    nvml, reader = bench(), ActivityReader(3.0)
+    samples = sampled(nvml)
+    second, seen = -1, []
+    for late in (0, 1, 11, 71):
+        while second < late:
+            samples.tick(WALL + second, 50, 50, 50, 50, 50)
+            second += 1
+        seen.append(observed_after(nvml, reader, late))
+    assert [observed for _, observed in seen] == pytest.approx([0.0, 1.0, 11.0, 11.0 + 19.8])
+    assert [busy for busy, _ in seen] == pytest.approx([0.5 * observed for _, observed in seen])
+
+
+def test_in_mig_mode_nothing_is_observed(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetUtilizationRates", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    assert ActivityReader(3.0).read(nvml.round()).observed_seconds is None
