@@ -75,6 +75,27 @@ def test_a_link_that_lost_lanes_for_good_is_told_as_that() -> None:
     assert fed.finding("pcie.width").value == 8
 
 
+@pytest.mark.parametrize("generation", [4, 1], ids=["loses lanes", "loses lanes and speed at once"])
+@pytest.mark.parametrize(("apart_seconds", "flaps"), [(200.0, False), (150.0, True)])
+def test_a_link_that_is_trained_again_counts_once_for_its_way_there_and_back(
+    apart_seconds: float, generation: int, *, flaps: bool
+) -> None:
+    def lost(at: float) -> bool:
+        return at % apart_seconds >= apart_seconds - 30.0
+
+    fed = Fed(15.0)
+    trained = link(lambda at: 8 if lost(at) else 16, lambda at: generation if lost(at) else 4)
+    changes = fed.states("pcie.flapping", HOUR, trained)
+    assert [state for _, state in changes][-1:] == (["confirmed"] if flaps else [])
+    if flaps:
+        assert fed.finding("pcie.flapping").value == pytest.approx(4, abs=0.6)
+
+
+def test_a_link_that_was_trained_again_once_does_not_flap_however_short_the_history() -> None:
+    fed = Fed(5.0)
+    assert fed.states("pcie.flapping", 10 * MINUTE, link(lambda at: 8 if 60 <= at < 75 else 16)) == []
+
+
 def test_errors_of_a_link_are_told_with_the_time_in_which_they_were_counted() -> None:
     def errors(at: float) -> Iterator[Sample]:
         yield from loaded(at)

@@ -109,11 +109,11 @@ def _narrow(gpu: GpuEvidence, missing: MissingLanes, slot: str) -> Finding:
 
 
 def _link_changes(gpu: GpuEvidence, slot: str) -> Iterator[Finding]:
-    """Yield a link that changes repeatedly, or that changes its width under load even once."""
-    changes = gpu.memory.over(gpu.key, Count.LINK_CHANGES, thresholds.EVENTS_REMEMBERED_SECONDS)
-    flaps = many(changes, gpu.limit("pcie.flapping", "transitions"))
+    """Yield a link that is trained again and again, or that changes its width under load even once."""
+    retrainings = gpu.memory.over(gpu.key, Count.RETRAININGS, thresholds.EVENTS_REMEMBERED_SECONDS)
+    flaps = many(retrainings, gpu.limit("pcie.flapping", "retrainings"))
     if flaps is not None and gpu.under_load:
-        yield of_gpu("pcie.flapping", gpu, f"{flaps:.0f} changes {lately(gpu)}", value=flaps)
+        yield of_gpu("pcie.flapping", gpu, f"trained again {flaps:.0f} times {lately(gpu)}", value=flaps)
     widths = gpu.memory.over(gpu.key, Count.WIDTH_CHANGES, thresholds.WIDTH_CHANGES_SECONDS).amount
     width, expected = gpu.last(pcie.GPU_PCIE_LINK_WIDTH), gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_WIDTH)
     # A single change that left the link too narrow soon gets its own finding.

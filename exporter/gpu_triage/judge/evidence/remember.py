@@ -34,7 +34,7 @@ class Share:
 class Count:
     """Event counts. Also keys of the memory."""
 
-    LINK_CHANGES: Final = "the PCIe link changed its width, or its generation without rest"
+    RETRAININGS: Final = "the PCIe link changed its width, or its generation without rest, and back"
     WIDTH_CHANGES: Final = "the PCIe link changed its width under load"
     NVLINK_DOWNS: Final = "NVLinks went down"
     HUNG_AGAIN: Final = "the kernel reported a hung task again"
@@ -124,7 +124,8 @@ def _note_counts(gpu: GpuEvidence, seconds: float) -> None:
     )
     worked = memory.replace(key, "works now", gpu.works_now)
     in_rhythm = generations > 0 and gpu.throttled("idle") > thresholds.RESTING_SHARE
-    memory.note(key, Count.LINK_CHANGES, seconds, widths if in_rhythm else widths + generations)
+    # A link that loses lanes and speed at once, and gets them back, was trained again once.
+    memory.note(key, Count.RETRAININGS, seconds, (widths if in_rhythm else max(widths, generations)) / 2)
     memory.note(key, Count.WIDTH_CHANGES, seconds, widths if worked is not False and gpu.works_now else 0.0)
     links = gpu.index.get(nvlink.GPU_NVLINK_UP, {}).get((gpu.gpu, gpu.uuid), {})
     if links:

@@ -79,7 +79,9 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
             "drop": _share(0.1, "SM clock lower than the median of its busy peers by more than this share", high=0.9),
             "peers": _count(3, "Busy GPUs of one model that are needed for a comparison", low=3, high=64),
         },
-        "pcie.flapping": {"transitions": _count(10, "More changes of the link's width or generation in 15 minutes")},
+        "pcie.flapping": {
+            "retrainings": _count(5, "The link changed its width or generation, and back, more often in 15 minutes")
+        },
         "pcie.replays": {"count": _count(30, "More replays than this in 15 minutes")},
         "pcie.aer": {"count": _count(100, "More correctable AER errors than this in 15 minutes")},
         "nvlink.errors": {

@@ -170,7 +170,7 @@ PCIE: Final = (
         title="its PCIe link keeps retraining",
         meaning="The link keeps changing its speed or width under load.",
         decision="Check riser, slot and power management settings (ASPM).",
-        measure=Measure(Unit.COUNT, "changes of the link lately: {}"),
+        measure=Measure(Unit.COUNT, "retrainings of the link lately: {}"),
     ),
     _pcie_warning(
         "pcie.uplink",
