@@ -22,9 +22,7 @@ def build_wheel(repository: Path, scratch: Path) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(repository / name, source)
     shutil.copytree(
-        repository / "exporter",
-        source / "exporter",
-        ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"),
+        repository / "exporter", source / "exporter", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
     )
     shutil.copytree(repository / "docs" / "man", source / "docs" / "man")
     offline = ("--offline", "--no-config", "--no-build-isolation", "--python", sys.executable)

@@ -76,11 +76,7 @@ def run(server: WebServer) -> Iterator[None]:
 
 @contextmanager
 def serving(
-    folder: Path,
-    content: str,
-    limits: Limits | None = None,
-    reload_seconds: float = 600.0,
-    host: Host | None = None,
+    folder: Path, content: str, limits: Limits | None = None, reload_seconds: float = 600.0, host: Host | None = None
 ) -> Iterator[Running]:
     file = folder / "web.yml"
     file.write_text(content)

@@ -181,11 +181,7 @@ def _config(scenario: Scenario, step_seconds: float) -> Config:
 def _record(scenario: Scenario, seconds: float, step_seconds: float) -> History:
     config = _config(scenario, step_seconds)
     return record_history(
-        scenario,
-        seconds=seconds,
-        step_seconds=step_seconds,
-        config=config,
-        target={**DRILL, **scenario.target.labels},
+        scenario, seconds=seconds, step_seconds=step_seconds, config=config, target={**DRILL, **scenario.target.labels}
     )
 
 

@@ -13,7 +13,7 @@ MONITOR = {
         "metricRelabelings": [{"sourceLabels": ["__name__"], "regex": "gpu_process_.*", "action": "drop"}],
         "tlsConfig": {"ca": {"secret": {"name": "gpu-triage-web", "key": "ca.crt"}}, "serverName": "gpu"},
         "basicAuth": {"username": {"name": "gpu", "key": "user"}, "password": {"name": "gpu", "key": "password"}},
-    },
+    }
 }
 FEATURES = {
     name: {"enabled": True}
@@ -89,7 +89,7 @@ MATRIX: dict[str, dict[str, Any]] = {
                 "labels": {"team": "ml"},
                 "annotations": {"channel": "gpu-oncall"},
                 "alerts": {"GpuLost": {"enabled": True, "severity": "warning", "labels": {"tier": "1"}}},
-            },
+            }
         },
         "dashboards": {"enabled": True, "folder": "GPUs", "annotations": {"a": "b"}},
         "networkPolicy": {

@@ -18,7 +18,7 @@ from tests.dashboards.store import Store
 from tests.e2e.browser import browser
 
 pytestmark = [
-    pytest.mark.timeout(1800),  # the first test waits for the fleet to be recorded, beside whatever else runs
+    pytest.mark.timeout(1800)  # the first test waits for the fleet to be recorded, beside whatever else runs
 ]
 
 NIGHT = "h100-8-bad-night"

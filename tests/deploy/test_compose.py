@@ -88,7 +88,4 @@ def test_real_gpus_replace_the_simulated_ones(folder: Path) -> None:
     assert {
         flag: mounts[exporter["command"][exporter["command"].index(flag) + 1]]
         for flag in ("--path.procfs", "--path.sysfs")
-    } == {
-        "--path.procfs": "/proc",
-        "--path.sysfs": "/sys",
-    }
+    } == {"--path.procfs": "/proc", "--path.sysfs": "/sys"}

@@ -173,11 +173,7 @@ def test_a_desk_has_a_verdict_within_a_minute(
 
 
 def test_a_slurm_node_drains_itself_after_six_commands(
-    tmp_path: Path,
-    scratch: Path,
-    request: pytest.FixtureRequest,
-    requires_tool: RequiresTool,
-    record_property: Told,
+    tmp_path: Path, scratch: Path, request: pytest.FixtureRequest, requires_tool: RequiresTool, record_property: Told
 ) -> None:
     for program in (*PROGRAMS, "apt-get", "curl"):
         requires_tool(program)

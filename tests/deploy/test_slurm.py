@@ -21,10 +21,7 @@ from tests.status_server import status_server
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import load_scenario
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")]
 
 PROGRAM = '#!/bin/sh\nshift\nexec "{python}" -m gpu_triage check "$@" {more}\n'
 
@@ -333,10 +330,7 @@ def test_the_preflight_has_no_objection_to_the_recommended_configuration(node: N
         ({"Prolog": "(null)"}, "Prolog is not set in slurm.conf"),
         ({"HealthCheckProgram": "(null)"}, "HealthCheckProgram is not set in slurm.conf"),
         ({"PrologFlags": "(null)"}, "PrologFlags does not contain Alloc"),
-        (
-            {"PrologEpilogTimeout": "30"},
-            "PrologEpilogTimeout is 30 s: raise it above",
-        ),
+        ({"PrologEpilogTimeout": "30"}, "PrologEpilogTimeout is 30 s: raise it above"),
     ],
 )
 def test_the_preflight_reports_what_slurm_lacks(node: Node, sick: str, changes: dict[str, str], problem: str) -> None:

@@ -30,10 +30,7 @@ class Picture:
     dark: bool
 
 
-PICTURES = (
-    Picture("status-page", 33, 1400, 1000, dark=False),
-    Picture("status-page-phone", 79, 390, 844, dark=True),
-)
+PICTURES = (Picture("status-page", 33, 1400, 1000, dark=False), Picture("status-page-phone", 79, 390, 844, dark=True))
 
 
 def main() -> int:

@@ -137,10 +137,7 @@ def test_names_cannot_speak_to_the_terminal(report: Report) -> None:
     assert "[red]" in said
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"format": "gpu-triage-check", "version": 99}', "[" * 100_000],
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "gpu-triage-check", "version": 99}', "[" * 100_000])
 def test_what_is_no_verdict_is_refused(text: str) -> None:
     with pytest.raises((ValueError, RecursionError)):
         report_from_json(text)
@@ -203,10 +200,7 @@ def test_a_password_is_taken_from_netrc(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login ada password secret\n")
     (tmp_path / ".netrc").chmod(0o600)
-    with (
-        answering(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n") as (url, asked),
-        pytest.raises(ExporterUnreachable),
-    ):
+    with answering(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n") as (url, asked), pytest.raises(ExporterUnreachable):
         ExporterClient(url).look()
     assert b"Authorization: Basic YWRhOnNlY3JldA==" in asked[0]
 

@@ -154,10 +154,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a cut archive": (lambda path: _holding(path, gzip.compress(b"x" * 2000)[:20]), "cannot be read"),
     "a place outside": (lambda path: _archive(path, (tarfile.TarInfo("../../x"), b"")), "holds '../../x'"),
     "a link": (lambda path: _archive(path, (_link_member(), b"")), "has no recording.json"),
-    "a part twice": (
-        lambda path: _archive(path, *[(tarfile.TarInfo("recording/kmsg"), b"")] * 2),
-        "holds 'kmsg'",
-    ),
+    "a part twice": (lambda path: _archive(path, *[(tarfile.TarInfo("recording/kmsg"), b"")] * 2), "holds 'kmsg'"),
     "a part too few": (lambda path: _archive(path, (tarfile.TarInfo("recording/kmsg"), b"")), "has no recording.json"),
     "a pipe": (_pipe, "cannot be read: is no file; name what"),
     "nothing": (lambda path: path, "cannot be read: No such file or directory; name what"),

@@ -14,10 +14,7 @@ from gpu_triage.serve.process_settings import keep_memory_flat
 
 pytestmark = pytest.mark.slow
 
-HEAVY = (
-    *("ssl", "hashlib", "prometheus_client", "http.client", "yaml", "email", "statistics", "unittest"),
-    "difflib",
-)
+HEAVY = (*("ssl", "hashlib", "prometheus_client", "http.client", "yaml", "email", "statistics", "unittest"), "difflib")
 """What most exporters never need: HTTPS, a baseline, jobs' files, a configuration file, mistakes in one."""
 
 
@@ -63,8 +60,7 @@ def test_a_scrape_does_not_wait_for_its_turn_and_what_is_loaded_is_left_alone_by
 
 
 @pytest.mark.parametrize(
-    ("wall", "date"),
-    [(0.0, b"Thu, 01 Jan 1970 00:00:00 GMT"), (951782399.9, b"Mon, 28 Feb 2000 23:59:59 GMT")],
+    ("wall", "date"), [(0.0, b"Thu, 01 Jan 1970 00:00:00 GMT"), (951782399.9, b"Mon, 28 Feb 2000 23:59:59 GMT")]
 )
 def test_dates_are_written_as_http_has_them(wall: float, date: bytes) -> None:
     assert http_date(wall) == date

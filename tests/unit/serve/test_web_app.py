@@ -209,8 +209,7 @@ def test_scrapes_beyond_the_limit_are_told_to_come_back_and_probes_are_still_ans
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["/", "metrics", "", "/-/ready", "/api/v1/verdict", "/runbooks", "/runbooks/", "/runbooks/metrics"],
+    "path", ["/", "metrics", "", "/-/ready", "/api/v1/verdict", "/runbooks", "/runbooks/", "/runbooks/metrics"]
 )
 def test_a_telemetry_path_that_is_taken_is_a_startup_error(host: Host, path: str) -> None:
     with pytest.raises(ConfigError, match=r"--web\.telemetry-path"):

@@ -67,8 +67,7 @@ def code_of(name: str, handle: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    "scenario",
-    ["h100-8", "dual-a10", "a100-power-capped", "rtx-4070-ti-super", "idle-downshift", "v100-old-driver"],
+    "scenario", ["h100-8", "dual-a10", "a100-power-capped", "rtx-4070-ti-super", "idle-downshift", "v100-old-driver"]
 )
 def test_every_wrapper_of_pynvml_gets_an_answer_or_is_told_that_there_is_none(scenario: str) -> None:
     with driver(scenario) as nvml:

@@ -83,26 +83,14 @@ def test_durations_read_as_people_write_them(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ('description = "One', 'descripton = "One', "small.toml: descripton: unknown key; did you mean description?"),
-        (
-            "memory_gib = 64",
-            'memory_gib = "64"',
-            "small.toml: machine.memory_gib: is '64'; write a number",
-        ),
+        ("memory_gib = 64", 'memory_gib = "64"', "small.toml: machine.memory_gib: is '64'; write a number"),
         ("memory_gib = 64\n", "", "machine.memory_gib: is missing; write a number"),
-        (
-            "utilization = 0.5",
-            "utilization = 50",
-            "load.utilization: is 50; write a number from 0 to 1",
-        ),
+        ("utilization = 0.5", "utilization = 50", "load.utilization: is 50; write a number from 0 to 1"),
         ("utilization = 0.5", "utilization = true", "is True; write a number"),
         ('model = "a10"', 'model = "a11"', "gpu[0].model: is 'a11'; known models are a10, "),
         ("0000:65:00.0", "65:00.0", "a PCI address such as"),
         ("0000:65:00.0", "0000:05:00.0", "two devices at 0000:05:00.0"),
-        (
-            'slot = { bus_id = "0000:65:00.0", node = 0 }',
-            'slot = { bus_id = "0000:65:00.0", node = 3 }',
-            "no node 3",
-        ),
+        ('slot = { bus_id = "0000:65:00.0", node = 0 }', 'slot = { bus_id = "0000:65:00.0", node = 3 }', "no node 3"),
         ('cpus = "0-7"', 'cpus = "1-7"', "their CPUs should be 0 to n - 1"),
         ("gpu = 0", "gpu = 1", "process[0].gpu: there is no GPU 1"),
         ('version = "580.95.05"', 'version = "new"', 'a version such as "580.82.07"'),
@@ -131,10 +119,7 @@ def test_a_wrong_scenario_says_which_key_and_what_would_be_right(
         ('at = 0\ngpu = 0\neffect = { kind = "cpu", user = 0.5 }', "concerns the host; leave gpu out"),
         ('at = 0\neffect = { kind = "kill", pids = [7] }', "not all of them are pids"),
         ('at = 0\neffect = { kind = "disk", device = "sda" }', "no 'sda'; known are nvme0n1"),
-        (
-            'at = 0\neffect = { kind = "error", function = "nvmlX", code = "UNKNOWN" }',
-            "'nvmlX' is no function",
-        ),
+        ('at = 0\neffect = { kind = "error", function = "nvmlX", code = "UNKNOWN" }', "'nvmlX' is no function"),
         (
             'at = 0\neffect = { kind = "error", function = "nvmlDeviceGetName", code = "BAD" }',
             "there is no NVML_ERROR_BAD",

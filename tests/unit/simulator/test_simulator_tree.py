@@ -85,11 +85,7 @@ def test_gpus_hang_below_their_ports_as_the_kernel_shows_it(dual: SimulatedMachi
 
 def test_the_host_is_as_busy_as_the_field_saw_it(dual: SimulatedMachine, clock: VirtualClock) -> None:
     def reading() -> tuple[list[float], list[float], list[float]]:
-        return (
-            numbers(dual, "stat", "cpu"),
-            numbers(dual, "diskstats", "nvme0n1"),
-            numbers(dual, "net/dev", "eth0"),
-        )
+        return (numbers(dual, "stat", "cpu"), numbers(dual, "diskstats", "nvme0n1"), numbers(dual, "net/dev", "eth0"))
 
     cpu, disk, net = reading()
     clock.advance(100)

@@ -172,13 +172,7 @@ def test_every_read_below_a_root_passes_through_its_hooks_the_newest_first(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("text", "cpus"),
-    [
-        ("0-3,64\n", {0, 1, 2, 3, 64}),
-        ("5", {5}),
-        ("\n", set()),
-        ("0-8191", set(range(MAX_CPUS))),
-    ],
+    ("text", "cpus"), [("0-3,64\n", {0, 1, 2, 3, 64}), ("5", {5}), ("\n", set()), ("0-8191", set(range(MAX_CPUS)))]
 )
 def test_cpu_lists_as_kernels_print_them(text: str, cpus: set[int]) -> None:
     assert parse_cpu_list(text) == cpus
@@ -242,11 +236,7 @@ def test_counters_that_behave_are_left_as_the_kernel_gives_them(values: list[int
 
 def test_a_counter_that_wrapped_goes_on_and_one_that_wobbled_waits() -> None:
     counters: MonotoneCounters[str] = MonotoneCounters()
-    assert [counters.published("ms", value) for value in (2**32 - 10, 5, 8)] == [
-        2**32 - 10,
-        2**32 - 5,
-        2**32 - 2,
-    ]
+    assert [counters.published("ms", value) for value in (2**32 - 10, 5, 8)] == [2**32 - 10, 2**32 - 5, 2**32 - 2]
     assert [counters.published("idle", value) for value in (100, 98, 99, 101)] == [100, 100, 100, 101]
 
 

@@ -79,16 +79,8 @@ def test_the_state_is_a_byte_whatever_stands_behind_it(bench: BenchMaker) -> Non
     ("mask", "faults", "configuration"),
     [
         (0, {}, None),
-        (
-            0b01_10_0001_10_10_10_10,
-            dict.fromkeys(FABRIC_FAULTS, False),
-            1,
-        ),
-        (
-            0b10_10_0101_01_10_01_01,
-            dict.fromkeys(FABRIC_FAULTS, True) | {"route_unhealthy": False},
-            5,
-        ),
+        (0b01_10_0001_10_10_10_10, dict.fromkeys(FABRIC_FAULTS, False), 1),
+        (0b10_10_0101_01_10_01_01, dict.fromkeys(FABRIC_FAULTS, True) | {"route_unhealthy": False}, 5),
         (0b01, {"degraded_bandwidth": True}, None),
         (0xFFFFFFFF, {}, None),
     ],

@@ -126,11 +126,7 @@ LINES = st.tuples(
 ).map(lambda pair: f"{pair[0]} {pair[1]}")
 
 
-@given(
-    st.lists(LINES, max_size=20),
-    st.integers(min_value=0, max_value=2**64 - 1),
-    st.sampled_from(sorted(TOTALS)),
-)
+@given(st.lists(LINES, max_size=20), st.integers(min_value=0, max_value=2**64 - 1), st.sampled_from(sorted(TOTALS)))
 def test_whatever_errors_a_kernel_lists_their_sum_is_found(lines: list[str], total: int, severity: str) -> None:
     assert parse_aer_total("\n".join([*lines, f"{TOTALS[severity]} {total}", ""]), severity) == total
 

@@ -88,10 +88,7 @@ ANSWERS: Mapping[str, tuple[Callable[[GpuRound], Any], list[tuple[Any, ...]]]] =
         [(says(89), 89), (says(20), 20), (says(19), None), (says(0), None)],
     ),
     # A cap of nothing is no cap.
-    "EnforcedPowerLimit": (
-        lambda gpu: PowerReader().read(gpu).limit_watts,
-        [(says(150_000), 150.0), (says(0), None)],
-    ),
+    "EnforcedPowerLimit": (lambda gpu: PowerReader().read(gpu).limit_watts, [(says(150_000), 150.0), (says(0), None)]),
     "PowerManagementDefaultLimit": (
         lambda gpu: read_limits(gpu).power_default_watts,
         [(says(150_000), 150.0), (says(0), None)],

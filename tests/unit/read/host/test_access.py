@@ -230,8 +230,7 @@ def test_a_sysfs_of_another_network_namespace_is_told(
 
 
 @pytest.mark.parametrize(
-    ("service", "table", "lacking"),
-    [("pcie001", True, True), ("pcie002", True, False), ("pcie001", False, False)],
+    ("service", "table", "lacking"), [("pcie001", True, True), ("pcie002", True, False), ("pcie001", False, False)]
 )
 def test_firmware_that_keeps_pcie_errors_is_told(host: Host, service: str, *, table: bool, lacking: bool) -> None:
     """get_port_device_capability of drivers/pci/pcie/portdrv.c: the service AER only if native_aer."""

@@ -95,9 +95,7 @@ def test_time_of_a_cpu_that_goes_offline_stays_in_its_nodes_sum(host: HostTree) 
     reader = HostCpuReader()
     host.write(TWO_NODES | {"proc/stat": stat((0, 100, 100, 0), (1, 100, 100, 0))})
     reader.read(host.round())
-    host.write(
-        {"proc/stat": stat((0, 150, 100, 0)), "sys/devices/system/node/node0/cpulist": "0\n"},
-    )
+    host.write({"proc/stat": stat((0, 150, 100, 0)), "sys/devices/system/node/node0/cpulist": "0\n"})
     (node,) = reader.read(host.round()).nodes
     assert (node.cpus, node.seconds["user"], node.seconds["idle"]) == (1, 2.5, 2.0)
 

@@ -184,15 +184,7 @@ Ops				: Read=2 Write=1 BatchIO=0
 def test_lustre_of_2_12_and_before(host: HostTree) -> None:
     host.write({"proc/fs/lustre/llite/scratch-ffff9bc043537800/stats": OLD})
     assert FileSystemsReader().read(host.round()) == FileSystemsReading(
-        (
-            LustreMount(
-                "scratch",
-                {"read": 145121869, "write": 468230469},
-                {"read": 25673, "write": 13641},
-                {},
-            ),
-        ),
-        None,
+        (LustreMount("scratch", {"read": 145121869, "write": 468230469}, {"read": 25673, "write": 13641}, {}),), None
     )
 
 

@@ -7,10 +7,7 @@ from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.procfs import parse_pressure
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.pressure import (
-    HostPressureReader,
-    HostPressureReading,
-)
+from gpu_triage.read.host.pressure import HostPressureReader, HostPressureReading
 
 FILES = {
     "proc/pressure/cpu": (
@@ -29,9 +26,7 @@ FILES = {
 def test_stall_times_are_seconds_and_cpu_has_no_full(host: HostTree) -> None:
     host.write(FILES)
     assert HostPressureReader().read(host.round()) == HostPressureReading(
-        cpu={"some": 3.407564},
-        io={"some": 1.0, "full": 18446744073709.551615},
-        memory={"some": 0.000005, "full": 0.0},
+        cpu={"some": 3.407564}, io={"some": 1.0, "full": 18446744073709.551615}, memory={"some": 0.000005, "full": 0.0}
     )
 
 

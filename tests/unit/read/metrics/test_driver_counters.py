@@ -42,10 +42,7 @@ def altered(nvml: Bench, fields: range, value: int) -> None:
         ((5_000_000, 5_100_000, ABSURD, 2**50, 5_200_000, 5_300_000), [5000, 5100, None, None, 5200, 5300]),
         ((ABSURD, 5_000_000, 5_100_000), [None, 5000, 5100]),
         # It reads zero for a while, and goes on from where it was.
-        (
-            (900_000_000, 900_100_000, 0, 0, 0, 0, 900_600_000, 900_700_000),
-            [900_000, *[900_100] * 5, 900_600, 900_700],
-        ),
+        ((900_000_000, 900_100_000, 0, 0, 0, 0, 900_600_000, 900_700_000), [900_000, *[900_100] * 5, 900_600, 900_700]),
     ],
 )
 def test_an_absurd_energy_is_dropped_and_counted_and_the_counter_goes_on(

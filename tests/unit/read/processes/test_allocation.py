@@ -16,12 +16,7 @@ from gpu_triage.machine import Moment, PodNames, SlurmJobs
 from gpu_triage.options.config import INDEX, MINOR
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.rounds import GpuRound
-from gpu_triage.read.processes.allocation import (
-    MOST_ALLOCATIONS,
-    AllocationReader,
-    GpuAllocation,
-    render,
-)
+from gpu_triage.read.processes.allocation import MOST_ALLOCATIONS, AllocationReader, GpuAllocation, render
 from gpu_triage.read.processes.pods import PodDirectory
 from gpu_triage.read.processes.slurm_jobs import JobDirectory
 from gpu_triage_simulator import load_scenario

@@ -219,9 +219,7 @@ def test_a_source_alone_counts_each_of_its_reports(times: list[float], nvml: boo
 
 
 @given(two_sources())
-def test_no_interleaving_counts_fewer_than_a_source_alone_or_more_than_both(
-    case: tuple[int, list[XidReport]],
-) -> None:
+def test_no_interleaving_counts_fewer_than_a_source_alone_or_more_than_both(case: tuple[int, list[XidReport]]) -> None:
     _, reports = case
     kept = [report for number, report in enumerate(reports) if number % 3]
     alone = [sum(1 for report in kept if report.source is source) for source in XidSource]

@@ -29,13 +29,7 @@ OF_FINDINGS = frozenset(check.alert for check in CHECKS if check.alert is not No
 OFF = frozenset(check.alert for check in CHECKS if not check.relayed)
 """Alerts that are not in the rules by default."""
 
-SECTIONS = (
-    "Meaning",
-    "Impact",
-    "Diagnosis",
-    "Mitigation",
-    "False alarm",
-)
+SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation", "False alarm")
 """The last is left out if there are only the reasons that the index has for all alerts."""
 STEPS = (
     "0. Can you trust what you see?",
