@@ -1,7 +1,5 @@
 """The distribution as users get it: its wheel, and environments of other Pythons that it is installed into."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

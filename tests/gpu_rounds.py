@@ -1,7 +1,5 @@
 """Readers over a simulated driver, a round at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """A server on this machine behind a web configuration file, for tests of what guards it."""
 
-from __future__ import annotations
-
 import base64
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Readers over pynvml over a simulated driver whose single functions a test can replace."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Made-up files in the forms that support cases hold, for the tests of offline triage."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from collections.abc import Callable, Iterable, Mapping

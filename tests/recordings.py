@@ -5,8 +5,6 @@ build/recordings under a hash of everything they are made of: a change of rules 
 that another worker is making waits for it. The folder can be removed at any time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

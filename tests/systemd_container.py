@@ -4,8 +4,6 @@ Each boot gets the bare system below an overlay in memory, with a network and pr
 behind.
 """
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from pathlib import Path

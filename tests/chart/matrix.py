@@ -1,7 +1,5 @@
 """Values that the chart is rendered with: each turns on what belongs together, `everything` all that goes together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 WEB = {"configSecret": "gpu-triage-web", "tls": True, "clientAuth": True}

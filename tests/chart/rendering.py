@@ -1,7 +1,5 @@
 """Renders the chart with Helm itself, as objects to look at."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 from pathlib import Path

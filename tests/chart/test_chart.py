@@ -1,7 +1,5 @@
 """The chart renders, what it renders is valid, and the program accepts the flags that it is given."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

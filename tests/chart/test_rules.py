@@ -1,7 +1,5 @@
 """`rules.overrides` of the chart does what `gpu-triage rules --config` does with the same settings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ tests do it. All begin at the same instant, each is one instance, and its record
 raw series as in the database of a Prometheus that watched them.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Alerts about GPUs carry a UUID alone; a dashboard shows the number that the GPU has, or had before it was gone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What can be said of the dashboards without running them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

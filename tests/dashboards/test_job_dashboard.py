@@ -1,7 +1,5 @@
 """The job dashboard over six jobs with one thing wrong with each, and the choice of an owner on all dashboards."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

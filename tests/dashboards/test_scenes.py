@@ -3,8 +3,6 @@
 They need 600 MB of npm packages: ``python -m tests.dashboards.scenes`` fetches them.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace

@@ -3,8 +3,6 @@
 One file, for that history takes a worker two minutes to record.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The Alertmanager examples load, route every alert as their README says, and leave other teams' alerts alone."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """The receivers for PagerDuty, Slack and a webhook: what a real Alertmanager sends them, as a person reads it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What the Compose example mounts, names and starts fits together; no Compose runs here."""
 
-from __future__ import annotations
-
 from pathlib import Path, PurePosixPath
 from typing import Any
 

@@ -4,8 +4,6 @@ A desk is a minimal system that has never seen the project. A node of a Slurm cl
 its Slurm running and no prolog. For Kubernetes, the chart is rendered.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Inhibitions lead from cause to symptom and never back, and never reach across hosts of the same name."""
 
-from __future__ import annotations
-
 import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Slurm's prolog and epilog that tell the exporter which job has which GPU: what one writes, the other removes."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

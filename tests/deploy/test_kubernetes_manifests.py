@@ -1,8 +1,6 @@
 """The plain Kubernetes manifests are the chart's objects, and Kubernetes takes them; for the Prometheus operator see
 tests/chart/test_monitoring.py."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

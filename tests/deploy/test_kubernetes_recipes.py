@@ -1,7 +1,5 @@
 """Every values file of a platform renders, by itself, to all that the chart has and to what the platform asks for."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

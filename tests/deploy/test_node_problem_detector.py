@@ -1,7 +1,5 @@
 """The node problem detector's plugin against a running exporter, and its configuration by the detector's own rules."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The deb under a real systemd: installed, started, killed, upgraded, removed and purged in a container."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

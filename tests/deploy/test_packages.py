@@ -4,8 +4,6 @@ They are installed for real, by dpkg and rpm, into an overlay of this host's roo
 host stays as it is.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Prometheus takes the examples with the rules, and finds the exporter."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

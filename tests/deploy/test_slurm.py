@@ -4,8 +4,6 @@ Where nothing could be checked, syslog says so, and the node is drained if so co
 missing.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The unit is as hardened as it claims, and what it names exists."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The pages for operators name what exists: metrics, options, rights, and why the driver may not answer."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The examples of the pages on own alerts and on thresholds can be used as they are."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is installed is complete: the wheel carries its data, the locks cover what pyproject.toml asks for."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What `make test` leaves out, `make full` runs, and continuous integration never turns green because of a skip."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

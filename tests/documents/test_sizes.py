@@ -1,7 +1,5 @@
 """The sizes of a scrape that docs/operations.md has are those of the exporter that is here."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`python -m tests.e2e.status_page_pictures`: photograph the status page of a simulated host for the documentation."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """A short night, through the exporter, Prometheus with the rules, and Alertmanager, to a webhook that is paged."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from pathlib import Path

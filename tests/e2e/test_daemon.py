@@ -1,7 +1,5 @@
 """The daemon as its host sees it: a process with signals, sockets, a log and an exit code."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import math

@@ -4,8 +4,6 @@ Each situation has a cluster of its own. All play at once, ten times faster than
 routes. No target has a label rack. Most hosts of a cluster only count as healthy.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """A real Alertmanager holds back what the inhibitions say, and nothing beside it."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real Prometheus with the chart's limits keeps scraping, whatever the files of jobs hold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

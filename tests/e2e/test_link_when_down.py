@@ -1,7 +1,5 @@
 """Real Prometheus: the link of an alert about a host that is down opens, and shows that alert's runbook."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from pathlib import Path

@@ -4,8 +4,6 @@ Both read the same counters of the kernel, at moments of their own. So no two re
 ours that was read between two looks at the neighbor lies between what those two say, however long all of it takes.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

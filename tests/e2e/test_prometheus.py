@@ -1,7 +1,5 @@
 """A real Prometheus scrapes the real daemon and answers for every family."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The wheel and nothing but what it asks for, under every supported Python of this host."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

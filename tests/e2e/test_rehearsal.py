@@ -6,8 +6,6 @@ Prometheus servers run beside it: one is restarted while everything is broken, o
 one receives everything two minutes late from an agent.
 """
 
-from __future__ import annotations
-
 import pytest
 from deploy.demo.pager import Notification
 from tests.conftest import RequiresTool

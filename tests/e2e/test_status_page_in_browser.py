@@ -1,7 +1,5 @@
 """The status page in a real browser, at every moment at which a shipped scenario says what must be seen."""
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.error

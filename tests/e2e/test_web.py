@@ -1,7 +1,5 @@
 """The daemon's doors as its host sees them: a web configuration file, a Unix socket, sockets of systemd."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,7 +1,5 @@
 """What `make demo`, `make test` and `make full` install where it is missing, played with programs that only note it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

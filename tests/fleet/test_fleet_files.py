@@ -1,7 +1,5 @@
 """The configurations of deploy/fleet are accepted, complete, and hand on what the dashboards and commands read."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -3,8 +3,6 @@
 ``make regenerate`` writes them anew; read the diff.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import re

@@ -1,7 +1,5 @@
 """A daemon under attack answers who scrapes it, and takes no more of its host than it may."""
 
-from __future__ import annotations
-
 import http.client
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ Hosts to which the same happens are copies of one recording, with names and UUID
 kinds of owner, and a copy keeps one of them.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence

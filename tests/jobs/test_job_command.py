@@ -1,7 +1,5 @@
 """`gpu-triage job` beside a real Prometheus: its answer about each of the six jobs, and about parts of jobs."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the examiner believes about promtool, shown on rules small enough to reckon by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

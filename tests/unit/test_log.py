@@ -1,7 +1,5 @@
 """Log lines: their form, what can never break them, and who writes them."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -1,7 +1,5 @@
 """``gpu-triage rules``: what it writes, what it leaves alone, and its exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

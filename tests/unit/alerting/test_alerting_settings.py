@@ -1,7 +1,5 @@
 """Settings of the rules: each does what it says, and what is wrong is told with what is right."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The source of the rules: read strictly, complete, and every token of it filled in."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

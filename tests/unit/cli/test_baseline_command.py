@@ -1,7 +1,5 @@
 """``gpu-triage baseline``: what it prints, and its exit codes."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

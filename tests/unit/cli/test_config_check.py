@@ -1,7 +1,5 @@
 """`gpu-triage config check` says of a configuration what the exporter would say at its start."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The command line: flags, help, version, and the one line and exit code every mistake ends in."""
 
-from __future__ import annotations
-
 import platform
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """`gpu-triage explain` prints the page of whatever an alert, a report or a kernel log has named."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """The command `gpu-triage judge`: a recording that is replayed with the settings in force, and with others."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

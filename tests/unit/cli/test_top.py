@@ -1,7 +1,5 @@
 """`gpu-triage top`: its frame, the exporter it asks, and the terminal it takes and gives back."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

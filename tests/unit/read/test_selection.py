@@ -1,7 +1,5 @@
 """What a page shows: profiles, what is added to them and left out, and that alerts keep what they need."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is read from a recording is checked: corrupt ones are refused with a reason, hostile ones do no harm."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import itertools

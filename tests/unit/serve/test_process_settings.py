@@ -1,7 +1,5 @@
 """What a daemon loads, and how its interpreter is set."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Passwords and headers from outside."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 

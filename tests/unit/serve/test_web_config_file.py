@@ -1,7 +1,5 @@
 """The file of --web.config.file: what it may ask for, and how each mistake is answered."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 from contextlib import nullcontext, suppress

@@ -1,7 +1,5 @@
 """What docs/web-security.md shows works here and in Prometheus's own programs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Passwords: who is let through, what a check costs, and what a flood of wrong ones cannot do."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine

@@ -1,7 +1,5 @@
 """Certificates, authorities and users that change while the server works."""
 
-from __future__ import annotations
-
 import os
 import ssl
 import threading

@@ -1,7 +1,5 @@
 """TLS from outside: what is agreed on, whose certificates are accepted, and handshakes that never end."""
 
-from __future__ import annotations
-
 import os
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Histories of simulated hosts: what a scraper would have kept."""
 
-from __future__ import annotations
-
 import io
 import math
 

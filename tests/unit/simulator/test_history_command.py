@@ -1,7 +1,5 @@
 """``gpu-triage simulate NAME --history``: its flags, its file and its errors."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

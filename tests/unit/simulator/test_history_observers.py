@@ -1,7 +1,5 @@
 """What happens to those who look at a simulated host, as its history shows it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the models say that a card has and lacks, against what such cards said themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from ctypes import byref
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where a scenario begins, and what it says comes next."""
 
-from __future__ import annotations
-
 import logging
 import re
 import time

@@ -1,7 +1,5 @@
 """Processes that the driver lists in several ways, and exporters it lists none to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pynvml

@@ -1,7 +1,5 @@
 """What simulated NVML says of two GPUs' places agrees with where simulated sysfs has them."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import permutations
 

@@ -1,7 +1,5 @@
 """`gpu-triage fleet` beside a real Prometheus."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from dataclasses import replace

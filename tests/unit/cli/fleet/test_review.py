@@ -1,7 +1,5 @@
 """`gpu-triage report` beside a real Prometheus that holds five recorded days, of which the second is missing."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """What is said first, and what to do first."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The queries about a job are bounded, in number and in size, and a name stays inside its string."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

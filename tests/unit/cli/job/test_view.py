@@ -1,7 +1,5 @@
 """What literal answers make of a job: its time, findings, steps and notes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a name on the command line may mean, and the matchers that find it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

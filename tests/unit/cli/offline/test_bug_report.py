@@ -1,7 +1,5 @@
 """Bug reports, listings of lspci, and files that are packed, cut off or oddly encoded."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

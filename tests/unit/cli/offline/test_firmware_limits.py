@@ -1,7 +1,5 @@
 """Laptops and workstations that their firmware slows down: that is never as if nothing held them back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.offline_files import codes, measured, report_on_text

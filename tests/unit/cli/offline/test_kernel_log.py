@@ -1,7 +1,5 @@
 """Kernel logs in every form that people attach or paste: shipped, quoted, of other tools and in other languages."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

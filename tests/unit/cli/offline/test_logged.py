@@ -1,7 +1,5 @@
 """What logs say of the driver, of PCIe, network adapters and the host, and of failures that are over."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

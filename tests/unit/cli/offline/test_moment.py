@@ -1,7 +1,5 @@
 """What one output of nvidia-smi says holds a GPU back, where nothing tells for how long it has."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Text as people paste it: quoted, indented, without its indentation, broken at the width of a terminal, cut out."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What nvidia-smi -q says, as text and as XML, judged as a live host is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """nvidia-smi --query-gpu and --query-compute-apps, with headings and without, with units and without."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

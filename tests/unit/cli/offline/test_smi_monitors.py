@@ -1,7 +1,5 @@
 """nvidia-smi dmon and pmon, whatever columns their options and drivers give."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

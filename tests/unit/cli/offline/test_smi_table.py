@@ -1,7 +1,5 @@
 """The table of ``nvidia-smi``, of GPUs that do not answer, and where people had it from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """nvidia-smi -L, topo -m and nvlink, by themselves and beside other outputs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

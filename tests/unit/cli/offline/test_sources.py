@@ -1,7 +1,5 @@
 """Where files come from, what the command prints of them, and what it leaves out when it is asked to."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Whatever bytes are packed with and wherever they are cut, they come out as they were, and never more than bounded."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Outputs that were cut off, broken or taken of one GPU: what is not in them is not gone from the host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a driver prints in a form that nobody here knows is not read, with its line; nothing else changes for it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A folder that jobs can write to is listed a part at a time, however many files they make."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ The file: Documentation/ABI/stable/sysfs-devices-node and node_read_distance of 
 node that is online.
 """
 
-from __future__ import annotations
-
 import pytest
 from tests.host_tree import HostTree
 

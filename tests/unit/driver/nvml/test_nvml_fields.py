@@ -1,7 +1,5 @@
 """nvmlDeviceGetFieldValues as drivers differ in it: refused as a whole, and signed numbers for "not available"."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

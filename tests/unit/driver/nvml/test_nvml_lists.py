@@ -1,7 +1,5 @@
 """Lists whose length the driver says first, and may say wrongly."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

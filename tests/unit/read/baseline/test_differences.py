@@ -1,7 +1,5 @@
 """What differs from a baseline, the words for it, and what becomes of a baseline when fields are accepted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

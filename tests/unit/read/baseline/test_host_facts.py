@@ -1,7 +1,5 @@
 """The baseline's file: read as it was written, refused with a reason where it is wrong; and what it has of links."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What the exporter says of itself, from literal readings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

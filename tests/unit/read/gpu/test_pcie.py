@@ -1,7 +1,5 @@
 """One set of PCIe generations and widths, wherever they are read."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ The driver's counters are those of NV2080_CTRL_BUS_GET_PEX_UTIL_COUNTERS_PARAMS 
 open-gpu-kernel-modules 595.45.04), which nvml.h hands out as fields 197 and 198: "Value can be wrapped".
 """
 
-from __future__ import annotations
-
 import pynvml
 import pytest
 from tests.nvml_bench import Bench, BenchMaker, fields_say

@@ -1,7 +1,5 @@
 """What the readers make of the driver's answers, call by call."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any

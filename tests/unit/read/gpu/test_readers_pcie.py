@@ -1,7 +1,5 @@
 """Readers of the PCIe link, of what it should do, and of how GPUs reach each other."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

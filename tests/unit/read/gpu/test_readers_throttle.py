@@ -1,7 +1,5 @@
 """The reader of throttle reasons: the driver's counters where it has them, polls where it has not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

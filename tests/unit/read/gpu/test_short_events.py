@@ -1,7 +1,5 @@
 """Events far shorter than any scrape or sampling interval, for long, held against what really happened."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What lacks a right is told from a host's files; what cannot be told is not claimed."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Whatever a kernel file contains, a parser understands it or raises ValueError."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial

@@ -1,7 +1,5 @@
 """CPU time by NUMA node and the busiest CPUs; governors, the clock of busy CPUs, and the clock source."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

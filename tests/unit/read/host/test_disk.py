@@ -1,7 +1,5 @@
 """Disks, by /proc/diskstats; Lustre and GPUDirect Storage, by captures and the source of nvidia-fs."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

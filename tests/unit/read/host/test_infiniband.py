@@ -1,7 +1,5 @@
 """Traffic, errors, downs, timeouts and rates of ports, from files as kernels write them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A host with more devices than anybody looks at costs a bounded number of series, and says what is left out."""
 
-from __future__ import annotations
-
 from tests.host_tree import HostTree
 
 from gpu_triage.read.host.disk import HostDiskReader

@@ -1,7 +1,5 @@
 """Memory of the host and its NUMA nodes, and its errors, as EDAC drivers show them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -1,7 +1,5 @@
 """Files of jobs: what is read of them within limits, and whose they are."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

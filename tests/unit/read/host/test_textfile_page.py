@@ -1,7 +1,5 @@
 """What files of jobs come to on one page, and what none may hold or reach: names, labels and files of others."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Whatever the files of jobs hold, the page stays below the limits of the chart's scrape."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An empty procfs or sysfs is no kernel without features, and a file that is cut off has no last line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The ledger in a running exporter: what it notes and remembers, and its file damaged, locked, or on a hanging disk."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The ledger of incidents and its file: whatever is in it, reading gives what is right or a named error."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """Counters are believed only as fast as the hardware can count: an absurd reading leaves no trace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any

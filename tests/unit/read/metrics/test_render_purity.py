@@ -1,7 +1,5 @@
 """Rendering is pure: what becomes of a reading depends on the reading alone."""
 
-from __future__ import annotations
-
 import builtins
 import io
 import os

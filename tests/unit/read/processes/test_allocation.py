@@ -1,7 +1,5 @@
 """Whom a GPU is given to: pods by the kubelet, jobs by Slurm's prolog, and nobody."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

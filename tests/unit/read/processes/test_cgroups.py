@@ -1,7 +1,5 @@
 """The limits of jobs, by the files of their cgroups, as kernels of both versions write them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

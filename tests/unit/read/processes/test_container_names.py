@@ -1,7 +1,5 @@
 """Names of containers by id, from what the kubelet calls the links to their logs."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

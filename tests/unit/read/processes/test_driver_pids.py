@@ -4,8 +4,6 @@
 570.86.15: osFindNsPid in kern_perf_ctrl.c.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

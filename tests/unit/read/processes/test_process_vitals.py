@@ -1,7 +1,5 @@
 """How processes fare on the host: CPU time, memory, threads, and threads that hang in the kernel."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Mapping

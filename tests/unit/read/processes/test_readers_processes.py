@@ -1,7 +1,5 @@
 """Who uses a GPU, and from which side of the host."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from ctypes import c_uint, sizeof
 from typing import Any

@@ -1,7 +1,5 @@
 """Which job of Slurm has which GPU: the files that a prolog writes, and those that it should not have written."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

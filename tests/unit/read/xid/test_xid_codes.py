@@ -1,7 +1,5 @@
 """The table of Xids: one code, one kind, one meaning, one action."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Xids of cards that are exchanged in their slot on a running host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

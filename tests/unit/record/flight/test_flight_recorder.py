@@ -1,7 +1,5 @@
 """The flight recorder in a running exporter: a fault, its recording, and the same finding when it is played again."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile

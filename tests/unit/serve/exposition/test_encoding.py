@@ -1,7 +1,5 @@
 """A page is what prometheus_client would write, whatever was kept of the one before."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The handbook finds a page by any name that a person has at hand, and renders all of it."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from html import unescape

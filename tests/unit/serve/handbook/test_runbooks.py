@@ -1,7 +1,5 @@
 """The playbook, its runbooks and the rules say the same: alerts, thresholds' homes, links, metrics, options."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
