@@ -48,9 +48,7 @@ def view(store: Store, file: str) -> View:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_dashboard_opens_with_choices_and_every_panel_has_data_or_says_why_not(
-    shown: Scenes, store: Store, file: str
-) -> None:
+def test_a_dashboard_has_choices_and_every_panel_data_or_a_reason(shown: Scenes, store: Store, file: str) -> None:
     shown.show(view(store, file))
     assert shown.failures == []
     empty = {name for name, each in shown.variables.items() if not each["options"]}

@@ -67,9 +67,7 @@ def test_nothing_listens_beyond_this_machine(services: dict[str, dict[str, Any]]
     ] == []
 
 
-def test_the_exporter_has_no_right_to_spare_and_a_scenario_that_exists(
-    repository: Path, services: dict[str, dict[str, Any]]
-) -> None:
+def test_the_exporter_has_few_rights_and_a_real_scenario(repository: Path, services: dict[str, dict[str, Any]]) -> None:
     exporter = services["exporter"]
     assert exporter["cap_drop"] == ["ALL"]
     assert exporter["read_only"] is True

@@ -201,9 +201,7 @@ def test_a_slurm_node_drains_itself_after_six_commands(
     record_property(TOLD, summary("a Slurm node", walked, [building, *(took for took, _ in told)]))
 
 
-def test_kubernetes_has_dashboards_with_names_of_pods_after_three_commands(
-    repository: Path, record_property: Told
-) -> None:
+def test_kubernetes_has_dashboards_with_pods_after_three_commands(repository: Path, record_property: Told) -> None:
     walked = commands(repository, "On Kubernetes")
     assert len(walked) == 3
     build, push, install = map(shlex.split, walked)

@@ -20,9 +20,7 @@ DISCOVERY = re.compile(r"^    kubernetes_sd_configs:\n(?:^      .*\n)+", re.MULT
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_prometheus_takes_the_example_with_the_rules(
-    repository: Path, tmp_path: Path, name: str, requires_tool: RequiresTool
-) -> None:
+def test_prometheus_takes_the_example(repository: Path, tmp_path: Path, name: str, requires_tool: RequiresTool) -> None:
     promtool = requires_tool("promtool")
     text = (repository / "deploy" / name).read_text(encoding="utf-8")
     shutil.copytree(repository / "deploy/prometheus/targets", tmp_path / "targets")

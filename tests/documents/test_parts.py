@@ -26,9 +26,7 @@ def run(repository: Path, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("chosen", "files"), [(NOT_FULL, {HALF: 1}), (ONLY_FULL, {HALF: 2, WHOLE: 3}), ("", {HALF: 3, WHOLE: 3})]
 )
-def test_a_test_is_run_by_make_test_or_by_make_full_and_by_name_always(
-    repository: Path, chosen: str, files: dict[str, int]
-) -> None:
+def test_a_test_is_run_by_make_test_or_full_and_by_name(repository: Path, chosen: str, files: dict[str, int]) -> None:
     listed = run(repository, "--collect-only", "-q", "-m", chosen, HALF, WHOLE)
     found = re.findall(r"^(\S+\.py)::", listed, re.MULTILINE)
     assert {file: found.count(file) for file in found} == files
@@ -84,9 +82,7 @@ def _run(directory: Path, repository: Path, source: str, ci: str) -> subprocess.
         pytest.param(SKIPPED_MODULE, "true", "1 error", id="module"),
     ],
 )
-def test_a_skip_fails_continuous_integration_alone(
-    tmp_path: Path, repository: Path, source: str, ci: str, outcome: str
-) -> None:
+def test_a_skip_fails_in_ci_alone(tmp_path: Path, repository: Path, source: str, ci: str, outcome: str) -> None:
     shutil.copy(repository / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_sample.py").write_text(source)
     result = subprocess.run(

@@ -70,9 +70,7 @@ def suppressed(alertmanager: str) -> set[str]:
 
 
 @pytest.mark.timeout(400)
-def test_a_night_pages_each_cause_once_holds_its_symptoms_back_and_resolves(
-    tmp_path: Path, night: str, requires_tool: RequiresTool
-) -> None:
+def test_a_night_pages_each_cause_once_and_resolves(tmp_path: Path, night: str, requires_tool: RequiresTool) -> None:
     requires_tool("prometheus")
     requires_tool("prometheus-alertmanager")
     inbox = Inbox()

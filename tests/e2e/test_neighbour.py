@@ -214,7 +214,5 @@ def test_disks_and_networks(looks: list[Look], name: str) -> None:
 
 
 @pytest.mark.parametrize(("ours", "labels", "theirs", "factor"), OTHERS)
-def test_the_rest_of_the_host(
-    looks: list[Look], ours: str, labels: Mapping[str, str], theirs: str, factor: float
-) -> None:
+def test_rest_of_the_host(looks: list[Look], ours: str, labels: Mapping[str, str], theirs: str, factor: float) -> None:
     assert_between(looks, (ours, frozenset(labels.items())), (theirs, frozenset()), factor)

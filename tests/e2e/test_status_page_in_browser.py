@@ -157,9 +157,7 @@ def overlap(one: dict[str, float], other: dict[str, float]) -> bool:
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 @pytest.mark.parametrize("minute", [33, 79])
-def test_the_first_screen_has_verdict_class_and_strip_of_all_eight_gpus(
-    window: Browser, minute: int, width: int, height: int
-) -> None:
+def test_the_first_screen_has_verdict_class_and_strip(window: Browser, minute: int, width: int, height: int) -> None:
     with status_server(load_scenario(NIGHT), 60.0 * minute, sampled_seconds=10.0) as server:
         window.open(server.url, width=width, height=height)
         for change in ("0", WIDEST):

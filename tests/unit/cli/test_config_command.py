@@ -101,9 +101,7 @@ def test_the_commands_own_parameters_and_exit_code_pass_through() -> None:
         ("fail scenario", "no scenario 'x'; one of: healthy"),
     ],
 )
-def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(
-    capsys: pytest.CaptureFixture[str], arguments: str, line: str
-) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str], arguments: str, line: str) -> None:
     assert run_cli(program([]), arguments.split()) == 2
     captured = capsys.readouterr()
     assert captured.err == f"gpu-triage: error: {line}\n"

@@ -183,9 +183,7 @@ def test_it_asks_an_exporter_and_says_when_that_has_no_verdict() -> None:
         (b"\x15\x03\x01\r\n", "does not answer: "),
     ],
 )
-def test_an_answer_that_is_no_verdict_is_one_line_and_exit_code_1(
-    capsys: pytest.CaptureFixture[str], reply: bytes, said: str
-) -> None:
+def test_an_answer_without_verdict_is_exit_code_1(capsys: pytest.CaptureFixture[str], reply: bytes, said: str) -> None:
     with answering(reply) as (url, _):
         assert run_cli(group, ["top", "--once", "--url", url]) == 1
     out, err = capsys.readouterr()
@@ -295,9 +293,7 @@ def test_it_takes_the_terminal_and_gives_it_back() -> None:
         (100, "GPU CLASS     FOR BUSY     POWER TEMP    MEMORY PCIE       ON IT"),
     ],
 )
-def test_a_narrow_terminal_leaves_out_columns_instead_of_cutting_them(
-    report: Report, columns: int, expected: str
-) -> None:
+def test_a_narrow_terminal_drops_columns_and_cuts_none(report: Report, columns: int, expected: str) -> None:
     lines = drawn(report, columns)
     (heading,) = (line for line in lines if line.startswith("GPU CLASS"))
     assert heading.split() == expected.split()

@@ -67,9 +67,7 @@ def test_dates_are_written_as_http_has_them(wall: float, date: bytes) -> None:
 @pytest.mark.parametrize(
     "users", ["", "basic_auth_users: {nina: $2b$04$JmaQCGFQ4LN0NlJ3kCnOuuiq1oyV6c9jYnPXrCKmMlYUFDXcWjY.O}"]
 )
-def test_what_checks_passwords_is_loaded_with_them_because_it_may_be_gone_from_disk_later(
-    users: str, tmp_path: Path
-) -> None:
+def test_what_checks_passwords_is_loaded_with_them(users: str, tmp_path: Path) -> None:
     path = tmp_path / "web.yml"
     path.write_text(users)
     program = "import sys\nfrom gpu_triage.serve.security import SecuritySource\n"

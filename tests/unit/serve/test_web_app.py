@@ -169,9 +169,7 @@ def test_a_page_that_cannot_be_drawn_tells_nothing_of_why(client: HTTPConnection
     assert (response.status, body) == (500, b"internal error\n")
 
 
-def test_an_error_inside_is_logged_once_until_it_works_again(
-    client: HTTPConnection, host: Host, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_error_inside_is_logged_once(client: HTTPConnection, host: Host, caplog: pytest.LogCaptureFixture) -> None:
     def scrape() -> tuple[int, bytes]:
         response, body = ask(client, "/metrics")
         return response.status, body

@@ -57,9 +57,7 @@ def test_a_file_that_asks_for_nothing_guards_nothing(tmp_path: Path, content: st
     assert read_web_config(str(tmp_path / "web.yml")) == WebConfig()
 
 
-def test_paths_are_relative_to_the_file_and_not_to_the_working_directory(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert context_of(folder, "client_auth_type: NoClientCert").verify_mode is ssl.CERT_NONE
 

@@ -94,9 +94,7 @@ def test_flags_that_cannot_be_used_end_with_a_line_that_says_what_would_be_right
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_cannot_be_written_is_a_failure_with_its_cause(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_an_unwritable_file_is_a_failure_with_its_cause(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run_cli(group, [*SHORT, "--output", str(tmp_path / "none" / "x.om")]) == 1
     assert "cannot be written: No such file or directory; name another file" in capsys.readouterr().err
 

@@ -155,9 +155,7 @@ def test_a_scenario_names_labels_of_its_target_and_options_of_its_exporter(tmp_p
         ('option = { "expect.gpu-count" = 3 }', ScenarioError, "did you mean options"),
     ],
 )
-def test_options_are_read_as_strictly_as_in_a_configuration_file(
-    tmp_path: Path, options: str, error: type[Exception], message: str
-) -> None:
+def test_options_are_read_strictly(tmp_path: Path, options: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         history_config(with_tables(tmp_path, f"[exporter]\n{options}"), 60)
 

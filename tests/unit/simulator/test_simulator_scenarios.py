@@ -95,9 +95,7 @@ def test_durations_read_as_people_write_them(tmp_path: Path) -> None:
         ("name = ", "name  ", "not valid TOML"),
     ],
 )
-def test_a_wrong_scenario_says_which_key_and_what_would_be_right(
-    tmp_path: Path, old: str, new: str, message: str
-) -> None:
+def test_a_wrong_scenario_names_the_key_and_what_is_right(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in SMALL
     with pytest.raises(ScenarioError) as error:
         load_scenario(written(tmp_path, SMALL.replace(old, new, 1)))

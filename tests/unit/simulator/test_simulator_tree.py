@@ -164,9 +164,7 @@ def test_a_reader_never_sees_half_a_file(dual: SimulatedMachine, clock: VirtualC
     assert torn == []
 
 
-def test_the_kernel_log_begins_anew_with_a_boot_and_who_opened_it_before_reads_on(
-    clock: VirtualClock, tmp_path: Path
-) -> None:
+def test_the_kernel_log_begins_anew_with_a_boot_for_its_readers_too(clock: VirtualClock, tmp_path: Path) -> None:
     xid, later = (
         f'at = {at}\ngpu = 0\neffect = {{ kind = "xid", code = {code} }}' for at, code in ((10, 48), (30, 31))
     )

@@ -105,9 +105,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("job", "slow", "about", "code"), CASES.values(), ids=CASES)
-def test_what_slows_a_job_down_and_what_to_do_first(
-    job: JobMaker, slow: tuple[str, ...], about: str, code: str
-) -> None:
+def test_what_slows_a_job_and_what_to_do_first(job: JobMaker, slow: tuple[str, ...], about: str, code: str) -> None:
     found = advice(job.made())
     assert [each for each in slow if each not in found.slow] == []
     assert (found.about, found.code, found.remarkable) == (about, code, True)

@@ -114,9 +114,7 @@ def test_lspci_alone_tells_of_a_link_that_is_short(tmp_path: Path, listing: str)
         (8, 16, ["pcie.width_idle"]),
     ],
 )
-def test_lspci_alone_knows_a_board_that_splits_the_lanes(
-    tmp_path: Path, lanes: int, other: int, found: list[str]
-) -> None:
+def test_lspci_alone_knows_a_board_that_splits_lanes(tmp_path: Path, lanes: int, other: int, found: list[str]) -> None:
     both = lspci(lanes) + lspci(other).replace("41", "42").replace("40:", "50:")
     assert sorted(codes(report_on_text(tmp_path, both))) == found
 

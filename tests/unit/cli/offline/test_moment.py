@@ -55,7 +55,7 @@ def severities(report: Report) -> list[Severity]:
         ({"hw slowdown": "Active"}, "power.hw_slowdown", "power_brake"),
     ],
 )
-def test_a_gpu_that_is_slowed_down_under_load_is_to_be_watched(
+def test_a_gpu_slowed_down_is_to_be_watched(
     tmp_path: Path, facts: Mapping[str, str], code: str, bottleneck: str
 ) -> None:
     report = report_on_text(tmp_path, smi(smi_gpu(facts={**SLOW, **facts})))
@@ -118,9 +118,7 @@ def test_what_the_driver_counted_between_two_moments_counts_in_full(tmp_path: Pa
         (performance(heat="Active"), []),
     ],
 )
-def test_an_extract_without_clocks_counts_what_no_change_of_the_p_state_sets(
-    tmp_path: Path, text: str, found: list[str]
-) -> None:
+def test_an_extract_without_clocks_counts_what_no_p_state_sets(tmp_path: Path, text: str, found: list[str]) -> None:
     report = report_on_text(tmp_path, text)
     assert codes(report) == found
 
@@ -131,9 +129,7 @@ def test_two_extracts_a_minute_apart_are_no_flash(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("heat", ["Active", "Not Active"])
-def test_an_extract_without_processes_says_what_holds_the_gpu_back_and_nothing_of_its_use(
-    tmp_path: Path, heat: str
-) -> None:
+def test_an_extract_without_processes_says_what_holds_the_gpu_back(tmp_path: Path, heat: str) -> None:
     report = report_on_text(tmp_path, performance(heat=heat))
     text = unstyle(render_text(report))
     assert [words for words in ("in use", "no compute process", "nothing holds it back") if words in text] == []

@@ -222,9 +222,7 @@ def nvlinks(*states: str) -> str:
         (("uuu", "udu", "uuu"), ["nvlink.down"]),
     ],
 )
-def test_a_link_that_is_up_on_all_gpus_alike_is_missed(
-    tmp_path: Path, states: tuple[str, ...], found: list[str]
-) -> None:
+def test_a_link_that_only_some_gpus_lack_is_missed(tmp_path: Path, states: tuple[str, ...], found: list[str]) -> None:
     report = report_on_text(tmp_path, smi(smi_gpu(), smi_gpu(1), smi_gpu(2)), nvlinks(*states))
     assert codes(report) == found
     assert not any("nvlink --status" in line for line in report.not_read)

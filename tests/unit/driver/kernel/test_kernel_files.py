@@ -72,9 +72,7 @@ def test_a_refused_read_fails_by_name(number: int, reason: str | None) -> None:
 
 
 @pytest.mark.parametrize("written", [None, b"", b"MemTotal: 1 kB\n"])
-def test_a_pipe_in_place_of_a_file_fails_at_once_whether_or_not_somebody_writes(
-    tmp_path: Path, written: bytes | None
-) -> None:
+def test_a_pipe_in_place_of_a_file_fails_at_once(tmp_path: Path, written: bytes | None) -> None:
     pipe = tmp_path / "meminfo"
     os.mkfifo(pipe)
     # Open for both ends, so that it never blocks; None leaves the pipe without a writer.
@@ -259,7 +257,7 @@ def test_when_nothing_is_read_the_last_failure_is_raised_and_the_others_noted(tm
         ({}, None, None, []),  # absence alone is no failure
     ],
 )
-def test_a_failed_part_costs_itself(
+def test_a_part_costs_itself(
     tmp_path: Path, files: dict[str, str], lines: list[int] | None, parsed: int | None, failures: list[str]
 ) -> None:
     for name, text in files.items():

@@ -83,7 +83,7 @@ def test_the_state_is_a_byte_whatever_stands_behind_it(bench: BenchMaker) -> Non
         (0xFFFFFFFF, {}, None),
     ],
 )
-def test_the_mask_tells_the_faults_that_the_driver_knows_of(
+def test_the_mask_tells_known_faults(
     bench: BenchMaker, mask: int, faults: dict[str, bool], configuration: int | None
 ) -> None:
     found = joined(bench, state=3, status=0, healthSummary=1, healthMask=mask)

@@ -127,7 +127,7 @@ def test_a_link_that_goes_down_stays_in_sight_and_counts_on_when_it_is_back(tmp_
 
 
 @pytest.mark.parametrize("powered_seconds", [0, 3600])
-def test_a_link_that_broke_before_the_start_shows_if_it_carried_traffic_or_the_driver_names_its_far_end(
+def test_a_link_that_broke_before_the_start_shows_if_it_was_used_or_is_named(
     tmp_path: Path, powered_seconds: int
 ) -> None:
     scenario = pair_with(tmp_path, "h100-8", down([3], "0s"))
@@ -223,9 +223,7 @@ def totals_of(reading: NvlinkReading) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("fewer", [0, 1, 3, 12, 17])
-def test_a_total_neither_falls_nor_leaps_when_the_driver_lists_fewer_links_for_a_while(
-    bench: BenchMaker, fewer: int
-) -> None:
+def test_a_total_neither_falls_nor_leaps_while_the_driver_lists_fewer_links(bench: BenchMaker, fewer: int) -> None:
     nvml, reader = bench("h100-8"), NvlinkReader()
     sent: list[float] = []
     for links in (18, 18, fewer, fewer, fewer, 18, 18):
@@ -255,9 +253,7 @@ def test_a_link_that_the_driver_lists_later_brings_no_past_into_the_total(bench:
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 70), st.floats(0, 2), st.integers(0, 12)), min_size=4, max_size=12))
-def test_no_total_goes_back_whatever_links_and_counts_a_driver_answers(
-    bench: BenchMaker, answers: list[tuple[int, float, int]]
-) -> None:
+def test_no_total_goes_back_whatever_a_driver_answers(bench: BenchMaker, answers: list[tuple[int, float, int]]) -> None:
     nvml, reader = bench("a100-power-capped"), NvlinkReader()
     before: dict[str, float] = {}
     for answer in answers:

@@ -138,9 +138,7 @@ def test_whatever_errors_a_kernel_lists_their_sum_is_found(lines: list[str], tot
         ("", {"correctable": 0, "nonfatal": 1, "fatal": 0}),  # not known: no such bus to look at
     ],
 )
-def test_zero_is_not_published_where_the_firmware_handles_errors(
-    host: HostTree, service: str, counts: dict[str, float]
-) -> None:
+def test_nothing_is_published_where_firmware_has_errors(host: HostTree, service: str, counts: dict[str, float]) -> None:
     """get_port_device_capability of drivers/pci/pcie/portdrv.c gives a port the service AER only if native_aer."""
     plug_in(host)
     host.write(aer(GPU_PATH, "0", "1", "0"))

@@ -59,7 +59,7 @@ def test_a_counter_of_32_bits_is_not_published(bench: BenchMaker) -> None:
         ((PROVEN, PROVEN, PROVEN + 100, 10, 20), [None, 0, 100, 100, 120]),  # reset
     ],
 )
-def test_a_counter_that_exceeded_32_bits_counts_from_then_on(
+def test_a_counter_beyond_32_bits_counts(
     bench: BenchMaker, raws: tuple[int, ...], readings: list[float | None]
 ) -> None:
     assert counted(bench(), reader(), *raws) == readings

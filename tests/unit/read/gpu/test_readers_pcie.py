@@ -48,7 +48,7 @@ def test_a_gpu_that_is_not_on_pcie_has_no_link_at_all(bench: BenchMaker) -> None
 
 
 @pytest.mark.parametrize(("card", "slot", "system", "least"), [(5, 5, 4, 4), (5, 3, 5, 3), (3, 5, 5, 3), (4, 4, 4, 4)])
-def test_a_link_is_expected_to_do_what_card_slot_and_system_all_can(
+def test_a_link_is_expected_to_do_what_all_can(
     bench: BenchMaker, card: int, slot: int, system: int, least: int
 ) -> None:
     nvml = bench()

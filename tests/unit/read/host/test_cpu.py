@@ -328,9 +328,7 @@ def test_processors_that_were_too_hot_are_counted_by_node(host: HostTree) -> Non
 
 
 @pytest.mark.parametrize("milliseconds", [None, "0"])
-def test_kernels_before_5_6_count_no_time_and_other_processors_nothing(
-    host: HostTree, milliseconds: str | None
-) -> None:
+def test_kernels_before_5_6_count_no_time_other_processors_nothing(host: HostTree, milliseconds: str | None) -> None:
     host.write({SOURCE: "tsc\n"})
     assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "tsc")
     throttled(host, 0, "3", milliseconds)  # one node, on a kernel without NUMA

@@ -186,9 +186,7 @@ def test_families_are_the_same_objects_until_a_file_changes(tmp_path: Path) -> N
     assert [family.name for family in read(tmp_path, reader=reader).families] == ["gpu_job_x", "gpu_job_y"]
 
 
-def test_why_a_file_is_rejected_is_logged_once_and_says_where_it_belongs(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_why_a_file_is_rejected_is_logged_once_with_a_remedy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "node.prom").write_bytes(b"node_load1 1\n")
     (tmp_path / "other.prom").write_bytes(b"gpu_job_x{\n")
     reader = TextFilesReader(tmp_path)
@@ -243,7 +241,7 @@ def owners(reading: TextFilesReading) -> dict[str, str]:
 
 
 @ROOT_ONLY
-def test_in_a_directory_that_others_can_write_to_the_owner_is_the_user_whatever_the_folder_is_called(
+def test_in_a_directory_that_others_can_write_to_the_owner_is_the_user(
     tmp_path: Path,
 ) -> None:
     write(tmp_path, {"own.prom": "gpu_job_x 1\n", "alice/claimed.prom": "gpu_job_x 1\n", "4242/job.prom": STEPS % 1})
@@ -357,9 +355,7 @@ def test_an_owner_who_takes_all_room_takes_none_from_another(tmp_path: Path) -> 
     assert errors(reading)["000-greedy/000.prom"] == ""
 
 
-def test_a_flood_of_files_neither_replaces_what_was_read_nor_hides_what_is_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flood_of_files_hides_neither_old_ones_nor_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_folder, "MOST_ENTRIES", 50)
     reader = TextFilesReader(tmp_path)
     write(tmp_path, {"victim/job.prom": STEPS % 1, "gone/job.prom": STEPS % 1, "own.prom": "gpu_job_z 1\n"})

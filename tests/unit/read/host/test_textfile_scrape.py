@@ -115,9 +115,7 @@ LARGEST: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("kind", some(LARGEST, usual=("backslashes", "many histograms")))
-def test_the_largest_page_that_jobs_can_make_fits_into_a_scrape(
-    tmp_path: Path, chart: Mapping[str, Any], kind: str
-) -> None:
+def test_the_largest_page_of_jobs_fits_into_a_scrape(tmp_path: Path, chart: Mapping[str, Any], kind: str) -> None:
     line = LARGEST[kind]
     each = min(MAX_SERIES, MAX_BYTES // (len(line(10_000)) + 1)) // 2
     files = math.ceil(MAX_SERIES / each) + 1

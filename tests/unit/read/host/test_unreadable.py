@@ -40,9 +40,7 @@ def named(collector: AnyHostCollector) -> str:
 
 @pytest.mark.parametrize("exists", [True, False])
 @pytest.mark.parametrize("collector", READERS, ids=named)
-def test_a_collector_fails_where_nothing_is_mounted(
-    host: HostTree, collector: AnyHostCollector, *, exists: bool
-) -> None:
+def test_a_collector_fails_without_a_mount(host: HostTree, collector: AnyHostCollector, *, exists: bool) -> None:
     if exists:
         host.procfs.mkdir()
         host.sysfs.mkdir()
@@ -53,9 +51,7 @@ def test_a_collector_fails_where_nothing_is_mounted(
 
 
 @pytest.mark.parametrize("collector", READERS, ids=named)
-def test_only_what_every_linux_host_has_is_missed_on_a_kernel_without_features(
-    host: HostTree, collector: AnyHostCollector
-) -> None:
+def test_only_what_every_host_has_is_missed_on_a_bare_kernel(host: HostTree, collector: AnyHostCollector) -> None:
     host.mount()
     round_ = host.round()
     read = collector.reader(Config())

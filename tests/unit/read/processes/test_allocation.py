@@ -50,9 +50,7 @@ SHARES = (Held("a", "n", "c", (f"{GPU}::0",)), Held("b", "n", "c", (f"{GPU}::1",
         (None, 0, []),  # nobody is asked
     ],
 )
-def test_every_holder_of_a_gpu_is_told_or_that_it_is_free(
-    pods: PodDirectory | None, gpu: int, told: list[tuple[str, ...]]
-) -> None:
+def test_a_gpu_has_its_holders_or_is_free(pods: PodDirectory | None, gpu: int, told: list[tuple[str, ...]]) -> None:
     with rounds_of("h100-8") as rounds:
         reading = AllocationReader().read(asked(rounds.at(1, gpu=gpu), pods))
     free = told == [("",) * 7]

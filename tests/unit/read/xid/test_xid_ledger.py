@@ -93,9 +93,7 @@ def test_incidents(reports: tuple[XidReport, ...], incidents: int) -> None:
         ),
     ],
 )
-def test_an_xid_has_the_name_that_the_kernel_log_gives_it(
-    reports: Sequence[XidReport], named: dict[tuple[str, str], int]
-) -> None:
+def test_an_xid_is_named_by_the_kernel_log(reports: Sequence[XidReport], named: dict[tuple[str, str], int]) -> None:
     assert counted(*reports) == named
 
 

@@ -85,9 +85,7 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir() if path.name != ".lock")
 
 
-def test_a_fault_is_recorded_and_seen_again_when_it_is_played(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = tmp_path / "recordings"
     scenario = pair_with(tmp_path, "h100-8", XID, LOST)
     with flight(scenario, directory, Disk(), Config()) as host:
