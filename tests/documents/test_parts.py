@@ -60,19 +60,6 @@ pytest.skip("whole module", allow_module_level=True)
 """
 
 
-def _run(directory: Path, repository: Path, source: str, ci: str) -> subprocess.CompletedProcess[str]:
-    shutil.copy(repository / "tests" / "conftest.py", directory)
-    (directory / "test_sample.py").write_text(source)
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", "--rootdir", str(directory), "."],
-        cwd=directory,
-        env={**os.environ, "CI": ci},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "ci", "outcome"),

@@ -1,8 +1,6 @@
 """``gpu-triage baseline``: what it prints, and its exit codes."""
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,23 +10,11 @@ from tests.rig import scenario_with
 
 from gpu_triage.cli.main import group
 from gpu_triage.cli.run import run_cli
-from gpu_triage.log import LOGGER
 
 pytestmark = pytest.mark.slow
 
 MOVED = 'at = "10m"\ngpu = 0\neffect = { kind = "slot", width = 8, node = 1 }'
 LOST = 'at = "20m"\ngpu = 0\neffect = { kind = "lost" }'
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    """Puts back what the program does to the process's logging."""
-    loggers = [logging.getLogger(name) for name in ("", LOGGER)]
-    before = [(each.level, list(each.handlers)) for each in loggers]
-    yield
-    for each, (level, handlers) in zip(loggers, before, strict=True):
-        each.setLevel(level)
-        each.handlers[:] = handlers
 
 
 @pytest.fixture
