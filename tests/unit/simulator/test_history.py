@@ -5,9 +5,7 @@ import math
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from tests.gathered import every
 
-from gpu_triage.errors import ConfigError
 from gpu_triage.read.metrics.metric import Kind
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.history import History, SeriesKey, record_history
@@ -39,13 +37,6 @@ def test_the_first_and_the_last_instant_are_scraped(history: History) -> None:
     assert one(history, "up") == [1.0] * 17
 
 
-def test_every_series_bears_the_labels_of_its_target() -> None:
-    target = {"instance": "node-1:9836", "rack": "r2"}
-    history = record_history(load_scenario("rtx-4070-ti-super"), seconds=60, step_seconds=30, target=target)
-    wanted = {"job": "gpu-triage", **target}.items()
-    assert all(wanted <= dict(labels).items() for _, labels in every(history.series))
-
-
 def test_openmetrics_says_what_was_recorded(history: History) -> None:
     parsed: dict[SeriesKey, dict[float, float]] = {}
     kinds = {}
@@ -63,27 +54,3 @@ def test_openmetrics_says_what_was_recorded(history: History) -> None:
     assert parsed == recorded
     assert kinds["gpu_energy_joules_total"] == Kind.COUNTER.value
     assert kinds["gpu_power_watts"] == Kind.GAUGE.value
-
-
-def test_a_history_is_the_same_byte_for_byte_however_often_it_is_made(history: History) -> None:
-    again = record_history(load_scenario("dual-a10"), seconds=240, step_seconds=15)
-    assert text_of(again) == text_of(history)
-
-
-def test_the_wall_clock_starts_where_it_is_told() -> None:
-    start = 1_700_000_000.0
-    history = record_history(load_scenario("h100-8-bad-night"), seconds=60, step_seconds=60, start_seconds=start)
-    seen = [v for key, values in history.series.items() if key[0].endswith("_timestamp_seconds") for v in values]
-    assert seen
-    assert all(math.isnan(value) or start - 864_000 <= value <= start + 60 for value in seen)
-
-
-@pytest.mark.parametrize(("seconds", "step"), [(0.0, 15.0), (60.0, 0.0), (60.0, -1.0), (math.inf, 1.0), (10.0, 60.0)])
-def test_times_that_make_no_history_are_refused(seconds: float, step: float) -> None:
-    with pytest.raises(ConfigError, match="has no two scrapes"):
-        record_history(load_scenario("no-driver"), seconds=seconds, step_seconds=step)
-
-
-def test_a_history_too_large_to_hold_is_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match="take a longer step or a shorter time"):
-        record_history(load_scenario("no-driver"), seconds=1e9, step_seconds=1)

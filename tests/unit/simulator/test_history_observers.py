@@ -79,61 +79,6 @@ def test_released_gpus_are_let_go_and_taken_back(tmp_path: Path) -> None:
     assert "gpu_power_watts" in seen_at(history, 6.5)
 
 
-REPLACED = 'at = "4m"\ngpu = 1\neffect = { kind = "replace_gpu", model = "v100-sxm2-16gb" }'
-
-
-def test_a_replaced_gpu_answers_as_another_card_in_the_same_slot(tmp_path: Path) -> None:
-    scenario = scenario_with(tmp_path, "dual-a10", REPLACED)
-    old, new = scenario.gpus[1], scenario.card(1, 240)
-    history = history_of(scenario)
-    assert old.uuid != new.uuid
-    assert at(history, 3.5, "gpu_up", uuid=old.uuid) == 1.0
-    assert at(history, 3.5, "gpu_info", uuid=new.uuid) is None
-    assert at(history, 9, "gpu_up", uuid=old.uuid) is None
-    assert at(history, 9, "gpu_up", uuid=new.uuid) == 1.0
-    names = {dict(key[1])["name"] for key in history.series if key[0] == "gpu_info" and ("uuid", new.uuid) in key[1]}
-    assert len(names) == 1
-    assert "V100" in names.pop()
-    assert (at(history, 9, "gpu_energy_joules_total", uuid=new.uuid) or 0) < 300 * 400
-
-
-def test_what_was_wrong_with_a_card_goes_with_it(tmp_path: Path) -> None:
-    scenario = scenario_with(
-        tmp_path,
-        "dual-a10",
-        'at = "1m"\neffect = { kind = "ecc", uncorrected = 3 }',
-        'at = "2m"\ngpu = 1\neffect = { kind = "lost" }',
-        REPLACED,
-    )
-    history = history_of(scenario, minutes=12)
-    new = scenario.card(1, 240).uuid
-    errors = [
-        (dict(key[1])["uuid"], column[-1])
-        for key, column in history.series.items()
-        if key[0] == "gpu_ecc_volatile_errors_total" and ("severity", "uncorrected") in key[1]
-    ]
-    assert (scenario.gpus[0].uuid, 3.0) in errors
-    assert (new, 0.0) in errors
-    assert values(history, "gpu_up", uuid=new)[-1] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("event", "message"),
-    [
-        ('at = 60\neffect = { kind = "scrape_gap" }', "needs until"),
-        ('at = 60\neffect = { kind = "release" }', "needs until"),
-        ('at = 60\neffect = { kind = "exporter_down" }', "needs until"),
-        ('at = 60\nuntil = 90\neffect = { kind = "exporter_restart" }', "leave until out"),
-        ('at = 60\nuntil = 90\neffect = { kind = "replace_gpu", model = "a10" }', "leave until out"),
-        ('at = 60\neffect = { kind = "replace_gpu", model = "a11" }', "a11"),
-        ('at = 60\ngpu = 0\neffect = { kind = "exporter_restart" }', "leave gpu out"),
-    ],
-)
-def test_an_event_that_makes_no_sense_is_refused(tmp_path: Path, event: str, message: str) -> None:
-    with pytest.raises(ScenarioError, match=message):
-        scenario_with(tmp_path, "dual-a10", event)
-
-
 def with_tables(tmp_path: Path, tables: str) -> Scenario:
     return scenario_with(tmp_path, "dual-a10", f'at = 60\neffect = {{ kind = "exporter_restart" }}\n{tables}')
 

@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 from tests.gathered import every
+from tests.rig import rig, scenario_with
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage_simulator import VirtualClock, list_scenarios, load_scenario
+from gpu_triage_simulator import VirtualClock, describe_scenario, list_scenarios, load_scenario
 from gpu_triage_simulator.host_effects import DriverNotLoaded
 from gpu_triage_simulator.scenario_file import SCENARIOS
 
@@ -40,6 +41,12 @@ def written(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "small.toml"
     path.write_text(text)
     return path
+
+
+PAUSE = 'effect = { kind = "load", utilization = 0.0 }'
+AGAIN = 'at = 0\nuntil = "1h"\nevery = "10m"\nlasts = "1m"\n'
+LASTING = ("scrape_gap", "release", "exporter_down")
+MOMENTARY = ('kind = "exporter_restart"', 'kind = "replace_gpu", model = "a10"')
 
 
 def test_every_shipped_scenario_is_named_as_its_file_and_described_in_a_sentence() -> None:
@@ -124,6 +131,22 @@ def test_a_wrong_scenario_names_the_key_and_what_is_right(tmp_path: Path, old: s
         ("at = 0", "event[0].effect: is missing; write a table"),
         ("at = 0\neffect = {}", "effect.kind: is missing; "),
         ('at = 0\ngpu = "all"\neffect = { kind = "hang" }', "event[0].gpu: is 'all'; write the number of a GPU"),
+        # What cannot last, has to last, or is nobody's.
+        *((f'at = 60\neffect = {{ kind = "{kind}" }}', "needs until") for kind in LASTING),
+        *((f"at = 60\nuntil = 90\neffect = {{ {kind} }}", "leave until out") for kind in MOMENTARY),
+        ('at = 60\neffect = { kind = "replace_gpu", model = "a11" }', "a11"),
+        ('at = 60\ngpu = 0\neffect = { kind = "exporter_restart" }', "leave gpu out"),
+        # Repeated ones.
+        (f'at = 0\nuntil = "1h"\nevery = "10m"\n{PAUSE}', "event[0]: every and lasts belong together"),
+        (f'at = 0\nuntil = "1h"\nlasts = "10m"\n{PAUSE}', "event[0]: every and lasts belong together"),
+        (f'at = 0\nevery = "10m"\nlasts = "1m"\n{PAUSE}', "event[0]: every needs until"),
+        (f'at = 0\nuntil = "1h"\nevery = "10m"\nlasts = "10m"\n{PAUSE}', "lasts: should be shorter than every"),
+        (f'at = 0\nuntil = "1h"\nevery = "10m"\nlasts = 0\n{PAUSE}', "should be shorter than every, and not 0"),
+        (f'at = 0\nuntil = "1h"\nevery = "10 min"\nlasts = 0\n{PAUSE}', "every: is '10 min'; write a duration"),
+        (f'at = 0\nuntil = "1d"\nevery = "20s"\nlasts = 5\n{PAUSE}', "event[0].every: happens more than 1000 times"),
+        (f'{AGAIN}effect = {{ kind = "exporter_restart" }}', "event[0]: happens in a moment"),
+        # An event is named by its place in the file, however often those before it happen.
+        (f'{AGAIN}{PAUSE}\n[[event]]\nat = 0\neffect = {{ kind = "kill", pids = [7] }}', "event[1].effect.pids"),
     ],
 )
 def test_a_wrong_event_says_which_key_and_what_would_be_right(tmp_path: Path, event: str, message: str) -> None:
@@ -201,3 +224,64 @@ def test_an_expectation_names_alerts_and_any_of_their_labels(tmp_path: Path) -> 
     expect = """\n[[expect]]\nat = "5m"\nalerts = ['GpuLost{gpu="0", uuid="x"}', "GpuXidCritical"]\n"""
     (expectation,) = load_scenario(written(tmp_path, SMALL + expect)).expectations
     assert expectation.alerts == ('GpuLost{gpu="0", uuid="x"}', "GpuXidCritical")
+
+
+@pytest.mark.parametrize(
+    ("until", "every", "expected"),
+    [("100m", "30m", [(600, 690), (2400, 2490), (4200, 4290)]), ("41m", "30m", [(600, 690), (2400, 2460)])],
+    ids=["until it is over", "the last one ends with it"],
+)
+def test_an_event_may_happen_again(tmp_path: Path, until: str, every: str, expected: list[tuple[int, int]]) -> None:
+    event = f'\n[[event]]\nat = "10m"\nuntil = "{until}"\nevery = "{every}"\nlasts = "90s"\n{PAUSE}\n'
+    scenario = load_scenario(written(tmp_path, SMALL + event))
+    assert [(event.at, event.until) for event in scenario.events] == expected
+    (line,) = (line for line in describe_scenario(scenario).splitlines() if "GPU 0: load" in line and "every" in line)
+    assert f"every {every} for 1m30s" in line
+
+
+@pytest.mark.parametrize(
+    ("base", "instances", "complaint"),
+    [
+        ("dual-a10", "", "model without MIG"),
+        ("h100-8", '{ profile = "1g.10gb", gi = 7 }, { profile = "2g.20gb", gi = 7 }', "same gi and ci"),
+        ("h100-8", '{ profile = "1g.10gb", gi = 7, slot = 1 }, { profile = "1g.10gb", gi = 8 }', "slot of its own"),
+        ("h100-8", '{ profile = "huge", gi = 7 }', "a MIG profile such as"),
+    ],
+)
+def test_a_mig_layout_that_cannot_be_is_refused(tmp_path: Path, base: str, instances: str, complaint: str) -> None:
+    event = f'at = 0\ngpu = 0\neffect = {{ kind = "mig", instances = [{instances}] }}'
+    with pytest.raises(ScenarioError, match=complaint):
+        scenario_with(tmp_path, base, event)
+
+
+ISOLATED = "\n[exporter]\nhost_pids = false\n"
+
+
+def test_an_exporter_in_another_pid_namespace_says_what_it_lacks(tmp_path: Path) -> None:
+    for more, lacking in (("", ["processes"]), ("host_procfs = false\n", ["host_network", "host_nfs", "processes"])):
+        with rig(load_scenario(written(tmp_path, SMALL + ISOLATED + more))) as running:
+            running.run(10)
+            degraded = running.series("gpu_exporter_degraded_info", reason="other_pid_namespace")
+            assert sorted(labels["feature"] for labels, _ in degraded) == lacking
+            assert len(running.series("gpu_exporter_degraded_info")) == len(lacking)
+
+
+def test_what_an_exporter_can_see_is_described(tmp_path: Path) -> None:
+    scenario = load_scenario(written(tmp_path, SMALL + ISOLATED))
+    assert "\nExporter: in a PID namespace of its own, with the host's /proc\n" in describe_scenario(scenario)
+    assert "Exporter:" not in describe_scenario(load_scenario("rtx-4070-ti-super"))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("host_pid = false", "exporter.host_pid: unknown key; did you mean host_pids?"),
+        ("host_procfs = false", "exporter.host_procfs: a /proc in the host's PID namespace is the host's"),
+        ("host_pids = 0", "exporter.host_pids: is 0; write true or false"),
+        ("options = 3", "exporter.options: is not a table"),
+    ],
+)
+def test_a_wrong_exporter_says_what_would_be_right(tmp_path: Path, table: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as error:
+        load_scenario(written(tmp_path, f"{SMALL}\n[exporter]\n{table}\n"))
+    assert message in str(error.value)

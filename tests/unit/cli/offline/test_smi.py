@@ -111,23 +111,26 @@ def test_a_gpu_that_does_not_answer_is_lost(tmp_path: Path, words: str, told: st
     assert [gpu.verdict for gpu in report.gpus] == [Verdict.KEEP, Verdict.DRAIN]
 
 
-@pytest.mark.parametrize(
-    "gpu",
-    ["GPU0000:42:00.0: GPU is lost.  Reboot", "GPU 0000:42:00.0: Unknown Error", "GPU1: 0000:42:00.0: Unknown Error"],
-)
-def test_a_gpu_that_nvidia_smi_cannot_open_is_lost(tmp_path: Path, gpu: str) -> None:
-    report = report_on_text(tmp_path, smi(smi_gpu()), f"Unable to determine the device handle for {gpu}")
-    assert [(finding.check.code, finding.subject) for finding in report.findings] == [("gpu.lost", "GPU 1")]
+HANDLE = "Unable to determine the device handle for"
 
 
 @pytest.mark.parametrize(
-    ("gpu", "subject"),
-    # By its address where nobody knows how many come before it, and by its index if that is all there is.
-    [("GPU 0000:C1:00.0", "GPU 0000:c1:00.0"), ("GPU3", "GPU 3")],
+    ("texts", "code", "subject"),
+    [
+        ((smi(smi_gpu()), f"{HANDLE} GPU0000:42:00.0: GPU is lost.  Reboot"), "gpu.lost", "GPU 1"),
+        ((smi(smi_gpu()), f"{HANDLE} GPU 0000:42:00.0: Unknown Error"), "gpu.lost", "GPU 1"),
+        ((smi(smi_gpu()), f"{HANDLE} GPU1: 0000:42:00.0: Unknown Error"), "gpu.lost", "GPU 1"),
+        # By its address where nobody knows how many come before it, and by its index if that is all there is.
+        ((f"{HANDLE} GPU 0000:C1:00.0: Unknown Error\n",), "gpu.lost", "GPU 0000:c1:00.0"),
+        ((f"{HANDLE} GPU3: Unknown Error\n",), "gpu.lost", "GPU 3"),
+        ((f"{smi(smi_gpu())}\nWARNING: infoROM is corrupted at gpu 0000:41:00.0\n",), "gpu.inforom", "GPU 0"),
+    ],
 )
-def test_a_lost_gpu_is_named_as_nvidia_smi_names_it(tmp_path: Path, gpu: str, subject: str) -> None:
-    report = report_on_text(tmp_path, f"Unable to determine the device handle for {gpu}: Unknown Error\n")
-    assert [(finding.check.code, finding.subject) for finding in report.findings] == [("gpu.lost", subject)]
+def test_a_gpu_that_nvidia_smi_complains_of_is_named(
+    tmp_path: Path, texts: tuple[str, ...], code: str, subject: str
+) -> None:
+    report = report_on_text(tmp_path, *texts)
+    assert [(finding.check.code, finding.subject) for finding in report.findings] == [(code, subject)]
 
 
 def test_single_errors_of_a_gpu_that_answers_are_named(tmp_path: Path) -> None:
