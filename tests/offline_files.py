@@ -306,18 +306,5 @@ def packed_bug_report(text: str, level: int = 6) -> bytes:
     return b"".join(gzip.compress(part.encode(), level) for part in parts if part)
 
 
-XML = """<?xml version="1.0" ?>
-<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
-<nvidia_smi_log><timestamp>Sat Mar 14 10:00:00 2026</timestamp><driver_version>535.54.03</driver_version>
-<cuda_version>12.2</cuda_version><attached_gpus>1</attached_gpus>
-<gpu id="00000000:41:00.0"><product_name>Tesla &amp; Co</product_name>
-<uuid>GPU-00000000-1111-2222-3333-444444444444</uuid><performance_state>P0</performance_state>
-<pci><pci_gpu_link_info><pcie_gen><max_link_gen>4</max_link_gen><current_link_gen>4</current_link_gen></pcie_gen>
-<link_widths><max_link_width>16x</max_link_width><current_link_width>4x</current_link_width></link_widths>
-</pci_gpu_link_info></pci><utilization><gpu_util>90 %</gpu_util></utilization>
-<ecc_errors><volatile><dram_uncorrectable>1</dram_uncorrectable></volatile></ecc_errors>
-<supported_clocks><supported_mem_clock><value>1 MHz</value></supported_mem_clock></supported_clocks>
-<processes><process_info><pid>7</pid><type>C</type><process_name>a b</process_name><used_memory>5 MiB</used_memory>
-</process_info></processes></gpu></nvidia_smi_log>
-"""
+XML = (Path(__file__).parent / "unit/cli/offline/files/tesla.xml").read_text(encoding="utf-8")
 """One GPU of ``nvidia-smi -q -x``."""

@@ -32,53 +32,12 @@ DESK_SECONDS: Final = 60.0
 CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 """Of this machine, whose way to the package index may need its own."""
 
-FRESH: Final = """
-set -eu
-mount -t tmpfs -o size=4g tmpfs "$SCRATCH"
-mkdir "$SCRATCH/changes" "$SCRATCH/work" "$SCRATCH/root"
-mount -t overlay overlay -o "lowerdir=$SYSTEM,upperdir=$SCRATCH/changes,workdir=$SCRATCH/work" "$SCRATCH/root"
-mount --rbind /dev "$SCRATCH/root/dev"
-mount --rbind /sys "$SCRATCH/root/sys"
-mount -t proc proc "$SCRATCH/root/proc"
-if [ -n "$ALONE" ]; then
-    ip link set lo up
-    ip address add 192.0.2.1/32 dev lo # Slurm looks up names only where there is more than 127.0.0.1
-else
-    cp --dereference /etc/resolv.conf "$SCRATCH/root/etc/resolv.conf"
-fi
-mkdir -p "$SCRATCH/root/clone"
-mount --bind "$CLONE" "$SCRATCH/root/clone"
-cd "$SCRATCH/root/clone"
-exec chroot "$SCRATCH/root" /bin/sh -u
-"""
+FRESH: Final = (Path(__file__).parent / "fresh_host.sh").read_text(encoding="utf-8")
 DESK: Final = """
 export HOME=/root PATH=/root/.local/bin:/clone:/usr/bin:/bin
 cd /clone
 """
-NODE_OF_A_CLUSTER: Final = """
-set -- /srv/slurm
-mkdir -p /srv/slurm/state /srv/slurm/spool /srv/slurm/dev /etc/slurm /run/munge
-dd if=/dev/urandom of=/srv/slurm/munge.key bs=1024 count=1 status=none
-chmod 400 /srv/slurm/munge.key
-mknod /srv/slurm/dev/nvidia0 c 195 0
-mknod /srv/slurm/dev/nvidia1 c 195 1
-echo 'Name=gpu File=/srv/slurm/dev/nvidia[0-1]' >/etc/slurm/gres.conf
-cp /clone/slurm.conf /etc/slurm/slurm.conf
-echo 'APT::Get::Assume-Yes "true";' >/etc/apt/apt.conf.d/90yes
-export SLURM_CONF=/etc/slurm/slurm.conf DEBIAN_FRONTEND=noninteractive
-( {daemons} ) >/srv/slurm/output.log 2>&1 &
-within() {{
-    for _ in $(seq 300); do
-        if sh -c "$1" >/dev/null 2>&1; then return; fi
-        sleep 0.1
-    done
-    echo "not within 30 s: $1" >&2
-    tail -n 20 /srv/slurm/*.log >&2
-    exit 1
-}}
-within 'scontrol show node {node} | grep State=IDLE'
-cd /clone
-"""
+NODE_OF_A_CLUSTER: Final = (Path(__file__).parent / "node_of_a_cluster.sh").read_text(encoding="utf-8")
 # No systemd runs the unit here. A GPU of the node has fallen off the bus.
 UNIT: Final = """
 gpu-triage serve --simulate lost-before-start 2>/srv/slurm/exporter.log &

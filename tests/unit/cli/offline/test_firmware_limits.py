@@ -6,55 +6,9 @@ from tests.offline_files import codes, measured, report_on_text
 
 from gpu_triage.judge.findings.verdicts import Verdict
 
-LAPTOP = """
-==============NVSMI LOG==============
+LAPTOP = (Path(__file__).parent / "files/laptop.txt").read_text(encoding="utf-8")
 
-Timestamp                                              : Fri Jul 10 12:00:00 2026
-Driver Version                                         : 610.43.03 [Deprecated; use KMD Version instead]
-KMD Version                                            : 610.43.03
-
-Attached GPUs                                          : 1
-GPU 00000000:01:00.0
-    Product Name                                       : NVIDIA RTX 2000 Ada Generation Laptop GPU
-    Performance State                                  : P0
-    Clocks Event Reasons
-        Idle                                           : Not Active
-        SW Power Cap                                   : {capped}
-        HW Slowdown                                    : Not Active
-        SW Thermal Slowdown                            : Not Active
-    Utilization
-        GPU                                            : 100 %
-    GPU Power Readings
-        Average Power Draw                             : N/A
-        Instantaneous Power Draw                       : {power}
-        GPU Ceiling Power Limit
-            Current Power Limit                        : 35.00 W
-            Default Power Limit                        : 35.00 W
-        Max Power Limit                                : 60.00 W
-    Clocks
-        SM                                             : {clock}
-    Max Clocks
-        SM                                             : 3105 MHz
-"""
-
-TEMPERATURE = """
-==============NVSMI LOG==============
-
-Timestamp                                 : Sat May  8 13:25:04 2021
-Driver Version                            : 465.27
-CUDA Version                              : 11.3
-
-Attached GPUs                             : 1
-GPU 00000000:2D:00.0
-    Temperature
-        GPU Current Temp                  : {heat} C
-        GPU Shutdown Temp                 : 102 C
-        GPU Slowdown Temp                 : 97 C
-        GPU Max Operating Temp            : {limit} C
-        GPU Target Temperature            : N/A
-        Memory Current Temp               : N/A
-        Memory Max Operating Temp         : N/A
-"""
+TEMPERATURE = (Path(__file__).parent / "files/temperature.txt").read_text(encoding="utf-8")
 
 
 def laptop(power: str = "588.44 W", clock: str = "210 MHz", capped: str = "Active") -> str:

@@ -14,27 +14,7 @@ from gpu_triage.judge.report.text import render_text
 
 SLOW = {"busy": "100 %", "clock": "345 MHz"}
 
-PERFORMANCE = """
-==============NVSMI LOG==============
-
-Timestamp                                 : Sat Mar 14 {at} 2026
-Driver Version                            : 465.27
-CUDA Version                              : 11.3
-
-Attached GPUs                             : 1
-GPU 00000000:2D:00.0
-    Performance State                     : P0
-    Clocks Throttle Reasons
-        Idle                              : Not Active
-        Applications Clocks Setting       : Not Active
-        SW Power Cap                      : Not Active
-        HW Slowdown                       : {slowdown}
-            HW Thermal Slowdown           : Not Active
-            HW Power Brake Slowdown       : {brake}
-        Sync Boost                        : Not Active
-        SW Thermal Slowdown               : {heat}
-        Display Clock Setting             : Not Active
-"""
+PERFORMANCE = (Path(__file__).parent / "files/performance.txt").read_text(encoding="utf-8")
 """What ``nvidia-smi -q -d PERFORMANCE`` prints."""
 
 

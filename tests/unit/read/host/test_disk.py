@@ -1,5 +1,7 @@
 """Disks, by /proc/diskstats; Lustre and GPUDirect Storage, by captures and the source of nvidia-fs."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,28 +152,7 @@ read                      10 samples [usecs] 594 79600 139000 986452
 getattr                   1 samples [usecs] 7 7 7 49
 """
 # As nvfs_stat_show of src/nvfs-stat.c prints it, with and without rw_stats_enabled.
-GDS = """\
-GDS Version: 1.13.1.3
-NVFS statistics(ver: 4.0)
-NVFS Driver(version: 2.24.3)
-Mellanox PeerDirect Supported: True
-IO stats: Enabled, peer IO stats: Disabled
-Logging level: info
-
-Active Shadow-Buffer (MiB): 0
-Active Process: 1
-Batches				: n=0 ok=0 err=0 Avg-Submit-Latency(usec)=0
-Reads				: n=900 ok=880 err=4 readMiB=3520 io_state_err=0
-Reads				: Bandwidth(MiB/s)=2300 Avg-Latency(usec)=700
-Sparse Reads		        : n=1 io=0 holes=0 pages=0
-Writes				: n=0 ok=0 err=0 writeMiB=0 io_state_err=0 pg-cache=0 pg-cache-fail=0 pg-cache-eio=0
-Writes				: Bandwidth(MiB/s)=0 Avg-Latency(usec)=0
-Mmap				: n=5 ok=5 err=0 munmap=4
-Bar1-map			: n=5 ok=5 err=0 free=4 callbacks=0 active=1 delay-frees=0
-Error				: cpu-gpu-pages=0 sg-ext=0 dma-map=0 dma-ref=0
-Ops				: Read=16 Write=0 BatchIO=0
-GPU 0000:07:00.0 uuid:00000000-0000-0000-0000-000000000000 : Registered_MiB=0 Cache_MiB=0 max_pinned_MiB=4
-"""
+GDS = (Path(__file__).parent / "files/nvidia-fs-stats").read_text(encoding="utf-8")
 GDS_BRIEF = """\
 Reads				: err=1 io_state_err=0
 Writes				: err=0 io_state_err=0 pg-cache=0 pg-cache-fail=0 pg-cache-eio=0
