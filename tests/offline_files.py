@@ -19,6 +19,10 @@ AT = "Sat Mar 14 10:00:00 2026"
 XID = "NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
+GPU = (Path(__file__).parent / "unit/cli/offline/files/gpu.txt").read_text(encoding="utf-8")
+"""One GPU of ``nvidia-smi -q`` of driver 580; names in braces are the facts of `smi_gpu`."""
+
+
 def report_on(*paths: Path | str, config: Config | None = None, redact: bool = False) -> Report:
     """The report on files."""
     return check_files([str(path) for path in paths], config or Config(), redact=redact)
@@ -97,96 +101,9 @@ def smi_gpu(place: int = 0, facts: Mapping[str, str] | None = None, processes: I
         "            Used GPU Memory               : 40000 MiB\n"
         for pid, name in (each.split(" ", 1) for each in processes)
     )
-    return f"""GPU 00000000:{0x41 + place:02X}:00.0
-    Product Name                                       : {said["name"]}
-    Product Architecture                               : Hopper
-    Persistence Mode                                   : {said["persistence"]}
-    MIG Mode
-        Current                                        : Disabled
-        Pending                                        : Disabled
-    Serial Number                                      : 16500{place}
-    GPU UUID                                           : {said["uuid"]}
-    VBIOS Version                                      : 96.00.00.00.01
-    GPU Recovery Action                                : {said["recovery"]}
-    PCI
-        Bus Id                                         : 00000000:{0x41 + place:02X}:00.0
-        GPU Link Info
-            PCIe Generation
-                Max                                    : 5
-                Current                                : {said["generation"]}
-                Device Max                             : 5
-                Host Max                               : 5
-            Link Width
-                Max                                    : {said["max width"]}
-                Current                                : {said["width"]}
-        Replays Since Reset                            : {said["replays"]}
-    Fan Speed                                          : N/A
-    Performance State                                  : {said["state"]}
-    {said["reasons"]}
-        Idle                                           : {said["idle"]}
-        SW Power Cap                                   : {said["sw cap"]}
-        HW Slowdown                                    : {said.get("hw slowdown", slowed)}
-            HW Thermal Slowdown                        : {said["hw thermal"]}
-            HW Power Brake Slowdown                    : {said["brake"]}
-        SW Thermal Slowdown                            : {said["sw thermal"]}
-    {said["reasons"]} Counters
-        SW Power Capping                               : 0 us
-        SW Thermal Slowdown                            : 0 us
-        HW Thermal Slowdown                            : {said["hw thermal us"]}
-        HW Power Braking                               : 0 us
-    FB Memory Usage
-        Total                                          : 81559 MiB
-        Reserved                                       : 551 MiB
-        Used                                           : 40008 MiB
-        Free                                           : 41000 MiB
-    Compute Mode                                       : Default
-    Utilization
-        GPU                                            : {said["busy"]}
-        Memory                                         : 30 %
-        Encoder                                        : 0 %
-        Decoder                                        : 0 %
-    ECC Mode
-        Current                                        : Enabled
-        Pending                                        : Enabled
-    ECC Errors
-        Volatile
-            SRAM Correctable                           : 0
-            SRAM Uncorrectable Parity                  : 0
-            SRAM Uncorrectable SEC-DED                 : 0
-            DRAM Correctable                           : {said["correctable"]}
-            DRAM Uncorrectable                         : {said["uncorrectable"]}
-        Aggregate
-            DRAM Correctable                           : 7
-            DRAM Uncorrectable                         : {said["uncorrectable"]}
-            SRAM Threshold Exceeded                    : No
-    Retired Pages
-        Single Bit ECC                                 : N/A
-        Pending Page Blacklist                         : N/A
-    Remapped Rows
-        Correctable Error                              : 0
-        Uncorrectable Error                            : 0
-        Pending                                        : {said["remap pending"]}
-        Remapping Failure Occurred                     : {said["remap failure"]}
-    Temperature
-        GPU Current Temp                               : {said["heat"]}
-        GPU T.Limit Temp                               : {said["margin"]}
-        Memory Current Temp                            : 70 C
-    GPU Power Readings
-        Average Power Draw                             : {said["power"]}
-        Instantaneous Power Draw                       : {said["power"]}
-        Current Power Limit                            : {said["limit"]}
-        Default Power Limit                            : {said["default limit"]}
-    Clocks
-        Graphics                                       : {said["clock"]}
-        SM                                             : {said["clock"]}
-        Memory                                         : 2619 MHz
-    Max Clocks
-        SM                                             : 1980 MHz
-    Fabric
-        State                                          : Completed
-        Status                                         : Success
-    Processes{"" if listed else "                                          : None"}
-{listed}"""
+    more = {"bus": 0x41 + place, "place": place, "hw slowdown": slowed, "listed": listed}
+    more["none"] = "" if listed else "                                          : None"
+    return GPU.format(**{**more, **said})
 
 
 def smi(*gpus: str, at: str = AT, driver: str = "580.95.05") -> str:

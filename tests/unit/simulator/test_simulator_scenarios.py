@@ -26,31 +26,7 @@ from gpu_triage_simulator.host_effects import DriverNotLoaded
 from gpu_triage_simulator.progress import progress_of
 from gpu_triage_simulator.scenario_file import SCENARIOS
 
-SMALL = """
-name = "small"
-description = "One idle GPU."
-
-[driver]
-version = "580.95.05"
-cuda = "13.0"
-
-[machine]
-memory_gib = 64
-memory_available_gib = 32
-node = [{ cpus = "0-7" }]
-disk = [{ name = "nvme0n1", slot = { bus_id = "0000:05:00.0", node = 0 } }]
-
-[[gpu]]
-model = "a10"
-slot = { bus_id = "0000:65:00.0", node = 0 }
-load = { utilization = 0.5 }
-
-[[process]]
-gpu = 0
-pid = 100
-name = "python"
-memory_mib = 10
-"""
+SMALL = (Path(__file__).parent / "small.toml").read_text(encoding="utf-8")
 
 
 def written(tmp_path: Path, text: str) -> Path:

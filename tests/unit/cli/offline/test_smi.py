@@ -162,38 +162,11 @@ def test_renamed_sections_say_the_same(tmp_path: Path, name: str) -> None:
     assert codes(report_on_text(tmp_path, first, second)) == ["thermal.hw"]
 
 
+DRIVER_390 = (Path(__file__).parent / "files/driver-390.txt").read_text(encoding="utf-8")
+
+
 def test_old_drivers_call_errors_single_and_double_bit(tmp_path: Path) -> None:
-    text = """==============NVSMI LOG==============
-Timestamp                           : Sat Mar 14 10:00:00 2020
-Driver Version                      : 390.144
-Attached GPUs                       : 1
-GPU 00000000:03:00.0
-    Product Name                    : Tesla P100-PCIE-16GB
-    GPU UUID                        : GPU-00000000-1111-2222-3333-444444444444
-    Performance State               : P0
-    Ecc Mode
-        Current                     : Enabled
-        Pending                     : Enabled
-    ECC Errors
-        Volatile
-            Single Bit
-                Device Memory       : 2
-                Total               : 2
-            Double Bit
-                Device Memory       : 1
-                Total               : 1
-    Retired Pages
-        Single Bit ECC              : 3
-        Double Bit ECC              : 1
-        Pending                     : Yes
-    Power Readings
-        Power Management            : Supported
-        Power Draw                  : 31.00 W
-        Power Limit                 : 200.00 W
-        Default Power Limit         : 250.00 W
-        Enforced Power Limit        : 200.00 W
-"""
-    report = report_on_text(tmp_path, text)
+    report = report_on_text(tmp_path, DRIVER_390)
     assert codes(report) == ["ecc.uncorrected", "memory.retired_pages_pending", "power.limit"]
     assert measured(report, "ecc.uncorrected") == "1 uncorrected errors since the driver was loaded"
     assert measured(report, "power.limit") == "limit 200 W, default 250 W"

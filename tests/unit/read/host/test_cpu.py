@@ -1,6 +1,7 @@
 """CPU time by NUMA node and the busiest CPUs; governors, the clock of busy CPUs, and the clock source."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,19 +24,7 @@ from gpu_triage.read.host.cpu import (
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 
 # A two-socket host, CPU 3 offline. The first line is the kernel's own sum and is not used.
-STAT = """\
-cpu  2255 34 2290 22625563 6290 127 456 10 300 0
-cpu0 1000 10 200 8000 50 1 2 3 300 0
-cpu1 2000 20 400 6000 150 1 2 3 0 0
-cpu2 500 0 100 9000 0 0 0 0 0 0
-intr 114930548 113199788 3 0 5 263 0 4 [...]
-ctxt 1990473
-btime 1062191376
-processes 2915
-procs_running 1
-procs_blocked 2
-softirq 183433 0 21755 12 39 1137 231 21459 2263
-"""
+STAT = (Path(__file__).parent / "files/stat").read_text(encoding="utf-8")
 TWO_NODES = {
     "proc/stat": STAT,
     "proc/loadavg": "12.50 9.01 4.00 2/1431 88123\n",

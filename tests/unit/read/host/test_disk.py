@@ -24,19 +24,7 @@ from gpu_triage.read.host.disk import (
 )
 
 # Kernel 6.8: 20 columns. vda has the 14 of kernels before 4.18.
-DISKSTATS = """\
-   7       0 loop0 11 0 28 0 0 0 0 0 0 4 0 0 0 0 0 0 0
-   1       0 ram0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
-  11       0 sr0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
- 252       0 zram0 9 0 72 0 9 0 72 0 0 0 0 0 0 0 0 0 0
-   8       0 sda 100 5 2000 300 200 9 4000 700 1 500 1000 0 0 0 0 10 20
-   8       1 sda1 100 5 2000 300 200 9 4000 700 1 500 1000 0 0 0 0 0 0
- 259       0 nvme0n1 1000 0 8000000 1500 10 0 80 5 0 1400 1505 0 0 0 0 2 1
- 259       1 nvme0n1p1 1000 0 8000000 1500 10 0 80 5 0 1400 1505 0 0 0 0 0 0
- 253       0 dm-0 90 0 1900 290 190 0 3900 690 0 450 980 0 0 0 0 0 0
-   9     127 md127 80 0 1800 0 180 0 3800 0 0 0 0 0 0 0 0 0 0
- 254       0 vda 1 0 2 3 4 0 5 6 0 7 8
-"""
+DISKSTATS = (Path(__file__).parent / "files/diskstats").read_text(encoding="utf-8")
 DISKS = ["dm-0", "md127", "nvme0n1", "sda", "vda"]
 SDA = Disk(
     device="sda",
