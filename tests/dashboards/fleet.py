@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.jobs.histories import families_of
 from tests.promql.promtool import Run, ask
 from tests.recordings import REPOSITORY, recorded, seconds_of, shortened, thinned
 from tests.rules.cases import FOLDER, load_any
@@ -189,16 +190,6 @@ def _in_cluster(history: History, cluster: str, behind: int) -> History:
         if dict(labels).get("alertname") != "GpuTriageWatchdog"
     }
     return replace(history, series=series, families=families_of(series))
-
-
-def families_of(series: Mapping[SeriesKey, Sequence[float]]) -> tuple[Family, ...]:
-    members: dict[str, list[SeriesKey]] = {}
-    for key in sorted(series):
-        members.setdefault(key[0], []).append(key)
-    return tuple(
-        Family(name.removesuffix("_total"), "counter" if name.endswith("_total") else "unknown", "", tuple(keys))
-        for name, keys in members.items()
-    )
 
 
 def joined(histories: Sequence[History]) -> History:

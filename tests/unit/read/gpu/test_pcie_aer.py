@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gpu_rounds import rounds_of
 from tests.host_tree import HostTree
+from tests.nvml_bench import BenchMaker
 from tests.rig import rig, scenario_with
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
@@ -153,13 +153,13 @@ def faults(**rates: int | str) -> str:
     return f'at = "10s"\ngpu = 0\neffect = {{ kind = "pcie_errors", {given} }}'
 
 
-def test_a_sick_link_counts_by_type(tmp_path: Path) -> None:
+def test_a_sick_link_counts_by_type(bench: BenchMaker, tmp_path: Path) -> None:
     event = faults(replays_per_hour=720, correctable_per_hour=3600, nonfatal_per_hour=360, fatal_per_hour=360)
-    with rounds_of(scenario_with(tmp_path, "dual-a10", event)) as rounds:
-        errors = PcieErrorsReader().read(rounds.at(20)).errors
-        assert (errors["correctable"], errors["bad_tlp"], errors["lcrc"]) == (10, 10, 10)
-        assert (errors["naks_received"], errors["non_fatal"], errors["fatal"]) == (2, 1, 1)
-        assert errors["l0_to_recovery"] == 0
+    rounds = bench(scenario_with(tmp_path, "dual-a10", event))
+    errors = PcieErrorsReader().read(rounds.at(20)).errors
+    assert (errors["correctable"], errors["bad_tlp"], errors["lcrc"]) == (10, 10, 10)
+    assert (errors["naks_received"], errors["non_fatal"], errors["fatal"]) == (2, 1, 1)
+    assert errors["l0_to_recovery"] == 0
 
 
 def test_errors_that_only_the_port_sees_show_in_the_kernels_count_of_the_port(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gpu_rounds import rounds_of
 from tests.kubelet import Claim, Held, response
+from tests.nvml_bench import BenchMaker
 from tests.rig import rig
 
 from gpu_triage.errors import HostReadFailed
@@ -193,76 +193,76 @@ SHARES = (Held("a", "n", "c", (f"{GPU}::0",)), Held("b", "n", "c", (f"{GPU}::1",
         (None, 0, []),  # nobody is asked
     ],
 )
-def test_a_gpu_has_its_holders_or_is_free(pods: PodDirectory | None, gpu: int, told: list[tuple[str, ...]]) -> None:
-    with rounds_of("h100-8") as rounds:
-        reading = AllocationReader().read(asked(rounds.at(1, gpu=gpu), pods))
+def test_a_gpu_has_its_holders_or_is_free(
+    bench: BenchMaker, pods: PodDirectory | None, gpu: int, told: list[tuple[str, ...]]
+) -> None:
+    rounds = bench("h100-8")
+    reading = AllocationReader().read(asked(rounds.at(1, gpu=gpu), pods))
     free = told == [("",) * 7]
     assert [(sample.labels[2:], sample.value) for sample in render(reading, LABELS)] == [
         (labels, float(not free)) for labels in told
     ]
 
 
-def test_a_claim_is_found_by_the_minor_number_which_is_asked_for_once() -> None:
+def test_a_claim_is_found_by_the_minor_number_which_is_asked_for_once(bench: BenchMaker) -> None:
     scenario = load_scenario("h100-8")
     gpus = (dataclasses.replace(scenario.gpus[0], minor_number=5), *scenario.gpus[1:])
     claim = Held("dra", "n", "c", (), claims=(Claim("gpu.nvidia.com", "gpu-5", ""),))
-    with rounds_of(dataclasses.replace(scenario, gpus=gpus)) as rounds:
-        reader, pods = AllocationReader(), kubelet(claim)
-        first, second = asked(rounds.at(1), pods), asked(rounds.at(6), pods)
-        assert (
-            reader.read(first).allocations == reader.read(second).allocations == (GpuAllocation("", "dra", "n", "c"),)
-        )
+    rounds = bench(dataclasses.replace(scenario, gpus=gpus))
+    reader, pods = AllocationReader(), kubelet(claim)
+    first, second = asked(rounds.at(1), pods), asked(rounds.at(6), pods)
+    assert reader.read(first).allocations == reader.read(second).allocations == (GpuAllocation("", "dra", "n", "c"),)
     assert second.inquiry.answered < first.inquiry.answered
 
 
 @pytest.mark.parametrize(("numbers", "gpu"), [(INDEX, 1), (MINOR, 3)])
-def test_a_job_is_found_by_the_number_that_slurm_has_for_the_gpu(tmp_path: Path, numbers: str, gpu: int) -> None:
+def test_a_job_is_found_by_the_number_that_slurm_has_for_the_gpu(
+    bench: BenchMaker, tmp_path: Path, numbers: str, gpu: int
+) -> None:
     (tmp_path / "42.job").write_text("SLURM_JOB_ID=42\nSLURM_JOB_USER=alice\nSLURM_JOB_GPUS=1\n")
     scenario = load_scenario("h100-8")
     swapped = {1: 3, 3: 1}
     gpus = tuple(dataclasses.replace(g, minor_number=swapped.get(i, i)) for i, g in enumerate(scenario.gpus))
-    with rounds_of(dataclasses.replace(scenario, gpus=gpus)) as rounds:
-        found = {
-            index: AllocationReader()
-            .read(asked(rounds.at(1, gpu=index), slurm=JobDirectory(tmp_path, numbers, 15.0)))
-            .allocations
-            for index in range(4)
-        }
+    rounds = bench(dataclasses.replace(scenario, gpus=gpus))
+    found = {
+        index: AllocationReader()
+        .read(asked(rounds.at(1, gpu=index), slurm=JobDirectory(tmp_path, numbers, 15.0)))
+        .allocations
+        for index in range(4)
+    }
     assert found == {
         index: () if index != gpu else (GpuAllocation(slurm_job_id="42", user="alice"),) for index in range(4)
     }
 
 
-def test_a_pod_on_a_mig_device_holds_that_device() -> None:
-    with rounds_of("h100-mig") as rounds:
-        round_ = rounds.at(5)
-        handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(round_.inquiry.device.handle, 0)
-        uuid = pynvml.nvmlDeviceGetUUID(handle)
-        reading = AllocationReader().read(asked(round_, kubelet(Held("mig", "n", "c", (uuid,)))))
+def test_a_pod_on_a_mig_device_holds_that_device(bench: BenchMaker) -> None:
+    rounds = bench("h100-mig")
+    round_ = rounds.at(5)
+    handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(round_.inquiry.device.handle, 0)
+    uuid = pynvml.nvmlDeviceGetUUID(handle)
+    reading = AllocationReader().read(asked(round_, kubelet(Held("mig", "n", "c", (uuid,)))))
     assert reading.allocations == (GpuAllocation(uuid, "mig", "n", "c"),)
 
 
-def test_who_does_not_answer_may_have_given_the_gpu_away(tmp_path: Path) -> None:
+def test_who_does_not_answer_may_have_given_the_gpu_away(bench: BenchMaker, tmp_path: Path) -> None:
     """Kubernetes knows of nobody, and Slurm's folder cannot be read: that the GPU is free is not known."""
     missing = JobDirectory(tmp_path / "missing", INDEX, 15.0)
-    with rounds_of("h100-8") as rounds:
-        with pytest.raises(HostReadFailed):
-            missing.refresh(Moment(0.0, 0.0), None)
-        for held, allocations in (((), None), ((TRAINER,), (GpuAllocation("", "train-0", "research", "trainer"),))):
-            pods = kubelet(*held)
-            pods.refresh(rounds.at(1).at)
-            machine = dataclasses.replace(rounds.simulated.machine, pods=pods, slurm=missing)
-            assert (
-                AllocationReader().read(dataclasses.replace(rounds.at(1), machine=machine)).allocations == allocations
-            )
+    rounds = bench("h100-8")
+    with pytest.raises(HostReadFailed):
+        missing.refresh(Moment(0.0, 0.0), None)
+    for held, allocations in (((), None), ((TRAINER,), (GpuAllocation("", "train-0", "research", "trainer"),))):
+        pods = kubelet(*held)
+        pods.refresh(rounds.at(1).at)
+        machine = dataclasses.replace(rounds.machine, pods=pods, slurm=missing)
+        assert AllocationReader().read(dataclasses.replace(rounds.at(1), machine=machine)).allocations == allocations
 
 
-def test_more_holders_than_can_be_are_left_out_and_said_once() -> None:
+def test_more_holders_than_can_be_are_left_out_and_said_once(bench: BenchMaker) -> None:
     held = [Held(f"pod-{number:03}", "n", "c", (f"{GPU}::{number}",)) for number in range(MOST_ALLOCATIONS + 1)]
-    with rounds_of("h100-8") as rounds:
-        reader, pods = AllocationReader(), kubelet(*held)
-        first, second = asked(rounds.at(1), pods), asked(rounds.at(2), pods)
-        counts = [len(reader.read(each).allocations or ()) for each in (first, second)]
+    rounds = bench("h100-8")
+    reader, pods = AllocationReader(), kubelet(*held)
+    first, second = asked(rounds.at(1), pods), asked(rounds.at(2), pods)
+    counts = [len(reader.read(each).allocations or ()) for each in (first, second)]
     assert (counts, first.inquiry.failures, second.inquiry.failures) == (
         [MOST_ALLOCATIONS] * 2,
         ["too_many_holders"],
