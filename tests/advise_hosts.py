@@ -1,7 +1,5 @@
 """Simulated hosts to give `gpu-triage advise` a job on, and its answers."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from functools import cache

@@ -6,8 +6,6 @@ NVLink, 0.4 to 0.65 of PCIe with peer access, 0.17 to 0.33 through host memory. 
 time hides the exchange, except for its last 25 MiB.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 NVSWITCH, PCIE4 = "18 * 26.562e9", "31.508e9"

@@ -1,7 +1,5 @@
 """The deb and the rpm, built for the Python of this host's distribution."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ These are other people's files, and none is part of the repository. Tests that c
 ``../shared/data/real``, or in the folder that GPU_TRIAGE_TEST_CAPTURES names.
 """
 
-from __future__ import annotations
-
 import os
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping

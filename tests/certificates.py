@@ -1,7 +1,5 @@
 """Certificates for tests, made by the openssl command: an authority, a server on this machine, clients."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 from pathlib import Path

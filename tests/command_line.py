@@ -1,7 +1,5 @@
 """The Config that a command line, an environment and a configuration file give."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import click

@@ -1,7 +1,5 @@
 """What every test shares: programs that may be missing here, and no skip in continuous integration."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

@@ -1,7 +1,5 @@
 """The distribution as users get it: its wheel, and environments of other Pythons that it is installed into."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -22,9 +20,7 @@ def build_wheel(repository: Path, scratch: Path) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(repository / name, source)
     shutil.copytree(
-        repository / "exporter",
-        source / "exporter",
-        ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"),
+        repository / "exporter", source / "exporter", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
     )
     shutil.copytree(repository / "docs" / "man", source / "docs" / "man")
     offline = ("--offline", "--no-config", "--no-build-isolation", "--python", sys.executable)

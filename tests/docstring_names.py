@@ -4,8 +4,6 @@ A name exists if its own file has it, another file defines it outside of functio
 it, or the standard library or the driver's bindings have it. Names between double backticks are of other programs.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re

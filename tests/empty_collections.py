@@ -6,8 +6,6 @@ passes when it finds none, because of a mistyped path for one. Tables that are w
 constant of another, have elements; of anything else, `tests.gathered.every` makes sure.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Evidence of made-up samples."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from gpu_triage.judge.evidence.history import MetricHistory

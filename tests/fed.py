@@ -1,7 +1,5 @@
 """The judge, fed with made-up samples for minutes or days, on a virtual clock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from gpu_triage.judge.evidence.history import MetricHistory

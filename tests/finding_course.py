@@ -1,7 +1,5 @@
 """One finding from judgment to judgment, as tests of its life look at it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from gpu_triage.judge.findings.finding import Finding, State

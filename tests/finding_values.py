@@ -4,8 +4,6 @@ No list of hosts shows every way to a finding. The recorded scenarios show most 
 tests judge show the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import pytest

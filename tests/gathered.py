@@ -1,7 +1,5 @@
 """All cases of a rule: that there are some, and one test that tries all and tells those that break it together."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable
 from functools import wraps

@@ -1,7 +1,5 @@
 """A server on this machine behind a web configuration file, for tests of what guards it."""
 
-from __future__ import annotations
-
 import base64
 import socket
 import ssl
@@ -76,11 +74,7 @@ def run(server: WebServer) -> Iterator[None]:
 
 @contextmanager
 def serving(
-    folder: Path,
-    content: str,
-    limits: Limits | None = None,
-    reload_seconds: float = 600.0,
-    host: Host | None = None,
+    folder: Path, content: str, limits: Limits | None = None, reload_seconds: float = 600.0, host: Host | None = None
 ) -> Iterator[Running]:
     file = folder / "web.yml"
     file.write_text(content)

@@ -1,7 +1,5 @@
 """A host's procfs and sysfs, written file by file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gpu_triage.machine import Moment, real_machine

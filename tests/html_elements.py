@@ -1,7 +1,5 @@
 """The elements, links and text of an HTML page."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 

@@ -1,7 +1,5 @@
 """Simulated hosts with incidents, and what an exporter on them says of incidents and keeps on disk."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

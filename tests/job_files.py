@@ -1,7 +1,5 @@
 """Files of jobs in a folder, and what the exporter makes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

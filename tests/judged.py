@@ -1,7 +1,5 @@
 """The judge at work on a simulated host: which class each GPU is in and which findings there are, second by second."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 

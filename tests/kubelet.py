@@ -1,7 +1,5 @@
 """A kubelet's pod-resources service: a real gRPC server on a Unix socket, its messages made by protobuf itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

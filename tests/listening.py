@@ -1,7 +1,5 @@
 """An HTTP server that listens for the length of a ``with`` block, and a handler for it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

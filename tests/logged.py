@@ -1,7 +1,5 @@
 """The log of this program as it is written, with its bounds."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

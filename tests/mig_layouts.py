@@ -1,7 +1,5 @@
 """Events that cut a simulated GPU into MIG instances."""
 
-from __future__ import annotations
-
 
 def cut(*instances: str, at: str = "0s", until: str | None = None, gpu: int = 0) -> str:
     """The body of an event that cuts a GPU into these instances, each ``profile gi ci slot activity``."""

@@ -6,8 +6,6 @@ the working tree: with the unit tests that import its module, then with those of
 of each with the slow ones last.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os

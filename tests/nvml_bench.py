@@ -1,7 +1,5 @@
 """Readers over pynvml over a simulated driver whose single functions a test can replace."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -68,6 +66,7 @@ class Bench:
         base: NvmlLibrary = machine.nvml
         self.machine = machine
         self.clock = clock
+        self._began = clock.now().monotonic
         self.library = AnsweringLibrary(base.load())
         self.session = Session(self.library)
         self.session.open()
@@ -80,6 +79,11 @@ class Bench:
         device = self.devices[gpu]
         peers = tuple(peer for peer in self.devices if peer is not device)
         return GpuRound(Inquiry(device), self.versions, peers, self.machine, at or self.clock.now())
+
+    def at(self, seconds: float, gpu: int = 0) -> GpuRound:
+        """A new round of one GPU when the scenario has come to a time."""
+        self.clock.advance(self._began + seconds - self.clock.now().monotonic)
+        return self.round(gpu)
 
     def answer(self, function: str, answer: Answer | int) -> None:
         """Replace a function: by a callable, or by one that returns this code."""

@@ -1,7 +1,5 @@
 """Made-up files in the forms that support cases hold, for the tests of offline triage."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +17,10 @@ from gpu_triage.options.config import Config
 UUID = "GPU-{:08d}-1111-2222-3333-444444444444"
 AT = "Sat Mar 14 10:00:00 2026"
 XID = "NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+
+GPU = (Path(__file__).parent / "unit/cli/offline/files/gpu.txt").read_text(encoding="utf-8")
+"""One GPU of ``nvidia-smi -q`` of driver 580; names in braces are the facts of `smi_gpu`."""
 
 
 def report_on(*paths: Path | str, config: Config | None = None, redact: bool = False) -> Report:
@@ -99,96 +101,9 @@ def smi_gpu(place: int = 0, facts: Mapping[str, str] | None = None, processes: I
         "            Used GPU Memory               : 40000 MiB\n"
         for pid, name in (each.split(" ", 1) for each in processes)
     )
-    return f"""GPU 00000000:{0x41 + place:02X}:00.0
-    Product Name                                       : {said["name"]}
-    Product Architecture                               : Hopper
-    Persistence Mode                                   : {said["persistence"]}
-    MIG Mode
-        Current                                        : Disabled
-        Pending                                        : Disabled
-    Serial Number                                      : 16500{place}
-    GPU UUID                                           : {said["uuid"]}
-    VBIOS Version                                      : 96.00.00.00.01
-    GPU Recovery Action                                : {said["recovery"]}
-    PCI
-        Bus Id                                         : 00000000:{0x41 + place:02X}:00.0
-        GPU Link Info
-            PCIe Generation
-                Max                                    : 5
-                Current                                : {said["generation"]}
-                Device Max                             : 5
-                Host Max                               : 5
-            Link Width
-                Max                                    : {said["max width"]}
-                Current                                : {said["width"]}
-        Replays Since Reset                            : {said["replays"]}
-    Fan Speed                                          : N/A
-    Performance State                                  : {said["state"]}
-    {said["reasons"]}
-        Idle                                           : {said["idle"]}
-        SW Power Cap                                   : {said["sw cap"]}
-        HW Slowdown                                    : {said.get("hw slowdown", slowed)}
-            HW Thermal Slowdown                        : {said["hw thermal"]}
-            HW Power Brake Slowdown                    : {said["brake"]}
-        SW Thermal Slowdown                            : {said["sw thermal"]}
-    {said["reasons"]} Counters
-        SW Power Capping                               : 0 us
-        SW Thermal Slowdown                            : 0 us
-        HW Thermal Slowdown                            : {said["hw thermal us"]}
-        HW Power Braking                               : 0 us
-    FB Memory Usage
-        Total                                          : 81559 MiB
-        Reserved                                       : 551 MiB
-        Used                                           : 40008 MiB
-        Free                                           : 41000 MiB
-    Compute Mode                                       : Default
-    Utilization
-        GPU                                            : {said["busy"]}
-        Memory                                         : 30 %
-        Encoder                                        : 0 %
-        Decoder                                        : 0 %
-    ECC Mode
-        Current                                        : Enabled
-        Pending                                        : Enabled
-    ECC Errors
-        Volatile
-            SRAM Correctable                           : 0
-            SRAM Uncorrectable Parity                  : 0
-            SRAM Uncorrectable SEC-DED                 : 0
-            DRAM Correctable                           : {said["correctable"]}
-            DRAM Uncorrectable                         : {said["uncorrectable"]}
-        Aggregate
-            DRAM Correctable                           : 7
-            DRAM Uncorrectable                         : {said["uncorrectable"]}
-            SRAM Threshold Exceeded                    : No
-    Retired Pages
-        Single Bit ECC                                 : N/A
-        Pending Page Blacklist                         : N/A
-    Remapped Rows
-        Correctable Error                              : 0
-        Uncorrectable Error                            : 0
-        Pending                                        : {said["remap pending"]}
-        Remapping Failure Occurred                     : {said["remap failure"]}
-    Temperature
-        GPU Current Temp                               : {said["heat"]}
-        GPU T.Limit Temp                               : {said["margin"]}
-        Memory Current Temp                            : 70 C
-    GPU Power Readings
-        Average Power Draw                             : {said["power"]}
-        Instantaneous Power Draw                       : {said["power"]}
-        Current Power Limit                            : {said["limit"]}
-        Default Power Limit                            : {said["default limit"]}
-    Clocks
-        Graphics                                       : {said["clock"]}
-        SM                                             : {said["clock"]}
-        Memory                                         : 2619 MHz
-    Max Clocks
-        SM                                             : 1980 MHz
-    Fabric
-        State                                          : Completed
-        Status                                         : Success
-    Processes{"" if listed else "                                          : None"}
-{listed}"""
+    more = {"bus": 0x41 + place, "place": place, "hw slowdown": slowed, "listed": listed}
+    more["none"] = "" if listed else "                                          : None"
+    return GPU.format(**{**more, **said})
 
 
 def smi(*gpus: str, at: str = AT, driver: str = "580.95.05") -> str:
@@ -308,18 +223,5 @@ def packed_bug_report(text: str, level: int = 6) -> bytes:
     return b"".join(gzip.compress(part.encode(), level) for part in parts if part)
 
 
-XML = """<?xml version="1.0" ?>
-<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
-<nvidia_smi_log><timestamp>Sat Mar 14 10:00:00 2026</timestamp><driver_version>535.54.03</driver_version>
-<cuda_version>12.2</cuda_version><attached_gpus>1</attached_gpus>
-<gpu id="00000000:41:00.0"><product_name>Tesla &amp; Co</product_name>
-<uuid>GPU-00000000-1111-2222-3333-444444444444</uuid><performance_state>P0</performance_state>
-<pci><pci_gpu_link_info><pcie_gen><max_link_gen>4</max_link_gen><current_link_gen>4</current_link_gen></pcie_gen>
-<link_widths><max_link_width>16x</max_link_width><current_link_width>4x</current_link_width></link_widths>
-</pci_gpu_link_info></pci><utilization><gpu_util>90 %</gpu_util></utilization>
-<ecc_errors><volatile><dram_uncorrectable>1</dram_uncorrectable></volatile></ecc_errors>
-<supported_clocks><supported_mem_clock><value>1 MHz</value></supported_mem_clock></supported_clocks>
-<processes><process_info><pid>7</pid><type>C</type><process_name>a b</process_name><used_memory>5 MiB</used_memory>
-</process_info></processes></gpu></nvidia_smi_log>
-"""
+XML = (Path(__file__).parent / "unit/cli/offline/files/tesla.xml").read_text(encoding="utf-8")
 """One GPU of ``nvidia-smi -q -x``."""

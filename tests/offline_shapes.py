@@ -1,7 +1,5 @@
 """Files that are made to take `gpu-triage check --from` long or much memory, without an end."""
 
-from __future__ import annotations
-
 import base64
 import bz2
 import gzip

@@ -1,7 +1,5 @@
 """The table that ``nvidia-smi`` prints, made up piece by piece for the tests of offline triage."""
 
-from __future__ import annotations
-
 TABLE_HEAD = """Sat Mar 14 10:00:00 2026
 +-----------------------------------------------------------------------------------------+
 | NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: 12.4     |

@@ -1,7 +1,5 @@
 """`gpu-triage check` on a simulated host at a scenario time, on a virtual clock."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpu_triage.cli.measure import measure

@@ -1,7 +1,5 @@
 """What `make test` runs, what `make full` runs beyond it, and what their last lines say: hooks of conftest.py."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """What a program prints that has to succeed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs the unit tests under every supported Python of this host: ``python -m tests.pythons``."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

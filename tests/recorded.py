@@ -1,7 +1,5 @@
 """Simulated hosts, recorded and played again on virtual clocks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

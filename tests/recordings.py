@@ -5,8 +5,6 @@ build/recordings under a hash of everything they are made of: a change of rules 
 that another worker is making waits for it. The folder can be removed at any time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os
@@ -181,11 +179,7 @@ def _config(scenario: Scenario, step_seconds: float) -> Config:
 def _record(scenario: Scenario, seconds: float, step_seconds: float) -> History:
     config = _config(scenario, step_seconds)
     return record_history(
-        scenario,
-        seconds=seconds,
-        step_seconds=step_seconds,
-        config=config,
-        target={**DRILL, **scenario.target.labels},
+        scenario, seconds=seconds, step_seconds=step_seconds, config=config, target={**DRILL, **scenario.target.labels}
     )
 
 

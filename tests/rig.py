@@ -1,7 +1,5 @@
 """A sampler over a simulated host on a virtual clock: the whole path from driver to page, a step at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -3,8 +3,6 @@
 debootstrap makes each once, which takes a minute or two, and they are kept in the cache of the user.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

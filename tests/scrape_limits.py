@@ -1,7 +1,5 @@
 """The limits with which the chart's monitors scrape, and whether a page stays within them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """pynvml over a simulated host: its wrappers run unchanged on top of the simulated library."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -35,36 +35,7 @@ slurmctld -D -f "$SLURM_CONF" &
 slurmd -D -f "$SLURM_CONF" &
 wait
 """
-CONFIGURATION: Final = """
-ClusterName=gpus
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={controller_port}
-SlurmdPort={node_port}
-SlurmUser=root
-AuthType=auth/munge
-CredType=cred/munge
-AuthInfo=socket={folder}/munge.socket
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-MpiDefault=none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-# The machine may have fewer processors than the node claims.
-SlurmdParameters=config_overrides
-GresTypes=gpu
-NodeName={node} NodeHostName={host} NodeAddr=127.0.0.1 CPUs=4 RealMemory=100 Gres=gpu:2 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES State=UP
-Prolog={folder}/prolog.d/*
-Epilog={folder}/epilog.d/*
-PrologFlags=Alloc
-"""
+CONFIGURATION: Final = (Path(__file__).parent / "slurm.conf").read_text(encoding="utf-8")
 _SCRIPT: Final = """#!/bin/sh
 # slurmd passes no environment: what differs from an installation is where all this is.
 export NODE_CHECK_SETTINGS={folder}/settings JOB_GPUS_FOLDER={folder}/jobs SLURM_CONF={folder}/slurm.conf

@@ -1,7 +1,5 @@
 """A node of a Slurm cluster without Slurm: stand-ins note what scontrol and logger are told."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import urllib.request

@@ -1,7 +1,5 @@
 """Compiles stand-ins of the driver's library, which the loader finds by its name like the real one."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterable

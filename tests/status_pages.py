@@ -1,7 +1,5 @@
 """The status page of made-up evidence."""
 
-from __future__ import annotations
-
 import re
 
 from tests.evidence import evidence_of

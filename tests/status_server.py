@@ -1,7 +1,5 @@
 """The exporter's web server over a simulated host whose clock stands still: its status page at a scenario time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

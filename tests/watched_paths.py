@@ -1,7 +1,5 @@
 """Paths that tell a test of each file that is touched through them, before it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path, PosixPath
 

@@ -1,7 +1,5 @@
 """The sources of the web application, for tests of what is put before them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Values that the chart is rendered with: each turns on what belongs together, `everything` all that goes together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 WEB = {"configSecret": "gpu-triage-web", "tls": True, "clientAuth": True}
@@ -13,7 +11,7 @@ MONITOR = {
         "metricRelabelings": [{"sourceLabels": ["__name__"], "regex": "gpu_process_.*", "action": "drop"}],
         "tlsConfig": {"ca": {"secret": {"name": "gpu-triage-web", "key": "ca.crt"}}, "serverName": "gpu"},
         "basicAuth": {"username": {"name": "gpu", "key": "user"}, "password": {"name": "gpu", "key": "password"}},
-    },
+    }
 }
 FEATURES = {
     name: {"enabled": True}
@@ -89,7 +87,7 @@ MATRIX: dict[str, dict[str, Any]] = {
                 "labels": {"team": "ml"},
                 "annotations": {"channel": "gpu-oncall"},
                 "alerts": {"GpuLost": {"enabled": True, "severity": "warning", "labels": {"tier": "1"}}},
-            },
+            }
         },
         "dashboards": {"enabled": True, "folder": "GPUs", "annotations": {"a": "b"}},
         "networkPolicy": {

@@ -1,7 +1,5 @@
 """The objects of the Prometheus operator as its own models know them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel

@@ -1,7 +1,5 @@
 """Renders the chart with Helm itself, as objects to look at."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,31 +14,7 @@ RELEASE = "gpu"
 IMAGE = "registry.example.org/gpu-triage-exporter"
 """Laid below the values of every rendering: without an image the chart refuses to render."""
 
-RULES = """
-groups:
-  - name: gpu-fixture
-    interval: 1m
-    rules:
-      - record: instance:gpu_up:sum
-        expr: sum by (instance) (gpu_up)
-      - alert: GpuLost
-        expr: gpu_up == 0
-        for: 1m
-        keep_firing_for: 5m
-        labels: {severity: critical, team: unset}
-        annotations:
-          summary: A GPU no longer answers.
-          description: 'GPU {{ $labels.gpu }} is gone ({{ $value | humanize }}, {{ printf "%q" $labels.uuid }}).'
-      - alert: GpuReleased
-        expr: |
-          gpu_exporter_gpus_released
-            == 1
-        annotations: {summary: The GPUs are released.}
-  - name: gpu-single
-    rules:
-      - alert: GpuMissing
-        expr: vector(1)
-"""
+RULES = (Path(__file__).parent / "rules.yml").read_text(encoding="utf-8")
 """A file of rules with what templating might spoil: braces, quotes, several lines; and a group of one alert."""
 
 

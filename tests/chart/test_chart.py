@@ -1,7 +1,5 @@
 """The chart renders, what it renders is valid, and the program accepts the flags that it is given."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -156,7 +154,7 @@ def test_an_expectation_of_zero_gpus_is_one(tmp_path: Path) -> None:
         ("memory.swapping", "rate", "1.5MiB", 1.5 * 1024**2),
     ],
 )
-def test_settings_of_findings_become_flags(
+def test_finding_settings_become_flags(
     tmp_path: Path, code: str, name: str, value: str | float, expected: float
 ) -> None:
     config = _accepted(_flags(render({"judge": {code: {name: value}}}), tmp_path))

@@ -1,7 +1,5 @@
 """The chart has every alert, and describes every value."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What Prometheus and Grafana find: monitors, rules and dashboards, and the notes that say what they may miss."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """`rules.overrides` of the chart does what `gpu-triage rules --config` does with the same settings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +21,7 @@ SOURCES = shipped_sources()
 ALERTS = {alert.key: alert for source in SOURCES for alert in source.alerts}
 SCHEMA = {**overrides_schema(), "$defs": definitions()}
 
-EVERYTHING = r"""
-job: 'gpu-(nodes|"x")\.[ab]$'
-cluster_label: region
-replica_labels: [replica, zone]
-routing_labels: [rack]
-runbook_base_url: https://{{ $labels.instance }}:9836/runbooks/
-runbook_command: kubectl exec ds/gpu-triage -- gpu-triage explain
-grafana_base_url: https://grafana.example.org/
-labels: {team: ml, note: 'a: b #c'}
-annotations: {channel: '#gpu'}
-alerts:
-  GpuLost: {severity: warning, labels: {team: hardware}}
-  GpuExporterDown: {for: 0s}
-  GpuExporterStale: {for: 1d2h1m}
-  GpuExporterAbsent: {for: 08m}
-  GpuHostSwapping: {enabled: false}
-  GpuMemoryNearFull: {enabled: true}
-  GpuPcieWidthDowntrained.warning: {labels: {team: hardware}}
-"""
+EVERYTHING = (Path(__file__).parent / "everything.yml").read_text(encoding="utf-8")
 
 
 def own(name: str) -> dict[str, Any]:

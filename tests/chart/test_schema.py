@@ -1,7 +1,5 @@
 """The schema refuses every value that the chart does not know, by its name."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

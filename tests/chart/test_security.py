@@ -1,7 +1,5 @@
 """The exporter's pods have the rights they need and no other, and what takes more is off."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -5,14 +5,13 @@ tests do it. All begin at the same instant, each is one instance, and its record
 raw series as in the database of a Prometheus that watched them.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.jobs.histories import families_of
 from tests.promql.promtool import Run, ask
 from tests.recordings import REPOSITORY, recorded, seconds_of, shortened, thinned
 from tests.rules.cases import FOLDER, load_any
@@ -191,16 +190,6 @@ def _in_cluster(history: History, cluster: str, behind: int) -> History:
         if dict(labels).get("alertname") != "GpuTriageWatchdog"
     }
     return replace(history, series=series, families=families_of(series))
-
-
-def families_of(series: Mapping[SeriesKey, Sequence[float]]) -> tuple[Family, ...]:
-    members: dict[str, list[SeriesKey]] = {}
-    for key in sorted(series):
-        members.setdefault(key[0], []).append(key)
-    return tuple(
-        Family(name.removesuffix("_total"), "counter" if name.endswith("_total") else "unknown", "", tuple(keys))
-        for name, keys in members.items()
-    )
 
 
 def joined(histories: Sequence[History]) -> History:

@@ -1,7 +1,5 @@
 """Dashboards as Grafana reads them: panels and queries of the JSON, and variables put into queries."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What a Prometheus has of the six jobs of `tests.jobs.situations`, of jobs seen in part, and of a host without one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

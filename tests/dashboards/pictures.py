@@ -4,8 +4,6 @@ The answers come from a real Prometheus, and Grafana's scenes draw them; dashboa
 contain. With `--all FOLDER`, every dashboard is drawn, for a review.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

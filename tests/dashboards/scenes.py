@@ -1,7 +1,5 @@
 """Dashboards in Grafana's own scenes, in a real browser, over a real Prometheus: what `drawing/` draws."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A real Prometheus that holds a fleet's history."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import urllib.error

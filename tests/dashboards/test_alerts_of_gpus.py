@@ -1,7 +1,5 @@
 """Alerts about GPUs carry a UUID alone; a dashboard shows the number that the GPU has, or had before it was gone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -44,7 +42,7 @@ def gpu(number: str, uuid: str) -> list[tuple[str, str]]:
         ),
     ],
 )
-def test_an_alert_about_a_gpu_has_its_number(
+def test_an_alert_has_its_gpu(
     series: dict[str, list[float]], shown: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
     firing = [*TARGET, ("uuid", "A"), ("alertname", "GpuXidCritical"), ("alertstate", "firing")]

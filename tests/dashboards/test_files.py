@@ -1,7 +1,5 @@
 """What can be said of the dashboards without running them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -11,17 +9,7 @@ from typing import Any
 import pytest
 from dashboards.diagnosis import VERDICTS
 from dashboards.steps import RUNBOOKS_URL, STEPS
-from tests.dashboards.grafana import (
-    FILES,
-    FOLDER,
-    Target,
-    all_targets,
-    panels,
-    read,
-    rows,
-    substitute,
-    targets,
-)
+from tests.dashboards.grafana import FILES, FOLDER, Target, all_targets, panels, read, rows, substitute, targets
 from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses
 from tests.promql.queries import faults

@@ -1,7 +1,5 @@
 """The job dashboard over six jobs with one thing wrong with each, and the choice of an owner on all dashboards."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -62,9 +60,7 @@ def value_of(found: list[Series]) -> float:
 
 @every_situation
 @pytest.mark.parametrize("scheduler", Scheduler)
-def test_the_culprit_is_named_first_whoever_owns_the_job(
-    jobs: Store, situation: Situation, scheduler: Scheduler
-) -> None:
+def test_the_culprit_comes_first_whoever_owns_the_job(jobs: Store, situation: Situation, scheduler: Scheduler) -> None:
     chosen = chosen_by(jobs, FILE, **choice_of(situation, scheduler))
     (slowest,) = answer(jobs, find(FILE, "Slowest GPU"), **chosen)
     if situation.name == "checkpoints":

@@ -1,7 +1,5 @@
 """What fits on a screen, and what a dashboard costs."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -3,8 +3,6 @@
 They need 600 MB of npm packages: ``python -m tests.dashboards.scenes`` fetches them.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +16,7 @@ from tests.dashboards.store import Store
 from tests.e2e.browser import browser
 
 pytestmark = [
-    pytest.mark.timeout(1800),  # the first test waits for the fleet to be recorded, beside whatever else runs
+    pytest.mark.timeout(1800)  # the first test waits for the fleet to be recorded, beside whatever else runs
 ]
 
 NIGHT = "h100-8-bad-night"
@@ -50,9 +48,7 @@ def view(store: Store, file: str) -> View:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_dashboard_opens_with_choices_and_every_panel_has_data_or_says_why_not(
-    shown: Scenes, store: Store, file: str
-) -> None:
+def test_a_dashboard_has_choices_and_every_panel_data_or_a_reason(shown: Scenes, store: Store, file: str) -> None:
     shown.show(view(store, file))
     assert shown.failures == []
     empty = {name for name, each in shown.variables.items() if not each["options"]}

@@ -1,7 +1,5 @@
 """States, classes and steps: every panel uses the catalog's words and the status page's colors."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 

@@ -3,8 +3,6 @@
 Beside them are hosts of these names without a cluster, as in a fleet that does not use the label.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 One file, for that history takes a worker two minutes to record.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -112,9 +110,7 @@ def test_a_timeline_has_a_word_for_every_value(store: Store, panel: Mapping[str,
     [(file, annotation) for file in FILES for annotation in read(file)["annotations"].get("list", ())],
     ids=lambda case: f"{case[0]}: {case[1]['name']}",
 )
-def test_a_mark_appears_in_some_scenario_with_the_labels_of_its_title(
-    store: Store, file: str, annotation: Mapping[str, Any]
-) -> None:
+def test_a_mark_appears_with_the_labels_of_its_title(store: Store, file: str, annotation: Mapping[str, Any]) -> None:
     found = store.over_time(substitute(annotation["expr"], store.end - store.start))
     assert found, f"{file}: no scenario shows it"
     # A mark lasts while the value is above 0.
@@ -170,9 +166,7 @@ def counted_alerts(expectation: Expectation) -> Iterator[str]:
 
 
 @every_moment
-def test_a_step_is_suspect_where_the_scenario_expects_one_of_its_classes_or_alerts(
-    store: Store, instance: str, expectation: Expectation
-) -> None:
+def test_a_step_is_suspect_where_the_scenario_expects_it(store: Store, instance: str, expectation: Expectation) -> None:
     alerted = set(counted_alerts(expectation))
     classes = set(expectation.bottleneck.values())
     for step in STEPS:
@@ -183,9 +177,7 @@ def test_a_step_is_suspect_where_the_scenario_expects_one_of_its_classes_or_aler
 
 
 @every_moment
-def test_a_step_is_ok_or_not_judged_where_the_scenario_expects_nothing_of_it(
-    store: Store, instance: str, expectation: Expectation
-) -> None:
+def test_a_step_is_not_suspect_unless_expected(store: Store, instance: str, expectation: Expectation) -> None:
     if not expectation.quiet:
         return
     for step in STEPS:
@@ -195,9 +187,7 @@ def test_a_step_is_ok_or_not_judged_where_the_scenario_expects_nothing_of_it(
 
 
 @every_moment
-def test_the_timeline_names_the_expected_bottleneck_of_each_gpu(
-    store: Store, instance: str, expectation: Expectation
-) -> None:
+def test_the_timeline_names_the_bottleneck_of_each_gpu(store: Store, instance: str, expectation: Expectation) -> None:
     timeline = find(DIAGNOSIS, "Bottleneck of each GPU")
     expr = substitute(timeline.expr.partition("\nand on")[0], 0, instance=instance)
     shown = {
@@ -209,7 +199,7 @@ def test_the_timeline_names_the_expected_bottleneck_of_each_gpu(
 
 
 @every_moment
-def test_the_table_lists_the_expected_alerts_and_always_the_watchdog(
+def test_the_table_lists_the_expected_alerts_and_watchdog(
     store: Store, instance: str, expectation: Expectation
 ) -> None:
     table = find(DIAGNOSIS, "Firing alerts")

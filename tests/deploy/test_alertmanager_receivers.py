@@ -1,7 +1,5 @@
 """The receivers for PagerDuty, Slack and a webhook: what a real Alertmanager sends them, as a person reads it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -76,9 +74,7 @@ def test_no_secret_is_inline(repository: Path) -> None:
     }
 
 
-def test_the_job_is_found_in_every_text_that_names_one(
-    repository: Path, tmp_path: Path, requires_tool: RequiresTool
-) -> None:
+def test_the_job_is_in_every_text_that_names_one(repository: Path, tmp_path: Path, requires_tool: RequiresTool) -> None:
     texts = read_notifications()
     exhibits = [each for each in every_exhibit() if each.name in texts]
     data = {"alerts": [{"annotations": texts[each.name], "labels": {}, "status": "firing"} for each in exhibits]}

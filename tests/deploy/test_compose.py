@@ -1,7 +1,5 @@
 """What the Compose example mounts, names and starts fits together; no Compose runs here."""
 
-from __future__ import annotations
-
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -69,9 +67,7 @@ def test_nothing_listens_beyond_this_machine(services: dict[str, dict[str, Any]]
     ] == []
 
 
-def test_the_exporter_has_no_right_to_spare_and_a_scenario_that_exists(
-    repository: Path, services: dict[str, dict[str, Any]]
-) -> None:
+def test_the_exporter_has_few_rights_and_a_real_scenario(repository: Path, services: dict[str, dict[str, Any]]) -> None:
     exporter = services["exporter"]
     assert exporter["cap_drop"] == ["ALL"]
     assert exporter["read_only"] is True
@@ -88,7 +84,4 @@ def test_real_gpus_replace_the_simulated_ones(folder: Path) -> None:
     assert {
         flag: mounts[exporter["command"][exporter["command"].index(flag) + 1]]
         for flag in ("--path.procfs", "--path.sysfs")
-    } == {
-        "--path.procfs": "/proc",
-        "--path.sysfs": "/sys",
-    }
+    } == {"--path.procfs": "/proc", "--path.sysfs": "/sys"}

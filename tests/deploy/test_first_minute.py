@@ -4,8 +4,6 @@ A desk is a minimal system that has never seen the project. A node of a Slurm cl
 its Slurm running and no prolog. For Kubernetes, the chart is rendered.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -34,53 +32,12 @@ DESK_SECONDS: Final = 60.0
 CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 """Of this machine, whose way to the package index may need its own."""
 
-FRESH: Final = """
-set -eu
-mount -t tmpfs -o size=4g tmpfs "$SCRATCH"
-mkdir "$SCRATCH/changes" "$SCRATCH/work" "$SCRATCH/root"
-mount -t overlay overlay -o "lowerdir=$SYSTEM,upperdir=$SCRATCH/changes,workdir=$SCRATCH/work" "$SCRATCH/root"
-mount --rbind /dev "$SCRATCH/root/dev"
-mount --rbind /sys "$SCRATCH/root/sys"
-mount -t proc proc "$SCRATCH/root/proc"
-if [ -n "$ALONE" ]; then
-    ip link set lo up
-    ip address add 192.0.2.1/32 dev lo # Slurm looks up names only where there is more than 127.0.0.1
-else
-    cp --dereference /etc/resolv.conf "$SCRATCH/root/etc/resolv.conf"
-fi
-mkdir -p "$SCRATCH/root/clone"
-mount --bind "$CLONE" "$SCRATCH/root/clone"
-cd "$SCRATCH/root/clone"
-exec chroot "$SCRATCH/root" /bin/sh -u
-"""
+FRESH: Final = (Path(__file__).parent / "fresh_host.sh").read_text(encoding="utf-8")
 DESK: Final = """
 export HOME=/root PATH=/root/.local/bin:/clone:/usr/bin:/bin
 cd /clone
 """
-NODE_OF_A_CLUSTER: Final = """
-set -- /srv/slurm
-mkdir -p /srv/slurm/state /srv/slurm/spool /srv/slurm/dev /etc/slurm /run/munge
-dd if=/dev/urandom of=/srv/slurm/munge.key bs=1024 count=1 status=none
-chmod 400 /srv/slurm/munge.key
-mknod /srv/slurm/dev/nvidia0 c 195 0
-mknod /srv/slurm/dev/nvidia1 c 195 1
-echo 'Name=gpu File=/srv/slurm/dev/nvidia[0-1]' >/etc/slurm/gres.conf
-cp /clone/slurm.conf /etc/slurm/slurm.conf
-echo 'APT::Get::Assume-Yes "true";' >/etc/apt/apt.conf.d/90yes
-export SLURM_CONF=/etc/slurm/slurm.conf DEBIAN_FRONTEND=noninteractive
-( {daemons} ) >/srv/slurm/output.log 2>&1 &
-within() {{
-    for _ in $(seq 300); do
-        if sh -c "$1" >/dev/null 2>&1; then return; fi
-        sleep 0.1
-    done
-    echo "not within 30 s: $1" >&2
-    tail -n 20 /srv/slurm/*.log >&2
-    exit 1
-}}
-within 'scontrol show node {node} | grep State=IDLE'
-cd /clone
-"""
+NODE_OF_A_CLUSTER: Final = (Path(__file__).parent / "node_of_a_cluster.sh").read_text(encoding="utf-8")
 # No systemd runs the unit here. A GPU of the node has fallen off the bus.
 UNIT: Final = """
 gpu-triage serve --simulate lost-before-start 2>/srv/slurm/exporter.log &
@@ -173,11 +130,7 @@ def test_a_desk_has_a_verdict_within_a_minute(
 
 
 def test_a_slurm_node_drains_itself_after_six_commands(
-    tmp_path: Path,
-    scratch: Path,
-    request: pytest.FixtureRequest,
-    requires_tool: RequiresTool,
-    record_property: Told,
+    tmp_path: Path, scratch: Path, request: pytest.FixtureRequest, requires_tool: RequiresTool, record_property: Told
 ) -> None:
     for program in (*PROGRAMS, "apt-get", "curl"):
         requires_tool(program)
@@ -207,9 +160,7 @@ def test_a_slurm_node_drains_itself_after_six_commands(
     record_property(TOLD, summary("a Slurm node", walked, [building, *(took for took, _ in told)]))
 
 
-def test_kubernetes_has_dashboards_with_names_of_pods_after_three_commands(
-    repository: Path, record_property: Told
-) -> None:
+def test_kubernetes_has_dashboards_with_pods_after_three_commands(repository: Path, record_property: Told) -> None:
     walked = commands(repository, "On Kubernetes")
     assert len(walked) == 3
     build, push, install = map(shlex.split, walked)

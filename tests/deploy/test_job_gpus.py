@@ -1,7 +1,5 @@
 """Slurm's prolog and epilog that tell the exporter which job has which GPU: what one writes, the other removes."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -48,9 +46,7 @@ def test_the_exporter_reads_what_the_prolog_writes_until_the_epilog(repository: 
 @pytest.mark.parametrize("other", ["SLURM_JOB_USER=bob", "SLURM_JOB_ID=7", "SLURM_JOB_GPUS=0-7"])
 @pytest.mark.parametrize("ending", ["\n", "\r\n\n"])
 @pytest.mark.parametrize("variable", ["SLURM_JOB_USER", "SLURM_JOB_ACCOUNT"])
-def test_a_name_with_a_line_break_says_nothing_about_another_variable(
-    repository: Path, folder: Path, variable: str, ending: str, other: str
-) -> None:
+def test_a_line_break_sets_no_variable(repository: Path, folder: Path, variable: str, ending: str, other: str) -> None:
     run(repository, "prolog", folder, {**JOB, variable: f"{ending}x{ending}{other}{ending}"})
     text = (folder / "4242.job").read_text()
     assert sorted(line.partition("=")[0] for line in text.splitlines()) == sorted(JOB)
@@ -90,9 +86,7 @@ def test_a_link_that_was_planted_is_replaced_and_not_written_through(repository:
     "variables",
     [{}, {**JOB, "SLURM_JOB_GPUS": ""}, {**JOB, "SLURM_JOB_ID": "../../etc/passwd"}, {**JOB, "SLURM_JOB_ID": ""}],
 )
-def test_a_job_without_gpus_and_an_id_that_is_none_write_nothing(
-    repository: Path, folder: Path, variables: dict[str, str]
-) -> None:
+def test_a_job_without_gpus_or_id_writes_nothing(repository: Path, folder: Path, variables: dict[str, str]) -> None:
     for which in ("prolog", "epilog"):
         run(repository, which, folder, variables)
     assert not folder.exists()

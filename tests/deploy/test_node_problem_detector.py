@@ -1,7 +1,5 @@
 """The node problem detector's plugin against a running exporter, and its configuration by the detector's own rules."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -120,7 +118,7 @@ def test_what_is_no_verdict_is_unknown(repository: Path, tmp_path: Path, answer:
         ("warning", "GPU 5 pcie.width: 4 of 16 lanes (pending); GPU 2 gpu.lost: lost (gone); GPU 3 power.brake: on\n"),
     ],
 )
-def test_a_critical_finding_is_a_warning_unless_it_is_confirmed_and_holds(
+def test_a_critical_finding_warns_unless_it_is_confirmed(
     repository: Path, tmp_path: Path, severity: str, said: str
 ) -> None:
     findings = (

@@ -1,7 +1,5 @@
 """The deb under a real systemd: installed, started, killed, upgraded, removed and purged in a container."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile
@@ -17,132 +15,9 @@ from tests.systemd_container import bare_system, boot
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 NEWER = "99.0.0"
-UNIT = "gpu-triage-exporter.service"
 OPTIONS = "/etc/default/gpu-triage-exporter"
 
-LIFE = f"""
-export DEBIAN_FRONTEND=noninteractive
-within() {{
-    for _ in $(seq 600); do
-        if "$@"; then return; fi
-        sleep 0.1
-    done
-    systemctl --no-pager status {UNIT}
-    return 1
-}}
-page() {{
-    python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())' \\
-        "http://127.0.0.1:$1/metrics" >/shared/$2 2>/dev/null
-}}
-state() {{ systemctl show {UNIT} --property ActiveState,SubState,MainPID,NRestarts,User,UnitFileState >/shared/$1; }}
-sampled() {{ page "$1" $2-page && grep -q '^gpu_driver_up ' /shared/$2-page && grep -q '_build_info' /shared/$2-page; }}
-answers() {{
-    within sampled "$1" $2
-    state $2-state
-}}
-
-: installed
-dpkg --install /shared/package.deb
-answers 9836 installed
-systemctl --failed --no-legend --no-pager >/shared/installed-failed
-
-: killed
-kill -SEGV "$(systemctl show {UNIT} --property MainPID --value)"
-restarted() {{ [ "$(systemctl show {UNIT} --property NRestarts --value)" = 1 ]; }}
-within restarted
-answers 9836 killed
-journalctl --unit {UNIT} --no-pager --output cat >/shared/killed-journal
-
-: configured
-cat >>{OPTIONS} <<end
-# mine
-GPU_TRIAGE_WEB_LISTEN_ADDRESS=127.0.0.1:9999
-GPU_TRIAGE_SIMULATE=dual-a10
-end
-touch /var/lib/gpu-triage/mine
-systemctl restart {UNIT}
-has_gpus() {{ page 9999 configured-page && [ "$(grep -c '^gpu_up.* 1' /shared/configured-page)" = 2 ]; }}
-within has_gpus
-state configured-state
-
-: refused
-cp {OPTIONS} /root/options
-tried() {{
-    systemctl restart {UNIT}
-    within "$@"
-    systemctl show {UNIT} --property ActiveState,SubState,ExecMainStatus >/shared/tried-state
-}}
-refused() {{
-    cp /root/options {OPTIONS}
-    echo "$2" >>{OPTIONS}
-    tried systemctl --quiet is-failed {UNIT}
-    mv /shared/tried-state "/shared/refused-$1-state"
-    journalctl --unit {UNIT} --no-pager --output cat >"/shared/refused-$1-journal"
-}}
-refused variable GPU_TRIAGE_METRICS_PROFILE=everything
-echo 'web: {{port: 9836}}' >/etc/config.yml
-refused config GPU_TRIAGE_CONFIG_FILE=/etc/config.yml
-cp -r /shared/certificates /etc/certificates
-chmod 0600 /etc/certificates/server.key
-refused key GPU_TRIAGE_WEB_CONFIG_FILE=/etc/certificates/web.yml
-mkdir /run/systemd/system/{UNIT}.d
-cat >/run/systemd/system/{UNIT}.d/flag.conf <<end
-[Service]
-ExecStart=
-ExecStart=/usr/bin/gpu-triage serve --no-such-flag
-end
-systemctl daemon-reload
-refused flag ''
-rm -r /run/systemd/system/{UNIT}.d
-systemctl daemon-reload
-cp /root/options {OPTIONS}
-
-: taken
-taken() {{ python3 -c 'import socket; socket.create_connection(("127.0.0.1", 9999))'; }}
-systemctl stop {UNIT}
-python3 -m http.server --bind 127.0.0.1 9999 >/dev/null 2>&1 &
-server=$!
-within taken
-retried() {{ [ "$(systemctl show {UNIT} --property NRestarts --value)" -ge 2 ]; }}
-tried retried
-mv /shared/tried-state /shared/taken-state
-journalctl --unit {UNIT} --no-pager --output cat >/shared/taken-journal
-kill $server
-answers 9999 freed
-
-: upgraded
-dpkg --install --force-confold /shared/newer.deb
-answers 9999 upgraded
-cp {OPTIONS} /shared/upgraded-options
-test -e /var/lib/gpu-triage/mine
-
-: disabled
-systemctl disable --now {UNIT}
-dpkg --install --force-confold /shared/newer.deb
-state disabled-state
-
-: removed
-systemctl enable --now {UNIT}
-answers 9999 enabled
-cp -r /usr/share/gpu-triage-exporter/slurm /root/scripts
-dpkg --remove gpu-triage-exporter
-cp {OPTIONS} /shared/removed-options
-test -e /var/lib/gpu-triage/mine
-if page 9999 removed-page; then exit 1; fi
-state removed-state
-
-: purged
-dpkg --purge gpu-triage-exporter
-find /etc /usr /var /run -xdev -name '*gpu-triage*' >/shared/purged-left
-getent passwd gpu-triage >/shared/purged-user
-
-: unchecked
-mkdir /root/dev
-touch /root/dev/nvidia0
-env -i SLURM_JOB_ID=42 SLURM_JOB_GPUS=0 NODE_CHECK_DEVICE_FILES=/root/dev /root/scripts/prolog.sh
-journalctl --sync
-journalctl --identifier gpu-triage-prolog --no-pager --output cat >/shared/unchecked-journal
-"""
+LIFE = (Path(__file__).parent / "package_life.sh").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

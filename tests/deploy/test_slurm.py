@@ -4,8 +4,6 @@ Where nothing could be checked, syslog says so, and the node is drained if so co
 missing.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -21,10 +19,7 @@ from tests.status_server import status_server
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import load_scenario
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")]
 
 PROGRAM = '#!/bin/sh\nshift\nexec "{python}" -m gpu_triage check "$@" {more}\n'
 
@@ -232,9 +227,7 @@ def test_a_node_whose_gpus_nobody_could_check_says_so_in_syslog_and_keeps_its_jo
 
 
 @pytest.mark.parametrize(("script", "outcome"), [("prolog", HOLD), ("epilog", 0), ("health-check", 0)])
-def test_a_node_whose_gpus_nobody_could_check_is_drained_if_so_configured(
-    node: Node, script: str, outcome: int
-) -> None:
+def test_a_node_whose_gpus_cannot_be_checked_is_drained_if_so_configured(node: Node, script: str, outcome: int) -> None:
     node.program("exit 70")
     result = node.run(script, NOBODY, SLURM_JOB_GPUS="0", NODE_CHECK_UNCHECKED="drain")
     assert result.returncode == outcome
@@ -278,7 +271,7 @@ def test_a_gpu_is_known_by_its_device_file_and_by_its_driver_too(node: Node, tmp
     assert node.prolog(NOBODY, "0", NODE_CHECK_UNCHECKED="drain").returncode == HOLD
 
 
-def test_node_exporter_is_told_whether_the_last_run_checked_anything(
+def test_node_exporter_is_told_of_the_last_run(
     node: Node, tmp_path: Path, sick: str, requires_tool: RequiresTool
 ) -> None:
     promtool = requires_tool("promtool")
@@ -294,9 +287,7 @@ def test_node_exporter_is_told_whether_the_last_run_checked_anything(
         subprocess.run([promtool, "check", "metrics"], input=text, check=True, text=True)
 
 
-def test_root_writes_through_no_link_that_the_owner_of_node_exporters_directory_planted(
-    node: Node, tmp_path: Path
-) -> None:
+def test_root_writes_through_no_link_that_node_exporters_owner_planted(node: Node, tmp_path: Path) -> None:
     folder, victim, wrapper = tmp_path / "textfile", tmp_path / "victim", tmp_path / "wrapper"
     folder.mkdir()
     victim.write_text("precious")
@@ -333,10 +324,7 @@ def test_the_preflight_has_no_objection_to_the_recommended_configuration(node: N
         ({"Prolog": "(null)"}, "Prolog is not set in slurm.conf"),
         ({"HealthCheckProgram": "(null)"}, "HealthCheckProgram is not set in slurm.conf"),
         ({"PrologFlags": "(null)"}, "PrologFlags does not contain Alloc"),
-        (
-            {"PrologEpilogTimeout": "30"},
-            "PrologEpilogTimeout is 30 s: raise it above",
-        ),
+        ({"PrologEpilogTimeout": "30"}, "PrologEpilogTimeout is 30 s: raise it above"),
     ],
 )
 def test_the_preflight_reports_what_slurm_lacks(node: Node, sick: str, changes: dict[str, str], problem: str) -> None:

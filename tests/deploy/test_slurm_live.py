@@ -1,7 +1,5 @@
 """A real slurmctld and a real slurmd run the scripts: what becomes of the job and of its node."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """docs/alerts.md lists every finding and every alert once."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/architecture.md names every package on its floor, and no path that does not exist."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

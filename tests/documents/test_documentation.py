@@ -1,7 +1,5 @@
 """Reference pages and the site are complete, and prose names only what exists."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The commands that the documents show: a shell takes them, and make, Python and nvidia-smi know what they name."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Phrases that docs/dev/writing.md replaces do not come back; docstrings and comments are in the same plain English."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The examples of the pages on own alerts and on thresholds can be used as they are."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path
@@ -69,10 +67,7 @@ def test_the_rules_are_valid_and_fire_when_they_should(tmp_path: Path, requires_
                 # Hot from minute 10 on, with a scrape that failed at minute 30.
                 "interval": "1m",
                 "input_series": [{"series": MEMORY, "values": "80x9 95x19 _ 95x60"}],
-                "alert_rule_test": [
-                    expected("35m", "OurGpuMemoryHot"),
-                    expected("41m", "OurGpuMemoryHot", "95"),
-                ],
+                "alert_rule_test": [expected("35m", "OurGpuMemoryHot"), expected("41m", "OurGpuMemoryHot", "95")],
             },
             {
                 "interval": "1m",

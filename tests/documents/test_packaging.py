@@ -1,7 +1,5 @@
 """What is installed is complete: the wheel carries its data, the locks cover what pyproject.toml asks for."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -93,7 +91,7 @@ def _version_locked(locked: list[Requirement], name: str, environment: dict[str,
 
 @pytest.mark.parametrize("python", SUPPORTED)
 @pytest.mark.parametrize("lock", ["build.txt", "runtime.txt", "image.txt", "dev.txt"])
-def test_a_lock_holds_an_allowed_version_of_all_that_is_asked_for(
+def test_a_lock_holds_an_allowed_version_of_all(
     repository: Path, pyproject: dict[str, Any], lock: str, python: str
 ) -> None:
     build, runtime = pyproject["build-system"]["requires"], pyproject["project"]["dependencies"]

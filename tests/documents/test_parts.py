@@ -1,7 +1,5 @@
 """What `make test` leaves out, `make full` runs, and continuous integration never turns green because of a skip."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -28,9 +26,7 @@ def run(repository: Path, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("chosen", "files"), [(NOT_FULL, {HALF: 1}), (ONLY_FULL, {HALF: 2, WHOLE: 3}), ("", {HALF: 3, WHOLE: 3})]
 )
-def test_a_test_is_run_by_make_test_or_by_make_full_and_by_name_always(
-    repository: Path, chosen: str, files: dict[str, int]
-) -> None:
+def test_a_test_is_run_by_make_test_or_full_and_by_name(repository: Path, chosen: str, files: dict[str, int]) -> None:
     listed = run(repository, "--collect-only", "-q", "-m", chosen, HALF, WHOLE)
     found = re.findall(r"^(\S+\.py)::", listed, re.MULTILINE)
     assert {file: found.count(file) for file in found} == files
@@ -64,19 +60,6 @@ pytest.skip("whole module", allow_module_level=True)
 """
 
 
-def _run(directory: Path, repository: Path, source: str, ci: str) -> subprocess.CompletedProcess[str]:
-    shutil.copy(repository / "tests" / "conftest.py", directory)
-    (directory / "test_sample.py").write_text(source)
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", "--rootdir", str(directory), "."],
-        cwd=directory,
-        env={**os.environ, "CI": ci},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "ci", "outcome"),
@@ -86,9 +69,7 @@ def _run(directory: Path, repository: Path, source: str, ci: str) -> subprocess.
         pytest.param(SKIPPED_MODULE, "true", "1 error", id="module"),
     ],
 )
-def test_a_skip_fails_continuous_integration_alone(
-    tmp_path: Path, repository: Path, source: str, ci: str, outcome: str
-) -> None:
+def test_a_skip_fails_in_ci_alone(tmp_path: Path, repository: Path, source: str, ci: str, outcome: str) -> None:
     shutil.copy(repository / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_sample.py").write_text(source)
     result = subprocess.run(

@@ -1,7 +1,5 @@
 """The queries that documents show answer: they name series that exist, with labels that these have."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is generated is up to date and marked as such, and one command renews all of it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -4,8 +4,6 @@
 other. ``make regenerate`` writes them anew; read the diff.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

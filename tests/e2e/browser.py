@@ -1,7 +1,5 @@
 """A headless Chromium, driven over its DevTools pipe: what it shows, and what it complains about."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """What a webhook was told, counted as a pager counts it: one incident for a group, open until the group is resolved."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Real processes for end-to-end tests: the exporter and Debian's Prometheus, each ended by its own handle."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

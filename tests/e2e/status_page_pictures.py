@@ -1,7 +1,5 @@
 """`python -m tests.e2e.status_page_pictures`: photograph the status page of a simulated host for the documentation."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile
@@ -30,10 +28,7 @@ class Picture:
     dark: bool
 
 
-PICTURES = (
-    Picture("status-page", 33, 1400, 1000, dark=False),
-    Picture("status-page-phone", 79, 390, 844, dark=True),
-)
+PICTURES = (Picture("status-page", 33, 1400, 1000, dark=False), Picture("status-page-phone", 79, 390, 844, dark=True))
 
 
 def main() -> int:

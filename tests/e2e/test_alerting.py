@@ -1,7 +1,5 @@
 """A short night, through the exporter, Prometheus with the rules, and Alertmanager, to a webhook that is paged."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from pathlib import Path
@@ -22,38 +20,7 @@ PACE = 40
 LONGEST_SECONDS = 240.0
 """Several times what the night takes, which is a minute."""
 
-NIGHT = """
-# GPU 1: its part of the fabric fails, until somebody restarts it.
-[[event]]
-at = "2m"
-until = "14m"
-gpu = 1
-effect = { kind = "fabric", state = 3, health = 2 }
-
-# GPU 3: so hot that its clock falls below that of its siblings.
-[[event]]
-at = "2m"
-gpu = 3
-effect = { kind = "thermal_throttle", source = "hw", sm_clock_mhz = 1200, ambient_celsius = 68, duty = 0.8 }
-
-# GPU 5: a riser loses lanes.
-[[event]]
-at = "4m"
-gpu = 5
-effect = { kind = "link", width = 4 }
-
-# GPU 6: an Xid, and then it is gone. The exporter's rounds keep real time, and at this pace Alertmanager waits for less
-# than one of them: what is to be held back must come later than its cause.
-[[event]]
-at = "24m"
-gpu = 6
-effect = { kind = "xid", code = 79, reported_by = "kmsg" }
-
-[[event]]
-at = "28m"
-gpu = 6
-effect = { kind = "lost" }
-"""
+NIGHT = (Path(__file__).parent / "night.toml").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -72,9 +39,7 @@ def suppressed(alertmanager: str) -> set[str]:
 
 
 @pytest.mark.timeout(400)
-def test_a_night_pages_each_cause_once_holds_its_symptoms_back_and_resolves(
-    tmp_path: Path, night: str, requires_tool: RequiresTool
-) -> None:
+def test_a_night_pages_each_cause_once_and_resolves(tmp_path: Path, night: str, requires_tool: RequiresTool) -> None:
     requires_tool("prometheus")
     requires_tool("prometheus-alertmanager")
     inbox = Inbox()

@@ -1,7 +1,5 @@
 """The daemon as its host sees it: a process with signals, sockets, a log and an exit code."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import math
@@ -110,9 +108,7 @@ def test_gpus_are_released_and_acquired_over_http_only_where_that_is_enabled(tmp
         assert running.request("POST", "/-/release")[0] == 404
 
 
-def test_a_port_that_is_taken_ends_it_with_one_line_and_a_code_to_retry_after(
-    simulated: Exporter,
-) -> None:
+def test_a_port_that_is_taken_ends_it_with_one_line_and_a_code_to_retry_after(simulated: Exporter) -> None:
     second = subprocess.run(
         [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", simulated.address],
         capture_output=True,

@@ -1,7 +1,5 @@
 """``make demo`` leaves nothing behind, however it is ended."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -4,8 +4,6 @@ Each situation has a cluster of its own. All play at once, ten times faster than
 routes. No target has a label rack. Most hosts of a cluster only count as healthy.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 
@@ -88,7 +86,7 @@ def _text(page: Notification) -> tuple[str, str]:
         ("leaf", TICKETS, "GpuFleetNetworkDown", "16 of 64 hosts lost InfiniBand or RoCE ports SINCE: .*"),
     ],
 )
-def test_one_cause_on_many_hosts_is_one_notification_that_names_it(
+def test_one_cause_on_many_hosts_is_one_notification(
     inbox: Inbox, cluster: str, receiver: str, alert: str, title: str
 ) -> None:
     assert _opened(inbox, cluster) == {receiver: 1}, summary(_heard(inbox, cluster))

@@ -1,7 +1,5 @@
 """A history goes through promtool into a real Prometheus, which answers for what the simulated host did."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

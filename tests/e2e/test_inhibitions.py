@@ -1,7 +1,5 @@
 """A real Alertmanager holds back what the inhibitions say, and nothing beside it."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from pathlib import Path
@@ -110,7 +108,7 @@ def _held_back(url: str) -> set[frozenset[tuple[str, str]]]:
     return {frozenset(alert["labels"].items()) for alert in found if alert["status"]["inhibitedBy"]}
 
 
-def test_symptoms_go_quiet_while_their_cause_fires_and_nothing_else_does(
+def test_only_symptoms_go_quiet_while_their_cause_fires(
     repository: Path, tmp_path: Path, requires_tool: RequiresTool
 ) -> None:
     """Every pair is a host of its own, so that pairs cannot hold each other back; those that must not come first."""

@@ -1,7 +1,5 @@
 """A real Prometheus with the chart's limits keeps scraping, whatever the files of jobs hold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,7 +73,7 @@ def text_only(running: Exporter) -> Iterator[str]:
 
 
 @pytest.mark.timeout(300)
-def test_prometheus_scrapes_on_whatever_a_jobs_file_holds(
+def test_prometheus_scrapes_whatever_a_job_writes(
     tmp_path: Path, repository: Path, requires_tool: RequiresTool
 ) -> None:
     program = requires_tool("prometheus")

@@ -1,7 +1,5 @@
 """Real Prometheus: the link of an alert about a host that is down opens, and shows that alert's runbook."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from pathlib import Path
@@ -26,9 +24,7 @@ def test_the_link_of_a_host_that_is_down_opens(tmp_path: Path, requires_tool: Re
         config = {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "external_labels": {"cluster": "east"}},
             "rule_files": [str(tmp_path / "rules.yml")],
-            "scrape_configs": [
-                {"job_name": "gpu-triage", "static_configs": [{"targets": [dead, alive.address]}]},
-            ],
+            "scrape_configs": [{"job_name": "gpu-triage", "static_configs": [{"targets": [dead, alive.address]}]}],
         }
         with prometheus(program, tmp_path, json.dumps(config)) as ask:
 

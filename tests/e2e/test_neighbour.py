@@ -4,8 +4,6 @@ Both read the same counters of the kernel, at moments of their own. So no two re
 ours that was read between two looks at the neighbor lies between what those two say, however long all of it takes.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
@@ -216,7 +214,5 @@ def test_disks_and_networks(looks: list[Look], name: str) -> None:
 
 
 @pytest.mark.parametrize(("ours", "labels", "theirs", "factor"), OTHERS)
-def test_the_rest_of_the_host(
-    looks: list[Look], ours: str, labels: Mapping[str, str], theirs: str, factor: float
-) -> None:
+def test_rest_of_the_host(looks: list[Look], ours: str, labels: Mapping[str, str], theirs: str, factor: float) -> None:
     assert_between(looks, (ours, frozenset(labels.items())), (theirs, frozenset()), factor)

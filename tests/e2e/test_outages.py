@@ -4,8 +4,6 @@ Real servers with the shipped rules, routes and the flags of deploy/alertmanager
 Everything was broken before, and stays broken.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

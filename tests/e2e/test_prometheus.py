@@ -1,7 +1,5 @@
 """A real Prometheus scrapes the real daemon and answers for every family."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -50,9 +48,7 @@ FAMILIES = {
 
 
 @pytest.mark.timeout(300)
-def test_prometheus_scrapes_the_daemon_and_answers_for_every_family(
-    tmp_path: Path, requires_tool: RequiresTool
-) -> None:
+def test_prometheus_answers_for_every_family(tmp_path: Path, requires_tool: RequiresTool) -> None:
     program = requires_tool("prometheus")
     with (
         exporter(tmp_path, "--simulate", "h100-8") as running,

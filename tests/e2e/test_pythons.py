@@ -1,7 +1,5 @@
 """The wheel and nothing but what it asks for, under every supported Python of this host."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -37,9 +35,7 @@ def test_the_command_explains_itself_and_lists_its_scenarios(program: tuple[str,
     assert "h100-8-bad-night" in output(tmp_path, *program, "simulate", "--list")
 
 
-def test_the_daemon_serves_a_page_that_promtool_accepts(
-    program: tuple[str, ...], tmp_path: Path, requires_tool: RequiresTool
-) -> None:
+def test_promtool_accepts_the_page(program: tuple[str, ...], tmp_path: Path, requires_tool: RequiresTool) -> None:
     promtool = requires_tool("promtool")
     with exporter(tmp_path, "--simulate", "h100-8", program=program) as running:
         wait_for(lambda: running.metrics().count("\ngpu_up{") == 8)

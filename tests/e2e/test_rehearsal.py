@@ -6,8 +6,6 @@ Prometheus servers run beside it: one is restarted while everything is broken, o
 one receives everything two minutes late from an agent.
 """
 
-from __future__ import annotations
-
 import pytest
 from deploy.demo.pager import Notification
 from tests.conftest import RequiresTool
@@ -120,9 +118,7 @@ pytestmark = pytest.mark.timeout(900)  # the first test waits for the whole rehe
         pytest.param(_west("blink"), 1, id="a target that is away for three minutes"),
     ],
 )
-def test_one_incident_is_one_page_about_its_gpus_that_ends_with_the_repair(
-    inbox: Inbox, labels: dict[str, str], gpus: int
-) -> None:
+def test_one_incident_is_one_page_about_its_gpus_until_repair(inbox: Inbox, labels: dict[str, str], gpus: int) -> None:
     page = _assert_one_page(inbox, **labels)
     assert len({each.labels["uuid"] for each in page.alerts}) == len(page.alerts) == gpus
 

@@ -1,7 +1,5 @@
 """The status page in a real browser, at every moment at which a shipped scenario says what must be seen."""
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.error
@@ -34,43 +32,8 @@ MOMENTS = [
     for summary in list_scenarios()
     for expectation in load_scenario(summary.name).expectations
 ]
-SHOWN = """
-(() => {
-  const of = (element, ...names) => Object.fromEntries(names.map((name) => [name, element.dataset[name]]));
-  const all = (selector) => [...document.querySelectorAll(selector)];
-  return {
-    top: of(document.getElementById("verdict"), "state", "verdict"),
-    gpus: all("tr[data-gpu]").map((row) => of(row, "gpu", "bottleneck", "verdict", "findings")),
-    overview: all("li[data-gpu]").map((row) => of(row, "gpu", "bottleneck", "verdict")),
-    findings: all("li[data-code]").map((item) => ({
-      ...of(item, "code", "subject", "severity"), measured: item.querySelector(".measured").textContent,
-      runbook: item.querySelector("a")?.href ?? null })),
-    width: document.documentElement.scrollWidth,
-    windowWidth: window.innerWidth,
-    clipped: all("main p, main dd, main h1, main h2").filter((each) => each.scrollWidth > each.clientWidth + 1).length,
-    simulated: document.querySelector(".simulated") !== null,
-    failing: all("tr[data-collector]").filter((row) => !["ok"].includes(row.dataset.state)).length,
-  };
-})()
-"""
-PLACED = """
-(() => {
-  const box = (element) => { const { left, top, right, bottom } = element.getBoundingClientRect();
-    return { left, top, right, bottom }; };
-  const all = (selector) => [...document.querySelectorAll(selector)];
-  const text = (element) => { const range = document.createRange(); range.selectNodeContents(element);
-    return box(range); };
-  return {
-    rows: all(".overview li").map((row) => ({ row: box(row), parts: [...row.children].map((part) =>
-      part.matches("a") ? text(part) : box(part.matches("svg, .chip") ? part : part.firstElementChild)) })),
-    width: document.documentElement.clientWidth, height: window.innerHeight,
-    page: document.documentElement.scrollWidth,
-    beyond: all("main *").filter((each) => !each.closest("svg") && !each.closest(".unseen") &&
-      (box(each).right > document.documentElement.clientWidth || each.scrollWidth > each.clientWidth + 1)
-      && getComputedStyle(each).display !== "inline").map((each) => each.outerHTML.slice(0, 80)),
-  };
-})()
-"""
+SHOWN = (Path(__file__).parent / "shown.js").read_text(encoding="utf-8")
+PLACED = (Path(__file__).parent / "placed.js").read_text(encoding="utf-8")
 WIDEST = """
 document.querySelectorAll(".overview li").forEach((row) => {
   const [index, verdict, name, since] = row.children;
@@ -159,9 +122,7 @@ def overlap(one: dict[str, float], other: dict[str, float]) -> bool:
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 @pytest.mark.parametrize("minute", [33, 79])
-def test_the_first_screen_has_verdict_class_and_strip_of_all_eight_gpus(
-    window: Browser, minute: int, width: int, height: int
-) -> None:
+def test_the_first_screen_has_verdict_class_and_strip(window: Browser, minute: int, width: int, height: int) -> None:
     with status_server(load_scenario(NIGHT), 60.0 * minute, sampled_seconds=10.0) as server:
         window.open(server.url, width=width, height=height)
         for change in ("0", WIDEST):

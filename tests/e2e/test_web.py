@@ -1,7 +1,5 @@
 """The daemon's doors as its host sees them: a web configuration file, a Unix socket, sockets of systemd."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket
@@ -79,9 +77,7 @@ def guarded(tmp_path: Path) -> Iterator[str]:
         end(process)
 
 
-def test_prometheus_scrapes_with_its_certificate_and_password(
-    tmp_path: Path, guarded: str, requires_tool: RequiresTool
-) -> None:
+def test_prometheus_scrapes_with_both_credentials(tmp_path: Path, guarded: str, requires_tool: RequiresTool) -> None:
     config = SCRAPE.format(folder=tmp_path, address=guarded)
     with prometheus(requires_tool("prometheus"), tmp_path, config) as query:
         wait_for(lambda: query("up == 1"))

@@ -1,7 +1,5 @@
 """What `make demo`, `make test` and `make full` install where it is missing, played with programs that only note it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -105,9 +103,7 @@ def test_the_rest_is_for_all_tests(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("root", "apt"), [(False, True), (True, False)])
-def test_without_the_right_or_the_means_nothing_is_installed_and_the_tests_go_on(
-    tmp_path: Path, *, root: bool, apt: bool
-) -> None:
+def test_without_the_right_or_the_means_nothing_is_installed(tmp_path: Path, *, root: bool, apt: bool) -> None:
     machine = Machine(tmp_path, root=root, apt=apt)
     result = machine.run("test")
     assert result.returncode == 0
@@ -145,9 +141,7 @@ def test_tests_and_lists_agree_on_what_is_started(tmp_path: Path) -> None:
         ("--simulate=dual-a10 --simulate-at 5m", "serve --simulate=dual-a10 --simulate-at 5m"),
     ],
 )
-def test_make_run_starts_where_something_is_to_be_seen(
-    repository: Path, tmp_path: Path, arguments: str, expected: str
-) -> None:
+def test_make_run_starts_at_a_moment_to_see(repository: Path, tmp_path: Path, arguments: str, expected: str) -> None:
     for name, text in (("python", "exit 1"), ("gpu-triage", 'echo "$*"')):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)

@@ -1,7 +1,5 @@
 """A topology of deploy/fleet that runs ten times faster than real time, and what its pager was told."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

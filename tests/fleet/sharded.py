@@ -1,7 +1,5 @@
 """The same hosts' history as a single Prometheus has it, and as it is where two share the hosts."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """Starts a topology's servers and the simulated hosts that they monitor, with the configurations of deploy/fleet."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

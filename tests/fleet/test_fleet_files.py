@@ -1,7 +1,5 @@
 """The configurations of deploy/fleet are accepted, complete, and hand on what the dashboards and commands read."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path
@@ -35,7 +33,7 @@ def test_a_federating_server_gets_fewer_series_than_one_that_has_all_dashboards(
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=lambda part: part.name)
-def test_prometheus_takes_the_configuration_with_all_rules(
+def test_prometheus_takes_the_configuration(
     part: Part, repository: Path, tmp_path: Path, requires_tool: RequiresTool
 ) -> None:
     text = (FLEET / "prometheus" / part.config).read_text(encoding="utf-8")

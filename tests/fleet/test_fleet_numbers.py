@@ -1,7 +1,5 @@
 """The dashboards show the same above two shards, and in VictoriaMetrics, as in one Prometheus that has all hosts."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

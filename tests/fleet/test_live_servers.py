@@ -1,7 +1,5 @@
 """The topologies of deploy/fleet, live: an incident is one page, also while servers are down, and those are told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Alerts about the servers themselves fire when one is down, and only then."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The topologies of deploy/fleet: their servers, and the configuration of each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum

@@ -3,8 +3,6 @@
 ``make regenerate`` writes them anew; read the diff.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import re
@@ -202,11 +200,7 @@ def test_page_is_as_reviewed(case: tuple[str, str], regenerate: bool) -> None:  
 def test_page_passes_promtool(case: tuple[str, str], requires_tool: RequiresTool) -> None:
     promtool = requires_tool("promtool")
     checked = subprocess.run(
-        [promtool, "check", "metrics", "--extended"],
-        input=case[1],
-        capture_output=True,
-        text=True,
-        check=False,
+        [promtool, "check", "metrics", "--extended"], input=case[1], capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stderr) == (0, ""), checked.stderr
 

@@ -1,7 +1,5 @@
 """A daemon under attack answers who scrapes it, and takes no more of its host than it may."""
 
-from __future__ import annotations
-
 import http.client
 import re
 from collections import Counter
@@ -84,7 +82,7 @@ def page(client: http.client.HTTPConnection) -> str:
     raise AssertionError("no answer")
 
 
-def test_who_comes_for_the_first_time_is_let_in_during_a_flood_of_wrong_passwords_from_elsewhere(
+def test_a_new_client_is_let_in_during_a_flood_of_wrong_passwords_from_elsewhere(
     guarded: Target,
 ) -> None:
     with under("wrong passwords", replace(guarded, source="127.0.0.2")):

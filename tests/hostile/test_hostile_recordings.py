@@ -1,7 +1,5 @@
 """A recording that somebody sends does nothing to who opens it, whatever it claims about files, links and times."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator

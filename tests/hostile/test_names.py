@@ -1,7 +1,5 @@
 """What others name (processes, cgroups, mounts, pods, devices, messages) harms neither a scrape nor a terminal."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator, Mapping

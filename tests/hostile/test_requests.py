@@ -1,7 +1,5 @@
 """Requests that no scraper sends: each gets the right status or none, and nothing behind it is taken for a request."""
 
-from __future__ import annotations
-
 import gzip
 import http.client
 import re

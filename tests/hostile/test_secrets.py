@@ -1,7 +1,5 @@
 """Nothing that lets anybody in can be seen from outside: pages, answers, log, process list."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import re

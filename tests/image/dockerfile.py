@@ -1,7 +1,5 @@
 """Reads a Dockerfile's instructions."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

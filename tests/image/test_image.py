@@ -1,7 +1,5 @@
 """The documented command builds the image from the Dockerfile, and what it makes runs as the user that it names."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

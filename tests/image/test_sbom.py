@@ -1,7 +1,5 @@
 """The bill of materials lists what the image installs, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A real Prometheus that has watched the six jobs of `situations`, and jobs seen in part, shared or ambiguous."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

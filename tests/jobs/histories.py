@@ -4,8 +4,6 @@ Hosts to which the same happens are copies of one recording, with names and UUID
 kinds of owner, and a copy keeps one of them.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -69,7 +67,7 @@ def history_of(
     whole = _recording("checkpoints")
     if steps:
         made |= _steps(situation, scheduler, whole.steps, target or {})
-    return replace(whole, series=made, families=_families(made))
+    return replace(whole, series=made, families=families_of(made))
 
 
 def scenario_of(kind: str) -> Scenario:
@@ -150,7 +148,7 @@ def _steps(
     return made
 
 
-def _families(series: Mapping[SeriesKey, Sequence[float]]) -> tuple[Family, ...]:
+def families_of(series: Mapping[SeriesKey, Sequence[float]]) -> tuple[Family, ...]:
     members: dict[str, list[SeriesKey]] = {}
     for key in sorted(series):
         members.setdefault(key[0], []).append(key)
@@ -167,7 +165,7 @@ def edited(history: History, change: Callable[[SeriesKey, float, float], float])
         for key, column in history.series.items()
     }
     kept = {key: column for key, column in series.items() if not all(map(math.isnan, column))}
-    return replace(history, series=kept, families=_families(kept))
+    return replace(history, series=kept, families=families_of(kept))
 
 
 def relabeled(history: History, change: Callable[[str, dict[str, str]], dict[str, str]]) -> History:
@@ -176,4 +174,4 @@ def relabeled(history: History, change: Callable[[str, dict[str, str]], dict[str
         (name, tuple(sorted(change(name, dict(labels)).items()))): column
         for (name, labels), column in history.series.items()
     }
-    return replace(history, series=series, families=_families(series))
+    return replace(history, series=series, families=families_of(series))

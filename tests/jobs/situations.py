@@ -4,8 +4,6 @@
 can be shown over the same six.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum

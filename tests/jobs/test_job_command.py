@@ -1,7 +1,5 @@
 """`gpu-triage job` beside a real Prometheus: its answer about each of the six jobs, and about parts of jobs."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -43,9 +41,7 @@ def name_of(situation: Situation, scheduler: Scheduler) -> str:
 
 @pytest.mark.parametrize("scheduler", Scheduler)
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
-def test_a_job_is_answered_with_its_cause_and_what_to_do_first(
-    store: Store, situation: Situation, scheduler: Scheduler
-) -> None:
+def test_a_job_is_answered_with_cause_and_action(store: Store, situation: Situation, scheduler: Scheduler) -> None:
     """Whatever owns it, and whether or not it counts its steps."""
     host = f"{cluster_of(scheduler)}/{situation.culprit}"
     output = ask(store, name_of(situation, scheduler)).output

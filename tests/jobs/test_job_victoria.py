@@ -1,7 +1,5 @@
 """`gpu-triage job` beside VictoriaMetrics says what it says beside Prometheus."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

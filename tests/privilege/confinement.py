@@ -1,7 +1,5 @@
 """Ways to take rights from a process: each is the words before its command."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 Usage: ``python -m tests.privilege.seccomp UNIT COMMAND…``
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

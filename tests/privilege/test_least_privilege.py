@@ -1,7 +1,5 @@
 """The whole daemon without rights: nothing is lost that needs none, and what needs some is named."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Iterator

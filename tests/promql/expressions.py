@@ -1,7 +1,5 @@
 """What a PromQL expression talks about: metrics, matchers, and the labels that its result may carry."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """What is wrong with a query, as far as its text and the catalog tell: rules and dashboards are held to the same."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 

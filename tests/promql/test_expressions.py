@@ -1,7 +1,5 @@
 """The inference of labels and uses, on expressions whose answers a person can see."""
 
-from __future__ import annotations
-
 import pytest
 from tests.promql.expressions import LabelError, Use, labels_of, recorded_labels, uses, windows_matched_as_one
 

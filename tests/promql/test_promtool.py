@@ -1,7 +1,5 @@
 """What the examiner believes about promtool, shown on rules small enough to reckon by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -101,7 +99,7 @@ TWICE = {selector("x", [("gpu", "0")]): [3.0], selector("x", [("gpu", "1")]): [3
     ],
     ids=["refused rules", "a question", "a rule"],
 )
-def test_what_promtool_cannot_evaluate_is_an_error_not_silence(
+def test_what_promtool_rejects_is_an_error(
     rules_text: str, question: str, message: str, promtool: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "rules.yml"

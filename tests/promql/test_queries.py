@@ -1,7 +1,5 @@
 """A faulty query is found; the sound ones are the rules and the dashboards."""
 
-from __future__ import annotations
-
 import pytest
 from tests.promql.queries import faults
 from tests.promql.vocabulary import series_labels

@@ -1,7 +1,5 @@
 """The words that the rules' tests know are those that the exporter publishes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families

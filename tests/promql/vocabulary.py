@@ -1,7 +1,5 @@
 """The words that labels can hold, as the code that makes them has them, and the labels of every series."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final

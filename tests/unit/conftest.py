@@ -1,7 +1,5 @@
 """What the tests of the hardware's readers and of recordings share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +19,7 @@ from tests.rig import scenario_with
 
 from gpu_triage.record.bundle import write_recording
 from gpu_triage.record.recording import Recording
-from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
 
 # Nobody gave continuous integration the captures of real cards; where it has them, it compares with them.
 collect_ignore = (
@@ -35,10 +33,11 @@ def bench(tmp_path: Path) -> Iterator[BenchMaker]:
     before = (pynvml.nvmlLib, pynvml._nvmlLib_refcount)
     with ExitStack() as stack:
 
-        def make(scenario: str = "dual-a10", *events: str) -> Bench:
+        def make(scenario: str | Path | Scenario = "dual-a10", *events: str) -> Bench:
             clock = VirtualClock()
-            described = scenario_with(tmp_path, scenario, *events) if events else load_scenario(scenario)
-            simulated = stack.enter_context(simulated_machine(described, clock=clock))
+            if not isinstance(scenario, Scenario):
+                scenario = scenario_with(tmp_path, scenario, *events) if events else load_scenario(scenario)
+            simulated = stack.enter_context(simulated_machine(scenario, clock=clock))
             return Bench(simulated.machine, clock)
 
         try:

@@ -4,8 +4,6 @@ A test of all cases of a rule names those that break it. A test that asserts not
 is found, and a name in a docstring is looked for where a reader would look for it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Rules about the code as a whole: how metrics are named, how long a file may be."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

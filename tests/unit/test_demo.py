@@ -1,7 +1,5 @@
 """A demonstration plays a scenario faster, with rules whose windows are as much shorter."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

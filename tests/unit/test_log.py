@@ -1,7 +1,5 @@
 """Log lines: their form, what can never break them, and who writes them."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -191,9 +189,7 @@ def test_stderr_is_where_the_log_goes_unless_told(stream: io.StringIO, capsys: p
     assert "msg=hello" in capsys.readouterr().err
 
 
-def test_a_stream_that_is_gone_costs_the_line_and_nothing_else(
-    stream: io.StringIO, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stream_that_is_gone_costs_only_the_line(stream: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
     configure("info", "logfmt", stream)
     stream.close()
     logging.getLogger("gpu_triage").error("nobody hears")

@@ -1,7 +1,5 @@
 """Mutations are found where they are, each changes the program, and a seed draws of each kind from many folders."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recordings of scenarios are made once, are what they say they are, and are found stale where they are."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The network between a Prometheus and its Alertmanager, which can be cut."""
 
-from __future__ import annotations
-
 import threading
 import urllib.request
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """An agent that scrapes and sends what it scraped, and a way on which that takes minutes."""
 
-from __future__ import annotations
-
 import threading
 import time
 import urllib.request

@@ -1,7 +1,5 @@
 """A simulated host's hours as pages to scrape, served faster than they were recorded."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection
 from concurrent.futures import ProcessPoolExecutor

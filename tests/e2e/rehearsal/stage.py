@@ -1,7 +1,5 @@
 """Plays several acts at once, each before servers of its own."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request

@@ -1,7 +1,5 @@
 """Many scrape targets behind one port, which answer or fail as a script says."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """``gpu-triage rules``: what it writes, what it leaves alone, and its exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -41,9 +39,7 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "a" / "out"
 
 
-def test_rules_inhibitions_and_dashboards_are_written(
-    out: Path, repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rules_and_dashboards_are_written(out: Path, repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out.parent.mkdir()
     assert rules(out) == 0
     files = written(out)
@@ -98,9 +94,7 @@ def test_dashboards_use_the_label_of_the_settings_and_keep_the_variable_that_lin
     assert "{{ with $labels.region }}&var-cluster=" in files["rules/alerts-exporter.yml"]
 
 
-def test_a_second_run_replaces_its_files_and_removes_rules_that_are_gone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_run_replaces_files_and_removes_old_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert rules(out) == 0
     old = out / "rules" / "alerts-old.yml"
@@ -114,7 +108,7 @@ def test_a_second_run_replaces_its_files_and_removes_rules_that_are_gone(
 
 
 @pytest.mark.parametrize("name", ["rules/alerts-findings.yml", "alertmanager-inhibit.yml", "dashboards/fleet.json"])
-def test_a_file_of_somebody_else_is_left_alone_unless_forced(
+def test_a_foreign_file_is_left_alone_unless_forced(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = tmp_path / name
@@ -149,9 +143,7 @@ def test_a_full_disk_leaves_no_partial_file(tmp_path: Path, monkeypatch: pytest.
     assert {name: text for name, text in written(tmp_path).items() if name != "rules.yaml"} == before
 
 
-def test_wrong_settings_write_nothing_and_are_named_line_by_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_settings_write_nothing_and_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert rules(out, config="jobs: x\nalerts: {GpuLots: {}}\n") == 2
     assert not out.exists()

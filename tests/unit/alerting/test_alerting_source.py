@@ -1,7 +1,5 @@
 """The source of the rules: read strictly, complete, and every token of it filled in."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -170,13 +168,7 @@ def test_an_unknown_token_is_refused(text: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("number", "text", "share"),
-    [
-        (0.1, "0.1", "10%"),
-        (1, "1", "100%"),
-        (0, "0", "0%"),
-        (0.075, "0.075", "7.5%"),
-        (1073741824, "1073741824", ""),
-    ],
+    [(0.1, "0.1", "10%"), (1, "1", "100%"), (0, "0", "0%"), (0.075, "0.075", "7.5%"), (1073741824, "1073741824", "")],
 )
 def test_numbers_have_no_exponent_and_no_idle_zeros(number: float, text: str, share: str) -> None:
     assert plain(number) == text

@@ -1,7 +1,5 @@
 """Rules as text: readable, and exactly what was meant when it is read again."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

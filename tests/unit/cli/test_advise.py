@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -65,9 +63,7 @@ def test_the_table_has_every_host_and_every_choice() -> None:
 
 
 @pytest.mark.parametrize(("parameters", "batch", "one", "two"), STUDY)
-def test_jobs_that_were_measured_slower_on_two_gpus_stay_on_one(
-    parameters: str, batch: int, one: float, two: float
-) -> None:
+def test_jobs_measured_slower_on_two_gpus_stay_on_one(parameters: str, batch: int, one: float, two: float) -> None:
     answer = advice(look_at("2 RTX 4070 Ti"), f"--params {parameters} --step-time {1000 * batch / one:.3f}ms")
     assert (answer.decision.choice, answer.gpus) == (Choice.ONE, ("0",))
     (pair,) = answer.estimates
@@ -241,9 +237,7 @@ def test_a_wrong_number_of_parameters_is_refused(text: str) -> None:
         ("--step-time 1s", "--params"),
     ],
 )
-def test_options_that_make_no_sense_say_what_would(
-    options: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_senseless_options_say_what_would(options: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(group, ["advise", "--simulate", "h100-8", *options.split()]) == 2
     out, err = capsys.readouterr()
     assert out == ""

@@ -1,10 +1,6 @@
 """``gpu-triage baseline``: what it prints, and its exit codes."""
 
-from __future__ import annotations
-
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,23 +10,11 @@ from tests.rig import scenario_with
 
 from gpu_triage.cli.main import group
 from gpu_triage.cli.run import run_cli
-from gpu_triage.log import LOGGER
 
 pytestmark = pytest.mark.slow
 
 MOVED = 'at = "10m"\ngpu = 0\neffect = { kind = "slot", width = 8, node = 1 }'
 LOST = 'at = "20m"\ngpu = 0\neffect = { kind = "lost" }'
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    """Puts back what the program does to the process's logging."""
-    loggers = [logging.getLogger(name) for name in ("", LOGGER)]
-    before = [(each.level, list(each.handlers)) for each in loggers]
-    yield
-    for each, (level, handlers) in zip(loggers, before, strict=True):
-        each.setLevel(level)
-        each.handlers[:] = handlers
 
 
 @pytest.fixture
@@ -60,9 +44,7 @@ def test_a_host_as_recorded_ends_with_0(tmp_path: Path, scenario: str, capsys: p
     assert "this host is as in the baseline of 20" in said
 
 
-def test_a_baseline_settles_what_a_board_that_splits_its_lanes_gives(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_baseline_settles_what_a_splitting_board_gives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     both = [f'at = 0\ngpu = {gpu}\neffect = {{ kind = "link", width = 8 }}' for gpu in (0, 1)]
     later = 'at = "10m"\ngpu = 1\neffect = { kind = "link", width = 4 }'
     scenario_with(tmp_path, "rtx-4070-ti-super", *both, later)
@@ -102,9 +84,7 @@ def test_programs_get_the_same_as_json(recorded: str, scenario: str, capsys: pyt
     assert said["changes"][1]["pci_bus_id"] == "0000:65:00.0"
 
 
-def test_a_gpu_that_does_not_answer_is_a_difference(
-    recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_silent_gpu_is_a_difference(recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _diff(recorded, "--simulate", scenario, "--simulate-at", "25m") == 1
     assert "The recorded GPU is gone or does not answer" in capsys.readouterr().out
 
@@ -187,9 +167,7 @@ def test_a_host_is_where_its_exporter_is_told_that_it_is(
     assert "GPU_TRIAGE_PATH_PROCFS: Directory '/nowhere' does not exist" in capsys.readouterr().err
 
 
-def test_a_check_compares_with_the_file_that_it_is_given_whatever_the_scenario_learns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_check_compares_with_the_file_that_it_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "baseline.json"
     assert run_cli(group, ["baseline", "write", str(path), "--simulate", "moved-slot"]) == 0
     capsys.readouterr()
@@ -199,9 +177,7 @@ def test_a_check_compares_with_the_file_that_it_is_given_whatever_the_scenario_l
     assert "baseline.drift" in (each["code"] for each in json.loads(capsys.readouterr().out)["findings"])
 
 
-def test_a_check_and_a_diff_advise_the_same_about_a_slot_with_fewer_lanes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_and_diff_advise_the_same_about_fewer_lanes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "baseline.json"
     assert run_cli(group, ["baseline", "write", str(path), "--simulate", "moved-slot"]) == 0
     capsys.readouterr()
@@ -238,9 +214,7 @@ def test_a_field_that_was_changed_on_purpose_is_accepted_and_the_rest_still_diff
     assert after == before | {"gpus": changed}
 
 
-def test_once_everything_is_accepted_the_host_is_as_recorded(
-    recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_once_all_is_accepted_nothing_differs(recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     later = ("--simulate", scenario, "--simulate-at", "15m")
     assert _accept(recorded, *later, "--field", "all") == 0
     assert capsys.readouterr().out.count("accepted: ") == 5
@@ -250,9 +224,7 @@ def test_once_everything_is_accepted_the_host_is_as_recorded(
     assert "this host is as in the baseline of 20" in capsys.readouterr().out
 
 
-def test_without_a_field_nothing_is_accepted_and_the_fields_are_named(
-    recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_field_the_fields_are_named(recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = Path(recorded).read_bytes()
     assert _accept(recorded, "--simulate", scenario, "--simulate-at", "15m") == 2
     said = capsys.readouterr().err
@@ -265,7 +237,7 @@ def test_without_a_field_nothing_is_accepted_and_the_fields_are_named(
     ("moment", "complaint"),
     [("25m", "no baseline of a host that lacks"), ("0s", "no baseline of a host with critical findings: pcie.width")],
 )
-def test_a_host_with_a_fault_accepts_nothing(
+def test_a_sick_host_accepts_nothing(
     moment: str, complaint: str, recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = Path(recorded)
@@ -277,7 +249,7 @@ def test_a_host_with_a_fault_accepts_nothing(
     assert file.read_bytes() == before
 
 
-def test_the_file_is_that_of_the_exporter(
+def test_the_exporter_reads_it(
     recorded: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     learned = tmp_path / "simulated" / "baseline.json"

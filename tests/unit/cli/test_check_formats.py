@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -157,7 +155,7 @@ def test_a_healthy_host_gets_one_calm_line_an_area_and_exit_code_0(capsys: pytes
     assert rows == [["GPU", "0", *idle], ["GPU", "1", *idle], ["host", "fine"]]
 
 
-def test_findings_are_told_with_what_was_measured_what_it_means_and_what_to_do(
+def test_a_finding_is_told_with_its_value_meaning_and_action(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, out, _ = run(capsys, "--simulate", "dual-a10", "--simulate-at", "60m", "--for", "5s")
@@ -175,9 +173,7 @@ def test_findings_are_told_with_what_was_measured_what_it_means_and_what_to_do(
     assert "\x1b" not in out
 
 
-def test_colors_are_for_terminals_that_want_them(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_colors_are_for_terminals(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("--simulate", "idle-downshift", "--for", "2s")
     assert "\x1b" not in run(capsys, *arguments)[1]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
@@ -250,9 +246,7 @@ def test_options_that_make_no_sense_are_refused(
     assert message in err
 
 
-def test_it_reads_the_environment_of_the_daemon(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_reads_the_daemons_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_TRIAGE_WEB_LISTEN_ADDRESS", ":9999")
     monkeypatch.setenv("GPU_TRIAGE_EXPECT_GPU_COUNT", "3")
     code, out, _ = run(capsys, "--simulate", "idle-downshift", "--for", "2s")

@@ -1,7 +1,5 @@
 """`gpu-triage config check` says of a configuration what the exporter would say at its start."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -63,9 +61,7 @@ def test_every_mistake_is_a_line_and_the_exit_code_is_2(tmp_path: Path, capsys: 
         ("sample:\n  fast: 10s\n", "sample.medium (5s, the default) is shorter than sample.fast (10s, "),
     ],
 )
-def test_an_option_of_the_file_that_cannot_be_used_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
-) -> None:
+def test_an_unusable_option_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str) -> None:
     path = tmp_path / "config.yml"
     path.write_text(text)
     code, _, (line,) = check(capsys, path)

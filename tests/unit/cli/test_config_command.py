@@ -1,7 +1,5 @@
 """The command line: flags, help, version, and the one line and exit code every mistake ends in."""
 
-from __future__ import annotations
-
 import platform
 import re
 import subprocess
@@ -92,26 +90,18 @@ def test_the_commands_own_parameters_and_exit_code_pass_through() -> None:
     ("arguments", "line"),
     [
         ("serve --sample.fast 5", "--sample.fast: '5' has no unit; write 5s"),
-        (
-            "serve --no-collector.host --no-collector.process",
-            "every collector is switched off; leave at least one on",
-        ),
+        ("serve --no-collector.host --no-collector.process", "every collector is switched off; leave at least one on"),
         ("serve --sample.fsat 5s", "no such option --sample.fsat; did you mean --sample.fast?"),
         ("serve --no-colector.host", "no such option --no-colector.host; did you mean --no-collector.host?"),
         ("serve --zzzzzz", "no such option --zzzzzz; gpu-triage serve --help-all lists them"),
         ("serve --sample.fast", "Option '--sample.fast' requires an argument; write --sample.fast DURATION"),
-        (
-            "serve --collector.host=1",
-            "Option '--collector.host' does not take a value; write --[no-]collector.host",
-        ),
+        ("serve --collector.host=1", "Option '--collector.host' does not take a value; write --[no-]collector.host"),
         ("serve now", "Got unexpected extra argument (now); gpu-triage serve --help shows what is right"),
         ("fail", "HOW is missing; write gpu-triage fail HOW"),
         ("fail scenario", "no scenario 'x'; one of: healthy"),
     ],
 )
-def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(
-    capsys: pytest.CaptureFixture[str], arguments: str, line: str
-) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str], arguments: str, line: str) -> None:
     assert run_cli(program([]), arguments.split()) == 2
     captured = capsys.readouterr()
     assert captured.err == f"gpu-triage: error: {line}\n"
@@ -126,9 +116,7 @@ def test_unprintable_text_from_the_command_line_stays_on_one_line(capsys: pytest
         assert error.rstrip("\n").isprintable()
 
 
-def test_other_failures_of_the_program_are_one_line_and_exit_code_1(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_other_failures_of_the_program_are_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(program([]), ["fail", "driver"]) == 1
     assert capsys.readouterr().err == "gpu-triage: error: driver_not_loaded: line one line two\n"
     assert run_cli(program([]), ["fail", "file"]) == 1

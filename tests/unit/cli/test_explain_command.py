@@ -1,7 +1,5 @@
 """`gpu-triage explain` prints the page of whatever an alert, a report or a kernel log has named."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess
@@ -50,9 +48,7 @@ def test_a_name_may_be_several_words(words: tuple[str, ...]) -> None:
         ("\x1b[2J", "no alert, finding or Xid '\\\\x1b[2J'"),
     ],
 )
-def test_an_unknown_name_is_an_error_that_names_the_nearest(
-    word: str, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_name_is_answered_with_the_nearest(word: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(group, ["explain", word]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -1,7 +1,5 @@
 """`gpu-triage help`, and errors of all commands: what is wrong, and what to write instead."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

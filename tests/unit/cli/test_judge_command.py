@@ -1,7 +1,5 @@
 """The command `gpu-triage judge`: a recording that is replayed with the settings in force, and with others."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -114,18 +112,14 @@ def test_a_host_without_faults_has_no_findings(capsys: pytest.CaptureFixture[str
         (["--simulate", "dual-a10", "--set", "5m"], "'5m' is invalid; write a finding, a setting of it and a value"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_replay_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(group, ["judge", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert len(error.splitlines()) == 1
 
 
-def test_all_settings_are_printed_as_a_file_that_sets_the_defaults(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_settings_are_printed_as_a_file_of_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(group, ["judge", "--print-config"]) == 0
     text = capsys.readouterr().out
     file = tmp_path / "config.yml"

@@ -1,7 +1,5 @@
 """The host that a configuration names: a scenario or a recording is made up here, and nowhere else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack

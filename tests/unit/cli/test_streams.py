@@ -1,7 +1,5 @@
 """Standard streams that are closed, full or broken: the exit code says so, and where a stream is left, a sentence."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

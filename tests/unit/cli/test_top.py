@@ -1,7 +1,5 @@
 """`gpu-triage top`: its frame, the exporter it asks, and the terminal it takes and gives back."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
@@ -137,10 +135,7 @@ def test_names_cannot_speak_to_the_terminal(report: Report) -> None:
     assert "[red]" in said
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"format": "gpu-triage-check", "version": 99}', "[" * 100_000],
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "gpu-triage-check", "version": 99}', "[" * 100_000])
 def test_what_is_no_verdict_is_refused(text: str) -> None:
     with pytest.raises((ValueError, RecursionError)):
         report_from_json(text)
@@ -188,9 +183,7 @@ def test_it_asks_an_exporter_and_says_when_that_has_no_verdict() -> None:
         (b"\x15\x03\x01\r\n", "does not answer: "),
     ],
 )
-def test_an_answer_that_is_no_verdict_is_one_line_and_exit_code_1(
-    capsys: pytest.CaptureFixture[str], reply: bytes, said: str
-) -> None:
+def test_an_answer_without_verdict_is_exit_code_1(capsys: pytest.CaptureFixture[str], reply: bytes, said: str) -> None:
     with answering(reply) as (url, _):
         assert run_cli(group, ["top", "--once", "--url", url]) == 1
     out, err = capsys.readouterr()
@@ -203,10 +196,7 @@ def test_a_password_is_taken_from_netrc(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login ada password secret\n")
     (tmp_path / ".netrc").chmod(0o600)
-    with (
-        answering(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n") as (url, asked),
-        pytest.raises(ExporterUnreachable),
-    ):
+    with answering(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n") as (url, asked), pytest.raises(ExporterUnreachable):
         ExporterClient(url).look()
     assert b"Authorization: Basic YWRhOnNlY3JldA==" in asked[0]
 
@@ -303,9 +293,7 @@ def test_it_takes_the_terminal_and_gives_it_back() -> None:
         (100, "GPU CLASS     FOR BUSY     POWER TEMP    MEMORY PCIE       ON IT"),
     ],
 )
-def test_a_narrow_terminal_leaves_out_columns_instead_of_cutting_them(
-    report: Report, columns: int, expected: str
-) -> None:
+def test_a_narrow_terminal_drops_columns_and_cuts_none(report: Report, columns: int, expected: str) -> None:
     lines = drawn(report, columns)
     (heading,) = (line for line in lines if line.startswith("GPU CLASS"))
     assert heading.split() == expected.split()

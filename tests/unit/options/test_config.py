@@ -1,7 +1,5 @@
 """Values, precedence, environment and combinations: what becomes a Config and what is refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, fields

@@ -1,7 +1,5 @@
 """The YAML file: what it may hold, and how mistakes are answered that are not those of any document."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The help of the real command line: what a person sees who tries a command for the first time."""
 
-from __future__ import annotations
-
 import re
 
 import click

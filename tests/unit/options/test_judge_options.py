@@ -1,7 +1,5 @@
 """Settings of the judge: written as flags, in a variable, a file and a scenario, and all of them combined."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

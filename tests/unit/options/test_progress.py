@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 
 from gpu_triage.options.progress import ProgressLine

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import Counter
 from importlib import import_module
 from pkgutil import iter_modules

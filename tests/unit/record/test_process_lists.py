@@ -1,7 +1,5 @@
 """Lists of processes that were recorded with buffers of other lengths."""
 
-from __future__ import annotations
-
 import json
 from ctypes import c_void_p
 

@@ -1,7 +1,5 @@
 """A host recorded and played again: the same page, without the names of boards, hosts and people."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The ring of the last minutes: nothing is lost within its time, and it stays small."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What a daemon loads, and how its interpreter is set."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -14,10 +12,7 @@ from gpu_triage.serve.process_settings import keep_memory_flat
 
 pytestmark = pytest.mark.slow
 
-HEAVY = (
-    *("ssl", "hashlib", "prometheus_client", "http.client", "yaml", "email", "statistics", "unittest"),
-    "difflib",
-)
+HEAVY = (*("ssl", "hashlib", "prometheus_client", "http.client", "yaml", "email", "statistics", "unittest"), "difflib")
 """What most exporters never need: HTTPS, a baseline, jobs' files, a configuration file, mistakes in one."""
 
 
@@ -63,8 +58,7 @@ def test_a_scrape_does_not_wait_for_its_turn_and_what_is_loaded_is_left_alone_by
 
 
 @pytest.mark.parametrize(
-    ("wall", "date"),
-    [(0.0, b"Thu, 01 Jan 1970 00:00:00 GMT"), (951782399.9, b"Mon, 28 Feb 2000 23:59:59 GMT")],
+    ("wall", "date"), [(0.0, b"Thu, 01 Jan 1970 00:00:00 GMT"), (951782399.9, b"Mon, 28 Feb 2000 23:59:59 GMT")]
 )
 def test_dates_are_written_as_http_has_them(wall: float, date: bytes) -> None:
     assert http_date(wall) == date
@@ -73,9 +67,7 @@ def test_dates_are_written_as_http_has_them(wall: float, date: bytes) -> None:
 @pytest.mark.parametrize(
     "users", ["", "basic_auth_users: {nina: $2b$04$JmaQCGFQ4LN0NlJ3kCnOuuiq1oyV6c9jYnPXrCKmMlYUFDXcWjY.O}"]
 )
-def test_what_checks_passwords_is_loaded_with_them_because_it_may_be_gone_from_disk_later(
-    users: str, tmp_path: Path
-) -> None:
+def test_what_checks_passwords_is_loaded_with_them(users: str, tmp_path: Path) -> None:
     path = tmp_path / "web.yml"
     path.write_text(users)
     program = "import sys\nfrom gpu_triage.serve.security import SecuritySource\n"

@@ -3,8 +3,6 @@
 Each row says what they do and what this one does. Where they differ, docs/web-security.md has a line with the reason.
 """
 
-from __future__ import annotations
-
 import re
 import ssl
 import time

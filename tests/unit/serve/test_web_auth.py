@@ -1,7 +1,5 @@
 """Passwords and headers from outside."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 
@@ -45,7 +43,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("authorization", WRONG.values(), ids=WRONG)
-def test_a_claim_that_is_not_right_is_refused_and_does_not_reach_the_log(
+def test_a_wrong_claim_is_refused_and_unlogged(
     tmp_path: Path, authorization: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(tmp_path, PASSWORDS) as running:

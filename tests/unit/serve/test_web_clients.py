@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -62,7 +60,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize(("request_bytes", "expected"), MALFORMED.values(), ids=MALFORMED)
-def test_a_bad_request_is_told_why_and_does_not_reach_the_log(
+def test_a_bad_request_is_told_why_and_unlogged(
     request_bytes: bytes, expected: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving() as connect:

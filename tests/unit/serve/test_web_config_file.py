@@ -1,7 +1,5 @@
 """The file of --web.config.file: what it may ask for, and how each mistake is answered."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 from contextlib import nullcontext, suppress
@@ -59,9 +57,7 @@ def test_a_file_that_asks_for_nothing_guards_nothing(tmp_path: Path, content: st
     assert read_web_config(str(tmp_path / "web.yml")) == WebConfig()
 
 
-def test_paths_are_relative_to_the_file_and_not_to_the_working_directory(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert context_of(folder, "client_auth_type: NoClientCert").verify_mode is ssl.CERT_NONE
 
@@ -138,33 +134,7 @@ def test_headers_of_the_allowed_list_are_taken_and_empty_ones_left_out(tmp_path:
         )
 
 
-TOOLKITS_DEFAULTS = """
-tls_server_config:
-  cert_file: server.pem
-  key_file: server.key
-  client_auth_type: "NoClientCert"
-  client_ca_file:
-  client_allowed_sans:
-  min_version: "TLS12"
-  max_version: "TLS13"
-  cipher_suites: []
-  prefer_server_cipher_suites: true
-  curve_preferences: []
-http_server_config:
-  http2: true
-  headers:
-    Content-Security-Policy:
-    X-Frame-Options: ""
-    X-Content-Type-Options: ""
-    X-XSS-Protection: ""
-    Strict-Transport-Security: ""
-basic_auth_users:
-  alice: HASH
-  bob: HASH
-rate_limit:
-  interval: INTERVAL
-  burst: 0
-"""
+TOOLKITS_DEFAULTS = (Path(__file__).parent / "toolkit-defaults.yml").read_text(encoding="utf-8")
 """Every key of exporter-toolkit's documentation, at its default there."""
 
 

@@ -1,7 +1,5 @@
 """What docs/web-security.md shows works here and in Prometheus's own programs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -46,7 +44,7 @@ def test_the_documented_file_is_what_prometheus_understands(sample: Path, requir
     SecuritySource(str(sample))
 
 
-def test_the_documented_scrape_is_what_prometheus_understands(
+def test_prometheus_accepts_the_documented_scrape(
     repository: Path, tmp_path: Path, requires_tool: RequiresTool
 ) -> None:
     scrape = YAML_BLOCK.findall((repository / "docs" / "web-security.md").read_text())[1]

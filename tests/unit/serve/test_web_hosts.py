@@ -1,7 +1,5 @@
 """Which names of this server a client may use: a page in somebody's browser reaches it by a name of its own choice."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 from collections.abc import Iterator

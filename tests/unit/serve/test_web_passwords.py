@@ -1,7 +1,5 @@
 """Passwords: who is let through, what a check costs, and what a flood of wrong ones cannot do."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
@@ -155,9 +153,7 @@ async def test_many_clients_with_one_password_are_one_check_and_bounded(checks: 
 
 
 @in_a_loop
-async def test_a_check_without_a_thread_to_run_it_is_refused_and_the_next_is_made(
-    checks: CountedChecks,
-) -> None:
+async def test_a_check_without_a_thread_to_run_it_is_refused_and_the_next_is_made(checks: CountedChecks) -> None:
     def refused(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -1,7 +1,5 @@
 """Certificates, authorities and users that change while the server works."""
 
-from __future__ import annotations
-
 import os
 import ssl
 import threading
@@ -76,9 +74,7 @@ def test_users_are_those_of_the_file_now_even_where_its_time_is_not(tmp_path: Pa
         assert running.get(Authorization=basic("prometheus", "change")).status == 200
 
 
-def test_a_file_that_becomes_wrong_changes_nothing_and_is_reported_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_becomes_wrong_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with serving(tmp_path, PASSWORDS) as running:
         loaded_at = running.health[0].loaded_at
@@ -123,9 +119,7 @@ WEAKER = {
 
 
 @pytest.mark.parametrize(("content", "words"), WEAKER.values(), ids=WEAKER)
-def test_a_reload_takes_no_guard_away(
-    tmp_path: Path, content: str, words: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_reload_keeps_every_guard(tmp_path: Path, content: str, words: str, caplog: pytest.LogCaptureFixture) -> None:
     authority = Authority(tmp_path)
     tls = authority.server()
     client = trusting_context(tmp_path, authority.issue("client"))

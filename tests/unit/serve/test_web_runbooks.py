@@ -1,7 +1,5 @@
 """Runbooks over HTTP: found by any name, offline, with a policy that allows nothing but their style sheet."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

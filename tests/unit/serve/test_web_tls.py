@@ -1,7 +1,5 @@
 """TLS from outside: what is agreed on, whose certificates are accepted, and handshakes that never end."""
 
-from __future__ import annotations
-
 import os
 import socket
 import ssl
@@ -24,9 +22,7 @@ SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_https_is_served_with_http_1_1_to_a_client_that_would_like_http_2(
-    tmp_path: Path, version: ssl.TLSVersion
-) -> None:
+def test_https_is_served_with_http_1_1_to_a_client_that_offers_http_2(tmp_path: Path, version: ssl.TLSVersion) -> None:
     with serving(tmp_path, Authority(tmp_path).server()) as running:
         context = trusting_context(tmp_path)
         context.minimum_version = context.maximum_version = version

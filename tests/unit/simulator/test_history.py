@@ -1,21 +1,124 @@
-"""Histories of simulated hosts: what a scraper would have kept."""
-
-from __future__ import annotations
+"""Histories of simulated hosts, and what happens to those who look at one."""
 
 import io
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from tests.gathered import every
+from tests.rig import only, scenario_with
 
-from gpu_triage.errors import ConfigError
+from gpu_triage.errors import ConfigError, ScenarioError
 from gpu_triage.read.metrics.metric import Kind
-from gpu_triage_simulator import load_scenario
-from gpu_triage_simulator.history import History, SeriesKey, record_history
+from gpu_triage_simulator import Scenario, load_scenario
+from gpu_triage_simulator.history import History, SeriesKey, history_config, record_history
 from gpu_triage_simulator.openmetrics import write_openmetrics
 
 pytestmark = pytest.mark.slow
+
+STEP = 30.0
+LEAN = only("power", "activity", "ecc", "identity")
+
+
+def history_of(scenario: Scenario, minutes: int = 10) -> History:
+    config = replace(history_config(scenario, STEP), collectors=LEAN.collectors)
+    return record_history(scenario, seconds=minutes * 60, step_seconds=STEP, config=config)
+
+
+def values(history: History, name: str, **labels: str) -> list[float]:
+    """The one series' values, NaN as None would be: compare with `absent`."""
+    found = [key for key in history.series if key[0] == name and labels.items() <= dict(key[1]).items()]
+    assert len(found) == 1, found
+    return list(history.series[found[0]])
+
+
+def at(history: History, minute: float, name: str, **labels: str) -> float | None:
+    """A value at a minute; None where the scrape lacks the series."""
+    value = values(history, name, **labels)[round(minute * 60 / STEP)]
+    return None if math.isnan(value) else value
+
+
+def seen_at(history: History, minute: float) -> set[str]:
+    """Names of what the scrape of a minute brought."""
+    step = round(minute * 60 / STEP)
+    return {key[0] for key, column in history.series.items() if not math.isnan(column[step])}
+
+
+def test_a_restart_resets_what_the_exporter_counts_and_not_what_the_driver_does(tmp_path: Path) -> None:
+    history = history_of(scenario_with(tmp_path, "dual-a10", 'at = "5m"\neffect = { kind = "exporter_restart" }'))
+    busy = values(history, "gpu_busy_seconds_total", gpu="0")
+    energy = values(history, "gpu_energy_joules_total", gpu="0")
+    step = round(300 / STEP)
+    assert busy[step - 1] > 200
+    assert busy[step] < 10
+    assert energy == sorted(energy)
+    assert values(history, "up") == [1.0] * history.steps
+
+
+def test_nobody_scrapes_in_a_gap_while_the_exporter_runs_on(tmp_path: Path) -> None:
+    gap = 'at = "3m"\nuntil = "6m"\neffect = { kind = "scrape_gap" }'
+    history = history_of(scenario_with(tmp_path, "dual-a10", gap))
+    assert seen_at(history, 2.5) == seen_at(history, 6) != set()
+    assert {minute for minute in range(11) if not seen_at(history, minute)} == {3, 4, 5}
+    grown = (at(history, 6, "gpu_busy_seconds_total", gpu="0") or 0) - (
+        at(history, 2.5, "gpu_busy_seconds_total", gpu="0") or 0
+    )
+    assert grown > 180
+
+
+def test_an_exporter_that_is_down_leaves_only_up_which_is_0(tmp_path: Path) -> None:
+    down = 'at = "3m"\nuntil = "6m"\neffect = { kind = "exporter_down" }'
+    history = history_of(scenario_with(tmp_path, "dual-a10", down))
+    assert seen_at(history, 3) == seen_at(history, 5.5) == {"up"}
+    assert [at(history, minute, "up") for minute in (2.5, 3, 5.5, 6)] == [1.0, 0.0, 0.0, 1.0]
+    assert at(history, 6, "gpu_busy_seconds_total", gpu="0") == pytest.approx(0.0, abs=1.0)
+
+
+def test_released_gpus_are_let_go_and_taken_back(tmp_path: Path) -> None:
+    release = 'at = "3m"\nuntil = "6m"\neffect = { kind = "release" }'
+    history = history_of(scenario_with(tmp_path, "dual-a10", release))
+    assert [at(history, minute, "gpu_exporter_gpus_released") for minute in (2.5, 3.5, 5.5, 6.5)] == [0, 1, 1, 0]
+    assert "gpu_power_watts" not in seen_at(history, 4)
+    assert "gpu_power_watts" in seen_at(history, 6.5)
+
+
+def with_tables(tmp_path: Path, tables: str) -> Scenario:
+    return scenario_with(tmp_path, "dual-a10", f'at = 60\neffect = {{ kind = "exporter_restart" }}\n{tables}')
+
+
+def test_a_scenario_names_labels_of_its_target_and_options_of_its_exporter(tmp_path: Path) -> None:
+    tables = '[target]\nlabels = { workload = "serving" }\n[exporter]\noptions = { "expect.gpu-count" = 3 }'
+    history = history_of(with_tables(tmp_path, tables), minutes=1)
+    assert all(("workload", "serving") in labels for _, labels in history.series)
+    assert at(history, 1, "gpu_devices", source="expected") == 3.0
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ('options = { "expect.gpu-cuont" = 3 }', ConfigError, "did you mean expect.gpu-count"),
+        ('options = { "expect.gpu-count" = "many" }', ConfigError, "exporter.options.expect.gpu-count"),
+        ('options = { "simulate" = "h100-8" }', ConfigError, "not an option that a scenario can set"),
+        ('options = { "expect.gpu-count" = {} }', ScenarioError, "write a value"),
+        ('option = { "expect.gpu-count" = 3 }', ScenarioError, "did you mean options"),
+    ],
+)
+def test_options_are_read_strictly(tmp_path: Path, options: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        history_config(with_tables(tmp_path, f"[exporter]\n{options}"), 60)
+
+
+def test_a_label_that_prometheus_would_refuse_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="no name of a label"):
+        with_tables(tmp_path, '[target]\nlabels = { "work-load" = "serving" }')
+
+
+@pytest.mark.parametrize(("step", "fast"), [(1, 1), (15, 15), (20, 10), (60, 15), (300, 15)])
+def test_no_history_is_sampled_finer_than_needed_nor_coarser_than_the_drivers_memory(step: float, fast: float) -> None:
+    config = history_config(load_scenario("no-driver"), step)
+    assert config.sample_fast_seconds == fast
+    assert config.sample_fast_seconds <= config.sample_medium_seconds <= config.sample_slow_seconds
 
 
 def text_of(history: History) -> str:
@@ -41,13 +144,6 @@ def test_the_first_and_the_last_instant_are_scraped(history: History) -> None:
     assert one(history, "up") == [1.0] * 17
 
 
-def test_every_series_bears_the_labels_of_its_target() -> None:
-    target = {"instance": "node-1:9836", "rack": "r2"}
-    history = record_history(load_scenario("rtx-4070-ti-super"), seconds=60, step_seconds=30, target=target)
-    wanted = {"job": "gpu-triage", **target}.items()
-    assert all(wanted <= dict(labels).items() for _, labels in every(history.series))
-
-
 def test_openmetrics_says_what_was_recorded(history: History) -> None:
     parsed: dict[SeriesKey, dict[float, float]] = {}
     kinds = {}
@@ -65,27 +161,3 @@ def test_openmetrics_says_what_was_recorded(history: History) -> None:
     assert parsed == recorded
     assert kinds["gpu_energy_joules_total"] == Kind.COUNTER.value
     assert kinds["gpu_power_watts"] == Kind.GAUGE.value
-
-
-def test_a_history_is_the_same_byte_for_byte_however_often_it_is_made(history: History) -> None:
-    again = record_history(load_scenario("dual-a10"), seconds=240, step_seconds=15)
-    assert text_of(again) == text_of(history)
-
-
-def test_the_wall_clock_starts_where_it_is_told() -> None:
-    start = 1_700_000_000.0
-    history = record_history(load_scenario("h100-8-bad-night"), seconds=60, step_seconds=60, start_seconds=start)
-    seen = [v for key, values in history.series.items() if key[0].endswith("_timestamp_seconds") for v in values]
-    assert seen
-    assert all(math.isnan(value) or start - 864_000 <= value <= start + 60 for value in seen)
-
-
-@pytest.mark.parametrize(("seconds", "step"), [(0.0, 15.0), (60.0, 0.0), (60.0, -1.0), (math.inf, 1.0), (10.0, 60.0)])
-def test_times_that_make_no_history_are_refused(seconds: float, step: float) -> None:
-    with pytest.raises(ConfigError, match="has no two scrapes"):
-        record_history(load_scenario("no-driver"), seconds=seconds, step_seconds=step)
-
-
-def test_a_history_too_large_to_hold_is_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match="take a longer step or a shorter time"):
-        record_history(load_scenario("no-driver"), seconds=1e9, step_seconds=1)

@@ -1,7 +1,5 @@
 """What the models say that a card has and lacks, against what such cards said themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from ctypes import byref
 from pathlib import Path
@@ -187,9 +185,7 @@ def test_a_model_has_the_limits_of_the_card(captures: list[Capture]) -> None:
         assert found == expected
 
 
-def test_a_model_is_in_the_p_state_of_the_card_and_its_memory_runs_as_fast(
-    captures: list[Capture], tmp_path: Path
-) -> None:
+def test_a_model_has_the_p_state_and_memory_clock_of_the_card(captures: list[Capture], tmp_path: Path) -> None:
     for capture in every(captures):
         if capture.name == "Tesla T4":
             continue  # a process held it awake

@@ -1,7 +1,5 @@
 """A real Prometheus that has watched small hosts in several clusters, one of them sick."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

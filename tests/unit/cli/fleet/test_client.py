@@ -1,7 +1,5 @@
 """What the client sends, and what it makes of servers that refuse it, hang, or answer with junk."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """`gpu-triage report --since`: a first look from raw series, of a real Prometheus that has no recorded ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`gpu-triage fleet` beside a real Prometheus."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from dataclasses import replace
@@ -100,7 +98,7 @@ def test_before_the_fault_nothing_is_to_be_drained(store: Store) -> None:
         (("--at", "2026-11-22T10:00:00"), "has no offset"),
     ],
 )
-def test_an_answer_about_no_host_is_no_good_news(
+def test_an_answer_about_no_host_fails(
     store: Store, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
 ) -> None:
     at = () if "--at" in arguments else ("--at", f"{store.end:.0f}")

@@ -1,7 +1,5 @@
 """`gpu-triage report` beside a real Prometheus that holds five recorded days, of which the second is missing."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import defaultdict
@@ -161,9 +159,7 @@ def test_a_selection_leaves_out_the_others(url: str) -> None:
     assert (west.hosts, west.offenders) == ((), ())
 
 
-def test_before_the_first_midnight_it_says_when_and_how_to_look_now(
-    url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_before_the_first_midnight_it_says_how_to_look_now(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     # The history begins the day before, so its own midnight is the first.
     first = END - DAYS * DAY_SECONDS
     noon = first - DAY_SECONDS // 2
@@ -257,7 +253,7 @@ def test_the_command_writes_by_suffix(url: str, tmp_path: Path, capsys: pytest.C
         (("--since", "6h", "--over", "5d"), "give one of them"),
     ],
 )
-def test_what_cannot_be_done_is_explained(
+def test_refusals_are_explained(
     url: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
 ) -> None:
     assert run_cli(group, ["report", "--prometheus", url, "--at", f"{END}", *arguments]) == 2

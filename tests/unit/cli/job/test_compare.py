@@ -1,7 +1,5 @@
 """Which GPU or host is slower than the others, and by what."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

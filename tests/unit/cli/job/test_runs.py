@@ -1,7 +1,5 @@
 """The times at which jobs had GPUs, and the choice among them."""
 
-from __future__ import annotations
-
 import pytest
 from tests.unit.cli.job.conftest import run, series
 

@@ -1,7 +1,5 @@
 """Bug reports, listings of lspci, and files that are packed, cut off or oddly encoded."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma
@@ -93,12 +91,6 @@ def test_the_date_of_a_report_is_read_in_many_languages(tmp_path: Path, date: st
     assert report.files[0].written == "2026-03-14 10:00:00"
 
 
-def test_a_slot_that_gives_less_is_what_is_expected(tmp_path: Path) -> None:
-    report = report_on_text(tmp_path, smi(smi_gpu(facts={"width": "8x"})), lspci(8, 8))
-    assert codes(report) == []
-    assert not any("the slot above" in line for line in report.not_read)
-
-
 @pytest.mark.parametrize("listing", [lspci(4), lspci(4).replace("\t", "    ")], ids=["tabs", "blanks"])
 def test_lspci_alone_tells_of_a_link_that_is_short(tmp_path: Path, listing: str) -> None:
     report = report_on_text(tmp_path, listing)
@@ -107,37 +99,35 @@ def test_lspci_alone_tells_of_a_link_that_is_short(tmp_path: Path, listing: str)
     assert summary(report, Area.DRIVER) == "on the bus: 1 x H100 SXM5 80GB (driver in use: nvidia)"
 
 
+def second(listing: str) -> str:
+    """A listing as of the GPU at the next address, below a port of its own."""
+    return listing.replace("41", "42").replace("40:", "50:")
+
+
 @pytest.mark.parametrize(
-    ("lanes", "other", "found"),
+    ("texts", "found"),
     [
-        (8, 8, ["pcie.width_built"] * 2),
-        (4, 4, ["pcie.width_idle"] * 2),
-        (8, 4, ["pcie.width_idle"] * 2),
-        (8, 16, ["pcie.width_idle"]),
+        # A board that splits its lanes shows in two GPUs that have as many.
+        ((lspci(8) + second(lspci(8)),), ["pcie.width_built"] * 2),
+        ((lspci(4) + second(lspci(4)),), ["pcie.width_idle"] * 2),
+        ((lspci(8) + second(lspci(4)),), ["pcie.width_idle"] * 2),
+        ((lspci(8) + second(lspci(16)),), ["pcie.width_idle"]),
+        # A slot that gives less is what is expected.
+        ((smi(smi_gpu(facts={"width": "8x"})), lspci(8, 8)), []),
+        # A GPU on the bus that nvidia-smi does not show is missing, unless a virtual machine has it.
+        ((smi(smi_gpu(1)), lspci() + second(lspci())), ["gpu.missing"]),
+        ((smi(smi_gpu(1)), lspci(driver="vfio-pci") + second(lspci())), []),
+        # A configuration space of all ones is that of a lost GPU.
+        ((lspci(revision="ff"),), ["gpu.lost"]),
+        ((smi(smi_gpu()), lspci(revision="ff")), ["gpu.lost"]),
+        *(((lspci(driver=name),), ["driver.bound_elsewhere"]) for name in ("nova_core", "NovaCore")),
+        ((lspci(driver="nouveau"),), ["driver.nouveau"]),
     ],
 )
-def test_lspci_alone_knows_a_board_that_splits_the_lanes(
-    tmp_path: Path, lanes: int, other: int, found: list[str]
-) -> None:
-    both = lspci(lanes) + lspci(other).replace("41", "42").replace("40:", "50:")
-    assert sorted(codes(report_on_text(tmp_path, both))) == found
-
-
-def test_a_gpu_on_the_bus_that_nvidia_smi_does_not_show_is_missing(tmp_path: Path) -> None:
-    other = smi(smi_gpu(1))
-    both = lspci() + lspci().replace("41", "42").replace("40:", "50:")
-    assert codes(report_on_text(tmp_path, other, both)) == ["gpu.missing"]
-    passed_through = lspci(driver="vfio-pci") + lspci().replace("41", "42").replace("40:", "50:")
-    assert codes(report_on_text(tmp_path, other, passed_through)) == []
-
-
-def test_a_gpu_whose_configuration_space_is_all_ones_is_lost(tmp_path: Path) -> None:
-    assert codes(report_on_text(tmp_path, lspci(revision="ff"))) == ["gpu.lost"]
-    assert codes(report_on_text(tmp_path, smi(smi_gpu()), lspci(revision="ff"))) == ["gpu.lost"]
-
-
-def test_nouveau_as_the_driver_in_use_is_a_finding(tmp_path: Path) -> None:
-    assert codes(report_on_text(tmp_path, lspci(driver="nouveau"))) == ["driver.nouveau"]
+def test_what_lspci_tells(tmp_path: Path, texts: tuple[str, ...], found: list[str]) -> None:
+    report = report_on_text(tmp_path, *texts)
+    assert sorted(codes(report)) == found
+    assert not any("the slot above" in line for line in report.not_read)
 
 
 def test_parts_that_were_written_into_each_other_are_read(tmp_path: Path) -> None:

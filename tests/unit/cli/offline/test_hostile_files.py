@@ -1,7 +1,5 @@
 """No file, however it was cut, mixed or made, ends in a traceback, takes much memory or takes for ever."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import random

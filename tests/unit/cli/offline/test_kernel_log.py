@@ -1,7 +1,5 @@
 """Kernel logs in every form that people attach or paste: shipped, quoted, of other tools and in other languages."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -245,9 +243,7 @@ def test_the_installers_view_of_the_log_is_of_another_day(tmp_path: Path) -> Non
         ("Mar 14 09:50:00 gpu-7 sshd[1]: hello\n" * 10, ()),
     ],
 )
-def test_a_kernel_log_without_a_word_of_gpus_is_one_all_the_same(
-    tmp_path: Path, log: str, kinds: tuple[str, ...]
-) -> None:
+def test_a_kernel_log_without_a_word_of_gpus_is_one(tmp_path: Path, log: str, kinds: tuple[str, ...]) -> None:
     report = beside_smi(tmp_path, log)
     assert report.files[1].kinds == kinds
     said = "no Xid errors (sources: kernel log); ECC on for 1 of 1"

@@ -1,6 +1,4 @@
-"""What one output of nvidia-smi says holds a GPU back, where nothing tells for how long it has."""
-
-from __future__ import annotations
+"""What one output of nvidia-smi says holds a GPU back, where nothing tells for how long, or firmware does."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,27 +14,7 @@ from gpu_triage.judge.report.text import render_text
 
 SLOW = {"busy": "100 %", "clock": "345 MHz"}
 
-PERFORMANCE = """
-==============NVSMI LOG==============
-
-Timestamp                                 : Sat Mar 14 {at} 2026
-Driver Version                            : 465.27
-CUDA Version                              : 11.3
-
-Attached GPUs                             : 1
-GPU 00000000:2D:00.0
-    Performance State                     : P0
-    Clocks Throttle Reasons
-        Idle                              : Not Active
-        Applications Clocks Setting       : Not Active
-        SW Power Cap                      : Not Active
-        HW Slowdown                       : {slowdown}
-            HW Thermal Slowdown           : Not Active
-            HW Power Brake Slowdown       : {brake}
-        Sync Boost                        : Not Active
-        SW Thermal Slowdown               : {heat}
-        Display Clock Setting             : Not Active
-"""
+PERFORMANCE = (Path(__file__).parent / "files/performance.txt").read_text(encoding="utf-8")
 """What ``nvidia-smi -q -d PERFORMANCE`` prints."""
 
 
@@ -57,7 +35,7 @@ def severities(report: Report) -> list[Severity]:
         ({"hw slowdown": "Active"}, "power.hw_slowdown", "power_brake"),
     ],
 )
-def test_a_gpu_that_is_slowed_down_under_load_is_to_be_watched(
+def test_a_gpu_slowed_down_is_to_be_watched(
     tmp_path: Path, facts: Mapping[str, str], code: str, bottleneck: str
 ) -> None:
     report = report_on_text(tmp_path, smi(smi_gpu(facts={**SLOW, **facts})))
@@ -120,9 +98,7 @@ def test_what_the_driver_counted_between_two_moments_counts_in_full(tmp_path: Pa
         (performance(heat="Active"), []),
     ],
 )
-def test_an_extract_without_clocks_counts_what_no_change_of_the_p_state_sets(
-    tmp_path: Path, text: str, found: list[str]
-) -> None:
+def test_an_extract_without_clocks_counts_what_no_p_state_sets(tmp_path: Path, text: str, found: list[str]) -> None:
     report = report_on_text(tmp_path, text)
     assert codes(report) == found
 
@@ -133,9 +109,7 @@ def test_two_extracts_a_minute_apart_are_no_flash(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("heat", ["Active", "Not Active"])
-def test_an_extract_without_processes_says_what_holds_the_gpu_back_and_nothing_of_its_use(
-    tmp_path: Path, heat: str
-) -> None:
+def test_an_extract_without_processes_says_what_holds_the_gpu_back(tmp_path: Path, heat: str) -> None:
     report = report_on_text(tmp_path, performance(heat=heat))
     text = unstyle(render_text(report))
     assert [words for words in ("in use", "no compute process", "nothing holds it back") if words in text] == []
@@ -168,3 +142,37 @@ def test_one_moment_is_told_by_one_sentence(tmp_path: Path) -> None:
     second = smi(smi_gpu(facts={"power": "625.00 W"}), at="Sat Mar 14 10:01:00 2026")
     report = report_on_text(tmp_path, first, second)
     assert "; 89% of the power limit;" in str(summary(report, Area.CLOCKS))
+
+
+LAPTOP = (Path(__file__).parent / "files/laptop.txt").read_text(encoding="utf-8")
+
+TEMPERATURE = (Path(__file__).parent / "files/temperature.txt").read_text(encoding="utf-8")
+
+
+def laptop(power: str = "588.44 W", clock: str = "210 MHz", capped: str = "Active") -> str:
+    return LAPTOP.format(power=power, clock=clock, capped=capped)
+
+
+def test_a_power_reading_that_cannot_be_is_the_finding(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, laptop())
+    assert codes(report) == ["power.reading"]
+    assert measured(report, "power.reading") == "reads 588 W, its highest limit is 60 W, SM clock 210 of 3105 MHz"
+    assert report.verdict is Verdict.WATCH
+    assert report.gpus[0].bottleneck.because == "100% busy at that moment, held by sw_power_cap at that moment"
+
+
+def test_power_near_its_limit_is_no_wrong_reading(tmp_path: Path) -> None:
+    for text in (laptop("61.00 W"), laptop(clock="3000 MHz"), laptop(capped="Not Active")):
+        assert codes(report_on_text(tmp_path, text)) == []
+
+
+def test_a_gpu_at_a_limit_far_below_its_slowdown_temperature_is_told(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, TEMPERATURE.format(heat=56, limit=57))
+    assert measured(report, "thermal.low_limit") == "56 °C, its limit is 57 °C; the board slows down at 97 °C"
+    assert report.verdict is Verdict.WATCH
+
+
+def test_a_limit_near_the_slowdown_temperature_or_far_from_the_gpu_is_no_finding(tmp_path: Path) -> None:
+    for heat, limit in ((93, 94), (40, 57), (74, 75)):
+        found = codes(report_on_text(tmp_path, TEMPERATURE.format(heat=heat, limit=limit)))
+        assert "thermal.low_limit" not in found

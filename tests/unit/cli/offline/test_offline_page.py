@@ -1,7 +1,5 @@
 """The page on offline triage shows what the program prints."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

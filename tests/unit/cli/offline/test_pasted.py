@@ -1,6 +1,4 @@
-"""Text as people paste it: quoted, indented, without its indentation, broken at the width of a terminal, cut out."""
-
-from __future__ import annotations
+"""Text that was quoted, indented, wrapped, cut out or cut off; what is not in it is not gone from the host."""
 
 import json
 import re
@@ -8,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.offline_files import codes, of_real_files, report_on_text, smi, smi_gpu
+from tests.offline_files import UUID, codes, lspci, measured, of_real_files, report_on_text, smi, smi_gpu
 from tests.offline_tables import TABLE_END, TABLE_HEAD, TABLE_PROCESSES, table_row
 
+from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.report import Report
 
@@ -161,3 +160,146 @@ def test_an_xml_license_is_read(tmp_path: Path) -> None:
     report = report_on_text(tmp_path, text)
     assert [each.measured for each in report.findings] == ["NVIDIA RTX Virtual Workstation: unlicensed, restricted"]
     assert report.gpus[0].name == "NVIDIA L40S-2Q"
+
+
+THREE = smi(smi_gpu(), smi_gpu(1), smi_gpu(2))
+LATER = "Sat Mar 14 10:01:00 2026"
+
+
+def cut(text: str, after: str) -> str:
+    """A text up to these words and with them."""
+    return text[: text.index(after) + len(after)]
+
+
+def listed(*buses: int) -> str:
+    """What lspci lists of GPUs at these buses."""
+    return "".join(lspci(domain="0000:").replace("0000:41:00.0", f"0000:{bus:02x}:00.0") for bus in buses)
+
+
+def test_a_second_output_that_was_cut_off_loses_no_gpu(tmp_path: Path) -> None:
+    second = cut(smi(smi_gpu(), smi_gpu(1), smi_gpu(2), at=LATER), UUID.format(1))
+    report = report_on_text(tmp_path, THREE, second)
+    assert codes(report) == []
+    assert report.verdict is Verdict.KEEP
+    assert len(report.gpus) == 3
+    (line,) = [line for line in report.not_read if "GPU 2" in line]
+    assert "2026-03-14 10:00:00" in line
+
+
+def test_a_gpu_that_is_gone_from_a_whole_output_is_lost(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, THREE, smi(smi_gpu(), smi_gpu(2), at=LATER))
+    assert [(each.check.code, each.subject) for each in report.findings][:1] == [("gpu.lost", "GPU 1")]
+    assert report.verdict is Verdict.DRAIN
+
+
+def test_a_whole_output_that_others_were_cut_out_of_is_no_loss(tmp_path: Path) -> None:
+    """Somebody pasted the blocks of two GPUs of eight; the output itself counts eight."""
+    text = smi(smi_gpu(), smi_gpu(5)).replace(
+        "Attached GPUs                                          : 2", "Attached GPUs : 8"
+    )
+    report = report_on_text(tmp_path, text, listed(*range(0x41, 0x49)))
+    assert codes(report) == []
+    assert [line for line in report.not_read if "6 of 8 GPUs" in line]
+
+
+def test_what_a_gpu_said_before_is_not_said_of_the_time_since(tmp_path: Path) -> None:
+    braked = smi_gpu(1, facts={"brake": "Active", "clock": "345 MHz", "busy": "100 %"})
+    first = smi(smi_gpu(), braked)
+    second = cut(smi(smi_gpu(), braked, at=LATER), UUID.format(0))
+    report = report_on_text(tmp_path, first, second)
+    assert measured(report, "power.brake").startswith("hw_power_brake at that moment")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        cut(THREE, "Serial Number"),
+        cut(THREE, "Clocks Event Reasons"),
+        cut(THREE, "GPU 00000000:42:0"),
+        cut(THREE, UUID.format(1)),
+        cut(THREE, "CUDA Version"),
+        TABLE_HEAD + table_row(0, 0x41),
+        TABLE_HEAD + table_row(0, 0x41) + cut(table_row(1, 0x42), "00000000:4"),
+        table_row(0, 0x41) + table_row(1, 0x42),
+        TABLE_HEAD + table_row(0, 0x41) + cut(table_row(1, 0x42), "34C"),
+    ],
+)
+def test_an_output_that_was_cut_off_misses_no_gpu_of_lspci(tmp_path: Path, text: str) -> None:
+    report = report_on_text(tmp_path, text, listed(0x41, 0x42, 0x43))
+    assert codes(report) == []
+    assert report.verdict in (Verdict.KEEP, Verdict.NOT_READ)
+
+
+def test_a_whole_table_misses_a_gpu_of_lspci(tmp_path: Path) -> None:
+    report = report_on_text(
+        tmp_path,
+        TABLE_HEAD + table_row(0, 0x41) + table_row(1, 0x42) + TABLE_PROCESSES + TABLE_END,
+        listed(0x41, 0x42, 0x43),
+    )
+    assert codes(report) == ["gpu.missing"]
+
+
+@pytest.mark.parametrize(("end", "uses"), [(TABLE_END, "no compute process"), ("", "0% busy at that moment")])
+def test_a_list_of_processes_that_was_cut_off_calls_no_gpu_idle(tmp_path: Path, end: str, uses: str) -> None:
+    report = report_on_text(
+        tmp_path, TABLE_HEAD + table_row(0, 0x41) + table_row(1, 0x42).replace("100%", "  0%") + TABLE_PROCESSES + end
+    )
+    assert uses == report.gpus[1].bottleneck.because
+
+
+@pytest.mark.parametrize("end", ["    Processes\n", "GPU instance ID", "Compute instance ID"])
+def test_a_list_that_was_cut_off_at_its_start_is_not_empty(tmp_path: Path, end: str) -> None:
+    text = smi(smi_gpu(facts={"busy": "0 %"}, processes=["4242 python3"])).replace(
+        "GPU instance ID                   : N/A\n", "GPU instance ID : N/A\n        Compute instance ID : N/A\n"
+    )
+    assert report_on_text(tmp_path, text).gpus[0].readings.compute_processes == 1
+    assert report_on_text(tmp_path, cut(text, end)).gpus[0].readings.compute_processes is None
+
+
+def test_outputs_of_single_gpus_are_of_one_host(tmp_path: Path) -> None:
+    one, other = smi(smi_gpu()), smi(smi_gpu(1, facts={"width": "8x"}), at="Sat Mar 14 10:00:30 2026")
+    attached = "Attached GPUs                                          : "
+    report = report_on_text(tmp_path, *(text.replace(f"{attached}1", f"{attached}2") for text in (one, other)))
+    assert len(report.gpus) == 2
+    # How many GPUs come before it, no output tells.
+    assert [(each.check.code, each.subject) for each in report.findings] == [("pcie.width", "GPU 0000:42:00.0")]
+
+
+def wrapped_at(width: int, text: str) -> str:
+    """A text as a terminal breaks it, or as a mail does: at the last space."""
+    lines = (line for each in text.splitlines() for line in _pieces(each, width))
+    return "\n".join(lines) + "\n"
+
+
+def _pieces(line: str, width: int) -> list[str]:
+    end = line.rfind(" ", 0, width) if line.startswith("|") and len(line) > width else width
+    return [line] if len(line) <= width else [line[:end], *_pieces(line[end:], width)]
+
+
+@pytest.mark.parametrize("width", [80, 72, 60])
+def test_a_table_that_was_wrapped_says_what_it_said(tmp_path: Path, width: int) -> None:
+    plain = TABLE_HEAD + table_row(0, 0x41, "2") + table_row(1, 0x42) + TABLE_PROCESSES + TABLE_END
+    report = report_on_text(tmp_path, wrapped_at(width, plain))
+    assert codes(report) == ["ecc.uncorrected"]
+    assert [gpu.readings.power_watts for gpu in report.gpus] == [60, 60]
+    assert report.gpus == report_on_text(tmp_path, plain).gpus
+
+
+def test_sections_of_one_gpu_are_put_together(tmp_path: Path) -> None:
+    head = "\n==============NVSMI LOG==============\n\nTimestamp : Sat Mar 14 10:00:{} 2026\nAttached GPUs : 1\n"
+    gpu = "GPU 00000000:41:00.0\n"
+    performance = (
+        "    Performance State : P0\n    Clocks Event Reasons\n        HW Slowdown : Active\n"
+        "            HW Power Brake Slowdown : Active\n"
+    )
+    clocks = "    Clocks\n        SM : 345 MHz\n    Max Clocks\n        SM : 1410 MHz\n"
+    heat = "    Temperature\n        GPU Current Temp : 44 C\n"
+    busy = "    Utilization\n        Gpu : 100 %\n"
+    parts = [
+        head.format(f"{place:02}") + gpu + section for place, section in enumerate((performance, clocks, heat, busy), 1)
+    ]
+    report = report_on_text(tmp_path, "".join(parts))
+    assert codes(report) == ["power.brake"]
+    assert measured(report, "power.brake").endswith("44 °C, SM clock 345 of 1410 MHz")
+    assert report.gpus[0].readings.temperature_celsius == 44
+    assert report.measured_seconds == 0

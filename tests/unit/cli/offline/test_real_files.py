@@ -3,8 +3,6 @@
 They are other people's output and no part of the project, so it cannot be held to them; they are read where they lie.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

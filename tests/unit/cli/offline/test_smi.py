@@ -1,7 +1,5 @@
 """What nvidia-smi -q says, as text and as XML, judged as a live host is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -113,23 +111,26 @@ def test_a_gpu_that_does_not_answer_is_lost(tmp_path: Path, words: str, told: st
     assert [gpu.verdict for gpu in report.gpus] == [Verdict.KEEP, Verdict.DRAIN]
 
 
-@pytest.mark.parametrize(
-    "gpu",
-    ["GPU0000:42:00.0: GPU is lost.  Reboot", "GPU 0000:42:00.0: Unknown Error", "GPU1: 0000:42:00.0: Unknown Error"],
-)
-def test_a_gpu_that_nvidia_smi_cannot_open_is_lost(tmp_path: Path, gpu: str) -> None:
-    report = report_on_text(tmp_path, smi(smi_gpu()), f"Unable to determine the device handle for {gpu}")
-    assert [(finding.check.code, finding.subject) for finding in report.findings] == [("gpu.lost", "GPU 1")]
+HANDLE = "Unable to determine the device handle for"
 
 
 @pytest.mark.parametrize(
-    ("gpu", "subject"),
-    # By its address where nobody knows how many come before it, and by its index if that is all there is.
-    [("GPU 0000:C1:00.0", "GPU 0000:c1:00.0"), ("GPU3", "GPU 3")],
+    ("texts", "code", "subject"),
+    [
+        ((smi(smi_gpu()), f"{HANDLE} GPU0000:42:00.0: GPU is lost.  Reboot"), "gpu.lost", "GPU 1"),
+        ((smi(smi_gpu()), f"{HANDLE} GPU 0000:42:00.0: Unknown Error"), "gpu.lost", "GPU 1"),
+        ((smi(smi_gpu()), f"{HANDLE} GPU1: 0000:42:00.0: Unknown Error"), "gpu.lost", "GPU 1"),
+        # By its address where nobody knows how many come before it, and by its index if that is all there is.
+        ((f"{HANDLE} GPU 0000:C1:00.0: Unknown Error\n",), "gpu.lost", "GPU 0000:c1:00.0"),
+        ((f"{HANDLE} GPU3: Unknown Error\n",), "gpu.lost", "GPU 3"),
+        ((f"{smi(smi_gpu())}\nWARNING: infoROM is corrupted at gpu 0000:41:00.0\n",), "gpu.inforom", "GPU 0"),
+    ],
 )
-def test_a_lost_gpu_is_named_as_nvidia_smi_names_it(tmp_path: Path, gpu: str, subject: str) -> None:
-    report = report_on_text(tmp_path, f"Unable to determine the device handle for {gpu}: Unknown Error\n")
-    assert [(finding.check.code, finding.subject) for finding in report.findings] == [("gpu.lost", subject)]
+def test_a_gpu_that_nvidia_smi_complains_of_is_named(
+    tmp_path: Path, texts: tuple[str, ...], code: str, subject: str
+) -> None:
+    report = report_on_text(tmp_path, *texts)
+    assert [(finding.check.code, finding.subject) for finding in report.findings] == [(code, subject)]
 
 
 def test_single_errors_of_a_gpu_that_answers_are_named(tmp_path: Path) -> None:
@@ -161,38 +162,11 @@ def test_renamed_sections_say_the_same(tmp_path: Path, name: str) -> None:
     assert codes(report_on_text(tmp_path, first, second)) == ["thermal.hw"]
 
 
+DRIVER_390 = (Path(__file__).parent / "files/driver-390.txt").read_text(encoding="utf-8")
+
+
 def test_old_drivers_call_errors_single_and_double_bit(tmp_path: Path) -> None:
-    text = """==============NVSMI LOG==============
-Timestamp                           : Sat Mar 14 10:00:00 2020
-Driver Version                      : 390.144
-Attached GPUs                       : 1
-GPU 00000000:03:00.0
-    Product Name                    : Tesla P100-PCIE-16GB
-    GPU UUID                        : GPU-00000000-1111-2222-3333-444444444444
-    Performance State               : P0
-    Ecc Mode
-        Current                     : Enabled
-        Pending                     : Enabled
-    ECC Errors
-        Volatile
-            Single Bit
-                Device Memory       : 2
-                Total               : 2
-            Double Bit
-                Device Memory       : 1
-                Total               : 1
-    Retired Pages
-        Single Bit ECC              : 3
-        Double Bit ECC              : 1
-        Pending                     : Yes
-    Power Readings
-        Power Management            : Supported
-        Power Draw                  : 31.00 W
-        Power Limit                 : 200.00 W
-        Default Power Limit         : 250.00 W
-        Enforced Power Limit        : 200.00 W
-"""
-    report = report_on_text(tmp_path, text)
+    report = report_on_text(tmp_path, DRIVER_390)
     assert codes(report) == ["ecc.uncorrected", "memory.retired_pages_pending", "power.limit"]
     assert measured(report, "ecc.uncorrected") == "1 uncorrected errors since the driver was loaded"
     assert measured(report, "power.limit") == "limit 200 W, default 250 W"
@@ -224,9 +198,7 @@ def nvlinks(*states: str) -> str:
         (("uuu", "udu", "uuu"), ["nvlink.down"]),
     ],
 )
-def test_a_link_that_is_up_on_all_gpus_alike_is_missed(
-    tmp_path: Path, states: tuple[str, ...], found: list[str]
-) -> None:
+def test_a_link_that_only_some_gpus_lack_is_missed(tmp_path: Path, states: tuple[str, ...], found: list[str]) -> None:
     report = report_on_text(tmp_path, smi(smi_gpu(), smi_gpu(1), smi_gpu(2)), nvlinks(*states))
     assert codes(report) == found
     assert not any("nvlink --status" in line for line in report.not_read)

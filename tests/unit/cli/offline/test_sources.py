@@ -1,7 +1,5 @@
 """Where files come from, what the command prints of them, and what it leaves out when it is asked to."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io
@@ -152,9 +150,7 @@ def test_however_a_file_is_packed_the_report_says_when_its_time_was_up(
     ],
     ids=["bzip2", "LZMA", "many files"],
 )
-def test_a_zip_that_takes_much_memory_is_refused(
-    tmp_path: Path, files: Mapping[str, bytes], method: int, note: str
-) -> None:
+def test_a_zip_that_takes_memory_is_refused(tmp_path: Path, files: Mapping[str, bytes], method: int, note: str) -> None:
     assert note in report_on(zip_of(tmp_path / "case.zip", files, method)).files[0].note
 
 

@@ -1,7 +1,5 @@
 """What a driver prints in a form that nobody here knows is not read, with its line; nothing else changes for it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,35 +13,7 @@ from gpu_triage.judge.report.report import Report
 
 MARK = "\u2603"
 
-DRIVER_610 = """
-==============NVSMI LOG==============
-
-Timestamp                                              : Sun Sep  6 08:21:38 2026
-Driver Version                                         : 610.57.04 [Deprecated; use KMD Version instead]
-CUDA Version                                           : 13.3 [Deprecated; use CUDA UMD Version instead]
-KMD Version                                            : 610.57.04
-CUDA UMD Version                                       : 13.3
-
-Attached GPUs                                          : 1
-GPU 00000000:01:00.0
-    Product Name                                       : NVIDIA RTX A4000
-    Temperature
-        GPU Current Temp                               : 79 C
-        GPU Current T.Limit Temp                       : 12 C
-        GPU Target Temperature Specification           : 90 C
-    GPU Power Readings
-        Average Power Draw                             : 120.00 W
-        Instantaneous Power Draw                       : 120.00 W
-        GPU Ceiling Power Limit
-            Current Power Limit                        : 130.00 W
-            Requested Power Limit                      : 130.00 W
-            Default Power Limit                        : 140.00 W
-        GPU Base Power
-            Current Base Power                         : N/A
-        Min Power Limit                                : 100.00 W
-        Max Power Limit                                : 140.00 W
-    Processes                                          : None
-"""
+DRIVER_610 = (Path(__file__).parent / "files/driver-610.txt").read_text(encoding="utf-8")
 
 
 def test_driver_610_is_read_under_its_new_labels(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-from __future__ import annotations
+"""Files of the kernel, folders that jobs can write to, and which NUMA nodes are on a GPU's side of the host."""
 
 import errno
 import os
@@ -10,7 +10,9 @@ from pathlib import Path, PosixPath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 
+from gpu_triage.driver.kernel import job_folder
 from gpu_triage.driver.kernel.files import (
     MAX_CPUS,
     QUESTIONS,
@@ -28,6 +30,8 @@ from gpu_triage.driver.kernel.files import (
     refusal,
 )
 from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.job_folder import Listing
+from gpu_triage.driver.kernel.numa import near_nodes, read_distances, read_numa_nodes
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 
@@ -74,9 +78,7 @@ def test_a_refused_read_fails_by_name(number: int, reason: str | None) -> None:
 
 
 @pytest.mark.parametrize("written", [None, b"", b"MemTotal: 1 kB\n"])
-def test_a_pipe_in_place_of_a_file_fails_at_once_whether_or_not_somebody_writes(
-    tmp_path: Path, written: bytes | None
-) -> None:
+def test_a_pipe_in_place_of_a_file_fails_at_once(tmp_path: Path, written: bytes | None) -> None:
     pipe = tmp_path / "meminfo"
     os.mkfifo(pipe)
     # Open for both ends, so that it never blocks; None leaves the pipe without a writer.
@@ -172,13 +174,7 @@ def test_every_read_below_a_root_passes_through_its_hooks_the_newest_first(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("text", "cpus"),
-    [
-        ("0-3,64\n", {0, 1, 2, 3, 64}),
-        ("5", {5}),
-        ("\n", set()),
-        ("0-8191", set(range(MAX_CPUS))),
-    ],
+    ("text", "cpus"), [("0-3,64\n", {0, 1, 2, 3, 64}), ("5", {5}), ("\n", set()), ("0-8191", set(range(MAX_CPUS)))]
 )
 def test_cpu_lists_as_kernels_print_them(text: str, cpus: set[int]) -> None:
     assert parse_cpu_list(text) == cpus
@@ -242,11 +238,7 @@ def test_counters_that_behave_are_left_as_the_kernel_gives_them(values: list[int
 
 def test_a_counter_that_wrapped_goes_on_and_one_that_wobbled_waits() -> None:
     counters: MonotoneCounters[str] = MonotoneCounters()
-    assert [counters.published("ms", value) for value in (2**32 - 10, 5, 8)] == [
-        2**32 - 10,
-        2**32 - 5,
-        2**32 - 2,
-    ]
+    assert [counters.published("ms", value) for value in (2**32 - 10, 5, 8)] == [2**32 - 10, 2**32 - 5, 2**32 - 2]
     assert [counters.published("idle", value) for value in (100, 98, 99, 101)] == [100, 100, 100, 101]
 
 
@@ -271,7 +263,7 @@ def test_when_nothing_is_read_the_last_failure_is_raised_and_the_others_noted(tm
         ({}, None, None, []),  # absence alone is no failure
     ],
 )
-def test_a_failed_part_costs_itself(
+def test_a_part_costs_itself(
     tmp_path: Path, files: dict[str, str], lines: list[int] | None, parsed: int | None, failures: list[str]
 ) -> None:
     for name, text in files.items():
@@ -282,3 +274,107 @@ def test_a_failed_part_costs_itself(
     assert inquiry.lines(tmp_path / "lines", parse_count) == lines
     inquiry.finish()
     assert noted == failures
+
+
+def names(count: int, ending: str = ".prom") -> set[str]:
+    return {f"{number:03}{ending}" for number in range(count)}
+
+
+def make(folder: Path, files: set[str]) -> None:
+    folder.mkdir(exist_ok=True)
+    for name in files:
+        (folder / name).touch()
+
+
+@pytest.fixture(autouse=True)
+def few_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_folder, "MOST_ENTRIES", 100)
+    monkeypatch.setattr(job_folder, "MOST_IN_A_FOLDER", 30)
+
+
+def test_a_small_folder_is_listed_whole_each_time(tmp_path: Path) -> None:
+    make(tmp_path, {*names(20), *names(20, ".tmp"), ".hidden.prom"})
+    make(tmp_path / "job", {"a.prom", "b.txt", ".c.prom"})
+    make(tmp_path / "job" / "deeper", {"d.prom"})
+    make(tmp_path / ".dot", {"e.prom"})
+    make(tmp_path / "lost+found", {"f.prom"})
+    listing = Listing(tmp_path, ".prom")
+    for _ in range(3):
+        assert listing.next_paths() == {*names(20), "job/a.prom"}
+
+
+@pytest.mark.parametrize("ending", [".prom", ".tmp"])
+def test_a_flood_is_listed_in_parts_and_every_file_comes_up_in_time(tmp_path: Path, ending: str) -> None:
+    make(tmp_path, names(450, ending))
+    make(tmp_path / "flooded", names(300))
+    make(tmp_path / "job", {"new.prom"})
+    listing = Listing(tmp_path, ".prom")
+    rounds = [listing.next_paths() for _ in range(20)]
+    assert max(map(len, rounds)) <= 100
+    for first in range(10):
+        found = set().union(*rounds[first : first + 7])
+        assert "job/new.prom" in found
+        assert names(450) <= found or ending == ".tmp"
+        assert len([path for path in found if path.startswith("flooded/")]) == 30
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
+    listing = Listing(tmp_path / "later", ".prom")
+    with pytest.raises(HostReadFailed, match="later") as failed:
+        listing.next_paths()
+    assert failed.value.reason == "missing"
+    make(tmp_path / "later", names(3))
+    assert listing.next_paths() == names(3)
+
+
+NODES = "sys/devices/system/node"
+
+
+def nodes(host: HostTree, cpus: dict[int, str], of: int, distances: str) -> frozenset[int]:
+    """The nodes near to node `of`, on a host with these CPUs by node and these distances from it."""
+    host.write({f"{NODES}/node{node}/cpulist": f"{each}\n" for node, each in cpus.items()})
+    host.write({f"{NODES}/node{of}/distance": f"{distances}\n", f"{NODES}/online": "0-9\n"})
+    return near_nodes(of, read_numa_nodes(host.sysfs), read_distances(host.sysfs, of))
+
+
+EIGHT = {node: f"{node * 16}-{node * 16 + 15}" for node in range(8)}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "of", "distances", "near"),
+    [
+        # DGX A100: two EPYC 7742 with NPS4. Its GPUs are on nodes 3, 1, 7 and 5 (nvidia-smi topo -m).
+        (EIGHT, 3, "12 12 12 10 32 32 32 32", {0, 1, 2, 3}),
+        (EIGHT, 7, "32 32 32 32 12 12 12 10", {4, 5, 6, 7}),
+        # Two EPYC 7551: four dies a socket.
+        (EIGHT, 0, "10 16 16 16 32 32 32 32", {0, 1, 2, 3}),
+        # intel/cri-resource-manager #359: SNC on two sockets, and memory without CPUs on nodes 4 and 5.
+        (dict(list(EIGHT.items())[:4]) | {4: "", 5: ""}, 1, "11 10 21 21 28 28", {0, 1}),
+        # Two sockets, as firmware has them, and as the kernel has them without (REMOTE_DISTANCE).
+        ({0: "0-31", 1: "32-63"}, 0, "10 21", {0}),
+        ({0: "0-31", 1: "32-63"}, 1, "20 10", {1}),
+        # GB200, its distances as assumed: two Grace CPUs, and a node for the memory of each GPU.
+        ({0: "0-71", 1: "72-143", 2: "", 10: ""}, 0, "10 40 80 80", {0}),
+        ({0: "0-71", 1: "72-143", 2: "", 10: ""}, 10, "120 80 160 10", {1}),
+        # One socket with NPS4: no node is far.
+        (dict(list(EIGHT.items())[:4]), 2, "12 12 10 12", {0, 1, 2, 3}),
+    ],
+)
+def test_nodes_of_one_socket_are_near_and_those_of_another_are_not(
+    host: HostTree, cpus: dict[int, str], of: int, distances: str, near: set[int]
+) -> None:
+    assert nodes(host, cpus, of, distances) == near
+
+
+def test_without_distances_only_the_node_itself_is_near(host: HostTree) -> None:
+    host.write({f"{NODES}/node{node}/cpulist": f"{cpus}\n" for node, cpus in EIGHT.items()})
+    assert read_distances(host.sysfs, 3) == {}
+    assert near_nodes(3, EIGHT, {}) == {3}
+    assert near_nodes(9, EIGHT, {}) == frozenset()
+    assert near_nodes(-1, EIGHT, {}) == frozenset()
+
+
+@pytest.mark.parametrize("text", ["10 21 21", "10", "10 far", ""])
+def test_distances_that_fit_no_nodes_fail(host: HostTree, text: str) -> None:
+    with pytest.raises(HostReadFailed, match="malformed"):
+        nodes(host, {0: "0-31", 1: "32-63"}, 0, text)

@@ -1,7 +1,5 @@
 """A driver's library that was cut short: looked at before it is loaded, since loading it would end the process."""
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess

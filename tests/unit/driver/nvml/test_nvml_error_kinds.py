@@ -119,9 +119,7 @@ def test_a_code_has_its_label(code: str) -> None:
 
 @every_code
 @pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"])
-def test_a_driver_that_does_not_start_or_count_its_gpus_is_unavailable_by_the_codes_name(
-    driver: Bench, function: str, code: str
-) -> None:
+def test_a_driver_that_does_not_start_or_count_gpus_is_unavailable(driver: Bench, function: str, code: str) -> None:
     driver.answer(function, CODE_OF[code])
     begin = Session(driver.library).open if function == "nvmlInitWithFlags" else driver.session.count
     with pytest.raises(DriverUnavailable) as refused:
@@ -132,9 +130,7 @@ def test_a_driver_that_does_not_start_or_count_its_gpus_is_unavailable_by_the_co
 
 @every_code
 @pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"])
-def test_a_gpu_that_is_not_handed_out_is_denied_unless_the_driver_is_gone(
-    driver: Bench, function: str, code: str
-) -> None:
+def test_a_gpu_not_handed_out_is_denied_unless_the_driver_is_gone(driver: Bench, function: str, code: str) -> None:
     driver.answer(function, CODE_OF[code])
     if KIND_OF[code] in (DRIVER_GONE, DRIVER_REPLACED):
         with pytest.raises(DriverUnavailable) as refused:
@@ -156,9 +152,7 @@ WAYS: dict[str, tuple[str, tuple[object, ...], frozenset[str], object]] = {
 
 @every_code
 @pytest.mark.parametrize("way", WAYS)
-def test_a_question_is_absent_failed_or_the_end_of_the_round_as_its_kind_says(
-    driver: Bench, way: str, code: str
-) -> None:
+def test_a_question_is_absent_failed_or_ends_the_round_as_its_kind_says(driver: Bench, way: str, code: str) -> None:
     function, arguments, absent, empty = WAYS[way]
     answer: Any = CODE_OF[code]
     driver.answer(function, fields_say({FIELD: (answer, "ullVal", 1)}) if way == "fields" else answer)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +165,7 @@ def test_a_set_that_fails_is_freed_and_made_again_ever_less_often(tmp_path: Path
 
 
 @pytest.mark.parametrize("shut_down_first", [False, True])
-def test_closing_frees_the_set_before_nvml_goes_and_closing_again_does_nothing(
-    tmp_path: Path, *, shut_down_first: bool
-) -> None:
+def test_closing_frees_the_set_before_nvml_goes_and_only_once(tmp_path: Path, *, shut_down_first: bool) -> None:
     with driver(host(tmp_path)) as nvml:
         events = listening(nvml)
         session = pynvml.nvmlLib.session
@@ -187,7 +183,7 @@ def test_closing_frees_the_set_before_nvml_goes_and_closing_again_does_nothing(
             assert session.abandoned_sets == 0
 
 
-def test_a_gpu_that_becomes_unavailable_or_wants_recovery_is_to_be_looked_at_at_once(
+def test_a_gpu_that_fails_or_wants_recovery_is_looked_at_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # nvmlEventTypeGpuUnavailableError 0x4000 and nvmlEventTypeGpuRecoveryAction 0x8000 of nvml.h (CUDA 13.3).

@@ -1,7 +1,5 @@
 """The daemon over real shared objects: no library, one that is none, one that refuses, hangs or answers junk."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """pynvml whose functions somebody has replaced: there is no library below it, and answers are plain Python objects."""
 
-from __future__ import annotations
-
 from ctypes import c_uint
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What differs from a baseline, the words for it, and what becomes of a baseline when fields are accepted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -116,9 +114,7 @@ FULL_LINK, LESS = LinkFacts(4, 16, 4, 16, 4, 16), LinkFacts(4, 8, 4, 16, 4, 8)
         (LESS, FULL_LINK, "2 times", None),
     ],
 )
-def test_a_link_that_can_do_less_is_explained_by_card_and_slot(
-    then: LinkFacts, now: LinkFacts, share: str, cause: LinkCause | None
-) -> None:
+def test_a_slower_link_is_explained(then: LinkFacts, now: LinkFacts, share: str, cause: LinkCause | None) -> None:
     (change,) = changes(_with(pcie=then), _with(pcie=now))
     meaning = meaning_of(change)
     assert f" {share} " in meaning

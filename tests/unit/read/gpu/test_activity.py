@@ -1,7 +1,5 @@
 """Busy time, from the samples that the driver keeps or from polls."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pynvml

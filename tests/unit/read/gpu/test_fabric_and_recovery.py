@@ -1,12 +1,9 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pynvml
 import pytest
-from tests.gpu_rounds import rounds_of
 from tests.nvml_bench import BenchMaker
 from tests.one_shot import look_at
 from tests.rig import only, pair_with, rig, scenario_with
@@ -24,13 +21,13 @@ LEAN = only("fabric", "recovery", "identity")
 GPU = GpuLabels("2", "GPU-2")
 
 
-def test_a_driver_without_the_summary_still_tells_the_state() -> None:
+def test_a_driver_without_the_summary_still_tells_the_state(bench: BenchMaker) -> None:
     older = replace(load_scenario("h100-8"), driver=Driver("550.54.14", "12.4"))
-    with rounds_of(older) as rounds:
-        round_ = rounds.at(1)
-        for _ in range(2):
-            assert read_fabric(round_) == FabricReading(state=3, health=None)
-        assert round_.inquiry.failures == []
+    rounds = bench(older)
+    round_ = rounds.at(1)
+    for _ in range(2):
+        assert read_fabric(round_) == FabricReading(state=3, health=None)
+    assert round_.inquiry.failures == []
 
 
 @pytest.mark.parametrize(
@@ -42,12 +39,14 @@ def test_a_driver_without_the_summary_still_tells_the_state() -> None:
         (0, 0, FabricReading(state=None, health=None)),
     ],
 )
-def test_a_fabric_that_is_not_well_says_so(tmp_path: Path, state: int, health: int, reading: FabricReading) -> None:
+def test_a_fabric_that_is_not_well_says_so(
+    bench: BenchMaker, tmp_path: Path, state: int, health: int, reading: FabricReading
+) -> None:
     event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "fabric", state = {state}, health = {health} }}'
-    with rounds_of(pair_with(tmp_path, "h100-8", event)) as rounds:
-        assert read_fabric(rounds.at(5)) == FabricReading(state=3, health=1)
-        assert read_fabric(rounds.at(15)) == reading
-        assert read_fabric(rounds.at(15, gpu=1)) == FabricReading(state=3, health=1)
+    rounds = bench(pair_with(tmp_path, "h100-8", event))
+    assert read_fabric(rounds.at(5)) == FabricReading(state=3, health=1)
+    assert read_fabric(rounds.at(15)) == reading
+    assert read_fabric(rounds.at(15, gpu=1)) == FabricReading(state=3, health=1)
 
 
 def joined(bench: BenchMaker, **members: int) -> FabricReading:
@@ -79,21 +78,13 @@ def test_the_state_is_a_byte_whatever_stands_behind_it(bench: BenchMaker) -> Non
     ("mask", "faults", "configuration"),
     [
         (0, {}, None),
-        (
-            0b01_10_0001_10_10_10_10,
-            dict.fromkeys(FABRIC_FAULTS, False),
-            1,
-        ),
-        (
-            0b10_10_0101_01_10_01_01,
-            dict.fromkeys(FABRIC_FAULTS, True) | {"route_unhealthy": False},
-            5,
-        ),
+        (0b01_10_0001_10_10_10_10, dict.fromkeys(FABRIC_FAULTS, False), 1),
+        (0b10_10_0101_01_10_01_01, dict.fromkeys(FABRIC_FAULTS, True) | {"route_unhealthy": False}, 5),
         (0b01, {"degraded_bandwidth": True}, None),
         (0xFFFFFFFF, {}, None),
     ],
 )
-def test_the_mask_tells_the_faults_that_the_driver_knows_of(
+def test_the_mask_tells_known_faults(
     bench: BenchMaker, mask: int, faults: dict[str, bool], configuration: int | None
 ) -> None:
     found = joined(bench, state=3, status=0, healthSummary=1, healthMask=mask)
@@ -120,11 +111,11 @@ def test_faults_are_shown_while_they_are_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["dual-a10", "a100-power-capped", "rtx-4070-ti-super", "v100-old-driver"])
-def test_systems_without_a_fabric_have_none_and_no_errors(scenario: str) -> None:
-    with rounds_of(scenario) as rounds:
-        round_ = rounds.at(1)
-        assert read_fabric(round_) == FabricReading(None, None)
-        assert round_.inquiry.failures == []
+def test_systems_without_a_fabric_have_none_and_no_errors(bench: BenchMaker, scenario: str) -> None:
+    rounds = bench(scenario)
+    round_ = rounds.at(1)
+    assert read_fabric(round_) == FabricReading(None, None)
+    assert round_.inquiry.failures == []
 
 
 def test_the_action_the_driver_asks_for_comes_and_goes(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ Field ids from nvml.h (CUDA 13.3) and nvidia-ml-py 13.615: NVML_FI_DEV_C2C_LINK_
 (303-307). Memories from nvmlMemoryLocation_t: DRAM 2, SRAM 7.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

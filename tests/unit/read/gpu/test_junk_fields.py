@@ -1,7 +1,5 @@
 """A field value that cannot be costs that field: the rest of its collector is published."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

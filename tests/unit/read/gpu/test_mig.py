@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,10 +98,7 @@ def test_before_hopper_instances_have_memory_and_no_activity(bench: BenchMaker) 
 def test_profiles_are_named_as_nvidia_smi_names_them(gpu_mib: int, sizes: tuple[int, int, int, int], name: str) -> None:
     slices, compute, memory_mib, ofa = sizes
     attributes = SimpleNamespace(
-        gpuInstanceSliceCount=slices,
-        computeInstanceSliceCount=compute,
-        memorySizeMB=memory_mib,
-        sharedOfaCount=ofa,
+        gpuInstanceSliceCount=slices, computeInstanceSliceCount=compute, memorySizeMB=memory_mib, sharedOfaCount=ofa
     )
     assert profile_name(attributes, gpu_mib * MIB) == name
 

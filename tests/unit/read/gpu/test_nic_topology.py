@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,12 +9,7 @@ from tests.nvml_bench import BenchMaker
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine
-from gpu_triage.read.gpu.topology import (
-    PciPlace,
-    level_between,
-    pci_chain,
-    read_nic_topology,
-)
+from gpu_triage.read.gpu.topology import PciPlace, level_between, pci_chain, read_nic_topology
 
 
 def place(*chain: str, node: int | None = 0) -> PciPlace:

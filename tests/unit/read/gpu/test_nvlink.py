@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -8,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.gpu_rounds import rounds_of
 from tests.mig_layouts import seven
 from tests.nvml_bench import Bench, BenchMaker, fields_say, shown
 from tests.rig import only, pair, pair_with, rig
@@ -81,63 +78,63 @@ def test_what_a_link_does_not_tell_has_no_sample() -> None:
     assert list(render(NvlinkReading({}, {}, None, None), GPU)) == []
 
 
-def test_all_links_of_a_board_with_switches_are_up_and_count() -> None:
-    with rounds_of(pair("h100-8")) as rounds:
-        reader = NvlinkReader()
-        before = reader.read(rounds.at(10))
-        round_ = rounds.at(20)
-        after = reader.read(round_)
-        assert list(after.links) == list(range(18))
-        assert {link.is_up for link in after.links.values()} == {True}
-        assert {tuple(link.errors.items()) for link in after.links.values()} == {
-            (("replay", 0), ("recovery", 0), ("crc", 0))
-        }
-        for number, link in after.links.items():
-            assert (link.transmit_bytes or 0) > (before.links[number].transmit_bytes or 0) > 0
-            assert (link.receive_bytes or 0) % 1024 == 0
-        assert round_.inquiry.failures == []
+def test_all_links_of_a_board_with_switches_are_up_and_count(bench: BenchMaker) -> None:
+    rounds = bench(pair("h100-8"))
+    reader = NvlinkReader()
+    before = reader.read(rounds.at(10))
+    round_ = rounds.at(20)
+    after = reader.read(round_)
+    assert list(after.links) == list(range(18))
+    assert {link.is_up for link in after.links.values()} == {True}
+    assert {tuple(link.errors.items()) for link in after.links.values()} == {
+        (("replay", 0), ("recovery", 0), ("crc", 0))
+    }
+    for number, link in after.links.items():
+        assert (link.transmit_bytes or 0) > (before.links[number].transmit_bytes or 0) > 0
+        assert (link.receive_bytes or 0) % 1024 == 0
+    assert round_.inquiry.failures == []
 
 
-def test_more_fields_than_one_call_takes_are_asked_for_in_several() -> None:
+def test_more_fields_than_one_call_takes_are_asked_for_in_several(bench: BenchMaker) -> None:
     fields = [(field, link) for field in (138, 139, 161, 162, 163, 164, 165) for link in range(18)]
     assert len([*fields, 74, 82, 94]) > 128
-    with rounds_of(pair("h100-8")) as rounds:
-        inquiry = rounds.at(1).inquiry
-        assert set(inquiry.fields([*fields, 74, 82, 94])) == {*fields, 74, 82, 94}
-        assert inquiry.answered == 2
+    rounds = bench(pair("h100-8"))
+    inquiry = rounds.at(1).inquiry
+    assert set(inquiry.fields([*fields, 74, 82, 94])) == {*fields, 74, 82, 94}
+    assert inquiry.answered == 2
 
 
 @pytest.mark.parametrize(("state", "is_up"), [(0, False), (2, True), (3, False)])
-def test_a_link_is_up_while_active_or_asleep(tmp_path: Path, state: int, is_up: bool) -> None:  # noqa: FBT001 - a table
-    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "10s", state=state))) as rounds:
-        reader = NvlinkReader()
-        assert reader.read(rounds.at(5)).links[3].is_up is True
-        links = reader.read(rounds.at(15)).links
-        assert (links[3].is_up, links[4].is_up) == (is_up, True)
+def test_a_link_is_up_while_active_or_asleep(bench: BenchMaker, tmp_path: Path, state: int, is_up: bool) -> None:  # noqa: FBT001 - a table
+    rounds = bench(pair_with(tmp_path, "h100-8", down([3], "10s", state=state)))
+    reader = NvlinkReader()
+    assert reader.read(rounds.at(5)).links[3].is_up is True
+    links = reader.read(rounds.at(15)).links
+    assert (links[3].is_up, links[4].is_up) == (is_up, True)
 
 
-def test_a_link_that_goes_down_stays_in_sight_and_counts_on_when_it_is_back(tmp_path: Path) -> None:
-    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "10s", "30s"))) as rounds:
-        reader = NvlinkReader()
-        states, sent = [], []
-        for second in (5, 15, 25, 35):
-            link = reader.read(rounds.at(second)).links[3]
-            states.append(link.is_up)
-            sent.append(link.transmit_bytes or 0)
-        assert states == [True, False, False, True]
-        assert sent[0] < sent[1] == sent[2] < sent[3]
+def test_a_link_that_goes_down_stays_in_sight_and_counts_on_when_it_is_back(bench: BenchMaker, tmp_path: Path) -> None:
+    rounds = bench(pair_with(tmp_path, "h100-8", down([3], "10s", "30s")))
+    reader = NvlinkReader()
+    states, sent = [], []
+    for second in (5, 15, 25, 35):
+        link = reader.read(rounds.at(second)).links[3]
+        states.append(link.is_up)
+        sent.append(link.transmit_bytes or 0)
+    assert states == [True, False, False, True]
+    assert sent[0] < sent[1] == sent[2] < sent[3]
 
 
 @pytest.mark.parametrize("powered_seconds", [0, 3600])
-def test_a_link_that_broke_before_the_start_shows_if_it_carried_traffic_or_the_driver_names_its_far_end(
-    tmp_path: Path, powered_seconds: int
+def test_a_link_that_broke_before_the_start_shows_if_it_was_used_or_is_named(
+    bench: BenchMaker, tmp_path: Path, powered_seconds: int
 ) -> None:
     scenario = pair_with(tmp_path, "h100-8", down([3], "0s"))
     gpus = tuple(replace(gpu, powered_seconds=powered_seconds) for gpu in scenario.gpus)
-    with rounds_of(replace(scenario, gpus=gpus)) as rounds:
-        link = NvlinkReader().read(rounds.at(0)).links[3]
-        assert (link.is_up, link.errors) == (False, {"replay": 0, "recovery": 0, "crc": 0})
-        assert ((link.transmit_bytes or 0) > 0) == (powered_seconds > 0)
+    rounds = bench(replace(scenario, gpus=gpus))
+    link = NvlinkReader().read(rounds.at(0)).links[3]
+    assert (link.is_up, link.errors) == (False, {"replay": 0, "recovery": 0, "crc": 0})
+    assert ((link.transmit_bytes or 0) > 0) == (powered_seconds > 0)
 
 
 @pytest.mark.parametrize("connected", [0, 8])
@@ -154,13 +151,15 @@ def test_links_that_lead_nowhere_are_no_fault(tmp_path: Path, connected: int) ->
 
 
 @pytest.mark.parametrize("code", ["UNKNOWN", "NOT_FOUND", "NOT_SUPPORTED", "INVALID_ARGUMENT", "NO_PERMISSION"])
-def test_however_the_driver_says_that_nothing_is_there_it_is_no_failure(tmp_path: Path, code: str) -> None:
+def test_however_the_driver_says_that_nothing_is_there_it_is_no_failure(
+    bench: BenchMaker, tmp_path: Path, code: str
+) -> None:
     name = "nvmlDeviceGetNvLinkRemotePciInfo_v2"
     refusal = f'at = 0\neffect = {{ kind = "error", function = "{name}", code = "{code}" }}'
-    with rounds_of(card_with_links_connected(tmp_path, 8, refusal)) as rounds:
-        round_ = rounds.at(5)
-        assert list(NvlinkReader().read(round_).links) == list(range(8))
-        assert round_.inquiry.failures == []
+    rounds = bench(card_with_links_connected(tmp_path, 8, refusal))
+    round_ = rounds.at(5)
+    assert list(NvlinkReader().read(round_).links) == list(range(8))
+    assert round_.inquiry.failures == []
 
 
 @pytest.mark.parametrize(
@@ -171,37 +170,41 @@ def test_however_the_driver_says_that_nothing_is_there_it_is_no_failure(tmp_path
         (5, {"recovery": 2, "recovery_failed": 0}),
     ],
 )
-def test_errors_count_by_link_and_type(tmp_path: Path, generation: int, errors: dict[str, float]) -> None:
+def test_errors_count_by_link_and_type(
+    bench: BenchMaker, tmp_path: Path, generation: int, errors: dict[str, float]
+) -> None:
     rates = "replay_per_hour = 3600, recovery_per_hour = 720, crc_per_hour = 36000"
     event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "nvlink_errors", links = [7], {rates} }}'
     scenario = pair_with(tmp_path, "h100-8", event)
     gpus = tuple(replace(gpu, model=replace(gpu.model, nvlink_version=generation)) for gpu in scenario.gpus)
-    with rounds_of(replace(scenario, gpus=gpus)) as rounds:
-        round_ = rounds.at(20)
-        links = NvlinkReader().read(round_).links
-        assert links[7].errors == errors
-        assert links[8].errors == dict.fromkeys(errors, 0)
-        assert (links[7].transmit_bytes or 0) > 0
-        assert round_.inquiry.failures == []
+    rounds = bench(replace(scenario, gpus=gpus))
+    round_ = rounds.at(20)
+    links = NvlinkReader().read(round_).links
+    assert links[7].errors == errors
+    assert links[8].errors == dict.fromkeys(errors, 0)
+    assert (links[7].transmit_bytes or 0) > 0
+    assert round_.inquiry.failures == []
 
 
-def test_a_counter_keeps_to_its_source_and_a_total_neither_falls_nor_leaps_while_one_link_is_silent() -> None:
-    with rounds_of(pair("h100-8")) as rounds:
-        reader = NvlinkReader()
-        totals, counts = [], []
-        for second in (5, 10, 15):
-            round_ = rounds.at(second)
-            if second == 10:
-                # The driver has another counter of the same, with other values.
-                round_.inquiry.device.unsupported.add(("field", (138, 0)))
-            reading = reader.read(round_)
-            totals.append(reading.transmit_bytes or 0)
-            counts.append(reading.links[0].transmit_bytes)
-            round_.inquiry.device.unsupported.clear()
-        silent, back = totals[1] - totals[0], totals[2] - totals[1]
-        assert 0 < silent < back < 2 * silent
-        assert counts[1] is None
-        assert (counts[2] or 0) > (counts[0] or 0)
+def test_a_counter_keeps_to_its_source_and_a_total_neither_falls_nor_leaps_while_one_link_is_silent(
+    bench: BenchMaker,
+) -> None:
+    rounds = bench(pair("h100-8"))
+    reader = NvlinkReader()
+    totals, counts = [], []
+    for second in (5, 10, 15):
+        round_ = rounds.at(second)
+        if second == 10:
+            # The driver has another counter of the same, with other values.
+            round_.inquiry.device.unsupported.add(("field", (138, 0)))
+        reading = reader.read(round_)
+        totals.append(reading.transmit_bytes or 0)
+        counts.append(reading.links[0].transmit_bytes)
+        round_.inquiry.device.unsupported.clear()
+    silent, back = totals[1] - totals[0], totals[2] - totals[1]
+    assert 0 < silent < back < 2 * silent
+    assert counts[1] is None
+    assert (counts[2] or 0) > (counts[0] or 0)
 
 
 def odd_links(nvml: Bench, links: int, share: float = 1, last: int = -1) -> None:
@@ -225,9 +228,7 @@ def totals_of(reading: NvlinkReading) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("fewer", [0, 1, 3, 12, 17])
-def test_a_total_neither_falls_nor_leaps_when_the_driver_lists_fewer_links_for_a_while(
-    bench: BenchMaker, fewer: int
-) -> None:
+def test_a_total_neither_falls_nor_leaps_while_the_driver_lists_fewer_links(bench: BenchMaker, fewer: int) -> None:
     nvml, reader = bench("h100-8"), NvlinkReader()
     sent: list[float] = []
     for links in (18, 18, fewer, fewer, fewer, 18, 18):
@@ -257,9 +258,7 @@ def test_a_link_that_the_driver_lists_later_brings_no_past_into_the_total(bench:
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 70), st.floats(0, 2), st.integers(0, 12)), min_size=4, max_size=12))
-def test_no_total_goes_back_whatever_links_and_counts_a_driver_answers(
-    bench: BenchMaker, answers: list[tuple[int, float, int]]
-) -> None:
+def test_no_total_goes_back_whatever_a_driver_answers(bench: BenchMaker, answers: list[tuple[int, float, int]]) -> None:
     nvml, reader = bench("a100-power-capped"), NvlinkReader()
     before: dict[str, float] = {}
     for answer in answers:
@@ -300,44 +299,44 @@ def test_links_of_a_gpu_that_mig_splits_are_unknown_and_return_with_the_whole_gp
         assert len(running.series("gpu_remapped_rows", gpu="0")) == 2
 
 
-def test_a_driver_that_says_nothing_of_links_has_not_lost_them() -> None:
-    with rounds_of(pair("h100-8")) as rounds:
-        reader = NvlinkReader()
-        assert reader.read(rounds.at(5)).reported
-        round_ = rounds.at(10)
-        round_.inquiry.device.unsupported.add(("field", LINK_COUNT_FIELD))
-        assert not reader.read(round_).reported
+def test_a_driver_that_says_nothing_of_links_has_not_lost_them(bench: BenchMaker) -> None:
+    rounds = bench(pair("h100-8"))
+    reader = NvlinkReader()
+    assert reader.read(rounds.at(5)).reported
+    round_ = rounds.at(10)
+    round_.inquiry.device.unsupported.add(("field", LINK_COUNT_FIELD))
+    assert not reader.read(round_).reported
 
 
-def test_line_rates_are_summed_over_the_links_to_each_far_end(tmp_path: Path) -> None:
+def test_line_rates_are_summed_over_the_links_to_each_far_end(bench: BenchMaker, tmp_path: Path) -> None:
     # "Link 0: 26.562 GB/s" of nvidia-smi nvlink -s on an H100: 18 links, dealt to four switches.
-    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "0s"))) as rounds:
-        round_ = rounds.at(5)
-        bandwidth = NvlinkReader().read(round_).bandwidth
-        assert [bandwidth[f"0000:c{switch}:00.0"] / 26.562e9 for switch in (3, 4, 5, 6)] == pytest.approx([5, 5, 4, 3])
-        assert round_.inquiry.failures == []
+    rounds = bench(pair_with(tmp_path, "h100-8", down([3], "0s")))
+    round_ = rounds.at(5)
+    bandwidth = NvlinkReader().read(round_).bandwidth
+    assert [bandwidth[f"0000:c{switch}:00.0"] / 26.562e9 for switch in (3, 4, 5, 6)] == pytest.approx([5, 5, 4, 3])
+    assert round_.inquiry.failures == []
 
 
-def test_a_driver_without_the_speed_of_each_link_tells_the_common_one() -> None:
+def test_a_driver_without_the_speed_of_each_link_tells_the_common_one(bench: BenchMaker) -> None:
     # Driver 470 on V100 without switches: six links, two to each of the three others.
-    with rounds_of(load_scenario("v100-old-driver")) as rounds:
-        bandwidth = NvlinkReader().read(rounds.at(5)).bandwidth
-        others = ("0000:1c:00.0", "0000:88:00.0", "0000:8a:00.0")
-        assert bandwidth == pytest.approx(dict.fromkeys(others, 2 * 25.781e9))
+    rounds = bench(load_scenario("v100-old-driver"))
+    bandwidth = NvlinkReader().read(rounds.at(5)).bandwidth
+    others = ("0000:1c:00.0", "0000:88:00.0", "0000:8a:00.0")
+    assert bandwidth == pytest.approx(dict.fromkeys(others, 2 * 25.781e9))
 
 
-def test_an_unnamed_far_end_and_no_speed_stay_apart(tmp_path: Path) -> None:
+def test_an_unnamed_far_end_and_no_speed_stay_apart(bench: BenchMaker, tmp_path: Path) -> None:
     name = "nvmlDeviceGetNvLinkRemotePciInfo_v2"
     refusal = f'at = 0\neffect = {{ kind = "error", function = "{name}", code = "NOT_SUPPORTED" }}'
-    with rounds_of(pair_with(tmp_path, "h100-8", refusal)) as rounds:
-        assert NvlinkReader().read(rounds.at(5)).bandwidth == pytest.approx({"": 18 * 26.562e9})
-    with rounds_of(pair("h100-8")) as rounds:
-        round_ = rounds.at(5)
-        round_.inquiry.device.unsupported.update(("field", (164, link)) for link in range(18))
-        round_.inquiry.device.unsupported.add(("field", 90))
-        reading = NvlinkReader().read(round_)
-        assert reading.bandwidth == {}
-        assert len(reading.links) == 18
+    rounds = bench(pair_with(tmp_path, "h100-8", refusal))
+    assert NvlinkReader().read(rounds.at(5)).bandwidth == pytest.approx({"": 18 * 26.562e9})
+    rounds = bench(pair("h100-8"))
+    round_ = rounds.at(5)
+    round_.inquiry.device.unsupported.update(("field", (164, link)) for link in range(18))
+    round_.inquiry.device.unsupported.add(("field", 90))
+    reading = NvlinkReader().read(round_)
+    assert reading.bandwidth == {}
+    assert len(reading.links) == 18
 
 
 GB200 = Path(__file__).parents[3] / "golden" / "gb200-fabric.toml"

@@ -1,7 +1,5 @@
 """A GPU that a virtual machine or another container has is not missing here."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gpu_rounds import rounds_of
 from tests.host_tree import HostTree
+from tests.nvml_bench import BenchMaker
 from tests.rig import rig, scenario_with
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
@@ -126,11 +124,7 @@ LINES = st.tuples(
 ).map(lambda pair: f"{pair[0]} {pair[1]}")
 
 
-@given(
-    st.lists(LINES, max_size=20),
-    st.integers(min_value=0, max_value=2**64 - 1),
-    st.sampled_from(sorted(TOTALS)),
-)
+@given(st.lists(LINES, max_size=20), st.integers(min_value=0, max_value=2**64 - 1), st.sampled_from(sorted(TOTALS)))
 def test_whatever_errors_a_kernel_lists_their_sum_is_found(lines: list[str], total: int, severity: str) -> None:
     assert parse_aer_total("\n".join([*lines, f"{TOTALS[severity]} {total}", ""]), severity) == total
 
@@ -144,9 +138,7 @@ def test_whatever_errors_a_kernel_lists_their_sum_is_found(lines: list[str], tot
         ("", {"correctable": 0, "nonfatal": 1, "fatal": 0}),  # not known: no such bus to look at
     ],
 )
-def test_zero_is_not_published_where_the_firmware_handles_errors(
-    host: HostTree, service: str, counts: dict[str, float]
-) -> None:
+def test_nothing_is_published_where_firmware_has_errors(host: HostTree, service: str, counts: dict[str, float]) -> None:
     """get_port_device_capability of drivers/pci/pcie/portdrv.c gives a port the service AER only if native_aer."""
     plug_in(host)
     host.write(aer(GPU_PATH, "0", "1", "0"))
@@ -161,13 +153,13 @@ def faults(**rates: int | str) -> str:
     return f'at = "10s"\ngpu = 0\neffect = {{ kind = "pcie_errors", {given} }}'
 
 
-def test_a_sick_link_counts_by_type(tmp_path: Path) -> None:
+def test_a_sick_link_counts_by_type(bench: BenchMaker, tmp_path: Path) -> None:
     event = faults(replays_per_hour=720, correctable_per_hour=3600, nonfatal_per_hour=360, fatal_per_hour=360)
-    with rounds_of(scenario_with(tmp_path, "dual-a10", event)) as rounds:
-        errors = PcieErrorsReader().read(rounds.at(20)).errors
-        assert (errors["correctable"], errors["bad_tlp"], errors["lcrc"]) == (10, 10, 10)
-        assert (errors["naks_received"], errors["non_fatal"], errors["fatal"]) == (2, 1, 1)
-        assert errors["l0_to_recovery"] == 0
+    rounds = bench(scenario_with(tmp_path, "dual-a10", event))
+    errors = PcieErrorsReader().read(rounds.at(20)).errors
+    assert (errors["correctable"], errors["bad_tlp"], errors["lcrc"]) == (10, 10, 10)
+    assert (errors["naks_received"], errors["non_fatal"], errors["fatal"]) == (2, 1, 1)
+    assert errors["l0_to_recovery"] == 0
 
 
 def test_errors_that_only_the_port_sees_show_in_the_kernels_count_of_the_port(tmp_path: Path) -> None:

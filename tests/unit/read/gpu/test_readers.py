@@ -1,7 +1,5 @@
 """What the readers make of the driver's answers, call by call."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -88,10 +86,7 @@ ANSWERS: Mapping[str, tuple[Callable[[GpuRound], Any], list[tuple[Any, ...]]]] =
         [(says(89), 89), (says(20), 20), (says(19), None), (says(0), None)],
     ),
     # A cap of nothing is no cap.
-    "EnforcedPowerLimit": (
-        lambda gpu: PowerReader().read(gpu).limit_watts,
-        [(says(150_000), 150.0), (says(0), None)],
-    ),
+    "EnforcedPowerLimit": (lambda gpu: PowerReader().read(gpu).limit_watts, [(says(150_000), 150.0), (says(0), None)]),
     "PowerManagementDefaultLimit": (
         lambda gpu: read_limits(gpu).power_default_watts,
         [(says(150_000), 150.0), (says(0), None)],
@@ -214,9 +209,7 @@ def test_a_temperature_is_asked_the_old_way_where_the_new_one_is_missing(bench: 
 @pytest.mark.parametrize(
     ("card", "speed", "ratios"), [("rtx-4070-ti-super", says(45), {"0": 0.45}), ("h100-8", UNSUPPORTED, {})]
 )
-def test_fans_are_shares_and_boards_without_fans_have_none(
-    bench: BenchMaker, card: str, speed: Any, ratios: dict[str, float]
-) -> None:
+def test_fans_are_shares_and_may_be_absent(bench: BenchMaker, card: str, speed: Any, ratios: dict[str, float]) -> None:
     nvml = bench(card)
     shares = read_thermal(nvml.round()).fan_ratios
     assert list(shares) == ["0", "1"] * bool(ratios)

@@ -1,7 +1,5 @@
 """The reader of throttle reasons: the driver's counters where it has them, polls where it has not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -201,9 +199,7 @@ def test_a_counter_that_stands_still_while_its_reason_is_reported_is_integrated_
         (271, "hw_power_brake", 0x80),
     ],
 )
-def test_every_counter_of_the_driver_is_held_against_the_bit_of_its_reason(
-    bench: BenchMaker, field: int, reason: str, bit: int
-) -> None:
+def test_a_counter_is_held_against_the_bit_of_its_reason(bench: BenchMaker, field: int, reason: str, bit: int) -> None:
     hot = Hot(bench())
     for _ in range(20):
         reading = hot.read(bit, 0, field=field, reason=reason)
@@ -227,7 +223,7 @@ def test_an_integrated_reason_never_goes_back_to_the_drivers_counter(bench: Benc
         (120, lambda second: second % 6 == 5, {"hw_thermal": "stands_still"}),
     ],
 )
-def test_ten_samples_of_a_minute_are_enough(
+def test_ten_samples_suffice(
     bench: BenchMaker, seconds: int, reported: Callable[[int], bool], rejected: dict[str, str]
 ) -> None:
     hot = Hot(bench())

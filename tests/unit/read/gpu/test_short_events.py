@@ -1,7 +1,5 @@
 """Events far shorter than any scrape or sampling interval, for long, held against what really happened."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -72,9 +70,7 @@ def shares_counted(scenario: Scenario, seconds: float) -> dict[str, float]:
         ),
     ],
 )
-def test_pulses_and_bursts_are_counted(
-    tmp_path: Path, driver: str, without: str, seconds: float, exact: dict[str, float]
-) -> None:
+def test_bursts_are_counted(tmp_path: Path, driver: str, without: str, seconds: float, exact: dict[str, float]) -> None:
     shares = shares_counted(hour_of(tmp_path, driver, without=without), seconds)
     for of, error in exact.items():
         assert shares[of] == pytest.approx(1.0, rel=error)

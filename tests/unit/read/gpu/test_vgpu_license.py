@@ -1,7 +1,5 @@
 """The license of a vGPU, as NVML reports it in the virtual machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

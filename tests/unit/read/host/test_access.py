@@ -1,7 +1,5 @@
 """What lacks a right is told from a host's files; what cannot be told is not claimed."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import socket
@@ -76,7 +74,7 @@ def test_a_recorded_host_that_knows_nothing_of_this_process_lacks_nothing(tmp_pa
     assert host.limitations() == {}
 
 
-def test_mount_points_without_a_mount_are_told_with_the_option_that_names_them(
+def test_mount_points_without_a_mount_are_told_with_the_option(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = Host(tmp_path)
@@ -99,9 +97,7 @@ def test_hidden_processes_are_told(host: Host) -> None:
     assert host.limitations() == {"processes": "hidden"}
 
 
-def test_cgroups_that_a_container_does_not_see_are_told_with_the_mount_that_shows_them(
-    host: Host, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_cgroups_that_a_container_does_not_see_are_told(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     """As in a container with the host's PID namespace and a cgroup namespace of its own: cgroup_namespaces(7)."""
     host.write("proc/1/cgroup", "0::/../../../../init.scope\n")
     assert host.limitations() == {}
@@ -112,9 +108,7 @@ def test_cgroups_that_a_container_does_not_see_are_told_with_the_mount_that_show
     assert host.limitations() == {"cgroups": "missing"}
 
 
-def test_a_kernel_without_psi_is_told_with_the_argument_that_turns_it_on(
-    host: Host, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_kernel_without_psi_is_told_with_its_argument(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     """As RHEL 8, which builds PSI in and switches it off (CONFIG_PSI_DEFAULT_DISABLED): there is no /proc/pressure."""
     shutil.rmtree(host.root / "proc/pressure")
     assert host.limitations() == {"host_pressure": "missing"}
@@ -220,7 +214,7 @@ def interfaces(*names: str) -> str:
         (("lo", "eth0"), (), False),  # no sysfs at all, which another feature lacks
     ],
 )
-def test_a_sysfs_of_another_network_namespace_is_told(
+def test_a_foreign_sysfs_is_told(
     host: Host, of_host: tuple[str, ...], in_sysfs: tuple[str, ...], *, lacking: bool
 ) -> None:
     host.write("proc/1/net/dev", interfaces(*of_host))
@@ -230,8 +224,7 @@ def test_a_sysfs_of_another_network_namespace_is_told(
 
 
 @pytest.mark.parametrize(
-    ("service", "table", "lacking"),
-    [("pcie001", True, True), ("pcie002", True, False), ("pcie001", False, False)],
+    ("service", "table", "lacking"), [("pcie001", True, True), ("pcie002", True, False), ("pcie001", False, False)]
 )
 def test_firmware_that_keeps_pcie_errors_is_told(host: Host, service: str, *, table: bool, lacking: bool) -> None:
     """get_port_device_capability of drivers/pci/pcie/portdrv.c: the service AER only if native_aer."""

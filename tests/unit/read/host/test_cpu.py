@@ -1,8 +1,7 @@
 """CPU time by NUMA node and the busiest CPUs; governors, the clock of busy CPUs, and the clock source."""
 
-from __future__ import annotations
-
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,19 +24,7 @@ from gpu_triage.read.host.cpu import (
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 
 # A two-socket host, CPU 3 offline. The first line is the kernel's own sum and is not used.
-STAT = """\
-cpu  2255 34 2290 22625563 6290 127 456 10 300 0
-cpu0 1000 10 200 8000 50 1 2 3 300 0
-cpu1 2000 20 400 6000 150 1 2 3 0 0
-cpu2 500 0 100 9000 0 0 0 0 0 0
-intr 114930548 113199788 3 0 5 263 0 4 [...]
-ctxt 1990473
-btime 1062191376
-processes 2915
-procs_running 1
-procs_blocked 2
-softirq 183433 0 21755 12 39 1137 231 21459 2263
-"""
+STAT = (Path(__file__).parent / "files/stat").read_text(encoding="utf-8")
 TWO_NODES = {
     "proc/stat": STAT,
     "proc/loadavg": "12.50 9.01 4.00 2/1431 88123\n",
@@ -95,9 +82,7 @@ def test_time_of_a_cpu_that_goes_offline_stays_in_its_nodes_sum(host: HostTree) 
     reader = HostCpuReader()
     host.write(TWO_NODES | {"proc/stat": stat((0, 100, 100, 0), (1, 100, 100, 0))})
     reader.read(host.round())
-    host.write(
-        {"proc/stat": stat((0, 150, 100, 0)), "sys/devices/system/node/node0/cpulist": "0\n"},
-    )
+    host.write({"proc/stat": stat((0, 150, 100, 0)), "sys/devices/system/node/node0/cpulist": "0\n"})
     (node,) = reader.read(host.round()).nodes
     assert (node.cpus, node.seconds["user"], node.seconds["idle"]) == (1, 2.5, 2.0)
 
@@ -332,9 +317,7 @@ def test_processors_that_were_too_hot_are_counted_by_node(host: HostTree) -> Non
 
 
 @pytest.mark.parametrize("milliseconds", [None, "0"])
-def test_kernels_before_5_6_count_no_time_and_other_processors_nothing(
-    host: HostTree, milliseconds: str | None
-) -> None:
+def test_kernels_before_5_6_count_no_time_other_processors_nothing(host: HostTree, milliseconds: str | None) -> None:
     host.write({SOURCE: "tsc\n"})
     assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "tsc")
     throttled(host, 0, "3", milliseconds)  # one node, on a kernel without NUMA

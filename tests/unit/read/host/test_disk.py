@@ -1,6 +1,6 @@
 """Disks, by /proc/diskstats; Lustre and GPUDirect Storage, by captures and the source of nvidia-fs."""
 
-from __future__ import annotations
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -24,19 +24,7 @@ from gpu_triage.read.host.disk import (
 )
 
 # Kernel 6.8: 20 columns. vda has the 14 of kernels before 4.18.
-DISKSTATS = """\
-   7       0 loop0 11 0 28 0 0 0 0 0 0 4 0 0 0 0 0 0 0
-   1       0 ram0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
-  11       0 sr0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
- 252       0 zram0 9 0 72 0 9 0 72 0 0 0 0 0 0 0 0 0 0
-   8       0 sda 100 5 2000 300 200 9 4000 700 1 500 1000 0 0 0 0 10 20
-   8       1 sda1 100 5 2000 300 200 9 4000 700 1 500 1000 0 0 0 0 0 0
- 259       0 nvme0n1 1000 0 8000000 1500 10 0 80 5 0 1400 1505 0 0 0 0 2 1
- 259       1 nvme0n1p1 1000 0 8000000 1500 10 0 80 5 0 1400 1505 0 0 0 0 0 0
- 253       0 dm-0 90 0 1900 290 190 0 3900 690 0 450 980 0 0 0 0 0 0
-   9     127 md127 80 0 1800 0 180 0 3800 0 0 0 0 0 0 0 0 0 0
- 254       0 vda 1 0 2 3 4 0 5 6 0 7 8
-"""
+DISKSTATS = (Path(__file__).parent / "files/diskstats").read_text(encoding="utf-8")
 DISKS = ["dm-0", "md127", "nvme0n1", "sda", "vda"]
 SDA = Disk(
     device="sda",
@@ -152,28 +140,7 @@ read                      10 samples [usecs] 594 79600 139000 986452
 getattr                   1 samples [usecs] 7 7 7 49
 """
 # As nvfs_stat_show of src/nvfs-stat.c prints it, with and without rw_stats_enabled.
-GDS = """\
-GDS Version: 1.13.1.3
-NVFS statistics(ver: 4.0)
-NVFS Driver(version: 2.24.3)
-Mellanox PeerDirect Supported: True
-IO stats: Enabled, peer IO stats: Disabled
-Logging level: info
-
-Active Shadow-Buffer (MiB): 0
-Active Process: 1
-Batches				: n=0 ok=0 err=0 Avg-Submit-Latency(usec)=0
-Reads				: n=900 ok=880 err=4 readMiB=3520 io_state_err=0
-Reads				: Bandwidth(MiB/s)=2300 Avg-Latency(usec)=700
-Sparse Reads		        : n=1 io=0 holes=0 pages=0
-Writes				: n=0 ok=0 err=0 writeMiB=0 io_state_err=0 pg-cache=0 pg-cache-fail=0 pg-cache-eio=0
-Writes				: Bandwidth(MiB/s)=0 Avg-Latency(usec)=0
-Mmap				: n=5 ok=5 err=0 munmap=4
-Bar1-map			: n=5 ok=5 err=0 free=4 callbacks=0 active=1 delay-frees=0
-Error				: cpu-gpu-pages=0 sg-ext=0 dma-map=0 dma-ref=0
-Ops				: Read=16 Write=0 BatchIO=0
-GPU 0000:07:00.0 uuid:00000000-0000-0000-0000-000000000000 : Registered_MiB=0 Cache_MiB=0 max_pinned_MiB=4
-"""
+GDS = (Path(__file__).parent / "files/nvidia-fs-stats").read_text(encoding="utf-8")
 GDS_BRIEF = """\
 Reads				: err=1 io_state_err=0
 Writes				: err=0 io_state_err=0 pg-cache=0 pg-cache-fail=0 pg-cache-eio=0
@@ -184,15 +151,7 @@ Ops				: Read=2 Write=1 BatchIO=0
 def test_lustre_of_2_12_and_before(host: HostTree) -> None:
     host.write({"proc/fs/lustre/llite/scratch-ffff9bc043537800/stats": OLD})
     assert FileSystemsReader().read(host.round()) == FileSystemsReading(
-        (
-            LustreMount(
-                "scratch",
-                {"read": 145121869, "write": 468230469},
-                {"read": 25673, "write": 13641},
-                {},
-            ),
-        ),
-        None,
+        (LustreMount("scratch", {"read": 145121869, "write": 468230469}, {"read": 25673, "write": 13641}, {}),), None
     )
 
 

@@ -1,7 +1,5 @@
 """What the host's collector makes of a kernel log: counts, times, owners of what was killed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

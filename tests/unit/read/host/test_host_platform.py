@@ -1,7 +1,5 @@
 """NUMA nodes, the IOMMU, and kernel modules."""
 
-from __future__ import annotations
-
 import pytest
 from tests.host_tree import HostTree
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,10 +5,7 @@ from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.procfs import parse_pressure
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.pressure import (
-    HostPressureReader,
-    HostPressureReading,
-)
+from gpu_triage.read.host.pressure import HostPressureReader, HostPressureReading
 
 FILES = {
     "proc/pressure/cpu": (
@@ -29,9 +24,7 @@ FILES = {
 def test_stall_times_are_seconds_and_cpu_has_no_full(host: HostTree) -> None:
     host.write(FILES)
     assert HostPressureReader().read(host.round()) == HostPressureReading(
-        cpu={"some": 3.407564},
-        io={"some": 1.0, "full": 18446744073709.551615},
-        memory={"some": 0.000005, "full": 0.0},
+        cpu={"some": 3.407564}, io={"some": 1.0, "full": 18446744073709.551615}, memory={"some": 0.000005, "full": 0.0}
     )
 
 

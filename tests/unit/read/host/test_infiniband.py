@@ -1,7 +1,5 @@
 """Traffic, errors, downs, timeouts and rates of ports, from files as kernels write them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -316,9 +314,7 @@ def test_the_odd_one_out_of_four_alike_is_slow_from_the_start(host: HostTree) ->
         pytest.param((1,), "MT_0000000223\n", 5, id="another board"),
     ],
 )
-def test_a_port_that_may_be_meant_to_be_slower_is_not_slow(
-    host: HostTree, slow: tuple[int, ...], board: str, ports: int
-) -> None:
+def test_a_port_meant_to_be_slower_is_not_slow(host: HostTree, slow: tuple[int, ...], board: str, ports: int) -> None:
     for number in range(ports):
         port(host, f"mlx5_{number}")
         if number in slow:

@@ -1,7 +1,5 @@
 """Messages as kernels 5.4 to 6.12 and NVIDIA's modules print them (kernel_messages.tsv), and what is made of each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

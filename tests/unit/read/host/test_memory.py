@@ -1,7 +1,5 @@
 """Memory of the host and its NUMA nodes, and its errors, as EDAC drivers show them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 
@@ -145,9 +143,7 @@ def test_more_free_swap_than_there_is_is_no_reading(host: HostTree) -> None:
 
 
 @pytest.mark.parametrize(("vmstat", "error"), [({}, "missing"), ({"proc/vmstat": "pswpin x\n"}, "malformed")])
-def test_paging_that_cannot_be_read_costs_only_itself_and_is_counted(
-    host: HostTree, vmstat: dict[str, str], error: str
-) -> None:
+def test_unreadable_paging_costs_only_itself_and_is_counted(host: HostTree, vmstat: dict[str, str], error: str) -> None:
     host.write({"proc/meminfo": MEMINFO} | vmstat)
     round_ = host.round()
     reading = HostMemoryReader().read(round_)

@@ -1,7 +1,5 @@
 """Interfaces and their links, as Documentation/ABI/testing/sysfs-class-net and net/core/net-sysfs.c have them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -9,8 +9,6 @@ Captures of the ConnectX-7 that the fabric manager runs on B200 and B300 baseboa
 op_mod(0x1) failed, status bad operation(0x2), syndrome (0x9a6171), err(-22)``).
 """
 
-from __future__ import annotations
-
 import errno
 from collections import Counter
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Links above PCIe switches, by a host's sysfs; the chain is that of a DGX H100, as `lspci -tv` of captures has it."""
 
-from __future__ import annotations
-
 import pytest
 from tests.host_tree import HostTree
 

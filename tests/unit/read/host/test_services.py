@@ -1,7 +1,5 @@
 """Whether fabric manager and IMEX run, from cgroups and processes as systemd and the kernel show them."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """NCCL Inspector's files, in the format of its documentation and source (plugins/profiler/inspector)."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What files of jobs come to on one page, and what none may hold or reach: names, labels and files of others."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter
@@ -171,9 +169,7 @@ TYPES = {
         ('gpu_job_x{a="1"} 1.0', 'gpu_job_x{a="2"} 2.0'),
     ),
     "samples that stand apart from their family": Case(
-        {
-            "a.prom": HISTOGRAM.replace("gpu_job_seconds_count 9\n", "") + "gpu_job_y 1\ngpu_job_seconds_count 9\n",
-        },
+        {"a.prom": HISTOGRAM.replace("gpu_job_seconds_count 9\n", "") + "gpu_job_y 1\ngpu_job_seconds_count 9\n"},
         (*HISTOGRAM_LINES, "gpu_job_y 1.0"),
     ),
     "since when a counter counts": Case(

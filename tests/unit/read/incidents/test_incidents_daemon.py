@@ -1,7 +1,5 @@
 """The ledger in a running exporter: what it notes and remembers, and its file damaged, locked, or on a hanging disk."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -201,9 +199,7 @@ HOUR = 3600
         [b"", b'{"version": 2}', b"\x00" * 100, b"[" * 5000, b"x" * (2 << 20)], usual=[b'{"version": 2}', b"[" * 5000]
     ),
 )
-def test_a_corrupt_file_is_set_aside_once_and_counting_goes_on(
-    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_corrupt_file_is_set_aside_once(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FILE).write_bytes(content)
     with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
         running.run_to(200)
@@ -217,9 +213,7 @@ def test_a_corrupt_file_is_set_aside_once_and_counting_goes_on(
         assert running.value("gpu_exporter_collector_success", collector="incidents") == 1
 
 
-def test_a_state_directory_that_cannot_be_written_costs_only_the_memory(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unwritable_state_directory_costs_only_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "state"
     with rig(host(tmp_path, xid(20, 48)), watching(state_directory=folder)) as running:
         running.run_to(90)
@@ -236,9 +230,7 @@ def test_a_state_directory_that_cannot_be_written_costs_only_the_memory(
         assert [each["kind"] for each in saved(folder)["incidents"]] == ["48"]
 
 
-def test_of_two_exporters_with_one_state_directory_the_second_says_so_and_writes_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_of_two_exporters_with_one_state_directory_one_writes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with rig(host(tmp_path, xid(20, 48), xid(60, 95, gpu=1)), watching(state_directory=tmp_path)) as first:
         first.run_to(30)
         written = (tmp_path / FILE).read_bytes()
@@ -341,7 +333,7 @@ def test_what_is_written_at_the_end_is_not_called_lost_and_what_is_not_is_with_i
             assert f"{tmp_path / FILE}: cannot be written" in told[0]["cause"]
 
 
-def test_a_state_directory_that_hangs_stops_nothing_and_what_is_lost_is_logged(
+def test_a_hanging_state_directory_stops_nothing_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:

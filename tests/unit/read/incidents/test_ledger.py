@@ -1,7 +1,5 @@
 """The ledger of incidents and its file: whatever is in it, reading gives what is right or a named error."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -194,9 +192,7 @@ def test_a_dead_gpu_is_the_board_that_was_last_seen_in_its_slot_in_this_boot() -
         ("other", "", None),
     ],
 )
-def test_xids_of_programs_harmless_ones_and_nonfatal_ones_are_no_incidents(
-    xid: str, fatal: str, kind: str | None
-) -> None:
+def test_xids_of_programs_and_harmless_ones_are_no_incidents(xid: str, fatal: str, kind: str | None) -> None:
     assert kind_of_xid(xid, fatal) == kind
 
 
@@ -362,7 +358,7 @@ MUTATIONS = st.sampled_from((*NOT_NUMBERS, -1, 0, 0.5, LATEST + 1, 1e11, 1e200, 
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(sorted(asdict(INCIDENT))), MUTATIONS), max_size=5))
-def test_of_a_damaged_file_every_whole_incident_is_kept_and_no_time_is_in_the_future(
+def test_a_damaged_file_keeps_whole_incidents_and_no_time_in_the_future(
     damages: list[tuple[int, str, Any]],
 ) -> None:
     rows = [asdict(INCIDENT) | {"uuid": f"GPU-{number}"} for number in range(10)]

@@ -1,7 +1,5 @@
 """Faults that came back: when they are told, and whether the board or the slot is blamed, in check and on the page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Rendering is pure: what becomes of a reading depends on the reading alone."""
 
-from __future__ import annotations
-
 import builtins
 import io
 import os
@@ -60,9 +58,7 @@ def rendered(outcome: Outcome, gpu: GpuLabels) -> tuple[Sample, ...]:
     return tuple(OF_HOST[outcome.collector](outcome.reading))
 
 
-def test_a_reading_renders_alike_when_nothing_can_be_asked(
-    outcomes: list[tuple[Outcome, GpuLabels]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rendering_asks_nothing(outcomes: list[tuple[Outcome, GpuLabels]], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_args: object, **_options: object) -> NoReturn:
         raise AssertionError("a render asks the machine")
 

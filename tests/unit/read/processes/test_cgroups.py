@@ -1,7 +1,5 @@
 """The limits of jobs, by the files of their cgroups, as kernels of both versions write them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -113,9 +111,7 @@ def test_version_1_counts_nanoseconds_and_failures(host: HostTree) -> None:
     )
     watch = Watch(host)
     read = watch.read(f"11:memory:{path}\n4:cpu,cpuacct:{path}\n1:name=systemd:{path}\n")
-    assert read == {
-        path: CgroupReading(path, 1.5, 40, 30, 2.5, {"max": 12, "oom_kill": 2}),
-    }
+    assert read == {path: CgroupReading(path, 1.5, 40, 30, 2.5, {"max": 12, "oom_kill": 2})}
     assert watch.failures == []
 
 

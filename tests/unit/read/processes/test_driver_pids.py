@@ -4,8 +4,6 @@
 570.86.15: osFindNsPid in kern_perf_ctrl.c.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -43,7 +41,7 @@ def host_procfs(host: HostTree) -> None:
         (None, NOTHING, NOTHING),
     ],
 )
-def test_pids_in_a_container_by_driver(
+def test_pids_by_driver(
     host: HostTree, driver: str | None, beside_own: DriverPids, beside_the_hosts: DriverPids
 ) -> None:
     own_procfs(host)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import pwd
 import shutil
@@ -170,7 +168,7 @@ def test_any_text_is_a_status_file(text: str) -> None:
 
 
 @given(comm=st.binary(max_size=30), status=st.binary(max_size=60), cgroup=st.binary(max_size=60))
-def test_any_content_of_the_files_has_facts(
+def test_any_files_have_facts(
     tmp_path_factory: pytest.TempPathFactory, comm: bytes, status: bytes, cgroup: bytes
 ) -> None:
     directory = tmp_path_factory.mktemp("proc", numbered=True) / "1"

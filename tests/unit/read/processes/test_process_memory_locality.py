@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,10 +9,7 @@ from tests.rig import pair, rig
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.rounds import GpuRound
-from gpu_triage.read.processes.locality import (
-    ProcessMemoryLocalityReader,
-    parse_numa_maps,
-)
+from gpu_triage.read.processes.locality import ProcessMemoryLocalityReader, parse_numa_maps
 
 pytestmark = pytest.mark.slow
 
@@ -44,11 +39,7 @@ def numa_maps(bench: Bench, pid: int) -> Path:
 
 
 def test_pages_are_counted_in_their_own_size() -> None:
-    assert parse_numa_maps(NUMA_MAPS) == {
-        0: (2 + 500 + 1 + 3) * 4 * KIB,
-        1: 13 * 4 * KIB + 4 * 2048 * KIB,
-        10: 4 * KIB,
-    }
+    assert parse_numa_maps(NUMA_MAPS) == {0: (2 + 500 + 1 + 3) * 4 * KIB, 1: 13 * 4 * KIB + 4 * 2048 * KIB, 10: 4 * KIB}
 
 
 def test_the_share_on_the_gpus_node_is_found_for_each_process(h100: Bench) -> None:

@@ -1,7 +1,5 @@
 """How processes fare on the host: CPU time, memory, threads, and threads that hang in the kernel."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -132,7 +130,7 @@ def test_a_later_process_under_the_pid_has_not_hung_yet(host: HostTree) -> None:
         ),
     ],
 )
-def test_what_the_kernel_does_not_tell_is_not_known(
+def test_what_the_kernel_hides_is_unknown(
     host: HostTree, channel: str, status: str | None, blocked: BlockedThread | None
 ) -> None:
     thread(host, state="D", channel=channel)

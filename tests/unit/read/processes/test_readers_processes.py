@@ -1,7 +1,5 @@
 """Who uses a GPU, and from which side of the host."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from ctypes import c_uint, sizeof
 from typing import Any
@@ -188,14 +186,9 @@ def test_a_process_without_a_new_sample_ran_nothing(bench: BenchMaker) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "failures"),
-    [
-        (pynvml.NVML_ERROR_NOT_SUPPORTED, []),
-        (utilization((1, VirtualClock().now().wall, 0xFFFFFFFF)), ["implausible"]),
-    ],
+    [(pynvml.NVML_ERROR_NOT_SUPPORTED, []), (utilization((1, VirtualClock().now().wall, 0xFFFFFFFF)), ["implausible"])],
 )
-def test_where_utilization_is_not_supported_or_absurd_no_process_has_one(
-    bench: BenchMaker, answer: Any, failures: list[str]
-) -> None:
+def test_unsupported_or_absurd_utilization_is_none(bench: BenchMaker, answer: Any, failures: list[str]) -> None:
     nvml = listing(bench(), compute=((1, 10),))
     nvml.answer("nvmlDeviceGetProcessUtilization", answer)
     round_ = nvml.round()

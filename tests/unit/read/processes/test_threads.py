@@ -1,7 +1,5 @@
 """What threads of jobs do: one that fills a CPU, and those that wait in the kernel."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 

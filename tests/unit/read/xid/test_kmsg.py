@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -206,9 +204,7 @@ def refused(_file: int, _size: int) -> bytes:
     ("path", "read", "reason"),
     [("none", os.read, "missing"), (".", os.read, "io_error"), ("kmsg", refused, "no_permission")],
 )
-def test_a_log_that_cannot_be_read_says_so(
-    tmp_path: Path, path: str, read: Callable[[int, int], bytes], reason: str
-) -> None:
+def test_an_unreadable_log_says_so(tmp_path: Path, path: str, read: Callable[[int, int], bytes], reason: str) -> None:
     log(tmp_path)
     with pytest.raises(HostReadFailed) as error:
         KernelLog(tmp_path / path, read).read()
@@ -254,7 +250,7 @@ KERNEL, PROCESS = 4, 12
         (CARD, PROCESS, 9.0, None),
     ],
 )
-def test_a_record_is_an_xid_a_card_a_driver_or_nothing(
+def test_a_record_is_news_or_nothing(
     tmp_path: Path, text: str, priority: int, seconds: float, news: KernelNews | None
 ) -> None:
     kernel = KernelXids(KernelLog(log(tmp_path, record(1, seconds, text, priority))))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,9 +114,7 @@ def test_a_restart_keeps_count_and_times_that_the_kernel_still_holds(tmp_path: P
         assert before[0] == {("0", "31"): 2, ("1", "94"): 1}
 
 
-def test_without_the_kernel_log_nvml_is_heard_and_the_log_says_so_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_the_kernel_log_nvml_is_heard_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with rig(host(tmp_path, xid(20, 0, 31, ', reported_by = "nvml"')), LEAN) as running:
         running.kmsg.unlink()

@@ -1,7 +1,5 @@
 """SXids of NVSwitches: what the driver of the switches prints, what is counted of it, and how it is published."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

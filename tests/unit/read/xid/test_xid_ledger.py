@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -95,9 +93,7 @@ def test_incidents(reports: tuple[XidReport, ...], incidents: int) -> None:
         ),
     ],
 )
-def test_an_xid_has_the_name_that_the_kernel_log_gives_it(
-    reports: Sequence[XidReport], named: dict[tuple[str, str], int]
-) -> None:
+def test_an_xid_is_named_by_the_kernel_log(reports: Sequence[XidReport], named: dict[tuple[str, str], int]) -> None:
     assert counted(*reports) == named
 
 
@@ -219,9 +215,7 @@ def test_a_source_alone_counts_each_of_its_reports(times: list[float], nvml: boo
 
 
 @given(two_sources())
-def test_no_interleaving_counts_fewer_than_a_source_alone_or_more_than_both(
-    case: tuple[int, list[XidReport]],
-) -> None:
+def test_no_interleaving_counts_fewer_than_a_source_alone_or_more_than_both(case: tuple[int, list[XidReport]]) -> None:
     _, reports = case
     kept = [report for number, report in enumerate(reports) if number % 3]
     alone = [sum(1 for report in kept if report.source is source) for source in XidSource]

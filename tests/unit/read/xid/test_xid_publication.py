@@ -1,7 +1,5 @@
 """Where counters of Xids begin, what an overrun of the kernel log costs, and which NVLink 5 Xids are fatal."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

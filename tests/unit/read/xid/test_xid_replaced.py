@@ -1,7 +1,5 @@
 """Xids of cards that are exchanged in their slot on a running host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -138,9 +136,7 @@ def test_a_card_that_is_found_again_keeps_its_xids_while_the_exporter_lives(tmp_
         ),
     ],
 )
-def test_what_exchanges_no_card_takes_no_xid_from_it(
-    tmp_path: Path, logged: dict[str, float], more: dict[str, float]
-) -> None:
+def test_what_exchanges_no_card_takes_no_xid(tmp_path: Path, logged: dict[str, float], more: dict[str, float]) -> None:
     scenario = host(tmp_path, xid(20, 48))
     xids = {(scenario.gpus[1].uuid, code): count for code, count in (more | {"48": 1}).items()}
     with rig(scenario, LEAN) as running:

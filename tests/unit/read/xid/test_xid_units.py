@@ -1,7 +1,5 @@
 """Failures in one place of the chip: when they speak against the board, and when against the program."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

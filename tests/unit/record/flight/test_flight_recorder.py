@@ -1,7 +1,5 @@
 """The flight recorder in a running exporter: a fault, its recording, and the same finding when it is played again."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile
@@ -87,9 +85,7 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir() if path.name != ".lock")
 
 
-def test_a_fault_is_recorded_and_seen_again_when_it_is_played(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = tmp_path / "recordings"
     scenario = pair_with(tmp_path, "h100-8", XID, LOST)
     with flight(scenario, directory, Disk(), Config()) as host:

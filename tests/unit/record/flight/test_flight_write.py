@@ -1,7 +1,5 @@
 """A recording on its way to disk: names and bounds, one writer at a time, and nothing that others planted is hit."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 from pathlib import Path

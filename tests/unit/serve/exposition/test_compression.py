@@ -1,7 +1,5 @@
 """Parts that are compressed one by one are one gzip file, to every reader."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 

@@ -1,7 +1,5 @@
 """A page is what prometheus_client would write, whatever was kept of the one before."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -59,9 +57,7 @@ def test_numbers_are_written_as_prometheus_client_does(value: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", Format)
 @given(rounds=st.lists(st.dictionaries(st.tuples(LABEL, LABEL), st.tuples(VALUE, VALUE), max_size=4), max_size=4))
-def test_every_round_reads_as_if_encoded_from_nothing(
-    form: Format, rounds: list[dict[tuple[str, str], tuple[float, float]]]
-) -> None:
+def test_every_round_is_encoded_afresh(form: Format, rounds: list[dict[tuple[str, str], tuple[float, float]]]) -> None:
     encoder = Encoder(form)
     for processes in rounds:
         samples = [memory(*labels, value) for labels, (value, _) in processes.items()]

@@ -1,7 +1,5 @@
 """What the page says of the exporter's process is what prometheus_client would say of it."""
 
-from __future__ import annotations
-
 import os
 
 import psutil

@@ -1,7 +1,5 @@
 """The handbook finds a page by any name that a person has at hand, and renders all of it."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from html import unescape
@@ -165,11 +163,7 @@ def test_links_between_files_become_links_between_pages(target: str, address: st
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [
-        ("GpuXidCritical", XidKind.PAGE),
-        ("GpuXidContained", XidKind.TICKET),
-        ("GpuXidApplication", XidKind.APPLICATION),
-    ],
+    [("GpuXidCritical", XidKind.PAGE), ("GpuXidContained", XidKind.TICKET), ("GpuXidApplication", XidKind.APPLICATION)],
 )
 def test_an_xid_runbook_links_the_list_of_exactly_the_codes_of_its_kind(name: str, kind: XidKind) -> None:
     (anchor,) = set(re.findall(r"xids\.md#([\w-]+)\)", find(name).text))

@@ -1,7 +1,5 @@
 """The playbook, its runbooks and the rules say the same: alerts, thresholds' homes, links, metrics, options."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,13 +27,7 @@ OF_FINDINGS = frozenset(check.alert for check in CHECKS if check.alert is not No
 OFF = frozenset(check.alert for check in CHECKS if not check.relayed)
 """Alerts that are not in the rules by default."""
 
-SECTIONS = (
-    "Meaning",
-    "Impact",
-    "Diagnosis",
-    "Mitigation",
-    "False alarm",
-)
+SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation", "False alarm")
 """The last is left out if there are only the reasons that the index has for all alerts."""
 STEPS = (
     "0. Can you trust what you see?",
