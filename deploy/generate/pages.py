@@ -29,11 +29,6 @@ HANDBOOK = REPOSITORY / "exporter" / "gpu_triage" / "serve" / "handbook"
 SEVERITIES = ("critical", "warning", "info", "none")
 _STEP = re.compile(r"\[(?P<number>\d)\]\(\.\./playbook\.md#(?P<anchor>[\w-]+)\)")
 _STEP_TITLE = re.compile(r"^### (\d)\. (.+)$", re.MULTILINE)
-_CARDS_HEAD = (
-    "| Card | Margin | Memory temperature | Default application clock, MHz | ECC as delivered | Memory repair "
-    "| NVLinks | MIG | GPM | Fan | P-state idle, computing |\n"
-    "|---|---|---|---|---|---|---|---|---|---|---|\n"
-)
 _XIDS_INTRO = """\
 # Xid codes
 
@@ -58,6 +53,15 @@ _XID_HEADINGS = {
     ),
     XidKind.INFORMATION: ("Codes that are context", "No alert; they help to explain another Xid of the same time."),
 }
+
+_FEATURES = {
+    "tlimit": "margin",
+    "memory_temperature": "memory temperature",
+    "retired_pages": "pages",
+    "mig": "MIG",
+    "gpm": "GPM",
+}
+"""What the page calls a feature of a card."""
 
 
 class Summary(NamedTuple):
@@ -122,35 +126,26 @@ def between(page: str, name: str, generate: Callable[[str], str]) -> str:
 
 
 def _cards(part: str) -> str:
-    """Table of what each GPU model reports, or the list of what does not come from a card."""
+    """What each GPU model reports, or what does not come from a card."""
     models = sorted((load_model(name) for name in known_models()), key=lambda model: model.name)
     if part == "sources":
         return "".join(map(_not_from_a_card, models))
-    return _CARDS_HEAD + "".join(f"| {' | '.join(_card(model))} |\n" for model in models)
+    return "".join(f"- {model.name}: {', '.join(filter(None, _card(model)))}\n" for model in models)
 
 
-def _card(model: GpuModel) -> tuple[str, ...]:
-    def has(feature: str) -> str:
-        return "yes" if feature in model.features else ""
-
-    repair = f"{model.row_remap_banks} banks" if model.row_remap_banks else ""
-    if "retired_pages" in model.features:
-        repair = "pages"
-    fan = "always 0" if model.fan_percent == 0 else "yes" if model.fans else ""
-    clocks = f"{model.clocks.sm_default} of {model.clocks.sm_max}" if model.clocks.sm_default else ""
-    return (
-        model.name,
-        has("tlimit"),
-        has("memory_temperature"),
-        clocks,
-        "" if "ecc" not in model.features else "on" if model.ecc_on else "off",
-        repair,
-        str(model.nvlinks) if model.nvlinks else "",
-        has("mig"),
-        has("gpm"),
-        fan,
-        f"P{model.idle_state}, P{model.load_state}",
-    )
+def _card(model: GpuModel) -> Iterator[str]:
+    yield from (words for feature, words in _FEATURES.items() if feature in model.features)
+    if model.clocks.sm_default:
+        yield f"{model.clocks.sm_default}/{model.clocks.sm_max} MHz"
+    if "ecc" in model.features:
+        yield "ECC on" if model.ecc_on else "ECC off"
+    if model.row_remap_banks:
+        yield f"{model.row_remap_banks} banks"
+    if model.nvlinks:
+        yield f"{model.nvlinks} NVLink{'s' if model.nvlinks > 1 else ''}"
+    if model.fans:
+        yield "fan always 0" if model.fan_percent == 0 else "fan"
+    yield f"P{model.idle_state}/P{model.load_state}"
 
 
 def _not_from_a_card(model: GpuModel) -> str:
