@@ -94,13 +94,11 @@ def test_what_one_migrates_to_is_published_with_those_values_and_each_metric_onc
         assert any(all(matcher in line for matcher in wanted) for line in series[name]), (name, matchers)
 
 
-def test_every_reason_for_a_driver_that_does_not_answer_is_explained(docs: Path) -> None:
-    explained = {
-        reason
-        for row in _table(docs / "troubleshooting.md", "## gpu_driver_error_info\n")
-        for reason in re.findall(r"`(\w+)`", row[0])
-    }
-    assert explained - {"error"} == set(NAMES.values()) | OWN_REASONS
+def test_every_reason_for_a_driver_that_does_not_answer_is_explained(repository: Path) -> None:
+    page = repository / "exporter/gpu_triage/serve/handbook/runbooks/GpuDriverUnavailable.md"
+    meaning = page.read_text(encoding="utf-8").split("## Meaning\n")[1].split("\n## ")[0]
+    listed = re.findall(r"(?:^- |\. )(`.+?): ", meaning, re.MULTILINE | re.DOTALL)
+    assert {reason for names in listed for reason in re.findall(r"`(\w+)`", names)} == set(NAMES.values()) | OWN_REASONS
 
 
 def test_every_option_and_collector_they_name_exists(prose: str) -> None:
