@@ -36,7 +36,7 @@ GPU_MIG_INFO = gpu_info(
     "A MIG device: its GPU instance, compute instance and profile, as in nvidia-smi; join on gpu, uuid and mig_uuid. "
     "Absent outside MIG mode.",
     labels=("mig_uuid", "gi", "ci", "profile"),
-    source="nvmlDeviceGetMigDeviceHandleByIndex; nvmlDeviceGetName, else nvmlDeviceGetAttributes_v2",
+    source="nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetName",
 )
 GPU_MIG_MEMORY_USED_BYTES = gpu_gauge(
     "gpu_mig_memory_used_bytes",

@@ -216,9 +216,8 @@ _UNKNOWN_FOR_SECONDS: Final = 60.0
 
 GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
     "gpu_host_network_speed_bytes_per_second",
-    "Link speed per direction: --network.line-rate, else the driver's; absent if down or unknown. Read on carrier "
-    "changes and every 10 minutes. Keeps its last value while the driver does not answer "
-    "(gpu_exporter_collector_success of host_network_link is then 0).",
+    "Link speed per direction: --network.line-rate, else the driver's; absent if down or unknown. Keeps its last "
+    "value while the driver does not answer.",
     labels=("device",),
     source="/sys/class/net/*/speed",
 )
@@ -236,7 +235,7 @@ GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
     "How often the interface lost its link. InfiniBand and RoCE adapters have gpu_host_infiniband_link_downs_total "
     "instead.",
     labels=("device",),
-    source="/sys/class/net/*/carrier_down_count, before Linux 4.16 half of carrier_changes",
+    source="/sys/class/net/*/carrier_down_count, else carrier_changes",
 )
 
 

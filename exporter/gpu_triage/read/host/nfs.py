@@ -60,8 +60,8 @@ GPU_HOST_NFS_BYTES_TOTAL = _nfs_counter(
 )
 GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = _nfs_counter(
     "gpu_host_nfs_retransmissions_total",
-    "Resent requests of the NFS mount since it was mounted, as after a lost packet or connection, but not because of a "
-    "slow server. Absent while 0, except in profile full.",
+    "Resent requests of the NFS mount since it was mounted, after a lost packet or connection. Absent while 0, "
+    "except in profile full.",
     labels=("mount",),
     default_samples=lambda sample: sample.value > 0,
 )
