@@ -43,7 +43,7 @@ GPU_MEMORY_UTILIZATION_RATIO = gpu_gauge(
 )
 GPU_BUSY_SECONDS_TOTAL = gpu_counter(
     "gpu_busy_seconds_total",
-    "Seconds in which at least one kernel ran since the exporter started; misses nothing between scrapes.",
+    "Seconds in which at least one kernel ran since the exporter started.",
     source="nvmlDeviceGetSamples(GPU_UTILIZATION), else nvmlDeviceGetUtilizationRates.gpu",
 )
 GPU_PERFORMANCE_STATE = gpu_gauge(

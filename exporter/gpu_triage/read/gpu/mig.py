@@ -46,7 +46,7 @@ GPU_MIG_MEMORY_USED_BYTES = gpu_gauge(
 )
 GPU_MIG_MEMORY_TOTAL_BYTES = gpu_gauge(
     "gpu_mig_memory_total_bytes",
-    "Device memory of the GPU instance; the same for all its compute instances.",
+    "Device memory of the GPU instance.",
     labels=("mig_uuid",),
     source="nvmlDeviceGetMemoryInfo_v2.total of the MIG device",
 )

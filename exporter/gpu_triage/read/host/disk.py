@@ -35,8 +35,7 @@ GPU_HOST_DISK_READ_BYTES_TOTAL = _disk_counter(
 )
 GPU_HOST_DISK_WRITTEN_BYTES_TOTAL = _disk_counter(
     "gpu_host_disk_written_bytes_total",
-    "Bytes written to the whole device since it appeared. md and dm devices appear beside their disks: do not sum over "
-    "device.",
+    "Bytes written to the whole device since it appeared.",
 )
 GPU_HOST_DISK_READS_TOTAL = _disk_counter(
     "gpu_host_disk_reads_total", "Completed read requests since the device appeared."

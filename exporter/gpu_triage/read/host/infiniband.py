@@ -184,9 +184,8 @@ GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = _port_gauge(
 )
 GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = _port_counter(
     "gpu_host_infiniband_link_errors_total",
-    "Errors of the port's link: symbol errors, link error recoveries, packets received with an error, local link "
-    "integrity errors and buffer overruns. Absent if the adapter counts none, and for virtual functions. Some "
-    "counters stop when full until a reset.",
+    "Errors of the port's link, such as symbol errors and recoveries. Absent if the adapter counts none, and for "
+    "virtual functions. Some counters stop when full until a reset.",
     source="/sys/class/infiniband/*/ports/*/counters/symbol_error and others",
 )
 GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL = _port_counter(

@@ -67,8 +67,7 @@ GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = _traffic_counter(
 )
 GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL = _traffic_counter(
     "gpu_host_network_transmit_bytes_total",
-    "Bytes sent by the physical or bond interface since it appeared. A bond appears beside its members: do not sum "
-    "over device.",
+    "Bytes sent by the physical or bond interface since it appeared.",
     labels=("device",),
 )
 GPU_HOST_NETWORK_ERRORS_TOTAL = _traffic_counter(
@@ -224,16 +223,14 @@ GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
 GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
     "gpu_host_network_speed_expected_ratio",
     "Link speed as a share of the highest since the exporter started, 0-1; of a bond, that of its members together. "
-    "Only below 1, except in profile full. Absent if the link is down. InfiniBand and RoCE adapters have "
-    "gpu_host_infiniband_rate_expected_ratio instead.",
+    "Only below 1, except in profile full. Absent if the link is down, and for InfiniBand and RoCE adapters.",
     labels=("device",),
     source="/sys/class/net/*/speed",
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
     "gpu_host_network_carrier_downs_total",
-    "How often the interface lost its link. InfiniBand and RoCE adapters have gpu_host_infiniband_link_downs_total "
-    "instead.",
+    "How often the interface lost its link.",
     labels=("device",),
     source="/sys/class/net/*/carrier_down_count, else carrier_changes",
 )

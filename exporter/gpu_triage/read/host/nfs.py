@@ -54,8 +54,7 @@ GPU_HOST_NFS_OPERATION_SECONDS_TOTAL = _nfs_counter(
 )
 GPU_HOST_NFS_BYTES_TOTAL = _nfs_counter(
     "gpu_host_nfs_bytes_total",
-    "Bytes the NFS mount read from and wrote to its server since it was mounted, without page cache hits. Mounts of "
-    "one export may share counts: do not sum over mount.",
+    "Bytes the NFS mount read from and wrote to its server since it was mounted, without page cache hits.",
     labels={"mount": ANY, "direction": ("read", "write")},
 )
 GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = _nfs_counter(

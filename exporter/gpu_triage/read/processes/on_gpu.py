@@ -71,9 +71,8 @@ GPU_PROCESS_NUMA_LOCAL = gpu_gauge(
 )
 GPU_PROCESS_NUMA_DISTANCE = gpu_gauge(
     "gpu_process_numa_distance",
-    "Firmware distance from the GPU's NUMA node to the nearest CPU allowed to the process: 10 is the node itself, "
-    "about 12 another node of its socket, 20 to 40 another socket. Only if gpu_process_numa_local is 0; absent if the "
-    "kernel does not report distances.",
+    "Firmware distance from the GPU's NUMA node to the nearest CPU allowed to the process. Only if "
+    "gpu_process_numa_local is 0; absent if the kernel does not report distances.",
     labels=("pid", "process"),
     source="/sys/devices/system/node/node*/distance",
 )

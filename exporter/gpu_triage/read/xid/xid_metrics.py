@@ -67,8 +67,7 @@ GPU_NVSWITCH_SXID_ERRORS_TOTAL = host_counter(
 )
 GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS = host_gauge(
     "gpu_nvswitch_sxid_last_timestamp_seconds",
-    "Unix time of the last SXid error of this code, from the kernel log. Alert on its age: the counter restarts with "
-    "the exporter.",
+    "Unix time of the last SXid error of this code, from the kernel log.",
     labels={"pci_bus_id": ANY, "sxid": ANY, "fatal": ("true", "false")},
     source="/dev/kmsg, SXid",
 )
