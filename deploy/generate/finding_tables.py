@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.check import Check, Unit, length_in_words
@@ -11,7 +11,6 @@ from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.judge.findings.settings import shown
 from gpu_triage.judge.findings.table import CHECKS
 
-_THRESHOLDS = "../../../../../docs/configuration.md#thresholds-of-findings"
 _HELD = f"{thresholds.HELD_BYTES / 1024**3:.0f} GiB"
 _FACT = re.compile(r"(?:^|; )(?P<name>[A-Za-z ]+): (?P<value>[^;]+)")
 
@@ -21,7 +20,7 @@ def _is_xid(check: Check) -> bool:
 
 
 def facts(alert: str, current: str) -> str:
-    """A runbook's line of facts for an alert that relays findings, with their thresholds.
+    """A runbook's line of facts for an alert that relays findings.
 
     Step and bottleneck class are maintained by hand in the current text, and kept. Raises ValueError if no finding has
     this alert.
@@ -41,7 +40,6 @@ def facts(alert: str, current: str) -> str:
         "finding": ", ".join(
             dict.fromkeys("`xid.` and the code" if _is_xid(check) else f"`{check.code}`" for check in told)
         ),
-        f"[thresholds]({_THRESHOLDS})": ", ".join(dict.fromkeys(each for check in told for each in _limits(check))),
     }
     return "; ".join(f"{name}: {value}" for name, value in named.items() if value) + "\n"
 
@@ -56,12 +54,6 @@ def read_facts(text: str) -> dict[str, str]:
         if line.startswith("Severity: "):
             return {fact["name"].lower(): fact["value"] for fact in _FACT.finditer(line)}
     raise ValueError("the line of facts is missing")
-
-
-def _limits(check: Check) -> Iterator[str]:
-    code = "xid.CODE" if _is_xid(check) else check.code
-    for name, limit in LIMITS.get(check.code, {}).items():
-        yield f"`{code}.{name}` {shown(limit.value, limit.unit)}{' °C' if limit.unit is Unit.CELSIUS else ''}"
 
 
 def _either(words: Iterable[str]) -> str:

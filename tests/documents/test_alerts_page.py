@@ -17,16 +17,20 @@ PAGE = alerts_page(SOURCES, read_notifications())
 
 
 def test_every_finding_has_one_row_with_its_alert_and_xids_share_one() -> None:
-    rows = re.findall(r"^\| `([a-z][\w.]*)` \| .* \| (?:\[(\w+)\]\(\S+\))?(?: \(off\))? \|$", PAGE, re.MULTILINE)
+    lines = PAGE.split("\n## Alerts that Prometheus judges\n", maxsplit=1)[0]
+    rows = re.findall(
+        r"^- `([a-z][\w.]*)`: [a-z_]+, \w+/\w+[^\[\n]*(?:\[(\w+)\]\(\S+\))?(?: \(off\))?$", lines, re.MULTILINE
+    )
     others = [check for check in CHECKS if not check.code.removeprefix("xid.").isdecimal()]
     others.sort(key=lambda check: -check.severity.rank)
     assert rows == [(check.code, check.alert or "") for check in others]
-    assert "| `gpu.lost` | drain | none | 7m |  | [GpuLost](" in PAGE
-    assert PAGE.count("| `xid.CODE` of ") == len(XidKind)
+    assert "- `gpu.lost`: drain, none/7m, [GpuLost](" in PAGE
+    assert "- `pcie.width`: inspect_hardware, 10m/25m, lanes, [GpuPcieWidthDowntrained](" in PAGE
+    assert PAGE.count("- `xid.CODE` of ") == len(XidKind)
 
 
 def test_every_alert_of_prometheus_has_one_row_with_its_runbook() -> None:
-    rows = re.findall(r"^\| \[(\S+)\]\(\S+/(\w+)\.md\)(?: \(off\))? \| (\w+) \|", PAGE, re.MULTILINE)
+    rows = re.findall(r"^- \[(\S+)\]\(\S+/(\w+)\.md\)(?: \(off\))?: (\w+), ", PAGE, re.MULTILINE)
     assert sorted(rows) == sorted((alert.key, alert.name, alert.severity) for alert in ALERTS if not alert.codes)
 
 

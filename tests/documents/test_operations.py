@@ -83,11 +83,12 @@ def test_what_one_migrates_to_is_published_with_those_values_and_each_metric_onc
     for path in (repository / "tests/golden").glob("*.prom"):
         for line in path.read_text(encoding="utf-8").splitlines():
             series[re.split("[{ ]", line, maxsplit=1)[0]].append(line)
-    rows = _table(docs / "dcgm.md", "## Migrating\n")
-    theirs = [name for row in rows for cell in row[:2] for name in re.findall(r"`(\w+)`", cell)]
+    names = (docs / "dcgm.md").read_text(encoding="utf-8").split("### Names\n", 1)[1]
+    rows = re.findall(r"^- (.+): (.+)$", names, re.MULTILINE)
+    theirs = [name for row in rows for name in re.findall(r"`(\w+)`", row[0])]
     assert len(set(theirs)) == len(theirs) > 80
     assert [name for name in theirs if name.startswith("gpu_")] == []
-    targets = [target for row in rows for target in METRIC.findall(row[2])]
+    targets = [target for row in rows for target in METRIC.findall(row[1])]
     assert len(rows) > 50
     assert len(targets) >= len(rows)
     for name, matchers in targets:
@@ -95,13 +96,11 @@ def test_what_one_migrates_to_is_published_with_those_values_and_each_metric_onc
         assert any(all(matcher in line for matcher in wanted) for line in series[name]), (name, matchers)
 
 
-def test_every_reason_for_a_driver_that_does_not_answer_is_explained(docs: Path) -> None:
-    explained = {
-        reason
-        for row in _table(docs / "troubleshooting.md", "## gpu_driver_error_info\n")
-        for reason in re.findall(r"`(\w+)`", row[0])
-    }
-    assert explained - {"error"} == set(NAMES.values()) | OWN_REASONS
+def test_every_reason_for_a_driver_that_does_not_answer_is_explained(repository: Path) -> None:
+    page = repository / "exporter/gpu_triage/serve/handbook/runbooks/GpuDriverUnavailable.md"
+    meaning = page.read_text(encoding="utf-8").split("## Meaning\n")[1].split("\n## ")[0]
+    listed = re.findall(r"(?:^- |\. )(`.+?): ", meaning, re.MULTILINE | re.DOTALL)
+    assert {reason for names in listed for reason in re.findall(r"`(\w+)`", names)} == set(NAMES.values()) | OWN_REASONS
 
 
 def test_every_option_and_collector_they_name_exists(prose: str) -> None:

@@ -250,7 +250,7 @@ def test_a_rule_records_a_metric_of_the_catalog_by_the_table_for_migration(rule:
     assert windows_matched_as_one(rule.expr) == ()
     fields = set(re.findall(r"DCGM_FI_(?:DEV|PROF)_\w+", rule.expr))
     table = (REPOSITORY / "docs" / "dcgm.md").read_text(encoding="utf-8")
-    rows = [line for line in table.splitlines() if line.startswith("| `DCGM_FI_")]
+    rows = [line for line in table.splitlines() if line.startswith("- `DCGM_FI_")]
     judged = {"gpu_compute_bound", "gpu_finding", "gpu_finding_value"}
     if rule.name not in {"gpu_up", "gpu_info", "gpu_driver_info", *judged}:
         assert [row for row in rows if fields & set(re.findall(r"\w+", row)) and rule.name in row], fields

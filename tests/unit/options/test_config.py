@@ -18,7 +18,7 @@ from gpu_triage.options.option import Option
 from gpu_triage.options.option_table import CollectorSwitch, all_options
 from gpu_triage.options.values import parse_duration, show_duration, split_listen_address, unix_socket_path
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
-from gpu_triage.serve.handbook.reference import configuration_markdown
+from gpu_triage.serve.handbook.reference import configuration_markdown, metrics_markdown
 
 SWITCHES = (
     CollectorSwitch("process", "Processes on each GPU.", default=True),
@@ -356,8 +356,12 @@ def test_the_documentation_has_one_line_for_each_option_and_names_each_switch() 
     for option, line in zip(every(all_options(())), lines, strict=True):
         assert option.synopsis in line
         assert (option.help or "").rstrip(".") in line.replace("\\", "")
-    flags = {flag.removeprefix("no-") for flag in re.findall(r"`--((?:no-)?collector\.\w+)`", page)}
-    assert {"collector.host", *(f"collector.{each.name}" for each in every(COLLECTOR_SWITCHES))} <= flags
+    (switches,) = re.findall(r"^## Switches of collectors\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    (fixed,) = re.findall(r"turns one off, all but (.*?), and `--no-collector\.host`", " ".join(switches.split()))
+    others = set(re.findall(r"^## (\w+): ", metrics_markdown(), re.MULTILINE)) - set(fixed.split(", "))
+    assert others == {each.name for each in every(COLLECTOR_SWITCHES)}
+    off = {f"collector.{each.name}" for each in COLLECTOR_SWITCHES if not each.default}
+    assert set(re.findall(r"`--(collector\.\w+)`", switches)) == off
 
 
 SCHEDULED = tuple(CollectorSwitch(name, "It.", default=True) for name in ("processes", "allocation", "other"))

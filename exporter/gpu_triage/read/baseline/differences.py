@@ -23,13 +23,13 @@ GPU_BASELINE_MISMATCH = gpu_gauge(
     "1 when the field differs from the baseline, 0 when not; absent without a baseline, and if either side does not "
     "report the field. Fields of the host have empty gpu and uuid labels. Kept while the GPU is lost.",
     labels=("field",),
-    source="--baseline.file, or what --baseline.from-host learned, against the readings of the other collectors",
+    source="the baseline",
 )
 GPU_BASELINE_INFO = host_info(
     "gpu_baseline_info",
     "The baseline in use: SHA-256 of its file, and when it was recorded (UTC, RFC 3339). Absent without a usable one.",
     labels=("sha256", "recorded"),
-    source="--baseline.file, or what --baseline.from-host learned",
+    source="the baseline",
 )
 
 Aspects = Mapping[str, str]  # values of a field by aspect: a clock, a NIC, a peer; key "" if there is only one

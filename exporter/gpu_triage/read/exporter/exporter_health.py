@@ -41,7 +41,7 @@ _collector_gauge = partial(host_gauge, labels=("collector",), source="the sample
 GPU_EXPORTER_COLLECTOR_SUCCESS = _collector_gauge(
     "gpu_exporter_collector_success",
     "1 when the collector's last round succeeded for the host or any GPU, 0 when it failed completely, exceeds the "
-    "deadline, or waits for a hung collector. Failures of single GPUs are in gpu_up and gpu_exporter_errors_total.",
+    "deadline, or waits for a hung collector.",
 )
 GPU_EXPORTER_COLLECTOR_DURATION_SECONDS = _collector_gauge(
     "gpu_exporter_collector_duration_seconds",
@@ -68,29 +68,25 @@ GPU_EXPORTER_COLLECTOR_STALE_SECONDS = _collector_gauge(
 )
 GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS = host_gauge(
     "gpu_exporter_slowest_collector_seconds",
-    "Duration of the last round of the slowest collector, for its slowest GPU. --metrics.profile full has "
-    "gpu_exporter_collector_duration_seconds of each.",
+    "Duration of the last round of the slowest collector, for its slowest GPU.",
     source="the sampler",
 )
 GPU_EXPORTER_CALL_INFLIGHT_SECONDS = gpu_gauge(
     "gpu_exporter_call_inflight_seconds",
-    "Duration so far of a call that takes a second or more, by GPU (empty for the whole driver and the host), "
-    "collector (driver: the search for GPUs) and NVML function (empty for files). Absent otherwise.",
+    "Duration so far of a call that takes a second or more, by GPU (empty for the driver and the host), collector "
+    "and NVML function (empty for files). Absent otherwise.",
     labels=("collector", "function"),
     source="the sampler",
 )
 GPU_EXPORTER_TIME_SECONDS = host_gauge(
     "gpu_exporter_time_seconds",
     "Unix time by the host's clock when this page was rendered, at most 3 s before the scrape. All timestamps on the "
-    "page use this clock: to get an age despite a wrong clock, subtract them from this metric, not from time(). "
-    "timestamp(gpu_exporter_time_seconds) - gpu_exporter_time_seconds is how far the host's clock is behind the "
-    "Prometheus server's.",
+    "page use this clock: to get an age, subtract them from this metric, not from time().",
     source="the host's clock",
 )
 GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS = host_gauge(
     "gpu_exporter_last_publication_timestamp_seconds",
-    "Unix time at which the sampler last published. Kept when stale series are dropped: if it does not advance, the "
-    "sampler has stopped or hangs.",
+    "Unix time at which the sampler last published. If it does not advance, the sampler has stopped or hangs.",
     source="the sampler",
 )
 GPU_EXPORTER_ERRORS_TOTAL = host_counter(
@@ -110,8 +106,8 @@ GPU_EXPORTER_GPUS_RELEASED = host_gauge(
 )
 GPU_EXPORTER_WEB_CONFIG_RELOAD_SUCCESS = host_gauge(
     "gpu_exporter_web_config_reload_success",
-    "1 while the loaded TLS settings, passwords and headers match the web configuration file and its referenced files, "
-    "0 if these became invalid and the previous settings stay in force. Absent without such a file.",
+    "1 while the loaded TLS settings, passwords and headers match the web configuration file, 0 if it became invalid "
+    "and the previous ones stay in force. Absent without such a file.",
     source="--web.config.file",
 )
 GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
@@ -121,9 +117,8 @@ GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
 )
 GPU_EXPORTER_JUDGE_SETTINGS_RELOAD_SUCCESS = host_gauge(
     "gpu_exporter_judge_settings_reload_success",
-    "1 while the waits, holds and thresholds in force are those of the configuration file when last read (at the "
-    "start, or on SIGHUP), 0 if it was invalid and the previous ones stay in force. Absent without a configuration "
-    "file.",
+    "1 while the waits, holds and thresholds in force are those of the configuration file when last read, 0 if it "
+    "was invalid and the previous ones stay in force. Absent without such a file.",
     source="--config.file",
 )
 GPU_EXPORTER_JUDGE_SETTINGS_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
@@ -134,14 +129,13 @@ GPU_EXPORTER_JUDGE_SETTINGS_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
 GPU_EXPORTER_STATE_DIRECTORY_IN_USE = host_gauge(
     "gpu_exporter_state_directory_in_use",
     "1 while another exporter writes to --state.directory, so that this one saves nothing there, 0 while this one "
-    "does. Absent without a state directory, and if it is not writable for another reason.",
+    "does. Absent without a state directory.",
     source="--state.directory",
 )
 GPU_EXPORTER_STATE_SAVED = host_gauge(
     "gpu_exporter_state_saved",
     "1 while finding states and incident history are saved to --state.directory, 0 while they are not (none, in use, "
-    "or not writable): at a restart, findings start over, and their alerts resolve and fire again. Absent until the "
-    "first write was tried.",
+    "or not writable).",
     source="--state.directory",
 )
 

@@ -46,38 +46,34 @@ GPU_BOTTLENECK = _judge_gauge(
 )
 GPU_COMPUTE_BOUND = _judge_gauge(
     "gpu_compute_bound",
-    "What bounds the kernels of a GPU in class compute of gpu_bottleneck, over the last minute: {states}. Compute: "
-    "tensor cores, or FP64, FP32 or FP16 units, are as active as they get in practice. Memory: so is the memory "
-    "bandwidth. Neither: small kernels, or gaps between them. Absent in other classes, in a pause, and without GPM "
-    "(before Hopper, in MIG mode, without permission).",
+    "What bounds the kernels of a GPU in class compute of gpu_bottleneck, over the last minute: {states}. Neither: "
+    "small kernels, or gaps between them. Absent in other classes, in a pause, and without GPM (before Hopper, in "
+    "MIG mode, without permission).",
     states={0: "neither", 1: "compute", 2: "memory", 3: "both"},
 )
 GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(
     "gpu_bottleneck_seconds_total",
     "Seconds that the GPU spent in each class of gpu_bottleneck since the exporter started or first saw it. All "
-    "classes exist from the start and add up to the time evaluated.",
+    "classes exist from the start.",
     labels={"class": BOTTLENECK_CLASSES},
     source="the judge",
 )
 GPU_VERDICT = _judge_gauge(
     "gpu_verdict",
-    "Whether to keep the GPU in service: {states}. Drain for a confirmed critical finding that holds now, watch for "
-    "any other critical finding or a warning. Absent while the GPU cannot be read and there is no finding.",
+    "Whether to keep the GPU in service: {states}. Absent while the GPU cannot be read and there is no finding.",
     states=_VERDICTS,
 )
 GPU_HOST_VERDICT = _host_judge_gauge(
     "gpu_host_verdict",
-    "Whether to keep the host in service: {states}. The worst verdict of its GPUs and of the host's own findings. "
-    "Absent while nothing can be read and there is no finding.",
+    "Whether to keep the host in service: {states}. Absent while nothing can be read and there is no finding.",
     states=_VERDICTS,
 )
 _FINDING_STATES: Final = {0: "ended", 1: "pending", 2: "confirmed"}
 
 GPU_FINDING = _judge_gauge(
     "gpu_finding",
-    "State of a finding about the GPU: {states}. Pending until its condition has lasted for its wait, confirmed until "
-    "it has been clear for its hold, then ended for 20 minutes; absent before and after. Without gpu and uuid: about "
-    "the GPU at pci_bus_id, which the driver does not show.",
+    "State of a finding about the GPU: {states}. Ended for 20 minutes, then absent. Without gpu and uuid: about the "
+    "GPU at pci_bus_id, which the driver does not show.",
     labels=("pci_bus_id", "code", "severity", "action"),
     states=_FINDING_STATES,
 )

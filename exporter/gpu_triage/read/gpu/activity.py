@@ -42,8 +42,8 @@ GPU_MEMORY_UTILIZATION_RATIO = gpu_gauge(
 )
 GPU_BUSY_SECONDS_TOTAL = gpu_counter(
     "gpu_busy_seconds_total",
-    "Seconds in which at least one kernel ran since the exporter started; misses nothing between scrapes.",
-    source="nvmlDeviceGetSamples(GPU_UTILIZATION), else the integral of nvmlDeviceGetUtilizationRates.gpu",
+    "Seconds in which at least one kernel ran since the exporter started.",
+    source="nvmlDeviceGetSamples(GPU_UTILIZATION), else nvmlDeviceGetUtilizationRates.gpu",
 )
 GPU_OBSERVED_SECONDS_TOTAL = gpu_counter(
     "gpu_observed_seconds_total",
@@ -187,13 +187,13 @@ GPU_DECODER_UTILIZATION_RATIO = gpu_gauge(
 )
 GPU_ENCODER_SESSIONS = gpu_gauge(
     "gpu_encoder_sessions",
-    "Open sessions of the video encoder (NVENC) in all processes. GeForce drivers allow only a few; further ones fail. "
-    "Absent if the driver does not count them.",
+    "Open sessions of the video encoder (NVENC) in all processes. GeForce drivers allow only a few. Absent if the "
+    "driver does not count them.",
     source="nvmlDeviceGetEncoderStats",
 )
 GPU_JPEG_UTILIZATION_RATIO = gpu_gauge(
     "gpu_jpeg_utilization_ratio",
-    "Share of time the JPEG engine was busy, 0-1: at 1, nvJPEG and DALI jobs wait for it. Turing and later.",
+    "Share of time the JPEG engine was busy, 0-1. Turing and later.",
     source="nvmlDeviceGetJpgUtilization",
 )
 

@@ -18,7 +18,7 @@ GPU_MEMORY_TOTAL_BYTES = gpu_gauge(
 )
 GPU_MEMORY_USED_BYTES = gpu_gauge(
     "gpu_memory_used_bytes",
-    "Allocated device memory, without what the driver reserves. Frameworks pre-allocate: used is not active.",
+    "Allocated device memory, without what the driver reserves.",
     source="nvmlDeviceGetMemoryInfo_v2.used",
 )
 GPU_MEMORY_FREE_BYTES = gpu_gauge(

@@ -29,7 +29,7 @@ _LIMIT: Final = CounterLimit(per_second=1e6, most=1 << 48)
 GPU_ECC_VOLATILE_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_volatile_errors_total",
     "ECC errors since the driver was loaded or the GPU reset. Unlike other counters it then returns to 0 while the "
-    "exporter runs, because alerts use its value.",
+    "exporter runs.",
     labels={"severity": SEVERITIES},
     source="nvmlDeviceGetTotalEccErrors(VOLATILE)",
 )
@@ -42,8 +42,8 @@ GPU_ECC_AGGREGATE_ERRORS_TOTAL = gpu_counter(
 
 GPU_ECC_MEMORY_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_memory_errors_total",
-    "Errors of gpu_ecc_volatile_errors_total in device memory (dram), which the GPU repairs by remapping rows, or on "
-    "the chip (sram), which needs a replacement board. Absent without errors of that severity.",
+    "Errors of gpu_ecc_volatile_errors_total in device memory (dram) or on the chip (sram). Absent without errors of "
+    "that severity.",
     labels={"severity": SEVERITIES, "memory": MEMORIES},
     source="nvmlDeviceGetMemoryErrorCounter(VOLATILE)",
 )

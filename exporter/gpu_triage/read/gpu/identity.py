@@ -31,9 +31,7 @@ _MOST_MINOR_NUMBER: Final = 254
 GPU_INFO = gpu_info(
     "gpu_info",
     "Facts about the GPU; join on gpu and uuid. Kept while it is lost, and over a restart with a state directory. "
-    "Unknown facts are empty, such as serial and board_part_number of most GeForce cards. A GPU lost before the first "
-    "start has a PCI address and no UUID. minor_number is the N of /dev/nvidiaN, as in Slurm's gres.conf and container "
-    "cgroup rules; it may differ from the index.",
+    "Unknown facts are empty. minor_number is the N of /dev/nvidiaN, which may differ from the index.",
     labels=(
         "name",
         "pci_bus_id",

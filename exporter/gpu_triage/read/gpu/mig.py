@@ -36,7 +36,7 @@ GPU_MIG_INFO = gpu_info(
     "A MIG device: its GPU instance, compute instance and profile, as in nvidia-smi; join on gpu, uuid and mig_uuid. "
     "Absent outside MIG mode.",
     labels=("mig_uuid", "gi", "ci", "profile"),
-    source="nvmlDeviceGetMigDeviceHandleByIndex; nvmlDeviceGetName, else nvmlDeviceGetAttributes_v2",
+    source="nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetName",
 )
 GPU_MIG_MEMORY_USED_BYTES = gpu_gauge(
     "gpu_mig_memory_used_bytes",
@@ -46,7 +46,7 @@ GPU_MIG_MEMORY_USED_BYTES = gpu_gauge(
 )
 GPU_MIG_MEMORY_TOTAL_BYTES = gpu_gauge(
     "gpu_mig_memory_total_bytes",
-    "Device memory of the GPU instance; the same for all its compute instances.",
+    "Device memory of the GPU instance.",
     labels=("mig_uuid",),
     source="nvmlDeviceGetMemoryInfo_v2.total of the MIG device",
 )

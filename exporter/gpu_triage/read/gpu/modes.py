@@ -64,8 +64,8 @@ MODES = GpuCollector("modes", "persistence, MIG and compute mode", Tier.SLOW, la
 
 GPU_VGPU_LICENSE_STATE = gpu_gauge(
     "gpu_vgpu_license_state",
-    "License of a vGPU in a virtual machine, by licensed product: {states}. NVML reports only the first two; "
-    "nvidia-smi output has all. Absent on other GPUs.",
+    "License of a vGPU in a virtual machine, by licensed product: {states}. NVML reports only the first two. Absent "
+    "on other GPUs.",
     labels={"product": ANY},
     states={0: "unlicensed", 1: "licensed", 2: "unlicensed, not yet restricted", 3: "unlicensed, restricted"},
     source="nvmlDeviceGetVirtualizationMode, nvmlDeviceGetGridLicensableFeatures",

@@ -89,9 +89,8 @@ MOST_LINKS: Final = 64
 
 GPU_NVLINK_LINKS = gpu_gauge(
     "gpu_nvlink_links",
-    "Connected NVLink links of the GPU. Not counted: links without a bridge or unused by the board (down since the "
-    "exporter started, no traffic or errors, no far end named by the driver), except on a GPU that has joined an "
-    "NVSwitch fabric and has no link up. Absent without any, and, like all NVLink metrics, while MIG splits the GPU.",
+    "Connected NVLink links of the GPU. Not counted: links without a bridge or unused by the board. Absent without "
+    "any, and, like all NVLink metrics, while MIG splits the GPU.",
     source="NVML fields 91 and 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_LINKS_UP = gpu_gauge(
@@ -105,7 +104,7 @@ GPU_NVLINK_ERRORS_TOTAL = gpu_counter(
     "NVLink errors of the GPU by type ({type}), since the driver was loaded. Absent, because not counted: replay and "
     "crc on Blackwell, recovery_failed (the link is then down) before it. Never decreases while the exporter runs.",
     labels={"type": ERROR_TYPES},
-    source="NVML fields 161-163, else 214 and 215 for recoveries, else 32-59 and 96-119",
+    source="NVML fields 161-163, else 214, 215, 32-59, 96-119",
 )
 GPU_NVLINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_transmit_bytes_total",
@@ -129,8 +128,7 @@ GPU_NVLINK_UP = gpu_gauge(
 )
 GPU_NVLINK_LINK_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_link_errors_total",
-    "Errors of one NVLink link by type. Only links with errors; with --metrics.profile full all. Alert on "
-    "gpu_nvlink_errors_total, which exists before the first error.",
+    "Errors of one NVLink link by type. Only links with errors; with --metrics.profile full all.",
     labels={"link": ANY, "type": ERROR_TYPES},
     source="as gpu_nvlink_errors_total",
     default_samples=lambda sample: bool(sample.value),
@@ -366,8 +364,8 @@ GPU_NVLINK_SYMBOL_ERRORS_TOTAL = gpu_counter(
 )
 GPU_NVLINK_FEC_BLOCKS_TOTAL = gpu_counter(
     "gpu_nvlink_fec_blocks_total",
-    "Blocks received over all NVLink links of the GPU, by number of repaired symbols; the higher bins fill when a link "
-    "degrades. Only with --metrics.profile full, and absent when gpu_nvlink_bit_error_ratio is.",
+    "Blocks received over all NVLink links of the GPU, by number of repaired symbols. Only with --metrics.profile "
+    "full, and absent when gpu_nvlink_bit_error_ratio is.",
     labels={"bin": FEC_BINS},
     default_samples=no_sample,
     source="NVML fields 235-250",

@@ -48,8 +48,7 @@ GPU_PCIE_LINK_TRANSITIONS_TOTAL = gpu_counter(
 GPU_PCIE_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_pcie_transmit_bytes_total",
     "Bytes the GPU sent over PCIe since the exporter started: by GPM on Hopper and later, else by the driver's "
-    "counter, which is absent until it exceeds 32 bits, because a narrower one wraps several times between two "
-    "readings; gpu_pcie_throughput_bytes_per_second has samples then, if that collector is on.",
+    "counter, which is absent until it exceeds 32 bits.",
     source="GPM metric 20 (PCIE_TX_PER_SEC); field 197",
 )
 GPU_PCIE_RECEIVE_BYTES_TOTAL = gpu_counter(
@@ -255,20 +254,20 @@ GPU_PCIE_LINK_EXPECTED_GENERATION = gpu_gauge(
     "gpu_pcie_link_expected_generation",
     "PCIe generation this link should reach under load: declared, else the baseline's, else the most that card, slot "
     "and driver support; absent if unknown.",
-    source="--expect.pcie-generation, else the baseline, else min(card, slot, nvmlDeviceGetMaxPcieLinkGeneration)",
+    source="the least of card, slot and nvmlDeviceGetMaxPcieLinkGeneration",
 )
 GPU_PCIE_LINK_EXPECTED_WIDTH = gpu_gauge(
     "gpu_pcie_link_expected_width",
     "PCIe lanes this link should have: declared, else the baseline's, else the most that card, slot and driver "
     "support; absent if unknown.",
-    source="--expect.pcie-width, else the baseline, else min(card, slot, nvmlDeviceGetMaxPcieLinkWidth)",
+    source="the least of card, slot and nvmlDeviceGetMaxPcieLinkWidth",
 )
 
 GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED = gpu_gauge(
     "gpu_pcie_link_expected_width_declared",
     "1 if the expected width is declared or from the baseline, so that the link once had it. Absent if derived from "
-    "card, slot and driver, which on some boards claim more lanes than the CPU gives.",
-    source="--expect.pcie-width, the baseline",
+    "card, slot and driver.",
+    source="the baseline",
 )
 
 
@@ -367,7 +366,7 @@ _MOST_KB_PER_SECOND: Final = 1 << 30
 
 GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND = gpu_gauge(
     "gpu_pcie_throughput_bytes_per_second",
-    "PCIe traffic over a 20 ms window. Each reading blocks that long, so the collector is off by default.",
+    "PCIe traffic over a 20 ms window. Off by default: each reading blocks that long.",
     labels={"direction": DIRECTIONS},
     source="nvmlDeviceGetPcieThroughput",
 )
@@ -467,10 +466,10 @@ _LIMIT_BYTES: Final = 1 << 16
 GPU_PCIE_AER_ERRORS_TOTAL = gpu_counter(
     "gpu_pcie_aer_errors_total",
     "PCIe errors reported to the kernel (AER), by reporter (gpu, or the port at the other end of its link) and "
-    "severity ({severity}). An error may show at one end only. Available while the GPU does not respond. Absent "
-    "without AER, as in most virtual machines; if the firmware handles these errors, also while 0.",
+    "severity ({severity}). Absent without AER, as in most virtual machines; if the firmware handles these errors, "
+    "also while 0.",
     labels={"device": ("gpu", "port"), "severity": TOTALS},
-    source="sysfs aer_dev_{correctable,nonfatal,fatal} of the GPU and of the port above it",
+    source="sysfs aer_dev_{correctable,nonfatal,fatal}",
 )
 
 

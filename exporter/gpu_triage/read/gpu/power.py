@@ -37,7 +37,7 @@ _ENERGY_LIMIT: Final = CounterLimit(per_second=10_000.0, most=10_000.0 * 10 * 36
 GPU_POWER_WATTS = gpu_gauge(
     "gpu_power_watts",
     "Power draw of the board: instantaneous if the driver offers it, else a one-second average.",
-    source="field 186 (instant), else 185 (average), else nvmlDeviceGetPowerUsage",
+    source="field 186, else 185, else nvmlDeviceGetPowerUsage",
 )
 GPU_POWER_LIMIT_WATTS = gpu_gauge(
     "gpu_power_limit_watts",
@@ -46,26 +46,23 @@ GPU_POWER_LIMIT_WATTS = gpu_gauge(
 )
 GPU_POWER_REQUESTED_LIMIT_WATTS = gpu_gauge(
     "gpu_power_requested_limit_watts",
-    "Power cap requested from the driver, if another one is in force, such as one set by the BMC; absent if "
-    "gpu_power_limit_watts is the requested one.",
+    "Power cap requested from the driver, if another one is in force, such as one set by the BMC.",
     source="field 192",
 )
 GPU_MODULE_POWER_WATTS = gpu_gauge(
     "gpu_module_power_watts",
     "Power draw of the GPU's whole module, including Grace CPU and memory; the same on every GPU of the module. GH200, "
     "GB200 and GB300 only.",
-    source="field 186 (instant), else 185 (average), of the module",
+    source="field 186, else 185, of the module",
 )
 GPU_MODULE_POWER_LIMIT_WATTS = gpu_gauge(
     "gpu_module_power_limit_watts",
-    "Power cap in force for the GPU's whole module; it can hold back a GPU below its own cap. Absent when "
-    "gpu_module_power_watts is.",
+    "Power cap in force for the GPU's whole module. Absent when gpu_module_power_watts is.",
     source="field 190, of the module",
 )
 GPU_ENERGY_JOULES_TOTAL = gpu_counter(
     "gpu_energy_joules_total",
-    "Energy used since the driver was loaded. Volta and later. With a Grace CPU drivers count the whole module: "
-    "compare its rate with gpu_module_power_watts and gpu_power_watts.",
+    "Energy used since the driver was loaded. Volta and later. With a Grace CPU drivers count the whole module.",
     source="nvmlDeviceGetTotalEnergyConsumption",
 )
 
@@ -159,9 +156,8 @@ ENFORCED: Final = "enforced"
 
 GPU_POWER_PROFILE_INFO = gpu_info(
     "gpu_power_profile_info",
-    "Workload power profiles that are requested for the GPU, and those enforced after the driver resolved conflicts. A "
-    "profile may hold clocks or power below the defaults. Unknown ones are profile_N. Absent without any, and before "
-    "Blackwell.",
+    "Workload power profiles that are requested for the GPU, and those enforced after the driver resolved conflicts. "
+    "Absent without any, and before Blackwell.",
     labels={"profile": ANY, "state": (REQUESTED, ENFORCED)},
     source="nvmlDeviceWorkloadPowerProfileGetCurrentProfiles",
 )
@@ -226,14 +222,13 @@ GPU_TEMPERATURE_CELSIUS = gpu_gauge(
 GPU_TEMPERATURE_MARGIN_CELSIUS = gpu_gauge(
     "gpu_temperature_margin_celsius",
     "Degrees left to the highest operating temperature, beyond which the GPU slows down (T.Limit). Absent before "
-    "driver r570, before Ada and Hopper, and on many GeForce cards: use gpu_temperature_celsius and "
-    "gpu_temperature_threshold_celsius there.",
+    "driver r570, before Ada and Hopper, and on many GeForce cards.",
     source="nvmlDeviceGetMarginTemperature",
 )
 GPU_FAN_SPEED_RATIO = gpu_gauge(
     "gpu_fan_speed_ratio",
-    "Intended fan speed as a share of the maximum. Absent on boards without fans, except some (A10, A10G) that always "
-    "report 0, like cards that stop their fans when cool.",
+    "Intended fan speed as a share of the maximum. Absent on boards without fans, except some (A10, A10G) that "
+    "always report 0.",
     labels=("fan",),
     source="nvmlDeviceGetFanSpeed_v2",
 )
@@ -374,8 +369,7 @@ GPU_CLOCK_MAX_HERTZ = gpu_gauge(
 )
 GPU_CLOCK_DEFAULT_HERTZ = gpu_gauge(
     "gpu_clock_default_hertz",
-    "Default application clock. It caps nothing: cards run above it if power and heat allow. Absent on GeForce, and "
-    "from driver 590 on, which has no application clocks.",
+    "Default application clock. Absent on GeForce, and from driver 590 on, which has no application clocks.",
     labels={"clock": APPLICATION_CLOCKS},
     source="nvmlDeviceGetDefaultApplicationsClock",
 )

@@ -57,9 +57,8 @@ GPU_P2P_PEERS = gpu_gauge(
 )
 GPU_P2P_STATUS = gpu_info(
     "gpu_p2p_status",
-    "Whether this GPU can reach that peer directly, by capability; level is their nearest common ancestor on the bus, "
-    "empty if unknown. Only ordered pairs refused to read or write; with --metrics.profile full every ordered pair and "
-    "capability.",
+    "Whether this GPU can reach that peer directly, by capability. Only ordered pairs refused to read or write; with "
+    "--metrics.profile full every ordered pair and capability.",
     labels={
         "peer_gpu": ANY,
         "peer_uuid": ANY,
@@ -167,8 +166,8 @@ class PciPlace(NamedTuple):
 GPU_NIC_TOPOLOGY_INFO = gpu_info(
     "gpu_nic_topology_info",
     "Nearest common ancestor of the GPU and a network adapter on the bus: pix (at most one PCIe switch), pxb "
-    "(several), phb (the host bridge), node (another host bridge of the NUMA node) or sys. RDMA adapters have a series "
-    "per name; this host's virtual functions none. Only pix and pxb (for GPUDirect); with --metrics.profile full all.",
+    "(several), phb (the host bridge), node (another host bridge of the NUMA node) or sys. Only pix and pxb (for "
+    "GPUDirect); with --metrics.profile full all.",
     labels={"nic": ANY, "level": [level for level in LEVELS.values() if level != "internal"]},
     default_samples=lambda sample: sample.labels[3] in {"pix", "pxb"},
     source="PCI paths in /sys/class/{net,infiniband}/*/device",

@@ -59,10 +59,9 @@ OTHER_PID_NAMESPACE: Final = "other_pid_namespace"
 GPU_EXPORTER_DEGRADED_INFO = host_info(
     "gpu_exporter_degraded_info",
     "A feature limited by a missing permission, mount, namespace or kernel right over the firmware; the log has the "
-    "fix, once. Feature package, reason replaced: the exporter's package was removed or upgraded, and "
-    "gpu_exporter_build_info's version still runs. Absent otherwise.",
+    "fix. Feature package, reason replaced: the exporter's package was removed or upgraded. Absent otherwise.",
     labels=("feature", "reason"),
-    source="/proc/1, /proc/self, /dev/kmsg, the package and what options name",
+    source="/proc/1, /proc/self, /dev/kmsg",
 )
 
 

@@ -52,9 +52,9 @@ _node_gauge = partial(host_gauge, labels=("numa_node",))
 
 GPU_HOST_CPU_BUSIEST_RATIO = _node_gauge(
     "gpu_host_cpu_busiest_ratio",
-    "Share of the last interval for which the busiest CPU of the NUMA node was neither idle nor in iowait, 0-1: at 1, "
-    "a single thread is the limit. Without CPUs that are set apart (isolated, nohz_full) or busy for nine tenths of "
-    "the time since boot, where storage clients and packet processing poll.",
+    "Share of the last interval for which the busiest CPU of the NUMA node was neither idle nor in iowait, 0-1: at "
+    "1, a single thread is the limit. Without CPUs that are set apart (isolated, nohz_full) or always busy (nine "
+    "tenths of the time since boot).",
     source="/proc/stat; /sys/devices/system/cpu/{isolated,nohz_full}",
 )
 GPU_HOST_CPU_SHARED_BUSY_RATIO = _node_gauge(
@@ -67,7 +67,7 @@ GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = _node_gauge(
     "gpu_host_cpu_busiest_frequency_ratio",
     "Current clock of that busiest CPU over its highest, 0-1; absent while it was busy for less than half of the "
     "interval, and without cpufreq, as on most virtual machines.",
-    source="/sys/devices/system/cpu/cpufreq/policy*/{scaling_cur_freq,cpuinfo_max_freq}",
+    source="cpufreq/policy*/{scaling_cur_freq,cpuinfo_max_freq}",
 )
 GPU_HOST_CPUS = _node_gauge(
     "gpu_host_cpus",
@@ -281,16 +281,15 @@ SLOW_CLOCK_SOURCES: Final = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "ref
 
 GPU_HOST_CPU_GOVERNOR_POLICIES = host_gauge(
     "gpu_host_cpu_governor_policies",
-    "Groups of CPUs that share a clock (usually one per CPU), by governor. powersave raises the clock under load with "
-    "intel_pstate and amd-pstate; elsewhere it keeps the lowest. Absent without cpufreq, as on most virtual machines.",
+    "Groups of CPUs that share a clock (usually one per CPU), by governor. Absent without cpufreq, as on most "
+    "virtual machines.",
     labels=("governor",),
     source="/sys/devices/system/cpu/cpufreq/policy*/scaling_governor",
 )
 GPU_HOST_CLOCK_SOURCE_INFO = host_info(
     "gpu_host_clock_source_info",
-    "The kernel's clock source. Programs read tsc, arch_sys_counter and those of virtual machines (kvm-clock, "
-    "hyperv_clocksource_tsc_page) directly; with hpet, acpi_pm and jiffies, each reading costs a system call and a "
-    "microsecond or more.",
+    "The kernel's clock source. With hpet, acpi_pm and jiffies, each reading costs a system call and a microsecond "
+    "or more.",
     labels=("clock_source",),
     source="/sys/devices/system/clocksource/clocksource0/current_clocksource",
 )

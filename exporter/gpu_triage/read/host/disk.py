@@ -35,8 +35,7 @@ GPU_HOST_DISK_READ_BYTES_TOTAL = _disk_counter(
 )
 GPU_HOST_DISK_WRITTEN_BYTES_TOTAL = _disk_counter(
     "gpu_host_disk_written_bytes_total",
-    "Bytes written to the whole device since it appeared. md and dm devices appear beside their disks: do not sum over "
-    "device.",
+    "Bytes written to the whole device since it appeared.",
 )
 GPU_HOST_DISK_READS_TOTAL = _disk_counter(
     "gpu_host_disk_reads_total", "Completed read requests since the device appeared."
@@ -54,8 +53,7 @@ GPU_HOST_DISK_WRITE_SECONDS_TOTAL = _disk_counter(
 )
 GPU_HOST_DISK_BUSY_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_busy_seconds_total",
-    "Time with at least one request in flight; a device that serves many at once can be always busy and have room. "
-    "Since Linux 5.0 a request counts at least a tick (1 to 4 ms): compare with the time of reads and writes.",
+    "Time with at least one request in flight. Since Linux 5.0 a request counts at least a tick (1 to 4 ms).",
 )
 GPU_HOST_DISK_QUEUE_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_queue_seconds_total",

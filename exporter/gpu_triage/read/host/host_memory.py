@@ -189,8 +189,8 @@ GPU_HOST_EDAC_ERRORS_TOTAL = host_counter(
 )
 GPU_HOST_EDAC_DIMM_ERRORS_TOTAL = host_counter(
     "gpu_host_edac_dimm_errors_total",
-    "The same by DIMM, or by rank if the driver does not know DIMMs. `dimm_label` is set by driver, firmware or "
-    "administrator, and may match the print next to the slot. DIMMs without errors are only in profile full.",
+    "The same by DIMM, or by rank if the driver does not know DIMMs. `dimm_label` may match the print next to the "
+    "slot. DIMMs without errors are only in profile full.",
     labels={"controller": ANY, "dimm": ANY, "dimm_label": ANY, "severity": _SEVERITIES},
     source="/sys/devices/system/edac/mc/mc*/{dimm,rank}*/dimm_{ce,ue}_count",
     default_samples=lambda sample: bool(sample.value),

@@ -137,9 +137,8 @@ _port_counter = partial(host_counter, labels=("device", "port"))
 
 GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL = _port_counter(
     "gpu_host_infiniband_receive_bytes_total",
-    "Bytes received by the InfiniBand or RoCE port, including RDMA. Absent if the adapter does not count, and while a "
-    "32-bit counter is full. Counters that the firmware rejects, such as those of the ConnectX-7 run by the fabric "
-    "manager, are tried once an hour.",
+    "Bytes received by the InfiniBand or RoCE port, including RDMA. Absent if the adapter does not count, and while "
+    "a 32-bit counter is full.",
     source="/sys/class/infiniband/*/ports/*/counters/port_rcv_data, else hw_counters/{rx_bytes,ip4InOctets}",
 )
 GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL = _port_counter(
@@ -162,8 +161,7 @@ GPU_HOST_INFINIBAND_UP = _port_gauge(
 )
 GPU_HOST_INFINIBAND_PHYSICAL_STATE = _port_gauge(
     "gpu_host_infiniband_physical_state",
-    "Physical state of a port that is not up: {states}. A port without a cable polls, or is disabled. Profile full "
-    "also has ports that are up.",
+    "Physical state of a port that is not up: {states}. Profile full also has ports that are up.",
     states={
         1: "sleep",
         2: "polling",
@@ -186,27 +184,26 @@ GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = _port_gauge(
 )
 GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = _port_counter(
     "gpu_host_infiniband_link_errors_total",
-    "Errors of the port's link: symbol errors, link error recoveries, packets received with an error, local link "
-    "integrity errors and buffer overruns. Absent if the adapter counts none, and for virtual functions. Some counters "
-    "have only 4 to 16 bits and stop when full until a reset.",
+    "Errors of the port's link, such as symbol errors and recoveries. Absent if the adapter counts none, and for "
+    "virtual functions. Some counters stop when full until a reset.",
     source="/sys/class/infiniband/*/ports/*/counters/symbol_error and others",
 )
 GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL = _port_counter(
     "gpu_host_infiniband_link_downs_total",
     "How often the port's link went down: the adapter's count for InfiniBand, the interface's carrier losses for RoCE, "
     "otherwise (or with the adapter's 8 bits full) what the exporter saw. Absent for virtual functions.",
-    source="/sys/class/infiniband/*/ports/*/counters/link_downed, device/net/*/carrier_down_count",
+    source="counters/link_downed, device/net/*/carrier_down_count",
 )
 GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL = _port_counter(
     "gpu_host_infiniband_timeouts_total",
-    "RDMA requests not acknowledged in time and resent: packets were lost, or the other end is gone. Absent if the "
-    "adapter does not count them, and for virtual functions.",
+    "RDMA requests not acknowledged in time and resent. Absent if the adapter does not count them, and for virtual "
+    "functions.",
     source="/sys/class/infiniband/*/ports/*/hw_counters/local_ack_timeout_err",
 )
 GPU_HOST_INFINIBAND_EVENTS_TOTAL = host_counter(
     "gpu_host_infiniband_events_total",
-    "Errors of the port's link, lost or resent packets, and signs of congestion, by event ({event}), counted by the "
-    "adapter; a full counter stops until a reset. Only in profile full.",
+    "Errors of the port's link, lost or resent packets, and signs of congestion, by event ({event}). Only in profile "
+    "full.",
     labels={"device": ANY, "port": ANY, "event": EVENTS},
     source="/sys/class/infiniband/*/ports/*/counters/*, hw_counters/*",
     default_samples=no_sample,

@@ -48,34 +48,30 @@ _KINDS: Final = tuple(trouble.value for trouble in ProblemKind)
 
 GPU_HOST_KERNEL_EVENTS_TOTAL = host_counter(
     "gpu_host_kernel_events_total",
-    "Kernel messages about problems of host and driver, by kind ({kind}), which docs/kernel-events.md describes; one "
-    "incident can be several messages. Includes messages in the kernel log at startup; every kind starts at 0. Absent "
-    "while the kernel log cannot be read.",
+    "Kernel messages about problems of host and driver, by kind (docs/kernel-events.md). "
+    "Includes messages in the kernel log at startup; every kind starts at 0.",
     labels={"kind": _KINDS},
     source="/dev/kmsg",
 )
 GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_kernel_event_last_timestamp_seconds",
-    "Unix time of the last such message about this subject: a process as name (pid), a device, a server, a CPU, an "
-    f"address; empty if the message names none. The latest {_KEPT_SUBJECTS} subjects of a kind, for a day "
-    "(filesystem_read_only, nvme_lost and driver failures without limit). Removed when the kernel reports recovery "
-    "(mounted again, server OK, connection restored, driver loaded). Alert on its age: the counter restarts with the "
-    "exporter.",
+    "Unix time of the last such message about this subject, such as a process as name (pid); empty if it names none. "
+    f"The latest {_KEPT_SUBJECTS} subjects of a kind, for a day (filesystem_read_only, nvme_lost and driver failures "
+    "without limit). Removed when the kernel reports recovery.",
     labels={"kind": _KINDS, "subject": ANY},
     source="/dev/kmsg",
 )
 GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL = host_counter(
     "gpu_host_kernel_log_lost_records_total",
-    "Kernel log records overwritten before the exporter could read them, since it started: an Xid may have been among "
-    "them. Absent while 0, except in profile full, and while the kernel log cannot be read.",
+    "Kernel log records overwritten before the exporter could read them, since it started. Absent while 0, except in "
+    "profile full.",
     source="/dev/kmsg, sequence numbers",
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_oom_kill_timestamp_seconds",
     "Unix time at which the kernel killed a process because the host, or its job's memory cgroup, ran out of memory; "
-    f"the last {_KEPT_KILLS}, for an hour. Owner labels as in gpu_process_info, from the cgroup that the kernel names "
-    "(Linux 5.0 or later), else empty.",
+    f"the last {_KEPT_KILLS}, for an hour. Owner labels as in gpu_process_info, with Linux 5.0 or later.",
     labels=("pid", "process", "container_id", "pod_uid", "slurm_job_id"),
     source="/dev/kmsg",
 )

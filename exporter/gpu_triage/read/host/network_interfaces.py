@@ -67,8 +67,7 @@ GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = _traffic_counter(
 )
 GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL = _traffic_counter(
     "gpu_host_network_transmit_bytes_total",
-    "Bytes sent by the physical or bond interface since it appeared. A bond appears beside its members: do not sum "
-    "over device.",
+    "Bytes sent by the physical or bond interface since it appeared.",
     labels=("device",),
 )
 GPU_HOST_NETWORK_ERRORS_TOTAL = _traffic_counter(
@@ -249,27 +248,24 @@ _UNKNOWN_FOR_SECONDS: Final = 60.0
 
 GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
     "gpu_host_network_speed_bytes_per_second",
-    "Link speed per direction: --network.line-rate, else the driver's; absent if down or unknown. Read on carrier "
-    "changes and every 10 minutes. Keeps its last value while the driver does not answer "
-    "(gpu_exporter_collector_success of host_network_link is then 0).",
+    "Link speed per direction: --network.line-rate, else the driver's; absent if down or unknown. Keeps its last "
+    "value while the driver does not answer.",
     labels=("device",),
     source="/sys/class/net/*/speed",
 )
 GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
     "gpu_host_network_speed_expected_ratio",
     "Link speed as a share of the highest since the exporter started, 0-1; of a bond, that of its members together. "
-    "Only below 1, except in profile full. Absent if the link is down. InfiniBand and RoCE adapters have "
-    "gpu_host_infiniband_rate_expected_ratio instead.",
+    "Only below 1, except in profile full. Absent if the link is down, and for InfiniBand and RoCE adapters.",
     labels=("device",),
     source="/sys/class/net/*/speed",
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
     "gpu_host_network_carrier_downs_total",
-    "How often the interface lost its link. InfiniBand and RoCE adapters have gpu_host_infiniband_link_downs_total "
-    "instead.",
+    "How often the interface lost its link.",
     labels=("device",),
-    source="/sys/class/net/*/carrier_down_count, before Linux 4.16 half of carrier_changes",
+    source="/sys/class/net/*/carrier_down_count, else carrier_changes",
 )
 
 

@@ -54,14 +54,13 @@ GPU_HOST_NFS_OPERATION_SECONDS_TOTAL = _nfs_counter(
 )
 GPU_HOST_NFS_BYTES_TOTAL = _nfs_counter(
     "gpu_host_nfs_bytes_total",
-    "Bytes the NFS mount read from and wrote to its server since it was mounted, without page cache hits. Mounts of "
-    "one export may share counts: do not sum over mount.",
+    "Bytes the NFS mount read from and wrote to its server since it was mounted, without page cache hits.",
     labels={"mount": ANY, "direction": ("read", "write")},
 )
 GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = _nfs_counter(
     "gpu_host_nfs_retransmissions_total",
-    "Resent requests of the NFS mount since it was mounted, as after a lost packet or connection, but not because of a "
-    "slow server. Absent while 0, except in profile full.",
+    "Resent requests of the NFS mount since it was mounted, after a lost packet or connection. Absent while 0, "
+    "except in profile full.",
     labels=("mount",),
     default_samples=lambda sample: sample.value > 0,
 )

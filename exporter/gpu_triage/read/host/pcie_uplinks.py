@@ -32,7 +32,7 @@ GPU_HOST_PCIE_UPLINK_RATIO = host_gauge(
     "Bandwidth of the link between a PCIe switch above GPUs and the port above it, over the most that both ends "
     "support: below 1, the link trained down. `bridge` is the switch's own port, `port` the one above.",
     labels=("bridge", "port"),
-    source="sysfs {current,max}_link_{speed,width} of both ports",
+    source="sysfs {current,max}_link_{speed,width}",
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_PCIE_UPLINK_INFO = host_info(
@@ -40,7 +40,7 @@ GPU_HOST_PCIE_UPLINK_INFO = host_info(
     "That link in detail: current and best lanes and generation, and the GPUs, network adapters and NVMe drives that "
     "share it.",
     labels=("bridge", "port", "width", "expected_width", "generation", "expected_generation", "behind"),
-    source="sysfs, as gpu_host_pcie_uplink_ratio, and /sys/bus/pci/devices",
+    source="as gpu_host_pcie_uplink_ratio",
     default_samples=no_sample,
 )
 

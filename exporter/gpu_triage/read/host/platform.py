@@ -36,9 +36,8 @@ _DOMAINS: Final = {
 
 GPU_HOST_IOMMU_GPUS = host_gauge(
     "gpu_host_iommu_gpus",
-    "NVIDIA GPUs on the bus by IOMMU domain type ({domain}). identity passes accesses through; dma and dma_fq "
-    "translate them, which slows them and sends traffic between GPUs through the CPU; unmanaged belongs to a virtual "
-    "machine. Absent without an IOMMU, and before Linux 5.11.",
+    "NVIDIA GPUs on the bus by IOMMU domain type ({domain}). dma and dma_fq send traffic between GPUs through the "
+    "CPU; unmanaged belongs to a virtual machine. Absent without an IOMMU, and before Linux 5.11.",
     labels={"domain": _DOMAINS.values()},
     source="/sys/bus/pci/devices/*/iommu_group/type",
 )

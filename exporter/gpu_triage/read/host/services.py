@@ -27,11 +27,10 @@ KUBELET: Final = "kubelet"
 GPU_HOST_SERVICE_RUNNING = host_gauge(
     "gpu_host_service_running",
     "1 while the service ({service}) runs, 0 while it does not although the host needs it. The fabric manager is "
-    "needed with NVSwitches on the PCI bus, or once it has run. IMEX (which jobs may start and stop), Slurm's daemon "
-    "and the kubelet (also in K3s or RKE2) are reported only as systemd services, once they have run. Absent if not "
-    "needed, if unknown, and in the first five minutes after boot until it runs.",
+    "needed with NVSwitches on the PCI bus, or once it has run; the others are reported once they have run as "
+    "systemd services. Absent if not needed, if unknown, and in the first five minutes after boot until it runs.",
     labels={"service": (FABRIC_MANAGER, IMEX, SLURMD, KUBELET)},
-    source="/sys/fs/cgroup/system.slice/*.service/cgroup.procs, /proc/*/comm, /sys/bus/pci/devices/*/class",
+    source="/sys/fs/cgroup/system.slice/*.service/cgroup.procs, /proc/*/comm",
 )
 
 _HIERARCHIES: Final = ("", "systemd", "unified")

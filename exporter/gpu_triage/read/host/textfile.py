@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 GPU_EXPORTER_TEXTFILE_MTIME_SECONDS = host_gauge(
     "gpu_exporter_textfile_mtime_seconds",
-    "Unix time at which a job's file was last written: the age of its metrics, which have the same owner: the user who "
-    "put the file there, or its sub-folder.",
+    "Unix time at which a job's file was last written; its metrics have the same owner.",
     labels=("file", "owner"),
     source="--collector.textfile.directory",
 )

@@ -19,17 +19,17 @@ WINDOW_DAYS: Final = (7, 30)
 
 GPU_RESET_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_reset_timestamp_seconds",
-    "Unix time at which the GPU was last initialized, as far as known: boot, driver load, a card that appeared on the "
-    "bus, GPUs released and reopened, a required reset no longer required, volatile ECC errors that decreased. Earlier "
-    "errors are history. Restarting the exporter does not change it. Absent if unknown.",
+    "Unix time at which the GPU was last initialized, as far as known: boot, driver load, a card that appeared on "
+    "the bus, GPUs released and reopened, a required reset no longer required, volatile ECC errors that decreased. "
+    "Absent if unknown.",
     source="/proc/stat, btime; /dev/kmsg; the sampler",
 )
 GPU_INCIDENTS_RECENT = gpu_gauge(
     "gpu_incidents_recent",
-    "Incidents of one kind within the last 7 or 30 days, on this board in any slot (by=board) or in this slot with any "
-    "board (by=slot); absent if none. Without gpu and uuid: a slot with Xids of a GPU that the driver has not listed. "
-    "Kinds: Xids that need a page or a ticket, lost, uncorrected (memory errors), reset. Incidents of one kind and "
-    "board within an hour count as one. Without a state directory, since the exporter started.",
+    "Incidents of one kind within the last 7 or 30 days, on this board in any slot (by=board) or in this slot with "
+    "any board (by=slot); absent if none. Without gpu and uuid: a slot with Xids of a GPU that the driver has not "
+    "listed. Kinds: Xids that need a page or a ticket, lost, uncorrected (memory errors), reset. Without a state "
+    "directory, since the exporter started.",
     labels={"pci_bus_id": ANY, "by": ("board", "slot"), "kind": ANY, "days": map(str, WINDOW_DAYS)},
     source="the sampler; the state directory",
 )

@@ -63,8 +63,8 @@ GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL = gpu_counter(
 )
 GPU_CGROUP_MEMORY_EVENTS_TOTAL = gpu_counter(
     "gpu_cgroup_memory_events_total",
-    "How often a cgroup with a memory limit, or one below it, hit its limits ({event}): at high and max, tasks must "
-    "first free memory; oom_kill counts killed processes. Version 1 has max and oom_kill. Absent without a limit.",
+    "How often a cgroup with a memory limit, or one below it, hit its limits ({event}). Version 1 has max and "
+    "oom_kill. Absent without a limit.",
     labels={"cgroup": ANY, "event": MEMORY_EVENTS},
     source="/sys/fs/cgroup/**/memory.events; version 1: memory.failcnt, memory.oom_control",
     default_samples=lambda sample: sample.value > 0,

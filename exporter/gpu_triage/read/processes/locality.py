@@ -98,11 +98,10 @@ _PAGE_SIZE: Final = "kernelpagesize_kB="
 
 GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO = gpu_gauge(
     "gpu_process_numa_memory_local_ratio",
-    "Share of the process's resident memory on the GPU's NUMA node or one about as near, 0-1. Absent if all nodes are "
-    "about as near, if unknown, and if /proc/PID/numa_maps is not readable. Off by default: reading walks the page "
-    "tables under the process's memory lock.",
+    "Share of the process's resident memory on the GPU's NUMA node or one about as near, 0-1. Absent if all nodes "
+    "are about as near, if unknown, and if /proc/PID/numa_maps is not readable. Off by default.",
     labels=("pid", "process"),
-    source="/proc/PID/numa_maps against the GPU's NUMA node",
+    source="/proc/PID/numa_maps",
 )
 
 

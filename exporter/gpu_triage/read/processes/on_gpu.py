@@ -39,31 +39,28 @@ _AHEAD_SECONDS: Final = 1.0
 
 GPU_PROCESSES = gpu_gauge(
     "gpu_processes",
-    "Processes with a context on the GPU, each in one type: compute, graphics, compute_graphics (in both driver lists, "
-    "like a desktop's compositor), mps. Absent if unknown, as with an empty list outside the host's PID namespace "
-    "(gpu_exporter_degraded_info).",
+    "Processes with a context on the GPU, each in one type: compute, graphics, compute_graphics (in both driver "
+    "lists, like a desktop's compositor), mps. Absent if unknown (gpu_exporter_degraded_info).",
     labels={"type": (*KINDS, BOTH)},
     source="nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses",
 )
 GPU_PROCESSES_TRUNCATED = gpu_gauge(
     "gpu_processes_truncated",
     "Processes left out of per-process series by --process.max, smallest first; plus one if the driver truncated its "
-    f"list, after {MOST_LISTED} processes of a kind: then there are at least as many.",
+    f"list, after {MOST_LISTED} processes of a kind.",
     source="the exporter",
     default_samples=lambda sample: sample.value > 0,
 )
 GPU_PROCESS_MEMORY_BYTES = gpu_gauge(
     "gpu_process_memory_bytes",
-    "Device memory held by a process; absent if the driver cannot report it, and outside the host's PID namespace with "
-    "drivers 535.113 to 565.57. `pid` is the host's PID; outside its namespace, with driver 535.113 and later, the "
-    "PID in the exporter's.",
+    "Device memory held by a process; absent if the driver cannot report it. `pid` is the host's PID; outside its "
+    "namespace, with driver 535.113 and later, the PID in the exporter's.",
     labels=("pid", "process"),
     source="nvmlDeviceGet*RunningProcesses.usedGpuMemory",
 )
 GPU_PROCESS_SM_UTILIZATION_RATIO = gpu_gauge(
     "gpu_process_sm_utilization_ratio",
-    "Share of time this process's kernels ran, 0-1, over the last round. Absent in MIG mode, and outside the host's "
-    "PID namespace with drivers 535.113 to 570.86.",
+    "Share of time this process's kernels ran, 0-1, over the last round. Absent in MIG mode.",
     labels=("pid", "process"),
     source="nvmlDeviceGetProcessUtilization.smUtil",
 )
@@ -72,21 +69,19 @@ GPU_PROCESS_NUMA_LOCAL = gpu_gauge(
     "1 when every CPU allowed to the process is on the GPU's NUMA node or about as near (another node of its socket), "
     "0 when all are clearly farther. Absent when it spans both, when all nodes are about as near, and when unknown.",
     labels=("pid", "process"),
-    source="/proc/PID/status Cpus_allowed_list against the GPU's NUMA node and /sys/devices/system/node/node*/distance",
+    source="/proc/PID/status, /sys/devices/system/node/node*/distance",
 )
 GPU_PROCESS_NUMA_DISTANCE = gpu_gauge(
     "gpu_process_numa_distance",
-    "Firmware distance from the GPU's NUMA node to the nearest CPU allowed to the process: 10 is the node itself, "
-    "about 12 another node of its socket, 20 to 40 another socket. Only if gpu_process_numa_local is 0; absent if the "
-    "kernel does not report distances.",
+    "Firmware distance from the GPU's NUMA node to the nearest CPU allowed to the process. Only if "
+    "gpu_process_numa_local is 0; absent if the kernel does not report distances.",
     labels=("pid", "process"),
     source="/sys/devices/system/node/node*/distance",
 )
 GPU_PROCESS_INFO = gpu_info(
     "gpu_process_info",
-    "Owner of a process; join on gpu, uuid and pid. Labels that do not apply or cannot be read are empty. Workload "
-    "names need --kubernetes.container-logs; with only --kubernetes.pod-resources-socket they are those of the one "
-    "container or pod that holds the GPU, empty if several pods share it (see gpu_allocated).",
+    "Owner of a process; join on gpu, uuid and pid. Labels that do not apply or cannot be read are empty. "
+    "docs/jobs.md has where the names come from.",
     labels=(
         "pid",
         "process",
@@ -98,20 +93,20 @@ GPU_PROCESS_INFO = gpu_info(
         "workload_container",
         "slurm_job_id",
     ),
-    source="/proc/PID/{comm,status,cgroup}; names in /var/log/containers; the kubelet's pod resources",
+    source="/proc/PID/{comm,status,cgroup}, /var/log/containers, the kubelet",
 )
 GPU_PROCESS_OWNER_INFO = gpu_info(
     "gpu_process_owner_info",
     "Owners of the processes on the GPU, one series each, with labels of gpu_process_info; all empty for processes "
     "that cannot be read.",
     labels=("user", "pod_uid", "workload_pod", "workload_namespace", "slurm_job_id"),
-    source="the same as gpu_process_info",
+    source="as gpu_process_info",
 )
 GPU_NUMA_MISMATCHED_PROCESSES = gpu_gauge(
     "gpu_numa_mismatched_processes",
     "Compute processes with all allowed CPUs clearly farther from the GPU than the nearest CPUs. Absent when unknown, "
     "and when all NUMA nodes are about as near.",
-    source="/proc/PID/status against /sys/devices/system/node/node*/distance",
+    source="/proc/PID/status, /sys/devices/system/node/node*/distance",
 )
 GPU_NUMA_UNPINNED_PROCESSES = gpu_gauge(
     "gpu_numa_unpinned_processes",

@@ -21,11 +21,10 @@ _FATAL_IN_TEXT: Final = [xid.code for xid in XID_CODES.values() if xid.fatal_in_
 
 GPU_XID_ERRORS_TOTAL = gpu_counter(
     "gpu_xid_errors_total",
-    "Xid errors of the GPU by code, each counted once even if NVML and the kernel log both report it, including those "
-    f"in the kernel log at startup. Codes that programs often cause ({', '.join(name.xid for name in _FROM_ZERO)}) "
-    f"start at 0 once an Xid source is available; others are absent until they occur. After {CODES_PER_GPU} codes of a "
-    "GPU, further ones count as other; one unknown to NVML (999) is unknown, unless the kernel log has its code. "
-    f"`fatal` is true or false for the NVLink 5 codes ({_FATAL_IN_TEXT[0]} to {_FATAL_IN_TEXT[-1]}) logged as Fatal or "
+    "Xid errors of the GPU by code, each counted once, including those in the kernel log at startup. Codes that "
+    f"programs often cause ({', '.join(name.xid for name in _FROM_ZERO)}) start at 0 once an Xid source is available; "
+    f"others are absent until they occur. After {CODES_PER_GPU} codes of a GPU, further ones count as other. `fatal` "
+    f"is true or false for the NVLink 5 codes ({_FATAL_IN_TEXT[0]} to {_FATAL_IN_TEXT[-1]}) logged as Fatal or "
     "Nonfatal, else empty.",
     labels={"xid": ANY, "fatal": FATAL_LABELS.values()},
     source="nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
@@ -39,17 +38,15 @@ GPU_XID_LAST_TIMESTAMP_SECONDS = gpu_gauge(
 )
 GPU_XID_SUSPECT_UNIT_PROCESSES = gpu_gauge(
     "gpu_xid_suspect_unit_processes",
-    "Processes that failed with Xid 13 or 31 in one unit of the chip since boot, by the kernel log, if different "
-    "programs or days point only to that unit: a fault of the board. Absent on all other GPUs, and if the kernel log "
-    "cannot be read.",
+    "Processes that failed with Xid 13 or 31 in one unit of the chip since boot, if different programs or days point "
+    "only to that unit: a fault of the board. Absent otherwise.",
     labels=("unit",),
     source="/dev/kmsg, NVRM: Xid",
 )
 GPU_XID_UNASSIGNED_ERRORS_TOTAL = host_counter(
     "gpu_xid_unassigned_errors_total",
-    "Like gpu_xid_errors_total, for a GPU that the driver has not listed since the exporter started, such as one that "
-    "fell off the bus; once it is seen, the counts move there. Also errors at this address from before the kernel "
-    "found the current GPU, perhaps of a replaced card.",
+    "Like gpu_xid_errors_total, for a GPU that the driver has not listed since the exporter started, such as one "
+    "that fell off the bus; once it is seen, the counts move there.",
     labels={"pci_bus_id": ANY, "xid": ANY, "fatal": FATAL_LABELS.values()},
     source="/dev/kmsg, NVRM: Xid",
 )
@@ -63,23 +60,22 @@ GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS = host_gauge(
 GPU_NVSWITCH_SXID_ERRORS_TOTAL = host_counter(
     "gpu_nvswitch_sxid_errors_total",
     "SXid errors of the NVSwitch by code, including those in the kernel log at startup. `fatal` is true if the switch "
-    "must be reset. Absent until there is one, if the kernel log cannot be read, and for NVLink 5 switches (see Xids "
-    f"144 to 150 of the GPUs). After {CODES_PER_GPU} codes of a switch, further ones count as other.",
+    "must be reset. Absent until there is one, and for NVLink 5 switches (see Xids 144 to 150 of the GPUs). After "
+    f"{CODES_PER_GPU} codes, further ones count as other.",
     labels={"pci_bus_id": ANY, "sxid": ANY, "fatal": ("true", "false")},
     source="/dev/kmsg, SXid",
 )
 GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS = host_gauge(
     "gpu_nvswitch_sxid_last_timestamp_seconds",
-    "Unix time of the last SXid error of this code, from the kernel log. Alert on its age: the counter restarts with "
-    "the exporter.",
+    "Unix time of the last SXid error of this code, from the kernel log.",
     labels={"pci_bus_id": ANY, "sxid": ANY, "fatal": ("true", "false")},
     source="/dev/kmsg, SXid",
 )
 GPU_EXPORTER_XID_SOURCE_UP = host_gauge(
     "gpu_exporter_xid_source_up",
-    "1 while the exporter receives Xid errors from this source (kmsg, nvml), 0 otherwise; if all are 0, Xids are not "
-    "monitored. The kernel log needs permission, and is 0 for 2 minutes after an overrun. NVML misses events from "
-    f"before the exporter, and Xids {', '.join(map(str, NEVER_FROM_NVML))}.",
+    "1 while the exporter receives Xid errors from this source (kmsg, nvml), 0 otherwise. The kernel log is 0 for 2 "
+    "minutes after an overrun. NVML misses events from before the exporter, and "
+    f"Xids {', '.join(map(str, NEVER_FROM_NVML))}.",
     labels={"source": [source.value for source in XidSource]},
     source="the sampler",
 )

@@ -49,7 +49,7 @@ ELSEWHERE = {
 }
 """Labels of what a runbook asks beyond the rules' own vocabulary: Prometheus's metrics, and the recorded baseline's."""
 
-NOT_METRICS = {"gpu_not_supported"}
+NOT_METRICS = {"gpu_not_found", "gpu_not_supported"}
 """Words in code that look like a metric and are a label's value."""
 
 COMMENTED = re.compile(r"^<!-- facts.*?^<!-- /facts -->", re.MULTILINE | re.DOTALL)
