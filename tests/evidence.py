@@ -9,7 +9,8 @@ from gpu_triage.machine import Moment
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
-Readings = Mapping[tuple[MetricSpec, tuple[str, ...]], float]
+Key = tuple[MetricSpec, tuple[str, ...]]
+Readings = Mapping[Key, float]
 """By metric and labels: values of gauges, and what counters gain a second."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 import pytest
-from tests.evidence import Readings, evidence_of, samples_at, steady
+from tests.evidence import Key, Readings, evidence_of, samples_at, steady
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Case, Work, bottleneck_of
 from gpu_triage.judge.evidence import thresholds
@@ -216,9 +216,12 @@ def test_a_few_seconds_of_throttling_have_to_show_more(reason: str, name: str, s
 
 def spins(*more: Readings, memory: float | None = 0.0) -> Readings:
     """A kernel all the time at little power."""
-    readings = {(GPU_POWER_WATTS, GPU): WATTS * 0.3, (GPU_MEMORY_UTILIZATION_RATIO, GPU): memory}
-    together = {key: value for each in (readings, *more) for key, value in each.items()}
-    return {key: value for key, value in together.items() if value is not None}
+    readings: dict[Key, float] = {(GPU_POWER_WATTS, GPU): WATTS * 0.3}
+    if memory is not None:
+        readings[GPU_MEMORY_UTILIZATION_RATIO, GPU] = memory
+    for each in more:
+        readings |= each
+    return readings
 
 
 def process(gpu: tuple[str, str], user: str) -> Readings:
@@ -273,21 +276,18 @@ def test_a_peer_that_leaves_does_not_end_the_wait_for_it() -> None:
 
 def link(generation: int | None = 4, lanes: int | None = 16, **moved: float) -> Readings:
     """A link that should be PCIe 4 x16, and what the GPU moves: counted, or sampled by NVML."""
-    specs = {"received": GPU_PCIE_RECEIVE_BYTES_TOTAL, "sent": GPU_PCIE_TRANSMIT_BYTES_TOTAL}
-    readings = {
+    at: dict[Key, float | None] = {
         (GPU_PERFORMANCE_STATE, GPU): 0.0,
         (GPU_PCIE_LINK_GENERATION, GPU): generation,
         (GPU_PCIE_LINK_WIDTH, GPU): lanes,
         (GPU_PCIE_LINK_EXPECTED_GENERATION, GPU): 4.0,
         (GPU_PCIE_LINK_EXPECTED_WIDTH, GPU): 16.0,
-        **{(spec, GPU): moved[name] for name, spec in specs.items() if name in moved},
-        **{
-            (GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND, (*GPU, direction)): moved[direction]
-            for direction in ("receive", "transmit")
-            if direction in moved
-        },
+        (GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU): moved.get("received"),
+        (GPU_PCIE_TRANSMIT_BYTES_TOTAL, GPU): moved.get("sent"),
     }
-    return {key: float(value) for key, value in readings.items() if value is not None}
+    for direction in ("receive", "transmit"):
+        at[GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND, (*GPU, direction)] = moved.get(direction)
+    return {key: value for key, value in at.items() if value is not None}
 
 
 X16, X4, GEN1 = (
@@ -338,7 +338,7 @@ MOST = 2000e6
 
 def clocks(sm: float, share: float, reason: str, **more: float) -> Readings:
     """SM clock as a share of its highest, and what holds it for a share of the time."""
-    readings: dict[tuple[object, tuple[str, ...]], float] = {
+    readings: dict[Key, float] = {
         (GPU_PERFORMANCE_STATE, GPU): more.get("p_state", 0.0),
         (GPU_CLOCK_HERTZ, (*GPU, "sm")): sm * MOST,
         (GPU_CLOCK_MAX_HERTZ, (*GPU, "sm")): more.get("most", MOST),
@@ -347,7 +347,7 @@ def clocks(sm: float, share: float, reason: str, **more: float) -> Readings:
     if "target" in more:
         readings[GPU_CLOCK_TARGET_HERTZ, (*GPU, "sm")] = more["target"] * MOST
         readings[GPU_CLOCK_DEFAULT_HERTZ, (*GPU, "sm")] = 0.9 * MOST
-    return readings  # type: ignore[return-value]  # the keys are metrics
+    return readings
 
 
 LOW, HALF = thresholds.SLOWED_CLOCK_RATIO * BELOW, thresholds.SET_CLOCK_SHARE

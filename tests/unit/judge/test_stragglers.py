@@ -69,7 +69,7 @@ def test_the_pauses_of_a_job_do_not_restart_the_wait(paused: range) -> None:
             yield GPU_INFO.sample(1, *gpu, *MODEL)
             yield GPU_CLOCK_HERTZ.sample(345e6 if rests else 1450e6 if index == 0 else 1770e6, *gpu, "sm")
 
-    fed.run(18 * MINUTE, samples)
+    fed.run(17 * MINUTE, samples)
     assert fed.state("clock.straggler") == "pending"
     fed.run(20 * MINUTE, samples)
     assert fed.state("clock.straggler") == "confirmed"

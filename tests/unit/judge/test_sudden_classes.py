@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 import pytest
-from tests.evidence import Readings
+from tests.evidence import Key, Readings
 from tests.fed import GPU, Fed
 
 from gpu_triage.judge.bottleneck.class_history import Soon
@@ -41,35 +41,34 @@ class Host:
     def __init__(self, step_seconds: float = STEP) -> None:
         self.fed, self._step_seconds = Fed(step_seconds), step_seconds
         self.changes: list[tuple[float, str]] = []
-        self._totals: dict[tuple[object, tuple[str, ...]], float] = {}
+        self._totals: dict[Key, float] = {}
 
     def run(self, seconds: float, busy: float, more: Readings = NONE, *, processes: int | None = 1) -> Bottleneck:
         """Judge this for so long, each round; return what is said at the end."""
-        readings: dict[tuple[object, tuple[str, ...]], float | None] = {
+        readings: dict[Key, float] = {
             (GPU_UP, GPU): 1.0,
             (GPU_PERFORMANCE_STATE, GPU): 0.0,
             (GPU_MEMORY_USED_BYTES, GPU): 0.0 if processes == 0 else 8.0 * 1024**3,
             (GPU_SM_UTILIZATION_RATIO, GPU): busy,
             (GPU_BUSY_SECONDS_TOTAL, GPU): busy,
-            (GPU_PROCESSES, (*GPU, "compute")): processes,
             **CALM,
             **more,
         }
+        if processes is not None:
+            readings[GPU_PROCESSES, (*GPU, "compute")] = processes
         until = self.fed.seconds + seconds
         while self.fed.seconds < until:
             at = self.fed.seconds
-            self.fed.see([sample for key, value in readings.items() if (sample := self._sample(key, value))])
+            self.fed.see([self._sample(key, value) for key, value in readings.items()])
             if not self.changes or self.changes[-1][1] != self.now.name:
                 self.changes.append((at, self.now.name))
         return self.now
 
-    def _sample(self, key: tuple[object, tuple[str, ...]], value: float | None) -> Sample | None:
-        if value is None:
-            return None
+    def _sample(self, key: Key, value: float) -> Sample:
         spec, labels = key
-        if spec.name.endswith("_total"):  # type: ignore[attr-defined]  # the keys are metrics
+        if spec.name.endswith("_total"):
             value = self._totals[key] = self._totals.get(key, 0.0) + value * self._step_seconds
-        return spec.sample(value, *labels)  # type: ignore[attr-defined,no-any-return]
+        return spec.sample(value, *labels)
 
     @property
     def now(self) -> Bottleneck:
@@ -210,7 +209,7 @@ def test_a_class_ends_with_its_job(processes: int | None, seconds: float) -> Non
     host = Host()
     host.run(WORK_SECONDS, 1.0, processes=processes)
     assert host.now.name == "compute"
-    idle = {(GPU_MEMORY_USED_BYTES, GPU): 0.0}
+    idle: Readings = {(GPU_MEMORY_USED_BYTES, GPU): 0.0}
     host.run(LOOK_SECONDS, 0.0, idle, processes=processes and 0)
     (at, name) = host.changes[-1]
     assert name == "idle"

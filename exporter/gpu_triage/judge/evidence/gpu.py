@@ -457,15 +457,15 @@ class GpuEvidence(Evidence):
             if target is not None and default is not None and target < default:
                 words = f"{clock} clock set to {target / 1e6:.0f} MHz, default {default / 1e6:.0f} MHz"
                 return LimitedClock(words, target / default)
-        clock, most = self.one(GPU_CLOCK_HERTZ, clock="sm"), self.last(GPU_CLOCK_MAX_HERTZ, clock="sm")
-        if clock is None or not most or clock.mean >= thresholds.SLOWED_CLOCK_RATIO * most or not self.loaded:
+        sm, most = self.one(GPU_CLOCK_HERTZ, clock="sm"), self.last(GPU_CLOCK_MAX_HERTZ, clock="sm")
+        if sm is None or not most or sm.mean >= thresholds.SLOWED_CLOCK_RATIO * most or not self.loaded:
             return None
         reason = max(_HELD_CLOCKS, key=self.throttled)
         share = self.throttled(reason)
         if share < thresholds.SET_CLOCK_SHARE:
             return None
-        words = f"{reason} holds the SM clock at {clock.mean / 1e6:.0f} of {most / 1e6:.0f} MHz {share:.0%} of the time"
-        return LimitedClock(words, clock.mean / most)
+        words = f"{reason} holds the SM clock at {sm.mean / 1e6:.0f} of {most / 1e6:.0f} MHz {share:.0%} of the time"
+        return LimitedClock(words, sm.mean / most)
 
     @cached_property
     def slowdown_margin(self) -> Margin | None:
