@@ -80,7 +80,7 @@ HOSTS: Final[Mapping[str, tuple[Event, ...]]] = {
             },
         },
     ),
-    "waits for the starved": (_load("5m", utilization=1.0, intensity=0.3, spinning=True, jitter=0.0),),
+    "waits for the starved": (_load("5m", **{**_SPIN, "intensity": 0.3}),),
     "checkpoints": _PAUSES,
 }
 """What happens to a host of two GPUs, by its kind."""
