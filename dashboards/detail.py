@@ -145,7 +145,7 @@ def _activity() -> Row:
             Query(gpu("gpu_encoder_utilization_ratio"), legend("encoder")),
             Query(gpu("gpu_decoder_utilization_ratio"), legend("decoder")),
             Query(gpu("gpu_jpeg_utilization_ratio"), legend("JPEG")),
-            Query(rate(gpu("gpu_busy_seconds_total")), legend("busy")),
+            Query(f"{rate(gpu('gpu_busy_seconds_total'))} / {rate(gpu('gpu_observed_seconds_total'))}", legend("busy")),
             unit="percentunit",
             top=1,
         ),

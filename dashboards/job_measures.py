@@ -45,7 +45,7 @@ def power() -> str:
 
 
 def busy() -> str:
-    return f"clamp_max({rate(gpu('gpu_busy_seconds_total'))}, 1)"
+    return f"clamp_max({rate(gpu('gpu_busy_seconds_total'))} / {rate(gpu('gpu_observed_seconds_total'))}, 1)"
 
 
 def caused() -> str:

@@ -138,7 +138,8 @@ def _matches() -> dict[str, str]:
         "hung": (
             f"utilization < {t.HUNG_BUSY_SHARE} and power < {t.HUNG_POWER_SHARE} of the limit for "
             f"{t.HUNG_SECONDS / 60:g} minutes (longer than a checkpoint), ≥ {_HELD} held, right after a busy share ≥ "
-            f"{t.WORKED_SHARE}, and storage not scarce"
+            f"{t.WORKED_SHARE}, storage not scarce, and the job does not write ≥ "
+            f"{t.SAVING_BYTES_PER_SECOND / 1e6:g} MB/s"
         ),
         "memory": (
             "waiting, and the job is at its own memory limit with PSI memory some of its cgroup ≥ "

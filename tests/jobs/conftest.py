@@ -18,7 +18,8 @@ from gpu_triage_simulator.history import History, SeriesKey
 ASKED_FOR = frozenset(
     {
         *("up", "gpu_info", "gpu_allocated", "gpu_process_owner_info", "gpu_bottleneck", "gpu_clock_hertz"),
-        *("gpu_busy_seconds_total", "gpu_power_watts", "gpu_finding", "gpu_host_finding", "gpu_finding_value"),
+        *("gpu_busy_seconds_total", "gpu_observed_seconds_total", "gpu_power_watts"),
+        *("gpu_finding", "gpu_host_finding", "gpu_finding_value"),
         *(
             "gpu_host_finding_value",
             "gpu_sm_utilization_ratio",

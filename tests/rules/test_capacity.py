@@ -24,6 +24,8 @@ NOW = 25 * HOUR + 2400
 RESTARTS = (4 * HOUR, 9.2 * HOUR, 18 * HOUR, 24.5 * HOUR)
 DOWN_SECONDS = 420.0
 """How long the exporter was down at the second restart."""
+OBSERVED = 0.8
+"""Share of the time in which what a GPU does is observed."""
 
 SHARES = "instance_gpu_name:gpu_busy:last5m[1d]"
 BUSY = f"sum without (name) (sum_over_time({SHARES})) / sum without (name) (count_over_time({SHARES}))"
@@ -86,7 +88,8 @@ def gpu(
         ("gpu_memory_used_bytes", "", ""): lambda at: 7e10 if 15 * HOUR <= at < 15.1 * HOUR else 1e10,
         # The driver was loaded anew at hour 6.
         ("gpu_energy_joules_total", "", ""): lambda at: watts * (at - (6 * HOUR if at >= 6 * HOUR else -1e5)),
-        ("gpu_busy_seconds_total", "", ""): lambda at: busy * _since_restart(at),
+        ("gpu_busy_seconds_total", "", ""): lambda at: busy * OBSERVED * _since_restart(at),
+        ("gpu_observed_seconds_total", "", ""): lambda at: OBSERVED * _since_restart(at),
         ("gpu_throttle_seconds_total", "reason", "sw_power_cap"): lambda at: 0.1 * _since_restart(at),
         ("gpu_throttle_seconds_total", "reason", "hw_thermal"): lambda _at: 0.0,
     }

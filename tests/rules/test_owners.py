@@ -26,7 +26,9 @@ def of_gpu(uuid: str, metric: str, values: tuple[float, float] = (1.0, 0.0), /, 
 
 
 def busy(uuid: str, share: float) -> Series:
-    return of_gpu(uuid, "gpu_busy_seconds_total", (0.0, 60 * share))
+    """A GPU that is busy for a share of the time, of which half is observed."""
+    observed = of_gpu(uuid, "gpu_observed_seconds_total", (0.0, 30))
+    return observed | of_gpu(uuid, "gpu_busy_seconds_total", (0.0, 30 * share))
 
 
 def pod(uuid: str, namespace: str, name: str, **labels: str) -> Series:

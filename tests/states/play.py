@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -123,6 +124,8 @@ class State:
     unseen_before: bool = False
     before: Any = None  # numbers of the GPUs before it, if they did not work at full load
     promised: int | None = None  # seconds to the class, if not what is promised of all
+    lasts: int = LOOK_SECONDS
+    late: tuple[float, ...] = ()  # by how much each round of the exporter is late while it lasts, in turn
     limits: Config = field(default_factory=Config)
 
 
@@ -270,8 +273,14 @@ def play(state: State, onset_at: int = WORK_SECONDS, *, fast_seconds: float = 1.
         rig = Rig(simulated, clock, config)
         watch = Watch(rig)
         begins = 0.0 if state.unseen_before else onset_at - starts_at
-        ends = begins + LOOK_SECONDS
-        watch.run_to(ends)
+        ends = begins + state.lasts
+        watch.run_to(begins if state.late else ends)
+        for late in cycle(state.late):
+            if rig.elapsed >= ends:
+                break
+            watch.run_to(rig.elapsed + fast_seconds)
+            clock.advance(late)
+            rig.elapsed += late
     wanted = state.wanted if isinstance(state.wanted, Mapping) else dict.fromkeys(range(state.gpus), state.wanted)
     settled = {gpu: watch.settled(str(gpu), name, begins, ends).seconds for gpu, name in wanted.items()}
     found = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from tests.states.hangs import HANGS
 from tests.states.play import BOARDS, DISK, FABRIC, LAN, MOUNT, State, Thread, on
 
 from gpu_triage_simulator.effects import EccErrors, Link, Lost, PowerLimit, RecoveryAction, ResetRequired, Xid
@@ -472,21 +473,24 @@ def _pauses() -> Iterator[State]:
     yield State("a short evaluation at 60%", "compute", (waits(0.75),))
 
 
-STATES: Final = tuple(
-    state
-    for family in (
-        _memory_bound,
-        _no_history,
-        _links,
-        _band,
-        _clocks,
-        _heat,
-        _cpus,
-        _storage,
-        _network,
-        _sick,
-        _ends,
-        _pauses,
+STATES: Final = (
+    tuple(
+        state
+        for family in (
+            _memory_bound,
+            _no_history,
+            _links,
+            _band,
+            _clocks,
+            _heat,
+            _cpus,
+            _storage,
+            _network,
+            _sick,
+            _ends,
+            _pauses,
+        )
+        for state in family()
     )
-    for state in family()
+    + HANGS
 )

@@ -26,7 +26,7 @@ from gpu_triage.read.exporter.judgment import (
     GPU_HOST_FINDING,
     GPU_HOST_FINDING_VALUE,
 )
-from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
+from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_OBSERVED_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_POWER_WATTS
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
@@ -106,7 +106,7 @@ def queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
 
     first, last: Unix seconds at which the job was first and last seen on each GPU.
     classes, neighbors: in how many steps each GPU was in each class, and in how many another job, pod or user had it.
-    clocks, power, busy: SM clock under load in hertz, watts, share of time with a kernel (0-1).
+    clocks, power, busy: SM clock under load in hertz, watts, share of the observed time with a kernel (0-1).
     parts: MIG devices that the job had.
     before: hosts of which something was recorded before the job began.
     paces, recent, best: steps per second of each rank: the mean, at the end, and in the best stretch.
@@ -116,7 +116,9 @@ def queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
     while_mine = f"and on ({GPU}) {mine}"
     # A rate looks back, and must not see what was there before the job.
     all_along = f"{while_mine} and on ({GPU}) {_mine(hosts, run, f' offset {RATE_SECONDS}s')}"
-    busy = f"rate({GPU_BUSY_SECONDS_TOTAL.name}{hosts}[{RATE_SECONDS}s])"
+    worked, observed = (
+        f"rate({spec.name}{hosts}[{RATE_SECONDS}s])" for spec in (GPU_BUSY_SECONDS_TOTAL, GPU_OBSERVED_SECONDS_TOTAL)
+    )
     loaded = f"{GPU_SM_UTILIZATION_RATIO.name}{hosts} > {_LOADED}"
     clock = f"{GPU_CLOCK_HERTZ.name}{hosts.with_matcher(_SM)}"
     parts = f"{GPU_ALLOCATED.name}{hosts.with_matcher(run.selector + _MIG)} == 1"
@@ -129,7 +131,7 @@ def queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
         "classes": f"count_over_time((({_classes(hosts)}) {while_mine}){over})",
         "clocks": f"avg_over_time(({clock} and on ({GPU}) {loaded} {while_mine}){over})",
         "power": f"avg_over_time(({GPU_POWER_WATTS.name}{hosts} {while_mine}){over})",
-        "busy": f"avg_over_time((clamp_max({busy}, 1) {all_along}){over})",
+        "busy": f"avg_over_time((clamp_max({worked} / ({observed} > 0), 1) {all_along}){over})",
         "models": f"group by ({GPU}, name) (last_over_time({GPU_INFO.name}{hosts}[{math.ceil(window.seconds)}s]))",
         "neighbors": f"count_over_time(({_others(hosts, run)} {while_mine}){over})",
         "parts": f"group by ({GPU}, mig_uuid) (max_over_time(({parts}){over}))",

@@ -194,7 +194,7 @@ class GpuMemory:
             return False
         if self._next is None or self._next[0] != found:
             self._next = (found, now)
-        if case.pauses and found in _HELD_OFF_BY_A_PAUSE:
+        if case.pauses and not case.gpu.unobserved and found in _HELD_OFF_BY_A_PAUSE:
             return True
         if found == "idle" and case.gpu.processes_known and case.gpu.busy_share is not None:
             return False  # the job is gone, and its class with it

@@ -332,7 +332,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     yield "pcie_link", _narrow(case)
     yield "communication", _communication(case)
     yield "compute", _compute(case)
-    yield "unattributed", _unattributed(gpu)
+    yield "unattributed", _unattributed(case)
     yield "idle", "no compute process"
 
 
@@ -423,7 +423,8 @@ def _compute(case: Case) -> str | None:
     return f"busy {share:.0%} of the time, {', '.join(filter(None, (held, slot)))}"
 
 
-def _unattributed(gpu: GpuEvidence) -> str | None:
+def _unattributed(case: Case) -> str | None:
+    gpu = case.gpu
     if not gpu.was_read:
         return "not read yet"
     if not gpu.occupied:
@@ -431,7 +432,8 @@ def _unattributed(gpu: GpuEvidence) -> str | None:
     if gpu.busy_share is None:
         return "a compute process, busy share not known"
     owner = ", by a process that the driver does not list" if gpu.owner_unseen else ""
-    return f"busy {gpu.busy_share:.0%} of the time{owner}, no cause seen"
+    saving = case.work.stopped_seconds and saves(case.host.recent, gpu)
+    return f"busy {gpu.busy_share:.0%} of the time{owner}, {'its job writes' if saving else 'no cause seen'}"
 
 
 def _unseen(case: Case) -> str:

@@ -206,11 +206,17 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def unobserved(self) -> str:
-        """How little of the time its work was observed, because readings come late; "" if most of it was."""
-        share = self.rate(GPU_OBSERVED_SECONDS_TOTAL)
-        if self.partitioned or share is None or share >= thresholds.OBSERVED_SHARE:
+        """How little of the time that it is up its work was observed; "" if most, or if that is not counted.
+
+        Readings that come late are too far apart, or are withdrawn before the next one.
+        """
+        observed, up = self.one(GPU_OBSERVED_SECONDS_TOTAL), self.one(GPU_UP)
+        up_seconds = 0.0 if up is None else up.mean * up.seconds
+        if self.partitioned or observed is None or up_seconds < thresholds.SOON_SECONDS / 2:
             return ""
-        return f"not observed: readings come late and cover {share:.0%} of the time"
+        share = observed.increase / up_seconds
+        late = f"not observed: readings come late and cover {share:.0%} of the time"
+        return "" if share >= thresholds.OBSERVED_SHARE else late
 
     @cached_property
     def kernel_share(self) -> float | None:
