@@ -62,7 +62,8 @@ GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(
 GPU_VERDICT = _judge_gauge(
     "gpu_verdict",
     "Whether to keep the GPU in service: {states}. Drain for a confirmed critical finding that holds now, watch for "
-    "any other critical finding or a warning. Absent while the GPU cannot be read and there is no finding.",
+    "any other critical finding, or a warning that is confirmed or has lasted for 5 minutes or half of its wait. "
+    "Absent while the GPU cannot be read and there is no finding.",
     states=_VERDICTS,
 )
 GPU_HOST_VERDICT = _host_judge_gauge(
