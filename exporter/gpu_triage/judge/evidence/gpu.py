@@ -279,13 +279,19 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def owner_unseen(self) -> bool:
-        """Whether the GPU works although the driver has listed no process on it for `NOW_SECONDS`."""
-        return self.works and not sum(each.high for each in self.over(thresholds.NOW_SECONDS).series(GPU_PROCESSES))
+        """Whether the GPU works although the driver has listed no process on it for `NOW_SECONDS`.
+
+        Processes are read less often than work, so the work of one that was last seen then may be up to a round later.
+        """
+        listed = sum(each.high for each in self.over(thresholds.NOW_SECONDS).series(GPU_PROCESSES))
+        return not listed and self.over(thresholds.SOON_SECONDS).works
 
     @cached_property
     def deserted(self) -> bool:
-        """Whether its last process has gone: what it did before was that process's work."""
-        return self.processes_known and not self.owner_unseen and not sum(self.lasts(GPU_PROCESSES))
+        """Whether its last job has gone: what it did before was that job's work."""
+        if not self.processes_known:
+            return self.last(GPU_MEMORY_USED_BYTES) is not None and not self.occupied
+        return not self.owner_unseen and not sum(self.lasts(GPU_PROCESSES))
 
     @cached_property
     def compute_processes(self) -> int:
