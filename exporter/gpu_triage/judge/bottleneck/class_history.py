@@ -69,6 +69,7 @@ class GpuMemory:
         self._interrupted = False
         self._matched = ("", 0.0)  # why the current class matched, and when it last did
         self._sudden_at = -math.inf
+        self._deserted_at = -math.inf
         self._soon = Soon()
         self._next: tuple[str, float] | None = None
         self._changes: deque[tuple[float, str]] = deque(maxlen=_MOST_STRETCHES)
@@ -83,6 +84,8 @@ class GpuMemory:
         now = host.at.monotonic
         if found.name in _WORKS:
             self._worked_at = now
+        if gpu.deserted:
+            self._deserted_at = now
         since = now if self._since is None or found.name != "communication" else self._since
         return found._replace(
             stopped_seconds=self._work.stopped_seconds,
@@ -158,9 +161,11 @@ class GpuMemory:
         )
 
     def _lately(self, now: float) -> Mapping[str, float]:
+        """Return the share of the last minutes in each class; what was before the last job ended is no concern."""
         spent: dict[str, float] = {}
+        longest = min(thresholds.CLASS_SECONDS, now - self._deserted_at)
         for name, *ago in self.strip(now):
-            began, ended = (min(each, thresholds.CLASS_SECONDS) for each in ago)
+            began, ended = (min(each, longest) for each in ago)
             spent[name] = spent.get(name, 0.0) + began - ended
         seen = sum(spent.values())
         return {name: each / seen for name, each in spent.items()} if seen >= thresholds.CLASS_SEEN_SECONDS else {}
@@ -196,6 +201,6 @@ class GpuMemory:
             self._next = (found, now)
         if case.pauses and not case.gpu.unobserved and found in _HELD_OFF_BY_A_PAUSE:
             return True
-        if found == "idle" and case.gpu.processes_known and case.gpu.busy_share is not None:
+        if found == "idle" and (case.gpu.deserted or case.gpu.processes_known) and case.gpu.busy_share is not None:
             return False  # the job is gone, and its class with it
         return found in _UNKNOWN and now - self._next[1] < thresholds.UNKNOWN_SECONDS

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -16,6 +15,7 @@ from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_
 from gpu_triage.judge.evidence.owners import owners_of
 from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
 from gpu_triage.judge.evidence.saving import saves, saving_explains_seconds
+from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.check import Area
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
 from gpu_triage.read.gpu.activity import (
@@ -263,9 +263,19 @@ class Case:
         return any(owners_of(other) == owners for other in others) if others else self.host.talks_rdma
 
     @cached_property
+    def video(self) -> str:
+        """How busy its video engines are, if one of them is what makes it busy; else ""."""
+        if (self.gpu.video_share or 0.0) < thresholds.STILL_BUSY_SHARE:
+            return ""
+        return " and ".join(f"{name} {share:.0%} active" for name, share in self.gpu.video_shares.items() if share)
+
+    @cached_property
     def bound(self) -> Bound | None:
-        """What bounds the kernels; None during a pause too, because the window then has little of their work."""
-        return None if self.work.paused or self.work.recovering else bound_of(self.gpu)
+        """What bounds the kernels, if they are its work.
+
+        None during a pause too, because the window then has little of that.
+        """
+        return None if self.video or self.work.paused or self.work.recovering else bound_of(self.gpu)
 
     @cached_property
     def limits(self) -> Mapping[str, LimitedJob | None]:
@@ -306,13 +316,13 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     yield "idle", "no compute process" if gpu.deserted and gpu.was_read else None
     yield "unattributed", gpu.unobserved or None
     hw_heat, sw_heat, brake, slowdown, cap = gpu.slowdowns
-    yield "thermal", _slowed(gpu, hw_heat, sw_heat, ease("thermal") if gpu.loaded else math.inf, "throttled for heat")
-    yield "power_brake", _slowed(gpu, brake, slowdown, ease("power_brake"), "braked")
+    yield "thermal", _slowed(gpu, (hw_heat, sw_heat), ease("thermal"), "throttled for heat")
+    yield "power_brake", _slowed(gpu, (brake, slowdown), ease("power_brake"), "braked")
     # Only under load throughout the same period: an idle GPU lowers its link speed.
     yield "pcie_link", _full_uplink(case) or full_link(gpu.recent, ease("pcie_link"))
     yield "power_cap", _capped(gpu, cap, ease("power_cap"))
     # While a GPU waits or is idle, its clocks are not the bottleneck and must not hide the real one.
-    limited = gpu.limited_clock if gpu.loaded and not case.waiting else None
+    limited = case.host.limited_clocks.get(gpu) if gpu.loaded and not case.waiting else None
     yield "clock_cap", limited and limited.text
     yield "hung", _hung(case)
     if case.waiting and not case.host_counts:
@@ -367,13 +377,12 @@ def _narrow(case: Case) -> str | None:
     return narrow and f"{narrow}; how much it carries is not known"
 
 
-def _slowed(gpu: GpuEvidence, first: Slowdown, other: Slowdown, ease: float, words: str) -> str | None:
-    """Describe two slowdowns as one, by the limit of the first."""
-    share = max(first.share, other.share)
-    if share > gpu.limit(first.code, "share") * ease:
-        return f"{words} {share:.0%} of the time"
-    now = first.uncounted or other.uncounted
-    return None if now is None else now.text
+def _slowed(gpu: GpuEvidence, slowdowns: Sequence[Slowdown], ease: float, words: str) -> str | None:
+    """Describe several slowdowns as one; None unless one of them exceeds its limit, which is also its finding."""
+    shares = [each.share for each in slowdowns if each.exceeded(gpu, each.share, ease)]
+    if shares:
+        return f"{words} {max(shares):.0%} of the time"
+    return next((now.text for each in slowdowns if (now := each.uncounted) is not None), None)
 
 
 def _capped(gpu: GpuEvidence, cap: Slowdown, ease: float) -> str | None:
@@ -394,13 +403,32 @@ def _hung(case: Case) -> str | None:
 
 
 def _communication(case: Case) -> str | None:
-    gpu, ease = case.gpu.recent, case.ease("communication")
+    spins = _spins(case.gpu.recent, case.ease("communication"))
+    if spins is None or (case.current != "communication" and not case.talks):
+        return None
+    return f"{spins}{_waited_for(case)}"
+
+
+def _waited_for(case: Case) -> str:
+    """Name the few GPUs of its job that do not spin: the others wait for them. "" if there are none.
+
+    GPUs that only share a user may have different jobs.
+    """
+    owners = owners_of(case.gpu)
+    if not any(owner.pod or owner.slurm_job_id for owner in owners):
+        return ""
+    job = [gpu for gpu in case.host.answering if gpu.occupied and owners_of(gpu) == owners]
+    others = [gpu for gpu in job if _spins(gpu.recent, thresholds.EASE) is None]
+    few = others and len(others) < len(job) / 2
+    return f", waiting for GPU {ranges(gpu.gpu for gpu in others)} of its job" if few else ""
+
+
+def _spins(gpu: GpuEvidence, ease: float) -> str | None:
+    """Describe a GPU with kernels all the time that hardly do anything; None if it works or rests, or if unknown."""
     busy, power, activity = gpu.kernel_share, gpu.power_share, gpu.one(GPU_SM_ACTIVE_RATIO)
     if gpu.partitioned or busy is None or power is None:
         return None
     if gpu.memory_activity is None or gpu.memory_activity >= thresholds.SPINNING_MEMORY_SHARE / ease:
-        return None
-    if case.current != "communication" and not case.talks:
         return None
     if busy < thresholds.SPINNING_BUSY_SHARE * ease or power >= thresholds.SPINNING_POWER_SHARE / ease:
         return None
@@ -417,10 +445,19 @@ def _compute(case: Case) -> str | None:
     resumed = case.current in _NOT_BUSY and (case.gpu.recent.busy_share or 0.0) >= thresholds.RESUMED_SHARE
     if share < enough and not resumed:
         return None
-    lesser = case.host.lesser_slots.get(case.gpu)
-    held = case.bound.text if case.bound else "" if lesser else "and nothing holds it back"
+    if resumed:
+        share = case.gpu.recent.busy_share or 0.0
+    lesser, clock = case.host.lesser_slots.get(case.gpu), case.gpu.held_clock
     slot = f"and its slot gives {lesser.gives.text}, less than others" if lesser else ""
-    return f"busy {share:.0%} of the time, {', '.join(filter(None, (held, slot)))}"
+    work = case.video or (case.bound.text if case.bound else "")
+    said = [each for each in (_busy(case.gpu, share), work, clock, slot) if each]
+    # Nothing is seen, and clocks were looked at.
+    return ", ".join(said if len(said) > 1 or clock is None else (*said, "and nothing holds it back"))
+
+
+def _busy(gpu: GpuEvidence, share: float) -> str:
+    """Describe a busy share; of a GPU in MIG mode, only its instances' activity is known."""
+    return f"{'SMs of its busiest MIG instance active' if gpu.partitioned else 'busy'} {share:.0%} of the time"
 
 
 def _unattributed(case: Case) -> str | None:
@@ -433,7 +470,8 @@ def _unattributed(case: Case) -> str | None:
         return "a compute process, busy share not known"
     owner = ", by a process that the driver does not list" if gpu.owner_unseen else ""
     saving = case.work.stopped_seconds and saves(case.host.recent, gpu)
-    return f"busy {gpu.busy_share:.0%} of the time{owner}, {'its job writes' if saving else 'no cause seen'}"
+    unknown = "whether they wait is not known" if gpu.partitioned else "no cause seen"
+    return f"{_busy(gpu, gpu.busy_share)}{owner}, {'its job writes' if saving else unknown}"
 
 
 def _unseen(case: Case) -> str:

@@ -61,6 +61,7 @@ _SLOWDOWN_CAUSES: Final = ("hw_thermal", "hw_power_brake")
 """Causes of hw_slowdown. Unlike hw_slowdown itself, they are never set by a mere P-state change."""
 _HELD_CLOCKS: Final = ("applications_clocks", "board_limit", "reliability", "sync_boost", "display_clocks")
 """Reasons other than heat, power and idleness."""
+_VIDEO_ENGINES: Final = {"decoder": GPU_DECODER_UTILIZATION_RATIO, "encoder": GPU_ENCODER_UTILIZATION_RATIO}
 _NOT_LIMITING: Final = frozenset({"idle", "sync_boost", "display_clocks"})
 _NAMES_SHOWN: Final = 4
 _READ_FIRST: Final = (GPU_POWER_WATTS, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO, GPU_MEMORY_USED_BYTES)
@@ -96,6 +97,10 @@ class Slowdown(NamedTuple):
     observed: bool  # it may end with the load, so an idle GPU only shows that it is still there
     seconds: float  # over which the share has to exceed the limit
     uncounted: UncountedSlowdown | None  # how it slows the GPU now, judged without its counter; None if it does not
+
+    def exceeded(self, gpu: GpuEvidence, share: float, ease: float = 1.0) -> bool:
+        """Whether this share of the time is above the limit, as far as can be observed: for class and finding alike."""
+        return self.observed and share > gpu.limit(self.code, "share") * ease
 
     def lasting(self, gpu: GpuEvidence) -> float:
         """Return the highest of its share now, over its time, and over 15 minutes if it is intermittent, 0-1.
@@ -235,10 +240,15 @@ class GpuEvidence(Evidence):
         return None if utilization is None else utilization.mean
 
     @cached_property
+    def video_shares(self) -> Mapping[str, float]:
+        """Share of the window in which each of the reported video engines was active."""
+        engines = {name: self.one(spec) for name, spec in _VIDEO_ENGINES.items()}
+        return {name: engine.mean for name, engine in engines.items() if engine is not None}
+
+    @cached_property
     def video_share(self) -> float | None:
-        """Share of the window in which the busier of the encoder and decoder was active."""
-        engines = (self.one(spec) for spec in (GPU_ENCODER_UTILIZATION_RATIO, GPU_DECODER_UTILIZATION_RATIO))
-        return max((engine.mean for engine in engines if engine is not None), default=None)
+        """The share of the busier video engine."""
+        return max(self.video_shares.values(), default=None)
 
     @cached_property
     def busy_share(self) -> float | None:
@@ -299,13 +309,19 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def owner_unseen(self) -> bool:
-        """Whether the GPU works although the driver has listed no process on it for `NOW_SECONDS`."""
-        return self.works and not sum(each.high for each in self.over(thresholds.NOW_SECONDS).series(GPU_PROCESSES))
+        """Whether the GPU works although the driver has listed no process on it for `NOW_SECONDS`.
+
+        Processes are read less often than work, so the work of one that was last seen then may be up to a round later.
+        """
+        listed = sum(each.high for each in self.over(thresholds.NOW_SECONDS).series(GPU_PROCESSES))
+        return not listed and self.over(thresholds.SOON_SECONDS).works
 
     @cached_property
     def deserted(self) -> bool:
-        """Whether its last process has gone: what it did before was that process's work."""
-        return self.processes_known and not self.owner_unseen and not sum(self.lasts(GPU_PROCESSES))
+        """Whether its last job has gone: what it did before was that job's work."""
+        if not self.processes_known:
+            return self.last(GPU_MEMORY_USED_BYTES) is not None and not self.occupied
+        return not self.owner_unseen and not sum(self.lasts(GPU_PROCESSES))
 
     @cached_property
     def compute_processes(self) -> int:
@@ -472,6 +488,23 @@ class GpuEvidence(Evidence):
             return None
         words = f"{reason} holds the SM clock at {sm.mean / 1e6:.0f} of {most / 1e6:.0f} MHz {share:.0%} of the time"
         return LimitedClock(words, sm.mean / most)
+
+    @cached_property
+    def held_clock(self) -> str | None:
+        """What holds its clock most of the time without being a fault, as its default power limit does.
+
+        "" if nothing does; None if throttling is not counted.
+        """
+        if self.rate(GPU_THROTTLE_SECONDS_TOTAL) is None:
+            return None
+        shares = {"sw_power_cap": self.capped_share, **{reason: self.throttled(reason) for reason in _HELD_CLOCKS}}
+        reason = max(shares, key=shares.__getitem__)
+        if shares[reason] < thresholds.SET_CLOCK_SHARE:
+            return ""
+        clock, most = self.one(GPU_CLOCK_HERTZ, clock="sm"), self.last(GPU_CLOCK_MAX_HERTZ, clock="sm")
+        words = "at its power limit" if reason == "sw_power_cap" else f"held by {reason}"
+        at = "" if clock is None or not most else f", SM clock at {clock.mean / 1e6:.0f} of {most / 1e6:.0f} MHz"
+        return f"{words} {shares[reason]:.0%} of the time{at}"
 
     @cached_property
     def slowdown_margin(self) -> Margin | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.gpu import GpuEvidence, LimitedClock
 from gpu_triage.judge.evidence.limited_jobs import (
     blocks,
     full_thread,
@@ -27,6 +27,7 @@ from gpu_triage.judge.evidence.pcie_paths import (
     missing_lanes,
     short_uplinks,
 )
+from gpu_triage.judge.evidence.peers import BusyGpu, busy_by_model, set_lower
 from gpu_triage.judge.evidence.series import Evidence, many
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.identity import KnownGpus
@@ -246,6 +247,19 @@ class HostEvidence(Evidence):
     def lesser_slots(self) -> Mapping[GpuEvidence, LesserSlot]:
         """The GPUs with slots that give less than others."""
         return lesser_slots(self.answering)
+
+    @cached_property
+    def busy_models(self) -> tuple[Sequence[BusyGpu], ...]:
+        """The busy GPUs of each model with enough of them for a comparison."""
+        return tuple(busy_by_model(self.answering, self.limit("clock.straggler", "peers")))
+
+    @cached_property
+    def limited_clocks(self) -> Mapping[GpuEvidence, LimitedClock]:
+        """The GPUs with a clock that is held down, by themselves or below their peers: for class and finding alike."""
+        drop = self.limit("clock.straggler", "drop")
+        own = ((gpu, gpu.limited_clock) for gpu in self.answering)
+        lower = dict(each for peers in self.busy_models for each in set_lower(peers, drop))
+        return {**lower, **{gpu: limited for gpu, limited in own if limited is not None}}
 
     @cached_property
     def short_uplinks(self) -> tuple[ShortUplink, ...]:

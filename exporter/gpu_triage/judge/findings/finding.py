@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Final
 
 from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.identity import AboutGpu, identity_of
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
+
+LIKELY_SECONDS: Final = 300.0
+"""How long a pending warning has to last before the verdict counts it, or half of its wait if that is less.
+
+A job that starts or pauses looks starved for less. What has lasted for half of its wait will probably last.
+"""
 
 
 class State(IntEnum):
@@ -56,6 +63,15 @@ class Finding:
         """
         acute = self.state is State.CONFIRMED and self.holds is True
         return Severity.WARNING if self.severity is Severity.CRITICAL and not acute else self.severity
+
+    @property
+    def counts(self) -> bool:
+        """Whether the verdict counts it: a pending warning only once it has lasted, and is likely to last.
+
+        How long a condition has lasted in a single poll is not known, and a critical one is not waited for.
+        """
+        waits = self.state is State.PENDING and self.severity is not Severity.CRITICAL and self.since is not None
+        return not waits or self.lasted_seconds >= min(LIKELY_SECONDS, self.check.wait_seconds / 2)
 
     @property
     def advice(self) -> Advice:

@@ -60,7 +60,9 @@ GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(
 )
 GPU_VERDICT = _judge_gauge(
     "gpu_verdict",
-    "Whether to keep the GPU in service: {states}. Absent while the GPU cannot be read and there is no finding.",
+    "Whether to keep the GPU in service: {states}. Drain for a confirmed critical finding that holds now, watch for "
+    "any other critical finding, or a warning that is confirmed or has lasted for 5 minutes or half of its wait. "
+    "Absent while the GPU cannot be read and there is no finding.",
     states=_VERDICTS,
 )
 GPU_HOST_VERDICT = _host_judge_gauge(

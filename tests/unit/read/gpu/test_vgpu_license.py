@@ -31,12 +31,12 @@ def test_the_license_of_a_vgpu_is_published_by_its_product(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_a_vgpu_without_its_license_is_to_be_watched_until_it_has_it(tmp_path: Path) -> None:
-    events = license_event(licensed=False), license_event(licensed=True, at="120")
+    events = license_event(licensed=False), license_event(licensed=True, at="420")
     with judged(scenario_with(tmp_path, BASE, *events), LEAN) as host:
-        host.run_to(100)
+        host.run_to(400)
         (found,) = [each for each in host.report.findings if each.check.code == "vgpu.unlicensed"]
         assert (found.gpu, found.severity) == ("0", Severity.WARNING)
         assert found.measured == "NVIDIA Virtual Compute Server: unlicensed"
         assert host.report.gpus[0].verdict is Verdict.WATCH
-        host.run_to(200)
+        host.run_to(500)
         assert "vgpu.unlicensed" not in [each.check.code for each in host.report.findings]
