@@ -320,7 +320,7 @@ def _of_pace(slow: str, job: Job) -> Advice:
     if time.unknown > time.total / 2:
         return Advice(slow, "", "", _UNKNOWN, remarkable=True)
     if pace is not None and pace.stopped_seconds:
-        return Advice(slow, "", _HUNG, BY_CODE[_HUNG].advice.decision, remarkable=True)
+        return Advice(slow, "", _HUNG, BY_CODE[_HUNG].advice.anywhere, remarkable=True)
     if pace is not None and pace.straggler is not None:
         return Advice(slow, pace.straggler.subject, "", _RANK, remarkable=True)
     if pace is not None and (pace.below_best or 0.0) > PACE_SHARE:
@@ -349,7 +349,7 @@ def _is_about(finding: JobFinding, culprit: Standing) -> bool:
 
 def _of_finding(slow: str, finding: JobFinding, job: Job) -> Advice:
     check = finding.check
-    do = _SICK if check is None else check.advice.decision
+    do = _SICK if check is None else check.advice.anywhere
     about = finding.subject
     if finding.gpu:
         alike = [each for each in job.findings if (each.host, each.code) == (finding.host, finding.code)]
@@ -365,10 +365,10 @@ def _of_culprit(slow: str, culprit: Standing) -> Advice:
         return _of_class(slow, name, culprit.subject)
     if "clock" not in culprit.reasons:
         return Advice(slow, culprit.subject, "", _RANK, remarkable=True)
-    return Advice(slow, culprit.subject, STRAGGLER, BY_CODE[STRAGGLER].advice.decision, remarkable=True)
+    return Advice(slow, culprit.subject, STRAGGLER, BY_CODE[STRAGGLER].advice.anywhere, remarkable=True)
 
 
 def _of_class(slow: str, name: str, about: str = "") -> Advice:
     code = OF_CLASS.get(name, "")
-    do = BY_CODE[code].advice.decision if code else _INSIDE if name == "unattributed" else _SICK
+    do = BY_CODE[code].advice.anywhere if code else _INSIDE if name == "unattributed" else _SICK
     return Advice(slow, about, code, do, remarkable=True)
