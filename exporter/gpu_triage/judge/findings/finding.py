@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Final
 
 from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.identity import AboutGpu, identity_of
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
+
+HOST: Final = "host"
+"""The subject of a finding about no GPU and no slot."""
 
 
 class State(IntEnum):
@@ -76,7 +80,7 @@ class Finding:
         """What it concerns: ``GPU 3``, ``GPU at 0000:65:00`` or ``host``."""
         if self.gpu is not None:
             return f"GPU {self.gpu}"
-        return f"GPU at {self.pci_bus_id}" if self.pci_bus_id else "host"
+        return f"GPU at {self.pci_bus_id}" if self.pci_bus_id else HOST
 
 
 def of_gpu(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from tests.unit.cli.job.conftest import END, START, JobMaker, series
 
 from gpu_triage.cli.job.advice import OF_CLASS, Advice, advice_on, compare
 from gpu_triage.cli.job.job_view import GOOD, Job
-from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Check
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 HOT: dict[str, Any] = {"classes": {"thermal": 0.9, "compute": 0.1}, "clock": 1300}
@@ -114,7 +115,7 @@ def test_what_slows_a_job_down_and_what_to_do_first(
     assert [each for each in slow if each not in found.slow] == []
     assert (found.about, found.code, found.remarkable) == (about, code, True)
     if code in BY_CODE:
-        assert found.first == BY_CODE[code].advice.decision
+        assert found.first == BY_CODE[code].advice.anywhere
     else:
         assert found.first.startswith(("Look ", "Run gpu-triage check", "See why Prometheus"))
 
@@ -122,7 +123,7 @@ def test_what_slows_a_job_down_and_what_to_do_first(
 @pytest.mark.parametrize("job", [with_steps(2.0, 2.0), with_steps(1.9, 2.0, moved=END - 200), JobMaker("a", gpus=1)])
 def test_a_healthy_job_or_one_that_writes_a_checkpoint_is_held_back_by_nothing(job: JobMaker) -> None:
     found = advice(job.made())
-    assert found.slow.startswith("nothing holds its GPU")
+    assert found.slow.startswith("nothing seen holds its GPU")
     assert (found.about, found.code, found.remarkable) == ("", "", False)
 
 
@@ -131,3 +132,20 @@ def test_a_finding_that_ended_says_so() -> None:
     job.answers["lost"] = [each._replace(samples=((START, START + 1000),)) for each in job.answers["lost"]]
     job.finding("driver.earlier", "info", "b")
     assert advice(job.made()).about == "a:9836 (storage.starved ended 43 min ago)"
+
+
+CLEAR = re.compile("nothing (?!is known)")
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: str(check.code))
+def test_a_job_with_a_finding_is_never_said_to_be_held_back_by_nothing(check: Check) -> None:
+    gpu = None if check.of_host else 1
+    for name in BOTTLENECK_CLASSES:
+        for job in (JobMaker("a", "b"), JobMaker("a", gpus=2), with_steps(1.5, 2.0)):
+            all_gpus(job, classes={name: 1.0}).finding(check.code, check.severity.value, "a", gpu)
+            found = advice(job.made())
+            assert not CLEAR.search(found.slow), (name, found.slow)
+            assert not CLEAR.search(found.first.lower()) or check.advice.anywhere in found.first
+        healthy = name in GOOD
+        shown = advice(all_gpus(JobMaker("a"), classes={name: 1.0}).finding(check.code, "warning", "a", gpu).made())
+        assert (check.code in shown.slow) is healthy
