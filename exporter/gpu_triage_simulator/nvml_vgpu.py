@@ -6,7 +6,7 @@ from ctypes import c_int
 from typing import Final
 
 from gpu_triage_simulator.nvml_calls import OUT, Function, at, put
-from gpu_triage_simulator.nvml_library import GRID_FEATURES, GRID_LICENSE_COMPUTE, NOT_VIRTUAL, VGPU
+from gpu_triage_simulator.nvml_library import GRID_FEATURES, GRID_LICENSE_COMPUTE, NOT_VIRTUAL, PASSED_THROUGH, VGPU
 from gpu_triage_simulator.nvml_session import Device
 from gpu_triage_simulator.vgpu_effect import VgpuLicense
 
@@ -16,7 +16,8 @@ def _license(device: Device) -> VgpuLicense | None:
 
 
 def _virtualization_mode(device: Device, out: int | None) -> None:
-    put(c_int, out, NOT_VIRTUAL if _license(device) is None else VGPU)
+    whole = PASSED_THROUGH if device.host.scenario.machine.virtual else NOT_VIRTUAL
+    put(c_int, out, whole if _license(device) is None else VGPU)
 
 
 def _licensable_features(device: Device, out: int | None) -> None:

@@ -59,6 +59,7 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     load = _running_cpus(host, seconds)
     found = {
         "stat": _stat(host, seconds),
+        "cpuinfo": f"flags\t\t: fpu vme de pse{' hypervisor' if host.scenario.machine.virtual else ''}\n",
         "loadavg": f"{load:.2f} {load:.2f} {load:.2f} {int(load) + 1}/4096 99999\n",
         "meminfo": _meminfo(host, seconds),
         "vmstat": _vmstat(counters),

@@ -115,6 +115,7 @@ class ScenarioHost:
     nic: tuple[Nic, ...] = ()
     disk: tuple[DiskDevice, ...] = ()
     nfs: tuple[NfsMount, ...] = ()
+    virtual: bool = False  # whether it is a virtual machine, which its GPUs are passed through to
     nvswitch: tuple[Slot, ...] = ()  # NVSwitches on the PCI bus. If there are any, systemd runs a fabric manager.
 
 

@@ -88,7 +88,7 @@ def _summary(checks: Sequence[Check]) -> str:
 def _description(check: Check) -> str:
     """Measured value, meaning and action; the title is in the summary."""
     fact = f": {check.measure.template}" if check.measure else ""
-    return f"{fact}. {check.advice.meaning} {check.advice.decision}"
+    return f"{fact}. {check.advice.meaning} {check.advice.anywhere}"
 
 
 def _by_code(checks: Sequence[Check], texts: Sequence[str]) -> str:

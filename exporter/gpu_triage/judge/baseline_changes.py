@@ -69,7 +69,7 @@ def _link_meaning(before: LinkFacts, after: LinkFacts, attribute: Attribute) -> 
         cause = link_cause(was, card[1], slot[1])
         if cause is LinkCause.LINK:
             sentences.append("Neither card nor slot says why.")
-        sentences.append(LINK_ADVICE[attribute, cause].decision)
+        sentences.append(LINK_ADVICE[attribute, cause].anywhere)
     return " ".join(sentences)
 
 

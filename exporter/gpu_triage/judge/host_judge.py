@@ -118,7 +118,7 @@ class HostJudge:
         )
         if self._subject.files:
             present = tuple(map(_confirmed_in_files, present))
-        completed = self._completed(present, host.at)
+        completed = self._completed(present, host)
         over = tuple(self._with_life(life, host.at) for life in ended)
         report = report_of(self._subject, host, bottlenecks, memories, completed, ended=over, error=error)
         return Judgment(host.at, report, host)
@@ -138,12 +138,14 @@ class HostJudge:
         for surplus in tuple(self._absent_seconds)[:-_MOST_ABSENT]:
             del self._absent_seconds[surplus]
 
-    def _completed(self, present: Sequence[Life], now: Moment) -> list[Finding]:
-        """Return the findings with their state and history, and the code of the finding that causes each."""
+    def _completed(self, present: Sequence[Life], host: HostEvidence) -> list[Finding]:
+        """Return the findings with state, history, the code of the cause of each, and advice that fits the host."""
         keys = {life.key for life in present}
         completed = []
         for life in present:
-            finding = self._with_life(life, now)
+            finding = self._with_life(life, host.at)
+            if host.is_virtual:
+                finding = replace(finding, cause_advice=finding.advice.in_a_virtual_machine)
             causes = EXPLAINED_BY.get(finding.check.code, ())
             cause = next((code for code in causes if (finding.identity, code) in keys), "")
             completed.append(replace(finding, explained_by=cause))

@@ -123,7 +123,7 @@ def _finding(finding: FleetFinding, gpus: tuple[str, ...], now: float) -> Iterat
     start = f"    {severity} {click.style(printable(finding.code), bold=True)}  "
     yield Line(start, f"{subject}, {lasting}{follows}", indent=8)
     if finding.check is not None and finding.urgency == Severity.CRITICAL.value:
-        yield Line("        do    ", finding.check.advice.decision)
+        yield Line("        do    ", finding.check.advice.anywhere)
 
 
 def render_json(shown: FleetReport) -> str:

@@ -14,7 +14,6 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_view import HostKey
-from gpu_triage.cli.job.job_facts import Pace
 from gpu_triage.cli.job.job_view import GOOD, WAITS, Job, JobFinding, JobGpu, seconds_by_class
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.table import BY_CODE, EXPLAINED_BY, Severity
@@ -155,6 +154,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 LOST_SHARE: Final = 0.1  # A class that takes less of the job's time is not what makes it slow
 PACE_SHARE: Final = 0.2  # A job so far below its own best pace is slow; checkpoints and evaluations cost less
 _MOST_NAMED: Final = 3
+_ALIKE: Final = "none of them is slower than the others"
 
 
 def own_class(standing: Standing) -> str | None:
@@ -178,32 +178,40 @@ def slow_in_words(job: Job, comparison: Comparison) -> str:
 
 def _slow_whole(job: Job, comparison: Comparison) -> str:
     """What slows the job down if no GPU or host is an outlier."""
-    name, time, pace = leading_class(job), job.time, job.pace
+    name, time = leading_class(job), job.time
     if name is not None:
         # The whole is what is known: gaps are counted on their own.
         share = time.by_class[name] / sum(time.by_class.values())
         return f"its GPUs are {STATES[name]} for {share:.0%} of their time{_where(job, name)}"
     if time.unknown > time.total / 2:
         return f"for {time.unknown / time.total:.0%} of its time nothing is known about its GPUs"
-    paced = _slow_pace(pace)
+    paced = _slow_pace(job)
     if paced is not None:
         return paced
+    unhindered = _unhindered(job)
     if len(job.gpus) == 1:
-        return "no fault holds its GPU back"
-    if comparison.gpu is None:
-        return "no fault holds its GPUs back, and no two are of one model"
-    return "no fault holds its GPUs back, and none of them is slower than the others"
+        return unhindered
+    return f"{unhindered}, and {'no two are of one model' if comparison.gpu is None else _ALIKE}"
 
 
-def _slow_pace(pace: Pace | None) -> str | None:
+def _unhindered(job: Job) -> str:
+    """Say that no time was lost to a class: what the findings are about may hold it back nevertheless."""
+    if job.findings:
+        worst = job.findings[0]
+        return f"its GPUs lost no time to a bottleneck, but there is {worst.code} of {worst.subject}"
+    return "nothing seen holds its GPUs back"
+
+
+def _slow_pace(job: Job) -> str | None:
     """What the job's own steps show; None if nothing."""
+    pace = job.pace
     if pace is None or pace.stopped_seconds:
         return None
     if pace.straggler is not None and pace.slowest is not None:
         rank, usual = pace.straggler, pace.slowest[1]
         return f"{rank.subject} makes {rank.per_second:.3g} steps a second, the median is {usual:.3g}"
     if (pace.below_best or 0.0) > PACE_SHARE:
-        return f"it is {pace.below_best:.0%} below its own best pace, and no fault seen holds its GPUs back"
+        return f"it is {pace.below_best:.0%} below its own best pace, and {_unhindered(job)}"
     return None
 
 
@@ -269,7 +277,7 @@ STRAGGLER: Final = "clock.straggler"
 _HUNG: Final = OF_CLASS["hung"]
 _RANK: Final = "Look at what runs there first (py-spy dump, its log), then at the host with gpu-triage check."
 _SICK: Final = "Run gpu-triage check on its host."
-_PROFILE: Final = "Profile the job: no fault outside of it holds its GPUs back."
+_PROFILE: Final = "Profile the job: its GPUs lost no time to a bottleneck."
 _INSIDE: Final = (
     "Look inside the job (py-spy dump on its ranks, its log): its GPUs wait for something that is not seen here."
 )
@@ -320,7 +328,7 @@ def _of_pace(slow: str, job: Job) -> Advice:
     if time.unknown > time.total / 2:
         return Advice(slow, "", "", _UNKNOWN, remarkable=True)
     if pace is not None and pace.stopped_seconds:
-        return Advice(slow, "", _HUNG, BY_CODE[_HUNG].advice.decision, remarkable=True)
+        return Advice(slow, "", _HUNG, BY_CODE[_HUNG].advice.anywhere, remarkable=True)
     if pace is not None and pace.straggler is not None:
         return Advice(slow, pace.straggler.subject, "", _RANK, remarkable=True)
     if pace is not None and (pace.below_best or 0.0) > PACE_SHARE:
@@ -349,7 +357,7 @@ def _is_about(finding: JobFinding, culprit: Standing) -> bool:
 
 def _of_finding(slow: str, finding: JobFinding, job: Job) -> Advice:
     check = finding.check
-    do = _SICK if check is None else check.advice.decision
+    do = _SICK if check is None else check.advice.anywhere
     about = finding.subject
     if finding.gpu:
         alike = [each for each in job.findings if (each.host, each.code) == (finding.host, finding.code)]
@@ -365,10 +373,10 @@ def _of_culprit(slow: str, culprit: Standing) -> Advice:
         return _of_class(slow, name, culprit.subject)
     if "clock" not in culprit.reasons:
         return Advice(slow, culprit.subject, "", _RANK, remarkable=True)
-    return Advice(slow, culprit.subject, STRAGGLER, BY_CODE[STRAGGLER].advice.decision, remarkable=True)
+    return Advice(slow, culprit.subject, STRAGGLER, BY_CODE[STRAGGLER].advice.anywhere, remarkable=True)
 
 
 def _of_class(slow: str, name: str, about: str = "") -> Advice:
     code = OF_CLASS.get(name, "")
-    do = BY_CODE[code].advice.decision if code else _INSIDE if name == "unattributed" else _SICK
+    do = BY_CODE[code].advice.anywhere if code else _INSIDE if name == "unattributed" else _SICK
     return Advice(slow, about, code, do, remarkable=True)

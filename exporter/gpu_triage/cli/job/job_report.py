@@ -291,7 +291,7 @@ def _findings(shown: JobReport) -> Iterator[Line]:
         text = "; ".join((": ".join(filter(None, (each.subject, measured(finding)))), each.when))
         yield Line(f"    {severity} {click.style(printable(finding.code), bold=True)}  ", text, indent=8)
         if finding.check is not None and finding.rank >= Severity.WARNING.rank:
-            yield Line("        do    ", finding.check.advice.decision)
+            yield Line("        do    ", finding.check.advice.anywhere)
     if len(rows) > shown.limit:
         yield Line(f"    and {len(rows) - shown.limit} more: raise --limit to see them")
 
@@ -506,7 +506,7 @@ def _findings_section(shown: JobReport) -> str:
     for each in found[: shown.limit]:
         finding = each.first
         tones = {severity.value: OF_SEVERITY[severity] for severity in Severity}
-        do = finding.check.advice.decision if finding.check else ""
+        do = finding.check.advice.anywhere if finding.check else ""
         cells = (foreign(finding.code), safe(each.subject), safe(measured(finding)), safe(each.when), safe(do))
         rows.append(row(chip(finding.urgency, tones.get(finding.urgency, "idle")), cells))
     heads = ("Severity", "Finding", "Where", "Measured", "When", "What to do")

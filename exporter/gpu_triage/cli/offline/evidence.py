@@ -21,7 +21,7 @@ from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu import identity, nvlink, topology
 from gpu_triage.read.gpu.activity import ActivityReading, MediaReading
-from gpu_triage.read.gpu.pcie import LinkExpectation
+from gpu_triage.read.gpu.pcie import LinkExpectation, expectation_of
 from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.read.gpu.presence import render as render_presence
 from gpu_triage.read.gpu.topology import LEVELS, PeerReading, TopologyReading
@@ -187,13 +187,8 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> LinkExpecta
             slot_generation=port.max_generation or limits.slot_generation,
             slot_width=port.max_width or limits.slot_width,
         )
-    generation, width = limits.expected_generation, limits.expected_width
-    return LinkExpectation(
-        limits,
-        generation=None if generation is None else config.expect_pcie_generation or generation,
-        width=None if width is None else config.expect_pcie_width or width,
-        width_declared=True if width is not None and config.expect_pcie_width else None,
-    )
+    limits = replace(limits, slot_hidden=limits.slot_hidden and limits.slot_width is None)
+    return expectation_of(limits, config.expect_pcie_generation, config.expect_pcie_width)
 
 
 def _xids(files: FilesOfHost, log: LogReading, texts: dict[float, str]) -> XidReading:

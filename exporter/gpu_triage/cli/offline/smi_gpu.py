@@ -29,6 +29,7 @@ from gpu_triage.cli.offline.smi_facts import (
 from gpu_triage.cli.offline.smi_links import NUMA_NODE, PEER, Links, links_of
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
+from gpu_triage.driver.nvml.structs import PASSED_THROUGH_MODE, VGPU_MODE
 from gpu_triage.machine import Workload
 from gpu_triage.read.gpu.activity import ActivityReading, MediaReading
 from gpu_triage.read.gpu.device_memory import DeviceMemoryReading
@@ -46,6 +47,7 @@ from gpu_triage.read.gpu.modes import (
     DRAIN_AND_RESET,
     GPU_RECOVERY_ACTION,
     GPU_VGPU_LICENSE_STATE,
+    IN_VIRTUAL_MACHINES,
     LICENSED,
     NO_RECOVERY,
     ModesReading,
@@ -216,6 +218,7 @@ def _pcie_limits(facts: Facts) -> PcieLimitsReading:
         slot_width=None,
         system_generation=generation("max", "max link gen"),
         system_width=facts.parsed(_width, f"{_LINK}link width/max", f"{_XML_LINK}link widths/max link width"),
+        slot_hidden=_virtualization(facts) in IN_VIRTUAL_MACHINES,
     )
 
 
@@ -244,6 +247,7 @@ def _readings(facts: Facts) -> Iterator[object]:
         persistence=facts.flag("persistence mode"),
         mig=facts.flag("mig mode/current", "mig mode/current mig"),
         compute=facts.choice(_COMPUTE_MODES, "compute mode"),
+        virtualization=_virtualization(facts),
     )
     yield RecoveryReading(_recovery(facts))
     yield _fabric(facts)
@@ -467,17 +471,27 @@ _LICENSES: Final = {
         (" (restricted)", "unlicensed, restricted"),
     )
 }
-_IS_VGPU: Final = {"vgpu": True, "none": False, "pass-through": False, "host vgpu": False, "host vsga": False}
+_VIRTUALIZATION: Final = {
+    "none": 0,
+    "pass-through": PASSED_THROUGH_MODE,
+    "vgpu": VGPU_MODE,
+    "host vgpu": 3,
+    "host vsga": 4,
+}
+
+
+def _virtualization(facts: Facts) -> int | None:
+    return facts.choice(_VIRTUALIZATION, "gpu virtualization mode/virtualization mode")
 
 
 def _license(facts: Facts) -> VgpuLicenseReading:
     """The vGPU license; a GPU passed through as a whole needs none to run at full speed."""
-    is_vgpu = facts.choice(_IS_VGPU, "gpu virtualization mode/virtualization mode")
+    mode = _virtualization(facts)
     sections = ("vgpu software licensed product", "grid licensed product")
     status = facts.parsed(_license_state, *(f"{section}/license status" for section in sections))
     names = ("product name", "licensed product name")
     product = facts.text(*(f"{section}/{name}" for name in names for section in sections))
-    if status is None or is_vgpu is False:
+    if status is None or mode not in (None, VGPU_MODE):
         return VgpuLicenseReading({})
     return VgpuLicenseReading({product: status})
 

@@ -28,6 +28,8 @@ _NVIDIA = "0x10de"
 # Display controllers: VGA-compatible and 3D. NVSwitches are bridges (0x0680), a GPU's audio device is 0x0403.
 _GPU_CLASSES = ("0x0300", "0x0302")
 _BRIDGE_CLASS = "0x0604"
+# Of emulated devices: Red Hat (QEMU), Xen, VMware, Microsoft (Hyper-V), Amazon.
+_HYPERVISORS = frozenset({"0x1b36", "0x5853", "0x15ad", "0x1414", "0x1d0f"})
 # Root port and root complex event collector.
 _AER_SERVICES = (":pcie002", ":pcie602")
 _MOST_DEVICES = 1024
@@ -104,6 +106,11 @@ def port_above(sysfs: Path, bus_id: str) -> str | None:
     port = PurePosixPath(target_of(device)).parent.name
     is_bridge = _BUS_ID.fullmatch(port) and text_of(device_directory(sysfs, port) / "class").startswith(_BRIDGE_CLASS)
     return port.lower() if is_bridge else None
+
+
+def is_emulated(sysfs: Path, port: str) -> bool:
+    """Whether a port is a hypervisor's, by its vendor: what it supports is nothing of a slot."""
+    return text_of(device_directory(sysfs, port) / "vendor").strip() in _HYPERVISORS
 
 
 def handles_aer(sysfs: Path, bus_id: str | None = None) -> bool | None:

@@ -15,12 +15,31 @@ from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.files import parse_count, text_of
 
+_MAKERS_OF_VIRTUAL_MACHINES: Final = (
+    *("QEMU", "KVM", "Red Hat", "Xen", "VMware", "OpenStack", "Nutanix", "Parallels", "innotek", "Bochs"),
+    *("Amazon EC2", "Google", "Microsoft Corporation Virtual", "Alibaba Cloud", "DigitalOcean"),
+)
+"""How the firmware's names of vendor and product begin, with a blank between them; EC2's of bare metal end in metal."""
+
 UNINTERRUPTIBLE: Final = "D"
 RUNNING: Final = "R"
 
 _STATE: Final = 0
 _TICKS_END: Final = 13
 _COUNTS: Final = (11, 12, 17, 19, 21)
+
+
+def is_virtual_machine(procfs: Path, sysfs: Path) -> bool | None:
+    """Whether this host is a virtual machine; None if neither its CPUs nor its firmware show it.
+
+    Source: on x86 the flag ``hypervisor`` of ``/proc/cpuinfo`` (CPUID leaf 1, ECX bit 31), else what
+    ``/sys/class/dmi/id`` has of vendor and product. Reading cpuinfo may interrupt every CPU: ask once.
+    """
+    flags = re.search(r"^flags\s*:(.*)$", text_of(procfs / "cpuinfo"), re.MULTILINE)
+    if flags is not None:
+        return "hypervisor" in flags[1].split()
+    made_by = " ".join(text_of(sysfs / "class/dmi/id" / name).strip() for name in ("sys_vendor", "product_name"))
+    return made_by.startswith(_MAKERS_OF_VIRTUAL_MACHINES) and "metal" not in made_by if made_by.strip() else None
 
 
 class ProcessStat(NamedTuple):

@@ -120,6 +120,8 @@ def far_end(inquiry: Inquiry, link: int) -> str:
     return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
 
+PASSED_THROUGH_MODE: Final[int] = pynvml.NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH
+"""Result of nvmlDeviceGetVirtualizationMode in a virtual machine that has the whole GPU."""
 VGPU_MODE: Final[int] = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
 """Result of nvmlDeviceGetVirtualizationMode in a virtual machine with a vGPU."""
 

@@ -199,6 +199,9 @@ class Bottleneck(NamedTuple):
     lately: Mapping[str, float] = MappingProxyType({})
 
 
+UNHINDERED: Final = ", and nothing holds it back"
+"""End of a reason that no finding may stand beside."""
+
 Bottlenecks = Mapping[GpuEvidence, Bottleneck]
 
 

@@ -32,12 +32,14 @@ from gpu_triage.judge.evidence.series import Evidence, many
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.identity import KnownGpus
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
+from gpu_triage.read.gpu.modes import GPU_VIRTUALIZATION_MODE, IN_VIRTUAL_MACHINES
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 from gpu_triage.read.host import cpu, disk, infiniband, network_interfaces, nfs
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
 from gpu_triage.read.host.kernel_messages import ProblemKind
+from gpu_triage.read.host.platform import GPU_HOST_VIRTUAL_MACHINE
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec
 
@@ -296,6 +298,12 @@ class HostEvidence(Evidence):
     def missing_gpus(self) -> float:
         """How many GPUs the driver does not show."""
         return max((0.0, *self.wanted_gpus.values())) - (self.last(GPU_DEVICES, source="nvml") or 0)
+
+    @cached_property
+    def is_virtual(self) -> bool:
+        """Whether it is known to be a virtual machine, by what the driver reports of its GPUs, else by the kernel."""
+        modes = self.lasts(GPU_VIRTUALIZATION_MODE)
+        return any(mode in IN_VIRTUAL_MACHINES for mode in modes) if modes else self.last(GPU_HOST_VIRTUAL_MACHINE) == 1
 
     @property
     def released(self) -> bool:

@@ -71,7 +71,9 @@ class MissingLanes(NamedTuple):
 def missing_lanes(gpu: GpuEvidence, gpus: Sequence[GpuEvidence]) -> MissingLanes | None:
     """Return what the link of one of a host's GPUs lacks; None unless it did throughout the last part of the window."""
     width, expected = gpu.recent.one(pcie.GPU_PCIE_LINK_WIDTH), gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_WIDTH)
-    if width is None or expected is None or width.high >= expected:
+    if expected is None:
+        expected = _widest(gpu)  # as in a virtual machine, which does not show what the slot gives
+    if width is None or width.high >= expected:
         return None
     # A GPU that does not respond has no readings, but had a link that is known.
     siblings = tuple(

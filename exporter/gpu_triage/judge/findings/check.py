@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from gpu_triage.read.xid.codes import with_verb
@@ -72,12 +74,43 @@ class Unit(Enum):
         self.scale = scale
 
 
+_HANDS_ON: Final = re.compile(
+    r"\b(reseat|seating|riser|slot|cable|BIOS|firmware|GPU's board|board replaced|replace the (board|card)|DIMM|"
+    r"transceiver|cooling|fans|airflow|power (supplies|delivery|it off)|power-cycle|bridges|BMC|inspect the hardware)",
+    re.IGNORECASE,
+)
+"""Words of decisions on parts that a virtual machine does not have, and its user cannot reach."""
+_INSTANCE: Final = (
+    "stop and start the virtual machine, which may move it to other hardware (save local disks first), or have the "
+    "provider replace the part"
+)
+
+
 class Advice(NamedTuple):
     """The meaning of a problem, and the action to take."""
 
     meaning: str
     decision: str
     at_a_desk: str  # the action where no scheduler is known
+
+    @property
+    def in_a_virtual_machine(self) -> Advice:
+        """The same where slots, cables and boards belong to a provider."""
+        return Advice(self.meaning, _for_an_instance(self.decision), _for_an_instance(self.at_a_desk))
+
+    @property
+    def anywhere(self) -> str:
+        """The decision, and that for a virtual machine if it is another: for readers who do not know the host."""
+        other = self.in_a_virtual_machine.decision
+        return self.decision if other == self.decision else f"{self.decision} In a virtual machine: {_INSTANCE}."
+
+
+def _for_an_instance(decision: str) -> str:
+    """Replace what needs a hand on the hardware; what comes before it stays."""
+    if not _HANDS_ON.search(decision):
+        return decision
+    kept = "; ".join(takewhile(lambda part: not _HANDS_ON.search(part), decision.split("; ")))
+    return f"{kept}; if it goes on, {_INSTANCE}." if kept else f"Let its jobs end, then {_INSTANCE}."
 
 
 def advice_on(meaning: str, decision: str) -> Advice:

@@ -15,6 +15,8 @@ LIKELY_SECONDS: Final = 300.0
 
 A job that starts or pauses looks starved for less. What has lasted for half of its wait will probably last.
 """
+HOST: Final = "host"
+"""The subject of a finding about no GPU and no slot."""
 
 
 class State(IntEnum):
@@ -92,7 +94,7 @@ class Finding:
         """What it concerns: ``GPU 3``, ``GPU at 0000:65:00`` or ``host``."""
         if self.gpu is not None:
             return f"GPU {self.gpu}"
-        return f"GPU at {self.pci_bus_id}" if self.pci_bus_id else "host"
+        return f"GPU at {self.pci_bus_id}" if self.pci_bus_id else HOST
 
 
 def of_gpu(

@@ -1,4 +1,7 @@
-"""One-line verdict on a host: ``drain. 8 GPUs: 1 sick (GPU 6), 7 busy; critical: gpu.lost, xid.79``."""
+"""One-line verdict on a host: ``drain. 8 GPUs: 1 sick (GPU 6), 7 busy; critical: gpu.lost, xid.79``.
+
+It names the worst findings of the report, whatever these are, so it never says less than what is below it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,8 @@ UNREMARKABLE: Final = frozenset({"compute", "idle"})
 _CRITICAL: Final = "critical"
 _CRITICAL_SOON: Final = "critical if it lasts"
 _WARNINGS: Final = "warnings"
-_GROUPS: Final = (_CRITICAL, _CRITICAL_SOON, _WARNINGS)
+_INFO: Final = "info"
+_GROUPS: Final = (_CRITICAL, _CRITICAL_SOON, _WARNINGS, _INFO)
 _MOST_CODES: Final = 4
 
 
@@ -103,4 +107,4 @@ def _group(finding: Finding) -> str:
         return _CRITICAL
     if finding.severity is Severity.CRITICAL and finding.state is State.PENDING:
         return _CRITICAL_SOON
-    return _WARNINGS if finding.urgency is Severity.WARNING else ""
+    return _WARNINGS if finding.urgency is Severity.WARNING else _INFO

@@ -238,7 +238,7 @@ def _read_finding(finding: dict[str, Any]) -> Finding:
         _text(finding, "pci_bus_id"),
         _text(finding, "explained_by"),
         since,
-        cause_advice=_known_advice().get(check.decision),
+        cause_advice=_known_advice().get((check.meaning, check.decision)),
         value=_number(finding, "value"),
         state=next((each for each in State if each.text == finding.get("state")), State.PENDING),
         lasted_seconds=_number(finding, "lasted_seconds") or 0.0,
@@ -250,9 +250,12 @@ def _read_finding(finding: dict[str, Any]) -> Finding:
 
 
 @cache
-def _known_advice() -> Mapping[str, Advice]:
-    """All advice by its decision: a report has only the words of a cluster."""
-    return {each.decision: each for each in (*(check.advice for check in CHECKS), *LINK_ADVICE.values())}
+def _known_advice() -> Mapping[tuple[str, str], Advice]:
+    """All advice by its meaning and decision: a report has only the words of a cluster."""
+    known = (*(check.advice for check in CHECKS), *LINK_ADVICE.values())
+    return {
+        (each.meaning, each.decision): each for each in (*known, *(advice.in_a_virtual_machine for advice in known))
+    }
 
 
 def _read_setting(setting: dict[str, Any]) -> Change:

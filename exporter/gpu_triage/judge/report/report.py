@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpu_triage.judge.bottleneck.class_history import ClassPeriod, GpuMemory
-from gpu_triage.judge.bottleneck.classes import Bottleneck, Bottlenecks
+from gpu_triage.judge.bottleneck.classes import UNHINDERED, Bottleneck, Bottlenecks
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_of, scheduler_known
-from gpu_triage.judge.findings.finding import Finding
+from gpu_triage.judge.findings.finding import HOST, Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.findings.verdicts import (
@@ -184,6 +184,8 @@ def _gpu(
     gpu: GpuEvidence, bottleneck: Bottleneck, memory: GpuMemory, found: list[Finding], *, continuous: bool
 ) -> GpuVerdict:
     own = [finding for finding in found if finding.identity == gpu.key]
+    if own or any(finding.subject == HOST for finding in found):
+        bottleneck = bottleneck._replace(because=bottleneck.because.removesuffix(UNHINDERED))
     return GpuVerdict(
         gpu=gpu.gpu,
         uuid=gpu.uuid,

@@ -1,4 +1,4 @@
-"""Settings of a GPU: persistence, MIG, compute mode; the license of a vGPU; the recovery action the driver requests."""
+"""Modes of a GPU: persistence, MIG, compute, virtualization; a vGPU's license; the requested recovery action."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
-from gpu_triage.driver.nvml.structs import VGPU_MODE, licensed_features
+from gpu_triage.driver.nvml.structs import PASSED_THROUGH_MODE, VGPU_MODE, licensed_features
 from gpu_triage.read.metrics.contract import GpuCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, gpu_gauge, gpu_info
 from gpu_triage.read.metrics.rounds import GpuRound
@@ -31,6 +31,15 @@ GPU_COMPUTE_MODE_INFO = gpu_info(
     labels={"mode": COMPUTE_MODES.values()},
     source="nvmlDeviceGetComputeMode",
 )
+GPU_VIRTUALIZATION_MODE = gpu_gauge(
+    "gpu_virtualization_mode",
+    "How the GPU is virtualized: {states}. With 1 and 2, this host is a virtual machine; with 3 and 4, it serves some. "
+    "Absent if the driver does not report it.",
+    states=dict(enumerate(("none", "passed through", "vGPU", "host of vGPUs", "host of vSGA"))),
+    source="nvmlDeviceGetVirtualizationMode",
+)
+IN_VIRTUAL_MACHINES: Final = (PASSED_THROUGH_MODE, VGPU_MODE)
+"""Modes of a GPU whose host is a virtual machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +49,25 @@ class ModesReading:
     persistence: Annotated[bool | None, GPU_PERSISTENCE_MODE]
     mig: Annotated[bool | None, GPU_MIG_MODE]
     compute: Annotated[str | None, GPU_COMPUTE_MODE_INFO]
+    virtualization: Annotated[int | None, GPU_VIRTUALIZATION_MODE]
 
 
 def read_modes(gpu: GpuRound) -> ModesReading:
-    """Read the modes (nvmlDeviceGetPersistenceMode, nvmlDeviceGetMigMode, nvmlDeviceGetComputeMode)."""
+    """Read the modes (nvmlDeviceGetPersistenceMode, nvmlDeviceGet{Mig,Compute,Virtualization}Mode)."""
     persistence = gpu.inquiry.ask("nvmlDeviceGetPersistenceMode")
     compute = gpu.inquiry.ask("nvmlDeviceGetComputeMode")
     return ModesReading(
         persistence=gpu.inquiry.flag(persistence),
         mig=mig_mode(gpu.inquiry),
         compute=None if compute is None else COMPUTE_MODES.get(compute, f"unknown_{compute}"),
+        virtualization=virtualization_mode(gpu.inquiry),
     )
+
+
+def virtualization_mode(inquiry: Inquiry) -> int | None:
+    """A state of gpu_virtualization_mode (nvmlDeviceGetVirtualizationMode); None if not reported."""
+    answer = inquiry.within(inquiry.ask("nvmlDeviceGetVirtualizationMode"), 0, max(GPU_VIRTUALIZATION_MODE.states))
+    return None if answer is None else int(answer)
 
 
 def mig_mode(inquiry: Inquiry) -> bool | None:
@@ -59,7 +76,7 @@ def mig_mode(inquiry: Inquiry) -> bool | None:
     return inquiry.flag(mode[0]) if mode else None
 
 
-MODES = GpuCollector("modes", "persistence, MIG and compute mode", Tier.SLOW, lambda _config: read_modes)
+MODES = GpuCollector("modes", "persistence, MIG, compute, virtualization", Tier.SLOW, lambda _config: read_modes)
 
 
 GPU_VGPU_LICENSE_STATE = gpu_gauge(
@@ -84,7 +101,7 @@ class VgpuLicenseReading:
 
 def read_vgpu_license(gpu: GpuRound) -> VgpuLicenseReading:
     """Read the licenses (nvmlDeviceGetVirtualizationMode, nvmlDeviceGetGridLicensableFeatures)."""
-    if gpu.inquiry.ask("nvmlDeviceGetVirtualizationMode") != VGPU_MODE:
+    if virtualization_mode(gpu.inquiry) != VGPU_MODE:
         return VgpuLicenseReading({})
     features = licensed_features(gpu.inquiry)
     return VgpuLicenseReading({product: LICENSED if licensed else UNLICENSED for product, licensed in features.items()})

@@ -16,13 +16,15 @@ from typing import Annotated, Final
 
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.files import parse_count, read_text, refuse_unmounted
-from gpu_triage.driver.kernel.pci_bus import PcieLink, device_directory, handles_aer, link_of, port_above
+from gpu_triage.driver.kernel.pci_bus import PcieLink, device_directory, handles_aer, is_emulated, link_of, port_above
+from gpu_triage.driver.kernel.procfs import is_virtual_machine
 from gpu_triage.driver.nvml import gpm as nvml_gpm
 from gpu_triage.driver.nvml.gpm import GpmMetrics
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.activity import WHOLE, Gpm
+from gpu_triage.read.gpu.modes import IN_VIRTUAL_MACHINES, virtualization_mode
 from gpu_triage.read.metrics.contract import GpuCollector
 from gpu_triage.read.metrics.driver_counters import ERRORS, CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
@@ -242,24 +244,24 @@ GPU_PCIE_LINK_DEVICE_MAX_WIDTH = gpu_gauge(
 )
 GPU_PCIE_LINK_SLOT_MAX_GENERATION = gpu_gauge(
     "gpu_pcie_link_slot_max_generation",
-    "Highest PCIe generation of the port above the card; absent if that port is not visible.",
+    "Highest PCIe generation of the port above the card; absent if that port is not visible, or emulated.",
     source="sysfs max_link_speed of the upstream port",
 )
 GPU_PCIE_LINK_SLOT_MAX_WIDTH = gpu_gauge(
     "gpu_pcie_link_slot_max_width",
-    "Most PCIe lanes of the port above the card; absent if that port is not visible.",
+    "Most PCIe lanes of the port above the card; absent if that port is not visible, or emulated.",
     source="sysfs max_link_width of the upstream port",
 )
 GPU_PCIE_LINK_EXPECTED_GENERATION = gpu_gauge(
     "gpu_pcie_link_expected_generation",
     "PCIe generation this link should reach under load: declared, else the baseline's, else the most that card, slot "
-    "and driver support; absent if unknown.",
+    "and driver support; absent if unknown, as in a virtual machine that does not show the slot.",
     source="the least of card, slot and nvmlDeviceGetMaxPcieLinkGeneration",
 )
 GPU_PCIE_LINK_EXPECTED_WIDTH = gpu_gauge(
     "gpu_pcie_link_expected_width",
     "PCIe lanes this link should have: declared, else the baseline's, else the most that card, slot and driver "
-    "support; absent if unknown.",
+    "support; absent if unknown, as in a virtual machine that does not show the slot.",
     source="the least of card, slot and nvmlDeviceGetMaxPcieLinkWidth",
 )
 
@@ -281,19 +283,30 @@ class PcieLimitsReading:
     slot_width: Annotated[int | None, GPU_PCIE_LINK_SLOT_MAX_WIDTH]
     system_generation: int | None
     system_width: int | None
+    slot_hidden: bool = False  # whether a virtual machine does not show the slot, which may give less than the others
 
     @property
     def expected_generation(self) -> int | None:
-        """Generation that all parties support; None if none is known."""
-        return _least((self.device_generation, self.slot_generation, self.system_generation))
+        """Generation that all parties support; None if none is known, or the slot is hidden."""
+        return None if self.slot_hidden else self.generation
 
     @property
     def expected_width(self) -> int | None:
-        """Number of lanes that all parties support; None if none is known."""
+        """Number of lanes that all parties support; None if none is known, or the slot is hidden."""
+        return None if self.slot_hidden else self.width
+
+    @property
+    def generation(self) -> int | None:
+        """Generation that all known parties support; None if none is known."""
+        return _least((self.device_generation, self.slot_generation, self.system_generation))
+
+    @property
+    def width(self) -> int | None:
+        """Number of lanes that all known parties support; None if none is known."""
         return _least((self.device_width, self.slot_width, self.system_width))
 
 
-def read_pcie_limits(gpu: GpuRound) -> PcieLimitsReading:
+def read_pcie_limits(gpu: GpuRound, *, virtual: bool) -> PcieLimitsReading:
     """Read limits (nvmlDeviceGetMaxPcieLink*, …GpuMaxPcieLinkGeneration, sysfs max_link_* of card and port)."""
     inquiry = gpu.inquiry
     if not on_pcie(inquiry):
@@ -301,7 +314,7 @@ def read_pcie_limits(gpu: GpuRound) -> PcieLimitsReading:
     sysfs, bus_id = gpu.machine.sysfs, inquiry.device.pci_bus_id
     card = link_of(sysfs, bus_id) if bus_id else _NO_LINK
     port = port_above(sysfs, bus_id) if bus_id else None
-    slot = link_of(sysfs, port) if port else _NO_LINK
+    slot = link_of(sysfs, port) if port and not is_emulated(sysfs, port) else _NO_LINK
     card_generation = plausible_generation(inquiry, inquiry.ask("nvmlDeviceGetGpuMaxPcieLinkGeneration"))
     return PcieLimitsReading(
         device_generation=card.max_generation if card_generation is None else card_generation,
@@ -310,6 +323,7 @@ def read_pcie_limits(gpu: GpuRound) -> PcieLimitsReading:
         slot_width=slot.max_width,
         system_generation=plausible_generation(inquiry, inquiry.ask("nvmlDeviceGetMaxPcieLinkGeneration")),
         system_width=plausible_width(inquiry, inquiry.ask("nvmlDeviceGetMaxPcieLinkWidth")),
+        slot_hidden=virtual and slot.max_width is None,
     )
 
 
@@ -330,24 +344,37 @@ class LinkExpectation:
     width_declared: Annotated[bool | None, GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED] = None
 
 
+def expectation_of(limits: PcieLimitsReading, generation: int | None, width: int | None) -> LinkExpectation:
+    """Return what is expected of a link, with what is declared or recorded of it; nothing if there is no link."""
+    return LinkExpectation(
+        limits,
+        generation=None if limits.generation is None else generation or limits.expected_generation,
+        width=None if limits.width is None else width or limits.expected_width,
+        width_declared=True if limits.width is not None and width else None,
+    )
+
+
 class ExpectedLinkReader:
     """Reads the limits; a declared or recorded expectation overrides the derived one, on links that exist."""
 
     def __init__(self, config: Config) -> None:
         self._generation = config.expect_pcie_generation
         self._width = config.expect_pcie_width
+        self._host_is_virtual: bool | None = None
 
     def read(self, gpu: GpuRound) -> LinkExpectation:
         """Read limits and expectation of one GPU's link."""
-        limits = read_pcie_limits(gpu)
-        generation, width = limits.expected_generation, limits.expected_width
         recorded = gpu.recorded_link or _NOT_RECORDED
-        return LinkExpectation(
-            limits,
-            generation=None if generation is None else self._generation or recorded.generation or generation,
-            width=None if width is None else self._width or recorded.width or width,
-            width_declared=True if width is not None and (self._width or recorded.width) else None,
-        )
+        limits = read_pcie_limits(gpu, virtual=self._in_virtual_machine(gpu))
+        return expectation_of(limits, self._generation or recorded.generation, self._width or recorded.width)
+
+    def _in_virtual_machine(self, gpu: GpuRound) -> bool:
+        mode = virtualization_mode(gpu.inquiry)
+        if mode is not None:
+            return mode in IN_VIRTUAL_MACHINES
+        if self._host_is_virtual is None:
+            self._host_is_virtual = is_virtual_machine(gpu.machine.procfs, gpu.machine.sysfs)
+        return self._host_is_virtual is True
 
 
 PCIE_LIMITS = GpuCollector(

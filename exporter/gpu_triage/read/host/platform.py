@@ -1,10 +1,10 @@
-"""Platform of the host: NUMA nodes, IOMMU use, and the NVIDIA kernel modules that are loaded."""
+"""Platform of the host: NUMA nodes, IOMMU use, whether it is a virtual machine, and NVIDIA's loaded kernel modules."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Final
 
@@ -12,6 +12,7 @@ from gpu_triage.driver.kernel.files import read_names, read_text
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import device_directory, read_pci_gpus
+from gpu_triage.driver.kernel.procfs import is_virtual_machine
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier, host_gauge
 from gpu_triage.read.metrics.rounds import HostRound
@@ -23,6 +24,13 @@ GPU_HOST_IOMMU_ACTIVE = host_gauge(
     "gpu_host_iommu_active",
     "1 when the kernel has an IOMMU in use, even in pass-through, 0 when not; absent on kernels without IOMMU support.",
     source="/sys/class/iommu, /sys/kernel/iommu_groups",
+)
+
+GPU_HOST_VIRTUAL_MACHINE = host_gauge(
+    "gpu_host_virtual_machine",
+    "1 when the host is a virtual machine, 0 when not; absent if neither CPUs nor firmware show it. "
+    "gpu_virtualization_mode has what the driver reports.",
+    source="the flag hypervisor of /proc/cpuinfo, else /sys/class/dmi/id/{sys_vendor,product_name}",
 )
 
 _DOMAINS: Final = {
@@ -50,6 +58,20 @@ class PlatformReading:
     numa_nodes: Annotated[int | None, GPU_HOST_NUMA_NODES]
     iommu_active: Annotated[bool | None, GPU_HOST_IOMMU_ACTIVE]
     iommu_gpus: Annotated[Mapping[str, int], GPU_HOST_IOMMU_GPUS] = field(default_factory=dict)
+    virtual_machine: Annotated[bool | None, GPU_HOST_VIRTUAL_MACHINE] = None
+
+
+class PlatformReader:
+    """Reads the platform, and once whether it is a virtual machine."""
+
+    def __init__(self) -> None:
+        self._is_virtual: bool | None = None
+
+    def read(self, round_: HostRound) -> PlatformReading:
+        """As `read_platform`."""
+        if self._is_virtual is None:
+            self._is_virtual = is_virtual_machine(round_.machine.procfs, round_.machine.sysfs)
+        return replace(read_platform(round_), virtual_machine=self._is_virtual)
 
 
 def read_platform(round_: HostRound) -> PlatformReading:
@@ -79,9 +101,9 @@ def read_platform(round_: HostRound) -> PlatformReading:
 
 PLATFORM = HostCollector(
     name="platform",
-    about="NUMA nodes of the host, its IOMMU, and the GPUs' domains",
+    about="NUMA nodes of the host, its IOMMU, the GPUs' domains, and whether it is virtual",
     tier=Tier.SLOW,
-    reader=lambda _config: read_platform,
+    reader=lambda _config: PlatformReader().read,
 )
 
 

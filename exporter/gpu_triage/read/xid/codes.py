@@ -275,8 +275,7 @@ UNLISTED_MEANING: Final = "a code that this version does not list"
 """Meaning of an Xid that is not in the table; completes the same sentence as `XidCode.meaning`."""
 
 UNLISTED_REMEDY: Final = "Look the code up in NVIDIA's Xid catalog and decide whether to {drain} the GPU."
-UNLISTED_ACTION: Final = with_verb(UNLISTED_REMEDY)
-"""Action for an Xid that is not in the table, to be worded and as worded for a cluster."""
+"""Action for an Xid that is not in the table, to be worded."""
 
 NONFATAL_MEANING: Final = "an NVLink had an error that it recovered from"
 """Meaning of an Xid that the kernel log calls Nonfatal."""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.findings.table import BY_CODE, Check, xid_check
-from gpu_triage.read.xid.codes import UNLISTED_ACTION, UNLISTED_MEANING, XID_CODES, XidCode, XidKind
+from gpu_triage.read.xid.codes import UNLISTED_MEANING, XID_CODES, XidCode, XidKind
 
 INDEX: Final = "index"
 PLAYBOOK: Final = "playbook"
@@ -126,7 +126,7 @@ def _finding_page(check: Check) -> str:
     head = (
         f"# Finding {check.code}\n\n"
         f"{check.advice.meaning}\n\n"
-        f"- **Do now:** {check.advice.decision}\n"
+        f"- **Do now:** {check.advice.anywhere}\n"
         f"- **Severity:** {check.severity.value}\n"
         f"{_times(check)}"
     )
@@ -139,7 +139,7 @@ def _xid_page(number: int) -> str:
     head = (
         f"# Xid {number}\n\n"
         f"{meaning}.\n\n"
-        f"- **Do now:** {UNLISTED_ACTION if xid is None else xid.action}\n"
+        f"- **Do now:** {check.advice.anywhere}\n"
         f"- **Urgency:** {_URGENCIES[XidKind.TICKET if xid is None else xid.kind]}\n"
         f"{_times(check)}"
     )

@@ -1,6 +1,7 @@
 """What literal answers make of a job: its time, findings, steps and notes, and what to do first."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from gpu_triage.cli.job.job_command import parse_since
 from gpu_triage.cli.job.job_report import JobReport, render_html, render_json, render_text
 from gpu_triage.cli.job.job_runs import JobKey, Kind
 from gpu_triage.cli.job.job_view import GOOD, Job, notes_on
-from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Check
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 EARLY = 1600.0  # A time at which a GPU is lost
@@ -239,7 +240,7 @@ def test_what_slows_a_job_and_what_to_do_first(job: JobMaker, slow: tuple[str, .
     assert [each for each in slow if each not in found.slow] == []
     assert (found.about, found.code, found.remarkable) == (about, code, True)
     if code in BY_CODE:
-        assert found.first == BY_CODE[code].advice.decision
+        assert found.first == BY_CODE[code].advice.anywhere
     else:
         assert found.first.startswith(("Look ", "Run gpu-triage check", "See why Prometheus"))
 
@@ -247,7 +248,7 @@ def test_what_slows_a_job_and_what_to_do_first(job: JobMaker, slow: tuple[str, .
 @pytest.mark.parametrize("job", [with_steps(2.0, 2.0), with_steps(1.9, 2.0, moved=END - 200), JobMaker("a", gpus=1)])
 def test_a_healthy_job_or_one_that_writes_a_checkpoint_is_held_back_by_nothing(job: JobMaker) -> None:
     found = advice(job.made())
-    assert found.slow.startswith("no fault holds its GPU")
+    assert found.slow.startswith("nothing seen holds its GPU")
     assert (found.about, found.code, found.remarkable) == ("", "", False)
 
 
@@ -256,3 +257,20 @@ def test_a_finding_that_ended_says_so() -> None:
     job.answers["lost"] = [each._replace(samples=((START, START + 1000),)) for each in job.answers["lost"]]
     job.finding("driver.earlier", "info", "b")
     assert advice(job.made()).about == "a:9836 (storage.starved ended 43 min ago)"
+
+
+CLEAR = re.compile("nothing (?!is known)")
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: str(check.code))
+def test_a_job_with_a_finding_is_never_said_to_be_held_back_by_nothing(check: Check) -> None:
+    gpu = None if check.of_host else 1
+    for name in BOTTLENECK_CLASSES:
+        for job in (JobMaker("a", "b"), JobMaker("a", gpus=2), with_steps(1.5, 2.0)):
+            all_gpus(job, classes={name: 1.0}).finding(check.code, check.severity.value, "a", gpu)
+            found = advice(job.made())
+            assert not CLEAR.search(found.slow), (name, found.slow)
+            assert not CLEAR.search(found.first.lower()) or check.advice.anywhere in found.first
+        healthy = name in GOOD
+        shown = advice(all_gpus(JobMaker("a"), classes={name: 1.0}).finding(check.code, "warning", "a", gpu).made())
+        assert (check.code in shown.slow) is healthy

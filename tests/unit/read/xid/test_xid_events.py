@@ -10,7 +10,7 @@ from tests.gathered import every
 
 import gpu_triage
 from gpu_triage.read.xid import codes
-from gpu_triage.read.xid.codes import UNLISTED_ACTION, UNLISTED_MEANING, XID_CODES, XidKind, codes_of
+from gpu_triage.read.xid.codes import UNLISTED_MEANING, UNLISTED_REMEDY, XID_CODES, XidKind, codes_of, with_verb
 from gpu_triage.read.xid.xid_events import parse_xid
 
 GPU = "0000:65:00.0"
@@ -163,7 +163,7 @@ def test_meanings_complete_a_sentence_and_actions_are_one() -> None:
         assert len(xid.action) <= MOST_ACTION_CHARACTERS, xid
         assert ". " not in xid.action, xid
     assert re.fullmatch(r"[a-z][^.]*", UNLISTED_MEANING)
-    assert re.fullmatch(r"[A-Z].*\.", UNLISTED_ACTION)
+    assert re.fullmatch(r"[A-Z].*\.", with_verb(UNLISTED_REMEDY))
 
 
 def test_no_other_module_keeps_a_list_of_codes() -> None:

@@ -224,7 +224,7 @@ PEERS: Final = (
         meaning="The driver offers no direct access between these GPUs, as with most GeForce cards: what they exchange "
         "is copied through host memory and crosses both links.",
         decision="Nothing on these cards; jobs with little to exchange scale best, so use larger batches per GPU or "
-        "accumulate gradients, and keep both cards in the fastest slots. --expect.p2p false settles it.",
+        "accumulate gradients, and give both cards the fastest links. --expect.p2p false settles it.",
         measure=Measure(Unit.COUNT, "GPUs without direct access: {}"),
     ),
     _peers_warning("nvlink.down", Action.INSPECT_HARDWARE, alert="GpuNvlinkDown", wait=5 * MINUTES, hold=6 * MINUTES)(
