@@ -234,42 +234,42 @@ GPU_SM_ACTIVE_RATIO = gpu_gauge(
     "gpu_sm_active_ratio",
     "Share of SMs busy, averaged since the last round, 0-1. Hopper and later; absent in the first round and without "
     "permission for GPM.",
-    source="GPM metric 2 (SM_UTIL)",
+    source="GPM 2 (SM_UTIL)",
 )
 GPU_SM_OCCUPANCY_RATIO = gpu_gauge(
     "gpu_sm_occupancy_ratio",
     "Resident warps as a share of the maximum, averaged since the last round, 0-1. Absent when gpu_sm_active_ratio is.",
-    source="GPM metric 3 (SM_OCCUPANCY)",
+    source="GPM 3 (SM_OCCUPANCY)",
 )
 GPU_TENSOR_ACTIVE_RATIO = gpu_gauge(
     "gpu_tensor_active_ratio",
     "Share of time in tensor operations of any kind, averaged since the last round, 0-1. Absent when "
     "gpu_sm_active_ratio is.",
-    source="GPM metric 5 (ANY_TENSOR_UTIL)",
+    source="GPM 5 (ANY_TENSOR_UTIL)",
 )
 GPU_DRAM_ACTIVE_RATIO = gpu_gauge(
     "gpu_dram_active_ratio",
     "Device memory bandwidth in use as a share of the maximum, averaged since the last round, 0-1. Absent when "
     "gpu_sm_active_ratio is.",
-    source="GPM metric 10 (DRAM_BW_UTIL)",
+    source="GPM 10 (DRAM_BW_UTIL)",
 )
 GPU_FP64_ACTIVE_RATIO = gpu_gauge(
     "gpu_fp64_active_ratio",
     "Share of time in FP64 arithmetic outside the tensor cores, averaged since the last round, 0-1. Absent when "
     "gpu_sm_active_ratio is.",
-    source="GPM metric 11 (FP64_UTIL)",
+    source="GPM 11 (FP64_UTIL)",
 )
 GPU_FP32_ACTIVE_RATIO = gpu_gauge(
     "gpu_fp32_active_ratio",
     "Share of time in FP32 arithmetic outside the tensor cores, averaged since the last round, 0-1. Absent when "
     "gpu_sm_active_ratio is.",
-    source="GPM metric 12 (FP32_UTIL)",
+    source="GPM 12 (FP32_UTIL)",
 )
 GPU_FP16_ACTIVE_RATIO = gpu_gauge(
     "gpu_fp16_active_ratio",
     "Share of time in FP16 arithmetic outside the tensor cores, averaged since the last round, 0-1. Absent when "
     "gpu_sm_active_ratio is.",
-    source="GPM metric 13 (FP16_UTIL)",
+    source="GPM 13 (FP16_UTIL)",
 )
 
 

@@ -166,18 +166,18 @@ GPU_REMAPPED_BANKS = gpu_gauge(
     "Whole memory banks replaced by spare ones, by whether the replacement is in use ({state}). Absent if card or "
     "driver remap only rows.",
     labels={"state": REMAPPED_BANK_FIELDS},
-    source="NVML fields 303 and 304",
+    source="fields 303 and 304",
 )
 GPU_BANK_REMAP_GROUPS = gpu_gauge(
     "gpu_bank_remap_groups",
     "Groups of memory banks with all (max) or none of their spare banks left. Absent when gpu_remapped_banks is.",
     labels={"availability": BANK_GROUP_FIELDS},
-    source="NVML fields 305 and 306",
+    source="fields 305 and 306",
 )
 GPU_BANK_REMAP_PENDING = gpu_gauge(
     "gpu_bank_remap_pending",
     "1 when banks wait for a GPU reset to be remapped. Absent when gpu_remapped_banks is.",
-    source="NVML field 307",
+    source="field 307",
 )
 
 

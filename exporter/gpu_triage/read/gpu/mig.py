@@ -55,21 +55,21 @@ GPU_MIG_SM_ACTIVE_RATIO = gpu_gauge(
     "Share of the GPU instance's SMs busy, averaged since the last round, 0-1; the same for all its compute instances. "
     "Hopper and later; absent in an instance's first round and without permission for GPM.",
     labels=("mig_uuid",),
-    source="nvmlGpmMigSampleGet, GPM metric 2 (SM_UTIL)",
+    source="nvmlGpmMigSampleGet, GPM 2 (SM_UTIL)",
 )
 GPU_MIG_TENSOR_ACTIVE_RATIO = gpu_gauge(
     "gpu_mig_tensor_active_ratio",
     "Share of time in tensor operations of any kind in the GPU instance, averaged since the last round, 0-1. Absent "
     "when gpu_mig_sm_active_ratio is.",
     labels=("mig_uuid",),
-    source="nvmlGpmMigSampleGet, GPM metric 5 (ANY_TENSOR_UTIL)",
+    source="nvmlGpmMigSampleGet, GPM 5 (ANY_TENSOR_UTIL)",
 )
 GPU_MIG_DRAM_ACTIVE_RATIO = gpu_gauge(
     "gpu_mig_dram_active_ratio",
     "Memory bandwidth of the GPU instance in use as a share of its maximum, averaged since the last round, 0-1. Absent "
     "when gpu_mig_sm_active_ratio is.",
     labels=("mig_uuid",),
-    source="nvmlGpmMigSampleGet, GPM metric 10 (DRAM_BW_UTIL)",
+    source="nvmlGpmMigSampleGet, GPM 10 (DRAM_BW_UTIL)",
 )
 
 

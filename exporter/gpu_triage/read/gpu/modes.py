@@ -133,7 +133,7 @@ GPU_RECOVERY_ACTION = gpu_gauge(
             )
         )
     ),
-    source="NVML field 230",
+    source="field 230",
 )
 
 NO_RECOVERY: Final = GPU_RECOVERY_ACTION.value_of("nothing")

@@ -91,39 +91,39 @@ GPU_NVLINK_LINKS = gpu_gauge(
     "gpu_nvlink_links",
     "Connected NVLink links of the GPU. Not counted: links without a bridge or unused by the board. Absent without "
     "any, and, like all NVLink metrics, while MIG splits the GPU.",
-    source="NVML fields 91 and 165, else nvmlDeviceGetNvLinkState",
+    source="fields 91 and 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_LINKS_UP = gpu_gauge(
     "gpu_nvlink_links_up",
     "Links of gpu_nvlink_links that are active or asleep (they wake by themselves). Absent if the driver reports no "
     "link state.",
-    source="NVML field 165, else nvmlDeviceGetNvLinkState",
+    source="field 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_errors_total",
     "NVLink errors of the GPU by type ({type}), since the driver was loaded. Absent, because not counted: replay and "
     "crc on Blackwell, recovery_failed (the link is then down) before it. Never decreases while the exporter runs.",
     labels={"type": ERROR_TYPES},
-    source="NVML fields 161-163, else 214, 215, 32-59, 96-119",
+    source="fields 161-163, else 214, 215, 32-59, 96-119",
 )
 GPU_NVLINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_transmit_bytes_total",
     "Data the GPU sent over NVLink since the driver was loaded; with protocol overhead only if the driver cannot "
     "exclude it. Never decreases while the exporter runs.",
-    source="NVML field 138, else 202",
+    source="field 138, else 202",
 )
 GPU_NVLINK_RECEIVE_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_receive_bytes_total",
     "Data the GPU received over NVLink since the driver was loaded; with protocol overhead only if the driver cannot "
     "exclude it. Never decreases while the exporter runs.",
-    source="NVML field 139, else 204",
+    source="field 139, else 204",
 )
 GPU_NVLINK_UP = gpu_gauge(
     "gpu_nvlink_up",
     "1 while the NVLink link is active or asleep, 0 while it is inactive or its traffic is disabled. Only links that "
     "are down; with --metrics.profile full all of gpu_nvlink_links.",
     labels=("link",),
-    source="NVML field 165, else nvmlDeviceGetNvLinkState",
+    source="field 165, else nvmlDeviceGetNvLinkState",
     default_samples=lambda sample: not sample.value,
 )
 GPU_NVLINK_LINK_ERRORS_TOTAL = gpu_counter(
@@ -152,7 +152,7 @@ GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND = gpu_gauge(
     "Line rate per direction of the GPU's active NVLink links, by PCI address at the far end: another GPU's or an "
     "NVSwitch's; empty if the driver does not name it. Absent if the driver reports no speed.",
     labels={"far_end": ANY},
-    source="NVML field 164, else 90; nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    source="field 164, else 90; nvmlDeviceGetNvLinkRemotePciInfo_v2",
     default_samples=no_sample,
 )
 
@@ -346,7 +346,7 @@ GPU_NVLINK_BIT_ERROR_RATIO = gpu_gauge(
     f"symbols). An effective rate above {EFFECTIVE_BER_LIMIT:g} is a link fault. NVLink 5 and later; absent while the "
     "GPU is split by MIG.",
     labels={"kind": BER_FIELDS},
-    source="NVML fields 220 and 222",
+    source="fields 220 and 222",
 )
 GPU_NVLINK_LINK_BIT_ERROR_RATIO = gpu_gauge(
     "gpu_nvlink_link_bit_error_ratio",
@@ -360,7 +360,7 @@ GPU_NVLINK_SYMBOL_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_symbol_errors_total",
     "Symbol errors received over all NVLink links of the GPU, mostly repaired by error correction. Never decreases "
     "while the exporter runs. Absent when gpu_nvlink_bit_error_ratio is.",
-    source="NVML field 221",
+    source="field 221",
 )
 GPU_NVLINK_FEC_BLOCKS_TOTAL = gpu_counter(
     "gpu_nvlink_fec_blocks_total",
@@ -368,7 +368,7 @@ GPU_NVLINK_FEC_BLOCKS_TOTAL = gpu_counter(
     "full, and absent when gpu_nvlink_bit_error_ratio is.",
     labels={"bin": FEC_BINS},
     default_samples=no_sample,
-    source="NVML fields 235-250",
+    source="fields 235-250",
 )
 
 
@@ -461,23 +461,23 @@ _BYTES_PER_MEGABYTE: Final = 1_000_000
 GPU_C2C_LINKS = gpu_gauge(
     "gpu_c2c_links",
     "NVLink-C2C links between the GPU and its module's CPU. Absent without any.",
-    source="NVML field 170",
+    source="field 170",
 )
 GPU_C2C_LINKS_UP = gpu_gauge(
     "gpu_c2c_links_up",
     "Active links of gpu_c2c_links. Absent if the driver reports no link state.",
-    source="NVML field 171",
+    source="field 171",
 )
 GPU_C2C_MAX_BYTES_PER_SECOND = gpu_gauge(
     "gpu_c2c_max_bytes_per_second",
     "Total capacity of the GPU's active NVLink-C2C links.",
-    source="NVML field 172",
+    source="field 172",
 )
 GPU_C2C_ERRORS_TOTAL = gpu_counter(
     "gpu_c2c_errors_total",
     "NVLink-C2C errors of the GPU by type: {type}. Never decreases while the exporter runs.",
     labels={"type": ERROR_FIELDS},
-    source="NVML fields 231-233",
+    source="fields 231-233",
 )
 
 

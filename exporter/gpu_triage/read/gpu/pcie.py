@@ -51,12 +51,12 @@ GPU_PCIE_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_pcie_transmit_bytes_total",
     "Bytes the GPU sent over PCIe since the exporter started: by GPM on Hopper and later, else by the driver's "
     "counter, which is absent until it exceeds 32 bits.",
-    source="GPM metric 20 (PCIE_TX_PER_SEC); field 197",
+    source="GPM 20 (PCIE_TX_PER_SEC); field 197",
 )
 GPU_PCIE_RECEIVE_BYTES_TOTAL = gpu_counter(
     "gpu_pcie_receive_bytes_total",
     "Bytes the GPU received over PCIe since the exporter started. Absent when gpu_pcie_transmit_bytes_total is.",
-    source="GPM metric 21 (PCIE_RX_PER_SEC); field 198",
+    source="GPM 21 (PCIE_RX_PER_SEC); field 198",
 )
 GPU_PCIE_REPLAYS_TOTAL = gpu_counter(
     "gpu_pcie_replays_total",
@@ -449,7 +449,7 @@ GPU_PCIE_ERRORS_TOTAL = gpu_counter(
     "PCIe link errors counted by the GPU, by type: {type}. The last also grows at speed changes. Types that driver or "
     "board do not count are absent.",
     labels={"type": TYPE_FIELDS},
-    source="NVML fields 173-183 and 169",
+    source="fields 173-183 and 169",
 )
 
 

@@ -400,7 +400,7 @@ GPU_TEMPERATURE_MARGIN_THRESHOLD_CELSIUS = gpu_gauge(
     "Value of gpu_temperature_margin_celsius at which the same happens: 0 or slightly below. Absent if the driver "
     "reports gpu_temperature_threshold_celsius, and on cards without a margin.",
     labels={"threshold": MARGIN_FIELDS},
-    source="NVML fields 193-196",
+    source="fields 193-196",
 )
 
 
