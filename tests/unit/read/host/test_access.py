@@ -59,9 +59,7 @@ def test_a_recorded_host_that_knows_nothing_of_this_process_lacks_nothing(tmp_pa
     assert limitations(host) == {}
 
 
-def test_mount_points_without_a_mount_are_told_with_the_option(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_points_without_a_mount_are_told_with_the_option(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     host = HostTree(tmp_path)
     host.write({"kmsg": ""})
     host.procfs.mkdir()

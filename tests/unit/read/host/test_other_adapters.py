@@ -102,7 +102,7 @@ def port_of(host: HostTree, files: dict[str, str], config: Config = DEFAULTS) ->
     ],
     ids=["efa", "bnxt_re", "irdma"],
 )
-def test_traffic_is_what_the_driver_counts_in_bytes(
+def test_traffic_is_in_bytes(
     host: HostTree, files: dict[str, str], received: int, sent: int, events: dict[str, int]
 ) -> None:
     port = port_of(host, files)

@@ -52,7 +52,7 @@ def test_a_service_runs_while_its_cgroup_has_processes(host: HostTree, hierarchy
         ("sshd", {}, {}),
     ],
 )
-def test_a_scheduler_is_known_by_its_daemon_and_remembered(
+def test_a_scheduler_is_remembered(
     host: HostTree, service: str, running: dict[str, bool], stopped: dict[str, bool]
 ) -> None:
     reader = ServicesReader()
