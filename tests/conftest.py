@@ -129,9 +129,9 @@ def simulated_files_in_memory(tmp_path_factory: pytest.TempPathFactory) -> Itera
 def logging_as_it_was() -> Iterator[None]:
     """Undoes what a command run in a test did to logging: the next test shall hear what it expects to."""
     loggers = (logging.getLogger(), logging.getLogger("gpu_triage"))
-    before = [(each.level, list(each.handlers)) for each in loggers]
+    before = [(each.level, list(each.handlers), each.propagate) for each in loggers]
     yield
-    for each, (level, handlers) in zip(loggers, before, strict=True):
+    for each, (level, handlers, each.propagate) in zip(loggers, before, strict=True):
         each.setLevel(level)
         each.handlers[:] = [handler for handler in each.handlers if handler in handlers] or handlers
 

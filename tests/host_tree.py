@@ -1,6 +1,9 @@
 """A host's procfs and sysfs, written file by file."""
 
+from collections.abc import Callable
 from pathlib import Path
+
+from tests.watched_paths import watched
 
 from gpu_triage.machine import Moment, real_machine
 from gpu_triage.read.metrics.rounds import HostRound
@@ -10,7 +13,7 @@ class HostTree:
     def __init__(self, root: Path) -> None:
         self.procfs = root / "proc"
         self.sysfs = root / "sys"
-        self._root = root
+        self.root = root
 
     def mount(self) -> None:
         """Have the procfs and sysfs of a kernel that has none of the features that are looked for."""
@@ -20,21 +23,23 @@ class HostTree:
     def write(self, files: dict[str, str]) -> None:
         """Write files by path below the root (``proc/stat``)."""
         for path, text in files.items():
-            file = self._root / path
+            file = self.root / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(text.encode())
 
     def link(self, path: str, target: str) -> None:
         """Make a symbolic link; its target need not exist."""
-        link = self._root / path
+        link = self.root / path
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)
 
     def spoil(self, path: str) -> None:
         """Make reading the file fail, for root too: a folder stands in its place."""
-        file = self._root / path
+        file = self.root / path
         file.unlink(missing_ok=True)
         file.mkdir(parents=True)
 
-    def round(self) -> HostRound:
-        return HostRound(real_machine(self.sysfs, self.procfs, None), Moment(monotonic=0.0, wall=0.0))
+    def round(self, at: float = 0.0, opened: Callable[[Path], None] | None = None) -> HostRound:
+        """A round at this second; `opened` is told of each file of sysfs before it is opened."""
+        sysfs = self.sysfs if opened is None else watched(self.sysfs, opened)
+        return HostRound(real_machine(sysfs, self.procfs, None), Moment(monotonic=at, wall=at))

@@ -154,9 +154,7 @@ def test_an_expectation_of_zero_gpus_is_one(tmp_path: Path) -> None:
         ("memory.swapping", "rate", "1.5MiB", 1.5 * 1024**2),
     ],
 )
-def test_finding_settings_become_flags(
-    tmp_path: Path, code: str, name: str, value: str | float, expected: float
-) -> None:
+def test_settings_become_flags(tmp_path: Path, code: str, name: str, value: str | float, expected: float) -> None:
     config = _accepted(_flags(render({"judge": {code: {name: value}}}), tmp_path))
     settings = judge_settings(config.judge)
     assert [(each.code, each.name, each.value) for each in settings.changed] == [(code, name, expected)]

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.demo.processes import free_port
 from tests.dashboards.fleet import STEP_SECONDS, Fleet
-from tests.e2e.processes import WAIT_SECONDS, end, wait_for
+from tests.e2e.processes import WAIT_SECONDS, prometheus
 
 from gpu_triage_simulator.openmetrics import write_openmetrics
 
@@ -74,32 +73,17 @@ class Store:
 
 
 @contextmanager
-def serving(fleet: Fleet, prometheus: Path, promtool: Path, directory: Path) -> Iterator[Store]:
+def serving(fleet: Fleet, program: Path, promtool: Path, directory: Path) -> Iterator[Store]:
     """The fleet's history in a Prometheus, for the length of a ``with`` block."""
-    data = directory / "data"
-    _backfill(fleet, promtool, directory / "history.om", data)
-    config = directory / "prometheus.yml"
-    config.write_text("global: {scrape_interval: 1m}\n")
-    store = Store(f"127.0.0.1:{free_port()}", fleet)
-    command = [
-        str(prometheus),
-        f"--config.file={config}",
-        f"--storage.tsdb.path={data}",
-        "--storage.tsdb.retention.time=100y",
-        # Backfilled series end without a marker of staleness: this one stands for it.
-        f"--query.lookback-delta={STEP_SECONDS - 1:g}s",
-        f"--web.listen-address={store.address}",
-    ]
-    with (directory / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        wait_for(lambda: _answers(store))
+    _backfill(fleet, promtool, directory / "history.om", directory / "tsdb")
+    # Backfilled series end without a marker of staleness: the short look back stands for it.
+    flags = ("--storage.tsdb.retention.time=100y", f"--query.lookback-delta={STEP_SECONDS - 1:g}s")
+    with prometheus(program, directory, "global: {scrape_interval: 1m}\n", *flags) as running:
+        store = Store(running.address, fleet)
         (count,) = store.at("count(up)", 0)
         hosts = sum(name == "up" for name, _ in fleet.history.series)
         assert list(count.values.values()) == [hosts], "not every host is in the database"
         yield store
-    finally:
-        end(process)
 
 
 def _backfill(fleet: Fleet, promtool: Path, text: Path, data: Path) -> None:
@@ -111,11 +95,3 @@ def _backfill(fleet: Fleet, promtool: Path, text: Path, data: Path) -> None:
         if data.is_dir() and any((block / "meta.json").is_file() for block in data.iterdir()):
             return
     raise AssertionError("promtool wrote no block")
-
-
-def _answers(store: Store) -> bool:
-    try:
-        store.at("1", 0)
-    except (OSError, QueryError):
-        return False
-    return True

@@ -42,7 +42,7 @@ def gpu(number: str, uuid: str) -> list[tuple[str, str]]:
         ),
     ],
 )
-def test_an_alert_has_its_gpu(
+def test_alerts_name_gpus(
     series: dict[str, list[float]], shown: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
     firing = [*TARGET, ("uuid", "A"), ("alertname", "GpuXidCritical"), ("alertstate", "firing")]

@@ -199,7 +199,7 @@ def test_the_timeline_names_the_bottleneck_of_each_gpu(store: Store, instance: s
 
 
 @every_moment
-def test_the_table_lists_the_expected_alerts_and_watchdog(
+def test_the_table_lists_expected_alerts_and_the_watchdog(
     store: Store, instance: str, expectation: Expectation
 ) -> None:
     table = find(DIAGNOSIS, "Firing alerts")

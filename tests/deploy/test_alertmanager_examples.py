@@ -93,7 +93,7 @@ def test_the_readme_says_where_each_alert_goes(repository: Path, requires_tool: 
 
 
 @pytest.mark.parametrize("labels", OTHER_TEAMS)
-def test_alerts_of_other_teams_go_where_they_went_without_the_route(
+def test_alerts_of_others_go_where_they_went(
     repository: Path, tmp_path: Path, labels: str, requires_tool: RequiresTool
 ) -> None:
     amtool = requires_tool("amtool")

@@ -118,9 +118,7 @@ def test_what_is_no_verdict_is_unknown(repository: Path, tmp_path: Path, answer:
         ("warning", "GPU 5 pcie.width: 4 of 16 lanes (pending); GPU 2 gpu.lost: lost (gone); GPU 3 power.brake: on\n"),
     ],
 )
-def test_a_critical_finding_warns_unless_it_is_confirmed(
-    repository: Path, tmp_path: Path, severity: str, said: str
-) -> None:
+def test_a_critical_finding_warns_until_confirmed(repository: Path, tmp_path: Path, severity: str, said: str) -> None:
     findings = (
         "finding\t5\t0000:ab:00.0\twarning\tpcie.width\tinspect_hardware\t4 of 16 lanes\tpending\t40\t600\tyes\n"
         "finding\t1\t0000:18:00.0\tcritical\tgpu.lost\tdrain\tlost\tconfirmed\t10\t0\tyes\n"

@@ -50,9 +50,7 @@ def test_a_job_without_gpus_has_no_interest_in_them(node: Node, sick: str) -> No
         (None, "0", GO),
     ],
 )
-def test_gpus_have_the_numbers_of_nvml_unless_those_of_their_device_files_are_configured(
-    node: Node, sick: str, numbers: str | None, gpus: str, outcome: int
-) -> None:
+def test_gpus_have_the_configured_numbers(node: Node, sick: str, numbers: str | None, gpus: str, outcome: int) -> None:
     """NVML's GPU 1 is /dev/nvidia0 here. A number or name that no GPU has may be any of them."""
     node.numbers(nvidia0="0000:B3:00.0", nvidia1="0000:65:00.0")
     configured = {} if numbers is None else {"NODE_CHECK_GPU_NUMBERS": numbers}
@@ -271,9 +269,7 @@ def test_a_gpu_is_known_by_its_device_file_and_by_its_driver_too(node: Node, tmp
     assert node.prolog(NOBODY, "0", NODE_CHECK_UNCHECKED="drain").returncode == HOLD
 
 
-def test_node_exporter_is_told_of_the_last_run(
-    node: Node, tmp_path: Path, sick: str, requires_tool: RequiresTool
-) -> None:
+def test_node_exporter_has_the_last_run(node: Node, tmp_path: Path, sick: str, requires_tool: RequiresTool) -> None:
     promtool = requires_tool("promtool")
     folder = tmp_path / "textfile"
     folder.mkdir()

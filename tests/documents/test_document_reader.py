@@ -190,9 +190,7 @@ def test_aliases_cost_nothing_and_may_lead_back_to_themselves() -> None:
         (lambda path: path.write_bytes(b"x" * 11), "too_large"),
     ],
 )
-def test_an_unreadable_file_is_named_with_the_reason(
-    tmp_path: Path, make: Callable[[Path], object], reason: str
-) -> None:
+def test_an_unreadable_file_is_named_with_reason(tmp_path: Path, make: Callable[[Path], object], reason: str) -> None:
     path = tmp_path / "file"
     make(path)
     with pytest.raises(DocumentError, match=r"name a (readable|smaller) file") as refused:

@@ -16,7 +16,7 @@ ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/")
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_an_ended_demonstration_leaves_no_server_and_no_file(
+def test_an_ended_demo_leaves_nothing(
     ending: signal.Signals, repository: Path, tmp_path: Path, requires_tool: RequiresTool
 ) -> None:
     requires_tool("prometheus")

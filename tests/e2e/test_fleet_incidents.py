@@ -86,9 +86,7 @@ def _text(page: Notification) -> tuple[str, str]:
         ("leaf", TICKETS, "GpuFleetNetworkDown", "16 of 64 hosts lost InfiniBand or RoCE ports SINCE: .*"),
     ],
 )
-def test_one_cause_on_many_hosts_is_one_notification(
-    inbox: Inbox, cluster: str, receiver: str, alert: str, title: str
-) -> None:
+def test_one_cause_is_one_notification(inbox: Inbox, cluster: str, receiver: str, alert: str, title: str) -> None:
     assert _opened(inbox, cluster) == {receiver: 1}, summary(_heard(inbox, cluster))
     text, description = _text(_first(inbox, cluster, alert))
     assert re.fullmatch(f"{cluster}/gpu-triage: {title}".replace("SINCE", "since ..:.. UTC"), text), text

@@ -108,9 +108,7 @@ def _held_back(url: str) -> set[frozenset[tuple[str, str]]]:
     return {frozenset(alert["labels"].items()) for alert in found if alert["status"]["inhibitedBy"]}
 
 
-def test_only_symptoms_go_quiet_while_their_cause_fires(
-    repository: Path, tmp_path: Path, requires_tool: RequiresTool
-) -> None:
+def test_only_symptoms_are_quiet_beside_a_cause(repository: Path, tmp_path: Path, requires_tool: RequiresTool) -> None:
     """Every pair is a host of its own, so that pairs cannot hold each other back; those that must not come first."""
     told = [({"instance": f"told-{i}", "job": "gpu-triage"}, *pair) for i, pair in enumerate(TOLD)]
     held = [({"instance": f"held-{i}", "job": "gpu-triage"}, *pair) for i, pair in enumerate(HELD_BACK)]

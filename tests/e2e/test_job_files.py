@@ -73,9 +73,7 @@ def text_only(running: Exporter) -> Iterator[str]:
 
 
 @pytest.mark.timeout(300)
-def test_prometheus_scrapes_whatever_a_job_writes(
-    tmp_path: Path, repository: Path, requires_tool: RequiresTool
-) -> None:
+def test_prometheus_takes_whatever_a_job_writes(tmp_path: Path, repository: Path, requires_tool: RequiresTool) -> None:
     program = requires_tool("prometheus")
     jobs = tmp_path / "jobs"
     jobs.mkdir(mode=0o755)

@@ -2,17 +2,16 @@
 
 import json
 import math
-import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from deploy.demo.processes import free_port
-from tests.dashboards.fleet import STEP_SECONDS, Fleet, families_of, joined, scraped, with_rules
+from deploy.demo.processes import Server, free_port
+from tests.dashboards.fleet import STEP_SECONDS, Fleet, joined, scraped, with_rules
 from tests.dashboards.store import Store
-from tests.e2e.processes import end, wait_for
+from tests.jobs.histories import families_of
 from tests.rules.cases import load_any
 
 from gpu_triage_simulator.history import History, SeriesKey
@@ -79,16 +78,11 @@ def victoria_metrics(history: History, program: Path, directory: Path, fleet: Fl
         # As for Prometheus: imported series end without a marker of staleness.
         f"-search.maxLookback={STEP_SECONDS - 1:g}s",
     ]
-    with (directory / "victoria.log").open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        wait_for(lambda: _answers(address))
-        lines = "".join(json_lines(history)).encode()
-        _send(f"http://{address}/api/v1/import", lines)
-        _send(f"http://{address}/internal/force_flush", b"")
+    with Server("victoria", command, directory, f"http://{address}/health").running():
+        for path, data in (("api/v1/import", "".join(json_lines(history))), ("internal/force_flush", "")):
+            with urllib.request.urlopen(f"http://{address}/{path}", data.encode(), timeout=60) as answer:
+                answer.read()
         yield Store(address, fleet)
-    finally:
-        end(process)
 
 
 def json_lines(history: History) -> Iterator[str]:
@@ -101,16 +95,3 @@ def json_lines(history: History) -> Iterator[str]:
             "timestamps": [round((history.start_seconds + step * history.step_seconds) * 1000) for step, _ in present],
         }
         yield json.dumps(line) + "\n"
-
-
-def _answers(address: str) -> bool:
-    try:
-        _send(f"http://{address}/health", None)
-    except OSError:
-        return False
-    return True
-
-
-def _send(url: str, data: bytes | None) -> None:
-    with urllib.request.urlopen(url, data, timeout=60) as answer:
-        answer.read()

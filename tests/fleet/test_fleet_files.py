@@ -33,9 +33,7 @@ def test_a_federating_server_gets_fewer_series_than_one_that_has_all_dashboards(
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=lambda part: part.name)
-def test_prometheus_takes_the_configuration(
-    part: Part, repository: Path, tmp_path: Path, requires_tool: RequiresTool
-) -> None:
+def test_prometheus_takes_its_part(part: Part, repository: Path, tmp_path: Path, requires_tool: RequiresTool) -> None:
     text = (FLEET / "prometheus" / part.config).read_text(encoding="utf-8")
     for name, value in part.values.items():
         assert f"${{{name}}}" in text

@@ -37,7 +37,7 @@ OUTAGES = {
 
 
 @pytest.mark.parametrize("outage", OUTAGES.values(), ids=OUTAGES)
-def test_an_incident_is_paged_once_and_dead_servers_are_told_while_the_others_go_on(
+def test_an_incident_is_paged_once_and_dead_servers_are_told(
     outage: Outage, tmp_path: Path, requires_tool: RequiresTool
 ) -> None:
     with running(outage.topology, tmp_path, requires_tool) as live:

@@ -82,9 +82,7 @@ def page(client: http.client.HTTPConnection) -> str:
     raise AssertionError("no answer")
 
 
-def test_a_new_client_is_let_in_during_a_flood_of_wrong_passwords_from_elsewhere(
-    guarded: Target,
-) -> None:
+def test_a_new_client_is_let_in_during_a_flood_of_wrong_passwords_from_elsewhere(guarded: Target) -> None:
     with under("wrong passwords", replace(guarded, source="127.0.0.2")):
         wait_for(lambda: checking(guarded))
         newcomer = replace(guarded, user=NEWCOMER)

@@ -63,7 +63,7 @@ def evil(home: Path) -> Iterator[FileAnswer]:
 
 
 @pytest.mark.parametrize("name", ["evil.tar.gz", "evil"])
-def test_a_replay_creates_changes_and_deletes_nothing(
+def test_a_replay_changes_nothing(
     home: Path, harmless: Recording, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     top = home.parent

@@ -217,7 +217,7 @@ def test_the_jobs_of_a_user_are_listed(store: Store) -> None:
         (("4701", "--since", "yesterday"), "is no duration and no time"),
     ],
 )
-def test_what_is_not_there_is_an_error_that_says_what_is(
+def test_what_is_not_there_is_an_error(
     store: Store, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
 ) -> None:
     assert said in fails(store, capsys, *arguments)

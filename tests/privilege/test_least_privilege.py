@@ -51,9 +51,7 @@ def _prefix(way: str, scratch: Path, repository: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("way", ["no right", "read-only root", "the unit's system calls"])
-def test_a_host_is_watched_as_well_without_rights(
-    way: str, tmp_path: Path, open_folder: Path, repository: Path
-) -> None:
+def test_a_host_is_watched_without_rights(way: str, tmp_path: Path, open_folder: Path, repository: Path) -> None:
     prefix = _prefix(way, open_folder, repository)
     # Side by side: some metrics are there only after a while, or only now and then.
     with (

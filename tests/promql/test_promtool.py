@@ -99,9 +99,7 @@ TWICE = {selector("x", [("gpu", "0")]): [3.0], selector("x", [("gpu", "1")]): [3
     ],
     ids=["refused rules", "a question", "a rule"],
 )
-def test_what_promtool_rejects_is_an_error(
-    rules_text: str, question: str, message: str, promtool: Path, tmp_path: Path
-) -> None:
+def test_a_rejection_is_an_error(rules_text: str, question: str, message: str, promtool: Path, tmp_path: Path) -> None:
     path = tmp_path / "rules.yml"
     path.write_text(rules_text)
     with pytest.raises(PromtoolError, match=message):

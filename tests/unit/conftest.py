@@ -36,7 +36,7 @@ def bench(tmp_path: Path) -> Iterator[BenchMaker]:
         def make(scenario: str | Path | Scenario = "dual-a10", *events: str) -> Bench:
             clock = VirtualClock()
             if not isinstance(scenario, Scenario):
-                scenario = scenario_with(tmp_path, scenario, *events) if events else load_scenario(scenario)
+                scenario = scenario_with(tmp_path, str(scenario), *events) if events else load_scenario(scenario)
             simulated = stack.enter_context(simulated_machine(scenario, clock=clock))
             return Bench(simulated.machine, clock)
 

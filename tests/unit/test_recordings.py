@@ -3,14 +3,13 @@
 import json
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests import recordings
-from tests.parts import FRESH_SINCE, some
-from tests.recordings import DRILL, PACKAGE, StaleRecordingError, published, recorded, thinned
+from tests.parts import some
+from tests.recordings import DRILL, PACKAGE, published, recorded, thinned
 
 from gpu_triage_simulator import Scenario, load_scenario
 from gpu_triage_simulator.history import History, history_config, record_history
@@ -46,20 +45,6 @@ def same(one: History, other: History) -> bool:
     return columns[0] == columns[1] and heads[0] == heads[1]
 
 
-def only_file(folder: Path) -> Path:
-    (found,) = folder.glob("*.history")
-    return found
-
-
-def test_a_recording_is_made_once_and_is_read_as_it_was_made(tmp_path: Path, scenario: Scenario) -> None:
-    made = recorded(scenario, seconds=SECONDS, folder=tmp_path)
-    file = only_file(tmp_path).stat().st_ino
-    assert same(recorded(scenario, seconds=SECONDS, folder=tmp_path), made)
-    assert only_file(tmp_path).stat().st_ino == file
-    assert made.steps == 7
-    assert any(value != value for column in made.series.values() for value in column), "no sample is missing"  # noqa: PLR0124 - NaN
-
-
 @pytest.mark.parametrize("name", some(["dual-a10", "sick-host"], usual=["dual-a10"]))
 def test_a_thinned_recording_is_what_an_exporter_publishes_to_a_slower_scraper(name: str, tmp_path: Path) -> None:
     """One with the same collectors: what they read is evidence, whatever is published."""
@@ -92,18 +77,3 @@ def test_every_file_that_is_read_for_a_recording_is_in_the_key(tmp_path: Path, r
 def _source(path: Path) -> Path:
     """The source of a compiled module."""
     return path if path.suffix != ".pyc" else path.parent.parent / f"{path.name.partition('.')[0]}.py"
-
-
-def test_with_fresh_a_recording_that_is_no_longer_what_is_recorded_fails_and_is_replaced(
-    tmp_path: Path, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = recorded(scenario, seconds=60, folder=tmp_path)
-    stale = recorded(replace(scenario, events=(), seed=7), seconds=60, folder=tmp_path / "other")
-    assert not same(stale, made)
-    only_file(tmp_path / "other").replace(only_file(tmp_path))
-    assert same(recorded(scenario, seconds=60, folder=tmp_path), stale)
-    monkeypatch.setenv(FRESH_SINCE, str(time.time() + 1))
-    with pytest.raises(StaleRecordingError, match="not what is recorded now"):
-        recorded(scenario, seconds=60, folder=tmp_path)
-    monkeypatch.delenv(FRESH_SINCE)
-    assert same(recorded(scenario, seconds=60, folder=tmp_path), made)

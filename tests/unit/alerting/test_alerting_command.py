@@ -108,9 +108,7 @@ def test_a_second_run_replaces_files_and_removes_old_rules(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize("name", ["rules/alerts-findings.yml", "alertmanager-inhibit.yml", "dashboards/fleet.json"])
-def test_a_foreign_file_is_left_alone_unless_forced(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_foreign_file_is_kept_unless_forced(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = tmp_path / name
     own.parent.mkdir(exist_ok=True)
     own.write_text("{}", encoding="utf-8")

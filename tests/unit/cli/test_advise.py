@@ -187,9 +187,7 @@ def test_a_link_that_never_had_more_lanes_costs_no_job(tmp_path: FilePath) -> No
         ),
     ],
 )
-def test_a_host_without_a_usable_gpu_or_itself_sick_gets_no_job(
-    scenario: str, event: str, at_seconds: float, says: str, tmp_path: FilePath
-) -> None:
+def test_a_sick_host_gets_no_job(scenario: str, event: str, at_seconds: float, says: str, tmp_path: FilePath) -> None:
     answer = advice(look(scenario_with(tmp_path, scenario, f"at = 0\n{event}"), at_seconds), "--params 60M")
     assert (answer.decision.choice, answer.gpus, answer.estimates) == (Choice.NO_GPU, (), ())
     assert says in as_text(answer)

@@ -196,9 +196,7 @@ def _accept(*arguments: str) -> int:
     return run_cli(group, ["baseline", "accept", *arguments, "--despite-findings"])
 
 
-def test_a_field_that_was_changed_on_purpose_is_accepted_and_the_rest_still_differs(
-    recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_accepted_field_no_longer_differs(recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     later = ("--simulate", scenario, "--simulate-at", "15m")
     before = json.loads(Path(recorded).read_text())
     capsys.readouterr()
@@ -237,7 +235,7 @@ def test_without_a_field_the_fields_are_named(recorded: str, scenario: str, caps
     ("moment", "complaint"),
     [("25m", "no baseline of a host that lacks"), ("0s", "no baseline of a host with critical findings: pcie.width")],
 )
-def test_a_sick_host_accepts_nothing(
+def test_sick_hosts_refuse(
     moment: str, complaint: str, recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = Path(recorded)
@@ -249,9 +247,7 @@ def test_a_sick_host_accepts_nothing(
     assert file.read_bytes() == before
 
 
-def test_the_exporter_reads_it(
-    recorded: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_exporter_reads_it(recorded: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     learned = tmp_path / "simulated" / "baseline.json"
     learned.parent.mkdir()
     learned.write_bytes(Path(recorded).read_bytes())

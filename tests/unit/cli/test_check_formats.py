@@ -155,9 +155,7 @@ def test_a_healthy_host_gets_one_calm_line_an_area_and_exit_code_0(capsys: pytes
     assert rows == [["GPU", "0", *idle], ["GPU", "1", *idle], ["host", "fine"]]
 
 
-def test_a_finding_is_told_with_its_value_meaning_and_action(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_finding_is_told_with_its_value_meaning_and_action(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--simulate", "dual-a10", "--simulate-at", "60m", "--for", "5s")
     assert code == 0
     said, *width = out[out.index("warning pcie.width  GPU 0") :].splitlines()[:5]

@@ -60,9 +60,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize(("request_bytes", "expected"), MALFORMED.values(), ids=MALFORMED)
-def test_a_bad_request_is_told_why_and_unlogged(
-    request_bytes: bytes, expected: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bad_request_is_told_why(request_bytes: bytes, expected: int, caplog: pytest.LogCaptureFixture) -> None:
     with serving() as connect:
         client = connect()
         client.sendall(request_bytes)

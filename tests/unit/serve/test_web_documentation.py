@@ -44,9 +44,7 @@ def test_the_documented_file_is_what_prometheus_understands(sample: Path, requir
     SecuritySource(str(sample))
 
 
-def test_prometheus_accepts_the_documented_scrape(
-    repository: Path, tmp_path: Path, requires_tool: RequiresTool
-) -> None:
+def test_prometheus_takes_the_documented_scrape(repository: Path, tmp_path: Path, requires_tool: RequiresTool) -> None:
     scrape = YAML_BLOCK.findall((repository / "docs" / "web-security.md").read_text())[1]
     (tmp_path / "prometheus.yml").write_text(scrape)
     output_of(requires_tool("promtool"), "check", "config", "--syntax-only", tmp_path / "prometheus.yml")

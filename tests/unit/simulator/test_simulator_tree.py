@@ -27,7 +27,7 @@ PLACES = {
 
 @pytest.mark.parametrize(("table", "line"), PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("name", ["..", "../../../../escape", "a/../../../../../escape"])
-def test_no_name_in_a_scenario_leads_out_of_the_simulated_host(
+def test_no_name_leads_out_of_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, line: str, name: str
 ) -> None:
     monkeypatch.setattr("gpu_triage_simulator.session._MEMORY", tmp_path / "shm")

@@ -98,7 +98,7 @@ def test_before_the_fault_nothing_is_to_be_drained(store: Store) -> None:
         (("--at", "2026-11-22T10:00:00"), "has no offset"),
     ],
 )
-def test_an_answer_about_no_host_fails(
+def test_no_host_is_a_failure(
     store: Store, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
 ) -> None:
     at = () if "--at" in arguments else ("--at", f"{store.end:.0f}")

@@ -253,8 +253,6 @@ def test_the_command_writes_by_suffix(url: str, tmp_path: Path, capsys: pytest.C
         (("--since", "6h", "--over", "5d"), "give one of them"),
     ],
 )
-def test_refusals_are_explained(
-    url: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
-) -> None:
+def test_refusals_explain(url: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str) -> None:
     assert run_cli(group, ["report", "--prometheus", url, "--at", f"{END}", *arguments]) == 2
     assert said in capsys.readouterr().err

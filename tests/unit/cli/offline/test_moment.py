@@ -35,9 +35,7 @@ def severities(report: Report) -> list[Severity]:
         ({"hw slowdown": "Active"}, "power.hw_slowdown", "power_brake"),
     ],
 )
-def test_a_gpu_slowed_down_is_to_be_watched(
-    tmp_path: Path, facts: Mapping[str, str], code: str, bottleneck: str
-) -> None:
+def test_a_gpu_slowed_down_is_watched(tmp_path: Path, facts: Mapping[str, str], code: str, bottleneck: str) -> None:
     report = report_on_text(tmp_path, smi(smi_gpu(facts={**SLOW, **facts})))
     assert codes(report) == [code]
     assert severities(report) == [Severity.WARNING]

@@ -126,9 +126,7 @@ HANDLE = "Unable to determine the device handle for"
         ((f"{smi(smi_gpu())}\nWARNING: infoROM is corrupted at gpu 0000:41:00.0\n",), "gpu.inforom", "GPU 0"),
     ],
 )
-def test_a_gpu_that_nvidia_smi_complains_of_is_named(
-    tmp_path: Path, texts: tuple[str, ...], code: str, subject: str
-) -> None:
+def test_a_gpu_with_a_complaint_is_named(tmp_path: Path, texts: tuple[str, ...], code: str, subject: str) -> None:
     report = report_on_text(tmp_path, *texts)
     assert [(finding.check.code, finding.subject) for finding in report.findings] == [(code, subject)]
 

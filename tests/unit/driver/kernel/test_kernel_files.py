@@ -360,7 +360,7 @@ EIGHT = {node: f"{node * 16}-{node * 16 + 15}" for node in range(8)}
         (dict(list(EIGHT.items())[:4]), 2, "12 12 10 12", {0, 1, 2, 3}),
     ],
 )
-def test_nodes_of_one_socket_are_near_and_those_of_another_are_not(
+def test_nodes_of_one_socket_are_near(
     host: HostTree, cpus: dict[int, str], of: int, distances: str, near: set[int]
 ) -> None:
     assert nodes(host, cpus, of, distances) == near

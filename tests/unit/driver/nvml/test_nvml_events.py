@@ -183,9 +183,7 @@ def test_closing_frees_the_set_before_nvml_goes_and_only_once(tmp_path: Path, *,
             assert session.abandoned_sets == 0
 
 
-def test_a_gpu_that_fails_or_wants_recovery_is_looked_at_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_that_fails_or_wants_recovery_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # nvmlEventTypeGpuUnavailableError 0x4000 and nvmlEventTypeGpuRecoveryAction 0x8000 of nvml.h (CUDA 13.3).
     wait, register = pynvml.nvmlEventSetWait_v2, pynvml.nvmlDeviceRegisterEvents
     types: list[int] = []

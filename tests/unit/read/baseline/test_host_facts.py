@@ -217,9 +217,7 @@ def gpu(number: int, lanes: int, claims: int) -> GpuReadings:
         pytest.param([(8, 16), (4, 16)], [(16, 8), (16, None)], id="the sibling has more"),
     ],
 )
-def test_lanes_of_a_board_are_recorded(
-    links: list[tuple[int, int]], recorded: list[tuple[int | None, int | None]]
-) -> None:
+def test_lanes_are_recorded(links: list[tuple[int, int]], recorded: list[tuple[int | None, int | None]]) -> None:
     gpus = [gpu(number, *link) for number, link in enumerate(links)]
     facts = host_facts(0.0, len(gpus), None, lambda _name: None, gpus)
     found = [each.pcie for each in facts.gpus]

@@ -50,9 +50,7 @@ def overdue(reading: ExporterReading) -> dict[str, float]:
         pytest.param(replace(READING, published_at=replace(LATER, wall=0)), {"power": 46}, id="clock set back"),
     ],
 )
-def test_a_collector_is_overdue_after_three_intervals_and_30_s(
-    reading: ExporterReading, told: dict[str, float]
-) -> None:
+def test_a_collector_is_overdue_after_3_intervals_and_30_s(reading: ExporterReading, told: dict[str, float]) -> None:
     assert overdue(reading) == told
 
 

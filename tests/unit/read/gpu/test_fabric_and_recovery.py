@@ -39,7 +39,7 @@ def test_a_driver_without_the_summary_still_tells_the_state(bench: BenchMaker) -
         (0, 0, FabricReading(state=None, health=None)),
     ],
 )
-def test_a_fabric_that_is_not_well_says_so(
+def test_a_sick_fabric_is_told(
     bench: BenchMaker, tmp_path: Path, state: int, health: int, reading: FabricReading
 ) -> None:
     event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "fabric", state = {state}, health = {health} }}'
@@ -84,9 +84,7 @@ def test_the_state_is_a_byte_whatever_stands_behind_it(bench: BenchMaker) -> Non
         (0xFFFFFFFF, {}, None),
     ],
 )
-def test_the_mask_tells_known_faults(
-    bench: BenchMaker, mask: int, faults: dict[str, bool], configuration: int | None
-) -> None:
+def test_the_mask_has_faults(bench: BenchMaker, mask: int, faults: dict[str, bool], configuration: int | None) -> None:
     found = joined(bench, state=3, status=0, healthSummary=1, healthMask=mask)
     assert (found.faults, found.configuration) == (faults, configuration)
 

@@ -74,9 +74,7 @@ LACKING = 'at = 0\neffect = { kind = "missing_function", function = "nvmlGpmQuer
 
 
 @pytest.mark.parametrize(("host", "queries"), [(("dual-a10",), 3), (("h100-8", LACKING), 0)])
-def test_without_gpm_a_gpu_is_asked_once_a_slow_interval(
-    bench: BenchMaker, host: tuple[str, ...], queries: int
-) -> None:
+def test_without_gpm_a_gpu_is_asked_once_an_interval(bench: BenchMaker, host: tuple[str, ...], queries: int) -> None:
     nvml, gpu = bench(*host), reader()
     for _ in range(130):
         round_ = nvml.round()
@@ -159,9 +157,7 @@ def test_what_the_driver_leaves_unanswered_is_not_the_last_rounds_answer(bench: 
         ("nvmlGpmSampleAlloc", pynvml.NVML_ERROR_MEMORY, "memory"),
     ],
 )
-def test_a_failed_sample_is_counted_and_the_next_serve(
-    bench: BenchMaker, function: str, code: int, failure: str
-) -> None:
+def test_a_failed_sample_is_counted_and_passed_over(bench: BenchMaker, function: str, code: int, failure: str) -> None:
     nvml, gpu = bench("h100-8"), reader()
     gpu.read(nvml.round())
     nvml.answer(function, code)

@@ -126,7 +126,7 @@ def test_a_link_that_goes_down_stays_in_sight_and_counts_on_when_it_is_back(benc
 
 
 @pytest.mark.parametrize("powered_seconds", [0, 3600])
-def test_a_link_that_broke_before_the_start_shows_if_it_was_used_or_is_named(
+def test_a_link_that_broke_before_the_start_shows_if_used(
     bench: BenchMaker, tmp_path: Path, powered_seconds: int
 ) -> None:
     scenario = pair_with(tmp_path, "h100-8", down([3], "0s"))
@@ -151,9 +151,7 @@ def test_links_that_lead_nowhere_are_no_fault(tmp_path: Path, connected: int) ->
 
 
 @pytest.mark.parametrize("code", ["UNKNOWN", "NOT_FOUND", "NOT_SUPPORTED", "INVALID_ARGUMENT", "NO_PERMISSION"])
-def test_however_the_driver_says_that_nothing_is_there_it_is_no_failure(
-    bench: BenchMaker, tmp_path: Path, code: str
-) -> None:
+def test_however_the_driver_says_that_nothing_is_there(bench: BenchMaker, tmp_path: Path, code: str) -> None:
     name = "nvmlDeviceGetNvLinkRemotePciInfo_v2"
     refusal = f'at = 0\neffect = {{ kind = "error", function = "{name}", code = "{code}" }}'
     rounds = bench(card_with_links_connected(tmp_path, 8, refusal))
@@ -170,9 +168,7 @@ def test_however_the_driver_says_that_nothing_is_there_it_is_no_failure(
         (5, {"recovery": 2, "recovery_failed": 0}),
     ],
 )
-def test_errors_count_by_link_and_type(
-    bench: BenchMaker, tmp_path: Path, generation: int, errors: dict[str, float]
-) -> None:
+def test_errors_count_by_link(bench: BenchMaker, tmp_path: Path, generation: int, errors: dict[str, float]) -> None:
     rates = "replay_per_hour = 3600, recovery_per_hour = 720, crc_per_hour = 36000"
     event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "nvlink_errors", links = [7], {rates} }}'
     scenario = pair_with(tmp_path, "h100-8", event)
@@ -186,9 +182,7 @@ def test_errors_count_by_link_and_type(
     assert round_.inquiry.failures == []
 
 
-def test_a_counter_keeps_to_its_source_and_a_total_neither_falls_nor_leaps_while_one_link_is_silent(
-    bench: BenchMaker,
-) -> None:
+def test_a_counter_keeps_its_source_and_a_total_does_not_leap_while_a_link_is_silent(bench: BenchMaker) -> None:
     rounds = bench(pair("h100-8"))
     reader = NvlinkReader()
     totals, counts = [], []

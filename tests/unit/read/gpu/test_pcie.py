@@ -144,7 +144,7 @@ def test_a_gpu_that_is_not_on_pcie_has_no_link_at_all(bench: BenchMaker) -> None
 
 
 @pytest.mark.parametrize(("card", "slot", "system", "least"), [(5, 5, 4, 4), (5, 3, 5, 3), (3, 5, 5, 3), (4, 4, 4, 4)])
-def test_a_link_is_expected_to_do_what_all_can(
+def test_links_are_expected_to_do_what_all_can(
     bench: BenchMaker, card: int, slot: int, system: int, least: int
 ) -> None:
     nvml = bench()
@@ -311,9 +311,7 @@ def test_a_counter_of_32_bits_is_not_published(bench: BenchMaker) -> None:
         ((PROVEN, PROVEN, PROVEN + 100, 10, 20), [None, 0, 100, 100, 120]),  # reset
     ],
 )
-def test_a_counter_beyond_32_bits_counts(
-    bench: BenchMaker, raws: tuple[int, ...], readings: list[float | None]
-) -> None:
+def test_counters_beyond_32_bits_count(bench: BenchMaker, raws: tuple[int, ...], readings: list[float | None]) -> None:
     assert counted(bench(), reader(), *raws) == readings
 
 

@@ -167,7 +167,7 @@ class Hot:
         return reading
 
 
-def test_a_counter_that_stands_still_while_its_reason_is_reported_is_integrated_from_then_on(
+def test_a_counter_that_stands_still_beside_its_reason_is_integrated(
     bench: BenchMaker, caplog: pytest.LogCaptureFixture
 ) -> None:
     hot = Hot(bench())
@@ -254,7 +254,7 @@ def test_a_counter_that_grows_without_its_bit_stays_the_source(bench: BenchMaker
 @pytest.mark.parametrize(
     ("interval_seconds", "after_seconds"), [(0.1, 10.0), (0.5, 10.0), (2.0, 20.0), (5.0, 50.0), (15.0, 150.0)]
 )
-def test_samples_count_once_a_second_and_slow_sampling_is_given_more_than_a_minute(
+def test_slow_sampling_is_given_more_than_a_minute(
     bench: BenchMaker, interval_seconds: float, after_seconds: float
 ) -> None:
     hot = Hot(bench(), interval_seconds)

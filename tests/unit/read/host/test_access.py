@@ -3,13 +3,14 @@
 import logging
 import shutil
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.host_tree import HostTree
 
-from gpu_triage.machine import Machine, Moment, RealClock, SystemNvml
+from gpu_triage.machine import Moment, real_machine
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.access import PROBES, AccessReader, Limitation, render
 from gpu_triage.read.metrics.rounds import HostRound
@@ -18,118 +19,100 @@ EVERYTHING = Config(collectors={"process_memory_locality": True, "host_services"
 """Features that this host gives every right to."""
 
 
-@dataclass
-class Host:
-    """A host's files below a folder."""
+def limitations(host: HostTree, **config: Any) -> dict[str, str]:
+    """Reasons by feature."""
+    return {lack.feature: lack.reason for lack in AccessReader(replace(EVERYTHING, **config)).read(round_of(host))}
 
-    root: Path
 
-    def write(self, name: str, text: str) -> None:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    def limitations(self, **config: Any) -> dict[str, str]:
-        """Reasons by feature."""
-        reading = AccessReader(replace(EVERYTHING, **config)).read(self.round())
-        return {lack.feature: lack.reason for lack in reading}
-
-    def round(self) -> HostRound:
-        machine = Machine(
-            SystemNvml(), sysfs=self.root / "sys", procfs=self.root / "proc", kmsg=self.root / "kmsg", clock=RealClock()
-        )
-        return HostRound(machine, Moment(0.0, 0.0))
+def round_of(host: HostTree) -> HostRound:
+    return HostRound(real_machine(host.sysfs, host.procfs, host.root / "kmsg"), Moment(0.0, 0.0))
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
+def host(tmp_path: Path) -> HostTree:
     """A host that gives every right, to a process in the host's own namespaces."""
-    host = Host(tmp_path)
-    host.write("kmsg", "")
-    host.write("sys/bus/pci/devices/.keep", "")
-    host.write("proc/4242/status", "Name:\tgpu-triage\nNSpid:\t4242\n")
-    (tmp_path / "proc/self").symlink_to("4242")
-    host.write("proc/1/status", "Name:\tsystemd\nNSpid:\t1\n")
-    host.write("proc/1/numa_maps", "")
-    host.write("proc/1/mountstats", "")
-    host.write("proc/1/cgroup", "0::/init.scope\n")
-    host.write("proc/pressure/io", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
-    host.write("sys/fs/cgroup/cgroup.controllers", "cpu io memory\n")
-    host.write("proc/self/mountinfo", "22 27 0:21 / /proc rw\n")
-    host.write("proc/1/mountinfo", "22 27 0:21 / /proc rw\n")
-    (tmp_path / "proc/self/ns").mkdir()
-    (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
+    host = HostTree(tmp_path)
+    host.link("proc/self", "4242")
+    host.write(
+        {
+            **dict.fromkeys(("kmsg", "sys/bus/pci/devices/.keep", "proc/1/numa_maps", "proc/1/mountstats"), ""),
+            "proc/4242/status": "Name:\tgpu-triage\nNSpid:\t4242\n",
+            "proc/4242/mountinfo": "22 27 0:21 / /proc rw\n",
+            "proc/1/status": "Name:\tsystemd\nNSpid:\t1\n",
+            "proc/1/cgroup": "0::/init.scope\n",
+            "proc/1/mountinfo": "22 27 0:21 / /proc rw\n",
+            "proc/pressure/io": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+            "sys/fs/cgroup/cgroup.controllers": "cpu io memory\n",
+        }
+    )
+    host.link("proc/4242/ns/pid", "pid:[4026531836]")
     return host
 
 
-def test_a_host_that_gives_every_right_lacks_nothing(host: Host) -> None:
-    assert host.limitations() == {}
+def test_a_host_that_gives_every_right_lacks_nothing(host: HostTree) -> None:
+    assert limitations(host) == {}
 
 
 def test_a_recorded_host_that_knows_nothing_of_this_process_lacks_nothing(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    host.write("kmsg", "")
-    host.write("proc/stat", "")
-    host.write("sys/devices/system/node/node0/cpulist", "0\n")
-    assert host.limitations() == {}
+    host = HostTree(tmp_path)
+    host.write({"kmsg": "", "proc/stat": "", "sys/devices/system/node/node0/cpulist": "0\n"})
+    assert limitations(host) == {}
 
 
-def test_mount_points_without_a_mount_are_told_with_the_option(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    host = Host(tmp_path)
-    host.write("kmsg", "")
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "sys").mkdir()
-    assert host.limitations() == {"procfs": "missing", "sysfs": "missing"}
+def test_points_without_a_mount_are_told_with_the_option(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    host = HostTree(tmp_path)
+    host.write({"kmsg": ""})
+    host.procfs.mkdir()
+    host.sysfs.mkdir()
+    assert limitations(host) == {"procfs": "missing", "sysfs": "missing"}
     remedies = [record.__dict__["fields"]["remedy"] for record in caplog.records]
     assert all(f"--path.{name}" in remedy for name, remedy in zip(("procfs", "sysfs"), remedies, strict=True))
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
-def test_a_kernel_log_that_is_not_there_is_told(host: Host) -> None:
+def test_a_kernel_log_that_is_not_there_is_told(host: HostTree) -> None:
     (host.root / "kmsg").unlink()
-    assert host.limitations() == {"kernel_log": "missing"}
+    assert limitations(host) == {"kernel_log": "missing"}
 
 
-def test_hidden_processes_are_told(host: Host) -> None:
+def test_hidden_processes_are_told(host: HostTree) -> None:
     (host.root / "proc/1/status").unlink()
-    assert host.limitations() == {"processes": "hidden"}
+    assert limitations(host) == {"processes": "hidden"}
 
 
-def test_cgroups_that_a_container_does_not_see_are_told(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+def test_cgroups_that_a_container_does_not_see_are_told(host: HostTree, caplog: pytest.LogCaptureFixture) -> None:
     """As in a container with the host's PID namespace and a cgroup namespace of its own: cgroup_namespaces(7)."""
-    host.write("proc/1/cgroup", "0::/../../../../init.scope\n")
-    assert host.limitations() == {}
-    host.write("sys/fs/cgroup/cgroup.type", "domain\n")
-    assert host.limitations() == {"cgroups": "other_cgroup_namespace"}
+    host.write({"proc/1/cgroup": "0::/../../../../init.scope\n"})
+    assert limitations(host) == {}
+    host.write({"sys/fs/cgroup/cgroup.type": "domain\n"})
+    assert limitations(host) == {"cgroups": "other_cgroup_namespace"}
     assert "--path.sysfs" in caplog.records[-1].__dict__["fields"]["remedy"]
     shutil.rmtree(host.root / "sys/fs/cgroup")
-    assert host.limitations() == {"cgroups": "missing"}
+    assert limitations(host) == {"cgroups": "missing"}
 
 
-def test_a_kernel_without_psi_is_told_with_its_argument(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kernel_without_psi_is_told_with_its_argument(host: HostTree, caplog: pytest.LogCaptureFixture) -> None:
     """As RHEL 8, which builds PSI in and switches it off (CONFIG_PSI_DEFAULT_DISABLED): there is no /proc/pressure."""
     shutil.rmtree(host.root / "proc/pressure")
-    assert host.limitations() == {"host_pressure": "missing"}
+    assert limitations(host) == {"host_pressure": "missing"}
     assert "psi=1" in caplog.records[-1].__dict__["fields"]["remedy"]
 
 
-def test_a_procfs_of_another_pid_namespace_hides_processes_network_and_mounts(host: Host) -> None:
+def test_a_procfs_of_another_pid_namespace_hides_processes_network_and_mounts(host: HostTree) -> None:
     pid = host.root / "proc/self/ns/pid"
     pid.unlink()
     pid.symlink_to("pid:[4026532999]")
-    assert host.limitations() == dict.fromkeys(("processes", "host_network", "host_nfs"), "other_pid_namespace")
+    assert limitations(host) == dict.fromkeys(("processes", "host_network", "host_nfs"), "other_pid_namespace")
 
 
-def test_beside_the_hosts_procfs_a_container_lacks_the_processes_alone(host: Host) -> None:
-    host.write("proc/self/status", "Name:\tgpu-triage\nNSpid:\t4242\t1\n")
-    assert host.limitations() == {"processes": "other_pid_namespace"}
+def test_beside_the_hosts_procfs_a_container_lacks_the_processes_alone(host: HostTree) -> None:
+    host.write({"proc/self/status": "Name:\tgpu-triage\nNSpid:\t4242\t1\n"})
+    assert limitations(host) == {"processes": "other_pid_namespace"}
 
 
-def test_another_mount_namespace_costs_nothing_while_the_hosts_can_be_read(host: Host) -> None:
-    host.write("proc/self/mountinfo", "522 500 0:21 / /proc rw\n")
-    assert host.limitations() == {}
+def test_another_mount_namespace_costs_nothing_while_the_hosts_can_be_read(host: HostTree) -> None:
+    host.write({"proc/self/mountinfo": "522 500 0:21 / /proc rw\n"})
+    assert limitations(host) == {}
 
 
 FOLDERS = {
@@ -142,39 +125,39 @@ FOLDERS = {
 
 @pytest.mark.parametrize(("option", "feature"), FOLDERS.items())
 def test_a_folder_that_is_not_there_is_told(
-    option: str, feature: str, host: Host, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    option: str, feature: str, host: HostTree, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "folder"
-    assert host.limitations(**{option: folder}) == {feature: "missing"}
+    assert limitations(host, **{option: folder}) == {feature: "missing"}
     assert str(folder) in caplog.records[-1].__dict__["fields"]["remedy"]
     folder.mkdir()
-    assert host.limitations(**{option: folder}) == {}
+    assert limitations(host, **{option: folder}) == {}
 
 
-def test_a_socket_that_is_not_there_is_told(host: Host, tmp_path: Path) -> None:
+def test_a_socket_that_is_not_there_is_told(host: HostTree, tmp_path: Path) -> None:
     path = tmp_path / "kubelet.sock"
-    assert host.limitations(kubernetes_pod_resources_socket=path) == {"pod_names": "missing"}
+    assert limitations(host, kubernetes_pod_resources_socket=path) == {"pod_names": "missing"}
     with socket.socket(socket.AF_UNIX) as kubelet:
         kubelet.bind(str(path))
-        assert host.limitations(kubernetes_pod_resources_socket=path) == {}
+        assert limitations(host, kubernetes_pod_resources_socket=path) == {}
 
 
-def test_a_feature_that_does_not_run_lacks_nothing(host: Host) -> None:
+def test_a_feature_that_does_not_run_lacks_nothing(host: HostTree) -> None:
     (host.root / "kmsg").unlink()
-    assert host.limitations(collectors={"xid": False, "host_kernel_log": False}) == {}
+    assert limitations(host, collectors={"xid": False, "host_kernel_log": False}) == {}
 
 
-def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: HostTree, caplog: pytest.LogCaptureFixture) -> None:
     reader = AccessReader(EVERYTHING)
     kmsg = host.root / "kmsg"
     with caplog.at_level(logging.INFO):
         kmsg.unlink()
         for _ in range(3):
-            reader.read(host.round())
+            reader.read(round_of(host))
         kmsg.touch()
-        reader.read(host.round())
+        reader.read(round_of(host))
         kmsg.unlink()
-        reader.read(host.round())
+        reader.read(round_of(host))
     assert [record.message for record in caplog.records] == [
         "feature degraded",
         "feature no longer degraded",
@@ -215,20 +198,20 @@ def interfaces(*names: str) -> str:
     ],
 )
 def test_a_foreign_sysfs_is_told(
-    host: Host, of_host: tuple[str, ...], in_sysfs: tuple[str, ...], *, lacking: bool
+    host: HostTree, of_host: tuple[str, ...], in_sysfs: tuple[str, ...], *, lacking: bool
 ) -> None:
-    host.write("proc/1/net/dev", interfaces(*of_host))
+    host.write({"proc/1/net/dev": interfaces(*of_host)})
     for name in in_sysfs:
-        host.write(f"sys/class/net/{name}/ifindex", "1\n")
-    assert host.limitations() == ({"host_network_link": "other_network_namespace"} if lacking else {})
+        host.write({f"sys/class/net/{name}/ifindex": "1\n"})
+    assert limitations(host) == ({"host_network_link": "other_network_namespace"} if lacking else {})
 
 
 @pytest.mark.parametrize(
     ("service", "table", "lacking"), [("pcie001", True, True), ("pcie002", True, False), ("pcie001", False, False)]
 )
-def test_firmware_that_keeps_pcie_errors_is_told(host: Host, service: str, *, table: bool, lacking: bool) -> None:
+def test_firmware_that_keeps_pcie_errors_is_told(host: HostTree, service: str, *, table: bool, lacking: bool) -> None:
     """get_port_device_capability of drivers/pci/pcie/portdrv.c: the service AER only if native_aer."""
-    host.write(f"sys/bus/pci_express/devices/0000:00:01.0:{service}/uevent", "")
+    host.write({f"sys/bus/pci_express/devices/0000:00:01.0:{service}/uevent": ""})
     if table:
-        host.write("sys/firmware/acpi/tables/HEST", "")
-    assert host.limitations() == ({"pcie_aer": "firmware_first"} if lacking else {})
+        host.write({"sys/firmware/acpi/tables/HEST": ""})
+    assert limitations(host) == ({"pcie_aer": "firmware_first"} if lacking else {})

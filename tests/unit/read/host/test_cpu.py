@@ -144,7 +144,7 @@ ticks = st.tuples(st.integers(0, 3), *[st.integers(0, 10**6)] * 3)
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 @given(st.lists(st.lists(ticks, min_size=1, max_size=4, unique_by=lambda cpu: cpu[0]), min_size=2, max_size=8))
-def test_no_nodes_time_goes_back_and_no_ratio_leaves_its_range_over_any_sequence(
+def test_no_time_goes_back_and_no_ratio_leaves_its_range(
     host: HostTree, rounds: list[list[tuple[int, int, int, int]]]
 ) -> None:
     reader = HostCpuReader()

@@ -1,6 +1,5 @@
 """Interfaces and their links, as Documentation/ABI/testing/sysfs-class-net and net/core/net-sysfs.c have them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gathered import every
 from tests.host_tree import HostTree
-from tests.watched_paths import watched
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment
@@ -21,7 +19,6 @@ from gpu_triage.read.host.network_interfaces import (
     is_named_like_hardware,
     parse_interface,
 )
-from gpu_triage.read.metrics.rounds import HostRound
 
 HEADER = (
     "Inter-|   Receive                                                |  Transmit\n"
@@ -196,9 +193,7 @@ class LinkRounds:
 
     def read(self, at: float = 0.0) -> tuple[dict[str, InterfaceLink], list[str]]:
         """The links by name, and the failures of the round."""
-        round_ = self.host.round()
-        machine = replace(round_.machine, sysfs=watched(round_.machine.sysfs, self._opened))
-        round_ = HostRound(machine, Moment(monotonic=at, wall=at))
+        round_ = self.host.round(at, self._opened)
         links = self.reader.read(round_)
         return {link.device: link for link in links}, round_.failures
 

@@ -18,9 +18,7 @@ from pathlib import Path
 import pytest
 from tests.evidence import evidence_of
 from tests.host_tree import HostTree
-from tests.watched_paths import watched
 
-from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config, LineRate
 from gpu_triage.options.values import DEVICE_PATTERN, LINE_RATE
 from gpu_triage.read.host.infiniband import HOST_INFINIBAND, HostInfinibandReader, InfinibandPort
@@ -37,7 +35,6 @@ from gpu_triage.read.host.network_interfaces import (
     line_rate,
 )
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.read.metrics.rounds import HostRound
 
 EFA = {
     "rate": "100 Gb/sec (4X EDR)\n",
@@ -106,7 +103,7 @@ def port_of(host: HostTree, files: dict[str, str], config: Config = DEFAULTS) ->
     ],
     ids=["efa", "bnxt_re", "irdma"],
 )
-def test_traffic_is_what_the_driver_counts_in_bytes(
+def test_traffic_is_in_bytes(
     host: HostTree, files: dict[str, str], received: int, sent: int, events: dict[str, int]
 ) -> None:
     port = port_of(host, files)
@@ -144,11 +141,8 @@ def ena(host: HostTree, rates: tuple[LineRate, ...], operstate: str = "up") -> t
         if path.name == "speed":
             raise OSError(errno.EINVAL, "Invalid argument")
 
-    round_ = host.round()
-    machine = replace(round_.machine, sysfs=watched(round_.machine.sysfs, opened))
-    reading = HostNetworkLinkReader(Config(network_line_rate=rates)).read(
-        HostRound(machine, round_.at, round_.failures)
-    )
+    round_ = host.round(opened=opened)
+    reading = HostNetworkLinkReader(Config(network_line_rate=rates)).read(round_)
     assert round_.failures == []
     return reading
 
@@ -218,9 +212,7 @@ class Firmware:
 
     def read(self, at: float = 0.0) -> tuple[InfinibandPort, ...]:
         """A round at this second."""
-        round_ = self.host.round()
-        machine = replace(round_.machine, sysfs=watched(round_.machine.sysfs, self._opened))
-        round_ = HostRound(machine, Moment(monotonic=at, wall=at))
+        round_ = self.host.round(at, self._opened)
         ports = self.reader.read(round_)
         assert round_.failures == []
         return ports

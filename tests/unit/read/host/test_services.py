@@ -6,11 +6,9 @@ from dataclasses import replace
 import pytest
 from tests.host_tree import HostTree
 
-from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.access import AccessReader
 from gpu_triage.read.host.services import ServicesReader, ServicesReading, has_switches
-from gpu_triage.read.metrics.rounds import HostRound
 
 CGROUP = "sys/fs/cgroup/system.slice/{}.service/cgroup.procs"
 FABRIC_MANAGER = CGROUP.format("nvidia-fabricmanager")
@@ -33,19 +31,15 @@ def hgx(host: HostTree, *, driver: str | None = "nvidia-nvswitch") -> None:
     host.write({"proc/1/comm": "systemd\n", "proc/uptime": "86400.12 5000000.00\n"})
 
 
-def at(host: HostTree, seconds: float) -> HostRound:
-    return replace(host.round(), at=Moment(seconds, seconds))
-
-
 @pytest.mark.parametrize("hierarchy", ["", "systemd/", "unified/"])
 def test_a_service_runs_while_its_cgroup_has_processes(host: HostTree, hierarchy: str) -> None:
     hgx(host)
     path = FABRIC_MANAGER.replace("cgroup/system", f"cgroup/{hierarchy}system")
     reader = ServicesReader()
     host.write({path: "2741\n2744\n"})
-    assert reader.read(at(host, 0)) == ServicesReading(fabric_manager=True, imex=None)
+    assert reader.read(host.round(0)) == ServicesReading(fabric_manager=True, imex=None)
     host.write({path: ""})
-    assert reader.read(at(host, 5)) == ServicesReading(fabric_manager=False, imex=None)
+    assert reader.read(host.round(5)) == ServicesReading(fabric_manager=False, imex=None)
 
 
 @pytest.mark.parametrize(
@@ -58,31 +52,31 @@ def test_a_service_runs_while_its_cgroup_has_processes(host: HostTree, hierarchy
         ("sshd", {}, {}),
     ],
 )
-def test_a_scheduler_is_known_by_its_daemon_and_remembered(
+def test_a_scheduler_is_remembered(
     host: HostTree, service: str, running: dict[str, bool], stopped: dict[str, bool]
 ) -> None:
     reader = ServicesReader()
     host.write({"sys/bus/pci/devices/0000:00:00.0/vendor": "0x8086\n", CGROUP.format(service): "812\n"})
-    assert reader.read(at(host, 0)) == replace(NONE, **running)
+    assert reader.read(host.round(0)) == replace(NONE, **running)
     host.write({CGROUP.format(service): ""})
-    assert reader.read(at(host, 5)) == replace(NONE, **stopped)
+    assert reader.read(host.round(5)) == replace(NONE, **stopped)
 
 
 def test_a_fabric_manager_that_never_ran_is_missed_where_there_are_switches(host: HostTree) -> None:
     hgx(host)
-    assert ServicesReader().read(at(host, 0)) == ServicesReading(fabric_manager=False, imex=None)
+    assert ServicesReader().read(host.round(0)) == ServicesReading(fabric_manager=False, imex=None)
 
 
 @pytest.mark.parametrize("driver", ["vfio-pci", "pci-stub"])
 def test_switches_of_a_virtual_machine_need_no_fabric_manager_here(host: HostTree, driver: str) -> None:
     hgx(host, driver=driver)
-    assert ServicesReader().read(at(host, 0)) == NONE
+    assert ServicesReader().read(host.round(0)) == NONE
 
 
 def test_a_host_without_switches_needs_neither(host: HostTree) -> None:
     host.write({"proc/1/comm": "systemd\n", "sys/bus/pci/devices/0000:65:00.0/vendor": "0x10de\n"})
     host.write({"sys/bus/pci/devices/0000:65:00.0/class": "0x030200\n"})
-    assert ServicesReader().read(at(host, 0)) == NONE
+    assert ServicesReader().read(host.round(0)) == NONE
     assert not has_switches(host.sysfs)
 
 
@@ -91,33 +85,33 @@ def test_what_ran_once_is_missed_without_switches_on_the_bus_too(host: HostTree)
     host.mount()
     reader = ServicesReader()
     host.write({FABRIC_MANAGER: "9\n", IMEX: "8\n"})
-    assert reader.read(at(host, 0)) == ServicesReading(fabric_manager=True, imex=True)
+    assert reader.read(host.round(0)) == ServicesReading(fabric_manager=True, imex=True)
     host.write({FABRIC_MANAGER: "", IMEX: ""})
-    assert reader.read(at(host, 5)) == ServicesReading(fabric_manager=False, imex=False)
+    assert reader.read(host.round(5)) == ServicesReading(fabric_manager=False, imex=False)
 
 
 def test_a_fabric_manager_in_a_container_is_found_by_its_process(host: HostTree) -> None:
     hgx(host)
     host.write({"proc/4242/comm": "nv-fabricmanage\n", "proc/4243/comm": "nv-fabricother\n"})
     reader = ServicesReader()
-    assert reader.read(at(host, 0)).fabric_manager is True
+    assert reader.read(host.round(0)).fabric_manager is True
     host.write({"proc/4242/comm": "bash\n", "proc/5000/comm": "nv-fabricmanage\n"})
-    assert reader.read(at(host, 5)).fabric_manager is True
+    assert reader.read(host.round(5)).fabric_manager is True
     host.write({"proc/5000/comm": "bash\n"})
-    assert reader.read(at(host, 10)).fabric_manager is False
+    assert reader.read(host.round(10)).fabric_manager is False
     host.write({"proc/6000/comm": "nv-fabricmanage\n"})
     # All processes are not looked through at every round.
-    assert reader.read(at(host, 12)).fabric_manager is False
-    assert reader.read(at(host, 26)).fabric_manager is True
+    assert reader.read(host.round(12)).fabric_manager is False
+    assert reader.read(host.round(26)).fabric_manager is True
 
 
 def test_after_a_boot_the_service_has_time_to_start(host: HostTree) -> None:
     hgx(host)
     reader = ServicesReader()
     host.write({"proc/uptime": "120.50 400.00\n"})
-    assert reader.read(at(host, 0)) == NONE
+    assert reader.read(host.round(0)) == NONE
     host.write({"proc/uptime": "301.00 900.00\n"})
-    assert reader.read(at(host, 180)).fabric_manager is False
+    assert reader.read(host.round(180)).fabric_manager is False
 
 
 def in_a_container(host: HostTree) -> None:
@@ -129,11 +123,11 @@ def test_where_processes_are_hidden_nothing_is_claimed_of_a_service_that_never_r
     hgx(host)
     in_a_container(host)
     reader = ServicesReader()
-    assert reader.read(at(host, 0)) == NONE
+    assert reader.read(host.round(0)) == NONE
     host.write({FABRIC_MANAGER: "0\n"})
-    assert reader.read(at(host, 5)).fabric_manager is True
+    assert reader.read(host.round(5)).fabric_manager is True
     host.write({FABRIC_MANAGER: ""})
-    assert reader.read(at(host, 10)).fabric_manager is False
+    assert reader.read(host.round(10)).fabric_manager is False
 
 
 def test_cgroups_that_are_no_longer_visible_stop_no_service(host: HostTree) -> None:
@@ -141,11 +135,11 @@ def test_cgroups_that_are_no_longer_visible_stop_no_service(host: HostTree) -> N
     in_a_container(host)
     reader = ServicesReader()
     host.write({FABRIC_MANAGER: "0\n"})
-    assert reader.read(at(host, 0)).fabric_manager is True
+    assert reader.read(host.round(0)).fabric_manager is True
     shutil.rmtree(host.sysfs / "fs")
-    assert reader.read(at(host, 5)) == NONE
+    assert reader.read(host.round(5)) == NONE
     host.write({CGROUP.format("sshd"): "9\n"})
-    assert reader.read(at(host, 10)).fabric_manager is False
+    assert reader.read(host.round(10)).fabric_manager is False
 
 
 def test_a_host_whose_fabric_manager_cannot_be_seen_says_so(host: HostTree) -> None:
@@ -165,6 +159,6 @@ def test_junk_costs_nothing_else(host: HostTree) -> None:
     host.spoil("proc/uptime")
     host.spoil(FABRIC_MANAGER)
     host.spoil("sys/bus/pci/devices/0000:18:00.0/vendor")
-    round_ = at(host, 0)
+    round_ = host.round(0)
     assert ServicesReader().read(round_) == ServicesReading(fabric_manager=False, imex=None)
     assert round_.failures == []

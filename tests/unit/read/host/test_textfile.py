@@ -251,9 +251,7 @@ def owners(reading: TextFilesReading) -> dict[str, str]:
 
 
 @ROOT_ONLY
-def test_in_a_directory_that_others_can_write_to_the_owner_is_the_user(
-    tmp_path: Path,
-) -> None:
+def test_in_a_directory_that_others_can_write_to_the_owner_is_the_user(tmp_path: Path) -> None:
     write(tmp_path, {"own.prom": "gpu_job_x 1\n", "alice/claimed.prom": "gpu_job_x 1\n", "4242/job.prom": STEPS % 1})
     tmp_path.chmod(0o1777)
     os.chown(tmp_path / "own.prom", 4711, -1)

@@ -314,7 +314,7 @@ def test_a_remembered_reset_is_dated_by_the_monotonic_clock_whatever_the_clock_s
 
 
 @pytest.mark.parametrize("disk", ["works", "is full"])
-def test_what_is_written_at_the_end_is_not_called_lost_and_what_is_not_is_with_its_cause(
+def test_what_is_not_written_at_the_end_is_called_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, disk: str
 ) -> None:
     with rig(host(tmp_path, xid(20, 48), xid(22, 95, gpu=1)), watching(state_directory=tmp_path)) as running:
@@ -333,9 +333,7 @@ def test_what_is_written_at_the_end_is_not_called_lost_and_what_is_not_is_with_i
             assert f"{tmp_path / FILE}: cannot be written" in told[0]["cause"]
 
 
-def test_a_hanging_state_directory_stops_nothing_and_is_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_hanging_state_directory_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
         clock = running.clock
         hanging = Rig(

@@ -358,9 +358,7 @@ MUTATIONS = st.sampled_from((*NOT_NUMBERS, -1, 0, 0.5, LATEST + 1, 1e11, 1e200, 
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(sorted(asdict(INCIDENT))), MUTATIONS), max_size=5))
-def test_a_damaged_file_keeps_whole_incidents_and_no_time_in_the_future(
-    damages: list[tuple[int, str, Any]],
-) -> None:
+def test_a_damaged_file_keeps_whole_incidents_and_no_time_in_the_future(damages: list[tuple[int, str, Any]]) -> None:
     rows = [asdict(INCIDENT) | {"uuid": f"GPU-{number}"} for number in range(10)]
     damaged = {number for number, _, _ in damages}
     for number, field, value in damages:

@@ -168,9 +168,7 @@ def test_any_text_is_a_status_file(text: str) -> None:
 
 
 @given(comm=st.binary(max_size=30), status=st.binary(max_size=60), cgroup=st.binary(max_size=60))
-def test_any_files_have_facts(
-    tmp_path_factory: pytest.TempPathFactory, comm: bytes, status: bytes, cgroup: bytes
-) -> None:
+def test_files_have_facts(tmp_path_factory: pytest.TempPathFactory, comm: bytes, status: bytes, cgroup: bytes) -> None:
     directory = tmp_path_factory.mktemp("proc", numbered=True) / "1"
     directory.mkdir()
     (directory / "stat").write_text(f"1 (x) {STAT_TAIL}")

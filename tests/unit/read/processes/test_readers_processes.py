@@ -232,7 +232,7 @@ def test_a_process_is_where_its_cpus_are(bench: BenchMaker, cpus: str, locality:
         ("10 12", Locality.UNKNOWN, None),  # two nodes of one socket: the host has no far side
     ],
 )
-def test_a_process_on_another_node_is_remote_if_that_is_clearly_farther(
+def test_a_process_clearly_farther_is_remote(
     bench: BenchMaker, distances: str, locality: Locality, distance: int | None
 ) -> None:
     nvml = bench("dual-a10")

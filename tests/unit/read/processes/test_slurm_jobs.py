@@ -193,9 +193,7 @@ SHARES = (Held("a", "n", "c", (f"{GPU}::0",)), Held("b", "n", "c", (f"{GPU}::1",
         (None, 0, []),  # nobody is asked
     ],
 )
-def test_a_gpu_has_its_holders_or_is_free(
-    bench: BenchMaker, pods: PodDirectory | None, gpu: int, told: list[tuple[str, ...]]
-) -> None:
+def test_holders_of_a_gpu(bench: BenchMaker, pods: PodDirectory | None, gpu: int, told: list[tuple[str, ...]]) -> None:
     rounds = bench("h100-8")
     reading = AllocationReader().read(asked(rounds.at(1, gpu=gpu), pods))
     free = told == [("",) * 7]
@@ -216,9 +214,7 @@ def test_a_claim_is_found_by_the_minor_number_which_is_asked_for_once(bench: Ben
 
 
 @pytest.mark.parametrize(("numbers", "gpu"), [(INDEX, 1), (MINOR, 3)])
-def test_a_job_is_found_by_the_number_that_slurm_has_for_the_gpu(
-    bench: BenchMaker, tmp_path: Path, numbers: str, gpu: int
-) -> None:
+def test_a_job_is_found_by_slurms_number_of_the_gpu(bench: BenchMaker, tmp_path: Path, numbers: str, gpu: int) -> None:
     (tmp_path / "42.job").write_text("SLURM_JOB_ID=42\nSLURM_JOB_USER=alice\nSLURM_JOB_GPUS=1\n")
     scenario = load_scenario("h100-8")
     swapped = {1: 3, 3: 1}

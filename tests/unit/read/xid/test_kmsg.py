@@ -250,8 +250,6 @@ KERNEL, PROCESS = 4, 12
         (CARD, PROCESS, 9.0, None),
     ],
 )
-def test_a_record_is_news_or_nothing(
-    tmp_path: Path, text: str, priority: int, seconds: float, news: KernelNews | None
-) -> None:
+def test_a_record_is_news(tmp_path: Path, text: str, priority: int, seconds: float, news: KernelNews | None) -> None:
     kernel = KernelXids(KernelLog(log(tmp_path, record(1, seconds, text, priority))))
     assert kernel.read(NOW) == (() if news is None else (news,))

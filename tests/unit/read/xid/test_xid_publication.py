@@ -57,7 +57,7 @@ def test_a_restart_reads_again_whether_an_nvlink_xid_was_fatal(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_kernel_log_that_overran_is_not_heard_for_a_while_and_the_log_says_so_once(
+def test_a_kernel_log_that_overran_is_not_heard_for_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As /dev/kmsg does it: EPIPE, then a record whose number is not the next (Documentation/ABI/testing/dev-kmsg)."""
