@@ -131,8 +131,9 @@ def logging_as_it_was() -> Iterator[None]:
     loggers = (logging.getLogger(), logging.getLogger("gpu_triage"))
     before = [(each.level, list(each.handlers), each.propagate) for each in loggers]
     yield
-    for each, (level, handlers, each.propagate) in zip(loggers, before, strict=True):
+    for each, (level, handlers, propagate) in zip(loggers, before, strict=True):
         each.setLevel(level)
+        each.propagate = propagate
         each.handlers[:] = [handler for handler in each.handlers if handler in handlers] or handlers
 
 

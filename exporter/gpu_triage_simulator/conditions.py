@@ -160,8 +160,8 @@ class Timeline:
         for effect in _kind(Load, active):
             load = overlay(load, effect)
         readings = Readings()
-        for effect in _kind(Readings, active):
-            readings = overlay(readings, effect)
+        for written in _kind(Readings, active):
+            readings = overlay(readings, written)
         thermal = _kind(effects.ThermalThrottle, active)
         links = _kind(effects.Link, active)
         remaps = _kind(effects.RowRemap, active)

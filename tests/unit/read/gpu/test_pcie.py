@@ -153,7 +153,7 @@ def test_links_are_expected_to_do_what_all_can(
     (port / "max_link_speed").write_text(f"{speeds[slot]} GT/s PCIe\n")
     nvml.answer("nvmlDeviceGetGpuMaxPcieLinkGeneration", says(card))
     nvml.answer("nvmlDeviceGetMaxPcieLinkGeneration", says(system))
-    reading = read_pcie_limits(nvml.round())
+    reading = read_pcie_limits(nvml.round(), virtual=False)
     assert (reading.device_generation, reading.slot_generation, reading.system_generation) == (card, slot, system)
     assert expected(nvml) == (least, 16)
     (port / "max_link_width").write_text("8\n")
@@ -165,7 +165,7 @@ def test_links_are_expected_to_do_what_all_can(
 def test_the_cards_generation_is_the_kernels_where_the_driver_does_not_tell(bench: BenchMaker) -> None:
     nvml = bench("dual-a10")
     nvml.answer("nvmlDeviceGetGpuMaxPcieLinkGeneration", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    assert read_pcie_limits(nvml.round()).device_generation == 4
+    assert read_pcie_limits(nvml.round(), virtual=False).device_generation == 4
 
 
 def test_a_declared_expectation_beats_the_derived_one(bench: BenchMaker) -> None:
@@ -177,7 +177,7 @@ def test_a_declared_expectation_beats_the_derived_one(bench: BenchMaker) -> None
 def test_without_sysfs_the_driver_alone_says_what_to_expect(bench: BenchMaker, tmp_path: Path) -> None:
     nvml = bench("dual-a10")
     nvml.machine = dataclasses.replace(nvml.machine, sysfs=tmp_path)
-    reading = read_pcie_limits(nvml.round())
+    reading = read_pcie_limits(nvml.round(), virtual=False)
     assert (reading.slot_generation, reading.device_width) == (None, None)
     assert expected(nvml) == (4, 16)
 

@@ -9,7 +9,6 @@ from tests.gathered import every
 from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.machine import Moment
 from gpu_triage.read.host.network_interfaces import (
     HostNetworkLinkReader,
     HostNetworkReader,
