@@ -170,6 +170,26 @@ def test_there_is_one_border_and_above_it_only_the_jobs_own_stalls_count(
     assert judged(busy, more).name == name
 
 
+STILL, STILL_STALLS = thresholds.STILL_WAITING_SHARE, thresholds.STILL_OWN_STALL_SHARE
+
+
+@pytest.mark.parametrize(
+    ("busy", "more", "current", "name"),
+    [
+        pytest.param(STILL * BELOW, HOST_WAITS, "storage", "storage", id="its host: still waiting"),
+        pytest.param(STILL * BELOW, HOST_WAITS, "compute", "compute", id="its host: not waiting yet"),
+        pytest.param(STILL, HOST_WAITS, "storage", "compute", id="its host: no longer waiting"),
+        pytest.param(STILL_STALLS * BELOW, thread(1.0), "cpu", "cpu", id="its job: still waiting"),
+        pytest.param(STILL_STALLS * BELOW, thread(1.0), "compute", "compute", id="its job: not waiting yet"),
+        pytest.param(STILL_STALLS, thread(1.0), "cpu", "compute", id="its job: no longer waiting"),
+    ],
+)
+def test_a_gpu_that_waits_has_to_work_more_before_it_no_longer_does(
+    busy: float, more: Readings, current: str, name: str
+) -> None:
+    assert judged(busy, more, current=current).name == name
+
+
 SOON = thresholds.SOON_WAITING_SHARE
 
 
