@@ -344,7 +344,7 @@ def test_a_link_is_the_bottleneck_by_what_it_carries(busy: float, readings: Read
 
 def test_lanes_that_the_board_does_not_have_are_no_bottleneck() -> None:
     """Of a board that splits the lanes of a slot over two GPUs, as cloud instances with A10G do."""
-    alike = {(spec, PEER): value for (spec, labels), value in link(lanes=8).items() if labels == GPU}
+    alike: Readings = {(spec, PEER): value for (spec, labels), value in link(lanes=8).items() if labels == GPU}
     board: Readings = {**link(lanes=8), **alike, **process(PEER, "bob")}
     assert judged(1.0, board).name == "compute"
     assert judged(1.0, {**board, (GPU_PCIE_LINK_WIDTH, PEER): 16.0}).name == "pcie_link"
