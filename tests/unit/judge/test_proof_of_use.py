@@ -170,6 +170,26 @@ def test_there_is_one_border_and_above_it_only_the_jobs_own_stalls_count(
     assert judged(busy, more).name == name
 
 
+STILL, STILL_STALLS = thresholds.STILL_WAITING_SHARE, thresholds.STILL_OWN_STALL_SHARE
+
+
+@pytest.mark.parametrize(
+    ("busy", "more", "current", "name"),
+    [
+        pytest.param(STILL * BELOW, HOST_WAITS, "storage", "storage", id="its host: still waiting"),
+        pytest.param(STILL * BELOW, HOST_WAITS, "compute", "compute", id="its host: not waiting yet"),
+        pytest.param(STILL, HOST_WAITS, "storage", "compute", id="its host: no longer waiting"),
+        pytest.param(STILL_STALLS * BELOW, thread(1.0), "cpu", "cpu", id="its job: still waiting"),
+        pytest.param(STILL_STALLS * BELOW, thread(1.0), "compute", "compute", id="its job: not waiting yet"),
+        pytest.param(STILL_STALLS, thread(1.0), "cpu", "compute", id="its job: no longer waiting"),
+    ],
+)
+def test_a_gpu_that_waits_has_to_work_more_before_it_no_longer_does(
+    busy: float, more: Readings, current: str, name: str
+) -> None:
+    assert judged(busy, more, current=current).name == name
+
+
 SOON = thresholds.SOON_WAITING_SHARE
 
 
@@ -320,6 +340,14 @@ X16, X4, GEN1 = (
 )
 def test_a_link_is_the_bottleneck_by_what_it_carries(busy: float, readings: Readings, name: str) -> None:
     assert judged(busy, readings).name == name
+
+
+def test_lanes_that_the_board_does_not_have_are_no_bottleneck() -> None:
+    """Of a board that splits the lanes of a slot over two GPUs, as cloud instances with A10G do."""
+    alike: Readings = {(spec, PEER): value for (spec, labels), value in link(lanes=8).items() if labels == GPU}
+    board: Readings = {**link(lanes=8), **alike, **process(PEER, "bob")}
+    assert judged(1.0, board).name == "compute"
+    assert judged(1.0, {**board, (GPU_PCIE_LINK_WIDTH, PEER): 16.0}).name == "pcie_link"
 
 
 def test_a_narrow_link_whose_traffic_was_counted_once_is_not_accused() -> None:

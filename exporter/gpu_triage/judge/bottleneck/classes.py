@@ -240,7 +240,8 @@ class Case:
             return False  # it encodes or decodes at the speed of its streams
         if not gpu.occupied or (gpu.processes_known and gpu.owner_unseen):
             return False
-        return self.host_counts or (share < thresholds.OWN_STALL_SHARE and bool(self.stalls))
+        most = thresholds.STILL_OWN_STALL_SHARE if self.current in STARVED else thresholds.OWN_STALL_SHARE
+        return self.host_counts or (share < most and bool(self.stalls))
 
     @cached_property
     def host_counts(self) -> bool:

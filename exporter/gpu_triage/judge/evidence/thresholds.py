@@ -35,6 +35,7 @@ WAITING_BELOW_SHARE: Final = 0.7
 STILL_WAITING_SHARE: Final = 0.75  # up to this, a GPU in a starvation class is still waiting
 SOON_WAITING_SHARE: Final = 0.6  # over SOON_SECONDS
 OWN_STALL_SHARE: Final = 0.82  # up to this, a job's own stalls are what it waits for
+STILL_OWN_STALL_SHARE: Final = 0.86  # the same for a GPU in a starvation class
 WORKED_SECONDS: Final = 3600.0
 
 SLOWED_CLOCK_RATIO: Final = 0.8  # slowed down: SM clock below this share of its maximum

@@ -104,28 +104,37 @@ def test_counters_of_a_reloaded_driver_go_on(host: HostTree) -> None:
 
 
 SNMP = """\
-Ip: Forwarding DefaultTTL InReceives InHdrErrors
-Ip: 1 64 4132987 0
-Icmp: InMsgs InErrors InCsumErrors
-Icmp: 120 3 0
+Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams InUnknownProtos InDiscards InDelivers
+Ip: 2 64 7181476 0 0 0 0 0 7181476
+IcmpMsg: InType3
+IcmpMsg: 208
 Tcp: RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs OutSegs \
 RetransSegs InErrs OutRsts InCsumErrors
-Tcp: 1 200 120000 -1 81243 5120 311 901 240 3910022 4177310 20881 2 412 0
-Udp: InDatagrams NoPorts InErrors OutDatagrams
-Udp: 88102 12 0 88240
+Tcp: 1 200 120000 -1 392717 366183 25573 36777 0 7177091 7172062 3758 0 71978 0
+Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors
+Udp: 4534 0 0 10294 0 0 0 0 0
 """
-"""Of a Linux 5.15, in the order of net/ipv4/proc.c."""
+"""Of Linux 6.18, without its long lines about ICMP; see snmp_seq_show of net/ipv4/proc.c."""
 ETH0 = {"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"}
 
 
 def test_tcp_segments_are_those_of_the_hosts_own_network_namespace(host: HostTree) -> None:
-    fewer = SNMP.replace("4177310 20881", "5 0")
+    fewer = SNMP.replace("7172062 3758", "5 0")
     host.write({**ETH0, "proc/net/snmp": fewer})
     own = HostNetworkReader().read(host.round())
     assert (own.segments_sent, own.segments_retransmitted) == (5, 0)
     host.write({"proc/1/net/dev": NET_DEV, "proc/1/net/snmp": SNMP})
     hosts = HostNetworkReader().read(host.round())
-    assert (hosts.segments_sent, hosts.segments_retransmitted) == (4177310, 20881)
+    assert (hosts.segments_sent, hosts.segments_retransmitted) == (7172062, 3758)
+
+
+def test_tcp_segments_of_an_older_kernel_are_found_by_their_names(host: HostTree) -> None:
+    """Before Linux 3.10, there is no InCsumErrors."""
+    host.write(
+        {**ETH0, "proc/net/snmp": SNMP.replace(" OutRsts InCsumErrors", " OutRsts").replace("71978 0\n", "71978\n")}
+    )
+    reading = HostNetworkReader().read(host.round())
+    assert (reading.segments_sent, reading.segments_retransmitted) == (7172062, 3758)
 
 
 def test_a_kernel_without_tcp_statistics_costs_only_them(host: HostTree) -> None:
@@ -141,11 +150,11 @@ NO_SNMP = {
     "empty": "",
     "names without values": SNMP[: SNMP.index("Tcp: 1")],
     "a third line": SNMP + "Tcp: 1\n",
-    "more names than values": SNMP.replace(" 412 0\n", "\n"),
-    "a count that is none": SNMP.replace("20881", "-1"),
+    "more names than values": SNMP.replace(" 71978 0\n", "\n"),
+    "a count that is none": SNMP.replace("3758", "-1"),
     "without retransmits": SNMP.replace("RetransSegs", "Retransmits"),
     "without segments": SNMP.replace("OutSegs", "Segments"),
-    "cut off": SNMP[: SNMP.index("2 412")],
+    "cut off": SNMP[: SNMP.index("0 71978")],
 }
 
 
