@@ -251,8 +251,8 @@ def test_one_gpu_alone_is_judged_by_itself_and_by_its_hosts_alerts(store: Store)
 
 
 def test_a_step_with_several_suspects_has_their_number_and_the_color_of_the_worst(store: Store) -> None:
-    assert verdict(store, PATH, NIGHT, 30 * 60) == [f"1|{NIGHT} GPU 5"]
-    assert verdict(store, STARVED, NIGHT, 79 * 60) == ["1|6 GPUs"]
+    assert verdict(store, PATH, NIGHT, 33 * 60) == [f"2|{NIGHT} GPU 5"]
+    assert verdict(store, STARVED, NIGHT, 79 * 60) == ["1|7 GPUs"]
     everywhere = verdict(store, SICK, ".+", 55 * 60)
     assert any(re.fullmatch(r"2\|\d+ GPUs", each) for each in everywhere)
 
