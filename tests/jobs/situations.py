@@ -175,8 +175,8 @@ SITUATIONS: Final = (
         dict.fromkeys(LETTERS, "checkpoints"),
         lambda seconds: 0.0 if seconds // 60 % 10 == 8 else _FORWARD,
         {
-            "slow": "no fault holds its GPUs back, and none of them is slower than the others",
-            "first": "Profile the job: no fault outside of it holds its GPUs back.",
+            "slow": "nothing holds its GPUs back, and none of them is slower than the others",
+            "first": "Profile the job: nothing outside of it holds its GPUs back.",
         },
     ),
 )

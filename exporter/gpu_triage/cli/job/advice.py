@@ -189,10 +189,10 @@ def _slow_whole(job: Job, comparison: Comparison) -> str:
     if paced is not None:
         return paced
     if len(job.gpus) == 1:
-        return "no fault holds its GPU back"
+        return "nothing holds its GPU back"
     if comparison.gpu is None:
-        return "no fault holds its GPUs back, and no two are of one model"
-    return "no fault holds its GPUs back, and none of them is slower than the others"
+        return "nothing holds its GPUs back, and no two are of one model"
+    return "nothing holds its GPUs back, and none of them is slower than the others"
 
 
 def _slow_pace(pace: Pace | None) -> str | None:
@@ -203,7 +203,7 @@ def _slow_pace(pace: Pace | None) -> str | None:
         rank, usual = pace.straggler, pace.slowest[1]
         return f"{rank.subject} makes {rank.per_second:.3g} steps a second, the median is {usual:.3g}"
     if (pace.below_best or 0.0) > PACE_SHARE:
-        return f"it is {pace.below_best:.0%} below its own best pace, and no fault seen holds its GPUs back"
+        return f"it is {pace.below_best:.0%} below its own best pace, and nothing seen holds its GPUs back"
     return None
 
 
@@ -269,7 +269,7 @@ STRAGGLER: Final = "clock.straggler"
 _HUNG: Final = OF_CLASS["hung"]
 _RANK: Final = "Look at what runs there first (py-spy dump, its log), then at the host with gpu-triage check."
 _SICK: Final = "Run gpu-triage check on its host."
-_PROFILE: Final = "Profile the job: no fault outside of it holds its GPUs back."
+_PROFILE: Final = "Profile the job: nothing outside of it holds its GPUs back."
 _INSIDE: Final = (
     "Look inside the job (py-spy dump on its ranks, its log): its GPUs wait for something that is not seen here."
 )

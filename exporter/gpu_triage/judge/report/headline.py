@@ -92,7 +92,7 @@ def counted(name: str, indices: list[str]) -> str:
 
 def _worst(report: Report) -> str:
     for name in _GROUPS:
-        codes = list(dict.fromkeys(f.check.code for f in report.findings if f.counts and _group(f) == name))
+        codes = list(dict.fromkeys(f.check.code for f in report.findings if _group(f) == name))
         if codes:
             return f"; {name}: {first_few(codes, _MOST_CODES)}"
     return ""
