@@ -59,15 +59,16 @@ class Finding:
     def urgency(self) -> Severity:
         """Current urgency: critical only while confirmed and its condition is seen to hold, else at most a warning.
 
-        A pending warning is information until it is likely to last. A single poll does not know how long it has lasted.
+        A pending warning is information until it is likely to last, and while its condition cannot be observed. A
+        single poll does not know how long it has lasted.
         Whatever acts on findings reads this. An alert does not: it is held, so that a fault that flaps is one page.
         """
         if self.severity is Severity.CRITICAL:
             acute = self.state is State.CONFIRMED and self.holds is True
             return Severity.CRITICAL if acute else Severity.WARNING
         likely_seconds = min(LIKELY_SECONDS, self.check.wait_seconds / 2)
-        early = self.state is State.PENDING and self.since is not None and self.lasted_seconds < likely_seconds
-        return Severity.INFO if early else self.severity
+        likely = self.since is None or (self.holds is True and self.lasted_seconds >= likely_seconds)
+        return Severity.INFO if self.state is State.PENDING and not likely else self.severity
 
     @property
     def advice(self) -> Advice:
