@@ -21,7 +21,7 @@ STATES: Final = MappingProxyType(
         "sick": "sick",
         "thermal": "throttled by heat",
         "power_brake": "slowed by the power brake",
-        "pcie_link": "on a degraded PCIe link",
+        "pcie_link": "limited by PCIe",
         "power_cap": "held back by a lowered power limit",
         "clock_cap": "held back by a clock limit",
         "hung": "hung",
