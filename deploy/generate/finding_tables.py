@@ -108,21 +108,29 @@ def _matches() -> dict[str, str]:
         for each in ("memory.starved", "storage.starved", "cpu.starved", "memory.limited", "cpu.limited")
     )
     line_rate = LIMITS["network.starved"]["line_rate"].value
-    heat, brake = (LIMITS[code]["share"].value for code in ("thermal.hw", "power.brake"))
+    heat, software_heat, brake, slowdown = (
+        LIMITS[code]["share"].value for code in ("thermal.hw", "thermal.sw", "power.brake", "power.hw_slowdown")
+    )
     lowered = LIMITS["power.limit"]["ratio"].value
     return {
         "sick": (
             f"`gpu_up` is 0, a page Xid within {length_in_words(t.XID_RECENT_SECONDS)}, uncorrected ECC errors, a "
             "failed row remapping, a recovery action, or an unhealthy fabric"
         ),
-        "thermal": f"under load, `hw_thermal` or `sw_thermal` share > {heat}",
-        "power_brake": f"`hw_power_brake`, or `hw_slowdown` without either cause, share > {brake}",
+        "thermal": f"under load, `hw_thermal` share > {heat} or `sw_thermal` share > {software_heat}",
+        "power_brake": f"`hw_power_brake` share > {brake}, or `hw_slowdown` without either cause, share > {slowdown}",
         "pcie_link": (
+<<<<<<< HEAD
             f"the GPU receives or sends ≥ {t.FULL_LINK_SHARE} of what its link can do now, narrow or not; or the link "
             f"above its PCIe switch trained down, and the GPUs behind it move ≥ {t.FULL_LINK_SHARE} of what is left. "
             "A narrow link that carries less is a finding, not the class. If the traffic is unknown, and no class up "
             "to `numa` matches: under load, width or generation below expected, by the best of "
             f"{t.RECENT_SECONDS:.0f} s, unless the board gives all such links the same lanes since boot"
+=======
+            f"under load, width or generation below expected, by the best of {t.RECENT_SECONDS:.0f} s, unless the "
+            "board gives all such links the same lanes since boot; or the link above the GPU's PCIe switch trained "
+            f"down, and the GPUs behind it move ≥ {t.FULL_LINK_SHARE} of what is left"
+>>>>>>> h-heat
         ),
         "power_cap": (
             f"cap share ≥ {t.POWER_CAP_CLASS_SHARE}, the enforced limit < {lowered} of the default, and power ≥ "
@@ -130,10 +138,17 @@ def _matches() -> dict[str, str]:
             "the limit"
         ),
         "clock_cap": (
+<<<<<<< HEAD
             "under load and not waiting, and a target clock below its default (never on GeForce and with drivers from "
             f"590 on, which have no application clocks), or the SM clock < {t.SLOWED_CLOCK_RATIO} of its maximum while "
             f"a reason other than heat, power and idleness (locked clocks, `board_limit`, `reliability`) is active ≥ "
             f"{t.SET_CLOCK_SHARE} of the time"
+=======
+            "under load and not waiting: a target clock below its default; an SM clock < "
+            f"{t.SLOWED_CLOCK_RATIO} of its maximum, with a reason other than heat, power and idleness for ≥ "
+            f"{t.SET_CLOCK_SHARE} of the time; or one that its setting holds more than "
+            f"{LIMITS['clock.straggler']['drop'].value} below the median of its busy peers"
+>>>>>>> h-heat
         ),
         "hung": (
             f"utilization < {t.HUNG_BUSY_SHARE} and power < {t.HUNG_POWER_SHARE} of the limit for "

@@ -127,7 +127,8 @@ SPINS = Card(watts=80.0, memory=0.01)
         pytest.param((Card(busy=0.0, watts=60.0),), "GPU 3 of its job", id="stopped"),
         pytest.param((SPINS,), "", id="spins too"),
         pytest.param((Card(job="78"),), "", id="of another job"),
-        pytest.param((Card(), Card(), Card()), "", id="half of the job works"),
+        pytest.param((Card(), Card(), Card()), "GPU 3-5 of its job", id="half of the job works"),
+        pytest.param((Card(), Card(), Card(), Card()), "", id="most of the job works"),
         pytest.param((Card(job=""),), "", id="of no job"),
     ],
 )

@@ -9,7 +9,7 @@ from tests.fed import MINUTE, Fed
 from tests.working_gpus import Card
 
 from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.report import GpuVerdict
 from gpu_triage.read.host.cpu import GPU_HOST_CPU_SECONDS_TOTAL
@@ -101,23 +101,25 @@ def test_work_that_ends_after_its_process_is_not_that_of_another(works_on_second
 
 
 @pytest.mark.parametrize(
-    ("code", "state", "lasted_seconds", "since", "counts"),
+    ("code", "state", "lasted_seconds", "since", "holds", "is_urgent"),
     [
-        pytest.param(CODE, State.PENDING, 5 * MINUTE - 1, 1.0, False, id="less than five minutes"),
-        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, True, id="five minutes"),
-        pytest.param("nvlink.down", State.PENDING, 2.5 * MINUTE - 1, 1.0, False, id="less than half of its wait"),
-        pytest.param("nvlink.down", State.PENDING, 2.5 * MINUTE, 1.0, True, id="half of its wait"),
-        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, True, id="confirmed"),
-        pytest.param(CODE, State.PENDING, 0.0, None, True, id="seen once"),
-        pytest.param("thermal.hw", State.PENDING, 0.0, 1.0, True, id="critical"),
+        pytest.param(CODE, State.PENDING, 5 * MINUTE - 1, 1.0, True, False, id="less than five minutes"),
+        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, True, True, id="five minutes"),
+        pytest.param("nvlink.down", State.PENDING, 2.5 * MINUTE - 1, 1.0, True, False, id="less than half of its wait"),
+        pytest.param("nvlink.down", State.PENDING, 2.5 * MINUTE, 1.0, True, True, id="half of its wait"),
+        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, None, False, id="not observable, as after its job"),
+        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, None, True, id="confirmed, and not observable"),
+        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, True, True, id="confirmed"),
+        pytest.param(CODE, State.PENDING, 0.0, None, True, True, id="seen once"),
+        pytest.param("thermal.hw", State.PENDING, 0.0, 1.0, True, True, id="critical"),
     ],
 )
-def test_a_pending_warning_counts_once_it_is_likely_to_last(
-    code: str, state: State, lasted_seconds: float, since: float | None, *, counts: bool
+def test_a_pending_warning_is_urgent_once_it_is_likely_to_last(
+    code: str, state: State, lasted_seconds: float, since: float | None, *, holds: bool | None, is_urgent: bool
 ) -> None:
     assert (BY_CODE[CODE].wait_seconds, BY_CODE["nvlink.down"].wait_seconds) == (20 * MINUTE, 5 * MINUTE)
-    found = Finding(BY_CODE[code], "", state=state, lasted_seconds=lasted_seconds, since=since)
-    assert found.counts == counts
+    found = Finding(BY_CODE[code], "", state=state, lasted_seconds=lasted_seconds, since=since, holds=holds)
+    assert found.urgency is (Severity.WARNING if is_urgent else Severity.INFO)
 
 
 def test_a_host_is_to_be_watched_once_a_warning_is_likely_to_last() -> None:

@@ -256,7 +256,7 @@ def with_findings(*findings: Finding, ended: tuple[Finding, ...] = ()) -> Judgme
     latest = judged(*read())
     areas = [replace(area, findings=()) for area in latest.report.areas]
     areas[0] = replace(areas[0], findings=findings)
-    verdict = verdict_on(findings, was_read=True)
+    verdict = verdict_on((finding.urgency for finding in findings), was_read=True)
     return replace(latest, report=replace(latest.report, areas=tuple(areas), verdict=verdict, ended=ended))
 
 

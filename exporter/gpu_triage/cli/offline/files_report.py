@@ -344,11 +344,12 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
         blocked = _NOT_FOUND if nothing else None
         if files.nobody_there and not any(area.findings for area in areas):
             blocked = "nvidia-smi found no device; set --expect.gpu-count 0 if that is right"
+    severities = [finding.urgency for area in areas for finding in area.findings]
     return replace(
         report,
         areas=areas,
         blocked=blocked,
-        verdict=verdict_on(report.findings, was_read=blocked is None and host.was_read),
+        verdict=verdict_on(severities, was_read=blocked is None and host.was_read),
         not_read=(*(() if nothing else _not_said(host, files)), *_unread(contents, files)),
         files=tuple(_file(each) for each in _named(contents)),
     )

@@ -39,6 +39,7 @@ class Soon:
 
     def __init__(self) -> None:
         self._name = ""
+        self._since = 0.0
         self._is_news = False
         self._seen_at: dict[str, float] = {}
 

@@ -414,7 +414,7 @@ def _communication(case: Case) -> str | None:
 
 
 def _waited_for(case: Case) -> str:
-    """Name the few GPUs of its job that do not spin: the others wait for them. "" if there are none.
+    """Name the GPUs of its job that do not spin, unless they are most of it: the others wait for them. "" if none.
 
     GPUs that only share a user may have different jobs.
     """
@@ -422,9 +422,9 @@ def _waited_for(case: Case) -> str:
     if not any(owner.pod or owner.slurm_job_id for owner in owners):
         return ""
     job = [gpu for gpu in case.host.answering if gpu.occupied and owners_of(gpu) == owners]
-    others = [gpu for gpu in job if _spins(gpu.recent, thresholds.EASE) is None]
-    few = others and len(others) < len(job) / 2
-    return f", waiting for GPU {ranges(gpu.gpu for gpu in others)} of its job" if few else ""
+    others = [gpu for gpu in job if gpu.busy_share is not None and _spins(gpu.recent, thresholds.EASE) is None]
+    known = others and len(others) <= len(job) / 2
+    return f", waiting for GPU {ranges(gpu.gpu for gpu in others)} of its job" if known else ""
 
 
 def _spins(gpu: GpuEvidence, ease: float) -> str | None:

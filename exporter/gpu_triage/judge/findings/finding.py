@@ -11,7 +11,7 @@ from gpu_triage.judge.findings.identity import AboutGpu, identity_of
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
 
 LIKELY_SECONDS: Final = 300.0
-"""How long a pending warning has to last before the verdict counts it, or half of its wait if that is less.
+"""How long a pending warning has to last before it is urgent, or half of its wait if that is less.
 
 A job that starts or pauses looks starved for less. What has lasted for half of its wait will probably last.
 """
@@ -61,19 +61,16 @@ class Finding:
     def urgency(self) -> Severity:
         """Current urgency: critical only while confirmed and its condition is seen to hold, else at most a warning.
 
+        A pending warning is information until it is likely to last, and while its condition cannot be observed. A
+        single poll does not know how long it has lasted.
         Whatever acts on findings reads this. An alert does not: it is held, so that a fault that flaps is one page.
         """
-        acute = self.state is State.CONFIRMED and self.holds is True
-        return Severity.WARNING if self.severity is Severity.CRITICAL and not acute else self.severity
-
-    @property
-    def counts(self) -> bool:
-        """Whether the verdict counts it: a pending warning only once it has lasted, and is likely to last.
-
-        How long a condition has lasted in a single poll is not known, and a critical one is not waited for.
-        """
-        waits = self.state is State.PENDING and self.severity is not Severity.CRITICAL and self.since is not None
-        return not waits or self.lasted_seconds >= min(LIKELY_SECONDS, self.check.wait_seconds / 2)
+        if self.severity is Severity.CRITICAL:
+            acute = self.state is State.CONFIRMED and self.holds is True
+            return Severity.CRITICAL if acute else Severity.WARNING
+        likely_seconds = min(LIKELY_SECONDS, self.check.wait_seconds / 2)
+        likely = self.since is None or (self.holds is True and self.lasted_seconds >= likely_seconds)
+        return Severity.INFO if self.state is State.PENDING and not likely else self.severity
 
     @property
     def advice(self) -> Advice:

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.findings.check import Advice, Severity
-from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.read.exporter.judgment import GPU_VERDICT
 
 
@@ -103,13 +102,12 @@ EXIT_COULD_NOT_LOOK: Final = 2
 """Used when a report was printed. Invalid options also exit with 2, but without a report."""
 
 
-def verdict_on(findings: Iterable[Finding], *, was_read: bool) -> Verdict:
-    """Return the verdict on a GPU, or on a host with its GPUs, given the findings.
+def verdict_on(severities: Iterable[Severity], *, was_read: bool) -> Verdict:
+    """Return the verdict on a GPU, or on a host with its GPUs, given the severities of the findings.
 
     Without any readings (`was_read` is False), the absence of serious findings means NOT_READ rather than KEEP.
     """
-    found = (OF_SEVERITY[finding.urgency] for finding in findings if finding.counts)
-    worst = max(found, key=lambda each: each.rank, default=Verdict.KEEP)
+    worst = max((OF_SEVERITY[severity] for severity in severities), key=lambda each: each.rank, default=Verdict.KEEP)
     return Verdict.NOT_READ if worst is Verdict.KEEP and not was_read else worst
 
 

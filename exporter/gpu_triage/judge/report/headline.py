@@ -24,7 +24,11 @@ STATES: Final = MappingProxyType(
         "sick": "sick",
         "thermal": "throttled by heat",
         "power_brake": "slowed by the power brake",
+<<<<<<< HEAD
         "pcie_link": "held back by the PCIe link",
+=======
+        "pcie_link": "limited by PCIe",
+>>>>>>> h-heat
         "power_cap": "held back by a lowered power limit",
         "clock_cap": "held back by a clock limit",
         "hung": "hung",
@@ -96,7 +100,7 @@ def counted(name: str, indices: list[str]) -> str:
 
 def _worst(report: Report) -> str:
     for name in _GROUPS:
-        codes = list(dict.fromkeys(f.check.code for f in report.findings if f.counts and _group(f) == name))
+        codes = list(dict.fromkeys(f.check.code for f in report.findings if _group(f) == name))
         if codes:
             return f"; {name}: {first_few(codes, _MOST_CODES)}"
     return ""

@@ -163,7 +163,7 @@ def report_of(
             _gpu(gpu, bottlenecks[gpu], memories[gpu], found, continuous=subject.continuous) for gpu in host.gpus
         ),
         verdict=verdict_on(
-            found,
+            (finding.urgency for finding in found),
             was_read=blocked is None and (not host.gpus or host.was_read),
         ),
         not_read=tuple(not_read(host)),
@@ -195,7 +195,7 @@ def _gpu(
         since=memory.since(gpu.at) if continuous else None,
         seconds=dict(memory.seconds),
         strip=memory.strip(gpu.at.monotonic),
-        verdict=verdict_on(own, was_read=gpu.was_read),
+        verdict=verdict_on((each.urgency for each in own), was_read=gpu.was_read),
         codes=tuple(dict.fromkeys(each.check.code for each in own)),
         owners=owners_of(gpu),
         readings=_readings(gpu),
