@@ -195,7 +195,7 @@ def test_colors_are_for_terminals_that_want_them(
             "use it, but look. 2 GPUs: 1 throttled by heat (GPU 0), 1 busy; critical if it lasts: pcie.width",
         ),
         ("sick-host", 1200, "drain. 2 GPUs: all busy; critical: storage.read_only"),
-        ("a100-power-capped", 60, "fine. 1 GPU: held back by a lowered power limit"),
+        ("a100-power-capped", 60, "fine. 1 GPU: held back by a lowered power limit; info: power.cap"),
         ("lost-before-start", 60, "take it out of use. 2 GPUs: 1 sick (GPU 1), 1 busy; critical: gpu.lost, xid.79"),
         ("no-driver", 60, "use it, but look. The GPUs could not be checked; critical if it lasts: driver.unavailable"),
     ],
