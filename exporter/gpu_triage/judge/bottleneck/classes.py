@@ -322,7 +322,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     yield "communication", _communication(case)
     yield "compute", _compute(case)
     yield "unattributed", _unattributed(gpu)
-    yield "idle", "no compute process"
+    yield "idle", "no compute process" if gpu.processes_known else "no work seen; its processes are not known"
 
 
 def _sick(gpu: GpuEvidence) -> str | None:
