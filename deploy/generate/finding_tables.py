@@ -22,7 +22,7 @@ def _is_xid(check: Check) -> bool:
 
 
 def _is_for_all(check: Check) -> bool:
-    """Whether its advice fits a virtual machine too, where nobody can reseat a card."""
+    """Whether its advice fits a virtual machine too: its user cannot reseat a card."""
     return check.advice.in_a_virtual_machine == check.advice
 
 

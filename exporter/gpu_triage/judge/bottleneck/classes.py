@@ -196,7 +196,7 @@ class Bottleneck(NamedTuple):
 
 
 UNHINDERED: Final = ", and nothing holds it back"
-"""End of a reason that no finding may stand beside."""
+"""End of a reason, to be left out beside a finding."""
 
 Bottlenecks = Mapping[GpuEvidence, Bottleneck]
 

@@ -59,7 +59,7 @@ _SOURCES: Final[Mapping[Area, Mapping[str, MetricSpec]]] = MappingProxyType(
         Area.SETTINGS: {"persistence mode": GPU_PERSISTENCE_MODE},
     }
 )
-"""What an area is judged by: it says nothing of a host that has none of these."""
+"""What an area is judged by; without any of these, nothing is known about it."""
 _NOT_ON_ALL: Final = (GPU_P2P_STATUS, GPU_NVLINK_UP)
 """What is there for some GPUs only, so that its absence means nothing if its collector succeeds."""
 _PAIR: Final = 2
