@@ -11,12 +11,22 @@ from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.judge.findings.settings import shown
 from gpu_triage.judge.findings.table import CHECKS
 
+<<<<<<< HEAD
+=======
+_THRESHOLDS = "../../../../../docs/configuration.md#thresholds-of-findings"
+_MOVE = "../playbook.md#move-a-virtual-machine"
+>>>>>>> h-words
 _HELD = f"{thresholds.HELD_BYTES / 1024**3:.0f} GiB"
 _FACT = re.compile(r"(?:^|; )(?P<name>[A-Za-z ]+): (?P<value>[^;]+)")
 
 
 def _is_xid(check: Check) -> bool:
     return check.code.removeprefix("xid.").isdecimal()
+
+
+def _is_for_all(check: Check) -> bool:
+    """Whether its advice fits a virtual machine too: its user cannot reseat a card."""
+    return check.advice.in_a_virtual_machine == check.advice
 
 
 def facts(alert: str, current: str) -> str:
@@ -40,6 +50,11 @@ def facts(alert: str, current: str) -> str:
         "finding": ", ".join(
             dict.fromkeys("`xid.` and the code" if _is_xid(check) else f"`{check.code}`" for check in told)
         ),
+<<<<<<< HEAD
+=======
+        "virtual machine": "" if all(map(_is_for_all, told)) else f"[move it]({_MOVE})",
+        f"[thresholds]({_THRESHOLDS})": ", ".join(dict.fromkeys(each for check in told for each in _limits(check))),
+>>>>>>> h-words
     }
     return "; ".join(f"{name}: {value}" for name, value in named.items() if value) + "\n"
 

@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from gpu_triage.cli.machines import is_made_up, stepped_host
-from gpu_triage.cli.measure import MEASURE, applies, measure
+from gpu_triage.cli.measure import MEASURE, applies, judge_recording, measure
 from gpu_triage.cli.one_shot import (
     duration_option,
     echo_text,
@@ -83,7 +83,7 @@ def check_command(
     it could not read.
 
     One check cannot confirm findings that take minutes: they stay pending, a warning at most. The running exporter
-    reports how long they have lasted.
+    reports how long they have lasted. A recording is judged from its beginning, as by the exporter, without --for.
 
     Exit code: 0 healthy, 1 findings as severe as --fail-on (by default: the verdict is drain), 2 the GPUs could not
     be checked or, without a report, the options are invalid, 70 an internal error.
@@ -103,9 +103,10 @@ def check_command(
         from gpu_triage.cli.offline.files_report import check_files  # noqa: PLC0415 - only this needs the parsers
 
         report = check_files((*paths, *more_paths), config, redact=redact)
+    elif config.replay is not None and not given("seconds"):
+        report = judge_recording(config)
     else:
         with ExitStack() as stack:
-            # The end of a recording is the event that it was made for.
             host = stepped_host(config, stack, last_seconds=seconds)
             report = measure(host.machine, host.config, seconds, patience).report
     if form == "text":

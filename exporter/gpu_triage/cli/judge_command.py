@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 
 from gpu_triage.cli.machines import judged_host, stepped_host
-from gpu_triage.cli.measure import rounds
+from gpu_triage.cli.measure import play
 from gpu_triage.cli.one_shot import format_option, host_options
 from gpu_triage.documents import printable
 from gpu_triage.errors import ConfigError
@@ -30,7 +30,6 @@ from gpu_triage.machine import Machine, Moment, SteppedClock
 from gpu_triage.options.config import Config, JudgeOption
 from gpu_triage.options.option import Option
 from gpu_triage.options.options_command import OptionsCommand
-from gpu_triage.options.progress import ProgressLine
 from gpu_triage.options.values import JUDGE_SETTING, duration
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
@@ -252,11 +251,7 @@ def timelines(machine: Machine, config: Config, seconds: float, settings: Sequen
     lane = partial(InlineLane, clock)
     sampler = Sampler(machine, config, lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=_Judges(judges))
     began = clock.now()
-    with ProgressLine() as line:
-        for done in rounds(sampler, clock, config.sample_fast_seconds):
-            line.show(f"judging, {done / 60:.0f} of {seconds / 60:.0f} min")
-            if done + config.sample_fast_seconds > seconds:
-                break
+    play(sampler, clock, config, seconds)
     seen: dict[tuple[str, str], Finding] = {}
     for judge in judges:
         seen |= {key: finding for key, finding in judge.seen.items() if key not in seen}

@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.cli.machines import is_made_up, judged_host
+from gpu_triage.cli.machines import is_made_up, judged_host, stepped_host
 from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import StateError
 from gpu_triage.judge.evidence.history import MetricHistory
@@ -19,7 +20,8 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import WidestLink
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS
 from gpu_triage.judge.findings.settings import judge_settings
-from gpu_triage.judge.host_judge import HostJudge, Judgment
+from gpu_triage.judge.host_judge import DaemonJudge, HostJudge, Judgment
+from gpu_triage.judge.report.report import Report
 from gpu_triage.machine import Clock, Machine, Moment, SteppedClock
 from gpu_triage.options.config import Config
 from gpu_triage.options.option import Option
@@ -187,6 +189,42 @@ def _run(machine: Machine, config: Config, seconds: float, patience_seconds: flo
                 break
             line.show(measurement.progress)
     return measurement
+
+
+def judge_recording(config: Config) -> Report:
+    """Judge the recording that a configuration names, to its end, as an exporter does that starts with it.
+
+    What a GPU did before decides on its class, and how long a condition has lasted on its finding: a look at the last
+    seconds alone gives another verdict than the host had.
+
+    Raises:
+        RecordingError: it is unreadable, or not a recording.
+        ConfigError: the configuration's judge settings are invalid.
+    """
+    from gpu_triage.record.bundle import read_recording  # noqa: PLC0415 - only this needs it
+
+    assert config.replay is not None  # noqa: S101 - checked by the callers
+    seconds = read_recording(config.replay).seconds
+    medium = max(config.sample_fast_seconds, min(config.sample_medium_seconds, seconds / _ROUNDS))
+    seconds = seconds // medium * medium  # so that the last round is at its end, the event that it was made for
+    with ExitStack() as stack:
+        host = stepped_host(config, stack, last_seconds=seconds)
+        used, clock = replace(host.config, sample_medium_seconds=medium), host.machine.clock
+        assert isinstance(clock, SteppedClock)  # noqa: S101 - made by `stepped_host`
+        judge = DaemonJudge(used, judged_host(used, continuous=True))
+        lane = partial(InlineLane, clock)
+        play(Sampler(host.machine, used, lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=judge), clock, used, seconds)
+    assert judge.latest is not None  # noqa: S101 - it judged the first round
+    return judge.latest.report
+
+
+def play(sampler: Sampler, clock: SteppedClock, config: Config, seconds: float) -> None:
+    """Sample and judge for so long on a stepped clock, with a progress line on a terminal."""
+    with ProgressLine() as line:
+        for done in rounds(sampler, clock, config.sample_fast_seconds):
+            line.show(f"judging, {done / 60:.0f} of {seconds / 60:.0f} min")
+            if done + config.sample_fast_seconds > seconds:
+                break
 
 
 def rounds(sampler: Sampler, clock: SteppedClock, interval_seconds: float) -> Iterator[float]:

@@ -25,7 +25,7 @@ import click
 
 from gpu_triage.cli.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
 from gpu_triage.cli.machines import Host, is_made_up, judged_host, live_host, stepped_host
-from gpu_triage.cli.measure import measure
+from gpu_triage.cli.measure import judge_recording, measure
 from gpu_triage.cli.one_shot import colors_wanted, duration_option, echo_text, host_options
 from gpu_triage.documents import printable
 from gpu_triage.errors import ConfigError, ExporterUnreachable
@@ -99,8 +99,10 @@ def top_command(*, config: Config, url: str | None, interval_seconds: float, onc
     source = "this host" if client is None else client.url
     with ExitStack() as stack:
         if once:
-            if client is None:
-                host = stepped_host(config, stack, last_seconds=_ONCE_SECONDS)
+            if client is None and config.replay is not None:
+                report = judge_recording(config)
+            elif client is None:
+                host = stepped_host(config, stack)
                 report = measure(host.machine, host.config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
             else:
                 report = first(client.look, _PATIENCE_SECONDS)

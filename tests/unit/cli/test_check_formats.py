@@ -52,7 +52,7 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
     assert set(document) == {
         *("format", "version", "host", "simulated", "recording", "measured_seconds", "driver_version", "blocked"),
         *("verdict", "summary", "judged_at", "gpus", "areas", "findings", "ended", "not_read", "files", "settings"),
-        "scheduled",
+        *("scheduled", "not_judged"),
     }
     assert document["gpus"][0]["bottleneck"] == "thermal"
     assert document["gpus"][0]["verdict"] == "watch"
@@ -189,7 +189,7 @@ def test_colors_are_for_terminals(capsys: pytest.CaptureFixture[str], monkeypatc
             "use it, but look. 2 GPUs: 1 throttled by heat (GPU 0), 1 busy; critical if it lasts: pcie.width",
         ),
         ("sick-host", 1200, "drain. 2 GPUs: all busy; critical: storage.read_only"),
-        ("a100-power-capped", 60, "fine. 1 GPU: held back by a lowered power limit"),
+        ("a100-power-capped", 60, "fine. 1 GPU: held back by a lowered power limit; info: power.cap"),
         ("lost-before-start", 60, "take it out of use. 2 GPUs: 1 sick (GPU 1), 1 busy; critical: gpu.lost, xid.79"),
         ("no-driver", 60, "use it, but look. The GPUs could not be checked; critical if it lasts: driver.unavailable"),
     ],

@@ -7,13 +7,11 @@ import secrets
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.cli.machines import stepped_host
-from gpu_triage.cli.measure import measure
+from gpu_triage.cli.measure import judge_recording
 from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
 from gpu_triage.cli.offline.lines import pieces
 from gpu_triage.cli.offline.log_lines import date_time, written
@@ -81,19 +79,11 @@ def redacted(report: Report) -> Report:
 
 RECORDING: Final = "recording of gpu-triage"
 
-_SECONDS: Final = 10.0
-"""Replay the last 10 s, as long as ``check`` observes a host: a recording usually ends with the problem it was made
-for. A shorter recording stays in its final state."""
-
 
 def check_recording(path: Path, config: Config) -> Report:
     """The report on a recording made with ``gpu-triage record``; raises RecordingError if it cannot be read."""
-    config = replace(config, replay=path)
-    with ExitStack() as stack:
-        host = stepped_host(config, stack, _SECONDS)
-        began = host.machine.clock.now().wall
-        report = measure(host.machine, host.config, _SECONDS).report
-    return replace(report, files=(FileRead(str(path), (RECORDING,), written(began), ""),))
+    report = judge_recording(replace(config, replay=path))
+    return replace(report, files=(FileRead(str(path), (RECORDING,), written(report.judged_at), ""),))
 
 
 _MOST_LINES: Final = 12

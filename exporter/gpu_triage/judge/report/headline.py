@@ -1,6 +1,6 @@
 """One-line verdict on a host: ``drain. 8 GPUs: 1 sick (GPU 6), 7 busy; critical: gpu.lost, xid.79``.
 
-It names the worst findings of the report, whatever these are, so it never says less than what is below it.
+It lists the worst findings of the report, also if these are mere information: it must not claim more than they allow.
 """
 
 from __future__ import annotations

@@ -45,13 +45,19 @@ def render_json(report: Report) -> str:
         "scheduled": report.scheduled,
         "gpus": [_gpu(gpu) for gpu in report.gpus],
         "areas": [
-            {"area": each.area.value, "severity": each.severity and each.severity.value, "summary": each.summary}
+            {
+                "area": each.area.value,
+                "severity": each.severity and each.severity.value,
+                "summary": each.summary,
+                "known": each.is_known,
+            }
             for each in report.areas
         ],
         "findings": [_finding(finding) for finding in report.findings],
         "ended": [_finding(finding) for finding in report.ended],
         "settings": [changed_setting(each) for each in report.settings],
         "not_read": list(report.not_read),
+        "not_judged": list(report.not_judged),
         "files": [
             {"name": each.name, "kinds": list(each.kinds), "written": each.written or None, "note": each.note or None}
             for each in report.files
@@ -183,13 +189,15 @@ def report_from_json(text: bytes | str) -> Report:
         ),
         settings=tuple(map(_read_setting, _tables(document, "settings"))),
         scheduled=document.get("scheduled") is not False,
+        not_judged=_texts(document, "not_judged"),
     )
 
 
 def _read_area(area: dict[str, Any], findings: list[Finding]) -> AreaVerdict:
     name, severity = Area(_text(area, "area")), _text(area, "severity")
     own = tuple(finding for finding in findings if finding.check.area is name)
-    return AreaVerdict(name, Severity(severity) if severity else None, _text(area, "summary") or None, own)
+    worst, summary = Severity(severity) if severity else None, _text(area, "summary") or None
+    return AreaVerdict(name, worst, summary, own, area.get("known") is not False)
 
 
 def _read_gpu(gpu: dict[str, Any]) -> GpuVerdict:

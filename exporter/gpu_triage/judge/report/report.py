@@ -24,7 +24,7 @@ from gpu_triage.judge.findings.verdicts import (
     verdict_on,
 )
 from gpu_triage.judge.report.not_read import not_read, why_blocked
-from gpu_triage.judge.report.summaries import summaries
+from gpu_triage.judge.report.summaries import is_known, not_judged, summaries
 from gpu_triage.read.gpu import pcie
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS, GPU_TEMPERATURE_CELSIUS
@@ -74,6 +74,7 @@ class AreaVerdict:
     severity: Severity | None  # urgency of its worst finding; None without findings
     summary: str | None  # readings in one line; None if nothing was read
     findings: tuple[Finding, ...]
+    is_known: bool = True  # whether anything was read that it is judged by: only then is it sound without findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class Report:
     files: tuple[FileRead, ...] = ()  # files read instead of a host; empty for a host
     settings: tuple[Change, ...] = ()  # judge settings that differ from the defaults
     scheduled: bool = True  # whether a scheduler is known on the host
+    not_judged: tuple[str, ...] = ()  # what could not be judged, with the reason; empty for files
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -158,7 +160,7 @@ def report_of(
         judged_at=host.at.wall,
         measured_seconds=host.seconds,
         driver=host.label(GPU_DRIVER_INFO, "driver_version"),
-        areas=tuple(_area(area, lines[area], found) for area in Area),
+        areas=tuple(_area(area, lines[area], found, is_known=is_known(host, area)) for area in Area),
         gpus=tuple(
             _gpu(gpu, bottlenecks[gpu], memories[gpu], found, continuous=subject.continuous) for gpu in host.gpus
         ),
@@ -171,13 +173,15 @@ def report_of(
         ended=ended,
         settings=host.settings.changed,
         scheduled=scheduler_known(host),
+        not_judged=() if subject.files or blocked is not None else tuple(not_judged(host)),
     )
 
 
-def _area(area: Area, summary: str | None, found: list[Finding]) -> AreaVerdict:
+def _area(area: Area, summary: str | None, found: list[Finding], *, is_known: bool) -> AreaVerdict:
     own = tuple(finding for finding in found if finding.check.area is area)
     severities = (finding.urgency for finding in own)
-    return AreaVerdict(area, max(severities, key=lambda severity: severity.rank, default=None), summary, own)
+    worst = max(severities, key=lambda severity: severity.rank, default=None)
+    return AreaVerdict(area, worst, summary, own, is_known)
 
 
 def _gpu(

@@ -1,23 +1,37 @@
-"""One line per area on what was checked, shown even without findings."""
+"""One line per area on what was checked, shown even without findings, and what could not be judged."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
 
+from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import Area
-from gpu_triage.read.gpu.ecc import GPU_ECC_MODE
-from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
+from gpu_triage.read.exporter import exporter_health
+from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL
+from gpu_triage.read.gpu.ecc import GPU_ECC_MODE, GPU_ECC_VOLATILE_ERRORS_TOTAL
+from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
-from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_TEMPERATURE_CELSIUS
-from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
+from gpu_triage.read.gpu.pcie import (
+    GPU_PCIE_LINK_EXPECTED_GENERATION,
+    GPU_PCIE_LINK_EXPECTED_WIDTH,
+    GPU_PCIE_REPLAYS_TOTAL,
+)
+from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_POWER_LIMIT_WATTS, GPU_TEMPERATURE_CELSIUS
+from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_INFO
+from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
+from gpu_triage.read.host.cpu import GPU_HOST_CPU_SECONDS_TOTAL
 from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.platform import GPU_HOST_IOMMU_ACTIVE
+from gpu_triage.read.metrics.metric import GPU_LABELS, MetricSpec
+from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
+from gpu_triage.read.registry import SUBJECTS
 from gpu_triage.read.xid.xid_metrics import (
     GPU_EXPORTER_XID_SOURCE_UP,
     GPU_XID_LAST_TIMESTAMP_SECONDS,
@@ -25,6 +39,77 @@ from gpu_triage.read.xid.xid_metrics import (
 )
 
 _XID_SOURCES = {"kmsg": "kernel log", "nvml": "NVML"}
+_SOURCES: Final[Mapping[Area, Mapping[str, MetricSpec]]] = MappingProxyType(
+    {
+        Area.DRIVER: {"the number of GPUs": GPU_DEVICES},
+        Area.HEALTH: {
+            "Xid errors": GPU_EXPORTER_XID_SOURCE_UP,
+            "memory errors": GPU_ECC_VOLATILE_ERRORS_TOTAL,
+            "whether the driver asks for a reset": GPU_RECOVERY_ACTION,
+        },
+        Area.CLOCKS: {
+            "throttling": GPU_THROTTLE_SECONDS_TOTAL,
+            "temperatures": GPU_TEMPERATURE_CELSIUS,
+            "power limits": GPU_POWER_LIMIT_WATTS,
+        },
+        Area.PCIE: {"PCIe links": GPU_PCIE_LINK_EXPECTED_WIDTH, "PCIe replays": GPU_PCIE_REPLAYS_TOTAL},
+        Area.PEERS: {"peer access": GPU_P2P_STATUS, "NVLinks": GPU_NVLINK_UP},
+        Area.HOST: {"CPUs": GPU_HOST_CPU_SECONDS_TOTAL, "swapping": GPU_HOST_SWAP_IN_BYTES_TOTAL},
+        Area.WORK: {"processes": GPU_PROCESSES, "busy shares": GPU_BUSY_SECONDS_TOTAL},
+        Area.SETTINGS: {"persistence mode": GPU_PERSISTENCE_MODE},
+    }
+)
+"""What an area is judged by; without any of these, nothing is known about it."""
+_NOT_ON_ALL: Final = (GPU_P2P_STATUS, GPU_NVLINK_UP)
+"""What is there for some GPUs only, so that its absence means nothing if its collector succeeds."""
+_PAIR: Final = 2
+_COLLECTORS: Final = MappingProxyType({spec: subject.name for subject in SUBJECTS for spec in subject.metrics})
+
+
+def is_known(host: HostEvidence, area: Area) -> bool:
+    """Whether anything that the area is judged by was read."""
+    alone = area is Area.PEERS and len(host.answering) < _PAIR
+    return not alone and any(_was_read(host, spec) for spec in _SOURCES[area].values())
+
+
+def not_judged(host: HostEvidence) -> Iterator[str]:
+    """Yield what could not be judged, by reason: ``memory errors, throttling (not reported by GPU 0-1)``."""
+    if silent := [gpu.gpu for gpu in host.gpus if not gpu.up]:
+        yield f"GPU {ranges(silent)} (no answer)"
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for sources in _SOURCES.values():
+        for name, spec in sources.items():
+            if reason := _why_not(host, spec):
+                reasons[reason].append(name)
+    yield from (f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+
+
+def _was_read(host: HostEvidence, spec: MetricSpec) -> bool:
+    return any(host.lasts(spec)) if spec is GPU_EXPORTER_XID_SOURCE_UP else host.has(spec)
+
+
+def _reports(gpu: GpuEvidence, spec: MetricSpec) -> bool:
+    # Of a GPU with MIG devices, it is derived from theirs.
+    return gpu.has(spec) or (spec is GPU_BUSY_SECONDS_TOTAL and gpu.busy_share is not None)
+
+
+def _why_not(host: HostEvidence, spec: MetricSpec) -> str | None:
+    """Return why something could not be read; None if it was, or is not there to be read."""
+    of_gpus = spec.labels[: len(GPU_LABELS)] == GPU_LABELS
+    lacking = [gpu.gpu for gpu in host.answering if not _reports(gpu, spec)] if of_gpus else []
+    if _was_read(host, spec) and not lacking:
+        return None
+    collector = _COLLECTORS[spec]
+    success = host.last(exporter_health.GPU_EXPORTER_COLLECTOR_SUCCESS, collector=collector)
+    if not host.has(exporter_health.GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, collector=collector):
+        return f"collector {collector} is off"
+    if not success:
+        return f"collector {collector} {'has not run' if success is None else 'fails'}"
+    if spec in _NOT_ON_ALL or (of_gpus and not lacking):
+        return None
+    if spec is GPU_PCIE_LINK_EXPECTED_WIDTH and host.is_virtual:
+        return "a virtual machine does not show the slot"
+    return f"not reported by GPU {ranges(lacking)}" if lacking else "no source"
 
 
 def summaries(host: HostEvidence) -> dict[Area, str | None]:
@@ -99,7 +184,7 @@ def _pcie(host: HostEvidence) -> str:
 
 
 def _peers(host: HostEvidence) -> str:
-    if len(host.answering) < 2:  # noqa: PLR2004 - a pair
+    if len(host.answering) < _PAIR:
         return "no pair of GPUs"
     paths = host.lasts(GPU_P2P_STATUS, capability="read")
     direct = len(host.lasts(GPU_P2P_STATUS, capability="read", status="ok"))

@@ -86,12 +86,7 @@ def _lines(report: Report, below_title: Iterable[Line]) -> Iterator[Line]:
     if report.ended:
         latest_first = sorted(report.ended, key=lambda each: -(each.ended_at or 0.0))
         yield from (Line(""), Line("ended:"), *(_ended(finding, report) for finding in latest_first))
-    if report.not_read and (report.blocked is None or report.files):
-        yield from (
-            Line(""),
-            Line("these files cannot say:" if report.files else "not read:"),
-            *(Line("    ", line) for line in report.not_read),
-        )
+    yield from _unknown(report)
     if report.settings:
         yield from (Line(""), Line("settings that are not the defaults:"))
         yield from (Line("    ", each.text) for each in report.settings)
@@ -100,6 +95,18 @@ def _lines(report: Report, below_title: Iterable[Line]) -> Iterator[Line]:
         f"    {'host':<6}  {'':<16}{click.style(words.verdicts[report.verdict], fg=COLORS[report.verdict].terminal)}"
     )
     yield from _pending(report)
+
+
+def _unknown(report: Report) -> Iterator[Line]:
+    """Yield what could not be read, and what could not be judged."""
+    if report.not_read and (report.blocked is None or report.files):
+        yield from (
+            Line(""),
+            Line("these files cannot say:" if report.files else "not read:"),
+            *(Line("    ", line) for line in report.not_read),
+        )
+    if report.not_judged:
+        yield from (Line(""), Line("not judged: ", "; ".join(report.not_judged), indent=4))
 
 
 def _pending(report: Report) -> Iterator[Line]:
@@ -136,6 +143,8 @@ def _area(
         mark, color = area.severity.value, SEVERITY_COLORS[area.severity]
     elif area.summary is None:
         mark, color = "not read", COLORS[Verdict.NOT_READ].terminal
+    elif not area.is_known:
+        mark, color = "-", COLORS[Verdict.NOT_READ].terminal
     summary = area.summary or (not_read if mark == "not read" and not_read != mark else "")
     yield Line(f"{_padded(mark, 9, color)} {area.area.value:<20} ", summary)
     for findings in grouped(area.findings):

@@ -39,7 +39,7 @@ GPU_VIRTUALIZATION_MODE = gpu_gauge(
     source="nvmlDeviceGetVirtualizationMode",
 )
 IN_VIRTUAL_MACHINES: Final = (PASSED_THROUGH_MODE, VGPU_MODE)
-"""Modes of a GPU whose host is a virtual machine."""
+"""Modes of a GPU in a virtual machine."""
 
 
 @dataclass(frozen=True, slots=True)

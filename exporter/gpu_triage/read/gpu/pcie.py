@@ -306,7 +306,7 @@ class PcieLimitsReading:
         return _least((self.device_width, self.slot_width, self.system_width))
 
 
-def read_pcie_limits(gpu: GpuRound, *, virtual: bool) -> PcieLimitsReading:
+def read_pcie_limits(gpu: GpuRound, *, virtual: bool = False) -> PcieLimitsReading:
     """Read limits (nvmlDeviceGetMaxPcieLink*, …GpuMaxPcieLinkGeneration, sysfs max_link_* of card and port)."""
     inquiry = gpu.inquiry
     if not on_pcie(inquiry):

@@ -222,7 +222,8 @@ def areas_section(report: Report) -> str:
     lines = "\n".join(_area(area) for area in report.areas)
     blind = "".join(f"<li>{safe(line)}</li>" for line in report.not_read)
     not_read = f'\n<h3>Not read</h3>\n<ul class="blind">{blind}</ul>' if blind else ""
-    return section("areas", "Areas checked", f"<dl>\n{lines}\n</dl>{not_read}")
+    gaps = f'\n<p id="not-judged">Not judged: {safe("; ".join(report.not_judged))}</p>' if report.not_judged else ""
+    return section("areas", "Areas checked", f"<dl>\n{lines}\n</dl>{gaps}{not_read}")
 
 
 def recordings_of(host: HostEvidence) -> Mapping[GpuLabels, str]:
@@ -292,6 +293,8 @@ def _area(area: AreaVerdict) -> str:
         state, mark = area.severity.value, chip(area.severity.value, OF_SEVERITY[area.severity])
     elif area.summary is None:
         state, mark = Verdict.NOT_READ.value, verdict_chip(Verdict.NOT_READ)
+    elif not area.is_known:
+        state, mark = "not_judged", chip("not judged", "idle")
     summary = UNKNOWN if area.summary is None else safe(area.summary)
     return (
         f'<dt data-area="{safe(area.area.name.lower())}" data-state="{state}">{mark} {safe(area.area.value)}</dt>'
