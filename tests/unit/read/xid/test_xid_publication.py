@@ -123,15 +123,6 @@ def test_a_count_never_starts_below_what_the_kernel_log_holds() -> None:
         assert set(seen) == {None, 5}
 
 
-def test_where_nobody_hears_of_xids_none_is_counted_as_0(tmp_path: Path) -> None:
-    deaf = 'at = 0\neffect = { kind = "missing_function", function = "nvmlEventSetCreate" }'
-    with rig(scenario_with(tmp_path, "idle-downshift", deaf)) as running:
-        running.kmsg.unlink()
-        running.run(30)
-        assert running.series("gpu_exporter_xid_source_up") != []
-        assert counts(running) == {}
-
-
 def rendered(reading: XidReading) -> list[tuple[str, tuple[str, ...], float]]:
     return [(sample.spec.name, sample.labels, sample.value) for sample in render(reading)]
 
