@@ -131,7 +131,8 @@ def logging_as_it_was() -> Iterator[None]:
     loggers = (logging.getLogger(), logging.getLogger("gpu_triage"))
     before = [(each.level, list(each.handlers), each.propagate) for each in loggers]
     yield
-    for each, (level, handlers, each.propagate) in zip(loggers, before, strict=True):
+    for each, (level, handlers, propagates) in zip(loggers, before, strict=True):
+        each.propagate = propagates
         each.setLevel(level)
         each.handlers[:] = [handler for handler in each.handlers if handler in handlers] or handlers
 
