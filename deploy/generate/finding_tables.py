@@ -11,11 +11,7 @@ from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.judge.findings.settings import shown
 from gpu_triage.judge.findings.table import CHECKS
 
-<<<<<<< HEAD
-=======
-_THRESHOLDS = "../../../../../docs/configuration.md#thresholds-of-findings"
 _MOVE = "../playbook.md#move-a-virtual-machine"
->>>>>>> h-words
 _HELD = f"{thresholds.HELD_BYTES / 1024**3:.0f} GiB"
 _FACT = re.compile(r"(?:^|; )(?P<name>[A-Za-z ]+): (?P<value>[^;]+)")
 
@@ -50,11 +46,7 @@ def facts(alert: str, current: str) -> str:
         "finding": ", ".join(
             dict.fromkeys("`xid.` and the code" if _is_xid(check) else f"`{check.code}`" for check in told)
         ),
-<<<<<<< HEAD
-=======
         "virtual machine": "" if all(map(_is_for_all, told)) else f"[move it]({_MOVE})",
-        f"[thresholds]({_THRESHOLDS})": ", ".join(dict.fromkeys(each for check in told for each in _limits(check))),
->>>>>>> h-words
     }
     return "; ".join(f"{name}: {value}" for name, value in named.items() if value) + "\n"
 
@@ -135,17 +127,11 @@ def _matches() -> dict[str, str]:
         "thermal": f"under load, `hw_thermal` share > {heat} or `sw_thermal` share > {software_heat}",
         "power_brake": f"`hw_power_brake` share > {brake}, or `hw_slowdown` without either cause, share > {slowdown}",
         "pcie_link": (
-<<<<<<< HEAD
             f"the GPU receives or sends ≥ {t.FULL_LINK_SHARE} of what its link can do now, narrow or not; or the link "
             f"above its PCIe switch trained down, and the GPUs behind it move ≥ {t.FULL_LINK_SHARE} of what is left. "
             "A narrow link that carries less is a finding, not the class. If the traffic is unknown, and no class up "
             "to `numa` matches: under load, width or generation below expected, by the best of "
             f"{t.RECENT_SECONDS:.0f} s, unless the board gives all such links the same lanes since boot"
-=======
-            f"under load, width or generation below expected, by the best of {t.RECENT_SECONDS:.0f} s, unless the "
-            "board gives all such links the same lanes since boot; or the link above the GPU's PCIe switch trained "
-            f"down, and the GPUs behind it move ≥ {t.FULL_LINK_SHARE} of what is left"
->>>>>>> h-heat
         ),
         "power_cap": (
             f"cap share ≥ {t.POWER_CAP_CLASS_SHARE}, the enforced limit < {lowered} of the default, and power ≥ "
@@ -153,17 +139,10 @@ def _matches() -> dict[str, str]:
             "the limit"
         ),
         "clock_cap": (
-<<<<<<< HEAD
-            "under load and not waiting, and a target clock below its default (never on GeForce and with drivers from "
-            f"590 on, which have no application clocks), or the SM clock < {t.SLOWED_CLOCK_RATIO} of its maximum while "
-            f"a reason other than heat, power and idleness (locked clocks, `board_limit`, `reliability`) is active ≥ "
-            f"{t.SET_CLOCK_SHARE} of the time"
-=======
-            "under load and not waiting: a target clock below its default; an SM clock < "
-            f"{t.SLOWED_CLOCK_RATIO} of its maximum, with a reason other than heat, power and idleness for ≥ "
-            f"{t.SET_CLOCK_SHARE} of the time; or one that its setting holds more than "
-            f"{LIMITS['clock.straggler']['drop'].value} below the median of its busy peers"
->>>>>>> h-heat
+            "under load and not waiting: a target clock below its default (never on GeForce and with drivers from 590 on, "
+            f"which have no application clocks); an SM clock < {t.SLOWED_CLOCK_RATIO} of its maximum, with a reason "
+            f"other than heat, power and idleness for ≥ {t.SET_CLOCK_SHARE} of the time; or one that its setting holds "
+            f"more than {LIMITS['clock.straggler']['drop'].value} below the median of its busy peers"
         ),
         "hung": (
             f"utilization < {t.HUNG_BUSY_SHARE} and power < {t.HUNG_POWER_SHARE} of the limit for "

@@ -41,12 +41,6 @@ def test_the_operator_knows_every_name_of_the_plain_manifests(repository: Path) 
         assert kept_by_the_operator(each)["spec"] == each["spec"]
 
 
-def test_the_operators_model_drops_a_name_it_does_not_know() -> None:
-    monitor = render(MATRIX["service monitor"]).only("ServiceMonitor")
-    monitor["spec"]["endpoints"][0]["scrapeIntervall"] = "1s"
-    assert kept_by_the_operator(monitor)["spec"] != monitor["spec"]
-
-
 def test_a_monitor_selects_the_exporter_and_names_series_after_the_node() -> None:
     for kind, endpoints, values in (
         ("ServiceMonitor", "endpoints", {"serviceMonitor": {"enabled": True}}),

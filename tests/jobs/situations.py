@@ -173,13 +173,8 @@ SITUATIONS: Final = (
         dict.fromkeys(LETTERS, "checkpoints"),
         lambda seconds: 0.0 if seconds // 60 % 10 == 8 else _FORWARD,
         {
-<<<<<<< HEAD
             "slow": "nothing seen holds its GPUs back, and none of them is slower than the others",
             "first": "Profile the job: its GPUs lost no time to a bottleneck.",
-=======
-            "slow": "nothing holds its GPUs back, and none of them is slower than the others",
-            "first": "Profile the job: nothing outside of it holds its GPUs back.",
->>>>>>> h-heat
         },
     ),
 )

@@ -60,12 +60,6 @@ def test_every_value_reaches_promtool_as_it_is(promtool: Path, rules: Path, tmp_
     assert got == [() if math.isnan(v) else (Sample({"gpu": "0"}, v),) for v in values]
 
 
-def test_labels_with_quotes_and_braces_come_back_whole(promtool: Path, rules: Path, tmp_path: Path) -> None:
-    odd = 'a "b", {c="d"} 1E+00\\\n'
-    answers = ask(promtool, Run((rules,), GROUPS, 60, {selector("x", [("gpu", odd)]): [1.0]}, (("x", 0.0),)), tmp_path)
-    assert answers.samples["x", 0.0] == (Sample({"gpu": odd}, 1.0),)
-
-
 def test_an_alert_that_fires_is_rendered_and_a_quiet_one_is_not(promtool: Path, rules: Path, tmp_path: Path) -> None:
     series = {selector("x", [("gpu", "0")]): [0.0, 3.5, 3.5, 3.5, GONE]}
     times = (15.0, 45.0, 60.0)

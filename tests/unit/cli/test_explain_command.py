@@ -1,11 +1,5 @@
 """`gpu-triage explain` prints the page of whatever an alert, a report or a kernel log has named."""
 
-import os
-import pty
-import subprocess
-import sys
-
-import click
 import pytest
 from click.testing import CliRunner
 from tests.gathered import for_each
@@ -67,23 +61,3 @@ def test_the_list_names_all_that_can_be_explained() -> None:
     assert set(alert_names()) <= listed
     assert {str(code) for code in XID_CODES} <= listed
     assert set(FINDINGS) <= listed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("environment", "colored"), [({}, True), pytest.param({"NO_COLOR": "1"}, False, marks=pytest.mark.full)]
-)
-def test_color_is_for_terminals_whose_user_wants_it(environment: dict[str, str], *, colored: bool) -> None:
-    ours, theirs = pty.openpty()
-    inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    subprocess.run(
-        [sys.executable, "-m", "gpu_triage", "explain", "gpu.released"],
-        env={**inherited, "TERM": "xterm", **environment},
-        stdout=theirs,
-        check=True,
-    )
-    os.close(theirs)
-    shown = os.read(ours, 4096).decode()
-    os.close(ours)
-    assert "Finding gpu.released" in click.unstyle(shown)
-    assert ("\x1b[" in shown) is colored

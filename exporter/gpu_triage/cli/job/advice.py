@@ -190,15 +190,8 @@ def _slow_whole(job: Job, comparison: Comparison) -> str:
         return paced
     unhindered = _unhindered(job)
     if len(job.gpus) == 1:
-<<<<<<< HEAD
         return unhindered
     return f"{unhindered}, and {'no two are of one model' if comparison.gpu is None else _ALIKE}"
-=======
-        return "nothing holds its GPU back"
-    if comparison.gpu is None:
-        return "nothing holds its GPUs back, and no two are of one model"
-    return "nothing holds its GPUs back, and none of them is slower than the others"
->>>>>>> h-heat
 
 
 def _unhindered(job: Job) -> str:
@@ -218,11 +211,7 @@ def _slow_pace(job: Job) -> str | None:
         rank, usual = pace.straggler, pace.slowest[1]
         return f"{rank.subject} makes {rank.per_second:.3g} steps a second, the median is {usual:.3g}"
     if (pace.below_best or 0.0) > PACE_SHARE:
-<<<<<<< HEAD
         return f"it is {pace.below_best:.0%} below its own best pace, and {_unhindered(job)}"
-=======
-        return f"it is {pace.below_best:.0%} below its own best pace, and nothing seen holds its GPUs back"
->>>>>>> h-heat
     return None
 
 
@@ -288,11 +277,7 @@ STRAGGLER: Final = "clock.straggler"
 _HUNG: Final = OF_CLASS["hung"]
 _RANK: Final = "Look at what runs there first (py-spy dump, its log), then at the host with gpu-triage check."
 _SICK: Final = "Run gpu-triage check on its host."
-<<<<<<< HEAD
 _PROFILE: Final = "Profile the job: its GPUs lost no time to a bottleneck."
-=======
-_PROFILE: Final = "Profile the job: nothing outside of it holds its GPUs back."
->>>>>>> h-heat
 _INSIDE: Final = (
     "Look inside the job (py-spy dump on its ranks, its log): its GPUs wait for something that is not seen here."
 )

@@ -346,13 +346,8 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     yield "pcie_link", _narrow(case)
     yield "communication", _communication(case)
     yield "compute", _compute(case)
-<<<<<<< HEAD
     yield "unattributed", _unattributed(case)
-    yield "idle", "no compute process"
-=======
-    yield "unattributed", _unattributed(gpu)
     yield "idle", "no compute process" if gpu.processes_known else "no work seen; its processes are not known"
->>>>>>> h-words
 
 
 def _sick(gpu: GpuEvidence) -> str | None:

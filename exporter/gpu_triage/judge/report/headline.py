@@ -24,11 +24,7 @@ STATES: Final = MappingProxyType(
         "sick": "sick",
         "thermal": "throttled by heat",
         "power_brake": "slowed by the power brake",
-<<<<<<< HEAD
         "pcie_link": "held back by the PCIe link",
-=======
-        "pcie_link": "limited by PCIe",
->>>>>>> h-heat
         "power_cap": "held back by a lowered power limit",
         "clock_cap": "held back by a clock limit",
         "hung": "hung",

@@ -46,16 +46,9 @@ GPU_BOTTLENECK = _judge_gauge(
 )
 GPU_COMPUTE_BOUND = _judge_gauge(
     "gpu_compute_bound",
-<<<<<<< HEAD
     "What bounds the kernels of a GPU in class compute of gpu_bottleneck, over the last minute: {states}. Neither: "
-    "small kernels, or gaps between them. Absent in other classes, in a pause, and without GPM (before Hopper, in "
-    "MIG mode, without permission).",
-=======
-    "What bounds the kernels of a GPU in class compute of gpu_bottleneck, over the last minute: {states}. Compute: "
-    "tensor cores, or FP64, FP32 or FP16 units, are as active as they get in practice. Memory: so is the memory "
-    "bandwidth. Neither: small kernels, or gaps between them. Absent in other classes, in a pause, while an encoder "
-    "or decoder is the busiest, and without GPM (before Hopper, in MIG mode, without permission).",
->>>>>>> h-heat
+    "small kernels, or gaps between them. Absent in other classes, in a pause, while an encoder or decoder "
+    "is the busiest, and without GPM (before Hopper, in MIG mode, without permission).",
     states={0: "neither", 1: "compute", 2: "memory", 3: "both"},
 )
 GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(

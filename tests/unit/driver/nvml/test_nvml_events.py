@@ -3,26 +3,17 @@ from typing import Any
 
 import pynvml
 import pytest
-from tests.rig import scenario_with
+from tests.incident_hosts import host, xid
 from tests.simulated_driver import Driver, driver
 
 from gpu_triage.driver.nvml.events import MOST_XID, ROUND_EVENTS, XidEvents
 from gpu_triage.driver.nvml.session import Device
-from gpu_triage_simulator import Scenario
 
 BUS_IDS = ("0000:65:00.0", "0000:b3:00.0")
 
 
-def xid(at: int, gpu: int, code: int, more: str = "") -> str:
-    return f'at = {at}\ngpu = {gpu}\neffect = {{ kind = "xid", code = {code}{more} }}'
-
-
 def failing(function: str, code: str, until: int = 1000) -> str:
     return f'at = 0\nuntil = {until}\neffect = {{ kind = "error", function = "{function}", code = "{code}" }}'
-
-
-def host(tmp_path: Path, *events: str) -> Scenario:
-    return scenario_with(tmp_path, "idle-downshift", *events)
 
 
 def devices(nvml: Driver) -> list[Device]:
@@ -43,7 +34,7 @@ LOST = 'at = 12\ngpu = 1\neffect = { kind = "lost" }'
 
 
 def test_events_since_the_registration_are_heard_once_in_order_of_all_gpus_and_to_the_end(tmp_path: Path) -> None:
-    with driver(host(tmp_path, xid(1, 0, 79), xid(5, 1, 63), xid(4, 0, 31), xid(6, 0, 79), LOST)) as nvml:
+    with driver(host(tmp_path, xid(1, 79, 0), xid(5, 63, 1), xid(4, 31, 0), xid(6, 79, 0), LOST)) as nvml:
         nvml.at(2)
         events = listening(nvml)
         assert events.listening
@@ -57,7 +48,7 @@ def test_events_since_the_registration_are_heard_once_in_order_of_all_gpus_and_t
 
 
 def test_an_event_happened_after_the_set_was_last_empty_and_before_it_was_fetched(tmp_path: Path) -> None:
-    with driver(host(tmp_path, xid(9, 0, 79))) as nvml:
+    with driver(host(tmp_path, xid(9, 79, 0))) as nvml:
         events = listening(nvml)
         nvml.at(8)
         assert heard(events) == []
@@ -68,7 +59,7 @@ def test_an_event_happened_after_the_set_was_last_empty_and_before_it_was_fetche
 
 
 def test_a_number_that_can_be_no_xid_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with driver(host(tmp_path, xid(4, 0, 79), xid(5, 0, 80), xid(6, 0, 31))) as nvml:
+    with driver(host(tmp_path, xid(4, 79, 0), xid(5, 80, 0), xid(6, 31, 0))) as nvml:
         events = listening(nvml)
         nvml.at(10)
         wait, numbers = pynvml.nvmlEventSetWait_v2, {79: MOST_XID, 80: MOST_XID + 1}
@@ -84,7 +75,7 @@ def test_a_number_that_can_be_no_xid_is_not_taken_for_one(tmp_path: Path, monkey
 
 
 def test_a_burst_is_fetched_in_rounds_that_are_bounded(tmp_path: Path) -> None:
-    with driver(host(tmp_path, xid(1, 0, 31, ", times = 150"))) as nvml:
+    with driver(host(tmp_path, xid(1, 31, 0, ", times = 150"))) as nvml:
         events = listening(nvml)
         nvml.at(2)
         rounds = [len(heard(events)) for _ in range(4)]
@@ -92,7 +83,7 @@ def test_a_burst_is_fetched_in_rounds_that_are_bounded(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_appears_is_registered_beside_the_others(tmp_path: Path) -> None:
-    with driver(host(tmp_path, xid(5, 1, 48), xid(5, 0, 31))) as nvml:
+    with driver(host(tmp_path, xid(5, 48, 1), xid(5, 31, 0))) as nvml:
         events = XidEvents(nvml.clock)
         both = devices(nvml)
         events.listen(both[:1])
@@ -109,7 +100,7 @@ def nvml_sets() -> dict[int, object]:
 
 def test_a_gpu_that_cannot_be_registered_does_not_keep_the_others_from_being_heard(tmp_path: Path) -> None:
     lost = 'at = 3\ngpu = 1\neffect = { kind = "lost", reported_by = "kmsg" }'
-    with driver(host(tmp_path, lost, xid(5, 0, 31))) as nvml:
+    with driver(host(tmp_path, lost, xid(5, 31, 0))) as nvml:
         nvml.at(4)
         events = listening(nvml)
         nvml.at(6)
@@ -136,7 +127,7 @@ def test_a_gpu_or_a_library_without_xid_events_is_no_failure(tmp_path: Path, eve
 
 
 def test_a_registration_that_fails_is_counted_and_tried_again_later(tmp_path: Path) -> None:
-    with driver(host(tmp_path, failing("nvmlDeviceRegisterEvents", "UNKNOWN", until=70), xid(130, 0, 31))) as nvml:
+    with driver(host(tmp_path, failing("nvmlDeviceRegisterEvents", "UNKNOWN", until=70), xid(130, 31, 0))) as nvml:
         events = XidEvents(nvml.clock)
         for second in range(140):
             nvml.at(second)
@@ -148,7 +139,7 @@ def test_a_registration_that_fails_is_counted_and_tried_again_later(tmp_path: Pa
 
 
 def test_a_set_that_fails_is_freed_and_made_again_ever_less_often(tmp_path: Path) -> None:
-    with driver(host(tmp_path, failing("nvmlEventSetWait_v2", "UNKNOWN", until=300), xid(380, 0, 31))) as nvml:
+    with driver(host(tmp_path, failing("nvmlEventSetWait_v2", "UNKNOWN", until=300), xid(380, 31, 0))) as nvml:
         events = XidEvents(nvml.clock)
         tries = []
         for second in range(400):
@@ -200,7 +191,7 @@ def test_a_gpu_that_fails_or_wants_recovery_is_looked_at(tmp_path: Path, monkeyp
     monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", recovery)
     monkeypatch.setattr(pynvml, "nvmlDeviceRegisterEvents", noted)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetSupportedEventTypes", lambda _handle: 0xC00F)
-    with driver(host(tmp_path, xid(4, 1, 31))) as nvml:
+    with driver(host(tmp_path, xid(4, 31, 1))) as nvml:
         events = listening(nvml)
         nvml.at(10)
         assert types == [0xC008, 0xC008]

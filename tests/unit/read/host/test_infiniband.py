@@ -180,14 +180,6 @@ def test_each_event_has_its_count_and_the_errors_of_the_link_their_sum(host: Hos
     assert round_.failures == []
 
 
-def test_an_attribute_without_a_final_newline_is_complete(host: HostTree) -> None:
-    port(host, state="4: ACTIVE", rate="400 Gb/sec (4X NDR)", counters__symbol_error="101", counters__link_downed="2")
-    round_ = host.round()
-    found = HostInfinibandReader().read(round_)[0]
-    assert (found.up, found.rate_bytes_per_second, found.link_errors, found.link_downs) == (True, 5e10, 132, 2)
-    assert round_.failures == []
-
-
 def test_counters_that_are_reset_from_outside_go_on(host: HostTree) -> None:
     port(host)
     reader = HostInfinibandReader()

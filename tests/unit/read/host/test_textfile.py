@@ -118,16 +118,6 @@ def test_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
     assert errors(reading) == {"folder.prom": "not_a_file", "pipe.prom": "not_a_file"}
 
 
-def test_two_files_of_an_owner_share_a_family_but_not_a_series(tmp_path: Path) -> None:
-    (tmp_path / "a.prom").write_bytes(b'# TYPE gpu_job_x gauge\ngpu_job_x{job_name="a"} 1\n')
-    (tmp_path / "b.prom").write_bytes(b'# TYPE gpu_job_x gauge\ngpu_job_x{job_name="b"} 2\n')
-    (tmp_path / "c.prom").write_bytes(b'# TYPE gpu_job_x gauge\ngpu_job_x{job_name="a"} 3\n')
-    reading = read(tmp_path)
-    assert errors(reading) == {"a.prom": "", "b.prom": "", "c.prom": "duplicate_series"}
-    (family,) = reading.families
-    assert [sample.value for sample in family.samples] == [1.0, 2.0]
-
-
 def test_more_files_than_are_read_are_counted(tmp_path: Path) -> None:
     for number in range(MAX_FILES + 1):
         (tmp_path / f"{number:03}.prom").write_bytes(b'gpu_job_x{n="%d"} 1\n' % number)

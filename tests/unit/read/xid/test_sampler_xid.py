@@ -2,15 +2,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.incident_hosts import host, restarted, xid
 from tests.logged import Log
-from tests.rig import Rig, only, rig, scenario_with
+from tests.rig import Rig, only, rig
 
 from gpu_triage.log import MOST_LINES
 from gpu_triage.options.config import Config
 from gpu_triage.read.registry import GPU_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane, Job
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage_simulator import Scenario, SimulatedMachine, VirtualClock, simulated_machine
+from gpu_triage_simulator import SimulatedMachine, VirtualClock, simulated_machine
 from gpu_triage_simulator.nvml_session import NvmlSession
 from gpu_triage_simulator.simulated_nvml import SimulatedNvml
 
@@ -19,14 +20,6 @@ pytestmark = pytest.mark.slow
 LEAN = only("power", "thermal", "identity")
 
 START_SECONDS = VirtualClock().now().monotonic
-
-
-def xid(at: int, gpu: int, code: int, more: str = "") -> str:
-    return f'at = {at}\ngpu = {gpu}\neffect = {{ kind = "xid", code = {code}{more} }}'
-
-
-def host(tmp_path: Path, *events: str) -> Scenario:
-    return scenario_with(tmp_path, "idle-downshift", *events)
 
 
 def counts(running: Rig) -> dict[tuple[str, str], float]:
@@ -56,7 +49,7 @@ def session_of(simulated: SimulatedMachine) -> NvmlSession:
 @pytest.mark.parametrize("source", ["both", "kmsg", "nvml"])
 def test_one_source_is_enough_and_what_both_report_is_one_error(tmp_path: Path, source: str) -> None:
     events = [
-        xid(at, gpu, code, f', reported_by = "{source}"') for at, gpu, code in ((20, 0, 31), (40, 0, 31), (40, 1, 79))
+        xid(at, code, gpu, f', reported_by = "{source}"') for at, gpu, code in ((20, 0, 31), (40, 0, 31), (40, 1, 79))
     ]
     with rig(host(tmp_path, *events), LEAN) as running:
         began = running.clock.now().wall
@@ -75,7 +68,7 @@ def test_one_source_is_enough_and_what_both_report_is_one_error(tmp_path: Path, 
 
 def test_a_thousand_at_once_are_a_thousand_and_one_line_in_the_log(tmp_path: Path) -> None:
     log = Log()
-    with rig(host(tmp_path, xid(20, 0, 31, ", times = 1000")), LEAN) as running:
+    with rig(host(tmp_path, xid(20, 31, 0, ", times = 1000")), LEAN) as running:
         running.run_to(21)
         assert counts(running) == {("0", "31"): 1000}
         running.run_to(60)
@@ -96,19 +89,11 @@ def test_a_storm_of_all_kinds_is_a_few_lines_in_the_log(tmp_path: Path) -> None:
     assert [line["of"] for line in said if "left out" in line["msg"]] == ["Xid"]
 
 
-def test_a_gpu_that_fell_off_the_bus_keeps_its_xid(tmp_path: Path) -> None:
-    with rig(host(tmp_path, 'at = "20s"\ngpu = 1\neffect = { kind = "lost" }'), LEAN) as running:
-        running.run_to(300)
-        assert running.error_of("1") == "lost"
-        assert counts(running) == {("1", "79"): 1}
-
-
 def test_a_restart_keeps_count_and_times_that_the_kernel_still_holds(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 0, 31), xid(25, 0, 31), xid(30, 1, 94)), LEAN) as running:
+    with rig(host(tmp_path, xid(20, 31, 0), xid(25, 31, 0), xid(30, 94, 1)), LEAN) as running:
         running.run_to(100)
         before = (counts(running), running.series("gpu_xid_last_timestamp_seconds"))
-        running.sampler.close(lambda condition: condition())
-        again = Rig(running.simulated, running.clock, running.config)
+        again = restarted(running)
         again.run(10)
         assert before == (counts(again), again.series("gpu_xid_last_timestamp_seconds"))
         assert before[0] == {("0", "31"): 2, ("1", "94"): 1}
@@ -116,7 +101,7 @@ def test_a_restart_keeps_count_and_times_that_the_kernel_still_holds(tmp_path: P
 
 def test_without_the_kernel_log_nvml_is_heard_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    with rig(host(tmp_path, xid(20, 0, 31, ', reported_by = "nvml"')), LEAN) as running:
+    with rig(host(tmp_path, xid(20, 31, 0, ', reported_by = "nvml"')), LEAN) as running:
         running.kmsg.unlink()
         running.run_to(150)
         assert sources(running) == {"kmsg": 0, "nvml": 1}
@@ -142,13 +127,14 @@ def test_where_nobody_ever_listens_nothing_alarms(tmp_path: Path) -> None:
         running.kmsg.unlink()
         running.run_to(10)
         assert sources(running) == {"kmsg": 0, "nvml": 0}
+        assert running.series("gpu_xid_errors_total") == [], "nothing is counted as 0"
         assert running.value("gpu_exporter_collector_success", collector="xid") is None
         assert errors(running) == {}
 
 
 def test_a_hang_in_the_event_wait_stalls_no_gpu_and_loses_no_record(tmp_path: Path) -> None:
     hang = 'at = 20\nuntil = 50\ngpu = 0\neffect = { kind = "hang", function = "nvmlEventSetWait_v2" }'
-    with rig(host(tmp_path, hang, xid(30, 0, 31)), LEAN) as running:
+    with rig(host(tmp_path, hang, xid(30, 31, 0)), LEAN) as running:
         for second in range(21, 50):
             running.run_to(second)
             assert [value for _, value in running.series("gpu_up")] == [1.0] * 2
@@ -163,7 +149,7 @@ def test_a_hang_in_the_event_wait_stalls_no_gpu_and_loses_no_record(tmp_path: Pa
 
 def test_counts_and_hearing_survive_that_nvml_is_opened_again(tmp_path: Path) -> None:
     lost = 'at = "20s"\nuntil = "30s"\ngpu = 1\neffect = { kind = "lost" }'
-    events = (xid(10, 0, 31), lost, xid(100, 0, 31, ', reported_by = "nvml"'), xid(101, 1, 94))
+    events = (xid(10, 31, 0), lost, xid(100, 31, 0, ', reported_by = "nvml"'), xid(101, 94, 1))
     with rig(host(tmp_path, *events), LEAN) as running:
         running.run_to(90)
         assert running.value("gpu_up", gpu="1") == 1
@@ -175,7 +161,7 @@ def test_counts_and_hearing_survive_that_nvml_is_opened_again(tmp_path: Path) ->
 
 def test_letting_go_of_the_gpus_frees_the_event_set_and_the_kernel_log_is_read_on(tmp_path: Path) -> None:
     kernel_alone = ', reported_by = "kmsg"'
-    with rig(host(tmp_path, xid(20, 0, 31, kernel_alone), xid(60, 0, 31, ', reported_by = "nvml"')), LEAN) as running:
+    with rig(host(tmp_path, xid(20, 31, 0, kernel_alone), xid(60, 31, 0, ', reported_by = "nvml"')), LEAN) as running:
         running.run_to(10)
         running.sampler.release()
         running.run_to(30)
@@ -201,7 +187,7 @@ def test_a_gpu_that_was_gone_before_is_known_by_its_address_until_it_is_seen(tmp
 
 def test_an_xid_stays_with_the_board_when_indices_move(tmp_path: Path) -> None:
     removed = 'at = "20s"\ngpu = 0\neffect = { kind = "removed" }'
-    with rig(host(tmp_path, xid(10, 0, 31), xid(10, 1, 48), removed), LEAN) as running:
+    with rig(host(tmp_path, xid(10, 31, 0), xid(10, 48, 1), removed), LEAN) as running:
         running.run_to(15)
         uuids = {labels["gpu"]: labels["uuid"] for labels, _ in running.series("gpu_up")}
         running.run_to(90)
@@ -210,7 +196,7 @@ def test_an_xid_stays_with_the_board_when_indices_move(tmp_path: Path) -> None:
 
 
 def test_the_collector_can_be_switched_off(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(5, 0, 79)), Config(collectors={"xid": False})) as running:
+    with rig(host(tmp_path, xid(5, 79, 0)), Config(collectors={"xid": False})) as running:
         running.run_to(20)
         assert "xid" not in running.page()
         assert session(running).event_sets == {}

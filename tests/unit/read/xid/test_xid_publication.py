@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.incident_hosts import host, restarted, xid
 from tests.rig import Rig, only, rig, scenario_with
-from tests.unit.read.xid.test_sampler_xid import LEAN, host, sources, xid
+from tests.unit.read.xid.test_sampler_xid import LEAN, sources
 
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.xid.codes import XID_CODES
@@ -27,7 +28,7 @@ NONFATAL_TEXT = "NETIR_LINK_EVT Nonfatal XC0 i0 Link 00 (0x025001c6 0x00000000)"
 @pytest.mark.slow
 def test_a_nonfatal_nvlink_xid_that_nvml_tells_first_never_looks_fatal(tmp_path: Path) -> None:
     """NVML knows only the code: what looks like a page for some seconds is one."""
-    with rig(host(tmp_path, xid(20, 0, 149, ', reported_by = "nvml"')), LEAN) as running:
+    with rig(host(tmp_path, xid(20, 149, 0, ', reported_by = "nvml"')), LEAN) as running:
         running.run_to(23)
         assert fatals(running) == {}
         running.kernel_logs(9001, f"NVRM: Xid (PCI:0000:65:00): 149, {NONFATAL_TEXT}", ago=3)
@@ -40,7 +41,7 @@ def test_a_nonfatal_nvlink_xid_that_nvml_tells_first_never_looks_fatal(tmp_path:
 
 
 def test_where_the_kernel_log_is_not_heard_an_nvlink_xid_is_published_at_once(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 0, 149, ', reported_by = "nvml"')), LEAN) as running:
+    with rig(host(tmp_path, xid(20, 149, 0, ', reported_by = "nvml"')), LEAN) as running:
         running.kmsg.unlink()
         running.run_to(21)
         assert fatals(running) == {("149", ""): 1}
@@ -48,10 +49,9 @@ def test_where_the_kernel_log_is_not_heard_an_nvlink_xid_is_published_at_once(tm
 
 @pytest.mark.slow
 def test_a_restart_reads_again_whether_an_nvlink_xid_was_fatal(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 0, 149, ", fatal = false")), LEAN) as running:
+    with rig(host(tmp_path, xid(20, 149, 0, ", fatal = false")), LEAN) as running:
         running.run_to(60)
-        running.sampler.close(lambda condition: condition())
-        again = Rig(running.simulated, running.clock, running.config)
+        again = restarted(running)
         again.run(10)
         assert fatals(again) == {("149", "false"): 1}
 
@@ -121,15 +121,6 @@ def test_a_count_never_starts_below_what_the_kernel_log_holds() -> None:
         assert seen[0] is None
         assert seen[-1] == 5
         assert set(seen) == {None, 5}
-
-
-def test_where_nobody_hears_of_xids_none_is_counted_as_0(tmp_path: Path) -> None:
-    deaf = 'at = 0\neffect = { kind = "missing_function", function = "nvmlEventSetCreate" }'
-    with rig(scenario_with(tmp_path, "idle-downshift", deaf)) as running:
-        running.kmsg.unlink()
-        running.run(30)
-        assert running.series("gpu_exporter_xid_source_up") != []
-        assert counts(running) == {}
 
 
 def rendered(reading: XidReading) -> list[tuple[str, tuple[str, ...], float]]:

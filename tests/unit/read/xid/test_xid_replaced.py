@@ -3,15 +3,15 @@
 from pathlib import Path
 
 import pytest
+from tests.incident_hosts import host, restarted
 from tests.parts import some
-from tests.rig import Rig, only, rig, scenario_with
+from tests.rig import Rig, only, rig
 
 from gpu_triage.driver.nvml.session import Device
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.xid.xid_events import CardFound, XidReport, XidSource
 from gpu_triage.read.xid.xid_ledger import XidName
 from gpu_triage.sampler.xid_owners import XidOwners
-from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.slow
 
@@ -24,10 +24,6 @@ FOUND = f"pci {ADDRESS}: [10de:1db1] type 00 class 0x030200"
 
 def xid(at: int, code: int, reported_by: str = "both") -> str:
     return f'at = {at}\ngpu = 1\neffect = {{ kind = "xid", code = {code}, reported_by = "{reported_by}" }}'
-
-
-def host(tmp_path: Path, *events: str) -> Scenario:
-    return scenario_with(tmp_path, "idle-downshift", *events)
 
 
 def counts(running: Rig) -> dict[tuple[str, str], float]:
@@ -46,13 +42,6 @@ def of_old(running: Rig, old: str) -> dict[str, float]:
     by_address = {xid: count for (address, xid), count in unassigned(running).items() if address == ADDRESS}
     assert not by_uuid.keys() & by_address.keys()
     return {**by_uuid, **by_address}
-
-
-def restarted(running: Rig) -> Rig:
-    running.sampler.close(lambda condition: condition())
-    again = Rig(running.simulated, running.clock, running.config)
-    again.elapsed = running.elapsed
-    return again
 
 
 def test_a_new_card_does_not_inherit_the_xids_of_the_one_it_replaces(tmp_path: Path) -> None:
