@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.states.play import BOARDS, DISK, FABRIC, State, Thread, on
+from tests.states.play import BOARDS, DISK, FABRIC, MOUNT, State, Thread, on
 
 from gpu_triage_simulator.effects import CallError
-from gpu_triage_simulator.host_effects import Cgroup, Disk, Network, Writes
+from gpu_triage_simulator.host_effects import Cgroup, Disk, Network, Nfs, Pressure, Writes
 from gpu_triage_simulator.load import Load
 from gpu_triage_simulator.readings import Readings
 
@@ -51,6 +51,15 @@ def _stops() -> Iterator[State]:
         (*saving, _cgroup(9e8)),
         always=(_cgroup(0),),
         **saves | long,
+    )
+    waits = (Thread("python", 0.02, "D", "rpc_wait_bit_killable"), Thread("pt_data_worker", 0.0))
+    stalls = Cgroup(pids=_PIDS, io_pressure=0.9)
+    yield State(
+        "a job that waits for a slow server",
+        "storage",
+        (_idle(), Nfs(MOUNT, 90, 9e7, 0.11), stalls, Pressure("io", 0.9, 0.4)),
+        always=(_QUIET,),
+        **saves | {"threads": waits, "lasts": 120},
     )
     yield State("a checkpoint of somebody", "compute", saving, **saves | {"lasts": 240})
 

@@ -33,6 +33,7 @@ def _report(seen: Seen) -> Report:
         ("a long checkpoint", ABSENT),
         ("a long checkpoint, by its cgroup", ABSENT),
         ("a checkpoint of somebody", ABSENT),
+        ("a job that waits for a slow server", ABSENT),
     ],
 )
 def test_a_hang_is_confirmed_before_nccl_aborts_and_a_checkpoint_never(name: str, hang: int) -> None:

@@ -32,7 +32,10 @@ from gpu_triage.read.host.network_interfaces import (
     GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
 )
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
-from gpu_triage.read.processes.cgroup_limits import GPU_CGROUP_WRITTEN_BYTES_TOTAL
+from gpu_triage.read.processes.cgroup_limits import (
+    GPU_CGROUP_PRESSURE_SECONDS_TOTAL,
+    GPU_CGROUP_WRITTEN_BYTES_TOTAL,
+)
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.read.processes.written import GPU_PROCESSES_WRITTEN_BYTES_TOTAL
 
@@ -61,6 +64,7 @@ def codes(
     links: int = 1,
     own: Sequence[float] = (),
     cgroup: float | None = None,
+    stalled: float = 0.0,
     rdma: float = 0.0,
     chip_links: int = 0,
 ) -> set[str]:
@@ -69,6 +73,7 @@ def codes(
     Args:
         own: what the processes on each GPU write; empty if that cannot be read.
         cgroup: what their common cgroup writes to disks; None without the io controller.
+        stalled: share of the time in which its tasks wait for I/O.
         chip_links: NVLink-C2C links of each GPU.
     """
 
@@ -89,6 +94,7 @@ def codes(
             for written_by_it in own[index : index + 1]:
                 yield GPU_PROCESSES_WRITTEN_BYTES_TOTAL.sample(0.0, *gpu, "storage")
                 yield GPU_PROCESSES_WRITTEN_BYTES_TOTAL.sample(written_by_it * at, *gpu, "calls")
+            yield GPU_CGROUP_PRESSURE_SECONDS_TOTAL.sample(stalled * at, *gpu, "/job", "io", "some")
             if cgroup is not None:
                 yield GPU_CGROUP_WRITTEN_BYTES_TOTAL.sample(cgroup * at, *gpu, "/job")
             yield from (counter.sample(moved * at, *gpu) for counter in counters)
@@ -172,6 +178,19 @@ def test_a_job_that_saves_a_checkpoint_explains_its_stop(
     seconds: float, own: Sequence[float], cgroup: float | None, written: float, found: set[str]
 ) -> None:
     assert codes(stops(seconds), stops(seconds), own=own, cgroup=cgroup, written=written) == found
+
+
+@pytest.mark.parametrize(
+    ("stalled", "written", "found"),
+    [
+        pytest.param(0.2, SAVES, set(), id="they wait for what they wrote"),
+        pytest.param(0.2 - EDGE, SAVES, {HANG, HUNG}, id="they hardly wait"),
+        pytest.param(0.2, ALMOST_SAVES, {HANG, HUNG}, id="nobody writes it back"),
+    ],
+)
+def test_a_job_whose_writing_is_on_its_way_still_saves(stalled: float, written: float, found: set[str]) -> None:
+    stopped = stops(STOPPED_SECONDS)
+    assert codes(stopped, stopped, own=(0.0, 0.0), stalled=stalled, written=written) == found
 
 
 @pytest.mark.parametrize(
