@@ -19,8 +19,8 @@ STRIP_SECONDS: Final = 1800.0  # how far back the strip of classes reaches
 _MOST_STRETCHES: Final = 400  # one per round of the medium tier over STRIP_SECONDS, the fastest a class can change
 _WORKS: Final = frozenset({"thermal", "power_brake", "pcie_link", "power_cap", "clock_cap", "compute"})
 """Classes of a GPU that is busy with more than waiting for others."""
-_TAKES_TIME: Final = frozenset({"hung", "unattributed", "idle"})
-"""Classes that a few seconds do not prove."""
+_TAKES_TIME: Final = frozenset({"hung", "idle"})
+"""Classes that seconds do not prove."""
 _HELD_OFF_BY_A_PAUSE: Final = frozenset({"numa", "unattributed"})
 """Classes not entered during a pause: neither explains why a job suddenly stopped after running at full pace."""
 
@@ -42,9 +42,14 @@ class ClassPeriod(NamedTuple):
 
 
 class Soon:
-    """What the last seconds showed, judgment by judgment, to tell news from what comes and goes."""
+    """What the last seconds showed, judgment by judgment, to tell news from what comes and goes.
+
+    Attributes:
+        lasted: for how many seconds they have shown the same class.
+    """
 
     def __init__(self) -> None:
+        self.lasted = 0.0
         self._name = ""
         self._since = 0.0
         self._left: dict[str, float] = {}
@@ -55,6 +60,7 @@ class Soon:
             if self._name:
                 self._left[self._name] = now
             self._name, self._since = name, now
+        self.lasted = now - self._since
         return self._since - self._left.get(name, -math.inf) >= thresholds.NEWS_SECONDS
 
 
@@ -137,12 +143,21 @@ class GpuMemory:
         """Return the class that the last seconds show strongly, if it is another one, and news; else None."""
         if host.released or not gpu.was_read:
             return None
-        found = bottleneck_of(Case(host.soon.same(gpu), host.soon, self._work, self.name, soon=True))
-        is_news = self._soon.note(found.name, host.at.monotonic)
-        pauses = (self._work.paused or self._work.recovering) and found.name in _HELD_OFF_BY_A_PAUSE
-        if not is_news or found.name == self.name or found.name in _TAKES_TIME or pauses:
+        case = Case(host.soon.same(gpu), host.soon, self._work, self.name, soon=True)
+        found = bottleneck_of(case)
+        unexplained = found.name == "unattributed"
+        # A GPU that hardly waits may just as well be in compute: that shows nothing.
+        name = "" if unexplained and not case.waiting else found.name
+        is_news = self._soon.note(name, host.at.monotonic)
+        pauses = (self._work.paused or self._work.recovering) and name in _HELD_OFF_BY_A_PAUSE
+        if not name or not is_news or name == self.name or name in _TAKES_TIME or pauses:
             return None
-        return found
+        return None if unexplained and not self._still_waits(gpu) else found
+
+    def _still_waits(self, gpu: GpuEvidence) -> bool:
+        """Whether it has waited for so long, for nothing known, that this is no mere interruption."""
+        share = gpu.over(thresholds.STILL_SECONDS).busy_share or 0.0
+        return self._soon.lasted >= thresholds.NO_CAUSE_SECONDS and share < thresholds.SOON_WAITING_SHARE
 
     def interrupt(self) -> None:
         """Leave the time from the last judgment to the next uncounted, because this judgment failed."""

@@ -56,6 +56,16 @@ def test_a_thread_that_fills_a_cpu_is_named(host: HostTree) -> None:
     assert (reading.running_seconds, reading.blocked_seconds) == (5.0, {})
 
 
+@pytest.mark.parametrize(("after", "ratio"), [(5.0, 0.55), (10.0, 1.0), (15.0, 1.0)])
+def test_how_busy_a_thread_is_comes_from_the_rounds_of_ten_seconds(host: HostTree, after: float, ratio: float) -> None:
+    watch = Watch(host)
+    for at in (0.0, 5.0, 10.0, 15.0, 20.0, *(20.0 + each for each in (5.0, 10.0, 15.0) if each <= after)):
+        thread(host, PID, PID, "python3", "R", seconds=100 + 0.1 * min(at, 20.0) + max(0.0, at - 20.0))
+        reading = watch.at(at)
+    assert reading.busiest is not None
+    assert reading.busiest.ratio == pytest.approx(ratio, abs=0.01)
+
+
 @pytest.mark.parametrize("name", ["NCCL Progress 3", "NCCL Service  0", "ucx_progress", "ucs_async"])
 def test_a_thread_that_polls_the_network_does_not_count(host: HostTree, name: str) -> None:
     """NCCL names its threads in src/proxy.cc: "NCCL Progress%2d" with the number of the device."""
