@@ -117,7 +117,7 @@ def _matches() -> dict[str, str]:
         "pcie_link": (
             f"under load, width or generation below expected, by the best of {t.RECENT_SECONDS:.0f} s, unless the "
             "board gives all such links the same lanes since boot; or the link above the GPU's PCIe switch trained "
-            f"down, and the GPUs behind it move ≥ {t.FULL_UPLINK_SHARE} of what is left"
+            f"down, and the GPUs behind it move ≥ {t.FULL_LINK_SHARE} of what is left"
         ),
         "power_cap": (
             f"cap share ≥ {t.POWER_CAP_CLASS_SHARE}, the enforced limit < {lowered} of the default, and power ≥ "
