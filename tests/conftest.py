@@ -66,7 +66,7 @@ SLOWEST_FIRST = (
     "rules/test_week.py",
     "unit/sampler",
     "golden/",
-    "bench/",
+    "states/",
     "rules/test_scenarios.py",
     "rules/",
 )

@@ -15,7 +15,6 @@ Value = TypeVar("Value")
 TESTS = Path(__file__).parent
 
 FULL = {
-    "bench/test_attribution": "how soon a fault has its class, and how steady classes are",
     "dashboards/test_job_dashboard.py": "the dashboard of a job",
     "dashboards/test_two_clusters.py": "the dashboards over two clusters",
     "dashboards/test_watched_scenarios.py": "the dashboards over a fleet of scenarios",
@@ -44,11 +43,15 @@ FULL = {
 }
 """Files of which `make full` runs all tests, by how their paths begin; of other files it runs those marked `full`."""
 
-OF_OTHER_FILES = ("all other scenarios, and the cover scraped every 30 s", "all other rows of the fault matrix")
+OF_OTHER_FILES = (
+    "all other scenarios, and the cover scraped every 30 s",
+    "all other rows of the fault matrix",
+    "all other states of a machine, and how steady classes are",
+)
 """What most of the tests marked `full` in other files are."""
 
-ONE_BY_ONE = "tests/rules/test_scenarios.py"
-"""A file whose tests share nothing but recordings, so that any worker may take the next."""
+ONE_BY_ONE = ("tests/rules/test_scenarios.py", "tests/states/test_states.py")
+"""Files whose tests share nothing but recordings, so that any worker may take the next."""
 
 IN_REAL_TIME = (
     "dashboards/test_scenes.py",
@@ -119,7 +122,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """As --dist=loadfile, but for the one file whose tests need not stay together."""
+    """As --dist=loadfile, but for the files whose tests need not stay together."""
     from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - only where xdist is at work
 
     class ByFile(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.states.play import BOARDS, DISK, FABRIC, MOUNT, State, Thread, on
+from tests.states.numbers_of_gpus import idle
+from tests.states.play import DISK, FABRIC, MOUNT, State, Thread, on
 
 from gpu_triage_simulator.effects import CallError
 from gpu_triage_simulator.host_effects import Cgroup, Disk, Network, Nfs, Pressure, Writes
@@ -23,26 +24,20 @@ _HUNG_SECONDS: Final = 290
 _CHECKPOINT_SECONDS: Final = 420
 
 
-def _idle(board: str = "l40s") -> Readings:
-    more: dict[str, Any] = {"sm_active": 0.0, "tensor_active": 0.0, "dram_active": 0.0} if BOARDS[board].gpm else {}
-    watts = BOARDS[board].idle_watts
-    return Readings(utilization=0.0, memory_utilization=0.0, power_watts=watts, receive=1e5, transmit=1e5, **more)
-
-
 def _cgroup(written: float) -> Cgroup:
     return Cgroup(pids=_PIDS, written_bytes_per_second=written)
 
 
-def _stops() -> Iterator[State]:
+def stops() -> Iterator[State]:
     hangs: dict[str, Any] = {"gpus": 2, "threads": _STILL, "lasts": _CHECKPOINT_SECONDS, "promised": _HUNG_SECONDS}
-    stopped = (_idle(), *_OTHERS)
-    yield State("a hang", "hung", (_idle(),), always=(_QUIET,), **hangs)
+    stopped = (idle(), *_OTHERS)
+    yield State("a hang", "hung", (idle(),), always=(_QUIET,), **hangs)
     yield State("a hang while others write", "hung", stopped, always=(_QUIET,), **hangs)
     yield State("a hang while others write, by its cgroup", "hung", stopped, always=(_cgroup(2e3),), **hangs)
     yield State("a hang while somebody writes", "hung", stopped, **hangs | {"lasts": 450, "promised": 320})
     saves: dict[str, Any] = {"gpus": 2, "threads": _WRITING, "lasts": _CHECKPOINT_SECONDS}
     long = {"promised": _HUNG_SECONDS}  # so far, the class before it is kept
-    saving = (_idle(), _ON_DISK)
+    saving = (idle(), _ON_DISK)
     rank = Writes((_PIDS[0],), 9e8)
     yield State("a long checkpoint", "unattributed", (*saving, rank), always=(_QUIET,), **saves | long)
     yield State(
@@ -57,14 +52,14 @@ def _stops() -> Iterator[State]:
     yield State(
         "a job that waits for a slow server",
         "storage",
-        (_idle(), Nfs(MOUNT, 90, 9e7, 0.11), stalls, Pressure("io", 0.9, 0.4)),
+        (idle(), Nfs(MOUNT, 90, 9e7, 0.11), stalls, Pressure("io", 0.9, 0.4)),
         always=(_QUIET,),
         **saves | {"threads": waits, "lasts": 120},
     )
     yield State("a checkpoint of somebody", "compute", saving, **saves | {"lasts": 240})
 
 
-def _spins() -> Iterator[State]:
+def spinning() -> Iterator[State]:
     few: dict[str, Any] = {"sm_active": 0.13, "tensor_active": 0.0, "dram_active": 0.01, "fp32_active": 0.0}
     spins = Readings(utilization=1.0, memory_utilization=0.01, power_watts=190, receive=2e5, transmit=2e5, **few)
     silent = Load(utilization=1.0, memory_utilization=0.02, intensity=0.05, spinning=True, jitter=0.0)
@@ -83,7 +78,7 @@ def _spins() -> Iterator[State]:
     )
 
 
-def _late() -> Iterator[State]:
+def late_readings() -> Iterator[State]:
     polled = CallError("nvmlDeviceGetSamples", "NOT_SUPPORTED")
     half = Readings(utilization=0.4, memory_utilization=0.2, power_watts=150)
     some = (0.0,) * 7 + (4.0,)
@@ -93,8 +88,8 @@ def _late() -> Iterator[State]:
     yield State("at work, most readings late", "unattributed", always=(polled,), late=most, promised=60)
     yield State("at work, all readings late, and the driver keeps samples", "compute", late=(5.0,))
     yield State(
-        "idle, most readings late", "unattributed", (_idle(),), always=(polled,), late=most, lasts=400, promised=60
+        "idle, most readings late", "unattributed", (idle(),), always=(polled,), late=most, lasts=400, promised=60
     )
 
 
-HANGS: Final = tuple(state for family in (_stops, _spins, _late) for state in family())
+HANGS: Final = tuple(state for family in (stops, spinning, late_readings) for state in family())

@@ -5,69 +5,19 @@ Beside each state stand healthy twins, with the same numbers on the other side o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
 
-from tests.states.hangs import HANGS
+from tests.states import machines, twins
+from tests.states.hangs import late_readings, spinning, stops
+from tests.states.numbers_of_gpus import WAITS_FOR_LOADERS, blocked, busy, cgroup, idle, spins, waits
 from tests.states.play import BOARDS, DISK, FABRIC, LAN, MOUNT, State, Thread, on
+from tests.states.snmp import tcp
 
 from gpu_triage_simulator.effects import EccErrors, Link, Lost, PowerLimit, RecoveryAction, ResetRequired, Xid
-from gpu_triage_simulator.host_effects import Cgroup, Cpu, Disk, Kill, Network, Nfs, Pressure, Swap
+from gpu_triage_simulator.host_effects import Cpu, Disk, Kill, Network, Nfs, Pressure, Swap
 from gpu_triage_simulator.readings import Readings
-
-MIB: Final = 1 << 20
-
-
-def busy(share: float, *, memory: float | None = None, watts: float | None = None, **more: Any) -> Readings:
-    """A GPU with kernels for a share of the time."""
-    return Readings(utilization=share, memory_utilization=memory, power_watts=watts, **more)
-
-
-def idle(board: str = "l40s", **more: Any) -> Readings:
-    """A GPU whose process runs no kernel and keeps its clocks up."""
-    still = {"sm_active": 0.0, "tensor_active": 0.0, "dram_active": 0.0, "fp32_active": 0.0}
-    base: dict[str, Any] = {
-        "utilization": 0.0,
-        "memory_utilization": 0.0,
-        "power_watts": BOARDS[board].idle_watts,
-        "receive": 1e5,
-        "transmit": 1e5,
-        **(still if BOARDS[board].gpm else {}),
-    }
-    return Readings(**base | more)
-
-
-def waits(share: float, board: str = "l40s", **more: Any) -> Readings:
-    """A GPU that works for a share of the time, and waits for the rest of it."""
-    numbers, rest = BOARDS[board].numbers, BOARDS[board].idle_watts
-    part = share / 0.98
-    scaled = {
-        name: getattr(numbers, name) * part
-        for name in ("memory_utilization", "sm_active", "tensor_active", "dram_active", "fp32_active", "receive")
-        if getattr(numbers, name) is not None
-    }
-    watts = rest + (numbers.power_watts - rest) * part  # type: ignore[operator]  # each board has its power
-    return Readings(**{"utilization": share, "power_watts": watts, **scaled, **more})
-
-
-def spins(board: str = "l40s", **more: Any) -> Readings:
-    """A GPU in a collective: a kernel all the time, which polls for its peers."""
-    watts = {"a10": 62, "t4": 29, "3090": 135, "4090": 88, "l40s": 98, "a100": 112, "h100": 190}[board]
-    few = {"sm_active": 0.13, "tensor_active": 0.0, "dram_active": 0.01, "fp32_active": 0.0}
-    base = {"utilization": 1.0, "memory_utilization": 0.01, "power_watts": watts, "receive": 2e5, "transmit": 2e5}
-    return Readings(**base | (few if BOARDS[board].gpm else {}) | more)
-
-
-def cgroup(*numbers: int, **shares: float) -> Cgroup:
-    return Cgroup(pids=tuple(4100 + 10 * number for number in numbers), **shares)
-
-
-def blocked(channel: str, count: int = 4) -> tuple[Thread, ...]:
-    """Threads of loaders that the kernel keeps waiting, beside a main thread that waits for them."""
-    return (Thread("python", 0.02), *(Thread("pt_data_worker", 0.0, "D", channel) for _ in range(count)))
-
-
-WAITS_FOR_LOADERS: Final = (Thread("python", 0.05), Thread("pt_data_worker", 0.3), Thread("pt_data_worker", 0.3))
 
 
 def _memory_bound() -> Iterator[State]:
@@ -232,9 +182,10 @@ def _links() -> Iterator[State]:
     yield State(
         "four wait for a disk, one on a narrow link",
         "storage",
-        (waits(0.25), *starved, cgroup(0, 1, 2, 3, io_pressure=0.8)),
+        (waits(0.25, "h100"), *starved, cgroup(0, 1, 2, 3, io_pressure=0.8)),
         threads=blocked("folio_wait_bit_common"),
         always=(on(2, narrow),),
+        board="h100",
         gpus=4,
     )
 
@@ -261,7 +212,9 @@ def _band() -> Iterator[State]:
     )
     for share in (0.2, 0.4, 0.6):
         yield State(f"falls to {share:.0%}, no cause", "unattributed", (waits(share),), threads=WAITS_FOR_LOADERS)
-    yield State("always busy 60%, no cause", "unattributed", before=waits(0.6), threads=WAITS_FOR_LOADERS)
+    yield State(
+        "always busy 60%, no cause", "unattributed", before=waits(0.6), was="unattributed", threads=WAITS_FOR_LOADERS
+    )
 
 
 def _clocks() -> Iterator[State]:
@@ -291,21 +244,20 @@ def _clocks() -> Iterator[State]:
 
 
 def _heat() -> Iterator[State]:
-    hot = {"celsius": 92.0}
     yield State(
         "hardware slows it for heat",
         "thermal",
-        (Readings(sm_mhz=1100, reasons=("hw_thermal", "hw_slowdown"), power_watts=170, **hot),),
+        (Readings(sm_mhz=1100, reasons=("hw_thermal", "hw_slowdown"), power_watts=170, celsius=92.0),),
     )
     yield State(
         "the driver slows it for heat",
         "thermal",
-        (Readings(sm_mhz=1500, reasons=("sw_thermal",), power_watts=210, **hot),),
+        (Readings(sm_mhz=1500, reasons=("sw_thermal",), power_watts=210, celsius=92.0),),
     )
     yield State(
         "hardware slows all of it for heat",
         "thermal",
-        (Readings(sm_mhz=900, reasons=("hw_thermal", "hw_slowdown"), power_watts=280, **hot),),
+        (Readings(sm_mhz=900, reasons=("hw_thermal", "hw_slowdown"), power_watts=280, celsius=92.0),),
         board="h100",
         gpus=4,
     )
@@ -410,35 +362,16 @@ def _network() -> Iterator[State]:
     yield State(
         "InfiniBand at line rate", "network", (waits(0.5), Network(FABRIC, 4.7e10, 4.7e10)), threads=WAITS_FOR_LOADERS
     )
-    yield State("TCP retransmits", "network", (waits(0.4),), threads=WAITS_FOR_LOADERS, files=_tcp(lost=0.11))
-    yield State(
-        "TCP retransmits a little", "unattributed", (waits(0.4),), threads=WAITS_FOR_LOADERS, files=_tcp(lost=0.001)
-    )
+    yield State("TCP retransmits", "network", (waits(0.4),), threads=WAITS_FOR_LOADERS, files=tcp(0.11))
+    yield State("TCP retransmits a little", "unattributed", (waits(0.4),), threads=WAITS_FOR_LOADERS, files=tcp(0.001))
     yield State(
         "an interface that drops",
         "network",
         (waits(0.4), Network(LAN, 1.2e9, 9e7, drops_per_second=4000)),
         threads=WAITS_FOR_LOADERS,
-        files=_tcp(lost=0.06),
+        files=tcp(0.06),
     )
-    yield State("TCP retransmits beside a job that computes", "compute", (), files=_tcp(lost=0.11))
-
-
-def _tcp(lost: float) -> Any:
-    """``/proc/net/snmp`` of a host that sends 50,000 segments per second, as the kernel writes it."""
-    names = (
-        "RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs OutSegs "
-        "RetransSegs InErrs OutRsts InCsumErrors"
-    )
-
-    def files(since: float) -> Mapping[str, str]:
-        sent = 1_000_000_000 + 50_000 * int(since + 10_000)
-        again = 100_000 + int(max(0.0, since) * 50_000 * lost)
-        values = f"1 200 120000 -1 81243 5120 311 901 240 {sent} {sent} {again} 0 412 0"
-        snmp = f"Tcp: {names}\nTcp: {values}\n"
-        return {"proc/net/snmp": snmp, "proc/1/net/snmp": snmp}
-
-    return files
+    yield State("TCP retransmits beside a job that computes", "compute", (), files=tcp(0.11))
 
 
 def _sick() -> Iterator[State]:
@@ -453,7 +386,7 @@ def _sick() -> Iterator[State]:
 def _ends() -> Iterator[State]:
     gone = idle(power_watts=32.0, sm_mhz=210, performance_state=8, reasons=("idle",))
     yield State("the job ends", "idle", (gone, Kill((4100,))))
-    yield State("a starved job ends", "idle", (gone, Kill((4100,)), cgroup(0)), always=(), before=waits(0.3))
+    yield State("a starved job ends", "idle", (gone, Kill((4100,)), cgroup(0)), before=waits(0.3), was="unattributed")
     yield State(
         "the job of one GPU of four ends", {1: "idle", 0: "compute"}, (on(1, gone), Kill((4110,))), gpus=4, jobs=True
     )
@@ -473,24 +406,24 @@ def _pauses() -> Iterator[State]:
     yield State("a short evaluation at 60%", "compute", (waits(0.75),))
 
 
-STATES: Final = (
-    tuple(
-        state
-        for family in (
-            _memory_bound,
-            _no_history,
-            _links,
-            _band,
-            _clocks,
-            _heat,
-            _cpus,
-            _storage,
-            _network,
-            _sick,
-            _ends,
-            _pauses,
-        )
-        for state in family()
-    )
-    + HANGS
+FAMILIES: Final[Mapping[str, tuple[Callable[[], Iterator[State]], ...]]] = {
+    "communication or not": (_memory_bound, twins.communication),
+    "not seen before": (_no_history, twins.own_stalls),
+    "PCIe": (_links, twins.links),
+    "around 70 % busy": (_band, twins.band),
+    "clocks and power": (_clocks, twins.clocks),
+    "heat and brakes": (_heat,),
+    "CPUs and memory": (_cpus,),
+    "storage": (_storage,),
+    "network": (_network, twins.networks),
+    "sick": (_sick,),
+    "the end of a job": (_ends, twins.ends),
+    "pauses": (_pauses,),
+    "other cards": (machines.cards, machines.mig, machines.virtual_machines),
+    "other jobs": (machines.servers, machines.jobs),
+    "hangs": (machines.hangs, stops, spinning),
+    "late readings": (late_readings,),
+}
+STATES: Final = tuple(
+    replace(state, kind=kind) for kind, families in FAMILIES.items() for family in families for state in family()
 )

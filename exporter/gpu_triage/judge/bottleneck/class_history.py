@@ -20,8 +20,8 @@ _WORKS: Final = frozenset({"thermal", "power_brake", "pcie_link", "power_cap", "
 """Classes of a GPU that is busy with more than waiting for others."""
 _UNKNOWN: Final = frozenset({"unattributed", "idle"})
 """Classes without a known cause or job, which must match for `UNKNOWN_SECONDS` before they are entered."""
-_TAKES_TIME: Final = _UNKNOWN | {"hung"}
-"""Classes that a few seconds do not prove."""
+_TAKES_TIME: Final = frozenset({"hung", "idle"})
+"""Classes that seconds do not prove."""
 _HELD_OFF_BY_A_PAUSE: Final = frozenset({"numa", "unattributed"})
 """Classes not entered during a pause: neither explains why a job suddenly stopped after running at full pace."""
 
@@ -35,9 +35,14 @@ class ClassPeriod(NamedTuple):
 
 
 class Soon:
-    """What the last seconds showed, judgment by judgment, to tell news from what comes and goes."""
+    """What the last seconds showed, judgment by judgment, to tell news from what comes and goes.
+
+    Attributes:
+        lasted: for how many seconds they have shown the same class.
+    """
 
     def __init__(self) -> None:
+        self.lasted = 0.0
         self._name = ""
         self._since = 0.0
         self._is_news = False
@@ -46,8 +51,9 @@ class Soon:
     def note(self, name: str, now: float) -> bool:
         """Note what they show now; return whether it is news: not seen for `NEWS_SECONDS` before it began."""
         if name != self._name:
-            self._name = name
+            self._name, self._since = name, now
             self._is_news = now - self._seen_at.get(name, -math.inf) >= thresholds.NEWS_SECONDS
+        self.lasted = now - self._since
         self._seen_at[name] = now
         return self._is_news
 
@@ -140,9 +146,19 @@ class GpuMemory:
             return None
         case = Case(host.soon.same(gpu), host.soon, self._work, self.name, soon=True)
         found = bottleneck_of(case)
-        is_news = self._soon.note(found.name, host.at.monotonic)
-        held_off = case.pauses and found.name in _HELD_OFF_BY_A_PAUSE
-        return found if is_news and found.name not in {self.name, *_TAKES_TIME} and not held_off else None
+        unexplained = found.name == "unattributed"
+        # A GPU that hardly waits may just as well be in compute: that shows nothing.
+        name = "" if unexplained and not case.waiting else found.name
+        is_news = self._soon.note(name, host.at.monotonic)
+        held_off = case.pauses and name in _HELD_OFF_BY_A_PAUSE
+        if not is_news or name in {"", self.name, *_TAKES_TIME} or held_off:
+            return None
+        return None if unexplained and not self._still_waits(gpu) else found
+
+    def _still_waits(self, gpu: GpuEvidence) -> bool:
+        """Whether it has waited for so long, for nothing known, that this is no mere interruption."""
+        share = gpu.over(thresholds.STILL_SECONDS).busy_share or 0.0
+        return self._soon.lasted >= thresholds.NO_CAUSE_SECONDS and share < thresholds.SOON_WAITING_SHARE
 
     def interrupt(self) -> None:
         """Leave the time from the last judgment to the next uncounted, because this judgment failed."""

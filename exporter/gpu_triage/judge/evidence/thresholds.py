@@ -17,6 +17,8 @@ EASE: Final = 0.85  # hysteresis: a class is left only below this share of its e
 # What comes back sooner is the rhythm of the job, which the whole window judges.
 SOON_SECONDS: Final = 10.0
 NEWS_SECONDS: Final = 90.0
+NO_CAUSE_SECONDS: Final = 8.0  # for so long in addition, a GPU waits for nothing known: a cause may show later,
+STILL_SECONDS: Final = 5.0  # and to the end
 
 # Busy: a kernel resident, or video encoded or decoded, for at least this share of the time.
 BUSY_SHARE: Final = 0.7

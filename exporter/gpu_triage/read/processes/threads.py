@@ -81,17 +81,16 @@ class ThreadsReading:
 
 @dataclass(slots=True)
 class _Thread:
-    """State of a sampled thread: its CPU ticks, when they were read, and its CPU share since `began`.
+    """State of a sampled thread: its CPU ticks, when they were read, and its CPU share over the last rounds.
 
-    The share covers `_AVERAGED_SECONDS` to twice as much, or all rounds of a newer thread: of many threads, some are
+    The share covers the rounds of the last `_AVERAGED_SECONDS`, or all of a newer thread: of many threads, some are
     busy throughout a single round, and one of them is what the job waits for only if it stays that busy.
     """
 
     ticks: int
     at: float
     name: str
-    began: tuple[int, float]  # ticks, and when they were read
-    next: tuple[int, float]  # the same, for the share after this one
+    rounds: tuple[tuple[int, float], ...]  # ticks, and when they were read, oldest first
     ratio: float | None = None
     blocked: bool = False
 
@@ -178,13 +177,13 @@ class ThreadsReader:
         known = self._threads.get(key)
         blocked = stat.state == UNINTERRUPTIBLE
         if known is None or stat.ticks < known.ticks or now <= known.at:
-            start = stat.ticks, now
-            self._threads[key] = _Thread(stat.ticks, now, stat.name, start, start, blocked=blocked)
+            self._threads[key] = _Thread(stat.ticks, now, stat.name, ((stat.ticks, now),), blocked=blocked)
             return
-        ticks, at = known.began
+        while len(known.rounds) > 1 and now - known.rounds[1][1] >= _AVERAGED_SECONDS:
+            known.rounds = known.rounds[1:]
+        ticks, at = known.rounds[0]
         known.ratio = min(1.0, (stat.ticks - ticks) / os.sysconf("SC_CLK_TCK") / (now - at))
-        if now - known.next[1] >= _AVERAGED_SECONDS:
-            known.began, known.next = known.next, (stat.ticks, now)
+        known.rounds = (*known.rounds, (stat.ticks, now))
         known.ticks, known.at, known.name, known.blocked = stat.ticks, now, stat.name, blocked
 
     def _count(self, running: float, blocked: Mapping[str, float], now: float) -> None:
