@@ -49,7 +49,7 @@ def forms(report: Report) -> Iterator[Report]:
                 return replace(finding, state=state, holds=holds)  # noqa: B023 - called at once
 
             areas = tuple(replace(area, findings=tuple(map(changed, area.findings))) for area in report.areas)
-            verdict = verdict_on((each for area in areas for each in area.findings), was_read=True)
+            verdict = verdict_on((each.urgency for area in areas for each in area.findings), was_read=True)
             for name in BOTTLENECK_CLASSES:
                 first = replace(report.gpus[0], bottleneck=Bottleneck(name, "x"))
                 yield replace(report, areas=areas, verdict=verdict, gpus=(first, *report.gpus[1:]))

@@ -33,7 +33,7 @@ def saves(host: HostEvidence, gpu: GpuEvidence) -> bool | None:
     if not processes:
         return None
     writes = host.mostly_writes() and host.written_bytes_per_second() >= thresholds.SAVING_BYTES_PER_SECOND
-    return writes and any("storage" in own_stalls(rank, lambda _name: 1.0) for rank in ranks)
+    return writes and any("storage" in own_stalls(rank, {}, lambda _name: 1.0) for rank in ranks)
 
 
 def saving_explains_seconds(host: HostEvidence, gpu: GpuEvidence) -> float:
