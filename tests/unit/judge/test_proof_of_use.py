@@ -134,17 +134,27 @@ FULL, STOPPED = limit("cpu.starved", "busiest"), limit("cpu.limited", "share")
         pytest.param(stalled("memory", MEMORY * ABOVE), "memory", id="its cgroup waits for memory"),
         pytest.param(stalled("memory", MEMORY * BELOW), "unattributed", id="its cgroup hardly waits for memory"),
         pytest.param(stalled("cpu", 1.0), "unattributed", id="PSI of CPUs proves nothing"),
-        pytest.param(thread(FULL), "cpu", id="a thread fills a CPU"),
-        pytest.param(thread(FULL - 0.001), "unattributed", id="no thread fills a CPU"),
-        pytest.param(throttled(STOPPED, 1.0), "cpu", id="its CPU limit"),
-        pytest.param(throttled(STOPPED * BELOW, 1.0), "unattributed", id="its CPU limit, seldom"),
-        pytest.param(throttled(STOPPED, thresholds.THROTTLED_CPUS * BELOW), "unattributed", id="it costs hardly a CPU"),
         pytest.param(HOST_WAITS, "unattributed", id="only the host waits"),
         pytest.param({**HOST_WAITS, **stalled("io", IO * ABOVE)}, "storage", id="host and job wait"),
     ],
 )
 def test_what_a_job_itself_stalls_for_needs_no_history(stalls: Readings, name: str) -> None:
     assert judged(0.0, stalls, worked=False).name == name
+
+
+@pytest.mark.parametrize(
+    ("stalls", "name"),
+    [
+        pytest.param(thread(FULL), "cpu", id="a thread fills a CPU"),
+        pytest.param(thread(FULL - 0.001), "unattributed", id="no thread fills a CPU"),
+        pytest.param(throttled(STOPPED, 1.0), "cpu", id="its CPU limit"),
+        pytest.param(throttled(STOPPED * BELOW, 1.0), "unattributed", id="its CPU limit, seldom"),
+        pytest.param(throttled(STOPPED, thresholds.THROTTLED_CPUS * BELOW), "unattributed", id="it costs hardly a CPU"),
+    ],
+)
+def test_full_cpus_are_what_a_gpu_waits_for_if_it_works_at_all(stalls: Readings, name: str) -> None:
+    assert judged(thresholds.WORKING_SHARE * ABOVE, stalls, worked=False).name == name
+    assert judged(thresholds.WORKING_SHARE * BELOW, stalls, worked=False).name == "unattributed"
 
 
 BORDER, STALLS = thresholds.WAITING_BELOW_SHARE, thresholds.OWN_STALL_SHARE

@@ -253,8 +253,10 @@ class Case:
 
     @cached_property
     def stalls(self) -> Mapping[str, str]:
-        """What its own job stalls for, by class."""
-        return own_stalls(self.gpu.recent, self.limits, self.ease)
+        """What its own job stalls for, by class; full CPUs count if it works at all, else it may not have begun."""
+        stalls = own_stalls(self.gpu.recent, self.limits, self.ease)
+        began = self.work.worked_recently or (self.gpu.busy_share or 0.0) >= thresholds.WORKING_SHARE
+        return stalls if began else {name: because for name, because in stalls.items() if name != "cpu"}
 
     @cached_property
     def talks(self) -> bool:
