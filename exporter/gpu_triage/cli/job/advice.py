@@ -261,7 +261,6 @@ def leading_class(job: Job) -> str | None:
 OF_CLASS: Final = {
     "thermal": "thermal.hw",
     "power_brake": "power.brake",
-    "pcie_link": "pcie.width",
     "power_cap": "power.cap",
     "clock_cap": "clock.policy",
     "hung": "work.hung",
@@ -278,9 +277,13 @@ _HUNG: Final = OF_CLASS["hung"]
 _RANK: Final = "Look at what runs there first (py-spy dump, its log), then at the host with gpu-triage check."
 _SICK: Final = "Run gpu-triage check on its host."
 _PROFILE: Final = "Profile the job: its GPUs lost no time to a bottleneck."
-_INSIDE: Final = (
-    "Look inside the job (py-spy dump on its ranks, its log): its GPUs wait for something that is not seen here."
-)
+OF_OTHERS: Final = {
+    "unattributed": "Look inside the job (py-spy dump on its ranks, its log): its GPUs wait for something that is not "
+    "seen here.",
+    "pcie_link": "Move fewer bytes between host and GPU, or use a faster slot: the link is full as it is.",
+    "sick": _SICK,
+}
+"""The advice on classes that no finding advises on: a PCIe link may be full without a fault."""
 _UNKNOWN: Final = "See why Prometheus has no data of its hosts: gpu-triage fleet shows exporters that do not answer."
 
 
@@ -332,7 +335,7 @@ def _of_pace(slow: str, job: Job) -> Advice:
     if pace is not None and pace.straggler is not None:
         return Advice(slow, pace.straggler.subject, "", _RANK, remarkable=True)
     if pace is not None and (pace.below_best or 0.0) > PACE_SHARE:
-        return Advice(slow, "", "", _INSIDE, remarkable=True)
+        return Advice(slow, "", "", OF_OTHERS["unattributed"], remarkable=True)
     return Advice(slow, "", "", _PROFILE, remarkable=False)
 
 
@@ -378,5 +381,5 @@ def _of_culprit(slow: str, culprit: Standing) -> Advice:
 
 def _of_class(slow: str, name: str, about: str = "") -> Advice:
     code = OF_CLASS.get(name, "")
-    do = BY_CODE[code].advice.anywhere if code else _INSIDE if name == "unattributed" else _SICK
+    do = BY_CODE[code].advice.anywhere if code else OF_OTHERS[name]
     return Advice(slow, about, code, do, remarkable=True)
