@@ -24,7 +24,7 @@ _CHECKPOINT_SECONDS: Final = 420
 
 
 def _idle(board: str = "l40s") -> Readings:
-    more = {"sm_active": 0.0, "tensor_active": 0.0, "dram_active": 0.0} if BOARDS[board].gpm else {}
+    more: dict[str, Any] = {"sm_active": 0.0, "tensor_active": 0.0, "dram_active": 0.0} if BOARDS[board].gpm else {}
     watts = BOARDS[board].idle_watts
     return Readings(utilization=0.0, memory_utilization=0.0, power_watts=watts, receive=1e5, transmit=1e5, **more)
 
@@ -65,7 +65,7 @@ def _stops() -> Iterator[State]:
 
 
 def _spins() -> Iterator[State]:
-    few = {"sm_active": 0.13, "tensor_active": 0.0, "dram_active": 0.01, "fp32_active": 0.0}
+    few: dict[str, Any] = {"sm_active": 0.13, "tensor_active": 0.0, "dram_active": 0.01, "fp32_active": 0.0}
     spins = Readings(utilization=1.0, memory_utilization=0.01, power_watts=190, receive=2e5, transmit=2e5, **few)
     silent = Load(utilization=1.0, memory_utilization=0.02, intensity=0.05, spinning=True, jitter=0.0)
     rdma = Network(FABRIC, 2e10, 2e10)

@@ -105,7 +105,7 @@ class GpuMemory:
         whole = gpu.seconds >= thresholds.WINDOW_SECONDS
         sudden = self._sudden(gpu, host) if whole else None
         if self._sudden_at is not None:
-            # What was before the change is no evidence about what came then.
+            # What was before the change does not show what came then.
             host = host.over(now.monotonic - self._sudden_at + thresholds.SOON_SECONDS)
             gpu = host.same(gpu)
         case = Case(gpu, host, self._work, self.name)

@@ -252,7 +252,7 @@ class Case:
 
     @cached_property
     def talks(self) -> bool:
-        """Whether there is somebody to wait for: another GPU of its job, or ranks on other hosts.
+        """Whether there is a peer to wait for: another GPU of its job, or ranks on other hosts.
 
         RDMA traffic shows those only of a job that has the host to itself: adapters do not count by job.
         """
@@ -272,7 +272,7 @@ class Case:
 
     @cached_property
     def saves(self) -> bool:
-        """Whether it pauses to save a checkpoint; if nobody can tell what its job writes, the host counts."""
+        """Whether it pauses to save a checkpoint; if what its job writes is unknown, the host counts."""
         recent = self.host.recent
         own = saves(recent, self.gpu) if self.work.paused else False
         return recent.mostly_writes() if own is None else own
@@ -355,7 +355,7 @@ def _full_uplink(case: Case) -> str | None:
 
 
 def _narrow(case: Case) -> str | None:
-    """Describe what the link lacks under load, if nobody knows how much it carries; None if the board is built so."""
+    """Describe what the link lacks under load, if its traffic is unknown; None if the board is built so."""
     if not case.gpu.recent.loaded or traffic_known(case.gpu):
         return None
     missing = case.host.missing_lanes.get(case.gpu)
