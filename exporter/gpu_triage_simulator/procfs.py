@@ -92,7 +92,7 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
 
 
 def _written(host: SimulatedHost, seconds: float) -> dict[str, str]:
-    """Text of ``/proc/PID/io`` of the processes whose writing the scenario describes."""
+    """Text of ``/proc/PID/io`` of the processes that the scenario has writing."""
     counts: dict[int, float] = {}
     for event, effect in host.timeline.host(host_effects.Writes):
         for pid in (pid for pid in effect.pids if host.timeline.running(pid, seconds)):

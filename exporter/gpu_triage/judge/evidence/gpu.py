@@ -217,7 +217,7 @@ class GpuEvidence(Evidence):
         """
         observed, up = self.one(GPU_OBSERVED_SECONDS_TOTAL), self.one(GPU_UP)
         up_seconds = 0.0 if up is None else up.mean * up.seconds
-        if self.partitioned or observed is None or up_seconds < thresholds.SOON_SECONDS / 2:
+        if self.partitioned or observed is None or up_seconds < thresholds.OBSERVED_SECONDS:
             return ""
         share = observed.increase / up_seconds
         late = f"not observed: readings come late and cover {share:.0%} of the time"

@@ -37,7 +37,7 @@ def saves(host: HostEvidence, gpu: GpuEvidence) -> bool | None:
 
 
 def saving_explains_seconds(host: HostEvidence, gpu: GpuEvidence) -> float:
-    """Return for how long a checkpoint explains that the GPU stands still; 0 if none is saved."""
+    """Return for how long a checkpoint explains that the GPU is idle; 0 if none is saved."""
     saving = saves(host, gpu)
     if saving is not None:
         return thresholds.UNEXPLAINED_SECONDS if saving else 0.0

@@ -31,7 +31,7 @@ from gpu_triage.read.processes.locality import GpuLocality, Locality
 from gpu_triage.read.processes.pods import WorkloadFinder
 from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
-from gpu_triage.read.processes.written import GPU_PROCESSES_WRITTEN_BYTES_TOTAL, WrittenReader
+from gpu_triage.read.processes.written import WrittenReader, WrittenReading
 
 _AHEAD_SECONDS: Final = 1.0
 """Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
@@ -153,7 +153,7 @@ class ProcessesReading:
     locality_known: bool
     cgroups: tuple[CgroupReading, ...] = ()
     threads: ThreadsReading | None = None
-    written: Annotated[Mapping[str, int] | None, GPU_PROCESSES_WRITTEN_BYTES_TOTAL] = None
+    written: WrittenReading | None = None
 
 
 class ProcessesReader:
@@ -243,6 +243,7 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
     for owner in dict.fromkeys(_owner_labels(process) for process in reading.processes):
         yield GPU_PROCESS_OWNER_INFO.sample(1, *gpu, *owner)
     yield from samples(reading.threads, gpu)
+    yield from samples(reading.written, gpu)
     for cgroup in reading.cgroups:
         yield from samples(cgroup, (*gpu, cgroup.path))
     if reading.locality_known and "compute" in reading.counts:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import parse_file
 from gpu_triage.errors import HostReadFailed
@@ -31,6 +32,13 @@ GPU_PROCESSES_WRITTEN_BYTES_TOTAL = gpu_counter(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenReading:
+    """Bytes by layer."""
+
+    written_bytes: Annotated[Mapping[str, int], GPU_PROCESSES_WRITTEN_BYTES_TOTAL]
+
+
 class WrittenReader:
     """Adds up what processes write; remembers what each had written before."""
 
@@ -38,8 +46,8 @@ class WrittenReader:
         self._known: dict[int, Counter[str]] = {}
         self._written = Counter[str]()
 
-    def read(self, procfs: Path, pids: Sequence[int]) -> Mapping[str, int] | None:
-        """Return the bytes by layer; None if the kernel does not tell, or not for all of these processes.
+    def read(self, procfs: Path, pids: Sequence[int]) -> WrittenReading | None:
+        """Return what they wrote; None if the kernel does not tell, or not for all of these processes.
 
         What a process had written when it was first seen does not count. A process that ended took its bytes to its
         parent, so the sum over all of them shows what was written since.
@@ -58,7 +66,7 @@ class WrittenReader:
             before = sum(counts[layer] for counts in known.values())
             now = sum(counts[layer] for pid, counts in self._known.items() if pid in known)
             self._written[layer] += max(0, now - before)
-        return dict(self._written)
+        return WrittenReading(dict(self._written))
 
 
 def _parse(text: str) -> Counter[str]:

@@ -21,7 +21,8 @@ def written(host: HostTree, pid: int, calls: int, storage: int = 0) -> None:
 
 
 def read(host: HostTree, reader: WrittenReader, *pids: int) -> Mapping[str, int] | None:
-    return reader.read(host.procfs, pids)
+    reading = reader.read(host.procfs, pids)
+    return None if reading is None else reading.written_bytes
 
 
 def test_what_processes_write_from_then_on_is_added_up(host: HostTree) -> None:
