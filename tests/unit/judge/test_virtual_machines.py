@@ -17,7 +17,7 @@ from tests.rig import rig, scenario_with
 from gpu_triage.driver.kernel.procfs import is_virtual_machine
 from gpu_triage.judge.findings.check import Action
 from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE
-from gpu_triage.judge.findings.table import CHECKS
+from gpu_triage.judge.findings.table import CHECKS, Area
 from gpu_triage.judge.report.machine_readable import render_json, report_from_json
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH
 from gpu_triage.read.metrics.metric import Sample
@@ -156,7 +156,7 @@ def test_no_advice_for_a_virtual_machine_needs_a_hand_on_the_hardware() -> None:
 def test_who_does_not_know_the_host_is_told_both() -> None:
     for check in CHECKS:
         advice = check.advice
-        assert advice.anywhere.startswith(advice.decision)
+        assert advice.anywhere.startswith(advice.decision[:-1])
         assert (advice.anywhere == advice.decision) is (advice == advice.in_a_virtual_machine)
 
 
@@ -171,6 +171,8 @@ def test_a_report_on_a_virtual_machine_tells_nobody_to_check_its_seating(tmp_pat
     advice = found.check.advice
     assert found.advice == (advice.in_a_virtual_machine if virtual else advice)
     assert found.advice.meaning == advice.meaning
+    (settings,) = (each.summary for each in report.areas if each.area is Area.SETTINGS)
+    assert ("a virtual machine" in (settings or "")) is virtual
     read = report_from_json(render_json(report))
     assert [each.advice for each in read.findings] == [each.advice for each in report.findings]
 

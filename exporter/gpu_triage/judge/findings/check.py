@@ -81,8 +81,8 @@ _HANDS_ON: Final = re.compile(
 )
 """Words of decisions on parts that a virtual machine does not have, and its user cannot reach."""
 _INSTANCE: Final = (
-    "stop and start the virtual machine, which may move it to other hardware (save local disks first), or have the "
-    "provider replace the part"
+    "stop and start {}, which may move it to other hardware (save local disks first), or have the provider replace "
+    "the part."
 )
 
 
@@ -102,7 +102,8 @@ class Advice(NamedTuple):
     def anywhere(self) -> str:
         """The decision, and that for a virtual machine if it is another: for readers who do not know the host."""
         other = self.in_a_virtual_machine.decision
-        return self.decision if other == self.decision else f"{self.decision} In a virtual machine: {_INSTANCE}."
+        it = _INSTANCE.format("it")
+        return self.decision if other == self.decision else f"{self.decision[:-1]}; in a virtual machine, {it}"
 
 
 def _for_an_instance(decision: str) -> str:
@@ -110,7 +111,8 @@ def _for_an_instance(decision: str) -> str:
     if not _HANDS_ON.search(decision):
         return decision
     kept = "; ".join(takewhile(lambda part: not _HANDS_ON.search(part), decision.split("; ")))
-    return f"{kept}; if it goes on, {_INSTANCE}." if kept else f"Let its jobs end, then {_INSTANCE}."
+    machine = _INSTANCE.format("the virtual machine")
+    return f"{kept}; if it goes on, {machine}" if kept else f"Let its jobs end, then {machine}"
 
 
 def advice_on(meaning: str, decision: str) -> Advice:

@@ -241,4 +241,5 @@ def _settings(host: HostEvidence) -> str:
         f"persistence mode on for {modes.count(1)} of {len(modes)}" if modes else "persistence mode not reported",
         f"MIG on GPU {ranges(partitioned)}" if partitioned else "",
         "" if iommu is None else f"IOMMU {'in use' if iommu else 'off'}",
+        "a virtual machine" if host.is_virtual else "",
     )

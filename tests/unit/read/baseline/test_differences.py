@@ -120,7 +120,7 @@ def test_a_slower_link_is_explained(then: LinkFacts, now: LinkFacts, share: str,
     assert f" {share} " in meaning
     changed = cause or LinkCause.SLOT
     for party in LinkCause:
-        decision = LINK_ADVICE["width" if change.field == "pcie_width" else "generation", party].decision
+        decision = LINK_ADVICE["width" if change.field == "pcie_width" else "generation", party].anywhere
         assert meaning.endswith(decision) is (party is cause)
         assert (f"The {party.value} offers" in meaning) is (party is changed and party is not LinkCause.LINK)
 
