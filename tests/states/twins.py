@@ -104,7 +104,7 @@ def band() -> Iterator[State]:
     workers = [Thread("pt_data_worker", 0.88, "R")] * 24
     yield State("24 workers at 88%", "unattributed", (waits(0.45),), threads=(Thread("python", 0.1), *workers))
     yield State("24 workers at 88% and full pace", "compute", threads=(Thread("python", 0.1), *workers))
-    yield State("busy 66%, nothing scarce", "compute", (waits(0.68),), before=waits(0.74))
+    yield State("busy 68%, nothing scarce, after 74%", "compute", (waits(0.68),), before=waits(0.74))
     for share, wanted in ((0.3, "storage"), (0.06, "unattributed")):
         numbers = (waits(0.6), cgroup(0, io_pressure=share))
         yield State(f"busy 60%, stalls for I/O {share:.0%}", wanted, numbers, threads=WAITS_FOR_LOADERS)

@@ -12,6 +12,7 @@ from gpu_triage.judge.bottleneck.class_history import Soon
 from gpu_triage.judge.bottleneck.classes import Bottleneck
 from gpu_triage.judge.evidence.thresholds import (
     NEWS_SECONDS,
+    NO_CAUSE_SECONDS,
     SOON_SECONDS,
     SOON_WAITING_SHARE,
     UNKNOWN_SECONDS,
@@ -114,12 +115,24 @@ def test_strong_evidence_decides_within_seconds_and_for_good(busy: float, more: 
     [
         pytest.param(SOON_WAITING_SHARE + 0.05, STALLED, "storage", id="it waits a little"),
         pytest.param(1.0, {HEAT: 3 * HOT - 0.05}, "thermal", id="it is throttled a little"),
-        pytest.param(0.2, NONE, "unattributed", id="without a cause"),
+        pytest.param(SOON_WAITING_SHARE + 0.02, NONE, "unattributed", id="without a cause"),
     ],
 )
 def test_weak_evidence_waits_for_the_window(busy: float, more: Readings, name: str) -> None:
     ((seconds, found),) = after_work(busy, more)
     assert (found, AT_ONCE < seconds <= WINDOW_SECONDS) == (name, True)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "changes"),
+    [(SOON_SECONDS, []), (SOON_SECONDS + NO_CAUSE_SECONDS + STEP, ["unattributed"])],
+)
+def test_what_has_no_cause_takes_longer_than_what_has(seconds: float, changes: list[str]) -> None:
+    host = Host()
+    host.run(WORK_SECONDS, 1.0)
+    known = len(host.changes)
+    host.run(seconds, 0.2)
+    assert [name for _, name in host.changes[known:]] == changes
 
 
 @pytest.mark.parametrize(("step_seconds", "is_sudden"), [(SOON_SECONDS, True), (SOON_SECONDS + 1, False)])
@@ -159,7 +172,7 @@ def test_news_was_not_seen_for_a_while_and_stays_news_while_it_lasts(gap: float,
     ("more", "names"),
     [
         pytest.param(STALLED, ["storage"], id="something else"),
-        pytest.param(NONE, ["thermal"], id="nothing known"),
+        pytest.param(NONE, ["thermal", "unattributed"], id="nothing known"),
     ],
 )
 def test_what_was_before_a_sudden_change_no_longer_counts(more: Readings, names: list[str]) -> None:
@@ -189,15 +202,16 @@ def test_a_pause_says_how_long_it_has_lasted() -> None:
 def test_a_class_that_is_held_keeps_its_own_words() -> None:
     host = Host()
     host.run(WORK_SECONDS, 1.0)
-    while host.run(STEP, 0.2).because.startswith("busy") and "until" not in host.now.because:
+    share = SOON_WAITING_SHARE + 0.02
+    while host.run(STEP, share).because.startswith("busy") and "until" not in host.now.because:
         assert host.now.name == "compute"
-    held = [host.now.because] + [host.run(STEP, 0.2).because for _ in range(2)]
+    held = [host.now.because] + [host.run(STEP, share).because for _ in range(2)]
     assert host.now.name == "compute"
     words, seconds = zip(*(each.split(", until ") for each in held), strict=True)
     assert seconds == ("5 s ago", "10 s ago", "15 s ago")
     assert len(set(words)) == 1
     assert words[0].endswith("nothing holds it back")
-    assert host.run(UNKNOWN_SECONDS, 0.2).name == "unattributed"
+    assert host.run(UNKNOWN_SECONDS, share).name == "unattributed"
     assert "until" not in host.now.because
 
 
