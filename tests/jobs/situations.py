@@ -173,7 +173,7 @@ SITUATIONS: Final = (
         dict.fromkeys(LETTERS, "checkpoints"),
         lambda seconds: 0.0 if seconds // 60 % 10 == 8 else _FORWARD,
         {
-            "slow": "nothing seen holds its GPUs back, and none of them is slower than the others",
+            "slow": "its GPUs lost no time to a bottleneck, and none of them is slower than the others",
             "first": "Profile the job: its GPUs lost no time to a bottleneck.",
         },
     ),

@@ -159,7 +159,9 @@ def test_a_shared_gpu_is_told_as_shared(store: Store) -> None:
 
 def test_a_part_of_its_time_can_be_looked_at(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     early = document(store, "4704", "--at", f"{store.start + 15 * 60:.0f}")
-    assert early["summary"].endswith("nothing seen holds its GPUs back, and none of them is slower than the others")
+    assert early["summary"].endswith(
+        "its GPUs lost no time to a bottleneck, and none of them is slower than the others"
+    )
     late = document(store, "4704", "--since", "10m")
     assert late["from"] == pytest.approx(store.end - 600)
     assert set(late["gpu_seconds"]["by_class"]) == {"communication", "hung"}

@@ -90,6 +90,3 @@ def late_readings() -> Iterator[State]:
     yield State(
         "idle, most readings late", "unattributed", (idle(),), always=(polled,), late=most, lasts=400, promised=60
     )
-
-
-HANGS: Final = tuple(state for family in (stops, spinning, late_readings) for state in family())

@@ -1,8 +1,8 @@
-"""States of GPUs of which one differs from its peers; to be added to the others."""
+"""States of GPUs of which one differs from its peers."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
 
 from tests.states.play import State, on
 
@@ -13,19 +13,20 @@ def _set_to(mhz: int) -> tuple[int, Readings]:
     return on(0, Readings(sm_mhz=mhz, reasons=("applications_clocks",)))
 
 
-PEERS: Final = (
-    State("a clock set a tenth below those of its peers", {0: "clock_cap", 1: "compute"}, (_set_to(2100),), gpus=4),
-    State("a clock set a little below those of its peers", "compute", (_set_to(2250),), gpus=4),
-    State(
+def peers() -> Iterator[State]:
+    yield State(
+        "a clock set a tenth below those of its peers", {0: "clock_cap", 1: "compute"}, (_set_to(2100),), gpus=4
+    )
+    yield State("a clock set a little below those of its peers", "compute", (_set_to(2250),), gpus=4)
+    yield State(
         "all clocks set to the same, near their maximum",
         "compute",
         (Readings(sm_mhz=2100, reasons=("applications_clocks",)),),
         gpus=4,
-    ),
-    State(
+    )
+    yield State(
         "one is driven too hot, and the job goes on at its pace",
         {0: "thermal", 1: "compute"},
         (on(0, Readings(sm_mhz=1500, reasons=("sw_thermal",), celsius=88.0, power_watts=210)),),
         gpus=4,
-    ),
-)
+    )

@@ -12,6 +12,7 @@ from typing import Final
 from tests.states import machines, twins
 from tests.states.hangs import late_readings, spinning, stops
 from tests.states.numbers_of_gpus import WAITS_FOR_LOADERS, blocked, busy, cgroup, idle, spins, waits
+from tests.states.peers import peers
 from tests.states.play import BOARDS, DISK, FABRIC, LAN, MOUNT, State, Thread, on
 from tests.states.snmp import tcp
 
@@ -411,7 +412,7 @@ FAMILIES: Final[Mapping[str, tuple[Callable[[], Iterator[State]], ...]]] = {
     "not seen before": (_no_history, twins.own_stalls),
     "PCIe": (_links, twins.links),
     "around 70 % busy": (_band, twins.band),
-    "clocks and power": (_clocks, twins.clocks),
+    "clocks and power": (_clocks, twins.clocks, peers),
     "heat and brakes": (_heat,),
     "CPUs and memory": (_cpus,),
     "storage": (_storage,),

@@ -16,6 +16,7 @@ from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.judge.report.headline import STATES, headline
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
 
@@ -26,6 +27,7 @@ def healthy() -> Judgment:
         for gpu in (("0", "GPU-a"), ("1", "GPU-b")):
             yield from loaded(at, 0.98, gpu)
             yield GPU_PROCESSES.sample(1, *gpu, "compute")
+            yield GPU_THROTTLE_SECONDS_TOTAL.sample(0.0, *gpu, "sw_power_cap")
 
     fed = Fed()
     fed.run(3 * MINUTE, samples)

@@ -196,10 +196,8 @@ def _slow_whole(job: Job, comparison: Comparison) -> str:
 
 def _unhindered(job: Job) -> str:
     """Say that no time was lost to a class: what the findings are about may hold it back nevertheless."""
-    if job.findings:
-        worst = job.findings[0]
-        return f"its GPUs lost no time to a bottleneck, but there is {worst.code} of {worst.subject}"
-    return "nothing seen holds its GPUs back"
+    but = f", but there is {job.findings[0].code} of {job.findings[0].subject}" if job.findings else ""
+    return f"its GPUs lost no time to a bottleneck{but}"
 
 
 def _slow_pace(job: Job) -> str | None:

@@ -248,7 +248,7 @@ def test_what_slows_a_job_and_what_to_do_first(job: JobMaker, slow: tuple[str, .
 @pytest.mark.parametrize("job", [with_steps(2.0, 2.0), with_steps(1.9, 2.0, moved=END - 200), JobMaker("a", gpus=1)])
 def test_a_healthy_job_or_one_that_writes_a_checkpoint_is_held_back_by_nothing(job: JobMaker) -> None:
     found = advice(job.made())
-    assert found.slow.startswith("nothing seen holds its GPU")
+    assert found.slow.startswith("its GPUs lost no time to a bottleneck")
     assert (found.about, found.code, found.remarkable) == ("", "", False)
 
 
