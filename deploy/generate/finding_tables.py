@@ -141,8 +141,8 @@ def _matches() -> dict[str, str]:
         "clock_cap": (
             "under load and not waiting: a target clock below its default (never on GeForce and with drivers from 590 "
             f"on, which have no application clocks); an SM clock < {t.SLOWED_CLOCK_RATIO} of its maximum, with a "
-            f"reason other than heat, power and idleness for ≥ {t.SET_CLOCK_SHARE} of the time; or one that its setting "
-            f"holds more than {LIMITS['clock.straggler']['drop'].value} below the median of its busy peers"
+            f"reason other than heat, power and idleness for ≥ {t.SET_CLOCK_SHARE} of the time; or one that its "
+            f"setting holds more than {LIMITS['clock.straggler']['drop'].value} below the median of its busy peers"
         ),
         "hung": (
             f"utilization < {t.HUNG_BUSY_SHARE} and power < {t.HUNG_POWER_SHARE} of the limit for "

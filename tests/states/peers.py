@@ -14,10 +14,8 @@ def _set_to(mhz: int) -> tuple[int, Readings]:
 
 
 def peers() -> Iterator[State]:
-    yield State(
-        "a clock set a tenth below those of its peers", {0: "clock_cap", 1: "compute"}, (_set_to(2100),), gpus=4
-    )
-    yield State("a clock set a little below those of its peers", "compute", (_set_to(2250),), gpus=4)
+    yield State("a clock set a tenth below its peers'", {0: "clock_cap", 1: "compute"}, (_set_to(2100),), gpus=4)
+    yield State("a clock set a little below its peers'", "compute", (_set_to(2250),), gpus=4)
     yield State(
         "all clocks set to the same, near their maximum",
         "compute",

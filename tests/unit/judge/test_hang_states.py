@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.states.hangs import HANGS
 from tests.states.play import Seen, play
+from tests.states.states import STATES
 
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.report.report import Report
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 NCCL_ABORTS_SECONDS = 600
 """The timeout of PyTorch's NCCL process groups."""
-BY_NAME = {state.name: state for state in HANGS}
+BY_NAME = {state.name: state for state in STATES}
 ABSENT = 0
 
 

@@ -26,7 +26,8 @@ STILL_BUSY_SHARE: Final = 0.65  # down to this, a GPU stays in class compute
 RESUMED_SHARE: Final = 0.9  # of RECENT_SECONDS: a GPU that was idle or waiting is back in compute
 WORKING_SHARE: Final = 0.05  # working: a noticeable amount of work
 
-OBSERVED_SHARE: Final = 0.5  # of the time: a window of which less was observed shows nothing
+OBSERVED_SHARE: Final = 0.5  # of the time: a window of which less was observed shows nothing,
+OBSERVED_SECONDS: Final = 5.0  # if the GPU is up for this long: the first readings are a few seconds apart
 
 # Under load: busy for at least this share, and in a P-state of at most LOADED_P_STATE.
 LOADED_SHARE: Final = 0.2
@@ -84,10 +85,9 @@ SILENT_BYTES_PER_SECOND: Final = 1e6
 STOPPED_SECONDS: Final = 160.0
 STUCK_SECONDS: Final = 130.0  # the same for GPUs that spin, which takes most of a minute to be seen
 WAITED_FOR_SECONDS: Final = 50.0  # some of its GPUs stopped and the others spin: they wait for a rank
-UNEXPLAINED_SECONDS: Final = (
-    1200.0  # a rank that works, or a job that saves a checkpoint, explains a wait for this long
-)
-# A host that writes explains it for this long if nobody can tell whether its job does: NCCL aborts after 600, and the
+# A rank that works, or a job that saves a checkpoint, explains a wait for this long.
+UNEXPLAINED_SECONDS: Final = 1200.0
+# If what the job writes is unknown, a host that writes explains a wait for this long: NCCL aborts after 600, and the
 # finding's wait and a person need some of them.
 HOST_SAVES_SECONDS: Final = 300.0
 SAVING_BYTES_PER_SECOND: Final = 1e7  # a job, or a host, that saves a checkpoint writes or uploads this much
