@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.gathered import every
 from tests.parts import some
 from tests.recorded import KEY, captured
 from tests.rig import Rig, pair
@@ -60,7 +61,7 @@ def moments(name: str) -> tuple[float, ...]:
 
 @pytest.mark.parametrize("name", some(NAMES, usual=USUAL))
 def test_a_recording_has_the_verdict_of_the_live_host(tmp_path: Path, name: str) -> None:
-    for at in moments(name):
+    for at in every(moments(name)):
         path = tmp_path / f"{at:.0f}"
         live = recorded(name, at, path)
         assert verdicts(judge_recording(Config(replay=path))) == verdicts(live), at

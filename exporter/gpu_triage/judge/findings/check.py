@@ -80,9 +80,9 @@ _HANDS_ON: Final = re.compile(
     re.IGNORECASE,
 )
 """Words of decisions on parts that a virtual machine does not have, and its user cannot reach."""
-_INSTANCE: Final = (
-    "stop and start {}, which may move it to other hardware (save local disks first), or have the provider replace "
-    "the part."
+_MOVE: Final = (
+    "stop and start the virtual machine, which may move it to other hardware (save local disks first), or have the "
+    "provider replace the part."
 )
 
 
@@ -101,9 +101,8 @@ class Advice(NamedTuple):
     @property
     def anywhere(self) -> str:
         """The decision, and that for a virtual machine if it is another: for readers who do not know the host."""
-        other = self.in_a_virtual_machine.decision
-        it = _INSTANCE.format("it")
-        return self.decision if other == self.decision else f"{self.decision[:-1]}; in a virtual machine, {it}"
+        same = self.in_a_virtual_machine.decision == self.decision
+        return self.decision if same else f"{self.decision[:-1]}; if it is a virtual machine, have it moved."
 
 
 def _for_an_instance(decision: str) -> str:
@@ -111,8 +110,7 @@ def _for_an_instance(decision: str) -> str:
     if not _HANDS_ON.search(decision):
         return decision
     kept = "; ".join(takewhile(lambda part: not _HANDS_ON.search(part), decision.split("; ")))
-    machine = _INSTANCE.format("the virtual machine")
-    return f"{kept}; if it goes on, {machine}" if kept else f"Let its jobs end, then {machine}"
+    return f"{kept}; if it goes on, {_MOVE}" if kept else f"Let its jobs end, then {_MOVE}"
 
 
 def advice_on(meaning: str, decision: str) -> Advice:
