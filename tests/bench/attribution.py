@@ -137,7 +137,10 @@ def main(only: str, onsets: int, seed: int, hours: float, *, to_screen: bool) ->
             for _ in as_completed(futures):
                 bar.update(1)
     seen = [Seen(STATES[number], future.result()) for future, number in played.items()]
-    groups = {"all": seen} | {kind: [each for each in seen if each.state.kind == kind] for kind in FAMILIES}
+    soon = [each for each in seen if each.state.promised <= CONFUSED_SECONDS]
+    groups = {"all": seen, "all but hangs": soon} | {
+        kind: [each for each in seen if each.state.kind == kind] for kind in FAMILIES
+    }
     changed = [
         {"scenario<": f"`{name}`", "hours": f"{hours:g}", "fast interval": f"{tier:g} s"}
         | {f"changes, GPU {gpu}": count for gpu, count in day.result().items()}
