@@ -39,7 +39,9 @@ OF_THE_DRIVER = re.compile(
 )
 OF_THE_JUDGE = re.compile(r"gpu_(bottleneck|verdict|finding)")
 """What the exporter makes of it depends on how busy this machine is, and on how long it has lasted."""
-VARIES = re.compile(r"gpu_((busy|observed)_seconds_total|reset_timestamp_seconds|exporter_(errors_total|call_inflight_seconds))\b")
+VARIES = re.compile(
+    r"gpu_((busy|observed)_seconds_total|reset_timestamp_seconds|exporter_(errors_total|call_inflight_seconds))\b"
+)
 """What depends on how long the exporter, or this machine, has run: that it is there is compared, not its value."""
 REJECTED = re.compile(r'gpu_throttle_counter_rejected_info\{cause="\w+",(.*)\}')
 """The exporter counts the time itself instead of such a counter, so its value varies too."""
