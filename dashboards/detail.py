@@ -12,7 +12,7 @@ from dashboards.panels import Cell, PanelBuilder, Query, Size, lines, strip, tim
 from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, host, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, BOUND, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE
+from dashboards.value_mappings import BOTTLENECK, BOUND, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE, VIRTUALIZATION, YES
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_COMPUTE_BOUND, GPU_VERDICT
 
 
@@ -77,6 +77,7 @@ def _now() -> Row:
             Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), texts=ON),
             Column("ECC after reboot", expr=by_gpu(gpu("gpu_ecc_mode_pending")), texts=ON),
             Column("vGPU license", expr=by_gpu(gpu("gpu_vgpu_license_state")), texts=VGPU_LICENSE),
+            Column("Virtualization", expr=by_gpu(gpu("gpu_virtualization_mode")), texts=VIRTUALIZATION),
             Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node"))),
             Column("Compute mode", label="mode"),
             Column("Mode", expr=f"max by ({TARGET}, gpu, mode) ({gpu('gpu_compute_mode_info')})", hidden=True),
@@ -90,6 +91,7 @@ def _now() -> Row:
             Column("NVML", label="nvml_version"),
             Column("Loaded", expr=_VERSIONS, hidden=True),
             Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), texts=ON),
+            Column("Virtual machine", expr=by_host(host("gpu_host_virtual_machine")), texts=YES),
             Column("NUMA nodes", expr=by_host(host("gpu_host_numa_nodes"))),
             Column("Modules", expr=f"count by ({TARGET}) ({host('gpu_kernel_module_loaded')} == 1)"),
             size=Size(10, 4),

@@ -75,15 +75,6 @@ def jobs() -> Row:
             top=1,
         ),
         lines(
-            "What jobs write",
-            "By the processes on each GPU and their children: into the page cache or to disks (storage), and with "
-            "write() (calls); and by their cgroups to disks. A job that pauses and writes saves a checkpoint. "
-            + _FULL_PROFILE,
-            Query(most(rate(gpu("gpu_processes_written_bytes_total"))), legend("{{layer}}")),
-            Query(most(rate(gpu("gpu_cgroup_written_bytes_total"))), _CGROUP),
-            unit="Bps",
-        ),
-        lines(
             "Threads and CPU limit of jobs",
             "How many threads run, how much of a CPU the busiest takes, each job's CPU limit, and on how many CPUs "
             "the limit stops it. Busiest near 1 while the GPU waits: the job waits for that one thread. Running and "

@@ -26,7 +26,7 @@ from gpu_triage.read.exporter.judgment import (
     GPU_VERDICT,
 )
 from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
-from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, GPU_VGPU_LICENSE_STATE
+from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, GPU_VGPU_LICENSE_STATE, GPU_VIRTUALIZATION_MODE
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_PHYSICAL_STATE
 
 Texts = Sequence[tuple[int | str, str, str]]
@@ -52,6 +52,8 @@ REACHED: Final = ((1, "up", GOOD), (0, "lost", BAD))
 PLAIN: Final = "text"
 """The text color, for neutral states. Not usable as a cell background, because it is nearly white."""
 ON: Final = ((1, "on", PLAIN), (0, "off", PLAIN))
+YES: Final = ((1, "yes", PLAIN), (0, "no", PLAIN))
+VIRTUALIZATION: Final = tuple((value, name, PLAIN) for value, name in GPU_VIRTUALIZATION_MODE.states.items())
 NO_FAULT: Final = ((0, "no", GOOD), (1, "yes", BAD))
 SUSPECT: Final = ((0, "no", GOOD), (1, "yes", WATCH))
 ALLOWED: Final = ((1, "yes", GOOD), (0, "refused", BAD), (2, "unknown", GRAY))

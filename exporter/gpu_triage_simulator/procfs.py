@@ -66,6 +66,7 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         "diskstats": _diskstats(host.scenario, counters),
         # A container's own procfs shows the container's network and process 1.
         "net/dev": _network(host.scenario.machine.nic if hosts else (), counters),
+        "net/snmp": _tcp(host.scenario.machine.nic if hosts else (), counters),
         "modules": _modules(host, seconds),
         "sys/kernel/random/boot_id": f"{_boot_id(host.scenario.name, len(boots(host.scenario, seconds)))}\n",
         "uptime": f"{host.uptime(seconds):.2f} {counters['cpu.0.idle']:.2f}\n",
@@ -290,6 +291,12 @@ def _network(nics: Sequence[Nic], counters: Mapping[str, float]) -> str:
             f" {sent} {sent // _PACKET_BYTES} 0 0 0 0 0 0\n"
         )
     return "".join(lines)
+
+
+def _tcp(nics: Sequence[Nic], counters: Mapping[str, float]) -> str:
+    """A network that loses one of 50,000 segments."""
+    sent = sum(int(counters[f"net.{nic.name}.transmit_bytes"]) for nic in nics) // _PACKET_BYTES
+    return f"Tcp: InSegs OutSegs RetransSegs InErrs\nTcp: {sent} {sent} {sent // 50_000} 0\n"
 
 
 def _modules(host: SimulatedHost, seconds: float) -> str:

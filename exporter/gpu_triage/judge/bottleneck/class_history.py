@@ -126,7 +126,7 @@ class GpuMemory:
         return found
 
     def _case(self, gpu: GpuEvidence, host: HostEvidence) -> Case:
-        """Return the case over the window; what was before a sudden change is no evidence about what came then."""
+        """Return the case over the window; what was before a sudden change does not show what came then."""
         seconds = host.at.monotonic - self._sudden_at + thresholds.SOON_SECONDS
         if seconds < host.seconds:
             host = host.over(seconds)
@@ -156,7 +156,7 @@ class GpuMemory:
         return None if unexplained and not self._still_waits(gpu) else found
 
     def _still_waits(self, gpu: GpuEvidence) -> bool:
-        """Whether it has waited for so long, for nothing known, that this is no mere interruption."""
+        """Whether it has waited for so long, for nothing known, that this is more than an interruption."""
         share = gpu.over(thresholds.STILL_SECONDS).busy_share or 0.0
         return self._soon.lasted >= thresholds.NO_CAUSE_SECONDS and share < thresholds.SOON_WAITING_SHARE
 
@@ -178,7 +178,7 @@ class GpuMemory:
         )
 
     def _lately(self, now: float) -> Mapping[str, float]:
-        """Return the share of the last minutes in each class; what was before the last job ended is no concern."""
+        """Return the share of the last minutes in each class; what was before the last job ended does not count."""
         spent: dict[str, float] = {}
         longest = min(thresholds.CLASS_SECONDS, now - self._deserted_at)
         for name, *ago in self.strip(now):

@@ -260,7 +260,7 @@ class Case:
 
     @cached_property
     def talks(self) -> bool:
-        """Whether there is somebody to wait for: another GPU of its job, or ranks on other hosts.
+        """Whether it has a peer to wait for: another GPU of its job, or ranks on other hosts.
 
         RDMA traffic shows those only of a job that has the host to itself: adapters do not count by job.
         """
@@ -290,7 +290,7 @@ class Case:
 
     @cached_property
     def saves(self) -> bool:
-        """Whether it pauses to save a checkpoint; if nobody can tell what its job writes, the host counts."""
+        """Whether it pauses to save a checkpoint; if what its job writes is unknown, the host counts."""
         recent = self.host.recent
         own = saves(recent, self.gpu) if self.work.paused else False
         return recent.mostly_writes() if own is None else own

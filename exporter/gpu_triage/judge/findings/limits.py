@@ -54,7 +54,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
             "in_30_days": _count(3, "Incidents of one kind within 30 days", low=2, high=100),
         },
         "thermal.hw": {"share": _throttled(0.1, "hw_thermal")},
-        "thermal.sw": {"share": _throttled(0.1, "sw_thermal")},
+        "thermal.sw": {"share": _throttled(0.25, "sw_thermal")},
         "thermal.margin": {
             "margin": _celsius(5, "Fewer degrees than this left before the GPU slows down", low=1, high=40),
             "memory_margin": _celsius(2, "or before its memory does, which runs hotter by design", low=1, high=40),
