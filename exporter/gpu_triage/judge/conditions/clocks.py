@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence, Slowdown
+from gpu_triage.judge.evidence.heat import slowdown_margin
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.peers import BusyGpu, median, slower
 from gpu_triage.judge.evidence.remember import Share
@@ -51,7 +52,7 @@ def _slowdowns(gpu: GpuEvidence) -> Iterator[Finding]:
 
 
 def _temperatures(gpu: GpuEvidence) -> Iterator[Finding]:
-    margin, low = gpu.slowdown_margin, _low_limit(gpu)
+    margin, low = slowdown_margin(gpu), _low_limit(gpu)
     if margin is not None and (margin.near or gpu.under_load):
         often = gpu.memory.over(gpu.key, Share.NEAR_SLOWDOWN, thresholds.NEAR_SLOWDOWN_SECONDS)
         if often.mean >= thresholds.NEAR_SLOWDOWN_SHARE or (margin.near and not often.seconds):

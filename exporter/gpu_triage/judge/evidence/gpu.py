@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby, pairwise
@@ -40,9 +40,6 @@ from gpu_triage.read.gpu.power import (
     GPU_POWER_DEFAULT_LIMIT_WATTS,
     GPU_POWER_LIMIT_WATTS,
     GPU_POWER_WATTS,
-    GPU_TEMPERATURE_CELSIUS,
-    GPU_TEMPERATURE_MARGIN_CELSIUS,
-    GPU_TEMPERATURE_THRESHOLD_CELSIUS,
 )
 from gpu_triage.read.gpu.presence import GPU_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
@@ -117,14 +114,6 @@ class Slowdown(NamedTuple):
         spells = sum(1 for high, _ in groupby(part > most for part in parts) if high)
         all_parts = sums[-1] / ends[-1] if spells >= thresholds.RETURNED_SPELLS else 0.0
         return max(self.share, past(self.seconds).mean, all_parts)
-
-
-class Margin(NamedTuple):
-    """Distance to the temperature at which a GPU or its memory slows down."""
-
-    near: bool  # whether the margin is small
-    celsius: float  # degrees left; negative above the slowdown temperature
-    text: str  # the measurement, as text
 
 
 class LimitedClock(NamedTuple):
@@ -505,28 +494,6 @@ class GpuEvidence(Evidence):
         words = "at its power limit" if reason == "sw_power_cap" else f"held by {reason}"
         at = "" if clock is None or not most else f", SM clock at {clock.mean / 1e6:.0f} of {most / 1e6:.0f} MHz"
         return f"{words} {shares[reason]:.0%} of the time{at}"
-
-    @cached_property
-    def slowdown_margin(self) -> Margin | None:
-        """The margin to the slowdown temperature in the last samples, a small one if there is any; None if unknown."""
-        margins = tuple(self._margins())
-        return next((margin for margin in margins if margin.near), margins[0] if margins else None)
-
-    def _margins(self) -> Iterator[Margin]:
-        left, near_celsius = self.last(GPU_TEMPERATURE_MARGIN_CELSIUS), self.limit("thermal.margin", "margin")
-        limits = [("memory", "memory_max", self.limit("thermal.margin", "memory_margin"))]
-        if left is None:
-            limits.insert(0, ("gpu", "slowdown", near_celsius))
-        else:
-            side = "above" if left < 0 else "below"
-            words = f"{abs(left):.0f} °C {side} the temperature at which it slows down"
-            yield Margin(left < near_celsius, left, words)
-        for sensor, name, little_celsius in limits:
-            heat = self.last(GPU_TEMPERATURE_CELSIUS, sensor=sensor)
-            limit = self.last(GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold=name)
-            if heat is not None and limit is not None:
-                words = f"{sensor} at {heat:.0f} °C, {name} at {limit:.0f} °C"
-                yield Margin(limit - heat < little_celsius, limit - heat, words)
 
     @cached_property
     def slow_link(self) -> str | None:

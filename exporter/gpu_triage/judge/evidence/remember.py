@@ -8,6 +8,7 @@ from typing import Final
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.heat import slowdown_margin
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import allocated_to
 from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS, WidestLink
@@ -100,7 +101,7 @@ def _note_shares(gpu: GpuEvidence, seconds: float) -> None:
     for slowdown in gpu.slowdowns:
         if slowdown.observed:
             memory.note(key, slowdown.code, seconds, slowdown.share * seconds)
-    margin = gpu.slowdown_margin
+    margin = slowdown_margin(gpu)
     if margin is not None and (margin.near or gpu.under_load):
         memory.note(key, Share.NEAR_SLOWDOWN, seconds, seconds if margin.near else 0.0)
     if not gpu.partitioned and gpu.busy_share is not None:

@@ -37,6 +37,7 @@ GPU_VIRTUALIZATION_MODE = gpu_gauge(
     "Absent if the driver does not report it.",
     states=dict(enumerate(("none", "passed through", "vGPU", "host of vGPUs", "host of vSGA"))),
     source="nvmlDeviceGetVirtualizationMode",
+    default_samples=lambda sample: sample.value > 0,
 )
 IN_VIRTUAL_MACHINES: Final = (PASSED_THROUGH_MODE, VGPU_MODE)
 """Modes of a GPU in a virtual machine."""

@@ -256,13 +256,13 @@ GPU_PCIE_LINK_EXPECTED_GENERATION = gpu_gauge(
     "gpu_pcie_link_expected_generation",
     "PCIe generation this link should reach under load: declared, else the baseline's, else the most that card, slot "
     "and driver support; absent if unknown, as in a virtual machine that does not show the slot.",
-    source="the least of card, slot and nvmlDeviceGetMaxPcieLinkGeneration",
+    source="--expect.pcie-generation, else the baseline, else card, slot and nvmlDeviceGetMaxPcieLinkGeneration",
 )
 GPU_PCIE_LINK_EXPECTED_WIDTH = gpu_gauge(
     "gpu_pcie_link_expected_width",
     "PCIe lanes this link should have: declared, else the baseline's, else the most that card, slot and driver "
     "support; absent if unknown, as in a virtual machine that does not show the slot.",
-    source="the least of card, slot and nvmlDeviceGetMaxPcieLinkWidth",
+    source="--expect.pcie-width, else the baseline, else card, slot and nvmlDeviceGetMaxPcieLinkWidth",
 )
 
 GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED = gpu_gauge(

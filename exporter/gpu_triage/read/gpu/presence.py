@@ -35,7 +35,7 @@ GPU_DEVICES = host_gauge(
     "(the most that the driver listed since boot; without a state directory, since the exporter started). GPUs "
     "passed through to virtual machines do not count.",
     labels={"source": ("nvml", "pci", "expected", "boot")},
-    source="nvmlDeviceGetCount, /sys/bus/pci/devices, --expect.gpu-count",
+    source="nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count, else the baseline; the state directory",
     tier=Tier.MEDIUM,
 )
 GPU_DRIVER_UP = host_gauge(
@@ -63,7 +63,7 @@ GPU_P2P_EXPECTED = host_gauge(
     "gpu_p2p_expected",
     "1 when GPUs of one model should reach each other directly, 0 when not, as declared, else from the baseline; "
     "absent without either.",
-    source="--expect.p2p",
+    source="--expect.p2p, else the baseline",
     tier=Tier.SLOW,
 )
 
