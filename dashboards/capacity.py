@@ -316,12 +316,7 @@ def _throttled() -> PanelBuilder:
         HOST,
         GPU,
         Column("Reason", label="reason"),
-        Column(
-            "Hours",
-            expr=f"topk({MOST_LISTED}, {hours} > 0)",
-            unit=HOURS,
-            decimals=1,
-        ),
+        Column("Hours", expr=f"topk({MOST_LISTED}, {hours} > 0)", unit=HOURS, decimals=1),
         sort="-Hours",
         size=Size(12, 9),
     )

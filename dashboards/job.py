@@ -38,10 +38,7 @@ _REMARKABLE = 0.07
 """GPUs of one model differ by up to 5 % at their power limit."""
 _BEHIND = limits((_REMARKABLE, WATCH), (0.2, BAD))
 CHOSEN_OWNER = "&".join(f"${{{name}:queryparam}}" for name in OWNER_LABELS)
-DIAGNOSIS = (
-    "Diagnose this host",
-    f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&{CHOSEN_OWNER}&${{__url_time_range}}",
-)
+DIAGNOSIS = ("Diagnose this host", f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&{CHOSEN_OWNER}&${{__url_time_range}}")
 
 
 def board() -> Board:

@@ -63,11 +63,7 @@ def whose_gpus(size: Size) -> PanelBuilder:
         Column("Namespace", label="workload_namespace"),
         Column("Pod", label="workload_pod"),
         Column("User", label="user", width=74),
-        Column(
-            "GPUs",
-            expr=f"count by (cluster, {_OWNER}, command) (count_over_time(({_owners()}){OVER}))",
-            width=60,
-        ),
+        Column("GPUs", expr=f"count by (cluster, {_OWNER}, command) (count_over_time(({_owners()}){OVER}))", width=60),
         Column("From", expr=f"1000 * {_of_all('min', seen)}", unit="dateTimeAsLocal"),
         Column("Until", expr=f"1000 * {_of_all('max', seen)}", unit="dateTimeAsLocal"),
         Column("As text", label="command", min_width=190),

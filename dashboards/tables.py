@@ -9,16 +9,7 @@ from grafana_foundation_sdk.builders import common, table
 from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig
 from grafana_foundation_sdk.models.dashboard import DataTransformerConfig, DynamicConfigValue
 
-from dashboards.panels import (
-    FULL,
-    PanelBuilder,
-    Size,
-    headed,
-    instant_target,
-    limits,
-    refs,
-    table_target,
-)
+from dashboards.panels import FULL, PanelBuilder, Size, headed, instant_target, limits, refs, table_target
 from dashboards.value_mappings import PLAIN, Texts, mapping
 
 ABSENT = "N/A"
@@ -88,11 +79,7 @@ GPU = Column("GPU", label="gpu", link=detail_link(), width=60)
 
 
 def table_of(
-    title: str,
-    description: str,
-    *columns: Column,
-    sort: str | Sequence[str] = (),
-    size: Size = FULL,
+    title: str, description: str, *columns: Column, sort: str | Sequence[str] = (), size: Size = FULL
 ) -> PanelBuilder:
     """A table panel; queries are joined on the labels they share. A leading minus sign in `sort` sorts descending."""
     columns = tuple(_with_cluster(columns))

@@ -8,11 +8,7 @@ from typing import NamedTuple
 from tests.fed import Fed
 
 from gpu_triage.judge.report.report import Report
-from gpu_triage.read.gpu.activity import (
-    GPU_BUSY_SECONDS_TOTAL,
-    GPU_MEMORY_UTILIZATION_RATIO,
-    GPU_SM_UTILIZATION_RATIO,
-)
+from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_MEMORY_UTILIZATION_RATIO, GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO

@@ -12,10 +12,7 @@ CHART = Path("helm/gpu-triage-exporter")
 
 
 def files() -> dict[Path, str]:
-    return {
-        **_copies(),
-        CHART / "values.schema.json": _schema(),
-    }
+    return {**_copies(), CHART / "values.schema.json": _schema()}
 
 
 def _copies() -> dict[Path, str]:

@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from gpu_triage.alerting.build import (
-    BuiltGroup,
-    BuiltRule,
-    Fields,
-    dashboard_link,
-    expanded_expr,
-    expanded_text,
-)
+from gpu_triage.alerting.build import BuiltGroup, BuiltRule, Fields, dashboard_link, expanded_expr, expanded_text
 from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource
 from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import (

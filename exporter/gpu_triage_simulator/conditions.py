@@ -190,11 +190,7 @@ class Timeline:
             ecc_mode=ecc[-1] if ecc else model.ecc_on,
             link_width=min([slot.width, model.pcie.width, *(link.width for link in links if link.width)]),
             link_generation=min(
-                [
-                    slot.generation,
-                    model.pcie.generation,
-                    *(link.generation for link in links if link.generation),
-                ]
+                [slot.generation, model.pcie.generation, *(link.generation for link in links if link.generation)]
             ),
             thermal=tuple(thermal),
             brake=tuple(_kind(effects.PowerBrake, active)),

@@ -60,10 +60,4 @@ class Gauges(NamedTuple):
 
 def rates(gauges: Gauges) -> tuple[float, float, float, float, float]:
     """Growth of each counter per second: energy, bytes received and sent, busy time of SMs and of memory."""
-    return (
-        gauges.power_watts,
-        gauges.receive,
-        gauges.transmit,
-        gauges.utilization,
-        gauges.memory_utilization,
-    )
+    return (gauges.power_watts, gauges.receive, gauges.transmit, gauges.utilization, gauges.memory_utilization)

@@ -86,10 +86,7 @@ def _messages(effect: object, slot: str, bus_id: str) -> list[str]:
         return [f"NVRM: Xid (PCI:{slot}): {effect.code}, {detail}"] * effect.times
     if isinstance(effect, effects.Lost) and effect.reported_by != "nvml":
         detail = _OFF_THE_BUS if effect.message is None else effect.message
-        return [
-            f"NVRM: Xid (PCI:{slot}): {effect.xid}, {detail}",
-            f"NVRM: GPU {bus_id}: GPU has fallen off the bus.",
-        ]
+        return [f"NVRM: Xid (PCI:{slot}): {effect.xid}, {detail}", f"NVRM: GPU {bus_id}: GPU has fallen off the bus."]
     return []
 
 

@@ -102,11 +102,7 @@ def _retired(device: Device, cause: int, count_out: int | None, out: int | None)
 
 
 def _remapped(
-    device: Device,
-    correctable: int | None,
-    uncorrectable: int | None,
-    pending: int | None,
-    failure: int | None,
+    device: Device, correctable: int | None, uncorrectable: int | None, pending: int | None, failure: int | None
 ) -> None:
     for address, value in zip((correctable, uncorrectable, pending, failure), remapped_rows(device), strict=True):
         put(c_uint, address, value)
@@ -131,8 +127,7 @@ FUNCTIONS: Final = (
         lambda device: min(device.model.pcie.generation, device.state.conditions.slot.generation),
     ),
     gauge(
-        "nvmlDeviceGetMaxPcieLinkWidth",
-        lambda device: min(device.model.pcie.width, device.state.conditions.slot.width),
+        "nvmlDeviceGetMaxPcieLinkWidth", lambda device: min(device.model.pcie.width, device.state.conditions.slot.width)
     ),
     gauge("nvmlDeviceGetGpuMaxPcieLinkGeneration", lambda device: device.model.pcie.generation, since=525),
     Function("nvmlDeviceGetPcieThroughput", (c_uint, OUT), _throughput, blocks_seconds=0.02),

@@ -19,8 +19,7 @@ from gpu_triage_simulator.schema import Amount, BusId, Count, CpuList, Seconds, 
 
 Version = Annotated[str, Pattern(r"\d+\.\d+(\.\d+)?", 'a version such as "580.82.07"')]
 Uuid = Annotated[
-    str,
-    Pattern(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", 'a GPU UUID, "GPU-" and 32 hexadecimal digits'),
+    str, Pattern(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", 'a GPU UUID, "GPU-" and 32 hexadecimal digits')
 ]
 Utilization = Annotated[float, Range(0.0, 1.0)]
 # Both are parts of paths below the simulated file systems.

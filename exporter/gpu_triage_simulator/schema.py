@@ -31,8 +31,7 @@ Amount = Annotated[float, Range(0.0, 1e18)]
 Count = Annotated[int, Range(0, 2**40)]
 Seconds = Annotated[int, Parsed(parse_duration)]
 BusId = Annotated[
-    str,
-    Pattern(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", 'a PCI address such as "0000:65:00.0", in lower case'),
+    str, Pattern(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", 'a PCI address such as "0000:65:00.0", in lower case')
 ]
 CpuList = Annotated[str, Pattern(r"\d+(-\d+)?(,\d+(-\d+)?)*", 'a CPU list such as "0-31,64-95"')]
 

@@ -110,11 +110,7 @@ class SimulatedMachine:
 
 @contextmanager
 def simulated_machine(
-    scenario: Scenario,
-    *,
-    clock: Clock | None = None,
-    starting_at: float = 0.0,
-    when_looked_at: bool = False,
+    scenario: Scenario, *, clock: Clock | None = None, starting_at: float = 0.0, when_looked_at: bool = False
 ) -> Iterator[SimulatedMachine]:
     """A simulated machine for the duration of a ``with`` block.
 

@@ -34,16 +34,7 @@ _QUIET_COUNTERS: Final = (
 """Error counters that stay 0 on a healthy InfiniBand port."""
 _DEAD_WIDTH: Final = 63
 """Width field of a register that reads all ones because the device no longer responds."""
-_AER_CORRECTABLE: Final = (
-    "RxErr",
-    "BadTLP",
-    "BadDLLP",
-    "Rollover",
-    "Timeout",
-    "NonFatalErr",
-    "CorrIntErr",
-    "HeaderOF",
-)
+_AER_CORRECTABLE: Final = ("RxErr", "BadTLP", "BadDLLP", "Rollover", "Timeout", "NonFatalErr", "CorrIntErr", "HeaderOF")
 _AER_OTHER: Final = (
     "Undefined",
     "DLP",

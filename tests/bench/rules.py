@@ -45,10 +45,7 @@ BLOCK_SECONDS = 7200
 """promtool reads its input once for each block that it spans: each block gets a file of its own."""
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
-SCRAPED: dict[str, int] = {
-    "gpu_info": 15 * MINUTE,
-    "gpu_process_owner_info": 15 * MINUTE,
-}
+SCRAPED: dict[str, int] = {"gpu_info": 15 * MINUTE, "gpu_process_owner_info": 15 * MINUTE}
 """Series of a healthy host that the rules look back on for longer than the benchmark lets them settle, and how far."""
 TARGET = "instance:gpu_exporter_target:up"
 COPIES = "instance_gpu_class:gpu_bottleneck_seconds:max5m"

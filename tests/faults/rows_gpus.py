@@ -89,9 +89,7 @@ def _counts() -> Iterator[Row]:
         group=FLEET,
         fault="the driver counts four billion GPUs",
         says=Says(
-            gpus={"0": "driver_unavailable", "1": "driver_unavailable"},
-            driver="library_invalid",
-            failing=_everything(),
+            gpus={"0": "driver_unavailable", "1": "driver_unavailable"}, driver="library_invalid", failing=_everything()
         ),
         reach=frozenset({"0", "1", DRIVER}),
         begin=says_count(0xFFFF_FFFF),

@@ -124,15 +124,7 @@ def _kernel_log() -> Iterator[Row]:
 
 def _heard(fault: str, begin: Begin) -> Row:
     """What happens to the log, and an Xid behind it that must be counted all the same."""
-    return Row(
-        group=KERNEL_LOG,
-        fault=fault,
-        begin=begin,
-        lasts=6,
-        recovers_within=6,
-        leaves=_COUNTED,
-        xids={"48": 1},
-    )
+    return Row(group=KERNEL_LOG, fault=fault, begin=begin, lasts=6, recovers_within=6, leaves=_COUNTED, xids={"48": 1})
 
 
 def _writing(content: bytes) -> Begin:
@@ -188,10 +180,7 @@ def _codes() -> Iterator[Row]:
         begin=_texts(*(f"NVRM: Xid (PCI:0000:18:00): {code}, pid=1" for code in range(_CODES_OF_ONE_GPU))),
     )
     yield _code(
-        "of a GPU that nobody knows",
-        {},
-        begin=_texts("NVRM: Xid (PCI:0000:ff:00): 79, pid=1"),
-        leaves=_UNASSIGNED,
+        "of a GPU that nobody knows", {}, begin=_texts("NVRM: Xid (PCI:0000:ff:00): 79, pid=1"), leaves=_UNASSIGNED
     )
     yield _code("a message that a process wrote", {}, begin=_by_a_process, leaves=frozenset())
 

@@ -45,12 +45,7 @@ class Examination:
 
 
 def examine(
-    scenario: Scenario,
-    rules: tuple[Path, ...],
-    *,
-    steps_seconds: Sequence[float],
-    promtool: Path,
-    directory: Path,
+    scenario: Scenario, rules: tuple[Path, ...], *, steps_seconds: Sequence[float], promtool: Path, directory: Path
 ) -> tuple[Examination, ...]:
     """What the rules say of a scenario, up to a little after its last expectation, by scrape interval.
 

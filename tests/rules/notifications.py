@@ -191,9 +191,7 @@ BY_HAND: Final = (
         what="recorded",
     ),
     held(
-        "GpuBaselineDrift",
-        found("baseline.drift"),
-        of_gpu("gpu_baseline_mismatch", steady(1), field="vbios_version"),
+        "GpuBaselineDrift", found("baseline.drift"), of_gpu("gpu_baseline_mismatch", steady(1), field="vbios_version")
     ),
     Exhibit("GpuExportersDown", rack(20, 5)),
     Exhibit("GpuInFleetIncident.down", rack(20, 5), code="host.down"),

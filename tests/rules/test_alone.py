@@ -210,10 +210,7 @@ def test_an_alert_about_what_no_host_can_see(name: str, played: Mapping[str, Pla
 
 @pytest.mark.parametrize(
     ("series", "first"),
-    [
-        (up((1, 20), (NAN, 40)), range(35, 42)),
-        (up((1, 10), (0, 50)), NEVER),
-    ],
+    [(up((1, 20), (NAN, 40)), range(35, 42)), (up((1, 10), (0, 50)), NEVER)],
     ids=["all targets vanish from service discovery", "all exporters are down, which another alert tells"],
 )
 def test_no_exporter_at_all_is_told_of(

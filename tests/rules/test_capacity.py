@@ -116,11 +116,7 @@ def classes(
 
 
 def _series(
-    uuid: str,
-    workload: str,
-    columns: dict[tuple[str, str, str], Callable[[float], float]],
-    begins: float,
-    ends: float,
+    uuid: str, workload: str, columns: dict[tuple[str, str, str], Callable[[float], float]], begins: float, ends: float
 ) -> dict[str, list[float]]:
     target = {"instance": f"host-{workload}", "job": "gpu-triage", **({"workload": workload} if workload else {})}
     labels = {**target, "gpu": "0", "uuid": uuid}

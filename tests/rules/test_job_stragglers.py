@@ -129,9 +129,7 @@ CASES: Final[Mapping[str, Case]] = {
             )
         )
     ),
-    "harder work": Case(
-        fleet(*host_slower(0.2, throttled={"sw_power_cap": 0.9})),
-    ),
+    "harder work": Case(fleet(*host_slower(0.2, throttled={"sw_power_cap": 0.9}))),
     "at the power limit like all others": Case(
         fleet(
             *(

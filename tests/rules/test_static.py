@@ -60,10 +60,7 @@ LABEL = re.compile(r"\$labels\.(\w+)")
 QUERIED = re.compile(r"\| query(?P<sorted> \| sortByLabel)?[^}]*\}\}")
 LISTS = re.compile(r"range \$i, \$\w+ := ")
 DAY = re.compile(r"\[[0-9]*1d[:\]]|1d$")
-ROUTES = {
-    "route": {"receiver": "pager", "group_by": ["alertname", "instance"]},
-    "receivers": [{"name": "pager"}],
-}
+ROUTES = {"route": {"receiver": "pager", "group_by": ["alertname", "instance"]}, "receivers": [{"name": "pager"}]}
 
 
 def named(rule: Rule) -> str:

@@ -97,8 +97,7 @@ def test_a_short_wait_is_no_change_of_class(phase: float) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("scenario", "fast_seconds", "minutes"),
-    [("h100-8", 1, 15), ("training-day", 1, 25), ("training-day", 5, 70)],
+    ("scenario", "fast_seconds", "minutes"), [("h100-8", 1, 15), ("training-day", 1, 25), ("training-day", 5, 70)]
 )
 def test_the_class_of_a_healthy_gpu_stays_what_it_is(scenario: str, fast_seconds: int, minutes: int) -> None:
     changes = steady_day(scenario, fast_seconds, minutes / 60)

@@ -84,12 +84,7 @@ def applies(option: Option) -> bool:
 @click.option("--print-config", is_flag=True, help="Print all settings with their defaults, as YAML, and exit.")
 @host_options(applies)
 def judge_command(
-    *,
-    config: Config,
-    changes: tuple[JudgeOption, ...],
-    seconds: float | None,
-    form: str,
-    print_config: bool,
+    *, config: Config, changes: tuple[JudgeOption, ...], seconds: float | None, form: str, print_config: bool
 ) -> int:
     """Replay a recording on a virtual clock through the exporter's judge, and print when each finding became
     pending, was confirmed, and ended.

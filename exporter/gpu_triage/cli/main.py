@@ -61,9 +61,7 @@ class Commands(click.Group):
 
 
 @click.group(
-    cls=Commands,
-    params=[version_option(versions_in_words)],
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=Commands, params=[version_option(versions_in_words)], context_settings={"help_option_names": ["-h", "--help"]}
 )
 def group() -> None:
     """Show why a GPU job is slow or failing: Prometheus metrics of NVIDIA GPUs and of what feeds them."""

@@ -57,9 +57,7 @@ _LEADING = (
     ),
     Option("web.systemd-socket", values.TRUTH, "Serve the sockets of a systemd socket unit.", on_off=True),
     Option(
-        "web.config.file",
-        values.FILE_NAME,
-        "YAML file with TLS, passwords and headers, in exporter-toolkit format.",
+        "web.config.file", values.FILE_NAME, "YAML file with TLS, passwords and headers, in exporter-toolkit format."
     ),
     Option(
         "sample.fast",
@@ -82,9 +80,7 @@ _LEADING = (
         "Time a GPU may take to answer one collector before it is published as stalled.",
     ),
     Option(
-        "stale-after",
-        values.whole_number(2, 100),
-        "Intervals after which a value that was not renewed is withdrawn.",
+        "stale-after", values.whole_number(2, 100), "Intervals after which a value that was not renewed is withdrawn."
     ),
     Option("expect.gpu-count", values.whole_number(0, 64), "GPUs this host should have."),
     Option(

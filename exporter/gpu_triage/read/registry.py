@@ -121,15 +121,7 @@ class Subject(NamedTuple):
     metrics: tuple[MetricSpec, ...]
 
 
-_OWN_SUBJECTS: Final[tuple[OwnSubject, ...]] = (
-    presence,
-    judgment,
-    xid,
-    incidents,
-    baseline,
-    flight_recorder,
-    exporter,
-)
+_OWN_SUBJECTS: Final[tuple[OwnSubject, ...]] = (presence, judgment, xid, incidents, baseline, flight_recorder, exporter)
 
 SUBJECTS: Final = (
     *(Subject(own.NAME, own.ABOUT, own.TIER, declared_in(own.__name__)) for own in _OWN_SUBJECTS),

@@ -19,15 +19,7 @@ from gpu_triage.read.incidents.ledger import Board
 from gpu_triage.read.metrics.contract import AnyGpuCollector
 from gpu_triage.read.metrics.rounds import ExpectedLink, GpuRound
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch, ProbeSchedule
-from gpu_triage.sampler.host_gpus import (
-    DRIVER_UNAVAILABLE,
-    GONE,
-    Enumeration,
-    GpuRecord,
-    HostGpus,
-    Identified,
-    Places,
-)
+from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, GONE, Enumeration, GpuRecord, HostGpus, Identified, Places
 from gpu_triage.sampler.lanes import Job, Lane, LaneMaker, Step, overdue
 from gpu_triage.sampler.outcomes import Freshness, Outcome, sampled
 from gpu_triage.sampler.schedule import interval_seconds

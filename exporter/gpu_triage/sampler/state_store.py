@@ -97,11 +97,7 @@ class StateStore(Generic[T]):
     """
 
     def __init__(
-        self,
-        kind: StateKind[T],
-        kept: PersistentState[T],
-        stores: StateStores,
-        on_load: Callable[[T, str], None],
+        self, kind: StateKind[T], kept: PersistentState[T], stores: StateStores, on_load: Callable[[T, str], None]
     ) -> None:
         self.name = kind.name
         self.boot = Boot("", None)

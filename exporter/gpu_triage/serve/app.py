@@ -84,12 +84,7 @@ class WebApp:
     """
 
     def __init__(
-        self,
-        source: Backend,
-        *,
-        lifecycle: bool = False,
-        telemetry_path: str = "/metrics",
-        max_requests: int = 40,
+        self, source: Backend, *, lifecycle: bool = False, telemetry_path: str = "/metrics", max_requests: int = 40
     ) -> None:
         self._source = source
         self._telemetry_path = telemetry_path

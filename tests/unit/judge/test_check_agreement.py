@@ -25,11 +25,7 @@ EIGHT_GPUS = "h100-8-bad-night"
 """Takes longer than all others together, and has no topic of its own."""
 
 BEHIND_THE_DAEMON = {
-    (
-        "moved-slot",
-        3900,
-        "0",
-    ): "only the baseline that the exporter recorded knows that this slot is not the card's own",
+    ("moved-slot", 3900, "0"): "only the baseline that the exporter recorded knows that this slot is not the card's own"
 }
 """GPUs whose link only looks short to an exporter that knew the host before."""
 

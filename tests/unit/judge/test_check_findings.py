@@ -322,10 +322,7 @@ def test_memory_that_is_nearly_full_and_grows_is_context(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("readings", "code"),
     [
-        (
-            [(GPU_THROTTLE_SECONDS_TOTAL, (0.0, 5.0), "hw_slowdown")],
-            "power.hw_slowdown",
-        ),
+        ([(GPU_THROTTLE_SECONDS_TOTAL, (0.0, 5.0), "hw_slowdown")], "power.hw_slowdown"),
         ([(GPU_ECC_SRAM_THRESHOLD_EXCEEDED, (1.0, 1.0))], "ecc.sram_threshold"),
         ([(GPU_ECC_MODE, (1.0, 1.0)), (GPU_ECC_MODE_PENDING, (0.0, 0.0))], "ecc.mode_pending"),
         (

@@ -79,10 +79,7 @@ def process(**labels: str) -> Sample:
         # Somebody beside the job, whom no scheduler knows.
         ((allocated(slurm_job_id="42", user="alice", account="physics"), process(user="bob")), (JOB, BOB)),
         # A process in a pod without a name is one of the pods': root is no owner.
-        (
-            (allocated(workload_namespace="ml", workload_pod="train-0"), process(user="root", pod_uid="u")),
-            (POD,),
-        ),
+        ((allocated(workload_namespace="ml", workload_pod="train-0"), process(user="root", pod_uid="u")), (POD,)),
         ((process(user="root", pod_uid="u"),), (GpuOwner(user="root"),)),
         ((process(), process(pid="1")), ()),
     ],

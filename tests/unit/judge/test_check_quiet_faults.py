@@ -80,12 +80,7 @@ def test_a_dead_nfs_server_is_found_on_a_host_without_psi() -> None:
 
 @pytest.mark.parametrize(
     "host",
-    [
-        stalled(0, reads=0),
-        stalled(3, reads=1),
-        stalled(3, reads=0, psi=True),
-        stalled(3, reads=0, disk=0.2),
-    ],
+    [stalled(0, reads=0), stalled(3, reads=1), stalled(3, reads=0, psi=True), stalled(3, reads=0, disk=0.2)],
     ids=["nobody waits", "it answers", "PSI tells", "a disk is at work"],
 )
 def test_an_nfs_mount_at_rest_is_no_scarcity(host: HostEvidence) -> None:

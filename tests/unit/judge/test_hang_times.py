@@ -32,10 +32,7 @@ from gpu_triage.read.host.network_interfaces import (
     GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
 )
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
-from gpu_triage.read.processes.cgroup_limits import (
-    GPU_CGROUP_PRESSURE_SECONDS_TOTAL,
-    GPU_CGROUP_WRITTEN_BYTES_TOTAL,
-)
+from gpu_triage.read.processes.cgroup_limits import GPU_CGROUP_PRESSURE_SECONDS_TOTAL, GPU_CGROUP_WRITTEN_BYTES_TOTAL
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.read.processes.written import GPU_PROCESSES_WRITTEN_BYTES_TOTAL
 

@@ -205,11 +205,7 @@ def test_a_process_that_hangs_in_the_kernel_is_found_after_a_minute(
     ],
 )
 def test_settings_that_make_every_cpu_slow_are_found(
-    tmp_path: Path,
-    settings: str,
-    found_codes: set[str],
-    *,
-    busy: bool,
+    tmp_path: Path, settings: str, found_codes: set[str], *, busy: bool
 ) -> None:
     events = [f'at = 0\neffect = {{ kind = "cpu_settings", {settings} }}']
     events += ['at = 0\neffect = { kind = "cpu", saturated_cpus = "3" }'] if busy else []

@@ -65,11 +65,7 @@ def test_what_no_collector_reads_is_not_ok() -> None:
 
 CASES: dict[str, tuple[str, tuple[str, ...], set[str]]] = {
     "a GeForce has no ECC": ("rtx-4070-ti-super", (), {"memory errors (not reported by GPU 0-1)"}),
-    "an old driver": (
-        "v100-old-driver",
-        (),
-        {"whether the driver asks for a reset (not reported by GPU 0-3)"},
-    ),
+    "an old driver": ("v100-old-driver", (), {"whether the driver asks for a reset (not reported by GPU 0-3)"}),
     "processes that a container does not see": ("no-host-pids", (), {"processes (not reported by GPU 0-1)"}),
     "a call that fails": (
         "h100-8",

@@ -98,10 +98,7 @@ def stalled(resource: str, share: float) -> Readings:
 
 def thread(share: float) -> Readings:
     """The busiest thread of the job."""
-    return {
-        (GPU_BUSIEST_THREAD_RATIO, (*GPU, "4242", "python3")): share,
-        (GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): 1.0,
-    }
+    return {(GPU_BUSIEST_THREAD_RATIO, (*GPU, "4242", "python3")): share, (GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): 1.0}
 
 
 def throttled(share: float, cpus: float) -> Readings:
@@ -257,11 +254,7 @@ def spins(*more: Readings, memory: float | None = 0.0) -> Readings:
 def process(gpu: tuple[str, str], user: str) -> Readings:
     facts = {"pid": f"42{gpu[0]}", "process": "python", "user": user}
     labels = (*gpu, *(facts.get(label, "") for label in GPU_PROCESS_INFO.labels[2:]))
-    return {
-        (GPU_UP, gpu): 1.0,
-        (GPU_PROCESSES, (*gpu, "compute")): 1.0,
-        (GPU_PROCESS_INFO, labels): 1.0,
-    }
+    return {(GPU_UP, gpu): 1.0, (GPU_PROCESSES, (*gpu, "compute")): 1.0, (GPU_PROCESS_INFO, labels): 1.0}
 
 
 def rdma(bytes_per_second_: float) -> Readings:
@@ -420,10 +413,7 @@ LOST, FEWEST = thresholds.RETRANSMITTED_SHARE, thresholds.FEWEST_SEGMENTS
 
 
 def tcp(sent: float | None, again: float | None) -> Readings:
-    readings = {
-        (GPU_HOST_TCP_SEGMENTS_SENT_TOTAL, ()): sent,
-        (GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL, ()): again,
-    }
+    readings = {(GPU_HOST_TCP_SEGMENTS_SENT_TOTAL, ()): sent, (GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL, ()): again}
     return {key: value for key, value in readings.items() if value is not None}
 
 

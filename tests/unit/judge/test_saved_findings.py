@@ -22,14 +22,7 @@ from gpu_triage.judge.findings.table import BY_CODE
 HOT = Finding(BY_CODE["thermal.hw"], "throttled 50 % at 91 °C", "3", "GPU-a", value=0.5)
 PRESENT = Life(HOT, State.CONFIRMED, 1000.0, 700.0, 2000.0, 1900.0, None, 20.0, 30.0)
 OVER = Life(
-    Finding(BY_CODE["gpu.missing"], "7 of 8"),
-    State.ENDED,
-    1.5,
-    90.25,
-    1200.0,
-    300.0,
-    holds=False,
-    end=EndReason.GONE,
+    Finding(BY_CODE["gpu.missing"], "7 of 8"), State.ENDED, 1.5, 90.25, 1200.0, 300.0, holds=False, end=EndReason.GONE
 )
 SLOT = Life(Finding(BY_CODE["gpu.missing"], "gone", pci_bus_id="0000:65:00.0"), State.PENDING, 10.0, 0.0, 10.0, 10.0)
 LINK = WidestLink("GPU-a", "0000:65:00.0", 16)

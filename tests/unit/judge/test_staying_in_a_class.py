@@ -80,10 +80,7 @@ ROWS = (
         more=LOWERED,
     ),
     Row(
-        "pcie_link",
-        (GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU),
-        thresholds.FULL_LINK_SHARE * bytes_per_second(4, 16),
-        more=X16,
+        "pcie_link", (GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU), thresholds.FULL_LINK_SHARE * bytes_per_second(4, 16), more=X16
     ),
     Row("memory", (GPU_HOST_SWAP_IN_BYTES_TOTAL, ()), limit("memory.starved", "rate"), busy=0.3),
     Row("memory", (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")), limit("memory.starved", "pressure"), busy=0.3),

@@ -130,10 +130,7 @@ def mounted(retransmissions: int = 0, timeouts: int = 0, **operations: tuple[flo
     [
         # net/sunrpc/stats.c sums execution time by operation: 400 ms READs among a hundred times as many GETATTRs,
         # 4.3 ms an operation on average.
-        (
-            mounted(READ=(10, 0.4), GETATTR=(1000, 0.0003)),
-            "NFS /data takes 400 ms a READ, 4.0 under way",
-        ),
+        (mounted(READ=(10, 0.4), GETATTR=(1000, 0.0003)), "NFS /data takes 400 ms a READ, 4.0 under way"),
         (
             mounted(12, 3, READ=(10, 0.4), WRITE=(0.0, 0.0)),
             "NFS /data takes 400 ms a READ, 4.0 under way (12 requests sent again, 3 timed out)",

@@ -124,8 +124,7 @@ def test_weak_evidence_waits_for_the_window(busy: float, more: Readings, name: s
 
 
 @pytest.mark.parametrize(
-    ("seconds", "changes"),
-    [(SOON_SECONDS, []), (SOON_SECONDS + NO_CAUSE_SECONDS + STEP, ["unattributed"])],
+    ("seconds", "changes"), [(SOON_SECONDS, []), (SOON_SECONDS + NO_CAUSE_SECONDS + STEP, ["unattributed"])]
 )
 def test_what_has_no_cause_takes_longer_than_what_has(seconds: float, changes: list[str]) -> None:
     host = Host()

@@ -83,10 +83,7 @@ EVENTS = {
         {("0", "pcie_width"), ("0", "numa_node"), ("0", "nic_affinity"), ("0", "topology"), ("1", "topology")},
     ),
     "generation": ('gpu = 1\neffect = { kind = "slot", generation = 3 }', {("1", "pcie_generation")}),
-    "p2p": (
-        'effect = { kind = "p2p", status = "chipset_not_supported" }',
-        {("0", "p2p"), ("1", "p2p")},
-    ),
+    "p2p": ('effect = { kind = "p2p", status = "chipset_not_supported" }', {("0", "p2p"), ("1", "p2p")}),
     "vbios": ('gpu = 0\neffect = { kind = "vbios", version = "1.2" }', {("0", "vbios_version")}),
     "persistence": ('gpu = 0\neffect = { kind = "persistence_mode", enabled = false }', {("0", "persistence_mode")}),
     "ecc": ('gpu = 0\neffect = { kind = "ecc_mode", enabled = false }', {("0", "ecc_mode")}),

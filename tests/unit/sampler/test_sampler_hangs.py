@@ -294,11 +294,7 @@ def test_a_lane_of_the_host_that_lacks_a_thread_reads_as_soon_as_it_has_one() ->
 
 
 @pytest.mark.parametrize(
-    "event",
-    [
-        hang("nvmlSystemGetDriverVersion", until=40, gpu=0),
-        f"at = 0\nuntil = 40\ngpu = 0\neffect = {FAILS}",
-    ],
+    "event", [hang("nvmlSystemGetDriverVersion", until=40, gpu=0), f"at = 0\nuntil = 40\ngpu = 0\neffect = {FAILS}"]
 )
 def test_a_driver_that_does_not_tell_its_version_costs_no_gpu_anything_and_is_asked_again(
     tmp_path: Path, event: str

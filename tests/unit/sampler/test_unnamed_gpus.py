@@ -185,11 +185,7 @@ def test_a_gpu_that_is_no_longer_expected_is_not_remembered(tmp_path: Path, conf
     ],
 )
 def test_a_gpu_without_a_name_is_where_no_other_is(
-    on_bus: tuple[str, ...],
-    boards: tuple[str, ...],
-    unnamed: list[int],
-    named: dict[int, str],
-    found: dict[int, str],
+    on_bus: tuple[str, ...], boards: tuple[str, ...], unnamed: list[int], named: dict[int, str], found: dict[int, str]
 ) -> None:
     places = Places(frozenset(on_bus), {address: Board(f"GPU-{address}", slot=address) for address in boards})
     assert places.of(unnamed, named) == found

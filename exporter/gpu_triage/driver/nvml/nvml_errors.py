@@ -43,11 +43,7 @@ GPU_GONE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RE
 """The GPU no longer answers any call."""
 
 DRIVER_GONE: Final = frozenset(
-    {
-        pynvml.NVML_ERROR_UNINITIALIZED,
-        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-    }
+    {pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH}
 )
 """No GPU answers until NVML is reinitialized, or after a version mismatch until the exporter restarts."""
 

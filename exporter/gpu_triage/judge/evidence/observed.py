@@ -12,16 +12,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.judge.findings.finding import Finding
-from gpu_triage.read.gpu import (
-    ecc,
-    modes,
-    nvlink,
-    pcie,
-    power,
-    presence,
-    throttle,
-    topology,
-)
+from gpu_triage.read.gpu import ecc, modes, nvlink, pcie, power, presence, throttle, topology
 from gpu_triage.read.host import cpu, host_memory, infiniband, kernel_log, pcie_uplinks
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS

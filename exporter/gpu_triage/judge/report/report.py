@@ -165,8 +165,7 @@ def report_of(
             _gpu(gpu, bottlenecks[gpu], memories[gpu], found, continuous=subject.continuous) for gpu in host.gpus
         ),
         verdict=verdict_on(
-            (finding.urgency for finding in found),
-            was_read=blocked is None and (not host.gpus or host.was_read),
+            (finding.urgency for finding in found), was_read=blocked is None and (not host.gpus or host.was_read)
         ),
         not_read=tuple(not_read(host)),
         blocked=blocked,

@@ -97,8 +97,7 @@ GPU_FINDING_SINCE_TIMESTAMP_SECONDS = _judge_gauge(
     labels=("pci_bus_id", "code", "severity", "action"),
 )
 GPU_HOST_FINDINGS = _host_judge_gauge(
-    "gpu_host_findings",
-    "Number of pending or confirmed findings about the host and its GPUs.",
+    "gpu_host_findings", "Number of pending or confirmed findings about the host and its GPUs."
 )
 GPU_HOST_FINDING = _host_judge_gauge(
     "gpu_host_finding",
@@ -177,12 +176,7 @@ def render(reading: JudgmentReading) -> Iterator[Sample]:
             yield since.sample(finding.since, *gpu_labels, *facts)
 
 
-_OF_GPU: Final = (
-    GPU_FINDING,
-    GPU_FINDING_LASTED_SECONDS,
-    GPU_FINDING_VALUE,
-    GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
-)
+_OF_GPU: Final = (GPU_FINDING, GPU_FINDING_LASTED_SECONDS, GPU_FINDING_VALUE, GPU_FINDING_SINCE_TIMESTAMP_SECONDS)
 _OF_HOST: Final = (
     GPU_HOST_FINDING,
     GPU_HOST_FINDING_LASTED_SECONDS,

@@ -459,19 +459,13 @@ _MOST_MEGABYTES_PER_SECOND: Final = 10_000_000
 _BYTES_PER_MEGABYTE: Final = 1_000_000
 
 GPU_C2C_LINKS = gpu_gauge(
-    "gpu_c2c_links",
-    "NVLink-C2C links between the GPU and its module's CPU. Absent without any.",
-    source="field 170",
+    "gpu_c2c_links", "NVLink-C2C links between the GPU and its module's CPU. Absent without any.", source="field 170"
 )
 GPU_C2C_LINKS_UP = gpu_gauge(
-    "gpu_c2c_links_up",
-    "Active links of gpu_c2c_links. Absent if the driver reports no link state.",
-    source="field 171",
+    "gpu_c2c_links_up", "Active links of gpu_c2c_links. Absent if the driver reports no link state.", source="field 171"
 )
 GPU_C2C_MAX_BYTES_PER_SECOND = gpu_gauge(
-    "gpu_c2c_max_bytes_per_second",
-    "Total capacity of the GPU's active NVLink-C2C links.",
-    source="field 172",
+    "gpu_c2c_max_bytes_per_second", "Total capacity of the GPU's active NVLink-C2C links.", source="field 172"
 )
 GPU_C2C_ERRORS_TOTAL = gpu_counter(
     "gpu_c2c_errors_total",

@@ -288,10 +288,7 @@ _HERTZ_PER_MHZ: Final = 1e6
 _MOST_MHZ: Final = 20_000
 
 GPU_CLOCK_HERTZ = gpu_gauge(
-    "gpu_clock_hertz",
-    "Current clock frequency.",
-    labels={"clock": CLOCK_TYPES},
-    source="nvmlDeviceGetClockInfo",
+    "gpu_clock_hertz", "Current clock frequency.", labels={"clock": CLOCK_TYPES}, source="nvmlDeviceGetClockInfo"
 )
 
 
@@ -379,14 +376,10 @@ GPU_POWER_DEFAULT_LIMIT_WATTS = gpu_gauge(
     source="nvmlDeviceGetPowerManagementDefaultLimit",
 )
 GPU_POWER_MIN_LIMIT_WATTS = gpu_gauge(
-    "gpu_power_min_limit_watts",
-    "Lowest settable power cap.",
-    source="nvmlDeviceGetPowerManagementLimitConstraints",
+    "gpu_power_min_limit_watts", "Lowest settable power cap.", source="nvmlDeviceGetPowerManagementLimitConstraints"
 )
 GPU_POWER_MAX_LIMIT_WATTS = gpu_gauge(
-    "gpu_power_max_limit_watts",
-    "Highest settable power cap.",
-    source="nvmlDeviceGetPowerManagementLimitConstraints",
+    "gpu_power_max_limit_watts", "Highest settable power cap.", source="nvmlDeviceGetPowerManagementLimitConstraints"
 )
 GPU_TEMPERATURE_THRESHOLD_CELSIUS = gpu_gauge(
     "gpu_temperature_threshold_celsius",

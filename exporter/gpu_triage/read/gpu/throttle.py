@@ -44,15 +44,7 @@ class ThrottleCounter:
     counts pulses too short for any sample, and on some boards time that no bit reflects.
     """
 
-    __slots__ = (
-        "_counter",
-        "_last_raw",
-        "_moved_at",
-        "_sound_readings",
-        "_stood_still",
-        "_strikes",
-        "_within_seconds",
-    )
+    __slots__ = ("_counter", "_last_raw", "_moved_at", "_sound_readings", "_stood_still", "_strikes", "_within_seconds")
 
     def __init__(self, interval_seconds: float) -> None:
         self._counter = DriverCounter()
@@ -290,12 +282,7 @@ def _log_rejected(gpu: GpuRound, reason: str, field_id: int | None, cause: str) 
     log.warning(
         "the driver's counter of a throttle reason is not used",
         extra=fields(
-            gpu=device.index,
-            uuid=device.uuid,
-            reason=reason,
-            cause=cause,
-            field=field_id,
-            driver=gpu.versions.driver,
+            gpu=device.index, uuid=device.uuid, reason=reason, cause=cause, field=field_id, driver=gpu.versions.driver
         ),
     )
 

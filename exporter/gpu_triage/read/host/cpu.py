@@ -70,9 +70,7 @@ GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = _node_gauge(
     source="cpufreq/policy*/{scaling_cur_freq,cpuinfo_max_freq}",
 )
 GPU_HOST_CPUS = _node_gauge(
-    "gpu_host_cpus",
-    "Online CPUs of the NUMA node.",
-    source="/proc/stat, by /sys/devices/system/node",
+    "gpu_host_cpus", "Online CPUs of the NUMA node.", source="/proc/stat, by /sys/devices/system/node"
 )
 GPU_HOST_LOAD1 = host_gauge(
     "gpu_host_load1", "Tasks that run, are runnable or wait for I/O, averaged over a minute.", source="/proc/loadavg"

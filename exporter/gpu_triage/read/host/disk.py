@@ -34,8 +34,7 @@ GPU_HOST_DISK_READ_BYTES_TOTAL = _disk_counter(
     "device.",
 )
 GPU_HOST_DISK_WRITTEN_BYTES_TOTAL = _disk_counter(
-    "gpu_host_disk_written_bytes_total",
-    "Bytes written to the whole device since it appeared.",
+    "gpu_host_disk_written_bytes_total", "Bytes written to the whole device since it appeared."
 )
 GPU_HOST_DISK_READS_TOTAL = _disk_counter(
     "gpu_host_disk_reads_total", "Completed read requests since the device appeared."
@@ -44,20 +43,17 @@ GPU_HOST_DISK_WRITES_TOTAL = _disk_counter(
     "gpu_host_disk_writes_total", "Completed write requests since the device appeared."
 )
 GPU_HOST_DISK_READ_SECONDS_TOTAL = _disk_counter(
-    "gpu_host_disk_read_seconds_total",
-    "Time of read requests, summed; divided by reads, their mean latency.",
+    "gpu_host_disk_read_seconds_total", "Time of read requests, summed; divided by reads, their mean latency."
 )
 GPU_HOST_DISK_WRITE_SECONDS_TOTAL = _disk_counter(
-    "gpu_host_disk_write_seconds_total",
-    "Time of write requests, summed; divided by writes, their mean latency.",
+    "gpu_host_disk_write_seconds_total", "Time of write requests, summed; divided by writes, their mean latency."
 )
 GPU_HOST_DISK_BUSY_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_busy_seconds_total",
     "Time with at least one request in flight. Since Linux 5.0 a request counts at least a tick (1 to 4 ms).",
 )
 GPU_HOST_DISK_QUEUE_SECONDS_TOTAL = _disk_counter(
-    "gpu_host_disk_queue_seconds_total",
-    "Time of requests in flight, summed; its rate is the mean queue length.",
+    "gpu_host_disk_queue_seconds_total", "Time of requests in flight, summed; its rate is the mean queue length."
 )
 
 
@@ -206,9 +202,7 @@ GPU_HOST_GDS_OPERATIONS_TOTAL = _gds_counter(
     source="/proc/driver/nvidia-fs/stats ok",
 )
 GPU_HOST_GDS_ERRORS_TOTAL = _gds_counter(
-    "gpu_host_gds_errors_total",
-    "Failed GPUDirect Storage transfers.",
-    source="/proc/driver/nvidia-fs/stats err",
+    "gpu_host_gds_errors_total", "Failed GPUDirect Storage transfers.", source="/proc/driver/nvidia-fs/stats err"
 )
 GPU_HOST_GDS_OPERATIONS_IN_FLIGHT = host_gauge(
     "gpu_host_gds_operations_in_flight",

@@ -25,11 +25,7 @@ MARKERS: Final = ("NVRM:", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem")
 BEGINNINGS: Final = r"NVRM: |nvidia-nvswitch\d*: |nvidia-nvlink: |nvidia-peermem "
 """Regular expression for the start of each message, to locate it after the timestamp in a log line."""
 
-SENTENCES: Final = (
-    "NVRM: API mismatch:",
-    "NVRM: The NVIDIA ",
-    "NVRM: This PCI I/O region ",
-)
+SENTENCES: Final = ("NVRM: API mismatch:", "NVRM: The NVIDIA ", "NVRM: This PCI I/O region ")
 """Prefixes of messages that continue over several lines until a period."""
 
 

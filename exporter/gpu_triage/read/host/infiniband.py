@@ -53,11 +53,7 @@ _TIMEOUT: Final = "acknowledgement_timeout"
 _OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "transmit_discard": ("counters/port_xmit_discards",),
     # For mlx5, bnxt_re, irdma and EFA.
-    _TIMEOUT: (
-        "hw_counters/local_ack_timeout_err",
-        "hw_counters/to_retransmits",
-        "hw_counters/retrans_timeout_events",
-    ),
+    _TIMEOUT: ("hw_counters/local_ack_timeout_err", "hw_counters/to_retransmits", "hw_counters/retrans_timeout_events"),
     "out_of_sequence": ("hw_counters/out_of_sequence", "hw_counters/oos_drop_count"),
     "packet_sequence_error": ("hw_counters/packet_seq_err", "hw_counters/seq_err_naks_rcvd"),
     "receiver_not_ready": ("hw_counters/rnr_nak_retry_err", "hw_counters/rnr_naks_rcvd"),
@@ -68,11 +64,7 @@ _OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     # For EFA: a peer that does not respond, and a connection that is worse than the others.
     "unresponsive_remote": ("hw_counters/unresponsive_remote_events",),
     "impaired_remote_connection": ("hw_counters/impaired_remote_conn_events",),
-    "ecn_marked": (
-        "hw_counters/np_ecn_marked_roce_packets",
-        "hw_counters/rx_ecn_marked_pkts",
-        "hw_counters/RxECNMrkd",
-    ),
+    "ecn_marked": ("hw_counters/np_ecn_marked_roce_packets", "hw_counters/rx_ecn_marked_pkts", "hw_counters/RxECNMrkd"),
     "congestion_notification_sent": ("hw_counters/np_cnp_sent", "hw_counters/tx_cnp_pkts", "hw_counters/cnpSent"),
     "congestion_notification_received": (
         "hw_counters/rp_cnp_handled",

@@ -25,15 +25,7 @@ GPU_ALLOCATED = gpu_gauge(
     "1 for each container or Slurm job to which the GPU, or a MIG device of it, is allocated, even without a process; "
     "a single 0 with empty labels if unallocated. Absent without --kubernetes.pod-resources-socket and "
     "--slurm.jobs-directory, and while neither answers.",
-    labels=(
-        "mig_uuid",
-        "workload_pod",
-        "workload_namespace",
-        "workload_container",
-        "slurm_job_id",
-        "user",
-        "account",
-    ),
+    labels=("mig_uuid", "workload_pod", "workload_namespace", "workload_container", "slurm_job_id", "user", "account"),
     source="the kubelet's pod resources; files of Slurm's prolog",
 )
 

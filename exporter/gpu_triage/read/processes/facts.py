@@ -155,9 +155,7 @@ def driver_pids(procfs: Path, driver_version: str | None) -> DriverPids:
     if version < _LISTS_OF_THE_CALLER:
         return DriverPids(procfs=not own_procfs, memory=True, utilization=True)
     return DriverPids(
-        procfs=own_procfs,
-        memory=version >= _MEMORY_OF_THE_CALLER,
-        utilization=version >= _SAMPLES_OF_THE_CALLER,
+        procfs=own_procfs, memory=version >= _MEMORY_OF_THE_CALLER, utilization=version >= _SAMPLES_OF_THE_CALLER
     )
 
 

@@ -20,12 +20,7 @@ from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
 from gpu_triage.read.processes import written as process_written
 from gpu_triage.read.processes.cgroup_limits import CgroupReading, CgroupsReader
-from gpu_triage.read.processes.facts import (
-    ProcessFacts,
-    ProcessFactsReader,
-    driver_pids,
-    sees_every_process,
-)
+from gpu_triage.read.processes.facts import ProcessFacts, ProcessFactsReader, driver_pids, sees_every_process
 from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
 from gpu_triage.read.processes.locality import GpuLocality, Locality
 from gpu_triage.read.processes.pods import WorkloadFinder

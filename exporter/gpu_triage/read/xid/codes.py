@@ -88,16 +88,16 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
             158: "the GPU had a fatal timeout",
         },
         "{Drain} the GPU, then reset it, and plan to replace the board.": {
-            64: "a bad memory row or page could not be replaced by a spare one",
+            64: "a bad memory row or page could not be replaced by a spare one"
         },
         "{Drain} the GPU, then reset it; check its NVLink bridge or NVSwitch if the error comes back.": {
-            74: "an NVLink had an error that stops its traffic",
+            74: "an NVLink had an error that stops its traffic"
         },
         "{Drain} the host and power-cycle it; check the GPU's seating, cables and power if it is lost again.": {
-            79: "the GPU fell off the bus (power, PCIe signal, heat or a dying board)",
+            79: "the GPU fell off the bus (power, PCIe signal, heat or a dying board)"
         },
         "Stop every job on the GPU, then reset it.": {
-            95: "a memory error was not contained, so every job on the GPU may compute wrong results",
+            95: "a memory error was not contained, so every job on the GPU may compute wrong results"
         },
         _RESET_GSP: {
             119: "the GPU's system processor (GSP) did not answer in time",
@@ -115,7 +115,7 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
             150: "an NVLink had an error in its MSE unit",
         },
         "{Drain} the host and power-cycle it; check the slot, riser and power if the error comes back.": {
-            167: "PCIe had a fatal timeout",
+            167: "PCIe had a fatal timeout"
         },
     },
     XidKind.TICKET: {
@@ -149,35 +149,35 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
             ),
         },
         "{Drain} the host, power it off and connect the GPU's power cable.": {
-            54: "the auxiliary power cable of the GPU is not connected",
+            54: "the auxiliary power cable of the GPU is not connected"
         },
         "Reset the GPU when its jobs are done, so that the spare memory is used.": {
-            63: "a bad memory row or page is marked for replacement by a spare one",
+            63: "a bad memory row or page is marked for replacement by a spare one"
         },
         "Update the vGPU software of host and guest to match.": {78: "a vGPU could not be started"},
         "Watch the count of corrected errors, and plan to replace the board if it keeps rising.": {
-            92: "ECC corrects single-bit memory errors at a high rate",
+            92: "ECC corrects single-bit memory errors at a high rate"
         },
         "Restart the job that died, and reset the GPU when its other jobs are done.": {
-            CONTAINED_ERROR: "a memory error was contained, and only the affected job died",
+            CONTAINED_ERROR: "a memory error was contained, and only the affected job died"
         },
         "Watch for more of them, and reset the GPU when its jobs are done.": {
-            121: "the link between CPU and GPU (C2C) had a corrected error",
+            121: "the link between CPU and GPU (C2C) had a corrected error"
         },
         "Restart the job, and look for an Xid of another GPU at the same time: that GPU is the cause.": {
-            137: "an access over NVLink was refused, mostly because of an error on the GPU at the other end",
+            137: "an access over NVLink was refused, mostly because of an error on the GPU at the other end"
         },
         "Restart the virtual machine that uses the GPU.": {
-            151: "the encryption keys of confidential computing could not be renewed",
+            151: "the encryption keys of confidential computing could not be renewed"
         },
         "{Drain} the GPU and do what the driver asks for (nvidia-smi -q, GPU Recovery Action).": {
-            154: "the driver asks for another recovery action than before",
+            154: "the driver asks for another recovery action than before"
         },
         "Reset the GPU when its jobs are done; check its NVLink path if the error comes back.": {
-            155: "the driver took an NVLink out of use",
+            155: "the driver took an NVLink out of use"
         },
         "{Drain} the GPU and plan to replace the board.": {
-            157: "the GPU could not take a faulty part of itself out of use",
+            157: "the GPU could not take a faulty part of itself out of use"
         },
         "Ask the vendor whether to replace the board; until then, expect larger swings of its power draw.": {
             163: "the board's power smoothing was switched off",
@@ -214,7 +214,7 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
             },
         },
         "Look for another Xid just before this one: that is the cause.": {
-            45: "a job was removed from the GPU, because it was killed or because of an error before",
+            45: "a job was removed from the GPU, because it was killed or because of an error before"
         },
     },
     XidKind.INFORMATION: {

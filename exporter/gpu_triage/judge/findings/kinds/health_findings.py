@@ -47,10 +47,7 @@ HEALTH: Final = (
     ),
     *(
         _OF_KIND[kind](f"xid.{xid.code}")(
-            title=f"Xid {xid.code}, {xid.meaning}",
-            meaning=_sentence(xid.meaning),
-            decision=xid.remedy,
-            measure=_TIMES,
+            title=f"Xid {xid.code}, {xid.meaning}", meaning=_sentence(xid.meaning), decision=xid.remedy, measure=_TIMES
         )
         for kind in XidKind
         for xid in XID_CODES.values()

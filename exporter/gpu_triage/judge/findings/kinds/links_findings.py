@@ -40,8 +40,7 @@ _LOW_GENERATION: Final = (
 LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = MappingProxyType(
     {
         ("width", LinkCause.CARD): advice_on(
-            f"The card offers fewer lanes than this link should have: {_BANDWIDTH}",
-            _SAME_CARD,
+            f"The card offers fewer lanes than this link should have: {_BANDWIDTH}", _SAME_CARD
         ),
         ("width", LinkCause.SLOT): advice_on(
             f"The slot offers fewer lanes than this link should have: {_BANDWIDTH}",
@@ -50,8 +49,7 @@ LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = MappingProxyT
         ),
         ("width", LinkCause.LINK): advice_on(*_LOST_LANES),
         ("generation", LinkCause.CARD): advice_on(
-            "The card offers a lower PCIe generation than this link should reach.",
-            _SAME_CARD,
+            "The card offers a lower PCIe generation than this link should reach.", _SAME_CARD
         ),
         ("generation", LinkCause.SLOT): advice_on(
             "The slot offers a lower PCIe generation than this link should reach.",
