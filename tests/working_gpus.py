@@ -1,7 +1,5 @@
 """GPUs that work, as what is read of them shows, for a judge."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """``python -m tests.bench NAME``: measure one thing; docs/benchmarks.md names the command of each figure."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import click

@@ -4,8 +4,6 @@ The states are those of tests/states. Everything runs on a virtual clock, throug
 figures are the same on every machine.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import sys

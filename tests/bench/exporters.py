@@ -1,7 +1,5 @@
 """The exporters that are measured beside each other, over one simulated host: how each is started and watched."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

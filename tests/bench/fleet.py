@@ -4,8 +4,6 @@ The smallest number of hosts is measured with each metrics profile, and once wit
 the default profile. Exits with 1 if a scrape was missed.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Attackers, daemon and scraper are processes of their own on one machine: they sh
 scraper than attackers elsewhere.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A fleet of simulated hosts for a Prometheus: each plays one recorded history, from another moment on."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

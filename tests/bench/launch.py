@@ -8,8 +8,6 @@ that the simulated driver adds to this exporter.
 METER is a file for the CPU time that the simulated driver takes, which a real one does not take from the exporter.
 """
 
-from __future__ import annotations
-
 import gc
 import mmap
 import struct

@@ -1,7 +1,5 @@
 """Tables of docs/benchmarks.md and docs/sizing.md: each benchmark writes its own, between markers with its name."""
 
-from __future__ import annotations
-
 import os
 import platform
 import sys

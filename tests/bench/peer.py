@@ -1,7 +1,5 @@
 """What this exporter costs beside nvitop-exporter and node_exporter: at rest, under scrapers, with a hung GPU."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -3,8 +3,6 @@
 Exits with 1 if a scrape was missed or a group takes too much of its interval at 1,000 hosts.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

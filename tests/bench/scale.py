@@ -4,8 +4,6 @@ Every size runs the whole path, from the simulated driver to encoded pages, on a
 own time is taken off.
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A scraper as Prometheus is one: GET /metrics over a connection it keeps, at a pace."""
 
-from __future__ import annotations
-
 import http
 import itertools
 import socket

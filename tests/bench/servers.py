@@ -1,7 +1,5 @@
 """A real Prometheus over a fleet, what its HTTP interface answers, and where it sends its remote write."""
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.parse

@@ -5,8 +5,6 @@ format, and meanwhile an hour of one with 16 GPUs, on whose host 24 processes st
 fail in turn, MIG is switched and Xids come in storms.
 """
 
-from __future__ import annotations
-
 import gc
 import http.client
 import itertools

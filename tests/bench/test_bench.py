@@ -1,7 +1,5 @@
 """The parts of the benchmarks that can be wrong without anybody noticing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

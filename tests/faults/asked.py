@@ -1,7 +1,5 @@
 """What the exporter asks the driver: recorded from its own readers, so that a new call has its rows by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Virtual time in which lanes have threads of their own, as in the daemon: a call that waits parks its thread."""
 
-from __future__ import annotations
-
 import heapq
 import math
 import threading

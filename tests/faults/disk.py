@@ -1,7 +1,5 @@
 """A disk that a test makes slow, for a daemon on the compiled driver that keeps its state there."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Damage to the simulated kernel's files, put on after each of its refreshes and taken off before the next."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

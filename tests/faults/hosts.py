@@ -1,7 +1,5 @@
 """The hosts on which faults are staged."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 

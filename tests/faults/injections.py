@@ -1,7 +1,5 @@
 """Faults of calls: what the library answers instead, or when."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 from collections.abc import Callable, Collection

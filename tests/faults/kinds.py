@@ -3,8 +3,6 @@
 tests/unit/driver/nvml/test_nvml_error_kinds.py protects that every other code of a kind is treated like the staged one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """A fault between pynvml and the simulated library: each call passes it before, or instead of, its function."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass

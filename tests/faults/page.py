@@ -1,7 +1,5 @@
 """A page of metrics as text, and in what two of them differ."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """How a row is played: against a twin of the same host that stays healthy."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """A real daemon over the compiled driver, to which things are done by chance: real threads, real hangs, real time."""
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import dataclass

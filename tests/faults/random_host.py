@@ -1,7 +1,5 @@
 """Hosts and faults by chance: the same seed makes the same host, and the same faults at the same seconds."""
 
-from __future__ import annotations
-
 import json
 import random
 import sys

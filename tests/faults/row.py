@@ -1,7 +1,5 @@
 """What a row of the fault matrix is, and what is seen of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ event), what the page must say, and whose series it may cost. Calls that readers
 their rows by themselves.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import groupby

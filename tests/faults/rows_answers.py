@@ -1,7 +1,5 @@
 """Rows of answers that cannot be true."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.faults.asked import every_collector

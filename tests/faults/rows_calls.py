@@ -1,7 +1,5 @@
 """Rows of single calls that fail: each function with one code, each kind of code on one function of each collector."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pynvml

@@ -1,7 +1,5 @@
 """Rows of the driver as a whole: initialization, enumeration, the library and what is exchanged underneath."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Rows of procfs and sysfs: each file that is read, damaged in each way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial

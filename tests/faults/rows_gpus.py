@@ -1,7 +1,5 @@
 """Rows of GPUs that are lost, come and go, or are not what the driver says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any

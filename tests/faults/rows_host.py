@@ -1,7 +1,5 @@
 """Rows of processes, of time, and of size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of GPM, NVLink, the fabric and the recovery action, as far as a call that fails does not cover them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pynvml

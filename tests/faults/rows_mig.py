@@ -1,7 +1,5 @@
 """Rows of MIG instances, on a host whose first GPU is cut into seven."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pynvml

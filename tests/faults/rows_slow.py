@@ -1,7 +1,5 @@
 """Rows of calls that hang or are slow."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Rows of the two sources of Xids: NVML's events and the kernel log."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

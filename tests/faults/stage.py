@@ -1,7 +1,5 @@
 """A host on which a fault is staged, second by second, and its healthy twin to compare it with."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

@@ -1,7 +1,5 @@
 """A real daemon over a compiled driver that hangs, is slow to initialize or loses GPUs: the others stay fresh."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A process that is killed by a crash of the driver's library says so before it dies."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

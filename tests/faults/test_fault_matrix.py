@@ -1,7 +1,5 @@
 """Every row of the fault matrix is staged: `make test` plays some of the rows, `make full` all others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Real daemons that are killed while a finding waits: the wait goes on, and a slow disk delays no scrape."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

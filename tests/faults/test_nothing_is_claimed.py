@@ -1,7 +1,5 @@
 """A real daemon claims success for nothing that did not run: a driver that hangs, a mount that is missing, a pipe."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The package of a running daemon is removed or replaced on disk: it goes on answering and recording as before."""
 
-from __future__ import annotations
-
 import os
 import py_compile
 import shutil

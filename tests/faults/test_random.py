@@ -4,8 +4,6 @@
 host and a daemon for every 20 of them, ``--seed N`` one of each. A seed that fails prints what was done.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A session that is due to be replaced waits for calls that are out, and nobody else waits with it."""
 
-from __future__ import annotations
-
 import pytest
 from tests.faults.random_host import CallFault, Hostile
 from tests.faults.random_play import play

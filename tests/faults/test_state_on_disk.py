@@ -1,7 +1,5 @@
 """Real daemons and the directory of their incidents: two of them, a full disk, a read-only one, and a kill."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

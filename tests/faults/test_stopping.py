@@ -1,7 +1,5 @@
 """A real daemon is told to stop while its disk is slow or dead: its incidents are on disk, and it ends within 3 s."""
 
-from __future__ import annotations
-
 import signal
 import time
 from pathlib import Path

@@ -4,8 +4,6 @@ A case is a scenario file that begins with `base = "…"`, a file in cases/base.
 key by key; its events and expectations are its own.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ An alert that relays a finding is one rule for all codes, of which test_relay.py
 unit tests at their thresholds. `make full` plays the other scenarios, and the rest of these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple

@@ -4,8 +4,6 @@ The scenario runs through the exporter on a virtual clock, the series it leaves 
 virtual time, and what comes out is compared with what the scenario expects.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

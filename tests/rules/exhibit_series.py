@@ -1,7 +1,5 @@
 """What hosts publish for the notifications to review: one host, a rack, and many hosts with one fault."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Series written by hand, a sample a minute, and what the rules make of all cases of a file in one run of promtool."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

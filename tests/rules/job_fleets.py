@@ -1,7 +1,5 @@
 """Fleets of hosts with jobs, written by hand: what each GPU and rank does, a sample a minute."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final

@@ -3,8 +3,6 @@
 Those of alerts that relay findings are made from the table of findings.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

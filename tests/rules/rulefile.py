@@ -1,7 +1,5 @@
 """Rule files as the tests see them: every rule with its group, in the order of evaluation."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Alerts about what no host can see of itself, on series written by hand: at their thresholds, and just below."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ quarter of the time in its place. GPU young comes at hour 22.5, and its driver i
 restarted at hours 4, 9.2, 18 and 24.5, and was down for seven minutes before hour 9.2.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from functools import partial

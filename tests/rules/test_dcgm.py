@@ -1,7 +1,5 @@
 """What rules/compat/dcgm.yml makes of a page of dcgm-exporter, without an exporter of ours and beside one."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What rules read from other groups: groups run side by side, so that such a reading may be an interval old."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.gathered import every

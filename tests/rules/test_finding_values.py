@@ -1,7 +1,5 @@
 """What an alert says was measured: the recorded scenarios have it for every finding that they show."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import nan
 

@@ -1,7 +1,5 @@
 """Jobs that hang, over several hosts, and jobs that only look like it, written by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """A job's own clock: slower than its best hour, and not an evaluation, a checkpoint, its first minutes or its last."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple

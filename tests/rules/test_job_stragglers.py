@@ -1,7 +1,5 @@
 """GPUs, hosts and ranks that a job waits for, in fleets written by hand: at the thresholds, and just below."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

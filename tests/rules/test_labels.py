@@ -3,8 +3,6 @@
 A rule that fails is silent about every host; promtool ends with an error when one does at any minute.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

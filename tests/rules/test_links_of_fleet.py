@@ -1,7 +1,5 @@
 """A link that never had all lanes: a ticket, unless all of its model and board in the fleet have as many. By hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Final

@@ -1,7 +1,5 @@
 """When a fault on several hosts is one incident of the fleet, and which hosts it mutes: rules in virtual time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple

@@ -3,8 +3,6 @@
 Written anew by ``make regenerate``.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Mapping

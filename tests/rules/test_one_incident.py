@@ -3,8 +3,6 @@
 Whether the judge says so is tested in tests/unit/judge; what Alertmanager makes of a restart, in tests/e2e.
 """
 
-from __future__ import annotations
-
 import math
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Whose GPU hours they were: the capacity rules by namespace, user and account, on two hours written by hand."""
 
-from __future__ import annotations
-
 import pytest
 from tests.conftest import RequiresTool
 from tests.promql.promtool import Answers, Run, ask, selector

@@ -1,7 +1,5 @@
 """What is recorded of a host, counted: a fleet pays for every series."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

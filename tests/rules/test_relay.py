@@ -1,7 +1,5 @@
 """The generic rule: an alert fires while its finding is confirmed, and says what was found. Series by hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Final

@@ -1,7 +1,5 @@
 """The runbook of an alert about a host that is down is linked on an exporter that is up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

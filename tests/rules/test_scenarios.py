@@ -4,8 +4,6 @@
 every 5 s, 15 s and minute.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

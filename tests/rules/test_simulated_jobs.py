@@ -1,7 +1,5 @@
 """Jobs on four simulated hosts: what the exporters publish of them, and what the rules make of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

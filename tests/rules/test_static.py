@@ -1,7 +1,5 @@
 """What can be said of the rules without running them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

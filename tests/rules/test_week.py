@@ -7,8 +7,6 @@ The rules for capacity reviews stay out: promtool loads at most ten thousand sam
 eight GPUs is more.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether what the rules said of a scenario is what the scenario expects, in sentences."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

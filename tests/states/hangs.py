@@ -1,7 +1,5 @@
 """Jobs that hang or save a checkpoint beside others that write, and GPUs that are read late."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """States of other machines and other jobs: cards without GPM or byte counters, MIG, virtual machines, inference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Numbers of a GPU, and threads of a job, that many states have."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from tests.states.play import BOARDS, FIRST_PID, Thread

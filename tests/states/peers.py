@@ -1,7 +1,5 @@
 """States of GPUs of which one differs from its peers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.states.play import State, on

@@ -4,8 +4,6 @@ The simulator's model of a GPU is left out: each GPU reports the numbers that ar
 threads are files with the ticks and states that are written down here.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """``/proc/net/snmp``, as the kernel writes it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

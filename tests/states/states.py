@@ -3,8 +3,6 @@
 Beside each state stand healthy twins, with the same numbers on the other side of what makes the difference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final

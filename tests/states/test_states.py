@@ -1,7 +1,5 @@
 """Every state of a machine has its class in time, keeps it, and is not taken for another on the way."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

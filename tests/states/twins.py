@@ -1,7 +1,5 @@
 """Twins on both sides of what decides: the same numbers, with a little less and a little more of one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

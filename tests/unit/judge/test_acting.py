@@ -1,7 +1,5 @@
 """A page is held against flapping, and what acts on a finding asks whether its condition holds now."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A limit slows a job down only if it is reached often and costs the job something."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

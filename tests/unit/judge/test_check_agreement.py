@@ -1,7 +1,5 @@
 """What `gpu-triage check` finds, beside what the alert rules say of the same moment of the same scenario."""
 
-from __future__ import annotations
-
 import pytest
 from tests.one_shot import look_at
 from tests.unit.judge.test_check_codes import JUDGED_BY_PROMETHEUS

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from contextlib import ExitStack
 from pathlib import Path

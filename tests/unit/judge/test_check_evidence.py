@@ -1,7 +1,5 @@
 """What judges see of published series, and that they ask for nothing that is left out."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 from pathlib import Path

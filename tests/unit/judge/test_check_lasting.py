@@ -1,7 +1,5 @@
 """How `gpu-triage check` tells findings that are pending, confirmed and ended apart."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

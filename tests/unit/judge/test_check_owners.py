@@ -1,7 +1,5 @@
 """Whose GPU it is, in the report: pods, Slurm jobs and users, given the GPU or at work on it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

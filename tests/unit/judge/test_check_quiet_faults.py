@@ -1,7 +1,5 @@
 """Faults that look like rest: no NVLink or peer access on a whole host, a server that never answers, short pulses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

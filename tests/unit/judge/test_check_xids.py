@@ -1,7 +1,5 @@
 """What `check` makes of Xids and of the memory errors that come with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What slows a GPU down has a class and a finding that agree, and the words of a class claim no more than was seen."""
 
-from __future__ import annotations
-
 import pytest
 from tests.working_gpus import Card, judged
 

@@ -1,7 +1,5 @@
 """Classes can be told apart by people who see no green or no red."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

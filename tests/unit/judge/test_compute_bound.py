@@ -1,7 +1,5 @@
 """Whether a busy GPU is compute- or memory-bound, and everything that shows it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A class, and what is pending about it, ends with its job; and a finding counts when it is likely to last."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

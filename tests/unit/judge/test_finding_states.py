@@ -1,7 +1,5 @@
 """The life of a finding, each transition at its time and just before it; also over a restart of the exporter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType

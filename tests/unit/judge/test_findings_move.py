@@ -1,7 +1,5 @@
 """A finding of any kind follows its GPU from what is known of it to what is known later, and ends after the repair."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """The first line of a report, in all its forms, never says less than what is below it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

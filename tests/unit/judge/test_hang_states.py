@@ -1,7 +1,5 @@
 """Hangs and checkpoints beside others that write, and GPUs that are read late, in raw numbers."""
 
-from __future__ import annotations
-
 import pytest
 from tests.states.play import Seen, play
 from tests.states.states import STATES

@@ -1,7 +1,5 @@
 """How long GPUs of a job stop or spin before they hang, and what explains it meanwhile: each at its threshold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 import pytest

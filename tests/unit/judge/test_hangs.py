@@ -1,7 +1,5 @@
 """A hang is judged before NCCL aborts the job; checkpoints, evaluations and loading data are not hangs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """A host whose files cannot be read: the verdict on its GPUs stands, and what was not read is said."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

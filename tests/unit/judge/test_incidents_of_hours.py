@@ -3,8 +3,6 @@
 Rules over the raw series made 12 and 26 pages of the first two, and none of the others.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Jobs that their own cgroup's limits hold back, on hosts whose CPUs and memory are free."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

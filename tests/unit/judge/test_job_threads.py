@@ -1,7 +1,5 @@
 """What a GPU waits for, by the threads of its job: a CPU that one fills, and storage that they wait for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

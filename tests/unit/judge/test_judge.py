@@ -1,7 +1,5 @@
 """Which class a GPU is in, how soon, and for how long: the judge in the daemon, on a virtual clock."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

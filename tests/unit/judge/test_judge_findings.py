@@ -1,7 +1,5 @@
 """The judge and the findings of an earlier process: what it cannot see yet it neither ends nor forgets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

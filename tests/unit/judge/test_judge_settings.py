@@ -1,7 +1,5 @@
 """Waits, holds and thresholds as an operator sets them: read, checked, told, and what the judge makes of them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What `check` finds in the kernel log of a host."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Findings about jobs and hosts that rest on more than a minute, and what an exporter cannot observe."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -3,8 +3,6 @@
 The widths are those of captures: `nvidia-smi -q` of an A10G and a T4 in cloud instances says "Max: 16x, Current: 8x".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Links that change, rest, flap, recover or go down: over minutes, and for hours."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """A board, a driver or a kernel that does not report something costs what is judged by it, and nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """An area is called ok only for what was read of it; what could not be judged is listed with the reason."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lost observation is not idleness: readings that come late show less, and neither a lower share nor a class."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

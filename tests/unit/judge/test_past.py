@@ -1,7 +1,5 @@
 """What is remembered of sums and counters, how exactly, and in how much memory."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import pytest

@@ -1,7 +1,5 @@
 """A class needs proof that this job lacks this resource now: each proof on both sides of its threshold."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 
 import pytest

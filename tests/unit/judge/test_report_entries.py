@@ -1,7 +1,5 @@
 """The same finding on several GPUs as one entry, and the words for somebody without a scheduler."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Faults of every kind that the simulator can play, restarts of the exporter and repairs, in random orders."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The file of findings: what is written is read, and nothing that is wrong in it is believed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The judge's settings are read again while it judges: what it remembers stays, and a bad file changes nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Final

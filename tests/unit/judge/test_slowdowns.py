@@ -1,7 +1,5 @@
 """A slowdown that a live host shows by its bit alone: its counter was read once, or stands still."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A GPU stays in a class for less than it takes to come into it, whichever class and threshold it is (hysteresis)."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ What the counters mean: https://docs.kernel.org/admin-guide/iostats.html. Since 
 which a request started or ended.
 """
 
-from __future__ import annotations
-
 import pytest
 from tests.evidence import evidence_of
 from tests.host_tree import HostTree

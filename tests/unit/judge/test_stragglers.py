@@ -1,7 +1,5 @@
 """Which of several busy GPUs is a straggler: one that is below the median of them, however many there are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """How soon a class follows what happens: at once if seconds show it strongly and it is news, else by the window."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 
 import pytest

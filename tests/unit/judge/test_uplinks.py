@@ -1,7 +1,5 @@
 """PCIe above the slot: one finding names the switch and everything behind it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

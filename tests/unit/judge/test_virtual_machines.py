@@ -1,7 +1,5 @@
 """A rented machine: how it is recognized, what is not expected of its links, and what its user is not told to do."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

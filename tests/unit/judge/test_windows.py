@@ -1,7 +1,5 @@
 """Conditions over more than a minute: at their threshold, just below it, and when what they look at comes and goes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A recording gives the verdict that the live host had: what came before its last seconds counts in both."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

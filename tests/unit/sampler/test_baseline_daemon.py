@@ -1,7 +1,5 @@
 """The baseline in a running exporter: what it publishes, what it expects, and what it learns."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The states of findings on disk, on a virtual clock: what they are after a restart, and when they are not used."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

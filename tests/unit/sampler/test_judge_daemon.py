@@ -1,7 +1,5 @@
 """The judge at its place in the sampler: when it is asked, what its failure costs, and how time is counted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Lanes: jobs that compute run one after another, and whatever becomes of a job or thread, the others go on."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial

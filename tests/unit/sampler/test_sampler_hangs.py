@@ -1,7 +1,5 @@
 """Calls that do not return: they are named, and cost nobody else anything."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The host's collectors, and what one of them costs the others."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """NVML shut down, initialized again and lost: on request, for GPUs that come back, and by a driver that changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pynvml

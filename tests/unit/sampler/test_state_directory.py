@@ -1,7 +1,5 @@
 """The state directory has one writer at a time, whatever lies in it and whatever happens to it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

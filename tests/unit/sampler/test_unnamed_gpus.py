@@ -1,7 +1,5 @@
 """GPUs that were lost before the exporter started do not tell who they are: they are recognized, and findings end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How long the sampler waits: until it tries again, before it doubts itself, and when it is told to stop."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path

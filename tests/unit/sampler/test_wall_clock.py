@@ -1,7 +1,5 @@
 """A host whose wall clock is wrong, and set while the exporter runs: ages by its own time stay right."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

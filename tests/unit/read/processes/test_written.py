@@ -1,7 +1,5 @@
 """What the processes of a job write, as the kernel counts it (fs/proc/base.c, do_io_accounting)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest
