@@ -115,17 +115,15 @@ def _matches() -> dict[str, str]:
         for each in ("memory.starved", "storage.starved", "cpu.starved", "memory.limited", "cpu.limited")
     )
     line_rate = LIMITS["network.starved"]["line_rate"].value
-    heat, software_heat, brake, slowdown = (
-        LIMITS[code]["share"].value for code in ("thermal.hw", "thermal.sw", "power.brake", "power.hw_slowdown")
-    )
+    heat, brake = (LIMITS[code]["share"].value for code in ("thermal.hw", "power.brake"))
     lowered = LIMITS["power.limit"]["ratio"].value
     return {
         "sick": (
             f"`gpu_up` is 0, a page Xid within {length_in_words(t.XID_RECENT_SECONDS)}, uncorrected ECC errors, a "
             "failed row remapping, a recovery action, or an unhealthy fabric"
         ),
-        "thermal": f"under load, `hw_thermal` share > {heat} or `sw_thermal` share > {software_heat}",
-        "power_brake": f"`hw_power_brake` share > {brake}, or `hw_slowdown` without either cause, share > {slowdown}",
+        "thermal": f"under load, `hw_thermal` or `sw_thermal` share > {heat}",
+        "power_brake": f"`hw_power_brake`, or `hw_slowdown` without either cause, share > {brake}",
         "pcie_link": (
             f"the GPU receives or sends ≥ {t.FULL_LINK_SHARE} of what its link can do now, narrow or not; or the link "
             f"above its PCIe switch trained down, and the GPUs behind it move ≥ {t.FULL_LINK_SHARE} of what is left. "

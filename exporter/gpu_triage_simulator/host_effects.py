@@ -216,6 +216,7 @@ class Network:
     transmit_bytes_per_second: Amount | None = None
     errors_per_second: Amount | None = None
     drops_per_second: Amount | None = None
+    segments_resent_per_second: Amount | None = None  # TCP segments that the host sends again
     down: bool | None = None  # whether its link is down
     speed_mbps: Count | None = None  # current speed of its link, if below the interface's maximum
     link_errors_per_hour: Amount | None = None  # symbol errors of the port

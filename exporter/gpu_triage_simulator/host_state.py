@@ -68,7 +68,7 @@ class HostState:
 
         Shape: ``cpu.<group>.<mode>`` in CPU seconds of one CPU, ``psi.<resource>.<some|full>`` in
         seconds, ``disk.<name>.<reads|read_bytes|read_seconds|writes|write_bytes|write_seconds|busy>``,
-        ``net.<name>.<receive_bytes|transmit_bytes|errors|drops|link_errors|link_downs|timeouts>``,
+        ``net.<name>.<receive_bytes|transmit_bytes|errors|drops|resent|link_errors|link_downs|timeouts>``,
         ``nfs.<mount>.<reads|read_bytes|read_seconds|writes|write_bytes|write_seconds|getattrs|getattr_seconds>``,
         ``swap.<in|out>`` in pages, and
         ``context_switches``.
@@ -175,6 +175,7 @@ class HostState:
             rates[f"net.{nic.name}.transmit_bytes"] = carried * (network.transmit_bytes_per_second or 0.0)
             rates[f"net.{nic.name}.errors"] = network.errors_per_second or 0.0
             rates[f"net.{nic.name}.drops"] = network.drops_per_second or 0.0
+            rates[f"net.{nic.name}.resent"] = network.segments_resent_per_second or 0.0
             rates[f"net.{nic.name}.link_errors"] = (network.link_errors_per_hour or 0.0) / _HOUR_SECONDS
             rates[f"net.{nic.name}.link_downs"] = (network.link_downs_per_hour or 0.0) / _HOUR_SECONDS
             rates[f"net.{nic.name}.timeouts"] = (network.timeouts_per_hour or 0.0) / _HOUR_SECONDS

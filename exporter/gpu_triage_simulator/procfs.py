@@ -294,9 +294,9 @@ def _network(nics: Sequence[Nic], counters: Mapping[str, float]) -> str:
 
 
 def _tcp(nics: Sequence[Nic], counters: Mapping[str, float]) -> str:
-    """A network that loses one of 50,000 segments."""
-    sent = sum(int(counters[f"net.{nic.name}.transmit_bytes"]) for nic in nics) // _PACKET_BYTES
-    return f"Tcp: InSegs OutSegs RetransSegs InErrs\nTcp: {sent} {sent} {sent // 50_000} 0\n"
+    sent, resent = (sum(counters[f"net.{nic.name}.{what}"] for nic in nics) for what in ("transmit_bytes", "resent"))
+    segments = int(sent) // _PACKET_BYTES
+    return f"Tcp: InSegs OutSegs RetransSegs InErrs\nTcp: {segments} {segments} {int(resent)} 0\n"
 
 
 def _modules(host: SimulatedHost, seconds: float) -> str:

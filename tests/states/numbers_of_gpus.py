@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from tests.states.play import BOARDS, FIRST_PID, Thread
+from tests.states.play import BOARDS, FIRST_PID, LAN, Thread
 
-from gpu_triage_simulator.host_effects import Cgroup
+from gpu_triage_simulator.host_effects import Cgroup, Network
 from gpu_triage_simulator.readings import Readings
 
 
@@ -59,3 +59,9 @@ def blocked(channel: str, count: int = 4) -> tuple[Thread, ...]:
 
 
 WAITS_FOR_LOADERS: Final = (Thread("python", 0.05), Thread("pt_data_worker", 0.3), Thread("pt_data_worker", 0.3))
+
+
+def tcp(lost: float, segments_per_second: float = 22_500) -> Network:
+    """A host that sends so many segments, and loses a share of them; the simulator's have 4,000 bytes."""
+    sent = segments_per_second * 4000
+    return Network(LAN, transmit_bytes_per_second=sent, segments_resent_per_second=segments_per_second * lost)

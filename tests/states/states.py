@@ -9,10 +9,9 @@ from typing import Final
 
 from tests.states import machines, twins
 from tests.states.hangs import late_readings, spinning, stops
-from tests.states.numbers_of_gpus import WAITS_FOR_LOADERS, blocked, busy, cgroup, idle, spins, waits
+from tests.states.numbers_of_gpus import WAITS_FOR_LOADERS, blocked, busy, cgroup, idle, spins, tcp, waits
 from tests.states.peers import peers
 from tests.states.play import BOARDS, DISK, FABRIC, LAN, MOUNT, State, Thread, on
-from tests.states.snmp import tcp
 
 from gpu_triage_simulator.effects import EccErrors, Link, Lost, PowerLimit, RecoveryAction, ResetRequired, Xid
 from gpu_triage_simulator.host_effects import Cpu, Disk, Kill, Network, Nfs, Pressure, Swap
@@ -361,16 +360,15 @@ def _network() -> Iterator[State]:
     yield State(
         "InfiniBand at line rate", "network", (waits(0.5), Network(FABRIC, 4.7e10, 4.7e10)), threads=WAITS_FOR_LOADERS
     )
-    yield State("TCP retransmits", "network", (waits(0.4),), threads=WAITS_FOR_LOADERS, files=tcp(0.11))
-    yield State("TCP retransmits a little", "unattributed", (waits(0.4),), threads=WAITS_FOR_LOADERS, files=tcp(0.001))
+    yield State("TCP retransmits", "network", (waits(0.4), tcp(0.11)), threads=WAITS_FOR_LOADERS)
+    yield State("TCP retransmits a little", "unattributed", (waits(0.4), tcp(0.001)), threads=WAITS_FOR_LOADERS)
     yield State(
         "an interface that drops",
         "network",
-        (waits(0.4), Network(LAN, 1.2e9, 9e7, drops_per_second=4000)),
+        (waits(0.4), Network(LAN, 1.2e9, 9e7, drops_per_second=4000), tcp(0.06)),
         threads=WAITS_FOR_LOADERS,
-        files=tcp(0.06),
     )
-    yield State("TCP retransmits beside a job that computes", "compute", (), files=tcp(0.11))
+    yield State("TCP retransmits beside a job that computes", "compute", (tcp(0.11),))
 
 
 def _sick() -> Iterator[State]:

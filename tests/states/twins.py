@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from tests.states.numbers_of_gpus import WAITS_FOR_LOADERS, blocked, busy, cgroup, idle, spins, waits
+from tests.states.numbers_of_gpus import WAITS_FOR_LOADERS, blocked, busy, cgroup, idle, spins, tcp, waits
 from tests.states.play import DISK, FABRIC, LAN, State, Thread, on
-from tests.states.snmp import tcp
 
 from gpu_triage_simulator.effects import Link, PowerLimit
 from gpu_triage_simulator.host_effects import Cpu, Disk, Kill, Network, Pressure
@@ -129,13 +128,12 @@ def clocks() -> Iterator[State]:
 
 def networks() -> Iterator[State]:
     for lost, wanted in ((0.035, "network"), (0.012, "unattributed")):
-        yield State(f"TCP sends {lost:.1%} again", wanted, (waits(0.4),), threads=WAITS_FOR_LOADERS, files=tcp(lost))
+        yield State(f"TCP sends {lost:.1%} again", wanted, (waits(0.4), tcp(lost)), threads=WAITS_FOR_LOADERS)
     yield State(
         "TCP loses a third of hardly anything",
         "unattributed",
-        (waits(0.4),),
+        (waits(0.4), tcp(0.3, segments_per_second=40)),
         threads=WAITS_FOR_LOADERS,
-        files=tcp(0.3, segments_per_second=40),
     )
     for share, wanted in ((0.97, "network"), (0.75, "unattributed")):
         numbers = (waits(0.4), Network(LAN, 3.125e9 * share, 9e7))

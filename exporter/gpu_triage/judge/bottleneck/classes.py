@@ -384,8 +384,9 @@ def _narrow(case: Case) -> str | None:
 
 
 def _slowed(gpu: GpuEvidence, slowdowns: Sequence[Slowdown], ease: float, words: str) -> str | None:
-    """Describe several slowdowns as one; None unless one of them exceeds its limit, which is also its finding."""
-    shares = [each.share for each in slowdowns if each.exceeded(gpu, each.share, ease)]
+    """Describe several slowdowns as one, by the limit of the first: a finding of the others may take more."""
+    least = gpu.limit(slowdowns[0].code, "share") * ease
+    shares = [each.share for each in slowdowns if each.observed and each.share > least]
     if shares:
         return f"{words} {max(shares):.0%} of the time"
     return next((now.text for each in slowdowns if (now := each.uncounted) is not None), None)

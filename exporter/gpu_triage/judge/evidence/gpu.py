@@ -95,9 +95,9 @@ class Slowdown(NamedTuple):
     seconds: float  # over which the share has to exceed the limit
     uncounted: UncountedSlowdown | None  # how it slows the GPU now, judged without its counter; None if it does not
 
-    def exceeded(self, gpu: GpuEvidence, share: float, ease: float = 1.0) -> bool:
-        """Whether this share of the time is above the limit, as far as can be observed: for class and finding alike."""
-        return self.observed and share > gpu.limit(self.code, "share") * ease
+    def exceeded(self, gpu: GpuEvidence, share: float) -> bool:
+        """Whether this share of the time is above the finding's limit, as far as can be observed."""
+        return self.observed and share > gpu.limit(self.code, "share")
 
     def lasting(self, gpu: GpuEvidence) -> float:
         """Return the highest of its share now, over its time, and over 15 minutes if it is intermittent, 0-1.
