@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Row
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import TARGET, gpu, legend, rate, when
+from dashboards.selectors import TARGET, gpu, legend, when
 from dashboards.tables import Column, table_of
 
 
@@ -48,7 +48,7 @@ def processes() -> Row:
             "A process that keeps growing leaks. No data: no process, or the exporter cannot see processes.",
             Query(gpu("gpu_process_memory_bytes"), legend("{{process}} {{pid}}")),
             unit="bytes",
-            size=Size(8, 7),
+            size=Size(12, 7),
         ),
         lines(
             "Number of processes",
@@ -59,17 +59,7 @@ def processes() -> Row:
             Query(gpu("gpu_numa_unpinned_processes"), legend("unpinned")),
             Query(gpu("gpu_processes_truncated"), legend("left out")),
             unit="short",
-            size=Size(8, 7),
-        ),
-        lines(
-            "What its jobs write",
-            "By the processes on the GPU and their children: into the page cache or to disks (storage), and with "
-            "write() (calls); and by their cgroups to disks. A job that pauses and writes saves a checkpoint. No data: "
-            "published only with --metrics.profile full, or the exporter may not read it.",
-            Query(rate(gpu("gpu_processes_written_bytes_total")), legend("{{layer}}")),
-            Query(rate(gpu("gpu_cgroup_written_bytes_total")), legend("{{cgroup}}")),
-            unit="Bps",
-            size=Size(8, 7),
+            size=Size(12, 7),
         ),
         folded=True,
     )
