@@ -71,7 +71,7 @@ def test_a_single_spell_of_heat_is_never_confirmed(step: float) -> None:
     ("code", "reason", "below", "above"),
     [
         ("thermal.hw", "hw_thermal", 0.09, 0.11),
-        ("thermal.sw", "sw_thermal", 0.09, 0.11),
+        ("thermal.sw", "sw_thermal", 0.24, 0.26),
         ("power.brake", "hw_power_brake", 0.04, 0.06),
         ("power.hw_slowdown", "hw_slowdown", 0.04, 0.06),
     ],
