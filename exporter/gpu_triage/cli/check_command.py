@@ -83,7 +83,7 @@ def check_command(
     it could not read.
 
     One check cannot confirm findings that take minutes: they stay pending, a warning at most. The running exporter
-    reports how long they have lasted. A recording is judged whole, without --for.
+    can. A recording is judged whole.
 
     Exit code: 0 healthy, 1 findings as severe as --fail-on (by default: the verdict is drain), 2 the GPUs could not
     be checked or, without a report, the options are invalid, 70 an internal error.

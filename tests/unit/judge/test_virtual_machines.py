@@ -17,6 +17,7 @@ from gpu_triage.judge.findings.check import Action
 from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE
 from gpu_triage.judge.findings.table import CHECKS, Area
 from gpu_triage.judge.report.machine_readable import render_json, report_from_json
+from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage_simulator import Scenario
@@ -116,7 +117,7 @@ def test_a_link_is_not_short_of_what_a_hidden_slot_may_not_give(
 @pytest.mark.slow
 @pytest.mark.parametrize("virtual", [True, False])
 def test_what_the_driver_and_the_kernel_say_is_published(tmp_path: Path, *, virtual: bool) -> None:
-    with rig(one_gpu(tmp_path, virtual=virtual, visible=not virtual)) as running:
+    with rig(one_gpu(tmp_path, virtual=virtual, visible=not virtual), Config(metrics_profile="full")) as running:
         running.run(5)
         assert running.value("gpu_virtualization_mode", gpu="0") == virtual
         assert running.value("gpu_host_virtual_machine") == virtual

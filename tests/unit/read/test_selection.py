@@ -94,7 +94,7 @@ def test_an_excluded_metric_that_an_alert_needs_is_named(tmp_path: Path, caplog:
     assert "alerts that need this metric cannot fire" in str([record.__dict__ for record in caplog.records])
 
 
-@pytest.mark.parametrize(("profile", "most"), [("rules", 500), ("default", 1800)])
+@pytest.mark.parametrize(("profile", "most"), [("rules", 500), ("default", 1810)])
 def test_a_host_of_eight_gpus_and_64_processes_stays_within_the_documented_series(profile: str, most: int) -> None:
     with rig(load_scenario("h100-8"), replace(SLOWLY, metrics_profile=profile)) as running:
         running.run_to(75)
