@@ -66,6 +66,13 @@ def steadiness(kind: str, seen: Iterable[Seen]) -> dict[str, object]:
     }
 
 
+def _left(seen: Iterable[Seen]) -> bool:
+    """Whether a class did not last anywhere."""
+    return any(
+        each.flips or (each.seconds > 0 and not (each.state.must_change or each.state.unseen_before)) for each in seen
+    )
+
+
 def _share(some: int, of: int) -> str:
     return f"{some / of:.0%}" if of else ""
 
@@ -147,7 +154,7 @@ def main(only: str, onsets: int, seed: int, hours: float, *, to_screen: bool) ->
     tables: tuple[Iterable[Mapping[str, object]], ...] = (
         (speed(kind, each) for kind, each in groups.items() if any(play.state.must_change for play in each)),
         confusion(confused(seen)),
-        (steadiness(kind, each) for kind, each in groups.items() if each),
+        (steadiness(kind, each) for kind, each in groups.items() if each and (kind.startswith("all") or _left(each))),
         changed,
     )
     lines = [conditions()]

@@ -17,7 +17,7 @@ FILES = of_real_files(lambda folder: sorted(each for each in folder.rglob("*") i
 INCIDENTS = of_real_files(lambda folder: sorted((folder / "incidents").glob("*.txt")))
 
 EXPECTED = {
-    "a10g.xml": ("NVIDIA A10G", "515.105.01", {"pcie.width_from_boot", "policy.persistence"}),
+    "a10g.xml": ("NVIDIA A10G", "515.105.01", {"policy.persistence"}),
     "a100-sxm4-v12.xml": ("NVIDIA A100-SXM4-80GB", "535.54.03", {"policy.persistence"}),
     "gtx-1660-ti.xml": ("Graphics Device", "418.43", {"policy.persistence"}),
     "quadro-p2000-v12.xml": ("Quadro P2000", "525.125.06", None),
