@@ -171,7 +171,8 @@ def _matches() -> dict[str, str]:
         "network": (
             f"waiting, and an adapter ≥ {line_rate:.0%} of line rate, an InfiniBand or RoCE port lost its link, RDMA "
             f"requests are not acknowledged, or TCP sends ≥ {t.RETRANSMITTED_SHARE:.0%} of its segments again "
-            f"(of ≥ {t.FEWEST_SEGMENTS:.0f} per second)"
+            f"(of ≥ {t.FEWEST_SEGMENTS:.0f} per second), or an interface drops ≥ {t.DROPPED_PER_SECOND:.0f} packets a "
+            "second"
         ),
         "communication": (
             f"busy share ≥ {t.SPINNING_BUSY_SHARE}, power < {t.SPINNING_POWER_SHARE} of the limit, memory activity "

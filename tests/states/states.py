@@ -365,7 +365,7 @@ def _network() -> Iterator[State]:
     yield State(
         "an interface that drops",
         "network",
-        (waits(0.4), Network(LAN, 1.2e9, 9e7, drops_per_second=4000), tcp(0.06)),
+        (waits(0.4), Network(LAN, 1.2e9, 9e7, drops_per_second=4000)),
         threads=WAITS_FOR_LOADERS,
     )
     yield State("TCP retransmits beside a job that computes", "compute", (tcp(0.11),))

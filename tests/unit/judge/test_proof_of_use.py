@@ -36,6 +36,7 @@ from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.host.network_interfaces import (
+    GPU_HOST_NETWORK_DROPS_TOTAL,
     GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL,
     GPU_HOST_TCP_SEGMENTS_SENT_TOTAL,
 )
@@ -415,6 +416,10 @@ def tcp(sent: float | None, again: float | None) -> Readings:
     return {key: value for key, value in readings.items() if value is not None}
 
 
+def dropped(packets: float) -> Readings:
+    return {(GPU_HOST_NETWORK_DROPS_TOTAL, ("eno1", "receive")): packets}
+
+
 @pytest.mark.parametrize(
     ("busy", "readings", "name"),
     [
@@ -425,9 +430,11 @@ def tcp(sent: float | None, again: float | None) -> Readings:
         pytest.param(0.3, tcp(1e4, None), "unattributed", id="not counted"),
         pytest.param(0.3, tcp(None, 1e4), "unattributed", id="of an unknown number"),
         pytest.param(1.0, tcp(1e4, 1e4), "compute", id="nobody waits"),
+        pytest.param(0.3, dropped(thresholds.DROPPED_PER_SECOND * ABOVE), "network", id="many dropped"),
+        pytest.param(0.3, dropped(thresholds.DROPPED_PER_SECOND * BELOW), "unattributed", id="some dropped"),
     ],
 )
-def test_gpus_wait_for_a_network_that_loses_tcp_segments(busy: float, readings: Readings, name: str) -> None:
+def test_gpus_wait_for_a_network_that_loses_segments_or_packets(busy: float, readings: Readings, name: str) -> None:
     assert judged(busy, readings).name == name
 
 

@@ -423,7 +423,7 @@ class HostEvidence(Evidence):
         return "; ".join(near) or None
 
     def broken_network(self, ease: float = 1.0) -> str | None:
-        """Return which ports lost link or time out RDMA requests, or how much TCP loses: all make their users wait."""
+        """Return which ports lose their link, RDMA requests or packets, or how much TCP loses: their users wait."""
         downs = (
             f"{':'.join(each.values)} went down {each.increase:.0f} times"
             if each.increase > 1
@@ -432,7 +432,12 @@ class HostEvidence(Evidence):
             if each.increase >= 1
         )
         lost = (f"{port} had {count:.0f} requests not acknowledged" for port, count in self.timeouts())
-        return "; ".join((*downs, *lost, *self._retransmits(ease))) or None
+        drops = (
+            f"{':'.join(each.values)} {rate:.0f} packets a second dropped"
+            for each in self.series(network_interfaces.GPU_HOST_NETWORK_DROPS_TOTAL)
+            if (rate := each.rate or 0.0) >= thresholds.DROPPED_PER_SECOND * ease
+        )
+        return "; ".join((*downs, *lost, *drops, *self._retransmits(ease))) or None
 
     def _retransmits(self, ease: float) -> Iterator[str]:
         sent = self.rate(network_interfaces.GPU_HOST_TCP_SEGMENTS_SENT_TOTAL)

@@ -165,5 +165,6 @@ FULL_LINK_SHARE: Final = 0.75  # of a PCIe link's capacity; packet headers take 
 # Waiting for the network: retransmits at least this share of the TCP segments, of at least so many per second.
 RETRANSMITTED_SHARE: Final = 0.02
 FEWEST_SEGMENTS: Final = 100.0
+DROPPED_PER_SECOND: Final = 1000.0  # an interface that drops fewer packets may not know their protocols
 
 MEMORY_GROWTH_SECONDS: Final = 900.0  # period over which memory growth is measured
