@@ -302,14 +302,28 @@ class GpuEvidence(Evidence):
 
         Processes are read less often than work, so the work of one that was last seen then may be up to a round later.
         """
-        listed = sum(each.high for each in self.over(thresholds.NOW_SECONDS).series(GPU_PROCESSES))
-        return not listed and self.over(thresholds.SOON_SECONDS).works
+        past = self if self._rarely_read else self.over(thresholds.NOW_SECONDS)
+        listed = sum(each.high for each in past.series(GPU_PROCESSES))
+        return not listed and self._works_still
+
+    @cached_property
+    def _rarely_read(self) -> bool:
+        """Whether the last seconds have too few readings to show work."""
+        return self.over(thresholds.SOON_SECONDS).busy_share is None
+
+    @cached_property
+    def _works_still(self) -> bool:
+        """Whether it worked in the last seconds; in the window, if only that shows it."""
+        shown = self if self._rarely_read else self.over(thresholds.SOON_SECONDS)
+        return (shown.busy_share or 0.0) >= thresholds.WORKING_SHARE
 
     @cached_property
     def deserted(self) -> bool:
         """Whether its last job has gone: what it did before was that job's work."""
         if not self.processes_known:
             return self.last(GPU_MEMORY_USED_BYTES) is not None and not self.occupied
+        if self._rarely_read and self._works_still:
+            return False
         return not self.owner_unseen and not sum(self.lasts(GPU_PROCESSES))
 
     @cached_property
