@@ -12,7 +12,7 @@ import pytest
 from deploy.generate.fleet import OF_THE_FLEET, federated, remote_written
 from tests.conftest import RequiresTool
 from tests.dashboards.grafana import all_targets, substitute
-from tests.dashboards.store import Series, Store, serving
+from tests.dashboards.store import ANY_OF_EQUALS, Series, Store, serving
 from tests.fleet.sharded import MINUTES, only, record, victoria_metrics
 from tests.gathered import for_each
 
@@ -52,22 +52,10 @@ COUNTED_OTHERWISE = {
     "gpu-triage report: energy of a cluster",
     "job: GPU hours lost, by host and class A",
     "job: GPU time lost A",
-    "job: GPUs, the slowest first, relative to the median E",
-    "job: Hosts, the slowest first D",
 }
 """MetricsQL's increase() and rate() differ: they do not extrapolate to the ends of the window, and they count what a
 counter had when its series began. Of a day's energy it is half an interval at each end, as long as less than a day is
 recorded."""
-ANY_OF_EQUALS = {
-    f"job: {panel} A"
-    for panel in (
-        "Busy share: slowest and median",
-        "Power: slowest and median",
-        "SM clock: slowest and median",
-        "Slowest GPU",
-    )
-}
-"""The slowest GPU: here two GPUs lost as much, and each server names another one."""
 BEGINS_LATER = re.compile(r"quantile_over_time\(|:1m\]")
 """Where one value at the very beginning of a window changes much: it counts in Prometheus 2, and neither in
 VictoriaMetrics nor in Prometheus 3. A second later it is out of the window there, too."""
