@@ -459,7 +459,7 @@ def _compute(case: Case) -> str | None:
     work = case.video or (case.bound.text if case.bound else "")
     said = [each for each in (_busy(case.gpu, share), work, clock, slot) if each]
     # Nothing is seen, and clocks were looked at.
-    return ", ".join(said if len(said) > 1 or clock is None else (*said, "and nothing holds it back"))
+    return ", ".join(said) + (UNHINDERED if len(said) == 1 and clock is not None else "")
 
 
 def _busy(gpu: GpuEvidence, share: float) -> str:

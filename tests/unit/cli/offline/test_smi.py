@@ -120,7 +120,7 @@ HANDLE = "Unable to determine the device handle for"
         ((smi(smi_gpu()), f"{HANDLE} GPU0000:42:00.0: GPU is lost.  Reboot"), "gpu.lost", "GPU 1"),
         ((smi(smi_gpu()), f"{HANDLE} GPU 0000:42:00.0: Unknown Error"), "gpu.lost", "GPU 1"),
         ((smi(smi_gpu()), f"{HANDLE} GPU1: 0000:42:00.0: Unknown Error"), "gpu.lost", "GPU 1"),
-        # By its address where nobody knows how many come before it, and by its index if that is all there is.
+        # By its address if how many come before it is unknown, and by its index if there is nothing else.
         ((f"{HANDLE} GPU 0000:C1:00.0: Unknown Error\n",), "gpu.lost", "GPU 0000:c1:00.0"),
         ((f"{HANDLE} GPU3: Unknown Error\n",), "gpu.lost", "GPU 3"),
         ((f"{smi(smi_gpu())}\nWARNING: infoROM is corrupted at gpu 0000:41:00.0\n",), "gpu.inforom", "GPU 0"),

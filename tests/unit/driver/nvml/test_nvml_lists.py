@@ -189,7 +189,7 @@ FUNCTION = "nvmlDeviceGetFieldValues"
 
 
 def strict(known: Mapping[int, int], refusal: int) -> Any:
-    """A driver that refuses a call in which there is no field that it knows, as NVML's documentation allows."""
+    """A driver that refuses a call without any field that it supports, as NVML's documentation allows."""
 
     def call(_device: Any, count: Any, out: Any) -> int:
         entries = [out._obj[i] for i in range(count.value)]

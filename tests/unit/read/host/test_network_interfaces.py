@@ -151,7 +151,7 @@ NO_SNMP = {
     "names without values": SNMP[: SNMP.index("Tcp: 1")],
     "a third line": SNMP + "Tcp: 1\n",
     "more names than values": SNMP.replace(" 71978 0\n", "\n"),
-    "a count that is none": SNMP.replace("3758", "-1"),
+    "a negative count": SNMP.replace("3758", "-1"),
     "without retransmits": SNMP.replace("RetransSegs", "Retransmits"),
     "without segments": SNMP.replace("OutSegs", "Segments"),
     "cut off": SNMP[: SNMP.index("0 71978")],
