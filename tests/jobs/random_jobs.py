@@ -68,7 +68,7 @@ class Case:
         return "workload_namespace" in self.owner
 
 
-SLOW: Final = ("slow clock", "silent", "slow host", "starved host", "network")
+SLOW: Final = ("slow clock", "silent", "slow host", "starved host", "network", "slow from the start", "starved from the start")
 HANGS: Final = ("exited", "hung")
 HEALTHY: Final = ("plain", "stages", "server", "mixed", "evaluation", "checkpoints", "changed", "late", "uneven data")
 
@@ -88,6 +88,10 @@ def _case(name: str, kind: str, chance: random.Random, number: int) -> Case:
     hosts = chance.randint(2, 6)
     each = chance.choice((1, 2, 4, 4, 8, 8)) if kind not in {"slow host", "stages"} else chance.choice((2, 4, 8))
     model = chance.choice((H100, H100, H200, A100))
+    if kind == "slow from the start":
+        model = chance.choice((H100, H200))  # without GPM, nothing tells it from a stage with more work
+    if kind == "starved from the start":
+        each = max(2, each)
     names = [f"{name}-{letter}" for letter in "abcdef"[:hosts]]
     models = dict.fromkeys(names, model)
     compute = chance.uniform(0.2, 6.0)
@@ -114,7 +118,7 @@ def _case(name: str, kind: str, chance: random.Random, number: int) -> Case:
         "workload_namespace": "ml"
     }
     return Case(
-        name, kind, Job(ranks, exchange, episodes), models, owner, at, loss, culprit,
+        name, kind, Job(ranks, exchange, episodes), models, owner, episodes[0].at if loss else at, loss, culprit,
         slow_clock=kind == "slow clock",
         activity={"sm": chance.uniform(0.6, 0.93), "dram": chance.uniform(0.2, 0.6), "watts": chance.uniform(0.75, 0.98),
                   "noise": chance.uniform(0.001, 0.008)},
@@ -136,6 +140,9 @@ def _trouble(
     step = compute + exchange
     factor = compute / (step / (1 - lost) - exchange)
     alone = sum(rank.host == host for rank in ranks) == 1
+    if kind.endswith("from the start"):
+        at = 0.0
+        kind = "silent" if kind.startswith("slow") else "starved host"
     if kind in {"slow clock", "silent"}:
         return (Episode(Trouble.SLOW, at, end, frozenset({one}), factor),), (host, None if alone else ranks[one].gpu), lost
     if kind == "slow host":
