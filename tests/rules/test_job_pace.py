@@ -42,13 +42,14 @@ def often(first: int, every: int, lasts: int) -> list[float]:
     return [0.0 if at >= first and (at - first) % every < lasts else 120.0 for at in range(MINUTES)]
 
 
-SOON: Final = range(FELL_AT + 10, FELL_AT + 15)
-LATER: Final = range(FELL_AT + 10, FELL_AT + 30)
+SOON: Final = range(FELL_AT + 5, FELL_AT + 11)
+LATER: Final = range(FELL_AT + 5, FELL_AT + 25)
 """A job that goes on from a checkpoint has a quarter of an hour to itself."""
 CASES: Final[Mapping[str, Case]] = {
     "at 0.73 of its best hour": Case(job(since(FELL_AT, 88, 120), starved()), SOON),
-    "at 0.85": Case(job(since(FELL_AT, 102, 120))),
-    "at 0.73 for eight minutes": Case(job(between(FELL_AT, FELL_AT + 8, 88, 120))),
+    "at 0.85": Case(job(since(FELL_AT, 102, 120)), SOON),
+    "at 0.92": Case(job(since(FELL_AT, 110.4, 120))),
+    "at 0.73 for two minutes": Case(job(between(FELL_AT, FELL_AT + 2, 88, 120))),
     "a pod's, at a half": Case(
         fleet([replace(Gpu(), owner=pod("train-0"))], more={"": steps("a", since(FELL_AT, 60, 120), "ml_train-0")}),
         SOON,
@@ -86,5 +87,5 @@ def test_a_job_slower_than_its_best_hour(name: str, played: Mapping[str, Played]
 
 def test_its_text_has_the_class_that_took_the_time(played: Mapping[str, Played]) -> None:
     (alert,) = played["at 0.73 of its best hour"].shown[ALERT]
-    assert alert.annotations["summary"] == "Slurm job 4711: bert runs at 73.33% of its best hour"
+    assert alert.annotations["summary"] == "Slurm job 4711 runs at 73.33% of its best hour"
     assert "Its GPUs spent 100% in class storage." in alert.annotations["description"]
