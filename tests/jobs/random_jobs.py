@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.promql.promtool import selector
-
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+from gpu_triage_simulator.history import SeriesKey
 from gpu_triage_simulator.job import Episode, Job, Rank, Shares, Trouble
 
 SAMPLE_SECONDS: Final = 30.0
@@ -23,7 +22,7 @@ MINUTES: Final = 125
 BEGINS: Final = (75 * 60.0, 85 * 60.0)
 """Between these seconds the trouble begins, unless it is there from the first minute."""
 
-Series = dict[str, Sequence[float]]
+Series = dict[SeriesKey, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,10 @@ H100: Final = Model("NVIDIA H100 80GB HBM3", 700, 72, 123, 1980, 1.0, gpm=True)
 H200: Final = Model("NVIDIA H200", 700, 76, 130, 1980, 1.15, gpm=True)
 A100: Final = Model("NVIDIA A100-SXM4-80GB", 400, 62, 88, 1410, 0.45, gpm=False)
 SPINNING_SM: Final = 24 / 132  # NCCL's channels on an H100
+
+
+def key(name: str, labels: Mapping[str, str]) -> SeriesKey:
+    return name, tuple(sorted(labels.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,15 @@ class Case:
         return "workload_namespace" in self.owner
 
 
-SLOW: Final = ("slow clock", "silent", "slow host", "starved host", "network", "slow from the start", "starved from the start")
+SLOW: Final = (
+    "slow clock",
+    "silent",
+    "slow host",
+    "starved host",
+    "network",
+    "slow from the start",
+    "starved from the start",
+)
 HANGS: Final = ("exited", "hung")
 HEALTHY: Final = ("plain", "stages", "server", "mixed", "evaluation", "checkpoints", "changed", "late", "uneven data")
 
@@ -107,23 +118,28 @@ def _case(name: str, kind: str, chance: random.Random, number: int) -> Case:
     elif kind == "mixed":
         other = H200 if model is H100 else H100
         models[names[-1]] = other
-        work = [compute * other.speed / max(1.0, model.speed) if rank // each == hosts - 1 else compute for rank in range(hosts * each)]
+        work = [
+            compute * other.speed / max(1.0, model.speed) if rank // each == hosts - 1 else compute
+            for rank in range(hosts * each)
+        ]
         work = [compute / models[names[rank // each]].speed for rank in range(hosts * each)]
     elif kind == "uneven data":
         work = [compute * chance.uniform(0.97, 1.0) for _ in work]
     ranks = tuple(Rank(names[n // each], n % each, work[n]) for n in range(hosts * each))
     at = chance.uniform(*BEGINS)
     episodes, culprit, loss = _trouble(kind, chance, at, ranks, exchange)
-    owner = {"slurm_job_id": str(4000 + number), "user": "ada", "account": "physics"} if chance.random() < 0.6 else {
-        "workload_namespace": "ml"
-    }
+    owner = (
+        {"slurm_job_id": str(4000 + number), "user": "ada", "account": "physics"}
+        if chance.random() < 0.6
+        else {"workload_namespace": "ml"}
+    )
     return Case(
         name, kind, Job(ranks, exchange, episodes), models, owner, episodes[0].at if loss else at, loss, culprit,
         slow_clock=kind == "slow clock",
         activity={"sm": chance.uniform(0.6, 0.93), "dram": chance.uniform(0.2, 0.6), "watts": chance.uniform(0.75, 0.98),
                   "noise": chance.uniform(0.001, 0.008)},
         chips=[chance.gauss(1.0, 0.004) for _ in ranks], seed=number,
-        host_series=_host_evidence(kind, culprit, at, names),
+        host_series=_host_evidence(name, kind, culprit, at, names),
     )  # fmt: skip
 
 
@@ -144,19 +160,31 @@ def _trouble(
         at = 0.0
         kind = "silent" if kind.startswith("slow") else "starved host"
     if kind in {"slow clock", "silent"}:
-        return (Episode(Trouble.SLOW, at, end, frozenset({one}), factor),), (host, None if alone else ranks[one].gpu), lost
+        return (
+            (Episode(Trouble.SLOW, at, end, frozenset({one}), factor),),
+            (host, None if alone else ranks[one].gpu),
+            lost,
+        )
     if kind == "slow host":
         return (Episode(Trouble.SLOW, at, end, of_host, factor),), (host, None), lost
     if kind == "starved host":
         return (Episode(Trouble.STARVED, at, end, of_host, factor),), (host, None), lost
     if kind == "network":
-        return (Episode(Trouble.EXCHANGE, at, end, of_host, exchange / (step / (1 - lost) - compute)),), (host, None), lost
+        return (
+            (Episode(Trouble.EXCHANGE, at, end, of_host, exchange / (step / (1 - lost) - compute)),),
+            (host, None),
+            lost,
+        )
     if kind in {"exited", "hung"}:
         trouble = Trouble.EXITED if kind == "exited" else Trouble.HUNG
         return (Episode(trouble, at, end, frozenset({one})),), (host, ranks[one].gpu), 1.0
     if kind == "evaluation":
         starts = range(20 * 60, MINUTES * 60, 25 * 60)
-        return tuple(Episode(Trouble.ALONE, s, s + chance.choice((200.0, 600.0)), frozenset({0})) for s in starts), None, 0.0
+        return (
+            tuple(Episode(Trouble.ALONE, s, s + chance.choice((200.0, 600.0)), frozenset({0})) for s in starts),
+            None,
+            0.0,
+        )
     if kind == "checkpoints":
         every_minutes, lasts = chance.choice((10, 15, 30)), chance.choice((30.0, 90.0, 170.0))
         starts = range(every_minutes * 60, MINUTES * 60, every_minutes * 60)
@@ -168,21 +196,23 @@ def _trouble(
     return (), None, 0.0
 
 
-def _host_evidence(kind: str, culprit: tuple[str, int | None] | None, at: float, names: Sequence[str]) -> Series:
+def _host_evidence(
+    cluster: str, kind: str, culprit: tuple[str, int | None] | None, at: float, names: Sequence[str]
+) -> Series:
     """Segments sent again, by host: what differs on the host with a bad network."""
     found: Series = {}
     times = _times()
     for name in names:
         bad = kind == "network" and culprit is not None and culprit[0] == name
-        own = {"instance": name, "job": "gpu-triage", "cluster": ""}
+        own = {"instance": name, "job": "gpu-triage", "cluster": cluster}
         rate = [0.004 if bad and t >= at else 0.00001 for t in times]
         total = 0.0
         column = []
         for each in rate:
             total += each * 20000 * SAMPLE_SECONDS
             column.append(total)
-        found[selector("gpu_host_tcp_segments_retransmitted_total", own.items())] = column
-        found[selector("gpu_host_tcp_segments_sent_total", own.items())] = [20000 * t for t in times]
+        found[key("gpu_host_tcp_segments_retransmitted_total", own)] = column
+        found[key("gpu_host_tcp_segments_sent_total", own)] = [20000 * t for t in times]
     return found
 
 
@@ -197,12 +227,13 @@ def series_of(case: Case) -> Series:
     shares = [case.job.shares(t) for t in times]
     # The same noise for all: what a step does differs, as with the lengths of texts.
     common = [chance.gauss(1.0, case.activity["noise"]) for _ in times]
-    found: Series = {key.replace('cluster=""', f'cluster="{case.name}"'): values for key, values in case.host_series.items()}
+    found: Series = dict(case.host_series)
     for number, rank in enumerate(case.job.ranks):
         own = [each[number] for each in shares]
         found |= _gpu(case, number, rank, times, own, common)
     for name in case.models:
-        found[selector("gpu_exporter_build_info", {"instance": name, "job": "gpu-triage", "cluster": case.name}.items())] = [1.0] * len(times)
+        for metric in ("gpu_exporter_build_info", "up"):
+            found[key(metric, {"instance": name, "job": "gpu-triage", "cluster": case.name})] = [1.0] * len(times)
     return found
 
 
@@ -211,9 +242,22 @@ def _gpu(
 ) -> Series:
     model = case.models[rank.host]
     chance = random.Random(case.seed * 1000 + number)
-    labels = {"instance": rank.host, "job": "gpu-triage", "cluster": case.name, "gpu": str(rank.gpu), "uuid": f"GPU-{rank.host}-{rank.gpu}"}
+    labels = {
+        "instance": rank.host,
+        "job": "gpu-triage",
+        "cluster": case.name,
+        "gpu": str(rank.gpu),
+        "uuid": f"GPU-{rank.host}-{rank.gpu}",
+    }
     slow = [
-        min((e.factor for e in case.job.episodes if e.trouble in {Trouble.SLOW, Trouble.CHANGED} and e.at <= t < e.until and number in e.ranks), default=1.0)
+        min(
+            (
+                e.factor
+                for e in case.job.episodes
+                if e.trouble in {Trouble.SLOW, Trouble.CHANGED} and e.at <= t < e.until and number in e.ranks
+            ),
+            default=1.0,
+        )
         for t in times
     ]
     held = [case.slow_clock and s < 1 for s in slow]
@@ -221,7 +265,9 @@ def _gpu(
     sm, dram, watts, busy = [], [], [], []
     for share, speed, factor, is_held in zip(own, slow, common, held, strict=True):
         jitter = factor * case.chips[number] * chance.gauss(1.0, 0.002)
-        sm.append(min(1.0, jitter * (share.computing * activity["sm"] + (share.exchanging + share.spinning) * SPINNING_SM)))
+        sm.append(
+            min(1.0, jitter * (share.computing * activity["sm"] + (share.exchanging + share.spinning) * SPINNING_SM))
+        )
         dram.append(min(1.0, jitter * (share.computing * activity["dram"] * speed + share.exchanging * 0.04)))
         at_full = activity["watts"] * model.limit_watts * (0.55 + 0.45 * speed**2 if is_held else 1.0)
         watts.append(
@@ -232,8 +278,8 @@ def _gpu(
         )
         busy.append(share.computing + share.exchanging + share.spinning)
 
-    def series(metric: str, values: Sequence[float], **more: str) -> tuple[str, Sequence[float]]:
-        return selector(metric, {**labels, **more}.items()), values
+    def series(metric: str, values: Sequence[float], **more: str) -> tuple[SeriesKey, Sequence[float]]:
+        return key(metric, {**labels, **more}), values
 
     def total(rates: Sequence[float]) -> list[float]:
         values, sum_ = [], 0.0
@@ -255,7 +301,7 @@ def _gpu(
         series("gpu_processes", [0.0 if share.absent else 1.0 for share in own], type="compute"),
         series("gpu_process_cpu_seconds_total", total([0.02 if share.starving > 0.99 else 1.2 for share in own]), pid="1", process="python"),
         series("gpu_busy_seconds_total", total(busy)),
-        series("gpu_observed_seconds_total", [t for t in times]),
+        series("gpu_observed_seconds_total", times),
         series("gpu_energy_joules_total", total(watts)),
         series("gpu_power_watts", watts),
         series("gpu_power_limit_watts", [model.limit_watts] * len(times)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final, NamedTuple
 
@@ -35,6 +35,11 @@ BUSY_SHARE: Final = 0.2
 CAUSED_SHARE: Final = 0.1
 WAITING_SHARE: Final = 0.3  # by how much of its time a GPU must wait less than the others: they wait for it
 MOST_OF_A_HOST: Final = 0.75  # if so many of its GPUs are outliers, the host is one
+
+
+WAITS_BY: Final = ("busy", "waiting")
+OF_WAITS: Final = {"computing": "waiting", "starving": "busy", "clock": "clock", "network": "network"}
+"""Reasons of a standing by what the rules say why the others wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,15 @@ class Comparison(NamedTuple):
 
 
 def compare(job: Job) -> Comparison:
-    gpus = _standings([(gpu,) for gpu in job.gpus], is_host=False)
-    hosts = _standings([*job.hosts.values()], is_host=True)
+    """The slowest GPU and host; the culprit is what the rules recorded, where they know the job's pace."""
+    gpus = _standings([(gpu,) for gpu in job.gpus], is_host=False, known=job.loss is not None)
+    hosts = _standings([*job.hosts.values()], is_host=True, known=job.loss is not None)
+    awaited = job.loss.main if job.loss is not None else None
+    if awaited is not None and awaited.gpu_seconds:
+        for each in (*gpus, *hosts):
+            if (each.host, "" if each.is_host else each.gpus[0].uuid) == (awaited.host, awaited.uuid):
+                told = replace(each, reasons=tuple(dict.fromkeys((OF_WAITS[awaited.why], *each.reasons))))
+                return Comparison(None if each.is_host else told, told if each.is_host else None, told)
     slowest = max(gpus, key=lambda each: each.score, default=None)
     host = max(hosts, key=lambda each: each.score, default=None)
     if host is not None and host.stands_out and _is_whole(host, gpus):
@@ -94,7 +106,8 @@ def _is_whole(host: Standing, gpus: Iterable[Standing]) -> bool:
     return slow >= max(2, MOST_OF_A_HOST * len(host.gpus))
 
 
-def _standings(groups: Sequence[tuple[JobGpu, ...]], *, is_host: bool) -> list[Standing]:
+def _standings(groups: Sequence[tuple[JobGpu, ...]], *, is_host: bool, known: bool) -> list[Standing]:
+    """How each group compares; where it is `known` for what the job waits, waiting is not guessed from means."""
     by_models: defaultdict[tuple[str, ...], list[tuple[JobGpu, ...]]] = defaultdict(list)
     for group in groups:
         by_models[tuple(sorted({gpu.name for gpu in group}))].append(group)
@@ -104,7 +117,7 @@ def _standings(groups: Sequence[tuple[JobGpu, ...]], *, is_host: bool) -> list[S
         ordered = [sorted(value for value in values if value is not None) for values in zip(*readings, strict=True)]
         for group, own in zip(alike, readings, strict=True) if len(alike) > 1 else ():
             others = Readings(*map(_median_without, ordered, own))
-            scores = _scores(own, others)
+            scores = {name: each for name, each in _scores(own, others).items() if not known or name not in WAITS_BY}
             reasons = sorted((name for name in scores if scores[name] >= 1), key=lambda name: -scores[name])
             score = max(scores.values(), default=0.0)
             found.append(Standing(group, own, others, len(alike) - 1, tuple(reasons), score, is_host))
@@ -233,6 +246,8 @@ def _slow_part(culprit: Standing, comparison: Comparison) -> str:
         return (
             f"{subject} is busy for {own.busy_ratio:.0%} of its time, the others for {others.busy_ratio:.0%}{they_wait}"
         )
+    if "network" in culprit.reasons:
+        return f"the others wait for {named}: its network fails, or sends again, more than theirs"
     return f"the others wait for {named}: they spin at low power, and it does not"
 
 
@@ -272,6 +287,7 @@ OF_CLASS: Final = {
 """The finding that advises on a class, for when no finding was published."""
 STRAGGLER: Final = "clock.straggler"
 _HUNG: Final = OF_CLASS["hung"]
+_UNUSED: Final = "work.allocated_idle"
 _RANK: Final = "Look at what runs there first (py-spy dump, its log), then at the host with gpu-triage check."
 _SICK: Final = "Run gpu-triage check on its host."
 _PROFILE: Final = "Profile the job: its GPUs lost no time to a bottleneck."
@@ -302,9 +318,18 @@ def advice_on(job: Job, comparison: Comparison) -> Advice:
     classes show, then other warnings.
     """
     culprit = comparison.culprit
-    causes = [each for each in job.findings if not _explained(each, job.findings)]
+    # What has lasted comes before what has just begun; and who hangs is not told to free a GPU.
+    causes = sorted(
+        (
+            each
+            for each in job.findings
+            if not _explained(each, job.findings) and not (each.code == _UNUSED and _stands(job))
+        ),
+        key=lambda each: each.pending,
+    )
     about_culprit = [each for each in causes if culprit is not None and _is_about(each, culprit)]
-    urgent = [each for each in causes if each.rank >= Severity.CRITICAL.rank]
+    known = culprit is not None and job.loss is not None
+    urgent = [each for each in causes if each.rank >= Severity.CRITICAL.rank and not known]
     serious = [each for each in about_culprit if each.rank >= Severity.WARNING.rank]
     slow = slow_in_words(job, comparison)
     for each in _fitting(serious, culprit) or urgent or _fitting(about_culprit, culprit):
@@ -340,7 +365,14 @@ def _of_pace(slow: str, job: Job) -> Advice:
 def _fitting(findings: list[JobFinding], culprit: Standing | None) -> list[JobFinding]:
     """The findings in the order of how well they explain an outlier."""
     name = "" if culprit is None else own_class(culprit) or ""
-    return sorted(findings, key=lambda each: (each.check is None or each.check.topic != name, -each.rank))
+    return sorted(findings, key=lambda each: (each.pending, each.check is None or each.check.topic != name, -each.rank))
+
+
+def _stands(job: Job) -> bool:
+    """Whether the job makes no progress at the end."""
+    if job.pace is not None:
+        return bool(job.pace.stopped_seconds)
+    return leading_class(job) == "hung" or (job.loss is not None and job.loss.pace == 0)
 
 
 def _explained(finding: JobFinding, findings: Iterable[JobFinding]) -> bool:

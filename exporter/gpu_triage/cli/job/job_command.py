@@ -57,6 +57,11 @@ def parse_since(text: str) -> tuple[float | None, float]:
     type=TextType("TIME", parse_since, str),
     help="Look at the last part of the job only: a duration such as 2h or 3d, or a time.  [default: its start]",
 )
+@click.option(
+    "--gpu-hour-price",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Price of a GPU hour, in any currency: what is lost is also shown as money.",
+)
 @limit_option("Most findings, and most hosts, to show.")
 @fail_on_option
 @format_option(text="people", json="programs", html="tickets")
@@ -67,11 +72,12 @@ def job_command(
     selection: Selection,
     at: float | None,
     since: tuple[float | None, float] | None,
+    gpu_hour_price: float | None,
     limit: int,
     fail_on: str,
     form: str,
 ) -> int:
-    """Show why a job is slow: its lost GPU time by cause, its slowest GPU and host, findings, and what to do first.
+    """Show why a job is slow: what it loses, which GPU or host the others wait for, findings, and what to do first.
 
     JOB is the number of a Slurm job, a pod (NAMESPACE/POD), the name of a workload for all of its pods, or a user. A
     prefix decides if it could be several: slurm:4711, pod:train-0, user:ada. A job that has ended is looked at as long
@@ -92,7 +98,7 @@ def job_command(
         return EXIT_COULD_NOT_LOOK
     comparison = compare(job)
     advice, notes = advice_on(job, comparison), tuple(notes_on(job))
-    shown = JobReport(job, comparison, advice, notes, client.url, tuple(client.warnings), limit)
+    shown = JobReport(job, comparison, advice, notes, client.url, tuple(client.warnings), limit, gpu_hour_price)
     if form == "json":
         click.echo(render_json(shown), nl=False)
     elif form == "html":

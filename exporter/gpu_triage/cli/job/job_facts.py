@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of, matcher_of_any
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
+from gpu_triage.cli.job.job_loss import loss_queries
 from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run, owned
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED
@@ -138,6 +139,7 @@ def queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
         "simulated": f"group by ({HOST}) (max_over_time(({simulated}){over}))",
         "before": f"group by ({HOST}) (last_over_time({before}))",
         **_pace_queries(hosts, run, window),
+        **loss_queries(hosts, run, window.seconds, window.step_seconds),
     }
 
 
@@ -167,9 +169,12 @@ def _others(hosts: Selection, run: Run) -> str:
     return f"(group by ({GPU}, {owner}) ({every}) unless on ({GPU}, {owner}) group by ({GPU}, {owner}) ({own}))"
 
 
+_STRETCHES: Final = (3600, 600, 240)
+
+
 def _stretch_seconds(window: Window) -> int:
     """Length in seconds of the stretches with the paces that are compared: an hour, or less for a short job."""
-    return 3600 if window.seconds >= 2 * 3600 else 600 if window.seconds >= 2 * 600 else 240
+    return next((each for each in _STRETCHES if window.seconds >= 2 * each), int(window.seconds / 2))
 
 
 def _pace_queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:

@@ -44,6 +44,7 @@ class JobReport:
     source: str  # URL of the server
     warnings: tuple[str, ...]  # warnings returned by the server
     limit: int  # most findings, and most hosts, to show
+    gpu_hour_price: float | None = None  # in any currency
 
 
 class ClassRow(NamedTuple):
@@ -97,11 +98,20 @@ def class_rows(job: Job) -> Iterator[ClassRow]:
         yield ClassRow("no data", "not known", time.unknown, time.unknown / total)
 
 
-def lost_words(job: Job) -> str:
-    """How much of its GPU time is lost: ``lost to a bottleneck: 1.2 of 5.3 GPU hours, 23%``."""
-    time = job.time
-    share = time.lost / time.total if time.total else 0.0
-    return f"lost to a bottleneck: {hours(time.lost)} of {hours(time.total)}, {share:.0%}"
+def lost_words(shown: JobReport) -> Iterator[str]:
+    """What the job loses, in all and now, and what that costs."""
+    loss, total = shown.job.loss, shown.job.time.total
+    if loss is None:
+        yield "not known: its pace is recorded by the rules (gpu-triage rules), from half an hour after its start on"
+        return
+    price = shown.gpu_hour_price
+    cost = f", which cost {price * loss.gpu_seconds / _HOUR:,.2f}" if price else ""
+    share = loss.gpu_seconds / total if total else 0.0
+    yield f"{hours(loss.gpu_seconds)} of {hours(total)}, {share:.0%}{cost}"
+    if loss.pace is not None and loss.gpus is not None:
+        rate = f", {price * loss.gpus:,.2f} an hour" if price else ""
+        end = "now" if shown.job.found.ongoing else "at its end"
+        yield f"{end} at {loss.pace:.0%} of its best hour: that is {loss.gpus:.1f} of {len(shown.job.gpus)} GPUs{rate}"
 
 
 def hours(seconds: float) -> str:
@@ -262,7 +272,8 @@ def _lines(shown: JobReport) -> Iterator[Line]:
 
 
 def _time(shown: JobReport) -> Iterator[Line]:
-    yield from (Line(""), Line(f"{lost_words(shown.job)}:"))
+    yield from (Line(""), Line("lost:"), *(Line("    ", line) for line in lost_words(shown)))
+    yield from (Line(""), Line("time by bottleneck class:"))
     for each in class_rows(shown.job):
         yield Line(f"    {each.name:<16}{hours(each.seconds):>12}{each.share:>6.0%}  ", each.words)
 
@@ -333,10 +344,11 @@ def render_json(shown: JobReport) -> str:
         "step_seconds": job.window.step_seconds,
         "gpu_seconds": {
             "total": time.total,
-            "lost": time.lost,
+            "lost": None if job.loss is None else job.loss.gpu_seconds,
             "unknown": time.unknown,
             "by_class": dict(time.by_class),
         },
+        "loss": _loss_json(shown),
         "slowest_gpu": _standing_json(comparison.gpu),
         "slowest_host": _standing_json(comparison.host),
         "steps": _pace_json(job.pace),
@@ -373,6 +385,28 @@ def _standing_json(standing: Standing | None) -> dict[str, Any] | None:
         "own": standing.own._asdict(),
         "median_of_others": standing.others._asdict(),
         "others": standing.others_count,
+    }
+
+
+def _loss_json(shown: JobReport) -> dict[str, Any] | None:
+    loss, price = shown.job.loss, shown.gpu_hour_price
+    if loss is None:
+        return None
+    return {
+        "pace": loss.pace,
+        "gpus": loss.gpus,
+        "gpu_seconds": loss.gpu_seconds,
+        "cost": None if price is None else price * loss.gpu_seconds / _HOUR,
+        "waits_for": [
+            {
+                **each.host._asdict(),
+                "uuid": each.uuid or None,
+                "why": each.why,
+                "gpu_seconds": each.gpu_seconds,
+                "at_end": each.lasts,
+            }
+            for each in loss.awaited
+        ],
     }
 
 
@@ -468,7 +502,7 @@ def _page_head(shown: JobReport) -> str:
 
 
 def _time_section(shown: JobReport) -> str:
-    words = lost_words(shown.job)
+    words = " ".join(f"{line[0].upper()}{line[1:]}." for line in lost_words(shown))
     rows = (
         row(
             class_chip(each.name) if each.name in BOTTLENECK_CLASSES else safe(each.name),
@@ -477,7 +511,7 @@ def _time_section(shown: JobReport) -> str:
         for each in class_rows(shown.job)
     )
     heads = ("Class", "GPUs were", "Time", "Share")
-    said = f"<p>{safe(words[0].upper() + words[1:])}.</p>\n"
+    said = f"<p>Lost: {safe(words)}</p>\n"
     return section("time", "GPU time by bottleneck", said + table("GPU time by bottleneck", heads, rows))
 
 

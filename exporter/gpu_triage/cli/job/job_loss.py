@@ -1,0 +1,94 @@
+"""What a job loses and for whom it waits, as the rules recorded it (``alerts-jobs.yml``): what its alert says.
+
+Nothing is known without these rules, in a job's first half hour, and of what a user runs without a scheduler.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of, matcher
+from gpu_triage.cli.fleet.prometheus import Series
+from gpu_triage.cli.job.job_runs import Kind, Run, workload_of
+
+PACE: Final = "owner:gpu_job:pace"
+LOST: Final = "owner:gpu_job_lost:gpus"
+WAITED_FOR: Final = "instance_gpu_owner_why:gpu_job_waited_for:affected"
+
+_RECORDED_SECONDS: Final = 60  # interval of the rules
+_RECENT_SECONDS: Final = 300
+_JOB: Final = "cluster, job, owner"
+
+
+class Awaited(NamedTuple):
+    """A GPU, or a host without `uuid`, that the others wait for."""
+
+    host: HostKey
+    uuid: str
+    why: str  # computing, starving, clock or network
+    gpu_seconds: float  # what the job lost meanwhile
+    lasts: bool  # whether they wait at the end
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What the job loses."""
+
+    pace: float | None  # at the end, as a share of its best hour; None if it was not known then
+    gpus: float | None  # how many GPUs it loses at the end
+    gpu_seconds: float  # lost in the whole window, as far as the pace was known
+    awaited: tuple[Awaited, ...]  # what cost most first
+
+    @property
+    def main(self) -> Awaited | None:
+        """What the others wait for at the end, or what they waited for the most."""
+        return max(self.awaited, key=lambda each: (each.lasts, each.gpu_seconds), default=None)
+
+
+def loss_queries(hosts: Selection, run: Run, seconds: float, step_seconds: int) -> Mapping[str, str]:
+    """The queries about a job's loss in so many seconds before an evaluation; none for what a user runs.
+
+    paced, lost_now: pace and lost GPUs at the end. lost_seconds: GPU seconds lost. awaited, awaited_now: the same by
+    what the others waited for, and that at the end.
+    """
+    if run.key.kind is Kind.USER:
+        return {}
+    name = run.key.name
+    owner = f"{name}/" if run.key.kind is Kind.SLURM else f"{run.key.namespace}/{workload_of(name)}"
+    of_job = Selection(hosts.cluster, hosts.job).with_matcher(matcher("owner", owner))
+    step = max(_RECORDED_SECONDS, step_seconds)
+    over, recent = f"[{math.ceil(seconds)}s:{step}s]", f"[{_RECENT_SECONDS}s]"
+    place = "cluster, job, instance, uuid, why"
+    lost = f"max by ({_JOB}) ({LOST}{of_job})"
+    return {
+        "paced": f"last_over_time({PACE}{of_job}{recent})",
+        "lost_now": f"last_over_time({LOST}{of_job}{recent})",
+        "lost_seconds": f"{step} * sum_over_time({LOST}{of_job}{over})",
+        "awaited": f"{step} * sum by ({place}) "
+        f"(sum_over_time(({WAITED_FOR}{of_job} ^ 0 * on ({_JOB}) group_left () {lost}){over}))",
+        "awaited_now": f"group by ({place}) (last_over_time({WAITED_FOR}{of_job}{recent}))",
+    }
+
+
+def loss_of(facts: Mapping[str, list[Series]]) -> Loss | None:
+    """The loss; None if the pace was never known."""
+    if not facts.get("lost_seconds"):
+        return None
+    now = {_place(each) for each in facts["awaited_now"]}
+    awaited = (
+        Awaited(key_of(each), each.labels["uuid"], each.labels["why"], each.value, _place(each) in now)
+        for each in facts["awaited"]
+    )
+    return Loss(
+        pace=min((each.value for each in facts["paced"]), default=None),
+        gpus=max((each.value for each in facts["lost_now"]), default=None),
+        gpu_seconds=sum(each.value for each in facts["lost_seconds"]),
+        awaited=tuple(sorted(awaited, key=lambda each: -each.gpu_seconds)),
+    )
+
+
+def _place(series: Series) -> tuple[HostKey, str, str]:
+    return key_of(series), series.labels["uuid"], series.labels["why"]
