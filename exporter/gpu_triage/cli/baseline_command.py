@@ -1,7 +1,4 @@
-"""``gpu-triage baseline``: record the state of this host, show what has changed since, and accept a change.
-
-All run the regular sampler until everything was read once, so there is only one way to read the hardware.
-"""
+"""``gpu-triage baseline``: record the state of this host, show what has changed since, and accept a change."""
 
 from __future__ import annotations
 
@@ -22,19 +19,20 @@ from gpu_triage.cli.measure import measure, sample_for
 from gpu_triage.cli.one_shot import duration_option, format_option, host_options
 from gpu_triage.documents import printable
 from gpu_triage.errors import BaselineError
-from gpu_triage.judge.baseline_changes import meaning_of
+from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE, Attribute, LinkCause, link_cause
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.entries import life_cycle
 from gpu_triage.log import configure
 from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import OneOf, duration
-from gpu_triage.read.baseline.differences import ACCEPTABLE, Comparison, accepted, changes
+from gpu_triage.read.baseline.differences import ACCEPTABLE, BOARD, SLOT, Comparison, accepted, changes
 from gpu_triage.read.baseline.host_facts import (
     GPU_SOURCES,
     HOST_SOURCES,
     Baseline,
     HostFacts,
+    LinkFacts,
     encode,
     read_baseline,
     timestamp,
@@ -49,8 +47,40 @@ _OPTIONS: Final = frozenset(
 )
 _FILE_OPTIONS: Final = frozenset({"baseline.file", "baseline.from-host", "state.directory"})
 _ALL: Final = "all"
-_CHECK_SECONDS: Final = 3.0
-"""Measuring time for critical findings: a few rounds of the counters."""
+_CHECK_SECONDS: Final = 3.0  # measuring time for critical findings: a few rounds of the counters
+
+_MEANINGS: Final = {
+    "gpu_count": "The driver counts another number of GPUs. Jobs that ask for all of them fail or run on fewer; "
+    "look for the missing one in lspci and the kernel log.",
+    "driver_version": "Another driver is loaded. Compare it with the other hosts of the job, and accept it if the "
+    "upgrade was intended.",
+    "iommu": "The IOMMU was switched in the BIOS or on the kernel's command line. While it is on, direct traffic "
+    "between GPUs and from network adapters may be redirected through the CPU, or refused.",
+    "gpu_model": "Another product is in this slot. Jobs that expect equal GPUs wait for the slowest.",
+    "numa_node": "The GPU hangs off other CPUs and memory now. Processes pinned for the old node cross the "
+    "connection between the sockets with every transfer: pin them again.",
+    "nic_affinity": "Network adapters are nearer to the GPU or farther from it, or came or went. Collectives and "
+    "GPUDirect RDMA take another path: check which adapter each rank uses.",
+    "p2p": "Direct access between these GPUs changed. Without it copies go through host memory: look for ACS, the "
+    "IOMMU, the driver and the slots.",
+    "topology": "The nearest common ancestor of these GPUs is another one: boards, switches or slots changed, "
+    "and with them the best order of ranks.",
+    "nvlink": "Other NVLink links are up than before. What is missing goes over fewer links or over PCIe: look at "
+    "gpu_nvlink_errors_total, the bridge and the fabric manager.",
+    "vbios_version": "The board runs other firmware: it was flashed, or is a different board.",
+    "power_limit": "The board may draw another power. A lower cap slows every kernel that reaches it: see "
+    "nvidia-smi -q -d POWER for who set it.",
+    "clocks": "Clock limits are others. Locked or application clocks below the default slow everything: "
+    "nvidia-smi --reset-application-clocks (before driver 590) and --reset-gpu-clocks give them back.",
+    "persistence_mode": "With persistence off the driver forgets settings and takes seconds to start when the "
+    "last process leaves: enable nvidia-persistenced.",
+    "ecc_mode": "With ECC off memory errors go unnoticed; with it on some boards lose memory and bandwidth.",
+    BOARD: "The board was replaced or does not answer; the slot is what its other fields are compared by.",
+    SLOT: "The same board sits in another slot, or the firmware numbers the buses otherwise.",
+}
+
+_GONE: Final = "The recorded GPU is gone or does not answer: see gpu_error_info, the kernel log and lspci."
+_ADDED: Final = "The baseline knows neither this GPU nor its slot: it was added after the baseline was recorded."
 
 
 def _flags(command: Callable[..., int], options: frozenset[str] = _OPTIONS) -> Callable[..., int]:
@@ -176,7 +206,6 @@ def _file_of_the_exporter(config: Config) -> Path:
 
 
 def _observe_complete(config: Config, within_seconds: float) -> HostFacts:
-    """The facts of a host that is complete and well; raises BaselineError for any other."""
     facts, lacks = _observe(config, within_seconds, well=True)
     if lacks is not None:
         raise BaselineError("not_whole", f"no baseline of a host that lacks {lacks}; fix that first, then record it")
@@ -184,7 +213,6 @@ def _observe_complete(config: Config, within_seconds: float) -> HostFacts:
 
 
 def _refuse_findings(config: Config) -> None:
-    """Check the host as `gpu-triage check` does; raises BaselineError if it has critical findings."""
     with ExitStack() as stack:
         host = stepped_host(config, stack)
         report = measure(host.machine, host.config, _CHECK_SECONDS).report
@@ -203,10 +231,7 @@ def _refuse_findings(config: Config) -> None:
 
 
 def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[HostFacts, str | None]:
-    """The host's facts once everything was read (and, with `well`, healthy), or at the deadline in real time.
-
-    Also returns what was still missing at the deadline; None if nothing.
-    """
+    """The host's facts once all was read (and, with `well`, healthy), or at the deadline; and what was missing then."""
     configure("error", config.log_format)
     quick = Config(
         sample_fast_seconds=0.2,
@@ -280,3 +305,36 @@ def _as_json(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...
         ],
     }
     return json.dumps(document, indent=2)
+
+
+def meaning_of(change: Comparison) -> str:
+    then, now = (change.gpu.recorded, change.gpu.now) if change.gpu else (None, None)
+    if then and then.pcie and now and now.pcie and change.field.startswith("pcie_"):
+        return _link_meaning(then.pcie, now.pcie, "width" if change.field == "pcie_width" else "generation")
+    if change.field == BOARD and None in (then, now):
+        return _GONE if now is None else _ADDED
+    return _MEANINGS[change.field]
+
+
+def _link_meaning(before: LinkFacts, after: LinkFacts, attribute: Attribute) -> str:
+    (was, now), card, slot = (
+        [getattr(link, f"{party}{attribute}") for link in (before, after)] for party in ("", "device_", "slot_")
+    )
+    factor = now / was if attribute == "width" else 2.0 ** (now - was)
+    share = f"{factor:g} times" if factor >= 1 else f"1/{round(1 / factor)} of"
+    sentences = [f"The link can carry {share} what it did."]
+    for party, (then, since) in (("card", card), ("slot", slot)):
+        if then != since:
+            sentences.append(f"The {party} offers {_amount(since, attribute)} instead of {_amount(then, attribute)}.")
+    if now < was:
+        cause = link_cause(was, card[1], slot[1])
+        if cause is LinkCause.LINK:
+            sentences.append("Neither card nor slot says why.")
+        sentences.append(LINK_ADVICE[attribute, cause].anywhere)
+    return " ".join(sentences)
+
+
+def _amount(value: int | None, attribute: Attribute) -> str:
+    if attribute == "generation":
+        return "an unknown generation" if value is None else f"generation {value}"
+    return "an unknown number of lanes" if value is None else f"{value} lane{'' if value == 1 else 's'}"

@@ -29,12 +29,7 @@ class ChildProcess:
         return self._child is not None and self._child.poll() is None
 
     def run(self, deadline_seconds: float, stdin: bytes | None = None) -> tuple[bytes, int]:
-        """Run the module with `stdin`, and return its standard output and exit code.
-
-        Raises:
-            ChildNotStarted: the process could not be started.
-            subprocess.TimeoutExpired: it did not exit in time, and was killed.
-        """
+        """Return stdout and exit code; raises ChildNotStarted, or TimeoutExpired once it has killed the process."""
         program, environment = sys.executable, dict(os.environ)
         if (code := kept_code()) is not None:
             # The interpreter's path may be in a virtual environment that has been removed.

@@ -35,10 +35,7 @@ EXPLANATION: Final = (
 
 
 def report_crashes() -> None:
-    """Print the stack of the thread that crashed to stderr when a signal kills this process.
-
-    Without stderr, nothing can be printed.
-    """
+    """Print the stack of the thread that crashed to stderr when a signal kills this process."""
     with suppress(RuntimeError, ValueError, io.UnsupportedOperation):
         faulthandler.enable(all_threads=False)
 

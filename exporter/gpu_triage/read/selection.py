@@ -51,8 +51,6 @@ def refuse_unknown_metrics(config: Config, known: Collection[MetricSpec]) -> Non
 
 
 class Selection:
-    """Which samples are exposed with a given configuration."""
-
     def __init__(self, config: Config) -> None:
         self._config = config
         self._everything = config.metrics_profile == FULL and not config.metrics_exclude
@@ -68,7 +66,6 @@ class Selection:
         return shown
 
     def of(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Filter samples."""
         for sample in samples:
             shown = self.shown(sample.spec)
             if shown is True or (shown and shown(sample)):
@@ -89,5 +86,4 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-EVERYTHING: Final = Selection(Config(metrics_profile=FULL))
-"""Exposes everything."""
+EVERYTHING: Final = Selection(Config(metrics_profile=FULL))  # exposes everything

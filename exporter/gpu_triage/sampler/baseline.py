@@ -6,7 +6,7 @@ The file has its own lane, because it may be on a network file system that hangs
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -46,18 +46,15 @@ _HOST_KEY: Final = ""
 class BaselineNews:
     """Result of one attempt to read or write the baseline file."""
 
-    recorded: Baseline | None  # the baseline; None if there is no usable one
+    recorded: Baseline | None
     identity: FileIdentity | None = None  # of the file it was read from
-    error: ReasonedError | None = None  # what went wrong; None on success
+    error: ReasonedError | None = None
     missing: bool = False  # whether the baseline still has to be recorded
-    duration_seconds: float = 0.0  # of the attempt
+    duration_seconds: float | None = 0.0  # of the attempt; None before the first
 
 
 class BaselineWatch:
-    """Holds the baseline and the latest comparison. Only the sampler's thread calls it; file I/O runs in its lane.
-
-    Unless it is `enabled`, every call is a no-op.
-    """
+    """The baseline and the latest comparison, in memory if there is neither a file nor a state directory."""
 
     def __init__(
         self,
@@ -68,39 +65,35 @@ class BaselineWatch:
         state: StateDirectory | None,
     ) -> None:
         self.enabled = config.baseline_file is not None or config.baseline_from_host
+        self.learns = config.baseline_from_host  # whether it records the baseline itself
         self.lane = lane  # where files are read and written
-        self.recorded: Baseline | None = None  # the baseline in use, or None
         self._clock = clock
         self._interval_seconds = config.sample_medium_seconds
         self._settled_seconds = 2 * config.sample_slow_seconds
-        self.learns = config.baseline_from_host  # whether it records the baseline itself
-        self._wants_facts = False
-        self._candidate: HostFacts | None = None
-        self._candidate_since = 0.0
-        # Only a recorded baseline is written. Without a state directory, it stays in memory.
         self._state = state
         self._path = config.baseline_file or (None if state is None else state.path(BASELINE))
         self._report = report
-        self._look_at = 0.0
-        self._compare_at = 0.0
+        # The latest; the error of a failed write lasts until one succeeds.
+        self._news = BaselineNews(None, duration_seconds=None)
+        self._candidate: HostFacts | None = None
+        self._candidate_since = self._look_at = self._compare_at = 0.0
         self._reload = False
-        self._links: Mapping[str, ExpectedLink] = {}
-        self._identity: FileIdentity | None = None
-        self._error: ReasonedError | None = None
-        self._duration_seconds: float | None = None
         self._last_success_at: Moment | None = None
         self._differs: dict[tuple[str, str], bool] = {}
+
+    @property
+    def recorded(self) -> Baseline | None:
+        return self._news.recorded
 
     def reload(self) -> None:
         """Request that the next step reread the file even if it has not changed; from any thread or signal handler."""
         self._reload = True
 
     def submit(self, now: float) -> None:
-        """Start checking the file if a check is due."""
         if not self.enabled or (now < self._look_at and not self._reload) or not self.lane.ready():
             return
         self._look_at = now + self._interval_seconds
-        identity = None if self._reload else self._identity
+        identity = None if self._reload else self._news.identity
         self._reload = False
         path, known = self._path, self.recorded
         if path is None:
@@ -109,16 +102,12 @@ class BaselineWatch:
             self.lane.submit(partial(self._visit, path, None, identity, known))
 
     def _learn(self, facts: HostFacts | None, now: float) -> None:
-        """Record the host once it has stayed unchanged for a while: services set limits and bring up links after boot.
-
-        `facts` is None while readings are incomplete or the host is unhealthy.
-        """
-        same = facts is not None and self._candidate is not None and facts == replace(self._candidate, at=facts.at)
-        if not same:
+        """Record the host once it has stayed unchanged for a while: services set limits and links after boot."""
+        if facts is None or self._candidate is None or facts != replace(self._candidate, at=facts.at):
             self._candidate, self._candidate_since = facts, now
         if facts is None or now - self._candidate_since < self._settled_seconds or not self.lane.ready():
             return
-        self._candidate, self._wants_facts = None, False
+        self._candidate, self._news = None, replace(self._news, missing=False)
         if (path := self._path) is None:
             self._report(BaselineNews(baseline_in(encode(facts).encode(), "the baseline")))
         else:
@@ -126,27 +115,20 @@ class BaselineWatch:
 
     def take(self, news: BaselineNews) -> tuple[str, ...]:
         """Apply the result of an attempt; returns the names of the errors to count."""
-        self._duration_seconds = news.duration_seconds
-        self._wants_facts = news.missing
         self._log_turn(news)
-        if not (news.missing and news.error is None):
-            # A file that is still missing must not clear the error of the failed write.
-            self._error = news.error
-        if self._error is None:
+        # A file that is still missing must not clear the error of the failed write.
+        error = self._news.error if news.missing and news.error is None else news.error
+        if error is None:
             self._last_success_at = self._clock.now()
         if news.recorded is not self.recorded:
-            self.recorded, self._links = news.recorded, _links(news.recorded)
             self._differs.clear()
             self._compare_at = 0.0
-        self._identity = news.identity
+        self._news = replace(news, error=error)
         return () if news.error is None else (news.error.reason,)
 
     def compare(self, view: HostReadings, known: Iterable[str], now: Moment) -> None:
-        """Record the baseline or compare the host with it, if either is due.
-
-        `known` are the keys of all GPUs ever seen; results for those that do not respond are kept.
-        """
-        if self._wants_facts:
+        """Record the baseline or compare the host with it, if due; results of silent `known` GPUs are kept."""
+        if self._news.missing:
             whole = view.limitations(well=True) is None
             self._learn(view.facts(now.wall) if whole else None, now.monotonic)
         if self.recorded is None or now.monotonic < self._compare_at:
@@ -162,7 +144,6 @@ class BaselineWatch:
         self._differs = differs
 
     def reading(self, labels_of: Callable[[str], GpuLabels | None]) -> BaselineReading | None:
-        """The baseline and its mismatches, under the GPUs' current labels; None without a baseline."""
         if self.recorded is None:
             return None
         mismatches = {
@@ -173,18 +154,14 @@ class BaselineWatch:
         return BaselineReading({(self.recorded.sha256, timestamp(self.recorded.facts.at)): True}, mismatches)
 
     def health(self, now: float, deadline_seconds: float) -> CollectorHealth:
-        stuck = overdue(self.lane.busy_since, now, deadline_seconds)
-        return CollectorHealth(
-            name=baseline.NAME,
-            interval_seconds=self._interval_seconds,
-            success=None if self._duration_seconds is None and not stuck else not stuck and self._error is None,
-            duration_seconds=self._duration_seconds,
-            last_success_at=self._last_success_at,
-        )
+        stuck, lasted = overdue(self.lane.busy_since, now, deadline_seconds), self._news.duration_seconds
+        success = None if lasted is None and not stuck else not stuck and self._news.error is None
+        return CollectorHealth(baseline.NAME, success, lasted, self._interval_seconds, self._last_success_at)
 
     def link_of(self, device: Device) -> ExpectedLink | None:
         """What a GPU's PCIe link supports according to the baseline: the entry of the GPU, else that of its slot."""
-        return self._links.get(device.uuid) or self._links.get(device.pci_bus_id or device.uuid)
+        links = {} if self.recorded is None else self.recorded.links
+        return links.get(device.uuid) or links.get(device.pci_bus_id or device.uuid)
 
     def _visit(
         self, path: Path, facts: HostFacts | None, identity: FileIdentity | None, known: Baseline | None
@@ -210,18 +187,8 @@ class BaselineWatch:
         self._report(replace(news, duration_seconds=self._clock.now().monotonic - began))
 
     def _log_turn(self, news: BaselineNews) -> None:
-        error, before = news.error, self._error
+        error, before = news.error, self._news.error
         if error is not None and (before is None or before.reason != error.reason):
             log.warning("baseline unusable", extra=fields(error=error.reason, cause=error.detail))
         elif (found := news.recorded) is not None and found is not self.recorded:
             log.info("baseline in use", extra=fields(sha256=found.sha256, recorded=timestamp(found.facts.at)))
-
-
-def _links(recorded: Baseline | None) -> Mapping[str, ExpectedLink]:
-    """What each PCIe link supports, by the GPU's UUID and by its slot."""
-    links = {}
-    for gpu in recorded.facts.gpus if recorded is not None else ():
-        if gpu.pcie is not None:
-            expected = ExpectedLink(gpu.pcie.generation, gpu.pcie.trained_width or gpu.pcie.width)
-            links[gpu.uuid] = links[gpu.pci_bus_id or gpu.uuid] = expected
-    return links

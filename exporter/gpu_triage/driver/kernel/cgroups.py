@@ -44,13 +44,7 @@ def hierarchies(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def parse_membership(text: str) -> Membership:
-    r"""Parse ``/proc/PID/cgroup`` (lines ``hierarchy:controllers:path``).
-
-    >>> parse_membership("0::/system.slice/slurmstepd.scope/job_42").unified
-    Place(hierarchy='', path='/system.slice/slurmstepd.scope/job_42')
-    >>> parse_membership("4:cpu,cpuacct:/docker/f00\n0::/").cpu
-    Place(hierarchy='cpu,cpuacct', path='/docker/f00')
-    """
+    """Parse ``/proc/PID/cgroup`` (lines ``hierarchy:controllers:path``)."""
     found: dict[str, Place] = {}
     for hierarchy, controllers, path in hierarchies(text):
         if path.startswith("/"):
@@ -60,11 +54,7 @@ def parse_membership(text: str) -> Membership:
 
 
 def levels(path: str) -> tuple[str, ...]:
-    """A cgroup and its parents, innermost first, without the root: the limits of all of them apply.
-
-    >>> levels("/kubepods/pod1/c2")
-    ('/kubepods/pod1/c2', '/kubepods/pod1', '/kubepods')
-    """
+    """A cgroup and its parents, innermost first, without the root: the limits of all of them apply."""
     names = [name for name in path.split("/") if name]
     return tuple("/" + "/".join(names[:end]) for end in range(len(names), 0, -1))[:_MOST_LEVELS]
 
@@ -148,5 +138,4 @@ def _has(folder: Path, pid: int) -> bool:
     return str(pid) in text_of(folder / "cgroup.procs").split()
 
 
-NO_CGROUPS: Final = Membership()
-"""For a process with unreadable cgroups."""
+NO_CGROUPS: Final = Membership()  # for a process with unreadable cgroups

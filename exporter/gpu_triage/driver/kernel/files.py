@@ -1,7 +1,8 @@
 """Read procfs and sysfs files, parse formats they share, and check that they are mounted.
 
 Everything that this program reads there passes through `_ask`, so that a recording has all of it, and a replay needs no
-files.
+files. In this package `read_*` raises HostReadFailed for what exists and cannot be read or parsed, and `parse_*`
+ValueError for text of another format.
 """
 
 from __future__ import annotations
@@ -21,14 +22,11 @@ from gpu_triage.errors import HostReadFailed
 
 T = TypeVar("T")
 
-DEFAULT_LIMIT_BYTES = 1 << 20
-"""Far above any file read here; /proc/stat of a 512-CPU host is about 60 KiB."""
-
+DEFAULT_LIMIT_BYTES = 1 << 20  # far above any file read here; /proc/stat of a 512-CPU host is about 60 KiB
 _CHUNK_BYTES = 1 << 16
 """Buffer size per read; larger buffers make Python allocate and free memory through the kernel each time."""
 
-MAX_CPUS = 8192
-"""The kernel's own limit (NR_CPUS of CONFIG_MAXSMP)."""
+MAX_CPUS = 8192  # the kernel's own limit (NR_CPUS of CONFIG_MAXSMP)
 
 _ABSENT = frozenset(
     {
@@ -52,8 +50,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _COUNT_DIGITS = 20
 
 
-REJECTED = "rejected"
-"""Failure reason for EINVAL where it must be distinguished from an attribute that does not apply."""
+REJECTED = "rejected"  # failure reason for EINVAL where it must be distinguished from an attribute that does not apply
 
 
 Question = Literal["text", "names", "folders", "link", "place", "presence", "access"]
@@ -77,8 +74,7 @@ class _Hooks:
         self.all: tuple[tuple[str, str, Hook], ...] = ()
 
 
-_HOOKS: Final = _Hooks()
-"""Process-wide, as the file systems are: readers name a file by its path alone."""
+_HOOKS: Final = _Hooks()  # process-wide, as the file systems are: readers name a file by its path alone
 
 
 @contextmanager
@@ -104,7 +100,6 @@ def _ask(question: Question, path: Path | str, answer: Answer) -> bytes | None:
 
 
 def _answered(path: Path | str, call: Callable[[Path | str], str]) -> bytes | None:
-    """The answer of a system call on a path."""
     try:
         return os.fsencode(call(path))
     except OSError as error:
@@ -121,10 +116,6 @@ def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES, *, may_reject:
     """Read a kernel file; bytes that are not UTF-8 become U+FFFD.
 
     None if the file does not exist, or the kernel returns an error that means "not applicable".
-
-    Raises:
-        HostReadFailed: ``no_permission``, ``too_large`` (over `limit` bytes), ``not_a_file`` (it is a pipe or device),
-            ``io_error``, or ``rejected`` on EINVAL, if it `may_reject`.
     """
     content = _ask("text", path, lambda: _content(path, limit, may_reject=may_reject))
     return None if content is None else content.decode("utf-8", errors="replace")
@@ -159,7 +150,6 @@ def _content(path: Path | str, limit: int, *, may_reject: bool) -> bytes | None:
 
 
 def text_of(path: Path | str) -> str:
-    """Read a kernel file; "" if it cannot be read."""
     try:
         return read_text(path) or ""
     except HostReadFailed:
@@ -167,11 +157,7 @@ def text_of(path: Path | str) -> str:
 
 
 def parse_file(path: Path | str, parser: Callable[[str], T], limit: int = DEFAULT_LIMIT_BYTES) -> T | None:
-    """Parse a kernel file; None if there is no such file.
-
-    Raises:
-        HostReadFailed: ``malformed`` if the parser raises ValueError, or as for `read_text`.
-    """
+    """Parse a kernel file; None if there is no such file."""
     text = read_text(path, limit)
     with parsing(path):
         return None if text is None else parser(text)
@@ -189,11 +175,7 @@ def _integer(text: str) -> int:
 
 
 def read_names(directory: Path | str, *, folders: bool = False) -> list[str] | None:
-    """Sorted names in a directory, or only those of `folders`; None if it does not exist.
-
-    Raises:
-        HostReadFailed: ``no_permission`` or ``io_error``.
-    """
+    """Sorted names in a directory, or only those of `folders`; None if it does not exist."""
     listed = partial(_answered, directory, _folders if folders else _names)
     answer = _ask("folders" if folders else "names", directory, listed)
     return None if answer is None else sorted(os.fsdecode(answer).split("/")) if answer else []
@@ -217,11 +199,7 @@ def names_in(directory: Path | str, *, folders: bool = False) -> list[str]:
 
 
 def read_link(path: Path | str) -> str | None:
-    """Target of a symbolic link, unresolved; None if there is no such link.
-
-    Raises:
-        HostReadFailed: ``no_permission`` or ``io_error``.
-    """
+    """Target of a symbolic link, unresolved; None if there is no such link."""
     target = _ask("link", path, partial(_answered, path, os.readlink))  # text is needed, not a Path
     return None if target is None else os.fsdecode(target)
 
@@ -279,22 +257,14 @@ def parsing(path: object) -> Iterator[None]:
 
 
 def parse_count(text: str) -> int:
-    """Parse a counter as printed by the kernel: decimal digits only.
-
-    Raises:
-        ValueError: anything else, including what `int` accepts (``1_000``, ``+1``, non-ASCII digits).
-    """
+    """Parse a counter as printed by the kernel: decimal digits only."""
     if not (text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS):
         raise ValueError(f"{text[:40]!r} is no count")
     return int(text)
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
-    """Parse the kernel's CPU list format: ``0-31,64`` is CPUs 0 to 31 and 64; empty text is an empty set.
-
-    Raises:
-        ValueError: invalid syntax, a reversed range, or a CPU number of MAX_CPUS or more.
-    """
+    """Parse the kernel's CPU list format: ``0-31,64`` is CPUs 0 to 31 and 64; empty text is an empty set."""
     cpus: set[int] = set()
     stripped = text.strip()
     for part in stripped.split(",") if stripped else ():
@@ -314,9 +284,7 @@ SHOWS: Final = {
 }
 """What each file system provides, by the name in its option (``--path.procfs``)."""
 
-MISSING: Final = "missing"
-"""Failure reason if a file that every Linux host has does not exist."""
-
+MISSING: Final = "missing"  # failure reason if a file that every Linux host has does not exist
 _LANDMARKS: Final = ("stat", "devices", "self", "class", "bus")
 """Every procfs or sysfs has some of these, whatever the kernel config; a recorded one has at least one."""
 
@@ -327,11 +295,7 @@ def is_mounted(root: Path) -> bool:
 
 
 def refuse_unmounted(root: Path) -> None:
-    """Raise if no file system is mounted there.
-
-    Raises:
-        HostReadFailed: ``missing``.
-    """
+    """Raise if no file system is mounted there."""
     if not is_mounted(root):
         detail = "nothing is mounted there: mount the host's, or correct --path.procfs or --path.sysfs"
         raise HostReadFailed(MISSING, root, detail)

@@ -70,23 +70,14 @@ class HostInquiry:
         return self.ask(lambda: self._understood_lines(_text(path, required=required), path, parse_line))
 
     def need(self, path: Path, parser: Callable[[str], T]) -> T:
-        """Like `parse`, for a required file without which the reading is useless.
-
-        Raises:
-            HostReadFailed: it cannot be read or parsed; earlier failures are recorded in the round.
-        """
+        """Like `parse`, for a required file without which the reading is useless."""
         answer = self.parse(path, parser, required=True)
         if answer is None:
             raise self._last_failure()
         return answer
 
     def finish(self) -> None:
-        """Report the collected failures to the round.
-
-        Raises:
-            HostReadFailed: the last failure, if there were failures and no answers; earlier ones are recorded in the
-                round. ``missing`` if no read returned anything and the file system is not mounted.
-        """
+        """Report the collected failures to the round; raises the last one if nothing was answered."""
         if self._errors and not self._answered:
             raise self._last_failure()
         self._report(self._errors)

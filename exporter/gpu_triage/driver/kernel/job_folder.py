@@ -35,32 +35,22 @@ class Folder:
     """A folder with files opened one path component at a time, so that none can be swapped in between (TOCTOU)."""
 
     def __init__(self, path: Path, descriptor: int | None = None) -> None:
-        """Open a folder, or wrap an open descriptor."""
         self._path = path
         self._bases = tuple(dict.fromkeys(f"{base}/" for base in (path, os.path.realpath(path))))
         opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if descriptor is None else descriptor
         self._descriptor = opened
 
     def close(self) -> None:
-        """Close the descriptor."""
         os.close(self._descriptor)
 
     def folder(self, name: str) -> Folder:
-        """Open a sub-folder.
-
-        Raises:
-            OSError: it cannot be opened, or is a link.
-        """
+        """Open a sub-folder."""
         return Folder(self._path / name, os.open(name, _FOLDER, dir_fd=self._descriptor))
 
     def open(self, path: str) -> int:
         """Open a file in the folder or a sub-folder for reading, and return its descriptor.
 
         Links are followed as long as they stay in the folder that they are in. A sub-folder must not be a link.
-
-        Raises:
-            LinkOutside: a link leads out of the folder.
-            OSError: it cannot be opened.
         """
         folder, _, name = path.rpartition("/")
         if folder:
@@ -126,11 +116,7 @@ class Listing:
         self._rest: Iterator[str] = iter(())
 
     def next_paths(self) -> set[str]:
-        """The paths among the next `MOST_ENTRIES` entries, or among all; an unreadable sub-folder is ``NAME/``.
-
-        Raises:
-            HostReadFailed: the folder is missing or cannot be read.
-        """
+        """The paths among the next `MOST_ENTRIES` entries, or among all; an unreadable sub-folder is ``NAME/``."""
         found = list(islice(self._rest, MOST_ENTRIES))
         if len(found) < MOST_ENTRIES:
             try:

@@ -29,33 +29,19 @@ def read_numa_nodes(sysfs: Path) -> dict[int, frozenset[int]]:
 
     Nodes without CPUs (CXL memory, GPU memory of Grace systems) are left out. Empty if the kernel does not report
     nodes. Source: ``/sys/devices/system/node/node*/cpulist``.
-
-    Raises:
-        HostReadFailed: a node cannot be read or parsed. The others are not returned either: with a node missing, local
-            CPUs could look remote.
     """
     read = {node: parse_file(_file(sysfs, node, "cpulist"), parse_cpu_list) for node in node_numbers(sysfs)}
     return {node: cpus for node, cpus in read.items() if cpus}
 
 
 def node_numbers(sysfs: Path) -> tuple[int, ...]:
-    """Numbers of all online nodes in order, including those without CPUs; empty if the kernel has no NUMA support.
-
-    Raises:
-        HostReadFailed: the nodes cannot be listed.
-    """
+    """Numbers of all online nodes in order, including those without CPUs; empty if the kernel has no NUMA support."""
     names = read_names(sysfs / _NODES) or ()
     return tuple(sorted(int(match[1]) for name in names if (match := _NODE.fullmatch(name))))
 
 
 def read_distances(sysfs: Path, node: int) -> dict[int, int]:
-    """Distance from a node to each online node, including itself; empty if the kernel does not report it.
-
-    Source: ``/sys/devices/system/node/node*/distance``: a number for each online node, in order.
-
-    Raises:
-        HostReadFailed: it cannot be read or parsed.
-    """
+    """Distance from a node to each online node, including itself; empty if the kernel does not report it."""
     nodes = node_numbers(sysfs)
 
     def by_node(text: str) -> dict[int, int]:
@@ -65,10 +51,7 @@ def read_distances(sysfs: Path, node: int) -> dict[int, int]:
 
 
 def near_nodes(node: int, with_cpus: Collection[int], distances: Mapping[int, int]) -> frozenset[int]:
-    """Nodes with CPUs at about the same distance from `node` as the nearest of them; empty if unknown.
-
-    The node, such as a GPU's, may have no CPUs itself. Distances are as returned by `read_distances`.
-    """
+    """Nodes with CPUs at about the same distance from `node` as the nearest of them; empty if unknown."""
     known = {each: distances[each] for each in with_cpus if each in distances}
     if not known:
         return frozenset({node}.intersection(with_cpus))
@@ -81,35 +64,20 @@ def gpu_memory_nodes(sysfs: Path) -> frozenset[int]:
 
     The firmware declares them as generic initiators: devices that access memory but are not CPUs. CXL memory nodes have
     no CPUs either, but are not initiators. Source: ``/sys/devices/system/node/has_generic_initiator`` (Linux 5.10).
-
-    Raises:
-        HostReadFailed: the nodes cannot be read or parsed.
     """
     initiators = parse_file(sysfs / _NODES / "has_generic_initiator", parse_cpu_list) or frozenset()
     return initiators.difference(read_numa_nodes(sysfs)) if initiators else initiators
 
 
 def read_node_memory(sysfs: Path, node: int) -> dict[str, int]:
-    """Bytes by name (``MemTotal``, ``MemFree``) of a node; empty if the kernel does not report them.
-
-    Source: ``/sys/devices/system/node/node*/meminfo``: lines like ``Node 1 MemTotal:       98304 kB``
-
-    Raises:
-        HostReadFailed: it cannot be read or parsed.
-    """
+    """Bytes by name (``MemTotal``, ``MemFree``) of a node; empty if the kernel does not report them."""
     lines = (read_text(_file(sysfs, node, "meminfo")) or "").split("\n")
     matches = (_MEMORY.match(line) for line in lines)
     return {match[1]: int(match[2]) * 1024 for match in matches if match is not None}
 
 
 def read_node_misses(sysfs: Path, node: int) -> int | None:
-    """Pages since boot that were intended for another node but allocated on this one; None if not counted.
-
-    Source: ``/sys/devices/system/node/node*/numastat``, ``numa_miss``, https://docs.kernel.org/admin-guide/numastat.html
-
-    Raises:
-        HostReadFailed: it cannot be read or parsed.
-    """
+    """Pages since boot that were intended for another node but allocated on this one; None if not counted."""
 
     def misses(text: str) -> int | None:
         counts = dict(line.split(" ", 1) for line in text.split("\n") if " " in line)

@@ -70,9 +70,6 @@ def read_pci_gpus(sysfs: Path, failures: list[str]) -> tuple[PciGpu, ...] | None
 
     Source: ``/sys/bus/pci/devices/*/{vendor,class,driver}``. A device that cannot be read is skipped and counted in
     `failures`.
-
-    Raises:
-        HostReadFailed: the bus cannot be read.
     """
     inquiry = HostInquiry(failures)
     devices = sysfs / "bus" / "pci" / "devices"
@@ -83,10 +80,7 @@ def read_pci_gpus(sysfs: Path, failures: list[str]) -> tuple[PciGpu, ...] | None
 
 
 def link_of(sysfs: Path, bus_id: str) -> PcieLink:
-    """Link of one device; a field is None if its file is missing, unreadable or invalid.
-
-    Source: ``{current,max}_link_{speed,width}`` under ``/sys/bus/pci/devices/<bus_id>``.
-    """
+    """Link of one device; a field is None if its file is missing, unreadable or invalid."""
     device = device_directory(sysfs, bus_id)
     return PcieLink(
         current_generation=parse_link_speed(text_of(device / "current_link_speed")),
@@ -97,10 +91,7 @@ def link_of(sysfs: Path, bus_id: str) -> PcieLink:
 
 
 def port_above(sysfs: Path, bus_id: str) -> str | None:
-    """Bus ID of the upstream port, the other end of the device's link.
-
-    None if not visible, as in most virtual machines, where the device is directly on the host bridge.
-    """
+    """Bus ID of the upstream port, the other end of the device's link."""
     device = device_directory(sysfs, bus_id)
     # The symlink contains the upstream bridges: ../../../devices/pci0000:60/0000:60:01.0/0000:65:00.0.
     port = PurePosixPath(target_of(device)).parent.name
@@ -135,7 +126,6 @@ def handles_aer(sysfs: Path, bus_id: str | None = None) -> bool | None:
 
 
 def is_bus_id(name: str) -> bool:
-    """Whether a sysfs name is a PCI bus ID."""
     return _BUS_ID.fullmatch(name) is not None
 
 
@@ -152,9 +142,6 @@ def normalize_bus_id(bus_id: str) -> str:
     """Convert NVML's bus ID to sysfs's format: ``00000000:65:00.0`` becomes ``0000:65:00.0``.
 
     Domains of more than four digits are kept (``10000:01:00.0``, behind Intel VMD).
-
-    Raises:
-        ValueError: not a PCI bus ID.
     """
     match = _BUS_ID.fullmatch(bus_id)
     if match is None:
@@ -179,7 +166,6 @@ def parse_link_width(text: str) -> int | None:
 
 @lru_cache(_MOST_DEVICES)
 def device_directory(sysfs: Path, bus_id: str) -> Path:
-    """Folder of a device in sysfs, whether or not it exists."""
     return sysfs / f"bus/pci/devices/{bus_id}"
 
 

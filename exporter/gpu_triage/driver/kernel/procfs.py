@@ -122,11 +122,7 @@ _STORAGE: Final = (
 
 
 def storage_behind(wait_channel: str) -> str | None:
-    """Kind of storage a thread waits for in this kernel function; None if it is not storage or unknown.
-
-    >>> storage_behind("ptlrpc_set_wait"), storage_behind("folio_wait_bit_common"), storage_behind("nv_ioctl")
-    ('Lustre', 'local disks or the page cache', None)
-    """
+    """Kind of storage a thread waits for in this kernel function; None if it is not storage or unknown."""
     return next((name for name, functions in _STORAGE if functions.fullmatch(wait_channel)), None)
 
 
@@ -143,10 +139,7 @@ class Boot:
 
 
 def read_boot(procfs: Path) -> Boot:
-    """Read the current boot. Never raises: unreadable values are unknown.
-
-    Source: ``/proc/sys/kernel/random/boot_id``, ``/proc/stat`` btime
-    """
+    """Read the current boot. Never raises: unreadable values are unknown."""
     boot_id, stat = text_of(procfs / "sys" / "kernel" / "random" / "boot_id"), text_of(procfs / "stat")
     btime = _BTIME.search(stat)
     return Boot(
@@ -155,24 +148,13 @@ def read_boot(procfs: Path) -> Boot:
     )
 
 
-RESOURCES: Final = ("cpu", "io", "memory")
-"""What tasks may wait for; the names of the files."""
-
-KINDS: Final = ("some", "full")
-"""Whether at least one task waited, or every task with work to do."""
-
+RESOURCES: Final = ("cpu", "io", "memory")  # what tasks may wait for; the names of the files
+KINDS: Final = ("some", "full")  # whether at least one task waited, or every task with work to do
 _MICROSECONDS_PER_SECOND: Final = 1_000_000
 
 
 def parse_pressure(text: str) -> Mapping[str, float]:
-    """Parse seconds by kind from lines like ``some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564`` (µs).
-
-    >>> parse_pressure("some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564")
-    {'some': 3.407564}
-
-    Raises:
-            ValueError: a line has another format, or the file is empty.
-    """
+    """Parse seconds by kind from lines like ``some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564`` (µs)."""
     seconds: dict[str, float] = {}
     for line in text.strip().split("\n"):
         kind, *pairs = line.split() or [""]

@@ -19,9 +19,7 @@ from gpu_triage.driver.nvml.nvml_errors import GPU_GONE, MALFORMED, UNSUPPORTED,
 from gpu_triage.driver.nvml.session import CurrentCall, Device
 from gpu_triage.machine import Clock
 
-ROUND_EVENTS: Final = 64
-"""Maximum events fetched per round; the driver keeps the rest for the next."""
-
+ROUND_EVENTS: Final = 64  # maximum events fetched per round; the driver keeps the rest for the next
 MOST_XID: Final = 99_999
 """There are fewer than 200 Xids. More digits are invalid, here and in the kernel log."""
 
@@ -34,10 +32,7 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """One Xid as NVML reports it, between two monotonic seconds, of a GPU's bus ID, else its UUID.
-
-    `uuid` is None for a GPU that was never registered.
-    """
+    """One Xid as NVML reports it, between two monotonic seconds, of a GPU's bus ID, else its UUID."""
 
     gpu: str
     code: int
@@ -67,12 +62,10 @@ class XidEvents:
 
     @property
     def open(self) -> bool:
-        """Whether an event set is open, which must be freed before NVML is shut down."""
         return self._set is not None
 
     @property
     def listening(self) -> bool:
-        """Whether Xids of at least one GPU are received."""
         return self._set is not None and bool(self._gpus)
 
     def listen(self, devices: Iterable[Device]) -> None:
@@ -125,13 +118,11 @@ class XidEvents:
         self._again_at = 0.0
 
     def take_failures(self) -> tuple[str, ...]:
-        """Return and clear the failures."""
         failures = tuple(self.failures)
         self.failures.clear()
         return failures
 
     def take_changed(self) -> frozenset[str]:
-        """Return and clear `changed`."""
         changed = frozenset(self.changed)
         self.changed.clear()
         return changed

@@ -64,10 +64,7 @@ class GpmMetrics:
         self._entries = [_Metric.from_buffer(self._request, first + size * place) for place in range(len(ids))]
 
     def between(self, inquiry: Inquiry, older: Any, newer: Any) -> Mapping[int, float]:
-        """Compute metrics between two samples (nvmlGpmMetricsGet) by ID: ratios 0-1, or bytes per second for traffic.
-
-        Metrics that are unsupported or unavailable are missing.
-        """
+        """Compute metrics between two samples by ID: ratios 0-1, or bytes per second for traffic."""
         request = self._request
         request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         request.numMetrics = len(self._ids)
@@ -143,7 +140,6 @@ class GpmMeter:
         return self._last
 
     def close(self) -> None:
-        """Free the buffers and clear the last result."""
         for sample in (self._older, self._spare):
             if sample is not None:
                 sample.free()

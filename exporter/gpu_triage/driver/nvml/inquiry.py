@@ -23,9 +23,7 @@ from gpu_triage.driver.nvml.nvml_errors import (
 from gpu_triage.driver.nvml.session import CurrentCall, Device
 from gpu_triage.errors import GpuUnavailable
 
-_NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
-"""NVML_VALUE_NOT_AVAILABLE, as 32 and 64 bits."""
-
+_NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})  # NVML_VALUE_NOT_AVAILABLE, as 32 and 64 bits
 _NO_SIGNED_VALUE: Final = -1
 """The same as a signed number. None of the fields read here has -1 as a valid value."""
 
@@ -62,10 +60,6 @@ class Inquiry:
         """Call `pynvml.<function>(handle, *args)`; return None if unsupported, failed or not available.
 
         Structs to be filled are passed by reference, since pynvml does not do this itself.
-
-        Raises:
-            GpuUnavailable: the GPU is lost or needs a reset; further calls are useless.
-            DriverUnavailable: NVML as a whole is gone.
         """
         passed = (self.device.handle, *map(_passed, args)) if args else (self.device.handle,)
         return self._ask(function, passed, _question(function, args))
@@ -84,7 +78,6 @@ class Inquiry:
         question: tuple[object, ...],
         wrapper: Callable[..., Any] | None = None,
     ) -> Any | None:
-        """Like `ask`, with all arguments; `wrapper` replaces pynvml's function if given."""
         if question in self.device.unsupported:
             return None
         self.call.function = function
@@ -118,7 +111,6 @@ class Inquiry:
         return answer
 
     def first(self, *functions: str, args: tuple[Any, ...] = ()) -> Any | None:
-        """Call several functions (newest API first) and return the first answer that is not None."""
         for function in functions:
             answer = self.ask(function, *args)
             if answer is not None:

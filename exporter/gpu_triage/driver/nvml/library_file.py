@@ -29,16 +29,11 @@ _HEADER: Final = struct.Struct("=32xQ14xHH")
 _HEADER_BYTES: Final = 64
 _SEGMENT: Final = struct.Struct("=I4xQ16xQ")
 """Elf64_Phdr: p_type, p_offset, p_filesz."""
-_LOADED: Final = 1
-"""PT_LOAD: a segment that is mapped into memory."""
+_LOADED: Final = 1  # PT_LOAD: a segment that is mapped into memory
 
 
 def refuse_cut_short(paths: Iterable[Path] | None = None) -> None:
-    """Raise if the library the linker would load is shorter than its ELF headers require.
-
-    Raises:
-        DriverUnavailable: ``library_invalid``.
-    """
+    """Raise if the library the linker would load is shorter than its ELF headers require."""
     for path in library_paths(os.environ.get("LD_LIBRARY_PATH", "")) if paths is None else paths:
         try:
             with path.open("rb") as file:
@@ -55,10 +50,7 @@ def refuse_cut_short(paths: Iterable[Path] | None = None) -> None:
 
 
 def library_paths(search_path: str, cache: Path = _CACHE) -> Iterator[Path]:
-    """Yield the paths where the linker looks for the library, in order; most do not exist.
-
-    Source: ld.so(8). RPATH and RUNPATH of the interpreter binary are ignored.
-    """
+    """Yield the paths where the linker looks for the library, in order; most do not exist."""
     folders = re.split("[:;]", search_path) if search_path else []
     yield from (Path(folder or ".") / NAME for folder in folders)
     try:

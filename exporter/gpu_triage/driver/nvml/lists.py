@@ -28,15 +28,11 @@ MOST_ENTRIES: Final = 1 << 16
 MOST_LISTED: Final = 950
 """Number of processes at which the driver truncates a list without an error (NV2080_CTRL_GPU_GET_PIDS_MAX_COUNT)."""
 
-_CALLS: Final = 6
-"""Calls at most for a list that outgrows its buffer."""
-
-_FIRST_ROOM: Final = 64
-"""Initial buffer size of a process list, in entries."""
+_CALLS: Final = 6  # calls at most for a list that outgrows its buffer
+_FIRST_ROOM: Final = 64  # initial buffer size of a process list, in entries
 
 
-_Process: Final = plain(pynvml.c_nvmlProcessInfo_v3_t)
-"""Entry of the second and third version of the process lists."""
+_Process: Final = plain(pynvml.c_nvmlProcessInfo_v3_t)  # entry of the second and third version of the process lists
 
 
 class _WideProcess(Structure):
@@ -93,10 +89,6 @@ def read_list(function: str, handle: Any, *args: Any, rooms: MutableMapping[str,
 
     Arguments are those of nvmlDeviceGetProcessUtilization (since, in µs), …RetiredPages (cause), …Samples (type,
     since, and a c_uint that receives the value type); a process list has none. `rooms` keeps this GPU's buffer sizes.
-
-    Raises:
-        pynvml.NVMLError: the call failed.
-        ValueError: the count exceeds MOST_ENTRIES.
     """
     try:
         pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - pynvml has no public access to raw functions
@@ -171,11 +163,7 @@ _KEPT_REQUESTS: Final = 256
 
 
 def read_fields(handle: Any, wanted: Sequence[FieldId]) -> Sequence[Any]:
-    """Read field values, in the order of `wanted`, as raw driver structs.
-
-    Raises:
-        pynvml.NVMLError: the call as a whole failed.
-    """
+    """Read field values, in the order of `wanted`, as raw driver structs."""
     try:
         call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")  # noqa: SLF001 - as in driver/nvml/lists.py
     except pynvml.NVMLError_Uninitialized:

@@ -27,8 +27,7 @@ from gpu_triage.machine import ProbeReport, SystemNvml
 
 _PROBE_SECONDS: Final = 60.0
 """NVML initialization takes seconds on a host without persistence mode, longer with a failing GPU."""
-_GPU_SECONDS: Final = 10.0
-"""How long the child waits for GPUs that do not answer."""
+_GPU_SECONDS: Final = 10.0  # how long the child waits for GPUs that do not answer
 _VERSIONS_SECONDS: Final = 5.0
 _VERSIONS: Final = "versions"
 """Argument with which the child reads the versions instead."""
@@ -47,11 +46,7 @@ class ProbeProcess:
         self._child = ChildProcess(__spec__.name)
 
     def look(self) -> ProbeReport:
-        """Return the GPUs that answer a new session; takes at most a minute.
-
-        Raises:
-            ProbeFailed: the child cannot be started, found no driver or did not finish.
-        """
+        """Return the GPUs that answer a new session, within a minute; raises ProbeFailed."""
         if self._child.hangs:
             raise ProbeFailed("the process of an earlier look cannot be ended: it hangs in the driver")
         began = time.monotonic()

@@ -14,9 +14,7 @@ from gpu_triage.driver.nvml.nvml_errors import DRIVER_GONE, MALFORMED, driver_un
 from gpu_triage.errors import DriverUnavailable
 from gpu_triage.machine import NvmlLibrary
 
-MAX_GPUS: Final = 256
-"""More than any host has; a higher count is treated as garbage."""
-
+MAX_GPUS: Final = 256  # more than any host has; a higher count is treated as garbage
 _MOST_CUDA_VERSION: Final = 100_000
 
 
@@ -56,8 +54,7 @@ class DriverVersions:
     nvml: str | None
 
 
-Identity = Device | DeniedDevice
-"""Result of looking up one of the GPUs that NVML counts."""
+Identity = Device | DeniedDevice  # result of looking up one of the GPUs that NVML counts
 
 
 @dataclass(slots=True)
@@ -76,11 +73,7 @@ class Session:
         self._references = 0
 
     def open(self, call: CurrentCall | None = None) -> None:
-        """Load the library and initialize NVML (nvmlInitWithFlags); `call` records the call in progress.
-
-        Raises:
-            DriverUnavailable: with the reason for gpu_driver_error_info.
-        """
+        """Load the library and initialize NVML (nvmlInitWithFlags); `call` records the call in progress."""
         try:
             stand_in = self._library.load()
             if stand_in is not None and pynvml.nvmlLib is not stand_in:
@@ -99,10 +92,7 @@ class Session:
         self.versions = DriverVersions(None, None, None)
 
     def read_versions(self, call: CurrentCall | None = None, begin: Callable[[], None] = lambda: None) -> None:
-        """Read the versions that are not known yet (nvmlSystemGetDriverVersion and similar). Never raises.
-
-        `begin` is called before each NVML call.
-        """
+        """Read the versions that are not known yet (nvmlSystemGetDriverVersion and similar). Never raises."""
         known = self.versions
         begin()
         driver = known.driver or _version("nvmlSystemGetDriverVersion", call)
@@ -124,11 +114,7 @@ class Session:
                 continue
 
     def count(self, call: CurrentCall | None = None) -> int:
-        """Number of GPUs NVML counts, reachable or not (nvmlDeviceGetCount); at most MAX_GPUS.
-
-        Raises:
-            DriverUnavailable: NVML as a whole no longer answers.
-        """
+        """Number of GPUs NVML counts, reachable or not (nvmlDeviceGetCount); at most MAX_GPUS."""
         _note(call, "nvmlDeviceGetCount")
         try:
             count: int = pynvml.nvmlDeviceGetCount()
@@ -142,11 +128,7 @@ class Session:
 
 
 def identify(index: int, call: CurrentCall | None = None) -> Identity:
-    """Identify one of the GPUs that NVML counts (nvmlDeviceGetHandleByIndex, nvmlDeviceGetUUID, nvmlDeviceGetPciInfo).
-
-    Raises:
-        DriverUnavailable: NVML as a whole no longer answers.
-    """
+    """Identify one of the GPUs that NVML counts."""
     try:
         _note(call, "nvmlDeviceGetHandleByIndex")
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)

@@ -14,12 +14,8 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 MEMORY_V2: Final[int] = pynvml.nvmlMemory_v2
 """Version argument that makes nvmlDeviceGetMemoryInfo report reserved memory separately."""
 
-_BUSES: Final = 256
-"""Per PCI domain."""
-
-FABRIC_COMPLETED: Final = 3
-"""NVML_GPU_FABRIC_STATE_COMPLETED: joining has finished, successfully or not."""
-
+_BUSES: Final = 256  # per PCI domain
+FABRIC_COMPLETED: Final = 3  # NVML_GPU_FABRIC_STATE_COMPLETED: joining has finished, successfully or not
 _UNICAST: Final = 0
 """NVML_GPU_FABRIC_CLIQUE_TYPE_UNICAST_POINTER: the clique of GPUs that can access each other's memory."""
 
@@ -127,10 +123,7 @@ VGPU_MODE: Final[int] = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
 
 
 def licensed_features(inquiry: Inquiry) -> dict[str, bool]:
-    """Whether each enabled vGPU product is licensed, by product name (nvmlDeviceGetGridLicensableFeatures).
-
-    Empty if the driver does not support licensing. If no product is marked enabled, all are included.
-    """
+    """Whether each enabled vGPU product is licensed, by product name (nvmlDeviceGetGridLicensableFeatures)."""
     answer = inquiry.ask("nvmlDeviceGetGridLicensableFeatures")
     if answer is None or not answer.isGridLicenseSupported:
         return {}

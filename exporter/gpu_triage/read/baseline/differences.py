@@ -7,8 +7,8 @@ only one side reports are not compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 from gpu_triage.read.baseline.host_facts import LEVEL, P2P, GpuFacts, HostFacts, LinkFacts, Peer
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge, host_info
@@ -40,17 +40,14 @@ SLOT: Final = "pci_bus_id"  # these two are compared only where they differ: a b
 
 
 class GpuPair(NamedTuple):
-    """A GPU as recorded and as it is now; None on the side that lacks it."""
+    """A GPU as recorded and as it is now; None on the side that lacks it, which is never both."""
 
     recorded: GpuFacts | None
     now: GpuFacts | None
 
     @property
     def latest(self) -> GpuFacts:
-        """The present GPU, or else the recorded one."""
-        gpu = self.now or self.recorded
-        assert gpu is not None  # noqa: S101 - a pair has at least one side
-        return gpu
+        return self.now or cast("GpuFacts", self.recorded)
 
 
 class Comparison(NamedTuple):
@@ -63,7 +60,6 @@ class Comparison(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether the values differ."""
         return self.was != self.now
 
 
@@ -72,7 +68,7 @@ class _Field(NamedTuple):
     attribute: str  # of GpuFacts or HostFacts
     aspects: Callable[[Any], Aspects]  # of a value that is reported
     whole: bool = False  # whether an aspect on only one side counts as a difference; otherwise it is ignored
-    parts: tuple[str, ...] = ()  # of the attribute, taken over together; () for all of it
+    has: Callable[[str], bool] = lambda _key: True  # whether a key of the attribute belongs to the field
 
 
 def _one(form: str = "{}") -> Callable[[Any], Aspects]:
@@ -90,7 +86,8 @@ def _link(limit: str, form: str) -> _Field:
         value = getattr(link, limit)
         return {} if value is None else {"": form.format(value)}
 
-    return _Field(f"pcie_{limit}", "pcie", aspects, parts=(limit, f"device_{limit}", f"slot_{limit}"))
+    parts = {limit, f"device_{limit}", f"slot_{limit}"}
+    return _Field(f"pcie_{limit}", "pcie", aspects, has=parts.__contains__)
 
 
 def _p2p(peers: Mapping[str, Peer]) -> Aspects:
@@ -121,8 +118,8 @@ _GPU: Final = (
     _link("width", "x{}"),
     _Field("numa_node", "numa_node", _one()),
     _Field("nic_affinity", "nics", dict, whole=True),
-    _Field("p2p", "peers", _p2p),
-    _Field("topology", "peers", _topology),
+    _Field("p2p", "peers", _p2p, has=lambda key: key != LEVEL),
+    _Field("topology", "peers", _topology, has=lambda key: key == LEVEL),
     _Field("nvlink", "nvlinks_up", lambda links: {f"link {number}": "up" for number in links}, whole=True),
     _Field("vbios_version", "vbios_version", _one()),
     _Field("power_limit", "power_watts", lambda limits: {name: f"{watts:.0f} W" for name, watts in limits.items()}),
@@ -144,8 +141,7 @@ def compare(recorded: HostFacts, now: HostFacts) -> Iterator[Comparison]:
     """
     yield from _compared(_HOST, None, recorded, now)
     pairs = match(recorded.gpus, now.gpus)
-    both = [(then, since) for then, since in pairs if then and since]
-    names = {gpu.uuid: then.pci_bus_id or then.uuid for then, since in both for gpu in (then, since)}
+    names = {gpu.uuid: then.pci_bus_id or then.uuid for then, since in pairs if then and since for gpu in (then, since)}
     for pair in pairs:
         then, since = pair
         if then is None or since is None or then.uuid != since.uuid:
@@ -180,7 +176,6 @@ def _shown(aspects: Iterable[str], values: Aspects) -> str:
 
 
 def changes(recorded: HostFacts, now: HostFacts) -> tuple[Comparison, ...]:
-    """The differences: the host's fields first, then board, slot and fields of each GPU, by slot."""
     return tuple(each for each in compare(recorded, now) if each.differs)
 
 
@@ -219,8 +214,9 @@ def accepted(recorded: HostFacts, now: HostFacts, fields: Collection[str]) -> Ho
         gpu = _with_peers(pair.latest, uuids)
         if pair.recorded is not None and pair.now is not None:
             then = _with_peers(pair.recorded, uuids)
-            taken = _taken((*_GPU, _SLOT), then, gpu, fields)
-            gpu = replace(then, **taken, peers=_peers(then.peers or {}, gpu.peers or {}, fields))
+            # Peers that were added come with all they have.
+            then = replace(then, peers={**(gpu.peers or {}), **(then.peers or {})} or None)
+            gpu = replace(then, **_taken((*_GPU, _SLOT), then, gpu, fields))
         gpus.append(replace(gpu, uuid=uuids[gpu.uuid]))
     return replace(recorded, at=now.at, gpus=tuple(gpus), **_taken(_HOST, recorded, now, fields))
 
@@ -229,29 +225,23 @@ def _taken(rows: Iterable[_Field], then: Any, now: Any, fields: Collection[str])
     taken: dict[str, Any] = {}
     for field in rows:
         value = getattr(now, field.attribute)
-        if field.name not in fields or value is None or value == "" or field.attribute == "peers":
-            continue
-        before = taken.get(field.attribute, getattr(then, field.attribute))
-        if field.parts:
-            parts = {part: each for part in field.parts if (each := getattr(value, part)) is not None}
-            value = replace(before or LinkFacts(), **parts) if parts else before
-        taken[field.attribute] = value if field.whole else _merged(before, value)
+        if field.name in fields and value is not None and value != "":
+            before = taken.get(field.attribute, getattr(then, field.attribute))
+            taken[field.attribute] = value if field.whole else _merged(before, value, field.has)
     return taken
 
 
-def _merged(before: Any, value: Any) -> Any:
+def _merged(before: Any, value: Any, has: Callable[[str], bool]) -> Any:
+    """The recorded value with what the field `has` of the present one."""
+    if isinstance(value, LinkFacts):
+        parts = {key: each for key, each in asdict(value).items() if each is not None and has(key)}
+        return replace(before or LinkFacts(), **parts) if parts else before
     if not isinstance(before, Mapping) or not isinstance(value, Mapping):
         return value
-    return {**before, **{key: _merged(before.get(key), each) for key, each in value.items()}}
-
-
-def _peers(then: Mapping[str, Peer], now: Mapping[str, Peer], fields: Collection[str]) -> dict[str, Peer] | None:
-    """The recorded peers with the accepted fields as they are now; those that were added come with all they have."""
-    taken = {
-        uuid: {key: each for key, each in peer.items() if ("topology" if key == LEVEL else "p2p") in fields}
-        for uuid, peer in now.items()
+    return {
+        **before,
+        **{k: _merged(before.get(k), v, has) for k, v in value.items() if isinstance(v, Mapping) or has(k)},
     }
-    return {uuid: then[uuid] | taken.get(uuid, {}) if uuid in then else now[uuid] for uuid in {**then, **now}} or None
 
 
 @dataclass(frozen=True, slots=True)

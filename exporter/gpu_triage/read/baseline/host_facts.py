@@ -1,8 +1,6 @@
 """Facts about a host that change only through human intervention or hardware faults, and the file that records them.
 
-They are made from the collectors' latest readings, without reading the hardware again. The file is versioned JSON that
-can be read, edited and diffed (``docs/baseline.schema.json``). Unreported values are omitted, and each list or object
-of plain values takes one line, so that a line is one fact.
+The file is versioned JSON that can be edited and diffed (``docs/baseline.schema.json``): a line is one fact.
 """
 
 from __future__ import annotations
@@ -31,14 +29,16 @@ from gpu_triage.errors import BaselineError, DocumentError
 from gpu_triage.read.gpu.ecc import MEMORY_REPAIR
 from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.modes import MODES
-from gpu_triage.read.gpu.nvlink import NVLINK
-from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS
+from gpu_triage.read.gpu.nvlink import NVLINK, NvlinkReading
+from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, PcieLimitsReading
 from gpu_triage.read.gpu.power import CLOCK_TARGETS, LIMITS, POWER
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY, TopologyReading
 from gpu_triage.read.host.platform import PLATFORM, PlatformReading
 from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.rounds import ExpectedLink
 
 R = TypeVar("R")
+F = TypeVar("F")
 
 GPU_SOURCES: Final = (
     *(IDENTITY, PCIE, PCIE_LIMITS, TOPOLOGY, NIC_TOPOLOGY, NVLINK),
@@ -135,10 +135,7 @@ class HostFacts:
 
 
 def expected_p2p(facts: HostFacts) -> bool | None:
-    """Whether GPUs of the same model can access each other's memory directly.
-
-    True if all such pairs can, False if none can; None if only some can, or if there is no such pair.
-    """
+    """Whether GPUs of the same model can access each other's memory directly; None if only some can, or no pair is."""
     names = {gpu.uuid: gpu.name for gpu in facts.gpus}
     reached = {
         peer.get(f"{P2P}read") == peer.get(f"{P2P}write") == "ok"
@@ -160,8 +157,9 @@ class GpuReadings(NamedTuple):
     pci_bus_id: str | None
     reading_of: ReadingOf
 
-    def of(self, collector: GpuCollector[R]) -> R | None:
-        return cast("R | None", self.reading_of(collector.name))
+    def fact(self, collector: GpuCollector[R], of: Callable[[R], F | None]) -> F | None:
+        reading = cast("R | None", self.reading_of(collector.name))
+        return None if reading is None else of(reading)
 
 
 def host_facts(
@@ -170,34 +168,25 @@ def host_facts(
     """The facts of a host at this Unix time; the driver's values are None while the driver is unavailable."""
     platform = cast("PlatformReading | None", host(PLATFORM.name))
     everyone = sorted(gpus, key=lambda gpu: (gpu.pci_bus_id or "", gpu.uuid))
-    split = frozenset(gpu.uuid for gpu in everyone if (modes := gpu.of(MODES)) and modes.mig)
+    split = frozenset(gpu.uuid for gpu in everyone if gpu.fact(MODES, lambda modes: modes.mig))
     # The driver is queried only once for each pair.
     levels = {
         frozenset((gpu.uuid, peer.uuid)): peer.level
         for gpu in everyone
-        if (topology := gpu.of(TOPOLOGY))
-        for peer in topology.peers
+        for peer in gpu.fact(TOPOLOGY, lambda topology: topology.peers) or ()
         if peer.level is not None
     }
-    lanes = {gpu.uuid: link.width for gpu in everyone if (link := gpu.of(PCIE))}
+    lanes = {gpu.uuid: gpu.fact(PCIE, lambda link: link.width) for gpu in everyone}
     facts = [_gpu_facts(gpu, levels, split) for gpu in everyone]
-    return HostFacts(
-        at=at,
-        gpu_count=gpu_count,
-        driver_version=driver_version,
-        iommu_active=platform.iommu_active if platform else None,
-        gpus=tuple(_as_trained(gpu, facts, lanes) for gpu in facts),
-    )
+    trained = tuple(_as_trained(gpu, facts, lanes) for gpu in facts)
+    return HostFacts(at, gpu_count, driver_version, platform.iommu_active if platform else None, trained)
 
 
 def _as_trained(gpu: GpuFacts, everyone: Iterable[GpuFacts], lanes: Mapping[str, int | None]) -> GpuFacts:
-    """The GPU's facts with the lanes that its link has, if the board gives all such links fewer than they claim.
+    """The GPU's facts with the `lanes` that its link has, if the board gives all such links fewer than they claim.
 
     If the board gives one of them more, this link lost lanes, and its claim stays what is expected of it. A link with
     too few lanes to be built that way is not recorded: a baseline must neither excuse it nor expect what it never had.
-
-    Args:
-        lanes: current lanes by UUID.
     """
     link, has = gpu.pcie, lanes.get(gpu.uuid)
     if link is None or link.width is None or has is None or has >= link.width:
@@ -210,44 +199,44 @@ def _as_trained(gpu: GpuFacts, everyone: Iterable[GpuFacts], lanes: Mapping[str,
 
 
 def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuFacts:
-    """The facts of one GPU; `split` holds the UUIDs of GPUs partitioned with MIG."""
-    identity, link, topology, nics = gpu.of(IDENTITY), gpu.of(PCIE_LIMITS), gpu.of(TOPOLOGY), gpu.of(NIC_TOPOLOGY)
-    nvlink, modes, repair = gpu.of(NVLINK), gpu.of(MODES), gpu.of(MEMORY_REPAIR)
-    limits, targets, power = gpu.of(LIMITS), gpu.of(CLOCK_TARGETS), gpu.of(POWER)
     clocks: dict[ClockTable, Mapping[str, float] | None] = {
-        "max_hertz": limits.clock_max_hertz if limits else None,
-        "target_hertz": targets.hertz if targets else None,
-        "default_hertz": limits.clock_default_hertz if limits else None,
+        "max_hertz": gpu.fact(LIMITS, lambda limits: limits.clock_max_hertz),
+        "target_hertz": gpu.fact(CLOCK_TARGETS, lambda targets: targets.hertz),
+        "default_hertz": gpu.fact(LIMITS, lambda limits: limits.clock_default_hertz),
     }
     watts = {
-        "enforced": power.limit_watts if power else None,
-        "default": limits.power_default_watts if limits else None,
-        "min": limits.power_min_watts if limits else None,
-        "max": limits.power_max_watts if limits else None,
+        "enforced": gpu.fact(POWER, lambda power: power.limit_watts),
+        "default": gpu.fact(LIMITS, lambda limits: limits.power_default_watts),
+        "min": gpu.fact(LIMITS, lambda limits: limits.power_min_watts),
+        "max": gpu.fact(LIMITS, lambda limits: limits.power_max_watts),
     }
-    up = (number for number, each in nvlink.links.items() if each.is_up) if nvlink and nvlink.reported else None
     return GpuFacts(
         uuid=gpu.uuid,
         pci_bus_id=gpu.pci_bus_id or "",
-        name=identity.name if identity else "",
-        vbios_version=(identity.vbios_version or None) if identity else None,
-        pcie=LinkFacts(
-            # Hardware limits, not configured or recorded expectations, which must not be compared with themselves.
-            *(link.limits.expected_generation, link.limits.expected_width),
-            *(link.limits.device_generation, link.limits.device_width),
-            *(link.limits.slot_generation, link.limits.slot_width),
-        )
-        if link
-        else None,
-        numa_node=topology.numa_node if topology else None,
-        nics=dict(nics.levels) if nics else None,
-        peers=_peers(gpu.uuid, topology, levels, split) if topology else None,
-        nvlinks_up=None if up is None else tuple(sorted(up)),
+        name=gpu.fact(IDENTITY, lambda identity: identity.name) or "",
+        vbios_version=gpu.fact(IDENTITY, lambda identity: identity.vbios_version) or None,
+        pcie=gpu.fact(PCIE_LIMITS, lambda link: _link_facts(link.limits)),
+        numa_node=gpu.fact(TOPOLOGY, lambda topology: topology.numa_node),
+        nics=gpu.fact(NIC_TOPOLOGY, lambda nics: dict(nics.levels)),
+        peers=gpu.fact(TOPOLOGY, lambda topology: _peers(gpu.uuid, topology, levels, split)),
+        nvlinks_up=gpu.fact(NVLINK, _links_up),
         power_watts={limit: value for limit, value in watts.items() if value is not None} or None,
         clocks={kind: dict(hertz) for kind, hertz in clocks.items() if hertz is not None} or None,
-        persistence_mode=modes.persistence if modes else None,
-        ecc_mode=repair.ecc_mode if repair else None,
+        persistence_mode=gpu.fact(MODES, lambda modes: modes.persistence),
+        ecc_mode=gpu.fact(MEMORY_REPAIR, lambda repair: repair.ecc_mode),
     )
+
+
+def _link_facts(limits: PcieLimitsReading) -> LinkFacts:
+    """Hardware limits, not configured or recorded expectations, which must not be compared with themselves."""
+    return LinkFacts(
+        *(limits.expected_generation, limits.expected_width, limits.device_generation, limits.device_width),
+        *(limits.slot_generation, limits.slot_width),
+    )
+
+
+def _links_up(nvlink: NvlinkReading) -> tuple[int, ...] | None:
+    return tuple(sorted(each for each, link in nvlink.links.items() if link.is_up)) if nvlink.reported else None
 
 
 def _peers(uuid: str, topology: TopologyReading, levels: _Levels, split: frozenset[str]) -> dict[str, Peer]:
@@ -255,8 +244,8 @@ def _peers(uuid: str, topology: TopologyReading, levels: _Levels, split: frozens
     found: dict[str, Peer] = {}
     for peer in topology.peers:
         pair = frozenset((uuid, peer.uuid))
-        level = {LEVEL: levels[pair]} if pair in levels else {}
-        found[peer.uuid] = level | {f"{P2P}{name}": status for name, status in peer.p2p.items() if not pair & split}
+        found[peer.uuid] = {LEVEL: levels[pair]} if pair in levels else {}
+        found[peer.uuid] |= {f"{P2P}{name}": status for name, status in peer.p2p.items() if not pair & split}
     return found
 
 
@@ -286,23 +275,18 @@ class _Content:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The facts in a file, and its SHA-256 in hexadecimal, as printed by sha256sum.
+    """The facts in a file, its SHA-256 in hexadecimal, as printed by sha256sum, and what is expected because of them.
 
-    `p2p` is whether GPUs are expected to reach each other; None if the file does not have it.
+    `p2p` is as of `expected_p2p`; `links` is what PCIe links support, by the GPU's UUID and by its slot.
     """
 
     facts: HostFacts
     sha256: str
     p2p: bool | None
+    links: Mapping[str, ExpectedLink]
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Read a baseline file.
-
-    Raises:
-        BaselineError: ``missing``, ``no_permission``, ``io_error``, ``not_a_file``, ``too_large``, ``malformed`` or
-            ``unknown_version``; the message has the file and the next step.
-    """
     try:
         return baseline_in(read_file(path, MOST_BYTES), str(path))
     except DocumentError as error:
@@ -310,20 +294,19 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def baseline_in(content: bytes, file: str) -> Baseline:
-    """The baseline in a file's content; raises as `decode`."""
     # Imported only when there is a baseline: hashlib loads OpenSSL, which takes 4 MiB.
     import hashlib  # noqa: PLC0415
 
-    facts = decode(content, file)
-    return Baseline(facts, hashlib.sha256(content).hexdigest(), expected_p2p(facts))
+    facts, links = decode(content, file), dict[str, ExpectedLink]()
+    for gpu in facts.gpus:
+        if gpu.pcie is not None:
+            expected = ExpectedLink(gpu.pcie.generation, gpu.pcie.trained_width or gpu.pcie.width)
+            links[gpu.uuid] = links[gpu.pci_bus_id or gpu.uuid] = expected
+    return Baseline(facts, hashlib.sha256(content).hexdigest(), expected_p2p(facts), links)
 
 
 def write_baseline(path: Path, facts: HostFacts) -> None:
-    """Write a file atomically, replacing an existing one.
-
-    Raises:
-        BaselineError: ``missing`` (the folder), ``no_permission`` or ``io_error``.
-    """
+    """Write a file atomically, replacing an existing one; raises BaselineError for one of `_STEPS`."""
     try:
         write_file(path, encode(facts).encode())
     except OSError as error:
@@ -333,7 +316,6 @@ def write_baseline(path: Path, facts: HostFacts) -> None:
 
 
 def encode(facts: HostFacts) -> str:
-    """The file's text; ends with a newline."""
     gpus = [asdict(gpu) for gpu in facts.gpus]
     for gpu in gpus:
         gpu["peers"] = gpu["peers"] and dict(sorted(gpu["peers"].items()))
@@ -348,11 +330,7 @@ def encode(facts: HostFacts) -> str:
 
 
 def decode(content: bytes, file: str) -> HostFacts:
-    """Parse a file's content; `file` is the name for error messages.
-
-    Raises:
-        DocumentError: ``malformed`` or ``unknown_version``; the message names the invalid key.
-    """
+    """Parse a file's content, for error messages named `file`; raises DocumentError, which names the invalid key."""
     where = Place(file)
     document = parse_json(content, file)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:

@@ -16,9 +16,7 @@ STALE_INTERVALS: Final = 3
 STALE_GRACE_SECONDS: Final = 30.0
 """A collector is stale if its last success is older than this many intervals plus the grace period."""
 
-DRIVER: Final = "driver"
-"""Collector name used for the search for GPUs."""
-
+DRIVER: Final = "driver"  # collector name used for the search for GPUs
 NAME = "exporter"
 ABOUT = "the exporter itself"
 TIER = Tier.FAST
@@ -163,16 +161,12 @@ class CallInFlight:
 
 @dataclass(frozen=True, slots=True)
 class WebConfigHealth:
-    """Result of the last load of the web configuration."""
-
     success: Annotated[bool, GPU_EXPORTER_WEB_CONFIG_RELOAD_SUCCESS]
     loaded_at: Annotated[float, GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS]
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettingsHealth:
-    """Result of the last load of the judge's settings."""
-
     success: Annotated[bool, GPU_EXPORTER_JUDGE_SETTINGS_RELOAD_SUCCESS]
     loaded_at: Annotated[float, GPU_EXPORTER_JUDGE_SETTINGS_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS]
 
@@ -198,7 +192,6 @@ class ExporterReading:
 
 
 def render(reading: ExporterReading) -> Iterator[Sample]:
-    """Render the samples of this process."""
     yield GPU_EXPORTER_BUILD_INFO.sample(1, reading.version, reading.revision, reading.python_version)
     yield from reading.constants
     for collector in reading.collectors:

@@ -23,14 +23,11 @@ GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS = gpu_gauge(
 
 
 class WrittenRecording(NamedTuple):
-    """A recording in the flight recorder's directory."""
-
     file: str  # file name
     at: float  # Unix seconds
 
 
-FlightReading = Mapping[GpuLabels, WrittenRecording]
-"""The latest recording of each GPU, and of HOST_LABELS."""
+FlightReading = Mapping[GpuLabels, WrittenRecording]  # the latest recording of each GPU, and of HOST_LABELS
 
 
 class FlightWatch(Protocol):
@@ -47,6 +44,5 @@ class FlightWatch(Protocol):
 
 
 def render(reading: FlightReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
     for labels, written in reading.items():
         yield GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS.sample(written.at, *labels, written.file)

@@ -153,15 +153,12 @@ class JudgedGpu:
 
 @dataclass(frozen=True, slots=True)
 class JudgmentReading:
-    """Judgment of the host and of every GPU that the exporter has detected, with a finding per subject and code."""
-
     gpus: Annotated[tuple[JudgedGpu, ...], Each("labels")]
     host_verdict: Annotated[str | None, GPU_HOST_VERDICT]
     findings: tuple[PublishedFinding, ...]
 
 
 def render(reading: JudgmentReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
     yield from samples(reading)
     yield GPU_HOST_FINDINGS.sample(sum(finding.since is not None for finding in reading.findings))
     for finding in reading.findings:

@@ -14,12 +14,10 @@ from gpu_triage.driver.nvml.session import Device
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
 from gpu_triage.machine import Moment
 from gpu_triage.read.metrics.contract import GpuCollector, max_gap_seconds
-from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
+from gpu_triage.read.metrics.metric import MetricSpec, Tier, gpu_counter, gpu_gauge
 from gpu_triage.read.metrics.rounds import GpuRound
 
-GPU_UTILIZATION_SAMPLES: Final = 1
-"""NVML_GPU_UTILIZATION_SAMPLES of nvmlSamplingType_t."""
-
+GPU_UTILIZATION_SAMPLES: Final = 1  # NVML_GPU_UTILIZATION_SAMPLES of nvmlSamplingType_t
 _SLOWEST_STATE: Final = 15
 _MOST_PERCENT: Final = 100
 _UNSIGNED_INT: Final = 1
@@ -60,8 +58,6 @@ GPU_PERFORMANCE_STATE = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class ActivityReading:
-    """Recent activity of one GPU; None where not reported."""
-
     sm_utilization_ratio: Annotated[float | None, GPU_SM_UTILIZATION_RATIO]
     memory_utilization_ratio: Annotated[float | None, GPU_MEMORY_UTILIZATION_RATIO]
     busy_seconds: Annotated[float | None, GPU_BUSY_SECONDS_TOTAL]
@@ -94,7 +90,6 @@ class ActivityReader:
         self._wall_ahead: float | None = None
 
     def read(self, gpu: GpuRound) -> ActivityReading:
-        """Read activity (nvmlDeviceGetUtilizationRates, nvmlDeviceGetSamples, nvmlDeviceGetPerformanceState)."""
         inquiry = gpu.inquiry
         rates = inquiry.ask("nvmlDeviceGetUtilizationRates")
         sm, memory = (inquiry.ratio(rates.gpu), inquiry.ratio(rates.memory)) if rates else (None, None)
@@ -197,14 +192,11 @@ GPU_JPEG_UTILIZATION_RATIO = gpu_gauge(
     source="nvmlDeviceGetJpgUtilization",
 )
 
-_MOST_SESSIONS: Final = 4096
-"""More than any driver allows on one GPU."""
+_MOST_SESSIONS: Final = 4096  # more than any driver allows on one GPU
 
 
 @dataclass(frozen=True, slots=True)
 class MediaReading:
-    """Video engine activity; None where not reported."""
-
     encoder_utilization_ratio: Annotated[float | None, GPU_ENCODER_UTILIZATION_RATIO]
     decoder_utilization_ratio: Annotated[float | None, GPU_DECODER_UTILIZATION_RATIO]
     encoder_sessions: Annotated[int | None, GPU_ENCODER_SESSIONS] = None
@@ -212,7 +204,6 @@ class MediaReading:
 
 
 def read_media(gpu: GpuRound) -> MediaReading:
-    """Read the video engines (nvmlDeviceGetEncoderStats, nvmlDeviceGetEncoderUtilization and the like)."""
     stats = gpu.inquiry.ask("nvmlDeviceGetEncoderStats")  # [sessions, average frames per second, average latency in µs]
     return MediaReading(
         encoder_sessions=gpu.inquiry.within(stats[0] if stats else None, 0, _MOST_SESSIONS),
@@ -236,47 +227,36 @@ GPU_SM_ACTIVE_RATIO = gpu_gauge(
     "permission for GPM.",
     source="GPM 2 (SM_UTIL)",
 )
-GPU_SM_OCCUPANCY_RATIO = gpu_gauge(
-    "gpu_sm_occupancy_ratio",
-    "Resident warps as a share of the maximum, averaged since the last round, 0-1. Absent when gpu_sm_active_ratio is.",
-    source="GPM 3 (SM_OCCUPANCY)",
+
+
+def _gpm_gauge(name: str, what: str, source: str) -> MetricSpec:
+    when = "averaged since the last round, 0-1. Absent when gpu_sm_active_ratio is."
+    return gpu_gauge(name, f"{what}, {when}", source=source)
+
+
+GPU_SM_OCCUPANCY_RATIO = _gpm_gauge(
+    "gpu_sm_occupancy_ratio", "Resident warps as a share of the maximum", "GPM 3 (SM_OCCUPANCY)"
 )
-GPU_TENSOR_ACTIVE_RATIO = gpu_gauge(
-    "gpu_tensor_active_ratio",
-    "Share of time in tensor operations of any kind, averaged since the last round, 0-1. Absent when "
-    "gpu_sm_active_ratio is.",
-    source="GPM 5 (ANY_TENSOR_UTIL)",
+GPU_TENSOR_ACTIVE_RATIO = _gpm_gauge(
+    "gpu_tensor_active_ratio", "Share of time in tensor operations of any kind", "GPM 5 (ANY_TENSOR_UTIL)"
 )
-GPU_DRAM_ACTIVE_RATIO = gpu_gauge(
-    "gpu_dram_active_ratio",
-    "Device memory bandwidth in use as a share of the maximum, averaged since the last round, 0-1. Absent when "
-    "gpu_sm_active_ratio is.",
-    source="GPM 10 (DRAM_BW_UTIL)",
+GPU_DRAM_ACTIVE_RATIO = _gpm_gauge(
+    "gpu_dram_active_ratio", "Device memory bandwidth in use as a share of the maximum", "GPM 10 (DRAM_BW_UTIL)"
 )
-GPU_FP64_ACTIVE_RATIO = gpu_gauge(
-    "gpu_fp64_active_ratio",
-    "Share of time in FP64 arithmetic outside the tensor cores, averaged since the last round, 0-1. Absent when "
-    "gpu_sm_active_ratio is.",
-    source="GPM 11 (FP64_UTIL)",
+_OUTSIDE_TENSOR = "arithmetic outside the tensor cores"
+GPU_FP64_ACTIVE_RATIO = _gpm_gauge(
+    "gpu_fp64_active_ratio", f"Share of time in FP64 {_OUTSIDE_TENSOR}", "GPM 11 (FP64_UTIL)"
 )
-GPU_FP32_ACTIVE_RATIO = gpu_gauge(
-    "gpu_fp32_active_ratio",
-    "Share of time in FP32 arithmetic outside the tensor cores, averaged since the last round, 0-1. Absent when "
-    "gpu_sm_active_ratio is.",
-    source="GPM 12 (FP32_UTIL)",
+GPU_FP32_ACTIVE_RATIO = _gpm_gauge(
+    "gpu_fp32_active_ratio", f"Share of time in FP32 {_OUTSIDE_TENSOR}", "GPM 12 (FP32_UTIL)"
 )
-GPU_FP16_ACTIVE_RATIO = gpu_gauge(
-    "gpu_fp16_active_ratio",
-    "Share of time in FP16 arithmetic outside the tensor cores, averaged since the last round, 0-1. Absent when "
-    "gpu_sm_active_ratio is.",
-    source="GPM 13 (FP16_UTIL)",
+GPU_FP16_ACTIVE_RATIO = _gpm_gauge(
+    "gpu_fp16_active_ratio", f"Share of time in FP16 {_OUTSIDE_TENSOR}", "GPM 13 (FP16_UTIL)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class GpmReading:
-    """Averages since the last round, 0-1; None where not reported."""
-
     sm_active_ratio: Annotated[float | None, GPU_SM_ACTIVE_RATIO]
     sm_occupancy_ratio: Annotated[float | None, GPU_SM_OCCUPANCY_RATIO]
     tensor_active_ratio: Annotated[float | None, GPU_TENSOR_ACTIVE_RATIO]
@@ -373,8 +353,6 @@ class Gpm:
 
 
 class GpmReader:
-    """Reads GPM; keeps the last sample between rounds."""
-
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
         self._gpm = Gpm(GpmMetrics(*_METRIC_IDS.values()), max_gap_seconds, retry_seconds)
 

@@ -39,8 +39,6 @@ GPU_BAR1_MEMORY_USED_BYTES = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemoryReading:
-    """Bytes of device memory and BAR1; None where not reported."""
-
     total_bytes: Annotated[float | None, GPU_MEMORY_TOTAL_BYTES]
     used_bytes: Annotated[float | None, GPU_MEMORY_USED_BYTES]
     free_bytes: Annotated[float | None, GPU_MEMORY_FREE_BYTES]
@@ -50,7 +48,6 @@ class DeviceMemoryReading:
 
 
 def read_device_memory(gpu: GpuRound) -> DeviceMemoryReading:
-    """Read memory usage (nvmlDeviceGetMemoryInfo_v2, else nvmlDeviceGetMemoryInfo; nvmlDeviceGetBAR1MemoryInfo)."""
     inquiry = gpu.inquiry
     memory = inquiry.ask("nvmlDeviceGetMemoryInfo", MEMORY_V2) or inquiry.ask("nvmlDeviceGetMemoryInfo")
     bar1 = inquiry.ask("nvmlDeviceGetBAR1MemoryInfo")

@@ -13,12 +13,8 @@ from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
 from gpu_triage.read.metrics.rounds import GpuRound
 
-SEVERITIES: Final = {"corrected": 0, "uncorrected": 1}
-"""Label to nvmlMemoryErrorType_t."""
-
-MEMORIES: Final = {"dram": 2, "sram": 7}
-"""Label to NVML_MEMORY_LOCATION_DRAM and _SRAM."""
-
+SEVERITIES: Final = {"corrected": 0, "uncorrected": 1}  # label to nvmlMemoryErrorType_t
+MEMORIES: Final = {"dram": 2, "sram": 7}  # label to NVML_MEMORY_LOCATION_DRAM and _SRAM
 VOLATILE: Final = 0
 AGGREGATE: Final = 1
 """nvmlEccCounterType_t."""
@@ -62,8 +58,6 @@ class EccReading:
 
 
 class EccReader:
-    """Reads the totals; holds back a single low reading, and drops implausibly high ones."""
-
     def __init__(self) -> None:
         keys = ((severity, kind) for severity in SEVERITIES for kind in (VOLATILE, AGGREGATE))
         self._counters = {key: DriverCounter(_LIMIT, shows_resets=True) for key in keys}
@@ -71,7 +65,6 @@ class EccReader:
         self._by_memory = {place: DriverCounter(_LIMIT, shows_resets=True) for place in places}
 
     def read(self, gpu: GpuRound) -> EccReading:
-        """Read the error counters (nvmlDeviceGetTotalEccErrors, nvmlDeviceGetMemoryErrorCounter)."""
         volatile = self._totals(gpu, VOLATILE)
         return EccReading(volatile, self._totals(gpu, AGGREGATE), self._memory_errors(gpu, volatile))
 
@@ -99,9 +92,7 @@ class EccReader:
 ECC = GpuCollector("ecc", "ECC error counters", Tier.MEDIUM, lambda _config: EccReader().read)
 
 
-RETIREMENT_CAUSES: Final = {"single_bit": 0, "double_bit": 1}
-"""Label to nvmlPageRetirementCause_t."""
-
+RETIREMENT_CAUSES: Final = {"single_bit": 0, "double_bit": 1}  # label to nvmlPageRetirementCause_t
 BANK_AVAILABILITIES: Final = ("max", "high", "partial", "low", "none")
 """Members of nvmlRowRemapperHistogramValues_t: availability of spare rows in a bank."""
 
@@ -183,8 +174,6 @@ GPU_BANK_REMAP_PENDING = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class MemoryRepairReading:
-    """Memory repairs of one GPU; None or missing where not reported."""
-
     ecc_mode: Annotated[bool | None, GPU_ECC_MODE]
     ecc_mode_pending: Annotated[bool | None, GPU_ECC_MODE_PENDING]
     sram_threshold_exceeded: Annotated[bool | None, GPU_ECC_SRAM_THRESHOLD_EXCEEDED]
@@ -200,7 +189,6 @@ class MemoryRepairReading:
 
 
 def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
-    """Read repairs (nvmlDeviceGetEccMode, …RetiredPages, …RemappedRows, …RowRemapperHistogram, …SramEccErrorStatus)."""
     inquiry = gpu.inquiry
     ecc_mode = inquiry.ask("nvmlDeviceGetEccMode")  # [now, after the next reboot]
     rows = inquiry.ask("nvmlDeviceGetRemappedRows")  # (correctable, uncorrectable, pending, failure)

@@ -12,8 +12,7 @@ from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import GpuRound
 
-_NOT_SUPPORTED: Final = 0
-"""State and health value on systems without a fabric."""
+_NOT_SUPPORTED: Final = 0  # state and health value on systems without a fabric
 _NO_ERROR: Final = 0
 
 GPU_FABRIC_STATE = gpu_gauge(
@@ -96,7 +95,6 @@ class FabricReading:
 
 
 def read_fabric(gpu: GpuRound) -> FabricReading:
-    """Read the fabric state (nvmlDeviceGetGpuFabricInfoV)."""
     inquiry = gpu.inquiry
     info = fabric_info(inquiry)
     if info is None or info.state == _NOT_SUPPORTED:
@@ -127,7 +125,6 @@ def _configuration(mask: int) -> int | None:
 
 
 def render(reading: FabricReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the samples of one reading."""
     yield from samples(reading, gpu)
     if reading.cluster_uuid:
         yield GPU_FABRIC_INFO.sample(1, *gpu, reading.cluster_uuid, str(reading.clique))

@@ -25,8 +25,7 @@ ARCHITECTURES: Final = {
 }
 """nvmlDeviceArchitecture_t to the common name."""
 
-_MOST_MINOR_NUMBER: Final = 254
-"""255 is /dev/nvidiactl."""
+_MOST_MINOR_NUMBER: Final = 254  # 255 is /dev/nvidiactl
 
 GPU_INFO = gpu_info(
     "gpu_info",
@@ -87,7 +86,6 @@ def read_minor_number(inquiry: Inquiry) -> int | None:
 
 
 def render(reading: IdentityReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the one sample of a GPU's identity."""
     yield GPU_INFO.sample(1, *gpu, *astuple(reading))
 
 

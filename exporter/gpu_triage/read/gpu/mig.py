@@ -20,9 +20,7 @@ from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
 from gpu_triage.read.metrics.rendering import Each, samples
 from gpu_triage.read.metrics.rounds import GpuRound
 
-MAX_MIG_DEVICES: Final = 64
-"""GPUs have at most 7 or 8; a higher count is treated as garbage."""
-
+MAX_MIG_DEVICES: Final = 64  # GPUs have at most 7 or 8; a higher count is treated as garbage
 _MOST_BYTES: Final = 1 << 50
 _GIB: Final = 1 << 30
 _MIB: Final = 1 << 20
@@ -99,8 +97,6 @@ class MigReading:
 
 
 class MigReader:
-    """Reads MIG devices; keeps the last GPM sample of each GPU instance between rounds."""
-
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
         metrics = GpmMetrics(nvml_gpm.SM_ACTIVE, nvml_gpm.TENSOR_ACTIVE, nvml_gpm.DRAM_ACTIVE)
         self._gpm = Gpm(metrics, max_gap_seconds, retry_seconds)
@@ -177,14 +173,7 @@ def _read_instance(gpu: Inquiry, inquiry: Inquiry) -> MigInstanceReading | None:
 
 
 def read_mig_uuids(inquiry: Inquiry) -> Mapping[tuple[int, int], str]:
-    """UUIDs (``MIG-…``) of a GPU's MIG devices by (GPU instance ID, compute instance ID); empty without MIG.
-
-    Source: nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGet{UUID,GpuInstanceId,ComputeInstanceId} of that
-
-    Raises:
-        GpuUnavailable: the GPU is lost or needs a reset.
-        DriverUnavailable: NVML as a whole is gone.
-    """
+    """UUIDs (``MIG-…``) of a GPU's MIG devices by (GPU instance ID, compute instance ID); empty without MIG."""
     found: dict[tuple[int, int], str] = {}
     for instance in _instances(inquiry):
         uuid = instance.ask("nvmlDeviceGetUUID")
@@ -195,7 +184,6 @@ def read_mig_uuids(inquiry: Inquiry) -> Mapping[tuple[int, int], str]:
 
 
 def _profile(gpu: Inquiry, instance: Inquiry) -> str:
-    """Profile name: the end of the device name (nvmlDeviceGetName), else derived from its sizes."""
     named = _PROFILE_IN_NAME.search(instance.ask("nvmlDeviceGetName") or "")
     if named:
         return named[1]
@@ -219,7 +207,6 @@ def profile_name(attributes: Any, gpu_memory_bytes: int) -> str:
 
 
 def render(reading: MigReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the samples of one GPU's MIG devices."""
     for each in reading.instances:
         ids = ("" if number is None else str(number) for number in (each.gpu_instance, each.compute_instance))
         yield GPU_MIG_INFO.sample(1, *gpu, each.uuid, *ids, each.profile)

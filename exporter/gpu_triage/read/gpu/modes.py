@@ -45,8 +45,6 @@ IN_VIRTUAL_MACHINES: Final = (PASSED_THROUGH_MODE, VGPU_MODE)
 
 @dataclass(frozen=True, slots=True)
 class ModesReading:
-    """Modes of one GPU; None where not reported."""
-
     persistence: Annotated[bool | None, GPU_PERSISTENCE_MODE]
     mig: Annotated[bool | None, GPU_MIG_MODE]
     compute: Annotated[str | None, GPU_COMPUTE_MODE_INFO]
@@ -54,7 +52,6 @@ class ModesReading:
 
 
 def read_modes(gpu: GpuRound) -> ModesReading:
-    """Read the modes (nvmlDeviceGetPersistenceMode, nvmlDeviceGet{Mig,Compute,Virtualization}Mode)."""
     persistence = gpu.inquiry.ask("nvmlDeviceGetPersistenceMode")
     compute = gpu.inquiry.ask("nvmlDeviceGetComputeMode")
     return ModesReading(
@@ -101,7 +98,6 @@ class VgpuLicenseReading:
 
 
 def read_vgpu_license(gpu: GpuRound) -> VgpuLicenseReading:
-    """Read the licenses (nvmlDeviceGetVirtualizationMode, nvmlDeviceGetGridLicensableFeatures)."""
     if virtualization_mode(gpu.inquiry) != VGPU_MODE:
         return VgpuLicenseReading({})
     features = licensed_features(gpu.inquiry)
@@ -111,9 +107,7 @@ def read_vgpu_license(gpu: GpuRound) -> VgpuLicenseReading:
 VGPU_LICENSE = GpuCollector("vgpu_license", "the license of a vGPU", Tier.SLOW, lambda _config: read_vgpu_license)
 
 
-RECOVERY_ACTION_FIELD: Final = 230
-"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
-
+RECOVERY_ACTION_FIELD: Final = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 _MOST_ACTION: Final = 255
 """Newer drivers may define more actions than gpu_recovery_action names; values beyond this are invalid."""
 
@@ -144,13 +138,10 @@ DRAIN_AND_RESET: Final = GPU_RECOVERY_ACTION.value_of("drain and reset")
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReading:
-    """The requested action; None if not reported."""
-
     action: Annotated[int | None, GPU_RECOVERY_ACTION]
 
 
 def read_recovery(gpu: GpuRound) -> RecoveryReading:
-    """Read the requested action (field 230)."""
     inquiry = gpu.inquiry
     asked = inquiry.fields((RECOVERY_ACTION_FIELD,)).get(RECOVERY_ACTION_FIELD)
     action = inquiry.within(asked, 0, _MOST_ACTION)

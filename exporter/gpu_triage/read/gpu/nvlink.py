@@ -43,7 +43,6 @@ class Source:
     scale: int = 1
 
     def of(self, link: int) -> FieldId | None:
-        """Field to request for a link, or None."""
         if self.second is None:
             return (self.field, link)
         if link >= _LINKS_WITH_OWN_FIELDS:
@@ -159,15 +158,12 @@ GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class LinkReading:
-    """One connected link."""
-
     is_up: Annotated[bool | None, GPU_NVLINK_UP]
     errors: Annotated[Mapping[str, float], GPU_NVLINK_LINK_ERRORS_TOTAL]
     transmit_bytes: Annotated[float | None, GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL]
     receive_bytes: Annotated[float | None, GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL]
 
     def counted(self, name: str) -> float | None:
-        """One of its counters: an error type, `TRANSMIT` or `RECEIVE`."""
         return {TRANSMIT: self.transmit_bytes, RECEIVE: self.receive_bytes}.get(name, self.errors.get(name))
 
 
@@ -186,8 +182,7 @@ class NvlinkReading:
     bandwidth: Annotated[Mapping[str, float], GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND] = field(default_factory=dict)
 
 
-UNKNOWN: Final = NvlinkReading({}, {}, None, None, reported=False)
-"""The reading if the driver does not report links."""
+UNKNOWN: Final = NvlinkReading({}, {}, None, None, reported=False)  # the reading if the driver does not report links
 
 
 class NvlinkReader:
@@ -208,7 +203,6 @@ class NvlinkReader:
         self._far_ends: dict[int, str] = {}
 
     def read(self, gpu: GpuRound) -> NvlinkReading:
-        """Read links (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters), unless MIG is on."""
         inquiry = gpu.inquiry
         count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, MOST_LINKS)
         # With MIG on, drivers do not report links, or report all as down. Neither is the state of a link.
@@ -298,7 +292,6 @@ def _leads_somewhere(inquiry: Inquiry, link: int, reading: LinkReading) -> bool:
 
 
 def render(reading: NvlinkReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the samples of one GPU's links."""
     links = reading.links.values()
     if links:
         yield GPU_NVLINK_LINKS.sample(len(links), *gpu)
@@ -337,8 +330,7 @@ _MANTISSA_BITS: Final = 0xF
 _NO_ERRORS: Final = (0xF, 0xFF)
 """Mantissa and exponent that encode a rate of 0."""
 
-_LIMIT: Final = CounterLimit(per_second=1e12, most=1 << 62)
-"""Symbols: a link carries 50 GB/s per direction."""
+_LIMIT: Final = CounterLimit(per_second=1e12, most=1 << 62)  # symbols: a link carries 50 GB/s per direction
 
 GPU_NVLINK_BIT_ERROR_RATIO = gpu_gauge(
     "gpu_nvlink_bit_error_ratio",
@@ -374,8 +366,6 @@ GPU_NVLINK_FEC_BLOCKS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class NvlinkQualityReading:
-    """Link quality of one GPU; links and kinds not reported are missing."""
-
     worst: Annotated[Mapping[str, float], GPU_NVLINK_BIT_ERROR_RATIO]
     symbol_errors: Annotated[float | None, GPU_NVLINK_SYMBOL_ERRORS_TOTAL]
     fec_blocks: Annotated[Mapping[str, float], GPU_NVLINK_FEC_BLOCKS_TOTAL]
@@ -386,11 +376,7 @@ _NOTHING: Final = NvlinkQualityReading({}, None, {}, {})
 
 
 def bit_error_ratio(raw: float) -> float:
-    """Decode a rate: mantissa in bits 8 to 11, negative decimal exponent in bits 0 to 7.
-
-    >>> bit_error_ratio(0x20C), bit_error_ratio(0xFFF)
-    (2e-12, 0.0)
-    """
+    """Decode a rate: mantissa in bits 8 to 11, negative decimal exponent in bits 0 to 7."""
     mantissa, exponent = int(raw) >> _MANTISSA_SHIFT & _MANTISSA_BITS, int(raw) & _EXPONENT_BITS
     return 0.0 if (mantissa, exponent) == _NO_ERRORS else float(f"{mantissa}e-{exponent}")
 
@@ -402,7 +388,6 @@ class NvlinkQualityReader:
         self._counters = {field: LinkCounter(_LIMIT) for field in _COUNTED_FIELDS}
 
     def read(self, gpu: GpuRound) -> NvlinkQualityReading:
-        """Read link quality (fields 91, 220-222 and 235-250), unless MIG is on."""
         inquiry = gpu.inquiry
         count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, MOST_LINKS)
         if not count or mig_mode(inquiry):
@@ -477,8 +462,6 @@ GPU_C2C_ERRORS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class C2cReading:
-    """C2C links of one GPU; None or missing where not reported."""
-
     links: Annotated[int | None, GPU_C2C_LINKS]
     max_bytes_per_second: Annotated[float | None, GPU_C2C_MAX_BYTES_PER_SECOND]
     errors: Annotated[Mapping[str, float], GPU_C2C_ERRORS_TOTAL]
@@ -495,7 +478,6 @@ class C2cReader:
         self._counters = {name: LinkCounter(ERRORS) for name in ERROR_FIELDS}
 
     def read(self, gpu: GpuRound) -> C2cReading:
-        """Read the links (fields 170-172 and 231-233)."""
         inquiry = gpu.inquiry
         count = inquiry.within(inquiry.fields((COUNT_FIELD,)).get(COUNT_FIELD), 0, MOST_LINKS)
         if not count:

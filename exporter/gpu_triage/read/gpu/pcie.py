@@ -87,13 +87,11 @@ def on_pcie(inquiry: Inquiry) -> bool:
 
 
 def plausible_generation(inquiry: Inquiry, answer: int | None) -> int | None:
-    """Validate a PCIe generation; None if missing or implausible."""
     value = inquiry.within(answer, 1, MOST_GENERATION)
     return None if value is None else int(value)
 
 
 def plausible_width(inquiry: Inquiry, answer: int | None) -> int | None:
-    """Validate a number of PCIe lanes; None if missing or not a valid width."""
     if answer is not None and answer not in WIDTHS:
         inquiry.failures.append("implausible")
         return None
@@ -110,7 +108,6 @@ class PcieReader:
         self._width = _Transitions()
 
     def read(self, gpu: GpuRound) -> PcieReading:
-        """Read the link (nvmlDeviceGetCurrPcieLink{Generation,Width}, …PcieReplayCounter) and its traffic."""
         inquiry, at = gpu.inquiry, gpu.at.monotonic
         if not on_pcie(inquiry):
             return PcieReading(None, None, None, None, None, None, None)
@@ -133,9 +130,7 @@ TRANSMIT: Final = "transmit"
 RECEIVE: Final = "receive"
 """Directions, from the GPU's perspective."""
 
-_FIELDS: Final = {TRANSMIT: 197, RECEIVE: 198}
-"""NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES."""
-
+_FIELDS: Final = {TRANSMIT: 197, RECEIVE: 198}  # NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES
 _GPM_METRICS: Final = {TRANSMIT: nvml_gpm.PCIE_TRANSMITTED, RECEIVE: nvml_gpm.PCIE_RECEIVED}
 
 _LIMIT: Final = CounterLimit(per_second=300e9, most=1 << 62)
@@ -275,8 +270,6 @@ GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class PcieLimitsReading:
-    """Maximum generation and lanes of card, slot, and what the driver reports of both; None where not reported."""
-
     device_generation: Annotated[int | None, GPU_PCIE_LINK_DEVICE_MAX_GENERATION]
     device_width: Annotated[int | None, GPU_PCIE_LINK_DEVICE_MAX_WIDTH]
     slot_generation: Annotated[int | None, GPU_PCIE_LINK_SLOT_MAX_GENERATION]
@@ -297,17 +290,14 @@ class PcieLimitsReading:
 
     @property
     def generation(self) -> int | None:
-        """Generation that all known parties support; None if none is known."""
         return _least((self.device_generation, self.slot_generation, self.system_generation))
 
     @property
     def width(self) -> int | None:
-        """Number of lanes that all known parties support; None if none is known."""
         return _least((self.device_width, self.slot_width, self.system_width))
 
 
 def read_pcie_limits(gpu: GpuRound, *, virtual: bool = False) -> PcieLimitsReading:
-    """Read limits (nvmlDeviceGetMaxPcieLink*, …GpuMaxPcieLinkGeneration, sysfs max_link_* of card and port)."""
     inquiry = gpu.inquiry
     if not on_pcie(inquiry):
         return PcieLimitsReading(None, None, None, None, None, None)
@@ -385,9 +375,7 @@ PCIE_LIMITS = GpuCollector(
 )
 
 
-DIRECTIONS: Final = {"transmit": 0, "receive": 1}
-"""Label to nvmlPcieUtilCounter_t."""
-
+DIRECTIONS: Final = {"transmit": 0, "receive": 1}  # label to nvmlPcieUtilCounter_t
 _BYTES_PER_KB: Final = 1000
 _MOST_KB_PER_SECOND: Final = 1 << 30
 
@@ -401,13 +389,10 @@ GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class PcieThroughputReading:
-    """Bytes per second by direction (transmit, receive, from the GPU's perspective); missing where not reported."""
-
     bytes_per_second: Annotated[Mapping[str, float], GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND]
 
 
 def read_pcie_throughput(gpu: GpuRound) -> PcieThroughputReading:
-    """Measure traffic over the next 40 ms (nvmlDeviceGetPcieThroughput)."""
     inquiry = gpu.inquiry
     if not on_pcie(inquiry):
         return PcieThroughputReading({})
@@ -455,19 +440,14 @@ GPU_PCIE_ERRORS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class PcieErrorsReading:
-    """Monotonic error counts by type since the driver was loaded; types not counted are missing."""
-
     errors: Annotated[Mapping[str, float], GPU_PCIE_ERRORS_TOTAL]
 
 
 class PcieErrorsReader:
-    """Reads the counters and continues them over resets."""
-
     def __init__(self) -> None:
         self._counters = {label: DriverCounter(ERRORS) for label in TYPE_FIELDS}
 
     def read(self, gpu: GpuRound) -> PcieErrorsReading:
-        """Read the errors (the fields of TYPE_FIELDS, in one call)."""
         inquiry = gpu.inquiry
         if not on_pcie(inquiry):
             return PcieErrorsReading({})
@@ -502,8 +482,6 @@ GPU_PCIE_AER_ERRORS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class PcieAerReading:
-    """Monotonic error counts by severity since the device appeared; severities not counted are missing."""
-
     gpu: Annotated[Mapping[str, float], GPU_PCIE_AER_ERRORS_TOTAL, "gpu"]
     port: Annotated[Mapping[str, float], GPU_PCIE_AER_ERRORS_TOTAL, "port"]
 
@@ -519,9 +497,6 @@ class PcieAerReader:
         """Read the errors (``aer_dev_*`` under ``/sys/bus/pci/devices``) of the GPU and its upstream port.
 
         An error may be reported by one end only: by the port alone once the GPU no longer answers.
-
-        Raises:
-            HostReadFailed: no sysfs is mounted.
         """
         refuse_unmounted(gpu.machine.sysfs)
         bus_id = gpu.inquiry.device.pci_bus_id

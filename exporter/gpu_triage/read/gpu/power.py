@@ -23,8 +23,7 @@ _MODULE_FIELDS: Final = ((INSTANT_FIELD, _MODULE), (AVERAGE_FIELD, _MODULE))
 _MODULE_LIMIT_FIELD: Final = (190, _MODULE)
 """The same, and NVML_FI_DEV_POWER_CURRENT_LIMIT, for the module: the GPU with its Grace CPU."""
 
-_REQUESTED_LIMIT_FIELD: Final = 192
-"""NVML_FI_DEV_POWER_REQUESTED_LIMIT."""
+_REQUESTED_LIMIT_FIELD: Final = 192  # NVML_FI_DEV_POWER_REQUESTED_LIMIT
 _SAME_LIMIT_WATTS: Final = 1.0
 
 _FIELDS: Final = (INSTANT_FIELD, AVERAGE_FIELD, _REQUESTED_LIMIT_FIELD, *_MODULE_FIELDS, _MODULE_LIMIT_FIELD)
@@ -69,8 +68,6 @@ GPU_ENERGY_JOULES_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class PowerReading:
-    """Power of one board; None where not reported."""
-
     power_watts: Annotated[float | None, GPU_POWER_WATTS]
     limit_watts: Annotated[float | None, GPU_POWER_LIMIT_WATTS]
     energy_joules: Annotated[float | None, GPU_ENERGY_JOULES_TOTAL]
@@ -86,7 +83,6 @@ class PowerReader:
         self._energy = DriverCounter(_ENERGY_LIMIT)
 
     def read(self, gpu: GpuRound) -> PowerReading:
-        """Read power (fields 185-192, nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetTotalEnergyConsumption)."""
         inquiry = gpu.inquiry
         energy_mj = inquiry.ask("nvmlDeviceGetTotalEnergyConsumption")
         values = inquiry.fields(_FIELDS)
@@ -105,7 +101,6 @@ class PowerReader:
 
 
 def watts(inquiry: Inquiry, milliwatts: float | None) -> float | None:
-    """Convert milliwatts to watts; None if missing or implausible."""
     return inquiry.within(None if milliwatts is None else milliwatts / 1000, 0, _MOST_WATTS)
 
 
@@ -172,7 +167,6 @@ class PowerProfilesReading:
 
 
 def read_power_profiles(gpu: GpuRound) -> PowerProfilesReading:
-    """Read the profiles (nvmlDeviceWorkloadPowerProfileGetCurrentProfiles)."""
     masks = power_profile_masks(gpu.inquiry)
     return PowerProfilesReading((), ()) if masks is None else PowerProfilesReading(*map(_numbers, masks))
 
@@ -182,12 +176,10 @@ def _numbers(mask: Any) -> tuple[int, ...]:
 
 
 def name_of(profile: int) -> str:
-    """Label value of a profile."""
     return PROFILES[profile] if profile < len(PROFILES) else f"profile_{profile}"
 
 
 def render(reading: PowerProfilesReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the samples of one GPU's profiles."""
     for state, profiles in ((REQUESTED, reading.requested), (ENFORCED, reading.enforced)):
         yield from (GPU_POWER_PROFILE_INFO.sample(1, *gpu, name_of(profile), state) for profile in profiles)
 
@@ -204,9 +196,7 @@ POWER_PROFILES = GpuCollector(
 GPU_SENSOR: Final = 0
 MEMORY_TEMPERATURE_FIELD: Final = 82
 
-_NOT_AVAILABLE: Final = -1
-"""NVML_VALUE_NOT_AVAILABLE as a signed number."""
-
+_NOT_AVAILABLE: Final = -1  # NVML_VALUE_NOT_AVAILABLE as a signed number
 _COLDEST_CELSIUS: Final = -100
 _HOTTEST_CELSIUS: Final = 200
 _MOST_FANS: Final = 16
@@ -245,7 +235,6 @@ class ThermalReading:
 
 
 def read_thermal(gpu: GpuRound) -> ThermalReading:
-    """Read temperatures (nvmlDeviceGetTemperatureV, field 82, …MarginTemperature, nvmlDeviceGetFanSpeed[_v2])."""
     inquiry = gpu.inquiry
     die = inquiry.first("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", args=(GPU_SENSOR,))
     # Boards without a memory sensor return 0 rather than "not supported".
@@ -278,9 +267,7 @@ def _fan_ratios(inquiry: Inquiry) -> Mapping[str, float]:
 THERMAL = GpuCollector("thermal", "temperatures, margin and fans", Tier.MEDIUM, lambda _config: read_thermal)
 
 
-CLOCK_TYPES: Final = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
-"""Label to nvmlClockType_t."""
-
+CLOCK_TYPES: Final = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}  # label to nvmlClockType_t
 APPLICATION_CLOCKS: Final = {label: kind for label, kind in CLOCK_TYPES.items() if label != "video"}
 """Clocks an administrator can set; for others the driver returns "invalid argument"."""
 
@@ -294,13 +281,10 @@ GPU_CLOCK_HERTZ = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class ClocksReading:
-    """Frequencies by clock (graphics, sm, memory, video) in hertz; clocks not reported are missing."""
-
     hertz: Annotated[Mapping[str, float], GPU_CLOCK_HERTZ]
 
 
 def read_clocks(gpu: GpuRound) -> ClocksReading:
-    """Read the current clocks (nvmlDeviceGetClockInfo)."""
     return ClocksReading(read_clock_table(gpu.inquiry, "nvmlDeviceGetClockInfo", CLOCK_TYPES))
 
 
@@ -330,13 +314,10 @@ GPU_CLOCK_TARGET_HERTZ = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class ClockTargetsReading:
-    """Application clocks as set, or the defaults if never set; clocks not reported are missing."""
-
     hertz: Annotated[Mapping[str, float], GPU_CLOCK_TARGET_HERTZ]
 
 
 def read_clock_targets(gpu: GpuRound) -> ClockTargetsReading:
-    """Read the application clocks (nvmlDeviceGetApplicationsClock)."""
     table = read_clock_table(gpu.inquiry, "nvmlDeviceGetApplicationsClock", APPLICATION_CLOCKS, least_mhz=1)
     return ClockTargetsReading(table)
 

@@ -70,10 +70,7 @@ GPU_P2P_EXPECTED = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class GpuPresence:
-    """One GPU ever seen: whether it answers (None if it is not queried), and why not (``lost``, ``stalled``, …).
-
-    Its name is "" until it was read.
-    """
+    """One GPU ever seen: whether it answers (None if it is not queried), and why not (``lost``, ``stalled``, …)."""
 
     labels: GpuLabels
     name: str
@@ -97,7 +94,6 @@ class PresenceReading:
 
 
 def render(reading: PresenceReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
     yield from samples(reading)
     if reading.versions is not None:
         versions = reading.versions

@@ -24,11 +24,8 @@ FAULTS: Final = (STANDS_STILL, TOO_FAST)
 
 _FASTEST: Final = 1.5
 """Growth in seconds per second above which a counter is implausible; above 1 to allow for clock jitter."""
-_MOST_STRIKES: Final = 3
-"""Implausible readings before the counter is rejected."""
-_SOUND_READINGS: Final = 30
-"""Plausible readings in a row that cancel an implausible one."""
-
+_MOST_STRIKES: Final = 3  # implausible readings before the counter is rejected
+_SOUND_READINGS: Final = 30  # plausible readings in a row that cancel an implausible one
 _ENOUGH_SAMPLES: Final = 10
 _WITHIN_SECONDS: Final = 60.0
 _WITHIN_INTERVALS: Final = 20
@@ -57,7 +54,6 @@ class ThrottleCounter:
 
     @property
     def total_seconds(self) -> float:
-        """Seconds counted so far; never decreases."""
         return self._counter.total
 
     @property
@@ -120,9 +116,7 @@ REASONS: Final = {
 }
 """Label to bit of nvmlClocksEventReasons and the older nvmlClocksThrottleReasons."""
 
-UNKNOWN: Final = "unknown"
-"""Label for all bits without a name here."""
-
+UNKNOWN: Final = "unknown"  # label for all bits without a name here
 _KNOWN_BITS: Final = sum(REASONS.values())
 _COMMON_BITS: Final = 0x1FF
 """The reasons taken as supported if the driver does not report them."""
@@ -208,7 +202,6 @@ class ThrottleReader:
         self._supported_at = -math.inf
 
     def read(self, gpu: GpuRound) -> ThrottleReading:
-        """Read the reasons (nvmlDeviceGetCurrentClocksEventReasons, fields of `counter_fields`)."""
         inquiry, at = gpu.inquiry, gpu.at.monotonic
         active = self._active(inquiry, at)
         ids = counter_fields(gpu.versions.driver)

@@ -80,8 +80,6 @@ GPU_TOPOLOGY_INFO = gpu_info(
 
 @dataclass(frozen=True, slots=True)
 class PeerReading:
-    """How one GPU reaches another: P2P status by capability, and the level; missing and None where not reported."""
-
     gpu: str
     uuid: str
     p2p: Mapping[str, str]
@@ -90,14 +88,11 @@ class PeerReading:
 
 @dataclass(frozen=True, slots=True)
 class TopologyReading:
-    """Topology of one GPU, with one entry per other GPU that answers."""
-
     numa_node: Annotated[int | None, GPU_NUMA_NODE]
     peers: tuple[PeerReading, ...]
 
 
 def read_topology(gpu: GpuRound) -> TopologyReading:
-    """Read topology (nvmlDeviceGetP2PStatus, nvmlDeviceGetTopologyCommonAncestor, sysfs numa_node)."""
     device = gpu.inquiry.device
     return TopologyReading(
         numa_node=numa_node_of(gpu.machine.sysfs, device.pci_bus_id) if device.pci_bus_id else None,
@@ -117,7 +112,6 @@ def _peer(inquiry: Inquiry, peer: Device) -> PeerReading:
 
 
 def render(reading: TopologyReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the samples of one GPU's topology."""
     yield from samples(reading, gpu)
     counts = Counter(
         (capability, status, peer.level or "")
@@ -145,9 +139,7 @@ TOPOLOGY = GpuCollector(
 )
 
 
-MOST_ADAPTERS: Final = 64
-"""Maximum adapter names published per GPU."""
-
+MOST_ADAPTERS: Final = 64  # maximum adapter names published per GPU
 _DEVICE: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _HOST_BRIDGE: Final = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _VIRTIO: Final = re.compile(r"virtio[0-9]+")
@@ -185,13 +177,7 @@ class NicTopologyReading:
 
 
 def read_nic_topology(gpu: GpuRound) -> NicTopologyReading:
-    """Read the levels of the host's adapters.
-
-    Source: ``/sys/class/net/*/device``, ``/sys/class/infiniband/*/device`` and ``/sys/bus/pci/devices``
-
-    Raises:
-        HostReadFailed: adapters or NUMA nodes cannot be read, or no sysfs is mounted.
-    """
+    """Read the levels of the host's adapters."""
     sysfs, bus_id = gpu.machine.sysfs, gpu.inquiry.device.pci_bus_id
     refuse_unmounted(sysfs)
     here = _place(sysfs, sysfs / "bus" / "pci" / "devices" / bus_id) if bus_id else None

@@ -203,8 +203,6 @@ def _state_directory(view: _View) -> str | None:
 
 
 class Probe(NamedTuple):
-    """A feature that may lack a right."""
-
     feature: str
     wanted: Callable[[Config], bool]  # whether a configuration enables the feature
     reason: Callable[[_View], str | None]  # why the feature is limited; None if it is not
@@ -332,7 +330,6 @@ PROBES: Final = (
 
 
 def render(reading: tuple[Limitation, ...]) -> Iterator[Sample]:
-    """Render the samples of one reading."""
     for limitation in reading:
         yield GPU_EXPORTER_DEGRADED_INFO.sample(1, limitation.feature, limitation.reason)
 

@@ -97,8 +97,6 @@ class NodeCpu:
 
 @dataclass(frozen=True, slots=True)
 class HostCpuReading:
-    """CPUs by NUMA node, and load of the host; None for what the kernel does not report."""
-
     nodes: Annotated[tuple[NodeCpu, ...], Each("numa_node")]
     load1: Annotated[float | None, GPU_HOST_LOAD1]
     processes_blocked: Annotated[int | None, GPU_HOST_PROCESSES_BLOCKED]
@@ -125,13 +123,7 @@ class HostCpuReader:
         self._frequencies = CpuFrequencies()
 
     def read(self, round_: HostRound) -> HostCpuReading:
-        """Read CPUs and load.
-
-        Source: ``/proc/stat``, ``/proc/loadavg`` and ``/sys/devices/system/node``.
-
-        Raises:
-            HostReadFailed: CPU time cannot be read, even if the load can.
-        """
+        """Read CPUs and load. Source: ``/proc/stat``, ``/proc/loadavg`` and ``/sys/devices/system/node``."""
         inquiry = HostInquiry(round_.failures)
         procfs, sysfs = round_.machine.procfs, round_.machine.sysfs
         load1 = inquiry.parse(procfs / "loadavg", parse_load1, required=True)
@@ -215,10 +207,7 @@ def _always_busy(ticks: tuple[int, ...]) -> bool:
 
 
 def _cpus_set_apart(sysfs: Path) -> frozenset[int]:
-    """CPUs excluded from normal scheduling: ``isolcpus=``, ``nohz_full=`` and isolated cpusets.
-
-    Without nohz_full=, kernels write ``(null)``.
-    """
+    """CPUs excluded from normal scheduling: ``isolcpus=``, ``nohz_full=`` and isolated cpusets."""
     found: frozenset[int] = frozenset()
     for name in _SET_APART:
         text = text_of(sysfs / "devices" / "system" / "cpu" / name).strip()
@@ -228,11 +217,6 @@ def _cpus_set_apart(sysfs: Path) -> frozenset[int]:
 
 
 def parse_stat(text: str) -> Stat:
-    """Parse the values used from /proc/stat.
-
-    Raises:
-        ValueError: a relevant line has another format, or no CPU is listed.
-    """
     ticks: dict[int, tuple[int, ...]] = {}
     counts: dict[str, int] = {}
     for line in text.split("\n"):
@@ -253,14 +237,7 @@ def parse_stat(text: str) -> Stat:
 
 
 def parse_load1(text: str) -> float:
-    """Parse the one-minute load average.
-
-    >>> parse_load1("0.31 0.22 0.15 2/1431 88123")
-    0.31
-
-    Raises:
-            ValueError: the text does not start with a load average.
-    """
+    """Parse the one-minute load average."""
     match = _LOAD.match(text)
     if match is None:
         raise ValueError(f"{text[:40]!r} is no load average")
@@ -311,8 +288,6 @@ GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class HostCpuSettingsReading:
-    """CPU settings, and throttle counters by NUMA node; empty or None for what the kernel does not report."""
-
     governors: Annotated[Mapping[str, int], GPU_HOST_CPU_GOVERNOR_POLICIES]
     clock_source: Annotated[str | None, GPU_HOST_CLOCK_SOURCE_INFO]
     throttles: Annotated[Mapping[str, int], GPU_HOST_CPU_THROTTLES_TOTAL] = field(default_factory=dict)
@@ -326,10 +301,7 @@ _NUMBER: Final = re.compile(r"\b[0-9]{1,5}\b")
 
 
 def policies(sysfs: Path) -> list[Path]:
-    """Folders of the cpufreq policies (groups of CPUs that share a clock, usually one per CPU); empty without cpufreq.
-
-    Source: ``/sys/devices/system/cpu/cpufreq``, https://docs.kernel.org/admin-guide/pm/cpufreq.html
-    """
+    """Folders of the cpufreq policies (groups of CPUs that share a clock, usually one per CPU); empty without."""
     root = sysfs / "devices" / "system" / "cpu" / "cpufreq"
     return [root / name for name in names_in(root) if _POLICY.fullmatch(name)][:MAX_CPUS]
 
@@ -341,7 +313,6 @@ class CpuFrequencies:
         self._policy_of: Mapping[int, Path] | None = None
 
     def ratio(self, sysfs: Path, cpu: int) -> float | None:
-        """Current clock of a CPU over its maximum, 0-1; None if not reported, as on most virtual machines."""
         if self._policy_of is None:
             self._policy_of = {
                 int(each): policy
@@ -360,19 +331,11 @@ class CpuFrequencies:
 
 
 class HostCpuSettingsReader:
-    """Reads settings and throttle counters; keeps the counters monotonic."""
-
     def __init__(self) -> None:
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> HostCpuSettingsReading:
-        """Read governors, clock source and throttle counters.
-
-        Source: ``/sys/devices/system/cpu``, ``/sys/devices/system/clocksource``
-
-        Raises:
-            HostReadFailed: governors and clock source exist but none can be read or parsed, or no sysfs is mounted.
-        """
+        """Read governors, clock source and throttle counters."""
         sysfs = round_.machine.sysfs
         inquiry = HostInquiry(round_.failures, sysfs, once=True)
         clock_source = inquiry.parse(sysfs / "devices/system/clocksource/clocksource0/current_clocksource", _word)

@@ -18,9 +18,7 @@ from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import Each, each
 from gpu_triage.read.metrics.rounds import HostRound
 
-_BYTES_PER_SECTOR = 512
-"""Unit of /proc/diskstats for all devices, regardless of their sector size."""
-
+_BYTES_PER_SECTOR = 512  # unit of /proc/diskstats for all devices, regardless of their sector size
 _MILLISECONDS_PER_SECOND = 1000
 _COLUMNS = 14
 _NO_DISK = re.compile(r"(?:loop|ram|zram|sr|scd|fd)[0-9]+")
@@ -80,13 +78,7 @@ class HostDiskReader:
         self._bound = Bound(MOST_DEVICES, "too_many_disks")
 
     def read(self, round_: HostRound) -> tuple[Disk, ...]:
-        """Read the host's disks: physical ones, and the md and dm devices built on them.
-
-        Source: ``/proc/diskstats``, https://docs.kernel.org/admin-guide/iostats.html
-
-        Raises:
-            HostReadFailed: the file is missing, or cannot be read or parsed.
-        """
+        """Read the host's disks: physical ones, and the md and dm devices built on them."""
         inquiry = HostInquiry(round_.failures)
         lines = inquiry.lines(round_.machine.procfs / "diskstats", parse_disk, required=True)
         inquiry.finish()
@@ -121,9 +113,6 @@ def parse_disk(line: str) -> tuple[str, tuple[int, ...]]:
 
     The counts are reads, sectors read, milliseconds; writes, sectors written, milliseconds; milliseconds busy and
     queued.
-
-    Raises:
-        ValueError: a column used is missing or not a count.
     """
     columns = line.split()
     if len(columns) < _COLUMNS:
@@ -224,8 +213,6 @@ class LustreMount:
 
 @dataclass(frozen=True, slots=True)
 class GpuDirectStorage:
-    """I/O totals of GPUDirect Storage."""
-
     moved_bytes: Annotated[Mapping[str, int], GPU_HOST_GDS_BYTES_TOTAL]
     operations: Annotated[Mapping[str, int], GPU_HOST_GDS_OPERATIONS_TOTAL]
     errors: Annotated[Mapping[str, int], GPU_HOST_GDS_ERRORS_TOTAL]
@@ -241,8 +228,6 @@ class FileSystemsReading:
 
 
 class FileSystemsReader:
-    """Reads file system statistics; keeps their counters monotonic."""
-
     def __init__(self) -> None:
         self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
 
@@ -250,9 +235,6 @@ class FileSystemsReader:
         """Read I/O totals.
 
         Source: ``llite.*.stats`` of Lustre, ``nvfs-stat.c`` of https://github.com/NVIDIA/gds-nvidia-fs
-
-        Raises:
-            HostReadFailed: such files exist, but none can be read or parsed.
         """
         machine, inquiry = round_.machine, HostInquiry(round_.failures, round_.machine.procfs)
         mounts: dict[str, _Counts] = {}
@@ -304,9 +286,6 @@ def parse_lustre_stats(text: str) -> _Counts:
     Lines look like ``read_bytes 25673 samples [bytes] 1 3366225 145121869``, where the numbers are minimum, maximum and
     sum. Clients of 2.13 and later also time calls: ``read 12 samples [usecs] 3 190 611 55011``. A direction without
     transfers has no line.
-
-    Raises:
-        ValueError: there is no such line.
     """
     lines = {line[1]: line for each in text.split("\n") if (line := _LINE.fullmatch(each.strip())) is not None}
     if not lines and "snapshot_time" not in text:
@@ -327,9 +306,6 @@ def parse_gds_stats(text: str) -> _Counts:
 
     Lines look like ``Reads : n=2 ok=2 err=0 readMiB=8 io_state_err=0`` (without ``n``, ``ok`` and ``readMiB`` if
     these are not counted) and ``Ops : Read=0 Write=0 BatchIO=0``.
-
-    Raises:
-        ValueError: there is no such line.
     """
     found: dict[str, dict[str, int]] = {}
     for line in filter(None, map(_GDS_LINE.match, text.split("\n"))):

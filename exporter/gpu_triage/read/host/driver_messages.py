@@ -139,11 +139,7 @@ _MESSAGES: Final = (
 
 
 def parse_driver_message(text: str) -> DriverMessage | None:
-    """Parse a failure message of NVIDIA's modules; None for any other message, including Xids and SXids.
-
-    >>> parse_driver_message("NVRM: GPU 0000:01:00.0 is already bound to NovaCore.").subject
-    '0000:01:00.0'
-    """
+    """Parse a failure message of NVIDIA's modules; None for any other message, including Xids and SXids."""
     if not text.startswith(("NVRM: ", "nvidia-")):
         return None
     sentence = " ".join(line.removeprefix("NVRM:").strip() for line in text.split("\n"))
@@ -205,11 +201,7 @@ _WITHOUT_POWER: Final = ("Power budget exceeded", "insufficient/unadvertised pow
 
 
 def parse_pcie_error(text: str) -> PcieError | None:
-    """Parse the PCIe error in a kernel message; None for any other message.
-
-    >>> parse_pcie_error("nvidia 0000:34:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer")
-    PcieError(address='0000:34:00.0', severity='fatal', port='', driver='nvidia')
-    """
+    """Parse the PCIe error in a kernel message; None for any other message."""
     if (match := _ERROR.match(text)) is not None:
         return PcieError(normalize_bus_id(match[2]), _severity(match[3], match[4]), driver=match[1])
     if (match := _RECEIVED.match(text)) is not None:

@@ -78,8 +78,6 @@ GPU_HOST_NUMA_MISS_BYTES_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class HostMemoryReading:
-    """Memory of the host, and of its NUMA nodes if it has several; None for what the kernel does not report."""
-
     total_bytes: Annotated[int | None, GPU_HOST_MEMORY_TOTAL_BYTES]
     available_bytes: Annotated[int | None, GPU_HOST_MEMORY_AVAILABLE_BYTES]
     swap_total_bytes: Annotated[int | None, GPU_HOST_SWAP_TOTAL_BYTES]
@@ -99,13 +97,7 @@ class HostMemoryReader:
         self._counters: MonotoneCounters[str] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> HostMemoryReading:
-        """Read memory of the host and its NUMA nodes.
-
-        Source: ``/proc/meminfo`` (KiB), ``/proc/vmstat`` (pages), ``/sys/devices/system/node/node*/{meminfo,numastat}``
-
-        Raises:
-            HostReadFailed: meminfo cannot be read or parsed, even if vmstat can.
-        """
+        """Read memory of the host and its NUMA nodes."""
         inquiry, published = HostInquiry(round_.failures), self._counters.published
         procfs, sysfs = round_.machine.procfs, round_.machine.sysfs
         vmstat = inquiry.parse(procfs / "vmstat", partial(parse_values, names=_VMSTAT), required=True) or {}
@@ -146,11 +138,7 @@ def _memory_of_gpus(sysfs: Path) -> Mapping[str, int]:
 
 
 def parse_values(text: str, names: Collection[str], unit: str = "") -> dict[str, int]:
-    """Parse the values with these names from lines like ``MemTotal:  263842796 kB`` or, without a unit, ``pswpin 3``.
-
-    Raises:
-        ValueError: one of those lines has another format, or none exists.
-    """
+    """Parse the values with these names, of lines like ``MemTotal:  263842796 kB`` or, without a unit, ``pswpin 3``."""
     found: dict[str, int] = {}
     for line in text.split("\n"):
         name, _, value = line.replace(":", " ", 1).partition(" ")
@@ -217,13 +205,7 @@ class HostEdacReader:
         self._dimms = Bound(_MOST_DIMMS, "too_many_dimms")
 
     def read(self, round_: HostRound) -> HostEdacReading:
-        """Read the error counts of memory controllers and DIMMs.
-
-        Source: ``/sys/devices/system/edac/mc``, https://docs.kernel.org/admin-guide/RAS/main.html
-
-        Raises:
-            HostReadFailed: controllers exist but none of their files can be read or parsed, or no sysfs is mounted.
-        """
+        """Read the error counts of memory controllers and DIMMs."""
         sysfs = round_.machine.sysfs
         inquiry = HostInquiry(round_.failures, sysfs)
         root = sysfs / "devices" / "system" / "edac" / "mc"

@@ -94,24 +94,14 @@ rather than words.
 
 EVENTS: Final = (*_LINK_ERRORS, *_OTHER_EVENTS)
 
-_ON_ETHERNET: Final = "receive_error"
-"""The link error that also exists on Ethernet: packets with an invalid checksum."""
-
+_ON_ETHERNET: Final = "receive_error"  # the link error that also exists on Ethernet: packets with an invalid checksum
 _LINK_DOWNS: Final = ("link_downed", "carrier_down_count")
 """Counters of link downs: of the adapter, and for RoCE of the network interface."""
 
-_LINK_DOWNED_FULL: Final = 0xFF
-"""``link_downed`` has 8 bits."""
-
-_TRAFFIC_FULL: Final = 0xFFFFFFFF
-"""Value at which a 32-bit counter of an older adapter saturates until it is reset."""
-
-_NO_ANSWER: Final = (1 << 64) - 1
-"""Value read from a device that fell off the bus."""
-
-_BYTES_PER_WORD: Final = 4
-"""Unit of port_rcv_data and port_xmit_data, according to the InfiniBand specification."""
-
+_LINK_DOWNED_FULL: Final = 0xFF  # ``link_downed`` has 8 bits
+_TRAFFIC_FULL: Final = 0xFFFFFFFF  # value at which a 32-bit counter of an older adapter saturates until it is reset
+_NO_ANSWER: Final = (1 << 64) - 1  # value read from a device that fell off the bus
+_BYTES_PER_WORD: Final = 4  # unit of port_rcv_data and port_xmit_data, according to the InfiniBand specification
 _BYTES_PER_SECOND_PER_GIGABIT: Final = 1_000_000_000 / 8
 _WORDS, _BYTES = "counters", "hw_counters"
 _ACTIVE: Final = 4
@@ -365,13 +355,7 @@ class HostInfinibandReader:
         self._bound = Bound(MOST_DEVICES, "too_many_ports")
 
     def read(self, round_: HostRound) -> tuple[InfinibandPort, ...]:
-        """Read the host's InfiniBand and RoCE ports.
-
-        Source: ``/sys/class/infiniband/*/ports/*``
-
-        Raises:
-            HostReadFailed: ports exist but none can be read or parsed, or no sysfs is mounted.
-        """
+        """Read the host's InfiniBand and RoCE ports. Source: ``/sys/class/infiniband/*/ports/*``."""
         sysfs = round_.machine.sysfs
         inquiry = HostInquiry(round_.failures, sysfs)
         self._files.now = round_.at.monotonic
@@ -454,14 +438,7 @@ def _is_port(interface: Path, port: str) -> bool:
 
 
 def parse_state(text: str) -> int:
-    """Parse the number of a port's state.
-
-    >>> parse_state("4: ACTIVE")
-    4
-
-    Raises:
-        ValueError: not a port state.
-    """
+    """Parse the number of a port's state."""
     match = _STATE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text[:40]!r} is no state of a port")
@@ -469,14 +446,7 @@ def parse_state(text: str) -> int:
 
 
 def parse_rate(text: str) -> float | None:
-    """Parse a rate into bytes per second; None for ``N/A``.
-
-    >>> parse_rate("400 Gb/sec (4X NDR)")
-    50000000000.0
-
-    Raises:
-        ValueError: not a rate.
-    """
+    """Parse a rate into bytes per second; None for ``N/A``."""
     if text.strip() == "" or text.startswith("N/A"):
         return None
     match = _RATE.fullmatch(text.strip())
@@ -486,11 +456,7 @@ def parse_rate(text: str) -> float | None:
 
 
 def parse_words(text: str) -> int | None:
-    """Parse a counter; None for ``N/A (no PMA)``, from an adapter without this counter.
-
-    Raises:
-        ValueError: not a count, or all bits set: the adapter does not answer.
-    """
+    """Parse a counter; None for ``N/A (no PMA)``, from an adapter without this counter."""
     words = None if text.startswith("N/A") else parse_count(text.strip())
     if words == _NO_ANSWER:
         raise ValueError("all bits are set: the adapter does not answer")

@@ -113,11 +113,7 @@ class HostKernelLogReader:
         self._orders: dict[int, str] = {}
 
     def read(self, round_: HostRound) -> HostKernelLogReading:
-        """Read what was logged until now (``/dev/kmsg``); never blocks.
-
-        Raises:
-            HostReadFailed: the log exists and is accessible, but cannot be read.
-        """
+        """Read what was logged until now (``/dev/kmsg``); never blocks."""
         if round_.machine.kmsg is None:
             return _NOTHING
         if self._log is None:

@@ -209,11 +209,7 @@ _OVER: Final = (
 
 
 def parse_host_message(text: str) -> HostMessage | None:
-    """Parse a kernel message about the host; None for any other message.
-
-    >>> parse_host_message("EXT4-fs (nvme0n1p2): Remounting filesystem read-only")
-    HostMessage(trouble=<ProblemKind.FILESYSTEM_READ_ONLY: 'filesystem_read_only'>, subject='nvme0n1p2', pid=None)
-    """
+    """Parse a kernel message about the host; None for any other message."""
     if not any(marker in text for marker in MARKERS):
         return None
     for trouble, pattern in _MESSAGES:
@@ -229,11 +225,7 @@ def parse_host_message(text: str) -> HostMessage | None:
 
 
 def parse_trouble_over(text: str) -> ProblemResolved | None:
-    """Parse a message that a problem is resolved; None for any other message.
-
-    >>> parse_trouble_over("nfs: server nas01 OK")
-    ProblemResolved(trouble=<ProblemKind.NFS_NOT_RESPONDING: 'nfs_not_responding'>, subject='nas01')
-    """
+    """Parse a message that a problem is resolved; None for any other message."""
     for trouble, pattern in _OVER:
         match = pattern.match(text)
         if match is not None:
@@ -254,5 +246,4 @@ def parse_kill_order(text: str) -> KillOrder | None:
 
 
 def cut(text: str) -> str:
-    """A subject as it is kept: of a limited length."""
     return text[:_LONGEST_SUBJECT]

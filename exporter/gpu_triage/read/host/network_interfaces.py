@@ -130,13 +130,7 @@ class HostNetworkReader:
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
     def read(self, round_: HostRound) -> HostNetworkReading:
-        """Read physical interfaces of the host, including virtual functions, and bonds.
-
-        Source: ``/proc/net/{dev,snmp}`` of the host's network namespace and ``/sys/class/net``.
-
-        Raises:
-            HostReadFailed: statistics are missing, or cannot be read or parsed.
-        """
+        """Read physical interfaces of the host, including virtual functions, and bonds."""
         inquiry = HostInquiry(round_.failures)
         folder = _network_folder(round_.machine.procfs)
         statistics = dict(_statistics(inquiry, folder) or ())
@@ -165,9 +159,6 @@ def parse_interface(line: str) -> tuple[str, tuple[int, ...]] | None:
     """Parse a line of /proc/net/dev into name and counts; None for its two header lines.
 
     The counts are bytes, errors and drops, each received and transmitted.
-
-    Raises:
-        ValueError: a column used is missing or not a count.
     """
     name, colon, rest = line.rpartition(":")
     if not colon and "|" in line:
@@ -180,11 +171,7 @@ def parse_interface(line: str) -> tuple[str, tuple[int, ...]] | None:
 
 
 def parse_tcp_segments(text: str) -> tuple[int, int]:
-    """Parse /proc/net/snmp into the TCP segments sent, and sent again.
-
-    Raises:
-        ValueError: there are not two lines about TCP, names and values, or a count is missing.
-    """
+    """Parse /proc/net/snmp into the TCP segments sent, and sent again."""
     names, values = (line.split() for line in text.splitlines() if line.startswith("Tcp:"))
     counts = dict(zip(names, values, strict=True))
     return parse_count(counts.get("OutSegs", "")), parse_count(counts.get("RetransSegs", ""))
@@ -216,7 +203,6 @@ def _statistics(inquiry: HostInquiry, folder: Path) -> list[tuple[str, tuple[int
 
 
 def _network_folder(procfs: Path) -> Path:
-    """Return the folder of the host's network; without access to process 1, that of our own network namespace."""
     hosts = procfs / "1" / "net"
     return hosts if text_of(hosts / "dev") else procfs / "net"
 
@@ -299,11 +285,7 @@ class HostNetworkLinkReader:
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
     def read(self, round_: HostRound) -> tuple[InterfaceLink, ...]:
-        """Read links of physical interfaces, including virtual functions, and of bonds. Source: ``/sys/class/net``.
-
-        Raises:
-            HostReadFailed: interfaces exist but none can be read, or no sysfs is mounted.
-        """
+        """Read links of physical interfaces, including virtual functions, and of bonds. Source: ``/sys/class/net``."""
         inquiry = HostInquiry(round_.failures, round_.machine.sysfs)
         classes = round_.machine.sysfs / "class" / "net"
         names = inquiry.ask(lambda: read_names(classes)) or []

@@ -108,13 +108,7 @@ class HostNfsReader:
         self._bound = Bound(MOST_MOUNTS, "too_many_mounts")
 
     def read(self, round_: HostRound) -> tuple[NfsMount, ...]:
-        """Read the host's NFS mounts. Never accesses the mounts themselves, which hangs with a dead server.
-
-        Source: ``/proc/1/mountstats``, else ``/proc/self/mountstats``
-
-        Raises:
-            HostReadFailed: the file is missing or cannot be read, or none of its NFS mounts can be parsed.
-        """
+        """Read the host's NFS mounts. Never accesses the mounts themselves, which hangs with a dead server."""
         inquiry = HostInquiry(round_.failures)
         text = _mountstats(round_.machine.procfs)
         found: dict[str, MountCounts] = {}
@@ -170,9 +164,6 @@ def parse_section(version: str, lines: list[str]) -> MountCounts:
     Of the eight numbers in ``bytes:`` the fifth and sixth are used; of each operation (``READ: 8 8 0 1 2 3 4 5``) the
     first three and the eighth: requests, transmissions, major timeouts and milliseconds. Version 1.1 appends an error
     count. Source: ``rpc_count_iostats_metrics`` of net/sunrpc/stats.c.
-
-    Raises:
-        ValueError: unknown version, or a line that is used is missing or has another format.
     """
     if version not in _VERSIONS:
         raise ValueError(f"statvers {version[:20]!r} is not known")
@@ -206,11 +197,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def unescape(path: str) -> str:
-    r"""Decode a path from the kernel, which writes space, tab, newline and backslash as three octal digits.
-
-    >>> unescape(r"/data\040sets")
-    '/data sets'
-    """
+    """Decode a path from the kernel, which writes space, tab, newline and backslash as three octal digits."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8) & 0x7F), path)
 
 

@@ -62,7 +62,6 @@ class Uplink:
 
     @property
     def ratio(self) -> float:
-        """Current bandwidth as a share of the maximum."""
         now = bytes_per_second(self.generation, self.width)
         return min(1.0, now / bytes_per_second(self.expected_generation, self.expected_width))
 
@@ -75,11 +74,7 @@ class PcieUplinksReader:
         self._searched_at: float | None = None
 
     def read(self, round_: HostRound) -> tuple[Uplink, ...]:
-        """Read the links above switches with GPUs behind them; those with missing values are left out.
-
-        Raises:
-            HostReadFailed: the bus cannot be read, or no sysfs is mounted.
-        """
+        """Read the links above switches with GPUs behind them; those with missing values are left out."""
         sysfs, now = round_.machine.sysfs, round_.at.monotonic
         refuse_unmounted(sysfs)
         if self._searched_at is None or now - self._searched_at >= _SEARCH_SECONDS:
@@ -134,7 +129,6 @@ def bytes_per_second(generation: int, width: int) -> float:
 
 
 def render(reading: tuple[Uplink, ...]) -> Iterator[Sample]:
-    """Render the samples of one reading."""
     for each in reading:
         yield GPU_HOST_PCIE_UPLINK_RATIO.sample(each.ratio, each.bridge, each.port)
         links = (each.width, each.expected_width, each.generation, each.expected_generation)

@@ -53,8 +53,6 @@ GPU_HOST_IOMMU_GPUS = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class PlatformReading:
-    """Facts of the host; None for what the kernel does not report."""
-
     numa_nodes: Annotated[int | None, GPU_HOST_NUMA_NODES]
     iommu_active: Annotated[bool | None, GPU_HOST_IOMMU_ACTIVE]
     iommu_gpus: Annotated[Mapping[str, int], GPU_HOST_IOMMU_GPUS] = field(default_factory=dict)
@@ -68,20 +66,13 @@ class PlatformReader:
         self._is_virtual: bool | None = None
 
     def read(self, round_: HostRound) -> PlatformReading:
-        """As `read_platform`."""
         if self._is_virtual is None:
             self._is_virtual = is_virtual_machine(round_.machine.procfs, round_.machine.sysfs)
         return replace(read_platform(round_), virtual_machine=self._is_virtual)
 
 
 def read_platform(round_: HostRound) -> PlatformReading:
-    """Read NUMA nodes, IOMMU state, and the IOMMU domains of GPUs.
-
-    Source: ``/sys/devices/system/node``, ``/sys/class/iommu`` and ``/sys/kernel/iommu_groups``
-
-    Raises:
-        HostReadFailed: they exist but none can be read or parsed, or no sysfs is mounted.
-    """
+    """Read NUMA nodes, IOMMU state, and the IOMMU domains of GPUs."""
     sysfs = round_.machine.sysfs
     inquiry = HostInquiry(round_.failures, sysfs)
     nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or None)
@@ -128,11 +119,7 @@ class HostModulesReading:
 
 
 def read_host_modules(round_: HostRound) -> HostModulesReading:
-    """Read which of NVIDIA's modules are loaded. Source: ``/proc/modules``.
-
-    Raises:
-        HostReadFailed: the file exists but cannot be read or parsed, or no procfs is mounted.
-    """
+    """Read which of NVIDIA's modules are loaded. Source: ``/proc/modules``."""
     procfs = round_.machine.procfs
     inquiry = HostInquiry(round_.failures, procfs)
     live = inquiry.lines(procfs / "modules", parse_module)
@@ -144,9 +131,6 @@ def parse_module(line: str) -> str | None:
     """Parse the module name from a line of /proc/modules; None while it is being loaded or unloaded.
 
     Format: ``nvidia 56823808 4 nvidia_uvm,nvidia_modeset, Live 0x0000000000000000 (POE)``.
-
-    Raises:
-        ValueError: the line has no state column.
     """
     columns = line.split()
     if len(columns) <= _STATE_COLUMN:

@@ -24,27 +24,17 @@ GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class HostPressureReading:
-    """Stall times of the host by kind; None for a resource the kernel does not track."""
-
     cpu: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "cpu"]
     io: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "io"]
     memory: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "memory"]
 
 
 class HostPressureReader:
-    """Reads stall times; keeps them monotonic."""
-
     def __init__(self) -> None:
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> HostPressureReading:
-        """Read stall times by resource; all None on a kernel without PSI.
-
-        Source: ``/proc/pressure/*``, https://docs.kernel.org/accounting/psi.html
-
-        Raises:
-            HostReadFailed: these files exist but none can be read or parsed, or no procfs is mounted.
-        """
+        """Read stall times by resource; all None on a kernel without PSI."""
         procfs = round_.machine.procfs
         inquiry = HostInquiry(round_.failures, procfs)
         readings = {resource: inquiry.parse(procfs / "pressure" / resource, parse_pressure) for resource in RESOURCES}

@@ -33,8 +33,7 @@ GPU_HOST_SERVICE_RUNNING = host_gauge(
     source="/sys/fs/cgroup/system.slice/*.service/cgroup.procs, /proc/*/comm",
 )
 
-_HIERARCHIES: Final = ("", "systemd", "unified")
-"""Location of systemd's cgroups: v2, v1, or hybrid."""
+_HIERARCHIES: Final = ("", "systemd", "unified")  # location of systemd's cgroups: v2, v1, or hybrid
 
 _ONCE_RUN: Final = {
     "imex": (IMEX,),
@@ -43,9 +42,7 @@ _ONCE_RUN: Final = {
 }
 """systemd services that are reported once one of them has run, by field of the reading."""
 
-_COMMAND: Final = "nv-fabricmanager"[:15]
-"""The kernel truncates command names to 15 bytes."""
-
+_COMMAND: Final = "nv-fabricmanager"[:15]  # the kernel truncates command names to 15 bytes
 _SWITCH_CLASS: Final = "0x0680"
 _NVIDIA: Final = "0x10de"
 _LENT: Final = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
@@ -76,11 +73,6 @@ class ServicesReader:
         self._searched_at: float | None = None
 
     def read(self, round_: HostRound) -> ServicesReading:
-        """Read the state of the services; unknown states are None.
-
-        Raises:
-            HostReadFailed: no sysfs is mounted.
-        """
         machine = round_.machine
         refuse_unmounted(machine.sysfs)
         if self._switches is None:
@@ -128,26 +120,19 @@ class ServicesReader:
 
 
 def in_cgroup(sysfs: Path, service: str) -> bool:
-    """Whether a systemd service has processes.
-
-    Source: ``/sys/fs/cgroup/system.slice/<service>.service/cgroup.procs``
-    """
+    """Whether a systemd service has processes."""
     root = sysfs / "fs" / "cgroup"
     path = f"system.slice/{service}.service/cgroup.procs"
     return any(text_of(root / hierarchy / path).strip() for hierarchy in _HIERARCHIES)
 
 
 def _has_cgroups(sysfs: Path) -> bool:
-    """Whether the cgroups of systemd services are visible."""
     root = sysfs / "fs" / "cgroup"
     return any(names_in(root / hierarchy / "system.slice") for hierarchy in _HIERARCHIES)
 
 
 def has_switches(sysfs: Path) -> bool:
-    """Whether NVSwitches are on the PCI bus, not counting those passed through to virtual machines.
-
-    NVLink 5 switches are not on the host's PCI bus.
-    """
+    """Whether NVSwitches are on the PCI bus, not counting those passed through to virtual machines."""
     devices = sysfs / "bus" / "pci" / "devices"
     return any(_is_switch(devices / name) for name in names_in(devices))
 

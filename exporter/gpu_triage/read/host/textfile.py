@@ -29,7 +29,6 @@ GPU_EXPORTER_TEXTFILE_ERROR_INFO = host_info(
 
 
 def render(reading: TextFilesReading) -> Iterator[Sample]:
-    """Render the samples about the files; their contents are `foreign`."""
     for file in reading.files:
         if file.modified_at is not None:
             yield GPU_EXPORTER_TEXTFILE_MTIME_SECONDS.sample(file.modified_at, file.name, file.owner)

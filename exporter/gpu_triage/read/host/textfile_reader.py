@@ -117,11 +117,6 @@ class TextFilesReader:
         self._logged: set[tuple[str, str]] = set()
 
     def read(self, host: HostRound) -> TextFilesReading:
-        """Read the files.
-
-        Raises:
-            HostReadFailed: the directory is missing or cannot be read.
-        """
         owners = self._find(host)
         answers = self._read(owners, host)
         if len(answers) != len(self._answers) or any(map(is_not, answers, self._answers)):
@@ -138,7 +133,6 @@ class TextFilesReader:
         return TextFilesReading(files, families)
 
     def _find(self, host: HostRound) -> dict[str, str]:
-        """Owners of the files that are read, by path. Those of the last round come first: a flood replaces none."""
         paths = (*self._known, *sorted(self._listing.next_paths() - self._known.keys()))
         owners = _owners(self._directory, paths, read_user_names(host.machine.procfs))
         found = _fairly(owners, lambda _path: 1)

@@ -14,8 +14,7 @@ NAME: Final = "incidents"
 ABOUT: Final = "incidents of the last weeks, and when each GPU was last reset"
 TIER: Final = Tier.EVENT
 
-WINDOW_DAYS: Final = (7, 30)
-"""Time windows over which incidents are counted."""
+WINDOW_DAYS: Final = (7, 30)  # time windows over which incidents are counted
 
 GPU_RESET_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_reset_timestamp_seconds",
@@ -57,7 +56,6 @@ class GpuIncidents:
 
 
 def render(reading: tuple[GpuIncidents, ...]) -> Iterator[Sample]:
-    """Samples of all GPUs."""
     for gpu in reading:
         if gpu.reset_at is not None:
             yield GPU_RESET_TIMESTAMP_SECONDS.sample(gpu.reset_at, *gpu.labels)

@@ -24,12 +24,8 @@ LOST: Final = "lost"
 UNCORRECTED: Final = "uncorrected"
 RESET: Final = "reset"
 
-MOST_INCIDENTS: Final = 2000
-"""Above this, the oldest incidents are dropped; resets, which matter least, go first."""
-
-SAME_SECONDS: Final = 3600.0
-"""Incidents of the same kind on the same board within this time count as one."""
-
+MOST_INCIDENTS: Final = 2000  # above this, the oldest incidents are dropped; resets, which matter least, go first
+SAME_SECONDS: Final = 3600.0  # incidents of the same kind on the same board within this time count as one
 DAY_SECONDS: Final = 86_400.0
 _LASTING_SECONDS: Final = 600.0
 """A continuing incident is updated only this often, so that the file isn't rewritten for every repetition."""
@@ -135,12 +131,10 @@ class IncidentLedger:
 
     @property
     def most_gpus(self) -> int | None:
-        """Highest number of GPUs that the driver has shown since boot; None if it hasn't shown any yet."""
         return self._most_gpus or None
 
     @property
     def memory(self) -> Memory:
-        """The content to save."""
         return Memory(self._boot, self._most_gpus, MappingProxyType(dict(self._boards)), tuple(self._incidents))
 
     def add(self, memory: Memory) -> None:
@@ -178,7 +172,6 @@ class IncidentLedger:
         return [f"{each.kind} at {each.slot or each.uuid or 'an unknown slot'}" for each in lost]
 
     def see_boot(self, boot: str) -> None:
-        """Record the id of the current boot."""
         if boot and boot != self._boot:
             if self._boot:
                 # If the boot id was unknown so far, the count already belongs to this boot.
@@ -186,12 +179,10 @@ class IncidentLedger:
             self._boot, self.changed = boot, True
 
     def see_count(self, gpus: int) -> None:
-        """Record how many GPUs the driver shows."""
         if gpus > self._most_gpus:
             self._most_gpus, self.changed = gpus, True
 
     def board(self, uuid: str) -> Board | None:
-        """The last known state of a board."""
         return self._boards.get(uuid)
 
     def boards_in(self, boot: str) -> Mapping[str, Board]:
@@ -199,7 +190,6 @@ class IncidentLedger:
         return {board.slot: board for board in self._boards.values() if board.slot and boot and board.boot == boot}
 
     def see_board(self, board: Board) -> None:
-        """Record the present state of a board."""
         if self._boards.get(board.uuid) == board:
             return
         self._boards.pop(board.uuid, None)

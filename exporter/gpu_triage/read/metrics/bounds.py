@@ -18,7 +18,6 @@ class Bound:
     """Truncates a list to a maximum, and reports that once."""
 
     def __init__(self, most: int, error: str) -> None:
-        """Set the maximum, and the error name under which exceeding it is counted."""
         self._most = most
         self._error = error
         self._told = False
@@ -37,8 +36,5 @@ class Bound:
 
 
 def is_virtual_function(device: Path) -> bool:
-    """Whether a device of /sys/class is an SR-IOV virtual function.
-
-    Source: ``/sys/class/*/*/device/physfn``
-    """
+    """Whether a device of /sys/class is an SR-IOV virtual function. Source: ``/sys/class/*/*/device/physfn``."""
     return is_present(device / "device" / "physfn")

@@ -1,7 +1,8 @@
 """The collector contract: `read` does I/O and returns a Reading, `render` is pure and yields Samples.
 
 A collector's metrics are those declared before it in its module, after the previous collector; a module has collectors
-of one subject, or is an OwnSubject.
+of one subject, or is an OwnSubject. A host's `read` raises HostReadFailed if nothing of what exists can be read; a
+parser raises ValueError for text of another format. In a Reading, what is not reported is None or missing.
 """
 
 from __future__ import annotations
@@ -94,7 +95,6 @@ class HostCollector(Generic[R]):
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
-        """All metrics it may produce."""
         return _declared(self.name, self.reader.__module__, ())
 
 

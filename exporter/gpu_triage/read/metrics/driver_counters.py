@@ -10,9 +10,7 @@ from typing import Final, NamedTuple
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import FieldId
 
-IMPLAUSIBLE: Final = "implausible"
-"""Error name for dropped readings."""
-
+IMPLAUSIBLE: Final = "implausible"  # error name for dropped readings
 _JITTER_SECONDS: Final = 10.0
 """Timestamps are taken at the start of a round; the driver may answer up to the deadline later."""
 
@@ -22,8 +20,6 @@ PATIENCE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CounterLimit:
-    """Limits of a counter on working hardware: its growth, and its value."""
-
     per_second: float
     most: float
 

@@ -20,12 +20,8 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-ANY: Final = ()
-"""For a label with arbitrary values."""
-
-GPU_LABELS: Final = ("gpu", "uuid")
-"""Labels of every per-GPU series: NVML index and UUID."""
-
+ANY: Final = ()  # for a label with arbitrary values
+GPU_LABELS: Final = ("gpu", "uuid")  # labels of every per-GPU series: NVML index and UUID
 _NO_STATES: Final[Mapping[int, str]] = {}
 
 
@@ -47,8 +43,6 @@ class Tier(Enum):
 
 
 class Sample(NamedTuple):
-    """One value of one metric. Created and validated by MetricSpec.sample."""
-
     spec: MetricSpec
     labels: tuple[str, ...]
     value: float
@@ -91,22 +85,12 @@ class MetricSpec:
         return {name: value for value, name in self.states.items()}[state]
 
     def sample(self, value: float, *labels: str) -> Sample:
-        """Create a validated sample of this metric.
-
-        Raises:
-            ValueError: wrong number of labels, a value that is not finite, a negative counter, or an info that is not
-                1. Such a sample must not be published.
-        """
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} has labels {self.labels}, got {labels}")
         return self.next_sample(value, labels)
 
     def next_sample(self, value: float, labels: tuple[str, ...]) -> Sample:
-        """Create the next sample of an existing series, with labels that have already been validated.
-
-        Raises:
-            ValueError: as for `sample`, because of the value.
-        """
+        """Create the next sample of an existing series, with labels that have already been validated."""
         if not 0 <= value < math.inf or self.kind is Kind.INFO:
             self._refuse_wrong(value)
         return Sample(self, labels, float(value))

@@ -38,7 +38,6 @@ class MonotoneCounters(Generic[K]):
         return self.published(key, round(seconds * _MICROSECONDS)) / _MICROSECONDS
 
     def known(self, key: K, value: int | None) -> int | None:
-        """Like `published`, for a counter the kernel may not report."""
         return None if value is None else self.published(key, value)
 
     def row(self, key: K, values: tuple[int, ...], *, starts: tuple[int, ...] | None = None) -> tuple[int, ...]:

@@ -12,8 +12,7 @@ from gpu_triage.read.metrics.metric import Kind, MetricSpec, Sample
 _MOST_READINGS: Final = 4096
 """Cached series by reading type and labels: more than a host with 16 GPUs has, not counting processes."""
 
-_MOST_KEYS: Final = 64
-"""How many stale keys of one mapping field may stay cached."""
+_MOST_KEYS: Final = 64  # how many stale keys of one mapping field may stay cached
 
 
 class Each:

@@ -72,18 +72,15 @@ class AllocationCache(Generic[Allocation]):
         self._latest: tuple[float, Mapping[str, frozenset[Allocation]]] | None = None
 
     def keep(self, allocations: Mapping[str, frozenset[Allocation]], at: Moment) -> None:
-        """Store a new answer; devices not in it are free."""
         self._latest = (at.monotonic, allocations)  # replaced atomically: other threads read it
 
     def allocations(self, devices: Collection[str], at: Moment) -> frozenset[Allocation]:
-        """See `machine.Allocations`."""
         latest = self._latest
         if latest is None or not self.known(at):
             return frozenset()
         return frozenset().union(*(latest[1].get(device, frozenset()) for device in devices))
 
     def known(self, at: Moment) -> bool:
-        """See `machine.Allocations`."""
         latest = self._latest
         return latest is not None and at.monotonic - latest[0] <= self._fresh_for_seconds
 
@@ -109,7 +106,6 @@ class AllocationReader:
         return AllocationReading(tuple(self._bound.kept(found, gpu.inquiry.failures)))
 
     def _devices(self, inquiry: Inquiry) -> Iterator[tuple[frozenset[str], str]]:
-        """Yield the names a scheduler may use for the GPU (with "") and for each MIG device (with its UUID)."""
         device = inquiry.device
         names = {device.uuid, index_name(device.index)}
         minor = self._minor(inquiry)

@@ -22,10 +22,8 @@ from gpu_triage.read.processes.facts import ProcessFacts, job_level
 
 T = TypeVar("T")
 
-_MOST_CGROUPS: Final = 32
-"""Per GPU, including parent cgroups."""
-_MOST_BYTES: Final = 1 << 16
-"""io.stat has a line of about 100 bytes per disk."""
+_MOST_CGROUPS: Final = 32  # per GPU, including parent cgroups
+_MOST_BYTES: Final = 1 << 16  # io.stat has a line of about 100 bytes per disk
 _LIMITS_KEPT_SECONDS: Final = 30.0
 _NANOSECONDS: Final = 1e9
 _NO_LIMIT: Final = "max"
@@ -216,11 +214,7 @@ def _cpu_limit(places: Mapping[str, Path], ask: _Asking) -> float | None:
 
 
 def parse_cpu_max(text: str) -> float:
-    """Parse ``cpu.max`` (``400000 100000``: quota and period in µs) into CPUs; 0 for ``max`` (no limit).
-
-    Raises:
-        ValueError: the text has another format.
-    """
+    """Parse ``cpu.max`` (``400000 100000``: quota and period in µs) into CPUs; 0 for ``max`` (no limit)."""
     quota, period = text.split()
     return 0.0 if quota == _NO_LIMIT else parse_count(quota) / max(1, parse_count(period))
 
@@ -260,14 +254,7 @@ def _memory_events(places: Mapping[str, Path], ask: _Asking) -> Mapping[str, int
 
 
 def parse_flat(text: str) -> dict[str, int]:
-    r"""Parse a flat keyed file (lines like ``nr_throttled 12``).
-
-    >>> parse_flat("nr_periods 40\nnr_throttled 12\n")
-    {'nr_periods': 40, 'nr_throttled': 12}
-
-    Raises:
-        ValueError: a line has another format.
-    """
+    """Parse a flat keyed file (lines like ``nr_throttled 12``)."""
     pairs = (line.split() for line in text.split("\n") if line)
     return {name: parse_count(count) for name, count in pairs}
 

@@ -31,10 +31,7 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """Facts about one process; empty or None for what cannot be read.
-
-    The user is the real user's name, or the UID as text if the host's user names are unknown.
-    """
+    """Facts about one process; empty or None for what cannot be read."""
 
     name: str
     user: str
@@ -55,10 +52,7 @@ _UNIT = re.compile(r"/[^/]+\.(?:service|scope)(?=/|$)")
 
 
 def parse_cgroup(text: str) -> Owner:
-    """Parse /proc/PID/cgroup (v1 or v2; lines ``hierarchy:names:path``) into container, pod and job.
-
-    For nested containers or pods, returns the innermost.
-    """
+    """Parse /proc/PID/cgroup (v1 or v2; lines ``hierarchy:names:path``) into the innermost container, pod and job."""
     paths = [path for _, _, path in hierarchies(text)]
     return Owner(
         container_id=_last_match(_CONTAINER, paths),
@@ -68,15 +62,7 @@ def parse_cgroup(text: str) -> Owner:
 
 
 def job_level(path: str) -> str:
-    """Truncate a cgroup path to the level of the job: the Slurm job, the container, or the systemd unit.
-
-    Worker processes stay at or below this level, whatever sub-cgroups the job creates.
-
-    >>> job_level("/system.slice/slurmstepd.scope/job_42/step_0/user/task_0")
-    '/system.slice/slurmstepd.scope/job_42'
-    >>> job_level("/user.slice/user-1000.slice/session-3.scope")
-    '/user.slice/user-1000.slice/session-3.scope'
-    """
+    """Truncate a cgroup path to the level of the job: the Slurm job, the container, or the systemd unit."""
     for pattern in (_SLURM_JOB, _CONTAINER, _UNIT):
         matches = tuple(pattern.finditer(path))
         if matches:
@@ -131,10 +117,7 @@ _SAMPLES_OF_THE_CALLER: Final = (570, 86)
 
 
 class DriverPids(NamedTuple):
-    """What the PIDs in the driver's process lists are valid for. False means the PID may refer to another process.
-
-    They may be those of this procfs, of the memory reported with them, and of utilization samples.
-    """
+    """What the PIDs in the driver's process lists are valid for. False means the PID may refer to another process."""
 
     procfs: bool
     memory: bool
@@ -142,10 +125,7 @@ class DriverPids(NamedTuple):
 
 
 def driver_pids(procfs: Path, driver_version: str | None) -> DriverPids:
-    """Determine what the PIDs that a driver of this version reports to this process are valid for.
-
-    They are looked up in this procfs. The version is None if unknown.
-    """
+    """Determine what the PIDs that a driver of this version reports to this process are valid for."""
     if sees_every_process(procfs):
         return DriverPids(procfs=True, memory=True, utilization=True)
     version = version_numbers(driver_version)
@@ -160,7 +140,6 @@ def driver_pids(procfs: Path, driver_version: str | None) -> DriverPids:
 
 
 def parse_status(text: str) -> Mapping[str, str]:
-    """Parse /proc/PID/status (lines like ``Cpus_allowed_list: 0-31``, with a tab)."""
     pairs = (line.partition(":") for line in text.split("\n"))
     return {name: value.strip() for name, colon, value in pairs if colon}
 

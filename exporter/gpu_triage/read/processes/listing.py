@@ -66,7 +66,6 @@ class ProcessLister:
         self._before: tuple[Mapping[str, object], ProcessList] | None = None
 
     def read(self, inquiry: Inquiry) -> ProcessList:
-        """Read processes with a context on the GPU (nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses)."""
         lists = _lists(inquiry)
         written = {kind: _as_written(entries) for kind, entries in lists.items()}
         if self._before is not None and self._before[0] == written:

@@ -23,8 +23,6 @@ from gpu_triage.read.processes.listing import ProcessLister
 
 
 class Locality(Enum):
-    """Where a process may run, relative to its GPU."""
-
     LOCAL = "every allowed CPU is on the GPU's NUMA node, or on one about as near"
     REMOTE = "every allowed CPU is on a node that is clearly farther"
     SPANNING = "some allowed CPUs are near, some are not"
@@ -33,10 +31,7 @@ class Locality(Enum):
 
 
 class GpuLocality:
-    """Classifies CPU affinities relative to one GPU's NUMA node.
-
-    It `can_tell` if some of the host's CPUs are farther from the GPU than others.
-    """
+    """Classifies CPU affinities relative to one GPU's NUMA node."""
 
     def __init__(self, gpu: GpuRound) -> None:
         try:
@@ -75,9 +70,6 @@ def _near_nodes(gpu: GpuRound) -> tuple[Mapping[int, frozenset[int]], Mapping[in
     """CPUs by node, distances by node from the GPU's, and the nodes near the GPU; empty if unknown.
 
     Nodes without CPUs (memory only) are not a side of the host.
-
-    Raises:
-        HostReadFailed: the nodes cannot be read.
     """
     sysfs, bus_id = gpu.machine.sysfs, gpu.inquiry.device.pci_bus_id
     node = numa_node_of(sysfs, bus_id) if bus_id else None
@@ -88,9 +80,7 @@ def _near_nodes(gpu: GpuRound) -> tuple[Mapping[int, frozenset[int]], Mapping[in
     return nodes, distances, near_nodes(node, nodes, distances)
 
 
-_MOST_BYTES: Final = 4 << 20
-"""Per numa_maps file: about 30,000 mappings."""
-
+_MOST_BYTES: Final = 4 << 20  # per numa_maps file: about 30,000 mappings
 _BYTES_PER_KIBIBYTE: Final = 1024
 _DEFAULT_PAGE_KIB: Final = "4"
 _PAGES: Final = re.compile(r"N([0-9]{1,5})=([0-9]{1,20})")
@@ -139,9 +129,6 @@ class ProcessMemoryLocalityReader:
         """Read the memory placement of the GPU's processes (nvmlDeviceGet*RunningProcesses, /proc/PID/numa_maps).
 
         Each distinct failure reason, including ``out_of_time``, is recorded once per round.
-
-        Raises:
-            HostReadFailed: the NUMA nodes cannot be read.
         """
         nodes, _, near = _near_nodes(gpu)
         all_near = not near or len(near) == len(nodes)
@@ -175,9 +162,6 @@ def parse_numa_maps(text: str) -> Mapping[int, int]:
 
     One mapping per line: ``7f0c2c000000 default anon=512 dirty=512 N0=500 N1=12 kernelpagesize_kB=4``. Page counts are
     in units of that page size, 2048 or 1048576 KiB for hugetlbfs; transparent huge pages count as 4 KiB pages.
-
-    Raises:
-        ValueError: a page size is not a number.
     """
     nodes: Counter[int] = Counter()
     for line in text.split("\n"):

@@ -165,7 +165,6 @@ class ProcessesReader:
         self._written = WrittenReader()
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
-        """Read the GPU's processes (nvmlDeviceGet*RunningProcesses, nvmlDeviceGetProcessUtilization, /proc/PID)."""
         listed = self._lister.read(gpu.inquiry)
         if not listed.processes and not sees_every_process(gpu.machine.procfs):
             # The list may be empty only because the processes are hidden from us, so do not report the GPU as free.
@@ -229,7 +228,6 @@ _LOCAL = {Locality.LOCAL: 1.0, Locality.REMOTE: 0.0}
 
 
 def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the samples of one GPU's processes."""
     yield from samples(reading, gpu)
     if reading.counts:
         yield GPU_PROCESSES_TRUNCATED.sample(reading.truncated, *gpu)

@@ -28,11 +28,8 @@ from gpu_triage.read.processes.listing import ListedProcess
 SERVICE: Final = "/v1.PodResourcesLister/List"
 """https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto"""
 
-DEADLINE_SECONDS: Final = 2.0
-"""Shorter than the medium interval: a hung kubelet only delays the host's next round."""
-
-_MOST_BYTES: Final = 16 << 20
-"""The kubelet's own message size limit."""
+DEADLINE_SECONDS: Final = 2.0  # shorter than the medium interval: a hung kubelet only delays the host's next round
+_MOST_BYTES: Final = 16 << 20  # the kubelet's own message size limit
 
 # Field numbers of the response messages; other fields are skipped.
 _POD_RESOURCES: Final = 1
@@ -57,15 +54,11 @@ _CDI_DEVICE: Final = re.compile(
 
 
 class PodDirectory(AllocationCache[Workload]):
-    """GPU allocations according to the kubelet."""
-
     def __init__(self, ask: Callable[[], bytes], fresh_for_seconds: float) -> None:
-        """`ask` returns a serialized ListPodResourcesResponse, or raises HostReadFailed."""
         super().__init__(fresh_for_seconds)
         self._ask = ask
 
     def refresh(self, at: Moment) -> None:
-        """See `PodNames`."""
         try:
             self.keep(parse_holders(self._ask()), at)
         except ValueError as error:
@@ -112,9 +105,6 @@ def parse_holders(response: bytes) -> Mapping[str, frozenset[Workload]]:
 
     A device is a UUID, or a `dra_name` if DRA allocated it. A replica of a time-sliced GPU (``GPU-…::3``) counts as
     the GPU.
-
-    Raises:
-        ValueError: not a valid message.
     """
     allocations: dict[str, set[Workload]] = {}
     for pod in _messages(response, _POD_RESOURCES):
@@ -153,9 +143,6 @@ def wire_fields(message: bytes) -> Iterator[tuple[int, bytes | None]]:
     """Yield the number of each field of a protobuf message, and its content if length-delimited (None otherwise).
 
     Source: https://protobuf.dev/programming-guides/encoding/
-
-    Raises:
-        ValueError: the message is truncated or invalid.
     """
     position = 0
     while position < len(message):
@@ -196,11 +183,7 @@ def _text(message: bytes, number: int) -> str:
 
 
 def read_pod_names(round_: HostRound) -> None:
-    """Refresh the machine's PodNames; produces no samples.
-
-    Raises:
-        HostReadFailed: the kubelet does not answer, or sends an invalid response.
-    """
+    """Refresh the machine's PodNames; produces no samples."""
     if round_.machine.pods is not None:
         round_.machine.pods.refresh(round_.at)
 
@@ -214,8 +197,7 @@ POD_NAMES = HostCollector(
 )
 
 
-MAX_CONTAINERS: Final = 8192
-"""A node runs a few hundred pods at most, and keeps a few dead containers of each."""
+MAX_CONTAINERS: Final = 8192  # a node runs a few hundred pods at most, and keeps a few dead containers of each
 
 # Pod, namespace and container names contain no underscores. A name too long for the file system is truncated at the
 # end, so it lacks a complete ID and does not match.
@@ -239,7 +221,6 @@ class ContainerLinks:
         self._containers: Mapping[str, Workload] = {}
 
     def refresh(self) -> tuple[str, ...]:
-        """See `ContainerNames`."""
         names = read_names(self._directory)
         if names is None:
             raise HostReadFailed("missing", self._directory, "no such folder; is this a node of a cluster?")
@@ -250,7 +231,6 @@ class ContainerLinks:
         return ("too_many_containers",) if len(names) > MAX_CONTAINERS else ()
 
     def workload(self, container_id: str) -> Workload | None:
-        """See `ContainerNames`."""
         return self._containers.get(container_id)
 
 
@@ -261,11 +241,7 @@ def parse_links(names: tuple[str, ...]) -> Mapping[str, Workload]:
 
 
 def read_container_names(round_: HostRound) -> None:
-    """Refresh the machine's ContainerNames; produces no samples.
-
-    Raises:
-        HostReadFailed: the folder is missing or cannot be listed.
-    """
+    """Refresh the machine's ContainerNames; produces no samples."""
     if round_.machine.containers is not None:
         round_.failures.extend(round_.machine.containers.refresh())
 
@@ -280,8 +256,7 @@ CONTAINER_NAMES = HostCollector(
 )
 
 
-NO_WORKLOAD: Final = Workload("", "", "")
-"""For a process outside any pod, or in a pod with unknown name."""
+NO_WORKLOAD: Final = Workload("", "", "")  # for a process outside any pod, or in a pod with unknown name
 
 
 class WorkloadFinder:
@@ -317,12 +292,10 @@ class WorkloadFinder:
 
     @cached_property
     def _claimed(self) -> frozenset[str]:
-        """The GPU's DRA name, based on its device minor number."""
         minor = read_minor_number(self._gpu.inquiry)
         return frozenset() if minor is None else frozenset({dra_name(minor)})
 
     def _devices(self, instances: frozenset[tuple[int, int]]) -> frozenset[str]:
-        """UUIDs of the MIG instances, or of the GPU if there are none."""
         if not instances:
             return frozenset({self._gpu.inquiry.device.uuid})
         return frozenset(self._mig_uuids[each] for each in instances if each in self._mig_uuids)

@@ -43,8 +43,6 @@ class JobFile(NamedTuple):
 
 
 class JobDirectory(AllocationCache[SlurmJob]):
-    """GPU allocations according to the files of Slurm's prolog."""
-
     def __init__(self, directory: Path, numbers: str, fresh_for_seconds: float) -> None:
         """`numbers` is INDEX if Slurm numbers GPUs by NVML index, MINOR if by device minor number."""
         super().__init__(fresh_for_seconds)
@@ -52,7 +50,6 @@ class JobDirectory(AllocationCache[SlurmJob]):
         self._named = index_name if numbers == INDEX else minor_name
 
     def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:
-        """See `SlurmJobs`."""
         names = read_names(self._directory)
         if names is None:
             raise HostReadFailed("missing", self._directory, "no such folder; the prolog should make it")
@@ -88,11 +85,7 @@ class JobDirectory(AllocationCache[SlurmJob]):
 
 
 def _read(folder: Folder, name: str, booted_at: float | None) -> str | None:
-    """Read a file; None if it no longer exists or is older than the boot.
-
-    Raises:
-        HostReadFailed: it is not a regular file, is too large, or cannot be read.
-    """
+    """Read a file; None if it no longer exists or is older than the boot."""
     try:
         descriptor = folder.open(name)
         try:
@@ -118,9 +111,6 @@ def parse_file(text: str, named: Callable[[int], str]) -> JobFile:
 
     ``SLURM_JOB_ID`` and ``SLURM_JOB_GPUS`` are required, ``SLURM_JOB_USER`` and ``SLURM_JOB_ACCOUNT`` optional. If
     ``CUDA_VISIBLE_DEVICES`` contains UUIDs, as Slurm writes for MIG devices, it takes precedence over the numbers.
-
-    Raises:
-        ValueError: the job or the GPUs are missing.
     """
     pairs = (line.strip().partition("=") for line in reversed(text.split("\n")))
     said = {name: value.strip("\"' ") for name, equals, value in pairs if equals}
@@ -135,11 +125,7 @@ def parse_file(text: str, named: Callable[[int], str]) -> JobFile:
 
 
 def parse_list(name: str, text: str) -> Iterator[JobFile]:
-    """Parse a file in dcgm-exporter's format: the file name is a GPU index, each line a job number.
-
-    Raises:
-        ValueError: the name or a line is not a valid number.
-    """
+    """Parse a file in dcgm-exporter's format: the file name is a GPU index, each line a job number."""
     device = frozenset({index_name(parse_count(name))})
     for line in text.split("\n"):
         if line.strip():
@@ -161,11 +147,7 @@ def _devices(text: str, named: Callable[[int], str]) -> Iterator[str]:
 
 
 def read_slurm_jobs(round_: HostRound) -> None:
-    """Refresh the machine's SlurmJobs; produces no samples.
-
-    Raises:
-        HostReadFailed: the folder is missing or cannot be read.
-    """
+    """Refresh the machine's SlurmJobs; produces no samples."""
     machine = round_.machine
     if machine.slurm is not None:
         round_.failures.extend(machine.slurm.refresh(round_.at, read_boot(machine.procfs).began_at))

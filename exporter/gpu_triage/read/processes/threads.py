@@ -63,8 +63,6 @@ GPU_BLOCKED_THREAD_SECONDS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class BusiestThread:
-    """The thread with the highest CPU usage, and its process."""
-
     pid: int
     name: str
     ratio: Annotated[float, GPU_BUSIEST_THREAD_RATIO]
@@ -113,10 +111,7 @@ class ThreadsReader:
         self._blocked_seconds: dict[str, float] = {}
 
     def read(self, procfs: Path, pids: Collection[int], now: float) -> ThreadsReading | None:
-        """Sample the threads of these processes and their children; None if there are no processes.
-
-        Source: ``/proc/PID/task/TID/{stat,wchan,children}`` of this procfs, by monotonic second `now`
-        """
+        """Sample the threads of these processes and their children; None if there are no processes."""
         if not pids:
             self._at, self.processes = None, []
             return None

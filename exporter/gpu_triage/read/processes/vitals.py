@@ -171,7 +171,6 @@ def _is_uninterruptible(folder: str, thread: int) -> bool:
 
 
 def thread_numbers(folder: str) -> list[int]:
-    """Threads of the process with this folder in procfs; empty if it ended."""
     return [int(name) for name in names_in(f"{folder}/task") if name.isdecimal() and name.isascii()]
 
 
@@ -182,7 +181,6 @@ def wait_channel(folder: str) -> str:
 
 
 def _switches(folder: str, thread: int) -> int | None:
-    """Context switches of a thread, voluntary or not; None if unknown."""
     status = parse_status(text_of(f"{folder}/task/{thread}/status"))
     try:
         return parse_count(status["voluntary_ctxt_switches"]) + parse_count(status["nonvoluntary_ctxt_switches"])

@@ -34,8 +34,6 @@ GPU_PROCESSES_WRITTEN_BYTES_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class WrittenReading:
-    """Bytes by layer."""
-
     written_bytes: Annotated[Mapping[str, int], GPU_PROCESSES_WRITTEN_BYTES_TOTAL]
 
 

@@ -16,8 +16,6 @@ from typing import Final
 
 
 class XidKind(Enum):
-    """Urgency of an Xid."""
-
     PAGE = "page"
     """The GPU must stop taking work: page the on-call."""
 
@@ -55,7 +53,6 @@ class XidCode:
 
     @property
     def action(self) -> str:
-        """The remedy in the words of a cluster."""
         return with_verb(self.remedy)
 
 
@@ -285,5 +282,4 @@ NONFATAL_ACTION: Final = "Watch for more of them; reset the GPU when its jobs ar
 
 
 def codes_of(kind: XidKind) -> tuple[int, ...]:
-    """Codes of one kind, in ascending order."""
     return tuple(xid.code for xid in XID_CODES.values() if xid.kind is kind)

@@ -23,9 +23,6 @@ from gpu_triage.read.xid.xid_events import (
     CardFound,
     DriverLoaded,
     KernelNews,
-    SwitchError,
-    XidReport,
-    XidSource,
     is_driver_loaded,
     parse_found,
     parse_sxid,
@@ -61,7 +58,6 @@ class KernelRecord:
 
     @property
     def message(self) -> str:
-        """The unescaped text."""
         return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), self.text.decode("ascii", "replace"))
 
 
@@ -198,11 +194,7 @@ class KernelXids:
         self._clock = KernelClock()
 
     def read(self, now: float) -> tuple[KernelNews, ...]:
-        """Return the events since the last call, in order; `now` in monotonic seconds.
-
-        Raises:
-            HostReadFailed: as for KernelLog.read.
-        """
+        """Return the events since the last call, in order; `now` in monotonic seconds."""
         records = self.log.read()
         self._clock.learn(records, now, drained=self.log.drained)
         return tuple(news for record in records if record.from_kernel and (news := self._news(record, now)))
@@ -212,10 +204,8 @@ class KernelXids:
             return None
         text = record.message
         at = min(self._clock.monotonic(record), now)
-        if sxid := parse_sxid(text):
-            return SwitchError(*sxid, at)
-        if xid := parse_xid(text):
-            return XidReport(xid.gpu, xid.code, XidSource.KMSG, at, at, fatal=xid.fatal, site=xid.site)
+        if (found := parse_sxid(text, at) or parse_xid(text, at)) is not None:
+            return found
         if is_driver_loaded(text):
             return DriverLoaded(at)
         address = parse_found(text)

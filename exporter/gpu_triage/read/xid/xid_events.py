@@ -24,24 +24,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage.read.xid.xid_units import XidSite, parse_site
 
-OFF_THE_BUS: Final = 79
-"""The Xid of a GPU that fell off the bus."""
-
+OFF_THE_BUS: Final = 79  # the Xid of a GPU that fell off the bus
 UNKNOWN: Final = 999
 """NVML's code for an Xid that it does not know (nvmlEventData_t, nvml.h); the kernel log has the actual code."""
 
 NEVER_FROM_NVML: Final = (79, 119, 120)
 """Codes NVML's events do not deliver, according to NVIDIA about DCGM (github.com/NVIDIA/DCGM, issue 162)."""
 
-_WITH_SITE: Final = frozenset({13, 31})
-"""Xids with a message that may contain a location on the chip."""
-
+_WITH_SITE: Final = frozenset({13, 31})  # Xids with a message that may contain a location on the chip
 _ADDRESS: Final = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(\.[0-7])?"
 _XID: Final = re.compile(rf"NVRM: Xid \({_ADDRESS}[^)]{{0,60}}\): ([0-9]{{1,5}})\b")
 # A process name is user-controlled: after one, require more text behind the word than a 15-byte name can hold.
@@ -89,15 +85,6 @@ class XidReport:
     site: XidSite | None = None
 
 
-class LoggedXid(NamedTuple):
-    """An Xid parsed from a driver message; attributes as for XidReport."""
-
-    gpu: str
-    code: int | None
-    fatal: bool | None = None
-    site: XidSite | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class CardFound:
     """At this monotonic second, the kernel found a GPU on the bus: earlier messages may concern another card there."""
@@ -119,15 +106,16 @@ def parse_found(text: str) -> str | None:
     return None if match is None else normalize_bus_id(match[1])
 
 
-def parse_xid(text: str) -> LoggedXid | None:
-    """Parse the Xid in a driver message; None for any other message."""
+def parse_xid(text: str, at: float = 0.0) -> XidReport | None:
+    """Parse the Xid in a driver message of this monotonic second; None for any other message."""
     match = _XID.match(text)
     if match is not None:
         code = int(match[3])
         site = parse_site(text) if code in _WITH_SITE else None
-        return LoggedXid(_bus_id(match), code, _fatal(code, text, match.end()), site)
+        fatal = _fatal(code, text, match.end())
+        return XidReport(_bus_id(match), code, XidSource.KMSG, at, at, fatal=fatal, site=site)
     match = _OFF_THE_BUS.match(text)
-    return None if match is None else LoggedXid(_bus_id(match), None)
+    return None if match is None else XidReport(_bus_id(match), None, XidSource.KMSG, at, at)
 
 
 def is_driver_loaded(text: str) -> bool:
@@ -148,8 +136,7 @@ def _bus_id(match: re.Match[str]) -> str:
     return normalize_bus_id(match[1] + (match[2] or ".0"))
 
 
-MARKER: Final = b"nvidia-nvswitch"
-"""Prefix of the switch driver's messages."""
+MARKER: Final = b"nvidia-nvswitch"  # prefix of the switch driver's messages
 
 _SXID: Final = re.compile(
     r"nvidia-nvswitch\d{1,3}: SXid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\): (\d{1,6}), "
@@ -171,17 +158,7 @@ KernelNews = XidReport | CardFound | DriverLoaded | SwitchError
 """Xids and SXids from the kernel log, and the events that end them."""
 
 
-class LoggedSxid(NamedTuple):
-    """An SXid parsed from a message."""
-
-    switch: str
-    code: int
-    fatal: bool
-
-
-def parse_sxid(text: str) -> LoggedSxid | None:
+def parse_sxid(text: str, at: float = 0.0) -> SwitchError | None:
     """Parse the SXid in a switch driver's message; None for its detail lines, and for any other message."""
     match = _SXID.match(text)
-    if match is None:
-        return None
-    return LoggedSxid(normalize_bus_id(match[1]), int(match[2]), match[3] == "Fatal")
+    return None if match is None else SwitchError(normalize_bus_id(match[1]), int(match[2]), match[3] == "Fatal", at)

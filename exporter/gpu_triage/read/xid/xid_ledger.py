@@ -11,27 +11,19 @@ from gpu_triage.driver.nvml.session import MAX_GPUS
 from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage.read.xid.xid_events import OFF_THE_BUS, UNKNOWN, SwitchError, XidReport, XidSource
 
-WINDOW_SECONDS: Final = 5.0
-"""Maximum difference between two sources' times of the same incident."""
-
+WINDOW_SECONDS: Final = 5.0  # maximum difference between two sources' times of the same incident
 CODES_PER_GPU: Final = 64
 """Distinct Xids kept per GPU; NVIDIA documents about 160, and no GPU reports more than a handful."""
 
-OTHER: Final = "other"
-"""The name under which all further Xids are counted."""
-
+OTHER: Final = "other"  # the name under which all further Xids are counted
 UNKNOWN_XID: Final = "unknown"
 """The name of an incident with a code that NVML does not know and the kernel log does not contain."""
 
-_MOST_AWAITED: Final = 4096
-"""Maximum incidents per GPU and code that wait for a report from the other source."""
-
+_MOST_AWAITED: Final = 4096  # maximum incidents per GPU and code that wait for a report from the other source
 _AWAITED_SECONDS: Final = 600.0
 """How long an incident waits for the other source; without a limit it would wait forever if one is unavailable."""
 
-_MOST_NEWS: Final = 4096
-"""Maximum incidents kept for `take_counted`."""
-
+_MOST_NEWS: Final = 4096  # maximum incidents kept for `take_counted`
 FATAL_LABELS: Final[Mapping[bool | None, str]] = {None: "", True: "true", False: "false"}
 """Values of the label `fatal`: empty if the kernel log does not state it."""
 
@@ -84,7 +76,6 @@ class XidLedger:
         self._counted: deque[CountedXid] = deque(maxlen=_MOST_NEWS)
 
     def see(self, report: XidReport) -> bool:
-        """Record a report; return whether it is the first of its incident."""
         if report.code == UNKNOWN and self._is_known(report):
             return False
         tally = self._tally(report)
@@ -207,7 +198,6 @@ class _Tally:
     _newest: _Incident | None = None
 
     def counts(self) -> Iterator[tuple[XidName, XidCount]]:
-        """Yield the counts to publish."""
         return ((name, XidCount(series.count, series.last_at)) for name, series in self._series.items())
 
     def began_by(self, at: float) -> bool:
@@ -215,7 +205,6 @@ class _Tally:
         return self._newest is None or self._newest.earliest <= at
 
     def release(self, until: float) -> None:
-        """See `XidLedger.release`."""
         while self._held and self._held[0].latest <= until:
             self._count(self._held.popleft(), XidName(self.xid))
 
@@ -294,7 +283,6 @@ class SwitchErrors:
         self._counts: dict[str, XidCounts] = {}
 
     def see(self, error: SwitchError) -> None:
-        """Count an error."""
         if error.switch not in self._counts and len(self._counts) >= _MOST_SWITCHES:
             return
         counts = self._counts.setdefault(error.switch, {})
@@ -306,5 +294,4 @@ class SwitchErrors:
         counts[name] = XidCount(before.count + 1, max(before.last_at, error.at))
 
     def counts(self) -> Mapping[str, XidCounts]:
-        """Counts of every switch, by bus ID and then by code; switches without errors are missing."""
         return {switch: dict(counts) for switch, counts in self._counts.items()}

@@ -17,9 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-ENOUGH_PROCESSES: Final = 3
-"""Minimum number of processes that failed in one place."""
-
+ENOUGH_PROCESSES: Final = 3  # minimum number of processes that failed in one place
 _ENOUGH_PROGRAMS: Final = 2
 _APART_SECONDS: Final = 86_400.0
 _MOSTLY: Final = 0.75
@@ -54,8 +52,6 @@ class _Failure:
 
 
 class UnitFailures:
-    """Failures by GPU and location."""
-
     def __init__(self) -> None:
         self._failures: dict[str, deque[_Failure]] = {}
 

@@ -193,47 +193,12 @@ def test_what_no_kernel_prints_is_refused(parse: Callable[[str], object], text: 
         parse(text)
 
 
-@given(st.text())
-def test_any_text_is_a_cpu_list_or_a_value_error(text: str) -> None:
-    try:
-        cpus = parse_cpu_list(text)
-    except ValueError:
-        return
-    assert all(0 <= cpu < MAX_CPUS for cpu in cpus)
-
-
-@given(st.frozensets(st.integers(0, MAX_CPUS - 1), max_size=200))
-def test_cpu_lists_round_trip(cpus: frozenset[int]) -> None:
-    assert parse_cpu_list(cpu_list(cpus)) == cpus
-
-
-def cpu_list(cpus: frozenset[int]) -> str:
-    parts: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if parts and cpu == parts[-1][-1] + 1:
-            parts[-1].append(cpu)
-        else:
-            parts.append([cpu])
-    return ",".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts) + "\n"
-
-
-@given(st.integers(0, 2**64 - 1))
-def test_every_unsigned_64_bit_count_is_read(count: int) -> None:
-    assert parse_count(str(count)) == count
-
-
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
 def test_counters_never_go_back_over_any_sequence(values: list[int]) -> None:
     counters: MonotoneCounters[str] = MonotoneCounters()
     published = [counters.published("reads", value) for value in values]
     assert published == sorted(published)
     assert published[0] == values[0]
-
-
-@given(st.lists(st.integers(0, 2**64 - 1), min_size=1).map(sorted))
-def test_counters_that_behave_are_left_as_the_kernel_gives_them(values: list[int]) -> None:
-    counters: MonotoneCounters[str] = MonotoneCounters()
-    assert [counters.published("reads", value) for value in values] == values
 
 
 def test_a_counter_that_wrapped_goes_on_and_one_that_wobbled_waits() -> None:

@@ -1,12 +1,6 @@
-import time
-from pathlib import Path
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
-from gpu_triage.documents.pcie_values import TRANSFER_RATES, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import (
     BusEvents,
     PcieLink,
@@ -108,22 +102,6 @@ def test_bus_ids_as_sysfs_writes_them(nvml: str, sysfs: str) -> None:
     assert normalize_bus_id(nvml) == sysfs
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(0, 255), st.integers(0, 31), st.integers(0, 7))
-def test_bus_ids_of_nvml_and_sysfs_agree(domain: int, bus: int, number: int, function: int) -> None:
-    sysfs = f"{domain:04x}:{bus:02x}:{number:02x}.{function}"
-    assert normalize_bus_id(f"{domain:08X}:{bus:02X}:{number:02X}.{function}") == sysfs
-    assert normalize_bus_id(sysfs) == sysfs
-
-
-@given(st.text())
-def test_any_text_is_a_bus_id_or_a_value_error(text: str) -> None:
-    try:
-        normalized = normalize_bus_id(text)
-    except ValueError:
-        return
-    assert normalize_bus_id(normalized) == normalized
-
-
 @pytest.mark.parametrize(
     ("text", "generation"),
     [
@@ -151,29 +129,6 @@ def test_widths_a_link_can_have(text: str, width: int | None) -> None:
     assert parse_link_width(text) == width
 
 
-@given(st.text())
-def test_any_text_is_a_speed_and_a_width_or_none(text: str) -> None:
-    assert parse_link_speed(text) in {None, *TRANSFER_RATES}
-    assert parse_link_speed(f"{text} GT/s") in {None, *TRANSFER_RATES}
-    assert parse_link_width(text) in {None, *WIDTHS}
-
-
 def test_no_event_is_no_hint_and_asking_never_waits() -> None:
     events = BusEvents()
     assert [events.seen() for _ in range(100)] == [False] * 100
-
-
-def test_an_event_of_a_pci_device_is_a_hint_once() -> None:
-    events = BusEvents()
-    devices = sorted(Path("/sys/bus/pci/devices").glob("*"))
-    try:
-        # A "change" that the kernel announces on request; nothing about the device changes.
-        (devices[0] / "uevent").write_text("change")
-    except (OSError, IndexError):
-        # No right to, or no PCI bus: then there must be no hint either.
-        assert not events.seen()
-        return
-    limit = time.monotonic() + 5
-    while not events.seen():
-        assert time.monotonic() < limit
-    assert not events.seen()

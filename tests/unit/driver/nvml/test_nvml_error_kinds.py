@@ -16,37 +16,11 @@ from gpu_triage.driver.nvml.session import DeniedDevice, Session, identify
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, GpuUnavailable
 from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 
-NAMES = {
-    "ALREADY_INITIALIZED": "already_initialized",
-    "ARGUMENT_VERSION_MISMATCH": "argument_version_mismatch",
-    "CORRUPTED_INFOROM": "corrupted_inforom",
-    "DEPRECATED": "deprecated",
-    "DRIVER_NOT_LOADED": "driver_not_loaded",
+NAMES = {code: code.lower() for code in CODE_OF} | {
     "FREQ_NOT_SUPPORTED": "not_supported",
-    "FUNCTION_NOT_FOUND": "function_not_found",
     "GPU_IS_LOST": "lost",
-    "GPU_NOT_FOUND": "gpu_not_found",
-    "INSUFFICIENT_POWER": "insufficient_power",
-    "INSUFFICIENT_RESOURCES": "insufficient_resources",
-    "INSUFFICIENT_SIZE": "insufficient_size",
-    "INVALID_ARGUMENT": "invalid_argument",
-    "INVALID_STATE": "invalid_state",
-    "IN_USE": "in_use",
-    "IRQ_ISSUE": "irq_issue",
-    "LIBRARY_NOT_FOUND": "library_not_found",
     "LIB_RM_VERSION_MISMATCH": "version_mismatch",
-    "MEMORY": "memory",
-    "NOT_FOUND": "not_found",
-    "NOT_READY": "not_ready",
-    "NOT_SUPPORTED": "not_supported",
-    "NO_DATA": "no_data",
-    "NO_PERMISSION": "no_permission",
-    "OPERATING_SYSTEM": "operating_system",
-    "RESET_REQUIRED": "reset_required",
     "RESET_TYPE_NOT_SUPPORTED": "error_30",
-    "TIMEOUT": "timeout",
-    "UNINITIALIZED": "uninitialized",
-    "UNKNOWN": "unknown",
     "VGPU_ECC_NOT_SUPPORTED": "not_supported",
     "a code that no header lists": "error_250",
 }

@@ -82,30 +82,9 @@ def test_a_burst_is_fetched_in_rounds_that_are_bounded(tmp_path: Path) -> None:
         assert rounds == [ROUND_EVENTS, ROUND_EVENTS, 150 - 2 * ROUND_EVENTS, 0]
 
 
-def test_a_gpu_that_appears_is_registered_beside_the_others(tmp_path: Path) -> None:
-    with driver(host(tmp_path, xid(5, 48, 1), xid(5, 31, 0))) as nvml:
-        events = XidEvents(nvml.clock)
-        both = devices(nvml)
-        events.listen(both[:1])
-        events.listen(both)
-        nvml.at(6)
-        assert sorted(heard(events)) == [(BUS_IDS[0], 31), (BUS_IDS[1], 48)]
-        assert len(nvml_sets()) == 1
-
-
 def nvml_sets() -> dict[int, object]:
     sets: dict[int, object] = pynvml.nvmlLib.session.event_sets
     return sets
-
-
-def test_a_gpu_that_cannot_be_registered_does_not_keep_the_others_from_being_heard(tmp_path: Path) -> None:
-    lost = 'at = 3\ngpu = 1\neffect = { kind = "lost", reported_by = "kmsg" }'
-    with driver(host(tmp_path, lost, xid(5, 31, 0))) as nvml:
-        nvml.at(4)
-        events = listening(nvml)
-        nvml.at(6)
-        assert heard(events) == [(BUS_IDS[0], 31)]
-        assert events.take_failures() == ()
 
 
 @pytest.mark.parametrize(

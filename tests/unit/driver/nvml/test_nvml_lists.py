@@ -6,8 +6,6 @@ from typing import Any
 
 import pynvml
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.nvml_bench import Bench, BenchMaker, fields_say
 
 from gpu_triage.driver.nvml.lists import MOST_ENTRIES, read_list
@@ -85,20 +83,6 @@ def test_a_count_that_grows_beyond_its_buffer_is_refused(h100: Bench, function: 
         read_list(function, h100.devices[0].handle, *LISTS[function])
 
 
-@pytest.mark.slow
-@given(counted=st.integers(0, (1 << 32) - 1), then=st.integers(0, (1 << 32) - 1))
-def test_whatever_is_counted_the_buffer_is_bounded(counted: int, then: int) -> None:
-    counting = Counting(counted, then)
-    pynvml._nvmlGetFunctionPointer_cache[PROCESSES] = counting
-    try:
-        entries = read_list(PROCESSES, None)
-    except ValueError:
-        entries = []
-    finally:
-        pynvml._nvmlGetFunctionPointer_cache.clear()
-    assert len(entries) <= max(counting.buffers, default=0) <= 2 * MOST_ENTRIES + 5
-
-
 def test_a_list_is_what_pynvml_reads_of_it(h100: Bench) -> None:
     h100.clock.advance(10)
     handle = h100.devices[0].handle
@@ -111,26 +95,10 @@ def test_a_list_is_what_pynvml_reads_of_it(h100: Bench) -> None:
     assert value_type.value == their_type
 
 
-def test_a_junk_count_costs_its_own_series_and_the_round_goes_on(h100: Bench) -> None:
-    h100.answer(PROCESSES, Counting((1 << 32) - 1))
-    inquiry = h100.round().inquiry
-    assert inquiry.many(PROCESSES) is None
-    assert inquiry.failures == ["malformed"]
-    assert inquiry.ask("nvmlDeviceGetPowerUsage") is not None
-
-
 @pytest.mark.parametrize("function", LISTS)
 def test_a_list_that_outgrew_its_buffer_is_fetched_anew(h100: Bench, function: str) -> None:
     h100.answer(function, Growing(3, 100))
     assert len(read_list(function, h100.devices[0].handle, *LISTS[function])) == 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("function", LISTS)
-def test_a_list_that_never_fits_is_given_up(h100: Bench, function: str) -> None:
-    h100.answer(function, pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
-    with pytest.raises(pynvml.NVMLError_InsufficientSize):
-        read_list(function, h100.devices[0].handle, *LISTS[function])
 
 
 def test_a_list_is_asked_for_once_with_the_room_that_it_needed_last(h100: Bench) -> None:

@@ -65,7 +65,7 @@ def test_in_mig_mode_there_is_no_busy_time(bench: BenchMaker) -> None:
     nvml = bench()
     nvml.answer("nvmlDeviceGetUtilizationRates", pynvml.NVML_ERROR_NOT_SUPPORTED)
     reading = ActivityReader(3.0).read(nvml.round())
-    assert (reading.sm_utilization_ratio, reading.busy_seconds) == (None, None)
+    assert (reading.sm_utilization_ratio, reading.busy_seconds, reading.observed_seconds) == (None, None, None)
 
 
 def test_bursts_between_polls_are_counted_from_the_drivers_samples(bench: BenchMaker) -> None:
@@ -166,9 +166,3 @@ def test_the_drivers_samples_are_observed_however_late_they_are_read(bench: Benc
         seen.append(observed_after(nvml, reader, late))
     assert [observed for _, observed in seen] == pytest.approx([0.0, 1.0, 11.0, 11.0 + 19.8])
     assert [busy for busy, _ in seen] == pytest.approx([0.5 * observed for _, observed in seen])
-
-
-def test_in_mig_mode_nothing_is_observed(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetUtilizationRates", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    assert ActivityReader(3.0).read(nvml.round()).observed_seconds is None

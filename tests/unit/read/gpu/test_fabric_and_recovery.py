@@ -8,8 +8,7 @@ from tests.nvml_bench import BenchMaker
 from tests.one_shot import look_at
 from tests.rig import only, pair_with, rig, scenario_with
 
-from gpu_triage.errors import DocumentError
-from gpu_triage.read.gpu.fabric import FABRIC_FAULTS, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE, FabricReading, read_fabric
+from gpu_triage.read.gpu.fabric import FABRIC_FAULTS, FabricReading, read_fabric
 from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage_simulator import load_scenario
@@ -89,31 +88,12 @@ def test_the_mask_has_faults(bench: BenchMaker, mask: int, faults: dict[str, boo
     assert (found.faults, found.configuration) == (faults, configuration)
 
 
-def test_a_fabric_over_several_hosts_has_a_name_and_a_clique(tmp_path: Path) -> None:
-    cluster = "ea1ae1c3-7d0f-4b5e-9d3a-5f4c2b1a0987"
-    event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "fabric", cluster_uuid = "{cluster}", clique = 32766 }}'
-    with rig(pair_with(tmp_path, "h100-8", event), LEAN) as running:
-        running.run_to(5)
-        assert running.series("gpu_fabric_info") == []
-        running.run_to(75)
-        (told,) = running.series("gpu_fabric_info", gpu="0")
-        assert (told[0]["cluster_uuid"], told[0]["clique"]) == (cluster, "32766")
-
-
 def test_faults_are_shown_while_they_are_there(tmp_path: Path) -> None:
     event = 'at = "10s"\ngpu = 0\neffect = { kind = "fabric", faults = ["route_recovery"], configuration = 6 }'
     report = look_at(pair_with(tmp_path, "h100-8", event), 80.0)
     assert [finding.measured for finding in report.findings if finding.check.code == "fabric.degraded"] == [
         "the driver reports: route recovery, configuration: incompatible GPU firmware"
     ]
-
-
-@pytest.mark.parametrize("scenario", ["dual-a10", "a100-power-capped", "rtx-4070-ti-super", "v100-old-driver"])
-def test_systems_without_a_fabric_have_none_and_no_errors(bench: BenchMaker, scenario: str) -> None:
-    rounds = bench(scenario)
-    round_ = rounds.at(1)
-    assert read_fabric(round_) == FabricReading(None, None)
-    assert round_.inquiry.failures == []
 
 
 def test_the_action_the_driver_asks_for_comes_and_goes(tmp_path: Path) -> None:
@@ -130,16 +110,3 @@ def test_a_check_calls_a_recovery_action_by_its_name(tmp_path: Path) -> None:
     report = look_at(scenario_with(tmp_path, "h100-mig", asked), 30)
     (measured,) = (each.measured for each in report.findings if each.check.code.startswith("recovery."))
     assert measured == f"the driver asks for: {GPU_RECOVERY_ACTION.states[action]}"
-
-
-@pytest.mark.parametrize(
-    "effect",
-    [
-        f'kind = "recovery_action", action = {max(GPU_RECOVERY_ACTION.states) + 1}',
-        f'kind = "fabric", state = {max(GPU_FABRIC_STATE.states) + 1}',
-        f'kind = "fabric", health = {max(GPU_FABRIC_HEALTH.states) + 1}',
-    ],
-)
-def test_a_scenario_takes_no_state_that_has_no_name(tmp_path: Path, effect: str) -> None:
-    with pytest.raises(DocumentError, match="to"):
-        scenario_with(tmp_path, "h100-8", f"at = 0\ngpu = 0\neffect = {{ {effect} }}")

@@ -62,14 +62,6 @@ def test_the_first_round_tells_nothing_and_each_later_one_the_time_since_the_las
     assert nvml.calls("nvmlGpmQueryDeviceSupport") == 1
 
 
-def test_an_idle_gpu_is_idle_inside(bench: BenchMaker) -> None:
-    nvml, gpu = bench("h100-8", 'at = 0\neffect = { kind = "load", utilization = 0.0 }'), reader()
-    nvml.clock.advance(5)
-    gpu.read(nvml.round())
-    nvml.clock.advance(1)
-    assert gpu.read(nvml.round()) == GpmReading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-
-
 LACKING = 'at = 0\neffect = { kind = "missing_function", function = "nvmlGpmQueryDeviceSupport" }'
 
 
@@ -190,15 +182,6 @@ def test_hundreds_of_losses_and_new_sessions_leave_no_buffer_behind(bench: Bench
         nvml.session.close()
         nvml.session.open()
         nvml.devices = devices_of(nvml.session)
-
-
-def test_a_reader_that_is_forgotten_gives_its_buffers_back(bench: BenchMaker) -> None:
-    nvml, gpu = bench("h100-8"), reader()
-    gpu.read(nvml.round())
-    nvml.clock.advance(1)
-    gpu.read(nvml.round())
-    del gpu
-    assert nvml.live_samples == 0
 
 
 def test_permission_lost_costs_these_series_alone_and_they_return_with_it(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Field ids from nvml.h (CUDA 13.3) and nvidia-ml-py 13.615: NVML_FI_DEV_C2C_LINK_
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -13,24 +12,14 @@ from tests.fed import GPU, MINUTE, Fed, loaded
 from tests.nvml_bench import BenchMaker, shown
 
 from gpu_triage.read.gpu import power as power_profiles
-from gpu_triage.read.gpu.ecc import EccReader, read_memory_repair
+from gpu_triage.read.gpu.ecc import EccReader
 from gpu_triage.read.gpu.fabric import read_fabric
 from gpu_triage.read.gpu.nvlink import GPU_C2C_LINKS, GPU_C2C_LINKS_UP, C2cReader, C2cReading
-from gpu_triage.read.gpu.power import PowerProfilesReading, read_power_profiles
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rendering import samples
 
-GB200 = Path(__file__).parents[3] / "golden" / "gb200-fabric.toml"
 LABELS = GpuLabels("0", "GPU-a")
-
-
-def test_the_c2c_links_of_a_gb200(bench: BenchMaker) -> None:
-    round_ = bench(GB200).round()
-    reading = C2cReader().read(round_)
-    assert round_.inquiry.failures == []
-    assert (reading.links, reading.links_up, reading.max_bytes_per_second) == (10, 10, 450e9)
-    assert reading.errors == {"crc": 0, "replay": 0, "replay_back_to_back": 0}
 
 
 def test_a_card_without_c2c_has_none_and_is_asked_once(bench: BenchMaker) -> None:
@@ -54,29 +43,6 @@ def test_a_c2c_link_that_is_down_is_found() -> None:
     fed.run(30 * MINUTE, samples)
     assert fed.state("c2c.down") == "confirmed"
     assert fed.finding("c2c.down").measured == "9 of 10 links are up"
-
-
-def test_banks_that_were_remapped(bench: BenchMaker) -> None:
-    reading = read_memory_repair(bench(GB200).round())
-    assert reading.remapped_banks == {"active": 0, "inactive": 0}
-    assert reading.bank_groups == {"max": 512, "none": 0}
-    assert reading.bank_remap_pending is False
-    older = read_memory_repair(bench("h100-8").round())
-    assert (older.remapped_banks, older.bank_groups, older.bank_remap_pending) == ({}, {}, None)
-
-
-def test_profiles_that_are_requested_and_enforced(bench: BenchMaker) -> None:
-    nvml = bench(GB200)
-    nvml.clock.advance(10)
-    reading = read_power_profiles(nvml.round(1))
-    assert (reading.requested, reading.enforced) == ((1, 7), (7,))
-    assert [line.rpartition("uuid=")[2] for line in shown(power_profiles.render(reading, LABELS))] == [
-        '"GPU-a",profile="max_q",state="requested"} 1.0',
-        '"GPU-a",profile="llm_training",state="requested"} 1.0',
-        '"GPU-a",profile="llm_training",state="enforced"} 1.0',
-    ]
-    assert read_power_profiles(nvml.round(0)) == PowerProfilesReading((), ())
-    assert read_power_profiles(bench("h100-8").round()) == PowerProfilesReading((), ())
 
 
 def test_a_profile_without_a_name_has_its_number() -> None:

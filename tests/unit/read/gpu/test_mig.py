@@ -3,7 +3,7 @@ from typing import Any
 
 import pynvml
 import pytest
-from tests.mig_layouts import cut, seven
+from tests.mig_layouts import cut
 from tests.nvml_bench import BenchMaker, says
 
 from gpu_triage.read.gpu.activity import ActivityReader, GpmReader, read_media
@@ -17,27 +17,6 @@ GPU = GpuLabels("3", "GPU-3")
 
 def reader() -> MigReader:
     return MigReader(max_gap_seconds=15.0, retry_seconds=60.0)
-
-
-def test_instances_are_read_with_their_own_memory_and_activity(bench: BenchMaker) -> None:
-    nvml, gpu = bench("h100-mig"), reader()
-    first = gpu.read(nvml.round())
-    assert [(i.profile, i.gpu_instance, i.compute_instance) for i in first.instances] == [
-        ("3g.40gb", 2, 0),
-        ("2g.20gb", 3, 0),
-        ("1g.10gb", 9, 0),
-    ]
-    assert [i.memory_used_bytes for i in first.instances] == [35600 * MIB, 14200 * MIB, 3100 * MIB]
-    assert [i.memory_total_bytes for i in first.instances] == [39936 * MIB, 19968 * MIB, 9984 * MIB]
-    assert {i.sm_active_ratio for i in first.instances} == {None}
-    nvml.clock.advance(5)
-    round_ = nvml.round()
-    second = gpu.read(round_)
-    assert round_.inquiry.failures == []
-    assert [i.uuid for i in second.instances] == [i.uuid for i in first.instances]
-    assert [i.sm_active_ratio for i in second.instances] == pytest.approx([0.72, 0.45, 0.11], abs=0.05)
-    assert [i.tensor_active_ratio for i in second.instances] == pytest.approx([0.36, 0.23, 0.06], abs=0.03)
-    assert [i.dram_active_ratio for i in second.instances] == pytest.approx([0.2, 0.126, 0.031], abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -65,17 +44,6 @@ def test_a_gpu_has_the_instances_it_is_cut_into(
     assert round_.inquiry.failures == []
     asked = nvml.calls("nvmlDeviceGetMigDeviceHandleByIndex")
     assert (asked > 0) == (len(host) > 1)
-
-
-def test_before_hopper_instances_have_memory_and_no_activity(bench: BenchMaker) -> None:
-    nvml, gpu = bench("a100-power-capped", cut("1g.5gb 7 0 0 0.5", "2g.10gb 3 0 1 0.5")), reader()
-    for _ in range(3):
-        round_ = nvml.round()
-        reading = gpu.read(round_)
-        assert [(i.profile, i.sm_active_ratio) for i in reading.instances] == [("1g.5gb", None), ("2g.10gb", None)]
-        assert [i.memory_total_bytes for i in reading.instances] == [4992 * MIB, 9984 * MIB]
-        assert round_.inquiry.failures == []
-        nvml.clock.advance(5)
 
 
 @pytest.mark.parametrize(
@@ -171,20 +139,6 @@ def test_one_refusal_of_gpm_stops_all_instances_for_the_slow_interval(bench: Ben
         nvml.clock.advance(5)
         reading = gpu.read(nvml.round())
     assert None not in {i.sm_active_ratio for i in reading.instances}
-
-
-@pytest.mark.slow
-def test_gpu_instances_that_come_and_go_leave_no_buffer_behind(bench: BenchMaker) -> None:
-    events = [seven(f"{20 * n}s", first=7 - n % 2) for n in range(20)]
-    nvml, gpu = bench("h100-8", *events), reader()
-    for _ in range(80):
-        round_ = nvml.round()
-        gpu.read(round_)
-        assert round_.inquiry.failures == []
-        assert nvml.live_samples <= 14
-        nvml.clock.advance(5)
-    del gpu
-    assert nvml.live_samples == 0
 
 
 def test_the_parent_in_mig_mode_has_no_utilization_of_any_kind(bench: BenchMaker) -> None:

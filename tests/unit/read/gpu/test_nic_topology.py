@@ -1,10 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.nvml_bench import BenchMaker
 
 from gpu_triage.errors import HostReadFailed
@@ -72,24 +69,6 @@ def with_sysfs(machine: Machine, bus_id: str, nic: str, **links: str) -> None:
         link.symlink_to(machine.sysfs / "bus" / "pci" / "devices" / bus_id if target == "here" else target)
 
 
-def test_every_adapter_of_the_host_has_a_level_under_each_of_its_names(bench: BenchMaker) -> None:
-    found = read_nic_topology(bench("h100-8").round(1))
-    assert found.levels == {
-        "ens1f0np0": "node",
-        "ens5f0np0": "sys",
-        "ibp173s0": "sys",
-        "ibp44s0": "pix",
-        "mlx5_0": "node",
-        "mlx5_1": "sys",
-        "mlx5_2": "pix",
-        "mlx5_3": "sys",
-    }
-
-
-def test_another_root_port_of_the_same_host_bridge_is_phb(bench: BenchMaker) -> None:
-    assert read_nic_topology(bench("a100-power-capped").round()).levels == {"eth0": "phb"}
-
-
 def test_what_is_not_on_the_bus_or_is_virtual_has_no_level(bench: BenchMaker) -> None:
     gpu = bench("a100-power-capped").round()
     with_sysfs(gpu.machine, "0000:83:00.0", "dangling", device="/nowhere")
@@ -117,63 +96,3 @@ def test_adapters_that_cannot_be_listed_are_a_failure(bench: BenchMaker) -> None
     infiniband.symlink_to("infiniband")
     with pytest.raises(HostReadFailed, match="io_error"):
         read_nic_topology(gpu)
-
-
-class Node(NamedTuple):
-    """A bridge of a random tree: what it is, and the one above it."""
-
-    kind: str
-    above: int | None
-
-
-@st.composite
-def trees(draw: st.DrawFn) -> tuple[list[Node], int, int]:
-    """A tree of host bridges, root ports and switches, and the ports that two devices are plugged into."""
-    nodes = [Node("host", None) for _ in range(draw(st.integers(1, 3)))]
-    for _ in range(draw(st.integers(1, 12))):
-        above = draw(st.integers(0, len(nodes) - 1))
-        if nodes[above].kind == "host":
-            nodes.append(Node("port", above))
-        elif nodes[above].kind == "port" and above not in [node.above for node in nodes]:
-            # A port has one slot; a switch in it has ports of its own.
-            nodes.append(Node("switch", above))
-            nodes += [Node("port", len(nodes) - 1)] * draw(st.integers(1, 4))
-    taken = {node.above for node in nodes}
-    slots = [i for i, node in enumerate(nodes) if node.kind == "host" or (node.kind == "port" and i not in taken)]
-    return nodes, draw(st.sampled_from(slots)), draw(st.sampled_from(slots))
-
-
-def upwards(nodes: list[Node], start: int) -> list[int]:
-    way = [start]
-    while (above := nodes[way[-1]].above) is not None:
-        way.append(above)
-    return way
-
-
-def oracle(nodes: list[Node], here: int, there: int) -> str | None:
-    """The definition of nvidia-smi topo, by counting what the traffic between two slots passes through."""
-    mine, theirs = upwards(nodes, here), upwards(nodes, there)
-    meeting = next((node for node in mine if node in theirs), None)
-    if meeting is None:
-        return "node"
-    passed = {*mine[: mine.index(meeting) + 1], *theirs[: theirs.index(meeting) + 1]}
-    if nodes[meeting].kind == "host":
-        return "phb"
-    return "pix" if [nodes[i].kind for i in passed].count("switch") <= 1 else "pxb"
-
-
-@given(trees())
-def test_levels_agree_with_a_count_of_switches_on_any_tree(tree: tuple[list[Node], int, int]) -> None:
-    nodes, here, there = tree
-
-    def chain(slot: int, function: int) -> tuple[str, ...]:
-        names = [f"pci0000:{i:02x}" if nodes[i].kind == "host" else f"0000:{i:02x}:00.0" for i in upwards(nodes, slot)]
-        return (*reversed(names), f"0000:f{function}:00.{function}")
-
-    level = level_between(place(*chain(here, 0)), place(*chain(there, 1)), one_node=False)
-    assert level == oracle(nodes, here, there)
-
-
-@given(st.text())
-def test_any_path_has_a_chain_or_none(text: str) -> None:
-    assert len(pci_chain(f"/sys/devices/pci0000:00/{text}")) != 1

@@ -1,13 +1,10 @@
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.mig_layouts import seven
-from tests.nvml_bench import Bench, BenchMaker, fields_say, shown
+from tests.nvml_bench import Bench, BenchMaker
 from tests.rig import only, pair, pair_with, rig
 
 from gpu_triage.read.gpu.nvlink import (
@@ -48,51 +45,11 @@ def card_with_links_connected(tmp_path: Path, connected: int, *events: str) -> S
     return load_scenario(path)
 
 
-def test_links_render_together_and_one_by_one() -> None:
-    down = LinkReading(is_up=False, errors={"replay": 3.0, "crc": 1.0}, transmit_bytes=2048.0, receive_bytes=1024.0)
-    up = LinkReading(is_up=True, errors={"replay": 0.0}, transmit_bytes=512.0, receive_bytes=None)
-    reading = NvlinkReading({4: down, 5: up}, {"replay": 3.0, "crc": 1.0}, 2560.0, 1024.0)
-    samples = [(s.spec.name, s.labels[2:], s.value) for s in render(reading, GPU)]
-    assert samples == [
-        ("gpu_nvlink_links", (), 2.0),
-        ("gpu_nvlink_links_up", (), 1.0),
-        ("gpu_nvlink_errors_total", ("replay",), 3.0),
-        ("gpu_nvlink_errors_total", ("crc",), 1.0),
-        ("gpu_nvlink_transmit_bytes_total", (), 2560.0),
-        ("gpu_nvlink_receive_bytes_total", (), 1024.0),
-        ("gpu_nvlink_up", ("4",), 0.0),
-        ("gpu_nvlink_link_errors_total", ("4", "replay"), 3.0),
-        ("gpu_nvlink_link_errors_total", ("4", "crc"), 1.0),
-        ("gpu_nvlink_link_transmit_bytes_total", ("4",), 2048.0),
-        ("gpu_nvlink_link_receive_bytes_total", ("4",), 1024.0),
-        ("gpu_nvlink_up", ("5",), 1.0),
-        ("gpu_nvlink_link_errors_total", ("5", "replay"), 0.0),
-        ("gpu_nvlink_link_transmit_bytes_total", ("5",), 512.0),
-    ]
-
-
 def test_what_a_link_does_not_tell_has_no_sample() -> None:
     link = LinkReading(is_up=None, errors={}, transmit_bytes=None, receive_bytes=None)
     samples = [s.spec.name for s in render(NvlinkReading({0: link}, {}, None, None), GPU)]
     assert samples == ["gpu_nvlink_links"]
     assert list(render(NvlinkReading({}, {}, None, None), GPU)) == []
-
-
-def test_all_links_of_a_board_with_switches_are_up_and_count(bench: BenchMaker) -> None:
-    rounds = bench(pair("h100-8"))
-    reader = NvlinkReader()
-    before = reader.read(rounds.at(10))
-    round_ = rounds.at(20)
-    after = reader.read(round_)
-    assert list(after.links) == list(range(18))
-    assert {link.is_up for link in after.links.values()} == {True}
-    assert {tuple(link.errors.items()) for link in after.links.values()} == {
-        (("replay", 0), ("recovery", 0), ("crc", 0))
-    }
-    for number, link in after.links.items():
-        assert (link.transmit_bytes or 0) > (before.links[number].transmit_bytes or 0) > 0
-        assert (link.receive_bytes or 0) % 1024 == 0
-    assert round_.inquiry.failures == []
 
 
 def test_more_fields_than_one_call_takes_are_asked_for_in_several(bench: BenchMaker) -> None:
@@ -215,12 +172,6 @@ def odd_links(nvml: Bench, links: int, share: float = 1, last: int = -1) -> None
     nvml.change_fields(change)
 
 
-def totals_of(reading: NvlinkReading) -> dict[str, float]:
-    """The totals over all links."""
-    bytes_of = {"transmit": reading.transmit_bytes, "receive": reading.receive_bytes}
-    return {**reading.errors, **{name: total for name, total in bytes_of.items() if total is not None}}
-
-
 @pytest.mark.parametrize("fewer", [0, 1, 3, 12, 17])
 def test_a_total_neither_falls_nor_leaps_while_the_driver_lists_fewer_links(bench: BenchMaker, fewer: int) -> None:
     nvml, reader = bench("h100-8"), NvlinkReader()
@@ -236,31 +187,6 @@ def test_a_total_neither_falls_nor_leaps_while_the_driver_lists_fewer_links(benc
     each_step = sent[1] - sent[0]
     # What went over the links meanwhile is made up for when they are back, and no more.
     assert sent[-1] - sent[0] <= 6 * each_step * 1.05
-
-
-def test_a_link_that_the_driver_lists_later_brings_no_past_into_the_total(bench: BenchMaker) -> None:
-    nvml, reader = bench("h100-8"), NvlinkReader()
-    sent = []
-    for links in (6, 6, 18, 18):
-        odd_links(nvml, links)
-        sent.append(reader.read(nvml.round()).transmit_bytes or 0)
-        nvml.clock.advance(5)
-    few, joined, many = (after - before for before, after in pairwise(sent))
-    assert joined == pytest.approx(few, rel=0.1)
-    assert many == pytest.approx(3 * few, rel=0.1)
-
-
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.integers(0, 70), st.floats(0, 2), st.integers(0, 12)), min_size=4, max_size=12))
-def test_no_total_goes_back_whatever_a_driver_answers(bench: BenchMaker, answers: list[tuple[int, float, int]]) -> None:
-    nvml, reader = bench("a100-power-capped"), NvlinkReader()
-    before: dict[str, float] = {}
-    for answer in answers:
-        odd_links(nvml, *answer)
-        now = totals_of(reader.read(nvml.round()))
-        assert all(total >= before.get(name, 0) for name, total in now.items())
-        before |= now
-        nvml.clock.advance(5)
 
 
 def test_only_links_that_are_down_or_have_errors_are_shown_one_by_one(tmp_path: Path) -> None:
@@ -333,37 +259,10 @@ def test_an_unnamed_far_end_and_no_speed_stay_apart(bench: BenchMaker, tmp_path:
     assert len(reading.links) == 18
 
 
-GB200 = Path(__file__).parents[3] / "golden" / "gb200-fabric.toml"
-
-
 @pytest.mark.parametrize(("raw", "rate"), [(0xFFF, 0.0), (0x000, 0.0), (0x10C, 1e-12), (0x30B, 3e-11), (0xA0D, 1e-12)])
 def test_a_rate_is_a_mantissa_and_an_exponent(raw: int, rate: float) -> None:
     """As in nvml.h and NvmlBerParser of DCGM's DcgmUtilities.cpp; 15 and 255 are 0."""
     assert bit_error_ratio(raw) == pytest.approx(rate)
-
-
-def test_the_links_of_a_gb200(bench: BenchMaker) -> None:
-    nvml, reader = bench(GB200), NvlinkQualityReader()
-    nvml.clock.advance(60)
-    round_ = nvml.round()
-    reading = reader.read(round_)
-    assert round_.inquiry.failures == []
-    assert reading.worst == {"effective": pytest.approx(3e-11), "symbol": pytest.approx(3e-11)}
-    assert {link for link, _ in reading.by_link} == {str(link) for link in range(18)}
-    assert [link for (link, kind), rate in reading.by_link.items() if kind == "effective" and rate] == ["14"]
-    assert reading.symbol_errors is not None
-    assert reading.symbol_errors >= 1e6
-    assert len(reading.fec_blocks) == 16
-    assert reading.fec_blocks["0"] > reading.fec_blocks["1"] > 0
-
-
-def test_failed_recoveries_are_errors_of_their_own(bench: BenchMaker) -> None:
-    nvml, reader = bench(GB200), NvlinkReader()
-    nvml.clock.advance(60)
-    errors = reader.read(nvml.round()).errors
-    assert errors["recovery_failed"] >= 1
-    assert errors["recovery"] > errors["recovery_failed"]
-    assert "replay" not in errors
 
 
 def test_links_of_an_earlier_generation_tell_nothing_and_are_asked_little(bench: BenchMaker) -> None:
@@ -373,19 +272,3 @@ def test_links_of_an_earlier_generation_tell_nothing_and_are_asked_little(bench:
         assert list(NVLINK_QUALITY.render(reader.read(round_), GPU)) == []
         assert round_.inquiry.failures == []
     assert nvml.calls("nvmlDeviceGetFieldValues") <= 4
-
-
-def test_one_link_is_shown_with_its_kinds(bench: BenchMaker) -> None:
-    nvml, reader = bench("h100-8"), NvlinkQualityReader()
-    nvml.answer(
-        "nvmlDeviceGetFieldValues",
-        fields_say({91: (0, "uiVal", 1), 220: (0, "ullVal", 0x20C), 221: (0, "ullVal", 7), 250: (0, "ullVal", 2)}),
-    )
-    lines = shown(NVLINK_QUALITY.render(reader.read(nvml.round()), GPU))
-    gpu = 'gpu="0",uuid="GPU-1"'
-    assert lines == [
-        f'gpu_nvlink_bit_error_ratio{{{gpu},kind="effective"}} 2e-12',
-        f"gpu_nvlink_symbol_errors_total{{{gpu}}} 7.0",
-        f'gpu_nvlink_fec_blocks_total{{{gpu},bin="15"}} 2.0',
-        f'gpu_nvlink_link_bit_error_ratio{{{gpu},link="0",kind="effective"}} 2e-12',
-    ]

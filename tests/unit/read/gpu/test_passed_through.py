@@ -8,8 +8,6 @@ import pytest
 from tests.rig import Rig, only, rig, scenario_with, three
 
 from gpu_triage.machine import gpus_given
-from gpu_triage.read.metrics.metric import Kind
-from gpu_triage.read.registry import METRICS
 from gpu_triage_simulator import VirtualClock, simulated_machine
 
 pytestmark = pytest.mark.slow
@@ -68,37 +66,6 @@ def test_a_gpu_that_is_handed_to_a_virtual_machine_is_not_lost(tmp_path: Path) -
         assert running.value("gpu_temperature_celsius", sensor="gpu", **of_it) is not None
         # It was initialized anew.
         assert running.series("gpu_finding_since_timestamp_seconds", code="gpu.lost", **of_it) == []
-
-
-def test_the_counters_of_a_gpu_that_a_virtual_machine_had_go_on_when_it_is_back(tmp_path: Path) -> None:
-    busy = 'at = 0\ngpu = 1\neffect = { kind = "load", utilization = 0.9 }'
-    away = 'at = 70\nuntil = 110\ngpu = 1\neffect = { kind = "removed" }'
-    scenario = scenario_with(tmp_path, "idle-downshift", busy, away)
-    of_it = {"uuid": scenario.gpus[1].uuid}
-    with rig(scenario) as running:
-        running.run_to(69)
-        before = counters_of(running, **of_it)
-        assert before["gpu_busy_seconds_total"] > 50
-        running.run_to(90)
-        device = plug(running.simulated.machine.sysfs, scenario.gpus[1].slot.bus_id)
-        bind_to_vfio(running.simulated.machine.sysfs, device)
-        running.run_to(105)
-        assert counters_of(running, **of_it) == {}
-        shutil.rmtree(device)
-        running.run_to(150)
-        after = counters_of(running, **of_it)
-    assert before.keys() <= after.keys()
-    assert {name: (value, after[name]) for name, value in before.items() if after[name] < value} == {}
-
-
-def counters_of(running: Rig, **labels: str) -> dict[str, float]:
-    """Every counter of the page with these labels; series of one family are told apart by their further labels."""
-    names = {spec.name for spec in METRICS if spec.kind is Kind.COUNTER}
-    return {
-        " ".join([name, *(value for label, value in had.items() if label not in ("gpu", "uuid"))]): counted
-        for name in sorted(names)
-        for had, counted in running.series(name, **labels)
-    }
 
 
 @pytest.mark.parametrize(

@@ -107,14 +107,6 @@ def expected(nvml: Bench, config: Config | None = None, gpu: int = 0) -> tuple[i
     return reading.generation, reading.width
 
 
-def test_a_link_that_lost_half_its_lanes(bench: BenchMaker) -> None:
-    nvml = bench("dual-a10")
-    reading = PcieReader(15.0, 60.0).read(nvml.round())
-    assert (reading.generation, reading.width) == (4, 8)
-    assert (reading.transmit_bytes, reading.receive_bytes) == (None, None)  # a driver from before the counters
-    assert expected(nvml) == (4, 16)
-
-
 def test_lanes_are_declared_where_there_is_a_link(bench: BenchMaker) -> None:
     nvml = bench("dual-a10")
     declared, derived = (ExpectedLinkReader(Config(expect_pcie_width=width)) for width in (8, None))
@@ -182,22 +174,6 @@ def test_without_sysfs_the_driver_alone_says_what_to_expect(bench: BenchMaker, t
     assert expected(nvml) == (4, 16)
 
 
-def test_peers_are_named_by_index_and_uuid_and_asked_for_every_capability(bench: BenchMaker) -> None:
-    nvml = bench("dual-a10")
-    here, there = read_topology(nvml.round(0)), read_topology(nvml.round(1))
-    assert (here.numa_node, there.numa_node) == (0, 1)
-    (peer,) = here.peers
-    assert (peer.gpu, peer.uuid) == ("1", "GPU-ffffffff-1111-2222-3333-444444444444")
-    assert peer.p2p == {
-        "read": "ok",
-        "write": "ok",
-        "nvlink": "not_supported",
-        "atomics": "not_supported",
-        "prop": "not_supported",
-    }
-    assert (peer.level, there.peers[0].level) == ("sys", "sys")
-
-
 def test_read_is_capability_zero(bench: BenchMaker) -> None:
     nvml, asked = bench(), []
 
@@ -228,33 +204,6 @@ def test_one_pair_without_p2p_does_not_silence_the_others(bench: BenchMaker) -> 
 
 
 GPU = GpuLabels("0", "GPU-a")
-
-
-def test_a_node_shows_even_if_the_firmware_does_not_tell_it_unless_it_is_not_known(bench: BenchMaker) -> None:
-    nvml = bench()
-    (nvml.machine.sysfs / "bus" / "pci" / "devices" / "0000:65:00.0" / "numa_node").write_text("-1\n")
-    assert read_topology(nvml.round()).numa_node == -1
-    assert shown(topology.render(TopologyReading(-1, ()), GPU)) == ['gpu_numa_node{gpu="0",uuid="GPU-a"} -1.0']
-    assert shown(topology.render(TopologyReading(None, ()), GPU)) == []
-
-
-def test_topology() -> None:
-    peers = (
-        PeerReading("1", "GPU-b", {"read": "ok", "atomics": "not_supported"}, "pxb"),
-        PeerReading("2", "GPU-c", {"read": "ok"}, "pxb"),
-        PeerReading("3", "GPU-d", {}, None),
-    )
-    there = 'gpu="0",uuid="GPU-a",peer_gpu="1",peer_uuid="GPU-b"'
-    further = 'gpu="0",uuid="GPU-a",peer_gpu="2",peer_uuid="GPU-c"'
-    assert shown(topology.render(TopologyReading(1, peers), GPU)) == [
-        'gpu_numa_node{gpu="0",uuid="GPU-a"} 1.0',
-        'gpu_p2p_peers{gpu="0",uuid="GPU-a",capability="read",status="ok",level="pxb"} 2.0',
-        f'gpu_p2p_status{{{there},capability="read",status="ok",level="pxb"}} 1.0',
-        f'gpu_p2p_status{{{there},capability="atomics",status="not_supported",level="pxb"}} 1.0',
-        f'gpu_topology_info{{{there},level="pxb"}} 1.0',
-        f'gpu_p2p_status{{{further},capability="read",status="ok",level="pxb"}} 1.0',
-        f'gpu_topology_info{{{further},level="pxb"}} 1.0',
-    ]
 
 
 def test_the_distance_of_a_pair_is_told_by_the_gpu_of_the_lower_index() -> None:
@@ -315,12 +264,6 @@ def test_counters_beyond_32_bits_count(bench: BenchMaker, raws: tuple[int, ...],
     assert counted(bench(), reader(), *raws) == readings
 
 
-def test_the_counters_of_a_gpu_with_gpm_are_not_asked_for(bench: BenchMaker) -> None:
-    nvml = bench("h100-8", LOAD)
-    received(nvml, reader(), 3)
-    assert nvml.calls("nvmlDeviceGetFieldValues") == 0
-
-
 def test_traffic_that_no_link_carries_is_dropped(bench: BenchMaker) -> None:
     nvml, traffic = bench("h100-8", LOAD), reader()
     before = received(nvml, traffic, 3)[-1]
@@ -352,17 +295,6 @@ def test_a_refusal_of_gpm_falls_back_to_a_counter_that_has_proved_its_width(benc
     assert readings[0] is None
     assert readings[-1] is not None
     assert readings[-1] < by_gpm * 0.1  # of the other direction
-
-
-def test_a_gap_that_is_too_long_is_not_counted(bench: BenchMaker) -> None:
-    nvml, traffic = bench("h100-8", LOAD), reader()
-    before = received(nvml, traffic, 3)[-1]
-    nvml.clock.advance(600)
-    assert traffic.read(nvml.round())[RECEIVE] == before
-    nvml.clock.advance(5)
-    after = traffic.read(nvml.round())[RECEIVE]
-    assert before is not None
-    assert after == pytest.approx(before + 5 * TRUE_BYTES_PER_SECOND, rel=0.01)
 
 
 def test_a_refusal_of_another_question_does_not_cost_gpm(bench: BenchMaker) -> None:

@@ -1,16 +1,10 @@
-from pathlib import Path
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.host_tree import HostTree
-from tests.nvml_bench import BenchMaker
-from tests.rig import rig, scenario_with
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device, DriverVersions
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.gpu.pcie import TOTALS, PcieAerReader, PcieAerReading, PcieErrorsReader, parse_aer_total
+from gpu_triage.read.gpu.pcie import PcieAerReader, PcieAerReading, parse_aer_total
 from gpu_triage.read.metrics.rounds import GpuRound
 
 GPU, PORT = "0000:65:00.0", "0000:64:00.0"
@@ -76,15 +70,6 @@ def test_a_kernel_without_aer_and_a_guest_without_a_port_are_no_failure(host: Ho
     assert PcieAerReader().read(round_of(host, bus_id=None)) == PcieAerReading({}, {})
 
 
-def test_counters_go_on_when_a_device_was_plugged_in_anew(host: HostTree) -> None:
-    plug_in(host)
-    reader = PcieAerReader()
-    reader.read(round_of(host))
-    host.write(aer(PORT_PATH, "2"))
-    reader.read(round_of(host))
-    assert reader.read(round_of(host)).port["correctable"] == 14
-
-
 @pytest.mark.parametrize(
     "junk",
     ["", "\n", "TOTAL_ERR_COR\n", "TOTAL_ERR_COR many\n", "TOTAL_ERR_COR -1\n", "TOTAL_ERR_COR ٣\n", "BadTLP 3\n"],
@@ -99,34 +84,10 @@ def test_a_file_without_a_sum_costs_itself_and_is_counted(host: HostTree, junk: 
     assert round_.inquiry.failures == ["malformed"]
 
 
-def test_a_file_that_cannot_be_read_costs_itself_and_is_counted(host: HostTree) -> None:
-    plug_in(host)
-    host.spoil(f"{PORT_PATH}/aer_dev_fatal")
-    round_ = round_of(host)
-    assert "fatal" not in PcieAerReader().read(round_).port
-    assert round_.inquiry.failures == ["io_error"]
-
-
 def test_the_sum_is_read_and_single_errors_are_not_added_up() -> None:
     assert parse_aer_total(CORRECTABLE, "correctable") == 6
     assert parse_aer_total(CORRECTABLE, "fatal") is None
     assert parse_aer_total("Bad Line\n\x00\nTOTAL_ERR_FATAL x\nTOTAL_ERR_FATAL  9  \n", "fatal") == 9
-
-
-@given(st.text(), st.sampled_from(sorted(TOTALS)))
-def test_no_text_makes_the_parser_fail(text: str, severity: str) -> None:
-    total = parse_aer_total(text, severity)
-    assert total is None or total >= 0
-
-
-LINES = st.tuples(
-    st.text(alphabet="ABCDEFabcdef _", min_size=1, max_size=20), st.integers(min_value=0, max_value=2**64 - 1)
-).map(lambda pair: f"{pair[0]} {pair[1]}")
-
-
-@given(st.lists(LINES, max_size=20), st.integers(min_value=0, max_value=2**64 - 1), st.sampled_from(sorted(TOTALS)))
-def test_whatever_errors_a_kernel_lists_their_sum_is_found(lines: list[str], total: int, severity: str) -> None:
-    assert parse_aer_total("\n".join([*lines, f"{TOTALS[severity]} {total}", ""]), severity) == total
 
 
 @pytest.mark.parametrize(
@@ -145,38 +106,3 @@ def test_nothing_is_published_where_firmware_has_errors(host: HostTree, service:
     if service:
         host.write({f"sys/bus/pci_express/devices/{service}/uevent": ""})
     assert PcieAerReader().read(round_of(host)).gpu == counts
-
-
-def faults(**rates: int | str) -> str:
-    """Errors of GPU 0's link from second 10 on."""
-    given = ", ".join(f"{name} = {value!r}".replace("'", '"') for name, value in rates.items())
-    return f'at = "10s"\ngpu = 0\neffect = {{ kind = "pcie_errors", {given} }}'
-
-
-def test_a_sick_link_counts_by_type(bench: BenchMaker, tmp_path: Path) -> None:
-    event = faults(replays_per_hour=720, correctable_per_hour=3600, nonfatal_per_hour=360, fatal_per_hour=360)
-    rounds = bench(scenario_with(tmp_path, "dual-a10", event))
-    errors = PcieErrorsReader().read(rounds.at(20)).errors
-    assert (errors["correctable"], errors["bad_tlp"], errors["lcrc"]) == (10, 10, 10)
-    assert (errors["naks_received"], errors["non_fatal"], errors["fatal"]) == (2, 1, 1)
-    assert errors["l0_to_recovery"] == 0
-
-
-def test_errors_that_only_the_port_sees_show_in_the_kernels_count_of_the_port(tmp_path: Path) -> None:
-    event = faults(correctable_per_hour=3600, nonfatal_per_hour=720, seen_by="port")
-    with rig(scenario_with(tmp_path, "dual-a10", event)) as running:
-        running.run_to(31)
-        seen = {
-            (labels["device"], labels["severity"]): value
-            for labels, value in running.series("gpu_pcie_aer_errors_total", gpu="0")
-        }
-        assert seen == {
-            ("gpu", "correctable"): 0,
-            ("gpu", "nonfatal"): 0,
-            ("gpu", "fatal"): 0,
-            ("port", "correctable"): 21,
-            ("port", "nonfatal"): 4,
-            ("port", "fatal"): 0,
-        }
-        assert {value for _, value in running.series("gpu_pcie_errors_total", gpu="0")} == {0.0}
-        assert {value for _, value in running.series("gpu_pcie_aer_errors_total", gpu="1")} == {0.0}

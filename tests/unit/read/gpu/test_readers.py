@@ -260,18 +260,6 @@ def test_counts_of_memory_errors(bench: BenchMaker, counts: tuple[int, ...], pub
         nvml.clock.advance(5)
 
 
-def test_repairs_of_ampere_and_later_are_rows(bench: BenchMaker) -> None:
-    nvml = bench("h100-8", 'at = 0\ngpu = 0\neffect = { kind = "row_remap", uncorrectable = 2, pending = true }')
-    round_ = nvml.round()
-    reading = read_memory_repair(round_)
-    assert round_.inquiry.failures == []
-    assert reading.remapped_rows == {"correctable": 0, "uncorrectable": 2}
-    assert (reading.row_remap_pending, reading.row_remap_failure, reading.ecc_mode) == (True, False, True)
-    assert reading.sram_threshold_exceeded is False
-    assert sum(reading.row_remap_banks.values()) > 0
-    assert (reading.retired_pages, reading.retired_pages_pending) == ({}, None)
-
-
 def test_being_refused_a_question_for_root_is_no_failure(bench: BenchMaker) -> None:
     nvml = bench("h100-8")
     nvml.answer("nvmlDeviceGetSramEccErrorStatus", pynvml.NVML_ERROR_NO_PERMISSION)
@@ -349,12 +337,3 @@ def test_power_no_board_can_draw_is_not_published(bench: BenchMaker) -> None:
     round_ = nvml.round()
     assert PowerReader().read(round_).power_watts is None
     assert round_.inquiry.failures == ["implausible"]
-
-
-def test_energy_goes_on_over_a_reload_of_the_driver(bench: BenchMaker) -> None:
-    nvml, reader = bench(), PowerReader()
-    joules = []
-    for millijoules in (5_000_000, 5_100_000, 200, 400, 600):
-        nvml.answer("nvmlDeviceGetTotalEnergyConsumption", says(millijoules))
-        joules.append(reader.read(nvml.round()).energy_joules)
-    assert joules == pytest.approx([5000.0, 5100.0, 5100.0, 5100.4, 5100.6])

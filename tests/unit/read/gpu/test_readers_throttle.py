@@ -207,14 +207,6 @@ def test_a_counter_is_held_against_the_bit_of_its_reason(bench: BenchMaker, fiel
     assert hot.totals[-1] > 0
 
 
-def test_an_integrated_reason_never_goes_back_to_the_drivers_counter(bench: BenchMaker) -> None:
-    hot = Hot(bench())
-    for second in range(90):
-        hot.read(HW_THERMAL, 0 if second < 30 else 1000 + second)
-    assert hot.totals == sorted(hot.totals)
-    assert hot.totals[-1] == 79.0
-
-
 @pytest.mark.parametrize(
     ("seconds", "reported", "rejected"),
     [

@@ -4,29 +4,17 @@ from pathlib import Path
 
 import pytest
 from tests.judged import judged
-from tests.rig import only, rig, scenario_with
+from tests.rig import only, scenario_with
 
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import Verdict
 
-NAME = "gpu_vgpu_license_state"
 BASE = "idle-downshift"
 LEAN = only("vgpu_license", "power", "activity", "identity", sample_fast_seconds=5.0)
 
 
 def license_event(*, licensed: bool, at: str = "0") -> str:
     return f'at = {at}\ngpu = 0\neffect = {{ kind = "vgpu_license", licensed = {str(licensed).lower()} }}'
-
-
-@pytest.mark.slow
-def test_the_license_of_a_vgpu_is_published_by_its_product(tmp_path: Path) -> None:
-    events = license_event(licensed=False), license_event(licensed=True, at="90")
-    with rig(scenario_with(tmp_path, BASE, *events), LEAN) as running:
-        running.run_to(70)
-        assert running.value(NAME, gpu="0", product="NVIDIA Virtual Compute Server") == 0
-        assert running.value(NAME, gpu="1") is None
-        running.run_to(160)
-        assert running.value(NAME, gpu="0") == 1
 
 
 @pytest.mark.slow

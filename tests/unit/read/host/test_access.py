@@ -12,7 +12,7 @@ from tests.host_tree import HostTree
 
 from gpu_triage.machine import Moment, real_machine
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.access import PROBES, AccessReader, Limitation, render
+from gpu_triage.read.host.access import AccessReader
 from gpu_triage.read.metrics.rounds import HostRound
 
 EVERYTHING = Config(collectors={"process_memory_locality": True, "host_services": False})
@@ -142,11 +142,6 @@ def test_a_socket_that_is_not_there_is_told(host: HostTree, tmp_path: Path) -> N
         assert limitations(host, kubernetes_pod_resources_socket=path) == {}
 
 
-def test_a_feature_that_does_not_run_lacks_nothing(host: HostTree) -> None:
-    (host.root / "kmsg").unlink()
-    assert limitations(host, collectors={"xid": False, "host_kernel_log": False}) == {}
-
-
 def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: HostTree, caplog: pytest.LogCaptureFixture) -> None:
     reader = AccessReader(EVERYTHING)
     kmsg = host.root / "kmsg"
@@ -163,23 +158,6 @@ def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: HostTree, caplog:
         "feature no longer degraded",
         "feature degraded",
     ]
-
-
-def features(config: Config) -> set[str]:
-    return {probe.feature for probe in PROBES if probe.wanted(config)}
-
-
-def test_what_is_switched_off_is_not_wanted() -> None:
-    roots = {"procfs", "sysfs", "pci_bus"}
-    of_host = {"host_pressure", "host_network", "host_network_link", "host_nfs", "host_services", "host_file_systems"}
-    assert features(Config()) == roots | of_host | {"kernel_log", "processes", "cgroups", "pcie_aer"}
-    off = {"xid": False, "processes": False, "host": False, "pcie_aer": False, "process_memory_locality": True}
-    assert features(Config(collectors=off)) == roots | {"process_memory_locality"}
-
-
-def test_a_lack_is_one_series() -> None:
-    (sample,) = render((Limitation("kernel_log", "missing", "a right"),))
-    assert (sample.spec.name, sample.labels) == ("gpu_exporter_degraded_info", ("kernel_log", "missing"))
 
 
 def interfaces(*names: str) -> str:

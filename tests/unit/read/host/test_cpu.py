@@ -8,10 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
-from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.cpu import (
-    HOST_CPU_SETTINGS,
     MODES,
     CpuFrequencies,
     HostCpuReader,
@@ -21,7 +19,6 @@ from gpu_triage.read.host.cpu import (
     NodeCpu,
     busy_ratio,
 )
-from gpu_triage.read.metrics.monotone import MonotoneCounters
 
 # A two-socket host, CPU 3 offline. The first line is the kernel's own sum and is not used.
 STAT = (Path(__file__).parent / "files/stat").read_text(encoding="utf-8")
@@ -54,13 +51,6 @@ def test_cpu_time_is_summed_by_numa_node_without_counting_guests_twice(host: Hos
     assert round_.failures == []
 
 
-def test_without_numa_every_cpu_is_on_node_0(host: HostTree) -> None:
-    host.write({"proc/stat": stat((0, 1, 1, 0), (1, 1, 1, 0))})
-    reading = HostCpuReader().read(host.round())
-    assert [(node.numa_node, node.cpus) for node in reading.nodes] == [(0, 2)]
-    assert reading.load1 is None
-
-
 def test_the_busiest_cpu_of_each_node_is_found_over_the_interval(host: HostTree) -> None:
     reader = HostCpuReader()
     host.write(TWO_NODES | {"proc/stat": stat((0, 100, 100, 0), (1, 100, 100, 0), (2, 0, 0, 0))})
@@ -68,32 +58,6 @@ def test_the_busiest_cpu_of_each_node_is_found_over_the_interval(host: HostTree)
     host.write({"proc/stat": stat((0, 200, 100, 0), (1, 100, 150, 50), (2, 10, 30, 0))})
     assert [node.busiest_ratio for node in reader.read(host.round()).nodes] == [1.0, 0.25]
     assert [node.busiest_ratio for node in reader.read(host.round()).nodes] == [None, None]
-
-
-def test_context_switches_do_not_go_back(host: HostTree) -> None:
-    reader, counts = HostCpuReader(), []
-    for switches in (1000, 990, 1100, 20, 25):
-        host.write({"proc/stat": f"{stat((0, 1, 1, 1))}ctxt {switches}\n"})
-        counts.append(reader.read(host.round()).context_switches)
-    assert counts == [1000, 1000, 1100, 1120, 1125]
-
-
-def test_time_of_a_cpu_that_goes_offline_stays_in_its_nodes_sum(host: HostTree) -> None:
-    reader = HostCpuReader()
-    host.write(TWO_NODES | {"proc/stat": stat((0, 100, 100, 0), (1, 100, 100, 0))})
-    reader.read(host.round())
-    host.write({"proc/stat": stat((0, 150, 100, 0)), "sys/devices/system/node/node0/cpulist": "0\n"})
-    (node,) = reader.read(host.round()).nodes
-    assert (node.cpus, node.seconds["user"], node.seconds["idle"]) == (1, 2.5, 2.0)
-
-
-def test_a_cpu_that_comes_back_with_its_idle_time_at_zero_goes_on(host: HostTree) -> None:
-    reader = HostCpuReader()
-    host.write({"proc/stat": stat((0, 100, 1000, 100))})
-    reader.read(host.round())
-    host.write({"proc/stat": stat((0, 110, 20, 99))})
-    (node,) = reader.read(host.round()).nodes
-    assert (node.seconds["user"], node.seconds["idle"], node.seconds["iowait"]) == (1.1, 10.2, 1.0)
 
 
 def test_a_cpu_that_first_comes_online_later_brings_no_past_with_it(host: HostTree) -> None:
@@ -115,27 +79,6 @@ def test_one_unreadable_part_costs_only_itself(host: HostTree) -> None:
     assert reading.nodes == ()  # which node a CPU is on is not known
     assert (reading.context_switches, reading.load1) == (1990473, None)
     assert round_.failures == ["io_error", "malformed"]
-
-
-def test_a_truncated_stat_fails_whatever_else_is_there(host: HostTree) -> None:
-    host.write(TWO_NODES | {"proc/stat": "cpu  1 2 3 4\ncpu0 1 2"})
-    with pytest.raises(HostReadFailed, match="malformed"):
-        HostCpuReader().read(host.round())
-
-
-def test_without_a_stat_the_load_alone_is_no_success(host: HostTree) -> None:
-    host.write({"proc/loadavg": TWO_NODES["proc/loadavg"]})
-    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/stat: "):
-        HostCpuReader().read(host.round())
-
-
-def test_numa_nodes_without_cpus_are_left_out(host: HostTree) -> None:
-    host.write(TWO_NODES | {"sys/devices/system/node/node10/cpulist": "4,6\n"})
-    assert list(read_numa_nodes(host.sysfs).items()) == [
-        (0, frozenset({0, 1})),
-        (1, frozenset({2})),
-        (10, frozenset({4, 6})),
-    ]
 
 
 ticks = st.tuples(st.integers(0, 3), *[st.integers(0, 10**6)] * 3)
@@ -161,17 +104,6 @@ def test_no_time_goes_back_and_no_ratio_leaves_its_range(
 
 def test_a_cpu_without_ticks_in_between_has_no_ratio() -> None:
     assert busy_ratio((5, 0, 0, 5), (5, 0, 0, 5)) is None
-
-
-@given(
-    st.lists(st.lists(st.integers(0, 300), min_size=3, max_size=3).map(tuple), min_size=1, max_size=8), st.booleans()
-)
-def test_a_row_of_counters_goes_on_as_each_of_them_alone(rows: list[tuple[int, ...]], late: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
-    together: MonotoneCounters[str] = MonotoneCounters()
-    alone: MonotoneCounters[int] = MonotoneCounters()
-    for row in rows:
-        expected = tuple(alone.published(place, value, start=value if late else 0) for place, value in enumerate(row))
-        assert together.row("cpu0", row, starts=row if late else None) == expected
 
 
 def busiest(host: HostTree, *cpus: tuple[int, int, int, int], after: int = 500) -> dict[int, float | None]:
@@ -247,24 +179,6 @@ def policy(host: HostTree, number: int, cpus: str, governor: str = "performance"
             f"{POLICY}{number}/cpuinfo_max_freq": "3800000\n",
         }
     )
-
-
-def test_governors_are_counted_and_the_clock_source_is_named(host: HostTree) -> None:
-    host.write({SOURCE: "tsc\n"})
-    for number, governor in enumerate(("powersave", "powersave", "performance")):
-        policy(host, number, str(number), governor)
-    reading = HostCpuSettingsReader().read(host.round())
-    assert reading == HostCpuSettingsReading({"powersave": 2, "performance": 1}, "tsc")
-    assert [(sample.spec.name, sample.labels, sample.value) for sample in HOST_CPU_SETTINGS.render(reading)] == [
-        ("gpu_host_cpu_governor_policies", ("powersave",), 2),
-        ("gpu_host_cpu_governor_policies", ("performance",), 1),
-        ("gpu_host_clock_source_info", ("tsc",), 1),
-    ]
-
-
-def test_a_virtual_machine_without_cpufreq_has_a_clock_source_alone(host: HostTree) -> None:
-    host.write({SOURCE: "kvm-clock\n"})
-    assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "kvm-clock")
 
 
 @pytest.mark.parametrize("text", ["two words\n", "\x1b[2J\n", "x" * 99 + "\n"])

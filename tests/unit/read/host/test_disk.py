@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.gathered import every
 from tests.host_tree import HostTree
 
@@ -18,7 +16,6 @@ from gpu_triage.read.host.disk import (
     LustreMount,
     hides_lustre,
     is_named_like_a_disk,
-    parse_disk,
     parse_gds_stats,
     parse_lustre_stats,
 )
@@ -37,14 +34,6 @@ SDA = Disk(
     busy_seconds=0.5,
     queue_seconds=1.0,
 )
-
-
-def line(name: str, *counts: int) -> str:
-    reads, sectors_read, read_ms, writes, sectors_written, write_ms, busy_ms, queue_ms = counts
-    return (
-        f"   8       0 {name} {reads} 0 {sectors_read} {read_ms}"
-        f" {writes} 0 {sectors_written} {write_ms} 0 {busy_ms} {queue_ms}\n"
-    )
 
 
 def test_counts_become_bytes_and_seconds(host: HostTree) -> None:
@@ -80,47 +69,6 @@ def test_sysfs_says_what_a_partition_is_whatever_its_name(host: HostTree) -> Non
 )
 def test_names_of_whole_disks(names: str, *, is_disk: bool) -> None:
     assert [name for name in every(names.split()) if is_named_like_a_disk(name) is not is_disk] == []
-
-
-def test_a_32_bit_millisecond_counter_that_wraps_goes_on(host: HostTree) -> None:
-    reader = HostDiskReader()
-    host.write({"proc/diskstats": line("sda", 1, 1, 1, 1, 1, 1, 4294967000, 4294967000)})
-    reader.read(host.round())
-    host.write({"proc/diskstats": line("sda", 1, 1, 1, 1, 1, 1, 4, 5000)})
-    (disk,) = reader.read(host.round())
-    assert (disk.busy_seconds, disk.queue_seconds) == (4294967.004, 4294972.0)
-
-
-def test_a_disk_that_leaves_takes_its_series_along_and_goes_on_when_it_is_back(host: HostTree) -> None:
-    reader = HostDiskReader()
-    host.write({"proc/diskstats": DISKSTATS})
-    reader.read(host.round())
-    host.write({"proc/diskstats": ""})
-    assert reader.read(host.round()) == ()
-    host.write({"proc/diskstats": line("sda", 1, 1, 1, 1, 1, 1, 1, 1)})
-    (disk,) = reader.read(host.round())
-    assert (disk.reads, disk.read_bytes) == (101, 1_024_512)
-
-
-def test_a_truncated_line_costs_only_its_disk(host: HostTree) -> None:
-    host.write({"proc/diskstats": DISKSTATS + " 259       4 nvme1n1 10 0 80"})
-    round_ = host.round()
-    assert [disk.device for disk in HostDiskReader().read(round_)] == DISKS
-    assert round_.failures == ["malformed"]
-
-
-def test_missing_and_unreadable_statistics_fail(host: HostTree) -> None:
-    host.mount()
-    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/diskstats: "):
-        HostDiskReader().read(host.round())
-    host.spoil("proc/diskstats")
-    with pytest.raises(HostReadFailed, match="io_error"):
-        HostDiskReader().read(host.round())
-
-
-@given(st.tuples(*[st.integers(0, 2**64 - 1)] * 8))
-def test_lines_round_trip(counts: tuple[int, ...]) -> None:
-    assert parse_disk(line("nvme0n1", *counts)) == ("nvme0n1", counts)
 
 
 # The two lines are from https://lists.lustre.org/pipermail/lustre-discuss-lustre.org/2018-April/015426.html.

@@ -9,7 +9,7 @@ from gpu_triage.machine import Moment, real_machine
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG, HostKernelLogReader, HostKernelLogReading
 from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.xid.kernel_records import ROUND_BYTES, KernelLog
+from gpu_triage.read.xid.kernel_records import ROUND_BYTES
 
 WALL = 1_768_435_200.0
 POD = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
@@ -188,20 +188,3 @@ def test_what_failed_while_the_driver_was_being_loaded_stays_after_it_was(host: 
     assert set(host.read().last) == {("gpu_bound_elsewhere", "0000:41:00.0")}
     host.log("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05", 900.0)
     assert host.read().last == {}
-
-
-def test_records_that_the_kernel_wrote_over_are_counted(tmp_path: Path) -> None:
-    """Documentation/ABI/testing/dev-kmsg: EPIPE, and sequence numbers that tell how many messages were lost."""
-    answers: list[bytes | OSError] = [b"6,7,1000000,-;usb 1-1: new device\n"]
-
-    def read(_file: int, _size: int) -> bytes:
-        answer = answers.pop(0) if answers else BlockingIOError()
-        if isinstance(answer, OSError):
-            raise answer
-        return answer
-
-    host = Host(tmp_path)
-    host.reader = HostKernelLogReader(lambda path: KernelLog(path, read))
-    assert rendered(host.read(), "gpu_host_kernel_log_lost_records_total") == {(): 0.0}
-    answers[:] = [BrokenPipeError(), b"6,107,2000000,-;usb 1-1: new device\n"]
-    assert rendered(host.read(), "gpu_host_kernel_log_lost_records_total") == {(): 99.0}

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.host_tree import HostTree
-from tests.rig import scenario_with
 
-from gpu_triage.errors import HostReadFailed, ScenarioError
+from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.nfs import (
     MOST_MOUNTS,
     HostNfsReader,
@@ -89,26 +88,6 @@ def test_of_two_mounts_on_one_point_the_one_that_can_be_seen_counts(host: HostTr
     assert (mount.mount, mount.read_bytes) == ("/data", 500)
 
 
-def test_a_mount_made_anew_goes_on_counting(host: HostTree) -> None:
-    reader = HostNfsReader()
-    host.write({"proc/self/mountstats": V4})
-    reader.read(host.round())
-    host.write({"proc/self/mountstats": LOCAL})
-    assert reader.read(host.round()) == ()
-    host.write({"proc/self/mountstats": section("/data", MountCounts(10, 0, {"READ": (5, 250)}))})
-    (mount,) = reader.read(host.round())
-    assert (mount.operations["READ"], mount.operation_seconds["READ"], mount.read_bytes) == (2053, 9.5, 8388618)
-
-
-def test_mounts_beyond_the_bound_are_left_out_and_that_is_said_once(host: HostTree) -> None:
-    counts = MountCounts(1, 2, {"READ": (1, 1)})
-    host.write({"proc/self/mountstats": "".join(section(f"/m{i}", counts) for i in range(MOST_MOUNTS + 3))})
-    reader, round_ = HostNfsReader(), host.round()
-    assert [mount.mount for mount in reader.read(round_)] == [f"/m{i}" for i in range(MOST_MOUNTS)]
-    reader.read(round_)
-    assert round_.failures == ["too_many_mounts"]
-
-
 def test_mount_points_that_come_and_go_are_not_remembered_for_ever(host: HostTree) -> None:
     reader = HostNfsReader()
     for i in range(20 * MOST_MOUNTS):
@@ -138,22 +117,6 @@ def test_a_mount_that_is_not_understood_costs_only_itself(host: HostTree, broken
     host.write({"proc/self/mountstats": broken})
     with pytest.raises(HostReadFailed, match="malformed"):
         mounts(host.round())
-
-
-def test_a_host_without_nfs_has_no_series_and_missing_or_unreadable_statistics_fail(host: HostTree) -> None:
-    host.mount()
-    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/self/mountstats: "):
-        mounts(host.round())
-    host.write({"proc/self/mountstats": LOCAL})
-    assert mounts(host.round()) == ()
-    host.spoil("proc/self/mountstats")
-    with pytest.raises(HostReadFailed, match="io_error"):
-        mounts(host.round())
-
-
-def test_a_scenario_cannot_slow_down_what_is_not_mounted(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="nothing of NFS is mounted on '/other'"):
-        scenario_with(tmp_path, "h100-8", 'at = "1m"\neffect = { kind = "nfs", mount = "/other" }')
 
 
 COUNT = st.integers(0, 2**64 - 1)

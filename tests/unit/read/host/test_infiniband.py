@@ -1,16 +1,13 @@
 """Traffic, errors, downs, timeouts and rates of ports, from files as kernels write them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.captured_cards import captured
 from tests.host_tree import HostTree
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.infiniband import EVENTS, HOST_INFINIBAND, HostInfinibandReader, InfinibandPort, parse_rate
+from gpu_triage.read.host.infiniband import EVENTS, HOST_INFINIBAND, HostInfinibandReader, InfinibandPort
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.selection import Selection
 
@@ -50,14 +47,6 @@ def test_words_become_bytes_and_gigabits_bytes_a_second(host: HostTree) -> None:
     assert round_.failures == []
 
 
-def test_every_port_of_every_adapter_is_there_roce_too(host: HostTree) -> None:
-    plain_port(host, "mlx5_1", link_layer="Ethernet\n", rate="100 Gb/sec (4X EDR)\n")
-    plain_port(host, "mlx4_0", 1)
-    plain_port(host, "mlx4_0", 2)
-    found = [(each.device, each.port, each.rate_bytes_per_second) for each in ports(host.round())]
-    assert found == [("mlx4_0", "1", 5e10), ("mlx4_0", "2", 5e10), ("mlx5_1", "1", 1.25e10)]
-
-
 @pytest.mark.parametrize("state", ["1: DOWN\n", "2: INIT\n", "3: ARMED\n"])
 def test_a_port_that_is_not_active_is_down_and_has_no_rate(host: HostTree, state: str) -> None:
     plain_port(host, state=state, rate="10 Gb/sec (4X SDR)\n")
@@ -93,21 +82,6 @@ def test_64_bit_counters_of_old_kernels_come_first(host: HostTree) -> None:
     plain_port(host, counters__port_rcv_data="4294967295\n", counters_ext__port_rcv_data_64="5000000000\n")
     (found,) = ports(host.round())
     assert (found.receive_bytes, found.transmit_bytes) == (20_000_000_000, 80)
-
-
-def test_what_cannot_be_read_of_a_port_costs_only_itself(host: HostTree) -> None:
-    plain_port(host, rate="fast\n")
-    host.spoil("sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data")
-    round_ = host.round()
-    spoiled = replace(UP, transmit_bytes=None, rate_bytes_per_second=None, rate_expected_ratio=None)
-    assert ports(round_) == (spoiled,)
-    assert round_.failures == ["malformed", "io_error"]
-
-
-@given(st.integers(0, 99_999), st.integers(0, 9), st.sampled_from(["SDR", "NDR", ""]))
-def test_rates_round_trip(whole: int, tenth: int, kind: str) -> None:
-    text = f"{whole}.{tenth} Gb/sec (4X {kind})\n" if tenth else f"{whole} Gb/sec (4X {kind})\n"
-    assert parse_rate(text) == pytest.approx((whole * 10 + tenth) * 12_500_000)
 
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
@@ -178,21 +152,6 @@ def test_each_event_has_its_count_and_the_errors_of_the_link_their_sum(host: Hos
     }
     assert set(found.events) < set(EVENTS)
     assert round_.failures == []
-
-
-def test_counters_that_are_reset_from_outside_go_on(host: HostTree) -> None:
-    port(host)
-    reader = HostInfinibandReader()
-    read(reader, host)
-    port(
-        host,
-        counters__symbol_error="5\n",
-        counters__link_downed="0\n",
-        hw_counters__local_ack_timeout_err="1\n",
-        counters__excessive_buffer_overrun_errors="0\n",
-    )
-    found = read(reader, host)
-    assert (found.link_errors, found.link_downs, found.timeouts) == (136, 1, 8)
 
 
 def test_a_counter_that_fails_for_a_while_makes_no_errors(host: HostTree) -> None:

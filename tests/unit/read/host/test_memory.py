@@ -1,21 +1,12 @@
 """Memory of the host and its NUMA nodes, and its errors, as EDAC drivers show them."""
 
 import os
-import shutil
 
 import pytest
 from tests.host_tree import HostTree
 
-from gpu_triage.driver.kernel.files import Answer, Question, hooked
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.host_memory import (
-    HOST_EDAC,
-    HostEdacReader,
-    HostEdacReading,
-    HostMemoryReader,
-    HostMemoryReading,
-)
+from gpu_triage.read.host.host_memory import HostEdacReader, HostEdacReading, HostMemoryReader, HostMemoryReading
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.selection import Selection
 
@@ -39,20 +30,6 @@ pgfault 1234567
 pgmajfault 1470
 """
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-def test_no_count_of_the_kernel_goes_back(host: HostTree) -> None:
-    # While a CPU goes offline its events are missing for a moment; and a container's own procfs may begin anew.
-    reader = HostMemoryReader()
-    readings = []
-    for swapped, faults in ((100, 1470), (98, 1400), (101, 1480), (3, 10), (5, 20)):
-        host.write(
-            {"proc/meminfo": MEMINFO, "proc/vmstat": f"pswpin {swapped}\npswpout {swapped}\npgmajfault {faults}\n"}
-        )
-        readings.append(reader.read(host.round()))
-    pages = [(reading.swap_in_bytes or 0) // PAGE_BYTES for reading in readings]
-    assert pages == [(reading.swap_out_bytes or 0) // PAGE_BYTES for reading in readings] == [100, 100, 101, 104, 106]
-    assert [reading.major_faults for reading in readings] == [1470, 1470, 1480, 1490, 1500]
 
 
 def test_memory_is_bytes_and_swap_traffic_counts_real_pages(host: HostTree) -> None:
@@ -122,14 +99,6 @@ def test_memory_behind_cxl_is_the_hosts(host: HostTree) -> None:
     assert HostMemoryReader().read(host.round()).total_bytes == 2113380500 * 1024
 
 
-def test_a_node_that_cannot_be_read_costs_only_itself(host: HostTree) -> None:
-    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | GH200)
-    host.spoil("sys/devices/system/node/has_generic_initiator")
-    round_ = host.round()
-    assert HostMemoryReader().read(round_).total_bytes == 2113380500 * 1024
-    assert round_.failures == ["io_error"]
-
-
 def test_a_kernel_older_than_memavailable_and_one_without_swap_leave_those_out(host: HostTree) -> None:
     host.write({"proc/meminfo": "MemTotal: 1 kB\n", "proc/vmstat": "pgmajfault 1\n"})
     reading = HostMemoryReader().read(host.round())
@@ -140,25 +109,6 @@ def test_a_kernel_older_than_memavailable_and_one_without_swap_leave_those_out(h
 def test_more_free_swap_than_there_is_is_no_reading(host: HostTree) -> None:
     host.write({"proc/meminfo": "SwapTotal: 1 kB\nSwapFree: 2 kB\n", "proc/vmstat": VMSTAT})
     assert HostMemoryReader().read(host.round()).swap_used_bytes is None
-
-
-@pytest.mark.parametrize(("vmstat", "error"), [({}, "missing"), ({"proc/vmstat": "pswpin x\n"}, "malformed")])
-def test_unreadable_paging_costs_only_itself_and_is_counted(host: HostTree, vmstat: dict[str, str], error: str) -> None:
-    host.write({"proc/meminfo": MEMINFO} | vmstat)
-    round_ = host.round()
-    reading = HostMemoryReader().read(round_)
-    assert (reading.available_bytes, reading.major_faults) == (2000000000 * 1024, None)
-    assert round_.failures == [error]
-
-
-@pytest.mark.parametrize("meminfo", ["", "MemTotal: much kB\n"])
-def test_without_a_meminfo_paging_alone_is_no_success(host: HostTree, meminfo: str) -> None:
-    host.write({"proc/vmstat": VMSTAT})
-    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/meminfo: "):
-        HostMemoryReader().read(host.round())
-    host.write({"proc/meminfo": meminfo})
-    with pytest.raises(HostReadFailed, match="malformed"):
-        HostMemoryReader().read(host.round())
 
 
 MC = "sys/devices/system/edac/mc"
@@ -212,61 +162,9 @@ def test_of_dimms_those_with_errors_are_shown_to_all(host: HostTree) -> None:
     }
 
 
-def test_a_host_without_ecc_memory_has_no_series(host: HostTree) -> None:
-    host.mount()
-    round_ = host.round()
-    assert list(HOST_EDAC.render(HostEdacReader().read(round_))) == []
-    (host.sysfs / "devices" / "system" / "edac" / "mc" / "power").mkdir(parents=True)
-    assert list(HOST_EDAC.render(HostEdacReader().read(round_))) == []
-    assert round_.failures == []
-
-
 @pytest.mark.parametrize("text", ["many\n", "-3\n", "1_0\n"])
 def test_junk_costs_its_own_count(host: HostTree, text: str) -> None:
     controller(host, ce=text, ue="2\n")
     round_ = host.round()
     assert shown(HostEdacReader().read(round_)) == {("mc0", "uncorrected"): 2}
     assert round_.failures == ["malformed"]
-
-
-def test_a_recording_has_all_that_was_read(host: HostTree) -> None:
-    controller(host)
-    dimm(host, "mc0/dimm10", ce="3\n")
-    dimm(host, "mc0/dimm9")
-    answers: dict[tuple[str, str], bytes | None] = {}
-
-    def record(question: Question, path: str, answer: Answer) -> bytes | None:
-        answers[question, path] = answer()
-        return answers[question, path]
-
-    with hooked({"sys": host.sysfs}, record):
-        recorded = HostEdacReader().read(host.round())
-    shutil.rmtree(host.sysfs)
-    with hooked({"sys": host.sysfs}, lambda question, path, _: answers.get((question, path))):
-        assert HostEdacReader().read(host.round()) == recorded
-    assert [dimm for _, dimm, _, severity in recorded.dimms if severity == "corrected"] == ["dimm9", "dimm10"]
-
-
-def test_where_nothing_can_be_read_the_round_fails(host: HostTree) -> None:
-    controller(host, ce="junk\n", ue="junk\n")
-    with pytest.raises(HostReadFailed):
-        HostEdacReader().read(host.round())
-
-
-def test_a_count_that_root_sets_back_goes_on(host: HostTree) -> None:
-    reader = HostEdacReader()
-    for text, counted in (("40\n", 40), ("0\n", 40), ("2\n", 42)):
-        controller(host, ce=text)
-        assert shown(reader.read(host.round()))["mc0", "corrected"] == counted
-
-
-@pytest.mark.slow
-def test_a_tree_of_thousands_is_bounded(host: HostTree) -> None:
-    for number in range(80):
-        controller(host, f"mc{number}")
-    for number in range(300):
-        dimm(host, f"mc{number % 3}/dimm{number // 3}")
-    round_ = host.round()
-    reading = HostEdacReader().read(round_)
-    assert (len(reading.controllers), len(reading.dimms)) == (2 * 64, 2 * 256)
-    assert round_.failures == ["too_many_controllers", "too_many_dimms"]

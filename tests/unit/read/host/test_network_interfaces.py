@@ -3,12 +3,9 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.gathered import every
 from tests.host_tree import HostTree
 
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.network_interfaces import (
     HostNetworkLinkReader,
     HostNetworkReader,
@@ -16,7 +13,6 @@ from gpu_triage.read.host.network_interfaces import (
     InterfaceLink,
     NetworkInterface,
     is_named_like_hardware,
-    parse_interface,
 )
 
 HEADER = (
@@ -94,15 +90,6 @@ def test_an_exporter_that_may_not_look_at_process_1_reads_its_own_namespace(host
     assert round_.failures == []
 
 
-def test_counters_of_a_reloaded_driver_go_on(host: HostTree) -> None:
-    reader = HostNetworkReader()
-    host.write({"proc/net/dev": f"{HEADER}  eth0: 5000 0 3 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
-    reader.read(host.round())
-    host.write({"proc/net/dev": f"{HEADER}  eth0: 70 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
-    (interface,) = reader.read(host.round()).interfaces
-    assert (interface.receive_bytes, interface.receive_errors, interface.transmit_bytes) == (5070, 3, 1)
-
-
 SNMP = """\
 Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams InUnknownProtos InDiscards InDelivers
 Ip: 2 64 7181476 0 0 0 0 0 7181476
@@ -128,51 +115,6 @@ def test_tcp_segments_are_those_of_the_hosts_own_network_namespace(host: HostTre
     assert (hosts.segments_sent, hosts.segments_retransmitted) == (7172062, 3758)
 
 
-def test_tcp_segments_of_an_older_kernel_are_found_by_their_names(host: HostTree) -> None:
-    """Before Linux 3.10, there is no InCsumErrors."""
-    host.write(
-        {**ETH0, "proc/net/snmp": SNMP.replace(" OutRsts InCsumErrors", " OutRsts").replace("71978 0\n", "71978\n")}
-    )
-    reading = HostNetworkReader().read(host.round())
-    assert (reading.segments_sent, reading.segments_retransmitted) == (7172062, 3758)
-
-
-def test_a_kernel_without_tcp_statistics_costs_only_them(host: HostTree) -> None:
-    host.write(ETH0)
-    round_ = host.round()
-    reading = HostNetworkReader().read(round_)
-    assert [interface.device for interface in reading.interfaces] == ["eth0"]
-    assert (reading.segments_sent, reading.segments_retransmitted, round_.failures) == (None, None, [])
-
-
-NO_SNMP = {
-    "no TCP": "Ip: Forwarding DefaultTTL\nIp: 1 64\n",
-    "empty": "",
-    "names without values": SNMP[: SNMP.index("Tcp: 1")],
-    "a third line": SNMP + "Tcp: 1\n",
-    "more names than values": SNMP.replace(" 71978 0\n", "\n"),
-    "a negative count": SNMP.replace("3758", "-1"),
-    "without retransmits": SNMP.replace("RetransSegs", "Retransmits"),
-    "without segments": SNMP.replace("OutSegs", "Segments"),
-    "cut off": SNMP[: SNMP.index("0 71978")],
-}
-
-
-@pytest.mark.parametrize("text", NO_SNMP.values(), ids=NO_SNMP)
-def test_tcp_statistics_that_are_malformed_cost_only_themselves(host: HostTree, text: str) -> None:
-    host.write({**ETH0, "proc/net/snmp": text})
-    round_ = host.round()
-    reading = HostNetworkReader().read(round_)
-    assert [interface.device for interface in reading.interfaces] == ["eth0"]
-    assert (reading.segments_sent, reading.segments_retransmitted, round_.failures) == (None, None, ["malformed"])
-
-
-def test_tcp_statistics_do_not_make_up_for_interfaces_that_cannot_be_read(host: HostTree) -> None:
-    host.write({"proc/net/dev": "eth0 1 2 3\n", "proc/net/snmp": SNMP})
-    with pytest.raises(HostReadFailed, match="malformed"):
-        HostNetworkReader().read(host.round())
-
-
 @pytest.mark.parametrize(
     ("names", "is_hardware"),
     [
@@ -182,13 +124,6 @@ def test_tcp_statistics_do_not_make_up_for_interfaces_that_cannot_be_read(host: 
 )
 def test_names_that_hardware_gets(names: str, *, is_hardware: bool) -> None:
     assert [name for name in every(names.split()) if is_named_like_hardware(name) is not is_hardware] == []
-
-
-@given(st.lists(st.integers(0, 2**64 - 1), min_size=16, max_size=16), st.booleans())
-def test_lines_round_trip_with_and_without_a_space_after_the_name(numbers: list[int], spaced: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
-    line = f" eth0:{' ' if spaced else ''}{' '.join(map(str, numbers))}"
-    expected = (numbers[0], numbers[8], numbers[2], numbers[10], numbers[3], numbers[11])
-    assert parse_interface(line) == ("eth0", expected)
 
 
 class LinkRounds:
@@ -300,10 +235,6 @@ def test_an_unreadable_speed_costs_only_itself_and_is_tried_again(rounds: LinkRo
 )
 def test_lost_links_are_counted(rounds: LinkRounds, files: dict[str, str], downs: int | None) -> None:
     assert rounds.one(0.0, **files).carrier_downs == downs
-
-
-def test_lost_links_of_a_reloaded_driver_go_on(rounds: LinkRounds) -> None:
-    assert [rounds.one(carrier_down_count=downs).carrier_downs for downs in ("4", "0", "1")] == [4, 4, 5]
 
 
 def test_of_an_interface_that_is_a_port_too_the_port_tells(rounds: LinkRounds) -> None:

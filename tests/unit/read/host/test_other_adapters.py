@@ -31,8 +31,6 @@ from gpu_triage.read.host.network_interfaces import (
     HostNetworkReading,
     InterfaceLink,
     NetworkInterface,
-    is_chosen,
-    line_rate,
 )
 from gpu_triage.read.metrics.metric import Sample
 
@@ -288,16 +286,6 @@ def test_interfaces_are_chosen_likewise(host: HostTree) -> None:
     config = Config(network_device_exclude=("eth1",))
     assert [each.device for each in HostNetworkReader(config).read(host.round()).interfaces] == ["eth0"]
     assert [each.device for each in HostNetworkLinkReader(config).read(host.round())] == ["eth0"]
-
-
-def test_options_are_the_choice() -> None:
-    config = Config(
-        network_device_include=("mlx5_*",),
-        network_device_exclude=("mlx5_4",),
-        network_line_rate=(LineRate("ens5", 12_500_000_000), LineRate("ens*", 1)),
-    )
-    assert [is_chosen(config, name) for name in ("mlx5_0", "mlx5_4", "ens5")] == [True, False, False]
-    assert [line_rate(config, name) for name in ("ens5", "ens6", "mlx5_0")] == [12_500_000_000, 1, None]
 
 
 @pytest.mark.parametrize(

@@ -152,13 +152,3 @@ def test_a_host_whose_fabric_manager_cannot_be_seen_says_so(host: HostTree) -> N
     assert (lack.feature, lack.reason) == ("host_services", "other_pid_namespace")
     host.write({FABRIC_MANAGER: "0\n"})
     assert reader.read(host.round()) == ()
-
-
-def test_junk_costs_nothing_else(host: HostTree) -> None:
-    hgx(host)
-    host.spoil("proc/uptime")
-    host.spoil(FABRIC_MANAGER)
-    host.spoil("sys/bus/pci/devices/0000:18:00.0/vendor")
-    round_ = host.round(0)
-    assert ServicesReader().read(round_) == ServicesReading(fabric_manager=False, imex=None)
-    assert round_.failures == []

@@ -1,12 +1,11 @@
 """Files of jobs: what is read of them, whose they are, and that the page stays within the limits of a scrape."""
 
-import math
 import os
 import pwd
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.job_files import errors, read, samples, write
-from tests.logged import Log
-from tests.parts import some
 from tests.rig import only, rig
 from tests.scrape_limits import TARGET_LABELS, check, page_of, scrape_of_the_chart
 
 from gpu_triage.driver.kernel import job_folder
-from gpu_triage.log import MOST_LINES
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.read.host.textfile_reader import (
     MAX_BYTES,
@@ -63,19 +59,6 @@ def test_step_time_stands_beside_the_hardware(tmp_path: Path) -> None:
         openmetrics = running.exposition.page("application/openmetrics-text", (), gzipped=False).body.decode()
         owner = running.series("gpu_job_steps_total")[0][0]["owner"]
         assert f'gpu_job_steps_total{{job_name="bert",owner="{owner}"}} 1200.0' in openmetrics
-
-
-def test_a_missing_directory_is_a_failed_collector_and_recovers(tmp_path: Path) -> None:
-    folder = tmp_path / "later"
-    with rig(load_scenario("dual-a10"), only("textfile", collector_textfile_directory=folder)) as running:
-        running.run(6)
-        assert running.value("gpu_exporter_collector_success", collector="textfile") == 0
-        assert running.value("gpu_exporter_errors_total", collector="textfile", error="missing") is not None
-        folder.mkdir()
-        (folder / "bert.prom").write_bytes(GOOD)
-        running.run(6)
-        assert running.value("gpu_exporter_collector_success", collector="textfile") == 1
-        assert running.value("gpu_job_steps_total") == 1200
 
 
 def test_a_file_replaced_is_read_anew_and_one_removed_is_gone(tmp_path: Path) -> None:
@@ -152,15 +135,6 @@ def test_files_are_bounded_together_and_what_is_left_out_is_named_and_counted(tm
         assert len(running.series("gpu_job_x")) == MAX_SERIES
 
 
-def test_a_small_file_is_republished_after_one_that_is_left_out(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.prom").write_bytes(many_series(name, HALF - 1))
-    (tmp_path / "c.prom").write_bytes(many_series("c", 3))
-    (tmp_path / "d.prom").write_bytes(many_series("d", 2))
-    expected = {"a.prom": "", "b.prom": "", "c.prom": "too_many_series", "d.prom": ""}
-    assert errors(read(tmp_path)) == expected
-
-
 def test_bytes_are_bounded_together(tmp_path: Path) -> None:
     comment, fitting = b"#" + b" " * 1000 + b"\n", 2
     for number in range(fitting + 1):
@@ -175,15 +149,6 @@ def test_files_that_cannot_be_used_take_of_the_room_too(tmp_path: Path) -> None:
         (tmp_path / f"{number}.prom").write_bytes(many_series("same"))
     found = list(errors(read(tmp_path)).values())
     assert found == ["", "duplicate_series", *["too_many_series"] * 3]
-
-
-def test_families_are_the_same_objects_until_a_file_changes(tmp_path: Path) -> None:
-    reader = TextFilesReader(tmp_path)
-    (tmp_path / "a.prom").write_bytes(b"gpu_job_x 1\n")
-    first = read(tmp_path, reader=reader).families
-    assert read(tmp_path, reader=reader).families is first
-    (tmp_path / "b.prom").write_bytes(b"gpu_job_y 2\n")
-    assert [family.name for family in read(tmp_path, reader=reader).families] == ["gpu_job_x", "gpu_job_y"]
 
 
 def test_why_a_file_is_rejected_is_logged_once_with_a_remedy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -201,18 +166,6 @@ def test_why_a_file_is_rejected_is_logged_once_with_a_remedy(tmp_path: Path, cap
     assert "node_exporter's textfile collector" in Error.NAME_NOT_ALLOWED.value
 
 
-def test_jobs_cannot_fill_the_log(tmp_path: Path) -> None:
-    log, reader = Log(), TextFilesReader(tmp_path)
-    for number in range(12):
-        for file in range(MAX_FILES):
-            (tmp_path / f"{number}-{file}.prom").write_bytes(b"up 0\n")
-        read(tmp_path, reader=reader)
-        for path in tmp_path.iterdir():
-            path.unlink()
-    assert len(log.lines("job's file rejected")) == MOST_LINES
-    assert sum(line.get("lines", 1) for line in log.lines()) == 12 * MAX_FILES
-
-
 def test_every_error_and_limit_is_documented(repository: Path) -> None:
     page = (repository / "docs/textfile.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
@@ -223,14 +176,6 @@ def test_every_error_and_limit_is_documented(repository: Path) -> None:
 
 
 STEPS = 'gpu_job_steps_total{job_name="bert"} %d\n'
-
-
-def test_two_owners_of_one_job_name_have_a_series_each(tmp_path: Path) -> None:
-    write(tmp_path, {"mallory/a.prom": STEPS % 0, "alice/z.prom": STEPS % 1200})
-    reading = read(tmp_path)
-    assert errors(reading) == {"alice/z.prom": "", "mallory/a.prom": ""}
-    assert {sample.labels["owner"]: sample.value for sample in samples(reading)} == {"alice": 1200, "mallory": 0}
-    assert all(sample.labels["job_name"] == "bert" for sample in samples(reading))
 
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
@@ -442,36 +387,6 @@ def test_whatever_files_hold_the_page_obeys_the_charts_limits(
     directory = tmp_path_factory.mktemp("jobs")
     write(directory, {name: text.encode("utf-8", "replace").decode() for name, text in files.items()})
     obeys(read(directory), chart)
-
-
-LARGEST: dict[str, Callable[[int], str]] = {
-    "the most bytes": lambda n: (
-        f'gpu_job_x{{n="{n}",{",".join(f"{k}={chr(34)}{chr(92)}x{chr(34)}" for k in "abcd")}}} 1'
-    ),
-    "the longest names": lambda n: f"gpu_job_{n:0{MAX_NAME_BYTES - 8}} 1",
-    "the longest values": lambda n: f'gpu_job_x{{n="{n:0{300}}"}} 1',
-    "backslashes": lambda n: f'gpu_job_x{{n="{n}{chr(92) * 2 * 90}"}} 1',
-    "many histograms": lambda n: f"# TYPE gpu_job_{n} histogram\ngpu_job_{n}_count 1",
-}
-
-
-@pytest.mark.parametrize("kind", some(LARGEST, usual=("backslashes", "many histograms")))
-def test_the_largest_page_of_jobs_fits_into_a_scrape(tmp_path: Path, chart: Mapping[str, Any], kind: str) -> None:
-    line = LARGEST[kind]
-    each = min(MAX_SERIES, MAX_BYTES // (len(line(10_000)) + 1)) // 2
-    files = math.ceil(MAX_SERIES / each) + 1
-    write(
-        tmp_path,
-        {
-            f"{'owner' * 20}{file}/jobs.prom": "\n".join(
-                line(number) for number in range(file * each, (file + 1) * each)
-            )
-            for file in range(files)
-        },
-    )
-    reading = read(tmp_path)
-    assert len(samples(reading)) > 1000
-    obeys(reading, chart)
 
 
 def test_a_long_line_is_long_in_characters_that_no_honest_line_needs() -> None:

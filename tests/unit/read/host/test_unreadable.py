@@ -18,7 +18,7 @@ from gpu_triage.read.host.cpu import parse_load1, parse_stat
 from gpu_triage.read.host.disk import HostDiskReader, parse_disk, parse_gds_stats, parse_lustre_stats
 from gpu_triage.read.host.host_memory import parse_values
 from gpu_triage.read.host.infiniband import HostInfinibandReader, parse_rate, parse_state, parse_words
-from gpu_triage.read.host.network_interfaces import HostNetworkReader, parse_interface, parse_tcp_segments
+from gpu_triage.read.host.network_interfaces import parse_interface, parse_tcp_segments
 from gpu_triage.read.host.nfs import nfs_sections, parse_section
 from gpu_triage.read.host.platform import parse_module
 from gpu_triage.read.metrics.bounds import MOST_DEVICES
@@ -146,20 +146,6 @@ def test_disks_beyond_the_bound_are_left_out_and_that_is_said_once(host: HostTre
         found = [disk.device for disk in reader.read(round_)]
     assert found == [f"nvme{i:04}n1" for i in range(MOST_DEVICES)]
     assert round_.failures == ["too_many_disks"]
-
-
-def test_virtual_functions_give_way_to_the_interfaces_that_they_are_cut_from(host: HostTree) -> None:
-    names = [f"ens1v{i:04}" for i in MANY]
-    host.write({"proc/net/dev": "".join(f" {name}: {'1 ' * 16}\n" for name in [*names, "ens2"])})
-    for name in [*names, "ens2"]:
-        host.write({f"sys/class/net/{name}/device/numa_node": "0\n"})
-    for name in names:
-        host.link(f"sys/class/net/{name}/device/physfn", "..")
-    reader, round_ = HostNetworkReader(), host.round()
-    for _ in range(2):
-        found = [interface.device for interface in reader.read(round_).interfaces]
-    assert found == [*names[: MOST_DEVICES - 1], "ens2"]
-    assert round_.failures == ["too_many_interfaces"]
 
 
 def test_ports_beyond_the_bound_are_left_out_those_of_virtual_functions_first(host: HostTree) -> None:

@@ -55,15 +55,6 @@ def test_pages_tickets_losses_and_memory_errors_are_noted_and_programs_are_not(t
         ]
 
 
-def test_a_healthy_host_has_no_incident_and_writes_nothing_of_one(tmp_path: Path) -> None:
-    with rig(load_scenario("idle-downshift"), watching(state_directory=tmp_path)) as running:
-        running.run_to(120)
-        assert "gpu_incident" not in running.page()
-        assert saved(tmp_path)["incidents"] == []
-        assert running.value("gpu_exporter_collector_success", collector="incidents") == 1
-        assert errors(running) == {}
-
-
 def test_a_restart_forgets_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
     events = (xid(20, 48), xid(25, 94, gpu=1), event(30, 'kind = "lost"', gpu=1))
     with rig(host(tmp_path, *events), watching(state_directory=tmp_path)) as running:
@@ -81,16 +72,6 @@ def test_a_restart_forgets_nothing_and_counts_nothing_twice(tmp_path: Path) -> N
             ("lost", "0000:b3:00.0"),
         ]
         assert before == {("0", "48"): 1, ("1", "94"): 1, ("1", "79"): 1, ("1", "lost"): 1}
-
-
-def test_without_a_state_directory_the_kernel_log_and_memory_are_all_there_is(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 48)), WATCHING) as running:
-        running.run_to(60)
-        assert incidents(running) == {("0", "48"): 1}
-        assert running.value("gpu_exporter_collector_success", collector="incidents") is None
-        again = restarted(running)
-        again.run(10)
-        assert incidents(again) == {("0", "48"): 1}
 
 
 def test_the_most_gpus_of_this_boot_are_remembered_over_a_restart(tmp_path: Path) -> None:

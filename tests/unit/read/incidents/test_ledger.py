@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, MOST_BYTES, LoadedState, copy_aside, set_aside
-from gpu_triage.driver.nvml.session import MAX_GPUS
+from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, MOST_BYTES
 from gpu_triage.errors import DocumentError, StateError
 from gpu_triage.read.incidents.ledger import (
     DAY_SECONDS,
@@ -132,23 +131,6 @@ def test_incidents_are_bounded_and_resets_go_first() -> None:
     assert kinds.count("79") == 50
 
 
-def test_kinds_published_for_one_gpu_are_bounded() -> None:
-    made = ledger(*(incident(NOW, kind=str(code)) for code in range(200, 400)))
-    assert len(counted(made)) <= 16 * 4
-    assert len(made.boards_recent(SLOT, NOW)) <= 16
-
-
-def test_the_most_gpus_are_of_this_boot_only() -> None:
-    made = IncidentLedger(Memory(boot=BOOT, most_gpus=8))
-    made.see_boot(BOOT)
-    made.see_count(7)
-    assert made.most_gpus == 8
-    made.see_boot("another")
-    assert made.most_gpus is None
-    made.see_count(7)
-    assert made.most_gpus == 7
-
-
 def test_what_is_loaded_late_is_added_to_what_was_seen_meanwhile() -> None:
     made = ledger(incident(NOW))
     made.see_boot(BOOT)
@@ -159,14 +141,6 @@ def test_what_is_loaded_late_is_added_to_what_was_seen_meanwhile() -> None:
     assert [each.last_at for each in made.memory.incidents] == [days(3), NOW]
     assert made.most_gpus == 8
     assert {uuid: board.serial for uuid, board in made.memory.boards.items()} == {BOARD: "1", OTHER_BOARD: ""}
-
-
-def test_boards_are_bounded() -> None:
-    made = IncidentLedger()
-    for number in range(1000):
-        made.see_board(Board(f"GPU-{number}"))
-    assert len(made.memory.boards) == 256
-    assert made.board("GPU-999") is not None
 
 
 def test_a_dead_gpu_is_the_board_that_was_last_seen_in_its_slot_in_this_boot() -> None:
@@ -247,11 +221,6 @@ def test_the_largest_ledger_fits() -> None:
     assert len(INCIDENT_HISTORY.encode(Memory("b" * 36, 8, boards, (longest,) * MOST_INCIDENTS))) < MOST_BYTES
 
 
-@pytest.mark.parametrize("kept", range(0, len(INCIDENT_HISTORY.encode(MEMORY)) - 2, 7))
-def test_a_truncated_file_is_malformed(kept: int) -> None:
-    assert reason_of(INCIDENT_HISTORY.encode(MEMORY)[:kept]) == "malformed"
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -314,28 +283,6 @@ def test_an_entry_that_is_no_table_is_refused_alone() -> None:
     assert [each.split(": ")[1] for each in found.refused] == ["boards[0]", "incidents[0]"]
 
 
-@pytest.mark.parametrize(
-    "fields", [{"uncorrected": -1}, {"recovery_action": 1.5}, {"first_seen_at": 1e11}, {"uuid": "a b"}]
-)
-def test_one_wrong_board_is_refused_and_the_others_are_kept(fields: dict[str, Any]) -> None:
-    other = asdict(MEMORY.boards["GPU-1"])
-    found = INCIDENT_HISTORY.decode(
-        changed(boards=[other | {"uuid": "GPU-2"} | fields, other]), "incidents.json", LATEST
-    )
-    assert found.memory == MEMORY
-    (refused,) = found.refused
-    assert refused.startswith(f"incidents.json: boards[0].{next(iter(fields))}: is ")
-
-
-def test_of_too_many_entries_the_last_are_kept() -> None:
-    boards = [asdict(Board(f"GPU-{number}")) for number in range(MAX_GPUS + 1)]
-    incidents = [asdict(INCIDENT) | {"uptime_seconds": number} for number in range(MOST_INCIDENTS + 2)]
-    found = INCIDENT_HISTORY.decode(changed(boards=boards, incidents=incidents), "f", LATEST)
-    assert next(iter(found.memory.boards)) == "GPU-1"
-    assert [each.uptime_seconds for each in found.memory.incidents] == list(range(2, MOST_INCIDENTS + 2))
-    assert [each.split(": ")[1] for each in found.refused] == ["boards", "incidents"]
-
-
 def test_a_clock_that_is_hours_ahead_or_years_behind_costs_no_incident(tmp_path: Path) -> None:
     path = tmp_path / "incidents.json"
     INCIDENT_HISTORY.write(path, MEMORY)
@@ -351,58 +298,6 @@ def test_a_clock_that_is_hours_ahead_or_years_behind_costs_no_incident(tmp_path:
     found = INCIDENT_HISTORY.read(path, READ_AT)
     assert found is not None
     assert found.refused == ()
-
-
-NOT_NUMBERS: tuple[Any, ...] = (float("nan"), float("inf"), float("-inf"), "", "79", "x" * 200, None, True, [], {})
-MUTATIONS = st.sampled_from((*NOT_NUMBERS, -1, 0, 0.5, LATEST + 1, 1e11, 1e200, 2**70))
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(sorted(asdict(INCIDENT))), MUTATIONS), max_size=5))
-def test_a_damaged_file_keeps_whole_incidents_and_no_time_in_the_future(damages: list[tuple[int, str, Any]]) -> None:
-    rows = [asdict(INCIDENT) | {"uuid": f"GPU-{number}"} for number in range(10)]
-    damaged = {number for number, _, _ in damages}
-    for number, field, value in damages:
-        rows[number][field] = value
-    found = INCIDENT_HISTORY.decode(changed(incidents=rows), "incidents.json", LATEST)
-    kept = found.memory.incidents
-    assert {f"GPU-{number}" for number in range(10) if number not in damaged} <= {each.uuid for each in kept}
-    assert all(0 <= each.first_at <= each.last_at <= LATEST for each in kept)
-    assert len(kept) + len(found.refused) >= len(rows)
-
-
-@pytest.mark.parametrize("version", [0, INCIDENT_HISTORY.version + 1, "1" * 1000, None, [1]])
-def test_a_file_of_another_version_is_named_as_such(version: object) -> None:
-    assert reason_of(changed(version=version)) == "unknown_version"
-
-
-@given(st.binary(max_size=400))
-def test_no_bytes_are_too_strange(content: bytes) -> None:
-    with pytest.raises(DocumentError):
-        INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
-
-
-NAMES = st.from_regex(r"[A-Za-z0-9_.:-]{0,80}", fullmatch=True)
-TIMES = st.floats(0, LATEST)
-
-
-@pytest.mark.slow
-@settings(max_examples=30)
-@given(
-    st.lists(
-        st.builds(
-            lambda kind, uuid, slot, times, uptime: Incident(kind, uuid, "", slot, min(times), max(times), "", uptime),
-            st.sampled_from(["79", "99999", "lost", "uncorrected", "reset"]),
-            NAMES,
-            NAMES,
-            st.tuples(TIMES, TIMES),
-            TIMES,
-        ),
-        max_size=20,
-    )
-)
-def test_every_ledger_survives_the_file(incidents: list[Incident]) -> None:
-    memory = Memory("boot", 8, {}, tuple(incidents))
-    assert INCIDENT_HISTORY.decode(INCIDENT_HISTORY.encode(memory), "incidents.json", LATEST) == LoadedState(memory)
 
 
 def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
@@ -421,22 +316,6 @@ def test_a_pipe_or_a_folder_in_its_place_is_no_file(tmp_path: Path) -> None:
         with pytest.raises(StateError) as raised:
             INCIDENT_HISTORY.read(path, READ_AT)
         assert raised.value.reason == "not_a_file"
-
-
-def test_a_wrong_file_is_set_aside_over_the_one_before(tmp_path: Path) -> None:
-    path = tmp_path / "incidents.json"
-    for content in ("first", "second"):
-        path.write_text(content)
-        aside = set_aside(path)
-        assert aside.read_text() == content
-    assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json.corrupt"]
-
-
-def test_of_a_file_that_is_partly_wrong_a_copy_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "incidents.json"
-    path.write_text("partly wrong")
-    assert copy_aside(path).read_text() == path.read_text() == "partly wrong"
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["incidents.json", "incidents.json.corrupt"]
 
 
 @contextmanager
@@ -458,12 +337,6 @@ def test_a_disk_that_takes_no_more_leaves_the_old_file(tmp_path: Path) -> None:
     assert read(path) == MEMORY
     INCIDENT_HISTORY.write(path, Memory())
     assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json"]
-
-
-def test_a_folder_that_is_not_there_is_named_with_the_next_step(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="create the directory or mount the volume") as raised:
-        INCIDENT_HISTORY.write(tmp_path / "none" / "incidents.json", MEMORY)
-    assert raised.value.reason == "missing"
 
 
 @pytest.mark.parametrize("plant", ["symlink", "hard link", "file of another user"])

@@ -1,8 +1,6 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpu_triage.read.gpu.modes import GPU_COMPUTE_MODE_INFO
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
@@ -46,11 +44,6 @@ def test_an_info_is_always_one(value: float) -> None:
     assert INFO.sample(1, "x").value == 1.0
     with pytest.raises(ValueError, match="an info is always 1"):
         INFO.sample(value, "x")
-
-
-@given(st.floats(allow_nan=False, allow_infinity=False), st.text(st.characters(codec="utf-8")))
-def test_any_finite_value_and_any_text_make_a_sample(value: float, text: str) -> None:
-    assert GAUGE.sample(value, text, text) == Sample(GAUGE, (text, text), value)
 
 
 def test_every_metric_of_a_gpu_starts_with_its_index_and_uuid() -> None:

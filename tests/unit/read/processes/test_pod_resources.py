@@ -1,7 +1,6 @@
 """Pods by the kubelet's answers, and names of containers by its links to their logs."""
 
 import dataclasses
-import socket as sockets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,11 +14,10 @@ from tests.kubelet import Claim, Held, kubelet, response
 from tests.rig import Rig, only, pair, three
 
 from gpu_triage.errors import ConfigError, HostReadFailed
-from gpu_triage.machine import CallBlocked, Moment, Workload, dra_name
+from gpu_triage.machine import Moment, Workload, dra_name
 from gpu_triage.options.config import Config
 from gpu_triage.read.processes import pods as pod_resources
 from gpu_triage.read.processes.pods import (
-    MAX_CONTAINERS,
     NO_WORKLOAD,
     ContainerLinks,
     PodDirectory,
@@ -56,16 +54,6 @@ def test_a_kubelet_is_asked_over_its_socket(tmp_path: Path) -> None:
         assert parse_holders(ask(socket)) == {GPU: {TRAINER}}
 
 
-def test_a_kubelet_that_comes_back_answers_at_once(tmp_path: Path) -> None:
-    socket = tmp_path / "kubelet.sock"
-    asks = pod_resources.kubelet(socket)
-    for _ in range(2):
-        with pytest.raises(HostReadFailed, match="unavailable"):
-            asks()
-        with kubelet(socket, response):
-            assert asks() == b""
-
-
 def test_a_kubelet_that_hangs_is_given_up_at_the_deadline(tmp_path: Path) -> None:
     released = Event()
 
@@ -77,14 +65,6 @@ def test_a_kubelet_that_hangs_is_given_up_at_the_deadline(tmp_path: Path) -> Non
         with pytest.raises(HostReadFailed, match="deadline_exceeded"):
             ask(tmp_path / "kubelet.sock")
         released.set()
-
-
-def test_a_socket_that_nobody_serves_is_given_up_at_the_deadline(tmp_path: Path) -> None:
-    with sockets.socket(sockets.AF_UNIX) as server:
-        server.bind(str(tmp_path / "kubelet.sock"))
-        server.listen()
-        with pytest.raises(HostReadFailed, match=r"deadline_exceeded|unavailable"):
-            ask(tmp_path / "kubelet.sock")
 
 
 def test_without_the_extra_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,18 +133,6 @@ def test_a_broken_answer_is_malformed_and_the_last_one_stays(message: bytes) -> 
     with pytest.raises(HostReadFailed, match="malformed"):
         pods.refresh(at(5.0))
     assert pods.allocations({GPU}, at(5.0)) == {TRAINER}
-
-
-def test_names_that_were_not_renewed_are_withdrawn() -> None:
-    pods = PodDirectory(lambda: response(Held(*TRAINER, (GPU,))), 15.0)
-    assert pods.allocations({GPU}, at(0.0)) == frozenset()
-    assert not pods.known(at(0.0))
-    pods.refresh(at(0.0))
-    assert pods.allocations({GPU, OTHER}, at(15.0)) == {TRAINER}
-    assert pods.allocations({OTHER}, at(15.0)) == frozenset()
-    assert pods.known(at(15.0))
-    assert pods.allocations({GPU}, at(15.1)) == frozenset()
-    assert not pods.known(at(15.1))
 
 
 @pytest.mark.parametrize(
@@ -267,20 +235,6 @@ def test_a_kubelet_that_fails_costs_the_names_and_is_counted(running: tuple[Rig,
     assert rig.value("gpu_exporter_collector_success", collector="host_cpu") == 1
 
 
-def test_a_kubelet_that_hangs_holds_up_no_gpu(running: tuple[Rig, Kubelet], clock: VirtualClock) -> None:
-    rig, asked = running
-    rig.run(10)
-
-    def hang() -> bytes:
-        raise CallBlocked(clock.now().monotonic + 3600)
-
-    asked.answer = hang
-    rig.run(40)
-    assert pod_of(rig, "0") == {NO_WORKLOAD}
-    assert len(rig.series("gpu_process_info")) == 24
-    assert [value for _, value in rig.series("gpu_up")] == [1.0] * 3
-
-
 ID = "0c4e91d0" * 8
 OTHER_ID = "1c4e91d0" * 8
 """GPU 0 of the simulated h100-8, whose processes are in the container ID."""
@@ -311,11 +265,6 @@ def test_a_link_names_pod_namespace_container_and_id(name: str, workload: Worklo
     assert parse_links((name,)) == ({} if workload is None else {ID: workload})
 
 
-@given(st.lists(st.text(max_size=300)))
-def test_any_names_are_links_or_nothing(names: list[str]) -> None:
-    assert len(parse_links(tuple(names))) <= len(names)
-
-
 def test_links_are_listed_anew_and_never_opened(tmp_path: Path) -> None:
     links = ContainerLinks(tmp_path)
     (tmp_path / f"train-0_research_trainer-{ID}.log").symlink_to("/nowhere/0.log")
@@ -325,20 +274,6 @@ def test_links_are_listed_anew_and_never_opened(tmp_path: Path) -> None:
     (tmp_path / f"web_default_nginx-{OTHER_ID}.log").symlink_to("/nowhere/1.log")
     assert links.refresh() == ()
     assert links.workload(OTHER_ID) == Workload("web", "default", "nginx")
-
-
-def test_more_containers_than_a_node_has_are_left_out_and_said(tmp_path: Path) -> None:
-    for number in range(MAX_CONTAINERS + 1):
-        (tmp_path / f"pod-{number:05}_n_c-{number:064x}.log").touch()
-    links = ContainerLinks(tmp_path)
-    assert links.refresh() == ("too_many_containers",)
-    assert links.workload(f"{MAX_CONTAINERS - 1:064x}") is not None
-    assert links.workload(f"{MAX_CONTAINERS:064x}") is None
-
-
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(HostReadFailed, match="missing"):
-        ContainerLinks(tmp_path / "containers").refresh()
 
 
 def test_a_process_on_a_shared_gpu_has_the_names_of_its_own_pod(tmp_path: Path) -> None:
@@ -356,15 +291,3 @@ def test_a_process_on_a_shared_gpu_has_the_names_of_its_own_pod(tmp_path: Path) 
             assert {labels["workload_pod"] for labels, _ in rig.series("gpu_process_info", gpu="0")} == {named}
             given_to = {labels["workload_pod"] for labels, _ in rig.series("gpu_allocated", gpu="0")}
             assert given_to == {"train-0", "web"}
-
-
-def test_names_need_no_kubelet(tmp_path: Path) -> None:
-    (tmp_path / f"train-0_research_trainer-{ID}.log").symlink_to("/nowhere/0.log")
-    clock = VirtualClock()
-    with simulated_machine(pair("h100-8"), clock=clock, when_looked_at=True) as simulated:
-        simulated.machine = dataclasses.replace(simulated.machine, pods=None, containers=ContainerLinks(tmp_path))
-        rig = Rig(simulated, clock, Config(kubernetes_container_logs=tmp_path))
-        rig.run(10)
-        named = {(labels["gpu"], labels["workload_pod"]) for labels, _ in rig.series("gpu_process_info")}
-        assert named == {("0", "train-0"), ("1", "")}
-        assert rig.series("gpu_allocated") == []

@@ -1,5 +1,3 @@
-import os
-import pwd
 import shutil
 import subprocess
 import time
@@ -15,14 +13,7 @@ from gpu_triage.driver.kernel.cgroups import Membership, Place
 from gpu_triage.driver.kernel.files import Answer, Question, hooked
 from gpu_triage.driver.kernel.procfs import read_process_stats
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.processes.facts import (
-    Owner,
-    ProcessFacts,
-    ProcessFactsReader,
-    names_are_host_pids,
-    parse_cgroup,
-    parse_status,
-)
+from gpu_triage.read.processes.facts import Owner, ProcessFacts, ProcessFactsReader, names_are_host_pids, parse_cgroup
 
 ID = "3f4e8c1b9a7d6f5e4c3b2a190817263544536271809fabcdef0123456789abcd"
 OUTER_ID = "0" * 64
@@ -120,14 +111,6 @@ def test_a_name_made_to_look_like_something_else_does_not_shift_the_fields(host:
     assert (facts.name, facts.user) == ("a\x1b[31m) \nR 1", "1001")
 
 
-def test_this_very_process_has_its_users_name_or_number_and_its_cpus() -> None:
-    facts = facts_of(Path("/proc"), os.getpid())
-    assert facts is not None
-    names = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == os.getuid()]
-    assert facts.user in (names or [str(os.getuid())])
-    assert facts.allowed_cpus == frozenset(os.sched_getaffinity(0))
-
-
 def test_a_long_name_is_not_completed_from_the_command_line(tmp_path: Path) -> None:
     # Programs that set their title write their arguments there.
     program = tmp_path / "train-with-secr"
@@ -143,15 +126,6 @@ def test_a_long_name_is_not_completed_from_the_command_line(tmp_path: Path) -> N
     assert facts.name == "train-with-secr"
 
 
-@given(st.text())
-def test_any_text_is_a_cgroup_file(text: str) -> None:
-    for candidate in (text, f"0::/{text}", f"0::/docker/{ID}{text}"):
-        owner = parse_cgroup(candidate)
-        assert len(owner.container_id) in {0, 64}
-        assert len(owner.pod_uid) in {0, 36}
-        assert owner.slurm_job_id == "" or owner.slurm_job_id.isascii()
-
-
 @given(st.uuids().map(str), st.text("0123456789abcdef", min_size=64, max_size=64), st.booleans())
 def test_pod_uids_come_back_with_dashes_under_both_drivers(uid: str, container: str, systemd: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
     path = (
@@ -160,24 +134,6 @@ def test_pod_uids_come_back_with_dashes_under_both_drivers(uid: str, container: 
         else f"/kubepods/besteffort/pod{uid}/{container}"
     )
     assert parse_cgroup(f"0::{path}\n") == Owner(container, uid)
-
-
-@given(st.text())
-def test_any_text_is_a_status_file(text: str) -> None:
-    assert all(value == value.strip() for value in parse_status(text).values())
-
-
-@given(comm=st.binary(max_size=30), status=st.binary(max_size=60), cgroup=st.binary(max_size=60))
-def test_files_have_facts(tmp_path_factory: pytest.TempPathFactory, comm: bytes, status: bytes, cgroup: bytes) -> None:
-    directory = tmp_path_factory.mktemp("proc", numbered=True) / "1"
-    directory.mkdir()
-    (directory / "stat").write_text(f"1 (x) {STAT_TAIL}")
-    (directory / "comm").write_bytes(comm)
-    (directory / "status").write_bytes(b"Uid:\t" + status)
-    (directory / "cgroup").write_bytes(b"0::/" + cgroup)
-    facts = facts_of(directory.parent, 1)
-    assert facts is not None
-    assert facts.user == "" or facts.user.isascii()
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,8 @@
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.nvml_bench import Bench, BenchMaker
-from tests.rig import pair, rig
 
-from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.processes.locality import ProcessMemoryLocalityReader, parse_numa_maps
 
@@ -49,10 +44,6 @@ def test_the_share_on_the_gpus_node_is_found_for_each_process(h100: Bench) -> No
     assert (ratios[41000], ratios[41001], ratios[41002], len(ratios)) == (0.25, 0.0, 1.0, 8)
 
 
-def test_only_the_largest_processes_are_looked_at(h100: Bench) -> None:
-    assert list(read(h100.round(), most=2)) == [41000, 41001]
-
-
 def test_a_host_with_one_node_has_no_ratios(bench: BenchMaker) -> None:
     assert read(bench("rtx-4070-ti-super").round()) == {}
 
@@ -81,35 +72,3 @@ def test_reading_ends_in_time_for_the_gpus_deadline(h100: Bench) -> None:
     h100.clock.advance(3.0)
     assert read(gpu) == {}
     assert gpu.inquiry.failures == ["out_of_time"]
-
-
-def test_it_runs_when_asked_for_only() -> None:
-    for collectors, series in (({}, 0), ({"process_memory_locality": True}, 16)):
-        with rig(pair("h100-8"), Config(collectors=collectors)) as host:
-            host.run(3)
-            assert len(host.series("gpu_process_numa_memory_local_ratio")) == series
-
-
-@given(st.text())
-def test_any_text_is_pages_or_a_value_error(text: str) -> None:
-    for candidate in (text, NUMA_MAPS + text, f"7f0 default N0=1 {text}"):
-        with suppress(ValueError):
-            assert all(resident >= 0 for resident in parse_numa_maps(candidate).values())
-
-
-MAPPING = st.tuples(
-    st.sampled_from([4, 64, 2048, 1048576]), st.dictionaries(st.integers(0, 1023), st.integers(1, 2**40))
-)
-
-
-@settings(max_examples=30)
-@given(st.lists(MAPPING, max_size=8))
-def test_mappings_add_up(mappings: list[tuple[int, dict[int, int]]]) -> None:
-    lines = []
-    for i, (kib, pages) in enumerate(mappings):
-        counts = " ".join(f"N{node}={count}" for node, count in pages.items())
-        lines.append(f"7f{i:010x} default anon=1 {counts} kernelpagesize_kB={kib}")
-    expected = {
-        node: sum(pages.get(node, 0) * kib * KIB for kib, pages in mappings) for _, pages in mappings for node in pages
-    }
-    assert parse_numa_maps("\n".join(lines)) == expected

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.procfs import read_process_stats
@@ -97,15 +95,6 @@ def test_another_thread_that_hangs_is_found_within_a_minute(host: HostTree) -> N
     assert found[:-1] == [None] * 18
 
 
-def test_of_several_threads_the_one_that_hangs_longest_is_told(host: HostTree) -> None:
-    thread(host, state="D", channel="nfs_wait")
-    watch = Watch(host)
-    watch.all(0.0)
-    thread(host, 4250, "D", channel="later")
-    for seconds in (60.0, 90.0, 120.0):
-        assert watch.blocked(seconds) == BlockedThread(WALL, "nfs_wait")
-
-
 def test_a_later_process_under_the_pid_has_not_hung_yet(host: HostTree) -> None:
     thread(host, state="D")
     watch = Watch(host)
@@ -158,24 +147,3 @@ def test_cpu_time_does_not_go_back_but_for_another_process_under_the_same_pid(ho
         host.write({f"proc/{PID}/stat": text})
         seconds.append(watch.all(0.0)[PID].cpu_seconds)
     assert seconds == [396_000 / HERTZ, 396_000 / HERTZ, 2 / HERTZ]
-
-
-def test_this_process_is_read_as_it_is() -> None:
-    stats = read_process_stats(Path("/proc"), (os.getpid(),))
-    read = ProcessVitalsReader().read(Path("/proc"), stats, Moment(0.0, WALL))[os.getpid()]
-    assert read.cpu_seconds > 0
-    assert read.resident_bytes > 1 << 20
-    assert read.threads >= 1
-    assert read.started_at is not None
-    assert read.blocked is None
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(text=st.text(max_size=300))
-def test_junk_raises_nothing(host: HostTree, text: str) -> None:
-    host.write(
-        {f"proc/{PID}/{name}": text for name in ("stat", "task/4242/stat", "task/4242/status", "task/4242/wchan")}
-    )
-    watch = Watch(host)
-    for seconds in (0.0, 60.0, 120.0):
-        watch.all(seconds)

@@ -1,7 +1,6 @@
 """Who uses a GPU, and from which side of the host."""
 
 from collections.abc import Callable
-from ctypes import c_uint, sizeof
 from typing import Any
 
 import pynvml
@@ -71,23 +70,6 @@ def locality_of(nvml: Bench, cpus: str) -> Locality:
     ]
     status.write_text("\n".join(lines))
     return next(p.locality for p in ProcessesReader(32).read(nvml.round()).processes if p.pid == 24819)
-
-
-def test_processes_of_a_gpu(bench: BenchMaker) -> None:
-    nvml = bench("dual-a10")
-    round_ = nvml.round()
-    reading = ProcessesReader(32).read(round_)
-    assert round_.inquiry.failures == []
-    assert reading.counts == {"compute": 2, "graphics": 0, "compute_graphics": 0, "mps": 0}
-    assert [(p.pid, p.memory_bytes, p.sm_utilization_ratio) for p in reading.processes] == [
-        (24819, 12120 * 2**20, 0.72),
-        (24820, 10270 * 2**20, 0.69),
-    ]
-    assert [p.locality for p in reading.processes] == [Locality.LOCAL, Locality.REMOTE]
-    assert [p.facts.name for p in reading.processes if p.facts] == ["python", "python"]
-    assert (reading.truncated, reading.locality_known) == (0, True)
-    nothing = ProcessesReader(32).read(nvml.round(1))
-    assert (nothing.processes, nothing.counts["compute"], nothing.locality_known) == ((), 0, True)
 
 
 def test_the_largest_processes_are_kept_and_the_rest_counted(bench: BenchMaker) -> None:
@@ -242,23 +224,6 @@ def test_a_process_clearly_farther_is_remote(
     assert next(p.numa_distance for p in reading.processes if p.pid == 24819) == distance
 
 
-def test_a_process_on_another_node_of_the_gpus_socket_is_local(bench: BenchMaker) -> None:
-    """As on DGX A100: two EPYC 7742 with NPS4, 10 for a node itself, 12 on its socket, 32 on the other."""
-    nvml = bench("dual-a10")
-    nodes = nvml.machine.sysfs / "devices" / "system" / "node"
-    for node in range(8):
-        (nodes / f"node{node}").mkdir(exist_ok=True)
-        (nodes / f"node{node}" / "cpulist").write_text(f"{node * 8}-{node * 8 + 7}\n")
-    (nodes / "node0" / "distance").write_text("10 12 12 12 32 32 32 32\n")
-    for cpus, locality in (
-        ("24-31", Locality.LOCAL),
-        ("0-31", Locality.LOCAL),
-        ("32-39", Locality.REMOTE),
-        ("24-39", Locality.SPANNING),
-    ):
-        assert locality_of(nvml, cpus) is locality
-
-
 NODES = "devices/system/node"
 
 
@@ -283,12 +248,6 @@ def test_a_process_that_vanished_is_listed_without_facts(bench: BenchMaker) -> N
     (process,) = reading.processes
     assert (process.facts, process.locality) == (None, Locality.UNKNOWN)
     assert not reading.locality_known
-
-
-def test_the_structs_have_the_size_that_the_driver_writes() -> None:
-    # nvml.h, nvmlProcessInfo_t: pid, usedGpuMemory, gpuInstanceId, computeInstanceId.
-    assert sizeof(pynvml.c_nvmlProcessInfo_v3_t) == 24
-    assert sizeof(pynvml.c_nvmlProcessUtilizationSample_t) == 2 * 8 + 4 * sizeof(c_uint)
 
 
 def test_a_list_that_has_not_changed_is_not_parsed_again(bench: BenchMaker) -> None:
@@ -322,22 +281,3 @@ def test_any_change_is_seen_at_once(bench: BenchMaker, after: list[tuple[int, in
     assert second != first
     assert second == ProcessLister().read(nvml.round().inquiry)
     assert [process.pid for process in second.processes if process.pid < 200] == [pid for pid, _ in after]
-
-
-def test_a_list_that_the_driver_no_longer_has_is_seen_at_once(bench: BenchMaker) -> None:
-    nvml = bench("h100-8")
-    lister = ProcessLister()
-    assert "mps" in lister.read(nvml.round().inquiry).counts
-    for version in (2, 3):
-        nvml.answer(f"nvmlDeviceGetMPSComputeRunningProcesses_v{version}", pynvml.NVML_ERROR_UNKNOWN)
-    assert "mps" not in lister.read(nvml.round().inquiry).counts
-
-
-def test_junk_is_reported_in_every_round(bench: BenchMaker) -> None:
-    nvml = bench("h100-8")
-    nvml.answer(LISTS["compute"], lists(*[(101, 30), (0xFFFFFFF0, 20)]))
-    lister = ProcessLister()
-    for _ in range(2):
-        inquiry = nvml.round().inquiry
-        assert 101 in [process.pid for process in lister.read(inquiry).processes]
-        assert inquiry.failures != []

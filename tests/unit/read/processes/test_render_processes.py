@@ -2,7 +2,6 @@ import dataclasses
 
 import pytest
 
-from gpu_triage.machine import Workload
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes import on_gpu as processes
 from gpu_triage.read.processes.facts import Owner, ProcessFacts
@@ -11,53 +10,10 @@ from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO, ProcessesRe
 from gpu_triage.read.processes.pods import NO_WORKLOAD
 
 GPU = GpuLabels("0", "GPU-a")
-FACTS = ProcessFacts(
-    name="python",
-    user="alice",
-    allowed_cpus=frozenset({0, 1}),
-    owner=Owner("c" * 64, "11111111-2222-3333-4444-555555555555", "42"),
-)
 
 
 def process(pid: int, locality: Locality, *, is_compute: bool = True) -> ProcessReading:
     return ProcessReading(pid, is_compute, None, None, None, locality, NO_WORKLOAD)
-
-
-def test_everything_known_of_a_process_shows() -> None:
-    whole = ProcessReading(
-        pid=4711,
-        is_compute=True,
-        memory_bytes=12e9,
-        sm_utilization_ratio=0.72,
-        facts=FACTS,
-        locality=Locality.LOCAL,
-        workload=Workload("bert-0", "research", "train"),
-    )
-    reading = ProcessesReading({"compute": 1, "graphics": 0, "mps": 0}, (whole,), truncated=2, locality_known=True)
-    container, pod, job = FACTS.owner
-    assert [(sample.spec.name, sample.labels[2:], sample.value) for sample in processes.render(reading, GPU)] == [
-        ("gpu_processes", ("compute",), 1),
-        ("gpu_processes", ("graphics",), 0),
-        ("gpu_processes", ("mps",), 0),
-        ("gpu_processes_truncated", (), 2),
-        ("gpu_process_memory_bytes", ("4711", "python"), 12e9),
-        ("gpu_process_sm_utilization_ratio", ("4711", "python"), 0.72),
-        ("gpu_process_numa_local", ("4711", "python"), 1),
-        ("gpu_process_info", ("4711", "python", "alice", container, pod, "bert-0", "research", "train", job), 1),
-        ("gpu_process_owner_info", ("alice", pod, "bert-0", "research", job), 1),
-        ("gpu_numa_mismatched_processes", (), 0),
-        ("gpu_numa_unpinned_processes", (), 0),
-    ]
-
-
-def test_a_process_nothing_is_known_of_shows_that_it_is_there_and_no_more() -> None:
-    reading = ProcessesReading({"compute": 1}, (process(7, Locality.UNKNOWN),), 0, locality_known=False)
-    assert [(sample.spec.name, sample.labels[2:], sample.value) for sample in processes.render(reading, GPU)] == [
-        ("gpu_processes", ("compute",), 1),
-        ("gpu_processes_truncated", (), 0),
-        ("gpu_process_info", ("7", *[""] * 8), 1),
-        ("gpu_process_owner_info", ("",) * 5, 1),
-    ]
 
 
 def test_an_owner_has_one_series_however_many_processes_and_containers_it_has_on_the_gpu() -> None:
@@ -79,10 +35,6 @@ def test_an_owner_has_one_series_however_many_processes_and_containers_it_has_on
         if sample.spec is GPU_PROCESS_OWNER_INFO
     ]
     assert owners == [("alice", "42", 1.0), ("alice", "43", 1.0), ("bob", "", 1.0)]
-
-
-def test_a_gpu_that_lists_no_processes_shows_nothing() -> None:
-    assert list(processes.render(ProcessesReading({}, (), 0, locality_known=True), GPU)) == []
 
 
 @pytest.mark.parametrize(

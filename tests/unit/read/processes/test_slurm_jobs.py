@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.kubelet import Claim, Held, response
 from tests.nvml_bench import BenchMaker
-from tests.rig import rig
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, PodNames, SlurmJob, SlurmJobs, index_name, minor_name
@@ -18,11 +15,10 @@ from gpu_triage.options.config import INDEX, MINOR
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.processes import slurm_jobs
-from gpu_triage.read.processes.allocation import MOST_ALLOCATIONS, AllocationReader, GpuAllocation, render
+from gpu_triage.read.processes.allocation import AllocationReader, GpuAllocation, render
 from gpu_triage.read.processes.pods import PodDirectory
 from gpu_triage.read.processes.slurm_jobs import JobDirectory, JobFile, parse_file, parse_list
 from gpu_triage_simulator import load_scenario
-from gpu_triage_simulator.allocation import Allocation, Slurm
 
 # As the prolog of deploy/slurm writes it.
 TWO_GPUS = """\
@@ -88,15 +84,6 @@ def test_a_file_for_dcgm_exporter_lists_the_jobs_of_the_gpu_it_is_named_after() 
         list(parse_list("3", "host-job-0\n"))
 
 
-@given(st.text())
-def test_any_text_is_a_job_or_a_value_error(text: str) -> None:
-    for parse in (lambda: parse_file(text, index_name), lambda: list(parse_list("0", text))):
-        try:
-            parse()
-        except ValueError:
-            continue
-
-
 def test_jobs_are_found_by_what_slurm_calls_their_gpus(tmp_path: Path) -> None:
     (tmp_path / "4242.job").write_text(TWO_GPUS)
     (tmp_path / "1").write_text("77\n")
@@ -146,14 +133,6 @@ def test_a_file_that_cannot_be_used_costs_its_own_job_only(tmp_path: Path) -> No
     jobs = JobDirectory(tmp_path, INDEX, 15.0)
     assert jobs.refresh(at(0.0), None) == ("malformed", "too_large", "malformed", "malformed", "io_error")
     assert jobs.allocations({index_name(0)}, at(0.0)) == {ALICE}
-
-
-def test_more_files_than_a_node_has_jobs_are_left_out_and_said(tmp_path: Path) -> None:
-    for number in range(slurm_jobs.MAX_FILES + 1):
-        (tmp_path / f"{number:05}.job").write_text(f"SLURM_JOB_ID={number}\nSLURM_JOB_GPUS=0\n")
-    jobs = JobDirectory(tmp_path, INDEX, 15.0)
-    assert jobs.refresh(at(0.0), None) == ("too_many_jobs",)
-    assert len(jobs.allocations({index_name(0)}, at(0.0))) == slurm_jobs.MAX_FILES
 
 
 def test_a_folder_that_is_not_there_is_no_folder_without_jobs(tmp_path: Path) -> None:
@@ -251,28 +230,3 @@ def test_who_does_not_answer_may_have_given_the_gpu_away(bench: BenchMaker, tmp_
         pods.refresh(rounds.at(1).at)
         machine = dataclasses.replace(rounds.machine, pods=pods, slurm=missing)
         assert AllocationReader().read(dataclasses.replace(rounds.at(1), machine=machine)).allocations == allocations
-
-
-def test_more_holders_than_can_be_are_left_out_and_said_once(bench: BenchMaker) -> None:
-    held = [Held(f"pod-{number:03}", "n", "c", (f"{GPU}::{number}",)) for number in range(MOST_ALLOCATIONS + 1)]
-    rounds = bench("h100-8")
-    reader, pods = AllocationReader(), kubelet(*held)
-    first, second = asked(rounds.at(1), pods), asked(rounds.at(2), pods)
-    counts = [len(reader.read(each).allocations or ()) for each in (first, second)]
-    assert (counts, first.inquiry.failures, second.inquiry.failures) == (
-        [MOST_ALLOCATIONS] * 2,
-        ["too_many_holders"],
-        [],
-    )
-
-
-def test_a_simulated_job_holds_its_gpu_while_it_lasts() -> None:
-    given = Allocation(0, slurm=Slurm("4242", "alice", "physics"), at=10, until=30)
-    with rig(dataclasses.replace(load_scenario("dual-a10"), allocations=(given,))) as running:
-        running.run_to(6)
-        assert running.value("gpu_allocated", gpu="0", slurm_job_id="") == 0
-        running.run_to(16)
-        assert running.value("gpu_allocated", gpu="0", slurm_job_id="4242", user="alice", account="physics") == 1
-        assert running.value("gpu_allocated", gpu="1") == 0
-        running.run_to(36)
-        assert running.value("gpu_allocated", gpu="0") == 0

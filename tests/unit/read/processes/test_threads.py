@@ -76,26 +76,6 @@ def test_a_thread_counts_by_its_average_over_ten_seconds_or_more(
     assert ratios[-1] == 0.0
 
 
-def test_a_thread_that_stays_busy_is_at_its_share_within_twenty_seconds(host: HostTree) -> None:
-    for offset in range(4):
-        watch = Watch(host)
-        for number in range(10 + offset):
-            thread(host, PID, PID, seconds=5.0 * max(0, number - 5 - offset))
-            reading = watch.at(5.0 * number)
-        assert reading.busiest is not None
-        assert reading.busiest.ratio == pytest.approx(1.0), offset
-
-
-def test_of_threads_that_take_turns_none_fills_a_cpu(host: HostTree) -> None:
-    watch, spent = Watch(host), [0.0] * 4
-    for number in range(24):
-        spent[number % 4] += 5.0
-        for place, seconds in enumerate(spent):
-            thread(host, PID, PID + place, seconds=seconds)
-        busiest = watch.at(5.0 * number).busiest
-        assert busiest is None or number < 3 or busiest.ratio <= 0.5
-
-
 @pytest.mark.parametrize("name", ["NCCL Progress 3", "NCCL Service  0", "ucx_progress", "ucs_async"])
 def test_a_thread_that_polls_the_network_does_not_count(host: HostTree, name: str) -> None:
     """NCCL names its threads in src/proxy.cc: "NCCL Progress%2d" with the number of the device."""

@@ -164,19 +164,6 @@ def test_what_was_overwritten_while_the_log_could_not_be_read_is_counted_once(tm
     assert kernel.lost == 12
 
 
-def test_a_pipe_without_data_is_no_reason_to_wait(tmp_path: Path) -> None:
-    path = tmp_path / "kmsg"
-    os.mkfifo(path)
-    kernel = KernelLog(path)
-    assert kernel.read() == []
-    writer = os.open(path, os.O_WRONLY)
-    assert kernel.read() == []
-    assert kernel.drained
-    os.write(writer, record(1, 9.0).encode())
-    assert [found.sequence for found in kernel.read()] == [1]
-    os.close(writer)
-
-
 def test_after_an_error_it_goes_on_behind_the_last_record(tmp_path: Path) -> None:
     path = log(tmp_path, record(1, 9.0), record(2, 10.0))
     failing: list[OSError] = []

@@ -66,17 +66,6 @@ def test_one_source_is_enough_and_what_both_report_is_one_error(tmp_path: Path, 
         assert (session(running).event_sets, session(running).abandoned_sets) == ({}, 0)
 
 
-def test_a_thousand_at_once_are_a_thousand_and_one_line_in_the_log(tmp_path: Path) -> None:
-    log = Log()
-    with rig(host(tmp_path, xid(20, 31, 0, ", times = 1000")), LEAN) as running:
-        running.run_to(21)
-        assert counts(running) == {("0", "31"): 1000}
-        running.run_to(60)
-        assert counts(running) == {("0", "31"): 1000}
-    assert len(log.lines("Xid")) == 1
-    assert [(line["of"], line["lines"]) for line in log.lines("lines of the log were left out")] == [("Xid", 999)]
-
-
 def test_a_storm_of_all_kinds_is_a_few_lines_in_the_log(tmp_path: Path) -> None:
     log = Log()
     with rig(host(tmp_path), LEAN) as running:
@@ -193,14 +182,6 @@ def test_an_xid_stays_with_the_board_when_indices_move(tmp_path: Path) -> None:
         running.run_to(90)
         assert running.value("gpu_xid_errors_total", uuid=uuids["0"], xid="31") == 1
         assert running.value("gpu_xid_errors_total", uuid=uuids["1"], gpu="0", xid="48") == 1
-
-
-def test_the_collector_can_be_switched_off(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(5, 79, 0)), Config(collectors={"xid": False})) as running:
-        running.run_to(20)
-        assert "xid" not in running.page()
-        assert session(running).event_sets == {}
-        running.sampler.close(lambda condition: condition())
 
 
 class HeldLane(InlineLane):

@@ -10,7 +10,7 @@ from tests.gathered import every
 
 import gpu_triage
 from gpu_triage.read.xid import codes
-from gpu_triage.read.xid.codes import UNLISTED_MEANING, UNLISTED_REMEDY, XID_CODES, XidKind, codes_of, with_verb
+from gpu_triage.read.xid.codes import XID_CODES, XidKind, codes_of
 from gpu_triage.read.xid.xid_events import parse_xid
 
 GPU = "0000:65:00.0"
@@ -66,11 +66,6 @@ def test_what_is_no_xid_is_none(text: str) -> None:
     assert parse_xid(text) is None
 
 
-@pytest.mark.parametrize("code", [*XID_CODES, 999])
-def test_every_documented_code_is_read(code: int) -> None:
-    assert parse(f"NVRM: Xid (PCI:0000:65:00): {code}, pid=2418, name=python") == (GPU, code)
-
-
 def fatal(code: int, rest: str) -> bool | None:
     found = parse_xid(f"NVRM: Xid (PCI:0000:04:00): {code}{rest}")
     assert found is not None
@@ -112,25 +107,13 @@ def test_only_the_word_after_the_unit_of_an_nvlink_5_xid_says_whether_it_is_fata
     assert fatal(code, rest) is says
 
 
-@given(st.sampled_from(range(144, 151)), st.text())
-def test_no_text_that_lacks_the_word_makes_an_nvlink_5_xid_fatal_or_nonfatal(code: int, text: str) -> None:
-    rest = text.replace("atal", "")
-    assert fatal(code, f", {rest}") is None
-
-
-@given(st.sampled_from(range(144, 151)), st.from_regex(r"[A-Z0-9_/]{1,40}", fullmatch=True), st.booleans(), st.text())
-def test_the_word_is_read_whatever_follows_it(code: int, unit: str, says: bool, rest: str) -> None:  # noqa: FBT001
-    assert fatal(code, f", {unit} {'Fatal' if says else 'Nonfatal'} {rest}") is says
-
-
 @given(st.text(), st.sampled_from(["", "NVRM: Xid (", "NVRM: Xid (PCI:0000:65:00", "NVRM: GPU 0000:65:00.0"]))
 def test_no_text_is_too_strange(text: str, head: str) -> None:
     found = parse_xid(head + text)
-    assert found is None or found[0] == GPU
+    assert found is None or found.gpu == GPU
 
 
 SOURCES = Path(gpu_triage.__file__).parents[1]
-MOST_ACTION_CHARACTERS = 120
 
 
 def test_every_code_is_listed_under_its_own_number_in_order() -> None:
@@ -138,32 +121,13 @@ def test_every_code_is_listed_under_its_own_number_in_order() -> None:
     assert list(XID_CODES) == sorted(XID_CODES)
 
 
-def test_every_code_is_of_exactly_one_kind() -> None:
-    listed = [code for kind in XidKind for code in codes_of(kind)]
-    assert sorted(listed) == list(XID_CODES)
-
-
 def test_a_gpu_that_must_not_go_on_pages() -> None:
     known_to_stop_a_gpu = {46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 158, 167, *range(144, 151)}
     assert set(codes_of(XidKind.PAGE)) == known_to_stop_a_gpu
 
 
-def test_power_cable_key_rotation_and_nvlink_software_errors_get_a_ticket() -> None:
-    assert {54, 151, 155} <= set(codes_of(XidKind.TICKET))
-
-
 def test_only_nvlink_5_xids_say_in_their_text_whether_they_are_fatal() -> None:
     assert [xid.code for xid in XID_CODES.values() if xid.fatal_in_text] == list(range(144, 151))
-
-
-def test_meanings_complete_a_sentence_and_actions_are_one() -> None:
-    for xid in XID_CODES.values():
-        assert re.fullmatch(r"[a-z][^.]*|PCIe [^.]*|ECC [^.]*", xid.meaning), xid
-        assert re.fullmatch(r"[A-Z].*\.", xid.action), xid
-        assert len(xid.action) <= MOST_ACTION_CHARACTERS, xid
-        assert ". " not in xid.action, xid
-    assert re.fullmatch(r"[a-z][^.]*", UNLISTED_MEANING)
-    assert re.fullmatch(r"[A-Z].*\.", with_verb(UNLISTED_REMEDY))
 
 
 def test_no_other_module_keeps_a_list_of_codes() -> None:

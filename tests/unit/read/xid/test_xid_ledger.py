@@ -97,16 +97,6 @@ def test_an_xid_is_named_by_the_kernel_log(reports: Sequence[XidReport], named: 
     assert counted(*reports) == named
 
 
-def test_other_gpus_and_other_codes_are_other_incidents() -> None:
-    ledger = XidLedger()
-    for report in (logged(100), told(99, 101, gpu="0000:b3:00.0"), told(99, 101, code=31)):
-        assert ledger.see(report)
-    assert {gpu: {name.xid for name in xids} for gpu, xids in ledger.counts().items()} == {
-        GPU: {"79", "31"},
-        "0000:b3:00.0": {"79"},
-    }
-
-
 def test_the_last_time_is_the_kernels_where_it_has_one() -> None:
     ledger = XidLedger()
     ledger.see(logged(50))
@@ -124,13 +114,6 @@ def test_codes_are_bounded_and_none_is_lost() -> None:
     assert len(seen) == CODES_PER_GPU + 1
     assert sum(each.count for each in seen.values()) == 200
     assert seen[XidName(OTHER)].count == 200 - CODES_PER_GPU
-
-
-def test_gpus_are_bounded() -> None:
-    ledger = XidLedger()
-    for number in range(1000):
-        ledger.see(logged(1, gpu=f"{number:04x}:00:00.0"))
-    assert len(ledger.counts()) == 256
 
 
 def test_what_waits_for_a_source_that_never_speaks_is_bounded() -> None:
@@ -164,14 +147,6 @@ def test_what_is_held_back_when_the_card_leaves_is_settled_with_it() -> None:
     ledger.see(told(100, 101, 149))
     assert {name: count.count for name, count in ledger.settle(GPU, 200).items()} == {XidName("149"): 1}
     assert ledger.counts() == {}
-
-
-def test_what_is_held_back_is_bounded_and_none_is_lost() -> None:
-    ledger = XidLedger()
-    for number in range(10_000):
-        ledger.see(told(number, number + 1, 149))
-    ledger.release(20_000)
-    assert counts(ledger) == {XidName("149"): 10_000}
 
 
 def test_every_incident_is_handed_out_once_under_the_name_it_was_counted_as() -> None:
@@ -208,12 +183,6 @@ def test_any_interleaving_of_two_sources_counts_each_incident_once(case: tuple[i
     assert count(*reports) == incidents
 
 
-@given(st.lists(st.floats(0.0, 100.0), min_size=1), st.booleans())
-def test_a_source_alone_counts_each_of_its_reports(times: list[float], nvml: bool) -> None:  # noqa: FBT001 - drawn
-    reports = [told(at, at + 1) if nvml else logged(at) for at in sorted(times)]
-    assert count(*reports) == len(times)
-
-
 @given(two_sources())
 def test_no_interleaving_counts_fewer_than_a_source_alone_or_more_than_both(case: tuple[int, list[XidReport]]) -> None:
     _, reports = case
@@ -221,14 +190,6 @@ def test_no_interleaving_counts_fewer_than_a_source_alone_or_more_than_both(case
     alone = [sum(1 for report in kept if report.source is source) for source in XidSource]
     if kept:
         assert max(alone) <= count(*kept) <= sum(alone)
-
-
-def test_what_one_source_told_long_ago_is_not_kept_where_the_other_is_silent() -> None:
-    ledger = XidLedger()
-    for second in range(3600):
-        ledger.see(told(second, second + 1))
-    assert ledger.counts()[GPU][XidName("79")].count == 3600
-    assert len(ledger._gpus[GPU]["79"].awaited[KMSG]) < 650
 
 
 def test_a_source_that_is_minutes_late_counts_nothing_twice() -> None:

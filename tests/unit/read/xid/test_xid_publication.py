@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.incident_hosts import host, restarted, xid
+from tests.incident_hosts import host, xid
 from tests.rig import Rig, only, rig, scenario_with
 from tests.unit.read.xid.test_sampler_xid import LEAN, sources
 
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage.read.xid.kernel_records import ROUND_BYTES, KernelLog
 from gpu_triage.read.xid.xid_ledger import XidCount, XidName
 from gpu_triage.read.xid.xid_metrics import XidReading, render
@@ -48,15 +47,6 @@ def test_where_the_kernel_log_is_not_heard_an_nvlink_xid_is_published_at_once(tm
 
 
 @pytest.mark.slow
-def test_a_restart_reads_again_whether_an_nvlink_xid_was_fatal(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 149, 0, ", fatal = false")), LEAN) as running:
-        running.run_to(60)
-        again = restarted(running)
-        again.run(10)
-        assert fatals(again) == {("149", "false"): 1}
-
-
-@pytest.mark.slow
 def test_a_kernel_log_that_overran_is_not_heard_for_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -83,18 +73,8 @@ def test_a_kernel_log_that_overran_is_not_heard_for_a_while(
         assert told.__dict__["fields"]["lost"] > 4_000_000
 
 
-CODES = {str(xid.code) for xid in XID_CODES.values() if xid.common}
-
-
 def counts(running: Rig) -> dict[tuple[str, str], float]:
     return {(labels["gpu"], labels["xid"]): value for labels, value in running.series("gpu_xid_errors_total")}
-
-
-def test_what_a_program_causes_starts_at_0_on_every_gpu() -> None:
-    with rig(load_scenario("idle-downshift")) as running:
-        running.run(10)
-        assert counts(running) == {(gpu, code): 0 for gpu in ("0", "1") for code in CODES}
-        assert running.series("gpu_xid_last_timestamp_seconds") == []
 
 
 def test_a_gpu_never_seen_starts_with_none(tmp_path: Path) -> None:
@@ -125,30 +105,6 @@ def test_a_count_never_starts_below_what_the_kernel_log_holds() -> None:
 
 def rendered(reading: XidReading) -> list[tuple[str, tuple[str, ...], float]]:
     return [(sample.spec.name, sample.labels, sample.value) for sample in render(reading)]
-
-
-def test_every_xid_has_a_count_and_a_time() -> None:
-    reading = XidReading(
-        counted=(),
-        gpus={
-            GpuLabels("6", "GPU-a"): {
-                XidName("149", "false"): XidCount(2, 1768438200.5),
-                XidName("other"): XidCount(1, 5),
-            }
-        },
-        unassigned={"0000:b3:00.0": {XidName("79"): XidCount(1, 7.0)}},
-        sources={"kmsg": True, "nvml": False},
-    )
-    assert rendered(reading) == [
-        ("gpu_xid_errors_total", ("6", "GPU-a", "149", "false"), 2.0),
-        ("gpu_xid_last_timestamp_seconds", ("6", "GPU-a", "149", "false"), 1768438200.5),
-        ("gpu_xid_errors_total", ("6", "GPU-a", "other", ""), 1.0),
-        ("gpu_xid_last_timestamp_seconds", ("6", "GPU-a", "other", ""), 5.0),
-        ("gpu_xid_unassigned_errors_total", ("0000:b3:00.0", "79", ""), 1.0),
-        ("gpu_xid_unassigned_last_timestamp_seconds", ("0000:b3:00.0", "79", ""), 7.0),
-        ("gpu_exporter_xid_source_up", ("kmsg",), 1.0),
-        ("gpu_exporter_xid_source_up", ("nvml",), 0.0),
-    ]
 
 
 def test_what_a_program_causes_is_counted_from_0_and_has_no_time_before_it_happens() -> None:

@@ -156,16 +156,6 @@ def test_a_kernel_log_that_is_readable_late_still_tells_the_cards_apart(tmp_path
         assert of_old(running, old) == {"79": 1, "62": 1}
 
 
-def test_two_exchanges_are_three_cards(tmp_path: Path) -> None:
-    again = REPLACED.replace("40", "150")
-    scenario = host(tmp_path, LOST, REPLACED, xid(130, 48), again, xid(250, 31))
-    cards = [scenario.card(1, at).uuid for at in (0, 40, 150)]
-    with rig(scenario, LEAN) as running:
-        running.run_to(260)
-        assert counts(running) == {(cards[2], "31"): 1}
-        assert unassigned(running) == {(ADDRESS, "79"): 1, (ADDRESS, "48"): 1}
-
-
 CARD = Device(1, "GPU-b", ADDRESS, None)
 LABELS = GpuLabels("1", "GPU-b")
 

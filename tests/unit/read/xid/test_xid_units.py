@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.captured_cards import captured
 from tests.one_shot import look_at
 from tests.rig import rig, scenario_with
@@ -51,14 +49,6 @@ def test_a_place_is_what_the_driver_names(code: int, process: str, text: str, si
     assert (found.gpu, found.site) == (GPU, site)
 
 
-def test_an_xid_of_another_kind_names_no_place() -> None:
-    found = parse_xid(
-        "NVRM: Xid (PCI:0000:18:00): 43, pid=1, name=a, Graphics SM Warp Exception on (GPC 1, TPC 1, SM 0)"
-    )
-    assert found is not None
-    assert found.site is None
-
-
 def test_real_lines_of_one_crash_name_many_places() -> None:
     for path in captured("xid-lines.txt"):
         failures = UnitFailures()
@@ -68,12 +58,6 @@ def test_real_lines_of_one_crash_name_many_places() -> None:
             for site in sites:
                 failures.see(GPU, site._replace(pid=str(number), program=f"job{number}"), number * HOUR)
         assert failures.suspects() == {}
-
-
-@given(st.text())
-def test_any_text_names_a_place_or_none(text: str) -> None:
-    parse_site(text)
-    parse_site(f", pid={text}, name={text}, Graphics SM Warp Exception on (GPC 1, TPC 2, SM 3)")
 
 
 def failed(
