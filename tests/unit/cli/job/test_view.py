@@ -29,14 +29,14 @@ def text_of(job: Job, limit: int = 20) -> str:
     return unstyle(render_text(report(job, limit)))
 
 
-def test_time_without_data_is_neither_lost_nor_well() -> None:
+def test_time_without_data_is_of_no_class() -> None:
     job = (
         JobMaker("a").gpu("a", 0, classes={"compute": 0.5}).gpu("a", 1, classes={"storage": 0.25, "idle": 0.25}).made()
     )
     time = job.time
     assert time.total == 2 * (END - START)
     assert time.by_class == {"compute": 1800, "storage": 900, "idle": 900}
-    assert (time.lost, time.unknown) == (900, 3600)
+    assert time.unknown == 3600
     assert "    no data           60 GPU min   50%  not known" in text_of(job)
 
 

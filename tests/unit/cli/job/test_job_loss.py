@@ -1,0 +1,117 @@
+"""What the rules recorded of a job decides what slows it down, and what to do first."""
+
+import promql_parser
+import pytest
+from tests.unit.cli.job.conftest import JobMaker, gpu_labels, run, series
+
+from gpu_triage.cli.fleet.fleet_view import Selection
+from gpu_triage.cli.job.advice import Advice, advice_on, compare
+from gpu_triage.cli.job.job_facts import Window, queries
+from gpu_triage.cli.job.job_loss import loss_of, loss_queries
+from gpu_triage.cli.job.job_runs import JobKey, Kind
+from gpu_triage.cli.job.job_view import Job
+
+
+def advice(job: Job) -> Advice:
+    return advice_on(job, compare(job))
+
+
+def slow(pace: float = 0.7) -> JobMaker:
+    return (
+        JobMaker("a", "b", "c")
+        .add("paced", series(pace, owner="4711/"))
+        .add("lost_now", series(6 * (1 - pace), owner="4711/"))
+        .add("lost_seconds", series(6 * (1 - pace) * 1800, owner="4711/"))
+    )
+
+
+def waits(
+    job: JobMaker, host: str, gpu: int | None, why: str, *, seconds: float = 3240.0, lasts: bool = True
+) -> JobMaker:
+    labels = gpu_labels(host, gpu or 0) | {"why": why}
+    labels = {name: value for name, value in labels.items() if name != "gpu" and (gpu is not None or name != "uuid")}
+    job.add("awaited", series(seconds, **labels))
+    return job.add("awaited_now", series(1, **labels)) if lasts else job
+
+
+@pytest.mark.parametrize(
+    ("gpu", "why", "subject", "said"),
+    [
+        (1, "computing", "GPU 1 of b:9836", "the others wait for"),
+        (1, "clock", "GPU 1 of b:9836", "SM clock"),
+        (None, "starving", "b:9836", "is busy for"),
+        (None, "network", "b:9836", "its network fails, or sends again"),
+    ],
+)
+def test_what_the_others_wait_for_is_named(gpu: int | None, why: str, subject: str, said: str) -> None:
+    found = advice(waits(slow(), "b", gpu, why).made())
+    assert found.remarkable
+    assert (found.about, found.slow.count(subject)) == (subject, 1)
+    assert said in found.slow
+
+
+def test_what_they_wait_for_now_comes_before_what_once_cost_more() -> None:
+    job = waits(waits(slow(), "a", 0, "computing", seconds=9000, lasts=False), "b", 1, "computing", seconds=60)
+    assert advice(job.made()).about == "GPU 1 of b:9836"
+
+
+def test_the_headline_and_the_advice_are_about_the_same_part() -> None:
+    """A critical finding elsewhere is listed, and does not take the place of what slows the job down."""
+    job = waits(slow(), "b", 1, "computing").finding("ecc.uncorrected", "critical", "a", 0)
+    found = advice(job.made())
+    assert found.about == "GPU 1 of b:9836"
+    assert "GPU 1 of b:9836" in found.slow
+
+
+def test_where_the_pace_is_known_waiting_is_not_guessed_from_means() -> None:
+    """Evaluations on rank 0: the others spin for a good part of the time, and the job is as fast as ever."""
+    job = slow(1.0)
+    for place in (("a", 1), ("b", 0), ("b", 1), ("c", 0), ("c", 1)):
+        job.gpu(*place, classes={"communication": 0.4, "compute": 0.6})
+    made = job.made()
+    assert compare(made).culprit is None
+    job.answers.pop("lost_seconds")
+    assert compare(JobMaker.made(job)).culprit is not None
+
+
+def test_a_confirmed_finding_comes_before_a_pending_one() -> None:
+    job = JobMaker("a", "b").finding("thermal.hw", "critical", "a", 0, state=1)
+    job.finding("power.brake", "critical", "b", 1)
+    assert advice(job.made()).code == "power.brake"
+
+
+def test_the_owner_of_a_job_that_hangs_is_not_told_to_free_a_gpu() -> None:
+    job = JobMaker("a", "b").finding("work.allocated_idle", "warning", "a", 0)
+    for place in (("a", 0), ("a", 1), ("b", 0), ("b", 1)):
+        job.gpu(*place, classes={"hung": 0.8, "compute": 0.2})
+    assert advice(job.made()).code == "work.hung"
+
+
+def test_a_pace_that_was_never_known_is_no_loss() -> None:
+    assert JobMaker("a").made().loss is None
+    loss = slow().made().loss
+    assert loss is not None
+    assert (loss.pace, round(loss.gpus or 0, 3), round(loss.gpu_seconds)) == (0.7, 1.8, 3240)
+    ended = loss_of({"lost_seconds": [series(60)], "paced": [], "lost_now": [], "awaited": [], "awaited_now": []})
+    assert ended is not None
+    assert (ended.pace, ended.gpus) == (None, None)
+
+
+@pytest.mark.parametrize("seconds", [60, 100, 239, 480, 1300, 90_000])
+def test_every_query_about_a_job_of_any_age_is_promql(seconds: float) -> None:
+    for query in queries(Selection(), run(), Window(0, seconds, 15)).values():
+        promql_parser.parse(query)
+
+
+@pytest.mark.parametrize(
+    ("key", "owner"),
+    [
+        (JobKey(Kind.SLURM, "", "", "4711"), '"4711/"'),
+        (JobKey(Kind.POD, "", "ml", "train-3"), '"ml/train"'),
+        (JobKey(Kind.USER, "", "", "ada"), ""),
+    ],
+)
+def test_the_recorded_series_of_a_job_are_those_of_its_owner(key: JobKey, owner: str) -> None:
+    asked = loss_queries(Selection(), run(key=key), 3600, 15)
+    assert all(f"owner={owner}" in query for query in asked.values())
+    assert bool(asked) is bool(owner)
