@@ -1,4 +1,4 @@
-"""What is said of random jobs with one hidden truth each: is the culprit named, is the loss right, are healthy jobs quiet?"""
+"""What is said of random jobs with one hidden truth each: who is named, how much is lost, and how often in vain."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,13 @@ BATCH = 12
 
 
 def row(kind: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
-    large = [each for each in outcomes if each.case.loss >= 0.1]
+    large = [each for each in outcomes if each.case.truth.loss >= 0.1]
     told = [min(each.told.values()) for each in large if OF_JOBS & set(each.told)]
-    errors = [abs(each.lost - each.case.loss) * 100 for each in outcomes if each.lost is not None and each.case.loss]
+    errors = [
+        abs(each.lost - each.case.truth.loss) * 100
+        for each in outcomes
+        if each.lost is not None and each.case.truth.loss
+    ]
     return {
         "kind<": kind,
         "jobs": len(outcomes),
@@ -29,7 +33,7 @@ def row(kind: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
         "minutes, median / most": f"{median(told):.1f} / {max(told):.1f}" if told else "",
         "error of the loss, points, median / most": f"{median(errors):.1f} / {max(errors):.1f}" if errors else "",
         "innocent named": sum(each.named is not None and not each.right for each in outcomes),
-        "false alerts": sum(bool(each.told) for each in outcomes if not each.case.loss),
+        "false alerts": sum(bool(each.told) for each in outcomes if not each.case.truth.loss),
     }
 
 
@@ -56,9 +60,9 @@ def main(jobs: int, seed: int, *, to_screen: bool) -> None:
             outcomes += play(promtool, prometheus, Path(directory), batch)
         click.echo(f"{len(outcomes)} of {jobs} jobs", err=True)
         for each in outcomes[-len(batch) :]:
-            if not each.right or (not each.case.loss and each.told):
-                click.echo(
-                    f"  {each.case.name}: loses {each.case.loss:.0%}, told {each.lost}, named {each.named}, {dict(each.told)}",
-                    err=True,
+            if not each.right or (each.told and not each.case.truth.loss):
+                what = (
+                    f"loses {each.case.truth.loss:.0%}, found {each.lost}, named {each.named}, told {dict(each.told)}"
                 )
+                click.echo(f"  {each.case.name}: {what}", err=True)
     report("jobs", [conditions(), "", *table(rows(outcomes))], to_screen=to_screen)

@@ -50,9 +50,9 @@ class Outcome:
     @property
     def right(self) -> bool:
         """Whether the culprit is named, and of a healthy job none."""
-        if self.case.culprit is None:
+        if self.case.truth.culprit is None:
             return self.named is None
-        host, gpu = self.case.culprit
+        host, gpu = self.case.truth.culprit
         alone = sum(rank.host == host for rank in self.case.job.ranks) == 1
         gpus = {""} if gpu is None else {f"GPU-{host}-{gpu}", *([""] if alone else [])}
         gpus |= {f"GPU-{host}-0"} if alone else set()
@@ -92,11 +92,11 @@ def play(promtool: Path, prometheus: Path, directory: Path, cases: Sequence[Case
         for case in cases:
             name = case.owner.get("slurm_job_id") or f"ml/{case.name}"
             arguments = ["job", name, "--prometheus", f"http://{store.address}", "--cluster", case.name]
-            at = str(START_OF_TIME + MINUTES * 60)
+            end = f"{START_OF_TIME + MINUTES * 60:.0f}"
             result = CliRunner().invoke(
-                group, [*arguments, "--at", at, "--format", "json"], catch_exceptions=False, standalone_mode=False
+                group, [*arguments, "--at", end, "--format", "json"], catch_exceptions=False, standalone_mode=False
             )
-            begins = max(case.at, 30 * 60.0) if case.loss else 0.0
+            begins = max(case.at, 30 * 60.0) if case.truth.loss else 0.0
             yield Outcome(
                 case,
                 {alert: (first - begins) / 60 for alert, first in told[case.name].items()},
