@@ -45,6 +45,7 @@ class Model:
 H100: Final = Model("NVIDIA H100 80GB HBM3", 700, 72, 123, 1980, 1.0, gpm=True)
 H200: Final = Model("NVIDIA H200", 700, 76, 130, 1980, 1.15, gpm=True)
 A100: Final = Model("NVIDIA A100-SXM4-80GB", 400, 62, 88, 1410, 0.45, gpm=False)
+EXCHANGE_DRAM: Final = 0.04
 SPINNING_SM: Final = 24 / 132  # NCCL's channels on an H100
 
 
@@ -175,7 +176,7 @@ def _often(trouble: Trouble, ranks: frozenset[int], minutes: int, lasts: float) 
 def _truth(kind: str, ranks: Sequence[Rank], exchange: float, chance: random.Random) -> Truth:
     every = frozenset(range(len(ranks)))
     if kind in HEALTHY:
-        return Truth(tuple(_HEALTHY_EPISODES.get(kind, lambda *_: iter(()))(chance, every)))
+        return Truth(tuple(_HEALTHY_EPISODES[kind](chance, every) if kind in _HEALTHY_EPISODES else ()))
     one = chance.randrange(len(ranks))
     host = ranks[one].host
     of_host = frozenset(number for number, rank in enumerate(ranks) if rank.host == host)
@@ -253,7 +254,7 @@ def _gpu(case: Case, number: int, shares: Sequence[Shares], common: Sequence[flo
         for each, factor in zip(shares, jitter, strict=True)
     ]
     dram = [
-        factor * (each.computing * activity.dram * speed + each.exchanging * 0.04)
+        factor * (each.computing * activity.dram * speed + each.steps * case.job.exchange_seconds * EXCHANGE_DRAM)
         for each, speed, factor in zip(shares, speeds, jitter, strict=True)
     ]
     watts = [
@@ -283,7 +284,12 @@ def _gpu(case: Case, number: int, shares: Sequence[Shares], common: Sequence[flo
             series("gpu_processes", [float(not each.absent) for each in shares], type="compute"),
             series(
                 "gpu_process_cpu_seconds_total",
-                total(0.02 if each.starving > STILL else 1.2 for each in shares),
+                [
+                    math.nan if each.absent else seconds
+                    for each, seconds in zip(
+                        shares, total(0.02 if each.starving > STILL else 1.2 for each in shares), strict=True
+                    )
+                ],
                 pid="1",
                 process="python",
             ),
