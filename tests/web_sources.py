@@ -9,6 +9,7 @@ from gpu_triage.serve.messages import Answer, html
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 VERDICT = Answer(200, b'{"verdict": "keep"}', "application/json")
+LINES = Answer(200, b"host\tkeep\tgpu-7\t-\n")
 PAGE = html(b"<!DOCTYPE html><p>Keep</p>", b"default-src 'none'")
 
 
@@ -66,7 +67,7 @@ class Host:
 
     def verdict(self, *, as_lines: bool) -> Answer:
         if as_lines:
-            return Answer(200, b"host\tkeep\tgpu-7\t-\n", "text/plain; charset=utf-8")
+            return LINES
         self.judged.append("verdict")
         self.hold()
         return self.given

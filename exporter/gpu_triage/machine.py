@@ -100,8 +100,7 @@ class Probe(Protocol):
     def look(self) -> ProbeReport:
         """Open a session in another process and query every GPU; takes up to a minute.
 
-        Raises:
-            ProbeFailed: the GPUs could not be queried.
+        Raises ProbeFailed if the GPUs could not be queried.
         """
 
 
@@ -133,8 +132,7 @@ class PodNames(Allocations[Workload], Protocol):
     def refresh(self, at: Moment) -> None:
         """Query the kubelet; blocks up to its deadline.
 
-        Raises:
-            HostReadFailed: the kubelet doesn't respond, or its response is invalid.
+        Raises HostReadFailed if the kubelet doesn't respond, or its response is invalid.
         """
 
 
@@ -144,8 +142,7 @@ class ContainerNames(Protocol):
     def refresh(self) -> tuple[str, ...]:
         """Reread the folder; return the names of the problems found.
 
-        Raises:
-            HostReadFailed: the folder is missing or can't be listed.
+        Raises HostReadFailed if the folder is missing or can't be listed.
         """
 
     def workload(self, container_id: str) -> Workload | None:
@@ -171,11 +168,10 @@ class SlurmJobs(Allocations[SlurmJob], Protocol):
     def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:
         """Reread the job files; return the names of the problems found.
 
+        Raises HostReadFailed if the folder is missing or unreadable.
+
         Args:
             booted_at: boot time in Unix seconds; older files belong to jobs ended by the reboot. None if unknown.
-
-        Raises:
-            HostReadFailed: the folder is missing or unreadable.
         """
 
 

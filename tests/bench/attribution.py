@@ -41,7 +41,6 @@ def speed(kind: str, seen: Iterable[Seen]) -> dict[str, object]:
     seconds = sorted(each.seconds for each in plays)
     return {
         "states<": kind,
-        "number": len({each.state.name for each in plays}),
         "onsets": len(plays),
         **{f"within {most} s": _share(sum(each <= most for each in seconds), len(plays)) for most in WITHIN_SECONDS},
         "median": _percentile(seconds, 0.5),
@@ -95,22 +94,14 @@ def _pairs(seen: Seen) -> Iterator[tuple[str, str]]:
     return ((wanted, seen.at(gpu, after)) for gpu, wanted in seen.state.classes.items())
 
 
-def confusion(pairs: Mapping[tuple[str, str], int]) -> Iterator[dict[str, object]]:
-    """Rows of the classes that were wanted; what is wrong is bold."""
-    columns = [name for name in BOTTLENECK_CLASSES if any(name == found for _, found in pairs)]
-    for wanted in BOTTLENECK_CLASSES:
-        counts = {found: pairs.get((wanted, found), 0) for found in columns}
-        if any(counts.values()):
-            cells = {name: _cell(count, wrong=name != wanted) for name, count in counts.items()}
-            yield {"wanted<": wanted, **cells}
-
-
-def _cell(count: int, *, wrong: bool) -> str:
-    return "" if not count else f"**{count}**" if wrong else str(count)
+def hits(pairs: Mapping[tuple[str, str], int]) -> str:
+    """How often each class was found where it was wanted."""
+    counts = ((name, pairs.get((name, name), 0)) for name in BOTTLENECK_CLASSES)
+    return f"Right: {', '.join(f'{name} {count}' for name, count in counts if count)}."
 
 
 def mistakes(seen: Iterable[Seen]) -> Iterator[str]:
-    """What is wrong in the confusion table, by state."""
+    """What was found instead of the class that was wanted, by state."""
     wrong = Counter(
         (each.state.name, *pair) for each in seen for pair in sorted(set(_pairs(each))) if pair[0] != pair[1]
     )
@@ -153,13 +144,12 @@ def main(only: str, onsets: int, seed: int, hours: float, *, to_screen: bool) ->
     ]
     tables: tuple[Iterable[Mapping[str, object]], ...] = (
         (speed(kind, each) for kind, each in groups.items() if any(play.state.must_change for play in each)),
-        confusion(confused(seen)),
         (steadiness(kind, each) for kind, each in groups.items() if each and (kind.startswith("all") or _left(each))),
         changed,
     )
     lines = [conditions()]
     for place, rows in enumerate(tables):
         lines += ["", *table(rows)]
-        if place == 1:
-            lines += ["", *(list(mistakes(seen)) or ["Nothing in it is wrong."])]
+        if not place:
+            lines += ["", hits(confused(seen)), "", *(list(mistakes(seen)) or ["Wrong: none."])]
     report("attribution", lines, to_screen=to_screen)

@@ -29,11 +29,10 @@ def measure(title: str, name: str, running: Target, seconds: float) -> dict[str,
             time.sleep(seconds)
     answered = [each for each, status in zip(scraper.latencies_ms, scraper.statuses, strict=True) if status == 200]
     scrapes = Scrapes(tuple(answered), len(scraper.statuses) - len(answered))
+    apart = {"failed": scrapes.failures, "again": scraper.reconnects}
     return {
         f"attack, {title}<": name,
-        "scrapes": len(answered),
-        "failed": scrapes.failures,
-        "again": scraper.reconnects,
+        "scrapes": ", ".join((str(len(answered)), *(f"{count} {what}" for what, count in apart.items() if count))),
         "p50 / p99 / slowest": scrapes.latencies,
         "memory": f"{scraper.most.resident_bytes / 2**20:.0f} MiB",
         "threads": scraper.most.threads,

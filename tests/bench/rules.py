@@ -11,7 +11,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from statistics import mean
 from typing import NamedTuple, TextIO
 
 import click
@@ -210,7 +209,6 @@ def group_row(name: str, seen: Seen, hosts: int) -> dict[str, str]:
     }
     for phase in ALLOWED_SHARE:
         times = seen.times[phase]
-        row[f"{phase}: mean"] = f"{mean(times):.2f} s" if times else "-"
         row[f"{phase}: longest"] = f"{max(times):.2f} s" if times else "-"
         row[f"{phase}: scaled"] = f"{seen.scaled(phase, hosts):.1%}" if times else "-"
     return row

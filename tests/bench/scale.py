@@ -89,7 +89,6 @@ def _rows(costs: list[Cost]) -> Iterator[dict[str, object]]:
             "GPUs": cost.gpus,
             "processes": f"{cost.processes:,}",
             "CPU per second": f"{cost.milliseconds:.1f} ms",
-            "ratio": f"{cost.milliseconds / costs[0].milliseconds:.1f}",
             "series": f"{cost.series:,}",
             "page": f"{cost.page_bytes / 1024:.0f} KiB",
         }

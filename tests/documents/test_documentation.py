@@ -1,6 +1,7 @@
 """Reference pages and the site are complete, and prose names only what exists."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 from deploy.generate.first_diagnosis import COMMAND, PAGE
@@ -12,8 +13,9 @@ from gpu_triage.options.option_table import all_options
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.serve.handbook import reference
+from gpu_triage.serve.handbook.markdown import render_html
 
-LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
+LINK = re.compile(r"\]\((?!https?://|mailto:)([^)\s]+)\)")
 NAV_FILE = re.compile(r"^ +- .*: ([\w./-]+\.md)$", re.MULTILINE)
 README_LINES = 150
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -59,13 +61,19 @@ def test_text_that_markdown_would_eat_is_escaped() -> None:
     assert ": Either a\\|b, or &lt;c>. [/sys/\\*/x]" in reference.line(spec, Tier.FAST)
 
 
-def test_links_between_documents_lead_somewhere(repository: Path) -> None:
-    dead = [
-        f"{page.relative_to(repository)}: {target}"
-        for page in every(_prose(repository))
-        for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
-        if not (page.parent / target).exists()
-    ]
+@cache
+def _anchors(page: Path) -> frozenset[str]:
+    return frozenset(re.findall(r'<h\d id="([^"]*)"', render_html(page.read_text(encoding="utf-8"))))
+
+
+def test_links_between_documents_lead_to_pages_and_anchors_that_exist(repository: Path) -> None:
+    dead = []
+    for page in every(_prose(repository)):
+        for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+            path, _, anchor = target.partition("#")
+            to = (page.parent / path).resolve() if path else page
+            if not to.exists() or (anchor and anchor not in _anchors(to)):
+                dead.append(f"{page.relative_to(repository)}: {target}")
     assert dead == []
 
 

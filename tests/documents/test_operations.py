@@ -15,7 +15,7 @@ from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter import flight_recorder
 from gpu_triage.read.host.access import PROBES
 from gpu_triage.read.incidents import incident_metrics as incidents
-from gpu_triage.read.registry import ALL_COLLECTORS, COLLECTOR_SWITCHES, METRICS
+from gpu_triage.read.registry import ALL_COLLECTORS, COLLECTOR_SWITCHES
 from gpu_triage.sampler.driver import RELEASED, STALLED
 from gpu_triage_simulator import load_scenario
 
@@ -24,12 +24,6 @@ MATCHER = re.compile(r'(\w+)="([^"]*)"')
 OWN_REASONS = {"library_not_found", "library_invalid", "malformed", "error_", "exception", STALLED, RELEASED}
 
 
-NOT_PUBLISHED = {
-    *("gpu_job_", "gpu_job_steps_total"),  # of jobs
-    *("gpu_bar", "gpu_bound_elsewhere", "gpu_init_failed", "gpu_lost_at_probe", "gpu_not_probed", "gpu_probe_failed"),
-    *("gpu_not_found", "gpu_seconds", "gpu_triage", "gpu_unsupported"),
-}
-"""Words in code that look like metrics: of jobs, kinds of kernel events, errors, keys of JSON, the package."""
 OF_OTHERS = {"http.config.file", "storage.tsdb.retention.size"}
 """Options of gpu-triage fleet and of Prometheus."""
 
@@ -51,18 +45,6 @@ def _table(page: Path, heading: str = "# ") -> list[list[str]]:
     section = page.read_text(encoding="utf-8").split(f"{heading}", 1)[1].split("\n## ", 1)[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in row] for row in rows[1:]]
-
-
-def test_every_metric_they_name_exists_with_those_labels(prose: str) -> None:
-    labels = {spec.name: set(spec.labels) for spec in METRICS}
-    named = [(name, {label for label, _ in MATCHER.findall(matchers)}) for name, matchers in METRIC.findall(prose)]
-    assert len(named) > 60
-    whole = [(name, matched) for name, matched in named if not name.endswith("_") and name not in NOT_PUBLISHED]
-    assert [
-        (name, matched) for name, matched in whole if not matched <= labels.get(name, set()) or name not in labels
-    ] == []
-    families = {name for name, _ in named if name.endswith("_")} - NOT_PUBLISHED
-    assert [family for family in families if not any(name.startswith(family) for name in labels)] == []
 
 
 def test_every_feature_that_can_lack_a_right_is_in_the_table_of_rights(docs: Path) -> None:

@@ -4,19 +4,25 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from tests.gathered import for_each
+from tests.gathered import every, for_each
 from tests.promql.queries import faults
 from tests.promql.vocabulary import series_labels
 from tests.rules.rulefile import REPOSITORY, read_rules, rule_files
 
-PAGES = tuple(
-    page
-    for page in (*REPOSITORY.glob("*.md"), *REPOSITORY.glob("*/README.md"), *(REPOSITORY / "docs").glob("*.md"))
-    if page.name != "CHANGELOG.md"
-)
+from gpu_triage.read.registry import METRICS
+
+FOLDERS = ("*.md", "*/README.md", "docs/*.md", "exporter/gpu_triage/serve/handbook/**/*.md")
+PAGES = tuple(page for folder in FOLDERS for page in REPOSITORY.glob(folder) if page.name != "CHANGELOG.md")
 LABELS = series_labels(read_rules(rule_files()))
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
+METRIC = re.compile(r"(?<![\w:])(?:(?:instance|name|cluster)\w*:)?gpu_[a-z0-9_]+(?::\w+)?")
+NOT_METRICS = {
+    *("gpu_not_found", "gpu_not_supported", "gpu_unsupported"),
+    *("gpu_job_", "gpu_seconds", "gpu_triage", "gpu_triage_simulator"),
+    *("gpu_bar", "gpu_bound_elsewhere", "gpu_init_failed", "gpu_lost_at_probe", "gpu_not_probed", "gpu_probe_failed"),
+}
+"""Words in code that look like a metric: errors, kinds of kernel events, keys of JSON, the package."""
 SERIES = re.compile(r"(?<![\w/.-])(\w+:)?gpu_\w+")
 
 
@@ -51,3 +57,12 @@ def test_code_in_prose_names_what_there_is(page: str, query: str) -> None:
 def test_a_query_asks_for_what_there_is(page: str, query: str) -> None:
     del page
     assert list(faults(query, LABELS)) == []
+
+
+def test_metrics_named_in_prose_exist() -> None:
+    code = {code for page in PAGES for code in CODE.findall(FENCE.sub("", page.read_text(encoding="utf-8")))}
+    for name in every({name for each in code for name in METRIC.findall(each)} - NOT_METRICS):
+        if name.endswith("_"):  # a family
+            assert any(spec.name.startswith(name) for spec in METRICS), name
+        else:
+            LABELS(name)

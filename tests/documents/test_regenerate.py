@@ -1,8 +1,6 @@
 """What is generated is up to date and marked as such, and one command renews all of it."""
 
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,21 +8,6 @@ from deploy.generate.__main__ import main
 from deploy.generate.steps import STEPS, Step, stale, write
 from tests.conftest import REPOSITORY
 from tests.gathered import for_each
-
-SAMPLE = """
-import pytest
-
-@pytest.fixture
-def page(regenerate):
-    return "written" if regenerate else "read"
-
-def test_held_against_a_file(page):
-    assert page == "written"
-
-def test_about_something_else():
-    raise AssertionError
-"""
-
 
 SLOW = {"tutorial": (pytest.mark.slow, pytest.mark.timeout(600))}
 """Its commands play eleven minutes of eight GPUs."""
@@ -45,15 +28,6 @@ def test_a_step_writes_its_files_and_deletes_those_that_it_no_longer_makes(tmp_p
     assert stale(step, tmp_path) == []
     written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
     assert written == {"new/a.md", "kept/b.md", "kept/other.txt"}
-
-
-@pytest.mark.slow
-def test_only_tests_that_write_files_run(tmp_path: Path, repository: Path) -> None:
-    shutil.copy(repository / "tests" / "conftest.py", tmp_path)
-    (tmp_path / "test_sample.py").write_text(SAMPLE)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", ".", "--regenerate", "."]
-    result = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
-    assert "1 passed, 1 deselected" in result.stdout
 
 
 def test_every_step_can_be_named_and_the_first_are_the_rules_that_all_others_read() -> None:

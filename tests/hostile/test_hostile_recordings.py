@@ -99,28 +99,3 @@ def test_of_many_answers_about_a_few_files_the_latest_is_in_effect(tmp_path: Pat
         clock.advance(100.5)
         assert read_text(machine.procfs / "7" / "stat") == f"{100 * 50 + 7}"
     assert run_cli(group, ["check", "--from", str(tmp_path / "many")]) in {0, 1}
-
-
-@pytest.mark.parametrize("part", ["nvml.jsonl", "files.jsonl", "recording.json"])
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(b"[1e999, 1e999, 1e999, 1e999]\n", id="endless"),
-        pytest.param(b"[" + b"9" * 400 + b", " + b"9" * 400 + b", 1, 1]\n", id="400 digits"),
-        pytest.param(b"[NaN, NaN, NaN, NaN]\n", id="NaN"),
-        pytest.param(b"[" * 200_000 + b"\n", id="deep"),
-        pytest.param(b'{"a":' * 200_000 + b"\n", id="deep tables"),
-        pytest.param(b"\x00\xff\n" * 1000, id="bytes"),
-        pytest.param(b'[0, "text", "sys/a", "' + b"x" * (17 << 20), id="one line"),
-    ],
-)
-def test_what_is_no_recording_is_refused_by_name(
-    tmp_path: Path, harmless: Recording, capsys: pytest.CaptureFixture[str], part: str, content: bytes
-) -> None:
-    path = tmp_path / "evil"
-    write_recording(harmless, path)
-    (path / part).write_bytes(content)
-    assert run_cli(group, ["check", "--from", str(path)]) == 2
-    error = capsys.readouterr().err
-    assert f"{path}: {part}: " in error
-    assert len(error) < 500

@@ -25,6 +25,9 @@ ACTIONS: Final = frozenset(action.value for action in Action)
 ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
     "up": (Kind.GAUGE, ("leaf", "rack")),
     "process_start_time_seconds": (Kind.GAUGE, ()),
+    "scrape_duration_seconds": (Kind.GAUGE, ()),
+    "prometheus_rule_group_last_evaluation_timestamp_seconds": (Kind.GAUGE, ("rule_group",)),
+    "prometheus_notifications_alertmanagers_discovered": (Kind.GAUGE, ()),
     "ALERTS": (
         Kind.GAUGE,
         ("alertname", "alertstate", "severity", "action", "gpu", "uuid", "owner", "job_name", "code", "subject"),

@@ -21,8 +21,7 @@ _FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
 def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
     """Replace every placeholder with its value; `where` is the name for error messages.
 
-    Raises:
-        SourceError: a placeholder has no value, or is malformed.
+    Raises SourceError if a placeholder has no value, or is malformed.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -180,16 +179,9 @@ def link_elsewhere(url: str, command: str, cluster_label: str, *, fleet: bool) -
 
 
 def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
-    values = {
-        "target": settings.target,
-        "subject": settings.subject,
-        "fleet": settings.fleet,
-        "clusters": settings.clusters,
-        "job": settings.job.replace("\\", "\\\\").replace('"', '\\"'),
-        "cluster_label": settings.cluster_label,
-        "fleet_hosts": plain(settings.fleet_hosts),
-        "fleet_share": plain(settings.fleet_share),
-    }
+    values = {name: getattr(settings, name) for name in ("target", "subject", "fleet", "clusters", "cluster_label")}
+    values |= {name: plain(getattr(settings, name)) for name in ("fleet_hosts", "fleet_share")}
+    values["job"] = settings.job.replace("\\", "\\\\").replace('"', '\\"')
     if isinstance(rule, RecordingRule):
         expr = filled_in(rule.name, expanded_expr(rule.expr), values)
         return BuiltRule(

@@ -86,14 +86,12 @@ def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple
     """Write every file atomically; return the paths of removed rule files.
 
     Rule files written earlier that are no longer generated are removed, or Prometheus would continue to load them.
+    Raises ConfigError if a file not written by this program is in the way; then nothing is written; RulesNotWritten
+    after an I/O error.
 
     Args:
         folder: where to write; created if missing.
         force: whether to replace files that this program did not write.
-
-    Raises:
-        ConfigError: a file not written by this program is in the way; then nothing is written.
-        RulesNotWritten: an I/O error.
     """
     try:
         paths = {name: folder / name for name in files}

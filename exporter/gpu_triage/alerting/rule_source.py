@@ -17,6 +17,8 @@ from gpu_triage.errors import DocumentError
 
 SOURCE: Final = Path(__file__).parent / "source"
 INHIBITIONS: Final = "alertmanager-inhibit.yml"
+SETTINGS: Final = "settings.yml"
+"""The explanations above the printed settings."""
 _MACROS: Final = "macros.yml"
 
 T = TypeVar("T")
@@ -135,12 +137,13 @@ class RuleSource:
 def read_sources(folder: Path) -> tuple[RuleSource, ...]:
     """Read all rule sources in a folder, sorted by path; those in subfolders come last.
 
-    Raises:
-        SourceError: a file is invalid, or two alerts have the same key.
+    Raises SourceError if a file is invalid, or two alerts have the same key.
     """
     paths = sorted(folder.rglob("*.yml"), key=lambda path: (len(path.parts), path))
     found = tuple(
-        _source(path, path.relative_to(folder).as_posix()) for path in paths if path.name not in (INHIBITIONS, _MACROS)
+        _source(path, path.relative_to(folder).as_posix())
+        for path in paths
+        if path.name not in (INHIBITIONS, SETTINGS, _MACROS)
     )
     keys = [alert.key for source in found for alert in source.alerts]
     if twice := sorted({key for key in keys if keys.count(key) > 1}):

@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from string import Template
 from typing import Annotated, Any, Final, Literal
 
-from gpu_triage.alerting.rule_source import Alert, RuleSource
+from gpu_triage.alerting.rule_source import SETTINGS, SOURCE, Alert, RuleSource
 from gpu_triage.documents import (
     AtMost,
     Keyed,
@@ -139,8 +140,7 @@ def plain(number: float) -> str:
 def read_settings(path: str, alerts: Mapping[str, Alert]) -> Settings:
     """Read the settings in a file; an empty file changes nothing. `alerts` are all configurable alerts, by key.
 
-    Raises:
-        ConfigError: the file is unreadable or isn't YAML, or a key or value is invalid.
+    Raises ConfigError if the file is unreadable or isn't YAML, or a key or value is invalid.
     """
     with raised_as(ConfigError):
         document = parse_yaml(read_file(path), path)
@@ -151,46 +151,14 @@ def read_settings(path: str, alerts: Mapping[str, Alert]) -> Settings:
     )
 
 
-_DEFAULTS_HEAD: Final = f"""\
-# Settings of the alert rules, with their defaults. Keep what you change and delete the rest: what is not here keeps its
-# default, also in later versions.
-#
-#   gpu-triage rules --config rules.yaml --output DIR
-
-# Regular expression that matches the whole name of the exporters' scrape jobs.
-job: {json.dumps(DEFAULTS.job)}
-# Label of the targets that tells clusters apart. Targets need not have it.
-cluster_label: {DEFAULTS.cluster_label}
-# Labels that tell the replicas of one Prometheus apart, if a ruler evaluates the rules over the series of all of them.
-replica_labels: []
-# Further labels of the targets that alerts about a GPU or a host keep, to route them by, such as [zone, team].
-routing_labels: []
-# Where the runbooks are. By default, every exporter serves them. "" if nobody can reach an exporter with a browser.
-runbook_base_url: {json.dumps(DEFAULTS.runbook_base_url)}
-# What to run where there is no such address: this command, with the alert's name.
-runbook_command: {DEFAULTS.runbook_command}
-# Grafana's address, for links to the dashboards. Without it, alerts carry the dashboard's uid only.
-#grafana_base_url: https://grafana.example.org
-# One alert reports all hosts on which the same fault begins within 30 minutes, if they are so many (3 to 10000).
-fleet_hosts: {plain(DEFAULTS.fleet_hosts)}
-# Or if they are this share of the targets of their job, and at least three (0.01 to 1).
-fleet_share: {plain(DEFAULTS.fleet_share)}
-# Labels on every alert, such as {{team: ml}}. These belong to the rules:
-# {", ".join(RESERVED_LABELS)}.
-labels: {{}}
-# Annotations on every alert, such as {{channel: gpu-oncall}}.
-annotations: {{}}
-
-# For each alert: enabled (true or false), severity ({", ".join(SEVERITIES)}), labels and, where Prometheus
-# judges, for (how long its condition holds before it fires; 0s to 7d) and thresholds, with their ranges. Waits and
-# thresholds of all other alerts are options of the exporter (gpu-triage judge --print-config). An alert whose name ends
-# in a dot and a word is a second rule of the alert that is named before the dot.
-alerts:"""
-
-
 def default_settings(sources: tuple[RuleSource, ...]) -> str:
     """A document with every default, each with an explanatory comment; ends with a newline."""
-    lines = [_DEFAULTS_HEAD]
+    numbers = {"fleet_hosts": plain(DEFAULTS.fleet_hosts), "fleet_share": plain(DEFAULTS.fleet_share)}
+    quoted = {"job": json.dumps(DEFAULTS.job), "runbook_base_url": json.dumps(DEFAULTS.runbook_base_url)}
+    words = {"cluster_label": DEFAULTS.cluster_label, "runbook_command": DEFAULTS.runbook_command}
+    lists = {"reserved": ", ".join(RESERVED_LABELS), "severities": ", ".join(SEVERITIES)}
+    head = Template((SOURCE / SETTINGS).read_text(encoding="utf-8"))
+    lines = [head.substitute(numbers | quoted | words | lists).rstrip()]
     for source in sources:
         alerts = tuple(source.alerts)
         if alerts:

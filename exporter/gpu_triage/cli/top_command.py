@@ -1,7 +1,4 @@
-"""The command `gpu-triage top`: draws reports on the terminal, with the readings of each GPU below the title.
-
-They are those of a running exporter, or of this host, sampled here.
-"""
+"""The command `gpu-triage top`: draws reports of a running exporter, or of this host, sampled here, on the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +21,7 @@ from typing import Final
 import click
 
 from gpu_triage.cli.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
-from gpu_triage.cli.machines import Host, is_made_up, judged_host, live_host, stepped_host
+from gpu_triage.cli.machines import is_made_up, judged_host, live_host, stepped_host
 from gpu_triage.cli.measure import judge_recording, measure
 from gpu_triage.cli.one_shot import colors_wanted, duration_option, echo_text, host_options
 from gpu_triage.documents import printable
@@ -43,11 +40,9 @@ from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 
-_OPTIONS: Final = frozenset(
-    {
-        *("sample.deadline", "path.procfs", "path.sysfs", "path.kmsg", "expect.gpu-count"),
-        *("replay", "simulate", "simulate-at", "simulate-pace", "config.file"),
-    }
+_OPTIONS: Final = (
+    *("sample.deadline", "path.procfs", "path.sysfs", "path.kmsg", "expect.gpu-count"),
+    *("replay", "simulate", "simulate-at", "simulate-pace", "config.file"),
 )
 _ONCE_SECONDS: Final = 3.0  # measuring time on a host without an exporter
 _PATIENCE_SECONDS: Final = 30.0
@@ -99,31 +94,20 @@ def top_command(*, config: Config, url: str | None, interval_seconds: float, onc
     source = "this host" if client is None else client.url
     with ExitStack() as stack:
         if once:
-            if client is None and config.replay is not None:
-                report = judge_recording(config)
-            elif client is None:
-                host = stepped_host(config, stack)
-                report = measure(host.machine, host.config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
-            else:
-                report = first(client.look, _PATIENCE_SECONDS)
+            report = _measured(config, stack) if client is None else first(client.look)
             echo_text(partial(frame_of, report, source))
-            return 0
-        look = (
-            stack.enter_context(_own_sampler(live_host(config, stack), config.sample_fast_seconds))
-            if client is None
-            else client.look
-        )
-        Watch(look, source, interval_seconds).show()
+        else:
+            look = _own_sampler(config, stack) if client is None else client.look
+            Watch(look, source, interval_seconds).show()
     return 0
 
 
 def _client(url: str | None, config: Config) -> ExporterClient | None:
-    """Return a client for the exporter at the URL, else for this host's; None if nothing listens on this host.
-
-    Raises:
-        ExporterUnreachable: the exporter at the URL does not respond, or this host's responds incorrectly.
-    """
-    client = ExporterClient(url or local_url(config.web_listen_addresses[0], https=_serves_https(config)))
+    """A client for the exporter at the URL, which must respond, else for this host's; None if nothing listens there."""
+    file, https = config.web_config_file, False
+    with suppress(OSError):
+        https = file is not None and "tls_server_config" in Path(file).read_text(encoding="utf-8", errors="replace")
+    client = ExporterClient(url or local_url(config.web_listen_addresses[0], https=https))
     try:
         client.look()
     except NothingListens:
@@ -135,20 +119,17 @@ def _client(url: str | None, config: Config) -> ExporterClient | None:
     return client
 
 
-def _serves_https(config: Config) -> bool:
-    """Whether this host's exporter serves HTTPS; False if its web configuration file cannot be read."""
-    if config.web_config_file is None:
-        return False
-    try:
-        return "tls_server_config" in Path(config.web_config_file).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
+def _measured(config: Config, stack: ExitStack) -> Report:
+    if config.replay is not None:
+        return judge_recording(config)
+    host = stepped_host(config, stack)
+    return measure(host.machine, host.config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
 
 
-@contextmanager
-def _own_sampler(host: Host, interval_seconds: float) -> Iterator[Look]:
-    """Sample and judge a host within the context, once per interval of real time; yields what returns the report."""
-    machine, config = host.machine, host.config
+def _own_sampler(config: Config, stack: ExitStack) -> Look:
+    """Sample and judge this host in real time until the stack closes; returns what returns the report."""
+    interval_seconds = config.sample_fast_seconds
+    machine, config, _ = live_host(config, stack)
     medium = min(config.sample_medium_seconds, max(_MEDIUM_SECONDS, config.sample_fast_seconds))
     config = replace(config, sample_medium_seconds=medium)
     judge = DaemonJudge(config, judged_host(config, continuous=True))
@@ -168,10 +149,8 @@ def _own_sampler(host: Host, interval_seconds: float) -> Iterator[Look]:
         return judge.latest.report
 
     runner.start(sampler, lambda: None, ended.append)
-    try:
-        yield look
-    finally:
-        runner.stop()
+    stack.callback(runner.stop)
+    return look
 
 
 def table_of(report: Report, columns: int | None) -> Iterator[Line]:
@@ -225,9 +204,8 @@ def _of(value: float | None, most: float | None, unit: str, scale: float = 1.0) 
 
 
 def _below(value: float | None, expected: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.0f}" if expected is None or value == expected else f"{value:.0f}/{expected:.0f}"
+    of = "" if expected is None or value == expected else f"/{expected:.0f}"
+    return "" if value is None else f"{value:.0f}{of}"
 
 
 Look = Callable[[], Report]
@@ -242,6 +220,7 @@ _GIVE_BACK: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _FROM_THE_TOP: Final = "\x1b[H"
 _END_OF_LINE: Final = "\x1b[K"  # erases what was there before
 _END_OF_SCREEN: Final = "\x1b[J"
+_show: Final = partial(click.echo, nl=False, color=True)
 
 
 def frame_of(report: Report, source: str, columns: int | None) -> str:
@@ -284,12 +263,18 @@ class Watch:
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
         threading.Thread(target=self._run, name="top", daemon=True).start()
         shown: list[str] = []
-        with suppress(KeyboardInterrupt), _terminal():
+        with suppress(KeyboardInterrupt), ExitStack() as undo:
+            # Take over the terminal: its other screen, and its keys unbuffered and not shown.
+            undo.callback(_show, _GIVE_BACK)
+            _show(_TAKE_OVER)
+            if sys.stdin.isatty():
+                undo.callback(termios.tcsetattr, sys.stdin, termios.TCSADRAIN, termios.tcgetattr(sys.stdin))
+                tty.setcbreak(sys.stdin)
             while True:
                 new = self.screen(*shutil.get_terminal_size())
                 if new != shown:
                     drawn = new if colors_wanted() else map(click.unstyle, new)
-                    _write(_FROM_THE_TOP + f"{_END_OF_LINE}\n".join(drawn) + _END_OF_LINE + _END_OF_SCREEN)
+                    _show(_FROM_THE_TOP + f"{_END_OF_LINE}\n".join(drawn) + _END_OF_LINE + _END_OF_SCREEN)
                     shown = new
                 if select.select([sys.stdin], [], [], _LOOK_AGAIN_SECONDS)[0]:
                     keys = os.read(sys.stdin.fileno(), _MOST_KEYS)
@@ -302,9 +287,9 @@ class Watch:
             time.sleep(self._interval_seconds)
 
 
-def first(look: Look, patience_seconds: float) -> Report:
+def first(look: Look) -> Report:
     """Wait for the first report and return it; raises ExporterUnreachable if none arrives."""
-    ends_at = time.monotonic() + patience_seconds
+    ends_at = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
             return look()
@@ -312,24 +297,3 @@ def first(look: Look, patience_seconds: float) -> Report:
             if time.monotonic() > ends_at:
                 raise
             time.sleep(_LOOK_AGAIN_SECONDS)
-
-
-@contextmanager
-def _terminal() -> Iterator[None]:
-    """Take over the terminal: its other screen, and its keys unbuffered and not shown."""
-    keyboard = sys.stdin.fileno()
-    before = termios.tcgetattr(keyboard) if sys.stdin.isatty() else None
-    try:
-        _write(_TAKE_OVER)
-        if before is not None:
-            tty.setcbreak(keyboard)
-        yield
-    finally:
-        if before is not None:
-            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
-        _write(_GIVE_BACK)
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

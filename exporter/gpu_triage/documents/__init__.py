@@ -18,6 +18,7 @@ from gpu_triage.documents.files import (
     FileIdentity,
     discard_partials,
     identity_of,
+    packaged,
     parse_json,
     parse_toml,
     parse_yaml,
@@ -32,34 +33,7 @@ from gpu_triage.documents.files import (
 from gpu_triage.documents.place import Place, Text, nearest, printable, quoted, raised_as, suggestion
 from gpu_triage.documents.typed_values import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged, read_value
 
-__all__ = [
-    "AtMost",
-    "FileIdentity",
-    "Key",
-    "Keyed",
-    "Parsed",
-    "Pattern",
-    "Place",
-    "Range",
-    "Secret",
-    "Tagged",
-    "Text",
-    "discard_partials",
-    "identity_of",
-    "nearest",
-    "parse_json",
-    "parse_toml",
-    "parse_yaml",
-    "printable",
-    "quoted",
-    "raised_as",
-    "read_file",
-    "read_value",
-    "reason_of",
-    "replace_file",
-    "replacing",
-    "suggestion",
-    "sync_directory",
-    "unwritable",
-    "write_file",
-]
+__all__ = ["FileIdentity", "discard_partials", "identity_of", "packaged", "parse_json", "parse_toml", "parse_yaml"]
+__all__ += ["read_file", "reason_of", "replace_file", "replacing", "sync_directory", "unwritable", "write_file"]
+__all__ += ["Place", "Text", "nearest", "printable", "quoted", "raised_as", "suggestion"]
+__all__ += ["AtMost", "Key", "Keyed", "Parsed", "Pattern", "Range", "Secret", "Tagged", "read_value"]

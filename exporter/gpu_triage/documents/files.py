@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from pkgutil import get_data
 from typing import Any, BinaryIO, Final
 
 from gpu_triage.documents.place import quoted
@@ -73,6 +74,13 @@ def read_file(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, step: 
         message = f"{path}: is larger than {most_bytes >> 20} MiB; name a smaller file"
         raise DocumentError(message, reason="too_large")
     return content
+
+
+def packaged(package: str, name: str) -> str:
+    """The text of a file that is part of a package; the running daemon's package may exist only in memory."""
+    content = get_data(package, name)
+    assert content is not None  # noqa: S101 - every loader of ours reads files
+    return content.decode()
 
 
 def identity_of(path: Path) -> FileIdentity | None:
@@ -146,8 +154,7 @@ def _partial(path: Path) -> Path:
 def parse_toml(content: bytes, file: str) -> dict[str, Any]:
     """The top-level table of a TOML document; `file` is the name for error messages.
 
-    Raises:
-        DocumentError: the content is not UTF-8 or not TOML.
+    Raises DocumentError if the content is not UTF-8 or not TOML.
     """
     # Imported lazily: only simulated hosts use TOML, and a daemon on a real host should save the memory.
     if sys.version_info >= (3, 11):
@@ -164,8 +171,7 @@ def parse_toml(content: bytes, file: str) -> dict[str, Any]:
 def parse_json(content: bytes, file: str) -> Any:
     """The value of a JSON document; `file` is the name for error messages.
 
-    Raises:
-        DocumentError: the content is not UTF-8 or not JSON, or a key is duplicated.
+    Raises DocumentError if the content is not UTF-8 or not JSON, or a key is duplicated.
     """
 
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -189,10 +195,8 @@ def parse_yaml(content: bytes, file: str) -> Any:
     """The value of a YAML document: tables, lists and `Text`; None for empty values, ``~`` and ``null``.
 
     Tags are ignored, so no objects are constructed. An alias refers to the same value, so repeating it a million times
-    costs nothing. `file` is the name for error messages, which never quote the content.
-
-    Raises:
-        DocumentError: the content is not UTF-8 or not YAML, or a key is duplicated or isn't a plain word.
+    costs nothing. `file` is the name for error messages, which never quote the content. Raises DocumentError if the
+    content is not UTF-8 or not YAML, or a key is duplicated or isn't a plain word.
     """
     from gpu_triage.documents import yaml_values  # noqa: PLC0415 - scrapes don't need it in memory
 

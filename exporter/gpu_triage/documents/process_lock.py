@@ -37,14 +37,11 @@ class ProcessLock:
     def acquire(self, *, wait: bool = False) -> bool:
         """Acquire the lock; returns False if this process holds it already.
 
-        If the file was deleted or replaced since, alone or with its directory, the lock is acquired again.
+        If the file was deleted or replaced since, alone or with its directory, the lock is acquired again. Raises
+        LockTaken if another process holds it; OSError if the file can't be opened. Symbolic links are not followed.
 
         Args:
             wait: block until the process that holds the lock releases it.
-
-        Raises:
-            LockTaken: another process holds it.
-            OSError: the file can't be opened. Symbolic links are not followed.
         """
         with self._mutex:
             if self._descriptor is not None:

@@ -49,9 +49,8 @@ class StateKind(Generic[T]):
     def read(self, path: Path, now: float) -> LoadedState[T] | None:
         """Read the file; None if it doesn't exist. `now` is in Unix seconds.
 
-        Raises:
-            StateError: ``no_permission``, ``io_error``, ``not_a_file``, ``too_large``, ``malformed`` or
-                ``unknown_version``. After the last four the file is unusable: move it away with `set_aside`.
+        Raises StateError: ``no_permission``, ``io_error``, ``not_a_file``, ``too_large``, ``malformed`` or
+        ``unknown_version``. After the last four the file is unusable: move it away with `set_aside`.
         """
         try:
             content = read_file(path, MOST_BYTES, "let the exporter's user read it")
@@ -79,11 +78,10 @@ class StateKind(Generic[T]):
     def decode(self, content: bytes, file: str, latest: float) -> LoadedState[T]:
         """Parse a file's content.
 
+        Raises DocumentError: ``malformed`` or ``unknown_version``.
+
         Args:
             latest: Unix seconds; later times are rejected.
-
-        Raises:
-            DocumentError: ``malformed`` or ``unknown_version``.
         """
         where = Place(file)
         document = parse_json(content, file)
@@ -103,12 +101,11 @@ def read_entries(
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
     """The valid entries of a list (the last ones if there are too many), and the problems with the others.
 
+    Raises DocumentError if the value is not a list.
+
     Args:
         kind: dataclass of an entry.
         check: raises DocumentError for an entry with inconsistent values.
-
-    Raises:
-        DocumentError: the value is not a list.
     """
     if not isinstance(listed, list):
         raise where.error("is not a list")
@@ -131,8 +128,7 @@ def read_entries(
 def set_aside(path: Path) -> Path:
     """Move an unusable file away, replacing one that was moved before; returns the new path.
 
-    Raises:
-        StateError: as in `StateKind.write`.
+    Raises StateError as `StateKind.write` does.
     """
     aside = _aside(path)
     try:
@@ -145,8 +141,7 @@ def set_aside(path: Path) -> Path:
 def copy_aside(path: Path) -> Path:
     """Copy a partially usable file to the path that `set_aside` would use; returns that path.
 
-    Raises:
-        StateError: as in `StateKind.write`.
+    Raises StateError as `StateKind.write` does.
     """
     aside = _aside(path)
     try:

@@ -7,7 +7,7 @@ import lzma
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 CHUNK_BYTES: Final = 1 << 16
 """The most bytes decompressed at a time."""
@@ -37,13 +37,6 @@ _LONGEST_MAGIC: Final = 8
 
 DAMAGED: Final = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 """Exceptions raised when reading damaged data."""
-
-
-class Bytes(Protocol):
-    """A readable file-like object."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; empty at the end."""
 
 
 class Stream:
@@ -123,11 +116,11 @@ class Budget:
             yield chunk
 
 
-def opened(raw: Bytes, count: Callable[[int], None] = lambda _size: None) -> Stream:
-    """The raw bytes of a file; `count` is called with the size of each read."""
+def opened(read: Callable[[int], bytes], count: Callable[[int], None] = lambda _size: None) -> Stream:
+    """The raw bytes of a file, given its method `read`; `count` is called with the size of each chunk."""
 
     def chunks() -> Iterator[bytes]:
-        while chunk := raw.read(CHUNK_BYTES):
+        while chunk := read(CHUNK_BYTES):
             count(len(chunk))
             yield chunk
 
@@ -184,9 +177,7 @@ def _decompressor(start: bytes) -> _Decompressor | None:
 def _members(packed: Stream) -> Iterator[bytes]:
     """Decompress concatenated members: a bug report consists of hundreds of gzip members.
 
-    Raises:
-        EOFError: the last member is incomplete.
-        ValueError, OSError, zlib.error, lzma.LZMAError: a member is damaged.
+    Raises EOFError if the last member is incomplete; another of `DAMAGED` if a member is damaged.
     """
     while (member := _decompressor(packed.peek(_LONGEST_MAGIC))) is not None:
         yield from _of_member(member, packed)
@@ -238,11 +229,8 @@ def is_tar(start: bytes) -> bool:
 def members(archive: Stream) -> Iterator[Member]:
     """The regular files of a tar archive, in order; never buffers more than one block because of a header.
 
-    Format: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar's manual, "Basic Tar Format".
-
-    Raises:
-        EOFError: the archive ends before its end mark.
-        ValueError: the archive is damaged.
+    Format: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar's manual, "Basic Tar Format". Raises EOFError if the
+    archive ends before its end mark; ValueError if the archive is damaged.
     """
     name = ""
     while header := archive.read(BLOCK_BYTES):

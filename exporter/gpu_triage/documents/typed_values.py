@@ -128,8 +128,7 @@ def read_value(hint: Any, value: Any, where: Place) -> Any: ...
 def read_value(hint: Any, value: Any, where: Place) -> Any:
     """Convert a plain value according to a type hint; `where` is its position for messages.
 
-    Raises:
-        DocumentError: lists all invalid values, up to `MOST_PROBLEMS`.
+    Raises DocumentError, which lists all invalid values, up to `MOST_PROBLEMS`.
     """
     try:
         return _read(hint, value)

@@ -15,9 +15,8 @@ _NO_VALUE: Final = ("", "~", "null")
 def parse(text: str, file: str) -> Any:
     """The value of a YAML document; see `parse_yaml`.
 
-    Raises:
-        DocumentError: the text is not YAML, or a key is duplicated or isn't a plain word.
-        RecursionError: it is nested too deeply.
+    Raises DocumentError if the text is not YAML, or a key is duplicated or isn't a plain word; RecursionError if it is
+    nested too deeply.
     """
     try:
         root = yaml.compose(text, Loader=yaml.BaseLoader)

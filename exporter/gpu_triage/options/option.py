@@ -125,11 +125,7 @@ class Option(click.Option):
         return Setting(tuple(texts), f"environment variable {self.variable}")
 
     def read(self, setting: Setting) -> Any:
-        """Convert a setting to its value.
-
-        Raises:
-            ConfigError: the value is invalid; the message names its source.
-        """
+        """Convert a setting to its value. Raises ConfigError if the value is invalid; the message names its source."""
         try:
             found = tuple(self.type.convert(text, self, None) for text in setting.texts)
         except click.BadParameter as error:

@@ -74,9 +74,8 @@ def config_in(
 ) -> Config:
     """The validated configuration of a command invocation; not all of the options need to be flags of the command.
 
-    Raises:
-        ConfigError: an unknown environment variable, or an invalid value or combination. The message names the source
-            and the remedy.
+    Raises ConfigError for an unknown environment variable, or an invalid value or combination; the message names the
+    source and the remedy.
     """
     _refuse_unknown_variables(environment, options)
     flags = {each.key: found for each in options if (found := each.flag_in(ctx))}
@@ -99,8 +98,7 @@ def _read(key: str, options: Sequence[Option], *layers: _Settings) -> str | None
 def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeOption, ...]:
     """The judge settings, with those from the configuration file reloaded.
 
-    Raises:
-        ConfigError: the file is unreadable, or has an unknown key.
+    Raises ConfigError if the file is unreadable, or has an unknown key.
     """
     if config.config_file is None:
         return config.judge
@@ -113,8 +111,7 @@ def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeO
 def config_of_scenario(options: Sequence[Option], settings: _Settings, base: Config) -> Config:
     """The validated configuration: `base` with the settings of a scenario.
 
-    Raises:
-        ConfigError: as in `config_in`, or a value is invalid.
+    Raises ConfigError as `config_in` does.
     """
     return _combined(options, {Origin.SCENARIO: settings}, base)
 

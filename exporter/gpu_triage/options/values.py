@@ -45,8 +45,7 @@ LATEST_SECONDS: Final = 253_402_300_799.0
 def parse_datetime(text: str) -> datetime:
     """Parse an ISO 8601 time such as ``2026-11-22T10:00:00Z``; before Python 3.11, fromisoformat rejects the Z.
 
-    Raises:
-        ValueError: the text is not such a time.
+    Raises ValueError if the text is not such a time.
     """
     return datetime.fromisoformat(re.sub("[Zz]$", "+00:00", text))
 
@@ -143,8 +142,7 @@ FILE_NAME = PathType()
 def parse_duration(text: str) -> float:
     """Parse a duration such as ``500ms``, ``5s``, ``1.5m`` or ``1h`` to seconds.
 
-    Raises:
-        ValueError: the text is not a duration; nor is a bare number, because its unit is ambiguous.
+    Raises ValueError if the text is not a duration; nor is a bare number, because its unit is ambiguous.
     """
     match = _DURATION.fullmatch(text)
     if match is None:
@@ -215,10 +213,8 @@ URL_PATH = TextType("PATH", _parse_url_path)
 def split_listen_address(text: str) -> tuple[str, int]:
     """Split ``host:port``, ``:port`` (empty host: all interfaces) or ``[v6]:port``.
 
-    The host is returned without brackets; with port 0, the kernel chooses one.
-
-    Raises:
-        ValueError: the text is not a listen address; the message has the expected syntax.
+    The host is returned without brackets; with port 0, the kernel chooses one. Raises ValueError if the text is not a
+    listen address; the message has the expected syntax.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MAX_PORT or not _is_host(match["v6"], match["host"]):
@@ -240,8 +236,7 @@ def _is_host(v6: str | None, host: str | None) -> bool:
 def unix_socket_path(text: str) -> str | None:
     """The path in a listen address ``unix:/path``; None for other addresses.
 
-    Raises:
-        ValueError: the path is not absolute, not printable, or longer than the kernel's limit of 107 bytes.
+    Raises ValueError if the path is not absolute, not printable, or longer than the kernel's limit of 107 bytes.
     """
     if not text.startswith(_UNIX):
         return None
@@ -339,11 +334,7 @@ JUDGE_SETTING: Final = TextType("SETTING", _parse_setting, _show_setting)
 
 
 def judge_texts_in_file(value: Any) -> tuple[str, ...]:
-    """Convert the value in the file to command line syntax.
-
-    Raises:
-        ValueError: it has a different structure.
-    """
+    """Convert the value in the file to command line syntax. Raises ValueError if it has a different structure."""
     if not isinstance(value, dict):
         raise ValueError("write a table for each finding, such as thermal.hw: {wait: 5m}")  # noqa: TRY004 - invalid user input
     texts = []

@@ -183,8 +183,7 @@ def _unpacked(packed: object) -> bytes | None:
 def read_recording(path: Path, now: Callable[[], float] = time.monotonic) -> Recording:
     """Read the recording in a folder or ``.tar.gz``; `now` limits the time that it takes.
 
-    Raises:
-        RecordingError: it is unreadable, too large or invalid; the message has the part and line.
+    Raises RecordingError if it is unreadable, too large or invalid; the message has the part and line.
     """
     found: dict[str, Any] = {}
     try:
@@ -224,12 +223,12 @@ def _parts(path: Path, budget: Budget, stack: ExitStack) -> Iterator[Member]:
                 continue
             if not stat.S_ISREG(part.lstat().st_mode):
                 raise RecordingError(f"{name}: is no file; {_NOT_OURS}")
-            yield Member(name, Stream(budget.spend(iter(opened(stack.enter_context(part.open("rb")))))))
+            yield Member(name, Stream(budget.spend(iter(opened(stack.enter_context(part.open("rb")).read)))))
         return
     if not stat.S_ISREG(path.stat().st_mode):
         # Opening a pipe would block until a writer opens it.
         raise OSError(errno.EINVAL, "is no file")
-    archive = unpacked(opened(stack.enter_context(path.open("rb"))), budget)
+    archive = unpacked(opened(stack.enter_context(path.open("rb")).read), budget)
     for member in members(archive):
         yield member._replace(name=member.name.removeprefix("recording/"))
 

@@ -166,12 +166,7 @@ def _is_judged(text: str) -> bool:
     if text.startswith("NVRM:"):
         return True
     parsers: tuple[Callable[[str], object | None], ...] = (
-        parse_sxid,
-        parse_driver_message,
-        parse_host_message,
-        parse_device_message,
-        parse_trouble_over,
-        parse_device_over,
-        parse_kill_order,
+        *(parse_sxid, parse_driver_message, parse_host_message, parse_device_message),
+        *(parse_trouble_over, parse_device_over, parse_kill_order),
     )
     return any(parse(text) is not None for parse in parsers)

@@ -43,44 +43,27 @@ logger = logging.getLogger(__name__)
 
 
 class Backend(Protocol):
-    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a client property
-        """The latest samples, encoded.
+    """What the application serves; `ExporterBackend` and `Exposition` explain it."""
 
-        Args:
-            accept: the client's Accept header, "" if missing.
-            names: the metric families to include; empty for all, which must be available without delay.
-        """
-
+    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page: ...  # noqa: FBT001 - a client property
     def scraped(self) -> None: ...
-
-    def alive(self) -> str | None:
-        """Why this process should be restarted; None if it is healthy."""
-
-    def ready(self) -> str | None:
-        """What the first samples are still waiting for; None once they are complete."""
-
-    def status_page(self) -> Answer:
-        """The status page as HTML; may take tens of milliseconds, and never runs at the same time as `verdict`."""
-
-    def verdict(self, *, as_lines: bool) -> Answer:
-        """The verdict as JSON, or as lines for shell scripts; see `status_page`."""
-
-    def release(self) -> None:
-        """Release every GPU, so that one can be reset or its driver unbound."""
-
+    def alive(self) -> str | None: ...
+    def ready(self) -> str | None: ...
+    def status_page(self) -> Answer: ...
+    def verdict(self, *, as_lines: bool) -> Answer: ...
+    def release(self) -> None: ...
     def acquire(self) -> None: ...
 
 
 class WebApp:
     """The web application.
 
+    Raises ConfigError if `telemetry_path` is not an absolute path or is taken by another page.
+
     Args:
         lifecycle: whether GPUs can be released and acquired over HTTP.
         max_requests: most scrapes prepared at a time; further ones get a 503. Clients that don't read their response
             don't count here: the server limits those (`Limits.unread`).
-
-    Raises:
-        ConfigError: `telemetry_path` is not an absolute path or is taken by another page.
     """
 
     def __init__(

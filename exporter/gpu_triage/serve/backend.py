@@ -27,11 +27,12 @@ class ExporterBackend:
     The renderers of page and verdict are imported on first use, because scrapes don't need them in memory.
 
     Args:
-        alive: returns why the sampler no longer publishes; None if it does.
+        alive: returns why the sampler no longer publishes, so that this process should be restarted; None if it does.
         scenario_progress: returns what happens next in the simulated scenario; None on a real host.
 
     Attributes:
         published: to be called on the sampler's thread after each publication.
+        ready: returns what the first samples are still waiting for; None once they are complete.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class ExporterBackend:
         self._sampler.acquire()
 
     def status_page(self) -> Answer:
+        """The status page as HTML; may take tens of milliseconds, and never runs at the same time as `verdict`."""
         from gpu_triage.serve.page.document import PageFacts, document  # noqa: PLC0415 - lazy, see the class
         from gpu_triage.serve.page.style import POLICY  # noqa: PLC0415 - as above
 
@@ -88,7 +90,7 @@ class ExporterBackend:
         return html(document(self._judge.latest, facts), POLICY)
 
     def verdict(self, *, as_lines: bool) -> Answer:
-        """See `Backend`; as `gpu-triage check` prints it with these formats, or a 503 with the reason."""
+        """The verdict as `gpu-triage check` prints it, as JSON or lines, or a 503 with the reason."""
         from gpu_triage.judge.report.machine_readable import FORMAT, VERSION, render_json, render_lines  # noqa: PLC0415 - lazy, see the class
 
         latest, why_not = self._judge.latest, self._why_no_verdict()

@@ -143,9 +143,8 @@ class WebFile:
 def read_web_config(path: str) -> WebConfig:
     """Read and validate the file at `path`; relative paths in it are relative to its folder.
 
-    Raises:
-        ConfigError: a file is unreadable or invalid, or a setting is unsupported; the message has the file and the key,
-            but never a secret.
+    Raises ConfigError if a file is unreadable or invalid, or a setting is unsupported; the message has the file and the
+    key, but never a secret.
     """
     with raised_as(ConfigError):
         document = parse_yaml(read_file(path), path)

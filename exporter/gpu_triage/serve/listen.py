@@ -27,13 +27,12 @@ _FIRST_INHERITED = 3
 def open_listeners(addresses: Sequence[str]) -> list[socket.socket]:
     """Listen on all of the addresses, in their order; all or none.
 
+    Raises ConfigError if an address is invalid, or can't be resolved or bound; the message names it and the reason;
+    AddressUnavailable if it can't be bound now: it is in use, or this host doesn't have it yet.
+
     Args:
         addresses: ``:port`` (all interfaces, IPv4 and IPv6), ``host:port``, ``[v6]:port`` or ``unix:/path``; with port
             0, the kernel chooses one.
-
-    Raises:
-        ConfigError: an address is invalid, or can't be resolved or bound; the message names it and the reason.
-        AddressUnavailable: it can't be bound now: it is in use, or this host doesn't have it yet.
     """
     with ExitStack() as opened:
         listeners: list[socket.socket] = []
@@ -48,11 +47,10 @@ def open_listeners(addresses: Sequence[str]) -> list[socket.socket]:
 def inherited_listeners(environment: MutableMapping[str, str]) -> list[socket.socket]:
     """The sockets passed by systemd, in the order of its socket unit (sd_listen_fds(3)).
 
+    Raises ConfigError if there are none, or one isn't a listening stream socket.
+
     Args:
         environment: LISTEN_PID and LISTEN_FDS are removed from it, so that child processes don't use them.
-
-    Raises:
-        ConfigError: there are none, or one isn't a listening stream socket.
     """
     pid, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
     environment.pop("LISTEN_FDNAMES", None)

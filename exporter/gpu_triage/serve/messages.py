@@ -96,10 +96,8 @@ def prefers_text(accept: str) -> bool:
 def metric_names(query: bytes) -> tuple[str, ...]:
     """The metric families requested with ``name[]=``, deduplicated and in order; empty if all are wanted.
 
-    Other parameters are ignored, because Prometheus can be configured to send some to every target.
-
-    Raises:
-        QueryError: too many parameters (`MAX_NAMES`), or a name longer than `MAX_NAME_LENGTH` characters.
+    Other parameters are ignored, because Prometheus can be configured to send some to every target. Raises QueryError
+    for too many parameters (`MAX_NAMES`), or a name longer than `MAX_NAME_LENGTH` characters.
     """
     try:
         parameters = parse_qsl(query.decode("ascii", "replace"), max_num_fields=MAX_NAMES)

@@ -51,7 +51,7 @@ class SecuritySource:
     """Provides the current security settings, and reloads them when the file or one it refers to changes.
 
     Changes are detected by content: that works however a secret is replaced, in place or by swapping a symlink, and
-    touching a file without a change costs no connection.
+    touching a file without a change costs no connection. Raises ConfigError if the file is unreadable or invalid.
 
     Args:
         path: web configuration file; None for no TLS and no passwords.
@@ -59,9 +59,6 @@ class SecuritySource:
 
     Attributes:
         current: the current settings; replaced atomically, safe to read from any thread.
-
-    Raises:
-        ConfigError: the file is unreadable or invalid.
     """
 
     def __init__(

@@ -79,8 +79,7 @@ class WebServer:
     def bind(self) -> list[str]:
         """Open the listening sockets and return their URLs; clients can connect from now on, but wait for `run`.
 
-        Raises:
-            ConfigError: an address can't be bound; the message names it and the reason. No socket is left open.
+        Raises ConfigError if an address can't be bound; the message names it and the reason. No socket is left open.
         """
         if self._addresses is None:
             self._listeners = inherited_listeners(os.environ)

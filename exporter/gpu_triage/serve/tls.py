@@ -50,11 +50,10 @@ _TLS12_SUITES = {
 def server_context(section: TlsSection, where: Place) -> ssl.SSLContext:
     """Create the SSL context for the server.
 
+    Raises ConfigError if a setting is missing, invalid, or not supported by Python's ssl; the message names the key.
+
     Args:
         where: the place of the section, for messages.
-
-    Raises:
-        ConfigError: a setting is missing, invalid, or not supported by Python's ssl; the message names the key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     # Client-initiated renegotiation costs the server more than the client; OpenSSL 3 already rejects it by default.

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.gathered import every, for_each
 
+from gpu_triage.alerting.build import built
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.alerting.rule_source import Alert
+from gpu_triage.alerting.rule_source import Group, RuleSource
 from gpu_triage.alerting.rules_command import rules_command
 from gpu_triage.alerting.settings import DEFAULTS, Settings, default_settings, read_settings
 from gpu_triage.alerting.shipped import shipped_sources
@@ -44,29 +45,10 @@ def read(tmp_path: Path) -> Read:
 
 
 def rules_of(settings: Settings) -> Mapping[str, dict[str, Any]]:
-    """Every alert's rule by its key."""
-    return {
-        _key(rule): rule
-        for text in rule_files(settings).values()
-        for group in yaml.safe_load(text)["groups"]
-        for rule in group["rules"]
-        if "alert" in rule
-    }
-
-
-def _key(rule: dict[str, Any]) -> str:
-    """Rules of one name differ in the codes that they select, in the action, or in how long they fire on."""
-    alerts = [alert for alert in ALERTS.values() if alert.name == rule["alert"]]
-    expr = rule["expr"].replace("[.]", ".")
-
-    def fits(alert: Alert) -> bool:
-        if not alert.codes:
-            same = (alert.keep, alert.action) == (rule.get("keep_firing_for", ""), rule["labels"]["action"])
-            return bool(same)
-        return bool(re.search(rf"[\"|]{alert.codes[0]}[\"|]", expr))
-
-    (key,) = [alert.key for alert in alerts if len(alerts) == 1 or fits(alert)]
-    return key
+    """Every alert's rule by its key, without those that are off."""
+    alone = {key: RuleSource("", "", (Group("g", "1m", (alert,)),)) for key, alert in ALERTS.items()}
+    groups = {key: built(source, settings) for key, source in alone.items()}
+    return {key: dict(found[0].rules[0].fields) for key, found in groups.items() if found}
 
 
 def test_the_printed_configuration_is_the_default(read: Read) -> None:

@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.command_line import config_from
 
 from gpu_triage.errors import ConfigError
@@ -26,9 +24,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "config.yml"
 
 
-def refusal(path: Path, content: str | bytes) -> str:
+def refusal(path: Path, content: str) -> str:
     """What is said of the content, without the path every message must begin with."""
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    path.write_text(content)
     with pytest.raises(ConfigError) as caught:
         config_of(path)
     message = str(caught.value)
@@ -78,34 +76,23 @@ def test_yamls_guesses_about_types_do_not_change_a_value(file: Path) -> None:
         assert config_of(file).simulate == text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("sample: {fast: 5}", "sample.fast: '5' has no unit; write 5s"),
         ("expect: {p2p: yes}", "expect.p2p: 'yes' is invalid; write true or false"),
         ("sample: {fsat: 1s}", "line 1: sample.fsat: unknown key; did you mean fast?"),
-        ("smaple: {fast: 1s}", "line 1: smaple: unknown key; did you mean sample?"),
         ("web: {listen_address: ':1'}", "line 1: web.listen_address: unknown key; did you mean listen-address?"),
         ("sample.fast: 1s", "line 1: sample.fast: unknown key; did you mean sample?"),
         ("config: {file: other.yml}", "line 1: config: unknown key; "),
-        ("<<: {stale-after: 3}", "line 1: <<: unknown key; "),
-        ("stale-after: 3\nstale-after: 4", "line 2: stale-after: is written twice; keep one of them"),
-        ("web: 3", "line 1: web: is not a table; write keys and values below it"),
         ("stale-after: {a: 1}", "line 1: stale-after: is a table; write one value"),
         ("stale-after: [3]", "line 1: stale-after: is a list; write one value"),
         ("web: {listen-address: [[':1']]}", "line 1: web.listen-address: is a list; write a value or a list"),
         ("web: {listen-address: []}", "line 1: web.listen-address: is a list; write a value or a list"),
         ("simulate: null", "line 1: simulate: has no value; write one or leave the key out"),
-        ("- stale-after", "line 1: is not a table; write keys and values"),
-        ("a: [", "line 1: "),
-        ("stale-after: *nowhere", "line 1: "),
-        ("#" * (1 << 20) + "\n", "is larger than 1 MiB; name a smaller file"),
     ],
 )
-def test_a_mistake_is_answered_with_its_place_and_what_would_be_right(
-    file: Path, content: str | bytes, message: str
-) -> None:
+def test_a_mistake_is_answered_with_its_place_and_what_would_be_right(file: Path, content: str, message: str) -> None:
     assert refusal(file, content).startswith(message)
 
 
@@ -113,14 +100,3 @@ def test_no_object_is_made_of_a_tagged_value(file: Path) -> None:
     file.write_text("simulate: !!python/object/apply:os.getcwd []")
     with pytest.raises(ConfigError, match="is a list; write one value"):
         config_of(file)
-
-
-@pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-@given(st.binary(max_size=200) | st.text(alphabet="abs:-{}[]&*!|>'\"#,? \n\t0159.~<", max_size=80).map(str.encode))
-def test_any_content_is_a_config_or_refused_on_one_line(file: Path, content: bytes) -> None:
-    file.write_bytes(content)
-    try:
-        config_of(file)
-    except ConfigError as error:
-        assert len(str(error).splitlines()) == 1  # noqa: PT017 - either outcome is right

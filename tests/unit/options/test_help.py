@@ -11,22 +11,8 @@ from gpu_triage.options.option import Option
 from gpu_triage.options.options_command import OptionsCommand
 
 COMMANDS = (
-    "advise",
-    "baseline",
-    "baseline write",
-    "baseline diff",
-    "baseline accept",
-    "check",
-    "config check",
-    "explain",
-    "fleet",
-    "record",
-    "report",
-    "rules",
-    "serve",
-    "simulate",
-    "top",
-    "web-password",
+    *("advise", "baseline", "baseline write", "baseline diff", "baseline accept", "check", "config check", "explain"),
+    *("fleet", "record", "report", "rules", "serve", "simulate", "top", "web-password"),
 )
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gpu_triage.serve.connection import http_date
 from gpu_triage.serve.process_settings import keep_memory_flat
 
 pytestmark = pytest.mark.slow
@@ -55,13 +54,6 @@ def test_a_scrape_does_not_wait_for_its_turn_and_what_is_loaded_is_left_alone_by
         "answer_promptly()\nprint(sys.getswitchinterval() <= 0.001, gc.get_freeze_count() > 1000)\n"
     )
     assert run(program) == "True True\n"
-
-
-@pytest.mark.parametrize(
-    ("wall", "date"), [(0.0, b"Thu, 01 Jan 1970 00:00:00 GMT"), (951782399.9, b"Mon, 28 Feb 2000 23:59:59 GMT")]
-)
-def test_dates_are_written_as_http_has_them(wall: float, date: bytes) -> None:
-    assert http_date(wall) == date
 
 
 @pytest.mark.parametrize(

@@ -341,11 +341,6 @@ def test_every_tone_is_legible_on_its_ground(scheme: str) -> None:
         assert contrast(colors[ink], colors["ground"]) >= 4.5
 
 
-def test_contrast_is_that_of_the_web_content_accessibility_guidelines() -> None:
-    assert contrast(BLACK, WHITE) == pytest.approx(21)
-    assert contrast("#767676", WHITE) == pytest.approx(4.54, abs=0.01)
-
-
 def geometry(drawn: str) -> list[tuple[str, float, float]]:
     """Class, left edge and width, in percent, of each rectangle of a strip."""
     rectangles = ET.fromstring(drawn).iter("rect")  # noqa: S314 - our own

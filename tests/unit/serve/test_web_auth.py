@@ -7,14 +7,7 @@ import pytest
 from tests.guarded_server import PASSWORDS, basic, serving
 
 ALL_PATHS = (
-    "/",
-    "/runbooks/",
-    "/runbooks/GpuLost",
-    "/api/v1/verdict",
-    "/metrics",
-    "/-/healthy",
-    "/-/ready",
-    "/nowhere",
+    *("/", "/runbooks/", "/runbooks/GpuLost", "/api/v1/verdict", "/metrics", "/-/healthy", "/-/ready", "/nowhere"),
 )
 
 

@@ -2,12 +2,10 @@
 
 import ssl
 import subprocess
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.certificates import Authority
 
 from gpu_triage.documents import Place
@@ -157,11 +155,9 @@ def test_users_have_hashes_that_no_representation_shows(tmp_path: Path) -> None:
 TLS = "tls_server_config: {cert_file: server.pem, key_file: server.key, "
 MISTAKES = {
     "no section": ("basic_auth_user: {}", "line 1: basic_auth_user: unknown key; did you mean basic_auth_users?"),
-    "user twice": (f"basic_auth_users: {{a: {HASH}, a: {HASH}}}", "basic_auth_users.a: is written twice"),
     "rate limit, small": ("rate_limit: {interval: 0.1s}", "rate_limit is not offered"),
     "rate limit, no number": ("rate_limit: {burst: many}", "rate_limit.burst: is 'many'; write a whole number"),
     "nobody allowed": (TLS + "client_allowed_sans: []}", "client_allowed_sans needs RequireAndVerifyClientCert"),
-    "unknown TLS key": (TLS + "cert_fil: x}", "tls_server_config.cert_fil: unknown key; did you mean cert_file?"),
     "no key": ("tls_server_config: {cert_file: server.pem}", "write key_file (or key)"),
     "no certificate": ("tls_server_config: {key_file: server.key}", "write cert_file (or cert)"),
     "file missing": ("tls_server_config: {cert_file: nowhere.pem, key_file: server.key}", "FOLDER/nowhere.pem: cannot"),
@@ -175,7 +171,6 @@ MISTAKES = {
         TLS + "client_ca_file: web.yml, client_auth_type: VerifyClientCertIfGiven}",
         "client_ca_file cannot be used",
     ),
-    "SANs no list": (TLS + "client_allowed_sans: a}", "client_allowed_sans: is 'a'; write a list"),
     "no version": (TLS + "max_version: SSL30}", "SSL30 is no TLS version"),
     "unknown suite": (TLS + "cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]}", "is unknown or insecure"),
     "suites of no version": (
@@ -193,8 +188,6 @@ MISTAKES = {
     "another header value": ("http_server_config: {headers: {X-Content-Type-Options: sniff}}", "write nosniff"),
     "header smuggled": ('http_server_config: {headers: {X-XSS-Protection: "0\\r\\nA: b"}}', "write printable ASCII"),
     "password": ("basic_auth_users: {a: hunter2}", "basic_auth_users.a: is not a bcrypt hash; make one with"),
-    "hash no text": ("basic_auth_users: {a: [b]}", "basic_auth_users.a: is a list; write text"),
-    "users no mapping": ("basic_auth_users: [a]", "basic_auth_users: is not a table"),
 }
 
 
@@ -213,11 +206,3 @@ def test_an_encrypted_key_is_refused_and_no_passphrase_asked_for(folder: Path) -
     subprocess.run([*command, "-in", folder / "server.key", "-out", folder / "secret.key"], check=True)
     message = refusal(folder, "tls_server_config: {cert_file: server.pem, key_file: secret.key}")
     assert "the key is encrypted; write one that is not" in message
-
-
-@given(st.text(max_size=60))
-def test_any_content_is_a_config_or_refused(tmp_path_factory: pytest.TempPathFactory, content: str) -> None:
-    path = tmp_path_factory.getbasetemp() / "any.yml"
-    path.write_bytes(content.encode("utf-8", "surrogatepass"))
-    with suppress(ConfigError):
-        read_web_config(str(path))

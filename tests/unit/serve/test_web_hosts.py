@@ -43,44 +43,20 @@ def get(host: str, path: str = "/", *headers: str) -> str:
 
 
 HOSTS = {
-    "a name": ("gpu-1", OK),
-    "with a port": ("gpu-1:9836", OK),
-    "with another port": ("gpu-1:80", OK),
-    "with an empty port": ("gpu-1:", OK),
-    "in capitals": ("GPU-1.Example.COM", OK),
-    "with the root's dot": ("gpu-1.example.com.:9836", OK),
-    "below an allowed domain": ("a.b.cluster.example", OK),
-    "an allowed domain itself": ("cluster.example", OK),
-    "IPv4": ("127.0.0.1:9836", OK),
-    "any IPv4": ("203.0.113.7", OK),
-    "IPv6": ("[::1]:9836", OK),
-    "any IPv6": ("[2001:db8::7]", OK),
-    "IPv6 with a zone": ("[fe80::1%25eth0]:9836", OK),
-    "this machine": ("localhost:9836", OK),
-    "the attacker's": ("attacker.example", MISDIRECTED),
-    "the attacker's, with this port": ("attacker.example:9836", MISDIRECTED),
-    "below a name": ("x.gpu-1", MISDIRECTED),
-    "a name as a prefix": ("gpu-1.attacker.example", MISDIRECTED),
-    "a domain as an ending": ("evilcluster.example", MISDIRECTED),
-    "an address as a prefix": ("127.0.0.1.attacker.example", MISDIRECTED),
-    "this machine as a prefix": ("localhost.attacker.example", MISDIRECTED),
-    "two dots": ("gpu-1..", MISDIRECTED),
-    "an address in other digits": ("0x7f000001", MISDIRECTED),
-    "a number": ("2130706433", MISDIRECTED),
-    "nothing": ("", MISDIRECTED),
-    "a port alone": (":9836", MISDIRECTED),
-    "escapes": ("gpu-1%2eexample.com", MISDIRECTED),
-    "two in one": ("gpu-1, attacker.example", BAD_REQUEST),
-    "a user": ("attacker@gpu-1", BAD_REQUEST),
-    "a path": ("gpu-1/x", BAD_REQUEST),
-    "a URL": ("http://gpu-1", BAD_REQUEST),
-    "half a bracket": ("[::1", BAD_REQUEST),
-    "a name in brackets": ("[gpu-1]", BAD_REQUEST),
-    "IPv4 in brackets": ("[127.0.0.1]", BAD_REQUEST),
-    "brackets": ("[]", BAD_REQUEST),
-    "no IPv6": ("[::gpu]", BAD_REQUEST),
-    "a port that is no number": ("gpu-1:http", BAD_REQUEST),
-    "other letters": ("gpü-1", BAD_REQUEST),
+    OK: (
+        *("gpu-1", "gpu-1:9836", "gpu-1:80", "gpu-1:", "GPU-1.Example.COM", "gpu-1.example.com.:9836"),
+        *("a.b.cluster.example", "cluster.example"),  # an allowed domain, and below it
+        *("127.0.0.1:9836", "203.0.113.7", "[::1]:9836", "[2001:db8::7]", "[fe80::1%25eth0]:9836", "localhost:9836"),
+    ),
+    MISDIRECTED: (
+        *("attacker.example", "attacker.example:9836", "x.gpu-1", "gpu-1.attacker.example", "evilcluster.example"),
+        *("127.0.0.1.attacker.example", "localhost.attacker.example", "gpu-1..", "gpu-1%2eexample.com"),
+        *("0x7f000001", "2130706433", "", ":9836"),  # an address in other digits, and none
+    ),
+    BAD_REQUEST: (
+        *("gpu-1, attacker.example", "attacker@gpu-1", "gpu-1/x", "http://gpu-1", "[::1", "[gpu-1]", "[127.0.0.1]"),
+        *("[]", "[::gpu]", "gpu-1:http", "gpü-1"),
+    ),
 }
 
 
@@ -90,7 +66,7 @@ def plain() -> Iterator[int]:
         yield port
 
 
-@pytest.mark.parametrize(("host", "expected"), HOSTS.values(), ids=HOSTS)
+@pytest.mark.parametrize(("host", "expected"), [(host, expected) for expected in HOSTS for host in HOSTS[expected]])
 def test_only_the_servers_own_names_are_answered(plain: int, host: str, expected: int) -> None:
     assert status(ask(plain, get(host))) == expected
 

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from gpu_triage.documents.stream import (
     BLOCK_BYTES,
     CHUNK_BYTES,
     DAMAGED,
     Budget,
-    Bytes,
     Stream,
     TimeLimit,
     is_tar,
@@ -53,7 +52,7 @@ class InputFile:
     size: int | None  # bytes on disk; None if unknown
     modified_at: float | None  # Unix seconds; None if unknown
 
-    def open(self) -> AbstractContextManager[Bytes]:
+    def open(self) -> AbstractContextManager[BinaryIO]:
         return nullcontext(sys.stdin.buffer) if self.path is None else self.path.open("rb")
 
 
@@ -72,7 +71,7 @@ def is_recording(path: Path) -> bool:
         if not path.name.endswith(".tar.gz") or not path.is_file():
             return False
         with path.open("rb") as raw:
-            archive = unpacked(opened(raw), Budget())
+            archive = unpacked(opened(raw.read), Budget())
             first = next(members(archive), None) if is_tar(archive.peek(BLOCK_BYTES)) else None
     except DAMAGED:
         return False
@@ -128,7 +127,7 @@ def documents(source: InputFile, count: Callable[[int], None], time_limit: TimeL
         if source.path is not None and stat.S_ISREG(source.path.stat().st_mode) and zipfile.is_zipfile(source.path):
             yield from _of_zip(source.name, source.path, count, budget)
         else:
-            yield from _of_stream(source.name, opened(raw, read), budget, _MOST_NESTED)
+            yield from _of_stream(source.name, opened(raw.read, read), budget, _MOST_NESTED)
 
 
 def _of_stream(name: str, packed: Stream, budget: Budget, nested: int) -> Iterator[Document]:

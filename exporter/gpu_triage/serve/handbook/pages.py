@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from pkgutil import get_data
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from gpu_triage.documents import packaged
 from gpu_triage.judge.findings.table import BY_CODE, Check, xid_check
 from gpu_triage.read.xid.codes import UNLISTED_MEANING, XID_CODES, XidCode, XidKind
 
@@ -75,10 +75,7 @@ def meaning_of(xid: XidCode) -> str:
 def find(word: str) -> Page:
     """Find a page by alert (``GpuLost``), finding (``gpu.lost``), Xid (``79``, ``xid-79``) or page name.
 
-    Case-insensitive. The page of a finding or Xid ends with its runbook.
-
-    Raises:
-        UnknownPage: there is no such page.
+    Case-insensitive. The page of a finding or Xid ends with its runbook. Raises UnknownPage if there is no such page.
     """
     plain = " ".join(word.split()).removesuffix(".md").casefold()
     own = {name.casefold(): name for name in (*alert_names(), *_OWN_PAGES, INDEX)}
@@ -116,45 +113,28 @@ def _own_page(name: str) -> str:
 
 
 def _file(name: str) -> str:
-    # By the loader, because the running daemon's package may exist only in memory.
-    content = get_data(__package__, f"{name}.md")
-    assert content is not None  # noqa: S101 - every loader of ours reads files
-    return _COMMENT.sub("", content.decode())
+    return _COMMENT.sub("", packaged(__package__, f"{name}.md"))
 
 
 def _finding_page(check: Check) -> str:
-    head = (
-        f"# Finding {check.code}\n\n"
-        f"{check.advice.meaning}\n\n"
-        f"- **Do now:** {check.advice.anywhere}\n"
-        f"- **Severity:** {check.severity.value}\n"
-        f"{_times(check)}"
-    )
-    return _before_runbook(head, check.runbook)
+    severity = f"- **Severity:** {check.severity.value}\n"
+    return _before_runbook(f"Finding {check.code}\n\n{check.advice.meaning}", check, severity, check.runbook)
 
 
 def _xid_page(number: int) -> str:
     xid, check = XID_CODES.get(number), xid_check(str(number))
     meaning = f"The driver reported Xid {number}: {UNLISTED_MEANING}" if xid is None else meaning_of(xid)
-    head = (
-        f"# Xid {number}\n\n"
-        f"{meaning}.\n\n"
-        f"- **Do now:** {check.advice.anywhere}\n"
-        f"- **Urgency:** {_URGENCIES[XidKind.TICKET if xid is None else xid.kind]}\n"
-        f"{_times(check)}"
-    )
+    urgency = f"- **Urgency:** {_URGENCIES[XidKind.TICKET if xid is None else xid.kind]}\n"
+    about = f"Xid {number}\n\n{meaning}."
     if xid is None:
-        return _before_runbook(head, _UNLISTED_ALERT)
-    if xid.fatal_in_text:
-        head += f"- **Fatal or Nonfatal:** {FATAL_IN_TEXT}\n"
-    return _before_runbook(f"{head}- **All codes:** [Xid codes](../xids.md)\n", check.runbook)
+        return _before_runbook(about, check, urgency, _UNLISTED_ALERT)
+    fatal = f"- **Fatal or Nonfatal:** {FATAL_IN_TEXT}\n" if xid.fatal_in_text else ""
+    return _before_runbook(about, check, urgency, check.runbook, f"{fatal}- **All codes:** [Xid codes](../xids.md)\n")
 
 
-def _times(check: Check) -> str:
-    """How long a finding must last, and how it ends; exporter options can change both."""
+def _before_runbook(about: str, check: Check, urgency: str, runbook: str, more: str = "") -> str:
+    """What to do, how long a finding must last and how it ends (exporter options can change both), and its runbook."""
     stands_still = "; while the GPU is not under load, both clocks stand still" if check.under_load else ""
-    return f"- **By default:** {check.life}{stands_still}\n"
-
-
-def _before_runbook(head: str, runbook: str) -> str:
+    life = f"- **By default:** {check.life}{stands_still}\n"
+    head = f"# {about}\n\n- **Do now:** {check.advice.anywhere}\n{urgency}{life}{more}"
     return f"{head}\n---\n\n{_file(f'runbooks/{runbook}')}" if runbook else head

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from gpu_triage.documents import packaged
 from gpu_triage.serve.handbook.markdown import render_html
 from gpu_triage.serve.handbook.pages import INDEX, UnknownPage, find
 from gpu_triage.serve.handbook.terminal import render_terminal
@@ -18,19 +19,7 @@ from gpu_triage.serve.page.style import ICONS, STYLE, policy
 _TEXT_WIDTH: Final = 100
 _VARY: Final = (b"vary", b"accept")
 
-_SHEET: Final = (
-    STYLE
-    + """
-body { max-width: 56rem; }
-nav { font-size: .9375rem; margin: 0 0 1rem; padding: 0 0 .5rem; border-bottom: 1px solid var(--line); }
-main :is(h1, h2, h3) { scroll-margin-top: .5rem; overflow-wrap: anywhere; }
-main hr { border: 0; border-top: 1px solid var(--line); margin: 1.5rem 0; }
-main li { margin: .25rem 0; }
-pre { overflow-x: auto; border: 1px solid var(--line); border-radius: .4rem; padding: .6rem .8rem; }
-td { white-space: normal; }
-.wide { margin: 1rem 0; }
-"""
-)
+_SHEET: Final = STYLE + packaged(__package__, "runbook.css")
 _LINKS: Final = (
     ("../", "This host"),
     ("./", "Runbooks"),

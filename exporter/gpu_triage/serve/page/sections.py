@@ -303,15 +303,8 @@ def _area(area: AreaVerdict) -> str:
 
 
 _READINGS_HEADS: Final = (
-    "GPU",
-    "Bottleneck",
-    "Findings",
-    "Busy",
-    "Memory",
-    "Power",
-    "Temperature",
-    "PCIe link",
-    "Processes",
+    *("GPU", "Bottleneck", "Findings", "Busy", "Memory"),
+    *("Power", "Temperature", "PCIe link", "Processes"),
 )
 _GIB: Final = 1024.0**3
 _SHOWN_PROCESSES: Final = 2

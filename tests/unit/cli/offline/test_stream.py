@@ -138,7 +138,7 @@ def test_an_archive_that_unpacks_for_ever_ends_at_the_bound() -> None:
     ids=["gzip", "bzip2", "xz", "empty members"],
 )
 def test_memory_is_bounded_however_much_comes_out(pack: Callable[[], bytes]) -> None:
-    stream = unpacked(opened(io.BytesIO(pack()), lambda _count: None), Budget())
+    stream = unpacked(opened(io.BytesIO(pack()).read), Budget())
     tracemalloc.start()
     try:
         for chunk in stream:
@@ -156,23 +156,22 @@ def test_xz_that_needs_much_memory_is_refused_with_what_to_do() -> None:
     assert "xz -d" in stream.damage
 
 
-class Failing:
-    """A file on a disk that breaks."""
+def failing_after(data: bytes) -> Callable[[int], bytes]:
+    """Reads of a file on a disk that breaks."""
+    file = io.BytesIO(data)
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def read(self, size: int, /) -> bytes:
-        if not self._data:
+    def read(size: int) -> bytes:
+        if not (taken := file.read(size)):
             raise OSError(5, "Input/output error")
-        taken, self._data = self._data[:size], self._data[size:]
         return taken
+
+    return read
 
 
 @pytest.mark.parametrize("pack", [bytes, *PACKERS])
 def test_a_disk_that_fails_is_named(pack: Packer) -> None:
     data = pack(filled(MIB, 1))
-    stream = unpacked(opened(Failing(data[: len(data) // 2]), lambda _count: None), Budget())
+    stream = unpacked(opened(failing_after(data[: len(data) // 2])), Budget())
     assert filled(MIB, 1).startswith(b"".join(stream))
     assert stream.damage == "ends early: Input/output error"
 

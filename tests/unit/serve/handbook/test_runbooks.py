@@ -1,13 +1,10 @@
 """The playbook, its runbooks and the rules say the same: alerts, thresholds' homes, links, metrics, options."""
 
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-from tests.gathered import every, for_each
-from tests.promql.queries import faults
-from tests.promql.vocabulary import CLASSES, TARGET_LABELS, series_labels
+from tests.gathered import for_each
+from tests.promql.vocabulary import CLASSES
 from tests.rules.rulefile import REPOSITORY, alerts, read_rules, rule_files
 
 from gpu_triage.judge.findings.table import CHECKS
@@ -41,25 +38,11 @@ STEPS = (
 
 SEVERITIES = ("critical", "warning", "info", "none")
 
-ELSEWHERE = {
-    "gpu_baseline_mismatch": {"field", "gpu", "uuid"},
-    "scrape_duration_seconds": set(),
-    "prometheus_rule_group_last_evaluation_timestamp_seconds": {"rule_group"},
-    "prometheus_notifications_alertmanagers_discovered": set(),
-}
-"""Labels of what a runbook asks beyond the rules' own vocabulary: Prometheus's metrics, and the recorded baseline's."""
-
-NOT_METRICS = {"gpu_not_found", "gpu_not_supported"}
-"""Words in code that look like a metric and are a label's value."""
-
 COMMENTED = re.compile(r"^<!-- facts.*?^<!-- /facts -->", re.MULTILINE | re.DOTALL)
 LENGTH = re.compile(r"\b(\d+)[- ](seconds?|s|minutes?|min|hours?|h)\b")
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-CODE = re.compile(r"`([^`\n]+)`")
-METRIC = re.compile(r"(?<![\w:])(?:(?:instance|name|cluster)\w*:)?gpu_[a-z0-9_]+(?::\w+)?")
 OPTION = re.compile(r"--(?:no-)?((?:expect|sample|collector|web|path|log|process|kubernetes)\.[a-z._-]+[a-z])")
 
 
@@ -95,24 +78,6 @@ def _facts(page: Path) -> dict[str, str]:
     """The line of facts under a runbook's title, by name."""
     (line,) = re.findall(r"^Severity: .+", _text(page), re.MULTILINE)
     return {name.lower(): value for name, _, value in (fact.partition(": ") for fact in line.split("; "))}
-
-
-def _queries(page: Path) -> Iterator[str]:
-    """The PromQL of a page; one block can hold several expressions, apart by a blank line."""
-    for language, body in FENCE.findall(_text(page)):
-        if language == "promql":
-            yield from (query.strip() for query in body.split("\n\n"))
-
-
-@pytest.fixture(scope="module")
-def labels() -> Callable[[str], frozenset[str]]:
-    """Labels of every series that a page may name."""
-    of_rules = series_labels(RULES)
-
-    def of(metric: str) -> frozenset[str]:
-        return TARGET_LABELS | ELSEWHERE[metric] if metric in ELSEWHERE else of_rules(metric)
-
-    return of
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
@@ -204,37 +169,6 @@ def test_a_class_and_its_runbooks_link_each_other(name: str) -> None:
     assert "**Decide:**" in section
     from_class = {Path(target).stem for target in LINK.findall(section) if target.startswith("runbooks/")}
     assert from_class == {page.stem for page in RUNBOOKS if f"[{name}](" in _facts(page).get("class", "")}
-
-
-@every_page
-def test_links_and_their_anchors_lead_somewhere(page: Path) -> None:
-    dead = []
-    for target in LINK.findall(_prose(page)):
-        path, _, anchor = target.partition("#")
-        to = (page.parent / path).resolve() if path else page
-        if not to.exists() or (anchor and anchor not in map(_slug, HEADING.findall(_prose(to)))):
-            dead.append(target)
-    assert dead == []
-
-
-def test_queries_ask_for_what_there_is(labels: Callable[[str], frozenset[str]]) -> None:
-    queries = [(page.stem, query) for page in PAGES for query in _queries(page)]
-    assert queries
-    assert [(page, query, fault) for page, query in queries for fault in faults(query, labels)] == []
-
-
-def test_metrics_named_in_prose_exist(labels: Callable[[str], frozenset[str]]) -> None:
-    code = {each for page in PAGES for each in CODE.findall(_prose(page))}
-    named = {word for each in code for word in METRIC.findall(each)} - NOT_METRICS
-    assert sorted(name for name in every(named) if not _exists(name, labels)) == []
-
-
-def _exists(name: str, labels: Callable[[str], frozenset[str]]) -> bool:
-    try:
-        labels(name)
-    except KeyError:
-        return False
-    return True
 
 
 @every_page
