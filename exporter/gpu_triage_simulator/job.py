@@ -25,7 +25,7 @@ class Rank(NamedTuple):
 
 
 class Trouble(Enum):
-    """What happens to ranks of a job; the factor says how much where there is a measure of it."""
+    """What happens to ranks of a job, and the factor is how much of it."""
 
     SLOW = "slow"  # computing takes 1 / factor times as long, whatever its clock is
     STARVED = "starved"  # the GPU has data for no more than the factor of its full speed: its host is slow

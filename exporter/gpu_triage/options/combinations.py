@@ -111,6 +111,7 @@ def _simulation(config: Config, origin: _Origin) -> Iterator[str]:
     for name in (
         *("path.procfs", "path.sysfs", "path.kmsg"),
         *("kubernetes.pod-resources-socket", "kubernetes.container-logs", "slurm.jobs-directory"),
+        "nccl.ras-address",
     ):
         if _changed(config, name):
             own = f"has no effect on a {host} host ({source}), which brings its own"

@@ -108,6 +108,7 @@ class Config:
     network_device_include: tuple[str, ...] = ()
     network_device_exclude: tuple[str, ...] = ()
     network_line_rate: tuple[LineRate, ...] = ()
+    nccl_ras_address: tuple[str, ...] = ()
     # explicit choices only, by collector name or the group name ``host``; use `collector_enabled`
     collectors: Mapping[str, bool] = field(default_factory=dict, hash=False)
     collector_textfile_directory: Path | None = None

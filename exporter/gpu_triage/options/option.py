@@ -21,7 +21,7 @@ _SECTIONS = {
         "Expectations": "expect baseline",
         "Findings": "judge",
         "Metrics": "metrics",
-        "Collectors": "process network collector",
+        "Collectors": "process network nccl collector",
         "Schedulers": "kubernetes slurm",
         "Paths": "state flight-recorder path",
         "Logging": "log",

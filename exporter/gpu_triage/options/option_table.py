@@ -152,6 +152,13 @@ _LEADING = (
         many=True,
     ),
     Option(
+        "nccl.ras-address",
+        values.TCP_ADDRESS,
+        "Address at which NCCL jobs on this host answer about their ranks, such as localhost:28028, NCCL's default; "
+        "can be repeated.",
+        many=True,
+    ),
+    Option(
         "collector.textfile.directory",
         values.NEW_PATH,
         "Folder with *.prom files of jobs (gpu_job_*) and of NCCL Inspector to publish.",

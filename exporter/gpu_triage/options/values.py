@@ -258,6 +258,9 @@ def _parse_listen_address(text: str) -> str:
 LISTEN_ADDRESS = TextType("ADDRESS", _parse_listen_address)
 
 
+TCP_ADDRESS = _text("ADDRESS", split_listen_address, "is no address")
+
+
 def _parse_host_name(text: str) -> str:
     if not _ALLOWED_HOST.fullmatch(text):
         raise ValueError(

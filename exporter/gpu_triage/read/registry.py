@@ -39,6 +39,7 @@ from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyH
 from gpu_triage.read.metrics.metric import MetricSpec, Tier, declared_in
 from gpu_triage.read.processes.allocation import ALLOCATION
 from gpu_triage.read.processes.locality import PROCESS_MEMORY_LOCALITY
+from gpu_triage.read.processes.nccl_ras import NCCL_RAS
 from gpu_triage.read.processes.on_gpu import PROCESSES
 from gpu_triage.read.processes.pods import CONTAINER_NAMES, POD_NAMES
 from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
@@ -54,7 +55,7 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
 HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (
     *(MODULES, PLATFORM, HOST_CPU, HOST_CPU_SETTINGS, HOST_PRESSURE, HOST_MEMORY, HOST_DISK, HOST_NFS),
     *(HOST_FILE_SYSTEMS, HOST_NETWORK, HOST_NETWORK_LINK, HOST_INFINIBAND, PCIE_UPLINKS, HOST_SERVICES),
-    *(HOST_KERNEL_LOG, HOST_EDAC, TEXTFILE, POD_NAMES, CONTAINER_NAMES, SLURM_JOBS, ACCESS),
+    *(HOST_KERNEL_LOG, HOST_EDAC, TEXTFILE, POD_NAMES, CONTAINER_NAMES, SLURM_JOBS, NCCL_RAS, ACCESS),
 )
 
 ALL_COLLECTORS: Final[tuple[AnyCollector, ...]] = (*GPU_COLLECTORS, *HOST_COLLECTORS)

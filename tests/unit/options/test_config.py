@@ -94,6 +94,7 @@ GOOD: tuple[tuple[str, str, object], ...] = (
     ("process.max", "0", 0),
     ("network.device-include", "mlx5_*", ("mlx5_*",)),
     ("network.device-exclude", "mlx5_4", ("mlx5_4",)),
+    ("nccl.ras-address", "localhost:28028", ("localhost:28028",)),
     ("network.line-rate", "ens5=100G", (LineRate("ens5", 12_500_000_000),)),
     ("kubernetes.pod-resources-socket", "/run/kubelet.sock", Path("/run/kubelet.sock")),
     ("kubernetes.container-logs", "/var/log/containers", Path("/var/log/containers")),
@@ -129,6 +130,7 @@ def test_every_field_of_config_has_an_option_and_a_case_above() -> None:
 
 MANY = "9" * 5000
 BAD: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("nccl.ras-address", "write host:port", ("localhost", "unix:/run/nccl")),
     (
         "web.listen-address",
         "write host:port, :port or [v6]:port",

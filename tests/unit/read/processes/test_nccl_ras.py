@@ -1,0 +1,488 @@
+"""What NCCL's RAS reports, in its two formats: compared once with the real one of 2.24.3, 2.27.7, 2.28.9 and 2.30.7."""
+
+import json
+import re
+import socket
+import socketserver
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.rig import only, rig
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.processes import nccl_ras
+from gpu_triage.read.processes.nccl_ras import (
+    LATE_SECONDS,
+    LONGEST_PAUSE,
+    MOST,
+    JobReader,
+    JobReading,
+    RankGpu,
+    ask,
+    parse,
+)
+from gpu_triage_simulator import load_scenario
+
+GREETING = "SERVER PROTOCOL 2\nOK\nOK\n"
+OLD_GREETING = "SERVER PROTOCOL 2\nOK\nERROR: Unknown command SET FORMAT json\n"
+HERE, THERE, FAR = "127.0.0.1", "203.0.113.7", "2001:db8::7"
+"""The tests run on the host of the first address."""
+
+Launched = Mapping[int, int | str]
+"""What a communicator's rank launched, or what NCCL writes of it instead, by the rank's number in the job."""
+
+
+def gpu_of(rank: int, hosts: tuple[str, ...]) -> RankGpu:
+    """Two ranks a host, the rest on the last one."""
+    return RankGpu(hosts[min(rank // 2, len(hosts) - 1)], str(4000 + rank), str(rank % 2))
+
+
+def document(communicators: Iterable[Launched], hosts: tuple[str, ...] = (HERE, THERE, FAR)) -> str:
+    """The answer of NCCL 2.30 in JSON; `hosts` are those of two ranks each."""
+    written = []
+    for number, launched in enumerate(communicators):
+        ranks, missing = [], []
+        for place, (rank, value) in enumerate(launched.items()):
+            host, pid, gpu = gpu_of(rank, hosts)
+            known = {"rank": place, "host": host, "pid": int(pid), "cuda_dev": 0, "nvml_dev": int(gpu)}
+            if isinstance(value, int) or value in {"finalize_called", "destroy_flag", "abort_flag"}:
+                flags = {name: name == value for name in ("finalize_called", "destroy_flag", "abort_flag")}
+                status = {"init_state": 0, "async_error": 0, **flags}
+                counts = {"Broadcast": 0, "AllGather": 40, "AllReduce": value if isinstance(value, int) else 1}
+                ranks.append({**known, "status": status, "collective_counts": counts})
+            else:
+                if value == "unknown":
+                    known |= {"host": "unknown", "pid": -1}
+                lost = {"unresponsive": value != "left", "considered_dead": value == "dead"}
+                missing.append({**known, "status": lost})
+        written.append(
+            {
+                "hash": f"0x{0xA0 + number:x}",
+                "secondary_hash": "0x1:0x2",
+                "size": len(launched),
+                "ranks_count": len(ranks),
+                "missing_ranks_count": len(missing),
+                "ranks": ranks,
+                "missing_ranks": missing,
+            }
+        )
+    whole = {"nccl_version": "2.30.7", "communicators_count": len(written), "communicators": written}
+    return json.dumps({**whole, "ras": {"collection_time_sec": 0.0, "timeouts_count": 0}}, indent=2) + "\n"
+
+
+WELL = """\
+NCCL version 2.27.7 compiled with CUDA 12.9
+CUDA runtime version 12090, driver version 12090
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      4          2            1          8        8
+
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         4         2         8         8   RUNNING      OK
+    1         4         1       1-2         2         8   RUNNING  INCOMPLETE,MISMATCH
+
+Errors
+======
+
+Warnings
+========
+
+"""
+UNEVEN = WELL.replace(
+    """\
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      4          2            1          8        8
+""",
+    """\
+  Nodes  Processes
+          per node
+      3          2
+      1          1
+
+         Processes         GPUs
+                    per process
+                 6            1
+                 1            2
+
+  Nodes  Processes         GPUs
+(total)    (total)      (total)
+      4          7            8
+""",
+)
+LOST = """\
+Errors
+======
+
+INCOMPLETE
+  Missing communicator data from 1 job process
+  Process 4005 on node 203.0.113.9 managing GPU 1
+
+DEAD
+  1 job process is considered dead (unreachable via the RAS network)
+  Process 4006 on node 2001:db8::7 managing GPUs 0,1 (NVML 4,5)
+
+#0-0 (00000000000000a0) INCOMPLETE
+  Missing communicator data from 3 ranks
+  Rank 5 -- GPU 1 managed by process 4005 on node 203.0.113.9
+  Rank 6 -- GPU 0 (NVML 4) managed by process 4006 on node 2001:db8::7
+  Rank 687807093 -- [process information not found]
+"""
+LATE = """\
+Warnings
+========
+
+TIMEOUT
+  Encountered 2 communication timeouts while gathering communicator data
+
+#0-0 (00000000000000a0) MISMATCH
+  Communicator ranks have different status
+  7 ranks have status RUNNING
+  Rank 1 has status INIT -- GPU 1 managed by process 4001 on node 127.0.0.1
+  Communicator ranks have different AllReduce operation counts
+  5 ranks have launched up to operation 91
+  2 ranks have launched up to operation 90
+  Rank 2 -- GPU 0 managed by process 4002 on node 203.0.113.7
+  Rank 3 -- GPU 1 managed by process 4003 on node 203.0.113.7
+  Rank 4 has launched up to operation 92 -- GPU 0 managed by process 4004 on node 203.0.113.9
+
+  Communicator ranks have different Broadcast operation counts
+  7 ranks have launched up to operation 3
+  Rank 0 has not launched any operations -- GPU 0 (NVML 4) managed by process 4000 on node 127.0.0.1
+
+"""
+TROUBLE = WELL.partition("Errors\n======")[0] + LOST + "\n" + LATE
+OLD = TROUBLE.replace("different AllReduce operation", "different collective operation")
+"""NCCL 2.24 and 2.25 do not tell kinds of operations apart."""
+
+
+class Ras(socketserver.ThreadingTCPServer):
+    """Answers as the RAS thread does: a line for each command, and the status before it closes the connection.
+
+    Each answer serves one client, the last one all others. None reads on and never writes, as a stopped process.
+    """
+
+    def __init__(self, *answers: str | Iterable[bytes] | None, family: int = socket.AF_INET) -> None:
+        self.address_family = family
+        self.answers = list(answers)
+        self.asked = 0
+        super().__init__(("::1" if family == socket.AF_INET6 else HERE, 0), RasClient)
+
+    def next_answer(self) -> str | Iterable[bytes] | None:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+class RasClient(socketserver.StreamRequestHandler):
+    server: Ras
+
+    def handle(self) -> None:
+        answer = self.server.next_answer()
+        if answer is None:
+            self.rfile.read()
+            return
+        in_json = not isinstance(answer, str) or answer.startswith("{")
+        for line in self.rfile:
+            command = line.decode().strip().upper()
+            if command.endswith("STATUS"):
+                break
+            known = command.startswith(("CLIENT PROTOCOL ", "TIMEOUT ")) or in_json
+            said = "SERVER PROTOCOL 2" if command.startswith("CLIENT") else "OK"
+            self.wfile.write(f"{said}\n".encode() if known else f"ERROR: Unknown command {command}\n".encode())
+        self.server.asked += 1
+        with suppress(OSError):
+            for part in (answer.encode(),) if isinstance(answer, str) else answer:
+                self.wfile.write(part)
+            if not isinstance(answer, str):
+                self.rfile.read()
+
+
+@contextmanager
+def ras(*answers: str | Iterable[bytes] | None, family: int = socket.AF_INET) -> Iterator[tuple[Ras, str]]:
+    """Run such a server; yields it and its address."""
+    with Ras(*answers, family=family) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        host, port = server.server_address[:2]
+        try:
+            yield server, f"[{host!s}]:{port}" if family == socket.AF_INET6 else f"{host!s}:{port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def readings(*answers: str, seconds: float = LATE_SECONDS) -> list[JobReading | None]:
+    """What is read of these answers, so many seconds apart."""
+    with ras(*answers) as (_, address):
+        reader = JobReader(address)
+        return [reader.read(number * seconds, 4.0) for number in range(len(answers))]
+
+
+def awaited(reading: JobReading | None) -> set[tuple[str, str, str]]:
+    """State, number and PID of each rank that the job waits for."""
+    assert reading is not None
+    return {(labels[0], labels[2], labels[4]) for labels in reading.awaited}
+
+
+def test_a_job_is_published_with_whom_it_waits_for() -> None:
+    launched: Launched = {0: 7, 1: 7, 2: 6, 3: "dead", 4: 7, 5: "unresponsive"}
+    with ras(document([{0: 3, 1: 3}, launched])) as (_, address):
+        running = rig(load_scenario("dual-a10"), only("nccl_ras", nccl_ras_address=(address,)))
+        with running as exporter:
+            exporter.run(130)
+            states = {labels["state"]: value for labels, value in exporter.series("gpu_nccl_ranks", address=address)}
+            assert states == {"active": 3, "late": 1, "unresponsive": 1, "dead": 1}
+            assert exporter.value("gpu_nccl_communicators", address=address) == 2
+            counts = {each["communicator"][-2:]: n for each, n in exporter.series("gpu_nccl_operations_total")}
+            assert counts == {"a0": 43, "a1": 46}
+            named = exporter.series("gpu_nccl_awaited_rank_info", state="dead")
+            assert [labels for labels, _ in named] == [
+                {
+                    "address": address,
+                    "state": "dead",
+                    "communicator": "00000000000000a1",
+                    "rank": "3",
+                    "rank_host": THERE,
+                    "rank_pid": "4003",
+                    "rank_gpu": "1",
+                }
+            ]
+            assert exporter.value("gpu_exporter_collector_success", collector="nccl_ras") == 1
+
+
+def test_a_host_without_a_job_publishes_nothing_and_lacks_nothing() -> None:
+    with socket.create_server((HERE, 0)) as free:
+        address = f"{HERE}:{free.getsockname()[1]}"
+    with rig(load_scenario("dual-a10"), only("nccl_ras", nccl_ras_address=(address,))) as exporter:
+        exporter.run(5)
+        assert exporter.value("gpu_exporter_collector_success", collector="nccl_ras") == 1
+        assert "gpu_nccl" not in exporter.page()
+
+
+def test_a_failure_at_one_address_is_counted_and_leaves_the_other() -> None:
+    with ras(document([{0: 1, 1: 1}])) as (_, well), ras("HTTP/1.1 400 Bad Request\r\n\r\n") as (_, other):
+        config = only("nccl_ras", nccl_ras_address=(well, other))
+        with rig(load_scenario("dual-a10"), config) as exporter:
+            exporter.run(5)
+            assert exporter.value("gpu_exporter_errors_total", collector="nccl_ras", error="malformed") == 1
+            assert [labels["address"] for labels, _ in exporter.series("gpu_nccl_communicators")] == [well]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "seconds", "late"),
+    [
+        ([{0: 7, 1: 6}], [{0: 7, 1: 6}], LATE_SECONDS, {1}),
+        ([{0: 7, 1: 6}], [{0: 7, 1: 6}], LATE_SECONDS - 0.1, set()),
+        ([{0: 7, 1: 6}], [{0: 8, 1: 7}], LATE_SECONDS, set()),
+        # Others may still launch what they do not wait for: it is the slowest that does not advance.
+        ([{0: 7, 1: 7, 2: 6}], [{0: 9, 1: 7, 2: 6}], LATE_SECONDS, {2}),
+        ([{0: 7, 1: 7}], [{0: 7, 1: 7}], LATE_SECONDS, set()),
+        ([{0: 7, 1: "finalize_called"}], [{0: 7, 1: "finalize_called"}], LATE_SECONDS, set()),
+        ([{0: 7, 1: 6}], [{0: 7, 1: "dead"}], LATE_SECONDS, set()),
+        # 2 and 3 are late for 0 and 1, but 2 waits for 3.
+        ([{0: 7, 1: 7, 2: 6, 3: 6}, {2: 5, 3: 4}], [{0: 7, 1: 7, 2: 6, 3: 6}, {2: 5, 3: 4}], LATE_SECONDS, {3}),
+        # Each waits for the other, in different communicators.
+        ([{0: 7, 1: 6}, {0: 2, 1: 3}], [{0: 7, 1: 6}, {0: 2, 1: 3}], LATE_SECONDS, {0, 1}),
+    ],
+)
+def test_a_rank_is_late_when_others_wait_for_it_alone(
+    before: list[Launched], after: list[Launched], seconds: float, late: set[int]
+) -> None:
+    _, reading = readings(document(before), document(after), seconds=seconds)
+    named = {(state, pid) for state, _, pid in awaited(reading) if state == "late"}
+    assert named == {("late", str(4000 + rank)) for rank in late}
+    assert reading is not None
+    assert reading.ranks["late"] == len(late)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("dead", {("dead", "1", "4001")}),
+        ("unresponsive", {("unresponsive", "1", "4001")}),
+        ("left", set()),
+        ("unknown", set()),
+    ],
+)
+def test_a_rank_that_does_not_respond_is_named_if_its_process_is_known(
+    value: str, named: set[tuple[str, str, str]]
+) -> None:
+    whole = document([{0: 7, 1: value}])
+    (reading,) = readings(whole)
+    assert awaited(reading) == named
+    without_comma = re.sub(r'("nvml_dev": [0-9]+),(\s+"status": \{\s+"unresponsive")', r"\1\2", whole)
+    assert without_comma != whole
+    assert parse(GREETING + without_comma) == parse(GREETING + whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "communicators", "active", "lost"),
+    [
+        (WELL, 5, 8, set()),
+        (UNEVEN, 5, 8, set()),
+        (TROUBLE, 5, 5, {("unresponsive", "5", "4005"), ("dead", "6", "4006"), ("dead", "", "4006")}),
+    ],
+)
+def test_text_is_read_of_every_host_that_asks(
+    text: str, communicators: int, active: int, lost: set[tuple[str, str, str]]
+) -> None:
+    (reading,) = readings(text)
+    assert reading is not None
+    assert (reading.communicators, reading.ranks["active"]) == (communicators, active)
+    assert awaited(reading) == lost
+    assert reading.operations == {}  # it tells only counts that differ
+
+
+@pytest.mark.parametrize(("text", "late"), [(TROUBLE, {"0", "2", "3"}), (OLD, {"0", "2", "3"}), (WELL, set())])
+def test_text_tells_who_is_late(text: str, late: set[str]) -> None:
+    first, second = readings(text, text)
+    assert {number for state, number, _ in awaited(first) if state == "late"} == set()
+    assert {number for state, number, _ in awaited(second) if state == "late"} == late
+    gone_on = text.replace("operation 90", "operation 91").replace(
+        "not launched any operations", "launched up to operation 1"
+    )
+    _, second = readings(text, gone_on)
+    assert {number for state, number, _ in awaited(second) if state == "late"} == set()
+
+
+def test_late_ranks_that_the_text_does_not_list_are_not_none() -> None:
+    unlisted = TROUBLE.replace("2 ranks have launched up to operation 90", "4 ranks have launched up to operation 90")
+    unlisted = re.sub("  Rank [23] -- GPU [01] managed by process 400[23] .*\n", "", unlisted)
+    first, second = readings(unlisted, unlisted)
+    assert first is not None
+    assert second is not None
+    assert first.ranks == {"active": 5, "late": 0, "unresponsive": 1, "dead": 2}
+    assert second.ranks == {"unresponsive": 1, "dead": 2}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", "malformed"),
+        ("", "malformed"),
+        (document([{0: 7, 1: 7}])[:-200], "malformed"),
+        ("{" * 100_000, "malformed"),
+        (WELL.partition("Warnings")[0], "malformed"),
+        (WELL.replace("      4          2            1          8        8\n", ""), "malformed"),
+        ((b"x" * (1 << 20) for _ in range(64)), "too_large"),
+        ((b"{",), "timeout"),
+        (None, "timeout"),
+    ],
+)
+def test_a_failure_has_a_name(
+    answer: str | Iterable[bytes] | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nccl_ras, "PROMPT_SECONDS", 0.05)
+    seconds = 60.0 if reason == "too_large" else 0.2
+    with ras(answer) as (server, address), pytest.raises(HostReadFailed) as failure:
+        JobReader(address).read(0.0, seconds)
+    assert failure.value.reason == reason
+    assert server.asked == (answer is not None)  # the job is not asked twice
+
+
+def test_an_address_without_a_route_is_an_error() -> None:
+    with pytest.raises(HostReadFailed) as failure:
+        ask("[fe80::1]:28028", 1.0)  # the kernel asks for an interface
+    assert failure.value.reason == "io_error"
+
+
+def test_a_stopped_process_at_the_same_port_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_ras, "PROMPT_SECONDS", 0.05)
+    with ras(None, None, document([{0: 7, 1: 7}])) as (server, address):
+        assert JobReader(address).read(0.0, 60.0) is not None
+    assert server.asked == 1
+
+
+def test_an_address_may_be_ipv6() -> None:
+    with ras(document([{0: 7, 1: 7}]), family=socket.AF_INET6) as (_, address):
+        assert JobReader(address).read(0.0, 60.0) is not None
+
+
+OTHERS = tuple(f"203.0.113.{number}" for number in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "published", "asked"),
+    [
+        ((HERE, *OTHERS), 40, 40),
+        ((OTHERS[0], HERE, *OTHERS[1:]), 0, 20),
+        ((*OTHERS[:3], HERE), 0, 5),
+        ((*OTHERS, HERE), 0, 40 // LONGEST_PAUSE),
+        (OTHERS, 40, 40),  # of another machine, or through an address that is not the job's
+    ],
+)
+def test_one_host_of_a_job_publishes_it_and_the_others_seldom_ask(
+    hosts: tuple[str, ...], published: int, asked: int
+) -> None:
+    with ras(document([dict.fromkeys(range(2 * len(hosts)), 7)], hosts)) as (server, address):
+        reader = JobReader(address)
+        found = [reader.read(60.0 * number, 60.0) for number in range(40)]
+    assert sum(each is not None for each in found) == published
+    assert server.asked == asked
+
+
+def test_the_next_host_takes_over_when_the_first_does_not_respond() -> None:
+    hosts = (THERE, HERE)
+    well, gone = document([{0: 7, 2: 7}], hosts), document([{0: "unresponsive", 2: 7}], hosts)
+    first, paused, taken = readings(well, gone, gone)
+    assert (first, paused) == (None, None)
+    assert awaited(taken) == {("unresponsive", "0", "4000")}
+
+
+def test_a_counter_does_not_go_back_when_a_rank_returns() -> None:
+    found = readings(*(document([{0: 90, 1: value}]) for value in (80, "unresponsive", 85, 95)))
+    assert [each.operations["00000000000000a0"] for each in found if each] == [120, 130, 130, 130]
+
+
+def test_a_count_is_one_that_a_counter_can_have() -> None:
+    (reading,) = readings(document([{0: -50, 1: -51}, {0: 10**400, 1: 10**400}]))
+    assert reading is not None
+    assert [0 <= count < 1 << 64 for count in reading.operations.values()] == [True, True]
+
+
+def test_series_are_bounded() -> None:
+    communicators = [{0: 1, 1: 1} for _ in range(40)]
+    largest = {rank: 7 if rank < 30 else 6 for rank in range(60)}
+    answer = document([*communicators, largest])
+    _, reading = readings(answer, answer)
+    assert reading is not None
+    assert (len(reading.awaited), len(reading.operations), reading.communicators) == (MOST, MOST, 41)
+    assert reading.ranks["late"] == 30
+    assert min(reading.awaited)[2] == "30"
+    assert "00000000000000c8" in reading.operations
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.data())
+def test_whatever_stands_in_an_answer_is_read_or_malformed(data: st.DataObject) -> None:
+    whole = json.loads(document([{0: 7, 1: 7, 2: "dead"}]))
+    (communicator,) = whole["communicators"]
+    rank, missing = communicator["ranks"][0], communicator["missing_ranks"][0]
+    tables = [whole, communicator, rank, rank["status"], rank["collective_counts"], missing, missing["status"]]
+    table = data.draw(st.sampled_from(tables))
+    table[data.draw(st.sampled_from(sorted(table)))] = data.draw(JUNK)
+    with suppress(HostReadFailed):
+        assert parse(GREETING + json.dumps(whole, indent=2)).gpus <= 3
+
+
+@given(st.integers(0, len(TROUBLE)), st.text(max_size=20))
+def test_whatever_stands_in_a_text_is_read_or_malformed(position: int, junk: str) -> None:
+    with suppress(HostReadFailed):
+        assert len(parse(OLD_GREETING + TROUBLE[:position] + junk + TROUBLE[position:]).lost) <= 3
