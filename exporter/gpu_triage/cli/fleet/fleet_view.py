@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_among
 from gpu_triage.judge.findings.finding import State
-from gpu_triage.judge.findings.limits import LIMITS
+from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
 from gpu_triage.judge.findings.verdicts import WORST_FIRST, Verdict
 from gpu_triage.read.exporter import exporter_health, judgment

@@ -18,7 +18,7 @@ from gpu_triage.alerting.files import rule_files
 from gpu_triage.cli.fleet.fleet_view import HostKey, RepeatOffender, Selection, key_of, matcher_of_any, offender_of
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
-from gpu_triage.judge.findings.limits import LIMITS
+from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
