@@ -114,6 +114,7 @@ NOT_HERE = {
         (lzma.compress(b"text", preset=9), b"", "xz -d"),  # needs much memory
         (wrong_checksum(), b"", "ends early"),
     ],
+    ids=lambda value: "" if isinstance(value, bytes) else value,  # gzip's bytes have the time
 )
 def test_what_cannot_be_unpacked_is_named_with_what_to_do(packed: bytes, text: bytes, damage: str) -> None:
     stream = unpacked(in_pieces(packed, 1000), Budget())
