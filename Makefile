@@ -59,21 +59,18 @@ IN_PARALLEL := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-load
 .PHONY: test
 test: ## before each push, eight minutes: lint, types, and every test but for those of `make full`; sets up what is missing
 	@tests/environment/install-servers.sh test & $(MAKE) --no-print-directory $(DEV); status=$$?; wait; exit $$status
-	@start=$$(date +%s); \
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint compiled && \
-	TEST_SECONDS_BEFORE="lint and types: $$(($$(date +%s) - start)) s" \
-	    $(IN_PARALLEL) -m 'not full' $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint compiled
+	$(IN_PARALLEL) -m 'not full' $(PYTEST_ARGS)
 
 # Each worker would otherwise compile all of the tests for itself.
 .PHONY: compiled
 compiled: $(DEV)
 	@$(BIN)/pytest --collect-only --quiet -m 'not full' >/dev/null
 
-# All recordings are made again: a stale one that was kept fails.
 .PHONY: full
 full: $(DEV) ## every test beyond `make test`, about half an hour: all scenarios and faults, stacks of servers, packages, the image
 	@tests/environment/install-servers.sh full
-	$(IN_PARALLEL) -m full --fresh $(PYTEST_ARGS)
+	$(IN_PARALLEL) -m full $(PYTEST_ARGS)
 
 # Three runs of pytest, not three workers of one: each worker would collect all of the tests.
 QUICKLY := $(BIN)/pytest --quiet --exitfirst -m 'not slow and not full'
@@ -91,7 +88,7 @@ quick-unit-2: $(DEV)
 quick-documents: $(DEV)
 	$(QUICKLY) tests/golden tests/documents tests/chart/test_copies.py \
 	    $(addprefix tests/dashboards/test_,files.py states_and_colors.py) \
-	    $(addprefix tests/deploy/test_,alertmanager_examples.py inhibition_order.py kubernetes_manifests.py) \
+	    $(addprefix tests/deploy/test_,alertmanager_examples.py kubernetes_recipes.py) \
 	    tests/promql $(addprefix tests/rules/test_,dependencies.py static.py) $(PYTEST_ARGS)
 
 .PHONY: lint

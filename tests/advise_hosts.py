@@ -28,8 +28,6 @@ HOSTS = {
     "2 A10, 1 sick": ("dual-a10", 3600.0),  # GPU 0 lost lanes
     "2 A10, 1 lost": ("lost-before-start", 0.0),
     "2 A10, starved": ("sick-host", 600.0),  # the file server does not respond
-    "2 L40S": ("no-host-pids", 0.0),
-    "1 A100": ("a100-power-capped", 0.0),
     "2 H100, 1 MIG": ("h100-mig", 0.0),
 }
 

@@ -1,6 +1,7 @@
 """The Config that a command line, an environment and a configuration file give."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import click
 from click.testing import CliRunner
@@ -29,3 +30,15 @@ def config_from(
         raise result.exception
     config: Config = result.return_value
     return config
+
+
+class Ran(NamedTuple):
+    """The exit code of a command, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+"""Runs `gpu-triage` with these arguments."""

@@ -27,11 +27,9 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # what
 
 with suppress(ImportError):  # this file also works in a folder of its own
     from tests.parts import (  # noqa: F401 - hooks, which pytest finds here by their names
-        pytest_configure,
         pytest_ignore_collect,
         pytest_itemcollected,
         pytest_runtest_protocol,
-        pytest_terminal_summary,
         pytest_xdist_make_scheduler,
     )
 
@@ -47,20 +45,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Let goldens be written instead of compared, and rules be examined for longer than anybody waits for."""
     parser.addoption("--regenerate", action="store_true", help="write what is held against files; run nothing else")
     parser.addoption("--long", action="store_true", help="weeks of all healthy hosts; all scenarios every 5 s")
-    parser.addoption("--fresh", action="store_true", help="record every scenario anew (tests/recordings.py)")
     parser.addoption("--seeds", type=int, help="how many random hostile hosts to play (tests/faults/test_random.py)")
     parser.addoption("--seed", type=int, help="the one random hostile host to play")
 
 
 SLOWEST_FIRST = (
     "e2e/test_rehearsal.py",
-    "e2e/test_alerting.py",
     "e2e/test_outages.py",
     "faults/",
     "dashboards/test_watched_scenarios.py",
     "fleet/test_live",
     "deploy/test_package_life.py",
-    "deploy/test_slurm_live.py",
     "image/test_image.py",
     "e2e/",
     "rules/test_week.py",

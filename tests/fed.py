@@ -7,7 +7,7 @@ from gpu_triage.judge.evidence.past import Memory
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS
 from gpu_triage.judge.host_judge import HostJudge, Judgment
-from gpu_triage.judge.report.report import JudgedHost
+from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.machine import Moment
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.presence import GPU_UP
@@ -40,6 +40,11 @@ class Fed:
     def memory(self) -> Memory:
         return self._history.memory
 
+    @property
+    def report(self) -> Report:
+        assert self.latest is not None
+        return self.latest.report
+
     def see(self, samples: Iterable[Sample]) -> None:
         now = Moment(self.seconds, WALL + self.seconds)
         made = tuple(samples)
@@ -69,19 +74,15 @@ class Fed:
         return changes
 
     def state(self, code: str) -> str:
-        assert self.latest is not None
-        report = self.latest.report
-        every = (*report.findings, *report.ended)
+        every = (*self.report.findings, *self.report.ended)
         return next((State(each.state).name.lower() for each in every if each.check.code == code), "absent")
 
     def finding(self, code: str) -> Finding:
-        assert self.latest is not None
-        (found,) = (each for each in self.latest.report.findings if each.check.code == code)
+        (found,) = (each for each in self.report.findings if each.check.code == code)
         return found
 
     def codes(self) -> set[str]:
-        assert self.latest is not None
-        return {each.check.code for each in self.latest.report.findings}
+        return {each.check.code for each in self.report.findings}
 
 
 def loaded(at: float, busy: float = 1.0, gpu: tuple[str, str] = GPU, p_state: int = 0) -> Iterable[Sample]:

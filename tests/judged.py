@@ -55,9 +55,7 @@ class Judged:
 
     @property
     def report(self) -> Report:
-        latest = self.running.judge.latest
-        assert latest is not None
-        return latest.report
+        return self.running.report
 
     def classes(self) -> dict[str, str]:
         states = GPU_BOTTLENECK.states

@@ -49,7 +49,7 @@ class QuietServer(ThreadingHTTPServer):
 def listening(http: ThreadingHTTPServer) -> Iterator[str]:
     """Run an HTTP server in threads; yields ``host:port``."""
     http.daemon_threads = True
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
         yield f"127.0.0.1:{http.server_port}"

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -20,7 +21,7 @@ XID = "NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has 
 
 
 GPU = (Path(__file__).parent / "unit/cli/offline/files/gpu.txt").read_text(encoding="utf-8")
-"""One GPU of ``nvidia-smi -q`` of driver 580; names in braces are the facts of `smi_gpu`."""
+"""One GPU of ``nvidia-smi -q`` of driver 580; in braces are the facts of `smi_gpu`, with what they are by default."""
 
 
 def report_on(*paths: Path | str, config: Config | None = None, redact: bool = False) -> Report:
@@ -53,6 +54,12 @@ def measured(report: Report, code: str) -> str:
     return found
 
 
+def assert_found(report: Report, found: Mapping[str, str]) -> None:
+    """These are the findings, in their order, and what was measured of each begins with these words."""
+    assert codes(report) == list(found)
+    assert {code: measured(report, code)[: len(words)] for code, words in found.items()} == dict(found)
+
+
 def summary(report: Report, area: Area) -> str | None:
     return {each.area: each.summary for each in report.areas}[area]
 
@@ -62,52 +69,28 @@ def logged(*lines: str, at: str = "09:50:00", day: int = 14) -> str:
     return "".join(f"[Sat Mar {day} {at} 2026] {line}\n" for line in lines)
 
 
+def filled(template: str, facts: Mapping[str, str]) -> str:
+    """A text with a value in place of each ``{fact=default}``."""
+    return re.sub(r"{([^{}=]+)=?([^{}]*)}", lambda found: facts.get(found[1], found[2]), template)
+
+
 def smi_gpu(place: int = 0, facts: Mapping[str, str] | None = None, processes: Iterable[str] = ()) -> str:
     """One GPU of ``nvidia-smi -q``; `facts` replace the values of labels, as ``Pending`` of the last section."""
-    said = {
-        "name": "NVIDIA H100 80GB HBM3",
-        "uuid": UUID.format(place),
-        "generation": "5",
-        "width": "16x",
-        "max width": "16x",
-        "replays": "0",
-        "state": "P0",
-        "busy": "97 %",
-        "reasons": "Clocks Event Reasons",
-        "clock": "1980 MHz",
-        "idle": "Not Active",
-        "sw cap": "Not Active",
-        "hw thermal": "Not Active",
-        "brake": "Not Active",
-        "sw thermal": "Not Active",
-        "hw thermal us": "0 us",
-        "uncorrectable": "0",
-        "correctable": "0",
-        "remap pending": "No",
-        "remap failure": "No",
-        "recovery": "None",
-        "heat": "61 C",
-        "margin": "26 C",
-        "power": "412.30 W",
-        "limit": "700.00 W",
-        "default limit": "700.00 W",
-        "persistence": "Enabled",
-        **(facts or {}),
-    }
-    slowed = "Active" if "Active" in (said["hw thermal"], said["brake"]) else "Not Active"
     listed = "".join(
         f"        GPU instance ID                   : N/A\n        Process ID                        : {pid}\n"
         f"            Type                          : C\n            Name                          : {name}\n"
         "            Used GPU Memory               : 40000 MiB\n"
         for pid, name in (each.split(" ", 1) for each in processes)
     )
-    more = {"bus": 0x41 + place, "place": place, "hw slowdown": slowed, "listed": listed}
-    more["none"] = "" if listed else "                                          : None"
-    return GPU.format(**{**more, **said})
+    said = {"bus": f"{0x41 + place:02X}", "place": str(place), "uuid": UUID.format(place), "listed": listed}
+    said |= {} if listed else {"none": "                                          : None"}
+    if facts and "Active" in (facts.get("hw thermal"), facts.get("brake")):
+        said["hw slowdown"] = "Active"
+    return filled(GPU, {**said, **(facts or {})})
 
 
-def smi(*gpus: str, at: str = AT, driver: str = "580.95.05") -> str:
-    """An output of ``nvidia-smi -q``."""
+def smi(*gpus: str, at: str = AT, driver: str = "580.95.05", attached: int | None = None) -> str:
+    """An output of ``nvidia-smi -q``; `attached`: how many GPUs it counts, if not only these."""
     return f"""
 ==============NVSMI LOG==============
 
@@ -115,7 +98,7 @@ Timestamp                                              : {at}
 Driver Version                                         : {driver}
 CUDA Version                                           : 13.0
 
-Attached GPUs                                          : {len(gpus)}
+Attached GPUs                                          : {attached or len(gpus)}
 """ + "\n".join(gpus)
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final
 
 from filelock import FileLock
-from tests.parts import FRESH_SINCE
 
 import gpu_triage
 from gpu_triage.options.config import Config
@@ -63,10 +62,6 @@ UNUSED: Final = frozenset({"alerting", "cli", "record", "serve"})
 _SPECS: Final = {spec.name: spec for spec in METRICS}
 
 
-class StaleRecordingError(Exception):
-    """A recording is not what is recorded now, though all that it is known to be made of is the same."""
-
-
 def recorded(
     scenario: Scenario, *, seconds: float, step_seconds: float = STEP_SECONDS, folder: Path = FOLDER
 ) -> History:
@@ -77,9 +72,6 @@ def recorded(
     Args:
         seconds: how much of it; a recording that is longer serves as well.
         folder: where recordings are kept.
-
-    Raises:
-        StaleRecordingError: with ``--fresh``, where a kept recording differs from a new one.
     """
     step_seconds = float(step_seconds)
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,16 +79,10 @@ def recorded(
     path = folder / f"{name}-{key(scenario, step_seconds)}.history"
     with FileLock(folder / f"{name}.lock"):
         kept = _kept(path)
-        if kept is None or kept.steps < _steps(seconds, step_seconds) or path.stat().st_mtime < _fresh_since():
-            made = _record(scenario, max(seconds, _seconds(kept)), step_seconds)
-            _write(path, made)
+        if kept is None or kept.steps < _steps(seconds, step_seconds):
+            kept = _record(scenario, seconds, step_seconds)
+            _write(path, kept)
             _prune(folder)
-            if kept is not None and not _alike(kept, shortened(made, _seconds(kept))):
-                raise StaleRecordingError(
-                    f"{path.name} is not what is recorded now; it has been replaced. "
-                    "Whatever changed is not in the key of recordings: see key() in tests/recordings.py"
-                )
-            kept = made
     return shortened(kept, seconds)
 
 
@@ -165,12 +151,6 @@ def _with(history: History, series: Mapping[SeriesKey, Sequence[float]]) -> Hist
     return replace(history, series=kept, families=tuple(each for each in families if each.series))
 
 
-def _alike(one: History, other: History) -> bool:
-    """Whether two histories are the same to the last bit; NaN, which equals nothing, stands where a sample lacks."""
-    bits = ({name: array("d", column).tobytes() for name, column in each.series.items()} for each in (one, other))
-    return next(bits) == next(bits) and one.families == other.families
-
-
 def _config(scenario: Scenario, step_seconds: float) -> Config:
     usual = history_config(scenario, step_seconds)
     return replace(usual, collectors={**usual.collectors, **OFF_BY_DEFAULT}, metrics_include=IN_DETAIL)
@@ -185,14 +165,6 @@ def _record(scenario: Scenario, seconds: float, step_seconds: float) -> History:
 
 def _steps(seconds: float, step_seconds: float) -> int:
     return int(seconds / step_seconds + 1e-9) + 1
-
-
-def _seconds(history: History | None) -> float:
-    return 0.0 if history is None else (history.steps - 1) * history.step_seconds
-
-
-def _fresh_since() -> float:
-    return float(os.environ.get(FRESH_SINCE, "0"))
 
 
 @cache

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpu_triage.cli.machines import judged_host
 from gpu_triage.documents import parse_toml
 from gpu_triage.judge.host_judge import DaemonJudge
+from gpu_triage.judge.report.report import Report
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
@@ -85,6 +86,12 @@ class Rig:
 
     def run_to(self, seconds: float) -> None:
         self.run(seconds - self.elapsed)
+
+    @property
+    def report(self) -> Report:
+        """That of the last judgment."""
+        assert self.judge.latest is not None
+        return self.judge.latest.report
 
     def page(self) -> str:
         return self.exposition.page("", (), gzipped=False).body.decode()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deploy.demo.processes import free_port
-from tests.e2e.processes import Exporter, exporter, wait_for
+from tests.e2e.processes import exporter, wait_for
 from tests.rig import scenario_with
 from tests.status_server import status_server
 
@@ -144,9 +144,6 @@ def exporter_of_a_sick_gpu(folder: Path) -> Iterator[str]:
     """The URL of an exporter whose GPU 1 is lost."""
     scenario_with(folder, "idle-downshift", LOST)
     with exporter(folder, "--simulate", str(folder / "idle-downshift-changed.toml")) as running:
-        wait_for(lambda: _lines(running).count("\tcritical\tgpu.lost\t"), 60)
-        yield f"http://{running.address}"
-
-
-def _lines(running: Exporter) -> str:
-    return running.get("/api/v1/verdict", Accept="text/plain")[2].decode()
+        url = f"http://{running.address}"
+        wait_for(lambda: "\tcritical\tgpu.lost\t" in _lines_at(url), 60)
+        yield url

@@ -1,9 +1,9 @@
 """The exporter's web server over a simulated host whose clock stands still: its status page at a scenario time."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.guarded_server import run
 from tests.rig import Rig
 
 from gpu_triage.options.config import Config
@@ -21,16 +21,15 @@ class StatusServer:
 
     Attributes:
         rig: what is behind it.
+        server: what serves it.
         url: of its page, with a slash at its end.
     """
 
-    def __init__(self, running: Rig, alive: Callable[[], str | None]) -> None:
+    def __init__(self, running: Rig) -> None:
         self.rig = running
-        self._front = ExporterBackend(running.sampler, running.judge, running.config, alive)
-        self._server = WebServer(self._front.application(), ["127.0.0.1:0"])
-        self.url = self._server.bind()[0].rstrip("/") + "/"
-        self._thread = threading.Thread(target=self._server.run)
-        self._thread.start()
+        self._front = ExporterBackend(running.sampler, running.judge, running.config, lambda: None)
+        self.server = WebServer(self._front.application(), ["127.0.0.1:0"])
+        self.url = self.server.bind()[0].rstrip("/") + "/"
 
     def run(self, seconds: float) -> None:
         interval = self.rig.config.sample_fast_seconds
@@ -38,10 +37,6 @@ class StatusServer:
             self._round()
             self.rig.clock.advance(interval)
         self._round()
-
-    def stop(self) -> None:
-        self._server.stop()
-        self._thread.join()
 
     def _round(self) -> None:
         self.rig.sampler.step()
@@ -55,7 +50,6 @@ def status_server(
     at_seconds: float = WINDOW_SECONDS + _SETTLING_SECONDS,
     *,
     config: Config | None = None,
-    alive: Callable[[], str | None] = lambda: None,
     sampled_seconds: float = WINDOW_SECONDS,
 ) -> Iterator[StatusServer]:
     """A served exporter that has sampled a scenario until this time of it.
@@ -67,10 +61,8 @@ def status_server(
     clock = VirtualClock()
     begin = max(0.0, at_seconds - sampled_seconds - _SETTLING_SECONDS)
     with simulated_machine(scenario, clock=clock, starting_at=begin, when_looked_at=True) as simulated:
-        server = StatusServer(Rig(simulated, clock, config or Config(simulate=scenario.name)), alive)
-        try:
+        server = StatusServer(Rig(simulated, clock, config or Config(simulate=scenario.name)))
+        with run(server.server):
             if sampled_seconds:
                 server.run(at_seconds - begin)
             yield server
-        finally:
-            server.stop()

@@ -6,23 +6,10 @@ from typing import NamedTuple
 from tests.fed import Fed
 
 from gpu_triage.judge.report.report import Report
+from gpu_triage.read.gpu import device_memory, identity, mig, modes, power, presence, throttle
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_MEMORY_UTILIZATION_RATIO, GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
-from gpu_triage.read.gpu.modes import GPU_MIG_MODE
-from gpu_triage.read.gpu.power import (
-    GPU_CLOCK_HERTZ,
-    GPU_CLOCK_MAX_HERTZ,
-    GPU_POWER_DEFAULT_LIMIT_WATTS,
-    GPU_POWER_LIMIT_WATTS,
-    GPU_POWER_WATTS,
-)
-from gpu_triage.read.gpu.presence import GPU_UP
-from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
-from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
-from gpu_triage.read.processes.threads import GPU_BUSIEST_THREAD_RATIO, GPU_RUNNING_THREAD_SECONDS_TOTAL
+from gpu_triage.read.processes import on_gpu, threads
 
 MODEL = ("NVIDIA L40S", "", "", "", "ada", "8.9", "", "")
 MOST_MHZ = 2100.0
@@ -49,38 +36,37 @@ class Card(NamedTuple):
 
     def samples(self, at: float, index: int) -> Iterator[Sample]:
         gpu = (str(index), f"GPU-{index}")
-        yield GPU_UP.sample(1, *gpu)
-        yield GPU_INFO.sample(1, *gpu, *MODEL)
-        yield GPU_MEMORY_USED_BYTES.sample(self.used_gib * 1024**3, *gpu)
+        yield presence.GPU_UP.sample(1, *gpu)
+        yield identity.GPU_INFO.sample(1, *gpu, *MODEL)
+        yield device_memory.GPU_MEMORY_USED_BYTES.sample(self.used_gib * 1024**3, *gpu)
         if self.processes is not None:
-            yield GPU_PROCESSES.sample(self.processes, *gpu, "compute")
+            yield on_gpu.GPU_PROCESSES.sample(self.processes, *gpu, "compute")
         if self.processes:
             yield from self._process(gpu, str(4100 + index))
-        yield GPU_CLOCK_HERTZ.sample(self.mhz * 1e6, *gpu, "sm")
-        yield GPU_CLOCK_MAX_HERTZ.sample(MOST_MHZ * 1e6, *gpu, "sm")
-        yield GPU_POWER_WATTS.sample(self.watts, *gpu)
-        yield GPU_POWER_LIMIT_WATTS.sample(WATTS, *gpu)
-        yield GPU_POWER_DEFAULT_LIMIT_WATTS.sample(WATTS, *gpu)
+        yield power.GPU_CLOCK_HERTZ.sample(self.mhz * 1e6, *gpu, "sm")
+        yield power.GPU_CLOCK_MAX_HERTZ.sample(MOST_MHZ * 1e6, *gpu, "sm")
+        yield power.GPU_POWER_WATTS.sample(self.watts, *gpu)
+        yield power.GPU_POWER_LIMIT_WATTS.sample(WATTS, *gpu)
+        yield power.GPU_POWER_DEFAULT_LIMIT_WATTS.sample(WATTS, *gpu)
         yield GPU_MEMORY_UTILIZATION_RATIO.sample(self.memory, *gpu)
-        yield GPU_MIG_MODE.sample(self.busy is None, *gpu)
+        yield modes.GPU_MIG_MODE.sample(self.busy is None, *gpu)
         for number, activity in enumerate(self.instances):
-            yield GPU_MIG_SM_ACTIVE_RATIO.sample(activity, *gpu, f"MIG-{number}")
+            yield mig.GPU_MIG_SM_ACTIVE_RATIO.sample(activity, *gpu, f"MIG-{number}")
         if self.busy is not None:
             yield GPU_SM_UTILIZATION_RATIO.sample(self.busy, *gpu)
             worked_seconds = self.busy * at if self.worked_seconds is None else self.worked_seconds
             yield GPU_BUSY_SECONDS_TOTAL.sample(worked_seconds, *gpu)
         for reason in REASONS if self.counted else ():
-            yield GPU_THROTTLE_SECONDS_TOTAL.sample(self.held.get(reason, 0.0) * at, *gpu, reason)
+            yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(self.held.get(reason, 0.0) * at, *gpu, reason)
         yield from (spec.sample(value, *gpu) for spec, value in self.more.items())
 
     def _process(self, gpu: tuple[str, str], pid: str) -> Iterator[Sample]:
-        yield GPU_PROCESS_INFO.sample(1, *gpu, pid, "python", "ada", "", "", "", "", "", self.job)
-        yield GPU_RUNNING_THREAD_SECONDS_TOTAL.sample(0.0, *gpu)
-        yield GPU_BUSIEST_THREAD_RATIO.sample(1.0 if self.full_thread else 0.1, *gpu, pid, "python")
+        yield on_gpu.GPU_PROCESS_INFO.sample(1, *gpu, pid, "python", "ada", "", "", "", "", "", self.job)
+        yield threads.GPU_RUNNING_THREAD_SECONDS_TOTAL.sample(0.0, *gpu)
+        yield threads.GPU_BUSIEST_THREAD_RATIO.sample(1.0 if self.full_thread else 0.1, *gpu, pid, "python")
 
 
 def judged(*cards: Card, seconds: float = 90.0) -> Report:
     fed = Fed(5.0)
     fed.run(seconds, lambda at: [sample for index, card in enumerate(cards) for sample in card.samples(at, index)])
-    assert fed.latest is not None
-    return fed.latest.report
+    return fed.report

@@ -104,7 +104,6 @@ def servers(
     routes: dict[str, Any],
     programs: Programs,
     *,
-    flags: Sequence[str] = (),
     delays: Mapping[str, str] = MappingProxyType({}),
     alerts_to: str = "",
     interval: str = SCRAPE_INTERVAL,
@@ -130,13 +129,7 @@ def servers(
     server = Server(
         "prometheus",
         prometheus_command(
-            programs.prometheus,
-            directory / "prometheus.yml",
-            directory / "prometheus",
-            prometheus,
-            pace,
-            *flags,
-            delays=delays,
+            programs.prometheus, directory / "prometheus.yml", directory / "prometheus", prometheus, pace, delays=delays
         ),
         directory,
         f"http://{prometheus}/-/ready",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpu_triage.judge.findings.check import Unit
-from gpu_triage.judge.findings.limits import LIMITS, Limit
+from gpu_triage.judge.findings.settings import LIMITS, Limit
 from gpu_triage.judge.findings.table import CHECKS
 
 _TIMES: Final[Mapping[str, Any]] = {

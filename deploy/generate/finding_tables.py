@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.check import Check, Unit, length_in_words
-from gpu_triage.judge.findings.limits import LIMITS
-from gpu_triage.judge.findings.settings import shown
+from gpu_triage.judge.findings.settings import LIMITS, shown
 from gpu_triage.judge.findings.table import CHECKS
 
 _MOVE = "../playbook.md#move-a-virtual-machine"

@@ -19,10 +19,9 @@ import click
 import psutil
 from deploy.generate import REPOSITORY
 from deploy.generate.fleet import federated, remote_written
-from tests.bench.hosts import PlayedPages, history_of_host, served, with_noise
+from tests.bench.hosts import PlayedPages, history_of_host, own_page, prometheus, served, sink, summed, with_noise
 from tests.bench.page import SIZING, TO_SCREEN, conditions, report, table
 from tests.bench.rules import CALM, LOOK_SECONDS, Seen, all_scraped, look
-from tests.bench.servers import ask, own_page, prometheus, sink, summed
 
 from gpu_triage.options.config import DEFAULT, PROFILES
 from gpu_triage_simulator.history import History
@@ -113,18 +112,19 @@ class Bench:
             tempfile.TemporaryDirectory(prefix="gpu-triage-fleet-") as folder,
             sink() as (to, arrived),
             served(lambda host: pages.page(host, time.time())) as address,
-            prometheus(Path(folder), address, hosts, self.scrape_seconds, remote_writes(to, queues)) as (url, process),
+            prometheus(Path(folder), address, hosts, self.scrape_seconds, remote_writes(to, queues)) as server,
         ):
             groups: dict[str, Seen] = {}
+            process = psutil.Process(server.pid)
             time.sleep(self.settle_seconds)
-            before, cpu, began, earlier = own_page(url), _cpu(process), time.monotonic(), arrived.copy()
+            before, cpu, began, earlier = own_page(server), _cpu(process), time.monotonic(), arrived.copy()
             while (left := began + self.seconds - time.monotonic()) > 0:
                 time.sleep(min(LOOK_SECONDS, left))
-                look(url, groups, CALM)
-            after, span, cores = own_page(url), time.monotonic() - began, _cpu(process) - cpu
+                look(server, groups, CALM)
+            after, span, cores = own_page(server), time.monotonic() - began, _cpu(process) - cpu
             writes = {name: _write(name, before, after, span, (arrived - earlier)[f"/{name}"]) for name in queues}
-            series = ask(url, "status/tsdb")["headStats"]["numSeries"]
-            complete = all_scraped(url, hosts, self.seconds, self.scrape_seconds)
+            series = server.ask("status/tsdb")["headStats"]["numSeries"]
+            complete = all_scraped(server, hosts, self.seconds, self.scrape_seconds)
             return Cost(
                 hosts=hosts,
                 profile=profile,

@@ -1,17 +1,23 @@
-"""A fleet of simulated hosts for a Prometheus: each plays one recorded history, from another moment on."""
+"""A fleet of simulated hosts, each of which plays one recorded history from another moment on, and its Prometheus."""
 
 import math
 import random
 import re
 import threading
+import urllib.request
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
+from pathlib import Path
 
-from tests.listening import listening
+import yaml
+from tests.e2e.processes import Prometheus
+from tests.e2e.processes import prometheus as started
+from tests.listening import QuietHandler, QuietServer, listening
+from tests.rules.rulefile import rule_files
 
 from gpu_triage.options.config import DEFAULT
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL
@@ -145,19 +151,69 @@ def host_name(number: int) -> str:
 def served(page_of: Callable[[int], bytes]) -> Iterator[str]:
     """Serves the page of every host under ``/NUMBER`` for the length of a ``with`` block; yields ``host:port``."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
-            body = page_of(int(self.path.strip("/")))
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+        def respond(self) -> None:
+            self.answer(200, page_of(int(self.path.strip("/"))), "text/plain; version=0.0.4; charset=utf-8")
 
-        def log_message(self, *_: object) -> None:
-            """Log nothing: thousands of requests arrive per minute."""
-
-    with listening(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+    with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
         yield address
+
+
+@contextmanager
+def prometheus(
+    directory: Path, address: str, hosts: int, scrape_seconds: int, remote_write: Iterable[object] = ()
+) -> Iterator[Prometheus]:
+    """A Prometheus that evaluates the rules over the hosts served at an address."""
+    targets = [
+        {"targets": [address], "labels": {"__metrics_path__": f"/{number}", "instance": host_name(number)}}
+        for number in range(hosts)
+    ]
+    config = {
+        "global": {"scrape_interval": f"{scrape_seconds}s", "scrape_timeout": f"{min(10, scrape_seconds)}s"},
+        "rule_files": [str(path) for path in rule_files()],
+        "scrape_configs": [{"job_name": JOB, "static_configs": targets}],
+        "remote_write": list(remote_write),
+    }
+    flag = "--storage.tsdb.retention.time=30d"
+    with started(Path("prometheus"), directory, yaml.safe_dump(config), flag) as running:
+        yield running
+
+
+def number(server: Prometheus, query: str) -> float:
+    """The one value of a query; 0 where there is none."""
+    result = server(query)
+    return float(result[0]["value"][1]) if result else 0.0
+
+
+def own_page(server: Prometheus) -> str:
+    """What a server exposes about itself, read without a scrape so that it adds no series to what is measured."""
+    with urllib.request.urlopen(f"http://{server.address}/metrics", timeout=60) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def summed(page: str, name: str, label: str = "") -> float:
+    """The sum of a metric on a page, of its series with this label if one is given."""
+    lines = (line.rpartition(" ") for line in page.splitlines() if re.match(rf"{name}[ {{]", line) and label in line)
+    return sum(float(value) for _, _, value in lines)
+
+
+@contextmanager
+def sink() -> Iterator[tuple[str, Counter[str]]]:
+    """Takes every request for the length of a ``with`` block, and keeps nothing.
+
+    Yields its ``host:port``, and the bytes that arrived by path: bodies as sent, which is after compression.
+    """
+    arrived: Counter[str] = Counter()
+
+    class Handler(QuietHandler):
+        protocol_version = "HTTP/1.1"
+
+        def respond(self) -> None:
+            arrived[self.path] += len(self.body())
+            self.answer(200)
+
+    with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
+        yield address, arrived

@@ -14,9 +14,22 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import click
-from tests.bench.hosts import JOB, MET, MET_SECONDS, MET_SHARE, PlayedPages, history_of_host, host_name, of_host, served
+import psutil
+from tests.bench.hosts import (
+    JOB,
+    MET,
+    MET_SECONDS,
+    MET_SHARE,
+    PlayedPages,
+    history_of_host,
+    host_name,
+    number,
+    of_host,
+    prometheus,
+    served,
+)
 from tests.bench.page import TO_SCREEN, conditions, report, table
-from tests.bench.servers import ask, number, prometheus
+from tests.e2e.processes import Prometheus
 
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.exporter.judgment import (
@@ -99,19 +112,19 @@ class HotPages:
         return page + of_host(self._findings, host).encode() if self.hot and host < self._hosts else page
 
 
-def look(url: str, groups: dict[str, Seen], phase: str) -> None:
+def look(server: Prometheus, groups: dict[str, Seen], phase: str) -> None:
     """Add what the last evaluation of every group took."""
-    for group in ask(url, "rules")["groups"]:
+    for group in server.ask("rules")["groups"]:
         seen = groups.setdefault(group["name"], Seen(group["interval"], len(group["rules"])))
         seen.note(group["lastEvaluation"], group["evaluationTime"], phase)
 
 
-def all_scraped(url: str, hosts: int, seconds: float, scrape_seconds: int) -> bool:
+def all_scraped(server: Prometheus, hosts: int, seconds: float, scrape_seconds: int) -> bool:
     """Whether no scrape of the last so many seconds was missed; at the edges of the time one may fall outside."""
     window = f"{int(seconds)}s"
-    fewest = number(url, f"min(sum_over_time(up[{window}]))")
-    failed = number(url, f"sum(count_over_time(up[{window}]) - sum_over_time(up[{window}]))")
-    return number(url, "count(up)") == hosts and fewest >= seconds // scrape_seconds - 1 and failed == 0
+    fewest = number(server, f"min(sum_over_time(up[{window}]))")
+    failed = number(server, f"sum(count_over_time(up[{window}]) - sum_over_time(up[{window}]))")
+    return number(server, "count(up)") == hosts and fewest >= seconds // scrape_seconds - 1 and failed == 0
 
 
 class Growing(NamedTuple):
@@ -219,23 +232,24 @@ def measured(hosts: int, scrape_seconds: int, minutes: float, directory: Path) -
     start, counted = time.time(), minutes * 60 * (1 - NOT_COUNTED)
     history = history_of_host(minutes * 60 + 900, scrape_seconds, start)
     played = PlayedPages(history, start)
-    samples = backfill(past_of(played, scrape_seconds), hosts, directory / "data", int(start))
+    samples = backfill(past_of(played, scrape_seconds), hosts, directory / "tsdb", int(start))
     groups: dict[str, Seen] = {}
     pages = HotPages(played, round(hosts * HOT_SHARE))
-    with served(pages) as address, prometheus(directory, address, hosts, scrape_seconds) as (url, process):
+    with served(pages) as address, prometheus(directory, address, hosts, scrape_seconds) as server:
         limit = time.monotonic() + minutes * 60
         while (left := limit - time.monotonic()) > 0:
             time.sleep(min(LOOK_SECONDS, left))
-            look(url, groups, phase_of(left, counted))
+            look(server, groups, phase_of(left, counted))
             pages.hot = left <= counted / 2
-        used, complete = process.cpu_times(), all_scraped(url, hosts, counted, scrape_seconds)
+        process = psutil.Process(server.pid)
+        used, complete = process.cpu_times(), all_scraped(server, hosts, counted, scrape_seconds)
         facts = {
             "samples of the past, which fill the windows of the rules": f"{samples:,}",
-            "series in memory": f"{ask(url, 'status/tsdb')['headStats']['numSeries']:,}",
-            "series that rules record, per host": f"{number(url, RECORDED) / hosts:.0f}",
+            "series in memory": f"{server.ask('status/tsdb')['headStats']['numSeries']:,}",
+            "series that rules record, per host": f"{number(server, RECORDED) / hosts:.0f}",
             "resident memory": f"{process.memory_info().rss / 2**30:.1f} GiB",
             "cores busy": f"{(used.user + used.system) / (minutes * 60):.2f}",
-            "alerts of hot GPUs that fired": f"{number(url, FIRING):.0f}",
+            "alerts of hot GPUs that fired": f"{number(server, FIRING):.0f}",
             "scrapes": "complete" if complete else "**missed: the figures are not valid**",
         }
     rows = (group_row(name, seen, hosts) for name, seen in groups.items() if any(seen.times.values()))

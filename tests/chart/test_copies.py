@@ -1,23 +1,10 @@
 """The chart has every alert, and describes every value."""
 
 import re
-from pathlib import Path
 
-import pytest
 import yaml
 from tests.chart.rendering import CHART
 from tests.gathered import every
-
-
-def test_every_alert_of_the_repository_is_in_the_chart(repository: Path) -> None:
-    def alerts(folder: Path) -> set[str]:
-        read = (yaml.safe_load(file.read_text(encoding="utf-8")) for file in folder.glob("*.yml"))
-        rules = (rule for file in read for group in file.get("groups", ()) for rule in group["rules"])
-        # The chart has those that are off unless asked for as well.
-        return {rule["alert"] for rule in rules if "alert" in rule and rule.get("enabled") != "false"}
-
-    assert alerts(CHART / "files" / "rules") == alerts(repository / "rules")
-
 
 KEY = re.compile(r"( *)([A-Za-z][A-Za-z0-9]*):(?: |$)")
 
@@ -52,11 +39,6 @@ def test_every_value_is_described() -> None:
         return [path]
 
     assert undescribed(yaml.safe_load(text), "") == []
-
-
-def test_a_description_above_no_value_is_an_error() -> None:
-    with pytest.raises(AssertionError, match="of nothing"):
-        described("a: 1\n# -- Description of nothing\n\nb: 2\n")
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:

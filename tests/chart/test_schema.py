@@ -37,23 +37,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a flag without dashes": ({"extraArgs": ["sample.fast=1s"]}, "extraArgs"),
     "a label that is no text": ({"podLabels": {"a": 1}}, "podLabels"),
     "an alert that is none": ({"rules": {"overrides": {"alerts": {"GpuLots": {}}}}}, "GpuLots"),
-    "a threshold that is none": (
-        {"rules": {"overrides": {"alerts": {"GpuHostClockWrong": {"thresholds": {"part": 0.5}}}}}},
-        "part",
-    ),
-    "a threshold of an alert without any": (
-        {"rules": {"overrides": {"alerts": {"GpuExporterDown": {"thresholds": {}}}}}},
-        "thresholds",
-    ),
-    "a threshold out of range": (
-        {"rules": {"overrides": {"alerts": {"GpuHostClockWrong": {"thresholds": {"seconds": 70000000}}}}}},
-        "seconds",
-    ),
-    "a severity that is none": ({"rules": {"overrides": {"alerts": {"GpuLost": {"severity": "page"}}}}}, "severity"),
-    "a wait without unit": ({"rules": {"overrides": {"alerts": {"GpuLost": {"for": "15"}}}}}, "for"),
-    "a label of the rules": ({"rules": {"overrides": {"labels": {"severity": "x"}}}}, "severity"),
-    "a label with a template": ({"rules": {"overrides": {"labels": {"a": "{{ $value }}"}}}}, "labels"),
-    "a token in the job": ({"rules": {"overrides": {"job": "${target}"}}}, "job"),
     "a finding that is none": ({"judge": {"thermal.hv": {"wait": "5m"}}}, "thermal.hv"),
     "a setting that the finding lacks": ({"judge": {"gpu.lost": {"share": 0.2}}}, "share"),
     "a wait of a finding without unit": ({"judge": {"thermal.hw": {"wait": 5}}}, "wait"),
@@ -119,17 +102,6 @@ def test_no_object_takes_names_it_does_not_know() -> None:
     assert of_exporter <= open_objects
 
 
-def test_every_name_of_the_schema_has_a_default() -> None:
-    declared, given = set(_declared(SCHEMA, ())), set(_given(DEFAULTS, ()))
-    beside = {path[:-1] for path in given}
-    missing = {path for path in declared - given if len(path) <= 2 and path[:-1] in beside}
-    assert missing == OPTIONAL
-
-
-OPTIONAL = {("global",), ("affinity", "podAffinity"), ("affinity", "podAntiAffinity")}
-"""A parent chart's, and Kubernetes' own names within a value that has a default."""
-
-
 def _types(node: dict[str, Any]) -> list[str]:
     types = node.get("type", [])
     return [types] if isinstance(types, str) else list(types)
@@ -141,24 +113,6 @@ def _nodes(node: object, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield path, node
         for name, below in node.items():
             yield from _nodes(below, f"{path}/{name}")
-
-
-def _resolved(node: dict[str, Any]) -> dict[str, Any]:
-    reference = node.get("$ref")
-    return node if reference is None else SCHEMA["$defs"][reference.removeprefix("#/$defs/")]
-
-
-def _declared(node: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    for name, below in _resolved(node).get("properties", {}).items():
-        yield (*path, name)
-        yield from _declared(below, (*path, name))
-
-
-def _given(values: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    if isinstance(values, dict):
-        for name, below in values.items():
-            yield (*path, name)
-            yield from _given(below, (*path, name))
 
 
 def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

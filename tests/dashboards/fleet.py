@@ -67,8 +67,6 @@ GRACE = REPOSITORY / "tests" / "golden" / "gb200-fabric.toml"
 WITH_BASELINE = "path"
 """The case whose exporter knows what its host was like at the start."""
 
-BEHIND_STEPS = 10
-"""How many scrapes the second of two clusters is behind the first."""
 
 RECORDED = 'label_replace({__name__=~".+:.+"}, "recorded", "$1", "__name__", "(.+)")'
 FIRING = 'ALERTS{alertstate="firing"}'
@@ -171,25 +169,6 @@ def _with_pod_labels(history: History) -> History:
             key = ("kube_pod_labels", tuple(sorted({**of_pod, **target}.items())))
             made[key] = array("d", [1.0]) * history.steps
     return joined([history, replace(history, series=made, families=families_of(made))]) if made else history
-
-
-def with_two_clusters(fleet: Fleet) -> Fleet:
-    """The fleet, and two clusters whose hosts have the names and GPUs of its hosts.
-
-    The first has their readings, the second those of `BEHIND_STEPS` before. The watchdog is of no cluster.
-    """
-    clusters = (_in_cluster(fleet.history, name, behind) for name, behind in (("east", 0), ("west", BEHIND_STEPS)))
-    return replace(fleet, history=joined([fleet.history, *clusters]))
-
-
-def _in_cluster(history: History, cluster: str, behind: int) -> History:
-    kept = history.steps - behind
-    series: dict[SeriesKey, Sequence[float]] = {
-        (name, tuple(sorted((*labels, ("cluster", cluster))))): [column[0]] * behind + list(column[:kept])
-        for (name, labels), column in history.series.items()
-        if dict(labels).get("alertname") != "GpuTriageWatchdog"
-    }
-    return replace(history, series=series, families=families_of(series))
 
 
 def joined(histories: Sequence[History]) -> History:

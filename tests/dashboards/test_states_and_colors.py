@@ -7,7 +7,6 @@ from dashboards.diagnosis import VERDICTS
 from dashboards.palette import GRAY
 from dashboards.selectors import bottleneck_in
 from dashboards.steps import COUNTED, RUNBOOKS_URL, STEPS, Step, alerts_of
-from dashboards.value_mappings import BOTTLENECK, CLASS
 from tests.dashboards.grafana import FILES, FOLDER, Target, all_targets, find, read, rows, substitute, words_of
 from tests.gathered import for_each
 from tests.promql.expressions import uses
@@ -59,12 +58,6 @@ def test_colors_are_those_of_the_status_page(file: str) -> None:
     used = set(re.findall(r'"(?:color|fixedColor|iconColor)": "([^"]+)"', text))
     assert GRAY in used
     assert used - set(CLASS_COLORS.values()) <= {"text", "transparent"}
-
-
-def test_classes_have_one_name_and_color_whether_value_or_label() -> None:
-    assert [(name, color) for _, name, color in BOTTLENECK] == list(CLASS_COLORS.items())
-    assert [(text, color) for _, text, color in CLASS] == list(CLASS_COLORS.items())
-    assert [name for name, _, _ in CLASS] == list(BOTTLENECK_CLASSES)
 
 
 def test_classes_are_compared_by_their_values_and_consecutive_ones_at_once() -> None:

@@ -5,11 +5,9 @@ import re
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,8 @@ import yaml
 from deploy.generate.alertmanager import ROUTE
 from deploy.generate.alerts_page import read_notifications
 from tests.conftest import RequiresTool
-from tests.e2e.processes import alertmanager, wait_for
-from tests.listening import listening
+from tests.e2e.processes import alertmanager, fire, wait_for
+from tests.listening import QuietHandler, QuietServer, listening
 from tests.program_output import output_of
 from tests.rules.notifications import every_exhibit
 
@@ -102,16 +100,12 @@ def _services() -> Iterator[tuple[str, list[Received]]]:
     """PagerDuty, Slack and the webhooks: the URL of a server that takes everything, and what it got so far."""
     got: list[Received] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            got.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-            self.send_response(202 if self.path == "/pagerduty" else 200)
-            self.end_headers()
-            self.wfile.write(b"ok")
+    class Handler(QuietHandler):
+        def respond(self) -> None:
+            got.append((self.path, json.loads(self.body())))
+            self.answer(202 if self.path == "/pagerduty" else 200, b"ok")
 
-        def log_message(self, *_: object) -> None: ...
-
-    with listening(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+    with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
         yield f"http://{address}", got
 
 
@@ -154,12 +148,6 @@ def _alert(name: str, instance: str = "", **changed: str) -> dict[str, Any]:
         labels["uuid"] = f"GPU-{gpu}"
     annotations |= changed
     return {"labels": labels, "annotations": annotations}
-
-
-def _post(url: str, alerts: list[dict[str, Any]]) -> None:
-    request = urllib.request.Request(url, json.dumps(alerts).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        assert answer.status == 200
 
 
 ONE = [_alert("GpuXidCritical", "gpu-07:9836")]
@@ -205,12 +193,12 @@ def sent(repository: Path, tmp_path_factory: pytest.TempPathFactory, requires_to
         _services() as (services, got),
         alertmanager(program, directory, _config(repository, directory, services)) as url,
     ):
-        _post(url, [*ONE, *EIGHT, *FLEET, *TICKET])
+        fire(url, [*ONE, *EIGHT, *FLEET, *TICKET])
         # Three pages at two services, and the ticket.
         wait_for(lambda: len(got) >= 2 * len(TITLES) + 1)
         firing = tuple(got)
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 1))
-        _post(url, [each | {"endsAt": moment} for each in (*ONE, *EIGHT, *FLEET)])
+        fire(url, [each | {"endsAt": moment} for each in (*ONE, *EIGHT, *FLEET)])
         wait_for(lambda: len(got) >= len(firing) + 2 * len(TITLES))
         return Sent(firing, tuple(got[len(firing) :]))
 

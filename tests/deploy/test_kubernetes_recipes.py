@@ -1,6 +1,5 @@
 """Values files of platforms render to what each asks for, and the plain manifests are the chart's objects."""
 
-import json
 import re
 import subprocess
 import sys
@@ -59,30 +58,6 @@ def test_the_values_of_a_platform_turn_on_everything(platform: str) -> None:
     assert rendered.pod["securityContext"]["runAsUser"] == 0, "the kubelet's socket"
     assert "What is missing" not in rendered.notes
     assert "WARNING" not in rendered.notes
-
-
-@pytest.mark.parametrize("platform", PLATFORMS)
-def test_the_runbooks_of_a_platform_are_reached_as_the_notes_say(platform: str) -> None:
-    rendered = _recipe(platform)
-    daemon_set = rendered.only("DaemonSet")["metadata"]
-    pods = f"--namespace {daemon_set['namespace']} daemonset/{daemon_set['name']}"
-    explained = f"kubectl exec {pods} -- gpu-triage explain GpuLost"
-    (lost,) = (
-        rule
-        for each in rendered.of_kind("PrometheusRule")
-        for group in each["spec"]["groups"]
-        for rule in group["rules"]
-        if rule.get("alert") == "GpuLost"
-    )
-    assert lost["annotations"]["runbook_url"] == explained
-    port = rendered.container["ports"][0]["containerPort"]
-    assert explained in rendered.notes
-    assert f"kubectl port-forward {pods} {port}\n" in rendered.notes
-    texts = [text for each in rendered.of_kind("ConfigMap") for text in each["data"].values()]
-    links = {link for text in texts for link in re.findall(r"https?://[^/\"]+/runbooks", text)}
-    assert links == {f"http://127.0.0.1:{port}/runbooks"}
-    for text in texts:
-        json.loads(text)
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -181,25 +156,6 @@ def _objects(repository: Path, folder: Path) -> list[dict[str, Any]]:
     files = sorted((repository / folder).glob("*.yaml"))
     every = (each for path in files for each in yaml.safe_load_all(path.read_bytes()))
     return [each for each in every if each["kind"] != "Kustomization"]
-
-
-@pytest.mark.parametrize("version", ["1.25.0", "1.31.0", "1.37.0"])
-def test_kubernetes_takes_every_manifest(repository: Path, version: str) -> None:
-    for each in _objects(repository, EXPORTER):
-        kubernetes_validate.validate(each, version, strict=True)
-
-
-@pytest.mark.parametrize("folder", [EXPORTER, OPERATOR])
-def test_a_kustomization_lists_every_manifest_of_its_folder(repository: Path, folder: Path) -> None:
-    listed = yaml.safe_load((repository / folder / "kustomization.yaml").read_bytes())["resources"]
-    files = {path.name for path in (repository / folder).glob("*.yaml")} - {"kustomization.yaml"}
-    assert sorted(listed) == sorted(files)
-
-
-def test_the_pods_are_the_charts(repository: Path) -> None:
-    (daemon_set,) = [each for each in _objects(repository, EXPORTER) if each["kind"] == "DaemonSet"]
-    theirs = render({"image": {"repository": "gpu-triage-exporter"}}, release="gpu-triage-exporter")
-    assert daemon_set["spec"]["template"]["spec"] == theirs.pod
 
 
 def test_the_monitor_and_the_service_find_the_pods(repository: Path) -> None:

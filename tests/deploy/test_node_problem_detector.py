@@ -2,8 +2,10 @@
 
 import json
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +32,15 @@ def ask(
     return subprocess.run(command, env=given, check=False, capture_output=True, text=True)
 
 
-def ask_one_that_answers(
-    repository: Path, severity: str, answer: str, folder: Path
-) -> subprocess.CompletedProcess[str]:
-    (folder / "answer").write_text(answer, newline="")
-    port = free_port()
-    serve = (
-        "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); print('up', flush=True); "
-        "c, _ = s.accept(); f = c.makefile('rb'); any(line == b'\\r\\n' for line in f); "
-        "c.sendall(open(sys.argv[2], 'rb').read()); f.close(); c.close()"
-    )
-    command = ["python3", "-c", serve, str(port), str(folder / "answer")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        server.stdout.readline()
-        result = ask(repository, severity, "127.0.0.1", port)
-        server.kill()
-    return result
+def ask_one_that_answers(repository: Path, severity: str, answer: str) -> subprocess.CompletedProcess[str]:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        server.settimeout(30)
+        asked = pool.submit(ask, repository, severity, *server.getsockname())
+        client, _ = server.accept()
+        with client, client.makefile("rb") as request:
+            assert b"\r\n" in iter(request.readline, b"")
+            client.sendall(answer.encode())
+        return asked.result()
 
 
 def verdict(running: Exporter) -> bytes:
@@ -106,8 +100,8 @@ def test_an_exporter_that_is_not_there_is_unknown_and_no_problem(repository: Pat
     ],
     ids=["not yet", "locked", "another page", "another service"],
 )
-def test_what_is_no_verdict_is_unknown(repository: Path, tmp_path: Path, answer: str, said: str) -> None:
-    result = ask_one_that_answers(repository, "critical", answer, tmp_path)
+def test_what_is_no_verdict_is_unknown(repository: Path, answer: str, said: str) -> None:
+    result = ask_one_that_answers(repository, "critical", answer)
     assert (result.returncode, said in result.stdout) == (UNKNOWN, True), result.stdout
 
 
@@ -118,7 +112,7 @@ def test_what_is_no_verdict_is_unknown(repository: Path, tmp_path: Path, answer:
         ("warning", "GPU 5 pcie.width: 4 of 16 lanes (pending); GPU 2 gpu.lost: lost (gone); GPU 3 power.brake: on\n"),
     ],
 )
-def test_a_critical_finding_warns_until_confirmed(repository: Path, tmp_path: Path, severity: str, said: str) -> None:
+def test_a_critical_finding_warns_until_confirmed(repository: Path, severity: str, said: str) -> None:
     findings = (
         "finding\t5\t0000:ab:00.0\twarning\tpcie.width\tinspect_hardware\t4 of 16 lanes\tpending\t40\t600\tyes\n"
         "finding\t1\t0000:18:00.0\tcritical\tgpu.lost\tdrain\tlost\tconfirmed\t10\t0\tyes\n"
@@ -126,20 +120,12 @@ def test_a_critical_finding_warns_until_confirmed(repository: Path, tmp_path: Pa
         "finding\t3\t0000:3a:00.0\twarning\tpower.brake\tinspect_hardware\ton\tconfirmed\t10\t0\t-\n"
     )
     answer = f"HTTP/1.1 200 OK\r\n\r\nhost\tdrain\tgpu-7\t-\n{findings}"
-    assert ask_one_that_answers(repository, severity, answer, tmp_path).stdout == said
+    assert ask_one_that_answers(repository, severity, answer).stdout == said
 
 
 def test_an_exporter_that_hangs_is_unknown(repository: Path) -> None:
-    serve = (
-        "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); print('up', flush=True); "
-        "time.sleep(60)"
-    )
-    port = free_port()
-    with subprocess.Popen(["python3", "-c", serve, str(port)], stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        server.stdout.readline()
-        result = ask(repository, "critical", "127.0.0.1", port, GPU_VERDICT_SECONDS="1")
-        server.kill()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        result = ask(repository, "critical", *server.getsockname(), GPU_VERDICT_SECONDS="1")
     assert result.returncode == UNKNOWN
     assert "did not respond within 1 s" in result.stdout
 

@@ -15,7 +15,7 @@ def test_continuous_integration_runs_both(repository: Path) -> None:
     assert re.search(r"\bmake test full\b", (repository / ".ci" / "run").read_text(encoding="utf-8"))
     recipes = (repository / "Makefile").read_text(encoding="utf-8")
     assert re.search(rf"^\t.*-m '{NOT_FULL}' \$\(PYTEST_ARGS\)", recipes, re.MULTILINE)
-    assert re.search(rf"^\t.*-m {ONLY_FULL} --fresh \$\(PYTEST_ARGS\)", recipes, re.MULTILINE)
+    assert re.search(rf"^\t.*-m {ONLY_FULL} \$\(PYTEST_ARGS\)", recipes, re.MULTILINE)
 
 
 SKIPS = """

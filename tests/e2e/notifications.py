@@ -24,20 +24,6 @@ class Inbox:
         with self._lock:
             return [n for n in self._told if receiver in {None, n.receiver} and any(map(wanted, n.alerts))]
 
-    def about(self, alert: str, status: str = "firing") -> list[Alert]:
-        """Each alert of this name and status, as often as it was told, every one once however often it was repeated."""
-        found = {
-            tuple(sorted(each.labels.items())): each
-            for notification in self.where(lambda each: each.labels["alertname"] == alert)
-            for each in notification.alerts
-            if each.labels["alertname"] == alert and each.status == status
-        }
-        return list(found.values())
-
-    def names(self) -> set[str]:
-        told = self.where(lambda _: True)
-        return {each.labels["alertname"] for n in told if n.receiver != "gpu-dead-man" for each in n.alerts}
-
 
 def summary(notifications: list[Notification]) -> str:
     return "\n".join(

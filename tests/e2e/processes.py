@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,20 +81,20 @@ def exporter(tmp_path: Path, *flags: str, program: Sequence[str] = PROGRAM) -> I
 
 @dataclass(frozen=True)
 class Prometheus:
-    """A running Prometheus at an address; call it with an instant query, for now or for Unix seconds."""
+    """A running Prometheus at an address; call it with an instant query."""
 
     address: str
+    pid: int
 
-    def __call__(self, expression: str, at: float | None = None) -> list[Any]:
-        parameters = {"query": expression} if at is None else {"query": expression, "time": str(at)}
-        result: list[Any] = self._ask(f"query?{urllib.parse.urlencode(parameters)}")["result"]
+    def __call__(self, expression: str) -> list[Any]:
+        result: list[Any] = self.ask(f"query?{urllib.parse.urlencode({'query': expression})}")["result"]
         return result
 
     def last_errors(self) -> dict[str, str]:
         """Why the last scrape failed, by job; "" where it did not, or was not yet."""
-        return {each["labels"]["job"]: each["lastError"] for each in self._ask("targets")["activeTargets"]}
+        return {each["labels"]["job"]: each["lastError"] for each in self.ask("targets")["activeTargets"]}
 
-    def _ask(self, path: str) -> dict[str, Any]:
+    def ask(self, path: str) -> dict[str, Any]:
         with urllib.request.urlopen(f"http://{self.address}/api/v1/{path}", timeout=WAIT_SECONDS) as answer:
             data: dict[str, Any] = json.load(answer)["data"]
         return data
@@ -112,8 +112,8 @@ def prometheus(program: Path, tmp_path: Path, config: str, *flags: str) -> Itera
         f"--web.listen-address={address}",
         *flags,
     ]
-    with Server("prometheus", command, tmp_path, f"http://{address}/-/ready").running():
-        yield Prometheus(address)
+    with Server("prometheus", command, tmp_path, f"http://{address}/-/ready").running() as running:
+        yield Prometheus(address, running.pid or 0)
 
 
 @contextmanager
@@ -129,6 +129,13 @@ def alertmanager(program: Path, directory: Path, config: Path) -> Iterator[str]:
     ]
     with Server("alertmanager", command, directory, f"http://{address}/-/ready").running():
         yield f"http://{address}/api/v2/alerts"
+
+
+def fire(url: str, alerts: Iterable[Mapping[str, Any]]) -> None:
+    """Send an Alertmanager alerts, each with its labels and whatever else it has."""
+    request = urllib.request.Request(url, json.dumps([*alerts]).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 200
 
 
 def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:

@@ -15,11 +15,6 @@ import pytest
 from tests.e2e.processes import Exporter, exporter, wait_for
 from tests.kubelet import kubelet
 
-from gpu_triage_simulator.scenario_file import SCENARIOS
-
-HANG = '\n[[event]]\nat = "3s"\nuntil = "33s"\ngpu = 2\neffect = { kind = "hang" }\n'
-
-
 LOADED = """
 import atexit, json, sys
 from gpu_triage.__main__ import main
@@ -34,26 +29,6 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exporter]:
     """One that every test leaves as it found it."""
     with exporter(tmp_path_factory.mktemp("simulated"), "--simulate", "dual-a10") as running:
         yield running
-
-
-def hanging_scenario(tmp_path: Path) -> str:
-    path = tmp_path / "hang.toml"
-    path.write_text((SCENARIOS / "h100-8.toml").read_text() + HANG)
-    return str(path)
-
-
-def test_while_a_call_hangs_scrapes_go_on_the_gpu_shows_as_stalled_and_sigterm_ends_it(tmp_path: Path) -> None:
-    flags = ("--simulate", hanging_scenario(tmp_path), "--sample.deadline", "1s")
-    with exporter(tmp_path, *flags) as running:
-        wait_for(lambda: 'gpu_error_info{error="stalled",gpu="2"' in running.metrics())
-        page = running.metrics()
-        assert page.count("gpu_up{") == 8
-        assert page.count('error="stalled"') == 1
-        before = page_value(page, 'gpu_energy_joules_total{gpu="5"')
-        wait_for(lambda: page_value(running.metrics(), 'gpu_energy_joules_total{gpu="5"') > before)
-        assert running.get("/-/healthy")[0] == 200
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(10) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

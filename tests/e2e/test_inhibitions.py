@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import RequiresTool
-from tests.e2e.processes import alertmanager, wait_for
+from tests.e2e.processes import alertmanager, fire, wait_for
 
 Labels = dict[str, str]
 
@@ -94,14 +94,6 @@ FLEET_WIDE: tuple[Labels, Labels] = (
 OTHER_CLUSTER = FLEET_WIDE[1] | {"cluster": "west"}
 
 
-def _fire(url: str, alerts: list[Labels]) -> None:
-    body = json.dumps([{"labels": labels} for labels in alerts]).encode()
-    with urllib.request.urlopen(
-        urllib.request.Request(url, body, {"Content-Type": "application/json"}), timeout=10
-    ) as answer:
-        assert answer.status == 200
-
-
 def _held_back(url: str) -> set[frozenset[tuple[str, str]]]:
     with urllib.request.urlopen(url, timeout=10) as answer:
         found: list[Any] = json.load(answer)
@@ -117,14 +109,7 @@ def test_only_symptoms_are_quiet_beside_a_cause(repository: Path, tmp_path: Path
     namesakes = [host | symptom | {"cluster": "north"} for host, _, symptom in held]
     config = repository / "deploy/alertmanager/alertmanager.yml"
     with alertmanager(requires_tool("prometheus-alertmanager"), tmp_path, config) as url:
-        _fire(
-            url,
-            [
-                *(host | labels for host, *both in (*told, *held) for labels in both),
-                *namesakes,
-                OTHER_CLUSTER,
-                *FLEET_WIDE,
-            ],
-        )
+        both = (host | labels for host, *both in (*told, *held) for labels in both)
+        fire(url, ({"labels": each} for each in (*both, *namesakes, OTHER_CLUSTER, *FLEET_WIDE)))
         wait_for(lambda: len(_held_back(url)) >= len(wanted))
         assert _held_back(url) == wanted

@@ -1,6 +1,5 @@
 """The daemon's doors as its host sees them: a web configuration file, a Unix socket, sockets of systemd."""
 
-import os
 import re
 import socket
 import subprocess
@@ -102,20 +101,6 @@ def test_prometheus_shows_why_it_is_refused(tmp_path: Path, guarded: str, requir
     ]
 
 
-def test_curl_needs_certificate_and_password(tmp_path: Path, guarded: str, requires_tool: RequiresTool) -> None:
-    curl = requires_tool("curl")
-    client = ("--cert", tmp_path / "client.pem", "--key", tmp_path / "client.key")
-    ask = (curl, "--silent", "--show-error", "--cacert", tmp_path / "ca.pem", f"https://{guarded}/metrics")
-
-    def status(*arguments: object) -> str:
-        command = [*map(str, (*ask, "--output", "/dev/null", "--write-out", "%{http_code}", *arguments))]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=30).stdout
-
-    assert status() == "000"
-    assert status(*client) == "401"
-    assert status(*client, "--user", "prometheus:scrape") == "200"
-
-
 def test_a_unix_socket_is_served_in_place_of_one_that_was_killed_and_its_file_removed(tmp_path: Path) -> None:
     path = tmp_path / "gpu.sock"
     with socket.socket(socket.AF_UNIX) as dead:
@@ -156,27 +141,3 @@ def test_the_socket_of_systemd_is_served_and_left_to_systemd(tmp_path: Path, fam
             end(process)
         assert process.returncode == 0
     assert path.exists() == (family == socket.AF_UNIX)
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--web.systemd-socket",), "systemd handed over no socket"),
-        (("--web.config.file", "nowhere.yml"), "nowhere.yml: cannot be read: No such file"),
-        (("--web.config.file", "web.yml"), "cert.pem: cannot be read: No such file"),
-        (("--config.file", "web.yml"), "web.yml: line 1: tls_server_config: unknown key"),
-        (("--web.listen-address", "unix:/nowhere/web.sock"), "No such file or directory; write another"),
-        (("--no-such-flag",), "no such option --no-such-flag"),
-    ],
-)
-def test_what_cannot_be_used_ends_it_with_one_line_and_the_code_after_which_it_stays_ended(
-    flags: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("web.yml").write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LISTEN_")}
-    ended = subprocess.run([*SERVE, *flags], capture_output=True, text=True, check=False, timeout=60, env=environment)
-    assert ended.returncode == 2
-    error = ended.stderr.strip().splitlines()[-1]
-    assert error.startswith("gpu-triage: error: ")
-    assert words in error

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from tests.parts import TESTS, full_part
+from tests.parts import TESTS, is_full
 
 SCRIPT = TESTS / "environment" / "install-servers.sh"
 NOTES = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
@@ -49,46 +49,27 @@ class Machine:
         return " ".join(found).split()
 
 
-def test_the_demo_says_what_is_missing_and_installs_nothing_by_itself(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, programs=["prometheus"])
+def test_the_demo_installs_its_two_servers_only_when_told_to(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "one", programs=["prometheus"])
     result = machine.run("demo")
     assert result.returncode == 1
-    assert "not found: prometheus-alertmanager." in result.stderr
     assert "apt-get install --no-install-recommends prometheus-alertmanager" in result.stderr
     assert "make demo INSTALL=1" in result.stderr
     assert machine.log.read_text() == ""
+    assert machine.run("demo", INSTALL="1").returncode == 1  # this apt-get brings nothing
+    assert machine.installed == ["prometheus-alertmanager"]
+    both = Machine(tmp_path / "both", programs=["prometheus", "alertmanager"])
+    result = both.run("demo")
+    assert (result.returncode, result.stderr, both.log.read_text()) == (0, "", "")
 
 
-def test_the_demo_installs_its_two_servers_when_told_to(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    result = machine.run("demo", INSTALL="1")
-    assert machine.installed == ["prometheus", "prometheus-alertmanager"]
-    assert result.returncode == 1  # this apt-get brought nothing
-    assert "still not found: prometheus prometheus-alertmanager" in result.stderr
-
-
-@pytest.mark.parametrize("pager", ["prometheus-alertmanager", "alertmanager"])
-def test_a_demo_that_has_both_starts_at_once(tmp_path: Path, pager: str) -> None:
-    machine = Machine(tmp_path, programs=["prometheus", pager])
-    result = machine.run("demo")
-    assert (result.returncode, result.stderr, machine.log.read_text()) == (0, "", "")
-
-
-def test_what_the_tests_of_every_run_need_is_announced_and_then_installed(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    result = machine.run("test")
-    assert result.returncode == 0
-    first = result.stderr.splitlines()[0]
-    assert "This installs Debian's packages prometheus prometheus-alertmanager" in first
-    assert "prometheus-node-exporter" in machine.installed
-    assert not set(machine.installed) & {"lintian", "rpm", "debootstrap", "slurm-wlm", "chromium", "zsh", "fish"}
-    assert len(machine.installed) == len(set(machine.installed))
-
-
-def test_the_rest_is_for_all_tests(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    machine.run("full")
-    assert {"lintian", "rpm", "debootstrap", "slurm-wlm", "chromium", "zsh", "fish"} <= set(machine.installed)
+def test_what_tests_need_is_announced_and_then_installed(tmp_path: Path) -> None:
+    usual, full = Machine(tmp_path / "test"), Machine(tmp_path / "full")
+    result = usual.run("test")
+    assert result.returncode == full.run("full").returncode == 0
+    assert "This installs Debian's packages prometheus prometheus-alertmanager" in result.stderr.splitlines()[0]
+    assert "prometheus-node-exporter" in usual.installed
+    assert {"lintian", "rpm", "debootstrap", "slurm-wlm", "chromium"} <= set(full.installed) - set(usual.installed)
 
 
 @pytest.mark.parametrize(("root", "apt"), [(False, True), (True, False)])
@@ -98,8 +79,7 @@ def test_without_the_right_or_the_means_nothing_is_installed(tmp_path: Path, *, 
     assert result.returncode == 0
     assert "not found: prometheus prometheus-alertmanager" in result.stderr
     assert machine.log.read_text() == ""
-    demo = machine.run("demo", INSTALL="1")
-    assert demo.returncode == 1
+    assert machine.run("demo", INSTALL="1").returncode == 1
 
 
 def test_tests_and_lists_agree_on_what_is_started(tmp_path: Path) -> None:
@@ -113,14 +93,13 @@ def test_tests_and_lists_agree_on_what_is_started(tmp_path: Path) -> None:
     for path in TESTS.rglob("test_*.py"):
         if path.name == "test_parts.py" or path == Path(__file__):
             continue
-        missing = set(named.findall(path.read_text(encoding="utf-8"))) - (every if full_part(path) else usual)
+        missing = set(named.findall(path.read_text(encoding="utf-8"))) - (every if is_full(path) else usual)
         assert not missing, f"{path.relative_to(TESTS)}: install-servers.sh does not install {missing}"
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ("", "serve --simulate h100-8-bad-night --simulate-at 30m --simulate-pace 4"),
         (
             "--log.level debug",
             "serve --simulate h100-8-bad-night --simulate-at 30m --simulate-pace 4 --log.level debug",

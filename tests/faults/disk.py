@@ -1,16 +1,13 @@
 """A disk that a test makes slow, for a daemon on the compiled driver that keeps its state there."""
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.processes import WAIT_SECONDS, wait_for
 from tests.faults.stand_in import Daemon, up
 from tests.stand_in_library import compile_library
-
-WAIT_SECONDS = 40.0
 
 
 class Disk:
@@ -56,13 +53,6 @@ def slot(gpu: int) -> str:
     return f"0000:{0x10 + gpu:02x}:00.0"
 
 
-def until(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "waited in vain"
-        time.sleep(0.01)
-
-
 def listening(daemon: Daemon) -> None:
     """Wait until all GPUs are sampled and NVML delivers Xids: the driver tells nobody of an earlier one."""
     daemon.wait_for(
@@ -73,4 +63,4 @@ def listening(daemon: Daemon) -> None:
 def settled(daemon: Daemon, disk: Disk) -> None:
     """Wait until GPUs and Xids are read, and the incidents have a file."""
     listening(daemon)
-    until(disk.memory)
+    wait_for(disk.memory)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from itertools import count
 
 import pynvml
+from tests.faults.files import Damaged
 from tests.faults.library import Call
 from tests.faults.stage import Stage
 
@@ -30,7 +31,7 @@ def answers(code: int, *functions: str, gpus: Collection[int | None] = (0,)) -> 
     def fault(call: Call) -> int:
         return code if _meant(call, functions, gpus) else call.proceed()
 
-    return _putting(fault)
+    return putting(fault)
 
 
 def of_instance(code: int, instance: int, *but: str) -> Begin:
@@ -40,7 +41,7 @@ def of_instance(code: int, instance: int, *but: str) -> Begin:
         meant = (call.gpu, call.instance) == (0, instance) and call.function not in but
         return code if meant else call.proceed()
 
-    return _putting(fault)
+    return putting(fault)
 
 
 def of_instance_handle(code: int, *instances: int) -> Begin:
@@ -50,7 +51,7 @@ def of_instance_handle(code: int, *instances: int) -> Begin:
         asked = call.function == "nvmlDeviceGetMigDeviceHandleByIndex" and call.gpu == 0
         return code if asked and call.arguments[1].value in instances else call.proceed()
 
-    return _putting(fault)
+    return putting(fault)
 
 
 def takes(seconds: float, *functions: str, gpus: Collection[int | None] = (0,)) -> Begin:
@@ -90,7 +91,7 @@ def counting(function: str, number: int, gpu: int | None = 0) -> Begin:
             outs[-1].value = number
         return code
 
-    return _putting(fault)
+    return putting(fault)
 
 
 def filled(function: str, **members: int) -> Begin:
@@ -103,7 +104,7 @@ def filled(function: str, **members: int) -> Begin:
                 setattr(call.arguments[1]._obj, name, value)
         return code
 
-    return _putting(fault)
+    return putting(fault)
 
 
 def failing_fields(ids: Collection[int], code: int) -> Begin:
@@ -116,7 +117,7 @@ def failing_fields(ids: Collection[int], code: int) -> Begin:
                 entry.nvmlReturn = code if entry.fieldId in ids else entry.nvmlReturn
         return answer
 
-    return _putting(fault)
+    return putting(fault)
 
 
 def inventing_uuids(gpu: int, *, as_text: bool = True) -> Begin:
@@ -130,7 +131,7 @@ def inventing_uuids(gpu: int, *, as_text: bool = True) -> Begin:
             call.arguments[1].value = f"GPU-{number:08x}".encode() if as_text else b"\xff\xfe\xfd"
         return code
 
-    return _putting(fault)
+    return putting(fault)
 
 
 def with_fields(
@@ -168,10 +169,21 @@ def garbled(seed: int) -> Begin:
                     )
         return code
 
-    return _putting(fault)
+    return putting(fault)
 
 
-def _putting(fault: Callable[[Call], int]) -> Begin:
+def damaging(*damaged: Damaged) -> Begin:
+    """These files are damaged."""
+
+    def begin(stage: Stage) -> None:
+        stage.files.damaged = damaged
+
+    return begin
+
+
+def putting(fault: Callable[[Call], int]) -> Begin:
+    """Every call passes this fault."""
+
     def begin(stage: Stage) -> None:
         stage.library.fault = fault
 

@@ -37,12 +37,6 @@ def found(page: Page, name: str, **labels: str) -> list[tuple[Mapping[str, str],
     return [(own, value) for own, value in had if labels.items() <= own.items()]
 
 
-_WORST = {"info": 0.0, "warning": 1.0, "critical": 2.0}
-"""The verdict of a confirmed finding by its severity; one that is pending is a warning at most."""
-
-_WATCH = 1.0
-_PENDING = 1.0
-
 _TICKS = {"gpu_host_cpu_busiest_ratio": 0.01}
 """How much the kernel's counting in whole ticks may make of a ratio over a few seconds."""
 
@@ -75,32 +69,6 @@ def readings(page: Page) -> Page:
 def counters(page: Page) -> Page:
     """The series that must not fall, known by UUID alone."""
     return {_known_by_uuid(series): value for series, value in page.items() if name_of(series).endswith("_total")}
-
-
-def misjudged(page: Page) -> dict[str, tuple[float, float]]:
-    """Verdicts that do not follow from the findings: as they are and as they should be, by UUID, "" for the host.
-
-    A critical finding that is held, and does not hold now, is one to watch, and a pending warning does not count until
-    it is likely to last: no page has which of them do.
-    """
-    found_of: dict[str, float] = {"": 0.0}
-    least_of: dict[str, float] = {}
-    for series, state in page.items():
-        if name_of(series) in ("gpu_finding", "gpu_host_finding"):
-            labels = labels_of(series)
-            verdict = min(state, _WORST[labels["severity"]])
-            for subject in {labels.get("uuid", ""), ""}:
-                found_of[subject] = max(found_of.get(subject, 0.0), verdict)
-                if state > _PENDING or labels["severity"] == "critical":
-                    least_of[subject] = max(least_of.get(subject, 0.0), min(verdict, _WATCH))
-    judged = (*found(page, "gpu_verdict"), *found(page, "gpu_host_verdict"))
-    verdicts = {labels.get("uuid", ""): value for labels, value in judged}
-    pairs = {subject: (value, found_of.get(subject, 0.0)) for subject, value in verdicts.items()}
-    return {
-        subject: (value, due)
-        for subject, (value, due) in pairs.items()
-        if not least_of.get(subject, 0.0) <= value <= due
-    }
 
 
 @dataclass(frozen=True, slots=True)

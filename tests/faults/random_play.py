@@ -72,11 +72,8 @@ class Pages:
         self._counters: dict[str, float] = {}
         self._uuids: set[str] = set()
 
-    def check(self, text: str, openmetrics: str | None = None) -> Page:
-        """The series of a page.
-
-        Args:
-            openmetrics: the same page in OpenMetrics, if that is to be checked too.
+    def check(self, text: str, openmetrics: str) -> Page:
+        """The series of a page, which is given in both formats.
 
         Raises:
             Broken: something does not hold.
@@ -108,19 +105,16 @@ class Pages:
             page[match[1]] = float(match[2])
         return page
 
-    def _parsers(self, page: Page, text: str, openmetrics: str | None) -> None:
+    def _parsers(self, page: Page, text: str, openmetrics: str) -> None:
         """Prometheus' own parsers, whenever there is a series that they have not read: they are slow."""
-        if openmetrics is not None:
-            lines = len([line for line in openmetrics.splitlines() if not line.startswith("#")])
-            if lines != len(page):
-                raise Broken(f"{len(page)} series in the text format, {lines} in OpenMetrics")
+        lines = len([line for line in openmetrics.splitlines() if not line.startswith("#")])
+        if lines != len(page):
+            raise Broken(f"{len(page)} series in the text format, {lines} in OpenMetrics")
         if page.keys() <= self._parsed_before:
             return
         self._parsed_before |= page.keys()
-        parsed = [sum(len(family.samples) for family in parse_text(text))]
-        if openmetrics is not None:
-            families = parse_openmetrics(openmetrics)  # type: ignore[no-untyped-call]  # as it is shipped
-            parsed.append(sum(len(family.samples) for family in families))
+        both = (parse_text(text), parse_openmetrics(openmetrics))  # type: ignore[no-untyped-call]  # as it is shipped
+        parsed = [sum(len(family.samples) for family in families) for families in both]
         if any(number != len(page) for number in parsed):
             raise Broken(f"of {len(page)} series, Prometheus' parsers read {parsed}")
 

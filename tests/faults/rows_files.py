@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 from tests.faults import files
 from tests.faults.files import Damage, Damaged
 from tests.faults.hosts import EVERY_SECOND
+from tests.faults.injections import damaging
 from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, Within
-from tests.faults.stage import Stage
 
 from gpu_triage.read.registry import ALL_COLLECTORS
 
@@ -115,7 +114,7 @@ def _damaged(subject: str, words: str, damaged: Damaged, *, says: Says | Within,
         moment=subject,
         says=says,
         reach=reach,
-        begin=partial(_put, damaged=(damaged,)),
+        begin=damaging(damaged),
         config=EVERY_SECOND,
         lasts=4,
         recovers_within=4,
@@ -127,7 +126,3 @@ def _damaged(subject: str, words: str, damaged: Damaged, *, says: Says | Within,
 def _from_the_start(row: Row) -> Row:
     """The row on a stage of its own: later, a short fault meets these files only when they are read."""
     return replace(row, at=0, recovers_within=_PROCESSES_READ_AGAIN_SECONDS, shared=False)
-
-
-def _put(stage: Stage, damaged: tuple[Damaged, ...]) -> None:
-    stage.files.damaged = damaged

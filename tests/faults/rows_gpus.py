@@ -69,7 +69,7 @@ def _from_the_start(row: Row) -> Row:
 
 def _counts() -> Iterator[Row]:
     counts: Mapping[int, tuple[str, Says]] = {
-        0: ("the driver counts no GPU", Says(gpus={"0": "missing", "1": "missing"}, failing=_everything())),
+        0: ("the driver counts no GPU", Says(gpus={"0": "missing", "1": "missing"}, failing=every_collector())),
         1: ("the driver counts one GPU less", Says(gpus={"1": "missing"})),
         3: ("the driver counts one GPU more than it gives handles for", Says(gpus={"2": "invalid_argument"})),
     }
@@ -87,7 +87,9 @@ def _counts() -> Iterator[Row]:
         group=FLEET,
         fault="the driver counts four billion GPUs",
         says=Says(
-            gpus={"0": "driver_unavailable", "1": "driver_unavailable"}, driver="library_invalid", failing=_everything()
+            gpus={"0": "driver_unavailable", "1": "driver_unavailable"},
+            driver="library_invalid",
+            failing=every_collector(),
         ),
         reach=frozenset({"0", "1", DRIVER}),
         begin=says_count(0xFFFF_FFFF),
@@ -129,7 +131,3 @@ def _identities() -> Iterator[Row]:
         at=0,
         ends=False,
     )
-
-
-def _everything() -> frozenset[str]:
-    return every_collector()

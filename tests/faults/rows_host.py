@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.faults import files
 from tests.faults.files import Damaged
 from tests.faults.hosts import CROWD, EVERY_SECOND, SLOW_TIER_EVERY_TEN_SECONDS
-from tests.faults.injections import FOREVER, takes
+from tests.faults.injections import FOREVER, damaging, takes
 from tests.faults.row import DRIVER, HOST, OTHERS, Row, Says, call_in_flight
 from tests.faults.stage import Stage
 
@@ -83,7 +83,7 @@ def _of_a_process(fault: str, damage: files.Damage) -> Row:
         group=PROCESSES,
         fault=fault,
         moment="between two readings",
-        begin=partial(_put, damaged=(Damaged(f"proc/{_PID}", damage),)),
+        begin=damaging(Damaged(f"proc/{_PID}", damage)),
         recovers_within=6,
     )
 
@@ -94,7 +94,3 @@ def another_process(path: Path) -> None:
     (path / "stat").write_text(f"{path.name} (nvtop) S 1 {' '.join(['0'] * 17)} 99999999 0 0\n")
     (path / "status").write_text("Name:\tnvtop\nUid:\t1001\t1001\t1001\t1001\nCpus_allowed_list:\t0-7\n")
     (path / "cgroup").write_text("0::/user.slice/user-1001.slice/session-7.scope\n")
-
-
-def _put(stage: Stage, damaged: tuple[Damaged, ...]) -> None:
-    stage.files.damaged = damaged

@@ -3,12 +3,11 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 
 import pynvml
 from tests.faults import files
 from tests.faults.files import Damaged
-from tests.faults.injections import FOREVER, Begin, answers, takes
+from tests.faults.injections import FOREVER, Begin, answers, damaging, putting, takes
 from tests.faults.library import Call
 from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, call_in_flight
 from tests.faults.stage import Stage
@@ -77,10 +76,7 @@ def _handing_out(event_type: int) -> Begin:
         call.arguments[1]._obj.eventType = event_type
         return int(pynvml.NVML_SUCCESS)
 
-    def begin(stage: Stage) -> None:
-        stage.library.fault = fault
-
-    return begin
+    return putting(fault)
 
 
 def _kernel_log() -> Iterator[Row]:
@@ -98,7 +94,7 @@ def _kernel_log() -> Iterator[Row]:
                 failing=frozenset({"host_kernel_log"} if error else ()),
             ),
             reach=frozenset({HOST}),
-            begin=partial(_damage, damaged=(Damaged("kmsg", damage),)),
+            begin=damaging(Damaged("kmsg", damage)),
             at=0,
             lasts=10,
             recovers_within=60,
@@ -210,7 +206,3 @@ def _texts(*texts: str) -> Begin:
 
 def _by_a_process(stage: Stage) -> None:
     stage.log_to_kernel(f"12,90000,1,-;{_OF_GPU_0}\n".encode())
-
-
-def _damage(stage: Stage, damaged: tuple[Damaged, ...]) -> None:
-    stage.files.damaged = damaged

@@ -152,7 +152,7 @@ class Daemon:
         """The body of an answer as it was sent, compressed if the headers accept that."""
         return self._running.get(path, **headers)[2]
 
-    def wait_for(self, what: Callable[[str], bool], seconds: float) -> str:
+    def wait_for(self, what: Callable[[str], object], seconds: float) -> str:
         """The first page of which it is true.
 
         Raises:

@@ -1,7 +1,6 @@
 """A real daemon claims success for nothing that did not run: a driver that hangs, a mount that is missing, a pipe."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,6 @@ import pytest
 from tests.faults.stand_in import Daemon, StandIn, up
 
 WAIT_SECONDS = 30.0
-KERNEL = ("stat", "loadavg", "vmstat", "diskstats", "modules", "net", "1", "self", "pressure", "sys", "uptime")
 
 AT_ONCE = ("--judge", "driver.unavailable.wait=1s", "--judge", "driver.unavailable.hold=1s")
 """The driver has five minutes to answer, and to stay well, before the verdict is another."""
@@ -81,17 +79,3 @@ def test_an_empty_procfs_is_a_failure_on_the_page_in_the_verdict_in_check_and_in
     not_read = done.stdout.partition("not read:")[2]
     assert "--path.procfs" in not_read
     assert "host_cpu" in not_read
-
-
-def test_a_pipe_in_place_of_a_file_fails_its_own_collector_and_no_other(host: StandIn) -> None:
-    procfs = host.folder / "proc"
-    for name in KERNEL:
-        if Path("/proc", name).exists():
-            (procfs / name).symlink_to(f"/proc/{name}")
-    os.mkfifo(procfs / "meminfo")
-    with host.daemon("--path.procfs", str(procfs)) as daemon:
-        counted = 'gpu_exporter_errors_total{collector="host_memory",error="not_a_file"}'
-        page = daemon.wait_for(lambda page: counted in page and len(up(page)) == 2, WAIT_SECONDS)
-        assert failing(page) == {"host_memory"}
-        assert "gpu_host_cpus{" in page
-        assert "gpu_exporter_call_inflight_seconds{" not in page

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.faults.disk import WAIT_SECONDS, until
+from tests.e2e.processes import WAIT_SECONDS, wait_for
 from tests.faults.stand_in import StandIn, up
 
 PATHS = (
@@ -82,7 +82,7 @@ def test_a_daemon_whose_package_is_gone_answers_and_records(tmp_path: Path, chan
         change(site)
         host.set("gpu 1 xid 1 79", f"gpu 2 pids {os.getpid()}", "gpu 3 lost")
         daemon.wait_for(lambda page: f'pid="{os.getpid()}"' in page, WAIT_SECONDS)
-        until(lambda: list(recordings.glob("*.tar.gz")))
+        wait_for(lambda: list(recordings.glob("*.tar.gz")))
         host.clear("gpu 3 lost")
         daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
         for accept in ("text/html", "text/plain", "application/json"):

@@ -1,6 +1,7 @@
-"""Real daemons and the directory of their incidents: two of them, a full disk, a read-only one, and a kill."""
+"""Real daemons and their state directory: two of them, a full disk, a read-only one, and a kill."""
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -9,9 +10,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.faults.disk import WAIT_SECONDS, Disk, settled, slot, until
+from tests.e2e.processes import WAIT_SECONDS, wait_for
+from tests.faults.disk import Disk, settled, slot
 from tests.faults.stand_in import StandIn, up
-from tests.parts import some
 
 from gpu_triage.errors import StateError
 from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, Memory
@@ -49,10 +50,25 @@ def mounted(folder: Path, options: str) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("end", some([signal.SIGTERM, signal.SIGKILL], {signal.SIGKILL}))
-def test_the_second_of_two_daemons_says_so_and_takes_over_at_the_end_of_the_first(
-    host: StandIn, disk: Disk, end: signal.Signals
-) -> None:
+def since(page: str) -> float | None:
+    """When gpu.missing, which is pending, began; None until all GPUs are read and the finding is there."""
+    began = re.search(r'^gpu_host_finding_since_timestamp_seconds\{.*code="gpu.missing".*\} (\S+)$', page, re.MULTILINE)
+    pending = 'gpu_host_finding{action="drain",code="gpu.missing",severity="critical"} 1.0' in page
+    return float(began[1]) if began and pending and len(up(page)) == 4 else None
+
+
+def test_a_finding_waits_on_in_the_next_process_after_a_kill(host: StandIn, disk: Disk) -> None:
+    saved, waits = disk.state / "findings.json", ("--expect.gpu-count", "5", "--judge", "gpu.missing.wait=1m")
+    with host.daemon(*disk.flags, *waits) as daemon:
+        before = since(daemon.wait_for(since, WAIT_SECONDS))
+        wait_for(lambda: saved.exists() and "gpu.missing" in saved.read_text())
+        daemon.process.send_signal(signal.SIGKILL)
+        daemon.process.wait(WAIT_SECONDS)
+    with host.daemon(*disk.flags, *waits) as daemon:
+        assert since(daemon.wait_for(since, WAIT_SECONDS)) == pytest.approx(before, abs=0.05)
+
+
+def test_the_second_of_two_daemons_says_so_and_takes_over_at_the_end_of_the_first(host: StandIn, disk: Disk) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(host.daemon(*disk.flags))
         settled(first, disk)
@@ -64,15 +80,15 @@ def test_the_second_of_two_daemons_says_so_and_takes_over_at_the_end_of_the_firs
             f"another exporter writes here (its lock file names process {first.process.pid} on "
             in second.log.read_text()
         )
-        until(lambda: "another exporter writes there" in second.get("/"))
+        wait_for(lambda: "another exporter writes there" in second.get("/"))
         assert "the state directory: another exporter writes there" in second.get("/api/v1/verdict")
         host.set("gpu 1 xid 1 48")
-        until(lambda: disk.incidents() == {("48", slot(1))})
-        first.process.send_signal(end)
+        wait_for(lambda: disk.incidents() == {("48", slot(1))})
+        first.process.send_signal(signal.SIGKILL)
         first.process.wait(WAIT_SECONDS)
         host.set("gpu 2 xid 2 95")
         second.wait_for(lambda page: f"{IN_USE} 0" in page, WAIT_SECONDS)
-        until(lambda: disk.incidents() == {("48", slot(1)), ("95", slot(2))})
+        wait_for(lambda: disk.incidents() == {("48", slot(1)), ("95", slot(2))})
         assert "incidents are remembered on disk again" in second.log.read_text()
 
 
@@ -119,10 +135,10 @@ def test_a_kill_in_the_middle_of_a_write_costs_only_what_was_not_written(host: S
     with host.daemon(*disk.flags) as daemon:
         settled(daemon, disk)
         host.set("gpu 1 xid 1 48")
-        until(lambda: disk.incidents() == {("48", slot(1))})
+        wait_for(lambda: disk.incidents() == {("48", slot(1))})
         disk.takes(5.0)
         host.set("gpu 2 xid 2 95")
-        until(disk.partial)
+        wait_for(disk.partial)
         daemon.process.send_signal(signal.SIGKILL)
         daemon.process.wait(WAIT_SECONDS)
     assert disk.incidents() == {("48", slot(1))}
@@ -131,7 +147,7 @@ def test_a_kill_in_the_middle_of_a_write_costs_only_what_was_not_written(host: S
     with host.daemon(*disk.flags) as daemon:
         page = daemon.wait_for(lambda page: "\ngpu_incidents_recent{" in page, WAIT_SECONDS)
         assert 'kind="48"' in page
-        until(lambda: disk.partial() == [])
+        wait_for(lambda: disk.partial() == [])
 
 
 @pytest.fixture

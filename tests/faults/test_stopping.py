@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.faults.disk import WAIT_SECONDS, Disk, listening, settled, slot, until
+from tests.e2e.processes import WAIT_SECONDS, wait_for
+from tests.faults.disk import Disk, listening, settled, slot
 from tests.faults.stand_in import Daemon, StandIn, up
 
 STOP_SECONDS = 3.0
@@ -57,20 +58,6 @@ def test_an_xid_of_the_moment_before_the_end_is_on_a_slow_disk(
 
 
 @pytest.mark.full
-def test_an_xid_while_an_older_one_is_being_written_is_on_a_slow_disk(host: StandIn, disk: Disk) -> None:
-    with host.daemon(*disk.flags) as daemon:
-        settled(daemon, disk)
-        disk.takes(SLOW)
-        host.set("gpu 1 xid 1 48")
-        until(disk.partial)
-        host.set("gpu 2 xid 2 95")
-        took = stopped(daemon)
-    assert disk.incidents() == {("48", slot(1)), ("95", slot(2))}
-    assert PARTIAL not in disk.partial()
-    assert took < STOP_SECONDS
-
-
-@pytest.mark.full
 def test_an_xid_at_the_very_start_is_on_a_slow_disk(host: StandIn, disk: Disk) -> None:
     disk.takes(SLOW)
     with host.daemon(*disk.flags) as daemon:
@@ -107,7 +94,7 @@ def test_what_an_interrupted_write_left_is_removed_at_the_next_start(host: Stand
     (disk.recordings / ".20260115T000000Z-gpu-3-gpu.lost.tar.gz.new").write_text("half of i")
     with host.daemon(*disk.flags, "--flight-recorder.directory", str(disk.recordings)) as daemon:
         daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
-        until(lambda: disk.partial() == [] and [each.name for each in disk.recordings.iterdir()] == [".lock"])
+        wait_for(lambda: disk.partial() == [] and [each.name for each in disk.recordings.iterdir()] == [".lock"])
 
 
 def test_a_driver_that_hangs_keeps_no_incident_from_the_disk(host: StandIn, disk: Disk) -> None:
@@ -150,10 +137,10 @@ def test_a_recording_asked_for_at_the_very_end_is_finished(host: StandIn, disk: 
         log = daemon.log.read_text()
     assert took < STOP_SECONDS
     assert "recorded the last minutes" in log or LEFT_BEHIND in log, log
-    until(lambda: list(disk.recordings.glob("*.tar.gz")))
+    wait_for(lambda: list(disk.recordings.glob("*.tar.gz")))
     (recording,) = disk.recordings.glob("*.tar.gz")
     assert "gpu-1" in recording.name
-    until(lambda: not [each for each in disk.recordings.iterdir() if each.name.startswith(".partial")])
+    wait_for(lambda: not [each for each in disk.recordings.iterdir() if each.name.startswith(".partial")])
 
 
 def test_a_recording_that_takes_longer_than_the_exporter_has_is_finished_without_it(host: StandIn, disk: Disk) -> None:
@@ -166,4 +153,4 @@ def test_a_recording_that_takes_longer_than_the_exporter_has_is_finished_without
         log = daemon.log.read_text()
     assert took < STOP_SECONDS
     assert LEFT_BEHIND in log
-    until(lambda: list(disk.recordings.glob("*.tar.gz")))
+    wait_for(lambda: list(disk.recordings.glob("*.tar.gz")))

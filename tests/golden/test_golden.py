@@ -3,11 +3,10 @@
 ``make regenerate`` writes them anew; read the diff.
 """
 
-import http.client
 import os
 import re
 import subprocess
-import threading
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import RequiresTool
+from tests.guarded_server import run
 from tests.rig import Rig, rig, scenario_with
 
 from gpu_triage.options.config import Config
@@ -91,23 +91,13 @@ OF_THIS_PROCESS = re.compile(r"^(# \w+ )?(process_\w+|python_\w+)\b.*\n", re.MUL
 BUILD = re.compile(r'(python_version|revision|version)="[^"]*"')
 
 
-def scraped(running: Rig, accept: str = "") -> bytes:
+def scraped(running: Rig) -> str:
     front = ExporterBackend(running.sampler, running.judge, running.config, lambda: None)
     server = WebServer(front.application(), ["127.0.0.1:0"])
     (url,) = server.bind()
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        client = http.client.HTTPConnection(url.removeprefix("http://").rstrip("/"), timeout=10)
-        client.request("GET", "/metrics", headers={"Accept": accept})
-        response = client.getresponse()
-        assert response.status == 200
-        body = response.read()
-        client.close()
-    finally:
-        server.stop()
-        thread.join()
-    return body
+    with run(server), urllib.request.urlopen(f"{url.rstrip('/')}/metrics", timeout=10) as response:
+        page: bytes = response.read()
+    return page.decode()
 
 
 def steady(page: str) -> str:
@@ -167,7 +157,7 @@ def played(scenario: str, jobs: Path) -> Mapping[str, str]:
             running.kmsg.unlink()
         for name, seconds in moments.items():
             running.run_to(seconds)
-            pages[name] = scraped(running).decode()
+            pages[name] = scraped(running)
             # The next page, too, is that of a first scrape.
             running.sampler.status.scrapes = 0
     return pages

@@ -1,6 +1,7 @@
 """A faulty query is found; the sound ones are the rules and the dashboards."""
 
 import pytest
+from tests.promql.expressions import windows_matched_as_one
 from tests.promql.queries import faults
 from tests.promql.vocabulary import series_labels
 from tests.rules.rulefile import Rule
@@ -41,7 +42,30 @@ LABELS = series_labels((BUSY,))
         ('gpu_xid_last_timestamp_seconds{xid="Xid 79"}', "is never 'Xid 79'"),
         ('gpu_up{link="0"}', "gpu_up is selected by link"),
         ("sum by (xid) (gpu_up)", "sum groups by xid"),
+        ("sum(sum by (xid) (gpu_up))", "groups by xid"),
+        ("gpu_up and on (gpu) up", "the right side of and is matched on gpu"),
+        ("gpu_up + ignoring (xid) gpu_power_watts", "+ ignores xid"),
+        ("gpu_power_watts * on (gpu, instance) group_left (xid) gpu_info", "a group copies xid"),
+        ("gpu_up / gpu_throttle_active", "/ never matches: its sides differ in reason"),
+        ("gpu_up and up", "and never matches: its sides differ in"),
+        ('label_replace(gpu_up, "a", "$1", "xid", "(.*)")', "label_replace reads xid"),
+        ('{__name__=~"gpu_.*"}', "without a metric name"),
     ],
 )
 def test_a_faulty_query_is_told(expr: str, fault: str) -> None:
     assert any(fault in line for line in faults(expr, LABELS)), faults(expr, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("expr", "metrics"),
+    [
+        ("rate(busy_total[5m]) / on (gpu) group_left () power", ()),
+        ("3 * (power / on (gpu) group_left () (max without (name) (max_over_time(limit[6h])) > 1))", ("limit",)),
+        ("max_over_time(limit[1h]) / on (gpu) group_right () power", ("limit",)),
+        ("power / on (gpu) group_left () max by (gpu) (max_over_time(limit[6h]))", ()),
+        ("power and on (gpu) max_over_time(limit[6h]) > 1", ()),
+        ("max(power / on (gpu) group_left () avg_over_time(limit[1h:1m]))", ("limit",)),
+    ],
+)
+def test_a_window_that_may_be_two_series_where_one_is_asked_for_is_found(expr: str, metrics: tuple[str, ...]) -> None:
+    assert windows_matched_as_one(expr) == metrics

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.promql.vocabulary import CLASSES, ELSEWHERE, TARGET_LABELS, WORDS, series_labels, words
+from tests.promql.vocabulary import ELSEWHERE, WORDS, words
 
 from gpu_triage.read.registry import METRICS
 
@@ -34,12 +34,3 @@ def test_every_word_on_a_golden_page_is_known(repository: Path) -> None:
 def test_words_are_known_for_labels_that_exist() -> None:
     labels = {(spec.name, label) for spec in METRICS for label in spec.labels}
     assert sorted(ENUMERATED - labels) == []
-
-
-def test_series_of_targets_have_the_targets_labels() -> None:
-    assert series_labels(())("gpu_throttle_active") == TARGET_LABELS | {"gpu", "uuid", "reason"}
-
-
-def test_a_bottleneck_is_one_of_sixteen_classes() -> None:
-    assert len(CLASSES) == len(set(CLASSES)) == 16
-    assert words("gpu_bottleneck_seconds_total", "class") == frozenset(CLASSES)

@@ -43,43 +43,22 @@ class Examination:
 
 
 def examine(
-    scenario: Scenario, rules: tuple[Path, ...], *, steps_seconds: Sequence[float], promtool: Path, directory: Path
-) -> tuple[Examination, ...]:
-    """What the rules say of a scenario, up to a little after its last expectation, by scrape interval.
-
-    Args:
-        steps_seconds: scrape intervals, multiples of the first.
-    """
+    scenario: Scenario, rules: tuple[Path, ...], *, step_seconds: float, promtool: Path, directory: Path
+) -> Examination:
+    """What the rules say of a scenario that is scraped so often, up to a little after its last expectation."""
     expected = sorted({float(expectation.at) for expectation in scenario.expectations})
-    length = seconds_of(scenario)
-    found = []
-    for step_seconds in steps_seconds:
-        evaluation = max(step_seconds, EVALUATION_SECONDS)
-        steps = [step * evaluation for step in range(int(length / evaluation) + 1)]
-        questions = [(FIRING, at) for at in sorted({*steps, *expected})]
-        questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
-        run = prepare(
-            scenario, rules, step_seconds=step_seconds, seconds=length, recorded_every_seconds=steps_seconds[0]
-        )
-        asked = replace(run, questions=tuple(questions), evaluation_seconds=evaluation)
-        found.append(_examination(evaluation, ask(promtool, asked, directory), numbers_of(run)))
-    return tuple(found)
+    length, evaluation = seconds_of(scenario), max(step_seconds, EVALUATION_SECONDS)
+    steps = [step * evaluation for step in range(int(length / evaluation) + 1)]
+    questions = [(FIRING, at) for at in sorted({*steps, *expected})]
+    questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
+    run = prepare(scenario, rules, step_seconds=step_seconds, seconds=length)
+    asked = replace(run, questions=tuple(questions), evaluation_seconds=evaluation)
+    return _examination(evaluation, ask(promtool, asked, directory), numbers_of(run))
 
 
-def prepare(
-    scenario: Scenario,
-    rules: tuple[Path, ...],
-    *,
-    step_seconds: float,
-    seconds: float,
-    recorded_every_seconds: float = STEP_SECONDS,
-) -> Run:
-    """A run of the rules over the first `seconds` of a scenario, without any question yet.
-
-    Args:
-        recorded_every_seconds: how often the recording that is used was scraped, if that is less than `STEP_SECONDS`.
-    """
-    history = recorded(scenario, seconds=seconds, step_seconds=min(recorded_every_seconds, STEP_SECONDS))
+def prepare(scenario: Scenario, rules: tuple[Path, ...], *, step_seconds: float, seconds: float) -> Run:
+    """A run of the rules over the first `seconds` of a scenario, without any question yet."""
+    history = recorded(scenario, seconds=seconds, step_seconds=min(step_seconds, STEP_SECONDS))
     return run_of(thinned(history, step_seconds), scenario, rules)
 
 

@@ -174,11 +174,8 @@ def test_a_field_is_recorded_under_our_name_in_base_units(prometheus: Prometheus
         assert not {"UUID", "modelName", "pod", "namespace", "container", "pci_bus_id"} & found.labels.keys()
 
 
-def test_a_value_that_means_unknown_is_not_recorded(prometheus: Prometheus) -> None:
+def test_labels_become_facts_and_what_means_unknown_is_not_recorded(prometheus: Prometheus) -> None:
     assert prometheus("alone", MEMORY) == []
-
-
-def test_labels_become_facts(prometheus: Prometheus) -> None:
     [board] = prometheus("alone", "gpu_info")
     assert (board.labels["name"], board.labels["pci_bus_id"]) == ("NVIDIA A100-SXM4-80GB", "0000:65:00.0")
     [driver] = prometheus("alone", "gpu_driver_info")
@@ -190,6 +187,8 @@ def test_beside_our_exporter_only_activity_is_recorded_with_the_labels_of_ours(p
     assert (found.value, found.labels) == (0.41, {**OURS, "uuid": "beside", "recorded_from": "dcgm"})
     nothing = ("gpu_power_watts", 'gpu_up{recorded_from="dcgm"}', "gpu_info", "gpu_driver_info")
     assert [question for question in nothing if prometheus("beside", question)] == []
+    assert prometheus("silent to ours", "gpu_tensor_active_ratio") == [], "it does not answer us either"
+    assert len(prometheus("beside another", "gpu_power_watts")) == 1
 
 
 def test_what_our_exporter_says_itself_takes_precedence(prometheus: Prometheus) -> None:
@@ -209,32 +208,17 @@ def test_a_busy_gpu_of_ours_without_gpm_gets_its_bound(prometheus: Prometheus) -
     assert [case for case in ("alone", "beside", "starved") if prometheus(case, BOUND)] == []
 
 
-def test_a_gpu_that_does_not_answer_us_has_no_activity(prometheus: Prometheus) -> None:
-    assert prometheus("silent to ours", "gpu_tensor_active_ratio") == []
-
-
-def test_another_gpu_of_ours_takes_nothing_away(prometheus: Prometheus) -> None:
-    assert len(prometheus("beside another", "gpu_power_watts")) == 1
-
-
-def test_a_healthy_gpu_raises_nothing(prometheus: Prometheus) -> None:
-    assert [prometheus.firing("alone", at) for at in (BEFORE, END)] == [set(), set()]
-
-
-def test_an_xid_that_comes_pages_and_is_dated_by_its_coming(prometheus: Prometheus) -> None:
+def test_an_xid_that_comes_is_dated_by_its_coming_and_one_that_stood_there_is_no_news(prometheus: Prometheus) -> None:
     [found] = prometheus("Xid", XIDS)
     assert found.labels["xid"] == "79"
     assert 0 <= found.value - CHANGE * STEP_SECONDS <= 120
-    assert [prometheus.firing("Xid", at) for at in (BEFORE, END)] == [set(), {"GpuXidCritical"}]
-
-
-def test_an_xid_that_stood_there_before_is_no_news(prometheus: Prometheus) -> None:
     assert prometheus("old Xid", XIDS) == []
 
 
-def test_damage_pages(prometheus: Prometheus) -> None:
-    assert prometheus.firing("damage", BEFORE) == set()
-    assert prometheus.firing("damage") == {"GpuEccUncorrected", "GpuRowRemapFailed"}
+def test_what_happens_pages_and_a_healthy_gpu_does_not(prometheus: Prometheus) -> None:
+    pages = {"alone": set(), "Xid": {"GpuXidCritical"}, "damage": {"GpuEccUncorrected", "GpuRowRemapFailed"}}
+    for case, fires in pages.items():
+        assert [prometheus.firing(case, at) for at in (BEFORE, END)] == [set(), fires], case
 
 
 @for_each("rule", RULES, ids=lambda rule: "-".join([rule.name, *rule.labels.values(), rule.expr[:60]]))

@@ -22,7 +22,7 @@ NEVER: Final = range(0)
 EARLY, LATER = range(SEEN_AT, STOPPED_AT + 5), range(SEEN_AT + 1, STOPPED_AT + 8)
 STEPLESS = range(STOPPED_AT + 2, STOPPED_AT + 5)
 """A window of 3 minutes holds 2 of them between scrapes a minute apart."""
-WORK_HUNG, COLLECTIVE = "work.hung", "work.collective_hang"
+COLLECTIVE = "work.collective_hang"
 Group = list[Gpu]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.dashboards.fleet import RECORDED
 from tests.promql.promtool import Run, Sample, ask
 from tests.rules.cases import load_any
 from tests.rules.examine import CLASSES, prepare
@@ -43,23 +42,6 @@ def alike(samples: Sequence[Sample], *but: str) -> Counter[frozenset[tuple[str, 
         frozenset({("", f"{s.value:.9g}"), *((name, value) for name, value in s.labels.items() if name not in but)})
         for s in samples
     )
-
-
-@scenarios
-def test_two_clusters_have_the_same_alerts_and_recorded_series(
-    name: str, requires_tool: RequiresTool, tmp_path: Path
-) -> None:
-    run = played(name)
-    both = {labeled(key, cluster=each): values for key, values in run.series.items() for each in ("east", "west")}
-    questions = ((FIRING, END), (RECORDED, END))
-    answers = ask(requires_tool("promtool"), Run(run.rules, run.groups, 60, both, questions), tmp_path).samples
-    for question in questions:
-        found = [sample for sample in answers[question] if sample.labels.get("alertname") != "GpuTriageWatchdog"]
-        east, west = ([s for s in found if s.labels.get("cluster") == each] for each in ("east", "west"))
-        # The name of a host holds that of its cluster.
-        assert alike(east, "cluster", "subject") == alike(west, "cluster", "subject")
-        assert east or (question[0] == FIRING and name not in FIRES)
-        assert len(east) + len(west) == len(found)
 
 
 @pytest.mark.parametrize("name", FIRES)

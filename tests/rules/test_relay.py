@@ -40,7 +40,6 @@ def process(*spans: tuple[float, int], uuid: str = "GPU-1", **labels: str) -> Se
 
 
 HOT = found("thermal.hw", *CONFIRMED)
-VALUE = gpu("gpu_finding_value", over((0.34, END)), code="thermal.hw")
 CASES: Final[Mapping[str, Series]] = {
     "a life": found("thermal.hw", (NAN, 5), (1, 10), (2, 20), (0, 20), (NAN, 5)),
     "two silences": found("thermal.hw", (2, 5), (NAN, 14), (2, 11), (NAN, 20), (2, 10)),
@@ -66,12 +65,8 @@ CASES: Final[Mapping[str, Series]] = {
     ),
     "without UUIDs": merged(*(found("gpu.lost", *CONFIRMED, uuid="", gpu=number) for number in "01")),
     "routed": found("thermal.hw", *CONFIRMED, pod="a", drill="true"),
-    "measured": merged(HOT, VALUE),
-    "unmeasured": HOT,
-    "pending": merged(found("thermal.hw", (1, END)), VALUE),
+    "pending": found("thermal.hw", (1, END)),
     "two codes": merged(found("storage.starved", *CONFIRMED), found("network.starved", *CONFIRMED)),
-    "Xids": merged(found("xid.48", *CONFIRMED), found("xid.79", *CONFIRMED)),
-    "Xid of an NVLink": found("xid.74", *CONFIRMED),
     "serving and training": merged(
         found("work.hung", *CONFIRMED, uuid="GPU-1", workload="serving"),
         found("work.hung", *CONFIRMED, uuid="GPU-2", workload="training"),
@@ -164,21 +159,9 @@ def test_labels_that_route_an_alert_stay(played: Mapping[str, Played]) -> None:
     assert not {"gpu", "pod"} & labels.keys()
 
 
-def test_the_measured_value_is_the_alerts_and_an_alert_does_without_it(played: Mapping[str, Played]) -> None:
-    assert "; throttled 34% of the time" in heat(played["measured"]).annotations["summary"]
-    assert heat(played["unmeasured"]).annotations["summary"]
-
-
-def test_two_codes_of_one_alert_are_told_apart_but_for_xids(played: Mapping[str, Played]) -> None:
+def test_two_codes_of_one_alert_are_told_apart(played: Mapping[str, Played]) -> None:
     codes = {dict(labels)["code"] for labels in played["two codes"].firing["GpuStarved"]}
     assert codes == {"storage.starved", "network.starved"}
-    (alert,) = played["Xids"].shown[XIDS]
-    assert "Xid 48, 79, the GPU fell off the bus" in alert.annotations["summary"]
-
-
-def test_an_xid_about_an_nvlink_says_so_for_inhibitions(played: Mapping[str, Played]) -> None:
-    paths = [played[name].shown[XIDS][0].labels.get("path") for name in ("Xid of an NVLink", "Xids")]
-    assert paths == ["nvlink", None]
 
 
 def test_a_server_of_requests_may_rest(played: Mapping[str, Played]) -> None:

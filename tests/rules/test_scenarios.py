@@ -4,20 +4,90 @@
 every 5 s, 15 s and minute.
 """
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import pytest
+from _pytest.mark import ParameterSet
 from tests.conftest import RequiresTool
-from tests.gathered import every
 from tests.promql.vocabulary import CLASSES
-from tests.recordings import STEP_SECONDS
-from tests.rules.cover import COVER, SCENARIOS, gpu_minutes, shown_by
+from tests.recordings import MARGIN_SECONDS, STEP_SECONDS
+from tests.rules.cases import every_name, load_any
 from tests.rules.examine import examine
 from tests.rules.rulefile import alert_files
 from tests.rules.verdict import disagreements, wanted
 
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage_simulator import Scenario
+from gpu_triage_simulator.scenario import Expectation
+
+
+class Shown(NamedTuple):
+    """One thing that a scenario shows: ("fires", "GpuLost"), ("nearly fires", "GpuLost"), ("is", "sick") …"""
+
+    how: str
+    what: str
+
+
+RELAYS: Final = frozenset(alert.name for source in shipped_sources() for alert in source.alerts if alert.codes)
+"""Alerts that relay findings: one rule for all codes, of which test_relay.py shows every branch."""
+
+
+def shown_by(scenario: Scenario) -> frozenset[Shown]:
+    """What a scenario expects: alerts of PromQL that fire or nearly fire, and classes."""
+    return frozenset(
+        shown
+        for each in scenario.expectations
+        for shown in (
+            *(Shown("fires", alert) for alert in _fired(each) - RELAYS),
+            *(Shown("nearly fires", alert) for alert in each.near_misses if alert not in RELAYS),
+            *(Shown("is", bottleneck) for bottleneck in each.bottleneck.values()),
+        )
+    )
+
+
+def _fired(expectation: Expectation) -> set[str]:
+    return {wanted(alert).labels["alertname"] for alert in expectation.alerts}
+
+
+def gpu_minutes(scenario: Scenario) -> float:
+    """What it costs to play a scenario, roughly: GPUs times minutes up to its last expectation."""
+    return len(scenario.gpus) * max(each.at for each in scenario.expectations) / 60
+
+
+def up_to(seconds: int, scenario: Scenario) -> Scenario:
+    """A scenario that ends with its expectation at this time: nothing begins while it is still watched."""
+    return replace(
+        scenario,
+        events=tuple(each for each in scenario.events if not seconds < each.at <= seconds + MARGIN_SECONDS),
+        expectations=tuple(each for each in scenario.expectations if each.at <= seconds),
+    )
+
+
+SCENARIOS: Final = {name: load_any(name) for name in every_name()}
+UNTIL: Final = {
+    "clock-behind": 480,
+    "clock-nearly": 720,
+    "collective-hang": 1620,
+    "exporter": 6840,
+    "exporter-blind": 1800,
+    "h100-8-bad-night": 1980,
+    "held-back": 2220,
+    "held-back-not": 3000,
+    "memory-no-swap": 1080,
+    "miscounted-cap": 1980,
+    "numa": 1200,
+    "own-pids": 2280,
+    "path": 2400,
+    "repeat-offender": 480,
+    "sick-all": 1200,
+    "starved": 8100,
+}
+"""Few and cheap ones that together show all, each with the second of the last expectation that is needed for that."""
+COVER: Final = {name: up_to(seconds, SCENARIOS[name]) for name, seconds in UNTIL.items()}
+"""Those of every run, as far as it plays them."""
+
 
 LONGEST, RECORDED, USUAL, SHORTEST = 60, int(STEP_SECONDS), 15, 5
 """Scrape intervals that the rules are for, in seconds."""
@@ -50,18 +120,20 @@ ELSEWHERE = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test for each scenario and interval; with --long, of one recording at the shortest one."""
-    if "steps_seconds" not in metafunc.fixturenames:
+    """A test for each scenario and interval."""
+    if "step_seconds" not in metafunc.fixturenames:
         return
+    longest_first = sorted(SCENARIOS, key=lambda name: -gpu_minutes(SCENARIOS[name]))
     if metafunc.config.getoption("--long"):
-        cases = [pytest.param(each, (SHORTEST, USUAL, LONGEST), id=each.name) for each in SCENARIOS.values()]
+        cases = [_case(SCENARIOS[name], step) for name in longest_first for step in (SHORTEST, USUAL, LONGEST)]
     else:
-        longest_first = sorted(SCENARIOS, key=lambda name: -gpu_minutes(SCENARIOS[name]))
-        usual = [(COVER[name], (LONGEST,)) for name in longest_first if name in COVER]
-        beyond = [(SCENARIOS[name], (_beyond(name),)) for name in longest_first]
-        cases = [pytest.param(each, steps, id=_id(each.name, steps)) for each, steps in usual]
-        cases += [pytest.param(each, steps, id=_id(each.name, steps), marks=pytest.mark.full) for each, steps in beyond]
-    metafunc.parametrize(("scenario", "steps_seconds"), cases)
+        cases = [_case(COVER[name], LONGEST) for name in longest_first if name in COVER]
+        cases += [_case(SCENARIOS[name], _beyond(name), pytest.mark.full) for name in longest_first]
+    metafunc.parametrize(("scenario", "step_seconds"), cases)
+
+
+def _case(scenario: Scenario, step_seconds: int, *marks: pytest.MarkDecorator) -> ParameterSet:
+    return pytest.param(scenario, step_seconds, id=f"{scenario.name} every {step_seconds} s", marks=marks)
 
 
 OF_SHORT_BURSTS = {"training-day"}
@@ -75,32 +147,19 @@ def _beyond(name: str) -> int:
     return RECORDED if name in COVER else LONGEST
 
 
-def _id(name: str, steps_seconds: tuple[int, ...]) -> str:
-    return f"{name} every {' and '.join(map(str, steps_seconds))} s"
-
-
 @pytest.mark.timeout(900)
 def test_the_rules_say_of_a_scenario_what_it_expects_and_nothing_else(
-    scenario: Scenario, steps_seconds: tuple[int, ...], requires_tool: RequiresTool, tmp_path: Path
+    scenario: Scenario, step_seconds: int, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    """At the times it says, at every scrape interval."""
     promtool = requires_tool("promtool")
-    found = examine(scenario, alert_files(), steps_seconds=steps_seconds, promtool=promtool, directory=tmp_path)
-    for step_seconds, examination in every(zip(steps_seconds, found, strict=True)):
-        lines = disagreements(examination, scenario.expectations)
-        assert not lines, "\n".join([f"{scenario.name} every {step_seconds} s:", *lines])
+    found = examine(scenario, alert_files(), step_seconds=step_seconds, promtool=promtool, directory=tmp_path)
+    lines = disagreements(found, scenario.expectations)
+    assert not lines, "\n".join([f"{scenario.name} every {step_seconds} s:", *lines])
 
 
-def test_the_scenarios_of_every_run_show_all_that_is_to_be_shown_and_each_is_needed() -> None:
-    shown = {name: shown_by(scenario) for name, scenario in COVER.items()}
-    everything = frozenset().union(*map(shown_by, SCENARIOS.values()))
-    assert everything - frozenset().union(*shown.values()) == frozenset()
-    needless = [
-        name
-        for name, its in shown.items()
-        if its <= frozenset().union(*(others for other, others in shown.items() if other != name))
-    ]
-    assert needless == []
+def test_the_scenarios_of_every_run_show_all_that_is_to_be_shown() -> None:
+    shown = frozenset().union(*map(shown_by, COVER.values()))
+    assert frozenset().union(*map(shown_by, SCENARIOS.values())) - shown == frozenset()
 
 
 def test_every_alert_fires_in_a_scenario_and_is_nearly_met_in_one_in_which_it_stays_quiet() -> None:

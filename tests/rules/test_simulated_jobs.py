@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 STEP_SECONDS: Final = 15.0
 STOPPED_AT: Final = 600.0
 """When a job stops; then there are five minutes until its people must know."""
-JUDGED_BY, NOTIFIED_BY, ABORTED_AT = (STOPPED_AT + 60 * minutes for minutes in (3, 5, 10))
+NOTIFIED_BY, ABORTED_AT = (STOPPED_AT + 60 * minutes for minutes in (5, 10))
 GROUP_WAIT_SECONDS: Final = 30.0
 """Of the routes that come with the rules."""
 HOSTS: Final = "abcd"

@@ -10,7 +10,7 @@ from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses, windows_matched_as_one
 from tests.promql.queries import faults
 from tests.promql.vocabulary import ACTIONS, series_labels
-from tests.rules.rulefile import Rule, alerts, read_rules, rule_files, with_those_that_are_off
+from tests.rules.rulefile import Rule, alerts, read_rules, rule_files
 
 from gpu_triage.alerting.build import link_elsewhere
 from gpu_triage.alerting.shipped import shipped_sources
@@ -45,7 +45,6 @@ OF_PROMQL = {
 """Name, severity and ``for`` of every alert about what no host can see of itself."""
 
 RULES = read_rules(rule_files())
-EVERY = with_those_that_are_off()
 RECORDED = frozenset(rule.name for rule in RULES if not rule.alert)
 LABELS = series_labels(RULES)
 RUNBOOKS = "exporter/gpu_triage/serve/handbook/runbooks"
@@ -203,56 +202,3 @@ def test_alertmanager_takes_the_inhibitions(requires_tool: RequiresTool, reposit
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"{len(inhibitions['inhibit_rules'])} inhibit rules" in result.stdout
-
-
-MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
-
-
-def _inhibitions(repository: Path) -> list[dict[str, list[str]]]:
-    rules: list[dict[str, list[str]]] = yaml.safe_load((repository / "rules" / "alertmanager-inhibit.yml").read_text())[
-        "inhibit_rules"
-    ]
-    return rules
-
-
-def _selected(matchers: list[str]) -> list[Rule]:
-    """The alerts that these matchers may select, by name and fixed labels."""
-    parsed = [match.groups() for matcher in matchers if (match := MATCHER.fullmatch(matcher))]
-    assert len(parsed) == len(matchers), matchers
-    return [rule for rule in alerts(EVERY) if all(_may_match(rule, *matcher) for matcher in parsed)]
-
-
-def _may_match(rule: Rule, label: str, operator: str, value: str) -> bool:
-    held = {"alertname": rule.name, **rule.labels}.get(label)
-    if held is None:
-        return label in labels_of(rule.expr, LABELS)
-    same = bool(re.fullmatch(value, held)) if "~" in operator else held == value
-    return same is not operator.startswith("!")
-
-
-def test_every_inhibition_has_a_cause_and_a_symptom_that_share_the_labels_it_compares(repository: Path) -> None:
-    for inhibition in every(_inhibitions(repository)):
-        causes, symptoms = _selected(inhibition["source_matchers"]), _selected(inhibition["target_matchers"])
-        assert causes, inhibition
-        assert symptoms, inhibition
-        for label in inhibition["equal"]:
-            assert all(label in labels_of(rule.expr, LABELS) for rule in causes), (inhibition, label)
-            assert any(label in labels_of(rule.expr, LABELS) for rule in symptoms), (inhibition, label)
-
-
-def test_no_alert_inhibits_itself(repository: Path) -> None:
-    for inhibition in every(_inhibitions(repository)):
-        both = {named(rule) for rule in _selected(inhibition["source_matchers"])} & {
-            named(rule) for rule in _selected(inhibition["target_matchers"])
-        }
-        assert both == set(), inhibition
-
-
-def test_the_watchdog_is_never_inhibited(repository: Path) -> None:
-    silenced = {
-        rule.name
-        for inhibition in _inhibitions(repository)
-        for rule in _selected(inhibition["target_matchers"])
-        if "instance" in inhibition["equal"] and "instance" in labels_of(rule.expr, LABELS)
-    }
-    assert "GpuTriageWatchdog" not in silenced

@@ -61,8 +61,3 @@ def test_days_of_a_healthy_host_raise_no_alert(
     # Over a week promtool leaves out one of the ten thousand evaluations; it may not leave out more.
     assert fired[watchdog] >= len(minutes) - 1
     assert [at for at in minutes if answers.samples[UNDECIDED, at]] == []
-
-
-def test_the_hosts_of_continuous_integration_are_of_quiet_scenarios() -> None:
-    assert len(QUICK_HOURS) >= 2
-    assert set(QUICK_HOURS) - set(quiet_scenarios()) == set()

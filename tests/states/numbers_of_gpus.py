@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tests.states.play import BOARDS, FIRST_PID, LAN, Thread
+from tests.states.play import BOARDS, FIRST_PID, LAN, State, Thread
 
 from gpu_triage_simulator.host_effects import Cgroup, Network
 from gpu_triage_simulator.readings import Readings
@@ -59,6 +59,11 @@ def blocked(channel: str, count: int = 4) -> tuple[Thread, ...]:
 
 
 WAITS_FOR_LOADERS: Final = (Thread("python", 0.05), Thread("pt_data_worker", 0.3), Thread("pt_data_worker", 0.3))
+
+
+def starved(name: str, wanted: str, share: float, *effects: Any, **more: Any) -> State:
+    """A job that keeps its GPUs busy for a share of the time; it waits for its loaders, if it has no other threads."""
+    return State(name, wanted, (waits(share), *effects), **{"threads": WAITS_FOR_LOADERS, **more})
 
 
 def tcp(lost: float, segments_per_second: float = 22_500) -> Network:

@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.states import machines, twins
 from tests.states.hangs import late_readings, spinning, stops
-from tests.states.numbers_of_gpus import WAITS_FOR_LOADERS, blocked, busy, cgroup, idle, spins, tcp, waits
+from tests.states.numbers_of_gpus import WAITS_FOR_LOADERS, blocked, busy, cgroup, idle, spins, starved, tcp, waits
 from tests.states.peers import peers
 from tests.states.play import BOARDS, DISK, FABRIC, LAN, MOUNT, State, Thread, on
 
@@ -79,15 +79,13 @@ def _no_history() -> Iterator[State]:
             threads=blocked("rpc_wait_bit_killable"),
             board=board,
         )
-    yield State(
+    yield starved(
         "a full disk, not seen before",
         "storage",
-        (
-            waits(0.3),
-            Disk(DISK, busy=0.99, read_seconds=0.04, reads_per_second=900),
-            Pressure("io", 0.8, 0.3),
-            cgroup(0, io_pressure=0.8),
-        ),
+        0.3,
+        Disk(DISK, busy=0.99, read_seconds=0.04, reads_per_second=900),
+        Pressure("io", 0.8, 0.3),
+        cgroup(0, io_pressure=0.8),
         threads=blocked("folio_wait_bit_common"),
         unseen_before=True,
     )
@@ -102,10 +100,12 @@ def _no_history() -> Iterator[State]:
         threads=blocked("swap_readpage", 2),
         unseen_before=True,
     )
-    yield State(
+    yield starved(
         "a host that swaps",
         "memory",
-        (waits(0.2), *swapping, cgroup(0, memory_pressure=0.9)),
+        0.2,
+        *swapping,
+        cgroup(0, memory_pressure=0.9),
         threads=blocked("swap_readpage", 2),
     )
     # The host is short of something, and not this job, which has been idle since before anybody looked.
@@ -128,12 +128,8 @@ def _no_history() -> Iterator[State]:
     yield State(
         "a collective, not seen before", "communication", (spins("h100"),), board="h100", gpus=2, unseen_before=True
     )
-    yield State(
-        "one thread fills a CPU, not seen before",
-        "cpu",
-        (waits(0.3),),
-        threads=(Thread("python", 1.0, "R"),),
-        unseen_before=True,
+    yield starved(
+        "one thread fills a CPU, not seen before", "cpu", 0.3, threads=(Thread("python", 1.0, "R"),), unseen_before=True
     )
 
 
@@ -190,26 +186,24 @@ def _links() -> Iterator[State]:
 
 def _band() -> Iterator[State]:
     for share in (0.72, 0.74, 0.78):
-        yield State(
+        yield starved(
             f"busy {share:.0%} behind one full thread",
             "cpu",
-            (waits(share),),
+            share,
             threads=(Thread("python", 0.998, "R"), Thread("pt_data_pin", 0.1)),
         )
         yield State(f"busy {share:.0%}, nothing scarce", "compute", (waits(share),))
-    yield State(
+    yield starved(
         "busy 76% behind a slow disk",
         "storage",
-        (
-            waits(0.76),
-            Disk(DISK, busy=0.99, read_seconds=0.04, reads_per_second=900),
-            cgroup(0, io_pressure=0.6),
-            Pressure("io", 0.6, 0.2),
-        ),
+        0.76,
+        Disk(DISK, busy=0.99, read_seconds=0.04, reads_per_second=900),
+        cgroup(0, io_pressure=0.6),
+        Pressure("io", 0.6, 0.2),
         threads=blocked("folio_wait_bit_common"),
     )
     for share in (0.2, 0.4, 0.6):
-        yield State(f"falls to {share:.0%}, no cause", "unattributed", (waits(share),), threads=WAITS_FOR_LOADERS)
+        yield starved(f"falls to {share:.0%}, no cause", "unattributed", share)
     yield State(
         "always busy 60%, no cause", "unattributed", before=waits(0.6), was="unattributed", threads=WAITS_FOR_LOADERS
     )
@@ -274,100 +268,84 @@ def _heat() -> Iterator[State]:
 
 def _cpus() -> Iterator[State]:
     for share in (0.25, 0.5):
-        yield State(
+        yield starved(
             f"one full thread at {share:.0%}",
             "cpu",
-            (waits(share),),
+            share,
             threads=(Thread("python", 1.0, "R"), Thread("pt_data_pin", 0.2)),
         )
-        yield State(
+        yield starved(
             f"node full at {share:.0%}",
             "cpu",
-            (waits(share), Cpu(node=0, user=0.95, system=0.03)),
+            share,
+            Cpu(node=0, user=0.95, system=0.03),
             threads=(Thread("python", 0.3, "R"), *([Thread("pt_data_worker", 0.6, "R")] * 8)),
         )
-    yield State(
-        "the other node is full",
-        "unattributed",
-        (waits(0.4), Cpu(node=1, user=0.95, system=0.03)),
-        threads=WAITS_FOR_LOADERS,
-    )
-    yield State(
+    yield starved("the other node is full", "unattributed", 0.4, Cpu(node=1, user=0.95, system=0.03))
+    yield starved(
         "loaders at 88% each",
         "unattributed",
-        (waits(0.5),),
+        0.5,
         threads=(Thread("python", 0.1), *([Thread("pt_data_worker", 0.88, "R")] * 12)),
     )
-    yield State(
+    yield starved(
         "its own CPU limit",
         "cpu",
-        (waits(0.4), cgroup(0, cpus=4.0, throttled=0.8, cpu_pressure=0.7)),
+        0.4,
+        cgroup(0, cpus=4.0, throttled=0.8, cpu_pressure=0.7),
         threads=(Thread("python", 0.4, "R"), *([Thread("pt_data_worker", 0.5, "R")] * 6)),
     )
-    yield State(
-        "a CPU limit that it does not reach",
-        "unattributed",
-        (waits(0.4), cgroup(0, cpus=16.0, throttled=0.0)),
-        threads=WAITS_FOR_LOADERS,
-    )
-    yield State(
+    yield starved("a CPU limit that it does not reach", "unattributed", 0.4, cgroup(0, cpus=16.0, throttled=0.0))
+    yield starved(
         "its own memory limit",
         "memory",
-        (waits(0.4), cgroup(0, memory_gib=32.0, memory_events_per_second=40.0, memory_pressure=0.4)),
-        threads=WAITS_FOR_LOADERS,
+        0.4,
+        cgroup(0, memory_gib=32.0, memory_events_per_second=40.0, memory_pressure=0.4),
     )
 
 
 def _storage() -> Iterator[State]:
     full = Disk(DISK, busy=0.99, read_seconds=0.04, reads_per_second=900)
     slow = Nfs(MOUNT, 90, 9e7, 0.11)
-    yield State(
+    yield starved(
         "a full disk",
         "storage",
-        (waits(0.3), full, Pressure("io", 0.7, 0.3), cgroup(0, io_pressure=0.7)),
+        0.3,
+        full,
+        Pressure("io", 0.7, 0.3),
+        cgroup(0, io_pressure=0.7),
         threads=blocked("folio_wait_bit_common"),
     )
-    yield State(
-        "somebody else's full disk",
-        "unattributed",
-        (waits(0.3), full, Pressure("io", 0.7, 0.3), cgroup(0, io_pressure=0.01)),
-        threads=WAITS_FOR_LOADERS,
+    yield starved(
+        "somebody else's full disk", "unattributed", 0.3, full, Pressure("io", 0.7, 0.3), cgroup(0, io_pressure=0.01)
     )
     yield State("somebody else's full disk while it computes", "compute", (full, Pressure("io", 0.7, 0.3)))
-    yield State(
+    yield starved(
         "slow NFS",
         "storage",
-        (waits(0.35), slow, cgroup(0, io_pressure=0.5), Pressure("io", 0.5, 0.2)),
+        0.35,
+        slow,
+        cgroup(0, io_pressure=0.5),
+        Pressure("io", 0.5, 0.2),
         threads=blocked("rpc_wait_bit_killable"),
     )
-    yield State("Lustre that waits", "storage", (waits(0.2),), threads=blocked("ptlrpc_set_wait", 8))
-    yield State("GPFS that waits", "storage", (waits(0.2),), threads=blocked("cxiWaitEventWait", 8))
-    yield State(
+    yield starved("Lustre that waits", "storage", 0.2, threads=blocked("ptlrpc_set_wait", 8))
+    yield starved("GPFS that waits", "storage", 0.2, threads=blocked("cxiWaitEventWait", 8))
+    yield starved(
         "GPU waits, the job's threads wait for the driver",
         "unattributed",
-        (waits(0.3),),
+        0.3,
         threads=(Thread("python", 0.1, "D", "uvm_va_space_down_write"), Thread("pt_data_pin", 0.0)),
     )
 
 
 def _network() -> Iterator[State]:
-    yield State(
-        "an Ethernet at line rate", "network", (waits(0.4), Network(LAN, 2.98e9, 9e7)), threads=WAITS_FOR_LOADERS
-    )
-    yield State(
-        "an Ethernet at half of it", "unattributed", (waits(0.4), Network(LAN, 1.5e9, 9e7)), threads=WAITS_FOR_LOADERS
-    )
-    yield State(
-        "InfiniBand at line rate", "network", (waits(0.5), Network(FABRIC, 4.7e10, 4.7e10)), threads=WAITS_FOR_LOADERS
-    )
-    yield State("TCP retransmits", "network", (waits(0.4), tcp(0.11)), threads=WAITS_FOR_LOADERS)
-    yield State("TCP retransmits a little", "unattributed", (waits(0.4), tcp(0.001)), threads=WAITS_FOR_LOADERS)
-    yield State(
-        "an interface that drops",
-        "network",
-        (waits(0.4), Network(LAN, 1.2e9, 9e7, drops_per_second=4000)),
-        threads=WAITS_FOR_LOADERS,
-    )
+    yield starved("an Ethernet at line rate", "network", 0.4, Network(LAN, 2.98e9, 9e7))
+    yield starved("an Ethernet at half of it", "unattributed", 0.4, Network(LAN, 1.5e9, 9e7))
+    yield starved("InfiniBand at line rate", "network", 0.5, Network(FABRIC, 4.7e10, 4.7e10))
+    yield starved("TCP retransmits", "network", 0.4, tcp(0.11))
+    yield starved("TCP retransmits a little", "unattributed", 0.4, tcp(0.001))
+    yield starved("an interface that drops", "network", 0.4, Network(LAN, 1.2e9, 9e7, drops_per_second=4000))
     yield State("TCP retransmits beside a job that computes", "compute", (tcp(0.11),))
 
 

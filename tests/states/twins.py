@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from tests.states.numbers_of_gpus import WAITS_FOR_LOADERS, blocked, busy, cgroup, idle, spins, tcp, waits
+from tests.states.numbers_of_gpus import WAITS_FOR_LOADERS, blocked, busy, cgroup, idle, spins, starved, tcp, waits
 from tests.states.play import DISK, FABRIC, LAN, State, Thread, on
 
 from gpu_triage_simulator.effects import Link, PowerLimit
@@ -42,25 +42,25 @@ def communication() -> Iterator[State]:
 def own_stalls() -> Iterator[State]:
     """What the job itself waits for, seen at once."""
     for share, wanted in ((0.35, "storage"), (0.08, "unattributed")):
-        yield State(
+        yield starved(
             f"not seen before, the job stalls for I/O {share:.0%}",
             wanted,
-            (waits(0.4), cgroup(0, io_pressure=share)),
-            threads=WAITS_FOR_LOADERS,
+            0.4,
+            cgroup(0, io_pressure=share),
             unseen_before=True,
         )
     for share, wanted in ((0.25, "memory"), (0.03, "unattributed")):
-        yield State(
+        yield starved(
             f"not seen before, the job stalls for memory {share:.0%}",
             wanted,
-            (waits(0.4), cgroup(0, memory_pressure=share)),
-            threads=WAITS_FOR_LOADERS,
+            0.4,
+            cgroup(0, memory_pressure=share),
             unseen_before=True,
         )
-    yield State(
+    yield starved(
         "not seen before, one of twelve loaders waits for Lustre",
         "unattributed",
-        (waits(0.4),),
+        0.4,
         threads=(*WAITS_FOR_LOADERS, *blocked("ptlrpc_set_wait", 1), *([Thread("pt_data_worker", 0.5, "R")] * 11)),
         unseen_before=True,
     )
@@ -94,12 +94,12 @@ def band() -> Iterator[State]:
     """Around 70 % busy, where what the job waits for decides."""
     full = (Thread("python", 0.996, "R"), Thread("pt_data_pin", 0.1))
     for share, wanted in ((0.66, "cpu"), (0.8, "cpu"), (0.87, "compute")):
-        yield State(f"busy {share:.0%} behind a thread at 99.6%", wanted, (waits(share),), threads=full)
+        yield starved(f"busy {share:.0%} behind a thread at 99.6%", wanted, share, threads=full)
     for busiest, wanted in ((0.99, "cpu"), (0.93, "unattributed")):
         threads = (Thread("python", busiest, "R"), Thread("pt_data_pin", 0.1))
-        yield State(f"busy 50% behind a thread at {busiest:.0%}", wanted, (waits(0.5),), threads=threads)
+        yield starved(f"busy 50% behind a thread at {busiest:.0%}", wanted, 0.5, threads=threads)
     workers = [Thread("pt_data_worker", 0.88, "R")] * 24
-    yield State("24 workers at 88%", "unattributed", (waits(0.45),), threads=(Thread("python", 0.1), *workers))
+    yield starved("24 workers at 88%", "unattributed", 0.45, threads=(Thread("python", 0.1), *workers))
     yield State("24 workers at 88% and full pace", "compute", threads=(Thread("python", 0.1), *workers))
     yield State("busy 68%, nothing scarce, after 74%", "compute", (waits(0.68),), before=waits(0.74))
     for share, wanted in ((0.3, "storage"), (0.06, "unattributed")):
@@ -128,13 +128,8 @@ def clocks() -> Iterator[State]:
 
 def networks() -> Iterator[State]:
     for lost, wanted in ((0.035, "network"), (0.012, "unattributed")):
-        yield State(f"TCP sends {lost:.1%} again", wanted, (waits(0.4), tcp(lost)), threads=WAITS_FOR_LOADERS)
-    yield State(
-        "TCP loses a third of hardly anything",
-        "unattributed",
-        (waits(0.4), tcp(0.3, segments_per_second=40)),
-        threads=WAITS_FOR_LOADERS,
-    )
+        yield starved(f"TCP sends {lost:.1%} again", wanted, 0.4, tcp(lost))
+    yield starved("TCP loses a third of hardly anything", "unattributed", 0.4, tcp(0.3, segments_per_second=40))
     for share, wanted in ((0.97, "network"), (0.75, "unattributed")):
         numbers = (waits(0.4), Network(LAN, 3.125e9 * share, 9e7))
         yield State(f"an Ethernet at {share:.0%} of line rate", wanted, numbers, threads=WAITS_FOR_LOADERS)

@@ -10,7 +10,7 @@ from typing import Final
 
 from gpu_triage.alerting.rule_source import Group, RecordingRule
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.findings.limits import LIMITS
+from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.judge.findings.table import BY_CODE, Check
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_COMPUTE_BOUND
 from gpu_triage.read.gpu.activity import GPU_DRAM_ACTIVE_RATIO, GPU_TENSOR_ACTIVE_RATIO

@@ -42,10 +42,8 @@ from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
 
-_OPTIONS: Final = frozenset(
-    {"sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "simulate-at", "config.file"}
-)
-_FILE_OPTIONS: Final = frozenset({"baseline.file", "baseline.from-host", "state.directory"})
+_OPTIONS: Final = ("sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "simulate-at", "config.file")
+_FILE_OPTIONS: Final = ("baseline.file", "baseline.from-host", "state.directory")
 _ALL: Final = "all"
 _CHECK_SECONDS: Final = 3.0  # measuring time for critical findings: a few rounds of the counters
 
@@ -83,7 +81,7 @@ _GONE: Final = "The recorded GPU is gone or does not answer: see gpu_error_info,
 _ADDED: Final = "The baseline knows neither this GPU nor its slot: it was added after the baseline was recorded."
 
 
-def _flags(command: Callable[..., int], options: frozenset[str] = _OPTIONS) -> Callable[..., int]:
+def _flags(command: Callable[..., int], options: tuple[str, ...] = _OPTIONS) -> Callable[..., int]:
     # Without persistence mode, the driver needs seconds to wake each GPU.
     within = duration_option("--within", "within", duration("1s", "1h"), "20s", "How long reading it all may take.")
     return within(host_options(lambda option: option.key in options)(command))
@@ -142,10 +140,8 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     if facts.gpu_count is None:
         raise BaselineError("no_driver", f"nothing to compare: this host lacks {lacks}; see gpu-triage check")
     found = changes(recorded.facts, facts)
-    if form == "json":
-        click.echo(_as_json(recorded, lacks, found))
-    else:
-        click.echo("\n".join(map(printable, _lines(recorded, lacks, found))))
+    as_text = "\n".join(map(printable, _lines(recorded, lacks, found)))
+    click.echo(_as_json(recorded, lacks, found) if form == "json" else as_text)
     return 1 if found else 0
 
 
@@ -160,7 +156,7 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     help=f"A field that was changed on purpose, as diff and the alert name it; repeatable. {_ALL}: whatever differs.",
 )
 @_despite_findings("Accept the fields")
-@partial(_flags, options=_OPTIONS | _FILE_OPTIONS)
+@partial(_flags, options=_OPTIONS + _FILE_OPTIONS)
 def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despite_findings: bool, within: float) -> int:
     """Take fields that were changed on purpose over into the baseline, and keep the rest.
 

@@ -1,7 +1,8 @@
-"""The command `gpu-triage config check`: reads what the exporter would read at startup, without starting it."""
+"""The commands `gpu-triage config check`, which reads what the exporter would at startup, and `web-password`."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import click
@@ -12,9 +13,12 @@ from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.options.config import Config
 from gpu_triage.options.option_sources import FILE
 from gpu_triage.options.options_command import OptionsCommand
+from gpu_triage.options.values import whole_number
 from gpu_triage.read.baseline.host_facts import read_baseline, timestamp
 from gpu_triage.read.registry import METRICS
 from gpu_triage.read.selection import refuse_unknown_metrics
+from gpu_triage.serve.config_file import HIGHEST_COST
+from gpu_triage.serve.passwords import LONGEST_PASSWORD, hashed
 from gpu_triage.serve.security import SecuritySource
 
 
@@ -94,3 +98,25 @@ def _baseline(config: Config) -> Iterator[str]:
             cause = error.__cause__
             raise ConfigError(*(cause.problems if isinstance(cause, DocumentError) else (str(error),))) from error
         yield f"{config.baseline_file}: {facts.gpu_count} GPUs, recorded {timestamp(facts.at)}"
+
+
+@click.command("web-password", short_help="Ask for a password and print its bcrypt hash.")
+@click.option("--cost", type=whole_number(4, HIGHEST_COST), default=10, show_default=True, help="Work a check takes.")
+def web_password_command(cost: int) -> int:
+    """Ask for a password and print its bcrypt hash, for basic_auth_users in the file of --web.config.file.
+
+    If standard input is not a terminal, its first line is the password.
+    """
+    if sys.stdin.isatty():
+        typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        password = typed.encode()
+    else:
+        password = sys.stdin.buffer.readline(LONGEST_PASSWORD + len(b"\r\n") + 1).rstrip(b"\r\n")
+        if not password:
+            raise click.UsageError("no password on standard input; type one at a terminal, or pipe one in")
+    if len(password) > LONGEST_PASSWORD:
+        raise click.UsageError(
+            f"bcrypt looks at {LONGEST_PASSWORD} bytes of a password and no further; choose a shorter one"
+        )
+    click.echo(hashed(password, cost))
+    return 0

@@ -35,13 +35,10 @@ class NotJudgedYet(ExporterUnreachable):
 
 
 class ExporterClient:
-    """Queries the exporter at a URL: ``http://host:9836``, ``https://host`` or ``unix:/path``.
+    """Queries the exporter at a URL: ``http://host:9836``, ``https://host`` or ``unix:/path``; else a ConfigError.
 
     A password is read from ~/.netrc, as with ``curl --netrc``, because command lines are visible to all users. Proxies
     are not used.
-
-    Raises:
-        ConfigError: the URL is invalid.
     """
 
     def __init__(self, url: str) -> None:
@@ -49,11 +46,7 @@ class ExporterClient:
         self._host, self._connection = _connection_to(url)
 
     def look(self) -> Report:
-        """Fetch the verdict.
-
-        Raises:
-            ExporterUnreachable: there is none; the message explains why, and what to do.
-        """
+        """Fetch the verdict; raises ExporterUnreachable if there is none, with why and what to do."""
         status, body = self._get()
         if status == http.client.UNAUTHORIZED:
             hint = f"write a line to ~/.netrc: machine {self._host} login NAME password PASSWORD"
@@ -62,7 +55,10 @@ class ExporterClient:
             if status == http.client.OK:
                 return report_from_json(body)
             if status == http.client.SERVICE_UNAVAILABLE:
-                raise NotJudgedYet(f"{self.url} has no verdict now: {_reason(body)}")
+                document = json.loads(body)
+                reason = document.get("error") if isinstance(document, dict) else None
+                words = reason if isinstance(reason, str) else "it does not say why"
+                raise NotJudgedYet(f"{self.url} has no verdict now: {words}")
         except (ValueError, RecursionError) as error:
             raise ExporterUnreachable(f"{self.url}{_PATH} cannot be read: {error}") from error
         raise ExporterUnreachable(f"{self.url} is no gpu-triage exporter: {_PATH} answers {status}")
@@ -112,7 +108,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _connection_to(url: str) -> tuple[str, Callable[[], http.client.HTTPConnection]]:
-    """Return the host of a URL, which is localhost for a Unix socket, and a function that makes connections to it."""
+    """The host of a URL, which is localhost for a Unix socket, and a function that makes connections to it."""
     wrong = f"--url: {url!r} is no URL of an exporter; write one such as http://gpu-07:{_PORT}"
     try:
         if (path := unix_socket_path(url)) is not None:
@@ -127,9 +123,3 @@ def _connection_to(url: str) -> tuple[str, Callable[[], http.client.HTTPConnecti
         raise ConfigError("--url: leave name and password to ~/.netrc; everybody on this host can read a command line")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     return parts.hostname, partial(kind, parts.hostname, port, timeout=_TIMEOUT_SECONDS)
-
-
-def _reason(body: bytes) -> str:
-    document = json.loads(body)
-    reason = document.get("error") if isinstance(document, dict) else None
-    return reason if isinstance(reason, str) else "it does not say why"

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -109,7 +109,7 @@ def judge_command(
         raise ConfigError("--for is for scenarios; a recording is replayed to its end")
     configure("critical", config.log_format)
     base = judge_settings(config.judge)
-    names, settings = [_name(base)], [base]
+    names, settings = ["as configured" if base.changed else "default"], [base]
     if changes:
         chosen = (*config.judge, *(replace(each, place="--set") for each in changes))
         names.append("with these settings")
@@ -126,13 +126,8 @@ def judge_command(
         host = stepped_host(config, stack)
         found = timelines(host.machine, host.config, total, settings)
     render = render_text if form == "text" else render_json
-    source = str(config.replay or config.simulate)
-    click.echo(render(found, source, names, tuple(_changes(settings))), nl=False)
+    click.echo(render(found, str(config.replay or config.simulate), names, tuple(_changes(settings))), nl=False)
     return 0
-
-
-def _name(settings: JudgeSettings) -> str:
-    return "as configured" if settings.changed else "default"
 
 
 def _changes(settings: Sequence[JudgeSettings]) -> Iterator[Change]:
@@ -146,17 +141,11 @@ def _changes(settings: Sequence[JudgeSettings]) -> Iterator[Change]:
 
 @dataclass(slots=True)
 class Period:
-    """One occurrence of a finding; Unix seconds by the host's clock.
+    """One occurrence of a finding; Unix seconds by the host's clock."""
 
-    Attributes:
-        pending_at: when its condition was first found to hold.
-        confirmed_at: None if it was not confirmed.
-        ended_at: when it ended or, if never confirmed, its condition did; None if present at the end of the timeline.
-    """
-
-    pending_at: float
-    confirmed_at: float | None = None
-    ended_at: float | None = None
+    pending_at: float  # when its condition was first found to hold
+    confirmed_at: float | None = None  # None if it was not confirmed
+    ended_at: float | None = None  # when it, or its condition if never confirmed, ended; None if present at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +166,12 @@ class FindingTimeline:
         return -self.finding.severity.rank, next(periods[0].pending_at for periods in self.periods if periods)
 
 
-@dataclass(frozen=True, slots=True)
-class Timelines:
+class Timelines(NamedTuple):
     """Results of several judges with different settings on the same samples, from and until Unix seconds."""
 
     began_at: float
     ended_at: float
-    findings: tuple[FindingTimeline, ...]
+    findings: Sequence[FindingTimeline]
 
 
 class _WatchedJudge(DaemonJudge):
@@ -196,7 +184,6 @@ class _WatchedJudge(DaemonJudge):
         self.periods: dict[tuple[str, str], list[Period]] = {}
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
-        """Judge like DaemonJudge, and record the findings."""
         samples = super().judge(store, now)
         assert self.latest is not None  # noqa: S101 - it has just judged
         found = {(each.uuid or each.subject, each.check.code): each for each in self.latest.report.findings}
@@ -221,12 +208,10 @@ class _Judges:
         self.saved = judges[0].saved  # never written by this sampler
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
-        """Run all judges; see `DaemonJudge.judge`."""
         samples, *_ = [judge.judge(store, now) for judge in self._judges]
         return samples
 
     def interrupt(self) -> None:
-        """Interrupt all judges; see `DaemonJudge.interrupt`."""
         for judge in self._judges:
             judge.interrupt()
 
@@ -234,11 +219,7 @@ class _Judges:
 def timelines(machine: Machine, config: Config, seconds: float, settings: Sequence[JudgeSettings]) -> Timelines:
     """Return what judges with these settings find on a machine with a stepped clock, run at full speed.
 
-    Args:
-        machine: a simulated or recorded machine; it is sampled once for all judges.
-        config: as for the daemon; its state directory is not written.
-        seconds: how long to run.
-        settings: one or more.
+    The machine is sampled once for all judges, with the configuration of a daemon. Its state is not written.
     """
     clock = machine.clock
     assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller chose it
@@ -247,11 +228,10 @@ def timelines(machine: Machine, config: Config, seconds: float, settings: Sequen
     sampler = Sampler(machine, config, lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=_Judges(judges))
     began = clock.now()
     play(sampler, clock, config, seconds)
-    seen: dict[tuple[str, str], Finding] = {}
-    for judge in judges:
-        seen |= {key: finding for key, finding in judge.seen.items() if key not in seen}
-    found = (FindingTimeline(seen[key], tuple(judge.periods.get(key, []) for judge in judges)) for key in seen)
-    return Timelines(began.wall, began.wall + seconds, tuple(sorted(found, key=lambda each: each.rank)))
+    seen = {key: finding for judge in reversed(judges) for key, finding in judge.seen.items()}
+    keys = dict.fromkeys(key for judge in judges for key in judge.seen)
+    found = (FindingTimeline(seen[key], tuple(judge.periods.get(key, []) for judge in judges)) for key in keys)
+    return Timelines(began.wall, began.wall + seconds, sorted(found, key=lambda each: each.rank))
 
 
 def render_text(found: Timelines, source: str, names: Sequence[str], changes: Sequence[Change]) -> str:
@@ -260,12 +240,11 @@ def render_text(found: Timelines, source: str, names: Sequence[str], changes: Se
     lasted = length_of_time(found.ended_at - found.began_at)
     lines = [f"{printable(source)}: {began:%Y-%m-%d %H:%M:%S} to {ended:%Y-%m-%d %H:%M:%S} UTC, {lasted}"]
     lines += (f"  {each.text}" for each in changes)
-    if not found.findings:
-        return "\n".join((*lines, "", "No findings.")) + "\n"
-    differing = sum(each.differs for each in found.findings)
-    if len(names) > 1:
-        findings = len(found.findings)
-        lines += ["", f"{differing} of {findings} findings {'differs' if differing == 1 else 'differ'}."]
+    differing, count = sum(each.differs for each in found.findings), len(found.findings)
+    if not count:
+        lines += ["", "No findings."]
+    elif len(names) > 1:
+        lines += ["", f"{differing} of {count} findings {'differs' if differing == 1 else 'differ'}."]
     for each in sorted(found.findings, key=lambda each: not each.differs):
         lines += _finding(each, names)
     return "\n".join(lines) + "\n"
@@ -297,21 +276,10 @@ def _finding_document(timeline: FindingTimeline, names: Sequence[str]) -> dict[s
         "measured": finding.measured,
         "differs": timeline.differs,
         "periods": {
-            name: [
-                {
-                    "pending_at": _rounded(p.pending_at),
-                    "confirmed_at": _rounded(p.confirmed_at),
-                    "ended_at": _rounded(p.ended_at),
-                }
-                for p in periods
-            ]
+            name: [{key: at and round(at, 3) for key, at in asdict(each).items()} for each in periods]
             for name, periods in zip(names, timeline.periods, strict=True)
         },
     }
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
 
 
 def _moment(wall: float) -> datetime:

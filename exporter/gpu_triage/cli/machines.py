@@ -47,9 +47,8 @@ class Host(NamedTuple):
 def live_host(config: Config, stack: ExitStack) -> Host:
     """The host of a configuration: a recording, a scenario, or this one.
 
-    Raises:
-        ConfigError: the scenario would start long after the last thing that happens in it.
-        StateError: what is remembered of the scenario's host cannot be written to the state directory.
+    Raises ConfigError if the scenario would start long after the last thing that happens in it, and StateError if what
+    is remembered of its host cannot be written to the state directory.
     """
     apart = kept_apart(config)
     if apart.state_directory is not None and is_made_up(config):
@@ -80,10 +79,8 @@ def live_host(config: Config, stack: ExitStack) -> Host:
 def stepped_host(config: Config, stack: ExitStack, last_seconds: float = 0.0) -> Host:
     """The host for a one-shot command; scenarios and recordings use a virtual clock, so that there is no waiting.
 
-    What an exporter keeps on disk is by another clock than theirs, and is not read.
-
-    Args:
-        last_seconds: how long before the end of a recording to start; 0 for its beginning.
+    What an exporter keeps on disk is by another clock than theirs, and is not read. `last_seconds` is how long before
+    the end of a recording to start; 0 for its beginning.
     """
     if not is_made_up(config):
         return live_host(config, stack)

@@ -38,7 +38,7 @@ LAZY = {
     "report": "gpu_triage.cli.fleet.fleet_command",
     "rules": "gpu_triage.alerting.rules_command",
     "top": "gpu_triage.cli.top_command",
-    "web-password": "gpu_triage.cli.password_command",
+    "web-password": "gpu_triage.cli.config_command",
 }
 """The module of each command that the daemon doesn't need; it defines ``NAME_command``."""
 

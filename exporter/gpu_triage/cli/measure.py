@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -55,14 +55,8 @@ def applies(option: Option) -> bool:
 def measure(machine: Machine, config: Config, seconds: float, patience_seconds: float = 30.0) -> Judgment:
     """Measure and judge a machine, with a progress line on a terminal; a stepped clock runs at full speed.
 
-    Args:
-        machine: machine to measure.
-        config: as for the daemon.
-        seconds: how long to measure, from the time when everything has responded.
-        patience_seconds: how long to wait for that; after this, whatever responds is measured.
-
-    Raises:
-        ConfigError: the configuration's judge settings are invalid.
+    It is measured for `seconds` from the time when everything has responded. After `patience_seconds`, whatever
+    responds is measured. Raises ConfigError if the configuration's judge settings are invalid.
     """
     judge = HostJudge(judged_host(config, continuous=False), settings=judge_settings(config.judge))
     units = StateDirectory(_UNIT_STATE_DIRECTORY).path(INCIDENTS)
@@ -82,15 +76,13 @@ def _links_seen_by_the_exporter(machine: Machine, config: Config) -> tuple[Wides
 
     Empty if the exporter's state cannot be read.
     """
-    if config.state_directory is None:
-        return ()
-    path = StateDirectory(config.state_directory).path(FINDINGS)
-    try:
-        loaded = SAVED_FINDINGS.read(path, machine.clock.now().wall)
-    except StateError:
-        return ()
-    boot = read_boot(machine.procfs).boot_id
-    return loaded.memory.links if loaded is not None and boot and loaded.memory.boot == boot else ()
+    with suppress(StateError):
+        if config.state_directory is not None:
+            path = StateDirectory(config.state_directory).path(FINDINGS)
+            loaded, boot = SAVED_FINDINGS.read(path, machine.clock.now().wall), read_boot(machine.procfs).boot_id
+            if loaded is not None and boot and loaded.memory.boot == boot:
+                return loaded.memory.links
+    return ()
 
 
 def sample_for(
@@ -119,25 +111,20 @@ class _Measurement:
     def __init__(self, sampler: Sampler, clock: Clock, seconds: float, patience_seconds: float) -> None:
         self.done = threading.Event()
         self.measured_seconds = 0.0
-        self._sampler = sampler
-        self._clock = clock
-        self._seconds = seconds
-        self._patience_seconds = patience_seconds
+        self._sampler, self._clock, self._seconds = sampler, clock, seconds
         self._now = clock.now()
-        self._started_at = self._now.monotonic
+        self._patient_until = self._now.monotonic + patience_seconds
         self._began_at: float | None = None
         self._noted_at: float | None = None
         self._history = MetricHistory(seconds)
 
     def note(self) -> None:
-        """Process a publication."""
         if self.done.is_set():
             return
         self._now = self._clock.now()
         now = self._now.monotonic
-        patient = now - self._started_at < self._patience_seconds
         if self._began_at is None:
-            if patient and self._sampler.waiting_for() is not None:
+            if now < self._patient_until and self._sampler.waiting_for() is not None:
                 return
             self._began_at = now
         self.measured_seconds = now - self._began_at
@@ -149,14 +136,13 @@ class _Measurement:
             self.done.set()
 
     def evidence(self) -> tuple[HostEvidence, str | None]:
-        """Return what was measured, and the driver's error name."""
+        """What was measured, and the driver's error name."""
         began_at = self._now.monotonic if self._began_at is None else self._began_at
         end = Moment(began_at + self.measured_seconds, self._now.wall)
         return self._history.evidence(end), self._driver_error
 
     @property
     def progress(self) -> str:
-        """What to show while it goes on."""
         return f"measuring, {int(self.measured_seconds)} of {self._seconds:.0f} s"
 
     @property
@@ -195,11 +181,8 @@ def judge_recording(config: Config) -> Report:
     """Judge the recording that a configuration names, to its end, as an exporter does that starts with it.
 
     What a GPU did before decides on its class, and how long a condition has lasted on its finding: a look at the last
-    seconds alone gives another verdict than the host had.
-
-    Raises:
-        RecordingError: it is unreadable, or not a recording.
-        ConfigError: the configuration's judge settings are invalid.
+    seconds alone gives another verdict than the host had. Raises RecordingError if it is unreadable or not a recording,
+    ConfigError if the configuration's judge settings are invalid.
     """
     from gpu_triage.record.bundle import read_recording  # noqa: PLC0415 - only this needs it
 

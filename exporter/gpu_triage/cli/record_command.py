@@ -63,16 +63,13 @@ def record_command(*, config: Config, target: Path, force: bool, seconds: float)
 def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
     """Record a machine while the exporter's collectors run on it, for this long in real time."""
     with closing(Capture(machine, math.inf, _MOST_BYTES)) as capture:
-        runner = Runner(machine.clock, config.sample_fast_seconds)
+        runner, ended = Runner(machine.clock, config.sample_fast_seconds), threading.Event()
         # Events of devices are not recorded.
         recorded = replace(capture.machine, hotplug=False)
         sampler = Sampler(recorded, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
-        sample_for(
-            seconds,
-            runner,
-            sampler,
-            capture.ring.drain,
-            threading.Event(),
-            progress=lambda done: f"recording, {done:.0f} of {seconds:.0f} s",
-        )
+
+        def progress(done: float) -> str:
+            return f"recording, {done:.0f} of {seconds:.0f} s"
+
+        sample_for(seconds, runner, sampler, capture.ring.drain, ended, progress=progress)
         return masked(capture.captured(), local_masker())

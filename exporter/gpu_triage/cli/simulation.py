@@ -33,11 +33,7 @@ def simulate_command() -> click.Command:
 
 
 def scenario_options(name: str) -> Mapping[str, Setting]:
-    """The options of the exporter that a scenario sets.
-
-    Raises:
-        ScenarioError: there is no such scenario.
-    """
+    """The options of the exporter that a scenario sets; raises ScenarioError if there is no such scenario."""
     from gpu_triage_simulator import load_scenario  # noqa: PLC0415 - see above
 
     return load_scenario(name).exporter_options
@@ -74,11 +70,7 @@ def virtual_clock() -> SteppedClock:
 
 
 def _scenario(config: Config) -> tuple[Scenario, float]:
-    """The scenario, and the second of it to start at.
-
-    Raises:
-        ConfigError: it would start long after the last thing that happens in it.
-    """
+    """The scenario, and the second to start at; raises ConfigError if that is long after the last thing in it."""
     from gpu_triage_simulator import load_scenario  # noqa: PLC0415 - see above
 
     assert config.simulate is not None  # noqa: S101 - checked by the callers

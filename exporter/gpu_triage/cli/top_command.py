@@ -155,9 +155,9 @@ def _own_sampler(config: Config, stack: ExitStack) -> Look:
 
 def table_of(report: Report, columns: int | None) -> Iterator[Line]:
     """Yield the heading and the rows, with the columns that fit side by side; all if `columns` is None."""
-    rows = [tuple(_cells(gpu, report.judged_at)) for gpu in report.gpus]
-    if not rows:
+    if not report.gpus:
         return
+    rows = [tuple(_cells(gpu, report.judged_at)) for gpu in report.gpus]
     table = dict(zip(_HEADINGS, zip(_HEADINGS, *rows, strict=True), strict=True))
     widths = {heading: max(map(len, cells)) for heading, cells in table.items()}
     for heading in _LEAVE_OUT:
@@ -182,8 +182,7 @@ def _aligned(heading: str, text: str, width: int) -> str:
 
 def _cells(gpu: GpuVerdict, now: float) -> Iterator[str]:
     readings = gpu.readings
-    yield gpu.gpu
-    yield gpu.bottleneck.name
+    yield from (gpu.gpu, gpu.bottleneck.name)
     yield _UNKNOWN if gpu.since is None else length_of_time(max(0.0, now - gpu.since))
     yield _UNKNOWN if readings.busy_ratio is None else f"{readings.busy_ratio:.0%}"
     yield _of(readings.power_watts, readings.power_limit_watts, "W")

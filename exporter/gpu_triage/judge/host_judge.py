@@ -275,7 +275,9 @@ class SettingsSource:
             options = judge_options_now(self._config, self._options)
             settings = judge_settings(options)
         except ConfigError as error:
-            self._fail(str(error))
+            message = "the configuration file cannot be used, the judge's settings stay"
+            log.error(message, extra=fields(cause=str(error)))  # noqa: TRY400 - no bug, so no traceback
+            self._report(JudgeSettingsHealth(success=False, loaded_at=self._loaded_at))
             return
         self._config = replace(self._config, judge=options)
         self._loaded_at = self._wall()
@@ -283,7 +285,3 @@ class SettingsSource:
         changed = "; ".join(each.text for each in settings.changed) or "all are the defaults"
         log.info("the judge's settings were read", extra=fields(file=self._config.config_file, settings=changed))
         self._report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))
-
-    def _fail(self, cause: str) -> None:
-        log.error("the configuration file cannot be used, the judge's settings stay", extra=fields(cause=cause))
-        self._report(JudgeSettingsHealth(success=False, loaded_at=self._loaded_at))

@@ -247,8 +247,13 @@ class GpuRounds:
             if record.device is not None and record.error is None
             if (due := record.schedule.due(self._with_peers, now))
         ]
+
+        def one_by_one() -> None:
+            for job in jobs:
+                job()
+
         if jobs:
-            lane.submit(lambda: _one_by_one(jobs), queued=True)
+            lane.submit(one_by_one, queued=True)
 
     def _job(
         self,
@@ -362,8 +367,3 @@ class GpuRounds:
             self._status.forget(key)
             self._hurried_until.pop(key, None)
             self._freshness.forget(key)
-
-
-def _one_by_one(jobs: Iterable[Callable[[], None]]) -> None:
-    for job in jobs:
-        job()

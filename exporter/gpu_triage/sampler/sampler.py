@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
+from typing import Any, Final, Protocol
 
-from gpu_triage.machine import Machine
+from gpu_triage.documents.saved_state import StateKind
+from gpu_triage.machine import Clock, Machine, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.baseline import differences as baseline
 from gpu_triage.read.exporter import exporter_health as exporter
@@ -18,22 +23,188 @@ from gpu_triage.read.gpu import presence
 from gpu_triage.read.gpu.presence import PresenceReading
 from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, runs
-from gpu_triage.read.metrics.metric import Sample, Tier
+from gpu_triage.read.metrics.metric import Sample, Tier, declared_in
+from gpu_triage.read.metrics.rounds import HostRound, PresentGpus
 from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.gpus import GpuNews, GpuRounds
-from gpu_triage.sampler.host import HostRounds
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.incidents import IncidentWatch
-from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
-from gpu_triage.sampler.lanes import NO_THREAD, CallWatch, Lane, LaneMaker, lacking_threads
-from gpu_triage.sampler.outcomes import HOST, Freshness, Outcome, OutcomeStore
+from gpu_triage.sampler.lanes import BLOCKED, DEADLINE, NO_THREAD, CallWatch, Lane, LaneMaker, Step, lacking_threads
+from gpu_triage.sampler.outcomes import HOST, Freshness, Outcome, OutcomeStore, checked, sampled
+from gpu_triage.sampler.schedule import Schedule, is_due, next_due
 from gpu_triage.sampler.state_directory import StateDirectory
-from gpu_triage.sampler.state_store import AnyStateNews, StateNews, StateStores
+from gpu_triage.sampler.state_store import AnyKept, AnyStateNews, StateNews, StateStore, StateStores
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
 
+
+@dataclass(frozen=True, slots=True)
+class _HostLane:
+    """One of the host's lanes, with its schedule and the collectors that run in it."""
+
+    lane: Lane
+    schedule: Schedule
+    collectors: tuple[AnyHostCollector, ...]
+
+
+class HostRounds:
+    """Starts the host's rounds in a shared lane, or in a collector's own lane. Only one thread calls it."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        config: Config,
+        make_lane: LaneMaker,
+        collectors: Iterable[AnyHostCollector],
+        report: Callable[[Outcome], None],
+    ) -> None:
+        self._machine = machine
+        self._config = config
+        self._report = report
+        # Deadline of the round of each collector that is due, by collector name.
+        self._ends_by: dict[str, float] = {}
+        by_lane: dict[str, list[AnyHostCollector]] = {"host": []}
+        for collector in collectors:
+            # Metrics from other programs may take long to parse.
+            alone = collector.own_lane or collector.foreign is not None
+            by_lane.setdefault(collector.name if alone else "host", []).append(collector)
+        self.shared = tuple(collector.name for collector in by_lane["host"])  # the collectors in the shared lane
+        self._readers = {c.name: c.reader(config) for own in by_lane.values() for c in own}
+        self._rounds = tuple(_HostLane(make_lane(name), Schedule(config), tuple(own)) for name, own in by_lane.items())
+        self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)  # where rounds run
+
+    def submit(self, now: float, gpus: PresentGpus) -> None:
+        deadline_seconds = self._config.sample_deadline_seconds
+        for one in self._rounds:
+            for collector in one.schedule.waiting(one.collectors, now):
+                self._ends_by.setdefault(collector.name, now + deadline_seconds)
+            due = one.schedule.due(one.collectors, now) if one.lane.ready() else ()
+            if due:
+                one.lane.submit(partial(self._run, one.lane, due, gpus), queued=True)
+
+    def _run(self, lane: Lane, collectors: tuple[AnyHostCollector, ...], gpus: PresentGpus) -> None:
+        """A round of several collectors, in their lane."""
+        for collector in collectors:
+            lane.mark(Step(collector.name))
+            given = HostRound(self._machine, self._machine.clock.now(), gpus=gpus)
+            reader, deadline_seconds = self._readers[collector.name], self._config.sample_deadline_seconds
+            outcome, _ = sampled(collector, reader, given, deadline_seconds=deadline_seconds)
+            self._report(outcome)
+
+    def ended(self, collector: str) -> None:
+        self._ends_by.pop(collector, None)
+
+    def late(self, now: Moment) -> Iterator[Outcome]:
+        """A failed outcome for each collector with a round past its deadline, repeated at each interval.
+
+        It does not matter which collector holds the lane: a round that ran late or could not start has read nothing.
+        """
+        for one in self._rounds:
+            if one.lane.busy_since is None and one.lane.refused_since is None:
+                continue  # a round that has just ended reports its own outcome
+            for collector in one.collectors:
+                name, ends_by = collector.name, self._ends_by.get(collector.name)
+                if ends_by is None or now.monotonic <= ends_by:
+                    continue
+                self._ends_by[name] = next_due(ends_by, now.monotonic, one.schedule.interval_of(collector))
+                error, detail, seconds = _held_up(name, one.lane, now.monotonic)
+                yield Outcome(
+                    name, HOST, (), now, success=False, errors=(error,), duration_seconds=seconds, detail=detail
+                )
+
+
+def _held_up(collector: str, lane: Lane, now: float) -> tuple[str, str, float]:
+    """Why a round is late: its error, the cause for the log, and how long the round has been running in seconds."""
+    since, running = lane.busy_since, lane.step.collector
+    if since is None:
+        return NO_THREAD, "no thread can be started to read it", 0.0
+    lasts = f"has not returned for {now - since:.0f} s"
+    if running == collector:
+        return DEADLINE, f"its read {lasts}", now - since
+    return BLOCKED, f"waits for {running}, whose read {lasts}", 0.0
+
+
 log = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS: Final = 10.0
+"""How long the first judgment waits for the first readings, in case one of them hangs."""
+
+
+class StoreJudge(Protocol):
+    """Interprets the published readings."""
+
+    @property
+    def saved(self) -> tuple[StateKind[Any], AnyKept]:
+        """What the judge remembers between judgments: the kind of state file, and the state."""
+
+    def judge(self, store: OutcomeStore, now: Moment) -> Iterable[Sample]:
+        """Samples that the judgment adds to the published readings; may raise anything."""
+
+    def interrupt(self) -> None:
+        """Note that a judgment failed."""
+
+
+class JudgeRounds:
+    """Runs the judge on the medium tier, and immediately on urgent changes.
+
+    If the judge raises, only its own series are lost. The first judgment waits a few seconds for the saved state and
+    the first readings: without them, Xids in the kernel log cannot be matched to GPUs or explained.
+    """
+
+    def __init__(
+        self, judge: StoreJudge, clock: Clock, interval_seconds: float, file: StateStore[Any] | None = None
+    ) -> None:
+        self._judge = judge
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self._file = file
+        self._asked_at: float | None = None
+        self._due_at: float | None = None
+        self._urgent: object = None
+        self.health = CollectorHealth(judgment.NAME, None, None, interval_seconds, None)
+
+    def run(self, store: OutcomeStore, urgent: object, now: Moment, *, starting: bool = False) -> tuple[str, ...]:
+        """Run the judge on the published outcomes if it is due, and publish its own; returns the errors to count.
+
+        It runs at once when `urgent` changes. While `starting`, some of the first readings are still pending.
+        """
+        self._asked_at = now.monotonic if self._asked_at is None else self._asked_at
+        if starting and now.monotonic - self._asked_at < _PATIENCE_SECONDS:
+            return ()
+        if self._file is not None and not self._file.settled(now.monotonic):
+            return ()
+        due = is_due(self._due_at, now.monotonic)
+        if not due and urgent == self._urgent:
+            return ()
+        self._urgent = urgent
+        if due:
+            self._due_at = next_due(self._due_at, now.monotonic, self._interval_seconds)
+        return self._run(store, now)
+
+    def _run(self, store: OutcomeStore, now: Moment) -> tuple[str, ...]:
+        began_at = self._clock.now().monotonic
+        cause = ""
+        samples: tuple[Sample, ...] = ()
+        try:
+            samples = checked(self._judge.judge(store, now), frozenset(declared_in(judgment.__name__)))
+        except Exception:  # noqa: BLE001 - as in a collector: a bug here must not cost the readings
+            cause = traceback.format_exc()
+            self._judge.interrupt()
+        seconds = self._clock.now().monotonic - began_at
+        before = self.health
+        last_success_at = before.last_success_at if cause else now
+        self.health = CollectorHealth(judgment.NAME, not cause, seconds, self._interval_seconds, last_success_at)
+        if cause:
+            if before.success is not False:
+                log.error("the judge failed", extra={"fields": {"cause": cause}})
+            store.withdraw(judgment.NAME, HOST)
+            return ("exception",)
+        if before.success is False:
+            log.info("the judge works again")
+        store.put(Outcome(judgment.NAME, HOST, samples, now, duration_seconds=seconds))
+        return ()
+
 
 Report = Outcome | GpuNews | XidNews | BaselineNews | AnyStateNews
 

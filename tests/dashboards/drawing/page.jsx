@@ -8,7 +8,7 @@ import {
   setPluginImportUtils,
   setRunRequest,
 } from '@grafana/runtime';
-import { SceneGridRow, VizPanel, sceneGraph, sceneUtils } from '@grafana/scenes';
+import { VizPanel, sceneGraph, sceneUtils } from '@grafana/scenes';
 import { GlobalStyles } from '@grafana/ui';
 import { flushSync } from 'react-dom';
 import { createRoot } from 'react-dom/client';
@@ -71,33 +71,6 @@ window.failures = () => [
     .filter((panel) => panel.state._pluginLoadError || sceneGraph.getData(panel).state.data?.state === 'Error')
     .map((panel) => `${panel.state.title}: ${panel.state._pluginLoadError ?? 'its query failed'}`),
 ];
-
-/** What variables have chosen and offer, by name. */
-window.variables = () =>
-  Object.fromEntries(
-    sceneGraph.getVariables(scene).state.variables.map(({ state }) => [
-      state.name,
-      { value: state.value, options: (state.options ?? []).map(({ value }) => value) },
-    ])
-  );
-
-window.unfold = () =>
-  sceneGraph
-    .findAllObjects(scene, (each) => each instanceof SceneGridRow && each.state.isCollapsed)
-    .forEach((row) => row.onCollapseToggle());
-
-window.choose = (name, value) => sceneGraph.lookupVariable(name, scene).changeValueTo(value);
-
-/** Each panel that is on the screen, by title: how many frames with data, where it is, and what it says without data. */
-window.panels = () =>
-  Object.fromEntries(
-    panels().map((panel) => {
-      const frames = (sceneGraph.getData(panel).state.data?.series ?? []).filter(({ length }) => length).length;
-      const element = document.querySelector(`[data-viz-panel-key="${panel.state.key}"]`);
-      const { left, top, width } = element.getBoundingClientRect();
-      return [panel.state.title, { frames, left, top, width, says: element.querySelector('[data-empty]')?.innerText ?? '' }];
-    })
-  );
 
 window.draw = async ({ file, note = '', ...settings }) => {
   const board = await (await fetch(`/dashboards/${file}`)).json();

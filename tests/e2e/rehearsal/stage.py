@@ -1,10 +1,11 @@
 """Plays several acts at once, each before servers of its own."""
 
 import json
+import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -14,12 +15,44 @@ from deploy.demo.pager import pager
 from deploy.demo.processes import Server
 from deploy.demo.stack import SCRAPE_INTERVAL, Stack, find_programs, servers, write_rules
 from tests.e2e.notifications import Inbox
-from tests.e2e.rehearsal.between import Network, between
-from tests.e2e.rehearsal.late import RECEIVES, agent
-from tests.e2e.rehearsal.replay import record_all, replayed
-from tests.e2e.rehearsal.target import Host, Minutes, Script, serving
+from tests.e2e.rehearsal.target import Host, Minutes, Script, record_all, replayed, serving
+from tests.listening import QuietHandler, QuietServer, listening
 
 from gpu_triage.alerting.settings import DEFAULTS, Settings
+
+
+@dataclass(slots=True)
+class Network:
+    address: str  # to which Prometheus sends
+    alertmanager: str = ""  # URL that it passes alerts on to
+    cut: threading.Event = field(default_factory=threading.Event)
+
+    def end(self) -> None:
+        self.cut.set()
+
+    def start(self) -> None:
+        self.cut.clear()
+
+
+@contextmanager
+def between() -> Iterator[Network]:
+    class Handler(QuietHandler):
+        def respond(self) -> None:
+            body = self.body()
+            try:
+                if network.cut.is_set():
+                    raise ConnectionError
+                request = urllib.request.Request(network.alertmanager + self.path, body, dict(self.headers.items()))
+                with urllib.request.urlopen(request, timeout=5) as answer:
+                    self.answer(answer.status)
+            except OSError:
+                self.answer(502)
+
+    server = QuietServer(("127.0.0.1", 0), Handler)
+    network = Network(f"127.0.0.1:{server.server_port}")
+    with listening(server):
+        yield network
+
 
 _START_SECONDS = 7.0
 """Real time for the servers to start and to find their targets, before minute 0."""
@@ -35,8 +68,6 @@ class Act:
     # what is away from one minute to another; with both equal, a server is restarted
     away: tuple[Literal["prometheus", "alertmanager", "network"], Minutes, Minutes] | None = None
     delays: Mapping[str, str] = field(default_factory=dict)  # flags of Prometheus that are divided by the pace
-    # how much later than scraped everything arrives by remote write; None where Prometheus scrapes
-    late_minutes: Minutes | None = None
     interval: str = SCRAPE_INTERVAL  # of scrapes and evaluations, as Prometheus writes it
     settings: Settings = DEFAULTS  # of the rules
 
@@ -100,37 +131,19 @@ def _start(ending: ExitStack, act: Act, script: Script, inbox: Inbox, directory:
     write_rules(directory, act.pace, act.settings)
     network = ending.enter_context(between())
     routes = paced_alertmanager(act.pace, ending.enter_context(pager(inbox.add)))
-    job, programs = script.job(ending.enter_context(serving(script.page))), find_programs()
-    if act.late_minutes is None:
-        stack = ending.enter_context(
-            servers(
-                directory,
-                act.pace,
-                [job],
-                routes,
-                programs,
-                delays=act.delays,
-                alerts_to=network.address,
-                interval=act.interval,
-            )
-        )
-        network.alertmanager = stack.alertmanager
-    else:
-        stack = ending.enter_context(
-            servers(directory, act.pace, [], routes, programs, flags=[RECEIVES], interval=act.interval)
-        )
-        delay_seconds = act.late_minutes * 60 / act.pace
-        ending.enter_context(
-            agent(
-                directory,
-                act.pace,
-                job,
-                stack.prometheus,
-                programs.prometheus,
-                delay_seconds=delay_seconds,
-                interval=act.interval,
-            )
-        )
+    job = script.job(ending.enter_context(serving(script.page)))
+    playing = servers(
+        directory,
+        act.pace,
+        [job],
+        routes,
+        find_programs(),
+        delays=act.delays,
+        alerts_to=network.address,
+        interval=act.interval,
+    )
+    stack = ending.enter_context(playing)
+    network.alertmanager = stack.alertmanager
     return _Running(act, script, stack, network)
 
 

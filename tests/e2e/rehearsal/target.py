@@ -1,13 +1,102 @@
 """Many scrape targets behind one port, which answer or fail as a script says."""
 
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from tests.e2e.rehearsal.replay import STEP_SECONDS, Replay
 from tests.listening import QuietHandler, QuietServer, listening
+from tests.rules.rulefile import rule_files
+
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_TIME_SECONDS
+from gpu_triage_simulator.history import History, history_config, record_history
+from gpu_triage_simulator.scenario_file import read_scenario
+from gpu_triage_simulator.schema import read_toml
+
+PLAYS = Path(__file__).parent / "plays"
+STEP_SECONDS = 30.0
+EARLIER_SECONDS = 9 * 60
+
+_LEFT_OUT = {"up", "gpu_exporter_simulated"}
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A series: its name and labels as text, and a value for each step."""
+
+    start: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Pages of one host."""
+
+    lines: tuple[Line, ...]  # the series that rules and their texts ask for
+    steps: int  # number of pages; the last one stays
+    pages: dict[int, str] = field(default_factory=dict)  # those that were asked for: dozens of hosts replay the same
+
+    def page(self, step: int) -> str | None:
+        """What a scrape finds; None where the exporter did not run."""
+        last = min(step, self.steps - 1)
+        if last not in self.pages:
+            # NaN is what a scrape lacks.
+            rows = [f"{line.start} {value!r}\n" for line in self.lines if (value := line.values[last]) == value]
+            self.pages[last] = "".join(rows)
+        return self.pages[last] or None
+
+
+def record(name: str, seconds: float) -> History:
+    """The first `seconds` of a play, a page every half minute; "early-NAME" is NAME from its ninth minute on."""
+    play = name.removeprefix("early-")
+    table = {**read_toml(PLAYS / "base.toml"), **read_toml(PLAYS / f"{play}.toml"), "name": name}
+    scenario = read_scenario(table, f"{play}.toml")
+    if play != name:
+        early = (
+            replace(each, at=each.at - EARLIER_SECONDS, until=each.until and each.until - EARLIER_SECONDS)
+            for each in scenario.events
+        )
+        scenario = replace(scenario, events=tuple(early))
+    usual = history_config(scenario, STEP_SECONDS)
+    # Half as many rounds take half as long; what the driver's ring of samples then misses is only busy time.
+    config = replace(usual, sample_fast_seconds=STEP_SECONDS, sample_medium_seconds=STEP_SECONDS)
+    return record_history(scenario, seconds=seconds, step_seconds=STEP_SECONDS, config=config)
+
+
+def record_all(names: Collection[str], seconds: float) -> dict[str, History]:
+    with ProcessPoolExecutor(2) as pool:
+        return dict(zip(names, pool.map(record, names, [seconds] * len(names)), strict=True))
+
+
+def replayed(history: History, origin: float, pace: float) -> Replay:
+    """A history whose step 0 is at `origin`, `pace` times faster.
+
+    Unix times move with it; counters keep their counts.
+
+    Args:
+        history: with ``job`` and ``instance`` of its own, which the scrape sets anew.
+        origin: Unix time of step 0.
+    """
+    asked = set(re.findall(r"[a-z][a-z0-9_]+", "".join(path.read_text(encoding="utf-8") for path in rule_files())))
+
+    def scale(name: str) -> Callable[[float], float]:
+        if name.endswith("_timestamp_seconds") or name == GPU_EXPORTER_TIME_SECONDS.name:
+            return lambda value: origin + (value - history.start_seconds) / pace
+        return lambda value: value
+
+    lines = []
+    for (name, labels), values in history.series.items():
+        if name in _LEFT_OUT or name not in asked:
+            continue
+        kept = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels if key not in {"job", "instance"})
+        lines.append(Line(f"{name}{{{kept}}}", tuple(map(scale(name), values))))
+    return Replay(tuple(lines), history.steps)
+
 
 Minutes = float
 QUIET = 'gpu_exporter_build_info{version="1"} 1\n'

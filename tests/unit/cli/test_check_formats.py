@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 from click import unstyle
+from tests.command_line import Run
 from tests.gathered import every
 from tests.one_shot import look_at, with_life
-from tests.parts import some
 from tests.rig import pair_with
 
-from gpu_triage.cli.main import group
-from gpu_triage.cli.run import run_cli
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.report.headline import STATES
@@ -19,7 +17,7 @@ from gpu_triage.judge.report.machine_readable import render_json, render_lines
 from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
-from gpu_triage_simulator import list_scenarios, load_scenario
+from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow
 
@@ -38,12 +36,6 @@ def hostile(ailing: Report) -> Report:
     evil = replace(area, severity=Severity.CRITICAL, findings=(lost,))
     verdict = replace(ailing.gpus[0], name=HOSTILE)
     return replace(ailing, host=HOSTILE, areas=(evil, *ailing.areas[1:]), gpus=(verdict,), not_read=(HOSTILE,))
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = run_cli(group, ["check", *arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
@@ -145,8 +137,8 @@ def test_hostile_names_leave_json_whole(hostile: Report) -> None:
     assert json.loads(render_json(hostile))["host"] == HOSTILE
 
 
-def test_a_healthy_host_gets_one_calm_line_an_area_and_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "--simulate", "idle-downshift", "--for", "5s", "--fail-on", "info")
+def test_a_healthy_host_gets_one_calm_line_an_area_and_exit_code_0(run: Run) -> None:
+    code, out, err = run("check", "--simulate", "idle-downshift", "--for", "5s", "--fail-on", "info")
     assert (code, err) == (0, "")
     areas, _, verdict = out.partition("verdict:")
     assert [line.split()[0] for line in areas.splitlines()[2:] if line] == ["ok"] * 8
@@ -155,8 +147,8 @@ def test_a_healthy_host_gets_one_calm_line_an_area_and_exit_code_0(capsys: pytes
     assert rows == [["GPU", "0", *idle], ["GPU", "1", *idle], ["host", "fine"]]
 
 
-def test_a_finding_is_told_with_its_value_meaning_and_action(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "--simulate", "dual-a10", "--simulate-at", "60m", "--for", "5s")
+def test_a_finding_is_told_with_its_value_meaning_and_action(run: Run) -> None:
+    code, out, _ = run("check", "--simulate", "dual-a10", "--simulate-at", "60m", "--for", "5s")
     assert code == 0
     said, *width = out[out.index("warning pcie.width  GPU 0") :].splitlines()[:5]
     assert said == (
@@ -171,13 +163,13 @@ def test_a_finding_is_told_with_its_value_meaning_and_action(capsys: pytest.Capt
     assert "\x1b" not in out
 
 
-def test_colors_are_for_terminals(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colors_are_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("--simulate", "idle-downshift", "--for", "2s")
-    assert "\x1b" not in run(capsys, *arguments)[1]
+    assert "\x1b" not in run("check", *arguments).out
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert "\x1b[32mok\x1b[0m" in run(capsys, *arguments)[1]
+    assert "\x1b[32mok\x1b[0m" in run("check", *arguments).out
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in run(capsys, *arguments)[1]
+    assert "\x1b" not in run("check", *arguments).out
 
 
 @pytest.mark.parametrize(
@@ -213,55 +205,22 @@ def test_lines_are_wrapped_for_a_terminal_and_nothing_is_lost(ailing: Report) ->
     assert unstyle(render_text(ailing, 10)) == whole
 
 
-def test_a_recording_is_called_one_and_not_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recording_is_called_one_and_not_simulated(tmp_path: Path, run: Run) -> None:
     target = tmp_path / "recorded"
-    assert run_cli(group, ["record", str(target), "--simulate", "idle-downshift", "--for", "2s"]) == 0
-    capsys.readouterr()
-    _, out, _ = run(capsys, "--replay", str(target), "--for", "2s")
+    assert run("record", target, "--simulate", "idle-downshift", "--for", "2s").code == 0
+    _, out, _ = run("check", "--replay", target, "--for", "2s")
     assert out.startswith(f"{target} (a RECORDING): fine. 2 GPUs: all idle\na RECORDING, not this host as it is now; ")
     assert "SIMULATED" not in out
-    document = json.loads(run(capsys, "--replay", str(target), "--for", "2s", "--format", "json")[1])
+    document = json.loads(run("check", "--replay", target, "--for", "2s", "--format", "json").out)
     assert (document["simulated"], document["recording"]) == (False, str(target))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--simulate-at", "3m"], "name a scenario with --simulate"),
-        (["--for", "3"], "--for: '3' has no unit; write 3s"),
-        (["--for", "1s"], "write a duration from 2s to 1h"),
-        (["--simulate", "idle-downshift", "--simulate-at", "soon"], "--simulate-at: 'soon' is no duration"),
-        (["--from", "dmesg.txt", "--for", "5s"], "--from measures nothing: leave out --for and --patience"),
-        (["--from", "dmesg.txt", "--patience", "5s"], "--from measures nothing"),
-        (["--web.listen-address", ":1"], "no such option --web.listen-address"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    code, out, err = run(capsys, *arguments)
-    assert (code, out) == (2, "")
-    assert message in err
-
-
-def test_it_reads_the_daemons_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_reads_the_daemons_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_TRIAGE_WEB_LISTEN_ADDRESS", ":9999")
     monkeypatch.setenv("GPU_TRIAGE_EXPECT_GPU_COUNT", "3")
-    code, out, _ = run(capsys, "--simulate", "idle-downshift", "--for", "2s")
+    code, out, _ = run("check", "--simulate", "idle-downshift", "--for", "2s")
     assert code == 1
     assert "gpu.missing" in out
-
-
-QUIET = [each.name for each in list_scenarios() if load_scenario(each.name).expectations[0].quiet]
-
-
-@pytest.mark.parametrize("name", some(QUIET, usual=("rtx-4070-ti-super", "h100-mig", "training-day")))
-def test_healthy_scenarios_are_calm_in_every_format(name: str) -> None:
-    scenario = load_scenario(name)
-    report = look_at(scenario, scenario.expectations[0].at)
-    assert {each.check.code for each in report.findings} <= {"p2p.through_host"}
-    assert report.not_read == ()
-    assert {gpu.verdict.value for gpu in report.gpus} == {"keep"}
 
 
 def test_what_the_driver_does_not_report_is_not_called_off_or_none(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 from click.testing import CliRunner
+from tests.command_line import Run
 from tests.gathered import for_each
 
 from gpu_triage.cli.main import group
-from gpu_triage.cli.run import run_cli
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage.serve.handbook.pages import alert_names
@@ -29,11 +29,6 @@ def test_every_alert_and_every_finding_is_explained(name: str) -> None:
     }
 
 
-@pytest.mark.parametrize("words", [("xid-79",), ("xid", "79")])
-def test_a_name_may_be_several_words(words: tuple[str, ...]) -> None:
-    assert explained(*words) == explained("79")
-
-
 @pytest.mark.parametrize(
     ("word", "told"),
     [
@@ -42,18 +37,10 @@ def test_a_name_may_be_several_words(words: tuple[str, ...]) -> None:
         ("\x1b[2J", "no alert, finding or Xid '\\\\x1b[2J'"),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_nearest(word: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(group, ["explain", word]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert told in captured.err
-    assert captured.err.count("\n") == 1
-
-
-@pytest.mark.parametrize("arguments", [[], ["--list", "GpuLost"]])
-def test_one_name_or_the_list_is_asked_for(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(group, ["explain", *arguments]) == 2
-    assert "give one alert, finding or Xid, or --list" in capsys.readouterr().err
+def test_an_unknown_name_is_answered_with_the_nearest(word: str, told: str, run: Run) -> None:
+    code, out, err = run("explain", word)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert told in err
 
 
 def test_the_list_names_all_that_can_be_explained() -> None:

@@ -18,13 +18,12 @@ from pathlib import Path
 
 import pytest
 from click import unstyle
+from tests.command_line import Run
 from tests.one_shot import finding, look_at, with_life
 from tests.status_server import status_server
 
 from gpu_triage.cli.bounded_http import ended_after
 from gpu_triage.cli.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
-from gpu_triage.cli.main import group
-from gpu_triage.cli.run import run_cli
 from gpu_triage.cli.top_command import Watch, frame_of
 from gpu_triage.errors import ConfigError, ExporterUnreachable
 from gpu_triage.judge.findings.finding import State
@@ -174,11 +173,10 @@ def test_it_asks_an_exporter_and_says_when_that_has_no_verdict() -> None:
         (b"\x15\x03\x01\r\n", "does not answer: "),
     ],
 )
-def test_an_answer_without_verdict_is_exit_code_1(capsys: pytest.CaptureFixture[str], reply: bytes, said: str) -> None:
+def test_an_answer_without_verdict_is_exit_code_1(run: Run, reply: bytes, said: str) -> None:
     with answering(reply) as (url, _):
-        assert run_cli(group, ["top", "--once", "--url", url]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
+        code, out, err = run("top", "--once", "--url", url)
+    assert (code, out) == (1, "")
     assert err.startswith(f"gpu-triage: error: {url}")
     assert said in err
 
@@ -216,19 +214,6 @@ NO_URLS = (
 def test_what_is_no_url_or_has_a_password_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="leave name and password to" if "@" in url else "--url: .* is no URL"):
         ExporterClient(url)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("--once --url http://gpu-07 --simulate dual-a10", "give one of them"),
-        ("--simulate dual-a10", "top needs a terminal; give --once"),
-        ("--every 10ms", "write a duration from 1s to 1m"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(capsys: pytest.CaptureFixture[str], arguments: str, said: str) -> None:
-    assert run_cli(group, ["top", *arguments.split()]) == 2
-    assert said in capsys.readouterr().err
 
 
 def test_an_exporter_that_falls_silent_leaves_the_last_report_with_its_age(report: Report) -> None:

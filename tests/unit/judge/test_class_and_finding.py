@@ -1,16 +1,28 @@
 """What slows a GPU down has a class and a finding that agree, and the words of a class claim no more than was seen."""
 
+from collections.abc import Callable, Iterator
+
 import pytest
+from tests.evidence import evidence_of
+from tests.fed import GPU, MINUTE, Fed
 from tests.working_gpus import Card, judged
 
-from gpu_triage.judge.report.report import GpuVerdict
-from gpu_triage.read.gpu.activity import (
-    GPU_DECODER_UTILIZATION_RATIO,
-    GPU_DRAM_ACTIVE_RATIO,
-    GPU_ENCODER_UTILIZATION_RATIO,
-    GPU_FP32_ACTIVE_RATIO,
-    GPU_TENSOR_ACTIVE_RATIO,
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.thresholds import (
+    HELD_BYTES,
+    HUNG_SECONDS,
+    OBSERVED_SHARE,
+    UNKNOWN_SECONDS,
+    WINDOW_SECONDS,
 )
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.table import BY_CODE, Severity
+from gpu_triage.judge.findings.verdicts import Verdict
+from gpu_triage.judge.report.report import GpuVerdict
+from gpu_triage.read.gpu import activity, device_memory, power, presence
+from gpu_triage.read.host import cpu
+from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.processes import on_gpu
 
 NOTHING = "nothing holds it back"
 
@@ -92,12 +104,12 @@ def test_a_busy_gpu_is_said_to_be_held_by_what_normally_holds_it(
     assert [words for words in unsaid if words in gpu.bottleneck.because] == []
 
 
-GPM = {GPU_TENSOR_ACTIVE_RATIO: 0.0, GPU_FP32_ACTIVE_RATIO: 0.06, GPU_DRAM_ACTIVE_RATIO: 0.2}
+GPM = {activity.GPU_TENSOR_ACTIVE_RATIO: 0.0, activity.GPU_FP32_ACTIVE_RATIO: 0.06, activity.GPU_DRAM_ACTIVE_RATIO: 0.2}
 
 
 @pytest.mark.parametrize(("decoder", "by_video"), [(0.6, False), (0.92, True)])
 def test_a_transcoder_is_described_by_its_video_engines(decoder: float, *, by_video: bool) -> None:
-    video = {GPU_DECODER_UTILIZATION_RATIO: decoder, GPU_ENCODER_UTILIZATION_RATIO: 0.4}
+    video = {activity.GPU_DECODER_UTILIZATION_RATIO: decoder, activity.GPU_ENCODER_UTILIZATION_RATIO: 0.4}
     gpu = only(Card(busy=0.75, more={**GPM, **video}))
     assert gpu.bottleneck.name == "compute"
     assert ("decoder 92%" in gpu.bottleneck.because) == ("encoder 40%" in gpu.bottleneck.because) == by_video
@@ -144,3 +156,242 @@ def test_gpus_that_share_a_user_alone_are_not_known_to_wait_for_each_other() -> 
     report = judged(*cards)
     assert [gpu.bottleneck.name for gpu in report.gpus] == [*["communication"] * 3, "compute"]
     assert [gpu.gpu for gpu in report.gpus if "waiting for" in gpu.bottleneck.because] == []
+
+
+ENDS_AT = 400.0
+STARVED = Card(busy=0.4, full_thread=True)
+GONE = Card(busy=0.0, watts=30.0, memory=0.0, processes=0, used_gib=0.4)
+CODE = "cpu.starved"
+
+
+def after(before: Card, then: Card, seconds: float) -> Fed:
+    """A judge that sees one job for 400 s, and something else for so long."""
+    fed, total = Fed(5.0), worked(before, then)
+
+    def samples(at: float) -> Iterator[Sample]:
+        card = before if at < ENDS_AT else then
+        yield from read(card._replace(worked_seconds=total(at)), at)
+
+    fed.run(ENDS_AT + seconds, samples)
+    return fed
+
+
+def read(card: Card, at: float) -> Iterator[Sample]:
+    """What is read of a host with this GPU, and with CPUs of which most are idle."""
+    yield cpu.GPU_HOST_CPU_SECONDS_TOTAL.sample(8 * at, "0", "idle")
+    yield from card.samples(at, 0)
+
+
+def worked(before: Card, then: Card) -> Callable[[float], float]:
+    first, second = before.busy or 0.0, then.busy or 0.0
+    return lambda at: first * min(at, ENDS_AT) + second * max(0.0, at - ENDS_AT)
+
+
+def gpu_of(fed: Fed) -> GpuVerdict:
+    (gpu,) = fed.report.gpus
+    return gpu
+
+
+@pytest.mark.parametrize(
+    ("before", "then", "seconds"),
+    [
+        pytest.param(STARVED, GONE, 10.0, id="its process has gone"),
+        pytest.param(
+            Card(processes=None), GONE._replace(processes=None), 25.0, id="processes are not listed, its memory is free"
+        ),
+    ],
+)
+def test_a_class_ends_with_its_job(before: Card, then: Card, seconds: float) -> None:
+    soon, later = after(before, then, seconds), after(before, then, seconds + 60.0)
+    assert gpu_of(soon).bottleneck.name == "idle"
+    lost = {name: each for name, each in gpu_of(later).seconds.items() if each and name != "idle"}
+    assert lost == {name: gpu_of(soon).seconds[name] for name in lost}
+    assert lost
+
+
+@pytest.mark.parametrize(("then", "state"), [(GONE, "absent"), (Card(), "pending")], ids=["gone", "works"])
+def test_what_is_pending_about_a_job_goes_with_it(then: Card, state: str) -> None:
+    assert after(STARVED, Card(), 0.0).state(CODE) == "pending"
+    assert after(STARVED, then, 20.0).state(CODE) == state
+
+
+def test_the_next_job_is_not_blamed_for_the_last_one() -> None:
+    fed = after(STARVED, GONE, 10.0)
+    work = 0.4 * ENDS_AT
+    start = fed.seconds
+    fed.run(60.0, lambda at: read(Card(worked_seconds=work + at - start), at))
+    assert gpu_of(fed).bottleneck.name == "compute"
+    assert fed.state(CODE) == "absent"
+
+
+@pytest.mark.parametrize(("works_on_seconds", "name"), [(3.0, "idle"), (60.0, "compute")])
+def test_work_that_ends_after_its_process_is_not_that_of_another(works_on_seconds: float, name: str) -> None:
+    fed, classes = Fed(5.0), set()
+    while fed.seconds < ENDS_AT + 30.0:
+        at = fed.seconds
+        card = Card() if at < ENDS_AT else GONE._replace(busy=float(at < ENDS_AT + works_on_seconds))
+        fed.see(card._replace(worked_seconds=min(at, ENDS_AT + works_on_seconds)).samples(at, 0))
+        if at >= ENDS_AT + 10.0:
+            classes.add(gpu_of(fed).bottleneck.name)
+    assert name in classes
+    assert (classes == {"idle"}) == (name == "idle")
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "lasted_seconds", "since", "holds", "is_urgent"),
+    [
+        pytest.param(CODE, State.PENDING, 5 * MINUTE - 1, 1.0, True, False, id="less than five minutes"),
+        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, True, True, id="five minutes"),
+        pytest.param("nvlink.down", State.PENDING, 2.5 * MINUTE - 1, 1.0, True, False, id="less than half of its wait"),
+        pytest.param("nvlink.down", State.PENDING, 2.5 * MINUTE, 1.0, True, True, id="half of its wait"),
+        pytest.param(CODE, State.PENDING, 5 * MINUTE, 1.0, None, False, id="not observable, as after its job"),
+        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, None, True, id="confirmed, and not observable"),
+        pytest.param(CODE, State.CONFIRMED, 0.0, 1.0, True, True, id="confirmed"),
+        pytest.param(CODE, State.PENDING, 0.0, None, True, True, id="seen once"),
+        pytest.param("thermal.hw", State.PENDING, 0.0, 1.0, True, True, id="critical"),
+    ],
+)
+def test_a_pending_warning_is_urgent_once_it_is_likely_to_last(
+    code: str, state: State, lasted_seconds: float, since: float | None, *, holds: bool | None, is_urgent: bool
+) -> None:
+    assert (BY_CODE[CODE].wait_seconds, BY_CODE["nvlink.down"].wait_seconds) == (20 * MINUTE, 5 * MINUTE)
+    found = Finding(BY_CODE[code], "", state=state, lasted_seconds=lasted_seconds, since=since, holds=holds)
+    assert found.urgency is (Severity.WARNING if is_urgent else Severity.INFO)
+
+
+def test_a_host_is_to_be_watched_once_a_warning_is_likely_to_last() -> None:
+    fed, verdicts = Fed(15.0), {}
+    while fed.seconds < 15 * MINUTE:
+        at = fed.seconds
+        fed.see(read(STARVED, at))
+        verdicts[at] = fed.report.verdict
+    assert fed.state(CODE) == "pending"
+    began = next(at for at, verdict in verdicts.items() if verdict is Verdict.WATCH)
+    assert 4 * MINUTE < began < 7 * MINUTE
+    assert {verdict for at, verdict in verdicts.items() if at >= began} == {Verdict.WATCH}
+
+
+OF_CLASS = {
+    "no cause seen": "unattributed",
+    "no compute process": "idle",
+    "fills one CPU": "cpu",
+    "busy 98%": "compute",
+}
+
+
+def test_the_words_are_those_of_the_class_through_every_change() -> None:
+    turns = (Card(busy=0.98), STARVED, Card(busy=0.69), Card(busy=0.3), STARVED, GONE, Card(busy=0.3), Card(busy=0.98))
+    fed, worked_seconds, said = Fed(5.0), 0.0, set()
+    while fed.seconds < 90.0 * len(turns):
+        card = turns[int(fed.seconds // 90.0)]
+        worked_seconds += 5.0 * (card.busy or 0.0)
+        fed.see(read(card._replace(worked_seconds=worked_seconds), fed.seconds))
+        bottleneck = gpu_of(fed).bottleneck
+        said |= {(words, bottleneck.name) for words in OF_CLASS if words in bottleneck.because}
+    assert said == {*OF_CLASS.items()}
+
+
+EDGE = 1e-3
+
+
+def job(busy_seconds: float, observed_seconds: float) -> Iterator[Sample]:
+    yield presence.GPU_UP.sample(1, *GPU)
+    yield on_gpu.GPU_PROCESSES.sample(1, *GPU, "compute")
+    yield device_memory.GPU_MEMORY_USED_BYTES.sample(HELD_BYTES, *GPU)
+    yield power.GPU_POWER_WATTS.sample(60, *GPU)
+    yield power.GPU_POWER_LIMIT_WATTS.sample(300, *GPU)
+    yield activity.GPU_BUSY_SECONDS_TOTAL.sample(busy_seconds, *GPU)
+    yield activity.GPU_OBSERVED_SECONDS_TOTAL.sample(observed_seconds, *GPU)
+
+
+def seen(busy: float, observed: float) -> GpuEvidence:
+    """A GPU that was observed for a share of the time, and was busy for a share of that."""
+    at = {second: job(second * observed * busy, second * observed) for second in (0.0, 30.0, 60.0)}
+    return evidence_of(*at.items()).gpus[0]
+
+
+@pytest.mark.parametrize("busy", [0.0, 0.3, 0.98])
+@pytest.mark.parametrize("observed", [1.0, 0.75, OBSERVED_SHARE])
+def test_shares_are_of_the_time_that_was_observed(busy: float, observed: float) -> None:
+    gpu = seen(busy, observed)
+    assert gpu.busy_share == pytest.approx(busy)
+    assert (gpu.unobserved, gpu.under_load) == ("", busy >= 0.2)
+
+
+@pytest.mark.parametrize("observed", [OBSERVED_SHARE - EDGE, 0.0])
+def test_a_window_of_which_most_was_not_observed_shows_no_share(observed: float) -> None:
+    gpu = seen(0.98, observed)
+    assert gpu.busy_share is None
+    assert gpu.unobserved.startswith("not observed")
+    assert (gpu.under_load, gpu.loaded, gpu.held_idle) == (False, False, False)
+
+
+class Observed:
+    """A judged GPU, and how much of what it does was observed."""
+
+    def __init__(self) -> None:
+        self.fed = Fed(5.0)
+        self._busy = self._observed = 0.0
+
+    def run(self, seconds: float, busy: float, observed: float) -> list[str]:
+        """Its classes."""
+        names: list[str] = []
+
+        def samples(_at: float) -> Iterator[Sample]:
+            yield from job(self._busy, self._observed)
+            self._busy += 5.0 * busy * observed
+            self._observed += 5.0 * observed
+
+        until = self.fed.seconds + seconds
+        while self.fed.seconds < until:
+            self.fed.see(samples(self.fed.seconds))
+            names.append(self.name)
+        return names
+
+    @property
+    def name(self) -> str:
+        return self.fed.report.gpus[0].bottleneck.name
+
+    @property
+    def because(self) -> str:
+        return self.fed.report.gpus[0].bottleneck.because
+
+
+def compute(gpu: Observed) -> None:
+    gpu.run(2 * WINDOW_SECONDS, busy=0.98, observed=1.0)
+    assert gpu.name == "compute"
+
+
+def test_a_busy_gpu_stays_so_while_enough_of_it_is_observed() -> None:
+    gpu = Observed()
+    compute(gpu)
+    assert set(gpu.run(300, busy=0.98, observed=OBSERVED_SHARE + 0.05)) == {"compute"}
+
+
+@pytest.mark.parametrize(("seconds", "name"), [(UNKNOWN_SECONDS, "compute"), (180.0, "unattributed")])
+def test_a_gpu_that_nobody_observes_has_no_class_in_the_end(seconds: float, name: str) -> None:
+    gpu = Observed()
+    compute(gpu)
+    gpu.run(seconds, busy=0.98, observed=0.0)
+    assert gpu.name == name
+    assert gpu.because.startswith("not observed") == (name == "unattributed")
+    assert gpu.run(120, busy=0.98, observed=1.0)[-1] == "compute"
+
+
+@pytest.mark.parametrize(
+    ("observed", "hangs"), [pytest.param(1.0, True, id="observed"), pytest.param(0.1, False, id="not observed")]
+)
+def test_only_a_gpu_that_was_seen_idle_hangs(observed: float, hangs: bool) -> None:  # noqa: FBT001 - a table
+    gpu = Observed()
+    compute(gpu)
+    names = gpu.run(HUNG_SECONDS + 60, busy=0.0, observed=observed)
+    assert (names[-1] == "hung") == hangs
+    assert ("work.hung" in gpu.fed.codes()) == hangs
+
+
+def test_a_gap_in_a_hang_does_not_end_it() -> None:
+    gpu = Observed()
+    compute(gpu)
+    gpu.run(90, busy=0.0, observed=1.0)
+    gpu.run(20, busy=0.0, observed=0.0)
+    assert gpu.run(HUNG_SECONDS, busy=0.0, observed=1.0)[-1] == "hung"

@@ -74,11 +74,3 @@ def test_every_two_classes_differ_for_everyone(vision: Matrix) -> None:
     assert alike == {}
     for first, second in combinations(TONE_COLORS.values(), 2):
         assert difference(first, second, vision) >= LEAST_DIFFERENCE
-
-
-def test_the_difference_is_that_of_the_published_values() -> None:
-    assert lab(linear("#ff0000")) == pytest.approx((53.24, 80.09, 67.20), abs=0.02)
-    assert lab(linear("#0000ff")) == pytest.approx((32.30, 79.19, -107.86), abs=0.02)
-    # A pair that looks alike without green: the former colors of two classes.
-    assert difference("#c2259d", "#0c8599") > 80
-    assert difference("#c2259d", "#0c8599", DEUTERANOPIA) == pytest.approx(1.0, abs=0.1)

@@ -14,8 +14,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.observed import READS
 from gpu_triage.judge.evidence.past import DAY_SECONDS, Memory
 from gpu_triage.judge.evidence.series import Group, Labels
-from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.identity import KnownGpus
+from gpu_triage.judge.findings.finding import Finding, KnownGpus, State
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS, SavedLives
 from gpu_triage.judge.findings.states import EndReason, FindingStates, Life
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Check

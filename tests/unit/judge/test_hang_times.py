@@ -18,26 +18,16 @@ from gpu_triage.judge.evidence.thresholds import (
     UPLOADING_RATIO,
     WAITED_FOR_SECONDS,
 )
-from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.nvlink import GPU_C2C_LINKS_UP, GPU_NVLINK_LINKS_UP, GPU_NVLINK_TRANSMIT_BYTES_TOTAL
-from gpu_triage.read.gpu.pcie import GPU_PCIE_TRANSMIT_BYTES_TOTAL
-from gpu_triage.read.gpu.presence import GPU_UP
-from gpu_triage.read.host.disk import GPU_HOST_DISK_WRITTEN_BYTES_TOTAL
-from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
-from gpu_triage.read.host.network_interfaces import (
-    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
-    GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
-)
+from gpu_triage.read.gpu import activity, device_memory, nvlink, pcie, presence
+from gpu_triage.read.host import disk, infiniband, network_interfaces
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
-from gpu_triage.read.processes.cgroup_limits import GPU_CGROUP_PRESSURE_SECONDS_TOTAL, GPU_CGROUP_WRITTEN_BYTES_TOTAL
-from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
+from gpu_triage.read.processes import cgroup_limits, on_gpu
 from gpu_triage.read.processes.written import GPU_PROCESSES_WRITTEN_BYTES_TOTAL
 
 EDGE = 1e-3
 HANG, HUNG = "work.collective_hang", "work.hung"
 WORKS = Bottleneck("compute", "busy")
-_NO_LABELS = ("",) * (len(GPU_PROCESS_INFO.labels) - 3)
+_NO_LABELS = ("",) * (len(on_gpu.GPU_PROCESS_INFO.labels) - 3)
 SAVES, ALMOST_SAVES = SAVING_BYTES_PER_SECOND, SAVING_BYTES_PER_SECOND * (1 - EDGE)
 
 
@@ -55,7 +45,7 @@ def codes(
     sent: float = 0.0,
     received: float = 0.0,
     moved: float = 0.0,
-    counters: Iterable[MetricSpec] = (GPU_PCIE_TRANSMIT_BYTES_TOTAL,),
+    counters: Iterable[MetricSpec] = (pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL,),
     links: int = 1,
     own: Sequence[float] = (),
     cgroup: float | None = None,
@@ -73,25 +63,25 @@ def codes(
     """
 
     def samples(at: float) -> Iterator[Sample]:
-        yield GPU_HOST_DISK_WRITTEN_BYTES_TOTAL.sample(written * at, "nvme0n1")
-        yield GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL.sample(sent * at, "eth0")
-        yield GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(received * at, "eth0")
-        yield GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL.sample(rdma * at, "mlx5_0", "1")
+        yield disk.GPU_HOST_DISK_WRITTEN_BYTES_TOTAL.sample(written * at, "nvme0n1")
+        yield network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL.sample(sent * at, "eth0")
+        yield network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(received * at, "eth0")
+        yield infiniband.GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL.sample(rdma * at, "mlx5_0", "1")
         for index, bottleneck in enumerate(gpus):
             gpu = (str(index), f"GPU-{index}")
-            yield GPU_UP.sample(1, *gpu)
-            yield GPU_PROCESSES.sample(1, *gpu, "compute")
-            yield GPU_MEMORY_USED_BYTES.sample(HELD_BYTES, *gpu)
-            yield GPU_SM_UTILIZATION_RATIO.sample(0.0 if bottleneck.stopped_seconds else 1.0, *gpu)
-            yield GPU_NVLINK_LINKS_UP.sample(links, *gpu)
-            yield GPU_C2C_LINKS_UP.sample(chip_links, *gpu)
-            yield GPU_PROCESS_INFO.sample(1, *gpu, str(7000 + index), *_NO_LABELS)
+            yield presence.GPU_UP.sample(1, *gpu)
+            yield on_gpu.GPU_PROCESSES.sample(1, *gpu, "compute")
+            yield device_memory.GPU_MEMORY_USED_BYTES.sample(HELD_BYTES, *gpu)
+            yield activity.GPU_SM_UTILIZATION_RATIO.sample(0.0 if bottleneck.stopped_seconds else 1.0, *gpu)
+            yield nvlink.GPU_NVLINK_LINKS_UP.sample(links, *gpu)
+            yield nvlink.GPU_C2C_LINKS_UP.sample(chip_links, *gpu)
+            yield on_gpu.GPU_PROCESS_INFO.sample(1, *gpu, str(7000 + index), *_NO_LABELS)
             for written_by_it in own[index : index + 1]:
                 yield GPU_PROCESSES_WRITTEN_BYTES_TOTAL.sample(0.0, *gpu, "storage")
                 yield GPU_PROCESSES_WRITTEN_BYTES_TOTAL.sample(written_by_it * at, *gpu, "calls")
-            yield GPU_CGROUP_PRESSURE_SECONDS_TOTAL.sample(stalled * at, *gpu, "/job", "io", "some")
+            yield cgroup_limits.GPU_CGROUP_PRESSURE_SECONDS_TOTAL.sample(stalled * at, *gpu, "/job", "io", "some")
             if cgroup is not None:
-                yield GPU_CGROUP_WRITTEN_BYTES_TOTAL.sample(cgroup * at, *gpu, "/job")
+                yield cgroup_limits.GPU_CGROUP_WRITTEN_BYTES_TOTAL.sample(cgroup * at, *gpu, "/job")
             yield from (counter.sample(moved * at, *gpu) for counter in counters)
 
     host = evidence_of((0.0, samples(0.0)), (60.0, samples(60.0)))
@@ -119,7 +109,7 @@ def test_gpus_hang_when_they_have_stopped_or_spun_for_so_long(gpus: list[Bottlen
     assert codes(*gpus) == found
 
 
-PCIE, NVLINK = GPU_PCIE_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_TRANSMIT_BYTES_TOTAL
+PCIE, NVLINK = pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, nvlink.GPU_NVLINK_TRANSMIT_BYTES_TOTAL
 
 
 @pytest.mark.parametrize(

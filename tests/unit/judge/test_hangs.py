@@ -7,8 +7,11 @@ from typing import Final
 import pytest
 from tests.judged import HOST, Judged, judged
 from tests.rig import only, scenario_with
+from tests.states.play import Seen, play
+from tests.states.states import STATES
 
 from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.report.report import Report
 from gpu_triage.options.config import Config
 from gpu_triage_simulator.host_effects import Start
 
@@ -136,3 +139,37 @@ def test_the_next_job_that_loads_has_not_stopped(tmp_path: Path) -> None:
     with judged(replace(scenario, processes=processes, events=events), CONFIG) as seen:
         seen.run_to(ABORTED)
         assert {code for _, code in seen.lives} & {COLLECTIVE, HUNG} == set()
+
+
+NCCL_ABORTS_SECONDS = 600
+"""The timeout of PyTorch's NCCL process groups."""
+BY_NAME = {state.name: state for state in STATES}
+ABSENT = 0
+
+
+def _report(seen: Seen) -> Report:
+    assert seen.report is not None
+    return seen.report
+
+
+@pytest.mark.parametrize(
+    ("name", "hang"),
+    [
+        ("a hang", State.CONFIRMED),
+        ("a hang while others write", State.CONFIRMED),
+        ("a hang while others write, by its cgroup", State.CONFIRMED),
+        ("a hang while somebody writes", State.CONFIRMED),
+        ("a collective hangs while others send", State.CONFIRMED),
+        ("a long checkpoint", ABSENT),
+        ("a long checkpoint, by its cgroup", ABSENT),
+        ("a checkpoint of somebody", ABSENT),
+        ("a job that waits for a slow server", ABSENT),
+    ],
+)
+def test_a_hang_is_confirmed_before_nccl_aborts_and_a_checkpoint_never(name: str, hang: int) -> None:
+    state = BY_NAME[name]
+    assert state.lasts < NCCL_ABORTS_SECONDS
+    seen = play(state)
+    found = {each.check.code: each.state for each in _report(seen).findings}.get("work.collective_hang", ABSENT)
+    assert (found, seen.seconds <= state.promised) == (hang, True)
+    assert ("hung" in {each for of_gpu in seen.found.values() for each in of_gpu}) == (state.wanted == "hung")

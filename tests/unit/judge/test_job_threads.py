@@ -1,202 +1,162 @@
-"""What a GPU waits for, by the threads of its job: a CPU that one fills, and storage that they wait for."""
+"""What a GPU waits for, by the threads and cgroups of its job: a CPU that one fills, storage, and its own limits."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.fed import GPU, Fed, loaded
+from tests.evidence import Key, Readings, evidence_of
+from tests.unit.judge.test_proof_of_use import GPU, HOST_WAITS, blocked, judged, stalled, thread
 
-from gpu_triage.read.gpu.topology import GPU_NUMA_NODE
-from gpu_triage.read.host.cpu import (
-    GPU_HOST_CPU_BUSIEST_RATIO,
-    GPU_HOST_CPU_SECONDS_TOTAL,
-    GPU_HOST_CPU_SHARED_BUSY_RATIO,
-    GPU_HOST_CPUS,
-)
-from gpu_triage.read.host.disk import (
-    GPU_HOST_GDS_OPERATIONS_IN_FLIGHT,
-    GPU_HOST_GDS_OPERATIONS_TOTAL,
-    GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL,
-    GPU_HOST_LUSTRE_OPERATIONS_TOTAL,
-)
-from gpu_triage.read.host.network_interfaces import (
-    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
-    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
-)
-from gpu_triage.read.host.nfs import GPU_HOST_NFS_OPERATION_SECONDS_TOTAL, GPU_HOST_NFS_OPERATIONS_TOTAL
-from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
+from gpu_triage.judge.evidence.limited_jobs import limited_job
+from gpu_triage.judge.evidence.thresholds import EASE, THROTTLED_CPUS
+from gpu_triage.judge.findings.settings import LIMITS
+from gpu_triage.read.gpu import topology
+from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.read.host import cpu, disk, network_interfaces, nfs
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.read.processes.cgroup_limits import GPU_CGROUP_PRESSURE_SECONDS_TOTAL
-from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESSES
-from gpu_triage.read.processes.threads import (
-    GPU_BLOCKED_THREAD_SECONDS_TOTAL,
-    GPU_BUSIEST_THREAD_RATIO,
-    GPU_RUNNING_THREAD_SECONDS_TOTAL,
-)
+from gpu_triage.read.processes import cgroup_limits, on_gpu
 
-Series = Callable[[float], Iterator["Sample"]]
-
-
-def waiting(at: float) -> Iterator[Sample]:
-    """A GPU whose job keeps it busy for a third of the time, on a node with one CPU that is full all the time."""
-    yield from loaded(at, 0.3)
-    yield GPU_PROCESSES.sample(1, *GPU, "compute")
-    yield GPU_NUMA_NODE.sample(0, *GPU)
-    yield GPU_HOST_CPUS.sample(8, "0")
-    yield GPU_HOST_CPU_BUSIEST_RATIO.sample(1.0, "0")
+CPUS: Readings = {
+    (topology.GPU_NUMA_NODE, GPU): 0.0,
+    (cpu.GPU_HOST_CPUS, ("0",)): 8.0,
+    (cpu.GPU_HOST_CPU_BUSIEST_RATIO, ("0",)): 1.0,
+    (cpu.GPU_HOST_CPU_SECONDS_TOTAL, ("0", "user")): 2.0,
+    (cpu.GPU_HOST_CPU_SECONDS_TOTAL, ("0", "idle")): 6.0,
+}
+"""Eight CPUs on the GPU's node, one of them full all the time."""
 
 
-def calm(at: float) -> Iterator[Sample]:
-    yield GPU_HOST_CPU_SECONDS_TOTAL.sample(at * 2, "0", "user")
-    yield GPU_HOST_CPU_SECONDS_TOTAL.sample(at * 6, "0", "idle")
+def polled(shared: float) -> Readings:
+    """CPUs that are full of polling, and of others are busy for this share of the time."""
+    seconds = {"user": 7.5, "idle": 0.5}
+    return {
+        **{(cpu.GPU_HOST_CPU_SECONDS_TOTAL, ("0", mode)): each for mode, each in seconds.items()},
+        (cpu.GPU_HOST_CPU_SHARED_BUSY_RATIO, ("0",)): shared,
+    }
 
 
-def threads(busiest: float, running: float = 1.0, **blocked: float) -> Series:
-    """Threads of the job: the busiest, how many run, and how many wait in which function."""
-
-    def samples(at: float) -> Iterator[Sample]:
-        yield GPU_BUSIEST_THREAD_RATIO.sample(busiest, *GPU, "4242", "python3")
-        yield GPU_RUNNING_THREAD_SECONDS_TOTAL.sample(at * running, *GPU)
-        for channel, count in blocked.items():
-            yield GPU_BLOCKED_THREAD_SECONDS_TOTAL.sample(at * count, *GPU, "" if channel == "untold" else channel)
-
-    return samples
+def waits(*more: Readings) -> tuple[str, str]:
+    """Class of a GPU whose job keeps it busy for a third of the time, and why."""
+    readings: dict[Key, float] = dict(CPUS)
+    for each in more:
+        readings |= each
+    said = judged(0.3, readings)
+    return said.name, said.because
 
 
-def judged(*more: Series, cpus: Series = calm) -> tuple[str, str]:
-    """Class of the GPU after some minutes, and why."""
-    fed = Fed(5.0)
-    fed.run(200, lambda at: [*waiting(at), *(sample for each in (cpus, *more) for sample in each(at))])
-    assert fed.latest is not None
-    return fed.latest.report.gpus[0].bottleneck.name, fed.latest.report.gpus[0].bottleneck.because
-
-
-def hardly(at: float) -> Iterator[Sample]:
-    """Tasks of the job that hardly wait for I/O, by their own cgroup."""
-    yield GPU_CGROUP_PRESSURE_SECONDS_TOTAL.sample(at * 0.01, *GPU, "/job", "io", "some")
-
-
-def mismatched(_at: float) -> Iterator[Sample]:
-    yield GPU_NUMA_MISMATCHED_PROCESSES.sample(1, *GPU)
-
-
-def full_network(at: float) -> Iterator[Sample]:
-    yield GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(1e9, "eth0")
-    yield GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(0.95e9 * at, "eth0")
-
-
-def test_a_cpu_that_the_job_does_not_fill_hides_nothing() -> None:
-    assert judged(threads(0.4), full_network)[0] == "network"
-    assert judged(threads(0.4), mismatched)[0] == "numa"
-    assert judged(threads(0.4))[0] == "unattributed"
-
-
-def test_a_cpu_that_a_thread_of_the_job_fills_is_the_cause() -> None:
-    assert judged(threads(0.99), mismatched) == ("cpu", "thread python3 of process 4242 fills one CPU")
-
-
-def test_where_the_jobs_threads_are_unknown_any_cpu_may_be_theirs() -> None:
-    assert judged(full_network)[0] == "cpu"
+HARDLY = stalled("io", 0.01)
+MISPLACED: Readings = {(on_gpu.GPU_NUMA_MISMATCHED_PROCESSES, GPU): 1.0}
+FULL_NETWORK: Readings = {
+    (network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND, ("eth0",)): 1e9,
+    (network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL, ("eth0",)): 0.95e9,
+}
+SLOW_LOOKUPS: Readings = {
+    (nfs.GPU_HOST_NFS_OPERATIONS_TOTAL, ("/home", "LOOKUP")): 50.0,
+    (nfs.GPU_HOST_NFS_OPERATION_SECONDS_TOTAL, ("/home", "LOOKUP")): 50 * 0.08,
+}
+SLOW_LUSTRE: Readings = {
+    (disk.GPU_HOST_LUSTRE_OPERATIONS_TOTAL, ("scratch", "read")): 40.0,
+    (disk.GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL, ("scratch", "read")): 40 * 0.2,
+}
+STUCK_GDS: Readings = {
+    (disk.GPU_HOST_GDS_OPERATIONS_IN_FLIGHT, ("read",)): 16.0,
+    (disk.GPU_HOST_GDS_OPERATIONS_TOTAL, ("read",)): 0.0,
+}
 
 
 @pytest.mark.parametrize(
-    ("channel", "name"),
+    ("more", "name"),
     [
-        ("ptlrpc_set_wait", "Lustre"),
-        ("cl_sync_io_wait", "Lustre"),
-        ("cxiWaitEventWait", "GPFS"),
-        ("ceph_mdsc_wait_request", "CephFS"),
-        ("request_wait_answer", "FUSE"),
-        ("rpc_wait_bit_killable", "NFS"),
-        ("folio_wait_bit_common", "local disks or the page cache"),
-        ("wait_on_page_bit", "local disks or the page cache"),
+        pytest.param((thread(0.4), FULL_NETWORK), "network", id="a CPU that it does not fill hides no network"),
+        pytest.param((thread(0.4), MISPLACED), "numa", id="nor its placement"),
+        pytest.param((thread(0.4),), "unattributed", id="a CPU that it does not fill"),
+        pytest.param((FULL_NETWORK,), "cpu", id="its threads are unknown: any CPU may be theirs"),
+        pytest.param((thread(0.2), blocked("ptlrpc_set_wait", 1.0, 4.0)), "unattributed", id="most of them work"),
+        pytest.param((thread(0.2), blocked("ptlrpc_set_wait", 0.3, 0.1)), "unattributed", id="one waits now and then"),
+        pytest.param((thread(0.2), blocked("nv_ioctl", 6.0, 0.5)), "unattributed", id="no storage"),
+        pytest.param((HARDLY, blocked("folio_wait_bit_common", 3.0, 0.5)), "unattributed", id="PSI counts that"),
+        pytest.param((HARDLY, blocked("ptlrpc_set_wait", 3.0, 0.5)), "storage", id="PSI does not see that"),
+        # On a kernel that counts stalls of the host, and not of cgroups.
+        pytest.param((HOST_WAITS,), "storage", id="the host waits, and its threads are unknown"),
+        pytest.param((thread(0.2), HOST_WAITS), "unattributed", id="the host waits, and none of them does"),
+        pytest.param((HOST_WAITS, blocked("folio_wait_bit_common", 0.49, 1.0)), "unattributed", id="hardly one does"),
+        pytest.param((HOST_WAITS, blocked("folio_wait_bit_common", 0.5, 1.0)), "storage", id="one does"),
+        pytest.param((HARDLY, blocked("nv_ioctl", 0.1, 1.0), SLOW_LOOKUPS), "unattributed", id="somebody's slow NFS"),
+        pytest.param((thread(0.4), polled(0.7)), "unattributed", id="CPUs that poll do not fill a node"),
     ],
 )
-def test_storage_that_no_counter_shows_is_named_by_the_function_that_threads_wait_in(channel: str, name: str) -> None:
-    found = judged(threads(0.2, running=1.0, **{channel: 3.0}))
-    assert found == ("storage", f"75% of the job's active threads wait for {name} ({channel})")
+def test_a_job_waits_for_what_its_threads_do_not_rule_out(more: tuple[Readings, ...], name: str) -> None:
+    assert waits(*more)[0] == name
 
 
-def test_waits_that_the_kernel_hides_are_told_as_such() -> None:
-    assert judged(threads(0.2, untold=3.0)) == (
-        "storage",
-        "75% of the job's active threads wait for storage or a driver",
-    )
-
-
-@pytest.mark.parametrize(
-    "some",
-    [
-        threads(0.2, running=4.0, ptlrpc_set_wait=1.0),  # most of them work
-        threads(0.2, running=0.1, ptlrpc_set_wait=0.3),  # one waits now and then
-        threads(0.2, running=0.5, nv_ioctl=6.0),  # no storage
-    ],
-)
-def test_few_waits_and_waits_for_drivers_are_not_the_cause(some: Series) -> None:
-    assert judged(some)[0] == "unattributed"
-
-
-def test_what_psi_counts_is_left_to_psi_and_what_it_does_not_see_is_added() -> None:
-    assert judged(hardly, threads(0.2, running=0.5, folio_wait_bit_common=3.0))[0] == "unattributed"
-    assert judged(hardly, threads(0.2, running=0.5, ptlrpc_set_wait=3.0))[0] == "storage"
-
-
-def full_disk(at: float) -> Iterator[Sample]:
-    """A disk that makes somebody on the host wait."""
-    yield GPU_HOST_PRESSURE_SECONDS_TOTAL.sample(at * 0.7, "io", "some")
-
-
-@pytest.mark.parametrize(
-    ("known", "name"),
-    [
-        pytest.param((), "storage", id="its threads are unknown"),
-        pytest.param((threads(0.2),), "unattributed", id="none of them waits"),
-        pytest.param((threads(0.2, folio_wait_bit_common=0.49),), "unattributed", id="hardly one waits"),
-        pytest.param((threads(0.2, folio_wait_bit_common=0.5),), "storage", id="one waits"),
-    ],
-)
-def test_a_disk_that_makes_others_wait_is_not_what_a_job_waits_for(known: tuple[Series, ...], name: str) -> None:
-    """On a kernel that counts stalls of the host, and not of cgroups."""
-    assert judged(*known, full_disk)[0] == name
-
-
-def slow_lookups(at: float) -> Iterator[Sample]:
-    """A mount of which somebody on the host looks files up, at 80 ms each."""
-    yield GPU_HOST_NFS_OPERATIONS_TOTAL.sample(at * 50, "/home", "LOOKUP")
-    yield GPU_HOST_NFS_OPERATION_SECONDS_TOTAL.sample(at * 50 * 0.08, "/home", "LOOKUP")
-
-
-def test_slow_nfs_is_somebody_elses_if_the_jobs_own_tasks_and_threads_hardly_wait() -> None:
-    assert judged(hardly, threads(0.2, nv_ioctl=0.1), slow_lookups)[0] == "unattributed"
-
-
-@pytest.mark.parametrize("known", [(), (threads(0.2),), (hardly,), (hardly, threads(0.2, untold=1.0))])
-def test_slow_nfs_counts_where_the_jobs_own_waits_are_not_known(known: tuple[Series, ...]) -> None:
+@pytest.mark.parametrize("known", [(), (thread(0.2),), (HARDLY,), (HARDLY, blocked("", 1.0, 1.0))])
+def test_slow_nfs_counts_where_the_jobs_own_waits_are_not_known(known: tuple[Readings, ...]) -> None:
     """PSI does not count lookups, and without CAP_SYS_PTRACE the kernel does not tell what threads wait for."""
-    name, because = judged(*known, slow_lookups, cpus=calm)
+    name, because = waits(*known, SLOW_LOOKUPS)
     assert (name, "NFS /home takes 80 ms a lookup" in because) == ("storage", True)
 
 
-def test_slow_reads_of_lustre_and_reads_of_gpudirect_storage_that_do_not_end() -> None:
-    def slow(at: float) -> Iterator[Sample]:
-        yield GPU_HOST_LUSTRE_OPERATIONS_TOTAL.sample(at * 40, "scratch", "read")
-        yield GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL.sample(at * 40 * 0.2, "scratch", "read")
-
-    def stuck(_at: float) -> Iterator[Sample]:
-        yield GPU_HOST_GDS_OPERATIONS_IN_FLIGHT.sample(16, "read")
-        yield GPU_HOST_GDS_OPERATIONS_TOTAL.sample(880, "read")
-
-    assert judged(threads(0.2), slow) == ("storage", "Lustre scratch takes 200 ms a read")
-    assert judged(threads(0.2), stuck) == ("storage", "16 reads of GPUDirect Storage do not end")
+ACTIVE = "75% of the job's active threads wait for"
 
 
-def test_cpus_that_poll_neither_fill_a_node_nor_hide_that_it_is_full() -> None:
-    def polled(busy: float) -> Series:
-        def samples(at: float) -> Iterator[Sample]:
-            yield GPU_HOST_CPU_SECONDS_TOTAL.sample(at * 7.5, "0", "user")
-            yield GPU_HOST_CPU_SECONDS_TOTAL.sample(at * 0.5, "0", "idle")
-            yield GPU_HOST_CPU_SHARED_BUSY_RATIO.sample(busy, "0")
+@pytest.mark.parametrize(
+    ("more", "name", "because"),
+    [
+        ((thread(0.99), MISPLACED), "cpu", "thread python3 of process 4242 fills one CPU"),
+        ((blocked("ptlrpc_set_wait", 3.0, 1.0),), "storage", f"{ACTIVE} Lustre (ptlrpc_set_wait)"),
+        ((blocked("cl_sync_io_wait", 3.0, 1.0),), "storage", f"{ACTIVE} Lustre (cl_sync_io_wait)"),
+        ((blocked("cxiWaitEventWait", 3.0, 1.0),), "storage", f"{ACTIVE} GPFS (cxiWaitEventWait)"),
+        ((blocked("ceph_mdsc_wait_request", 3.0, 1.0),), "storage", f"{ACTIVE} CephFS (ceph_mdsc_wait_request)"),
+        ((blocked("request_wait_answer", 3.0, 1.0),), "storage", f"{ACTIVE} FUSE (request_wait_answer)"),
+        ((blocked("rpc_wait_bit_killable", 3.0, 1.0),), "storage", f"{ACTIVE} NFS (rpc_wait_bit_killable)"),
+        (
+            (blocked("wait_on_page_bit", 3.0, 1.0),),
+            "storage",
+            f"{ACTIVE} local disks or the page cache (wait_on_page_bit)",
+        ),
+        ((blocked("", 3.0, 1.0),), "storage", f"{ACTIVE} storage or a driver"),
+        ((thread(0.2), SLOW_LUSTRE), "storage", "Lustre scratch takes 200 ms a read"),
+        ((thread(0.2), STUCK_GDS), "storage", "16 reads of GPUDirect Storage do not end"),
+        ((thread(0.4), polled(0.95)), "cpu", "CPUs of NUMA node 0 busy 95% of the time"),
+    ],
+)
+def test_what_it_waits_for_is_named(more: tuple[Readings, ...], name: str, because: str) -> None:
+    assert waits(*more) == (name, because)
 
-        return samples
 
-    assert judged(threads(0.4), cpus=polled(0.7))[0] == "unattributed"
-    assert judged(threads(0.4), cpus=polled(0.95)) == ("cpu", "CPUs of NUMA node 0 busy 95% of the time")
+OF = (*GPU, "/job.scope")
+SHARE, PRESSURE = LIMITS["cpu.limited"]["share"].value, LIMITS["memory.limited"]["pressure"].value
+PERIODS_PER_SECOND = 10.0
+BARELY, ALMOST, EASED = 1.001, 0.999, (1 + EASE) / 2
+
+
+def cpu_limit(share: float, cpus: float, at: float) -> Iterator[Sample]:
+    yield cgroup_limits.GPU_CGROUP_CPU_LIMIT_CPUS.sample(4.0, *OF)
+    yield cgroup_limits.GPU_CGROUP_CPU_PERIODS_TOTAL.sample(PERIODS_PER_SECOND * at, *OF)
+    yield cgroup_limits.GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL.sample(share * PERIODS_PER_SECOND * at, *OF)
+    yield cgroup_limits.GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL.sample(cpus * at, *OF)
+
+
+def memory(stalled: float, events: float, at: float) -> Iterator[Sample]:
+    yield cgroup_limits.GPU_CGROUP_PRESSURE_SECONDS_TOTAL.sample(stalled * at, *OF, "memory", "some")
+    yield cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL.sample(events * at / 60.0, *OF, "max")
+
+
+@pytest.mark.parametrize(
+    ("resource", "readings", "first", "second"),
+    [("cpu", cpu_limit, SHARE, THROTTLED_CPUS), ("memory", memory, PRESSURE, 1.0)],
+)
+def test_both_conditions_count_at_their_thresholds(
+    resource: str, readings: Callable[[float, float, float], Iterator[Sample]], first: float, second: float
+) -> None:
+    def slows_down(one: float, other: float, ease: float = 1.0) -> bool:
+        rounds = (
+            (float(at), [GPU_UP.sample(1, *GPU), *readings(first * one, second * other, float(at))])
+            for at in range(0, 65, 5)
+        )
+        return limited_job(resource, evidence_of(*rounds).gpus[0], ease) is not None
+
+    assert slows_down(BARELY, BARELY)
+    assert not slows_down(ALMOST, 2.0)
+    assert not slows_down(2.0, ALMOST)
+    assert slows_down(EASED, BARELY, EASE), "a job that was slowed down stays so for less"
+    assert not slows_down(EASED, BARELY)

@@ -1,15 +1,37 @@
 """Waits, holds and thresholds as an operator sets them: read, checked, told, and what the judge makes of them."""
 
+import json
+from pathlib import Path
+from typing import Final
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.command_line import config_from
+from tests.evidence import evidence_of
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.check import Unit
-from gpu_triage.judge.findings.limits import LIMITS, Limit
-from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, judge_settings, settable, shown
+from gpu_triage.judge.findings.settings import (
+    DEFAULT_SETTINGS,
+    LIMITS,
+    JudgeSettings,
+    Limit,
+    judge_settings,
+    settable,
+    shown,
+)
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS
-from gpu_triage.options.config import JudgeOption
+from gpu_triage.judge.host_judge import HostJudge, SettingsSource
+from gpu_triage.judge.report.machine_readable import render_json
+from gpu_triage.judge.report.report import JudgedHost, Report
+from gpu_triage.judge.report.text import render_text
+from gpu_triage.options.config import Config, JudgeOption
+from gpu_triage.options.option_table import all_options
+from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth
+from gpu_triage.read.gpu.power import GPU_POWER_WATTS, GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
+from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.serve.page.sections import settings_section
 
 ALL = [(check.code, name, limit) for check in CHECKS for name, limit in settable(check).items()]
 
@@ -130,3 +152,173 @@ def test_any_text_is_a_value_or_refused_on_one_line(unit: Unit, text: str) -> No
         judge_settings([JudgeOption(code, name, text)])
     except ConfigError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017 - whether it is raised is not known
+
+
+GPU: Final = ("0", "GPU-0")
+OPTIONS: Final = all_options(())
+
+
+class Judging:
+    """A judge that looks at one GPU, at its temperature and 90 degrees of slowdown."""
+
+    def __init__(self) -> None:
+        self.judge = HostJudge(JudgedHost("host", continuous=True))
+
+    def report(self, at: float, celsius: float) -> Report:
+        """The report of a look at this second."""
+        evidence = evidence_of(
+            (
+                at,
+                (
+                    GPU_UP.sample(1.0, *GPU),
+                    GPU_POWER_WATTS.sample(300.0, *GPU),
+                    GPU_TEMPERATURE_CELSIUS.sample(celsius, *GPU, "gpu"),
+                    GPU_TEMPERATURE_THRESHOLD_CELSIUS.sample(90.0, *GPU, "slowdown"),
+                ),
+            )
+        )
+        return self.judge.judge(evidence).report
+
+    def margin(self, at: float, celsius: float) -> str:
+        """State of thermal.margin after a look at this second, ``absent`` or ``ended``; how long it has lasted."""
+        report = self.report(at, celsius)
+        for each in (*report.findings, *report.ended):
+            if each.check.code == "thermal.margin":
+                return f"{each.state.name.lower()} {each.lasted_seconds:.0f}"
+        return "absent"
+
+    def set(self, *options: tuple[str, str]) -> None:
+        """Judge by these settings of thermal.margin from now on."""
+        self.judge.settings = judge_settings(JudgeOption("thermal.margin", name, text) for name, text in options)
+
+
+def test_a_shorter_wait_confirms_what_has_lasted_as_long_already() -> None:
+    host = Judging()
+    assert host.margin(0, 88) == "pending 0"
+    assert host.margin(300, 88) == "pending 300"
+    host.set(("wait", "5m"))
+    assert host.margin(305, 88) == "confirmed 305"
+
+
+def test_a_longer_wait_takes_nothing_back() -> None:
+    host = Judging()
+    host.margin(0, 88)
+    assert host.margin(900, 88) == "confirmed 900"
+    host.set(("wait", "1h"))
+    assert host.margin(905, 88) == "confirmed 905"
+
+
+def test_another_hold_counts_for_what_is_quiet_already() -> None:
+    host = Judging()
+    host.margin(0, 88)
+    host.margin(900, 88)
+    assert host.margin(905, 60) == "confirmed 900"
+    assert host.margin(1205, 60) == "confirmed 900"
+    host.set(("hold", "5m"))
+    assert host.margin(1210, 60) == "ended 900"
+
+
+def test_another_threshold_counts_from_the_next_look_on() -> None:
+    host = Judging()
+    assert host.margin(0, 83) == "absent"
+    host.set(("margin", "8"))
+    assert host.margin(5, 83) == "pending 0"
+    host.set()
+    assert host.margin(10, 83) == "absent"
+
+
+def test_what_differs_from_the_defaults_is_told_with_every_verdict() -> None:
+    host = Judging()
+    assert host.report(0, 60).settings == ()
+    host.set(("wait", "5m"))
+    report = host.report(5, 60)
+    assert json.loads(render_json(report))["settings"] == [
+        {
+            "finding": "thermal.margin",
+            "name": "wait",
+            "value": 300,
+            "default": 900,
+            "unit": "seconds",
+            "words": "thermal.margin waits 5 minutes instead of 15 minutes",
+        }
+    ]
+    assert "settings that are not the defaults:\n    thermal.margin waits 5 minutes" in render_text(report)
+    assert "<li>thermal.margin waits 5 minutes instead of 15 minutes</li>" in settings_section(report)
+
+
+def test_a_page_of_the_defaults_has_no_section_of_settings() -> None:
+    assert settings_section(Judging().report(0, 60)) == ""
+
+
+class Source:
+    """A configuration file, and what became of reading it."""
+
+    def __init__(self, path: Path, *arguments: str) -> None:
+        self.path = path
+        self.used: list[JudgeSettings] = []
+        self.health: list[JudgeSettingsHealth] = []
+        self.wall = 100.0
+        path.write_text("judge: {thermal.hw: {wait: 5m}}")
+        self.config: Config = config_from([f"--config.file={path}", *arguments])
+        self.source = SettingsSource(self.config, OPTIONS, self.used.append, self.health.append, lambda: self.wall)
+
+    def reload(self, content: str) -> tuple[str, ...]:
+        """The changes in force after another content was read at second 200."""
+        self.path.write_text(content)
+        self.wall = 200.0
+        self.source.reload()
+        return tuple(each.text for each in self.used[-1].changed) if self.used else ()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    return Source(tmp_path / "config.yml")
+
+
+def test_the_start_counts_as_a_reading(source: Source) -> None:
+    assert source.health == [JudgeSettingsHealth(success=True, loaded_at=100.0)]
+    assert source.used == []
+
+
+def test_a_changed_file_is_used_and_reported(source: Source, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert source.reload("judge: {thermal.hw: {wait: 7m}}") == ("thermal.hw waits 7 minutes instead of 10 minutes",)
+    assert source.health[1:] == [JudgeSettingsHealth(success=True, loaded_at=200.0)]
+    assert "the judge's settings were read" in caplog.text
+
+
+def test_a_setting_that_is_taken_out_has_its_default_again(source: Source) -> None:
+    assert source.reload("") == ()
+    assert len(source.used) == 1
+
+
+def test_a_flag_stays_in_force(tmp_path: Path) -> None:
+    source = Source(tmp_path / "config.yml", "--judge=thermal.hw.wait=1m")
+    assert source.reload("judge: {thermal.hw: {wait: 7m, hold: 1m}}") == (
+        "thermal.hw waits 1 minute instead of 10 minutes",
+        "thermal.hw is held for 1 minute instead of 20 minutes",
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        ("judge: {thermal.hw: {wait: 7}}", "thermal.hw.wait: '7' is invalid"),
+        ("judge: {thermal.hv: {wait: 7m}}", "there is no finding 'thermal.hv'"),
+        ("jugde: {}", "unknown key"),
+    ],
+)
+def test_a_bad_file_changes_nothing_is_logged_and_reported(
+    source: Source, caplog: pytest.LogCaptureFixture, content: str, cause: str
+) -> None:
+    assert source.reload(content) == ()
+    assert source.health[1:] == [JudgeSettingsHealth(success=False, loaded_at=100.0)]
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert cause in record.__dict__["fields"]["cause"]
+
+
+def test_a_good_file_after_a_bad_one_is_used(source: Source) -> None:
+    source.reload("judge: 5")
+    assert source.reload("judge: {thermal.hw: {wait: 7m}}") == ("thermal.hw waits 7 minutes instead of 10 minutes",)
+    assert source.health[-1] == JudgeSettingsHealth(success=True, loaded_at=200.0)

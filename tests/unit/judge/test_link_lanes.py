@@ -11,22 +11,8 @@ from tests.fed import HOUR, MINUTE, Fed, loaded
 
 from gpu_triage.judge.evidence.past import WidestLink
 from gpu_triage.judge.findings.verdicts import Verdict
+from gpu_triage.read.gpu import pcie
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.pcie import (
-    GPU_PCIE_AER_ERRORS_TOTAL,
-    GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
-    GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
-    GPU_PCIE_LINK_EXPECTED_GENERATION,
-    GPU_PCIE_LINK_EXPECTED_WIDTH,
-    GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED,
-    GPU_PCIE_LINK_GENERATION,
-    GPU_PCIE_LINK_SLOT_MAX_GENERATION,
-    GPU_PCIE_LINK_SLOT_MAX_WIDTH,
-    GPU_PCIE_LINK_WIDTH,
-    GPU_PCIE_RECEIVE_BYTES_TOTAL,
-    GPU_PCIE_REPLAYS_TOTAL,
-    GPU_PCIE_TRANSMIT_BYTES_TOTAL,
-)
 from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.metrics.metric import Sample
@@ -71,24 +57,24 @@ def of_card(at: float, card: Card, gpu: tuple[str, str]) -> Iterator[Sample]:
     yield GPU_PROCESSES.sample(1, *gpu, "compute")
     process = {"pid": f"10{gpu[0]}", "process": "python", "user": card.user}
     yield GPU_PROCESS_INFO.sample(1, *gpu, *(process.get(label, "") for label in GPU_PROCESS_INFO.labels[2:]))
-    yield GPU_PCIE_LINK_WIDTH.sample(card.lanes(at) if callable(card.lanes) else card.lanes, *gpu)
-    yield GPU_PCIE_LINK_GENERATION.sample(generation, *gpu)
-    yield GPU_PCIE_LINK_EXPECTED_GENERATION.sample(generation, *gpu)
-    yield GPU_PCIE_LINK_EXPECTED_WIDTH.sample(card.declared or width, *gpu)
+    yield pcie.GPU_PCIE_LINK_WIDTH.sample(card.lanes(at) if callable(card.lanes) else card.lanes, *gpu)
+    yield pcie.GPU_PCIE_LINK_GENERATION.sample(generation, *gpu)
+    yield pcie.GPU_PCIE_LINK_EXPECTED_GENERATION.sample(generation, *gpu)
+    yield pcie.GPU_PCIE_LINK_EXPECTED_WIDTH.sample(card.declared or width, *gpu)
     if card.declared:
-        yield GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED.sample(1, *gpu)
-    yield GPU_PCIE_LINK_DEVICE_MAX_GENERATION.sample(card.card[0], *gpu)
-    yield GPU_PCIE_LINK_DEVICE_MAX_WIDTH.sample(card.card[1], *gpu)
-    yield GPU_PCIE_LINK_SLOT_MAX_GENERATION.sample(card.slot[0], *gpu)
-    yield GPU_PCIE_LINK_SLOT_MAX_WIDTH.sample(card.slot[1], *gpu)
+        yield pcie.GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED.sample(1, *gpu)
+    yield pcie.GPU_PCIE_LINK_DEVICE_MAX_GENERATION.sample(card.card[0], *gpu)
+    yield pcie.GPU_PCIE_LINK_DEVICE_MAX_WIDTH.sample(card.card[1], *gpu)
+    yield pcie.GPU_PCIE_LINK_SLOT_MAX_GENERATION.sample(card.slot[0], *gpu)
+    yield pcie.GPU_PCIE_LINK_SLOT_MAX_WIDTH.sample(card.slot[1], *gpu)
     for kind, rate in (card.errors or {}).items():
         if kind == "replays":
-            yield GPU_PCIE_REPLAYS_TOTAL.sample(at * rate, *gpu)
+            yield pcie.GPU_PCIE_REPLAYS_TOTAL.sample(at * rate, *gpu)
         else:
-            yield GPU_PCIE_AER_ERRORS_TOTAL.sample(at * rate, *gpu, "port", kind)
+            yield pcie.GPU_PCIE_AER_ERRORS_TOTAL.sample(at * rate, *gpu, "port", kind)
     if card.moves is not None:
-        yield GPU_PCIE_RECEIVE_BYTES_TOTAL.sample(at * card.moves[0], *gpu)
-        yield GPU_PCIE_TRANSMIT_BYTES_TOTAL.sample(at * card.moves[1], *gpu)
+        yield pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL.sample(at * card.moves[0], *gpu)
+        yield pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL.sample(at * card.moves[1], *gpu)
 
 
 def found(series: Series, seconds: float = 3 * MINUTE) -> Fed:
@@ -98,8 +84,7 @@ def found(series: Series, seconds: float = 3 * MINUTE) -> Fed:
 
 
 def codes_of(fed: Fed) -> dict[str, set[str]]:
-    assert fed.latest is not None
-    report = fed.latest.report
+    report = fed.report
     return {each.gpu: {code for code in each.codes if code.startswith("pcie.")} for each in report.gpus}
 
 
@@ -177,8 +162,7 @@ def test_only_lost_lanes_are_a_reason_to_drain(cards: list[Card], code: str, ver
     fed = Fed(60.0)
     fed.run(HOUR + 3 * MINUTE, desk(*cards))
     assert fed.state(code) == "confirmed"
-    assert fed.latest is not None
-    (gpu, *_) = fed.latest.report.gpus
+    (gpu, *_) = fed.report.gpus
     assert (gpu.verdict, gpu.bottleneck.name) == (verdict, bottleneck)
 
 
@@ -195,8 +179,7 @@ def test_what_a_link_had_before_a_restart_in_this_boot_is_known() -> None:
 
 def test_the_finding_names_all_that_share_it() -> None:
     fed = found(desk(X8, X8, X8))
-    assert fed.latest is not None
-    (text, *_) = {each.measured for each in fed.latest.report.findings if each.check.code == "pcie.width_built"}
+    (text, *_) = {each.measured for each in fed.report.findings if each.check.code == "pcie.width_built"}
     assert text == "8 of 16 lanes under load, as all of GPU 0-2 since boot"
 
 
@@ -256,10 +239,9 @@ X4 = Card(4, slot=(4, 4))
 def test_a_slot_that_gives_less_than_another_would_is_named(cards: list[Card], below: set[str], says: str) -> None:
     fed = found(desk(*cards))
     assert {gpu for gpu, codes in codes_of(fed).items() if "pcie.below_peers" in codes} == below
-    assert fed.latest is not None
-    texts = [each.measured for each in fed.latest.report.findings if each.check.code == "pcie.below_peers"]
+    texts = [each.measured for each in fed.report.findings if each.check.code == "pcie.below_peers"]
     assert all(says in text for text in texts)
-    held = [gpu.gpu for gpu in fed.latest.report.gpus if "its slot gives" in gpu.bottleneck.because]
+    held = [gpu.gpu for gpu in fed.report.gpus if "its slot gives" in gpu.bottleneck.because]
     assert set(held) == below
 
 

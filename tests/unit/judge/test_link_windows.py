@@ -2,27 +2,19 @@
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from tests.fed import GPU, HOUR, MINUTE, Fed, Total, loaded
+from tests.judged import HOST, judged
 from tests.parts import some
+from tests.rig import only, three_with
 
-from gpu_triage.read.gpu.nvlink import (
-    GPU_NVLINK_ERRORS_TOTAL,
-    GPU_NVLINK_LINK_BIT_ERROR_RATIO,
-    GPU_NVLINK_LINK_ERRORS_TOTAL,
-    GPU_NVLINK_UP,
-)
-from gpu_triage.read.gpu.pcie import (
-    GPU_PCIE_AER_ERRORS_TOTAL,
-    GPU_PCIE_LINK_EXPECTED_GENERATION,
-    GPU_PCIE_LINK_EXPECTED_WIDTH,
-    GPU_PCIE_LINK_GENERATION,
-    GPU_PCIE_LINK_TRANSITIONS_TOTAL,
-    GPU_PCIE_LINK_WIDTH,
-)
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.read.gpu import nvlink, pcie
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, GPU_HOST_INFINIBAND_UP
 from gpu_triage.read.metrics.metric import Sample
+from gpu_triage_simulator import Scenario
 
 Series = Callable[[float], Iterator["Sample"]]
 STEPS = some([15.0, 60.0], usual=[60.0])
@@ -45,12 +37,12 @@ def link(
             changes[1] += before[-1][1] != now[1]
         before[:] = [now]
         yield from loaded(at, busy, p_state=p_state)
-        yield GPU_PCIE_LINK_WIDTH.sample(now[0], *GPU)
-        yield GPU_PCIE_LINK_GENERATION.sample(now[1], *GPU)
-        yield GPU_PCIE_LINK_EXPECTED_WIDTH.sample(16, *GPU)
-        yield GPU_PCIE_LINK_EXPECTED_GENERATION.sample(4, *GPU)
-        yield GPU_PCIE_LINK_TRANSITIONS_TOTAL.sample(changes[0], *GPU, "width")
-        yield GPU_PCIE_LINK_TRANSITIONS_TOTAL.sample(changes[1], *GPU, "generation")
+        yield pcie.GPU_PCIE_LINK_WIDTH.sample(now[0], *GPU)
+        yield pcie.GPU_PCIE_LINK_GENERATION.sample(now[1], *GPU)
+        yield pcie.GPU_PCIE_LINK_EXPECTED_WIDTH.sample(16, *GPU)
+        yield pcie.GPU_PCIE_LINK_EXPECTED_GENERATION.sample(4, *GPU)
+        yield pcie.GPU_PCIE_LINK_TRANSITIONS_TOTAL.sample(changes[0], *GPU, "width")
+        yield pcie.GPU_PCIE_LINK_TRANSITIONS_TOTAL.sample(changes[1], *GPU, "generation")
 
     return samples
 
@@ -97,8 +89,8 @@ def test_a_link_that_was_trained_again_once_does_not_flap_however_short_the_hist
 def test_errors_of_a_link_are_told_with_the_time_in_which_they_were_counted() -> None:
     def errors(at: float) -> Iterator[Sample]:
         yield from loaded(at)
-        yield GPU_PCIE_AER_ERRORS_TOTAL.sample(at, *GPU, "gpu", "correctable")
-        yield GPU_PCIE_AER_ERRORS_TOTAL.sample(at >= 3000, *GPU, "port", "fatal")
+        yield pcie.GPU_PCIE_AER_ERRORS_TOTAL.sample(at, *GPU, "gpu", "correctable")
+        yield pcie.GPU_PCIE_AER_ERRORS_TOTAL.sample(at >= 3000, *GPU, "port", "fatal")
 
     fed = Fed()
     fed.run(HOUR, errors)
@@ -131,7 +123,7 @@ def nvlinks(down: Callable[[float], int]) -> Series:
 
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(at)
-        yield from (GPU_NVLINK_UP.sample(number >= down(at), *GPU, str(number)) for number in range(4))
+        yield from (nvlink.GPU_NVLINK_UP.sample(number >= down(at), *GPU, str(number)) for number in range(4))
 
     return samples
 
@@ -187,12 +179,12 @@ def recovering(
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(at, 1.0)
         counts = [recoveries(at, link) for link in range(18)]
-        yield GPU_NVLINK_ERRORS_TOTAL.sample(sum(counts), *GPU, "recovery")
+        yield nvlink.GPU_NVLINK_ERRORS_TOTAL.sample(sum(counts), *GPU, "recovery")
         if replays:
-            yield GPU_NVLINK_ERRORS_TOTAL.sample(0, *GPU, "replay")
+            yield nvlink.GPU_NVLINK_ERRORS_TOTAL.sample(0, *GPU, "replay")
         for link, count in enumerate(counts):
-            yield GPU_NVLINK_LINK_ERRORS_TOTAL.sample(count, *GPU, str(link), "recovery")
-        yield GPU_NVLINK_LINK_BIT_ERROR_RATIO.sample(rate, *GPU, "7", "effective")
+            yield nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL.sample(count, *GPU, str(link), "recovery")
+        yield nvlink.GPU_NVLINK_LINK_BIT_ERROR_RATIO.sample(rate, *GPU, "7", "effective")
 
     return samples
 
@@ -238,3 +230,59 @@ def test_an_effective_bit_error_rate_above_dcgms_limit_is_a_warning(rate: float,
     fed = Fed()
     fed.run(30 * MINUTE, recovering(lambda _at, _link: 0, rate=rate))
     assert fed.codes() == codes
+
+
+COARSE = only(
+    "activity",
+    "pcie",
+    "pcie_limits",
+    "pcie_throughput",
+    "pcie_uplinks",
+    "processes",
+    "topology",
+    "identity",
+    sample_fast_seconds=10.0,
+    sample_medium_seconds=10.0,
+)
+
+
+def play(tmp_path: Path, width: int, generation: int, *more: str) -> Scenario:
+    """An H100 host on which the uplink of the first GPU's switch trains down."""
+    effect = f'kind = "uplink", bridge = "0000:16:00.0", width = {width}, generation = {generation}'
+    return three_with(tmp_path, "h100-8", f"at = 60\neffect = {{ {effect} }}", *more)
+
+
+@pytest.mark.parametrize(("width", "generation", "ratio"), [(8, 5, 0.5), (16, 3, 0.25)])
+def test_a_narrow_uplink_is_one_finding(tmp_path: Path, width: int, generation: int, ratio: float) -> None:
+    with judged(play(tmp_path, width, generation), COARSE) as seen:
+        seen.run_to(50)
+        assert (HOST, "pcie.uplink") not in seen.findings()
+        seen.run_to(200)
+        assert seen.findings()[HOST, "pcie.uplink"] is State.PENDING
+        (finding,) = (each for each in seen.report.findings if each.check.code == "pcie.uplink")
+        assert finding.value == pytest.approx(ratio)
+        assert finding.measured == (
+            f"switch 0000:16:00.0 below port 0000:15:01.0: x{width} PCIe {generation} of x16 PCIe 5; "
+            "behind it: GPU 0, network 0000:1a:00.0"
+        )
+        # Its own link is as it should be, and it computes.
+        assert seen.classes()["0"] == "compute"
+
+
+def test_a_low_generation_counts_while_a_gpu_behind_it_works(tmp_path: Path) -> None:
+    rest = 'at = 30\ngpu = 0\neffect = { kind = "load", utilization = 0.0 }'
+    with judged(play(tmp_path, 16, 1, rest), COARSE) as seen:
+        seen.run_to(200)
+        assert (HOST, "pcie.uplink") not in seen.findings()
+
+
+def test_a_narrow_uplink_that_its_gpu_fills_is_its_bottleneck(tmp_path: Path) -> None:
+    load = (
+        'at = 60\ngpu = 0\neffect = { kind = "load", utilization = 0.9, pcie_receive_bytes_per_second = 7.0e9, '
+        "pcie_transmit_bytes_per_second = 1.0e9 }"
+    )
+    with judged(play(tmp_path, 8, 3, load), COARSE) as seen:
+        seen.run_to(200)
+        assert seen.classes()["0"] == "pcie_link"
+        because = seen.report.gpus[0].bottleneck.because
+        assert because.startswith("uplink of switch 0000:16:00.0 short of bandwidth: GPU 0 receive")

@@ -1,20 +1,32 @@
 """An area is called ok only for what was read of it; what could not be judged is listed with the reason."""
 
+import dataclasses
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click import unstyle
-from tests.one_shot import look_at
-from tests.rig import only, pair, scenario_with
+from tests.evidence import evidence_of
+from tests.gathered import for_each
+from tests.one_shot import look_at, with_life
+from tests.rig import only, pair, rig, scenario_with
 
-from gpu_triage.judge.findings.table import Area
+from gpu_triage.cli.measure import measure
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.table import BY_CODE, Area
+from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.machine_readable import render_json, report_from_json
-from gpu_triage.judge.report.report import Report
+from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.judge.report.text import render_text
+from gpu_triage.options.config import Config
+from gpu_triage.read.exporter import judgment
+from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.serve.page.sections import areas_section
-from gpu_triage_simulator import Scenario, load_scenario
+from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator.scenario_file import SCENARIOS
 
 pytestmark = pytest.mark.slow
 
@@ -113,3 +125,142 @@ def test_a_single_gpu_has_no_peers_to_be_called_ok() -> None:
     assert marks(report)[Area.PEERS.value] == "-"
     assert states(report)["peers"] == "not_judged"
     assert marks(report)[Area.HEALTH.value] == "ok"
+
+
+@pytest.fixture(scope="module")
+def ailing() -> Report:
+    return look_at(load_scenario("dual-a10"), 3600)
+
+
+@pytest.mark.parametrize(
+    ("life", "said"),
+    [
+        (
+            {"since": 1.0, "lasted_seconds": 40.0},
+            "warning pcie.width  GPU 0: {} (has lasted 40 s of 10 min; then critical: take it out of use)",
+        ),
+        (
+            {"since": 1.0, "lasted_seconds": 40.0, "holds": None},
+            (
+                "warning pcie.width  GPU 0: {} "
+                "(has lasted 40 s of 10 min; then critical: take it out of use; cannot be observed now)"
+            ),
+        ),
+        ({"state": State.CONFIRMED, "lasted_seconds": 700.0}, "critical pcie.width  GPU 0: {}"),
+        (
+            {"state": State.CONFIRMED, "holds": False, "quiet_seconds": 180.0},
+            "warning pcie.width  GPU 0: {} (gone for 3 min, ends after 25 min)",
+        ),
+    ],
+)
+def test_a_finding_says_where_it_stands(ailing: Report, life: dict[str, object], said: str) -> None:
+    lines = [line.strip() for line in unstyle(render_text(with_life(ailing, "pcie.width", **life))).splitlines()]
+    assert said.format("8 of 16 lanes under load, at 0000:65:00.0") in lines
+
+
+def test_what_ended_lately_is_listed_apart(ailing: Report) -> None:
+    over = Finding(BY_CODE["thermal.hw"], "hot", "1", "GPU-b", value=0.25, state=State.ENDED, ended_at=5.0, end="gone")
+    document = json.loads(render_json(replace(ailing, ended=(over,))))
+    (ended,) = document["ended"]
+    assert "thermal.hw" not in {each["code"] for each in document["findings"]}
+    assert (ended["state"], ended["ended_at"], ended["end"], ended["value"]) == ("ended", 5, "gone", 0.25)
+    assert set(ended) == set(document["findings"][0])
+
+
+GPUS = 4
+SEEN_AT = (40.0, 60.0, 80.0, 100.0)
+
+
+def few(scenario: Scenario) -> Scenario:
+    """The first GPUs of a scenario, enough to compare one with its peers."""
+    processes = tuple(process for process in scenario.processes if process.gpu < GPUS)
+    return replace(scenario, gpus=scenario.gpus[:GPUS], processes=processes, expectations=(), events=())
+
+
+Rounds = list[tuple[float, list[tuple[str, Sample]]]]
+"""What is published at some moments, each sample with its collector, without what the judge adds."""
+
+
+@pytest.fixture(scope="module")
+def rounds() -> Rounds:
+    seen: Rounds = []
+    with rig(few(load_scenario("h100-8"))) as running:
+        for at in SEEN_AT:
+            running.run_to(at)
+            store = running.sampler.store
+            outcomes = [each for name in store.collectors if name != judgment.NAME for each in store.of(name)]
+            seen.append((at, [(one.collector, each) for one in outcomes for each in one.samples]))
+    return seen
+
+
+def test_each_metric_and_all_of_a_collector_may_be_missing(rounds: Rounds) -> None:
+    published = {(name, sample.spec.name) for _, samples in rounds for name, sample in samples}
+
+    @for_each("missing", {each for names in published for each in names} - {GPU_UP.name})
+    def judged_without(missing: str) -> None:
+        less = [
+            (at, [each for name, each in samples if missing not in (name, each.spec.name)]) for at, samples in rounds
+        ]
+        report = HostJudge(JudgedHost("host")).judge(evidence_of(*less)).report
+        assert len(report.gpus) == GPUS or missing == "presence"
+
+    judged_without()
+
+
+def look_without(
+    scenario: str, *, procfs: Path | None = None, sysfs: Path | None = None, kmsg: Path | None = None
+) -> Report:
+    """The verdict on a host, with these in place of its own."""
+    with simulated_machine(load_scenario(scenario), clock=VirtualClock()) as simulated:
+        machine = simulated.machine
+        machine = dataclasses.replace(
+            machine, procfs=procfs or machine.procfs, sysfs=sysfs or machine.sysfs, kmsg=kmsg or machine.kmsg
+        )
+        return measure(machine, Config(), 10.0).report
+
+
+def lines_of(report: Report, name: str) -> list[str]:
+    return [line for line in report.not_read if name in line]
+
+
+def test_an_empty_procfs_is_told_in_text_and_json_and_leaves_the_gpus_their_verdict(tmp_path: Path) -> None:
+    report = look_without("idle-downshift", procfs=tmp_path)
+    (mount,) = lines_of(report, "--path.procfs")
+    (collectors,) = lines_of(report, "host_cpu")
+    of_host = {"host_cpu", "host_memory", "host_disk", "host_network", "host_nfs", "host_file_systems", "host_pressure"}
+    assert {*of_host, "modules"} == set(collectors.partition(":")[0].split(", "))
+    assert "missing" in collectors
+    assert not lines_of(report, "this kernel has none")
+    assert {gpu.verdict.value for gpu in report.gpus} == {"keep"}
+    text = render_text(report)
+    assert mount in text
+    assert collectors in text
+    assert {mount, collectors} <= set(json.loads(render_json(report))["not_read"])
+
+
+def test_an_empty_sysfs_is_told(tmp_path: Path) -> None:
+    report = look_without("idle-downshift", sysfs=tmp_path)
+    assert lines_of(report, "--path.sysfs")
+    (collectors,) = lines_of(report, "host_infiniband")
+    assert {"platform", "host_services", "pcie_aer"} <= set(collectors.partition(":")[0].split(", "))
+
+
+def test_a_host_without_a_driver_still_says_which_of_its_files_were_not_read(tmp_path: Path) -> None:
+    report = look_without("no-driver", procfs=tmp_path)
+    assert report.blocked is not None
+    assert lines_of(report, "host_cpu")
+    assert not lines_of(report, "power")
+
+
+def test_a_container_with_a_procfs_of_its_own_misses_nothing_that_every_host_has(tmp_path: Path) -> None:
+    path = tmp_path / "contained.toml"
+    contained = "\n[exporter]\nhost_pids = false\nhost_procfs = false\n"
+    path.write_text((SCENARIOS / "idle-downshift.toml").read_text() + contained)
+    assert not lines_of(look_without(str(path)), "missing")
+
+
+def test_without_the_kernel_log_the_xids_that_nvml_never_tells_are_named(tmp_path: Path) -> None:
+    # DCGM "can't report XID 79, 119, and 120 due to limitations in the NVML library": NVIDIA/DCGM, issue 162.
+    (line,) = lines_of(look_without("idle-downshift", kmsg=tmp_path / "missing"), "kernel log")
+    assert "Xids 79, 119, 120 never" in line
+    assert not lines_of(look_without("idle-downshift"), "kernel log")

@@ -1,60 +1,26 @@
 """A class needs proof that this job lacks this resource now: each proof on both sides of its threshold."""
 
 from types import MappingProxyType
+from typing import NamedTuple
 
 import pytest
 from tests.evidence import Key, Readings, evidence_of, samples_at, steady
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Case, Work, bottleneck_of
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.findings.limits import LIMITS
-from gpu_triage.read.gpu.activity import (
-    GPU_DRAM_ACTIVE_RATIO,
-    GPU_MEMORY_UTILIZATION_RATIO,
-    GPU_PERFORMANCE_STATE,
-    GPU_SM_UTILIZATION_RATIO,
-)
-from gpu_triage.read.gpu.pcie import (
-    GPU_PCIE_LINK_EXPECTED_GENERATION,
-    GPU_PCIE_LINK_EXPECTED_WIDTH,
-    GPU_PCIE_LINK_GENERATION,
-    GPU_PCIE_LINK_WIDTH,
-    GPU_PCIE_RECEIVE_BYTES_TOTAL,
-    GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND,
-    GPU_PCIE_TRANSMIT_BYTES_TOTAL,
-)
-from gpu_triage.read.gpu.power import (
-    GPU_CLOCK_DEFAULT_HERTZ,
-    GPU_CLOCK_HERTZ,
-    GPU_CLOCK_MAX_HERTZ,
-    GPU_CLOCK_TARGET_HERTZ,
-    GPU_POWER_DEFAULT_LIMIT_WATTS,
-    GPU_POWER_LIMIT_WATTS,
-    GPU_POWER_WATTS,
-)
+from gpu_triage.judge.findings.settings import LIMITS
+from gpu_triage.read.gpu import activity, pcie, power
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
+from gpu_triage.read.host import network_interfaces
+from gpu_triage.read.host.cpu import GPU_HOST_CPU_BUSIEST_RATIO, GPU_HOST_CPU_SECONDS_TOTAL, GPU_HOST_CPUS
+from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
-from gpu_triage.read.host.network_interfaces import (
-    GPU_HOST_NETWORK_DROPS_TOTAL,
-    GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL,
-    GPU_HOST_TCP_SEGMENTS_SENT_TOTAL,
-)
 from gpu_triage.read.host.pcie_uplinks import bytes_per_second
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
-from gpu_triage.read.processes.cgroup_limits import (
-    GPU_CGROUP_CPU_LIMIT_CPUS,
-    GPU_CGROUP_CPU_PERIODS_TOTAL,
-    GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL,
-    GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL,
-    GPU_CGROUP_PRESSURE_SECONDS_TOTAL,
-)
+from gpu_triage.read.metrics.metric import MetricSpec
+from gpu_triage.read.processes import cgroup_limits, threads
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
-from gpu_triage.read.processes.threads import (
-    GPU_BLOCKED_THREAD_SECONDS_TOTAL,
-    GPU_BUSIEST_THREAD_RATIO,
-    GPU_RUNNING_THREAD_SECONDS_TOTAL,
-)
 
 GPU, PEER = ("0", "GPU-0"), ("1", "GPU-1")
 WATTS = 400.0
@@ -67,18 +33,22 @@ def limit(code: str, name: str) -> float:
     return LIMITS[code][name].value
 
 
+def always(busy: float) -> Readings:
+    """A GPU with a process."""
+    return {
+        (GPU_UP, GPU): 1.0,
+        (GPU_PROCESSES, (*GPU, "compute")): 1.0,
+        (activity.GPU_SM_UTILIZATION_RATIO, GPU): busy,
+        (power.GPU_POWER_LIMIT_WATTS, GPU): WATTS,
+        (power.GPU_POWER_WATTS, GPU): WATTS * 0.9,
+    }
+
+
 def judged(
     busy: float, more: Readings = NONE, *, worked: bool = True, current: str | None = None, seconds: int = 60
 ) -> Bottleneck:
     """What is said of a GPU with a process that has been like this for so long; of ten seconds, as of the last ones."""
-    always: Readings = {
-        (GPU_UP, GPU): 1.0,
-        (GPU_PROCESSES, (*GPU, "compute")): 1.0,
-        (GPU_SM_UTILIZATION_RATIO, GPU): busy,
-        (GPU_POWER_LIMIT_WATTS, GPU): WATTS,
-        (GPU_POWER_WATTS, GPU): WATTS * 0.9,
-    }
-    host, work = steady({**always, **more}, seconds), Work()
+    host, work = steady({**always(busy), **more}, seconds), Work()
     work.worked_recently = worked
     return bottleneck_of(Case(host.gpus[0], host, work, current, soon=seconds == thresholds.SOON_SECONDS))
 
@@ -86,28 +56,31 @@ def judged(
 def blocked(channel: str, count: float, running: float = 0.0) -> Readings:
     """Threads of the job that wait in the kernel, and those that run."""
     return {
-        (GPU_BLOCKED_THREAD_SECONDS_TOTAL, (*GPU, channel)): count,
-        (GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): running,
+        (threads.GPU_BLOCKED_THREAD_SECONDS_TOTAL, (*GPU, channel)): count,
+        (threads.GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): running,
     }
 
 
 def stalled(resource: str, share: float) -> Readings:
-    return {(GPU_CGROUP_PRESSURE_SECONDS_TOTAL, (*GPU, "/job", resource, "some")): share}
+    return {(cgroup_limits.GPU_CGROUP_PRESSURE_SECONDS_TOTAL, (*GPU, "/job", resource, "some")): share}
 
 
 def thread(share: float) -> Readings:
     """The busiest thread of the job."""
-    return {(GPU_BUSIEST_THREAD_RATIO, (*GPU, "4242", "python3")): share, (GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): 1.0}
+    return {
+        (threads.GPU_BUSIEST_THREAD_RATIO, (*GPU, "4242", "python3")): share,
+        (threads.GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): 1.0,
+    }
 
 
 def throttled(share: float, cpus: float) -> Readings:
     """A CPU limit that stops the job in a share of the periods, and takes so many CPUs from it."""
     job = (*GPU, "/job")
     return {
-        (GPU_CGROUP_CPU_LIMIT_CPUS, job): 4.0,
-        (GPU_CGROUP_CPU_PERIODS_TOTAL, job): 10.0,
-        (GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL, job): 10.0 * share,
-        (GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL, job): cpus,
+        (cgroup_limits.GPU_CGROUP_CPU_LIMIT_CPUS, job): 4.0,
+        (cgroup_limits.GPU_CGROUP_CPU_PERIODS_TOTAL, job): 10.0,
+        (cgroup_limits.GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL, job): 10.0 * share,
+        (cgroup_limits.GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL, job): cpus,
     }
 
 
@@ -153,6 +126,7 @@ def test_full_cpus_are_what_a_gpu_waits_for_if_it_works_at_all(stalls: Readings,
     assert judged(thresholds.WORKING_SHARE * BELOW, stalls, worked=False).name == "unattributed"
 
 
+VIDEO: Readings = {(activity.GPU_ENCODER_UTILIZATION_RATIO, GPU): 0.65}
 BORDER, STALLS = thresholds.WAITING_BELOW_SHARE, thresholds.OWN_STALL_SHARE
 
 
@@ -163,6 +137,8 @@ BORDER, STALLS = thresholds.WAITING_BELOW_SHARE, thresholds.OWN_STALL_SHARE
         pytest.param(BORDER * BELOW, NONE, "unattributed", id="not busy"),
         pytest.param(BORDER, HOST_WAITS, "compute", id="busy, and its host waits"),
         pytest.param(BORDER * BELOW, HOST_WAITS, "storage", id="not busy, and its host waits"),
+        pytest.param(0.0, HOST_WAITS, "storage", id="at a standstill, and its host waits"),
+        pytest.param(0.08, {**HOST_WAITS, **VIDEO}, "unattributed", id="it encodes at the speed of its streams"),
         pytest.param(BORDER * BELOW, {**HOST_WAITS, **stalled("io", 0.01)}, "unattributed", id="its host, not its job"),
         pytest.param(STALLS * BELOW, thread(1.0), "cpu", id="mostly busy behind a full thread"),
         pytest.param(STALLS, thread(1.0), "compute", id="busy in spite of a full thread"),
@@ -214,7 +190,7 @@ def test_a_few_seconds_have_to_show_more(busy: float, more: Readings, name: str)
 
 
 HEAT, BRAKE = limit("thermal.hw", "share"), limit("power.brake", "share")
-LOWERED: Readings = {(GPU_POWER_DEFAULT_LIMIT_WATTS, GPU): 2 * WATTS, (GPU_POWER_WATTS, GPU): WATTS}
+LOWERED: Readings = {(power.GPU_POWER_DEFAULT_LIMIT_WATTS, GPU): 2 * WATTS, (power.GPU_POWER_WATTS, GPU): WATTS}
 
 
 @pytest.mark.parametrize(
@@ -242,9 +218,9 @@ def test_a_few_seconds_of_throttling_have_to_show_more(reason: str, name: str, s
 
 def spins(*more: Readings, memory: float | None = 0.0) -> Readings:
     """A kernel all the time at little power."""
-    readings: dict[Key, float] = {(GPU_POWER_WATTS, GPU): WATTS * 0.3}
+    readings: dict[Key, float] = {(power.GPU_POWER_WATTS, GPU): WATTS * 0.3}
     if memory is not None:
-        readings[GPU_MEMORY_UTILIZATION_RATIO, GPU] = memory
+        readings[activity.GPU_MEMORY_UTILIZATION_RATIO, GPU] = memory
     for each in more:
         readings |= each
     return readings
@@ -271,6 +247,9 @@ QUIET, TALK = thresholds.SPINNING_MEMORY_SHARE, thresholds.TALKING_BYTES_PER_SEC
         pytest.param(spins(ADA, {(GPU_UP, PEER): 0.0}), "compute", id="a peer that is lost"),
         pytest.param(spins(ADA, {(GPU_PROCESSES, (*PEER, "compute")): 0.0}), "compute", id="a peer without a process"),
         pytest.param(spins(process(GPU, "ada"), process(PEER, "bob")), "compute", id="a peer of another user"),
+        pytest.param(
+            spins(process(GPU, "ada"), process(PEER, "bob"), rdma(TALK * ABOVE)), "compute", id="others talk to hosts"
+        ),
         pytest.param(spins(process(GPU, "ada")), "compute", id="nobody"),
         pytest.param(spins(process(GPU, "ada"), rdma(TALK * ABOVE)), "communication", id="other hosts"),
         pytest.param(spins(process(GPU, "ada"), rdma(TALK * BELOW)), "compute", id="hardly any traffic"),
@@ -278,9 +257,11 @@ QUIET, TALK = thresholds.SPINNING_MEMORY_SHARE, thresholds.TALKING_BYTES_PER_SEC
         pytest.param(spins(ADA, memory=QUIET), "compute", id="its memory is used"),
         pytest.param(spins(ADA, memory=None), "compute", id="nobody knows about its memory"),
         pytest.param(
-            spins(ADA, {(GPU_DRAM_ACTIVE_RATIO, GPU): QUIET * BELOW}, memory=0.5), "communication", id="GPM is exacter"
+            spins(ADA, {(activity.GPU_DRAM_ACTIVE_RATIO, GPU): QUIET * BELOW}, memory=0.5),
+            "communication",
+            id="GPM is exacter",
         ),
-        pytest.param(spins(ADA, {(GPU_DRAM_ACTIVE_RATIO, GPU): QUIET}), "compute", id="and tells what works"),
+        pytest.param(spins(ADA, {(activity.GPU_DRAM_ACTIVE_RATIO, GPU): QUIET}), "compute", id="and tells what works"),
     ],
 )
 def test_communication_is_not_working_while_there_is_somebody_to_talk_to(readings: Readings, name: str) -> None:
@@ -299,16 +280,16 @@ def test_a_peer_that_leaves_does_not_end_the_wait_for_it() -> None:
 def link(generation: int | None = 4, lanes: int | None = 16, **moved: float) -> Readings:
     """A link that should be PCIe 4 x16, and what the GPU moves: counted, or sampled by NVML."""
     at: dict[Key, float | None] = {
-        (GPU_PERFORMANCE_STATE, GPU): 0.0,
-        (GPU_PCIE_LINK_GENERATION, GPU): generation,
-        (GPU_PCIE_LINK_WIDTH, GPU): lanes,
-        (GPU_PCIE_LINK_EXPECTED_GENERATION, GPU): 4.0,
-        (GPU_PCIE_LINK_EXPECTED_WIDTH, GPU): 16.0,
-        (GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU): moved.get("received"),
-        (GPU_PCIE_TRANSMIT_BYTES_TOTAL, GPU): moved.get("sent"),
+        (activity.GPU_PERFORMANCE_STATE, GPU): 0.0,
+        (pcie.GPU_PCIE_LINK_GENERATION, GPU): generation,
+        (pcie.GPU_PCIE_LINK_WIDTH, GPU): lanes,
+        (pcie.GPU_PCIE_LINK_EXPECTED_GENERATION, GPU): 4.0,
+        (pcie.GPU_PCIE_LINK_EXPECTED_WIDTH, GPU): 16.0,
+        (pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU): moved.get("received"),
+        (pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, GPU): moved.get("sent"),
     }
     for direction in ("receive", "transmit"):
-        at[GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND, (*GPU, direction)] = moved.get(direction)
+        at[pcie.GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND, (*GPU, direction)] = moved.get(direction)
     return {key: value for key, value in at.items() if value is not None}
 
 
@@ -349,7 +330,7 @@ def test_lanes_that_the_board_does_not_have_are_no_bottleneck() -> None:
     alike: Readings = {(spec, PEER): value for (spec, labels), value in link(lanes=8).items() if labels == GPU}
     board: Readings = {**link(lanes=8), **alike, **process(PEER, "bob")}
     assert judged(1.0, board).name == "compute"
-    assert judged(1.0, {**board, (GPU_PCIE_LINK_WIDTH, PEER): 16.0}).name == "pcie_link"
+    assert judged(1.0, {**board, (pcie.GPU_PCIE_LINK_WIDTH, PEER): 16.0}).name == "pcie_link"
 
 
 def test_a_narrow_link_whose_traffic_was_counted_once_is_not_accused() -> None:
@@ -369,14 +350,14 @@ MOST = 2000e6
 def clocks(sm: float, share: float, reason: str, **more: float) -> Readings:
     """SM clock as a share of its highest, and what holds it for a share of the time."""
     readings: dict[Key, float] = {
-        (GPU_PERFORMANCE_STATE, GPU): more.get("p_state", 0.0),
-        (GPU_CLOCK_HERTZ, (*GPU, "sm")): sm * MOST,
-        (GPU_CLOCK_MAX_HERTZ, (*GPU, "sm")): more.get("most", MOST),
+        (activity.GPU_PERFORMANCE_STATE, GPU): more.get("p_state", 0.0),
+        (power.GPU_CLOCK_HERTZ, (*GPU, "sm")): sm * MOST,
+        (power.GPU_CLOCK_MAX_HERTZ, (*GPU, "sm")): more.get("most", MOST),
         (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, reason)): share,
     }
     if "target" in more:
-        readings[GPU_CLOCK_TARGET_HERTZ, (*GPU, "sm")] = more["target"] * MOST
-        readings[GPU_CLOCK_DEFAULT_HERTZ, (*GPU, "sm")] = 0.9 * MOST
+        readings[power.GPU_CLOCK_TARGET_HERTZ, (*GPU, "sm")] = more["target"] * MOST
+        readings[power.GPU_CLOCK_DEFAULT_HERTZ, (*GPU, "sm")] = 0.9 * MOST
     return readings
 
 
@@ -412,12 +393,15 @@ LOST, FEWEST = thresholds.RETRANSMITTED_SHARE, thresholds.FEWEST_SEGMENTS
 
 
 def tcp(sent: float | None, again: float | None) -> Readings:
-    readings = {(GPU_HOST_TCP_SEGMENTS_SENT_TOTAL, ()): sent, (GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL, ()): again}
+    readings = {
+        (network_interfaces.GPU_HOST_TCP_SEGMENTS_SENT_TOTAL, ()): sent,
+        (network_interfaces.GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL, ()): again,
+    }
     return {key: value for key, value in readings.items() if value is not None}
 
 
 def dropped(packets: float) -> Readings:
-    return {(GPU_HOST_NETWORK_DROPS_TOTAL, ("eno1", "receive")): packets}
+    return {(network_interfaces.GPU_HOST_NETWORK_DROPS_TOTAL, ("eno1", "receive")): packets}
 
 
 @pytest.mark.parametrize(
@@ -440,7 +424,7 @@ def test_gpus_wait_for_a_network_that_loses_segments_or_packets(busy: float, rea
 
 def listed(*processes: tuple[int, int], more: Readings = NONE) -> Bottleneck:
     """What is said of a GPU that works, on which the driver lists so many processes from a second on."""
-    works: Readings = {(GPU_UP, GPU): 1.0, (GPU_SM_UTILIZATION_RATIO, GPU): 1.0, **more}
+    works: Readings = {(GPU_UP, GPU): 1.0, (activity.GPU_SM_UTILIZATION_RATIO, GPU): 1.0, **more}
     count = (GPU_PROCESSES, (*GPU, "compute"))
     rounds = [
         (float(at), samples_at(at, {**works, count: float(dict(processes)[max(s for s, _ in processes if s <= at)])}))
@@ -467,3 +451,99 @@ def test_a_class_ends_with_its_job(more: Readings, name: str) -> None:
     assert listed((0, 1), (60, 0), more=more).name == "idle"
     assert listed((0, 0), more=more).name == name, "it works for a process that the driver does not list"
     assert listed((0, 1), (40, 0), more=more).name == name, "it still works: for one that the driver does not list"
+
+
+EDGE = 1.001
+"""Just beyond a threshold: counters are sums of floats."""
+
+
+class Row(NamedTuple):
+    """A class, and a reading that is in it from a threshold on; beyond is how far, 1 at the threshold."""
+
+    name: str
+    reading: tuple[MetricSpec, tuple[str, ...]]
+    threshold: float
+    falls: bool = False  # whether the class begins below the threshold
+    busy: float = 1.0
+    more: Readings = MappingProxyType({})
+
+    def readings(self, beyond: float) -> Readings:
+        value = self.threshold / beyond if self.falls else self.threshold * beyond
+        return {**always(self.busy), **self.more, self.reading: value}
+
+
+DRAW, UTILIZATION = (power.GPU_POWER_WATTS, GPU), (activity.GPU_SM_UTILIZATION_RATIO, GPU)
+DRAM = (activity.GPU_MEMORY_UTILIZATION_RATIO, GPU)
+TALKS: Readings = {DRAM: 0.0, (GPU_UP, PEER): 1.0, (GPU_PROCESSES, (*PEER, "compute")): 1.0}
+SPINNING: Readings = {**TALKS, DRAW: WATTS * 0.3}
+AT_X16: Readings = {(pcie.GPU_PCIE_LINK_GENERATION, GPU): 4.0, (pcie.GPU_PCIE_LINK_WIDTH, GPU): 16.0}
+IDLE_CPUS: Readings = {(GPU_HOST_CPUS, ("0",)): 8.0, (GPU_HOST_CPU_SECONDS_TOTAL, ("0", "idle")): 8.0}
+FULL_CPU: Readings = {**IDLE_CPUS, (GPU_HOST_CPU_BUSIEST_RATIO, ("0",)): 0.1}
+ROWS = (
+    Row("thermal", (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_thermal")), limit("thermal.hw", "share")),
+    Row("power_brake", (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_power_brake")), limit("power.brake", "share")),
+    Row(
+        "power_cap",
+        (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "sw_power_cap")),
+        thresholds.POWER_CAP_CLASS_SHARE,
+        more=LOWERED,
+    ),
+    Row(
+        "pcie_link",
+        (pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU),
+        thresholds.FULL_LINK_SHARE * bytes_per_second(4, 16),
+        more=AT_X16,
+    ),
+    Row("memory", (GPU_HOST_SWAP_IN_BYTES_TOTAL, ()), limit("memory.starved", "rate"), busy=0.3),
+    Row("memory", (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")), limit("memory.starved", "pressure"), busy=0.3),
+    Row("storage", (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")), limit("storage.starved", "pressure"), busy=0.3),
+    Row("cpu", (GPU_HOST_CPU_BUSIEST_RATIO, ("0",)), limit("cpu.starved", "busiest"), busy=0.3, more=FULL_CPU),
+    Row(
+        "network",
+        (network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL, ("eno1",)),
+        limit("network.starved", "line_rate") * 1e9,
+        busy=0.3,
+        more={(network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND, ("eno1",)): 1e9},
+    ),
+    Row(
+        "network",
+        (network_interfaces.GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL, ()),
+        thresholds.RETRANSMITTED_SHARE * 1000,
+        busy=0.3,
+        more={(network_interfaces.GPU_HOST_TCP_SEGMENTS_SENT_TOTAL, ()): 1000.0},
+    ),
+    *(
+        Row(
+            name,
+            (cgroup_limits.GPU_CGROUP_PRESSURE_SECONDS_TOTAL, (*GPU, "/job", resource, "some")),
+            limit(f"{name}.starved", "pressure"),
+            busy=busy,
+        )
+        for name, resource in (("memory", "memory"), ("storage", "io"))
+        for busy in (0.3, 0.78)
+    ),
+    Row("communication", UTILIZATION, thresholds.SPINNING_BUSY_SHARE, more=SPINNING),
+    Row("communication", DRAW, thresholds.SPINNING_POWER_SHARE * WATTS, falls=True, more=TALKS),
+    Row("communication", DRAM, thresholds.SPINNING_MEMORY_SHARE, falls=True, more=SPINNING),
+    Row(
+        "communication", (activity.GPU_SM_ACTIVE_RATIO, GPU), thresholds.SPINNING_SM_ACTIVITY, falls=True, more=SPINNING
+    ),
+)
+
+
+def class_of(row: Row, beyond: float, current: str | None) -> str:
+    host, work = steady(row.readings(beyond)), Work()
+    work.worked_recently = True
+    return bottleneck_of(Case(host.gpus[0], host, work, current)).name
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.name}: {row.reading[0].name}")
+def test_a_class_is_left_below_less_than_it_is_entered_at(row: Row) -> None:
+    between = (1 + thresholds.EASE) / 2
+    seen = {
+        (beyond, current): class_of(row, beyond, current) == row.name
+        for beyond in (EDGE, between, thresholds.EASE / EDGE)
+        for current in (None, "compute", row.name)
+    }
+    stays = {key for key, is_in in seen.items() if is_in}
+    assert stays == {(EDGE, None), (EDGE, "compute"), (EDGE, row.name), (between, row.name)}

@@ -1,27 +1,36 @@
 """The same finding on several GPUs as one entry, and the words for somebody without a scheduler."""
 
+import dataclasses
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from click import unstyle
 from tests.evidence import evidence_of
+from tests.fed import MINUTE, Fed, loaded
+from tests.one_shot import codes, finding, look_at
 
-from gpu_triage.judge.evidence.owners import scheduler_known
-from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.cli.measure import applies
+from gpu_triage.judge.bottleneck.classes import UNHINDERED, Bottleneck
+from gpu_triage.judge.evidence.owners import GpuOwner, owners_of, owners_text, scheduler_known
+from gpu_triage.judge.findings.finding import Finding, State, of_gpu, of_host
 from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE
-from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area
-from gpu_triage.judge.findings.verdicts import CLUSTER, DESK
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area, Check
+from gpu_triage.judge.findings.verdicts import CLUSTER, DESK, verdict_on
 from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.judge.report.entries import entry_of, grouped
+from gpu_triage.judge.report.headline import STATES, headline
 from gpu_triage.judge.report.machine_readable import render_json, report_from_json
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.judge.report.summaries import summaries
 from gpu_triage.judge.report.text import render_text
+from gpu_triage.options.option_table import all_options
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
 from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL
 from gpu_triage.read.host.network_interfaces import (
@@ -31,8 +40,11 @@ from gpu_triage.read.host.network_interfaces import (
 from gpu_triage.read.host.services import GPU_HOST_SERVICE_RUNNING
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
-from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
+from gpu_triage.read.registry import COLLECTOR_SWITCHES
 from gpu_triage.serve.page.document import PageFacts, document
+from gpu_triage_simulator import Scenario, load_scenario
+from gpu_triage_simulator.allocation import Allocation, Slurm
 
 
 def hot(gpu: int, measured: str = "throttled 40% of the time", **facts: object) -> Finding:
@@ -206,3 +218,166 @@ def test_the_line_of_the_host_shows_its_busiest_disk_and_adapter() -> None:
     ]
     line = summaries(evidence_of(*rounds))[Area.HOST] or ""
     assert {"busiest disk 90%", "busiest adapter 70% of line rate"} <= set(line.split("; "))
+
+
+POD = GpuOwner(namespace="ml", pod="train-0")
+JOB = GpuOwner(slurm_job_id="42", user="alice", account="physics")
+BOB = GpuOwner(user="bob")
+
+
+@pytest.mark.parametrize(
+    ("owner", "words"),
+    [
+        (POD, "pod ml/train-0"),
+        (JOB, "Slurm job 42 of alice"),
+        (GpuOwner(slurm_job_id="42"), "Slurm job 42"),
+        (GpuOwner(user="bob"), "user bob"),
+    ],
+)
+def test_an_owner_is_called_as_in_the_alerts(owner: GpuOwner, words: str) -> None:
+    assert owner.text == words
+
+
+def test_of_many_owners_the_first_are_told_and_the_others_counted() -> None:
+    assert owners_text(GpuOwner(user=f"u{n}") for n in range(5)) == "user u0, user u1, user u2 and 2 more"
+    assert owners_text([]) == ""
+
+
+def allocated(value: float = 1.0, **labels: str) -> Sample:
+    return GPU_ALLOCATED.sample(value, "0", "GPU-0", *(labels.get(name, "") for name in GPU_ALLOCATED.labels[2:]))
+
+
+@pytest.mark.parametrize(
+    ("samples", "owners"),
+    [
+        ((), ()),
+        ((allocated(0.0),), ()),
+        # One and the same, given it and at work on it.
+        (
+            (
+                allocated(workload_namespace="ml", workload_pod="train-0", workload_container="a"),
+                allocated(workload_namespace="ml", workload_pod="train-0", workload_container="b"),
+                process(pid="1", user="root", workload_namespace="ml", workload_pod="train-0", pod_uid="u"),
+            ),
+            (POD,),
+        ),
+        # The prolog knows the account, and the name of a user that the process has as a number.
+        (
+            (
+                allocated(slurm_job_id="42", user="alice", account="physics"),
+                process(pid="1", user="1000", slurm_job_id="42"),
+            ),
+            (JOB,),
+        ),
+        ((process(pid="1", user="alice", slurm_job_id="42"),), (GpuOwner(slurm_job_id="42", user="alice"),)),
+        # Somebody beside the job, whom no scheduler knows.
+        ((allocated(slurm_job_id="42", user="alice", account="physics"), process(user="bob")), (JOB, BOB)),
+        # A process in a pod without a name is one of the pods': root is no owner.
+        ((allocated(workload_namespace="ml", workload_pod="train-0"), process(user="root", pod_uid="u")), (POD,)),
+        ((process(user="root", pod_uid="u"),), (GpuOwner(user="root"),)),
+        ((process(), process(pid="1")), ()),
+    ],
+)
+def test_owners_are_those_who_were_given_the_gpu_and_those_who_use_it(
+    samples: tuple[Sample, ...], owners: tuple[GpuOwner, ...]
+) -> None:
+    evidence = evidence_of((0.0, [GPU_UP.sample(1, "0", "GPU-0"), *samples]))
+    assert owners_of(evidence.gpus[0]) == owners
+
+
+def node(*given: Allocation) -> Scenario:
+    """Two A10, both idle and without a process; Slurm gave some away."""
+    scenario = load_scenario("dual-a10")
+    gpus = tuple(dataclasses.replace(gpu, load=dataclasses.replace(gpu.load, utilization=0.0)) for gpu in scenario.gpus)
+    return dataclasses.replace(scenario, gpus=gpus, processes=(), events=(), allocations=given)
+
+
+def test_a_gpu_that_was_given_away_and_has_no_process_is_told_with_its_owner() -> None:
+    report = look_at(node(Allocation(0, slurm=Slurm("42", "alice", "physics"))), 60)
+    found = finding(report, "work.allocated_unused")
+    assert found.measured == "allocated to Slurm job 42 of alice, no process on it"
+    assert "work.allocated_unused" not in codes(report, "GPU 1")
+    assert [gpu.owners for gpu in report.gpus] == [(JOB,), ()]
+    text = render_text(report)
+    assert "        held by   Slurm job 42 of alice\n" in text
+    assert text.count("; held by Slurm job 42 of alice") == 1
+    assert [gpu["held_by"] for gpu in json.loads(render_json(report))["gpus"]] == [
+        [{"namespace": None, "pod": None, "slurm_job_id": "42", "user": "alice", "account": "physics"}],
+        [],
+    ]
+
+
+def test_a_gpu_that_its_job_uses_is_no_finding() -> None:
+    scenario = dataclasses.replace(
+        load_scenario("dual-a10"), events=(), allocations=(Allocation(0, slurm=Slurm("42", "alice", "physics")),)
+    )
+    report = look_at(scenario, 60)
+    assert "work.allocated_unused" not in codes(report, "GPU 0")
+    assert JOB in report.gpus[0].owners
+
+
+def test_a_look_at_a_host_can_ask_who_was_given_its_gpus() -> None:
+    flags = {option.key for option in all_options(COLLECTOR_SWITCHES) if applies(option)}
+    assert {key for key in flags if key.startswith(("kubernetes.", "slurm."))} == {
+        "kubernetes.pod-resources-socket",
+        "kubernetes.container-logs",
+        "slurm.jobs-directory",
+        "slurm.gpu-numbers",
+    }
+
+
+@pytest.fixture(scope="module")
+def healthy() -> Judgment:
+    def samples(at: float) -> Iterator[Sample]:
+        for gpu in (("0", "GPU-a"), ("1", "GPU-b")):
+            yield from loaded(at, 0.98, gpu)
+            yield GPU_PROCESSES.sample(1, *gpu, "compute")
+            yield GPU_THROTTLE_SECONDS_TOTAL.sample(0.0, *gpu, "sw_power_cap")
+
+    fed = Fed()
+    fed.run(3 * MINUTE, samples)
+    assert fed.latest is not None
+    return fed.latest
+
+
+def with_finding(judgment: Judgment, check: Check) -> Report:
+    value = None if check.measure is None else check.measure.unit.scale
+    gpu = judgment.host.gpus[0]
+    about = of_host(check.code, "1", value) if check.of_host else of_gpu(check.code, gpu, "1", value=value)
+    return HostJudge(JudgedHost("host")).judge(judgment.host, more=[about]).report
+
+
+def forms(report: Report) -> Iterator[Report]:
+    """The same with the finding in each state, and GPU 0 in each class."""
+    for state in (State.PENDING, State.CONFIRMED):
+        for holds in (True, False, None):
+
+            def changed(finding: Finding) -> Finding:
+                return replace(finding, state=state, holds=holds)  # noqa: B023 - called at once
+
+            areas = tuple(replace(area, findings=tuple(map(changed, area.findings))) for area in report.areas)
+            verdict = verdict_on((each.urgency for area in areas for each in area.findings), was_read=True)
+            for name in BOTTLENECK_CLASSES:
+                first = replace(report.gpus[0], bottleneck=Bottleneck(name, "x"))
+                yield replace(report, areas=areas, verdict=verdict, gpus=(first, *report.gpus[1:]))
+
+
+def test_without_a_finding_nothing_holds_a_busy_gpu_back(healthy: Judgment) -> None:
+    report = healthy.report
+    assert report.findings == ()
+    assert [gpu.bottleneck.because.endswith(UNHINDERED) for gpu in report.gpus] == [True, True]
+    assert headline(report).text == "keep. 2 GPUs: all busy"
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: str(check.code))
+def test_the_first_line_names_the_finding_whatever_it_is(healthy: Judgment, check: Check) -> None:
+    report = with_finding(healthy, check)
+    assert [each.check.code for each in report.findings] == [check.code]
+    hindered = [gpu.gpu for gpu in report.gpus if not gpu.bottleneck.because.endswith(UNHINDERED)]
+    assert hindered == (["0", "1"] if check.of_host else ["0"])
+    for shown in forms(report):
+        for words in (CLUSTER, DESK):
+            line = headline(shown, words)
+            assert check.code in line.text
+            assert line.verdict == words.verdicts[shown.verdict]
+            assert STATES[shown.gpus[0].bottleneck.name] in line.text

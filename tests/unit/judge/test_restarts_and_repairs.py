@@ -83,7 +83,7 @@ def faults(chance: random.Random) -> list[str]:
 
 def active(running: Rig) -> list[Finding]:
     """The findings that are pending or confirmed."""
-    return [] if running.judge.latest is None else list(running.judge.latest.report.findings)
+    return [] if running.judge.latest is None else list(running.report.findings)
 
 
 def twice(running: Rig) -> set[tuple[str, str]]:

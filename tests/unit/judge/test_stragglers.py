@@ -7,18 +7,9 @@ from tests.evidence import evidence_of
 from tests.fed import MINUTE, Fed, Total, loaded
 
 from gpu_triage.judge.conditions.clocks import judge_clocks, judge_stragglers
-from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.power import (
-    GPU_CLOCK_DEFAULT_HERTZ,
-    GPU_CLOCK_HERTZ,
-    GPU_CLOCK_TARGET_HERTZ,
-    GPU_POWER_DEFAULT_LIMIT_WATTS,
-    GPU_POWER_LIMIT_WATTS,
-    GPU_POWER_WATTS,
-)
-from gpu_triage.read.gpu.presence import GPU_UP
-from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
+from gpu_triage.judge.host_judge import HostJudge
+from gpu_triage.judge.report.report import JudgedHost, Report
+from gpu_triage.read.gpu import activity, identity, power, presence, throttle
 from gpu_triage.read.metrics.metric import Sample
 
 MODEL = ("NVIDIA H100 80GB HBM3", "", "", "", "hopper", "9.0", "", "")
@@ -27,10 +18,10 @@ MODEL = ("NVIDIA H100 80GB HBM3", "", "", "", "hopper", "9.0", "", "")
 def busy_at(clocks_mhz: tuple[int, ...]) -> Iterator[Sample]:
     """Fully busy GPUs of one model, at these SM clocks."""
     gpus = [(str(index), f"GPU-{index}") for index in range(len(clocks_mhz))]
-    yield from (GPU_UP.sample(1, *gpu) for gpu in gpus)
-    yield from (GPU_INFO.sample(1, *gpu, *MODEL) for gpu in gpus)
-    yield from (GPU_SM_UTILIZATION_RATIO.sample(1.0, *gpu) for gpu in gpus)
-    yield from (GPU_CLOCK_HERTZ.sample(mhz * 1e6, *gpu, "sm") for gpu, mhz in zip(gpus, clocks_mhz, strict=True))
+    yield from (presence.GPU_UP.sample(1, *gpu) for gpu in gpus)
+    yield from (identity.GPU_INFO.sample(1, *gpu, *MODEL) for gpu in gpus)
+    yield from (activity.GPU_SM_UTILIZATION_RATIO.sample(1.0, *gpu) for gpu in gpus)
+    yield from (power.GPU_CLOCK_HERTZ.sample(mhz * 1e6, *gpu, "sm") for gpu, mhz in zip(gpus, clocks_mhz, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -63,9 +54,9 @@ def test_the_pauses_of_a_job_do_not_restart_the_wait(paused: range) -> None:
         for index in range(3):
             gpu, rests = (str(index), f"GPU-{index}"), index in paused and at % cycle >= working
             yield from (each for each in loaded(at, float(not rests), gpu) if "busy" not in each.spec.name)
-            yield GPU_BUSY_SECONDS_TOTAL.sample(worked_seconds if index in paused else at, *gpu)
-            yield GPU_INFO.sample(1, *gpu, *MODEL)
-            yield GPU_CLOCK_HERTZ.sample(345e6 if rests else 1450e6 if index == 0 else 1770e6, *gpu, "sm")
+            yield activity.GPU_BUSY_SECONDS_TOTAL.sample(worked_seconds if index in paused else at, *gpu)
+            yield identity.GPU_INFO.sample(1, *gpu, *MODEL)
+            yield power.GPU_CLOCK_HERTZ.sample(345e6 if rests else 1450e6 if index == 0 else 1770e6, *gpu, "sm")
 
     fed.run(17 * MINUTE, samples)
     assert fed.state("clock.straggler") == "pending"
@@ -79,17 +70,17 @@ def peers(at: float, **first: float) -> Iterator[Sample]:
         gpu = (str(index), f"GPU-{index}")
         own = first if index == 0 else {}
         yield from loaded(at, gpu=gpu)
-        yield GPU_INFO.sample(1, *gpu, *MODEL)
-        yield GPU_CLOCK_HERTZ.sample(own.get("clock", 1980e6), *gpu, "sm")
-        yield GPU_POWER_WATTS.sample(own.get("power", 600.0), *gpu)
-        yield GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("held", 0.0), *gpu, "applications_clocks")
-        yield GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("hot", 0.0), *gpu, "hw_thermal")
-        yield GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("capped", 0.0), *gpu, "sw_power_cap")
-        yield GPU_POWER_LIMIT_WATTS.sample(own.get("limit", 700.0), *gpu)
-        yield GPU_POWER_DEFAULT_LIMIT_WATTS.sample(700.0, *gpu)
+        yield identity.GPU_INFO.sample(1, *gpu, *MODEL)
+        yield power.GPU_CLOCK_HERTZ.sample(own.get("clock", 1980e6), *gpu, "sm")
+        yield power.GPU_POWER_WATTS.sample(own.get("power", 600.0), *gpu)
+        yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("held", 0.0), *gpu, "applications_clocks")
+        yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("hot", 0.0), *gpu, "hw_thermal")
+        yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("capped", 0.0), *gpu, "sw_power_cap")
+        yield power.GPU_POWER_LIMIT_WATTS.sample(own.get("limit", 700.0), *gpu)
+        yield power.GPU_POWER_DEFAULT_LIMIT_WATTS.sample(700.0, *gpu)
         if "target" in own:
-            yield GPU_CLOCK_TARGET_HERTZ.sample(own["target"], *gpu, "sm")
-            yield GPU_CLOCK_DEFAULT_HERTZ.sample(1980e6, *gpu, "sm")
+            yield power.GPU_CLOCK_TARGET_HERTZ.sample(own["target"], *gpu, "sm")
+            yield power.GPU_CLOCK_DEFAULT_HERTZ.sample(1980e6, *gpu, "sm")
 
 
 @pytest.mark.parametrize(
@@ -115,3 +106,53 @@ def test_a_gpu_is_no_straggler_by_its_setting_or_its_work(first: dict[str, float
     host = evidence_of(*((at, tuple(peers(at, **own))) for at, own in ((0.0, before), (60.0, first))))
     about_clocks = [each.check.code for each in judge_clocks(host) if each.check.code.startswith("clock.")]
     assert about_clocks == codes
+
+
+GPU = ("0", "GPU-0")
+REASON = "hw_power_brake"
+CODE = "power.brake"
+
+
+def sample(*, is_active: bool, counted: float | None, clock: float = 345e6) -> Iterator[Sample]:
+    yield presence.GPU_UP.sample(1, *GPU)
+    yield activity.GPU_SM_UTILIZATION_RATIO.sample(1.0, *GPU)
+    yield power.GPU_CLOCK_HERTZ.sample(clock, *GPU, "sm")
+    yield power.GPU_CLOCK_MAX_HERTZ.sample(1410e6, *GPU, "sm")
+    yield throttle.GPU_THROTTLE_ACTIVE.sample(is_active, *GPU, REASON)
+    if counted is not None:
+        yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(counted, *GPU, REASON)
+
+
+def judged(*rounds: tuple[float, Iterator[Sample]]) -> Report:
+    return HostJudge(JudgedHost("host")).judge(evidence_of(*rounds)).report
+
+
+def found(report: Report) -> list[tuple[str, str]]:
+    return [(each.check.code, each.measured) for each in report.findings]
+
+
+@pytest.mark.parametrize("counted", [None, 7.0])
+def test_a_bit_that_was_read_once_is_a_warning_until_its_counter_is_read_again(counted: float | None) -> None:
+    report = judged((0.0, sample(is_active=True, counted=counted)))
+    assert found(report) == [(CODE, f"{REASON} at that moment, SM clock 345 of 1410 MHz")]
+    assert report.gpus[0].bottleneck.name == "power_brake"
+
+
+def test_a_counter_that_stands_still_hides_no_slowdown() -> None:
+    report = judged(*((at, sample(is_active=True, counted=0.0)) for at in range(0, 65, 5)))
+    assert found(report) == [(CODE, f"{REASON} for at least 60 s, SM clock 345 of 1410 MHz")]
+
+
+def test_a_counter_that_moves_is_believed() -> None:
+    report = judged(*((at, sample(is_active=True, counted=float(at))) for at in range(0, 65, 5)))
+    assert found(report) == [(CODE, f"{REASON} 100% of the time")]
+
+
+def test_a_flash_that_its_counter_has_not_shown_yet_is_quiet() -> None:
+    before = [(float(at), sample(is_active=False, counted=0.0)) for at in range(0, 60, 5)]
+    assert found(judged(*before, (60.0, sample(is_active=True, counted=0.0)))) == []
+
+
+def test_a_slowdown_that_leaves_the_clock_near_its_highest_is_quiet() -> None:
+    assert found(judged((0.0, sample(is_active=True, counted=None, clock=1130e6)))) == []
+    assert found(judged((0.0, sample(is_active=True, counted=None, clock=1127e6)))) != []

@@ -16,7 +16,7 @@ from gpu_triage.judge.evidence.thresholds import (
     UNKNOWN_SECONDS,
     WINDOW_SECONDS,
 )
-from gpu_triage.judge.findings.limits import LIMITS
+from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.presence import GPU_UP
@@ -71,8 +71,7 @@ class Host:
 
     @property
     def now(self) -> Bottleneck:
-        assert self.fed.latest is not None
-        return self.fed.latest.report.gpus[0].bottleneck
+        return self.fed.report.gpus[0].bottleneck
 
 
 PRESSURE, HEAT = (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")), (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_thermal"))
@@ -210,21 +209,3 @@ def test_a_class_that_is_held_keeps_its_own_words() -> None:
     assert words[0].endswith("nothing holds it back")
     assert host.run(UNKNOWN_SECONDS, share).name == "unattributed"
     assert "until" not in host.now.because
-
-
-@pytest.mark.parametrize(
-    ("processes", "after"),
-    [
-        pytest.param(1, range(int(STEP) + 1), id="they are listed"),
-        pytest.param(None, range(int(STEP) + 1, int(UNKNOWN_SECONDS)), id="they are not known, and memory is freed"),
-    ],
-)
-def test_a_class_ends_with_its_job(processes: int | None, after: range) -> None:
-    host = Host()
-    host.run(WORK_SECONDS, 1.0, processes=processes)
-    assert host.now.name == "compute"
-    idle: Readings = {(GPU_MEMORY_USED_BYTES, GPU): 0.0}
-    host.run(LOOK_SECONDS, 0.0, idle, processes=processes and 0)
-    (at, name) = host.changes[-1]
-    assert name == "idle"
-    assert at - WORK_SECONDS in after

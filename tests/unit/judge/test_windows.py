@@ -3,24 +3,22 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.evidence import evidence_of
 from tests.fed import GPU, HOUR, MINUTE, WALL, Fed, Total, loaded
 from tests.parts import some
 
+from gpu_triage.judge.bottleneck.classes import Bottleneck
+from gpu_triage.judge.conditions.work import judge_work
+from gpu_triage.judge.evidence.observed import observable
 from gpu_triage.judge.evidence.thresholds import EVENTS_REMEMBERED_SECONDS
-from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
-from gpu_triage.read.gpu.pcie import GPU_PCIE_AER_ERRORS_TOTAL, GPU_PCIE_REPLAYS_TOTAL
-from gpu_triage.read.gpu.power import (
-    GPU_POWER_DEFAULT_LIMIT_WATTS,
-    GPU_POWER_LIMIT_WATTS,
-    GPU_POWER_WATTS,
-    GPU_TEMPERATURE_CELSIUS,
-    GPU_TEMPERATURE_MARGIN_CELSIUS,
-    GPU_TEMPERATURE_THRESHOLD_CELSIUS,
-)
-from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
-from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.judge.findings.finding import of_gpu, of_host
+from gpu_triage.judge.findings.settings import LIMITS
+from gpu_triage.read.exporter import exporter_health
+from gpu_triage.read.gpu import activity, device_memory, ecc, pcie, power, presence, throttle
+from gpu_triage.read.host import host_memory, kernel_log
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
-from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL, GPU_XID_LAST_TIMESTAMP_SECONDS
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
+from gpu_triage.read.xid import xid_metrics
 
 Series = Callable[[float], Iterator["Sample"]]
 STEPS = some([15.0, 60.0], usual=[60.0])
@@ -35,7 +33,7 @@ def throttled(reason: str, share: Callable[[float], float]) -> Series:
 
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(at)
-        yield GPU_THROTTLE_SECONDS_TOTAL.sample(seconds.at(at), *GPU, reason)
+        yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(seconds.at(at), *GPU, reason)
 
     return samples
 
@@ -46,24 +44,22 @@ def turns(on_seconds: float, off_seconds: float, most: float = 1.0) -> Callable[
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_heat_that_comes_and_goes_for_hours_is_one_confirmed_finding(step: float) -> None:
-    fed = Fed(step)
-    changes = fed.states("thermal.hw", 4.5 * HOUR, throttled("hw_thermal", turns(8 * MINUTE, 14 * MINUTE)))
+@pytest.mark.parametrize(("hot_minutes", "cool_minutes", "latest"), [(8, 14, 13 * MINUTE), (3, 4, 2 * HOUR)])
+def test_heat_that_comes_and_goes_for_hours_is_one_confirmed_finding(
+    step: float, hot_minutes: int, cool_minutes: int, latest: float
+) -> None:
+    hot = turns(hot_minutes * MINUTE, cool_minutes * MINUTE)
+    changes = Fed(step).states("thermal.hw", 4.5 * HOUR, throttled("hw_thermal", hot))
     assert [state for _, state in changes] == ["pending", "confirmed"]
-    assert changes[-1][0] <= 13 * MINUTE
+    assert changes[-1][0] <= latest
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_heat_of_minutes_that_returns_at_once_is_one_confirmed_finding(step: float) -> None:
-    fed = Fed(step)
-    changes = fed.states("thermal.hw", 2 * HOUR, throttled("hw_thermal", turns(3 * MINUTE, 4 * MINUTE)))
-    assert [state for _, state in changes] == ["pending", "confirmed"]
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_single_spell_of_heat_is_never_confirmed(step: float) -> None:
-    fed = Fed(step)
-    changes = fed.states("thermal.hw", HOUR, throttled("hw_thermal", lambda at: float(at < 4 * MINUTE)))
+@pytest.mark.parametrize(
+    ("code", "reason", "minutes"), [("thermal.hw", "hw_thermal", 4), ("power.brake", "hw_power_brake", 1)]
+)
+def test_a_single_spell_is_never_confirmed(step: float, code: str, reason: str, minutes: int) -> None:
+    changes = Fed(step).states(code, HOUR, throttled(reason, lambda at: float(at < minutes * MINUTE)))
     assert {state for _, state in changes} == {"pending", "absent"}
 
 
@@ -91,13 +87,6 @@ def test_peaks_of_the_power_brake_for_hours_are_one_confirmed_finding() -> None:
     assert changes[-1][0] <= 20 * MINUTE
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_one_pull_of_the_power_brake_is_never_confirmed(step: float) -> None:
-    fed = Fed(step)
-    changes = fed.states("power.brake", HOUR, throttled("hw_power_brake", lambda at: float(at < MINUTE)))
-    assert {state for _, state in changes} == {"pending", "absent"}
-
-
 @pytest.mark.parametrize("step", some([5.0, 15.0], usual=[15.0]))
 def test_a_job_that_pauses_for_a_checkpoint_does_not_restart_the_wait(step: float) -> None:
     """Hot for five minutes, at rest for four: its wait of ten minutes under load takes about eighteen."""
@@ -107,7 +96,7 @@ def test_a_job_that_pauses_for_a_checkpoint_does_not_restart_the_wait(step: floa
     def samples(at: float) -> Iterator[Sample]:
         utilization = work(at)
         yield from loaded(busy.at(at), p_state=0 if utilization else 8)
-        yield GPU_THROTTLE_SECONDS_TOTAL.sample(hot.at(at), *GPU, "hw_thermal")
+        yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(hot.at(at), *GPU, "hw_thermal")
 
     fed = Fed(step)
     changes = fed.states("thermal.hw", HOUR, samples)
@@ -131,8 +120,8 @@ def burst(count: float, at: float = 10 * MINUTE) -> Callable[[float], float]:
 
 
 RISING = [
-    ("pcie.replays", GPU_PCIE_REPLAYS_TOTAL, GPU, 30),
-    ("pcie.aer", GPU_PCIE_AER_ERRORS_TOTAL, (*GPU, "gpu", "correctable"), 100),
+    ("pcie.replays", pcie.GPU_PCIE_REPLAYS_TOTAL, GPU, 30),
+    ("pcie.aer", pcie.GPU_PCIE_AER_ERRORS_TOTAL, (*GPU, "gpu", "correctable"), 100),
 ]
 
 
@@ -162,7 +151,7 @@ def test_one_burst_of_errors_is_never_confirmed(
 def test_one_error_that_a_link_could_not_correct_is_confirmed() -> None:
     fed = Fed()
     changes = fed.states(
-        "pcie.aer", 2 * HOUR, counting(GPU_PCIE_AER_ERRORS_TOTAL, burst(1.0), *GPU, "port", "nonfatal")
+        "pcie.aer", 2 * HOUR, counting(pcie.GPU_PCIE_AER_ERRORS_TOTAL, burst(1.0), *GPU, "port", "nonfatal")
     )
     assert [state for _, state in changes] == ["pending", "confirmed", "ended", "absent"]
 
@@ -170,8 +159,8 @@ def test_one_error_that_a_link_could_not_correct_is_confirmed() -> None:
 @pytest.mark.parametrize(
     ("code", "spec", "labels"),
     [
-        ("ecc.corrected_rising", GPU_ECC_VOLATILE_ERRORS_TOTAL, (*GPU, "corrected")),
-        ("host.memory_errors_rising", GPU_HOST_EDAC_ERRORS_TOTAL, ("mc0", "corrected")),
+        ("ecc.corrected_rising", ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, (*GPU, "corrected")),
+        ("host.memory_errors_rising", host_memory.GPU_HOST_EDAC_ERRORS_TOTAL, ("mc0", "corrected")),
     ],
 )
 def test_corrected_errors_are_counted_over_a_day(code: str, spec: MetricSpec, labels: tuple[str, ...]) -> None:
@@ -185,7 +174,7 @@ def test_corrected_errors_are_counted_over_a_day(code: str, spec: MetricSpec, la
 
 def test_a_process_that_just_started_cannot_say_that_a_day_of_errors_is_over() -> None:
     fed = Fed(60.0)
-    series = counting(GPU_ECC_VOLATILE_ERRORS_TOTAL, burst(200.0), *GPU, "corrected")
+    series = counting(ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, burst(200.0), *GPU, "corrected")
     fed.run(3 * HOUR, series)
     assert fed.state("ecc.corrected_rising") == "confirmed"
     assert fed.finding("ecc.corrected_rising").measured.startswith("200 corrected errors in ")
@@ -194,8 +183,8 @@ def test_a_process_that_just_started_cannot_say_that_a_day_of_errors_is_over() -
 def margin(celsius: Callable[[float], float]) -> Series:
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(at)
-        yield GPU_TEMPERATURE_MARGIN_CELSIUS.sample(celsius(at), *GPU)
-        yield GPU_TEMPERATURE_CELSIUS.sample(90.0 - celsius(at), *GPU, "gpu")
+        yield power.GPU_TEMPERATURE_MARGIN_CELSIUS.sample(celsius(at), *GPU)
+        yield power.GPU_TEMPERATURE_CELSIUS.sample(90.0 - celsius(at), *GPU, "gpu")
 
     return samples
 
@@ -221,8 +210,8 @@ def test_a_gpu_that_warms_up_after_each_pause_of_its_job_is_near_slowdown() -> N
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(busy.at(at), p_state=0 if work(at) else 8)
         celsius = 4.0 if 160 <= at % (13 * MINUTE) < 11 * MINUTE else 20.0
-        yield GPU_TEMPERATURE_MARGIN_CELSIUS.sample(celsius, *GPU)
-        yield GPU_TEMPERATURE_CELSIUS.sample(90.0 - celsius, *GPU, "gpu")
+        yield power.GPU_TEMPERATURE_MARGIN_CELSIUS.sample(celsius, *GPU)
+        yield power.GPU_TEMPERATURE_CELSIUS.sample(90.0 - celsius, *GPU, "gpu")
 
     changes = fed.states("thermal.margin", HOUR, samples)
     assert [state for _, state in changes] == ["pending", "confirmed"]
@@ -234,8 +223,8 @@ def test_memory_may_run_close_to_its_highest_temperature(celsius: float, state: 
 
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(at)
-        yield GPU_TEMPERATURE_CELSIUS.sample(celsius, *GPU, "memory")
-        yield GPU_TEMPERATURE_THRESHOLD_CELSIUS.sample(95.0, *GPU, "memory_max")
+        yield power.GPU_TEMPERATURE_CELSIUS.sample(celsius, *GPU, "memory")
+        yield power.GPU_TEMPERATURE_THRESHOLD_CELSIUS.sample(95.0, *GPU, "memory_max")
 
     fed.run(HOUR, samples)
     assert fed.state("thermal.margin") == state
@@ -247,10 +236,10 @@ def test_a_lowered_power_limit_holds_a_gpu_back_above_its_share(share: float, co
 
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(at)
-        yield GPU_POWER_WATTS.sample(198.0, *GPU)
-        yield GPU_POWER_LIMIT_WATTS.sample(200.0, *GPU)
-        yield GPU_POWER_DEFAULT_LIMIT_WATTS.sample(400.0, *GPU)
-        yield GPU_THROTTLE_SECONDS_TOTAL.sample(capped.at(at), *GPU, "sw_power_cap")
+        yield power.GPU_POWER_WATTS.sample(198.0, *GPU)
+        yield power.GPU_POWER_LIMIT_WATTS.sample(200.0, *GPU)
+        yield power.GPU_POWER_DEFAULT_LIMIT_WATTS.sample(400.0, *GPU)
+        yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(capped.at(at), *GPU, "sw_power_cap")
 
     fed.run(1.5 * HOUR, samples)
     assert fed.codes() == {code}
@@ -268,8 +257,223 @@ def test_xids_of_programs_are_found_above_three_in_ten_minutes(apart: float, fou
         for place, xid in enumerate(("31", "13")):
             count = (number + 1 - place) // 2
             last = HOUR + (2 * count - 2 + place) * apart if count else 0.0
-            yield GPU_XID_ERRORS_TOTAL.sample(5 + count, *GPU, xid, "")
-            yield GPU_XID_LAST_TIMESTAMP_SECONDS.sample(WALL + last, *GPU, xid, "")
+            yield xid_metrics.GPU_XID_ERRORS_TOTAL.sample(5 + count, *GPU, xid, "")
+            yield xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS.sample(WALL + last, *GPU, xid, "")
 
     fed.run(2 * HOUR, samples)
     assert fed.codes() == found
+
+
+PEER = ("1", "GPU-b")
+
+
+def devices(at: float, **counts: int) -> Iterator[Sample]:
+    yield from loaded(at)
+    yield from (presence.GPU_DEVICES.sample(count, source) for source, count in counts.items())
+
+
+def test_a_gpu_that_the_driver_showed_since_the_boot_is_missing() -> None:
+    fed = Fed()
+    fed.run(10 * MINUTE, lambda at: devices(at, nvml=8, pci=8, boot=8))
+    assert fed.codes() == set()
+    fed.run(10 * MINUTE, lambda at: devices(at, nvml=7, pci=7, boot=8))
+    assert fed.state("gpu.missing") == "confirmed"
+    assert fed.finding("gpu.missing").measured == "the driver shows 7 GPUs, 8 since the host booted"
+
+
+def test_a_gpu_given_to_a_virtual_machine_is_not_missing_and_hides_none_that_is() -> None:
+    fed = Fed(60.0)
+    fed.run(4 * HOUR, lambda at: devices(at, nvml=7, pci=7, boot=7))
+    assert fed.codes() == set()
+    fed.run(4 * HOUR, lambda at: devices(at, nvml=6, pci=6, boot=7))
+    assert fed.state("gpu.missing") == "confirmed"
+    assert fed.finding("gpu.missing").value == 1
+
+
+def test_what_is_expected_outranks_what_was_there_before() -> None:
+    fed = Fed()
+    fed.run(10 * MINUTE, lambda at: devices(at, nvml=7, pci=7, boot=8, expected=7))
+    assert fed.codes() == set()
+
+
+@pytest.mark.parametrize(("busy", "state"), [(0.04, "confirmed"), (0.06, "absent")])
+def test_a_gpu_that_a_job_hardly_uses_for_two_hours_could_be_somebody_elses(busy: float, state: str) -> None:
+    """It works for a while at the beginning of each half hour."""
+    fed, work = Fed(60.0), Total(lambda at: float(at % (HOUR / 2) < busy * HOUR / 2))
+
+    def samples(at: float) -> Iterator[Sample]:
+        yield from (sample for sample in loaded(at, 0.0) if "busy" not in sample.spec.name)
+        yield from (sample for sample in loaded(work.at(at)) if "busy" in sample.spec.name)
+        yield GPU_PROCESSES.sample(1, *GPU, "compute")
+
+    fed.run(1.9 * HOUR, samples)
+    assert fed.state("work.allocated_idle") == "absent", "two hours were not seen yet"
+    fed.run(HOUR, samples)
+    assert fed.state("work.allocated_idle") == state
+
+
+def test_a_gpu_that_spins_for_most_of_the_time_is_busy_at_low_power() -> None:
+    def samples(at: float) -> Iterator[Sample]:
+        for gpu in (GPU, PEER):
+            yield from loaded(at, gpu=gpu)
+            yield GPU_PROCESSES.sample(1, *gpu, "compute")
+        yield activity.GPU_MEMORY_UTILIZATION_RATIO.sample(0.01, *GPU)
+        yield power.GPU_POWER_WATTS.sample(200.0, *GPU)
+        yield power.GPU_POWER_LIMIT_WATTS.sample(700.0, *GPU)
+
+    fed = Fed(60.0)
+    fed.run(40 * MINUTE, samples)
+    assert fed.state("work.low_power") == "confirmed"
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.6, True), (0.4, False)])
+def test_a_gpu_that_waits_for_most_of_the_time_is_starved_at_every_moment(share: float, *, found: bool) -> None:
+    """For some of each five minutes, its class is storage."""
+    host = evidence_of((0.0, tuple(loaded(0.0))))
+    (gpu,) = host.gpus
+    codes = {
+        each.check.code for each in judge_work(host, {gpu: Bottleneck("compute", "busy", lately={"storage": share})})
+    }
+    assert ("storage.starved" in codes) is found
+
+
+SWAPPED = LIMITS["memory.swapping"]["rate"].value
+FULL, GROWTH = (LIMITS["work.memory_full"][name].value for name in ("full", "growth"))
+MEMORY = 1000.0 * 1024**3
+EDGE = 1e-6
+
+
+@pytest.mark.parametrize(
+    ("swapped", "full", "grown", "found"),
+    [
+        (SWAPPED, 0.5, 0.0, set()),
+        (SWAPPED * (1 + EDGE), 0.5, 0.0, {"memory.swapping"}),
+        (0.0, FULL, 2 * GROWTH, set()),
+        (0.0, FULL + EDGE, 2 * GROWTH, {"work.memory_full"}),
+        (0.0, FULL + EDGE, GROWTH, set()),
+        (0.0, FULL + EDGE, GROWTH + EDGE, {"work.memory_full"}),
+    ],
+)
+def test_swapping_and_full_memory_are_found_above_their_limits(
+    swapped: float, full: float, grown: float, found: set[str]
+) -> None:
+    def samples(at: float) -> Iterator[Sample]:
+        used = MEMORY * (full - grown * (1 - at / 60))
+        yield from loaded(at)
+        yield GPU_PROCESSES.sample(1, *GPU, "compute")
+        yield device_memory.GPU_MEMORY_TOTAL_BYTES.sample(MEMORY, *GPU)
+        yield device_memory.GPU_MEMORY_USED_BYTES.sample(used, *GPU)
+        yield device_memory.GPU_MEMORY_FREE_BYTES.sample(MEMORY - used, *GPU)
+        yield host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL.sample(swapped * at)
+
+    host = evidence_of((0.0, samples(0.0)), (60.0, samples(60.0)))
+    assert {each.check.code for each in judge_work(host, {})} == found
+
+
+@pytest.mark.parametrize(("grown", "state"), [(0.0012, "confirmed"), (0.0008, "absent")])
+def test_memory_that_is_full_and_grows_over_a_quarter_of_an_hour_is_context(grown: float, state: str) -> None:
+    fed, total = Fed(60.0), 80 * 1024.0**3
+
+    def samples(at: float) -> Iterator[Sample]:
+        used = total * (0.975 + grown * at / 900)
+        yield from loaded(at)
+        yield device_memory.GPU_MEMORY_TOTAL_BYTES.sample(total, *GPU)
+        yield device_memory.GPU_MEMORY_USED_BYTES.sample(used, *GPU)
+        yield device_memory.GPU_MEMORY_FREE_BYTES.sample(total - used, *GPU)
+
+    fed.run(HOUR, samples)
+    assert fed.state("work.memory_full") == state
+
+
+def killed(at: float, owner: tuple[str, str, str], *, on_gpu: bool) -> Iterator[Sample]:
+    yield from loaded(at)
+    if on_gpu and at < HOUR:
+        yield GPU_PROCESS_INFO.sample(1, *GPU, *(_process(label) for label in GPU_PROCESS_INFO.labels[2:]))
+    if at >= HOUR:
+        yield kernel_log.GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(WALL + HOUR, "4242", "python3", *owner)
+
+
+def _process(label: str) -> str:
+    return {"pid": "4241", "slurm_job_id": "4711"}.get(label, "")
+
+
+@pytest.mark.parametrize(
+    ("owner", "on_gpu", "code"),
+    [
+        pytest.param(("", "", "4711"), True, "memory.oom_killed", id="of the job on the GPU"),
+        pytest.param(("", "", "4712"), True, "memory.oom_killed_other", id="of another job"),
+        pytest.param(("", "", "4711"), False, "memory.oom_killed_other", id="of a job without a GPU"),
+    ],
+)
+def test_only_the_end_of_a_process_whose_job_had_a_gpu_is_a_ticket(
+    owner: tuple[str, str, str], code: str, *, on_gpu: bool
+) -> None:
+    fed = Fed(60.0)
+    fed.run(HOUR + 10 * MINUTE, lambda at: killed(at, owner, on_gpu=on_gpu))
+    assert fed.codes() == {code}
+
+
+@pytest.mark.parametrize(("again", "found"), [(0, set()), (300, {"host.hung_task"})])
+def test_one_task_that_hangs_again_and_again_is_enough(again: float, found: set[str]) -> None:
+    fed = Fed()
+
+    def samples(at: float) -> Iterator[Sample]:
+        yield from loaded(at)
+        last = 300 + (again if at >= 600 else 0)
+        if at >= 300:
+            yield kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS.sample(
+                WALL + last, "hung_task", "kworker (9)"
+            )
+
+    fed.run(15 * MINUTE, samples)
+    assert fed.codes() == found
+
+
+def seen(*more: Sample, busy: float = 1.0, p_state: int = 0) -> tuple[Sample, ...]:
+    return (*loaded(60.0, busy, p_state=p_state), pcie.GPU_PCIE_LINK_WIDTH.sample(16, *GPU), *more)
+
+
+@pytest.mark.parametrize(
+    ("samples", "code", "is_observable"),
+    [
+        pytest.param(seen(), "pcie.width", True, id="under load"),
+        pytest.param(seen(busy=0.0, p_state=8), "pcie.width", False, id="at rest"),
+        pytest.param(seen(busy=0.0, p_state=8), "pcie.width_idle", True, id="at rest, of what rest shows"),
+        pytest.param(tuple(loaded(60.0)), "pcie.width", False, id="its metric is not there"),
+        pytest.param(seen(exporter_health.GPU_EXPORTER_GPUS_RELEASED.sample(1)), "pcie.width", False, id="released"),
+        pytest.param((presence.GPU_UP.sample(0, *GPU),), "pcie.width", False, id="lost"),
+        pytest.param((presence.GPU_UP.sample(0, *GPU),), "xid.79", True, id="lost, of what the kernel log tells"),
+        pytest.param((), "pcie.width", False, id="not there"),
+        pytest.param(seen(), "ecc.corrected_rising", False, id="no day was seen"),
+    ],
+)
+def test_whether_a_finding_about_a_gpu_can_be_observed(
+    samples: tuple[Sample, ...], code: str, *, is_observable: bool
+) -> None:
+    (gpu,) = evidence_of((0.0, seen())).gpus
+    assert observable(evidence_of((0.0, samples)), of_gpu(code, gpu, "")) is is_observable
+
+
+@pytest.mark.parametrize(
+    ("samples", "code", "is_observable"),
+    [
+        pytest.param((presence.GPU_DEVICES.sample(8, "nvml"),), "gpu.missing", True, id="counted"),
+        pytest.param((), "gpu.missing", False, id="not counted"),
+        pytest.param(
+            (presence.GPU_DEVICES.sample(8, "pci"), presence.GPU_DRIVER_ERROR_INFO.sample(1, "driver_not_loaded")),
+            "gpu.missing",
+            False,
+            id="no driver to count",
+        ),
+        pytest.param(
+            (exporter_health.GPU_EXPORTER_GPUS_RELEASED.sample(1),), "driver.unavailable", False, id="released"
+        ),
+        pytest.param((presence.GPU_UP.sample(0, *GPU),), "fabric.unhealthy", False, id="no GPU answers"),
+        pytest.param((), "host.lockup", True, id="by the age of a message"),
+        pytest.param((), "memory.swapping", False, id="not read"),
+    ],
+)
+def test_whether_a_finding_about_the_host_can_be_observed(
+    samples: tuple[Sample, ...], code: str, *, is_observable: bool
+) -> None:
+    assert observable(evidence_of((0.0, samples)), of_host(code, "")) is is_observable

@@ -1,9 +1,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pynvml
 import pytest
-from tests.gathered import every
-from tests.rig import Rig, only, pair_with, rig, three_with
+from tests.parts import some
+from tests.rig import Rig, only, pair_with, rig, scenario_with, three_with
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter import judgment
@@ -16,7 +17,6 @@ pytestmark = pytest.mark.slow
 LEAN = only(
     "power", "thermal", "activity", "throttle", "pcie", "pcie_limits", "pcie_aer", "topology", "processes", "identity"
 )
-QUICK = replace(LEAN, sample_fast_seconds=5.0)
 
 
 def readings_of(running: Rig, gpu: str) -> set[str]:
@@ -84,111 +84,6 @@ def test_a_lost_gpu_keeps_its_identity_and_loses_its_readings_at_once(tmp_path: 
         assert running.value("gpu_devices", source="nvml") == 2
 
 
-def test_a_gpu_that_was_lost_comes_back_without_a_restart_and_its_counters_go_on(tmp_path: Path) -> None:
-    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "lost" }')
-    counters = ("gpu_busy_seconds_total", "gpu_energy_joules_total", "gpu_throttle_seconds_total")
-    with rig(scenario, QUICK) as running:
-        last: dict[tuple[str, ...], float] = {}
-        for second in range(10, 210, 10):
-            running.run_to(second)
-            uuid = running.series("gpu_info", gpu="1")[0][0]["uuid"]
-            assert (running.error_of("1") if second == 50 else "lost") == "lost"
-            for name in counters:
-                for labels, value in every(running.series(name)):
-                    series = (name, *sorted(labels.values()))
-                    assert value >= last.get(series, 0.0), series
-                    last[series] = value
-        assert running.value("gpu_up", gpu="1", uuid=uuid) == 1
-        assert running.value("gpu_power_watts", gpu="1", uuid=uuid) is not None
-
-
-def test_a_gpu_that_leaves_the_bus_is_missing_until_it_is_back(tmp_path: Path) -> None:
-    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\nuntil = "120s"\ngpu = 1\neffect = { kind = "removed" }')
-    with rig(scenario, QUICK) as running:
-        running.run_to(10)
-        uuid = running.series("gpu_info", gpu="1")[0][0]["uuid"]
-        assert running.series("gpu_pcie_aer_errors_total", uuid=uuid) != []
-        running.run_to(60)
-        assert running.value("gpu_devices", source="nvml") == 1
-        assert running.value("gpu_up", uuid=uuid) == 0
-        assert running.error_of("1") == "missing"
-        assert running.series("gpu_pcie_aer_errors_total", uuid=uuid) == []
-        running.run_to(300)
-        assert running.value("gpu_devices", source="nvml") == 2
-        assert running.value("gpu_up", uuid=uuid) == 1
-
-
-def test_indices_that_move_do_not_mix_gpus_up(tmp_path: Path) -> None:
-    scenario = three_with(tmp_path, "h100-8", 'at = "20s"\ngpu = 0\neffect = { kind = "removed" }')
-    with rig(scenario, LEAN) as running:
-        running.run_to(10)
-        uuids = {labels["gpu"]: labels["uuid"] for labels, _ in running.series("gpu_up")}
-        running.run_to(90)
-        up = {labels["uuid"]: (labels["gpu"], value) for labels, value in running.series("gpu_up")}
-        assert up[uuids["0"]] == ("0", 0.0)
-        assert [up[uuids[str(was)]] for was in range(1, 3)] == [(str(was - 1), 1.0) for was in range(1, 3)]
-        names = [labels for labels, _ in running.series("gpu_power_watts")]
-        assert sorted(labels["gpu"] for labels in names) == [str(i) for i in range(2)]
-
-
-def test_a_denied_handle_is_a_gpu_that_is_not_up(tmp_path: Path) -> None:
-    scenario = three_with(tmp_path, "h100-8", 'at = "0s"\ngpu = 1\neffect = { kind = "denied" }')
-    with rig(scenario, LEAN) as running:
-        running.run(10)
-        assert running.value("gpu_devices", source="nvml") == 3
-        assert running.value("gpu_up", gpu="1") == 0
-        assert running.error_of("1") == "no_permission"
-        assert len([value for _, value in running.series("gpu_up") if value == 1]) == 2
-
-
-@pytest.mark.parametrize(
-    ("effect", "reason"),
-    [
-        ('{ kind = "driver_not_loaded" }', "driver_not_loaded"),
-        ('{ kind = "library_missing" }', "library_not_found"),
-        ('{ kind = "version_mismatch" }', "version_mismatch"),
-    ],
-)
-def test_a_driver_that_appears_later_is_used_without_a_restart(tmp_path: Path, effect: str, reason: str) -> None:
-    scenario = pair_with(tmp_path, "h100-8", f'at = "0s"\nuntil = "30s"\neffect = {effect}')
-    with rig(scenario, only("power", "identity")) as running:
-        running.run_to(10)
-        assert running.value("gpu_driver_up") == 0
-        assert running.series("gpu_driver_error_info")[0][0]["error"] == reason
-        assert running.value("gpu_devices", source="nvml") is None
-        assert running.value("gpu_devices", source="pci") == 2
-        assert {v for _, v in running.series("gpu_exporter_collector_success", collector="power")} == {0.0}
-        running.run_to(100)
-        assert running.value("gpu_driver_up") == 1
-        assert running.series("gpu_driver_error_info") == []
-        assert [value for _, value in running.series("gpu_up")] == [1.0] * 2
-
-
-def test_a_power_call_that_fails_costs_power_alone(tmp_path: Path) -> None:
-    events = [
-        f'at = "20s"\ngpu = 1\neffect = {{ kind = "error", function = "{function}", code = "UNKNOWN" }}'
-        for function in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetFieldValues")
-    ]
-    with rig(pair_with(tmp_path, "h100-8", *events)) as running:
-        running.run_to(30)
-        assert running.value("gpu_power_watts", gpu="1") is None
-        assert running.value("gpu_power_limit_watts", gpu="1") is not None
-        assert running.value("gpu_energy_joules_total", gpu="1") is not None
-        assert running.value("gpu_sm_utilization_ratio", gpu="1") is not None
-        assert running.value("gpu_up", gpu="1") == 1
-        assert running.value("gpu_power_watts", gpu="0") is not None
-        assert (running.value("gpu_exporter_errors_total", collector="power", error="unknown") or 0) > 0
-
-
-def test_a_call_the_driver_lacks_is_absent_and_no_error(tmp_path: Path) -> None:
-    event = 'at = "0s"\neffect = { kind = "missing_function", function = "nvmlDeviceGetMarginTemperature" }'
-    with rig(pair_with(tmp_path, "h100-8", event)) as running:
-        running.run(10)
-        assert running.series("gpu_temperature_margin_celsius") == []
-        assert len(running.series("gpu_temperature_celsius", sensor="gpu")) == 2
-        assert running.series("gpu_exporter_errors_total") == []
-
-
 def test_processes_that_end_leave_no_series_behind(tmp_path: Path) -> None:
     pids = [41000 + 100 * gpu + worker for gpu in range(2) for worker in range(4)]
     event = f'at = "20s"\neffect = {{ kind = "kill", pids = {pids} }}'
@@ -219,3 +114,141 @@ def test_the_path_works_without_the_identity_of_gpus() -> None:
         running.run(5)
         assert [value for _, value in running.series("gpu_up")] == [1.0, 1.0]
         assert running.series("gpu_info") == []
+
+
+HOST_TOO = only("power", "activity", "identity", "host_cpu")
+
+
+def nvml_is_up() -> bool:
+    try:
+        pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "event",
+    some(
+        [
+            'effect = { kind = "driver_not_loaded" }',
+            'gpu = 0\neffect = { kind = "reset_required" }',
+            'gpu = 0\neffect = { kind = "error", function = "nvmlDeviceGetHandleByIndex_v2", code = "TIMEOUT" }',
+        ],
+        usual=['effect = { kind = "driver_not_loaded" }'],
+    ),
+)
+def test_peers_are_asked_about_again_as_soon_as_they_are_back(tmp_path: Path, event: str) -> None:
+    # The sample of the slow tier at second 60 must fall into the fault, where it says nothing of absent peers.
+    with rig(three_with(tmp_path, "h100-8", f'at = "55s"\nuntil = "65s"\n{event}'), LEAN) as running:
+        running.run_to(50)
+        peers = sorted(running.series("gpu_p2p_peers"), key=str)
+        running.run_to(85)
+        assert {value for _, value in running.series("gpu_up")} == {1.0}
+        assert sorted(running.series("gpu_p2p_peers"), key=str) == peers
+
+
+def test_release_shuts_nvml_down_after_a_session_that_failed(tmp_path: Path) -> None:
+    effect = '{ kind = "error", function = "nvmlDeviceGetUtilizationRates", code = "DRIVER_NOT_LOADED" }'
+    event = f'at = "20s"\nuntil = "21s"\ngpu = 0\neffect = {effect}'
+    with rig(scenario_with(tmp_path, "dual-a10", event), LEAN) as running:
+        running.run_to(60)
+        assert running.value("gpu_driver_up") == 1
+        running.sampler.release()
+        running.run(3)
+        assert running.value("gpu_exporter_gpus_released") == 1
+        assert not nvml_is_up()
+
+
+@pytest.mark.parametrize("gone", some(["lost", "removed"], usual=["lost"]))
+@pytest.mark.parametrize("function", ["", ', function = "nvmlEventSetWait_v2"'])
+def test_a_call_that_hangs_while_a_gpu_is_gone_costs_the_others_nothing(
+    tmp_path: Path, gone: str, function: str
+) -> None:
+    # Only a new session could bring the one back, and only once the other's call returns: nobody else may wait for it.
+    hang = f'at = "18s"\nuntil = "130s"\ngpu = 2\neffect = {{ kind = "hang"{function} }}'
+    lost = f'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = {{ kind = "{gone}" }}'
+    with rig(three_with(tmp_path, "h100-8", hang, lost), LEAN) as running:
+        for second in (40, 60, 90, 125):
+            running.run_to(second)
+            assert running.value("gpu_power_watts", gpu="0") is not None, second
+            assert running.value("gpu_temperature_celsius", gpu="0", sensor="gpu") is not None, second
+        running.run_to(160)
+        assert {value for _, value in running.series("gpu_up")} == {1.0}
+
+
+@pytest.mark.parametrize("function", some(["nvmlShutdown", "nvmlInitWithFlags"], usual=["nvmlInitWithFlags"]))
+def test_a_session_that_does_not_come_back_is_a_stalled_driver(tmp_path: Path, function: str) -> None:
+    # Another process has seen the GPU that was lost, so NVML is initialized again: nobody is asked meanwhile.
+    lost = 'at = "20s"\nuntil = "30s"\ngpu = 1\neffect = { kind = "lost" }'
+    hang = f'at = "36s"\nuntil = "130s"\neffect = {{ kind = "hang", function = "{function}" }}'
+    with rig(three_with(tmp_path, "h100-8", lost, hang), LEAN) as running:
+        running.run_to(60)
+        assert running.value("gpu_power_watts", gpu="0") is None
+        assert running.value("gpu_driver_up") == 0
+        assert running.series("gpu_driver_error_info")[0][0]["error"] == "stalled"
+        assert {value for _, value in running.series("gpu_up")} == {0.0}
+        assert (running.error_of("0"), running.error_of("1")) == ("stalled", "lost")
+        assert running.value("gpu_exporter_call_inflight_seconds", collector="driver", function=function) == 24
+        running.run_to(140)
+        assert running.value("gpu_driver_up") == 1
+        assert running.value("gpu_up", gpu="0") == 1
+        assert running.value("gpu_power_watts", gpu="0") is not None
+
+
+def test_a_call_lost_in_a_driver_that_answers_others_asks_for_a_restart(tmp_path: Path) -> None:
+    lost = 'at = "20s"\nuntil = "30s"\ngpu = 1\neffect = { kind = "lost" }'
+    hang = 'at = "36s"\nuntil = "2h"\neffect = { kind = "hang", function = "nvmlShutdown" }'
+    with rig(three_with(tmp_path, "h100-8", lost, hang), LEAN) as running:
+        running.run_to(90)
+        assert running.sampler.fatal is None
+        running.run_to(160)
+        assert running.sampler.fatal is not None
+
+
+def test_release_shuts_nvml_down_and_says_so() -> None:
+    with rig(load_scenario("dual-a10"), HOST_TOO) as running:
+        running.run(10)
+        assert nvml_is_up()
+        running.sampler.release()
+        running.run(3)
+        assert not nvml_is_up()
+        assert running.value("gpu_exporter_gpus_released") == 1
+        assert running.value("gpu_driver_up") == 0
+        assert running.series("gpu_driver_error_info")[0][0]["error"] == "released"
+        assert {running.error_of("0"), running.error_of("1")} == {"released"}
+        assert running.series("gpu_power_watts") == []
+        assert len(running.series("gpu_info")) == 2
+        assert running.series("gpu_host_load1") != []
+        listed = {labels["collector"] for labels, _ in running.series("gpu_exporter_collector_success")}
+        assert "power" not in listed
+        running.run(60)
+        assert not nvml_is_up(), "until it is told to"
+
+
+def test_acquire_takes_the_gpus_back_and_counters_go_on() -> None:
+    with rig(load_scenario("dual-a10"), HOST_TOO) as running:
+        running.run(60)
+        before = running.value("gpu_busy_seconds_total", gpu="0")
+        running.sampler.release()
+        running.run(30)
+        running.sampler.acquire()
+        running.run(10)
+        assert running.value("gpu_exporter_gpus_released") == 0
+        assert [value for _, value in running.series("gpu_up")] == [1.0, 1.0]
+        after = running.value("gpu_busy_seconds_total", gpu="0")
+        assert before is not None
+        assert after is not None
+        # Of the time in between, what the driver's own sample buffer still holds is counted, and no more.
+        assert before <= after <= before + 40
+
+
+def test_release_waits_for_a_call_that_hangs(tmp_path: Path) -> None:
+    event = 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "hang" }'
+    with rig(scenario_with(tmp_path, "dual-a10", event), HOST_TOO) as running:
+        running.run(25)
+        running.sampler.release()
+        running.run(20)
+        assert running.value("gpu_exporter_gpus_released") == 0
+        running.run(30)
+        assert running.value("gpu_exporter_gpus_released") == 1

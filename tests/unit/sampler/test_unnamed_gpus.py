@@ -113,8 +113,7 @@ def test_a_gpu_that_was_lost_before_the_first_start_ends_its_finding_when_it_is_
         running.run_to(REPAIRED_AT + LOOK_AGAIN)
         assert names(running) == [("0", uuid, address)], "it is held"
         assert names(running, state=State.ENDED) == [("0", "", address)]
-        assert running.judge.latest is not None
-        held, moved = (running.judge.latest.report.findings[0], running.judge.latest.report.ended[0])
+        held, moved = (running.report.findings[0], running.report.ended[0])
         assert (held.check.code, held.holds) == ("gpu.lost", False)
         assert (moved.pci_bus_id, moved.end) == (address, EndReason.MOVED.value)
         reaches_the_end(running)
@@ -150,8 +149,7 @@ def test_a_board_that_was_replaced_is_forgotten_and_its_findings_end(
         running.run_to(REPAIRED_AT + LOOK_AGAIN + 30)
         assert running.series("gpu_up", uuid=old) == []
         assert running.value("gpu_up", uuid=new) == 1
-        assert running.judge.latest is not None
-        ended = running.judge.latest.report.ended
+        ended = running.report.ended
         assert {"gpu.lost", "xid.79"} <= {each.check.code for each in ended}
         assert {(each.uuid, each.end) for each in ended} == {(old, EndReason.REPLACED.value)}
         assert names(running) == []

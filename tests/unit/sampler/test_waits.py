@@ -14,11 +14,10 @@ from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, RESET, Incident, IncidentLedger
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.driver import DriverLook, DriverWatch, ProbeSchedule
-from gpu_triage.sampler.judging import JudgeRounds
 from gpu_triage.sampler.lanes import CallWatch, InlineLane, Job, lacking_threads
 from gpu_triage.sampler.outcomes import OutcomeStore
 from gpu_triage.sampler.runner import Runner
-from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.sampler.sampler import JudgeRounds, Sampler
 from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage.sampler.state_store import StateStore, StateStores
 from gpu_triage_simulator import VirtualClock

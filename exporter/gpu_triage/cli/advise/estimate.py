@@ -102,6 +102,16 @@ class Estimate:
         return self.gpus * WORTHWHILE
 
     @property
+    def pays(self) -> bool:
+        """Whether it is worth its cost even in the worst case."""
+        return self.speedup is not None and self.speedup.worst >= self.worthwhile_speedup
+
+    @property
+    def may_pay(self) -> bool:
+        """Whether it is in the best case."""
+        return self.speedup is not None and self.speedup.best >= self.worthwhile_speedup
+
+    @property
     def worthwhile_seconds(self) -> Range | None:
         """Step time of one GPU from which this group is worth its cost; None if unknown."""
         exchange, fixed = self.exchange_seconds, self.path.access.fixed_seconds
@@ -115,7 +125,7 @@ class Estimate:
         return Range(worst * self._split, best * self._split)
 
     def _exposed(self, compute: float, exchange: Range) -> Range:
-        """Return the part of the exchange that the backward pass does not hide."""
+        """The part of the exchange that the backward pass does not hide."""
         hidden = compute * BACKWARD_SHARE
         return Range(exchange.worst, max(exchange.best - hidden, self._last_bucket(exchange.best)))
 
@@ -128,9 +138,8 @@ class Estimate:
 
 
 def _parse_count(text: str) -> float:
-    match = _COUNT.fullmatch(text)
     count = 0.0
-    if match:
+    if match := _COUNT.fullmatch(text):
         count = float(match[1]) * (10.0 ** int(match[2]) if match[2] else _UNITS.get((match[3] or "").upper(), 1.0))
         if 0 < count < _FEWEST_PARAMETERS:
             raise ValueError(f"{quoted(text)} has no unit; write {match[1]}M for millions or {match[1]}B for billions")

@@ -48,8 +48,7 @@ def pcie_link(gpu: GpuEvidence) -> Link | None:
 
     An idle GPU lowers its generation, so that of an idle link is the one to reach under load.
     """
-    speed = link_speed(gpu)
-    if speed is None:
+    if (speed := link_speed(gpu)) is None:
         return None
     if gpu.recent.loaded:
         speed = speed._replace(generation=gpu.last(GPU_PCIE_LINK_GENERATION) or speed.generation)

@@ -47,13 +47,6 @@ class Decision(NamedTuple):
     because: str
 
 
-class LeftOut(NamedTuple):
-    """GPUs that the answer does not use, and why."""
-
-    gpus: tuple[str, ...]
-    reason: str
-
-
 @dataclass(frozen=True, slots=True)
 class Recommendation:
     job: Job
@@ -62,7 +55,7 @@ class Recommendation:
     first: tuple[Finding, ...]  # findings to fix before the estimate holds, links first
     gpus: tuple[str, ...]  # indices of the GPUs to use
     other_gpus: tuple[str, ...]  # those left for other jobs
-    left_out: tuple[LeftOut, ...]
+    left_out: Mapping[str, list[str]]  # GPUs that the answer does not use, by why
     notes: tuple[str, ...]  # how the request was interpreted
     estimates: tuple[Estimate, ...]  # by group size from 2; none for one GPU
 
@@ -71,7 +64,7 @@ class Recommendation:
         """The group to try against the one to use, as the estimate does not settle it; None if it settles all."""
         if self.decision.choice in (Choice.ONE, Choice.NO_GPU):
             return None
-        may_pay = [each for each in self.estimates if each.gpus > self.decision.gpus and _may_pay(each)]
+        may_pay = [each for each in self.estimates if each.gpus > self.decision.gpus and each.may_pay]
         untried = () if self.decision.choice is Choice.SEVERAL else self.estimates[:1]
         return next(iter((*may_pay[-1:], *untried)), None)
 
@@ -89,9 +82,7 @@ def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
     host_codes = dict.fromkeys(finding.check.code for finding in critical if finding.subject == "host")
     unfit = ", ".join(code for code in host_codes if code not in _ABOUT_GPUS)
     first = tuple(_first(report, paths.nearest(group, count)))
-    starved = tuple(
-        finding.measured for finding in first if finding.check.area is Area.HOST and finding.check.topic in _FEED
-    )
+    starved = tuple(each.measured for each in first if each.check.area is Area.HOST and each.check.topic in _FEED)
     sizes = (1 << power for power in range(1, count.bit_length()))
     estimates = () if unfit else tuple(Estimate(job, paths.of(paths.nearest(group, size))) for size in sizes)
     decision = decide(job, estimates, count, starved)
@@ -106,7 +97,7 @@ def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
         first=first,
         gpus=tuple(gpu.gpu for gpu in chosen),
         other_gpus=tuple(sorted((gpu.gpu for gpu in group if gpu not in chosen), key=int)) if free else (),
-        left_out=tuple(_left_out(host, group, sick)),
+        left_out=_left_out(host, group, sick),
         notes=tuple(_notes(job, host, group, chosen)),
         estimates=estimates,
     )
@@ -128,8 +119,8 @@ def decide(job: Job, estimates: tuple[Estimate, ...], count: int, starved: tuple
         return Decision(Choice.TRY, 1, "the speed of the links is not reported, so nothing can be estimated")
     if pair.speedup is None:
         return Decision(Choice.DEPENDS, 1, "the time of a step on one GPU decides: give it with --step-time")
-    sure = [each for each in estimates if _pays(each)]
-    possible = [each for each in estimates if _may_pay(each)]
+    sure = [each for each in estimates if each.pays]
+    possible = [each for each in estimates if each.may_pay]
     best = (sure or possible or [pair])[-1]
     because = (
         f"{best.gpus} GPUs are estimated at {best.speedup} times as fast as one, and are worth their cost from "
@@ -147,33 +138,21 @@ def _usable(host: HostEvidence, sick: Mapping[str | None, Finding]) -> tuple[Gpu
     return tuple(gpu for gpu in fit if gpu.name == most)
 
 
-def _pays(estimate: Estimate) -> bool:
-    return estimate.speedup is not None and estimate.speedup.worst >= estimate.worthwhile_speedup
-
-
-def _may_pay(estimate: Estimate) -> bool:
-    return estimate.speedup is not None and estimate.speedup.best >= estimate.worthwhile_speedup
-
-
 def _first(report: Report, compared: tuple[GpuEvidence, ...]) -> Iterator[Finding]:
     """Yield what to fix: sick and slow links of the host, then what else matters for the compared GPUs and the host."""
     subjects = {"host", *(f"GPU {gpu.gpu}" for gpu in compared)}
-    findings = [finding for finding in report.findings if finding.severity is not Severity.INFO]
-    yield from (finding for finding in findings if finding.check.area in _LINKS)
+    findings = [each for each in report.findings if each.severity is not Severity.INFO]
+    yield from (each for each in findings if each.check.area in _LINKS)
     yield from (each for each in findings if each.check.area in _RELEVANT and each.subject in subjects)
 
 
 def _left_out(
     host: HostEvidence, group: tuple[GpuEvidence, ...], sick: Mapping[str | None, Finding]
-) -> Iterator[LeftOut]:
-    """Yield every GPU of the host that is not in the group, by reason."""
+) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     names = {gpu.gpu for gpu in group}
-    for gpu in host.gpus:
-        finding = sick.get(gpu.gpu)
-        if gpu.gpu in names:
-            continue
-        if finding is not None:
+    for gpu in (each for each in host.gpus if each.gpu not in names):
+        if (finding := sick.get(gpu.gpu)) is not None:
             reason = f"critical finding {finding.check.code}: {finding.measured} ({life_cycle(finding)})"
         elif not gpu.up:
             reason = "does not answer"
@@ -182,7 +161,7 @@ def _left_out(
         else:
             reason = f"of another model, {gpu.name}"
         reasons.setdefault(reason, []).append(gpu.gpu)
-    yield from (LeftOut(tuple(gpus), reason) for reason, gpus in reasons.items())
+    return reasons
 
 
 def _notes(

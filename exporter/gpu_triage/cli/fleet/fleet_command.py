@@ -31,21 +31,19 @@ def parse_moment(text: str) -> float:
     """Parse a time such as ``2026-11-22T10:00:00Z``, or Unix seconds; raises ValueError without a UTC offset."""
     if _UNIX.fullmatch(text):
         return min(float(text), LATEST_SECONDS)
-    wrong = f"{quoted(text)} is no time; write one such as 2026-11-22T10:00:00Z, or Unix seconds"
     try:
         found = parse_datetime(text)
     except ValueError as error:
+        wrong = f"{quoted(text)} is no time; write one such as 2026-11-22T10:00:00Z, or Unix seconds"
         raise ValueError(wrong) from error
     if found.tzinfo is None:
         raise ValueError(f"{quoted(text)} has no offset; write {text}Z for UTC")
     return found.timestamp()
 
 
-def _show_moment(seconds: float) -> str:
-    return datetime.fromtimestamp(math.floor(seconds), timezone.utc).isoformat()
-
-
-MOMENT: Final = TextType("TIME", parse_moment, _show_moment)
+MOMENT: Final = TextType(
+    "TIME", parse_moment, lambda seconds: datetime.fromtimestamp(math.floor(seconds), timezone.utc).isoformat()
+)
 
 
 def at_option(meaning: str) -> Callable[[Command], Command]:
@@ -80,19 +78,11 @@ def server_options(command: Callable[..., int]) -> Callable[..., int]:
     @click.option("--job", metavar="REGEX", help="Likewise for the label job, the scrape job of the exporters.")
     @click.option("--instance", metavar="REGEX", help="Likewise for the label instance, such as 'gpu-0[1-4]:9836'.")
     @wraps(command)
-    def with_client(
-        *,
-        prometheus: str,
-        http_config_file: str | None,
-        timeout_seconds: float,
-        cluster: str | None,
-        job: str | None,
-        instance: str | None,
-        **parameters: Any,
-    ) -> int:
+    def with_client(prometheus: str, http_config_file: str | None, timeout_seconds: float, **parameters: Any) -> int:
         config = HttpConfig() if http_config_file is None else read_http_config(http_config_file)
         client = PrometheusClient(prometheus, config, timeout_seconds)
-        return command(client=client, selection=Selection(cluster, job, instance), **parameters)
+        selection = Selection(*(parameters.pop(label) for label in ("cluster", "job", "instance")))
+        return command(client=client, selection=selection, **parameters)
 
     return with_client
 
@@ -121,9 +111,8 @@ def fleet_command(
     """  # noqa: D301 - click needs the backspace escape
     fleet = ask(client, selection, at)
     if not fleet.hosts:
-        which = (
-            f"no exporter of gpu-triage matches {selection}" if str(selection) else "there is no exporter of gpu-triage"
-        )
+        which, matches = ("no", f" matches {selection}") if str(selection) else ("there is no", "")
+        which = f"{which} exporter of gpu-triage{matches}"
         raise PrometheusUnavailable(f"{client.url}: {which} at that time; ask for gpu_exporter_build_info there")
     shown = FleetReport(fleet, client.url, client.warnings, limit)
     if form == "json":

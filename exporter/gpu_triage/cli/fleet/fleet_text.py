@@ -55,8 +55,8 @@ def summary(fleet: Fleet) -> str:
     unread = fleet.with_verdict(Verdict.NOT_READ)
     silent = sum(not each.answers for each in unread)
     parts[2:2] = [(silent, "not answering"), (len(unread) - silent, "not read")]
-    counted = [f"{count} {words}" for count, words in parts if count]
-    return f"{len(fleet.hosts)} host{'s' * (len(fleet.hosts) != 1)}: {', '.join(counted)}"
+    counts = ", ".join(f"{count} {words}" for count, words in parts if count)
+    return f"{len(fleet.hosts)} host{'s' * (len(fleet.hosts) != 1)}: {counts}"
 
 
 def _lines(shown: FleetReport) -> Iterator[Line]:
@@ -69,22 +69,21 @@ def _lines(shown: FleetReport) -> Iterator[Line]:
     yield Line("")
     for host in fleet.hosts[: shown.limit]:
         yield from _host(host, fleet.at)
-    if len(fleet.hosts) > shown.limit:
-        rest = fleet.hosts[shown.limit :]
+    if rest := fleet.hosts[shown.limit :]:
         yield Line(f"and {len(rest)} more, {_counts(rest)}: raise --limit to see them")
-    if fleet.offenders:
-        yield from (Line(""), Line("boards that fail again and again:"))
-        for each in fleet.offenders[: shown.limit]:
-            failed = f"{kind_in_words(each.kind)}, {each.times} times in 30 days"
-            yield Line("    ", f"{each.key} GPU {each.gpu}, board {each.board}: {failed}")
-        if len(fleet.offenders) > shown.limit:
-            yield Line(f"    and {len(fleet.offenders) - shown.limit} more")
-    drained = fleet.with_verdict(Verdict.DRAIN)
-    if drained:
-        yield from (Line(""), Line("drain:"))
-        yield from (Line("    ", str(each.key)) for each in drained[: shown.limit])
-        if len(drained) > shown.limit:
-            yield Line(f"    and {len(drained) - shown.limit} more")
+    offenders = [
+        f"{each.key} GPU {each.gpu}, board {each.board}: {kind_in_words(each.kind)}, {each.times} times in 30 days"
+        for each in fleet.offenders
+    ]
+    yield from _listed("boards that fail again and again:", offenders, shown.limit)
+    yield from _listed("drain:", [str(each.key) for each in fleet.with_verdict(Verdict.DRAIN)], shown.limit)
+
+
+def _listed(title: str, entries: Sequence[str], limit: int) -> Iterator[Line]:
+    if entries:
+        yield from (Line(""), Line(title), *(Line("    ", each) for each in entries[:limit]))
+    if len(entries) > limit:
+        yield Line(f"    and {len(entries) - limit} more")
 
 
 def _counts(hosts: Sequence[FleetHost]) -> str:

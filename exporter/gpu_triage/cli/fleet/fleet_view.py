@@ -7,29 +7,16 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from os.path import commonprefix
 from typing import Final, NamedTuple, TypeVar
 
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_among
 from gpu_triage.judge.findings.finding import State
-from gpu_triage.judge.findings.limits import LIMITS
+from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
 from gpu_triage.judge.findings.verdicts import WORST_FIRST, Verdict
-from gpu_triage.read.exporter.exporter_health import (
-    GPU_EXPORTER_BUILD_INFO,
-    GPU_EXPORTER_SIMULATED,
-    GPU_EXPORTER_TIME_SECONDS,
-)
-from gpu_triage.read.exporter.judgment import (
-    BOTTLENECK_CLASSES,
-    GPU_BOTTLENECK,
-    GPU_FINDING,
-    GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
-    GPU_HOST_FINDING,
-    GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
-    GPU_HOST_VERDICT,
-    GPU_VERDICT,
-)
+from gpu_triage.read.exporter import exporter_health, judgment
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 from gpu_triage.read.metrics.metric import MetricSpec
@@ -81,18 +68,11 @@ def any_of(values: Iterable[str]) -> str:
     VictoriaMetrics rejects queries of more than 16 KiB, and the hosts of a large job are named several times in one.
     """
     values = sorted(values)
-    before = _common_start(values)
+    before = commonprefix(values)  # noqa: RUF071 - strings, not paths
     rest = [value[len(before) :] for value in values]
-    after = _common_start([value[::-1] for value in rest])[::-1]
+    after = commonprefix([value[::-1] for value in rest])[::-1]  # noqa: RUF071 - as above
     middle = "|".join(re.escape(value[: len(value) - len(after)]) for value in rest)
     return f"{re.escape(before)}(?:{middle}){re.escape(after)}" if len(values) > 1 else re.escape(before)
-
-
-def _common_start(values: Iterable[str]) -> str:
-    values = list(values)
-    first, last = min(values), max(values)
-    pairs = enumerate(zip(first, last, strict=False))
-    return next((first[:place] for place, (one, other) in pairs if one != other), first)
 
 
 QueryResults = Mapping[str, list[Series]]  # the results of all queries at one point in time, by the names of `queries`
@@ -107,7 +87,7 @@ def queries(selection: Selection) -> Mapping[str, str]:
     incidents: by board, over the last 30 days.
     """
     where = str(selection)
-    verdict = f"{GPU_HOST_VERDICT.name}{where}"
+    verdict = f"{judgment.GPU_HOST_VERDICT.name}{where}"
     unscraped = f"(last_over_time({verdict}[{LAST_SCRAPED_MINUTES}m]) > 0 unless {_ON_HOST} {verdict})"
 
     def last(spec: MetricSpec) -> str:
@@ -120,7 +100,13 @@ def queries(selection: Selection) -> Mapping[str, str]:
     def to_look_at(spec: MetricSpec) -> str:
         return f"{spec.name}{where} and {_ON_HOST} {verdict} > 0 or {last(spec)}"
 
-    build = f"{GPU_EXPORTER_BUILD_INFO.name}{where}"
+    def since(timestamps: MetricSpec) -> str:
+        """Timestamps corrected for each host's clock offset; unchanged if the host doesn't expose its time."""
+        reported, time = f"{timestamps.name}{where}", f"{exporter_health.GPU_EXPORTER_TIME_SECONDS.name}{where}"
+        behind = f"max by (cluster, job, instance) (timestamp({time}) - {time})"
+        return f"({reported} + {_ON_HOST} group_left () {behind}) or {reported} or {last(timestamps)}"
+
+    build = f"{exporter_health.GPU_EXPORTER_BUILD_INFO.name}{where}"
     ours = selection.with_matcher('job=~".*gpu-triage.*"')
     month, week = (
         GPU_INCIDENTS_RECENT.name + selection.with_matcher(f'by="board",days="{days}",kind!="reset"')
@@ -130,19 +116,14 @@ def queries(selection: Selection) -> Mapping[str, str]:
     return {
         "down": f"(up{ours} or up{where} and {_ON_HOST} last_over_time({build}[{_REMEMBERED}])) == 0",
         "exporters": f"group by (cluster, job, instance) ({build})",
-        "simulated": f"{GPU_EXPORTER_SIMULATED.name}{where} == 1",
+        "simulated": f"{exporter_health.GPU_EXPORTER_SIMULATED.name}{where} == 1",
         "host_verdicts": f"{verdict} or {unscraped}",
-        "verdicts": now_or_last(GPU_VERDICT),
-        "bottlenecks": now_or_last(GPU_BOTTLENECK),
-        **{
-            name: f"{_by_the_servers_clock(spec, where)} or {last(spec)}"
-            for name, spec in (
-                ("findings", GPU_FINDING_SINCE_TIMESTAMP_SECONDS),
-                ("host_findings", GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS),
-            )
-        },
-        "states": now_or_last(GPU_FINDING),
-        "host_states": now_or_last(GPU_HOST_FINDING),
+        "verdicts": now_or_last(judgment.GPU_VERDICT),
+        "bottlenecks": now_or_last(judgment.GPU_BOTTLENECK),
+        "findings": since(judgment.GPU_FINDING_SINCE_TIMESTAMP_SECONDS),
+        "host_findings": since(judgment.GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS),
+        "states": now_or_last(judgment.GPU_FINDING),
+        "host_states": now_or_last(judgment.GPU_HOST_FINDING),
         "gpus": f"group by (cluster, job, instance, gpu, uuid, name, serial) ({to_look_at(GPU_INFO)})",
         "allocated": f"({to_look_at(GPU_ALLOCATED)}) == 1",
         "processes": to_look_at(GPU_PROCESS_OWNER_INFO),
@@ -151,13 +132,6 @@ def queries(selection: Selection) -> Mapping[str, str]:
             f"or {month} and ignoring (days) {week} >= {repeated['in_7_days'].value:.0f}"
         ),
     }
-
-
-def _by_the_servers_clock(timestamps: MetricSpec, where: str) -> str:
-    """Timestamps corrected for each host's clock offset; unchanged if the host doesn't expose its time."""
-    reported, time = f"{timestamps.name}{where}", f"{GPU_EXPORTER_TIME_SECONDS.name}{where}"
-    behind = f"max by (cluster, job, instance) (timestamp({time}) - {time})"
-    return f"({reported} + {_ON_HOST} group_left () {behind}) or {reported}"
 
 
 def ask(client: PrometheusClient, selection: Selection, at: float | None) -> Fleet:
@@ -315,7 +289,7 @@ def fleet_of(at: float, answers: QueryResults) -> Fleet:
 
 
 def key_of(series: Series) -> HostKey:
-    return HostKey(series.labels["cluster"], series.labels["job"], series.labels["instance"])
+    return HostKey(*(series.labels[name] for name in HostKey._fields))
 
 
 def _badness(host: FleetHost) -> tuple[object, ...]:
@@ -330,16 +304,12 @@ def index_order(text: str) -> tuple[int, str]:
     return (int(text) if text.isdecimal() and len(text) < 6 else -1, text)  # noqa: PLR2004 - no index is longer
 
 
-def _verdict(value: float) -> Verdict:
-    state = GPU_VERDICT.states.get(int(value))
-    return Verdict.NOT_READ if state is None else Verdict(state)
-
-
 def _worst(found: Iterable[Series], key: Callable[[Series], Key]) -> dict[Key, Verdict]:
     """Verdicts by subject; the worst if a server without deduplication returns a subject twice."""
     verdicts: dict[Key, Verdict] = {}
     for each in found:
-        verdict = _verdict(each.value)
+        state = judgment.GPU_VERDICT.states.get(int(each.value))
+        verdict = Verdict.NOT_READ if state is None else Verdict(state)
         verdicts[key(each)] = max(verdicts.get(key(each), verdict), verdict, key=lambda known: known.rank)
     return verdicts
 
@@ -349,19 +319,19 @@ def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
     classes = {gpu_key(each): int(each.value) for each in answers["bottlenecks"]}
     identities = {gpu_key(each): each.labels for each in answers["gpus"]}
     allocated, processes = _by_gpu(answers["allocated"]), _by_gpu(answers["processes"])
+    names = dict(enumerate(judgment.BOTTLENECK_CLASSES, start=1))
     found: defaultdict[HostKey, list[FleetGpu]] = defaultdict(list)
     for key in verdicts.keys() | classes.keys() | identities.keys():
         host, gpu, uuid = key
-        identity = identities.get(key)
-        number = classes.get(key, 0)
+        identity = identities.get(key, {})
         found[host].append(
             FleetGpu(
                 gpu=gpu,
                 uuid=uuid,
-                name=identity["name"] if identity else "",
-                serial=identity["serial"] if identity else "",
+                name=identity.get("name", ""),
+                serial=identity.get("serial", ""),
                 verdict=verdicts.get(key, Verdict.NOT_READ),
-                bottleneck=BOTTLENECK_CLASSES[number - 1] if 1 <= number <= len(BOTTLENECK_CLASSES) else "",
+                bottleneck=names.get(classes.get(key, 0), ""),
                 owners=owners_among(allocated[key], processes[key]),
             )
         )

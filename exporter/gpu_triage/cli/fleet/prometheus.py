@@ -25,12 +25,8 @@ from gpu_triage.documents import Parsed, Place, Secret, parse_yaml, printable, q
 from gpu_triage.errors import ConfigError, PrometheusUnavailable
 from gpu_triage.options.values import LATEST_SECONDS
 
-_VERSIONS: Final = {
-    "TLS10": ssl.TLSVersion.TLSv1,
-    "TLS11": ssl.TLSVersion.TLSv1_1,
-    "TLS12": ssl.TLSVersion.TLSv1_2,
-    "TLS13": ssl.TLSVersion.TLSv1_3,
-}
+_TLS: Final = ssl.TLSVersion
+_VERSIONS: Final = {"TLS10": _TLS.TLSv1, "TLS11": _TLS.TLSv1_1, "TLS12": _TLS.TLSv1_2, "TLS13": _TLS.TLSv1_3}
 _OWN_HEADERS: Final = frozenset({"authorization", "host", "content-length", "content-type", "transfer-encoding"})
 _TOKEN_CHARACTERS: Final = frozenset("!#$%&'*+-.^_`|~")
 
@@ -117,23 +113,21 @@ def read_http_config(path: str) -> HttpConfig:
         file = read_value(HttpConfigFile, parse_yaml(read_file(path), path), Place(path))
         if file.basic_auth is not None and file.authorization is not None:
             raise Place(path).error("has basic_auth and authorization; keep one of them")
-        headers = [("Authorization", each) for each in _credentials(path, file)]
-        headers += [(name, value) for name, value in _headers(path, file.http_headers)]
-        return HttpConfig(tuple(headers), file.tls_config.server_name or None, _context(path, file.tls_config))
+        headers = (*_credentials(path, file), *_headers(path, file.http_headers))
+        return HttpConfig(headers, file.tls_config.server_name or None, _context(path, file.tls_config))
 
 
-def _credentials(path: str, file: HttpConfigFile) -> list[str]:
+def _credentials(path: str, file: HttpConfigFile) -> Iterator[tuple[str, str]]:
     if file.basic_auth is not None:
         section, where = file.basic_auth, Place(path).at("basic_auth")
-        if section.username and section.username_file:
-            raise where.error("has username and username_file; keep one of them")
-        if section.password and section.password_file:
-            raise where.error("has password and password_file; keep one of them")
+        for key in ("username", "password"):
+            if getattr(section, key) and getattr(section, f"{key}_file"):
+                raise where.error(f"has {key} and {key}_file; keep one of them")
         name = _line_of(path, section.username_file) if section.username_file else section.username
         password = _line_of(path, section.password_file) if section.password_file else section.password
         if not name or ":" in name:
             raise where.error("needs a username, without a colon")
-        return ["Basic " + base64.b64encode(f"{name}:{password}".encode()).decode("ascii")]
+        yield "Authorization", "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode("ascii")
     if file.authorization is not None:
         given, where = file.authorization, Place(path).at("authorization")
         if (given.credentials is None) == (given.credentials_file is None):
@@ -141,16 +135,13 @@ def _credentials(path: str, file: HttpConfigFile) -> list[str]:
         if given.type.lower() == "basic":
             raise where.error('type cannot be "basic"; use basic_auth')
         secret = given.credentials if given.credentials_file is None else _line_of(path, given.credentials_file)
-        return [f"{given.type} {secret}"]
-    return []
+        yield "Authorization", f"{given.type} {secret}"
 
 
-def _headers(path: str, sections: Mapping[str, HeaderValues]) -> list[tuple[str, str]]:
-    return [
-        (name, value)
-        for name, section in sections.items()
-        for value in (*section.values, *section.secrets, *(_line_of(path, each) for each in section.files))
-    ]
+def _headers(path: str, sections: Mapping[str, HeaderValues]) -> Iterator[tuple[str, str]]:
+    for name, section in sections.items():
+        for value in (*section.values, *section.secrets, *(_line_of(path, each) for each in section.files)):
+            yield name, value
 
 
 def _line_of(path: str, file: str) -> str:
@@ -331,14 +322,11 @@ class PrometheusClient:
             connection.close()
 
     def _connection(self) -> http.client.HTTPConnection:
+        port = self._port or (http.client.HTTPS_PORT if self._https else http.client.HTTP_PORT)
         if not self._https:
-            return http.client.HTTPConnection(
-                self._host, self._port or http.client.HTTP_PORT, timeout=self._timeout_seconds
-            )
+            return http.client.HTTPConnection(self._host, port, timeout=self._timeout_seconds)
         name = self._config.server_name or self._host
-        return _TlsConnection(
-            self._host, self._port or http.client.HTTPS_PORT, self._timeout_seconds, name, self._config.tls
-        )
+        return _TlsConnection(self._host, port, self._timeout_seconds, name, self._config.tls)
 
 
 class _TlsConnection(http.client.HTTPConnection):
@@ -387,13 +375,7 @@ def _parts(url: str) -> Any:
             "--prometheus: leave name and password to the file of --http.config.file; everybody on this host can read "
             "a command line"
         )
-    printable_path = url.isascii() and url.isprintable() and " " not in url
-    if (
-        parts.scheme not in ("http", "https")
-        or not parts.hostname
-        or parts.query
-        or parts.fragment
-        or not printable_path
-    ):
+    is_plain = url.isascii() and url.isprintable() and " " not in url and not parts.query + parts.fragment
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
         raise ConfigError(wrong)
     return parts

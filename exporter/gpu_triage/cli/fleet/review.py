@@ -18,7 +18,7 @@ from gpu_triage.alerting.files import rule_files
 from gpu_triage.cli.fleet.fleet_view import HostKey, RepeatOffender, Selection, key_of, matcher_of_any, offender_of
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
-from gpu_triage.judge.findings.limits import LIMITS
+from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
@@ -183,17 +183,12 @@ def total(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def last_midnight(seconds: float) -> float:
-    return seconds // DAY_SECONDS * DAY_SECONDS
-
-
 def review(client: PrometheusClient, selection: Selection, now: float, days: int) -> Review:
     """The review of so many whole days before this time; raises PrometheusUnavailable if none of them was recorded."""
-    end = last_midnight(now)
+    end = now // DAY_SECONDS * DAY_SECONDS
     midnights = [end - place * DAY_SECONDS for place in reversed(range(days))]
-    found = {
-        name: client.over(query, midnights[0], end, DAY_SECONDS) for name, query in daily_queries(selection).items()
-    }
+    queries = daily_queries(selection)
+    found = {name: client.over(query, midnights[0], end, DAY_SECONDS) for name, query in queries.items()}
     if not found["observed"]:
         raise _nothing_recorded(client, selection, now, days)
     found["hosts"] = client.at(host_query(selection, days), end)
@@ -245,9 +240,7 @@ def _assembled(
         lost={name: lost[name] for name in BOTTLENECK_CLASSES if name in lost},
         owners=_owners(found),
         models=_models(found),
-        hosts=tuple(
-            HostHours(key_of(each), each.labels["class"], each.value) for each in found["hosts"] if each.value > 0
-        ),
+        hosts=tuple(HostHours(key_of(each), each.labels["class"], each.value) for each in found["hosts"] if each.value),
         offenders=_offenders(client, selection, end, window),
         warnings=tuple(client.warnings),
         step_seconds=step_seconds,

@@ -12,7 +12,7 @@ from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Review, total
 from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.health import kind_in_words
-from gpu_triage.judge.evidence.wording import length_of_time
+from gpu_triage.judge.evidence.wording import first_few, length_of_time
 from gpu_triage.judge.report.headline import STATES
 from gpu_triage.serve.page.markup import class_chip, foreign, row, safe, section, table, whole_page
 from gpu_triage.serve.page.style import ICONS, STYLE, source_hash
@@ -68,16 +68,9 @@ def provenance(review: Review) -> Iterator[str]:
     else:
         yield f"From {review.source}{which}. Days are in UTC; the period ends at {moment(review.end)}."
         yield _coverage(review)
-    absent = [
-        name
-        for name, values in (
-            ("allocated but idle hours", review.idle),
-            ("energy", review.energy),
-            ("hours by owner", review.owners),
-            ("hours by model", review.models),
-        )
-        if not any(value is not None for value in values)
-    ]
+    names = ("allocated but idle hours", "energy", "hours by owner", "hours by model")
+    recorded = zip(names, (review.idle, review.energy, review.owners, review.models), strict=True)
+    absent = [name for name, values in recorded if all(value is None for value in values)]
     if absent:
         yield f"Not recorded in this period: {', '.join(absent)}."
     for warning in review.warnings:
@@ -85,12 +78,10 @@ def provenance(review: Review) -> Iterator[str]:
 
 
 def _coverage(review: Review) -> str:
-    missing = [day(each) for each in review.missing]
-    count = len(review.days)
+    missing, count = [day(each) for each in review.missing], len(review.days)
     if not missing:
         return "Data for every day."
-    more = len(missing) - _MOST_DAYS_NAMED
-    named = ", ".join(missing[:_MOST_DAYS_NAMED]) + (f" and {more} more" if more > 0 else "")
+    named = first_few(missing, _MOST_DAYS_NAMED)
     return f"Data for {count - len(missing)} of {count} days; totals leave out the others. Missing: {named}."
 
 
@@ -112,11 +103,7 @@ def facts(review: Review) -> Table:
 
 
 def tables(review: Review) -> Iterator[Table]:
-    yield _classes(review)
-    yield _owners(review)
-    yield _models(review)
-    yield _hosts(review)
-    yield _offenders(review)
+    yield from (each(review) for each in (_classes, _owners, _models, _hosts, _offenders))
 
 
 def days_table(review: Review) -> Table:
@@ -139,9 +126,7 @@ def _owners(review: Review) -> Table:
     rows = tuple(
         (
             str(each.owner),
-            number(each.allocated, "h"),
-            number(each.busy, "h"),
-            number(each.unused, "h"),
+            *(number(hours, "h") for hours in (each.allocated, each.busy, each.unused)),
             share(each.busy, each.allocated),
         )
         for each in review.owners[:MOST_ROWS]
@@ -260,21 +245,15 @@ def _axis(top: float) -> Iterator[str]:
 def _bars(sums: Sequence[float | None], bands: Sequence[Band], top: float, days: Sequence[float]) -> Iterator[str]:
     step = (_WIDTH - _LEFT) / len(days)
     for place, whole in enumerate(sums):
-        x, width = _LEFT + place * step + step * 0.1, step * 0.8
-        if whole is None:
-            height = _height(top, top)
-            yield f'<rect class="missing" x="{x:.1f}" y="{_TOP}" width="{width:.1f}" height="{height:.1f}">'
-            yield f"<title>{day(days[place])}: no data</title></rect>"
-            continue
+        named = [(band.mark, band.values[place] or 0.0, f"{band.name} {number(band.values[place])}") for band in bands]
         y = float(_HEIGHT - _BOTTOM)
-        for band in bands:
-            value = band.values[place] or 0.0
-            if value <= 0:
-                continue
-            height = _height(value, top)
-            y -= height
-            yield f'<rect class="{band.mark}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}">'
-            yield f"<title>{day(days[place])}: {safe(band.name)} {safe(number(value))}</title></rect>"
+        for mark, value, words in named if whole is not None else [("missing", top, "no data")]:
+            if value > 0:
+                height = _height(value, top)
+                y -= height
+                x, width = _LEFT + place * step + step * 0.1, step * 0.8
+                yield f'<rect class="{mark}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}">'
+                yield f"<title>{day(days[place])}: {safe(words)}</title></rect>"
 
 
 def _dates(days: Sequence[float]) -> Iterator[str]:

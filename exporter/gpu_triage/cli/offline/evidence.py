@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.cli.offline.logs import EventKind, Events, LogReading, logged_xids
+from gpu_triage.cli.offline.logs import Events, LogReading, logged_xids
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
 from gpu_triage.cli.offline.smi_links import reading_of
@@ -19,12 +19,7 @@ from gpu_triage.judge.findings.finding import Finding, of_slot
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
-from gpu_triage.read.gpu import identity, nvlink, topology
-from gpu_triage.read.gpu.activity import ActivityReading, MediaReading
-from gpu_triage.read.gpu.pcie import LinkExpectation, expectation_of
-from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
-from gpu_triage.read.gpu.presence import render as render_presence
-from gpu_triage.read.gpu.topology import LEVELS, PeerReading, TopologyReading
+from gpu_triage.read.gpu import activity, identity, nvlink, pcie, presence, topology
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
@@ -36,8 +31,9 @@ from gpu_triage.read.xid.xid_metrics import render as render_xids
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
 _COLLECTOR: Final = "files"
-_OF_MOMENT: Final = (ActivityReading, MediaReading)
+_OF_MOMENT: Final = (activity.ActivityReading, activity.MediaReading)
 _MOST_XIDS: Final = 64  # Xid codes per GPU
+_LEVELS: Final = {level: level for level in topology.LEVELS.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +72,7 @@ class FilesOfHost:
 
 def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
     """The evidence as of the most recent snapshot."""
-    now = files.now
-    times = [now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
+    times = [files.now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [files.now]
     store, history = OutcomeStore([_COLLECTOR]), MetricHistory(max(1.0, times[-1] - times[0]))
     for at, snapshot in zip(times, files.snapshots or (None,), strict=True):
         history_at = Moment(at, at)
@@ -90,16 +85,11 @@ def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
         history.note(store, history_at)
     texts: dict[float, str] = {}
     if files.log is not None:
-        end = Moment(times[-1], times[-1])
         made = (*render_xids(_xids(files, files.log, texts)), *_resets(files, files.log))
-        store.put(Outcome(_COLLECTOR, "log", made, end))
-        history.note(store, end)
-    found = history.evidence(Moment(times[-1], now))
-    return replace(found, at=Moment(times[-1], now), time_texts=texts)
-
-
-def _outcome(subject: str, made: tuple[Sample, ...], at: Moment) -> Outcome:
-    return Outcome(_COLLECTOR, subject, made, success=True, errors=(), duration_seconds=0.0, finished_at=at)
+        store.put(Outcome(_COLLECTOR, "log", made, history_at))
+        history.note(store, history_at)
+    end = Moment(times[-1], files.now)
+    return replace(history.evidence(end), at=end, time_texts=texts)
 
 
 def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
@@ -116,31 +106,26 @@ def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> It
                 continue  # a GPU missing from truncated output isn't missing from the host
             error = "missing"
         name = device.model if gpu is None and device is not None else gpu.identity.name if gpu is not None else ""
-        presences.append(GpuPresence(labels, name, error is None, error))
+        presences.append(presence.GpuPresence(labels, name, error is None, error))
         if gpu is not None and snapshot is not None and key not in snapshot.carried:
             measured = _measured(key, gpu, snapshot, files, config) if error is None else ()
             yield key, (*identity.render(gpu.identity, labels), *measured)
-    yield "host", tuple(render_presence(_presence(files, snapshot, tuple(presences), config)))
-
-
-def _level(word: str) -> str | None:
-    return word.lower() if word.lower() in LEVELS.values() else None
+    yield "host", tuple(presence.render(_presence(files, snapshot, tuple(presences), config)))
 
 
 def _presence(
-    files: FilesOfHost, snapshot: Snapshot | None, gpus: tuple[GpuPresence, ...], config: Config
-) -> PresenceReading:
+    files: FilesOfHost, snapshot: Snapshot | None, gpus: tuple[presence.GpuPresence, ...], config: Config
+) -> presence.PresenceReading:
     on_bus = [device for device in files.devices.values() if device.is_gpu and device.driver not in LENT]
     version = files.driver_version if snapshot is None else snapshot.driver or files.driver_version
     none = 0 if files.nobody_there else None
     counted = none if snapshot is None else snapshot.attached
-    was_counted = counted is not None
-    return PresenceReading(
+    return presence.PresenceReading(
         gpus=gpus,
         nvml_count=counted,
         # Without nvidia-smi's count there is nothing to compare the PCI count with.
-        pci_count=len(on_bus) if files.devices and (was_counted or files.driver_error) else None,
-        expected_count=config.expect_gpu_count if was_counted else None,
+        pci_count=len(on_bus) if files.devices and (counted is not None or files.driver_error) else None,
+        expected_count=None if counted is None else config.expect_gpu_count,
         most_since_boot=None,
         driver_up=None if snapshot is None and files.driver_error is None else files.driver_error is None,
         driver_error=files.driver_error,
@@ -161,34 +146,31 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, con
     yield from on_gpu.render(gpu.processes, labels)
     by_index = {each.gpu: each for each in files.labels.values()}
     peers = tuple(
-        PeerReading(index, by_index[index].uuid, {"nvlink": "ok"} if level.startswith("NV") else {}, _level(level))
+        topology.PeerReading(
+            index, by_index[index].uuid, {"nvlink": "ok"} if level.startswith("NV") else {}, _LEVELS.get(level.lower())
+        )
         for index, level in gpu.peers.items()
         if index in by_index and labels.gpu.isdecimal()
     )
     node = gpu.numa_node if device is None or device.numa_node is None else device.numa_node
-    yield from topology.render(TopologyReading(node, peers), labels)
+    yield from topology.render(topology.TopologyReading(node, peers), labels)
     others = (each for each in snapshot.gpus.values() if each is not gpu and each.identity.name == gpu.identity.name)
     yield from nvlink.render(reading_of(gpu.links, (each.links for each in others)), labels)
 
 
-def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> LinkExpectation:
-    limits = gpu.limits
-    device = files.devices.get(gpu.bus_id)
-    port = None if device is None else port_above(files.ports, gpu.bus_id)
+def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkExpectation:
+    limits, device = gpu.limits, files.devices.get(gpu.bus_id)
     if device is not None:
+        slot = port_above(files.ports, gpu.bus_id) or PciDevice("", "")
         limits = replace(
             limits,
             device_generation=limits.device_generation or device.max_generation,
             device_width=limits.device_width or device.max_width,
-        )
-    if port is not None:
-        limits = replace(
-            limits,
-            slot_generation=port.max_generation or limits.slot_generation,
-            slot_width=port.max_width or limits.slot_width,
+            slot_generation=slot.max_generation or limits.slot_generation,
+            slot_width=slot.max_width or limits.slot_width,
         )
     limits = replace(limits, slot_hidden=limits.slot_hidden and limits.slot_width is None)
-    return expectation_of(limits, config.expect_pcie_generation, config.expect_pcie_width)
+    return pcie.expectation_of(limits, config.expect_pcie_generation, config.expect_pcie_width)
 
 
 def _xids(files: FilesOfHost, log: LogReading, texts: dict[float, str]) -> XidReading:
@@ -219,10 +201,5 @@ def _counted(events: Events, words: str, log: LogReading, now: float, texts: dic
 
 def _resets(files: FilesOfHost, log: LogReading) -> Iterator[Sample]:
     """When each GPU was last reset: the last driver load in the log."""
-    loaded = [
-        last.wall
-        for _, events in log.of_kind(EventKind.LOADED)
-        if (last := events.last) is not None and last.wall is not None
-    ]
-    if loaded:
-        yield from (GPU_RESET_TIMESTAMP_SECONDS.sample(max(loaded), *labels) for labels in files.labels.values())
+    if log.last_load is not None and (loaded := log.last_load.wall) is not None:
+        yield from (GPU_RESET_TIMESTAMP_SECONDS.sample(loaded, *labels) for labels in files.labels.values())

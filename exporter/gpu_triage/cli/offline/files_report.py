@@ -8,6 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -78,32 +79,20 @@ def redacted(report: Report) -> Report:
 
 
 RECORDING: Final = "recording of gpu-triage"
-
-
-def check_recording(path: Path, config: Config) -> Report:
-    """The report on a recording made with ``gpu-triage record``; raises RecordingError if it cannot be read."""
-    report = judge_recording(replace(config, replay=path))
-    return replace(report, files=(FileRead(str(path), (RECORDING,), written(report.judged_at), ""),))
-
-
 _MOST_LINES: Final = 12
 _MOST_FAILED: Final = 4
 
 
 def _unread(contents: Iterable[Content], files: FilesOfHost) -> Iterator[str]:
     """One line for each thing that nvidia-smi printed or omitted, and that therefore isn't judged."""
-    for content in contents:
-        if content.without_headings:
-            yield (
-                "rows of nvidia-smi --query-gpu without headings: leave out noheader, or attach the command too: "
-                f"{content.without_headings}"
-            )
+    headless = "rows of nvidia-smi --query-gpu without headings: leave out noheader, or attach the command too"
+    yield from (f"{headless}: {content.without_headings}" for content in contents if content.without_headings)
     last = files.last
     if last is None:
         return
     if last.attached is not None and last.attached > len(last.gpus):
-        missing = last.attached - len(last.gpus)
-        yield f"{missing} of {last.attached} GPUs that nvidia-smi counts: attach its whole output"
+        count = last.attached
+        yield f"{count - len(last.gpus)} of {count} GPUs that nvidia-smi counts: attach its whole output"
     for key, at in last.carried.items():
         since = "an earlier output" if at is None else written(at)
         yield f"GPU {files.index(key)} in the last output, which does not show all GPUs: it is judged as of {since}"
@@ -121,7 +110,7 @@ def _unknown_forms(last: Snapshot, files: FilesOfHost) -> Iterator[str]:
             lines[line].append(f"GPU {files.index(key)}")
     for line in last.unread:
         lines[line].append("nvidia-smi")
-    for line, of in list(lines.items())[:_MOST_LINES]:
+    for line, of in islice(lines.items(), _MOST_LINES):
         yield f"a line in an unknown form ({', '.join(Counter(of))}): {line}"
     if len(lines) > _MOST_LINES:
         yield f"{len(lines) - _MOST_LINES} more lines in an unknown form"
@@ -142,8 +131,6 @@ def _summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
             yield from _listed_links(files)
         case Area.HOST if files.log is not None and not found:
             yield f"no killed or hung processes, storage or hardware errors in {_lines(files.log)}"
-        case _:
-            return
 
 
 def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
@@ -151,16 +138,10 @@ def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
     on_bus = Counter(f"{device.model} (driver in use: {device.driver or 'none'})" for device in gpus)
     if on_bus:
         yield f"on the bus: {', '.join(f'{count} x {gpu}' for gpu, count in on_bus.items())}"
-    version = files.driver_version or _loaded_version(files.log)
-    if version:
+    load = None if files.log is None else files.log.last_load
+    loaded = None if load is None else _VERSION.search(load.text)
+    if version := files.driver_version or (loaded and loaded[1]):
         yield f"kernel module {version}"
-
-
-def _loaded_version(log: LogReading | None) -> str:
-    """The driver version that was loaded last according to the log; "" if unknown."""
-    loads = [] if log is None else [events.last for _, events in log.of_kind(EventKind.LOADED)]
-    found = _VERSION.search(loads[0].text) if loads and loads[0] is not None else None
-    return "" if found is None else found[1]
 
 
 def _xids(log: LogReading) -> str:
@@ -193,7 +174,8 @@ def _peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator
         level
         for key, gpu in last.gpus.items()
         for peer, level in gpu.peers.items()
-        if key in labels and _is_first(labels[key].gpu, peer)
+        # Each pair counts once.
+        if key in labels and labels[key].gpu.isdecimal() and peer.isdecimal() and int(labels[key].gpu) < int(peer)
     ]
     if levels:
         yield f"topology: {_counts(levels)}"
@@ -211,13 +193,7 @@ def _peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator
 
 
 def _link_errors(counts: Mapping[str, float]) -> str:
-    words = {kind: "CRC" if kind == CRC else kind for kind in counts}
-    return ", ".join(f"{count:.0f} {words[kind]}" for kind, count in counts.items() if count)
-
-
-def _is_first(index: str, peer: str) -> bool:
-    """Whether this GPU reports the pair's connection, so that each pair counts once."""
-    return index.isdecimal() and peer.isdecimal() and int(index) < int(peer)
+    return ", ".join(f"{count:.0f} {'CRC' if kind == CRC else kind}" for kind, count in counts.items() if count)
 
 
 _NOT_FOUND: Final = (
@@ -249,12 +225,12 @@ def check_files(paths: Sequence[str], config: Config, *, redact: bool = False) -
 
 
 def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
-    judge = HostJudge(JudgedHost("files", files=True), settings=judge_settings(config.judge))
     recordings = [path for path in paths if path != STANDARD_INPUT and is_recording(Path(path))]
     if recordings:
         if len(paths) > 1:
             raise ConfigError(f"--from: {recordings[0]}: is a recording, which says all that files do; give it alone")
-        return check_recording(Path(recordings[0]), config)
+        report = judge_recording(replace(config, replay=Path(paths[0])))
+        return replace(report, files=(FileRead(paths[0], (RECORDING,), written(report.judged_at), ""),))
     named = [source for path in paths for source in sources(path)]
     if not named:
         raise ConfigError("--from: there is no file in this folder that can be read; name the files")
@@ -263,6 +239,7 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
     modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
     files = _files_of_host(contents, read, roster, modified_at)
     evidence = evidence_of(files, config)
+    judge = HostJudge(JudgedHost("files", files=True), settings=judge_settings(config.judge))
     found = tuple(logged_findings(files, judge.settings, with_names=with_names))
     report = judge.judge(evidence, files.driver_error, found).report
     return _completed(report, evidence, files, contents)
@@ -348,9 +325,8 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
 def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerdict:
     # Without GPUs, the summary for a live host only lists what was not found.
     says = _says(area.area, host, files) and (host.gpus or area.area is not Area.DRIVER)
-    parts = [area.summary] if says and area.summary is not None else []
-    if not parts:
-        parts += _summaries(area.area, files, found=bool(area.findings))
+    known = says and area.summary is not None
+    parts = [area.summary or ""] if known else [*_summaries(area.area, files, found=bool(area.findings))]
     # For partial nvidia-smi output, such as `-d ECC`, this is all there is.
     parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
     if area.area is Area.PEERS and files.last is not None:
@@ -429,9 +405,7 @@ def _named(contents: Sequence[Content]) -> Sequence[Content]:
 
 
 def _file(content: Content) -> FileRead:
-    kinds = content.kinds
-    if content.is_bug_report:
-        kinds = (BUG_REPORT, *kinds)
+    kinds = (BUG_REPORT, *content.kinds) if content.is_bug_report else content.kinds
     found = [at for report in content.reports if (at := date_time(report.timestamp)) is not None]
     at = content.written_at if content.written_at is not None else max(found, default=None)
     note = content.damage or ("" if content.lines else "empty")

@@ -74,22 +74,19 @@ NO_TIME: Final = LogTime()
 def log_time(prefix: str) -> LogTime:
     """The time in a kernel log prefix, in any format of dmesg, journalctl or syslog."""
     seconds = _seconds(prefix)
-    iso = _ISO.search(prefix)
-    if iso is not None:
+    if (iso := _ISO.search(prefix)) is not None:
         return LogTime(seconds, _of_iso(iso))
     bracketed = _IN_BRACKETS.search(prefix)
     if bracketed is not None and (wall := date_time(bracketed[1])) is not None:
         return LogTime(seconds, wall)
-    minute = _MINUTE.search(prefix)
-    if minute is not None:
-        month = _month_of(minute[1], minute[2])
-        wall = None if month is None else _wall(_NO_YEAR, month, *map(int, minute.group(3, 4, 5)), 0)
-        return LogTime(seconds, wall, lacks_year=True)
-    found = _SYSLOG.search(prefix)
-    if found is None:
+    if (minute := _MINUTE.search(prefix)) is not None:
+        found, year, day_and_clock = minute, "", (*minute.group(3, 4, 5), "0")
+    elif (syslog := _SYSLOG.search(prefix)) is not None:
+        found, year, day_and_clock = syslog, syslog[4] or syslog[8] or "", syslog.group(3, 5, 6, 7)
+    else:
         return LogTime(seconds)
-    month, year = _month_of(found[1], found[2]), found[4] or found[8]
-    wall = None if month is None else _wall(int(year or _NO_YEAR), month, *map(int, found.group(3, 5, 6, 7)))
+    month = int(found[2]) if found[2] else _month(found[1])
+    wall = None if month is None else _wall(int(year or _NO_YEAR), month, *map(int, day_and_clock))
     return LogTime(seconds, wall, lacks_year=not year)
 
 
@@ -99,13 +96,8 @@ def minute_of(line: str) -> str:
     return "" if found is None else found[0]
 
 
-def _month_of(name: str | None, number: str | None) -> int | None:
-    return int(number) if number else _month(name or "")
-
-
 def _seconds(prefix: str) -> float | None:
-    found = _SECONDS.search(prefix)
-    if found is not None:
+    if (found := _SECONDS.search(prefix)) is not None:
         return float(found[1])
     record = _KMSG.search(prefix)
     return None if record is None else int(record[1]) / 1e6
@@ -128,8 +120,7 @@ def date_time(text: str) -> float | None:
     >>> date_time("jeu. 25 août 2022 20:30:39 CEST") == date_time("Thu Aug 25 20:30:39 2022")
     True
     """
-    iso = _ISO.search(text)
-    if iso is not None:
+    if (iso := _ISO.search(text)) is not None:
         return _of_iso(iso)
     clock, year = _DATE.search(text), _YEAR.search(text)
     if clock is None or year is None:
@@ -139,9 +130,7 @@ def date_time(text: str) -> float | None:
         rest = rest.replace(clock[0], " ").replace(year[1], " ", 1)  # noqa: PLW2901 - remove the parts already parsed
         numbered = _NUMBERED_MONTH.search(rest)
         month = int(numbered[1]) if numbered is not None else _named_month(rest)
-        if numbered is not None:
-            rest = rest.replace(numbered[0], " ", 1)  # noqa: PLW2901 - as above
-        day = _DAY.search(rest)
+        day = _DAY.search(rest if numbered is None else rest.replace(numbered[0], " ", 1))
         if month is not None and day is not None:
             break
     else:
@@ -264,24 +253,19 @@ def _of_json(line: str) -> KernelMessage | None:
     """Parse a record of ``journalctl -o json`` or of a shipper such as Vector, which may wrap a whole syslog line."""
     try:
         record = json.loads(line)
-        text = next((_text(record[key]) for key in _JSON_TEXTS if key in record), None)
+        text = next((record[key] for key in _JSON_TEXTS if key in record), None)
+        # journalctl encodes unusual characters as an array of byte values.
+        text = bytes(text).decode("utf-8", "replace") if isinstance(text, list) else text
         writers = {record[key] for key in _JSON_WRITERS if key in record} - {"syslog", "journal"}
         prefix = _json_time(record)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError, OverflowError):
         return None
-    if not text or not writers <= {"kernel"}:
+    if not isinstance(text, str) or not text or not writers <= {"kernel"}:
         return None
     if _MESSAGE.match(text):
         return KernelMessage(prefix, text[:_LONGEST_TEXT])
     said = None if writers or text.startswith("{") else said_by_kernel(text)
     return None if said is None else KernelMessage(said.prefix or prefix, said.text)
-
-
-def _text(value: object) -> str | None:
-    """The text of a field; journalctl encodes unusual characters as an array of byte values."""
-    if isinstance(value, list):
-        return bytes(value).decode("utf-8", "replace")
-    return value if isinstance(value, str) else None
 
 
 def _json_time(record: Mapping[str, object]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.evidence import FilesOfHost
@@ -41,7 +41,7 @@ def _pcie_errors(files: FilesOfHost, log: LogReading) -> Iterator[Finding]:
     for address, severity, events in _errors(log):
         if severity == "correctable" and events.count < _SOME_CORRECTED:
             continue
-        said = log.count_and_last(events.count, events)
+        said = log.count_and_last(events)
         if address in gpus:
             reported[address].append(f"{severity} on the GPU, {said}")
             counts[address] += events.count
@@ -67,21 +67,18 @@ def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
 def _narrow_links(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
     """Links with missing lanes on GPUs that nvidia-smi doesn't show; a low speed at idle is normal."""
     links = {bus_id: link for bus_id, device in files.devices.items() if (link := _link(files, device)) is not None}
-    for device in files.devices.values():
-        if not device.is_gpu or device.bus_id in answering:
+    for bus_id, device in files.devices.items():
+        lanes, most = links.get(bus_id, (0, 0))
+        if not device.is_gpu or bus_id in answering:
             continue
         if device.is_dead:
-            if device.bus_id not in files.labels:
-                measured = "its configuration space reads all ones (lspci: rev ff)"
-                yield of_slot("gpu.lost", device.bus_id, measured)
-            continue
-        lanes, most = links.get(device.bus_id, (0, 0))
-        if lanes < most:
-            others = [each for bus_id, (each, claim) in links.items() if bus_id != device.bus_id and claim == most]
+            if bus_id not in files.labels:
+                yield of_slot("gpu.lost", bus_id, "its configuration space reads all ones (lspci: rev ff)")
+        elif lanes < most:
+            others = [each for other, (each, claim) in links.items() if other != bus_id and claim == most]
             built = lanes >= BUILT_LANES and bool(others) and max(others) == lanes
-            measured = f"{lanes} of {most} lanes, at {device.bus_id}; whether under load, lspci does not say"
-            code = "pcie.width_built" if built else "pcie.width_idle"
-            yield files.about_gpu(code, device.bus_id, measured, lanes)
+            measured = f"{lanes} of {most} lanes, at {bus_id}; whether under load, lspci does not say"
+            yield files.about_gpu("pcie.width_built" if built else "pcie.width_idle", bus_id, measured, lanes)
 
 
 def _link(files: FilesOfHost, device: PciDevice) -> tuple[int, int] | None:
@@ -134,14 +131,13 @@ def _driver(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
     found: list[Finding] = []
     earlier: list[str] = []
     held = dict(_held(files, log))
+    has_gsp_xid = any(xid.code in _GSP_XIDS for xid, _ in log.of_kind(EventKind.XID))
     for trouble, row in _ROWS.items():
-        for what, events in _of_trouble(log, trouble):
+        if trouble is ProblemKind.GSP_TIMEOUT and has_gsp_xid:
+            continue
+        for what, events in log.of_kind(EventKind.DRIVER, trouble.value):
             details = _details(events)
             if (row.alone and (found or earlier or held)) or what.address in held or set(details) & set(LENT):
-                continue
-            if trouble is ProblemKind.GSP_TIMEOUT and any(
-                xid.code in _GSP_XIDS for xid, _ in log.of_kind(EventKind.XID)
-            ):
                 continue
             current = _current(what, events, trouble, log, answering)
             finding = _finding(row, what, current if current.count else events, log)
@@ -157,13 +153,9 @@ def _driver(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
         if address not in answering:
             code = "driver.nouveau" if driver == _NOUVEAU else "driver.bound_elsewhere"
             yield files.about_gpu(code, address, how)
-    yield from _not_probed(log, [*found, *held])
+    yield from () if found or held else _not_probed(log)
     if earlier:
         yield of_host("driver.earlier", first_of(earlier))
-
-
-def _of_trouble(log: LogReading, trouble: ProblemKind) -> Iterator[tuple[EventKey, Events]]:
-    return ((what, events) for what, events in log.of_kind(EventKind.DRIVER) if what.code == trouble.value)
 
 
 def _current(
@@ -186,8 +178,10 @@ def _finding(row: _Row, what: EventKey, events: Events, log: LogReading) -> str:
     *others, detail = _details(events) or [what.address or "a GPU"]
     if others:
         detail += f" (and {len(others)} other{'s' * (len(others) > 1)})"
-    gsp = not row.alone and row.code == "driver.init_failed" and any(_of_trouble(log, ProblemKind.GSP_INIT_FAILED))
-    return f"{row.text.format(detail)}{_GSP if gsp else ''}, {log.count_and_last(events.count, events)}"
+    gsp = row is _ROWS[ProblemKind.GPU_INIT_FAILED] and any(
+        log.of_kind(EventKind.DRIVER, ProblemKind.GSP_INIT_FAILED.value)
+    )
+    return f"{row.text.format(detail)}{_GSP if gsp else ''}, {log.count_and_last(events)}"
 
 
 def _named(code: str, details: Sequence[str]) -> int | None:
@@ -213,18 +207,16 @@ def _held(files: FilesOfHost, log: LogReading) -> Iterator[tuple[str, tuple[str,
             yield what.address, (_NOUVEAU, f"it logged {log.when(events.last)}")
 
 
-def _not_probed(log: LogReading, known: Iterable[object]) -> Iterator[Finding]:
+def _not_probed(log: LogReading) -> Iterator[Finding]:
     """GPUs that the NVIDIA driver skipped at its last load because another driver holds them."""
-    for _, events in () if known else _of_trouble(log, ProblemKind.GPU_NOT_PROBED):
+    for _, events in log.of_kind(EventKind.DRIVER, ProblemKind.GPU_NOT_PROBED.value):
         last = events.last
-        if last is None or log.is_over(last, at_probe=True):
-            continue
-        message = parse_driver_message(last.text)
-        count = "some" if message is None else message.detail
-        yield of_host("driver.not_probed", f"another driver holds {count} of the GPUs, {log.when(events.last)}")
+        if last is not None and not log.is_over(last, at_probe=True):
+            message = parse_driver_message(last.text)
+            count = "some" if message is None else message.detail
+            yield of_host("driver.not_probed", f"another driver holds {count} of the GPUs, {log.when(last)}")
 
 
-_SHOWN: Final = 3
 _DAYS: Final = 7
 _SOME_LINK_LOSSES: Final = 3
 
@@ -265,12 +257,13 @@ def _repeated(files: FilesOfHost, log: LogReading, settings: JudgeSettings) -> I
     for what, name, _, events in logged_xids(log):
         if not is_critical(name.xid, name.fatal):
             continue
-        walls = [
-            each.wall
-            for each in events.known
-            if each.exact and each.wall is not None and log.reference - each.wall <= _DAYS * DAY_SECONDS
-        ]
-        times = len({bisect_right(loads, wall) for wall in walls})
+        times = len(
+            {
+                bisect_right(loads, each.wall)
+                for each in events.known
+                if each.exact and each.wall is not None and log.reference - each.wall <= _DAYS * DAY_SECONDS
+            }
+        )
         if times >= settings.limits["gpu.repeat_offender", "in_7_days"]:
             measured = f"Xid {name.xid} in {times} runs of the driver within {_DAYS} days"
             yield files.about_gpu("gpu.repeat_offender", what.address, measured, times)
@@ -278,32 +271,22 @@ def _repeated(files: FilesOfHost, log: LogReading, settings: JudgeSettings) -> I
 
 def _switches(log: LogReading) -> Iterator[Finding]:
     """One finding per severity, covering all NVSwitches and SXid codes."""
-    found: dict[str, list[tuple[EventKey, Events]]] = defaultdict(list)
+    found: dict[str, list[str]] = defaultdict(list)
+    told = {(what.address, what.code) for what in log.events if what.fatal is not None}
     for what, events in log.of_kind(EventKind.SXID):
-        last = events.last
-        if last is not None and log.is_over(last):
+        is_detail = what.fatal is None and (what.address, what.code) in told  # a further line of another SXid
+        if is_detail or (events.last is not None and log.is_over(events.last)):
             continue
-        age = 0.0 if last is None or last.wall is None else log.reference - last.wall
-        is_fatal = what.fatal is True and age <= thresholds.XID_DAMAGE_SECONDS
-        if what.fatal is None and any(
-            other.address == what.address and other.code == what.code and other.fatal is not None
-            for other in log.events
-        ):
-            continue  # a detail line of another SXid
-        found["nvswitch.sxid_fatal" if is_fatal else "nvswitch.sxid"].append((what, events))
-    for code, seen in found.items():
-        shown = [
-            f"SXid {what.code}{_FATAL[what.fatal]} of the switch at {what.address}, "
-            f"{log.count_and_last(events.count, events)}"
-            for what, events in seen[:_SHOWN]
-        ]
-        more = f"; {len(seen) - _SHOWN} more" if len(seen) > _SHOWN else ""
-        yield of_host(code, "; ".join(shown) + more, len(seen))
+        is_fatal = what.fatal is True and _is_recent(events, log)
+        found["nvswitch.sxid_fatal" if is_fatal else "nvswitch.sxid"].append(
+            f"SXid {what.code}{_FATAL[what.fatal]} of the switch at {what.address}, {log.count_and_last(events)}"
+        )
+    for code, said in found.items():
+        yield of_host(code, first_of(said), len(said))
 
 
 _FATAL: Final[Mapping[bool | None, str]] = {None: "", True: " (fatal)", False: " (nonfatal)"}
-
-
+_Groups = Sequence[tuple[EventKey, Events]]
 _HIDDEN: Final[Mapping[str, str]] = {
     ProblemKind.HUNG_TASK.value: "a process",
     ProblemKind.NFS_NOT_RESPONDING.value: "(not named)",
@@ -314,28 +297,28 @@ _HIDDEN: Final[Mapping[str, str]] = {
 
 def _host(log: LogReading, settings: JudgeSettings, *, with_names: bool) -> Iterator[Finding]:
     """Host problems within the last day, unless the kernel logged recovery since."""
+    recent = [(what, events) for what, events in log.of_kind(EventKind.HOST) if _is_recent(events, log)]
     for rule in MESSAGE_RULES:
         said, most = [], 0
-        for what, events in log.of_kind(EventKind.HOST):
+        for what, events in recent:
             words = rule.kinds.get(ProblemKind(what.code))
-            if words is not None and _is_recent(events, log) and not _is_over(what, events, log):
+            if words is not None and not _is_over(what, events, log):
                 hidden = "" if with_names else _HIDDEN.get(what.code, "")
-                subject = hidden or what.address or rule.unnamed
-                said.append(f"{words.format(subject)}, {log.count_and_last(events.count, events)}")
+                said.append(f"{words.format(hidden or what.address or rule.unnamed)}, {log.count_and_last(events)}")
                 most = max(most, events.count)
         # The kernel logs a hung task again every few minutes, so one task can reach the limit alone.
         least = settings.limits[rule.code, rule.limit] if rule.limit else 1
         if said and max(len(said), most) >= least:
             yield of_host(rule.code, first_of(said), len(said))
-    yield from _memory_errors(log)
-    yield from _links(log)
+    yield from _memory_errors(recent, log)
+    yield from _links(recent, log)
 
 
-def _memory_errors(log: LogReading) -> Iterator[Finding]:
+def _memory_errors(recent: _Groups, log: LogReading) -> Iterator[Finding]:
     """Corrected errors of the host's memory; the log holds one message for hundreds of them."""
     said, count = [], 0
-    for what, events in log.of_kind(EventKind.HOST):
-        if what.code == ProblemKind.MEMORY_CORRECTED.value and _is_recent(events, log):
+    for what, events in recent:
+        if what.code == ProblemKind.MEMORY_CORRECTED.value:
             errors = sum(corrected_errors(each.text) for each in events.known)
             if max(errors, events.count) >= _SOME_CORRECTED:
                 count += errors
@@ -344,15 +327,15 @@ def _memory_errors(log: LogReading) -> Iterator[Finding]:
         yield of_host("host.memory_errors", first_of(said), count)
 
 
-def _links(log: LogReading) -> Iterator[Finding]:
+def _links(recent: _Groups, log: LogReading) -> Iterator[Finding]:
     """Network adapter links that went down after being up, or that flap."""
     said = []
-    for what, events in log.of_kind(EventKind.HOST):
-        if what.code == ProblemKind.ADAPTER_LINK_DOWN.value and _is_recent(events, log):
-            is_back = _is_over(what, events, log)
-            if not is_back or events.count >= _SOME_LINK_LOSSES:
-                now = "up again" if is_back else "still down"
-                said.append(f"{what.address} lost its link {log.count_and_last(events.count, events)}: {now}")
+    for what, events in recent:
+        is_back = _is_over(what, events, log)
+        is_link = what.code == ProblemKind.ADAPTER_LINK_DOWN.value
+        if is_link and (not is_back or events.count >= _SOME_LINK_LOSSES):
+            now = "up again" if is_back else "still down"
+            said.append(f"{what.address} lost its link {log.count_and_last(events)}: {now}")
     if said:
         yield of_host("network.link_degraded", first_of(said), len(said))
 
@@ -362,10 +345,8 @@ def _is_recent(events: Events, log: LogReading) -> bool:
 
 
 def _is_over(what: EventKey, events: Events, log: LogReading) -> bool:
-    over = log.events.get(EventKey(EventKind.HOST_OVER, what.address, what.code))
-    if over is None or over.last is None or events.last is None:
-        return False
-    return _moment(over.last) >= _moment(events.last)
+    over = log.events.get(EventKey(EventKind.HOST_OVER, what.address, what.code), Events()).last
+    return over is not None and events.last is not None and _moment(over) >= _moment(events.last)
 
 
 def _moment(event: LogEvent) -> tuple[float, int]:
@@ -374,8 +355,7 @@ def _moment(event: LogEvent) -> tuple[float, int]:
 
 def _killed(log: LogReading, *, with_names: bool) -> Iterator[Finding]:
     killed = list(log.of_kind(EventKind.OUT_OF_MEMORY))
-    recent = [(what, events) for what, events in killed if _is_recent(events, log)]
-    if recent:
+    if recent := [(what, events) for what, events in killed if _is_recent(events, log)]:
         what, events = recent[-1]
         name = what.code if with_names else "a process"
         more = f"; {len(killed) - 1} more in the log" if len(killed) > 1 else ""

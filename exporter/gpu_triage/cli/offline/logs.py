@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -16,16 +16,7 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.offline.log_lines import NO_TIME, LogTime, log_time, minute_of, said_by_kernel, with_year, written
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.judge.evidence.wording import length_of_time
-from gpu_triage.read.host.driver_messages import (
-    LOADING_SECONDS,
-    SENTENCES,
-    PcieError,
-    parse_device_message,
-    parse_device_over,
-    parse_driver_message,
-    parse_failing_gpu,
-    parse_pcie_error,
-)
+from gpu_triage.read.host import driver_messages
 from gpu_triage.read.host.kernel_messages import ProblemKind, parse_host_message, parse_trouble_over
 from gpu_triage.read.xid.xid_events import OFF_THE_BUS, is_driver_loaded, parse_found, parse_xid
 from gpu_triage.read.xid.xid_ledger import FATAL_LABELS, XidName
@@ -67,6 +58,9 @@ class EventKey(NamedTuple):
     fatal: bool | None = None  # as XidReport; None for everything else
 
 
+_LOADED: Final = EventKey(EventKind.LOADED)
+
+
 class ParsedEvent(NamedTuple):
     """An event parsed from a message; `port` as in LogSection.ports, `gpu` as in LogSection.gpus, "" if none."""
 
@@ -87,7 +81,7 @@ def read_message(text: str) -> tuple[ParsedEvent, ...]:
 
 
 def _found_in(text: str) -> Iterator[ParsedEvent]:
-    if (failure := parse_driver_message(text)) is not None:
+    if (failure := driver_messages.parse_driver_message(text)) is not None:
         # Messages identify a GPU by its bus address or by its driver index, never by both.
         gpu = failure.address or (failure.subject if failure.number else "")
         yield ParsedEvent(EventKey(EventKind.DRIVER, gpu, failure.trouble.value), gpu=failure.address)
@@ -98,24 +92,19 @@ def _found_in(text: str) -> Iterator[ParsedEvent]:
         yield ParsedEvent(EventKey(EventKind.SXID, _address(sxid[1]), sxid[2], fatal))
     elif (nouveau := _NOUVEAU.match(text)) is not None:
         yield ParsedEvent(EventKey(EventKind.NOUVEAU, _address(nouveau[1])), gpu=_address(nouveau[1]))
-    elif (address := parse_found(text)) is not None or (address := parse_failing_gpu(text)) is not None:
+    elif (address := parse_found(text)) is not None or (address := driver_messages.parse_failing_gpu(text)) is not None:
         yield ParsedEvent(EventKey(EventKind.FOUND, address), gpu=address)
-    elif (error := parse_pcie_error(text)) is not None:
-        yield _of_pcie_error(error)
+    elif (error := driver_messages.parse_pcie_error(text)) is not None:
+        kind = EventKind.AER_RECEIVED if error.port else EventKind.AER
+        gpu = error.address if error.driver == "nvidia" else ""
+        yield ParsedEvent(EventKey(kind, error.address, error.severity), error.port, gpu)
     else:
         yield from _of_host(text)
 
 
-def _of_pcie_error(error: PcieError) -> ParsedEvent:
-    kind = EventKind.AER_RECEIVED if error.port else EventKind.AER
-    return ParsedEvent(
-        EventKey(kind, error.address, error.severity), error.port, error.address if error.driver == "nvidia" else ""
-    )
-
-
 def _of_host(text: str) -> Iterator[ParsedEvent]:
-    said = parse_host_message(text) or parse_device_message(text)
-    over = parse_trouble_over(text) or parse_device_over(text)
+    said = parse_host_message(text) or driver_messages.parse_device_message(text)
+    over = parse_trouble_over(text) or driver_messages.parse_device_over(text)
     if said is not None and said.trouble is ProblemKind.OOM_KILL:
         yield ParsedEvent(EventKey(EventKind.OUT_OF_MEMORY, "", said.subject))
     elif said is not None:
@@ -126,13 +115,12 @@ def _of_host(text: str) -> Iterator[ParsedEvent]:
 
 def _read_driver(text: str) -> Iterator[ParsedEvent]:
     if (xid := parse_xid(text)) is not None:
-        yield ParsedEvent(
-            EventKey(EventKind.XID, xid.gpu, "" if xid.code is None else str(xid.code), xid.fatal), gpu=xid.gpu
-        )
+        code = "" if xid.code is None else str(xid.code)
+        yield ParsedEvent(EventKey(EventKind.XID, xid.gpu, code, xid.fatal), gpu=xid.gpu)
         if cause := cause_of(text):
             yield ParsedEvent(EventKey(EventKind.XID_CAUSE, xid.gpu, cause))
     elif is_driver_loaded(text):
-        yield ParsedEvent(EventKey(EventKind.LOADED))
+        yield ParsedEvent(_LOADED)
     elif text.startswith("NVRM: GPU has fallen off the bus"):
         yield ParsedEvent(EventKey(EventKind.OFF_THE_BUS))
 
@@ -161,8 +149,6 @@ _GOES_ON: Final = re.compile(
 
 
 class KeptEvent(NamedTuple):
-    """One event of a log."""
-
     prefix: str  # text before the message, including the timestamp
     text: str  # the message
     loads: int  # number of driver loads logged before it
@@ -205,7 +191,7 @@ class LogSection:
         self._tail: deque[str] = deque(maxlen=_TAIL)
         self.last_time = NO_TIME  # of the last line that has one, once the log has ended
         self._minute = ""
-        self._sentence: tuple[str, list[str]] | None = None
+        self._sentence: tuple[str, list[str]] | None = None  # a message that goes on in the next lines
         self._links_up: set[str] = set()
 
     def pass_by(self, line: str) -> None:
@@ -232,7 +218,7 @@ class LogSection:
                 self._end_sentence()
             return
         self._end_sentence()
-        if text.startswith(SENTENCES) and "\n" not in text and not text.rstrip().endswith("."):
+        if text.startswith(driver_messages.SENTENCES) and "\n" not in text and not text.rstrip().endswith("."):
             self._sentence = (prefix, [text])
         else:
             self._take(prefix, text)
@@ -261,8 +247,7 @@ class LogSection:
                 self.ports[what.address] = port
             if what.code == ProblemKind.ADAPTER_LINK_DOWN.value and not self._had_link(what):
                 continue
-            tally = self._tally(what)
-            if tally is not None:
+            if (tally := self._tally(what)) is not None:
                 tally.count += 1
                 # Timestamps are parsed lazily: in a flood, most are never needed.
                 self._keep(tally, KeptEvent(prefix, text, self.load_count, self.seen))
@@ -278,8 +263,7 @@ class LogSection:
     def _tally(self, what: EventKey) -> Tally | None:
         """The tally of an event group; None if there are too many groups."""
         of_kind = self.tallies.setdefault(what.kind, {})
-        tally = of_kind.pop(what, None)
-        if tally is None:
+        if what not in of_kind:
             if len(of_kind) < _MOST_OF_A_KIND and self._room.sorts > 0:
                 self._room.sorts -= 1
             elif of_kind:
@@ -287,9 +271,8 @@ class LogSection:
                 del of_kind[next(iter(of_kind))]
             else:
                 return None
-            tally = Tally()
-        of_kind[what] = tally
-        return tally
+        of_kind[what] = of_kind.pop(what, Tally())
+        return of_kind[what]
 
     def _keep(self, tally: Tally, kept: KeptEvent) -> None:
         if len(tally.kept) < _KEPT and self._room.events > 0:
@@ -300,18 +283,15 @@ class LogSection:
 
     def clocks(self) -> LogTime | None:
         """A line with both seconds since boot and wall time, or None."""
-        for tallies in self.tallies.values():
-            for tally in tallies.values():
-                time = log_time(tally.kept[-1].prefix)
-                if time.seconds is not None and time.wall is not None:
-                    return time
-        return None
+        tallies = (tally for of_kind in self.tallies.values() for tally in of_kind.values())
+        times = (log_time(tally.kept[-1].prefix) for tally in tallies)
+        return next((time for time in times if time.seconds is not None and time.wall is not None), None)
 
     def is_kernels(self) -> bool:
         """Whether this is a kernel log, even if it doesn't mention GPUs."""
         if self.lines:
             return True
-        found = sum(1 for line in self._tail if _KERNEL_LINE.match(line) is not None)
+        found = sum(_KERNEL_LINE.match(line) is not None for line in self._tail)
         return found >= _ENOUGH_LINES and 2 * found > len(self._tail)
 
 
@@ -323,8 +303,6 @@ _YEAR: Final = slice(5, None)
 
 
 class LogEvent(NamedTuple):
-    """One event."""
-
     wall: float | None  # time on the host's wall clock; an estimate unless `exact`, None if unknown
     exact: bool  # whether the log contains the time
     seconds: float | None  # since boot; None if the log doesn't contain it
@@ -358,14 +336,20 @@ class LogReading(NamedTuple):
     loaded_at: tuple[float, ...] = ()  # wall times of driver loads, where a log has the exact time
     lines: int = 0  # number of lines read
 
-    def of_kind(self, kind: EventKind) -> Iterator[tuple[EventKey, Events]]:
-        return ((what, events) for what, events in self.events.items() if what.kind is kind)
+    def of_kind(self, kind: EventKind, code: str | None = None) -> Iterator[tuple[EventKey, Events]]:
+        """The events of a kind, by group; `code`: of one sort only."""
+        return (each for each in self.events.items() if each[0].kind is kind and code in (None, each[0].code))
+
+    @property
+    def last_load(self) -> LogEvent | None:
+        """The last load of the driver."""
+        return self.events[_LOADED].last if _LOADED in self.events else None
 
     def is_over(self, event: LogEvent, *, at_probe: bool = False) -> bool:
         """Whether the driver was loaded after the event; `at_probe`: the event itself happens during a driver load."""
         if event.loads_after > (1 if at_probe else 0):
             return True
-        least = LOADING_SECONDS if at_probe else 0.0
+        least = driver_messages.LOADING_SECONDS if at_probe else 0.0
         return event.wall is not None and any(wall > event.wall + least for wall in self.loaded_at)
 
     def is_within(self, event: LogEvent, seconds: float) -> bool:
@@ -387,26 +371,23 @@ class LogReading(NamedTuple):
         more = " or more" if self.until != _END else ""
         return f"{after_boot}, {age}{more} before {self.until}"
 
-    def count_and_last(self, count: int, events: Events) -> str:
+    def count_and_last(self, events: Events) -> str:
         """The number of events and the time of the latest."""
-        return f"{'once' if count == 1 else f'{count} times, last'} {self.when(events.last)}"
+        return f"{'once' if events.count == 1 else f'{events.count} times, last'} {self.when(events.last)}"
 
 
-def merge(sections: Iterable[LogSection], reference: float | None, modified_at: float | None) -> LogReading:
+def merge(sections: Sequence[LogSection], reference: float | None, modified_at: float) -> LogReading:
     """Merge the logs of one host, of which several may contain the same messages.
 
-    Args:
-        sections: in any order.
-        reference: when the report containing the logs was made; None if unknown.
-        modified_at: modification time of the file, to infer the year missing from syslog; None if unknown.
+    `reference` is when the report containing the logs was made; None if unknown. Then the year missing from syslog is
+    inferred from the file's modification time.
     """
-    sections = list(sections)
     around = reference if reference is not None else modified_at
     loads = _loads(sections, around)
     ends = [wall for section in sections if (wall := _wall(section.last_time, around)) is not None]
     # A log may be newer than the report it is attached to.
     is_report = reference is not None and reference >= max(ends, default=reference)
-    now = reference if reference is not None and is_report else max(ends, default=modified_at or 0.0)
+    now = reference if reference is not None and is_report else max(ends, default=modified_at)
     events: dict[EventKey, Events] = {}
     ports: dict[str, str] = {}
     for section in sections:
@@ -415,7 +396,7 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
         for what, tally in (each for of_kind in section.tallies.values() for each in of_kind.items()):
             happened = [clock.happened(kept, section.load_count) for kept in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)
-    loaded = events.get(EventKey(EventKind.LOADED), Events()).known
+    loaded = events[_LOADED].known if _LOADED in events else ()
     return LogReading(
         now,
         "the report" if is_report else _END,
@@ -427,33 +408,25 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
     )
 
 
-def _wall(time: LogTime, around: float | None) -> float | None:
-    if time.wall is None or not time.lacks_year:
-        return time.wall
-    return None if around is None else with_year(time.wall, around)
+def _wall(time: LogTime, around: float) -> float | None:
+    return with_year(time.wall, around) if time.wall is not None and time.lacks_year else time.wall
 
 
-def _loads(sections: Iterable[LogSection], around: float | None) -> dict[str, float]:
+def _loads(sections: Iterable[LogSection], around: float) -> dict[str, float]:
     """Wall time of each driver load, by message text; the latest one if a text repeats."""
-    found: dict[str, float] = {}
-    for section in sections:
-        for text, time in section.loads.items():
-            wall = _wall(time, around)
-            if wall is not None:
-                found[text] = max(wall, found.get(text, wall))
-    return found
+    times = ((text, _wall(time, around)) for section in sections for text, time in section.loads.items())
+    known = sorted((wall, text) for text, wall in times if wall is not None)
+    return {text: wall for wall, text in known}
 
 
-def _booted_at(section: LogSection, around: float | None, loads: Mapping[str, float]) -> float | None:
+def _booted_at(section: LogSection, around: float, loads: Mapping[str, float]) -> float | None:
     """Wall time of the boot from which a log counts its seconds; None if it can't be determined."""
     both = section.clocks()
     if both is not None and both.seconds is not None:
         wall = _wall(both, around)
         return None if wall is None else wall - both.seconds
-    for text, time in section.loads.items():
-        if time.seconds is not None and text in loads:
-            return loads[text] - time.seconds
-    return None
+    tied = ((loads[text], time.seconds) for text, time in section.loads.items() if text in loads)
+    return next((wall - seconds for wall, seconds in tied if seconds is not None), None)
 
 
 class _Clock(NamedTuple):
@@ -462,20 +435,19 @@ class _Clock(NamedTuple):
     boot: float | None  # wall time of the boot from which the log counts its seconds; None if unknown
     end: float | None  # the log's last timestamp, in seconds since boot; None if it has none
     now: float  # reference time for ages
-    around: float | None  # a time used to infer missing years; None if unknown
+    around: float  # a time used to infer missing years
     guesses_year: bool  # whether `around` comes from outside the files' content
 
     def happened(self, kept: KeptEvent, loads: int) -> LogEvent:
         """Convert one event; `loads` is the total number of driver loads in the log."""
-        time, text, after = log_time(kept.prefix), kept.text, loads - kept.loads
+        time = log_time(kept.prefix)
         wall = _wall(time, self.around)
-        if wall is not None or time.seconds is None:
-            lacks_year = time.lacks_year and self.guesses_year
-            return LogEvent(wall, wall is not None, time.seconds, text, after, lacks_year, kept.place)
-        # The time between the end of the log and the report is unknown, so this is the latest possible time.
-        latest = None if self.end is None else self.now - (self.end - time.seconds)
-        wall = latest if self.boot is None else self.boot + time.seconds
-        return LogEvent(wall, self.boot is not None, time.seconds, text, after, place=kept.place)
+        exact, lacks_year = wall is not None, time.lacks_year and self.guesses_year
+        if wall is None and time.seconds is not None:
+            # The time between the end of the log and the report is unknown, so this is the latest possible time.
+            latest = None if self.end is None else self.now - (self.end - time.seconds)
+            wall, exact = (latest, False) if self.boot is None else (self.boot + time.seconds, True)
+        return LogEvent(wall, exact, time.seconds, kept.text, loads - kept.loads, lacks_year, kept.place)
 
 
 def _add(events: Events, tally: Tally, happened: list[LogEvent]) -> None:
@@ -500,9 +472,8 @@ def _add(events: Events, tally: Tally, happened: list[LogEvent]) -> None:
 
 
 def _is_same(known: LogEvent, other: LogEvent) -> bool:
-    if known.exact and other.exact:
-        return abs((known.wall or 0.0) - (other.wall or 0.0)) <= _SAME_SECONDS
-    return True
+    both = known.exact and other.exact
+    return not both or abs((known.wall or 0.0) - (other.wall or 0.0)) <= _SAME_SECONDS
 
 
 _RECOVERY: Final = "154"
@@ -510,17 +481,11 @@ _ACTION: Final = re.compile(r"GPU recovery action changed from 0x\w{1,4} \(.{1,4
 _NO_ACTION: Final = "None"
 
 
-class LoggedXids(NamedTuple):
-    """All events of one Xid on one GPU."""
+def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Events]]:
+    """The Xids that were logged, and those only named as the cause of another Xid.
 
-    what: EventKey  # the event group
-    name: XidName  # the Xid
-    text: str  # text to append to the time: the Xid's cause, or the recovery action requested by the driver; "" if none
-    events: Events  # the occurrences
-
-
-def logged_xids(log: LogReading) -> Iterator[LoggedXids]:
-    """The Xids that were logged, and those only named as the cause of another Xid."""
+    The text is to follow the time: the Xid's cause, or the recovery action requested by the driver; "" if none.
+    """
     logged = {(what.address, what.code) for what, _ in log.of_kind(EventKind.XID)}
     for what, events in log.of_kind(EventKind.XID):
         if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
@@ -530,10 +495,10 @@ def logged_xids(log: LogReading) -> Iterator[LoggedXids]:
             continue  # the driver withdrew its request
         cause = "" if events.last is None else cause_of(events.last.text)
         words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
-        yield LoggedXids(what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), words, events)
+        yield what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), words, events
     for what, events in log.of_kind(EventKind.XID_CAUSE):
         if (what.address, what.code) not in logged:
-            yield LoggedXids(what, XidName(what.code), "; named as the cause of another Xid", events)
+            yield what, XidName(what.code), "; named as the cause of another Xid", events
 
 
 def _action(what: EventKey, events: Events) -> str:

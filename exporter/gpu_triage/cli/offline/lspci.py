@@ -34,8 +34,8 @@ class PciDevice:
 
     bus_id: str  # in sysfs notation
     model: str  # name in the PCI database
-    is_gpu: bool  # whether it is an NVIDIA GPU
-    is_dead: bool  # whether its configuration space reads all ones, like that of a device that fell off the bus
+    is_gpu: bool = False  # whether it is an NVIDIA GPU
+    is_dead: bool = False  # whether its configuration space reads all ones, like that of a device that fell off the bus
     secondary: str = ""  # for a port, the bus below it
     driver: str = ""  # the kernel driver bound to it
     numa_node: int | None = None
@@ -66,11 +66,9 @@ class LspciParser:
         if ids is None and class_id is None and not kind.endswith(_CLASS_ENDINGS):
             return False
         bus_id = normalize_bus_id(address if address.count(":") > 1 else f"0000:{address}")
-        self._device = self.devices.get(bus_id)
-        if self._device is None:
-            self._device = PciDevice(bus_id, _model(rest), is_nvidia and is_display, "(rev ff)" in rest)
-            if len(self.devices) < _MOST_DEVICES:
-                self.devices[bus_id] = self._device
+        new = PciDevice(bus_id, _model(rest), is_nvidia and is_display, "(rev ff)" in rest)
+        is_full = bus_id not in self.devices and len(self.devices) >= _MOST_DEVICES
+        self._device = new if is_full else self.devices.setdefault(bus_id, new)
         return True
 
     def feed(self, line: str) -> None:

@@ -6,9 +6,9 @@ File names are ignored. Each part is recognized by how it starts, so files may b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.lines import Piece, cleaned
 from gpu_triage.cli.offline.log_lines import MARKERS, date_time
@@ -23,19 +23,11 @@ from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 _WITHOUT_HEADINGS: Final = re.compile(r"(?:[^,]{0,80}, ){1,80}(?:\d+(?:\.\d+)? (?:MHz|MiB|W|%), ?){1,20}[^,]{1,80}$")
 
 
-class SmiParser(Protocol):
-    """Parses one output line by line. Its class method `starting` returns one if an output starts with a line."""
-
-    report: SmiReport
-
-    def feed(self, line: str) -> bool:
-        """Parse a line; False if the output ended before it."""
+_LineParser = SmiXmlParser | SmiMonitorParser | SmiCsvParser | SmiTextParser | NvlinkParser | SmiTopologyParser
+_Parser = SmiTableParser | _LineParser
 
 
-_Starter = Callable[[str], SmiParser | None]
-
-
-def begin(line: str, before: str) -> SmiParser | None:
+def begin(line: str, before: str) -> _Parser | None:
     """A parser that has consumed this line, if an output starts with it; `before`: the previous line.
 
     Fast path: for most lines, the first character already rules it out.
@@ -44,22 +36,18 @@ def begin(line: str, before: str) -> SmiParser | None:
     first = text[:1]
     if first == "|":
         return SmiTableParser.starting(line, before)
-    starters: tuple[_Starter, ...] = ()
+    kinds: tuple[type[_LineParser], ...] = ()
     if first == "<":
-        starters = (SmiXmlParser.starting,)
+        kinds = (SmiXmlParser,)
     elif first == "#":
-        starters = (SmiMonitorParser.starting, SmiCsvParser.starting)
+        kinds = (SmiMonitorParser, SmiCsvParser)
     elif first == "G" and text.startswith("GPU"):
-        starters = (SmiTextParser.starting, NvlinkParser.starting, SmiTopologyParser.starting)
+        kinds = (SmiTextParser, NvlinkParser, SmiTopologyParser)
     elif first == "=" or ((first.isupper() or text.startswith("vGPU")) and len(text) < LONGEST_SECTION):
-        starters = (SmiTextParser.starting,)
+        kinds = (SmiTextParser,)
     elif first.islower() or "--query-" in line:
-        starters = (SmiCsvParser.starting,)
-    for starting in starters:
-        parser = starting(line)
-        if parser is not None:
-            return parser
-    return None
+        kinds = (SmiCsvParser,)
+    return next((parser for kind in kinds if (parser := kind.starting(line)) is not None), None)
 
 
 def lacks_headings(line: str) -> bool:
@@ -124,10 +112,8 @@ class Content:
     driver_error: str | None = None  # why NVML could not be used, as a value of gpu_driver_error_info
     driver_version: str = ""  # version of the kernel module, from procfs
     no_devices: bool = False  # whether nvidia-smi found no devices
-    # bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi
-    corrupted: set[str] = field(default_factory=set)
-    # a row of an nvidia-smi CSV query without its header, so the columns are unknown; "" if none
-    without_headings: str = ""
+    corrupted: set[str] = field(default_factory=set)  # bus ids of GPUs with a corrupted InfoROM
+    without_headings: str = ""  # a row of a CSV query without its header, so the columns are unknown; "" if none
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -157,7 +143,7 @@ class Scanner:
     def __init__(self, name: str, room: MemoryBudget | None = None) -> None:
         self.content = Content(name)
         self._room = room or MemoryBudget()
-        self._parser: SmiParser | None = None
+        self._parser: _Parser | None = None
         self._lspci = LspciParser()
         self._in_listing = False
         self._log = LogSection(name, self._room)
@@ -198,11 +184,10 @@ class Scanner:
         if self._in_listing and first in "\t ":
             self._lspci.feed(line)
             return
-        if self._has_markers and any(marker in line for marker in MARKERS):
-            if not self._in_other_file:
-                self._log.feed(line)
-        else:
+        if not (self._has_markers and any(marker in line for marker in MARKERS)):
             self._pass_by(line)
+        elif not self._in_other_file:
+            self._log.feed(line)
         if line.lstrip()[:1] != "+":
             self._before = line
 
@@ -215,7 +200,7 @@ class Scanner:
             self.content.without_headings = self.content.without_headings or line[:_LONGEST_ROW]
         elif line[0] in _LOOKED_AT or "NV" in line or "nv" in line or _may_be_device(line):
             self._look(line)
-        elif self._in_listing:
+        else:
             self._in_listing = False
         self._log.pass_by(line)
 
@@ -250,7 +235,7 @@ class Scanner:
             self._in_listing = False
         self._note(line)
 
-    def _begin(self, parser: SmiParser) -> None:
+    def _begin(self, parser: _Parser) -> None:
         reports = self.content.reports
         if reports and not reports[-1].gpus and not reports[-1].driver:
             # It looked like the start of an output, but nothing followed.
@@ -273,9 +258,8 @@ class Scanner:
         elif line[0] == " ":
             if line[-1] == ":" and (log := _LOG_OF_SECTION.match(line)):
                 self._end_log(log[1])
-        elif "NVRM version:" in line:
-            if version := _VERSION.search(line):
-                content.driver_version = version[1]
+        elif version := _VERSION.search(line):
+            content.driver_version = version[1]
         else:
             self._note_failure(line)
 

@@ -99,9 +99,11 @@ class SmiTableParser:
         if self._gpu is not None and (lost := _LOST.match(line)) is not None:
             self._gpu.note("state", lost[1])
             return True
-        second = _SECOND.match(line) if self._gpu is not None else None
-        if second is not None and self._gpu is not None:
-            self._note_second(self._gpu, second)
+        if self._gpu is not None and (second := _SECOND.match(line)) is not None:
+            *values, mode = second.groups()
+            mode = {"E. Process": "Exclusive_Process", "E. Thread": "Exclusive_Thread"}.get(mode, mode)
+            for path, value in zip(_OF_SECOND, (*values, mode), strict=True):
+                self._gpu.note(path, value)
             self._gpu = None
             return True
         return self._take_process(line)
@@ -116,12 +118,6 @@ class SmiTableParser:
         if errors.isdecimal():
             self._gpu.note("ecc errors/volatile/dram uncorrectable", errors)
             self._gpu.note("ecc mode/current", "Enabled")
-
-    def _note_second(self, gpu: RawGpu, line: re.Match[str]) -> None:
-        *values, mode = line.groups()
-        mode = {"E. Process": "Exclusive_Process", "E. Thread": "Exclusive_Thread"}.get(mode, mode)
-        for path, value in zip(_OF_SECOND, (*values, mode), strict=True):
-            gpu.note(path, value)
 
     def _take_process(self, line: str) -> bool:
         if line.startswith(_PROCESSES):
@@ -216,14 +212,12 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = {
 """Field of ``--query-gpu``, and the name of the same fact in ``-q``."""
 
 _OF_GPU: Final = frozenset({"index", "pci.bus_id", "gpu_bus_id", "gpu_uuid", "uuid"})
-_OF_HOST: Final = {
-    "timestamp": "timestamp",
-    "driver_version": "driver version",
-    "kmd_version": "kmd version",
-    "count": "attached gpus",
+_OF_HOST: Final = {name: name.replace("_", " ") for name in ("timestamp", "driver_version", "kmd_version")} | {
+    "count": "attached gpus"
 }
 _OF_PROCESS: Final = frozenset({"pid", "process_name", "used_gpu_memory", "used_memory"})
 _BITS: Final = frozenset({"clocks_event_reasons.active", "clocks_throttle_reasons.active"})
+_MASK: Final = re.compile("0x[0-9A-Fa-f]{1,16}")
 _FIELDS: Final = frozenset({*_FACTS_OF_FIELDS, *_BITS, *_OF_HOST, *_OF_GPU, *_OF_PROCESS})
 _MOST_FIELDS: Final = 400
 _SAME_PASS_SECONDS: Final = 0.5
@@ -281,20 +275,15 @@ class SmiCsvParser:
         if not line or line.isspace():
             return True
         cells = [cell.strip() for cell in line.split(",", _MOST_FIELDS)]
-        if not self._rows:
-            headings = _fields_of(line)
-            if headings:
-                # The header after a command line that has been parsed already.
-                self._fields = headings
-                return True
+        if not self._rows and (headings := _fields_of(line)):
+            # The header after a command line that has been parsed already.
+            self._fields = headings
+            return True
         if len(cells) != len(self._fields) or (len(cells) == 1 and _VALUE.fullmatch(cells[0]) is None):
             return self._goes_on(line)
         self._rows += 1
-        named = dict(zip(self._fields, cells, strict=True))
-        if self._of_processes:
-            self._note_process(named)
-        else:
-            self._note_sample(named)
+        note = self._note_process if self._of_processes else self._note_sample
+        note(dict(zip(self._fields, cells, strict=True)))
         return True
 
     def _goes_on(self, line: str) -> bool:
@@ -327,8 +316,10 @@ class SmiCsvParser:
                 self._note_host(_OF_HOST[name], value)
             elif name in _FACTS_OF_FIELDS:
                 gpu.note(_FACTS_OF_FIELDS[name], value)
-            elif name in _BITS and value.startswith("0x"):
-                _note_reasons(gpu, value)
+            elif name in _BITS and _MASK.fullmatch(value):
+                for reason, label, _ in REASONS_OF_CLOCKS:
+                    held = int(value, 16) & REASONS[reason]
+                    gpu.note(f"clocks event reasons/{label}", "Active" if held else "Not Active")
 
     def _note_host(self, label: str, value: str) -> None:
         if label == "timestamp":
@@ -347,15 +338,6 @@ class SmiCsvParser:
         memory = named.get("used_gpu_memory", named.get("used_memory", ""))
         gpu.lists_processes = True
         gpu.add_process(RawProcess(named.get("pid", ""), "C", named.get("process_name", ""), memory))
-
-
-def _note_reasons(gpu: RawGpu, mask: str) -> None:
-    try:
-        bits = int(mask, 16)
-    except ValueError:
-        return
-    for reason, label, _ in REASONS_OF_CLOCKS:
-        gpu.note(f"clocks event reasons/{label}", "Active" if bits & REASONS[reason] else "Not Active")
 
 
 DMON: Final = "nvidia-smi dmon"
@@ -412,18 +394,15 @@ class SmiMonitorParser:
         named = dict(zip(self._columns, values, strict=False))
         if not named.get("gpu", "").isdecimal() or len(values) < len(self._columns) - self._is_pmon:
             return False
-        self._note_time(named)
+        date = named.get("date", "")
+        if len(date) == len("20260131") and date.isdecimal():
+            self.report.timestamp = f"{date[:4]}-{date[4:6]}-{date[6:]} {named.get('time', '')}"
         if self._is_pmon:
             name = " ".join(values[len(self._columns) - 1 :])
             self._note_process(named, "" if name == _NOT_REPORTED else name)
         else:
             self._note_sample(named)
         return True
-
-    def _note_time(self, named: Mapping[str, str]) -> None:
-        date, time = named.get("date", ""), named.get("time", "")
-        if len(date) == len("20260131") and date.isdecimal():
-            self.report.timestamp = f"{date[:4]}-{date[4:6]}-{date[6:]} {time}"
 
     def _note_sample(self, named: Mapping[str, str]) -> None:
         facts: dict[str, str] = {}
@@ -452,6 +431,4 @@ class SmiMonitorParser:
 
 def _headings(line: str) -> list[str]:
     text = line.strip()
-    if not text.startswith("#"):
-        return []
-    return text.lstrip("# ").lower().split()
+    return text.lstrip("# ").lower().split() if text.startswith("#") else []

@@ -158,8 +158,7 @@ def is_none(value: str) -> bool:
 def number(value: str, unit: Unit) -> float | None:
     """A number in base units: watts, hertz, bytes, seconds, 0-1; None if its unit is not in `unit`."""
     match = _NUMBER.fullmatch(value.strip())
-    factor = None if match is None else unit.get(match[2].lower())
-    return None if match is None or factor is None else float(match[1]) * factor
+    return None if match is None or (factor := unit.get(match[2].lower())) is None else float(match[1]) * factor
 
 
 def count(value: str) -> int | None:
@@ -215,20 +214,16 @@ class Facts:
     def below(self, *sections: str) -> Iterator[tuple[str, str]]:
         """Each fact at any depth in these sections: its name relative to the section, and its full name."""
         self.sections.update(sections)
-        for path in self._facts:
-            section = next((section for section in sections if path.startswith(section)), None)
-            if section is not None:
-                yield path.removeprefix(section), path
+        yield from (
+            (path.removeprefix(each), path) for path in self._facts for each in sections if path.startswith(each)
+        )
 
     def parsed(self, parse: Callable[[str], T | None], *paths: str) -> T | None:
         self.asked.update(paths)
         for path in paths:
-            value = self._facts.get(path)
-            if value is None:
-                continue
-            found = parse(value)
-            if found is not None:
-                return found
-            if not is_none(value):
-                self.unread[path] = value
+            if (value := self._facts.get(path)) is not None:
+                if (found := parse(value)) is not None:
+                    return found
+                if not is_none(value):
+                    self.unread[path] = value
         return None

@@ -29,56 +29,24 @@ from gpu_triage.cli.offline.smi_facts import (
 from gpu_triage.cli.offline.smi_links import NUMA_NODE, PEER, Links, links_of
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.driver.nvml.structs import PASSED_THROUGH_MODE, VGPU_MODE
+from gpu_triage.driver.nvml.structs import VGPU_MODE
 from gpu_triage.machine import Workload
-from gpu_triage.read.gpu.activity import ActivityReading, MediaReading
-from gpu_triage.read.gpu.device_memory import DeviceMemoryReading
-from gpu_triage.read.gpu.ecc import BANK_AVAILABILITIES, EccReading, MemoryRepairReading
-from gpu_triage.read.gpu.fabric import (
-    FABRIC_JOINED,
-    FABRIC_UNHEALTHY,
-    GPU_FABRIC_HEALTH,
-    GPU_FABRIC_STATE,
-    FabricReading,
-)
-from gpu_triage.read.gpu.identity import IdentityReading
-from gpu_triage.read.gpu.modes import (
-    COMPUTE_MODES,
-    DRAIN_AND_RESET,
-    GPU_RECOVERY_ACTION,
-    GPU_VGPU_LICENSE_STATE,
-    IN_VIRTUAL_MACHINES,
-    LICENSED,
-    NO_RECOVERY,
-    ModesReading,
-    RecoveryReading,
-    VgpuLicenseReading,
-)
-from gpu_triage.read.gpu.pcie import PcieLimitsReading, PcieReading
-from gpu_triage.read.gpu.power import (
-    ClocksReading,
-    ClockTargetsReading,
-    LimitsReading,
-    PowerReading,
-    ThermalReading,
-    other_limit,
-)
-from gpu_triage.read.gpu.throttle import ThrottleReading
+from gpu_triage.read.gpu import activity, device_memory, ecc, fabric, identity, modes, pcie, power, throttle
 from gpu_triage.read.processes.facts import Owner, ProcessFacts
 from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
 
 _FAILED_ENOUGH: Final = 6  # a GPU that answers never fails to report this many facts at once
-_RECOVERY: Final[Mapping[str, int]] = {
-    **{name.lower(): action for action, name in GPU_RECOVERY_ACTION.states.items()},
-    "none": NO_RECOVERY,
-    "reset": GPU_RECOVERY_ACTION.value_of("GPU reset"),
-    "reboot": GPU_RECOVERY_ACTION.value_of("node reboot"),
-    "drain p2p": GPU_RECOVERY_ACTION.value_of("drain peer-to-peer work"),
+_RECOVERY: Final = {
+    **{name.lower(): action for action, name in modes.GPU_RECOVERY_ACTION.states.items()},
+    "none": modes.NO_RECOVERY,
+    "reset": modes.GPU_RECOVERY_ACTION.value_of("GPU reset"),
+    "reboot": modes.GPU_RECOVERY_ACTION.value_of("node reboot"),
+    "drain p2p": modes.GPU_RECOVERY_ACTION.value_of("drain peer-to-peer work"),
 }
-_FABRIC_STATES: Final = {"not started": 1, "in progress": 2, "completed": FABRIC_JOINED, "not supported": 0}
-assert set(_FABRIC_STATES.values()) - {0} == set(GPU_FABRIC_STATE.states)  # noqa: S101 - checks constants at import
-_FABRIC_HEALTH: Final = {name: state for state, name in GPU_FABRIC_HEALTH.states.items()}
+_FABRIC_STATES: Final = {"not started": 1, "in progress": 2, "completed": fabric.FABRIC_JOINED, "not supported": 0}
+assert set(_FABRIC_STATES.values()) - {0} == set(fabric.GPU_FABRIC_STATE.states)  # noqa: S101 - checks constants at import
+_FABRIC_HEALTH: Final = {name: state for state, name in fabric.GPU_FABRIC_HEALTH.states.items()}
 _FABRIC_FAILURES: Final = (
     *("gpu is lost", "in use", "insufficient resources", "internal error", "invalid argument", "invalid state"),
     *("not found", "not ready", "reset required", "timeout", "uninitialized", "unknown error"),
@@ -86,7 +54,9 @@ _FABRIC_FAILURES: Final = (
 _FABRIC_STATUSES: Final = {"success": True, "nvml_success": True, **dict.fromkeys(_FABRIC_FAILURES, False)}
 """NVML's result strings for joining the fabric, and whether each means success."""
 
-_COMPUTE_MODES: Final = {words: name for name in COMPUTE_MODES.values() for words in (name, name.replace("_", " "))}
+_COMPUTE_MODES: Final = {
+    words: name for name in modes.COMPUTE_MODES.values() for words in (name, name.replace("_", " "))
+}
 BUS_ID: Final = ("pci/bus id", "pci/pci bus id")
 UUID: Final = ("gpu uuid", "uuid")
 _UUID: Final = re.compile(r"GPU-[\w-]{1,80}")
@@ -101,8 +71,8 @@ class SmiGpu:
     error: str | None  # why it doesn't answer, as a value of gpu_error_info; None if it does
     failed: tuple[str, ...]  # facts that the driver failed to read from a GPU that answers, in nvidia-smi's words
     unread: tuple[str, ...]  # facts that could not be parsed, as ``label : value``
-    identity: IdentityReading
-    limits: PcieLimitsReading
+    identity: identity.IdentityReading
+    limits: pcie.PcieLimitsReading
     readings: tuple[object, ...]
     processes: ProcessesReading
     links: Links  # NVLinks by number
@@ -117,18 +87,16 @@ def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
     facts.parsed(uuid_of, *UUID)  # the roster has it; here, one in an unknown form is noticed
     failed = tuple(path for path, value in raw.facts.items() if normalized(value) in smi_facts.FAILED)
     error = _error(raw, failed)
-    identity, limits, readings = _identity(facts, bus_id), _pcie_limits(facts), tuple(_readings(facts))
     processes, unread_processes = _processes(raw, with_names=with_names)
-    unread = (f"{path.rpartition('/')[2]} : {value}" for path, value in facts.unread.items())
     return SmiGpu(
         bus_id=bus_id,
         error=error,
         failed=failed if error is None else (),
-        unread=(*unread, *unread_processes),
-        identity=identity,
-        limits=limits,
-        readings=readings,
+        identity=_identity(facts, bus_id),
+        limits=_pcie_limits(facts),
+        readings=tuple(_readings(facts)),
         processes=processes,
+        unread=(*(f"{path.rpartition('/')[2]} : {value}" for path, value in facts.unread.items()), *unread_processes),
         links=links_of(raw.facts),
         numa_node=facts.count(NUMA_NODE),
         peers={path.removeprefix(PEER): level for path, level in raw.facts.items() if path.startswith(PEER)},
@@ -167,8 +135,8 @@ def _error(raw: RawGpu, failed: tuple[str, ...]) -> str | None:
     return "unknown" if len(failed) >= _FAILED_ENOUGH else None
 
 
-def _identity(facts: Facts, bus_id: str) -> IdentityReading:
-    return IdentityReading(
+def _identity(facts: Facts, bus_id: str) -> identity.IdentityReading:
+    return identity.IdentityReading(
         name=facts.text("product name"),
         pci_bus_id=bus_id,
         serial=facts.text("serial number", "serial"),
@@ -193,8 +161,8 @@ def _width(value: str) -> int | None:
 _LINK, _XML_LINK = "pci/gpu link info/", "pci/pci gpu link info/"
 
 
-def _pcie(facts: Facts) -> PcieReading:
-    return PcieReading(
+def _pcie(facts: Facts) -> pcie.PcieReading:
+    return pcie.PcieReading(
         generation=facts.parsed(
             _generation, f"{_LINK}pcie generation/current", f"{_XML_LINK}pcie gen/current link gen"
         ),
@@ -207,18 +175,18 @@ def _pcie(facts: Facts) -> PcieReading:
     )
 
 
-def _pcie_limits(facts: Facts) -> PcieLimitsReading:
+def _pcie_limits(facts: Facts) -> pcie.PcieLimitsReading:
     def generation(label: str, tag: str) -> int | None:
         return facts.parsed(_generation, f"{_LINK}pcie generation/{label}", f"{_XML_LINK}pcie gen/{tag}")
 
-    return PcieLimitsReading(
+    return pcie.PcieLimitsReading(
         device_generation=generation("device max", "max device link gen"),
         device_width=None,
         slot_generation=generation("host max", "max host link gen"),
         slot_width=None,
         system_generation=generation("max", "max link gen"),
         system_width=facts.parsed(_width, f"{_LINK}link width/max", f"{_XML_LINK}link widths/max link width"),
-        slot_hidden=_virtualization(facts) in IN_VIRTUAL_MACHINES,
+        slot_hidden=_virtualization(facts) in modes.IN_VIRTUAL_MACHINES,
     )
 
 
@@ -226,30 +194,30 @@ def _readings(facts: Facts) -> Iterator[object]:
     def share(what: str) -> float | None:
         return facts.within(0, 1, RATIO, f"utilization/{what}", f"utilization/{what} util")
 
-    yield ActivityReading(
+    yield activity.ActivityReading(
         sm_utilization_ratio=share("gpu"),
         memory_utilization_ratio=share("memory"),
         busy_seconds=None,
         performance_state=facts.choice(_P_STATES, "performance state"),
     )
     sessions = facts.count("encoder stats/active sessions", "encoder stats/session count")
-    yield MediaReading(share("encoder"), share("decoder"), sessions)
+    yield activity.MediaReading(share("encoder"), share("decoder"), sessions)
     yield _throttle(facts)
     yield _power(facts)
     yield _thermal(facts)
     yield _limits(facts)
-    yield ClocksReading(_clocks(facts, "clocks"))
-    yield ClockTargetsReading(_clocks(facts, "applications clocks", least=1.0))
+    yield power.ClocksReading(_clocks(facts, "clocks"))
+    yield power.ClockTargetsReading(_clocks(facts, "applications clocks", least=1.0))
     yield _memory(facts)
-    yield EccReading(_errors(facts, "volatile"), _errors(facts, "aggregate"))
+    yield ecc.EccReading(_errors(facts, "volatile"), _errors(facts, "aggregate"))
     yield _memory_repair(facts)
-    yield ModesReading(
+    yield modes.ModesReading(
         persistence=facts.flag("persistence mode"),
         mig=facts.flag("mig mode/current", "mig mode/current mig"),
         compute=facts.choice(_COMPUTE_MODES, "compute mode"),
         virtualization=_virtualization(facts),
     )
-    yield RecoveryReading(_recovery(facts))
+    yield modes.RecoveryReading(_recovery(facts))
     yield _fabric(facts)
     yield _license(facts)
     yield _pcie(facts)
@@ -257,22 +225,20 @@ def _readings(facts: Facts) -> Iterator[object]:
 
 def _recovery(facts: Facts) -> int | None:
     action = facts.choice(_RECOVERY, "gpu recovery action")
-    if action is not None:
-        return action
     # Drivers 530 to 565 report this in two flags.
-    if facts.flag("gpu reset status/reset required"):
+    if action is None and facts.flag("gpu reset status/reset required"):
         return _RECOVERY["reset"]
-    if facts.flag("gpu reset status/drain and reset recommended"):
-        return DRAIN_AND_RESET
-    return None
+    if action is None and facts.flag("gpu reset status/drain and reset recommended"):
+        return modes.DRAIN_AND_RESET
+    return action
 
 
-def _fabric(facts: Facts) -> FabricReading:
+def _fabric(facts: Facts) -> fabric.FabricReading:
     state = facts.choice(_FABRIC_STATES, "fabric/state") or None
     health = facts.choice(_FABRIC_HEALTH, "fabric/health/summary")
-    if facts.choice(_FABRIC_STATUSES, "fabric/status") is False and state == FABRIC_JOINED:
-        health = FABRIC_UNHEALTHY
-    return FabricReading(state, health if state is not None else None)
+    if facts.choice(_FABRIC_STATUSES, "fabric/status") is False and state == fabric.FABRIC_JOINED:
+        health = fabric.FABRIC_UNHEALTHY
+    return fabric.FabricReading(state, health if state is not None else None)
 
 
 REASONS_OF_CLOCKS: Final = (
@@ -298,25 +264,21 @@ _COUNTERS: Final = {
 """Our label by how the names of a counter begin: drivers end them differently, and XML tags have prefixes."""
 
 
-def _throttle(facts: Facts) -> ThrottleReading:
+def _throttle(facts: Facts) -> throttle.ThrottleReading:
     """Active throttle reasons, and how long each has been active if the driver counts that."""
-    active: dict[str, bool] = {}
+    active: dict[str, bool | None] = {}
     for reason, label, tag in REASONS_OF_CLOCKS:
         # If pasting lost the indentation, a cause of HW slowdown no longer appears below it.
-        names = (label, label.rpartition("/")[2])
-        kinds = ("event", "throttle")
-        paths = [f"clocks {kind} reasons/{name}" for kind in kinds for name in dict.fromkeys(names)]
-        tags = [f"clocks {kind} reasons/clocks {kind} reason {tag.replace('_', ' ')}" for kind in kinds]
-        held = facts.flag(*paths, *tags)
-        if held is not None:
-            active[reason] = held
+        kinds, tag = ("event", "throttle"), tag.replace("_", " ")  # noqa: PLW2901 - as it is in a path
+        paths = [f"clocks {kind} reasons/{name}" for kind in kinds for name in (label, label.rpartition("/")[2])]
+        active[reason] = facts.flag(*paths, *(f"clocks {kind} reasons/clocks {kind} reason {tag}" for kind in kinds))
     seconds: dict[str, float] = {}
     for name, path in facts.below("clocks event reasons counters/", "clocks throttle reasons counters/"):
         counter = next((reason for stem, reason in _COUNTERS.items() if stem in name), None)
         counted = None if counter is None else facts.within(0.0, 1e10, SECONDS, path)
         if counter is not None and counted is not None:
             seconds[counter] = counted
-    return ThrottleReading(active or None, seconds)
+    return throttle.ThrottleReading(_known(active) or None, seconds)
 
 
 def _watts(facts: Facts, *labels: str) -> float | None:
@@ -325,32 +287,29 @@ def _watts(facts: Facts, *labels: str) -> float | None:
     return facts.within(0.01, 1e5, WATTS, *(f"{section}/{label}" for label in labels for section in sections))
 
 
-def _power(facts: Facts) -> PowerReading:
+def _power(facts: Facts) -> power.PowerReading:
     drawn = ("instantaneous power draw", "instant power draw")
-    module = [f"module power readings/{label}" for label in drawn]
     limit_watts = _watts(facts, "current power limit", "enforced power limit", "power limit")
-    return PowerReading(
+    return power.PowerReading(
         _watts(facts, *drawn, "power draw", "average power draw"),
         limit_watts,
         energy_joules=None,
-        requested_limit_watts=other_limit(_watts(facts, "requested power limit"), limit_watts),
-        module_watts=facts.within(0.01, 1e5, WATTS, *module),
+        requested_limit_watts=power.other_limit(_watts(facts, "requested power limit"), limit_watts),
+        module_watts=facts.within(0.01, 1e5, WATTS, *(f"module power readings/{label}" for label in drawn)),
         module_limit_watts=facts.within(0.01, 1e5, WATTS, "module power readings/current power limit"),
     )
 
 
-def _thermal(facts: Facts) -> ThermalReading:
-    fan = facts.within(0, 2, RATIO, "fan speed")
-    margins = (
-        "temperature/gpu t.limit temp",
-        "temperature/gpu current t.limit temp",  # driver 610 and later
-        "temperature/gpu temp tlimit",
-    )
-    return ThermalReading(
-        gpu_celsius=facts.within(-100, 200, CELSIUS, "temperature/gpu current temp", "temperature/gpu temp"),
-        memory_celsius=facts.within(1, 200, CELSIUS, "temperature/memory current temp", "temperature/memory temp"),
-        margin_celsius=facts.within(-200, 200, CELSIUS, *margins),
-        fan_ratios={} if fan is None else {"0": fan},
+def _thermal(facts: Facts) -> power.ThermalReading:
+    def celsius(low: float, *names: str) -> float | None:
+        return facts.within(low, 200, CELSIUS, *(f"temperature/{name}" for name in names))
+
+    return power.ThermalReading(
+        gpu_celsius=celsius(-100, "gpu current temp", "gpu temp"),
+        memory_celsius=celsius(1, "memory current temp", "memory temp"),
+        # The second is that of driver 610 and later.
+        margin_celsius=celsius(-200, "gpu t.limit temp", "gpu current t.limit temp", "gpu temp tlimit"),
+        fan_ratios=_known({"0": facts.within(0, 2, RATIO, "fan speed")}),
     )
 
 
@@ -363,14 +322,14 @@ _THRESHOLDS: Final = {
 """How temperature thresholds are named in text and XML output."""
 
 
-def _limits(facts: Facts) -> LimitsReading:
+def _limits(facts: Facts) -> power.LimitsReading:
     celsius, margins = {}, {}
     for name, (label, tag) in _THRESHOLDS.items():
         of_threshold = f"temperature/{label} temp", f"temperature/gpu temp {tag} threshold"
         of_margin = f"temperature/{label} t.limit temp", f"temperature/gpu temp {tag} tlimit threshold"
         celsius[name] = facts.within(20, 200, CELSIUS, *of_threshold)
         margins[name] = facts.within(-100, 100, CELSIUS, *of_margin)
-    return LimitsReading(
+    return power.LimitsReading(
         clock_max_hertz=_clocks(facts, "max clocks", least=1.0),
         clock_default_hertz=_clocks(facts, "default applications clocks", least=1.0),
         power_default_watts=_watts(facts, "default power limit"),
@@ -383,27 +342,19 @@ def _limits(facts: Facts) -> LimitsReading:
 
 def _clocks(facts: Facts, section: str, least: float = 0.0) -> dict[str, float]:
     """Frequency in hertz by clock; values below `least` mean unset."""
-    table = {"graphics": "graphics clock", "sm": "sm clock", "memory": "mem clock", "video": "video clock"}
-    if "applications" in section:
-        del table["video"]
+    tags = {"graphics": "graphics", "sm": "sm", "memory": "mem", "video": "video"}
     found = {
-        label: facts.within(0.0, 20e9, HERTZ, f"{section}/{label}", f"{section}/{tag}") for label, tag in table.items()
+        label: facts.within(0.0, 20e9, HERTZ, f"{section}/{label}", f"{section}/{tag} clock")
+        for label, tag in tags.items()
+        if label != "video" or "applications" not in section
     }
     return {label: hertz for label, hertz in _known(found).items() if hertz >= least}
 
 
-def _memory(facts: Facts) -> DeviceMemoryReading:
-    def read(path: str) -> float | None:
-        return facts.within(0, 2.0**50, BYTES, path)
-
-    return DeviceMemoryReading(
-        total_bytes=read("fb memory usage/total"),
-        used_bytes=read("fb memory usage/used"),
-        free_bytes=read("fb memory usage/free"),
-        reserved_bytes=read("fb memory usage/reserved"),
-        bar1_total_bytes=read("bar1 memory usage/total"),
-        bar1_used_bytes=read("bar1 memory usage/used"),
-    )
+def _memory(facts: Facts) -> device_memory.DeviceMemoryReading:
+    parts = ("fb memory usage", ("total", "used", "free", "reserved")), ("bar1 memory usage", ("total", "used"))
+    names = [f"{section}/{name}" for section, names in parts for name in names]
+    return device_memory.DeviceMemoryReading(*(facts.within(0, 2.0**50, BYTES, name) for name in names))
 
 
 def _errors(facts: Facts, span: str) -> dict[str, float]:
@@ -427,7 +378,7 @@ def _severity(name: str) -> str:
     return "corrected" if "correctable" in name else ""
 
 
-def _memory_repair(facts: Facts) -> MemoryRepairReading:
+def _memory_repair(facts: Facts) -> ecc.MemoryRepairReading:
     rows = {
         "correctable": facts.count("remapped rows/correctable error", "remapped rows/remapped row corr"),
         "uncorrectable": facts.count("remapped rows/uncorrectable error", "remapped rows/remapped row unc"),
@@ -443,10 +394,10 @@ def _memory_repair(facts: Facts) -> MemoryRepairReading:
             f"remapped rows/bank remap availability histogram/{name}",
             f"remapped rows/row remapper histogram/row remapper histogram {name}",
         )
-        for name in BANK_AVAILABILITIES
+        for name in ecc.BANK_AVAILABILITIES
     }
     pending_pages = ("pending page blacklist", "pending", "pending blacklist", "pending retirement")
-    return MemoryRepairReading(
+    return ecc.MemoryRepairReading(
         ecc_mode=facts.flag("ecc mode/current", "ecc mode/current ecc"),
         ecc_mode_pending=facts.flag("ecc mode/pending", "ecc mode/pending ecc"),
         sram_threshold_exceeded=facts.flag("ecc errors/aggregate/sram threshold exceeded"),
@@ -464,50 +415,34 @@ def _known(found: Mapping[str, T | None]) -> dict[str, T]:
 
 
 _LICENSES: Final = {
-    f"unlicensed{words}": GPU_VGPU_LICENSE_STATE.value_of(state)
-    for words, state in (
-        ("", "unlicensed"),
-        (" (unrestricted)", "unlicensed, not yet restricted"),
-        (" (restricted)", "unlicensed, restricted"),
-    )
+    "unlicensed": modes.GPU_VGPU_LICENSE_STATE.value_of("unlicensed"),
+    "unlicensed (unrestricted)": modes.GPU_VGPU_LICENSE_STATE.value_of("unlicensed, not yet restricted"),
+    "unlicensed (restricted)": modes.GPU_VGPU_LICENSE_STATE.value_of("unlicensed, restricted"),
 }
-_VIRTUALIZATION: Final = {
-    "none": 0,
-    "pass-through": PASSED_THROUGH_MODE,
-    "vgpu": VGPU_MODE,
-    "host vgpu": 3,
-    "host vsga": 4,
-}
+_VIRTUALIZATION: Final = dict(zip(("none", "pass-through", "vgpu", "host vgpu", "host vsga"), range(5), strict=True))
+"""NVML's modes, which count up in this order."""
 
 
 def _virtualization(facts: Facts) -> int | None:
     return facts.choice(_VIRTUALIZATION, "gpu virtualization mode/virtualization mode")
 
 
-def _license(facts: Facts) -> VgpuLicenseReading:
+def _license(facts: Facts) -> modes.VgpuLicenseReading:
     """The vGPU license; a GPU passed through as a whole needs none to run at full speed."""
-    mode = _virtualization(facts)
     sections = ("vgpu software licensed product", "grid licensed product")
     status = facts.parsed(_license_state, *(f"{section}/license status" for section in sections))
     names = ("product name", "licensed product name")
     product = facts.text(*(f"{section}/{name}" for name in names for section in sections))
-    if status is None or mode not in (None, VGPU_MODE):
-        return VgpuLicenseReading({})
-    return VgpuLicenseReading({product: status})
+    is_vgpu = _virtualization(facts) in (None, VGPU_MODE)
+    return modes.VgpuLicenseReading({product: status} if status is not None and is_vgpu else {})
 
 
 def _license_state(value: str) -> int | None:
     plain = normalized(value)
-    return LICENSED if plain.startswith("licensed") else _LICENSES.get(plain)
+    return modes.LICENSED if plain.startswith("licensed") else _LICENSES.get(plain)
 
 
-_KINDS: Final[Mapping[str, str]] = {
-    "C": "compute",
-    "G": "graphics",
-    "C+G": "compute_graphics",
-    "M": "mps",
-    "M+C": "mps",
-}
+_KINDS: Final = {"C": "compute", "G": "graphics", "C+G": "compute_graphics", "M": "mps", "M+C": "mps"}
 _OTHER: Final = "O"  # A process that holds memory without a compute or graphics context; driver 590 and later
 
 _MOST_SHOWN: Final = 32
@@ -523,18 +458,15 @@ def _processes(raw: RawGpu, *, with_names: bool) -> tuple[ProcessesReading, tupl
     counts = dict.fromkeys(("compute", "graphics"), 0)
     shown, unread = [], []
     for process in raw.processes:
-        kind = _KINDS.get(process.kind.strip().upper())
-        if kind is not None and process.pid.isdecimal():
+        letters = process.kind.strip().upper() if process.pid.isdecimal() else ""
+        if (kind := _KINDS.get(letters)) is not None:
             counts[kind] = counts.get(kind, 0) + 1
             shown.append(_process(process, kind, with_names=with_names))
-        elif process.kind.strip().upper() != _OTHER or not process.pid.isdecimal():
+        elif letters != _OTHER:
             unread.append(f"process {process.pid or '?'}, type : {process.kind or '?'}")
     shown.sort(key=lambda each: -(each.memory_bytes or 0.0))
-    more = max(0, len(shown) - _MOST_SHOWN)
-    return (
-        ProcessesReading({} if unread else counts, tuple(shown[:_MOST_SHOWN]), more, locality_known=False),
-        tuple(unread),
-    )
+    known, more = {} if unread else counts, max(0, len(shown) - _MOST_SHOWN)
+    return ProcessesReading(known, tuple(shown[:_MOST_SHOWN]), more, locality_known=False), tuple(unread)
 
 
 def _process(process: RawProcess, kind: str, *, with_names: bool) -> ProcessReading:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.cli.offline.smi_facts import RawGpu, SmiReport
@@ -86,15 +85,7 @@ class NvlinkParser:
             gpu.facts[path] = str(int(gpu.facts.get(path, "0")) + int(errors[2]))
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One link in an output; `is_up` is None and error kinds are absent if not printed."""
-
-    is_up: bool | None
-    errors: Mapping[str, float]
-
-
-Links = Mapping[int, Link]  # by link number
+Links = Mapping[int, LinkReading]  # by link number; None and absent errors were not printed
 
 
 def links_of(facts: Mapping[str, str]) -> Links:
@@ -104,9 +95,11 @@ def links_of(facts: Mapping[str, str]) -> Links:
             number, _, what = path.removeprefix(_PREFIX).partition("/")
             found.setdefault(int(number), {})[what] = value
     return {
-        number: Link(
+        number: LinkReading(
             None if UP not in said else said[UP] == "Yes",
             {kind: float(said[kind]) for kind in _KINDS.values() if kind in said},
+            None,
+            None,
         )
         for number, said in found.items()
     }
@@ -117,25 +110,13 @@ def reading_of(own: Links, others: Iterable[Links]) -> NvlinkReading:
 
     A link that is down on every GPU is unconnected on this board; on cards joined by a bridge, some links may be too.
     """
-    peers = [links for links in others if any(link.is_up for link in links.values())]
-    linked = any(link.is_up for link in own.values())
-
-    def is_connected(number: int, link: Link) -> bool:
-        if link.is_up is not False:
-            return True
-        return linked and bool(peers) and all(number in links and bool(links[number].is_up) for links in peers)
-
-    connected = {number: link for number, link in own.items() if is_connected(number, link)}
-    totals: dict[str, float] = {}
-    for link in connected.values():
-        for kind, count in link.errors.items():
-            totals[kind] = totals.get(kind, 0.0) + count
-    return NvlinkReading(
-        {number: LinkReading(link.is_up, link.errors, None, None) for number, link in connected.items()},
-        totals,
-        None,
-        None,
-    )
+    up = [{number for number, link in links.items() if link.is_up} for links in (own, *others)]
+    peers = [links for links in up[1:] if links]
+    expected = set.intersection(*peers) if up[0] and peers else set()
+    connected = {number: link for number, link in own.items() if link.is_up is not False or number in expected}
+    kinds = dict.fromkeys(kind for link in connected.values() for kind in link.errors)
+    totals = {kind: sum(link.errors.get(kind, 0.0) for link in connected.values()) for kind in kinds}
+    return NvlinkReading(connected, totals, None, None)
 
 
 _GPU_COLUMN: Final = re.compile(r"GPU(\d{1,3})")
@@ -182,18 +163,14 @@ class SmiTopologyParser:
         elif not self.report.gpus and all(_DEVICE.fullmatch(word) or word in _AFTER_LEVELS for word in words):
             self._head(words)
             return True
-        elif self._row and len(self._row) < len(self._columns) + self._trailing:
+        # The cells after the levels are CPU affinity, NUMA affinity and GPU NUMA id.
+        elif 0 < len(self._row) < len(self._columns) + sum(word in ("Affinity", "ID") for word in self._after):
             self._row += words
         else:
             return False
         if self._gpu is not None and len(self._row) >= len(self._columns):
             self._note(self._gpu)
         return True
-
-    @property
-    def _trailing(self) -> int:
-        """The number of cells after the levels: CPU affinity, NUMA affinity, GPU NUMA id."""
-        return self._after.count("Affinity") + self._after.count("ID")
 
     def _head(self, words: list[str]) -> None:
         for word in words:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from html import unescape
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.lines import command_of
-from gpu_triage.cli.offline.smi_facts import HOST_FACTS, LONGEST_VALUE, MOST_PROCESSES, RawGpu, RawProcess, SmiReport
+from gpu_triage.cli.offline.smi_facts import HOST_FACTS, LONGEST_VALUE, RawGpu, RawProcess, SmiReport
 from gpu_triage.cli.offline.smi_gpu import known_names
 
 Path = tuple[str, ...]
@@ -57,7 +58,8 @@ class Layout:
                 return (*base, label)
         for base in bases:
             # In sections that accept any name, such as "Volatile", a new section ends the previous sibling.
-            if "/".join(base) + "/" in _known().open_sections or (not is_section and _in_open_section(base)):
+            section, known = "/".join(base) + "/", _known().open_sections
+            if section in known or (not is_section and section.startswith(known)):
                 return (*base, label)
         return _known().alone.get(label, (label,)) if self._is_flat and not is_section else (label,)
 
@@ -66,31 +68,27 @@ _ALSO_ELSEWHERE: Final = frozenset({"aggregate", "free", "reserved"})
 """Labels that also occur in sections that are not read: BAR1 memory has a free part, too."""
 
 
-class _Known:
-    """The paths known from the text output of any driver; `alone` is that of each label that only one section has."""
+class _Known(NamedTuple):
+    """The paths known from the text output of any driver."""
 
-    def __init__(self) -> None:
-        names, sections = known_names()
-        paths = {tuple(name.split("/")) for name in names}
-        self.open_sections = sections
-        paths |= {tuple(section.rstrip("/").split("/")) for section in sections}
-        paths |= {PROCESSES, *((*PROCESSES, label) for label in ("process id", "type", "name", "used gpu memory"))}
-        self.paths = {path[:end] for path in paths for end in range(1, len(path) + 1)}
-        ends = Counter(path[-1] for path in self.paths)
-        self.alone = {path[-1]: path for path in paths if ends[path[-1]] == 1 and path[-1] not in _ALSO_ELSEWHERE}
+    paths: frozenset[Path]
+    open_sections: tuple[str, ...]
+    alone: Mapping[str, Path]  # that of each label that only one section has
 
 
 @cache
 def _known() -> _Known:
-    return _Known()
+    names, sections = known_names()
+    whole = {tuple(name.rstrip("/").split("/")) for name in (*names, *sections)}
+    whole |= {PROCESSES, *((*PROCESSES, label) for label in ("process id", "type", "name", "used gpu memory"))}
+    paths = frozenset(path[:end] for path in whole for end in range(1, len(path) + 1))
+    ends = Counter(path[-1] for path in paths)
+    alone = {path[-1]: path for path in whole if ends[path[-1]] == 1 and path[-1] not in _ALSO_ELSEWHERE}
+    return _Known(paths, tuple(sections), alone)
 
 
 def _is_known(path: Path) -> bool:
     return path in _known().paths
-
-
-def _in_open_section(path: Path) -> bool:
-    return any(("/".join(path) + "/").startswith(section) for section in _known().open_sections)
 
 
 _LONGEST_LINE: Final = 300
@@ -129,11 +127,11 @@ class SmiTextParser:
     @classmethod
     def starting(cls, line: str) -> SmiTextParser | None:
         text = line.strip()
-        is_gpu, is_section = _GPU.match(text) is not None, len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
-        if not (_HEAD in text or is_gpu or is_section):
+        is_section = len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
+        if not (_HEAD in text or is_section or _GPU.match(text)):
             return None
         parser = cls()
-        parser._margin = len(line.expandtabs()) - len(line.expandtabs().lstrip())
+        parser._margin = _indent(line.expandtabs())
         if is_section:
             parser._is_headless = True
             parser._begin(parser.report.add_gpu())
@@ -148,7 +146,7 @@ class SmiTextParser:
         text = line.strip()
         if self._is_headless:
             return self._feed_fragment(text)
-        indent = len(line) - len(line.lstrip()) - self._margin
+        indent = _indent(line) - self._margin
         if indent <= 0:
             return self._feed_at_margin(text)
         self._feed_fact(indent, text)
@@ -163,19 +161,15 @@ class SmiTextParser:
             return False
         if " :" not in text and not self._layout.belongs(label, is_section=not colon):
             return False
-        if (
-            label in _HEADLESS
-            and self._gpu is not None
-            and any(path.startswith(f"{label}/") for path in self._gpu.facts)
-        ):
+        facts = () if self._gpu is None else self._gpu.facts
+        if label in _HEADLESS and any(path.startswith(f"{label}/") for path in facts):
             # A repeated section belongs to the next GPU.
             self._begin(self.report.add_gpu())
         self._feed_fact(0, text)
         return True
 
     def _feed_at_margin(self, text: str) -> bool:
-        gpu = _GPU.match(text)
-        if gpu is not None:
+        if (gpu := _GPU.match(text)) is not None:
             self._begin(self.report.add_gpu(gpu[1]))
             return True
         label, colon, value = _parts(text)
@@ -214,21 +208,21 @@ class SmiTextParser:
             return
         self._foreign = 0
         path = self._layout.path(indent, label, is_section=not colon)
-        if path[:1] == PROCESSES:
-            self._note_process(label, value, is_section=not colon)
-        elif colon:
-            self._gpu.note("/".join(path), value)
-
-    def _note_process(self, label: str, value: str, *, is_section: bool) -> None:
-        assert self._gpu is not None  # noqa: S101 - checked by the caller
-        if label == "process id":
+        if path[:1] != PROCESSES:
+            if colon:
+                self._gpu.note("/".join(path), value)
+        elif label == "process id":
             self._gpu.lists_processes = True
             self._gpu.add_process(RawProcess(pid=value))
         elif label == PROCESSES[0]:
             # Without a value or any entries, the list was truncated.
-            self._gpu.lists_processes = not is_section and value.lower() != "n/a"
+            self._gpu.lists_processes = colon and value.lower() != "n/a"
         elif self._gpu.processes:
             self._gpu.processes[-1].describe(label, value)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _parts(text: str) -> tuple[str, bool, str]:
@@ -270,7 +264,7 @@ class SmiXmlParser:
         for token in _TOKEN.finditer(line):
             closes, tag, attributes, text = token.groups()
             if tag is None:
-                if text is not None and not self._skips and self._path and not text.isspace():
+                if text and not self._skips and self._path and not text.isspace():
                     self._text(unescape(text.strip()[:LONGEST_VALUE]))
             elif closes:
                 if tag == "nvidia_smi_log":
@@ -282,21 +276,18 @@ class SmiXmlParser:
         return True
 
     def _open(self, tag: str, attributes: str) -> None:
-        if tag == "nvidia_smi_log":
-            return
         if tag == "gpu":
             bus_id = _ID.search(attributes)
             self._gpu = self.report.add_gpu("" if bus_id is None else bus_id[1])
             self._path, self._skips = [], False
             return
-        if self._skips:
+        if self._skips or tag == "nvidia_smi_log":
             return
-        if tag in _SKIPPED:
-            self._skips = True
+        self._skips = tag in _SKIPPED
         if len(self._path) < _DEEPEST_ELEMENT:
             self._path.append(tag)
-        if self._gpu is not None and tag == "process_info" and len(self._gpu.processes) < MOST_PROCESSES:
-            self._gpu.processes.append(RawProcess())
+        if self._gpu is not None and tag == "process_info":
+            self._gpu.add_process(RawProcess())
 
     def _close(self, tag: str) -> None:
         if tag == "gpu":

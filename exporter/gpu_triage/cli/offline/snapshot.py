@@ -28,24 +28,23 @@ class GpuIndex:
 
     def __init__(self, reports: Iterable[SmiReport]) -> None:
         reports = list(reports)
-        self._bus_of_uuid: dict[str, str] = {}
         self._key_of_index: dict[str, str] = {}
         self._printed: dict[str, str] = {}
         self._counted: dict[str, str] = {}
         self._uuids: dict[str, str] = {}
         self._keys: list[str] = []
         self._counts_all = any(map(_is_whole, reports))
-        names = [(report, [_names(gpu) for gpu in report.gpus]) for report in reports]
-        for _, each in names:
-            self._bus_of_uuid.update({own.uuid: own.bus_id for own in each if own.uuid and own.bus_id})
-        for _, each in names:
-            for own in each:
-                self._learn(own, own.number, self._printed)
-        for report, each in sorted(names, key=lambda pair: -len(pair[1])):
-            # Start with the complete output that lists the most GPUs: if one is lost, those after it move up.
-            for place, own in enumerate(each if _is_whole(report) else ()):
+        names = [[_names(gpu) for gpu in report.gpus] for report in reports]
+        everybody = [own for each in names for own in each]
+        self._bus_of_uuid = {own.uuid: own.bus_id for own in everybody if own.uuid and own.bus_id}
+        for own in everybody:
+            self._learn(own, own.number, self._printed)
+        # Start with the complete output that lists the most GPUs: if one is lost, those after it move up.
+        whole = (each for report, each in zip(reports, names, strict=True) if _is_whole(report))
+        for each in sorted(whole, key=len, reverse=True):
+            for place, own in enumerate(each):
                 self._learn(own, str(place), self._counted)
-        keys = {self._key(own, place) for _, each in names for place, own in enumerate(each)}
+        keys = {self._key(own, place) for each in names for place, own in enumerate(each)}
         self._keys = sorted(key for key in keys if not key.startswith(_UNKNOWN)) or sorted(keys)
 
     def keys(self, report: SmiReport) -> list[str]:
@@ -65,9 +64,9 @@ class GpuIndex:
         one is unknown, and its key serves as the index.
         """
         keys = set(shown)
-        dead = {device.bus_id for device in devices.values() if keys and device.is_gpu and device.is_dead}
+        dead = {bus_id for bus_id, device in devices.items() if keys and device.is_gpu and device.is_dead}
         ordered = sorted(keys | set(lost) | dead)
-        counted = {} if len(ordered) > len(keys) else dict(self._counted)
+        counted = {} if len(ordered) > len(keys) else self._counted
         if self._counts_all and not counted:
             counted = {key: str(index) for index, key in enumerate(ordered)}
         return {
@@ -103,8 +102,7 @@ def _spoken(key: str) -> str:
 def _names(gpu: RawGpu) -> _Names:
     facts = Facts(gpu.facts)
     bus_id = bus_id_of(gpu.bus_id) or facts.parsed(bus_id_of, *BUS_ID) or ""
-    uuid = facts.parsed(uuid_of, *UUID) or ""
-    return _Names(bus_id, uuid, gpu.index)
+    return _Names(bus_id, facts.parsed(uuid_of, *UUID) or "", gpu.index)
 
 
 def _is_whole(report: SmiReport) -> bool:
@@ -194,19 +192,16 @@ def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[S
     roster = GpuIndex(report for report, _ in outputs)
     moments = _moments(outputs, roster)
     read: list[Snapshot] = []
-    before: _Moment | None = None
-    for moment in moments:
+    for before, moment in zip((None, *moments), moments, strict=False):
         read.append(_snapshot(moment, before, read[-1] if read else None, with_names=with_names))
-        before = moment
     return tuple(read), roster
 
 
 def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
     """The outputs of a file, each with its time, or else that of the nearest preceding or following output."""
-    reports = [report for report in content.reports if report.gpus or report.driver]
-    times = [date_time(report.timestamp) for report in reports]
-    known = content.written_at if content.written_at is not None else next((at for at in times if at is not None), None)
-    for report, at in zip(reports, times, strict=True):
+    outputs = [(each, date_time(each.timestamp)) for each in content.reports if each.gpus or each.driver]
+    known = next((at for at in (content.written_at, *(at for _, at in outputs)) if at is not None), None)
+    for report, at in outputs:
         known = known if at is None else at
         yield report, known
 
@@ -214,8 +209,7 @@ def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
 def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: GpuIndex) -> list[_Moment]:
     """Group outputs: each full output starts a moment; others join a nearby one, or start their own if none is near."""
     moments: list[_Moment] = []
-    ordered = sorted(outputs, key=lambda each: (-_rank(each[0]), each[1] is not None, each[1] or 0.0))
-    for report, at in ordered:
+    for report, at in sorted(outputs, key=lambda each: (-_rank(each[0]), each[1] is not None, each[1] or 0.0)):
         rank, keys = _rank(report), roster.keys(report)
         near = min(
             (moment for moment in moments if _joins(moment, report, at, rank, keys)),

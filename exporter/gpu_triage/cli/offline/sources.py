@@ -8,7 +8,7 @@ import struct
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -67,15 +67,13 @@ def is_recording(path: Path) -> bool:
     """Whether this was written by ``gpu-triage record``."""
     if path.is_dir():
         return (path / _ABOUT_RECORDING).is_file()
-    try:
-        if not path.name.endswith(".tar.gz") or not path.is_file():
-            return False
-        with path.open("rb") as raw:
-            archive = unpacked(opened(raw.read), Budget())
-            first = next(members(archive), None) if is_tar(archive.peek(BLOCK_BYTES)) else None
-    except DAMAGED:
-        return False
-    return first is not None and first.name.rpartition("/")[2] == _ABOUT_RECORDING
+    with suppress(*DAMAGED):
+        if path.name.endswith(".tar.gz") and path.is_file():
+            with path.open("rb") as raw:
+                archive = unpacked(opened(raw.read), Budget())
+                first = next(members(archive), None) if is_tar(archive.peek(BLOCK_BYTES)) else None
+                return first is not None and first.name.rpartition("/")[2] == _ABOUT_RECORDING
+    return False
 
 
 def sources(path: str) -> Iterator[InputFile]:
@@ -106,13 +104,11 @@ def _of_folder(folder: Path) -> Iterator[InputFile]:
     if len(found) > _FEW_FILES:
         found = [each for each in found if _is_named_right(str(each.relative_to(folder)))]
     for each in found:
-        try:
+        with suppress(OSError):
             about = each.lstat()
             # Symlinks are skipped: in a sosreport they point to the same file again, or outside of it.
             if stat.S_ISREG(about.st_mode) and about.st_size and os.access(each, os.R_OK):
                 yield InputFile(str(each), each, about.st_size, about.st_mtime)
-        except OSError:
-            continue
 
 
 def documents(source: InputFile, count: Callable[[int], None], time_limit: TimeLimit) -> Iterator[Document]:

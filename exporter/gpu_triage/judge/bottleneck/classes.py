@@ -12,24 +12,12 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT, GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_stalls
-from gpu_triage.judge.evidence.owners import owners_of
+from gpu_triage.judge.evidence.owners import owners_of, saves, saving_explains_seconds
 from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
-from gpu_triage.judge.evidence.saving import saves, saving_explains_seconds
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.check import Area
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
-from gpu_triage.read.gpu.activity import (
-    GPU_BUSY_SECONDS_TOTAL,
-    GPU_DECODER_UTILIZATION_RATIO,
-    GPU_DRAM_ACTIVE_RATIO,
-    GPU_ENCODER_UTILIZATION_RATIO,
-    GPU_FP16_ACTIVE_RATIO,
-    GPU_FP32_ACTIVE_RATIO,
-    GPU_FP64_ACTIVE_RATIO,
-    GPU_OBSERVED_SECONDS_TOTAL,
-    GPU_SM_ACTIVE_RATIO,
-    GPU_TENSOR_ACTIVE_RATIO,
-)
+from gpu_triage.read.gpu import activity
 from gpu_triage.read.gpu.ecc import GPU_ROW_REMAP_FAILURE
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.modes import DRAIN_AND_RESET
@@ -105,10 +93,10 @@ class Work:
 
         Time that was not observed is left out: the rest of it is what came last.
         """
-        busy, observed = gpu.one(GPU_BUSY_SECONDS_TOTAL), gpu.one(GPU_OBSERVED_SECONDS_TOTAL)
+        busy, observed = gpu.one(activity.GPU_BUSY_SECONDS_TOTAL), gpu.one(activity.GPU_OBSERVED_SECONDS_TOTAL)
         # Without a counter, as under MIG, use the busiest instance's activity for the time since then.
-        activity = max(gpu.series(GPU_MIG_SM_ACTIVE_RATIO), key=lambda each: each.last, default=None)
-        series, before = busy or activity, self._read
+        instance = max(gpu.series(GPU_MIG_SM_ACTIVE_RATIO), key=lambda each: each.last, default=None)
+        series, before = busy or instance, self._read
         if series is None:
             self._read = None
             return None
@@ -118,7 +106,10 @@ class Work:
         self._read = (at, series.last)
         if before is None or at < before[0]:
             return None
-        video = (gpu.last(GPU_ENCODER_UTILIZATION_RATIO) or 0.0, gpu.last(GPU_DECODER_UTILIZATION_RATIO) or 0.0)
+        video = (
+            gpu.last(activity.GPU_ENCODER_UTILIZATION_RATIO) or 0.0,
+            gpu.last(activity.GPU_DECODER_UTILIZATION_RATIO) or 0.0,
+        )
         seconds = at - before[0]
         kernels = series.last if busy is None else (series.last - before[1]) / seconds
         return max(kernels, *video), series.last_at - seconds, series.last_at
@@ -146,10 +137,10 @@ _NOT_BUSY: Final = STARVED | {"hung", "unattributed", "idle"}
 
 
 _PIPES: Final = {
-    "tensor cores": GPU_TENSOR_ACTIVE_RATIO,
-    "FP64 units": GPU_FP64_ACTIVE_RATIO,
-    "FP32 units": GPU_FP32_ACTIVE_RATIO,
-    "FP16 units": GPU_FP16_ACTIVE_RATIO,
+    "tensor cores": activity.GPU_TENSOR_ACTIVE_RATIO,
+    "FP64 units": activity.GPU_FP64_ACTIVE_RATIO,
+    "FP32 units": activity.GPU_FP32_ACTIVE_RATIO,
+    "FP16 units": activity.GPU_FP16_ACTIVE_RATIO,
 }
 """Where an SM does arithmetic. Only the tensor cores have to be reported."""
 
@@ -432,16 +423,16 @@ def _waited_for(case: Case) -> str:
 
 def _spins(gpu: GpuEvidence, ease: float) -> str | None:
     """Describe a GPU with kernels all the time that hardly do anything; None if it works or rests, or if unknown."""
-    busy, power, activity = gpu.kernel_share, gpu.power_share, gpu.one(GPU_SM_ACTIVE_RATIO)
-    if gpu.partitioned or busy is None or power is None:
+    busy, drawn, sms = gpu.kernel_share, gpu.power_share, gpu.one(activity.GPU_SM_ACTIVE_RATIO)
+    if gpu.partitioned or busy is None or drawn is None:
         return None
     if gpu.memory_activity is None or gpu.memory_activity >= thresholds.SPINNING_MEMORY_SHARE / ease:
         return None
-    if busy < thresholds.SPINNING_BUSY_SHARE * ease or power >= thresholds.SPINNING_POWER_SHARE / ease:
+    if busy < thresholds.SPINNING_BUSY_SHARE * ease or drawn >= thresholds.SPINNING_POWER_SHARE / ease:
         return None
-    if activity is not None and activity.mean >= thresholds.SPINNING_SM_ACTIVITY / ease:
+    if sms is not None and sms.mean >= thresholds.SPINNING_SM_ACTIVITY / ease:
         return None
-    return f"busy {busy:.0%} of the time at {power:.0%} of its power"
+    return f"busy {busy:.0%} of the time at {drawn:.0%} of its power"
 
 
 def _compute(case: Case) -> str | None:
@@ -495,7 +486,7 @@ def _unseen(case: Case) -> str:
 def bound_of(gpu: GpuEvidence) -> Bound | None:
     """Determine the bound; None if the GPU does not report it, as before Hopper and in MIG mode."""
     means = {pipe: series.mean for pipe, spec in _PIPES.items() if (series := gpu.one(spec)) is not None}
-    memory = gpu.one(GPU_DRAM_ACTIVE_RATIO)
+    memory = gpu.one(activity.GPU_DRAM_ACTIVE_RATIO)
     if memory is None or "tensor cores" not in means:
         return None
     pipe = max(means, key=means.__getitem__)

@@ -6,22 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence, Slowdown
-from gpu_triage.judge.evidence.heat import slowdown_margin
-from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.peers import BusyGpu, median, slower
-from gpu_triage.judge.evidence.remember import Share
+from gpu_triage.judge.evidence.host import BusyGpu, HostEvidence, median, slower
+from gpu_triage.judge.evidence.remember import Share, slowdown_margin
 from gpu_triage.judge.findings.finding import Finding, of_gpu
-from gpu_triage.read.gpu.power import (
-    GPU_CLOCK_HERTZ,
-    GPU_CLOCK_MAX_HERTZ,
-    GPU_POWER_DEFAULT_LIMIT_WATTS,
-    GPU_POWER_LIMIT_WATTS,
-    GPU_POWER_MAX_LIMIT_WATTS,
-    GPU_POWER_REQUESTED_LIMIT_WATTS,
-    GPU_POWER_WATTS,
-    GPU_TEMPERATURE_CELSIUS,
-    GPU_TEMPERATURE_THRESHOLD_CELSIUS,
-)
+from gpu_triage.read.gpu import power
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 
 
@@ -31,7 +19,7 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
         yield from _slowdowns(gpu)
         yield from _temperatures(gpu)
         if (overread := _overread(gpu)) is not None:
-            yield of_gpu("power.reading", gpu, overread, value=gpu.last(GPU_POWER_WATTS))
+            yield of_gpu("power.reading", gpu, overread, value=gpu.last(power.GPU_POWER_WATTS))
     for gpu, limited in host.limited_clocks.items():
         yield of_gpu("clock.policy", gpu, limited.text, value=limited.share)
     yield from judge_stragglers(host)
@@ -58,21 +46,23 @@ def _temperatures(gpu: GpuEvidence) -> Iterator[Finding]:
         if often.mean >= thresholds.NEAR_SLOWDOWN_SHARE or (margin.near and not often.seconds):
             yield of_gpu("thermal.margin", gpu, margin.text, value=margin.celsius)
     if low is not None:
-        limit = gpu.last(GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold="gpu_max")
+        limit = gpu.last(power.GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold="gpu_max")
         yield of_gpu("thermal.low_limit", gpu, low, value=limit)
 
 
 def _heat_and_clock(gpu: GpuEvidence) -> str:
-    heat, clock = gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="gpu"), gpu.last(GPU_CLOCK_HERTZ, clock="sm")
-    most = gpu.last(GPU_CLOCK_MAX_HERTZ, clock="sm")
+    heat, clock = gpu.last(power.GPU_TEMPERATURE_CELSIUS, sensor="gpu"), gpu.last(power.GPU_CLOCK_HERTZ, clock="sm")
+    most = gpu.last(power.GPU_CLOCK_MAX_HERTZ, clock="sm")
     at = "" if heat is None else f", {heat:.0f} °C"
     return at if clock is None or most is None else f"{at}, SM clock {clock / 1e6:.0f} of {most / 1e6:.0f} MHz"
 
 
 def _low_limit(gpu: GpuEvidence) -> str | None:
     """Describe a firmware temperature limit that is far too low, if the GPU has reached it."""
-    heat = gpu.one(GPU_TEMPERATURE_CELSIUS, sensor="gpu")
-    limit, slowdown = (gpu.last(GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold=each) for each in ("gpu_max", "slowdown"))
+    heat = gpu.one(power.GPU_TEMPERATURE_CELSIUS, sensor="gpu")
+    limit, slowdown = (
+        gpu.last(power.GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold=each) for each in ("gpu_max", "slowdown")
+    )
     if heat is None or limit is None or slowdown is None or slowdown - limit < gpu.limit("thermal.low_limit", "gap"):
         return None
     near_celsius = gpu.limit("thermal.margin", "margin")
@@ -83,27 +73,28 @@ def _low_limit(gpu: GpuEvidence) -> str | None:
 
 def _overread(gpu: GpuEvidence) -> str | None:
     """Describe an implausible power reading that throttles the GPU."""
-    power, capped = gpu.recent.one(GPU_POWER_WATTS), gpu.recent.one(GPU_THROTTLE_ACTIVE, reason="sw_power_cap")
+    watts, capped = gpu.recent.one(power.GPU_POWER_WATTS), gpu.recent.one(GPU_THROTTLE_ACTIVE, reason="sw_power_cap")
     limits = (
-        gpu.last(spec) for spec in (GPU_POWER_LIMIT_WATTS, GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_POWER_MAX_LIMIT_WATTS)
+        gpu.last(spec)
+        for spec in (power.GPU_POWER_LIMIT_WATTS, power.GPU_POWER_DEFAULT_LIMIT_WATTS, power.GPU_POWER_MAX_LIMIT_WATTS)
     )
     most = max((limit for limit in limits if limit is not None), default=None)
-    if power is None or most is None or capped is None or capped.low != 1 or not gpu.slowed_down:
+    if watts is None or most is None or capped is None or capped.low != 1 or not gpu.slowed_down:
         return None
-    if power.low < gpu.limit("power.reading", "ratio") * most:
+    if watts.low < gpu.limit("power.reading", "ratio") * most:
         return None
-    return f"reads {power.last:.0f} W, its highest limit is {most:.0f} W{_heat_and_clock(gpu)}"
+    return f"reads {watts.last:.0f} W, its highest limit is {most:.0f} W{_heat_and_clock(gpu)}"
 
 
 def _capped(gpu: GpuEvidence, cap: Slowdown) -> Finding:
     """Return the finding about a lowered power limit, depending on whether it throttles the GPU."""
-    limit, default = gpu.last(GPU_POWER_LIMIT_WATTS), gpu.last(GPU_POWER_DEFAULT_LIMIT_WATTS)
+    limit, default = gpu.last(power.GPU_POWER_LIMIT_WATTS), gpu.last(power.GPU_POWER_DEFAULT_LIMIT_WATTS)
     share, slowdown = cap.lasting(gpu), cap.uncounted
     # A single poll gives no share of time.
     at_it = f"; at it {share:.0%} of the time" if gpu.seconds > 0 else ""
     if slowdown is not None:
         at_it, share = f"; it holds the clocks {slowdown.lasted}", max(share, slowdown.share)
-    requested = gpu.last(GPU_POWER_REQUESTED_LIMIT_WATTS)
+    requested = gpu.last(power.GPU_POWER_REQUESTED_LIMIT_WATTS)
     asked = "" if requested is None else f" ({requested:.0f} W requested: the BMC or another limit applies)"
     measured = f"limit {limit:.0f} W{asked}, default {default:.0f} W{at_it}"
     if cap.exceeded(gpu, share) or slowdown is not None:

@@ -14,35 +14,9 @@ from gpu_triage.judge.evidence.series import Series
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.read.gpu.presence import GPU_DEVICES
-from gpu_triage.read.host.cpu import (
-    GPU_HOST_CLOCK_SOURCE_INFO,
-    GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO,
-    GPU_HOST_CPU_BUSIEST_RATIO,
-    GPU_HOST_CPU_GOVERNOR_POLICIES,
-    GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL,
-    SLOW_CLOCK_SOURCES,
-)
+from gpu_triage.read.host import cpu, infiniband, kernel_log, network_interfaces
 from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL
-from gpu_triage.read.host.infiniband import (
-    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
-    GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL,
-    GPU_HOST_INFINIBAND_PHYSICAL_STATE,
-    GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO,
-    GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL,
-    GPU_HOST_INFINIBAND_UP,
-    PORT_LINK_UP,
-)
-from gpu_triage.read.host.kernel_log import (
-    GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
-    GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
-    GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
-)
 from gpu_triage.read.host.kernel_messages import ProblemKind
-from gpu_triage.read.host.network_interfaces import (
-    GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL,
-    GPU_HOST_NETWORK_ERRORS_TOTAL,
-    GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO,
-)
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
 
@@ -149,7 +123,7 @@ def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
         said = [
             f"{words.format(each.labels['subject'] or rule.unnamed)}, last {host.when(each.last)}"
             for kind, words in rule.kinds.items()
-            for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
+            for each in host.series(kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
             if host.age_seconds(each.last) <= rule.seconds and not (rule.until_reset and each.last < reset_at)
         ]
         if rule.code == "cpu.thermal":
@@ -161,7 +135,7 @@ def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
     yield from _driver_messages(host)
     yield from _memory_errors(host)
     yield from _oom_killed(host)
-    lost = host.one(GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL)
+    lost = host.one(kernel_log.GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL)
     if lost is not None and lost.increase > 0:
         measured = f"{lost.increase:.0f} records of the kernel log were lost before they could be read"
         yield of_host("host.kernel_log_lost", measured, lost.increase)
@@ -169,8 +143,8 @@ def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
 
 def _hot_cpus(host: HostEvidence) -> Iterator[str]:
     """Yield processors throttled by heat according to their counters: the kernel rate-limits its messages about it."""
-    for labels in host.labels_of(GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL):
-        share = host.risen(GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL, thresholds.HOT_CPU_SECONDS, **labels).mean
+    for labels in host.labels_of(cpu.GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL):
+        share = host.risen(cpu.GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL, thresholds.HOT_CPU_SECONDS, **labels).mean
         if share >= thresholds.HOT_CPU_SHARE:
             yield f"CPUs of NUMA node {labels['numa_node']} too hot for {min(share, 1.0):.0%} of the time"
 
@@ -178,7 +152,7 @@ def _hot_cpus(host: HostEvidence) -> Iterator[str]:
 def _oom_killed(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about OOM-killed processes: those of jobs with a GPU, and others."""
     killed: dict[str, list[str]] = {"memory.oom_killed": [], "memory.oom_killed_other": []}
-    for each in host.series(GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS):
+    for each in host.series(kernel_log.GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS):
         if host.age_seconds(each.last) <= thresholds.OOM_KILLED_SECONDS:
             code = "memory.oom_killed" if _had_gpu(host, each) else "memory.oom_killed_other"
             process = f"{each.labels['process'] or 'process'} ({each.labels['pid']}){_of_owner(each.labels)}"
@@ -204,12 +178,14 @@ def _driver_messages(host: HostEvidence) -> Iterator[Finding]:
         return
     answering = {gpu.pci_bus_id for gpu in host.answering}
     for code, kind, words in _OF_GPU:
-        for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):
+        for each in host.series(kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):
             slot = each.labels["subject"]
             if _ADDRESS.fullmatch(slot) and slot not in answering:
                 yield of_slot(code, slot, f"{words}, last {host.when(each.last)}")
     if host.driver_error == "version_mismatch":
-        for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=ProblemKind.DRIVER_MISMATCH.value):
+        for each in host.series(
+            kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=ProblemKind.DRIVER_MISMATCH.value
+        ):
             yield of_host("driver.version_mismatch", f"{each.labels['subject']}, last {host.when(each.last)}")
 
 
@@ -259,26 +235,34 @@ def _network(host: HostEvidence) -> Iterator[Finding]:
     most_downs = host.limit("network.port_flapping", "downs")
     flapping = [
         (":".join(each.values), count)
-        for each in host.series(GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
-        if (count := _downs(host, GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, each.labels)) > most_downs
+        for each in host.series(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
+        if (count := _downs(host, infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, each.labels)) > most_downs
     ]
     if flapping:
         ports = ", ".join(f"{port} {count:.0f} times" for port, count in flapping)
         yield of_host("network.port_flapping", f"link lost in the last hour: {ports}", _most(flapping))
-    if errors := _rose(host, GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, host.limit("network.port_errors", "count")):
+    if errors := _rose(
+        host, infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, host.limit("network.port_errors", "count")
+    ):
         ports = ", ".join(f"{port} {count:.0f} link errors" for port, count in errors)
         yield of_host("network.port_errors", f"{ports} {lately(host)}", _most(errors))
-    slow = [each for each in host.series(GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO) if each.high < 1]
+    slow = [each for each in host.series(infiniband.GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO) if each.high < 1]
     if ports := ", ".join(f"{':'.join(each.values)} at {each.last:.0%}" for each in slow):
         yield of_host("network.port_slow", f"{ports} of the rate that it should have", min(each.last for each in slow))
     yield from _interfaces(host)
-    if timeouts := _rose(host, GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, host.limit("network.timeouts", "count")):
+    if timeouts := _rose(host, infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, host.limit("network.timeouts", "count")):
         ports = ", ".join(f"{port} {count:.0f}" for port, count in timeouts)
         yield of_host("network.timeouts", f"requests not acknowledged: {ports} {lately(host)}", _most(timeouts))
-    down = [each for each in host.series(GPU_HOST_INFINIBAND_UP) if not each.last and was_up(host, each.values)]
+    down = [
+        each for each in host.series(infiniband.GPU_HOST_INFINIBAND_UP) if not each.last and was_up(host, each.values)
+    ]
     if ports := ", ".join(":".join(each.values) for each in down):
         yield of_host("network.port_down", f"was up, and is down: {ports}", len(down))
-    linked = (each for each in host.series(GPU_HOST_INFINIBAND_PHYSICAL_STATE) if each.low == PORT_LINK_UP)
+    linked = (
+        each
+        for each in host.series(infiniband.GPU_HOST_INFINIBAND_PHYSICAL_STATE)
+        if each.low == infiniband.PORT_LINK_UP
+    )
     waiting = [port for port in linked if _never_up(host, port.labels)]
     if ports := ", ".join(":".join(each.values) for each in waiting):
         yield of_host("network.port_waiting", f"link up and port not active: {ports}", len(waiting))
@@ -289,16 +273,20 @@ def _interfaces(host: HostEvidence) -> Iterator[Finding]:
     most_downs = host.limit("network.link_degraded", "downs")
     degraded = [
         f"{each.labels['device']} lost its link {count:.0f} times in the last hour"
-        for each in host.series(GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL)
-        if (count := _downs(host, GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL, each.labels)) > most_downs
+        for each in host.series(network_interfaces.GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL)
+        if (count := _downs(host, network_interfaces.GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL, each.labels)) > most_downs
     ]
-    slow = (ratio for ratio in host.series(GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO) if ratio.high < 1)
+    slow = (ratio for ratio in host.series(network_interfaces.GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO) if ratio.high < 1)
     degraded += [f"{ratio.labels['device']} runs at {ratio.last:.0%} of the speed that it had" for ratio in slow]
     if degraded:
         yield of_host("network.link_degraded", "; ".join(degraded), len(degraded))
-    devices = dict.fromkeys(labels["device"] for labels in host.labels_of(GPU_HOST_NETWORK_ERRORS_TOTAL))
+    devices = dict.fromkeys(
+        labels["device"] for labels in host.labels_of(network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL)
+    )
     most = host.limit("network.interface_errors", "count")
-    counts = ((device, host.rose(GPU_HOST_NETWORK_ERRORS_TOTAL, most, device=device)) for device in devices)
+    counts = (
+        (device, host.rose(network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL, most, device=device)) for device in devices
+    )
     if bad := [(device, count) for device, count in counts if count is not None]:
         ports = ", ".join(f"{device} {count:.0f}" for device, count in bad)
         yield of_host("network.interface_errors", f"bad packets: {ports} {lately(host)}", _most(bad))
@@ -320,21 +308,21 @@ def _most(counts: Sequence[tuple[str, float]]) -> float:
 
 def _never_up(host: HostEvidence, labels: Mapping[str, str]) -> bool:
     """Whether a port was down throughout the window."""
-    up = host.one(GPU_HOST_INFINIBAND_UP, **labels)
+    up = host.one(infiniband.GPU_HOST_INFINIBAND_UP, **labels)
     return up is not None and up.high == 0
 
 
 def _cpu_settings(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about the clock of the busiest CPUs, and the kernel's clock source."""
-    governors = ", ".join(each["governor"] for each in host.labels_of(GPU_HOST_CPU_GOVERNOR_POLICIES))
-    for clock in host.recent.series(GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO):
+    governors = ", ".join(each["governor"] for each in host.labels_of(cpu.GPU_HOST_CPU_GOVERNOR_POLICIES))
+    for clock in host.recent.series(cpu.GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO):
         node = clock.labels["numa_node"]
-        busiest = host.recent.one(GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)
+        busiest = host.recent.one(cpu.GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)
         is_busy = busiest is not None and busiest.low >= host.limit("cpu.slow_clock", "busy")
         if is_busy and clock.high < host.limit("cpu.slow_clock", "ratio"):
             by = f", governor {governors}" if governors else ""
             measured = f"the busiest CPU of NUMA node {node} runs at {clock.high:.0%} of its clock{by}"
             yield of_host("cpu.slow_clock", measured, clock.high)
-    for source in host.labels_of(GPU_HOST_CLOCK_SOURCE_INFO):
-        if source["clock_source"] in SLOW_CLOCK_SOURCES:
+    for source in host.labels_of(cpu.GPU_HOST_CLOCK_SOURCE_INFO):
+        if source["clock_source"] in cpu.SLOW_CLOCK_SOURCES:
             yield of_host("host.clock_source", f"the kernel takes the time from {source['clock_source']}")

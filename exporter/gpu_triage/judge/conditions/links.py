@@ -297,16 +297,12 @@ def _refused(host: HostEvidence, paths: list[_Path]) -> Mapping[GpuEvidence, Map
     return refused
 
 
-def _is_busy(gpu: GpuEvidence) -> bool:
-    return (gpu.busy_share or 0.0) >= thresholds.BUSY_SHARE
-
-
 def _through_host(paths: list[_Path]) -> Iterator[Finding]:
     """Yield one finding for all busy GPUs that reach each other only through host memory.
 
     GPUs of different owners exchange nothing.
     """
-    slow = [path for path in paths if not path.works and _is_busy(path.gpu) and _is_busy(path.peer)]
+    slow = [path for path in paths if not path.works and path.gpu.busy and path.peer.busy]
     owners = {gpu: set(owners_of(gpu)) for gpu in {gpu for path in slow for gpu in (path.gpu, path.peer)}}
     apart = [
         path for path in slow if not owners[path.gpu] or not owners[path.peer] or owners[path.gpu] & owners[path.peer]

@@ -11,9 +11,15 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, killed_at_limit, limited_job
-from gpu_triage.judge.evidence.owners import GpuOwner, allocated_to, owners_of, owners_text
+from gpu_triage.judge.evidence.owners import (
+    GpuOwner,
+    allocated_to,
+    owners_of,
+    owners_text,
+    saves,
+    saving_explains_seconds,
+)
 from gpu_triage.judge.evidence.remember import Count, Share, is_held
-from gpu_triage.judge.evidence.saving import saves, saving_explains_seconds
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE

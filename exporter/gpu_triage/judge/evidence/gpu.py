@@ -12,19 +12,10 @@ from typing import Final, NamedTuple
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.judge.evidence.wording import first_few
-from gpu_triage.judge.findings.identity import identity_of
+from gpu_triage.judge.findings.finding import identity_of
 from gpu_triage.judge.findings.table import Severity, xid_check
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_CALL_INFLIGHT_SECONDS
-from gpu_triage.read.gpu.activity import (
-    GPU_BUSY_SECONDS_TOTAL,
-    GPU_DECODER_UTILIZATION_RATIO,
-    GPU_DRAM_ACTIVE_RATIO,
-    GPU_ENCODER_UTILIZATION_RATIO,
-    GPU_MEMORY_UTILIZATION_RATIO,
-    GPU_OBSERVED_SECONDS_TOTAL,
-    GPU_PERFORMANCE_STATE,
-    GPU_SM_UTILIZATION_RATIO,
-)
+from gpu_triage.read.gpu import activity, power
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, FABRIC_UNHEALTHY, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
@@ -32,15 +23,6 @@ from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.modes import GPU_MIG_MODE, GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_GENERATION
-from gpu_triage.read.gpu.power import (
-    GPU_CLOCK_DEFAULT_HERTZ,
-    GPU_CLOCK_HERTZ,
-    GPU_CLOCK_MAX_HERTZ,
-    GPU_CLOCK_TARGET_HERTZ,
-    GPU_POWER_DEFAULT_LIMIT_WATTS,
-    GPU_POWER_LIMIT_WATTS,
-    GPU_POWER_WATTS,
-)
 from gpu_triage.read.gpu.presence import GPU_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.gpu.topology import GPU_NUMA_NODE
@@ -58,10 +40,18 @@ _SLOWDOWN_CAUSES: Final = ("hw_thermal", "hw_power_brake")
 """Causes of hw_slowdown. Unlike hw_slowdown itself, they are never set by a mere P-state change."""
 _HELD_CLOCKS: Final = ("applications_clocks", "board_limit", "reliability", "sync_boost", "display_clocks")
 """Reasons other than heat, power and idleness."""
-_VIDEO_ENGINES: Final = {"decoder": GPU_DECODER_UTILIZATION_RATIO, "encoder": GPU_ENCODER_UTILIZATION_RATIO}
+_VIDEO_ENGINES: Final = {
+    "decoder": activity.GPU_DECODER_UTILIZATION_RATIO,
+    "encoder": activity.GPU_ENCODER_UTILIZATION_RATIO,
+}
 _NOT_LIMITING: Final = frozenset({"idle", "sync_boost", "display_clocks"})
 _NAMES_SHOWN: Final = 4
-_READ_FIRST: Final = (GPU_POWER_WATTS, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO, GPU_MEMORY_USED_BYTES)
+_READ_FIRST: Final = (
+    power.GPU_POWER_WATTS,
+    activity.GPU_PERFORMANCE_STATE,
+    activity.GPU_SM_UTILIZATION_RATIO,
+    GPU_MEMORY_USED_BYTES,
+)
 """Every GPU reports at least one of these."""
 
 _NO_ANSWER: Final = MappingProxyType(
@@ -204,7 +194,7 @@ class GpuEvidence(Evidence):
 
         Readings that come late are too far apart, or are withdrawn before the next one.
         """
-        observed, up = self.one(GPU_OBSERVED_SECONDS_TOTAL), self.one(GPU_UP)
+        observed, up = self.one(activity.GPU_OBSERVED_SECONDS_TOTAL), self.one(GPU_UP)
         up_seconds = 0.0 if up is None else up.mean * up.seconds
         if self.partitioned or observed is None or up_seconds < thresholds.OBSERVED_SECONDS:
             return ""
@@ -222,10 +212,10 @@ class GpuEvidence(Evidence):
             return max((each.mean for each in self.series(GPU_MIG_SM_ACTIVE_RATIO)), default=None)
         if self.unobserved:
             return None
-        rate = self.rate(GPU_BUSY_SECONDS_TOTAL)
+        rate = self.rate(activity.GPU_BUSY_SECONDS_TOTAL)
         if rate is not None:
-            return min(1.0, rate / (self.rate(GPU_OBSERVED_SECONDS_TOTAL) or 1.0))
-        utilization = self.one(GPU_SM_UTILIZATION_RATIO)
+            return min(1.0, rate / (self.rate(activity.GPU_OBSERVED_SECONDS_TOTAL) or 1.0))
+        utilization = self.one(activity.GPU_SM_UTILIZATION_RATIO)
         return None if utilization is None else utilization.mean
 
     @cached_property
@@ -250,6 +240,11 @@ class GpuEvidence(Evidence):
         return max(self.kernel_share, self.video_share or 0.0)
 
     @cached_property
+    def busy(self) -> bool:
+        """Whether it is busy enough to be compared with its peers."""
+        return (self.busy_share or 0.0) >= thresholds.BUSY_SHARE
+
+    @cached_property
     def loaded(self) -> bool:
         """Under load as the playbook defines it; if no P-state is reported, only the busy share counts."""
         return self.awake and (self.busy_share or 0.0) >= thresholds.LOADED_SHARE
@@ -262,20 +257,15 @@ class GpuEvidence(Evidence):
     @cached_property
     def works_now(self) -> bool:
         """Whether the last samples show load. A link may change its speed or width when a load ends."""
-        utilization, state = self.last(GPU_SM_UTILIZATION_RATIO), self.last(GPU_PERFORMANCE_STATE)
+        utilization, state = self.last(activity.GPU_SM_UTILIZATION_RATIO), self.last(activity.GPU_PERFORMANCE_STATE)
         busy = utilization is not None and utilization >= thresholds.LOADED_SHARE
         return busy and (state is None or state <= thresholds.LOADED_P_STATE)
 
     @cached_property
     def awake(self) -> bool:
         """Whether the GPU was in a P-state used under load, or reports none."""
-        state = self.one(GPU_PERFORMANCE_STATE)
+        state = self.one(activity.GPU_PERFORMANCE_STATE)
         return state is None or state.low <= thresholds.LOADED_P_STATE
-
-    @cached_property
-    def works(self) -> bool:
-        """Whether the GPU did a noticeable amount of work in the last `NOW_SECONDS`."""
-        return (self.over(thresholds.NOW_SECONDS).busy_share or 0.0) >= thresholds.WORKING_SHARE
 
     @cached_property
     def holds_memory(self) -> bool:
@@ -304,7 +294,7 @@ class GpuEvidence(Evidence):
         """
         past = self if self._rarely_read else self.over(thresholds.NOW_SECONDS)
         listed = sum(each.high for each in past.series(GPU_PROCESSES))
-        return not listed and self._works_still
+        return not listed and self.works
 
     @cached_property
     def _rarely_read(self) -> bool:
@@ -312,8 +302,8 @@ class GpuEvidence(Evidence):
         return self.over(thresholds.SOON_SECONDS).busy_share is None
 
     @cached_property
-    def _works_still(self) -> bool:
-        """Whether it worked in the last seconds; in the window, if only that shows it."""
+    def works(self) -> bool:
+        """Whether it did a noticeable amount of work in the last seconds; in the window, if only that shows it."""
         shown = self if self._rarely_read else self.over(thresholds.SOON_SECONDS)
         return (shown.busy_share or 0.0) >= thresholds.WORKING_SHARE
 
@@ -322,9 +312,8 @@ class GpuEvidence(Evidence):
         """Whether its last job has gone: what it did before was that job's work."""
         if not self.processes_known:
             return self.last(GPU_MEMORY_USED_BYTES) is not None and not self.occupied
-        if self._rarely_read and self._works_still:
-            return False
-        return not self.owner_unseen and not sum(self.lasts(GPU_PROCESSES))
+        works = self.owner_unseen or (self._rarely_read and self.works)
+        return not works and not sum(self.lasts(GPU_PROCESSES))
 
     @cached_property
     def compute_processes(self) -> int:
@@ -345,13 +334,13 @@ class GpuEvidence(Evidence):
     @cached_property
     def power_share(self) -> float | None:
         """Mean power as a share of the current power limit."""
-        power, limit = self.one(GPU_POWER_WATTS), self.last(GPU_POWER_LIMIT_WATTS)
-        return None if power is None or not limit else power.mean / limit
+        watts, limit = self.one(power.GPU_POWER_WATTS), self.last(power.GPU_POWER_LIMIT_WATTS)
+        return None if watts is None or not limit else watts.mean / limit
 
     @cached_property
     def capped(self) -> bool:
         """Whether the current power limit was lowered below the board's default."""
-        limit, default = self.last(GPU_POWER_LIMIT_WATTS), self.last(GPU_POWER_DEFAULT_LIMIT_WATTS)
+        limit, default = self.last(power.GPU_POWER_LIMIT_WATTS), self.last(power.GPU_POWER_DEFAULT_LIMIT_WATTS)
         return limit is not None and default is not None and limit < self.limit("power.limit", "ratio") * default
 
     @cached_property
@@ -368,8 +357,8 @@ class GpuEvidence(Evidence):
     @cached_property
     def memory_activity(self) -> float | None:
         """Share of the window in which device memory was read or written; with GPM, of its bandwidth."""
-        activity = self.one(GPU_DRAM_ACTIVE_RATIO) or self.one(GPU_MEMORY_UTILIZATION_RATIO)
-        return None if activity is None else activity.mean
+        used = self.one(activity.GPU_DRAM_ACTIVE_RATIO) or self.one(activity.GPU_MEMORY_UTILIZATION_RATIO)
+        return None if used is None else used.mean
 
     @property
     def memory_share(self) -> float | None:
@@ -460,7 +449,7 @@ class GpuEvidence(Evidence):
     def slowed_down(self) -> bool | None:
         """Whether the SM clock (or graphics clock) is far below its maximum; None if neither is reported."""
         for name in ("sm", "graphics"):
-            clock, most = self.last(GPU_CLOCK_HERTZ, clock=name), self.last(GPU_CLOCK_MAX_HERTZ, clock=name)
+            clock, most = self.last(power.GPU_CLOCK_HERTZ, clock=name), self.last(power.GPU_CLOCK_MAX_HERTZ, clock=name)
             if clock is not None and most:
                 return clock < thresholds.SLOWED_CLOCK_RATIO * most
         return None
@@ -477,12 +466,12 @@ class GpuEvidence(Evidence):
     def limited_clock(self) -> LimitedClock | None:
         """The first clock set below its default, else one that a reason other than heat or power holds down."""
         for clock in ("sm", "graphics", "memory"):
-            target = self.last(GPU_CLOCK_TARGET_HERTZ, clock=clock)
-            default = self.last(GPU_CLOCK_DEFAULT_HERTZ, clock=clock)
+            target = self.last(power.GPU_CLOCK_TARGET_HERTZ, clock=clock)
+            default = self.last(power.GPU_CLOCK_DEFAULT_HERTZ, clock=clock)
             if target is not None and default is not None and target < default:
                 words = f"{clock} clock set to {target / 1e6:.0f} MHz, default {default / 1e6:.0f} MHz"
                 return LimitedClock(words, target / default)
-        sm, most = self.one(GPU_CLOCK_HERTZ, clock="sm"), self.last(GPU_CLOCK_MAX_HERTZ, clock="sm")
+        sm, most = self.one(power.GPU_CLOCK_HERTZ, clock="sm"), self.last(power.GPU_CLOCK_MAX_HERTZ, clock="sm")
         if sm is None or not most or sm.mean >= thresholds.SLOWED_CLOCK_RATIO * most or not self.loaded:
             return None
         reason = max(_HELD_CLOCKS, key=self.throttled)
@@ -504,7 +493,7 @@ class GpuEvidence(Evidence):
         reason = max(shares, key=shares.__getitem__)
         if shares[reason] < thresholds.SET_CLOCK_SHARE:
             return ""
-        clock, most = self.one(GPU_CLOCK_HERTZ, clock="sm"), self.last(GPU_CLOCK_MAX_HERTZ, clock="sm")
+        clock, most = self.one(power.GPU_CLOCK_HERTZ, clock="sm"), self.last(power.GPU_CLOCK_MAX_HERTZ, clock="sm")
         words = "at its power limit" if reason == "sw_power_cap" else f"held by {reason}"
         at = "" if clock is None or not most else f", SM clock at {clock.mean / 1e6:.0f} of {most / 1e6:.0f} MHz"
         return f"{words} {shares[reason]:.0%} of the time{at}"
@@ -523,20 +512,20 @@ class GpuEvidence(Evidence):
 
         Such a GPU's link has no reason to save power, however low the load.
         """
-        state = self.recent.one(GPU_PERFORMANCE_STATE)
+        state = self.recent.one(activity.GPU_PERFORMANCE_STATE)
         awake = state is not None and state.high <= thresholds.LOADED_P_STATE
         return awake and (self.recent.busy_share or 0.0) >= thresholds.WORKING_SHARE
 
     @cached_property
     def held_idle(self) -> bool:
         """Whether a job holds memory on it while it is idle: hung, if it was busy before."""
-        share, power = self.busy_share, self.power_share
+        share, drawn = self.busy_share, self.power_share
         return (
             self.occupied
             and self.holds_memory
             and share is not None
             and share < thresholds.HUNG_BUSY_SHARE
-            and (power is None or power < thresholds.HUNG_POWER_SHARE)
+            and (drawn is None or drawn < thresholds.HUNG_POWER_SHARE)
         )
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -27,12 +27,12 @@ from gpu_triage.judge.evidence.pcie_paths import (
     missing_lanes,
     short_uplinks,
 )
-from gpu_triage.judge.evidence.peers import BusyGpu, busy_by_model, set_lower
 from gpu_triage.judge.evidence.series import Evidence, many
 from gpu_triage.judge.evidence.wording import length_of_time
-from gpu_triage.judge.findings.identity import KnownGpus
+from gpu_triage.judge.findings.finding import KnownGpus
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
 from gpu_triage.read.gpu.modes import GPU_VIRTUALIZATION_MODE, IN_VIRTUAL_MACHINES
+from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 from gpu_triage.read.host import cpu, disk, infiniband, network_interfaces, nfs
@@ -42,6 +42,54 @@ from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.host.platform import GPU_HOST_VIRTUAL_MACHINE
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec
+
+
+class BusyGpu(NamedTuple):
+    """A busy GPU with its SM clock and power."""
+
+    gpu: GpuEvidence
+    clock_hertz: float
+    power_watts: float | None
+
+    @property
+    def set_share(self) -> float:
+        """Share of the window in which its clock setting held its clock."""
+        return self.gpu.throttled("applications_clocks")
+
+
+def busy_by_model(gpus: Iterable[GpuEvidence], least: float) -> Iterator[Sequence[BusyGpu]]:
+    """Yield the busy GPUs of each model that has at least so many of them."""
+    models: dict[str, list[BusyGpu]] = defaultdict(list)
+    for gpu in gpus:
+        clock, power = gpu.one(GPU_CLOCK_HERTZ, clock="sm"), gpu.one(GPU_POWER_WATTS)
+        if clock is not None and gpu.name and gpu.busy:
+            models[gpu.name].append(BusyGpu(gpu, clock.mean, None if power is None else power.mean))
+    return (peers for peers in models.values() if len(peers) >= least)
+
+
+def slower(peers: Sequence[BusyGpu], drop: float) -> Iterator[tuple[BusyGpu, float, str]]:
+    """Yield those with a clock below the median by more than this share of it, with that median, and in words."""
+    usual = median(peer.clock_hertz for peer in peers)
+    for peer in peers:
+        if peer.clock_hertz < usual * (1 - drop):
+            own = f"SM clock {peer.clock_hertz / 1e6:.0f} MHz"
+            yield peer, usual, f"{own}, its busy siblings' median {usual / 1e6:.0f} MHz"
+
+
+def set_lower(peers: Sequence[BusyGpu], drop: float) -> Iterator[tuple[GpuEvidence, LimitedClock]]:
+    """Yield the slower ones that their clock setting holds, unless that of their peers does too."""
+    if median(peer.set_share for peer in peers) > thresholds.SET_CLOCK_PEERS_SHARE:
+        return
+    for peer, usual, words in slower(peers, drop):
+        if peer.set_share >= thresholds.SET_CLOCK_SHARE:
+            yield peer.gpu, LimitedClock(f"held by its clock setting: {words}", peer.clock_hertz / usual)
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the median; done by hand because the statistics module would import fractions and decimal."""
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
 
 _OPERATIONS: Final = {"READ": "a READ", "WRITE": "a WRITE", "COMMIT": "a WRITE"}
 """Labels for operations that carry data; all others are lookups and are reported together."""

@@ -119,9 +119,8 @@ def _of_gpu(gpu: GpuEvidence, finding: Finding) -> bool:
 
 def _has_busy_peers(host: HostEvidence, gpu: GpuEvidence) -> bool:
     """Whether its clock can be compared: it and enough other GPUs of its model are busy."""
-    busy = [each for each in host.answering if (each.busy_share or 0.0) >= thresholds.BUSY_SHARE]
-    peers = sum(each.name == gpu.name for each in busy)
-    return gpu in busy and peers >= host.limit("clock.straggler", "peers")
+    peers = sum(each.busy and each.name == gpu.name for each in host.answering)
+    return gpu.busy and peers >= host.limit("clock.straggler", "peers")
 
 
 def _of_host(host: HostEvidence, code: str) -> bool:

@@ -17,12 +17,7 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.read.gpu import pcie
-from gpu_triage.read.host.pcie_uplinks import (
-    GPU_HOST_PCIE_UPLINK_INFO,
-    GPU_HOST_PCIE_UPLINK_RATIO,
-    bytes_per_second,
-    devices_behind,
-)
+from gpu_triage.read.host import pcie_uplinks
 from gpu_triage.read.metrics.metric import MetricSpec
 
 
@@ -111,7 +106,7 @@ class PcieSpeed(NamedTuple):
     @property
     def bytes_per_second(self) -> float:
         """In one direction, before packet headers."""
-        return bytes_per_second(int(self.generation), int(self.lanes))
+        return pcie_uplinks.bytes_per_second(int(self.generation), int(self.lanes))
 
     @property
     def text(self) -> str:
@@ -243,9 +238,9 @@ def short_uplinks(recent: Evidence, gpus: Sequence[GpuEvidence]) -> Iterator[Sho
 
     A low generation only counts while a GPU behind it is loaded: at rest, it saves power.
     """
-    for labels in recent.labels_of(GPU_HOST_PCIE_UPLINK_INFO):
-        ratio = recent.one(GPU_HOST_PCIE_UPLINK_RATIO, bridge=labels["bridge"], port=labels["port"])
-        devices = devices_behind(labels)
+    for labels in recent.labels_of(pcie_uplinks.GPU_HOST_PCIE_UPLINK_INFO):
+        ratio = recent.one(pcie_uplinks.GPU_HOST_PCIE_UPLINK_RATIO, bridge=labels["bridge"], port=labels["port"])
+        devices = pcie_uplinks.devices_behind(labels)
         behind = tuple(gpu for gpu in gpus if gpu.pci_bus_id in devices)
         narrow = int(labels["width"]) < int(labels["expected_width"])
         if ratio is not None and ratio.high < 1 and (narrow or any(gpu.recent.loaded for gpu in behind)):
@@ -257,7 +252,7 @@ def _full(uplink: Mapping[str, str], gpus: Sequence[GpuEvidence]) -> str:
 
     Traffic between two of these GPUs counts too, though it may stay within the switch.
     """
-    most = bytes_per_second(int(uplink["generation"]), int(uplink["width"]))
+    most = pcie_uplinks.bytes_per_second(int(uplink["generation"]), int(uplink["width"]))
     for does, counter, direction in _DIRECTIONS:
         total = sum(_rate(gpu.recent, counter, direction) or 0.0 for gpu in gpus)
         if total >= thresholds.FULL_LINK_SHARE * most:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.heat import slowdown_margin
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import allocated_to
 from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS, WidestLink
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.judge.evidence.wording import length_of_time
-from gpu_triage.read.gpu import ecc, nvlink, pcie
+from gpu_triage.read.gpu import ecc, nvlink, pcie, power
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
 from gpu_triage.read.host import cpu, host_memory, infiniband, network_interfaces
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
@@ -169,3 +168,34 @@ def was_up(host: HostEvidence, port: tuple[str, ...]) -> bool:
     """Whether a port (device, port) has been seen up, or has counted a link down."""
     downs = host.last(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, device=port[0], port=port[1])
     return bool(downs) or host.memory.last("", ("up", port)) is not None
+
+
+class Margin(NamedTuple):
+    """Distance to the temperature at which a GPU or its memory slows down."""
+
+    near: bool  # whether the margin is small
+    celsius: float  # degrees left; negative above the slowdown temperature
+    text: str  # the measurement, as text
+
+
+def slowdown_margin(gpu: GpuEvidence) -> Margin | None:
+    """Return the margin in the last samples, a small one if there is any; None if unknown."""
+    margins = tuple(_margins(gpu))
+    return next((margin for margin in margins if margin.near), margins[0] if margins else None)
+
+
+def _margins(gpu: GpuEvidence) -> Iterator[Margin]:
+    left, near_celsius = gpu.last(power.GPU_TEMPERATURE_MARGIN_CELSIUS), gpu.limit("thermal.margin", "margin")
+    limits = [("memory", "memory_max", gpu.limit("thermal.margin", "memory_margin"))]
+    if left is None:
+        limits.insert(0, ("gpu", "slowdown", near_celsius))
+    else:
+        side = "above" if left < 0 else "below"
+        words = f"{abs(left):.0f} °C {side} the temperature at which it slows down"
+        yield Margin(left < near_celsius, left, words)
+    for sensor, name, little_celsius in limits:
+        heat = gpu.last(power.GPU_TEMPERATURE_CELSIUS, sensor=sensor)
+        limit = gpu.last(power.GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold=name)
+        if heat is not None and limit is not None:
+            words = f"{sensor} at {heat:.0f} °C, {name} at {limit:.0f} °C"
+            yield Margin(limit - heat < little_celsius, limit - heat, words)

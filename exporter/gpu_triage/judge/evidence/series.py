@@ -66,7 +66,7 @@ class Evidence:
         return None
 
     def limit(self, code: str, name: str) -> float:
-        """Return a threshold of a finding; for the names see `findings.limits`."""
+        """Return a threshold of a finding; for the names see `findings.settings`."""
         return self.settings.limits[code, name]
 
     def age_seconds(self, wall: float) -> float:

@@ -1,6 +1,6 @@
 """The playbook's terms as numbers, each defined once; shares are 0-1 of the window.
 
-Thresholds used by a single finding are configurable and defined in `findings.limits`.
+Thresholds used by a single finding are configurable and defined in `findings.settings`.
 """
 
 from __future__ import annotations

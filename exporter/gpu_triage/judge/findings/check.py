@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gpu_triage.read.xid.codes import with_verb
 
@@ -191,34 +191,12 @@ class Rows:
     of_host: bool = False
 
     def __call__(
-        self,
-        code: str,
-        action: Action,
-        *,
-        topic: str = "",
-        alert: str | None = None,
-        page: str = "",
-        relayed: bool = True,
-        wait: float = 0.0,
-        hold: float = 15 * MINUTES,
-        under_load: bool = False,
-        of_host: bool = False,
+        self, code: str, action: Action, alert: str | None = None, *, topic: str = "", **facts: Any
     ) -> partial[Check]:
-        return partial(
-            Check,
-            code=code,
-            area=self.area,
-            topic=topic or code.partition(".")[0],
-            severity=self.severity,
-            action=action,
-            alert=alert,
-            page=page,
-            relayed=relayed,
-            wait_seconds=wait,
-            hold_seconds=hold,
-            under_load=under_load,
-            of_host=of_host or self.of_host,
-        )
+        """Return a row without its words; `facts` are other fields of it, with `wait` and `hold` in seconds."""
+        seconds = {f"{name}_seconds": facts.pop(name) for name in ("wait", "hold") if name in facts}
+        own = {"area": self.area, "severity": self.severity, "of_host": self.of_host, **seconds, **facts}
+        return partial(Check, code=code, action=action, alert=alert, topic=topic or code.partition(".")[0], **own)
 
 
 def rows_of(area: Area, *, of_host: bool = False) -> tuple[Rows, Rows, Rows]:

@@ -8,8 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
-from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.identity import KnownGpus
+from gpu_triage.judge.findings.finding import Finding, KnownGpus, State
 from gpu_triage.judge.findings.table import Check
 
 ENDED_SECONDS: Final = 1200.0

@@ -174,8 +174,7 @@ def report_from_json(text: bytes | str) -> Report:
         host=_text(document, "host"),
         simulated=document.get("simulated") is True,
         recording=_text(document, "recording") or None,
-        judged_at=_number(document, "judged_at") or 0.0,
-        measured_seconds=_number(document, "measured_seconds") or 0.0,
+        **_numbers_of(document, "judged_at", "measured_seconds"),
         driver=_text(document, "driver_version"),
         areas=tuple(_read_area(each, findings) for each in _tables(document, "areas")),
         gpus=tuple(map(_read_gpu, _tables(document, "gpus"))),
@@ -205,10 +204,7 @@ def _read_gpu(gpu: dict[str, Any]) -> GpuVerdict:
     ratios = _number(bound, "pipe_ratio") or 0.0, _number(bound, "memory_ratio") or 0.0
     bounded = Bound(_text(bound, "pipe"), *ratios) if bound else None
     return GpuVerdict(
-        gpu=_text(gpu, "gpu"),
-        uuid=_text(gpu, "uuid"),
-        name=_text(gpu, "name"),
-        pci_bus_id=_text(gpu, "pci_bus_id"),
+        **_texts_of(gpu, "gpu", "uuid", "name", "pci_bus_id"),
         bottleneck=Bottleneck(_text(gpu, "bottleneck"), _text(gpu, "because"), _text(gpu, "unseen"), bound=bounded),
         since=_number(gpu, "since"),
         seconds={},
@@ -221,39 +217,30 @@ def _read_gpu(gpu: dict[str, Any]) -> GpuVerdict:
 
 
 def _read_finding(finding: dict[str, Any]) -> Finding:
-    code, since, holds = _text(finding, "code"), _number(finding, "since"), finding.get("holds")
+    code, holds = _text(finding, "code"), finding.get("holds")
     # The code may be unknown here, and the host may have other wait and hold times.
     check = Check(
-        code=code,
+        **_texts_of(finding, "code", "topic", "meaning", "decision"),
         area=Area(_text(finding, "area")),
-        topic=_text(finding, "topic"),
         severity=Severity(_text(finding, "confirmed_severity")),
         action=Action(_text(finding, "action")),
         title="",
-        meaning=_text(finding, "meaning"),
-        decision=_text(finding, "decision"),
         measure=BY_CODE[code].measure if code in BY_CODE else None,
         alert=_text(finding, "alert") or None,
         page=_text(finding, "runbook"),
-        wait_seconds=_number(finding, "wait_seconds") or 0.0,
-        hold_seconds=_number(finding, "hold_seconds") or 0.0,
+        **_numbers_of(finding, "wait_seconds", "hold_seconds"),
     )
     return Finding(
         check,
-        _text(finding, "measured"),
-        _text(finding, "gpu") or None,
-        _text(finding, "uuid"),
-        _text(finding, "pci_bus_id"),
-        _text(finding, "explained_by"),
-        since,
+        **_texts_of(finding, "measured", "uuid", "pci_bus_id", "explained_by", "end"),
+        gpu=_text(finding, "gpu") or None,
+        since=_number(finding, "since"),
         cause_advice=_known_advice().get((check.meaning, check.decision)),
         value=_number(finding, "value"),
         state=next((each for each in State if each.text == finding.get("state")), State.PENDING),
-        lasted_seconds=_number(finding, "lasted_seconds") or 0.0,
         holds=holds if isinstance(holds, bool) else None,
-        quiet_seconds=_number(finding, "quiet_seconds") or 0.0,
+        **_numbers_of(finding, "lasted_seconds", "quiet_seconds"),
         ended_at=_number(finding, "ended_at"),
-        end=_text(finding, "end"),
     )
 
 
@@ -268,13 +255,22 @@ def _known_advice() -> Mapping[tuple[str, str], Advice]:
 
 def _read_setting(setting: dict[str, Any]) -> Change:
     unit = next((each for each in Unit if each.text == setting.get("unit")), Unit.COUNT)
-    value, default = _number(setting, "value") or 0.0, _number(setting, "default") or 0.0
-    return Change(_text(setting, "finding"), _text(setting, "name"), value, default, unit)
+    return Change(
+        _text(setting, "finding"), _text(setting, "name"), **_numbers_of(setting, "value", "default"), unit=unit
+    )
 
 
 def _text(document: dict[str, Any], key: str) -> str:
     value = document.get(key)
     return printable(value) if isinstance(value, str) else ""
+
+
+def _texts_of(document: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: _text(document, key) for key in keys}
+
+
+def _numbers_of(document: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: _number(document, key) or 0.0 for key in keys}
 
 
 def _texts(document: dict[str, Any], key: str) -> tuple[str, ...]:

@@ -23,8 +23,7 @@ from gpu_triage.judge.findings.verdicts import (
     Words,
     verdict_on,
 )
-from gpu_triage.judge.report.not_read import not_read, why_blocked
-from gpu_triage.judge.report.summaries import is_known, not_judged, summaries
+from gpu_triage.judge.report.summaries import is_known, not_judged, not_read, summaries, why_blocked
 from gpu_triage.read.gpu import pcie
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS, GPU_TEMPERATURE_CELSIUS

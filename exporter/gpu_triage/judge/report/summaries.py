@@ -1,4 +1,4 @@
-"""One line per area on what was checked, shown even without findings, and what could not be judged."""
+"""One line per area on what was checked, shown even without findings; what could not be judged, and what not read."""
 
 from __future__ import annotations
 
@@ -7,60 +7,52 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from gpu_triage.driver.kernel.files import MISSING, SHOWS
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.series import Series
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.read.exporter import exporter_health
-from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL
+from gpu_triage.read.gpu import activity, nvlink, pcie, presence, throttle, topology
 from gpu_triage.read.gpu.ecc import GPU_ECC_MODE, GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_RECOVERY_ACTION
-from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
-from gpu_triage.read.gpu.pcie import (
-    GPU_PCIE_LINK_EXPECTED_GENERATION,
-    GPU_PCIE_LINK_EXPECTED_WIDTH,
-    GPU_PCIE_REPLAYS_TOTAL,
-)
 from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_POWER_LIMIT_WATTS, GPU_TEMPERATURE_CELSIUS
-from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_INFO
-from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
-from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
+from gpu_triage.read.host import host_memory, platform
+from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
 from gpu_triage.read.host.cpu import GPU_HOST_CPU_SECONDS_TOTAL
 from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL
-from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.read.host.platform import GPU_HOST_IOMMU_ACTIVE
-from gpu_triage.read.metrics.metric import GPU_LABELS, MetricSpec
-from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
-from gpu_triage.read.registry import SUBJECTS
-from gpu_triage.read.xid.xid_metrics import (
-    GPU_EXPORTER_XID_SOURCE_UP,
-    GPU_XID_LAST_TIMESTAMP_SECONDS,
-    GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS,
-)
+from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL, HOST_PRESSURE
+from gpu_triage.read.metrics import metric
+from gpu_triage.read.processes import on_gpu
+from gpu_triage.read.registry import HOST_COLLECTORS, SUBJECTS
+from gpu_triage.read.xid import xid_metrics
+from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
+from gpu_triage.sampler.state_directory import FINDINGS, IN_USE
 
 _XID_SOURCES = {"kmsg": "kernel log", "nvml": "NVML"}
-_SOURCES: Final[Mapping[Area, Mapping[str, MetricSpec]]] = MappingProxyType(
+_SOURCES: Final[Mapping[Area, Mapping[str, metric.MetricSpec]]] = MappingProxyType(
     {
-        Area.DRIVER: {"the number of GPUs": GPU_DEVICES},
+        Area.DRIVER: {"the number of GPUs": presence.GPU_DEVICES},
         Area.HEALTH: {
-            "Xid errors": GPU_EXPORTER_XID_SOURCE_UP,
+            "Xid errors": xid_metrics.GPU_EXPORTER_XID_SOURCE_UP,
             "memory errors": GPU_ECC_VOLATILE_ERRORS_TOTAL,
             "whether the driver asks for a reset": GPU_RECOVERY_ACTION,
         },
         Area.CLOCKS: {
-            "throttling": GPU_THROTTLE_SECONDS_TOTAL,
+            "throttling": throttle.GPU_THROTTLE_SECONDS_TOTAL,
             "temperatures": GPU_TEMPERATURE_CELSIUS,
             "power limits": GPU_POWER_LIMIT_WATTS,
         },
-        Area.PCIE: {"PCIe links": GPU_PCIE_LINK_EXPECTED_WIDTH, "PCIe replays": GPU_PCIE_REPLAYS_TOTAL},
-        Area.PEERS: {"peer access": GPU_P2P_STATUS, "NVLinks": GPU_NVLINK_UP},
-        Area.HOST: {"CPUs": GPU_HOST_CPU_SECONDS_TOTAL, "swapping": GPU_HOST_SWAP_IN_BYTES_TOTAL},
-        Area.WORK: {"processes": GPU_PROCESSES, "busy shares": GPU_BUSY_SECONDS_TOTAL},
+        Area.PCIE: {"PCIe links": pcie.GPU_PCIE_LINK_EXPECTED_WIDTH, "PCIe replays": pcie.GPU_PCIE_REPLAYS_TOTAL},
+        Area.PEERS: {"peer access": topology.GPU_P2P_STATUS, "NVLinks": nvlink.GPU_NVLINK_UP},
+        Area.HOST: {"CPUs": GPU_HOST_CPU_SECONDS_TOTAL, "swapping": host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL},
+        Area.WORK: {"processes": on_gpu.GPU_PROCESSES, "busy shares": activity.GPU_BUSY_SECONDS_TOTAL},
         Area.SETTINGS: {"persistence mode": GPU_PERSISTENCE_MODE},
     }
 )
 """What an area is judged by; without any of these, nothing is known about it."""
-_NOT_ON_ALL: Final = (GPU_P2P_STATUS, GPU_NVLINK_UP)
+_NOT_ON_ALL: Final = (topology.GPU_P2P_STATUS, nvlink.GPU_NVLINK_UP)
 """What is there for some GPUs only, so that its absence means nothing if its collector succeeds."""
 _PAIR: Final = 2
 _COLLECTORS: Final = MappingProxyType({spec: subject.name for subject in SUBJECTS for spec in subject.metrics})
@@ -84,18 +76,18 @@ def not_judged(host: HostEvidence) -> Iterator[str]:
     yield from (f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
 
 
-def _was_read(host: HostEvidence, spec: MetricSpec) -> bool:
-    return any(host.lasts(spec)) if spec is GPU_EXPORTER_XID_SOURCE_UP else host.has(spec)
+def _was_read(host: HostEvidence, spec: metric.MetricSpec) -> bool:
+    return any(host.lasts(spec)) if spec is xid_metrics.GPU_EXPORTER_XID_SOURCE_UP else host.has(spec)
 
 
-def _reports(gpu: GpuEvidence, spec: MetricSpec) -> bool:
+def _reports(gpu: GpuEvidence, spec: metric.MetricSpec) -> bool:
     # Of a GPU with MIG devices, it is derived from theirs.
-    return gpu.has(spec) or (spec is GPU_BUSY_SECONDS_TOTAL and gpu.busy_share is not None)
+    return gpu.has(spec) or (spec is activity.GPU_BUSY_SECONDS_TOTAL and gpu.busy_share is not None)
 
 
-def _why_not(host: HostEvidence, spec: MetricSpec) -> str | None:
+def _why_not(host: HostEvidence, spec: metric.MetricSpec) -> str | None:
     """Return why something could not be read; None if it was, or is not there to be read."""
-    of_gpus = spec.labels[: len(GPU_LABELS)] == GPU_LABELS
+    of_gpus = spec.labels[: len(metric.GPU_LABELS)] == metric.GPU_LABELS
     lacking = [gpu.gpu for gpu in host.answering if not _reports(gpu, spec)] if of_gpus else []
     if _was_read(host, spec) and not lacking:
         return None
@@ -107,7 +99,7 @@ def _why_not(host: HostEvidence, spec: MetricSpec) -> str | None:
         return f"collector {collector} {'has not run' if success is None else 'fails'}"
     if spec in _NOT_ON_ALL or (of_gpus and not lacking):
         return None
-    if spec is GPU_PCIE_LINK_EXPECTED_WIDTH and host.is_virtual:
+    if spec is pcie.GPU_PCIE_LINK_EXPECTED_WIDTH and host.is_virtual:
         return "a virtual machine does not show the slot"
     return f"not reported by GPU {ranges(lacking)}" if lacking else "no source"
 
@@ -128,7 +120,7 @@ def summaries(host: HostEvidence) -> dict[Area, str | None]:
 
 
 def _driver(host: HostEvidence) -> str:
-    version = host.label(GPU_DRIVER_INFO, "driver_version")
+    version = host.label(presence.GPU_DRIVER_INFO, "driver_version")
     if not version:
         return "" if host.driver_error is None else f"the driver does not answer ({host.driver_error})"
     models = Counter(gpu.name or "unknown model" for gpu in host.gpus)
@@ -140,12 +132,15 @@ def _driver(host: HostEvidence) -> str:
 def _health(host: HostEvidence) -> str:
     ecc = sum(1 for gpu in host.answering if gpu.last(GPU_ECC_MODE) == 1)
     protected = f"ECC on for {ecc} of {len(host.answering)}" if ecc else "no ECC"
-    if not host.series(GPU_EXPORTER_XID_SOURCE_UP):
+    if not host.series(xid_metrics.GPU_EXPORTER_XID_SOURCE_UP):
         return f"no source of Xid errors; {protected}"
-    last = (*host.series(GPU_XID_LAST_TIMESTAMP_SECONDS), *host.series(GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS))
+    last = (
+        *host.series(xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS),
+        *host.series(xid_metrics.GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS),
+    )
     if xids := {each.labels["xid"] for each in last}:
         return f"Xid errors {', '.join(sorted(xids))}; {protected}"
-    heard = sorted(each.labels["source"] for each in host.series(GPU_EXPORTER_XID_SOURCE_UP) if each.last)
+    heard = sorted(each.labels["source"] for each in host.series(xid_metrics.GPU_EXPORTER_XID_SOURCE_UP) if each.last)
     sources = ", ".join(_XID_SOURCES.get(source, source) for source in heard) or "none"
     return f"no Xid errors (sources: {sources}); {protected}"
 
@@ -174,8 +169,8 @@ def _pcie(host: HostEvidence) -> str:
     links = Counter(
         f"gen {generation:.0f} x{width:.0f}"
         for gpu in host.answering
-        if (generation := gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION)) is not None
-        and (width := gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)) is not None
+        if (generation := gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_GENERATION)) is not None
+        and (width := gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_WIDTH)) is not None
     )
     expected = ", ".join(f"{count} x {link}" for link, count in links.items()) or "link limits not reported"
     resting = [gpu.gpu for gpu in host.answering if not gpu.recent.loaded and gpu.slow_link is not None]
@@ -186,9 +181,9 @@ def _pcie(host: HostEvidence) -> str:
 def _peers(host: HostEvidence) -> str:
     if len(host.answering) < _PAIR:
         return "no pair of GPUs"
-    paths = host.lasts(GPU_P2P_STATUS, capability="read")
-    direct = len(host.lasts(GPU_P2P_STATUS, capability="read", status="ok"))
-    links = host.lasts(GPU_NVLINK_UP)
+    paths = host.lasts(topology.GPU_P2P_STATUS, capability="read")
+    direct = len(host.lasts(topology.GPU_P2P_STATUS, capability="read", status="ok"))
+    links = host.lasts(nvlink.GPU_NVLINK_UP)
     return _joined(
         f"peer access works for {_of_pairs(direct, len(paths))}" if paths else "peer access not reported",
         f"NVLink {sum(map(bool, links))} of {len(links)} links up" if links else "",
@@ -202,7 +197,7 @@ def _of_pairs(direct: int, pairs: int) -> str:
 def _host(host: HostEvidence) -> str:
     cpu, iowait = host.cpu_busy_share(), host.cpu_share("iowait")
     network = max((share for _, _, share in host.line_rates()), default=None)
-    swap = host.rate(GPU_HOST_SWAP_IN_BYTES_TOTAL)
+    swap = host.rate(host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL)
     disk = max((each.rate or 0.0 for each in host.series(GPU_HOST_DISK_BUSY_SECONDS_TOTAL)), default=None)
     return _joined(
         "" if cpu is None else f"CPUs {cpu:.0%} busy",
@@ -236,10 +231,117 @@ def _work(host: HostEvidence) -> str:
 def _settings(host: HostEvidence) -> str:
     modes = [mode for gpu in host.answering if (mode := gpu.last(GPU_PERSISTENCE_MODE)) is not None]
     partitioned = [gpu.gpu for gpu in host.answering if gpu.partitioned]
-    iommu = host.last(GPU_HOST_IOMMU_ACTIVE)
+    iommu = host.last(platform.GPU_HOST_IOMMU_ACTIVE)
     return _joined(
         f"persistence mode on for {modes.count(1)} of {len(modes)}" if modes else "persistence mode not reported",
         f"MIG on GPU {ranges(partitioned)}" if partitioned else "",
         "" if iommu is None else f"IOMMU {'in use' if iommu else 'off'}",
         "a virtual machine" if host.is_virtual else "",
     )
+
+
+_FOUND: Final = frozenset({"lost", "reset_required", IN_USE})  # errors with a finding or report line of their own
+_READ_LOG: Final = "read the kernel log (dmesg | grep -i nvrm)"
+_NEVER_FROM_NVML: Final = ", ".join(map(str, NEVER_FROM_NVML))
+_OF_HOST: Final = frozenset(collector.name for collector in HOST_COLLECTORS)
+_NEXT_STEPS: Final = MappingProxyType(
+    {
+        "library_not_found": "libnvidia-ml.so.1 is not installed here; install the driver, or, in a container, "
+        "run it with the NVIDIA runtime and the utility capability",
+        "library_invalid": "libnvidia-ml.so.1 is there but cannot be loaded; reinstall the driver's libraries",
+        "driver_not_loaded": "the kernel module is not loaded; modprobe nvidia, then " + _READ_LOG,
+        "version_mismatch": "the library and the loaded kernel module are of different versions; reload the module "
+        "or reboot",
+        "no_permission": "the device files may not be opened; check /dev/nvidia* and the container's devices",
+        "released": "the GPUs were released on request and are not monitored; SIGUSR2 or POST /-/acquire reacquires "
+        "them",
+        "stalled": "the driver does not answer in time, as when a GPU hangs; " + _READ_LOG + " and reboot the host",
+        "no_answer": "nothing answered in time; " + _READ_LOG + ", or raise --patience",
+    }
+)
+
+
+def why_blocked(host: HostEvidence, error: str | None) -> str | None:
+    """Return why no GPU could be checked, and what to do; None if a GPU responded or none is expected.
+
+    `error` is the driver's error name; None if it responded.
+    """
+    if host.answering or host.last(presence.GPU_DEVICES, source="expected") == 0:
+        return None
+    if error is not None and host.last(presence.GPU_DEVICES, source="pci") == 0:
+        return f"no NVIDIA GPU on the PCI bus ({error}); set --expect.gpu-count 0 if that is right"
+    if error is not None:
+        return f"{error}: {_NEXT_STEPS.get(error, _READ_LOG)}"
+    return None if host.gpus else "the driver shows no GPU; set --expect.gpu-count 0 if that is right"
+
+
+def not_read(host: HostEvidence) -> Iterator[str]:
+    """Yield a line for each thing that could not be read, with what to do about it."""
+    yield from _unheard(host)
+    yield from _not_mounted(host)
+    for collectors, errors in _failed(host).items():
+        yield f"{', '.join(collectors)}: {', '.join(errors)}; the log has the cause (check: --verbose)"
+    if nameless := [labels for labels in host.labels_of(on_gpu.GPU_PROCESS_INFO) if not labels["process"]]:
+        yield f"{len(nameless)} processes by name: in a container, give it the host's PID namespace"
+    pressure_read = host.last(exporter_health.GPU_EXPORTER_COLLECTOR_SUCCESS, collector=HOST_PRESSURE.name) != 0
+    if pressure_read and not host.has(GPU_HOST_PRESSURE_SECONDS_TOTAL):
+        yield "pressure stall information: this kernel has none, so starvation shows in iowait, disks and CPUs only"
+
+
+def _unheard(host: HostEvidence) -> Iterator[str]:
+    """Yield event sources that are unavailable, and state that will not survive a restart."""
+    sources = {each.labels["source"]: each.last for each in host.series(xid_metrics.GPU_EXPORTER_XID_SOURCE_UP)}
+    if sources.get("kmsg") == 0:
+        yield (
+            f"the kernel log: Xids from before this run are not seen, and Xids {_NEVER_FROM_NVML} never; run as "
+            "root or with CAP_SYSLOG, or give --path.kmsg"
+        )
+    if host.answering and sources.get("nvml") == 0:
+        yield "NVML's events: new Xids are only visible in the kernel log"
+    if host.last(exporter_health.GPU_EXPORTER_STATE_DIRECTORY_IN_USE) == 1:
+        yield (
+            "the state directory: another exporter writes there, so incidents and states of findings of this one are "
+            "lost when it stops; stop one of the two, or give it another --state.directory"
+        )
+    # Without a directory, the collector for the file never runs; if saving fails, its collector reports the error.
+    if (
+        host.last(exporter_health.GPU_EXPORTER_STATE_SAVED) == 0
+        and host.last(exporter_health.GPU_EXPORTER_COLLECTOR_SUCCESS, collector=FINDINGS) is None
+    ):
+        yield (
+            "states of findings and incidents of earlier runs: there is no state directory, so after a restart every "
+            "finding starts over; set --state.directory"
+        )
+
+
+def _not_mounted(host: HostEvidence) -> Iterator[str]:
+    """Yield host files that are missing, and reads that are blocked."""
+    for degraded in host.labels_of(GPU_EXPORTER_DEGRADED_INFO, reason=MISSING):
+        if (name := degraded["feature"]) in SHOWS:
+            yield f"{SHOWS[name]}: nothing is mounted at --path.{name}; mount the host's {name} there"
+    for call in host.series(exporter_health.GPU_EXPORTER_CALL_INFLIGHT_SECONDS, gpu=""):
+        name = call.labels["collector"]
+        if name in _OF_HOST and host.last(exporter_health.GPU_EXPORTER_COLLECTOR_SUCCESS, collector=name) == 0:
+            yield f"{name}: a read has not returned for {call.last:.0f} s"
+
+
+def _failed(host: HostEvidence) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Return persistent errors by the collectors that have them: several often fail for one reason."""
+    # If the driver is unavailable, every collector that queries it must fail.
+    unavailable = host.driver_error is not None and not host.answering
+    failed: dict[str, set[str]] = defaultdict(set)
+    for errors in host.series(exporter_health.GPU_EXPORTER_ERRORS_TOTAL):
+        collector, error = errors.labels["collector"], errors.labels["error"]
+        reported = error in _FOUND or (unavailable and collector not in _OF_HOST)
+        if not reported and _goes_on(errors, host):
+            failed[collector].add(error)
+    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for collector, names in failed.items():
+        alike[tuple(sorted(names))].append(collector)
+    return {tuple(collectors): names for names, collectors in alike.items()}
+
+
+def _goes_on(errors: Series, host: HostEvidence) -> bool:
+    """Whether the errors persist; assumed if the collector runs less often than once per window."""
+    interval = host.last(exporter_health.GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, collector=errors.labels["collector"])
+    return errors.increase > 0 or interval is None or interval >= host.seconds

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.command_line import Run
 from tests.dashboards.store import Store
 from tests.gathered import every
 
@@ -10,8 +11,6 @@ from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient
 from gpu_triage.cli.fleet.review import Review, first_look, first_look_queries, review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
-from gpu_triage.cli.main import group
-from gpu_triage.cli.run import run_cli
 from gpu_triage.errors import PrometheusUnavailable
 
 pytestmark = pytest.mark.slow
@@ -77,11 +76,11 @@ def test_the_pages_say_what_it_is(found: Review) -> None:
     assert "GPUs, most in a day" not in text
 
 
-def test_the_command_and_the_review_without_rules_lead_to_it(store: Store, tmp_path: Path) -> None:
+def test_the_command_and_the_review_without_rules_lead_to_it(store: Store, tmp_path: Path, run: Run) -> None:
     url = f"http://{store.address}"
     output = tmp_path / "look.md"
-    look = ["report", "--prometheus", url, "--at", f"{store.end:.0f}", "--since", "30m", "--output", str(output)]
-    assert run_cli(group, look) == 0
+    look = ("report", "--prometheus", url, "--at", f"{store.end:.0f}", "--since", "30m", "--output", output)
+    assert run(*look).code == 0
     assert "first look at 30 min" in output.read_text(encoding="utf-8")
     with pytest.raises(PrometheusUnavailable, match=r"load rules/recording\.yml, .*--since 6h for a first look"):
         review(client(store), Selection(), store.end, 3)

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from click import unstyle
 from click.testing import CliRunner, Result
+from tests.command_line import Run
 from tests.dashboards.store import Store
 
 from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_text
 from gpu_triage.cli.fleet.fleet_view import Fleet, Selection, fleet_of, queries
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.main import group
-from gpu_triage.cli.run import run_cli
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import Verdict
@@ -94,16 +94,12 @@ def test_before_the_fault_nothing_is_to_be_drained(store: Store) -> None:
         (("--cluster", "north"), "no exporter of gpu-triage matches"),
         (("--instance", "gpu-(0"), "rejects the query"),
         (("--at", "2000-01-01T00:00:00Z"), "there is no exporter of gpu-triage"),
-        (("--at", "yesterday"), "is no time"),
-        (("--at", "2026-11-22T10:00:00"), "has no offset"),
     ],
 )
-def test_no_host_is_a_failure(
-    store: Store, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
-) -> None:
+def test_no_host_is_a_failure(store: Store, run: Run, arguments: tuple[str, ...], said: str) -> None:
     at = () if "--at" in arguments else ("--at", f"{store.end:.0f}")
-    assert run_cli(group, ["fleet", "--prometheus", f"http://{store.address}", *at, *arguments]) == 2
-    assert said in capsys.readouterr().err
+    code, _, err = run("fleet", "--prometheus", f"http://{store.address}", *at, *arguments)
+    assert (code, said in err) == (2, True)
 
 
 def test_the_limit_counts_what_it_leaves_out(store: Store) -> None:
@@ -146,7 +142,7 @@ def test_a_finding_that_is_pending_is_told_apart_and_a_warning_until_it_is_confi
     )
 
 
-def test_a_failed_scrape_hides_no_host_to_drain(store: Store) -> None:
+def test_a_failed_scrape_hides_no_host_to_drain(store: Store, run: Run) -> None:
     """After the end of what was recorded, no exporter answers. Blocks have no markers of staleness: 5 minutes pass."""
     at = ("--at", f"{store.end + 480:.0f}")
     (sick,) = document(store, *at)["hosts"]
@@ -158,8 +154,8 @@ def test_a_failed_scrape_hides_no_host_to_drain(store: Store) -> None:
         in fleet(store, *at).output
     )
     assert fleet(store, *at).return_value == 1
-    code = run_cli(group, ["fleet", "--prometheus", f"http://{store.address}", "--at", f"{store.end + 1200:.0f}"])
-    assert code == 2
+    later = ("--at", f"{store.end + 1200:.0f}")
+    assert run("fleet", "--prometheus", f"http://{store.address}", *later).code == 2
 
 
 def test_a_host_that_a_server_has_twice_is_one_host_with_its_worst_verdict() -> None:

@@ -10,7 +10,7 @@ from types import FunctionType
 
 import pytest
 from tests.offline_files import XML, real_files, report_on, sick_bug_report, smi, smi_gpu
-from tests.offline_shapes import PACKED, SHAPES, front
+from tests.offline_shapes import PACKED, SHAPES, front, repeated
 from tests.parts import some
 
 from gpu_triage.cli.offline.lines import pieces
@@ -103,71 +103,36 @@ def test_any_damage_gives_a_report(tmp_path: Path, change: FunctionType) -> None
         assert render_json(report)
 
 
-def test_noise_gives_a_report(tmp_path: Path) -> None:
-    chance = random.Random(7)
-    words = [line for sample in samples()[:4] for line in sample.decode().split()]
-    for number in range(ROUNDS):
-        path = tmp_path / f"{number}"
-        path.write_text("".join(chance.choice(words) + chance.choice(" \n\t:|<>[]()") for _ in range(3000)))
-        assert render_text(report_on(path))
+def scan(data: bytes) -> None:
+    Scanner("x").read(pieces(opened(io.BytesIO(data).read)))
 
 
-class Endless:
-    """A file of so many bytes that repeats a text."""
-
-    def __init__(self, text: bytes, size: int) -> None:
-        self._text = text * (1 + (1 << 16) // len(text))
-        self._left = size
-
-    def read(self, size: int, /) -> bytes:
-        taken = self._text[: min(size, self._left)]
-        self._left -= len(taken)
-        return taken
+LARGE = {**SHAPES, "many reports": repeated(smi(smi_gpu(processes=["1 a"])))}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(
-            b"[    1.000000] NVRM: Xid (PCI:0000:41:00): 31, pid=1, name=x, Ch 00000001\n",
-            id="flood",
-            marks=pytest.mark.full,
-        ),
-        pytest.param(b"no line ends here, ever ", id="one line"),
-        pytest.param(b"<gpu><a><b>", id="open tags"),
-        pytest.param(smi(smi_gpu(processes=["1 a"])).encode(), id="many reports", marks=pytest.mark.full),
-        pytest.param(
-            b"Mar 14 09:50:00 gpu-7 sshd[1]: nothing of interest to anybody who reads this\n",
-            id="others",
-            marks=pytest.mark.full,
-        ),
-    ],
-)
-def test_memory_is_bounded_however_large_a_file_is(text: bytes) -> None:
+@pytest.mark.parametrize("name", some(["messages 0", "one line", "quotes", "many reports"], {"one line", "quotes"}))
+def test_memory_is_bounded_however_large_a_file_is(name: str) -> None:
+    data = front(LARGE[name], 4 << 20)
     tracemalloc.start()
     try:
-        Scanner("x").read(pieces(opened(Endless(text, 4 << 20).read)))
+        scan(data)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 3 << 20
 
 
+STARTS = ("", "| NVIDIA-SMI 1 ", "GPU 00000000:41:00.0\n ", "41:00.0 VGA compatible controller: ", "NVRM: ", "Date: ")
+
+
 @pytest.mark.parametrize(
     "character", [" ", "|", ":", "<", "\t", "[", "A", "0", "/", "(", ",", "| ", " :", "GPU ", "0:"]
 )
 def test_lines_made_to_be_slow_are_read(character: str) -> None:
-    for start in (
-        "",
-        "| NVIDIA-SMI 1 ",
-        "GPU 00000000:41:00.0\n ",
-        "41:00.0 VGA compatible controller: ",
-        "NVRM: ",
-        "Date: ",
-    ):
-        text = f"==============NVSMI LOG==============\n{start}{character * 3000}\n"
-        Scanner("x").read(pieces(opened(io.BytesIO(text.encode()).read)))
-        Scanner("x").read(pieces(opened(io.BytesIO(f"{start}{character * 3000}\n".encode()).read)))
+    for start in STARTS:
+        text = f"{start}{character * 3000}\n".encode()
+        scan(b"==============NVSMI LOG==============\n" + text)
+        scan(text)
 
 
 @pytest.mark.parametrize("name", some([*SHAPES, *PACKED], {"messages 0", "messages 3", "one line", "members"}))

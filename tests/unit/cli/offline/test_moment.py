@@ -5,25 +5,30 @@ from pathlib import Path
 
 import pytest
 from click import unstyle
-from tests.offline_files import codes, measured, report_on_text, smi, smi_gpu, summary
+from tests.offline_files import assert_found, codes, filled, measured, report_on_text, smi, smi_gpu, summary
 
 from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.findings.verdicts import Verdict
-from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.text import render_text
 
+LATER = "Sat Mar 14 10:01:00 2026"
 SLOW = {"busy": "100 %", "clock": "345 MHz"}
+HOT = {**SLOW, "hw thermal": "Active"}
+BRAKED = smi_gpu(facts={**SLOW, "brake": "Active"})
 
-PERFORMANCE = (Path(__file__).parent / "files/performance.txt").read_text(encoding="utf-8")
-"""What ``nvidia-smi -q -d PERFORMANCE`` prints."""
+PERFORMANCE, LAPTOP, TEMPERATURE = (
+    (Path(__file__).parent / f"files/{name}.txt").read_text(encoding="utf-8")
+    for name in ("performance", "laptop", "temperature")
+)
+"""What ``nvidia-smi -q -d PERFORMANCE`` prints, and what it does of two GPUs whose firmware is at fault."""
 
 
-def performance(at: str = "10:00:00", **active: str) -> str:
-    return PERFORMANCE.format(at=at, **{**dict.fromkeys(("slowdown", "brake", "heat"), "Not Active"), **active})
+def performance(**facts: str) -> str:
+    return filled(PERFORMANCE, facts)
 
 
-def severities(report: Report) -> list[Severity]:
-    return [finding.urgency for finding in report.findings]
+def laptop(**facts: str) -> str:
+    return filled(LAPTOP, facts)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +43,6 @@ def severities(report: Report) -> list[Severity]:
 def test_a_gpu_slowed_down_is_watched(tmp_path: Path, facts: Mapping[str, str], code: str, bottleneck: str) -> None:
     report = report_on_text(tmp_path, smi(smi_gpu(facts={**SLOW, **facts})))
     assert codes(report) == [code]
-    assert severities(report) == [Severity.WARNING]
     assert "at that moment, 61 °C, SM clock 345 of 1980 MHz" in measured(report, code)
     assert report.gpus[0].bottleneck.name == bottleneck
     assert (report.gpus[0].verdict, report.verdict) == (Verdict.WATCH, Verdict.WATCH)
@@ -47,63 +51,55 @@ def test_a_gpu_slowed_down_is_watched(tmp_path: Path, facts: Mapping[str, str], 
     assert report.exit_code(Severity.CRITICAL) == 0
 
 
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {"clock": "1600 MHz"},  # 0.81 of 1980 MHz
-        {"busy": "0 %", "clock": "345 MHz"},
-        {"busy": "100 %", "clock": "345 MHz", "state": "P8"},
-    ],
-    ids=["near its highest clock", "at rest", "in a P-state of rest"],
-)
-def test_a_slowdown_that_costs_nothing_is_no_finding(tmp_path: Path, facts: Mapping[str, str]) -> None:
-    report = report_on_text(tmp_path, smi(smi_gpu(facts={"busy": "100 %", **facts, "hw slowdown": "Active"})))
-    assert codes(report) == []
-    assert report.verdict is Verdict.KEEP
+SLOWDOWN = {"busy": "100 %", "hw slowdown": "Active"}
+FOUND: list[tuple[tuple[str, ...], dict[str, str]]] = [
+    # A slowdown that costs nothing: near the highest clock (0.81 of it), at rest, in a P-state of rest.
+    ((smi(smi_gpu(facts={**SLOWDOWN, "clock": "1600 MHz"})),), {}),
+    ((smi(smi_gpu(facts={**SLOWDOWN, **SLOW, "busy": "0 %"})),), {}),
+    ((smi(smi_gpu(facts={**SLOWDOWN, **SLOW, "state": "P8"})),), {}),
+    # Two moments of one slowdown tell how long it has lasted at least; one that began between them is of the last one.
+    ((smi(BRAKED), smi(BRAKED, at=LATER)), {"power.brake": "hw_power_brake for at least 60 s"}),
+    ((smi(smi_gpu(facts=SLOW)), smi(BRAKED, at=LATER)), {"power.brake": "hw_power_brake at that moment"}),
+    # What the driver counted between two moments counts in full. A minute confirms nothing that must last ten.
+    (
+        tuple(
+            smi(smi_gpu(facts={**HOT, "hw thermal us": f"{seconds}000000 us"}), at=f"Sat Mar 14 10:0{minute}:00 2026")
+            for minute, seconds in enumerate((1, 31))
+        ),
+        {"thermal.hw": "hw_thermal 50% of the time"},
+    ),
+    # An extract without clocks: alone, a slowdown may be the flash that every change of the P-state shows.
+    ((performance(slowdown="Active", brake="Active"),), {"power.brake": ""}),
+    ((performance(slowdown="Active"),), {}),
+    ((performance(heat="Active"),), {}),
+    (
+        (performance(slowdown="Active"), performance(at="10:01:00", slowdown="Active")),
+        {"power.hw_slowdown": "hw_slowdown for at least 60 s"},
+    ),
+    # A power reading that cannot be; near its limit it can.
+    ((laptop(),), {"power.reading": "reads 588 W, its highest limit is 60 W, SM clock 210 of 3105 MHz"}),
+    *(((text,), {}) for text in (laptop(power="61.00 W"), laptop(clock="3000 MHz"), laptop(capped="Not Active"))),
+    # A limit far below the slowdown temperature; one near it, or far from the GPU's temperature, is no finding.
+    (
+        (TEMPERATURE.format(heat=56, limit=57),),
+        {"thermal.low_limit": "56 °C, its limit is 57 °C; the board slows down at 97 °C"},
+    ),
+    ((TEMPERATURE.format(heat=93, limit=94),), {"thermal.margin": ""}),
+    ((TEMPERATURE.format(heat=40, limit=57),), {}),
+    ((TEMPERATURE.format(heat=74, limit=75),), {}),
+]
 
 
-def test_two_moments_of_one_slowdown_tell_how_long_it_has_lasted_at_least(tmp_path: Path) -> None:
-    braked = smi_gpu(facts={**SLOW, "brake": "Active"})
-    first, second = smi(braked), smi(braked, at="Sat Mar 14 10:01:00 2026")
-    report = report_on_text(tmp_path, first, second)
-    assert measured(report, "power.brake").startswith("hw_power_brake for at least 60 s")
-    assert severities(report) == [Severity.WARNING]
-    assert report.verdict is Verdict.WATCH
-    assert report.gpus[0].bottleneck.because == "hw_power_brake for at least 60 s"
-
-
-def test_a_slowdown_that_began_between_two_moments_is_of_the_last_one(tmp_path: Path) -> None:
-    first = smi(smi_gpu(facts=SLOW))
-    second = smi(smi_gpu(facts={**SLOW, "brake": "Active"}), at="Sat Mar 14 10:01:00 2026")
-    assert measured(report_on_text(tmp_path, first, second), "power.brake").startswith("hw_power_brake at that moment")
-
-
-def test_what_the_driver_counted_between_two_moments_counts_in_full(tmp_path: Path) -> None:
-    hot = {**SLOW, "hw thermal": "Active"}
-    first = smi(smi_gpu(facts={**hot, "hw thermal us": "1000000 us"}))
-    second = smi(smi_gpu(facts={**hot, "hw thermal us": "31000000 us"}), at="Sat Mar 14 10:01:00 2026")
-    report = report_on_text(tmp_path, first, second)
-    assert measured(report, "thermal.hw").startswith("hw_thermal 50% of the time")
-    assert severities(report) == [Severity.WARNING], "a minute confirms nothing that must last ten"
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (performance(slowdown="Active", brake="Active"), ["power.brake"]),
-        # Alone, without clocks, it may be the flash that every change of the P-state shows.
-        (performance(slowdown="Active"), []),
-        (performance(heat="Active"), []),
-    ],
-)
-def test_an_extract_without_clocks_counts_what_no_p_state_sets(tmp_path: Path, text: str, found: list[str]) -> None:
-    report = report_on_text(tmp_path, text)
-    assert codes(report) == found
-
-
-def test_two_extracts_a_minute_apart_are_no_flash(tmp_path: Path) -> None:
-    report = report_on_text(tmp_path, performance(slowdown="Active"), performance("10:01:00", slowdown="Active"))
-    assert measured(report, "power.hw_slowdown").startswith("hw_slowdown for at least 60 s")
+@pytest.mark.parametrize(("texts", "found"), FOUND)
+def test_what_holds_a_gpu_back_is_watched_if_it_costs_something(
+    tmp_path: Path, texts: tuple[str, ...], found: dict[str, str]
+) -> None:
+    report = report_on_text(tmp_path, *texts)
+    assert_found(report, found)
+    assert {finding.urgency for finding in report.findings} <= {Severity.WARNING}
+    assert (report.verdict is Verdict.WATCH) == bool(found)
+    for words in found.values():
+        assert report.gpus[0].bottleneck.because == words or not words.startswith("hw_power_brake")
 
 
 @pytest.mark.parametrize("heat", ["Active", "Not Active"])
@@ -137,40 +133,5 @@ def test_a_lowered_limit_that_holds_the_clocks_is_the_bottleneck_of_that_moment(
 
 def test_one_moment_is_told_by_one_sentence(tmp_path: Path) -> None:
     first = smi(smi_gpu(facts={"busy": "0 %", "power": "75.00 W"}))
-    second = smi(smi_gpu(facts={"power": "625.00 W"}), at="Sat Mar 14 10:01:00 2026")
-    report = report_on_text(tmp_path, first, second)
+    report = report_on_text(tmp_path, first, smi(smi_gpu(facts={"power": "625.00 W"}), at=LATER))
     assert "; 89% of the power limit;" in str(summary(report, Area.CLOCKS))
-
-
-LAPTOP = (Path(__file__).parent / "files/laptop.txt").read_text(encoding="utf-8")
-
-TEMPERATURE = (Path(__file__).parent / "files/temperature.txt").read_text(encoding="utf-8")
-
-
-def laptop(power: str = "588.44 W", clock: str = "210 MHz", capped: str = "Active") -> str:
-    return LAPTOP.format(power=power, clock=clock, capped=capped)
-
-
-def test_a_power_reading_that_cannot_be_is_the_finding(tmp_path: Path) -> None:
-    report = report_on_text(tmp_path, laptop())
-    assert codes(report) == ["power.reading"]
-    assert measured(report, "power.reading") == "reads 588 W, its highest limit is 60 W, SM clock 210 of 3105 MHz"
-    assert report.verdict is Verdict.WATCH
-    assert report.gpus[0].bottleneck.because == "100% busy at that moment, held by sw_power_cap at that moment"
-
-
-def test_power_near_its_limit_is_no_wrong_reading(tmp_path: Path) -> None:
-    for text in (laptop("61.00 W"), laptop(clock="3000 MHz"), laptop(capped="Not Active")):
-        assert codes(report_on_text(tmp_path, text)) == []
-
-
-def test_a_gpu_at_a_limit_far_below_its_slowdown_temperature_is_told(tmp_path: Path) -> None:
-    report = report_on_text(tmp_path, TEMPERATURE.format(heat=56, limit=57))
-    assert measured(report, "thermal.low_limit") == "56 °C, its limit is 57 °C; the board slows down at 97 °C"
-    assert report.verdict is Verdict.WATCH
-
-
-def test_a_limit_near_the_slowdown_temperature_or_far_from_the_gpu_is_no_finding(tmp_path: Path) -> None:
-    for heat, limit in ((93, 94), (40, 57), (74, 75)):
-        found = codes(report_on_text(tmp_path, TEMPERATURE.format(heat=heat, limit=limit)))
-        assert "thermal.low_limit" not in found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.offline_files import UUID, codes, lspci, measured, of_real_files, report_on_text, smi, smi_gpu
+from tests.offline_files import UUID, assert_found, codes, lspci, of_real_files, report_on_text, smi, smi_gpu
 from tests.offline_tables import TABLE_END, TABLE_HEAD, TABLE_PROCESSES, table_row
 
 from gpu_triage.judge.findings.verdicts import Verdict
@@ -23,6 +23,8 @@ SICK = {
     "clock": "345 MHz",
     "busy": "100 %",
 }
+TWO_IN_A_TABLE = TABLE_HEAD + table_row(0, 0x41) + table_row(1, 0x42) + TABLE_PROCESSES + TABLE_END
+SICK_TABLE = TABLE_HEAD + table_row(0, 0x41, "2") + table_row(1, 0x42) + TABLE_PROCESSES + TABLE_END
 FOUND = ["ecc.uncorrected", "memory.row_remap_pending", "thermal.margin", "power.brake", "power.limit", "pcie.width"]
 
 
@@ -63,11 +65,10 @@ def test_a_pasted_output_says_what_it_said(tmp_path: Path, way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_pasted_table_says_what_it_said(tmp_path: Path, way: str) -> None:
-    plain = TABLE_HEAD + table_row(0, 0x41, "2") + table_row(1, 0x42) + TABLE_PROCESSES + TABLE_END
-    report = report_on_text(tmp_path, WAYS[way](plain))
+    report = report_on_text(tmp_path, WAYS[way](SICK_TABLE))
     assert codes(report) == ["ecc.uncorrected"]
     assert report.files[0].written == "2026-03-14 10:00:00"
-    assert told(report) == told(report_on_text(tmp_path, plain))
+    assert told(report) == told(report_on_text(tmp_path, SICK_TABLE))
 
 
 @pytest.mark.slow
@@ -102,64 +103,11 @@ PART = """$ nvidia-smi -q | grep -A8 'Clocks Throttle'
 """
 
 
-def test_a_part_that_grep_cut_out_is_read(tmp_path: Path) -> None:
-    report = report_on_text(tmp_path, PART.format(slowdown="Active") + "Is this bad? Yes : no\n")
-    assert codes(report) == ["thermal.hw"]
-
-
 def test_the_same_part_of_several_gpus_is_of_each(tmp_path: Path) -> None:
     cool, hot = (PART.format(slowdown=slowdown).partition("\n")[2] for slowdown in ("Not Active", "Active"))
     report = report_on_text(tmp_path, f"{cool}--\n{hot}--\n{cool}")
     assert len(report.gpus) == 3
     assert [(each.check.code, each.subject) for each in report.findings] == [("thermal.hw", "GPU 1")]
-
-
-def test_a_license_that_grep_cut_out_is_read(tmp_path: Path) -> None:
-    text = """root@vm:~# nvidia-smi -q | grep -A 2 "vGPU Software Licensed"
-    vGPU Software Licensed Product
-        Product Name                      : NVIDIA Virtual Compute Server
-        License Status                    : Unlicensed
-"""
-    report = report_on_text(tmp_path, text)
-    assert [(each.check.code, each.measured) for each in report.findings] == [
-        ("vgpu.unlicensed", "NVIDIA Virtual Compute Server: unlicensed")
-    ]
-
-
-@pytest.mark.parametrize(
-    ("mode", "status", "found"),
-    [
-        ("VGPU", "Unlicensed (Restricted)", ["vgpu.unlicensed"]),
-        ("VGPU", "Unlicensed (Unrestricted)", ["vgpu.unlicensed"]),
-        ("VGPU", "Licensed (Expiry: 2026-7-7 16:1:44 GMT)", []),
-        ("VGPU", "N/A", []),
-        ("Pass-Through", "Unlicensed", []),
-        ("None", "Unlicensed", []),
-    ],
-)
-def test_only_a_vgpu_needs_a_license(tmp_path: Path, mode: str, status: str, found: list[str]) -> None:
-    gpu = smi_gpu().replace(
-        "    PCI\n",
-        f"    GPU Virtualization Mode\n        Virtualization Mode : {mode}\n    vGPU Software Licensed Product\n"
-        f"        Product Name : NVIDIA RTX Virtual Workstation\n        License Status : {status}\n    PCI\n",
-        1,
-    )
-    report = report_on_text(tmp_path, smi(gpu))
-    assert codes(report) == found
-    assert report.gpus[0].name == "NVIDIA H100 80GB HBM3"
-
-
-def test_an_xml_license_is_read(tmp_path: Path) -> None:
-    text = (
-        '<nvidia_smi_log><attached_gpus>1</attached_gpus><gpu id="00000000:00:07.0">'
-        "<product_name>NVIDIA L40S-2Q</product_name><vgpu_software_licensed_product>"
-        "<licensed_product_name>NVIDIA RTX Virtual Workstation</licensed_product_name>"
-        "<license_status>Unlicensed (Restricted)</license_status></vgpu_software_licensed_product></gpu>"
-        "</nvidia_smi_log>"
-    )
-    report = report_on_text(tmp_path, text)
-    assert [each.measured for each in report.findings] == ["NVIDIA RTX Virtual Workstation: unlicensed, restricted"]
-    assert report.gpus[0].name == "NVIDIA L40S-2Q"
 
 
 THREE = smi(smi_gpu(), smi_gpu(1), smi_gpu(2))
@@ -194,49 +142,9 @@ def test_a_gpu_that_is_gone_from_a_whole_output_is_lost(tmp_path: Path) -> None:
 
 def test_a_whole_output_that_others_were_cut_out_of_is_no_loss(tmp_path: Path) -> None:
     """Somebody pasted the blocks of two GPUs of eight; the output itself counts eight."""
-    text = smi(smi_gpu(), smi_gpu(5)).replace(
-        "Attached GPUs                                          : 2", "Attached GPUs : 8"
-    )
-    report = report_on_text(tmp_path, text, listed(*range(0x41, 0x49)))
+    report = report_on_text(tmp_path, smi(smi_gpu(), smi_gpu(5), attached=8), listed(*range(0x41, 0x49)))
     assert codes(report) == []
     assert [line for line in report.not_read if "6 of 8 GPUs" in line]
-
-
-def test_what_a_gpu_said_before_is_not_said_of_the_time_since(tmp_path: Path) -> None:
-    braked = smi_gpu(1, facts={"brake": "Active", "clock": "345 MHz", "busy": "100 %"})
-    first = smi(smi_gpu(), braked)
-    second = cut(smi(smi_gpu(), braked, at=LATER), UUID.format(0))
-    report = report_on_text(tmp_path, first, second)
-    assert measured(report, "power.brake").startswith("hw_power_brake at that moment")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        cut(THREE, "Serial Number"),
-        cut(THREE, "Clocks Event Reasons"),
-        cut(THREE, "GPU 00000000:42:0"),
-        cut(THREE, UUID.format(1)),
-        cut(THREE, "CUDA Version"),
-        TABLE_HEAD + table_row(0, 0x41),
-        TABLE_HEAD + table_row(0, 0x41) + cut(table_row(1, 0x42), "00000000:4"),
-        table_row(0, 0x41) + table_row(1, 0x42),
-        TABLE_HEAD + table_row(0, 0x41) + cut(table_row(1, 0x42), "34C"),
-    ],
-)
-def test_an_output_that_was_cut_off_misses_no_gpu_of_lspci(tmp_path: Path, text: str) -> None:
-    report = report_on_text(tmp_path, text, listed(0x41, 0x42, 0x43))
-    assert codes(report) == []
-    assert report.verdict in (Verdict.KEEP, Verdict.NOT_READ)
-
-
-def test_a_whole_table_misses_a_gpu_of_lspci(tmp_path: Path) -> None:
-    report = report_on_text(
-        tmp_path,
-        TABLE_HEAD + table_row(0, 0x41) + table_row(1, 0x42) + TABLE_PROCESSES + TABLE_END,
-        listed(0x41, 0x42, 0x43),
-    )
-    assert codes(report) == ["gpu.missing"]
 
 
 @pytest.mark.parametrize(("end", "uses"), [(TABLE_END, "no compute process"), ("", "0% busy at that moment")])
@@ -257,9 +165,8 @@ def test_a_list_that_was_cut_off_at_its_start_is_not_empty(tmp_path: Path, end: 
 
 
 def test_outputs_of_single_gpus_are_of_one_host(tmp_path: Path) -> None:
-    one, other = smi(smi_gpu()), smi(smi_gpu(1, facts={"width": "8x"}), at="Sat Mar 14 10:00:30 2026")
-    attached = "Attached GPUs                                          : "
-    report = report_on_text(tmp_path, *(text.replace(f"{attached}1", f"{attached}2") for text in (one, other)))
+    other = smi(smi_gpu(1, facts={"width": "8x"}), at="Sat Mar 14 10:00:30 2026", attached=2)
+    report = report_on_text(tmp_path, smi(smi_gpu(), attached=2), other)
     assert len(report.gpus) == 2
     # How many GPUs come before it, no output tells.
     assert [(each.check.code, each.subject) for each in report.findings] == [("pcie.width", "GPU 0000:42:00.0")]
@@ -278,28 +185,89 @@ def _pieces(line: str, width: int) -> list[str]:
 
 @pytest.mark.parametrize("width", [80, 72, 60])
 def test_a_table_that_was_wrapped_says_what_it_said(tmp_path: Path, width: int) -> None:
-    plain = TABLE_HEAD + table_row(0, 0x41, "2") + table_row(1, 0x42) + TABLE_PROCESSES + TABLE_END
-    report = report_on_text(tmp_path, wrapped_at(width, plain))
+    report = report_on_text(tmp_path, wrapped_at(width, SICK_TABLE))
     assert codes(report) == ["ecc.uncorrected"]
     assert [gpu.readings.power_watts for gpu in report.gpus] == [60, 60]
-    assert report.gpus == report_on_text(tmp_path, plain).gpus
+    assert report.gpus == report_on_text(tmp_path, SICK_TABLE).gpus
 
 
-def test_sections_of_one_gpu_are_put_together(tmp_path: Path) -> None:
-    head = "\n==============NVSMI LOG==============\n\nTimestamp : Sat Mar 14 10:00:{} 2026\nAttached GPUs : 1\n"
-    gpu = "GPU 00000000:41:00.0\n"
-    performance = (
-        "    Performance State : P0\n    Clocks Event Reasons\n        HW Slowdown : Active\n"
-        "            HW Power Brake Slowdown : Active\n"
+GREPPED_LICENSE = """root@vm:~# nvidia-smi -q | grep -A 2 "vGPU Software Licensed"
+    vGPU Software Licensed Product
+        Product Name                      : NVIDIA Virtual Compute Server
+        License Status                    : Unlicensed
+"""
+XML_LICENSE = (
+    '<nvidia_smi_log><attached_gpus>1</attached_gpus><gpu id="00000000:00:07.0">'
+    "<product_name>NVIDIA L40S-2Q</product_name><vgpu_software_licensed_product>"
+    "<licensed_product_name>NVIDIA RTX Virtual Workstation</licensed_product_name>"
+    "<license_status>Unlicensed (Restricted)</license_status></vgpu_software_licensed_product></gpu>"
+    "</nvidia_smi_log>"
+)
+THREE_LISTED = listed(0x41, 0x42, 0x43)
+BRAKED = smi_gpu(1, facts={"brake": "Active", "clock": "345 MHz", "busy": "100 %"})
+
+
+def licensed(mode: str, status: str) -> str:
+    return smi(
+        smi_gpu().replace(
+            "    PCI\n",
+            f"    GPU Virtualization Mode\n        Virtualization Mode : {mode}\n    vGPU Software Licensed Product\n"
+            f"        Product Name : NVIDIA RTX Virtual Workstation\n        License Status : {status}\n    PCI\n",
+            1,
+        )
     )
-    clocks = "    Clocks\n        SM : 345 MHz\n    Max Clocks\n        SM : 1410 MHz\n"
-    heat = "    Temperature\n        GPU Current Temp : 44 C\n"
-    busy = "    Utilization\n        Gpu : 100 %\n"
-    parts = [
-        head.format(f"{place:02}") + gpu + section for place, section in enumerate((performance, clocks, heat, busy), 1)
-    ]
-    report = report_on_text(tmp_path, "".join(parts))
-    assert codes(report) == ["power.brake"]
-    assert measured(report, "power.brake").endswith("44 °C, SM clock 345 of 1410 MHz")
-    assert report.gpus[0].readings.temperature_celsius == 44
-    assert report.measured_seconds == 0
+
+
+def sections(*parts: str) -> str:
+    """Extracts of one GPU, a second apart."""
+    head = "\n==============NVSMI LOG==============\n\nTimestamp : Sat Mar 14 10:00:{:02} 2026\nAttached GPUs : 1\n"
+    return "".join(f"{head.format(second)}GPU 00000000:41:00.0\n{part}" for second, part in enumerate(parts, 1))
+
+
+SLOWED = sections(
+    "    Performance State : P0\n    Clocks Event Reasons\n        HW Slowdown : Active\n"
+    "            HW Power Brake Slowdown : Active\n",
+    "    Clocks\n        SM : 345 MHz\n    Max Clocks\n        SM : 1410 MHz\n",
+    "    Temperature\n        GPU Current Temp : 44 C\n",
+    "    Utilization\n        Gpu : 100 %\n",
+)
+PARTS: list[tuple[tuple[str, ...], dict[str, str]]] = [
+    ((PART.format(slowdown="Active") + "Is this bad? Yes : no\n",), {"thermal.hw": ""}),
+    ((GREPPED_LICENSE,), {"vgpu.unlicensed": "NVIDIA Virtual Compute Server: unlicensed"}),
+    ((XML_LICENSE,), {"vgpu.unlicensed": "NVIDIA RTX Virtual Workstation: unlicensed, restricted"}),
+    # Only a vGPU needs a license.
+    ((licensed("VGPU", "Unlicensed (Restricted)"),), {"vgpu.unlicensed": ""}),
+    ((licensed("VGPU", "Unlicensed (Unrestricted)"),), {"vgpu.unlicensed": ""}),
+    ((licensed("VGPU", "Licensed (Expiry: 2026-7-7 16:1:44 GMT)"),), {}),
+    *(((licensed(*each),), {}) for each in (("VGPU", "N/A"), ("Pass-Through", "Unlicensed"), ("None", "Unlicensed"))),
+    # What a GPU said before is not said of the time since.
+    (
+        (smi(smi_gpu(), BRAKED), cut(smi(smi_gpu(), BRAKED, at=LATER), UUID.format(0))),
+        {"power.brake": "hw_power_brake at that moment"},
+    ),
+    # An output that was cut off misses no GPU of lspci, a whole one does.
+    *(
+        ((text, THREE_LISTED), {})
+        for text in (
+            *(
+                cut(THREE, end)
+                for end in ("Serial Number", "Clocks Event Reasons", "GPU 00000000:42:0", UUID.format(1))
+            ),
+            cut(THREE, "CUDA Version"),
+            TABLE_HEAD + table_row(0, 0x41),
+            TABLE_HEAD + table_row(0, 0x41) + cut(table_row(1, 0x42), "00000000:4"),
+            table_row(0, 0x41) + table_row(1, 0x42),
+            TABLE_HEAD + table_row(0, 0x41) + cut(table_row(1, 0x42), "34C"),
+        )
+    ),
+    ((TWO_IN_A_TABLE, THREE_LISTED), {"gpu.missing": ""}),
+    ((SLOWED,), {"power.brake": "hw_power_brake at that moment, 44 °C, SM clock 345 of 1410 MHz"}),
+]
+
+
+@pytest.mark.parametrize(("texts", "found"), PARTS)
+def test_what_is_found_in_parts_of_outputs(tmp_path: Path, texts: tuple[str, ...], found: dict[str, str]) -> None:
+    report = report_on_text(tmp_path, *texts)
+    assert_found(report, found)
+    assert (report.verdict is Verdict.DRAIN, report.measured_seconds in (0, 60)) == ("gpu.missing" in found, True)
+    assert {gpu.name for gpu in report.gpus} != {"NVIDIA RTX Virtual Workstation"}

@@ -16,36 +16,25 @@ from gpu_triage.judge.report.text import render_text
 FILES = of_real_files(lambda folder: sorted(each for each in folder.rglob("*") if each.is_file()))
 INCIDENTS = of_real_files(lambda folder: sorted((folder / "incidents").glob("*.txt")))
 
+PERSISTENCE = {"policy.persistence"}
 EXPECTED = {
-    "a10g.xml": ("NVIDIA A10G", "515.105.01", {"policy.persistence"}),
-    "a100-sxm4-v12.xml": ("NVIDIA A100-SXM4-80GB", "535.54.03", {"policy.persistence"}),
-    "gtx-1660-ti.xml": ("Graphics Device", "418.43", {"policy.persistence"}),
-    "quadro-p2000-v12.xml": ("Quadro P2000", "525.125.06", None),
-    "rtx-3080-v12.xml": ("NVIDIA GeForce RTX 3080", "536.40", None),
-    "tesla-t4.xml": ("Tesla T4", "515.105.01", None),
+    "a10g.xml": ("NVIDIA A10G", "515.105.01", PERSISTENCE, "gen 1 x8", True),
+    "a100-sxm4-v12.xml": ("NVIDIA A100-SXM4-80GB", "535.54.03", PERSISTENCE, "gen 4 x16", True),
+    "gtx-1660-ti.xml": ("Graphics Device", "418.43", PERSISTENCE, "gen 1 x16", False),
+    "quadro-p2000-v12.xml": ("Quadro P2000", "525.125.06", None, "gen 1 x8", False),
+    "rtx-3080-v12.xml": ("NVIDIA GeForce RTX 3080", "536.40", None, "gen 4 x16", False),
+    "tesla-t4.xml": ("Tesla T4", "515.105.01", None, "gen 3 x8", True),
     "nvidia-geforce-rtx-2080-super__595.71.05.txt": (
-        "NVIDIA GeForce RTX 2080 SUPER",
-        "595.71.05",
-        {"policy.persistence"},
+        *("NVIDIA GeForce RTX 2080 SUPER", "595.71.05", PERSISTENCE, "gen 3 x16", False),
     ),
-    "nvidia-h100-80gb-hbm3__590.48.01.txt": ("NVIDIA H100 80GB HBM3", "590.48.01", set()),
-    "nvidia-h200-mig__590.48.01.txt": ("NVIDIA H200", "590.48.01", set()),
+    "nvidia-geforce-rtx-4080-super__595.71.05.txt": (
+        *("NVIDIA GeForce RTX 4080 SUPER", "595.71.05", None, "gen 4 x16", False),
+    ),
+    "nvidia-h100-80gb-hbm3__590.48.01.txt": ("NVIDIA H100 80GB HBM3", "590.48.01", set(), "gen 5 x16", True),
+    "nvidia-h200-mig__590.48.01.txt": ("NVIDIA H200", "590.48.01", set(), "gen 5 x16", True),
 }
-"""Model, driver and findings; None where the findings are not held to."""
-
-PATH_AND_ECC = {
-    "a10g.xml": ("gen 1 x8", True),
-    "a100-sxm4-v12.xml": ("gen 4 x16", True),
-    "gtx-1660-ti.xml": ("gen 1 x16", False),
-    "quadro-p2000-v12.xml": ("gen 1 x8", False),
-    "rtx-3080-v12.xml": ("gen 4 x16", False),
-    "tesla-t4.xml": ("gen 3 x8", True),
-    "nvidia-geforce-rtx-2080-super__595.71.05.txt": ("gen 3 x16", False),
-    "nvidia-geforce-rtx-4080-super__595.71.05.txt": ("gen 4 x16", False),
-    "nvidia-h100-80gb-hbm3__590.48.01.txt": ("gen 5 x16", True),
-    "nvidia-h200-mig__590.48.01.txt": ("gen 5 x16", True),
-}
-"""The link at the last moment, and whether ECC is on; GeForce and small Quadro cards have none."""
+"""Model, driver, findings (None where they are not held to), the link at the last moment, and whether ECC is on:
+GeForce and small Quadro cards have none."""
 
 
 @pytest.mark.parametrize("path", FILES)
@@ -55,11 +44,9 @@ def test_every_file_is_read(path: Path | None) -> None:
     report = report_on(path)
     assert render_text(report)
     if path.name in EXPECTED:
-        name, driver, found = EXPECTED[path.name]
+        name, driver, found, link, ecc = EXPECTED[path.name]
         assert {(gpu.name, report.driver) for gpu in report.gpus} == {(name, driver)}
         assert found is None or {finding.check.code for finding in report.findings} == found
-    if path.name in PATH_AND_ECC:
-        link, ecc = PATH_AND_ECC[path.name]
         said = {area.area: area.summary or "" for area in report.areas}
         assert said[Area.PCIE].endswith(f"now 1 x {link}")
         assert ("ECC on for 1 of 1" in said[Area.HEALTH]) == ecc

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from click import unstyle
-from tests.offline_files import UUID, XML, codes, measured, report_on_text, smi, smi_gpu, summary
+from tests.offline_files import UUID, XML, assert_found, codes, report_on_text, smi, smi_gpu, summary
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Area
@@ -21,29 +21,6 @@ def test_a_sound_gpu_is_read_and_kept(tmp_path: Path) -> None:
     assert report.driver == "580.95.05"
     assert report.verdict is Verdict.KEEP
     assert [(file.kinds, file.written) for file in report.files] == [(("nvidia-smi -q",), "2026-03-14 10:00:00")]
-
-
-@pytest.mark.parametrize(
-    ("facts", "found"),
-    [
-        ({"uncorrectable": "3"}, ["ecc.uncorrected"]),
-        ({"remap pending": "Yes"}, ["memory.row_remap_pending"]),
-        ({"remap failure": "Yes"}, ["memory.row_remap_failure"]),
-        ({"recovery": "GPU Reset"}, ["recovery.action"]),
-        ({"recovery": "Drain and Reset"}, ["recovery.drain_and_reset"]),
-        ({"width": "8x"}, ["pcie.width_from_boot"]),
-        ({"width": "8x", "state": "P8", "busy": "0 %"}, ["pcie.width_from_boot"]),
-        ({"generation": "3"}, ["pcie.generation"]),
-        ({"margin": "2 C"}, ["thermal.margin"]),
-        ({"limit": "400.00 W"}, ["power.limit"]),
-        ({"persistence": "Disabled"}, ["policy.persistence"]),
-        # At rest, a link has a low generation, and one output does not tell how long a busy GPU draws little power.
-        ({"generation": "1", "state": "P8", "busy": "0 %"}, []),
-        ({"busy": "100 %", "power": "120.00 W"}, []),
-    ],
-)
-def test_what_one_output_says_of_a_gpu(tmp_path: Path, facts: dict[str, str], found: list[str]) -> None:
-    assert codes(report_on_text(tmp_path, smi(smi_gpu(facts=facts, processes=["77 python3"])))) == found
 
 
 def test_a_file_without_a_list_of_processes_calls_no_gpu_idle(tmp_path: Path) -> None:
@@ -95,22 +72,6 @@ def test_what_is_not_in_the_files_is_not_called_ok(tmp_path: Path) -> None:
     assert "no source of Xid errors" in str(summary(report, Area.HEALTH))
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("GPU is lost", "GPU lost: the driver cannot reach it"),
-        ("[GPU requires reset]", "GPU unusable: the driver asks for a reset of it"),
-        ("Unknown Error", "does not answer (unknown)"),
-    ],
-)
-def test_a_gpu_that_does_not_answer_is_lost(tmp_path: Path, words: str, told: str) -> None:
-    said = dict.fromkeys(("busy", "heat", "power", "limit", "state", "generation", "width", "replays"), words)
-    report = report_on_text(tmp_path, smi(smi_gpu(), smi_gpu(1, facts=said)))
-    assert codes(report) == ["gpu.lost"]
-    assert measured(report, "gpu.lost") == told
-    assert [gpu.verdict for gpu in report.gpus] == [Verdict.KEEP, Verdict.DRAIN]
-
-
 HANDLE = "Unable to determine the device handle for"
 
 
@@ -153,28 +114,7 @@ def test_why_there_are_no_gpus_is_told(tmp_path: Path, text: str, found: list[st
     assert blocked in (report.blocked or "")
 
 
-@pytest.mark.parametrize("name", ["Clocks Event Reasons", "Clocks Throttle Reasons"])
-def test_renamed_sections_say_the_same(tmp_path: Path, name: str) -> None:
-    first = smi(smi_gpu(facts={"reasons": name}))
-    second = smi(smi_gpu(facts={"reasons": name, "hw thermal us": "30000000 us"}), at="Sat Mar 14 10:01:00 2026")
-    assert codes(report_on_text(tmp_path, first, second)) == ["thermal.hw"]
-
-
 DRIVER_390 = (Path(__file__).parent / "files/driver-390.txt").read_text(encoding="utf-8")
-
-
-def test_old_drivers_call_errors_single_and_double_bit(tmp_path: Path) -> None:
-    report = report_on_text(tmp_path, DRIVER_390)
-    assert codes(report) == ["ecc.uncorrected", "memory.retired_pages_pending", "power.limit"]
-    assert measured(report, "ecc.uncorrected") == "1 uncorrected errors since the driver was loaded"
-    assert measured(report, "power.limit") == "limit 200 W, default 250 W"
-
-
-@pytest.mark.parametrize("text", [XML, XML.replace("\n", ""), XML.partition("</processes>")[0]])
-def test_xml_whole_in_one_line_or_cut_off_says_the_same(tmp_path: Path, text: str) -> None:
-    report = report_on_text(tmp_path, text)
-    assert codes(report) == ["ecc.uncorrected", "pcie.width_from_boot"]
-    assert report.gpus[0].name == "Tesla & Co"
 
 
 def nvlinks(*states: str) -> str:
@@ -187,18 +127,71 @@ def nvlinks(*states: str) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("states", "found"),
-    [
-        (("uuu", "uuu", "uuu"), []),
-        (("uud", "uud", "uud"), []),
-        (("ddd", "ddd", "ddd"), []),
-        (("uuu", "udu", "uuu"), ["nvlink.down"]),
-    ],
-)
-def test_a_link_that_only_some_gpus_lack_is_missed(tmp_path: Path, states: tuple[str, ...], found: list[str]) -> None:
-    report = report_on_text(tmp_path, smi(smi_gpu(), smi_gpu(1), smi_gpu(2)), nvlinks(*states))
-    assert codes(report) == found
-    assert not any("nvlink --status" in line for line in report.not_read)
-    if found:
-        assert measured(report, "nvlink.down") == "down: link 1"
+def sick(facts: dict[str, str]) -> tuple[str, ...]:
+    return (smi(smi_gpu(facts=facts, processes=["77 python3"])),)
+
+
+def silent(words: str) -> tuple[str, ...]:
+    """A GPU of which most values are these words, after one that answers."""
+    facts = ("busy", "heat", "power", "limit", "state", "generation", "width", "replays")
+    return (smi(smi_gpu(), smi_gpu(1, facts=dict.fromkeys(facts, words))),)
+
+
+def renamed(name: str) -> tuple[str, ...]:
+    """A section under this name at two moments, between which a counter in it rose."""
+    second = smi_gpu(facts={"reasons": name, "hw thermal us": "30000000 us"})
+    return smi(smi_gpu(facts={"reasons": name})), smi(second, at="Sat Mar 14 10:01:00 2026")
+
+
+def linked(*states: str) -> tuple[str, ...]:
+    return smi(smi_gpu(), smi_gpu(1), smi_gpu(2)), nvlinks(*states)
+
+
+XML_FOUND = {"ecc.uncorrected": "", "pcie.width_from_boot": ""}
+FOUND: list[tuple[tuple[str, ...], dict[str, str]]] = [
+    (sick({"uncorrectable": "3"}), {"ecc.uncorrected": ""}),
+    (sick({"remap pending": "Yes"}), {"memory.row_remap_pending": ""}),
+    (sick({"remap failure": "Yes"}), {"memory.row_remap_failure": ""}),
+    (sick({"recovery": "GPU Reset"}), {"recovery.action": ""}),
+    (sick({"recovery": "Drain and Reset"}), {"recovery.drain_and_reset": ""}),
+    (sick({"width": "8x"}), {"pcie.width_from_boot": ""}),
+    (sick({"width": "8x", "state": "P8", "busy": "0 %"}), {"pcie.width_from_boot": ""}),
+    (sick({"generation": "3"}), {"pcie.generation": ""}),
+    (sick({"margin": "2 C"}), {"thermal.margin": ""}),
+    (sick({"limit": "400.00 W"}), {"power.limit": ""}),
+    (sick({"persistence": "Disabled"}), {"policy.persistence": ""}),
+    # At rest, a link has a low generation, and one output does not tell how long a busy GPU draws little power.
+    (sick({"generation": "1", "state": "P8", "busy": "0 %"}), {}),
+    (sick({"busy": "100 %", "power": "120.00 W"}), {}),
+    (silent("GPU is lost"), {"gpu.lost": "GPU lost: the driver cannot reach it"}),
+    (silent("[GPU requires reset]"), {"gpu.lost": "GPU unusable: the driver asks for a reset of it"}),
+    (silent("Unknown Error"), {"gpu.lost": "does not answer (unknown)"}),
+    (renamed("Clocks Event Reasons"), {"thermal.hw": ""}),
+    (renamed("Clocks Throttle Reasons"), {"thermal.hw": ""}),
+    (
+        (DRIVER_390,),  # old drivers call errors single and double bit
+        {
+            "ecc.uncorrected": "1 uncorrected errors since the driver was loaded",
+            "memory.retired_pages_pending": "",
+            "power.limit": "limit 200 W, default 250 W",
+        },
+    ),
+    *(((text,), XML_FOUND) for text in (XML, XML.replace("\n", ""), XML.partition("</processes>")[0])),
+    # A link that is down on every GPU leads nowhere.
+    (linked("uuu", "uuu", "uuu"), {}),
+    (linked("uud", "uud", "uud"), {}),
+    (linked("ddd", "ddd", "ddd"), {}),
+    (linked("uuu", "udu", "uuu"), {"nvlink.down": "down: link 1"}),
+]
+
+
+@pytest.mark.parametrize(("texts", "found"), FOUND)
+def test_what_outputs_say_of_gpus(tmp_path: Path, texts: tuple[str, ...], found: dict[str, str]) -> None:
+    report = report_on_text(tmp_path, *texts)
+    assert_found(report, found)
+    if "gpu.lost" in found:
+        assert [gpu.verdict for gpu in report.gpus] == [Verdict.KEEP, Verdict.DRAIN]
+    if found is XML_FOUND:
+        assert report.gpus[0].name == "Tesla & Co"
+    if len(report.gpus) == 3:
+        assert not any("nvlink --status" in line for line in report.not_read)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.offline_files import UUID, codes, measured, report_on_text, smi, smi_gpu, summary
+from tests.offline_files import UUID, assert_found, codes, measured, report_on_text, smi, smi_gpu, summary
 
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import Verdict
@@ -67,30 +67,6 @@ def test_the_last_sample_of_a_loop_counts(tmp_path: Path) -> None:
     assert report.files[0].written == "2026-03-14 10:05:00"
 
 
-def test_reasons_are_read_from_their_bits(tmp_path: Path) -> None:
-    text = "index, clocks_throttle_reasons.active\n0, 0x0000000000000088\n"
-    assert codes(report_on_text(tmp_path, text)) == ["power.brake"]
-
-
-def test_a_single_field_is_read_and_ends_where_something_else_stands(tmp_path: Path) -> None:
-    report = report_on_text(tmp_path, "utilization.gpu [%]\n98 %\nIs that slow?\nmemory.used is 3 MiB\n")
-    assert [gpu.readings.busy_ratio for gpu in report.gpus] == [0.98]
-
-
-def test_rows_of_gpus_without_a_name_are_told_by_their_order(tmp_path: Path) -> None:
-    heading = "timestamp, utilization.gpu [%], power.draw [W]\n"
-    first = "2026/03/14 10:00:00.977, 1 %, 20.00 W\n2026/03/14 10:00:00.981, 2 %, 30.00 W\n"
-    second = "2026/03/14 10:00:01.977, 11 %, 21.00 W\n2026/03/14 10:00:01.981, 12 %, 31.00 W\n"
-    report = report_on_text(tmp_path, heading + first + second)
-    assert [gpu.readings.busy_ratio for gpu in report.gpus] == [0.11, 0.12]
-
-
-def test_ecc_errors_of_two_outputs_are_not_added_up(tmp_path: Path) -> None:
-    query = "pci.bus_id, ecc.errors.uncorrected.volatile.total\n00000000:41:00.0, 3\n"
-    report = report_on_text(tmp_path, smi(smi_gpu(facts={"uncorrectable": "3"})) + "\n$ nvidia-smi\n" + query)
-    assert measured(report, "ecc.uncorrected") == "3 uncorrected errors since the driver was loaded"
-
-
 def test_the_processes_of_a_query_are_those_of_their_gpus(tmp_path: Path) -> None:
     text = (
         smi(smi_gpu(), smi_gpu(1)).replace("    Processes                                          : None\n", "")
@@ -112,17 +88,6 @@ def test_a_row_that_lost_cells_is_named_and_not_read(tmp_path: Path) -> None:
     report = report_on_text(tmp_path, HEADINGS + FREE + BRAKED[:60] + "\n")
     assert indices(report) == [("0", "0000:3b:00.0")]
     assert any("10:00:00.104, 1, Tesla T4" in line for line in report.not_read)
-
-
-def test_an_unlisted_gpu_is_not_called_lost(tmp_path: Path) -> None:
-    report = report_on_text(tmp_path, smi(smi_gpu(), smi_gpu(1)), HEADINGS + FREE.replace("3B", "41"))
-    assert codes(report) == []
-    assert {area.area: area.severity for area in report.areas}[Area.DRIVER] is None
-
-
-def test_the_commas_of_a_text_are_no_query(tmp_path: Path) -> None:
-    text = "name, rank and number\n1, 2, 3\nindex out of range, again\n0, 1 %\n"
-    assert report_on_text(tmp_path, text).gpus == ()
 
 
 def padded(text: str) -> str:
@@ -192,19 +157,6 @@ def test_a_violation_is_what_holds_the_gpu_back(tmp_path: Path) -> None:
         assert "throttle reason" not in str(summary(report_on_text(tmp_path, text), Area.CLOCKS))
 
 
-def test_what_is_not_measured_is_not_zero(tmp_path: Path) -> None:
-    text = NEW.replace("    0    143     58     62     99", "    3      -      -      -      -")
-    (gpu,) = report_on_text(tmp_path, text).gpus
-    assert (gpu.gpu, *readings(gpu)) == ("3", None, None, None)
-
-
-def test_gpus_by_index_are_those_of_the_other_output(tmp_path: Path) -> None:
-    idle = {"busy": "0 %"}
-    text = smi(smi_gpu(facts=idle), smi_gpu(1, facts=idle)) + "\n$ nvidia-smi dmon -c 1\n" + NEW
-    report = report_on_text(tmp_path, text)
-    assert [(gpu.gpu, gpu.pci_bus_id) for gpu in report.gpus] == [("0", "0000:41:00.0"), ("1", "0000:42:00.0")]
-
-
 PMON = padded("""# gpu         pid   type     sm    mem    enc    dec    jpg    ofa    command
 # Idx           #    C/G      %      %      %      %      %      %    name
     0       1696     G      -      -      -      -      -      -    gnome-shell
@@ -224,8 +176,46 @@ def test_the_last_sample_of_pmon_lists_the_processes(tmp_path: Path) -> None:
     assert codes(report) == ["work.imbalance"]
 
 
-def test_the_columns_of_pmon_may_be_few(tmp_path: Path) -> None:
-    text = "# gpu        pid  type    fb   command\n# Idx          #   C/G    MB   name\n"
-    text += "    0      4242     C  9000   a b\n"
-    (gpu,) = report_on_text(tmp_path, text).gpus
-    assert gpu.readings.compute_processes == 1
+UNCORRECTED = "pci.bus_id, ecc.errors.uncorrected.volatile.total\n00000000:41:00.0, 3\n"
+BY_ORDER = """timestamp, utilization.gpu [%], power.draw [W]
+2026/03/14 10:00:00.977, 1 %, 20.00 W\n2026/03/14 10:00:00.981, 2 %, 30.00 W
+2026/03/14 10:00:01.977, 11 %, 21.00 W\n2026/03/14 10:00:01.981, 12 %, 31.00 W
+"""
+FEW_COLUMNS = (
+    "# gpu        pid  type    fb   command\n# Idx          #   C/G    MB   name\n    0      4242     C  9000   a b\n"
+)
+AT_REST = smi(*(smi_gpu(place, facts={"busy": "0 %"}) for place in range(2)))
+
+
+@pytest.mark.parametrize(
+    ("texts", "found", "busy"),
+    [
+        (("index, clocks_throttle_reasons.active\n0, 0x0000000000000088\n",), {"power.brake": ""}, [None]),
+        # What two outputs count is not added up.
+        (
+            (f"{smi(smi_gpu(facts={'uncorrectable': '3'}))}\n$ nvidia-smi\n{UNCORRECTED}",),
+            {"ecc.uncorrected": "3 uncorrected errors since the driver was loaded"},
+            [0.97],
+        ),
+        # A GPU that an output does not list is not lost.
+        ((smi(smi_gpu(), smi_gpu(1)), HEADINGS + FREE.replace("3B", "41")), {}, [0.97, 0.97]),
+        # A single field ends where something else stands.
+        (("utilization.gpu [%]\n98 %\nIs that slow?\nmemory.used is 3 MiB\n",), {}, [0.98]),
+        # GPUs without a name are told by their order, and those of dmon by their index.
+        ((BY_ORDER,), {}, [0.11, 0.12]),
+        ((f"{AT_REST}\n$ nvidia-smi dmon -c 1\n{NEW}",), {}, [0.0, 0.0]),
+        # What is not measured is not zero.
+        ((NEW.replace("    0    143     58     62     99", "    3      -      -      -      -"),), {}, [None]),
+        # The commas of a text are no query.
+        (("name, rank and number\n1, 2, 3\nindex out of range, again\n0, 1 %\n",), {}, []),
+        ((FEW_COLUMNS,), {}, [None]),
+    ],
+)
+def test_what_is_read_of_queries(
+    tmp_path: Path, texts: tuple[str, ...], found: dict[str, str], busy: list[float | None]
+) -> None:
+    report = report_on_text(tmp_path, *texts)
+    assert_found(report, found)
+    assert [gpu.readings.busy_ratio for gpu in report.gpus] == busy
+    if FEW_COLUMNS in texts:
+        assert report.gpus[0].readings.compute_processes == 1

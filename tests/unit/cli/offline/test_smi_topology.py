@@ -65,18 +65,12 @@ def test_the_numa_nodes_are_those_of_the_gpus_of_other_outputs(tmp_path: Path) -
 
 def test_listed_gpus_give_the_others_their_indices(tmp_path: Path) -> None:
     listed = f"GPU 5: NVIDIA H100 80GB HBM3 (UUID: {UUID.format(0)})\n  MIG 1g.10gb Device  0: (UUID: MIG-00)\n"
-    one_of_eight = smi(smi_gpu()).replace(
-        "Attached GPUs                                          : 1", "Attached GPUs : 8"
-    )
-    report = report_on_text(tmp_path, one_of_eight, listed)
+    report = report_on_text(tmp_path, smi(smi_gpu(), attached=8), listed)
     assert [(gpu.gpu, gpu.pci_bus_id) for gpu in report.gpus] == [("5", "0000:41:00.0")]
 
 
 def test_a_gpu_of_which_nobody_tells_the_index_is_told_by_its_address(tmp_path: Path) -> None:
-    one_of_eight = smi(smi_gpu()).replace(
-        "Attached GPUs                                          : 1", "Attached GPUs : 8"
-    )
-    assert [gpu.gpu for gpu in report_on_text(tmp_path, one_of_eight).gpus] == ["0000:41:00.0"]
+    assert [gpu.gpu for gpu in report_on_text(tmp_path, smi(smi_gpu(), attached=8)).gpus] == ["0000:41:00.0"]
 
 
 ERRORS = f"""GPU 0: Tesla V100-SXM2-32GB (UUID: {UUID.format(0)})

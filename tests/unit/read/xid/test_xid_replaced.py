@@ -11,7 +11,7 @@ from gpu_triage.driver.nvml.session import Device
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.xid.xid_events import CardFound, XidReport, XidSource
 from gpu_triage.read.xid.xid_ledger import XidName
-from gpu_triage.sampler.xid_owners import XidOwners
+from gpu_triage.sampler.xid import XidOwners
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ CLOCKS: Final = (
     _critical(
         "thermal.hw",
         Action.INSPECT_HARDWARE,
-        alert="GpuHwThermalThrottling",
+        "GpuHwThermalThrottling",
         wait=10 * MINUTES,
         hold=20 * MINUTES,
         under_load=True,
@@ -24,18 +24,14 @@ CLOCKS: Final = (
         decision="Take it out of use; check fans, airflow, dust, inlet air and the cooler's seating.",
         measure=_THROTTLED,
     ),
-    _warning("thermal.sw", Action.INSPECT_HARDWARE, alert="GpuSwThermalThrottling", wait=30 * MINUTES, under_load=True)(
+    _warning("thermal.sw", Action.INSPECT_HARDWARE, "GpuSwThermalThrottling", wait=30 * MINUTES, under_load=True)(
         title="too hot, clocks lowered by the driver",
         meaning="The driver lowers the clocks to keep the GPU below its target temperature.",
         decision="Improve the airflow or spread the heat; lower the power limit only as a stopgap.",
         measure=_THROTTLED,
     ),
     _warning(
-        "thermal.margin",
-        Action.INSPECT_HARDWARE,
-        alert="GpuTemperatureNearSlowdown",
-        wait=15 * MINUTES,
-        under_load=True,
+        "thermal.margin", Action.INSPECT_HARDWARE, "GpuTemperatureNearSlowdown", wait=15 * MINUTES, under_load=True
     )(
         title="close to its slowdown temperature",
         meaning="The GPU or its memory is a few degrees from slowing down.",
@@ -52,8 +48,8 @@ CLOCKS: Final = (
     _critical(
         "power.brake",
         Action.INSPECT_HARDWARE,
+        "GpuPowerBrake",
         topic="power_brake",
-        alert="GpuPowerBrake",
         wait=5 * MINUTES,
         hold=20 * MINUTES,
         under_load=True,
@@ -66,8 +62,8 @@ CLOCKS: Final = (
     _warning(
         "power.hw_slowdown",
         Action.INSPECT_HARDWARE,
+        "GpuHwSlowdownUnattributed",
         topic="power_brake",
-        alert="GpuHwSlowdownUnattributed",
         wait=15 * MINUTES,
         under_load=True,
     )(
@@ -84,7 +80,7 @@ CLOCKS: Final = (
         decision="Power-cycle the host; if it persists, go back to the driver, BIOS and linux-firmware that worked.",
         measure=Measure(Unit.WATTS, "power reads {}"),
     ),
-    _info("power.cap", Action.FIX_HOST, topic="power_cap", alert="GpuPowerCapped", wait=1 * HOURS, under_load=True)(
+    _info("power.cap", Action.FIX_HOST, "GpuPowerCapped", topic="power_cap", wait=1 * HOURS, under_load=True)(
         title="held back by a lowered power limit",
         meaning="Somebody set the power limit below the board's default, and it holds the clocks.",
         decision="Unless that is intended, restore the limit (nvidia-smi -pl).",
@@ -96,7 +92,7 @@ CLOCKS: Final = (
         decision="Unless that is intended, restore the limit (nvidia-smi -pl).",
         measure=Measure(Unit.WATTS, "power limit {}"),
     ),
-    _warning("clock.policy", Action.FIX_HOST, topic="clock_cap", alert="GpuClockPolicyDrift", wait=30 * MINUTES)(
+    _warning("clock.policy", Action.FIX_HOST, "GpuClockPolicyDrift", topic="clock_cap", wait=30 * MINUTES)(
         title="its clocks are set or held below normal",
         meaning="A setting, or a limit of the board, holds the clocks below normal: every job here is slower than "
         "elsewhere.",
@@ -106,8 +102,8 @@ CLOCKS: Final = (
     _warning(
         "clock.straggler",
         Action.INSPECT_HARDWARE,
+        "GpuStraggler",
         topic="straggler",
-        alert="GpuStraggler",
         wait=15 * MINUTES,
         under_load=True,
     )(

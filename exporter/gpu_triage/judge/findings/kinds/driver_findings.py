@@ -10,12 +10,7 @@ _critical, _warning, _info = rows_of(Area.DRIVER)
 
 DRIVER: Final = (
     _critical(
-        "driver.unavailable",
-        Action.FIX_HOST,
-        alert="GpuDriverUnavailable",
-        wait=5 * MINUTES,
-        hold=5 * MINUTES,
-        of_host=True,
+        "driver.unavailable", Action.FIX_HOST, "GpuDriverUnavailable", wait=5 * MINUTES, hold=5 * MINUTES, of_host=True
     )(
         title="the NVIDIA driver does not answer",
         meaning="The NVIDIA driver does not answer: no new job can start on this host, and running ones may have "
@@ -24,13 +19,13 @@ DRIVER: Final = (
         "Reboot if it is stalled.",
     ),
     # No wait: the module responds only after probing all GPUs, so a count that is too low will not rise.
-    _critical("gpu.missing", Action.DRAIN, topic="missing", alert="GpuMissing", hold=5 * MINUTES, of_host=True)(
+    _critical("gpu.missing", Action.DRAIN, "GpuMissing", topic="missing", hold=5 * MINUTES, of_host=True)(
         title="the driver shows fewer GPUs than the host has",
         meaning="The driver shows fewer GPUs than the host should have.",
         decision="Find the missing GPU first: check power, seating, firmware settings and the kernel log.",
         measure=Measure(Unit.COUNT, "missing GPUs: {}"),
     ),
-    _critical("gpu.lost", Action.DRAIN, topic="sick", alert="GpuLost", hold=7 * MINUTES)(
+    _critical("gpu.lost", Action.DRAIN, "GpuLost", topic="sick", hold=7 * MINUTES)(
         title="does not answer",
         meaning="The GPU no longer answers: jobs on it have died or hang.",
         decision="{Drain} it and save the kernel log; reset it or power-cycle the host, then inspect the hardware.",
@@ -46,7 +41,7 @@ DRIVER: Final = (
         meaning="The call to another GPU hung first and holds a lock of the driver. Nothing is known against this one.",
         decision="Deal with the GPU that is named; jobs on this one may go on.",
     ),
-    _info("gpu.released", Action.NONE, topic="released", alert="GpuReleased", wait=1 * HOURS, hold=0, of_host=True)(
+    _info("gpu.released", Action.NONE, "GpuReleased", topic="released", wait=1 * HOURS, hold=0, of_host=True)(
         title="the exporter has released the GPUs and monitors none",
         meaning="The exporter was told to release the GPUs, so that one can be reset: it monitors none.",
         decision="Send it SIGUSR2, or POST /-/acquire, when the work on them is done.",

@@ -53,13 +53,13 @@ HEALTH: Final = (
         for xid in XID_CODES.values()
         if xid.kind is kind
     ),
-    _warning("xid.unlisted", Action.INSPECT_HARDWARE, alert="GpuXidUnlisted", hold=_HOLD_SECONDS)(
+    _warning("xid.unlisted", Action.INSPECT_HARDWARE, "GpuXidUnlisted", hold=_HOLD_SECONDS)(
         title="an Xid that NVIDIA does not document",
         meaning=_sentence(UNLISTED_MEANING),
         decision=UNLISTED_REMEDY,
         measure=_TIMES,
     ),
-    _warning("xid.nonfatal", Action.RESET, alert="GpuXidContained", hold=_HOLD_SECONDS)(
+    _warning("xid.nonfatal", Action.RESET, "GpuXidContained", hold=_HOLD_SECONDS)(
         title="an Xid that the kernel log calls nonfatal",
         meaning=_sentence(NONFATAL_MEANING),
         decision=NONFATAL_ACTION,
@@ -71,20 +71,20 @@ HEALTH: Final = (
         decision="Make sure that it was dealt with: if not, reset the GPU.",
         measure=_TIMES,
     ),
-    _warning("xid.same_unit", Action.INSPECT_HARDWARE, alert="GpuXidSameUnit", hold=_HOLD_SECONDS)(
+    _warning("xid.same_unit", Action.INSPECT_HARDWARE, "GpuXidSameUnit", hold=_HOLD_SECONDS)(
         title="programs keep failing in the same place of the chip",
         meaning="Different programs fail in one place of this GPU's chip: the board is at fault, not the programs.",
         decision="{Drain} the GPU when its job ends, run dcgmi diag -r 3, and have the board replaced.",
         measure=Measure(Unit.COUNT, "processes that failed there: {}"),
     ),
-    _warning("gpu.repeat_offender", Action.INSPECT_HARDWARE, topic="repeat_offender", alert="GpuRepeatOffender")(
+    _warning("gpu.repeat_offender", Action.INSPECT_HARDWARE, "GpuRepeatOffender", topic="repeat_offender")(
         title="the same fault came back",
         meaning="The same fault came back on this board or in this slot: another reset will not fix it.",
         decision="If different boards failed in the slot, check the slot, riser and power; otherwise replace the "
         "board.",
         measure=Measure(Unit.COUNT, "incidents of one kind: {}"),
     ),
-    _critical("ecc.uncorrected", Action.DRAIN, topic="sick", alert="GpuEccUncorrected", hold=5 * MINUTES)(
+    _critical("ecc.uncorrected", Action.DRAIN, "GpuEccUncorrected", topic="sick", hold=5 * MINUTES)(
         title="uncorrected memory errors",
         meaning="The memory had errors that ECC could not correct since the driver was loaded.",
         decision="{Drain} the GPU and reset it; if they come back, plan to replace the board.",
@@ -102,14 +102,14 @@ HEALTH: Final = (
         decision="Watch the daily count.",
         measure=Measure(Unit.COUNT, "corrected memory errors just now: {}"),
     ),
-    _warning("ecc.corrected_rising", Action.INSPECT_HARDWARE, alert="GpuEccCorrectedRising", wait=1 * HOURS)(
+    _warning("ecc.corrected_rising", Action.INSPECT_HARDWARE, "GpuEccCorrectedRising", wait=1 * HOURS)(
         title="many corrected memory errors",
         meaning="ECC corrected more memory errors within a day than a healthy board has.",
         decision="Look for pending row remaps, run dcgmi diag -r 3 when its job ends, and watch for uncorrected "
         "errors.",
         measure=Measure(Unit.COUNT, "corrected memory errors in a day: {}"),
     ),
-    _warning("ecc.sram_threshold", Action.INSPECT_HARDWARE, alert="GpuEccSramThreshold", hold=5 * MINUTES)(
+    _warning("ecc.sram_threshold", Action.INSPECT_HARDWARE, "GpuEccSramThreshold", hold=5 * MINUTES)(
         title="too many SRAM errors, replace the board",
         meaning="Uncorrected SRAM errors passed the board's threshold for replacement.",
         decision="Plan to replace the board.",
@@ -119,7 +119,7 @@ HEALTH: Final = (
         meaning="The ECC mode will change with the next reboot or reset.",
         decision="Make sure that this is intended.",
     ),
-    _critical("memory.row_remap_failure", Action.DRAIN, topic="sick", alert="GpuRowRemapFailed", hold=6 * MINUTES)(
+    _critical("memory.row_remap_failure", Action.DRAIN, "GpuRowRemapFailed", topic="sick", hold=6 * MINUTES)(
         title="out of spare memory rows, replace the board",
         meaning="A bad memory row could not be replaced by a spare one.",
         decision="{Drain} the GPU and replace the board.",
@@ -127,8 +127,8 @@ HEALTH: Final = (
     _warning(
         "memory.row_remap_pending",
         Action.RESET,
+        "GpuRowRemapPending",
         topic="row_remap",
-        alert="GpuRowRemapPending",
         wait=1 * HOURS,
         hold=5 * MINUTES,
     )(
@@ -139,8 +139,8 @@ HEALTH: Final = (
     _warning(
         "memory.retired_pages_pending",
         Action.RESET,
+        "GpuRowRemapPending",
         topic="retired_pages",
-        alert="GpuRowRemapPending",
         wait=1 * HOURS,
         hold=5 * MINUTES,
     )(
@@ -148,12 +148,12 @@ HEALTH: Final = (
         meaning="Bad memory pages will be retired at the next reboot.",
         decision="Reboot the host, or reset the GPU, when its job is done.",
     ),
-    _critical("recovery.action", Action.RESET, topic="sick", alert="GpuRecoveryActionNeeded", hold=5 * MINUTES)(
+    _critical("recovery.action", Action.RESET, "GpuRecoveryActionNeeded", topic="sick", hold=5 * MINUTES)(
         title="the driver asks for a repair",
         meaning="The driver itself asks for an action to repair this GPU.",
         decision="{Drain} it and do what the driver asks for.",
     ),
-    _warning("recovery.drain_and_reset", Action.RESET, alert="GpuRecoveryActionNeeded", hold=5 * MINUTES)(
+    _warning("recovery.drain_and_reset", Action.RESET, "GpuRecoveryActionNeeded", hold=5 * MINUTES)(
         title="to be reset once its job has ended",
         meaning="The driver asks for this GPU to be drained and reset; jobs that run on it may finish.",
         decision="Take no new jobs on it, and reset it when its jobs are done.",
@@ -161,8 +161,8 @@ HEALTH: Final = (
     _critical(
         "fabric.unhealthy",
         Action.DRAIN,
+        "GpuFabricUnhealthy",
         topic="sick",
-        alert="GpuFabricUnhealthy",
         wait=5 * MINUTES,
         hold=7 * MINUTES,
         of_host=True,
@@ -173,7 +173,7 @@ HEALTH: Final = (
         decision="Check the fabric manager's service and log; then the switches.",
         measure=Measure(Unit.COUNT, "GPUs that are affected: {}"),
     ),
-    _warning("fabric.degraded", Action.INSPECT_HARDWARE, alert="GpuFabricDegraded", wait=5 * MINUTES, hold=6 * MINUTES)(
+    _warning("fabric.degraded", Action.INSPECT_HARDWARE, "GpuFabricDegraded", wait=5 * MINUTES, hold=6 * MINUTES)(
         title="its part of the NVSwitch fabric is degraded",
         meaning="The GPU's part of the NVSwitch fabric has less bandwidth than it should, or recovers from errors.",
         decision="Keep jobs over several GPUs off it; reset it when it is free, and read the log of the fabric "
@@ -183,7 +183,7 @@ HEALTH: Final = (
     _critical(
         "fabric.service_down",
         Action.FIX_HOST,
-        alert="GpuFabricServiceDown",
+        "GpuFabricServiceDown",
         wait=30 * SECONDS,
         hold=8 * MINUTES,
         of_host=True,

@@ -16,7 +16,7 @@ HOST: Final = (
         decision="See what is behind the port (lspci -tv); check riser, seating and cables.",
         measure=Measure(Unit.COUNT, "ports that the kernel names: {}"),
     ),
-    _warning("host.hardware_error", Action.INSPECT_HARDWARE, topic="hardware", alert="GpuHostHardwareError")(
+    _warning("host.hardware_error", Action.INSPECT_HARDWARE, "GpuHostHardwareError", topic="hardware")(
         title="uncorrected hardware error",
         meaning="The CPU, its memory or the firmware reported a hardware error that could not be corrected.",
         decision="{Drain} the host when its jobs end, find the part (rasdaemon, the BMC's event log), and replace it.",
@@ -38,8 +38,8 @@ HOST: Final = (
     _warning(
         "host.memory_errors_rising",
         Action.INSPECT_HARDWARE,
+        "GpuHostMemoryErrorsRising",
         topic="hardware",
-        alert="GpuHostMemoryErrorsRising",
         wait=1 * HOURS,
     )(
         title="many corrected errors of the host's memory",
@@ -47,27 +47,27 @@ HOST: Final = (
         decision="Find the DIMM (gpu_host_edac_dimm_errors_total, ras-mc-ctl --errors), and replace it.",
         measure=Measure(Unit.COUNT, "corrected memory errors in a day: {}"),
     ),
-    _warning("host.lockup", Action.FIX_HOST, topic="lockup", alert="GpuHostCpuLockup")(
+    _warning("host.lockup", Action.FIX_HOST, "GpuHostCpuLockup", topic="lockup")(
         title="CPUs locked up in the kernel",
         meaning="A CPU did nothing but run one piece of kernel code for 20 seconds or more: everything on it stood "
         "still.",
         decision="Read the call trace in the kernel log; on a virtual machine look for stolen CPU time first.",
         measure=Measure(Unit.COUNT, "CPUs that the kernel names: {}"),
     ),
-    _warning("host.hung_task", Action.FIX_HOST, topic="hung_task", alert="GpuHostTaskHung")(
+    _warning("host.hung_task", Action.FIX_HOST, "GpuHostTaskHung", topic="hung_task")(
         title="tasks hang in the kernel",
         meaning="Tasks hang in the kernel for minutes: most often the storage they wait for does not answer.",
         decision="Read their stacks in the kernel log, and check the storage or the driver that stands in them.",
         measure=Measure(Unit.COUNT, "tasks that hang: {}"),
     ),
-    _critical("storage.read_only", Action.FIX_HOST, alert="GpuHostFilesystemReadOnly", hold=5 * MINUTES)(
+    _critical("storage.read_only", Action.FIX_HOST, "GpuHostFilesystemReadOnly", hold=5 * MINUTES)(
         title="a filesystem went read-only",
         meaning="A filesystem went read-only, or shut down, after an error: jobs can write neither checkpoints nor "
         "logs.",
         decision="{Drain} the host, check the disk under it (nvme smart-log, smartctl), then repair the filesystem.",
         measure=Measure(Unit.COUNT, "filesystems that the kernel names: {}"),
     ),
-    _warning("storage.nvme", Action.INSPECT_HARDWARE, alert="GpuHostNvmeFailing")(
+    _warning("storage.nvme", Action.INSPECT_HARDWARE, "GpuHostNvmeFailing")(
         title="an NVMe drive stopped answering",
         meaning="An NVMe drive stopped answering, and the kernel reset it or gave it up.",
         decision="Save what is on it, check its log (nvme smart-log, nvme error-log) and firmware, and replace it.",
@@ -86,16 +86,14 @@ HOST: Final = (
         decision="Check the server and the network to it; jobs go on by themselves once it is back.",
         measure=Measure(Unit.COUNT, "servers that the kernel names: {}"),
     ),
-    _warning("cpu.slow_clock", Action.FIX_HOST, alert="GpuHostCpuClockLow", wait=15 * MINUTES)(
+    _warning("cpu.slow_clock", Action.FIX_HOST, "GpuHostCpuClockLow", wait=15 * MINUTES)(
         title="busy CPUs run at a low clock",
         meaning="A CPU that is fully busy runs at a fraction of its clock: a thread that feeds a GPU takes twice as "
         "long.",
         decision="Set the governor performance (cpupower frequency-set -g performance); check power caps and heat.",
         measure=Measure(Unit.RATIO, "busiest CPU at {} of its highest clock"),
     ),
-    _warning(
-        "host.clock_source", Action.FIX_HOST, topic="clock_source", alert="GpuHostClockSourceSlow", wait=1 * HOURS
-    )(
+    _warning("host.clock_source", Action.FIX_HOST, "GpuHostClockSourceSlow", topic="clock_source", wait=1 * HOURS)(
         title="the kernel reads the time from a slow clock",
         meaning="The kernel does not trust the CPUs' own clock: each time query takes a microsecond.",
         decision="Find in the kernel log why the TSC was marked unstable; fix the firmware, then boot with it again.",
@@ -106,13 +104,13 @@ HOST: Final = (
         decision="Check fans, airflow and inlet air.",
         measure=Measure(Unit.COUNT, "CPUs that the kernel names: {}"),
     ),
-    _warning("memory.limited", Action.FIX_JOB, alert="GpuMemoryLimited", wait=5 * MINUTES)(
+    _warning("memory.limited", Action.FIX_JOB, "GpuMemoryLimited", wait=5 * MINUTES)(
         title="a GPU job is at its own memory limit",
         meaning="A job on GPUs has reached the memory limit of its cgroup: its tasks stall, or the kernel has killed "
         "some.",
         decision="Raise the limit (Kubernetes limits.memory, Slurm --mem), or use fewer data loader workers.",
     ),
-    _warning("cpu.limited", Action.FIX_JOB, alert="GpuCpuLimited", wait=20 * MINUTES)(
+    _warning("cpu.limited", Action.FIX_JOB, "GpuCpuLimited", wait=20 * MINUTES)(
         title="GPUs wait because of their job's CPU limit",
         meaning="GPUs wait while the CPU limit of their job's cgroup stops it: the CPUs of the host are free, and the "
         "job must not use them.",
@@ -120,7 +118,7 @@ HOST: Final = (
         "workers.",
         measure=Measure(Unit.RATIO, "stopped in {} of the periods"),
     ),
-    _warning("memory.oom_killed", Action.FIX_JOB, alert="GpuProcessOomKilled")(
+    _warning("memory.oom_killed", Action.FIX_JOB, "GpuProcessOomKilled")(
         title="the kernel killed a process of a GPU job for lack of memory",
         meaning="The host ran out of memory, or a job exceeded its share, and the kernel killed a process.",
         decision="Give the job more memory or let it use less: fewer or smaller data loader workers first.",
@@ -133,19 +131,19 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "processes that the kernel killed: {}"),
     ),
     # Held longer than the finding on GPUs waiting for memory, which this one explains.
-    _warning("memory.swapping", Action.FIX_HOST, alert="GpuHostSwapping", wait=15 * MINUTES, hold=20 * MINUTES)(
+    _warning("memory.swapping", Action.FIX_HOST, "GpuHostSwapping", wait=15 * MINUTES, hold=20 * MINUTES)(
         title="swapping while GPU jobs run",
         meaning="The host reads memory back from swap while GPUs work: their data waits for a disk.",
         decision="Find who uses the memory, and give the job less or the host more.",
         measure=Measure(Unit.BYTES_PER_SECOND, "{} read back from swap"),
     ),
-    _warning("memory.starved", Action.FIX_HOST, alert="GpuStarved", wait=20 * MINUTES)(
+    _warning("memory.starved", Action.FIX_HOST, "GpuStarved", wait=20 * MINUTES)(
         title="GPUs wait for host memory",
         meaning="GPUs wait while the host is short of memory.",
         decision="Find who uses the memory, and give the job less or the host more.",
         measure=_WAITING,
     ),
-    _warning("storage.starved", Action.FIX_HOST, alert="GpuStarved", wait=20 * MINUTES)(
+    _warning("storage.starved", Action.FIX_HOST, "GpuStarved", wait=20 * MINUTES)(
         title="GPUs wait for storage",
         meaning="GPUs wait for data that storage does not deliver fast enough.",
         decision="Keep the data local, cache, prefetch or shard it, before adding GPUs.",
@@ -156,7 +154,7 @@ HOST: Final = (
         meaning="Storage is at its limit, though no GPU is seen waiting for it now.",
         decision="Expect it to be the next bottleneck; do not add work that reads more.",
     ),
-    _warning("cpu.starved", Action.FIX_JOB, alert="GpuStarved", wait=20 * MINUTES)(
+    _warning("cpu.starved", Action.FIX_JOB, "GpuStarved", wait=20 * MINUTES)(
         title="GPUs wait for CPU time",
         meaning="GPUs wait while the CPUs that feed them are fully busy.",
         decision="Tune the number of workers, move decoding to the GPU, or pin processes to the right CPUs.",
@@ -167,32 +165,32 @@ HOST: Final = (
         meaning="The CPUs of a NUMA node are at their limit, though no GPU is seen waiting for them now.",
         decision="Expect them to be the next bottleneck.",
     ),
-    _warning("network.starved", Action.FIX_HOST, alert="GpuStarved", wait=20 * MINUTES)(
+    _warning("network.starved", Action.FIX_HOST, "GpuStarved", wait=20 * MINUTES)(
         title="GPUs wait for the network",
         meaning="GPUs wait while a network adapter is at its line rate, or loses packets or its link.",
         decision="If it is full, cache, compress or shard; if it loses packets, check cable, transceiver and switch.",
         measure=_WAITING,
     ),
-    _warning("network.port_flapping", Action.FIX_HOST, alert="GpuInfinibandLinkDegraded")(
+    _warning("network.port_flapping", Action.FIX_HOST, "GpuInfinibandLinkDegraded")(
         title="an InfiniBand port keeps losing its link",
         meaning="The link of an InfiniBand or RoCE port keeps going down: jobs over several hosts stall or abort.",
         decision="Keep such jobs off the host; reseat or replace cable and transceiver, and check the switch port.",
         measure=Measure(Unit.COUNT, "times that a link went down: {}"),
     ),
-    _warning("network.port_errors", Action.FIX_HOST, alert="GpuInfinibandLinkDegraded", wait=15 * MINUTES)(
+    _warning("network.port_errors", Action.FIX_HOST, "GpuInfinibandLinkDegraded", wait=15 * MINUTES)(
         title="the link of an InfiniBand port counts errors",
         meaning="The link of an InfiniBand or RoCE port counts errors: its signal is poor, and packets are sent again.",
         decision="Clean or replace cable and transceiver when the host is free.",
         measure=Measure(Unit.COUNT, "link errors lately: {}"),
     ),
-    _warning("network.port_slow", Action.FIX_HOST, alert="GpuInfinibandLinkDegraded", wait=15 * MINUTES)(
+    _warning("network.port_slow", Action.FIX_HOST, "GpuInfinibandLinkDegraded", wait=15 * MINUTES)(
         title="an InfiniBand port runs below its rate",
         meaning="An InfiniBand or RoCE port runs at a lower rate than before, or than the others of its kind on this "
         "host.",
         decision="Take the port down and up when the host is free; then replace the cable, or fix the switch port.",
         measure=Measure(Unit.RATIO, "at {} of its rate"),
     ),
-    _warning("network.link_degraded", Action.FIX_HOST, alert="GpuNetworkLinkDegraded", wait=15 * MINUTES)(
+    _warning("network.link_degraded", Action.FIX_HOST, "GpuNetworkLinkDegraded", wait=15 * MINUTES)(
         title="a network interface keeps losing its link or is slow",
         meaning="A network interface keeps losing its link, or runs slower than before: data and other hosts come "
         "late.",
@@ -234,7 +232,7 @@ HOST: Final = (
         "switches.",
         measure=Measure(Unit.COUNT, "requests without an answer lately: {}"),
     ),
-    _warning("network.port_down", Action.FIX_HOST, alert="GpuInfinibandPortDown", wait=5 * MINUTES)(
+    _warning("network.port_down", Action.FIX_HOST, "GpuInfinibandPortDown", wait=5 * MINUTES)(
         title="an InfiniBand port that was up is down",
         meaning="A port of an InfiniBand or RoCE adapter that was up is down: jobs lose its bandwidth, or hang.",
         decision="Check cable, module and switch port (ibstat, mlxlink), and whether it was disabled.",

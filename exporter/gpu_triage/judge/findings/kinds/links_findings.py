@@ -88,8 +88,8 @@ PCIE: Final = (
     _pcie_critical(
         "pcie.width",
         Action.INSPECT_HARDWARE,
+        "GpuPcieWidthDowntrained",
         topic="pcie_link",
-        alert="GpuPcieWidthDowntrained",
         wait=10 * MINUTES,
         hold=25 * MINUTES,
         under_load=True,
@@ -100,7 +100,7 @@ PCIE: Final = (
         measure=Measure(Unit.LANES, "link width x{} under load"),
     ),
     _pcie_warning(
-        "pcie.width_idle", Action.INSPECT_HARDWARE, topic="pcie_link", alert="GpuPcieWidthDowntrained", wait=1 * HOURS
+        "pcie.width_idle", Action.INSPECT_HARDWARE, "GpuPcieWidthDowntrained", topic="pcie_link", wait=1 * HOURS
     )(
         title="its PCIe link has lost lanes",
         meaning="The link has fewer lanes than it should; some cards drop lanes at rest, so look again under load.",
@@ -108,7 +108,7 @@ PCIE: Final = (
         measure=Measure(Unit.LANES, "link width x{}"),
     ),
     _pcie_warning(
-        "pcie.width_from_boot", Action.INSPECT_HARDWARE, topic="pcie_link", alert="GpuPcieWidthFromBoot", wait=1 * HOURS
+        "pcie.width_from_boot", Action.INSPECT_HARDWARE, "GpuPcieWidthFromBoot", topic="pcie_link", wait=1 * HOURS
     )(
         title="its PCIe link has had too few lanes since boot",
         meaning="The link has had fewer lanes since boot than card and slot claim: the board gives no more, or it "
@@ -127,8 +127,8 @@ PCIE: Final = (
     _pcie_critical(
         "pcie.generation",
         Action.INSPECT_HARDWARE,
+        "GpuPcieGenerationDowntrained",
         topic="pcie_link",
-        alert="GpuPcieGenerationDowntrained",
         wait=10 * MINUTES,
         under_load=True,
     )(
@@ -140,8 +140,8 @@ PCIE: Final = (
     _pcie_warning(
         "pcie.generation_low",
         Action.INSPECT_HARDWARE,
+        "GpuPcieGenerationDowntrained",
         topic="pcie_link",
-        alert="GpuPcieGenerationDowntrained",
         wait=1 * HOURS,
     )(
         title="its PCIe link runs at a low generation while it works",
@@ -150,7 +150,7 @@ PCIE: Final = (
         measure=Measure(Unit.GENERATION, "PCIe generation {}"),
     ),
     _pcie_warning(
-        "pcie.width_changes", Action.INSPECT_HARDWARE, topic="pcie_link", alert="GpuPcieLinkFlapping", under_load=True
+        "pcie.width_changes", Action.INSPECT_HARDWARE, "GpuPcieLinkFlapping", topic="pcie_link", under_load=True
     )(
         title="its PCIe link changed its width under load",
         meaning="The link changed its number of lanes while the GPU worked, which a healthy one never does.",
@@ -160,8 +160,8 @@ PCIE: Final = (
     _pcie_warning(
         "pcie.flapping",
         Action.INSPECT_HARDWARE,
+        "GpuPcieLinkFlapping",
         topic="pcie_link",
-        alert="GpuPcieLinkFlapping",
         wait=15 * MINUTES,
         under_load=True,
     )(
@@ -173,8 +173,8 @@ PCIE: Final = (
     _pcie_warning(
         "pcie.uplink",
         Action.INSPECT_HARDWARE,
+        "GpuPcieUplinkDowntrained",
         topic="pcie_link",
-        alert="GpuPcieUplinkDowntrained",
         wait=10 * MINUTES,
         of_host=True,
     )(
@@ -185,22 +185,20 @@ PCIE: Final = (
         measure=Measure(Unit.RATIO, "the narrowest has {} of its bandwidth"),
     ),
     _pcie_warning(
-        "pcie.replays", Action.INSPECT_HARDWARE, topic="pcie_link", alert="GpuPcieReplaysRising", wait=15 * MINUTES
+        "pcie.replays", Action.INSPECT_HARDWARE, "GpuPcieReplaysRising", topic="pcie_link", wait=15 * MINUTES
     )(
         title="its PCIe link keeps resending packets",
         meaning="Packets arrive damaged and are resent: the signal is marginal.",
         decision="Check riser, seating and cables before the link trains down.",
         measure=Measure(Unit.COUNT, "replays lately: {}"),
     ),
-    _pcie_warning("pcie.aer", Action.INSPECT_HARDWARE, topic="pcie_link", alert="GpuPcieAerErrors", wait=15 * MINUTES)(
+    _pcie_warning("pcie.aer", Action.INSPECT_HARDWARE, "GpuPcieAerErrors", topic="pcie_link", wait=15 * MINUTES)(
         title="PCIe errors (AER)",
         meaning="The kernel counts PCIe errors on the GPU or on the port above it.",
         decision="Check riser, seating and cables; the end that counts is not always the end at fault.",
         measure=Measure(Unit.COUNT, "AER errors lately: {}"),
     ),
-    _pcie_info(
-        "pcie.below_peers", Action.INSPECT_HARDWARE, topic="pcie_slot", alert="GpuPcieBelowPeers", wait=30 * MINUTES
-    )(
+    _pcie_info("pcie.below_peers", Action.INSPECT_HARDWARE, "GpuPcieBelowPeers", topic="pcie_slot", wait=30 * MINUTES)(
         title="its slot offers less PCIe bandwidth than its peers' slots",
         meaning="The slot gives this GPU a slower link than another slot gives, or would give it. Copies to and from "
         "it, and exchanges with the other GPUs, run at the slower pace.",
@@ -211,7 +209,7 @@ PCIE: Final = (
 )
 
 PEERS: Final = (
-    _peers_warning("p2p.unavailable", Action.FIX_HOST, alert="GpuP2pUnavailable", wait=15 * MINUTES, hold=6 * MINUTES)(
+    _peers_warning("p2p.unavailable", Action.FIX_HOST, "GpuP2pUnavailable", wait=15 * MINUTES, hold=6 * MINUTES)(
         title="no direct access to other GPUs",
         meaning="GPUs that should reach each other directly cannot: their traffic goes through host memory.",
         decision="Check IOMMU, ACS, virtualization and firmware settings.",
@@ -225,30 +223,26 @@ PEERS: Final = (
         "accumulate gradients, and give both cards the fastest links. --expect.p2p false settles it.",
         measure=Measure(Unit.COUNT, "GPUs without direct access: {}"),
     ),
-    _peers_warning("nvlink.down", Action.INSPECT_HARDWARE, alert="GpuNvlinkDown", wait=5 * MINUTES, hold=6 * MINUTES)(
+    _peers_warning("nvlink.down", Action.INSPECT_HARDWARE, "GpuNvlinkDown", wait=5 * MINUTES, hold=6 * MINUTES)(
         title="NVLinks are down",
         meaning="An NVLink link is down: collectives lose its bandwidth.",
         decision="Check bridges, seating and the fabric manager; reset the GPU.",
         measure=Measure(Unit.COUNT, "links that are down: {}"),
     ),
-    _peers_warning("nvlink.flapping", Action.INSPECT_HARDWARE, alert="GpuNvlinkDown")(
+    _peers_warning("nvlink.flapping", Action.INSPECT_HARDWARE, "GpuNvlinkDown")(
         title="NVLinks go down and come back",
         meaning="NVLinks go down and come back: collectives stall or take slower paths each time.",
         decision="Check bridges, seating and the fabric manager's log; reset the GPU, and inspect it if it goes on.",
         measure=Measure(Unit.COUNT, "times that a link went down: {}"),
     ),
-    _peers_warning("nvlink.errors", Action.INSPECT_HARDWARE, alert="GpuNvlinkErrorsRising", wait=15 * MINUTES)(
+    _peers_warning("nvlink.errors", Action.INSPECT_HARDWARE, "GpuNvlinkErrorsRising", wait=15 * MINUTES)(
         title="its NVLinks count errors",
         meaning="NVLink links count errors.",
         decision="Watch them; if they go on, check bridges and seating.",
         measure=Measure(Unit.COUNT, "NVLink errors lately: {}"),
     ),
     _peers_warning(
-        "nvlink.recovering",
-        Action.INSPECT_HARDWARE,
-        alert="GpuNvlinkErrorsRising",
-        wait=15 * MINUTES,
-        hold=60 * MINUTES,
+        "nvlink.recovering", Action.INSPECT_HARDWARE, "GpuNvlinkErrorsRising", wait=15 * MINUTES, hold=60 * MINUTES
     )(
         title="one of its NVLinks recovers again and again",
         meaning="A link of NVLink 5 went into recovery more than once within an hour. Healthy links never do, and such "
@@ -256,7 +250,7 @@ PEERS: Final = (
         decision="Plan to {drain} the host; have the GPU's board, the cable and the switch's port checked.",
         measure=Measure(Unit.COUNT, "recoveries within the hour: {}"),
     ),
-    _peers_warning("nvlink.bit_errors", Action.INSPECT_HARDWARE, alert="GpuNvlinkErrorsRising", wait=15 * MINUTES)(
+    _peers_warning("nvlink.bit_errors", Action.INSPECT_HARDWARE, "GpuNvlinkErrorsRising", wait=15 * MINUTES)(
         title="the bit error rate of its NVLinks is too high",
         meaning="After error correction, more bits of an NVLink link are wrong than one in a trillion.",
         decision="Have the GPU's board, the cable and the switch's port looked at, as for a link that recovers.",
@@ -272,7 +266,7 @@ PEERS: Final = (
     ),
     # Held longer than the findings on Xids of the GPUs on its links.
     _peers_critical(
-        "nvswitch.sxid_fatal", Action.DRAIN, topic="nvlink", alert="GpuNvswitchFatal", hold=9 * MINUTES, of_host=True
+        "nvswitch.sxid_fatal", Action.DRAIN, "GpuNvswitchFatal", topic="nvlink", hold=9 * MINUTES, of_host=True
     )(
         title="an NVSwitch reported a fatal error",
         meaning="An NVSwitch had a fatal error: jobs over several GPUs of this host fail until it is reset.",

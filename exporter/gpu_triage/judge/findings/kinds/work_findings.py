@@ -11,7 +11,7 @@ _settings_critical, _settings_warning, _settings_info = rows_of(Area.SETTINGS)
 _BUSY: Final = Measure(Unit.RATIO, "busy {} of the time")
 
 WORK: Final = (
-    _work_warning("work.blocked", Action.FIX_HOST, topic="blocked", alert="GpuHostTaskHung", wait=4 * MINUTES)(
+    _work_warning("work.blocked", Action.FIX_HOST, "GpuHostTaskHung", topic="blocked", wait=4 * MINUTES)(
         title="a process on it hangs in the kernel",
         meaning="A process on the GPU waits in the kernel and does not run: its job hangs, and cannot be killed "
         "meanwhile.",
@@ -19,13 +19,13 @@ WORK: Final = (
         "driver.",
         measure=Measure(Unit.SECONDS, "waiting for {}"),
     ),
-    _work_warning("numa.mismatch", Action.FIX_JOB, alert="GpuNumaMismatch", wait=30 * MINUTES)(
+    _work_warning("numa.mismatch", Action.FIX_JOB, "GpuNumaMismatch", wait=30 * MINUTES)(
         title="a process runs on the wrong NUMA node",
         meaning="A process is bound to the CPUs of another socket than its GPU's: every transfer crosses between them.",
         decision="Bind it to the GPU's own node or socket (numactl, the scheduler's affinity settings).",
         measure=Measure(Unit.COUNT, "processes on the wrong node: {}"),
     ),
-    _work_warning("work.imbalance", Action.FIX_JOB, topic="imbalance", alert="GpuImbalance", wait=20 * MINUTES)(
+    _work_warning("work.imbalance", Action.FIX_JOB, "GpuImbalance", topic="imbalance", wait=20 * MINUTES)(
         title="several processes on it while another GPU is free",
         meaning="Several processes share one GPU while another has none.",
         decision="Fix the launcher: one rank per GPU, and look at CUDA_VISIBLE_DEVICES.",
@@ -37,7 +37,7 @@ WORK: Final = (
         decision="Check where the job places its tensors, or shard the model.",
         measure=Measure(Unit.RATIO, "memory {} full"),
     ),
-    _work_info("work.low_power", Action.FIX_JOB, topic="communication", alert="GpuBusyButLowPower", wait=30 * MINUTES)(
+    _work_info("work.low_power", Action.FIX_JOB, "GpuBusyButLowPower", topic="communication", wait=30 * MINUTES)(
         title="busy at low power",
         meaning="Kernels are resident all the time and do little: most likely they spin at barriers.",
         decision="Look at communication: P2P, NVLink, placement; then batch size and overlap.",
@@ -47,8 +47,8 @@ WORK: Final = (
     _work_warning(
         "work.collective_hang",
         Action.FIX_JOB,
+        "GpuCollectiveHang",
         topic="communication",
-        alert="GpuCollectiveHang",
         wait=2 * MINUTES,
         of_host=True,
     )(
@@ -60,21 +60,14 @@ WORK: Final = (
         measure=Measure(Unit.COUNT, "GPUs that are stuck: {}"),
     ),
     _work_info(
-        "work.memory_full",
-        Action.FIX_JOB,
-        topic="memory_full",
-        alert="GpuMemoryNearFull",
-        wait=30 * MINUTES,
-        relayed=False,
+        "work.memory_full", Action.FIX_JOB, "GpuMemoryNearFull", topic="memory_full", wait=30 * MINUTES, relayed=False
     )(
         title="its memory is nearly full and rising",
         meaning="Device memory is nearly full and still growing.",
         decision="Expect an out-of-memory error; many frameworks pre-allocate, which is not a fault.",
         measure=Measure(Unit.RATIO, "memory {} full"),
     ),
-    _work_warning(
-        "work.hung", Action.FIX_JOB, topic="hung", alert="GpuHungProcess", wait=20 * MINUTES, hold=10 * MINUTES
-    )(
+    _work_warning("work.hung", Action.FIX_JOB, "GpuHungProcess", topic="hung", wait=20 * MINUTES, hold=10 * MINUTES)(
         title="its job has stopped working",
         meaning="The job worked, then stopped without releasing the GPU: a dead peer, a deadlock, a lost filesystem.",
         decision="Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
@@ -90,7 +83,7 @@ WORK: Final = (
         meaning="The GPU is allocated and unused: the job is starting, has finished, or requested too many.",
         decision="If it lasts (GpuAllocatedIdle), ask the owner to free it.",
     ),
-    _work_info("work.allocated_idle", Action.FIX_JOB, topic="allocated", alert="GpuAllocatedIdle", wait=5 * MINUTES)(
+    _work_info("work.allocated_idle", Action.FIX_JOB, "GpuAllocatedIdle", topic="allocated", wait=5 * MINUTES)(
         title="allocated and idle",
         meaning="A job has had the GPU for hours and hardly used it.",
         decision="Ask the owner to free it.",
@@ -99,7 +92,7 @@ WORK: Final = (
 )
 
 BASELINE: Final = (
-    _settings_warning("baseline.drift", Action.FIX_HOST, alert="GpuBaselineDrift", wait=5 * MINUTES)(
+    _settings_warning("baseline.drift", Action.FIX_HOST, "GpuBaselineDrift", wait=5 * MINUTES)(
         title="differs from its recorded baseline",
         meaning="The host is not what it was when its baseline was recorded.",
         decision="Run gpu-triage baseline diff to see what changed; repair it, or run baseline accept if it is "
@@ -109,9 +102,7 @@ BASELINE: Final = (
 )
 
 SETTINGS: Final = (
-    _settings_warning(
-        "vgpu.unlicensed", Action.FIX_HOST, topic="license", alert="GpuVgpuUnlicensed", wait=15 * MINUTES
-    )(
+    _settings_warning("vgpu.unlicensed", Action.FIX_HOST, "GpuVgpuUnlicensed", topic="license", wait=15 * MINUTES)(
         title="its vGPU has no license",
         meaning="The vGPU has no license: 20 minutes after boot, its driver begins to slow it down more and more.",
         decision="Check nvidia-gridd and its log, the client token, the network path to the license server, and the "
@@ -120,8 +111,8 @@ SETTINGS: Final = (
     _settings_info(
         "policy.persistence",
         Action.FIX_HOST,
+        "GpuPersistenceModeOff",
         topic="persistence",
-        alert="GpuPersistenceModeOff",
         wait=1 * HOURS,
         relayed=False,
     )(
