@@ -80,6 +80,22 @@ def test_programs_get_the_same_as_json(run: Run, recording: Path) -> None:
     assert after["confirmed_at"] - after["pending_at"] == pytest.approx(30, abs=5)
 
 
+def test_a_finding_that_ends_and_returns_is_told_twice(run: Run, tmp_path: Path) -> None:
+    hot = (HOT.replace("at = 20", f"at = {at}\nuntil = {at + 60}") for at in (20, 480))
+    scenario_with(tmp_path, "rtx-4070-ti-super", *hot)
+    (path,) = tmp_path.iterdir()
+    others = ("--set", "thermal.hw.wait=30s", "--set", "thermal.hw.hold=1m")
+    document = json.loads(run("judge", "--simulate", str(path), "--for", "10m", "--format", "json", *others).out)
+    (found,) = (each["periods"] for each in document["findings"] if each["code"] == "thermal.hw")
+    for periods, confirmed, lasted in ((found["default"], False, 0), (found["with these settings"], True, 60)):
+        first, second = periods
+        assert (first["confirmed_at"] is not None) is confirmed
+        # The condition looks at five minutes.
+        assert first["ended_at"] - START == pytest.approx(80 + 300 + lasted, abs=10)
+        assert second["pending_at"] - START == pytest.approx(490, abs=10)
+        assert second["ended_at"] is None
+
+
 def test_settings_of_a_file_are_what_is_compared_with(run: Run, recording: Path, tmp_path: Path) -> None:
     file = tmp_path / "config.yml"
     file.write_text("judge: {thermal.hw: {wait: 30s}}")

@@ -1,19 +1,21 @@
 """What a GPU waits for, by the threads and cgroups of its job: a CPU that one fills, storage, and its own limits."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from tests.evidence import Key, Readings, evidence_of
 from tests.unit.judge.test_proof_of_use import GPU, HOST_WAITS, blocked, judged, stalled, thread
 
-from gpu_triage.judge.evidence.limited_jobs import limited_job
-from gpu_triage.judge.evidence.thresholds import EASE, THROTTLED_CPUS
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.limited_jobs import limited_job, waits_for_storage
+from gpu_triage.judge.evidence.thresholds import BLOCKED_THREADS, EASE, THROTTLED_CPUS
 from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.gpu import topology
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.host import cpu, disk, network_interfaces, nfs
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.read.processes import cgroup_limits, on_gpu
+from gpu_triage.read.processes import cgroup_limits, on_gpu, threads
 
 CPUS: Readings = {
     (topology.GPU_NUMA_NODE, GPU): 0.0,
@@ -141,19 +143,31 @@ def memory(stalled: float, events: float, at: float) -> Iterator[Sample]:
     yield cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL.sample(events * at / 60.0, *OF, "max")
 
 
+def storage(share: float, blocked: float, at: float) -> Iterator[Sample]:
+    yield threads.GPU_BLOCKED_THREAD_SECONDS_TOTAL.sample(blocked * at, *GPU, "ptlrpc_set_wait")
+    yield threads.GPU_RUNNING_THREAD_SECONDS_TOTAL.sample(blocked * (1 / min(1.0, share) - 1) * at, *GPU)
+
+
 @pytest.mark.parametrize(
-    ("resource", "readings", "first", "second"),
-    [("cpu", cpu_limit, SHARE, THROTTLED_CPUS), ("memory", memory, PRESSURE, 1.0)],
+    ("found", "readings", "first", "second"),
+    [
+        (partial(limited_job, "cpu"), cpu_limit, SHARE, THROTTLED_CPUS),
+        (partial(limited_job, "memory"), memory, PRESSURE, 1.0),
+        (waits_for_storage, storage, LIMITS["storage.starved"]["blocked"].value, BLOCKED_THREADS),
+    ],
 )
 def test_both_conditions_count_at_their_thresholds(
-    resource: str, readings: Callable[[float, float, float], Iterator[Sample]], first: float, second: float
+    found: Callable[[GpuEvidence, float], object],
+    readings: Callable[[float, float, float], Iterator[Sample]],
+    first: float,
+    second: float,
 ) -> None:
     def slows_down(one: float, other: float, ease: float = 1.0) -> bool:
         rounds = (
             (float(at), [GPU_UP.sample(1, *GPU), *readings(first * one, second * other, float(at))])
             for at in range(0, 65, 5)
         )
-        return limited_job(resource, evidence_of(*rounds).gpus[0], ease) is not None
+        return found(evidence_of(*rounds).gpus[0], ease) is not None
 
     assert slows_down(BARELY, BARELY)
     assert not slows_down(ALMOST, 2.0)

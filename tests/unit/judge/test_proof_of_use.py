@@ -497,6 +497,13 @@ ROWS = (
     Row("memory", (GPU_HOST_SWAP_IN_BYTES_TOTAL, ()), limit("memory.starved", "rate"), busy=0.3),
     Row("memory", (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")), limit("memory.starved", "pressure"), busy=0.3),
     Row("storage", (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")), limit("storage.starved", "pressure"), busy=0.3),
+    Row(
+        "storage",
+        (threads.GPU_BLOCKED_THREAD_SECONDS_TOTAL, (*GPU, "folio_wait_bit_common")),
+        thresholds.BLOCKED_THREADS,
+        busy=0.3,
+        more={**HOST_WAITS, (threads.GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): 4.0},
+    ),
     Row("cpu", (GPU_HOST_CPU_BUSIEST_RATIO, ("0",)), limit("cpu.starved", "busiest"), busy=0.3, more=FULL_CPU),
     Row(
         "network",

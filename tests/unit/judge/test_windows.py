@@ -10,11 +10,11 @@ from tests.parts import some
 from gpu_triage.judge.bottleneck.classes import Bottleneck
 from gpu_triage.judge.conditions.work import judge_work
 from gpu_triage.judge.evidence.observed import observable
-from gpu_triage.judge.evidence.thresholds import EVENTS_REMEMBERED_SECONDS
+from gpu_triage.judge.evidence.thresholds import EVENTS_REMEMBERED_SECONDS, XID_DAMAGE_SECONDS, XID_OPEN_SECONDS
 from gpu_triage.judge.findings.finding import of_gpu, of_host
 from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.exporter import exporter_health
-from gpu_triage.read.gpu import activity, device_memory, ecc, pcie, power, presence, throttle
+from gpu_triage.read.gpu import activity, device_memory, ecc, fabric, pcie, power, presence, throttle
 from gpu_triage.read.host import host_memory, kernel_log
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
@@ -477,3 +477,30 @@ def test_whether_a_finding_about_the_host_can_be_observed(
     samples: tuple[Sample, ...], code: str, *, is_observable: bool
 ) -> None:
     assert observable(evidence_of((0.0, samples)), of_host(code, "")) is is_observable
+
+
+FATAL = {"xid.79", "nvswitch.sxid_fatal"}
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "found"),
+    [
+        (fabric.FABRIC_JOINED, XID_OPEN_SECONDS - 1, FATAL),
+        (fabric.FABRIC_JOINED, XID_OPEN_SECONDS + 1, set()),
+        (fabric.FABRIC_JOINED - 1, XID_DAMAGE_SECONDS - 1, FATAL),
+        (fabric.FABRIC_JOINED - 1, XID_DAMAGE_SECONDS + 1, set()),
+    ],
+)
+def test_fatal_errors_of_gpu_and_switch_count_for_an_hour_and_with_damage_for_a_day(
+    state: int, age: float, found: set[str]
+) -> None:
+    fed = Fed()
+    fed.see(
+        [
+            *loaded(0.0),
+            fabric.GPU_FABRIC_STATE.sample(state, *GPU),
+            xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS.sample(WALL - age, *GPU, "79", ""),
+            xid_metrics.GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS.sample(WALL - age, "0000:07:00.0", "20034", "true"),
+        ]
+    )
+    assert fed.codes() & FATAL == found

@@ -81,11 +81,16 @@ def test_a_gpu_that_one_look_misnamed_is_forgotten_within_a_minute_and_a_half(tm
         assert [value for _, value in running.series("gpu_up")] == [1, 1]
 
 
-def test_a_gpu_lost_soon_after_the_start_is_not_forgotten(tmp_path: Path) -> None:
+def test_a_gpu_lost_soon_after_the_start_is_not_forgotten_and_has_no_lane(tmp_path: Path) -> None:
     gone = 'at = 8\ngpu = 0\neffect = { kind = "removed" }'
-    with rig(scenario_with(tmp_path, "dual-a10", gone), LEAN) as running:
+    clock, lanes = VirtualClock(), LanesInUse()
+    with simulated_machine(scenario_with(tmp_path, "dual-a10", gone), clock=clock) as simulated:
+        running = Rig(simulated, clock, LEAN, make_lane=lanes.make(clock))
+        running.run_to(7)
+        assert lanes.of_gpus() == 2
         running.run_to(300)
         assert sorted(value for _, value in running.series("gpu_up")) == [0, 1]
+        assert lanes.of_gpus() == 1
 
 
 class LanesInUse:

@@ -115,7 +115,7 @@ def test_a_metric_that_is_excluded_is_not_on_the_page_either() -> None:
         assert "\ngpu_exporter_time_seconds" not in running.page()
 
 
-@given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0, 2e9), st.floats(-0.4, 0.4))
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0, 2e9), st.floats(-0.9, 0.9))
 def test_a_time_is_the_same_to_the_millisecond_until_the_clock_is_set(
     moments: list[float], ahead: float, jitter: float
 ) -> None:
@@ -123,4 +123,4 @@ def test_a_time_is_the_same_to_the_millisecond_until_the_clock_is_set(
     first = walls.of(10.0, Moment(0.0, ahead))
     for now in sorted(moments):
         assert walls.of(10.0, Moment(now, now + ahead + jitter)) == first
-    assert walls.of(10.0, Moment(1e6, 1e6 + ahead - HOUR)) == pytest.approx(first - HOUR, abs=0.002)
+    assert walls.of(10.0, Moment(1e6, 1e6 + ahead - 1.1)) == pytest.approx(first - 1.1, abs=0.002)

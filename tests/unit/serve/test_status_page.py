@@ -25,11 +25,13 @@ from gpu_triage.read.exporter.exporter_health import (
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
+from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_DRIVER_INFO, GPU_ERROR_INFO
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.serve.page.document import PageFacts
-from gpu_triage.serve.page.markup import OF_SEVERITY, lasting, window
+from gpu_triage.serve.page.markup import OF_SEVERITY, UNKNOWN, lasting, window
 from gpu_triage.serve.page.sections import legend, overview_section, strip
 from gpu_triage.serve.page.style import ICONS, POLICY, SCRIPT, STYLE
 
@@ -124,6 +126,22 @@ def test_collectors_are_told_apart(interval: float, success: float, age: float, 
 
 def test_a_collector_that_has_not_finished_a_round_waits() -> None:
     assert 'data-state="waiting"' in page_of(judged((GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, 5.0, ("memory",))))
+
+
+def summaries(latest: Judgment) -> dict[str, str]:
+    """What the page shows by area."""
+    return dict(re.findall(r'<dt data-area="(\w+)"[^>]*>.*?</dt><dd>(.*?)</dd>', body_of(latest)))
+
+
+def test_an_area_shows_what_was_read_of_it_or_that_nothing_was() -> None:
+    assert "1 of 1" in summaries(judged(*read(), up(("1", "GPU-2")), (GPU_PERSISTENCE_MODE, 1.0, GPU)))["settings"]
+    assert summaries(judged(error="driver_not_loaded"))["pcie"] == UNKNOWN
+
+
+@pytest.mark.parametrize(("watts", "width"), [(60.0, 75), (90.0, 100)])
+def test_a_bar_is_filled_to_its_share_and_no_further(watts: float, width: int) -> None:
+    page = body_of(judged(up(), (GPU_POWER_WATTS, watts, GPU), (GPU_POWER_LIMIT_WATTS, 80.0, GPU)))
+    assert re.findall(r'of 80 W<svg class="bar"[^>]*><rect width="(\d+)"', page) == [str(width)]
 
 
 def test_a_gpu_that_does_not_answer_shows_no_numbers_and_why() -> None:

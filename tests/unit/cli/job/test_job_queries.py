@@ -19,12 +19,12 @@ HOSTILE = 'x"}) or vector(1) or y{z="\\'
 
 
 class Server:
-    """Remembers what it was asked, and answers nothing but the first query."""
+    """Remembers what it was asked, and answers nothing but the first query, and searches for a job."""
 
     url = "http://prometheus:9090"
 
-    def __init__(self, held: Sequence[Series] = ()) -> None:
-        self._held = list(held)
+    def __init__(self, held: Sequence[Series] = (), found: Sequence[Series] = ()) -> None:
+        self._held, self._found = list(held), list(found)
         self.asked: list[str] = []
         self.points: list[float] = []
 
@@ -38,7 +38,7 @@ class Server:
     def over(self, query: str, start: float, end: float, step_seconds: float) -> list[Series]:
         self.asked.append(query)
         self.points.append((end - start) / step_seconds + 1)
-        return []
+        return self._found if query.startswith("count by") else []
 
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0, 3600.0, DAY, 30 * DAY, 400 * DAY])
@@ -62,6 +62,14 @@ def test_the_search_is_bounded_and_ends_with_what_there_is() -> None:
         find(server, Selection(), parse_wanted("4711"), None)  # type: ignore[arg-type]  # as much of a client as is used
     assert max(server.points) <= 2001 < POINTS_OF_PROMETHEUS
     assert len(server.asked) == 6
+
+
+@pytest.mark.parametrize(("steps", "asked"), [(3, 3), (1, 5)])
+def test_only_a_job_that_may_have_begun_before_a_month_is_searched_for_in_a_year(steps: int, asked: int) -> None:
+    began = 970 * DAY + steps * 30 * DAY / 2000
+    server = Server(found=[series(8, began, slurm_job_id="4711", user="ada")])
+    assert find(server, Selection(), parse_wanted("4711"), None).run.start == began  # type: ignore[arg-type]  # likewise
+    assert len(server.asked) == asked
 
 
 def test_the_number_of_queries_does_not_depend_on_the_job() -> None:

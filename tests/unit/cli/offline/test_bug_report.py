@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import re
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,15 @@ def test_the_date_of_a_report_is_read_in_many_languages(tmp_path: Path, date: st
     assert report.files[0].written == "2026-03-14 10:00:00"
 
 
-@pytest.mark.parametrize("listing", [lspci(4), lspci(4).replace("\t", "    ")], ids=["tabs", "blanks"])
+NAMES_ALONE = re.sub(r" \[[0-9a-f]{4}(:[0-9a-f]{4})?\]", "", lspci(4))
+"""As without ``-nn``."""
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [lspci(4), lspci(4).replace("\t", "    "), NAMES_ALONE, NAMES_ALONE.replace("NVIDIA", "nVidia")],
+    ids=["tabs", "blanks", "no numbers", "old spelling"],
+)
 def test_lspci_alone_tells_of_a_link_that_is_short(tmp_path: Path, listing: str) -> None:
     report = report_on_text(tmp_path, listing)
     found = [(finding.check.code, finding.subject) for finding in report.findings]

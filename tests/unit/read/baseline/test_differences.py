@@ -128,6 +128,13 @@ def test_boards_that_changed_places_are_still_themselves() -> None:
     ]
 
 
+def test_each_difference_has_a_meaning_of_its_own() -> None:
+    fewer = replace(HOST, gpus=(A,))
+    of_host = ({"gpu_count": 1}, {"driver_version": "570"}, {"iommu_active": True})
+    pairs = [*((HOST, replace(HOST, **each)) for each in of_host), (HOST, fewer), (fewer, HOST)]
+    assert len({meaning_of(changes(then, now)[0]) for then, now in pairs}) == len(pairs) == 5
+
+
 def test_a_gpu_that_is_gone_and_one_that_is_new_are_told() -> None:
     new = replace(A, uuid="GPU-c", pci_bus_id="0000:99:00.0")
     assert _changes(replace(HOST, gpus=(A, new))) == [

@@ -88,7 +88,7 @@ def test_a_process_that_waits_again_and_again_does_not_hang(host: HostTree) -> N
 def test_another_thread_that_hangs_is_found_within_a_minute(host: HostTree) -> None:
     thread(host)
     thread(host, 4250, "D", channel="rpc_wait_bit_killable")
-    thread(host, 4251, "S")
+    thread(host, 4249, "S")
     watch = Watch(host)
     found = [watch.blocked(float(seconds)) for seconds in range(0, 91, 5)]
     assert found[-1] == BlockedThread(WALL + 60.0, "rpc_wait_bit_killable")

@@ -176,6 +176,16 @@ def test_a_count_at_an_address_does_not_fall_when_some_of_it_turns_out_to_be_a_n
     assert before[ADDRESS][XidName("13")].count == after[ADDRESS][XidName("13")].count == 2
 
 
+def test_an_xid_from_before_an_exchange_is_an_incident_of_the_card_that_was_there() -> None:
+    owners = XidOwners()
+    owners.claim(CARD, 1)
+    owners.see(reported(2))
+    owners.found(CardFound(ADDRESS, 5))
+    owners.claim(Device(1, "GPU-c", ADDRESS, None), 5)
+    owners.see(reported(12, 31))
+    assert {(counted.at, uuid) for counted, uuid in owners.take_counted()} == {(2, "GPU-b"), (12, "GPU-c")}
+
+
 def test_a_card_whose_xids_are_disputed_is_not_said_to_have_had_none() -> None:
     owners = XidOwners()
     owners.claim(CARD, 1)

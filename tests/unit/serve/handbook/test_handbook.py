@@ -209,8 +209,13 @@ def test_a_terminal_shows_headings_lists_tables_and_commands_without_markup() ->
     )
 
 
-def test_a_cell_that_is_wider_than_the_terminal_is_wrapped_in_its_column() -> None:
-    table = "| code | meaning |\n|---|---|\n| 79 | the GPU fell off the bus and does not answer |\n"
-    assert unstyle(render_terminal(table, 30)) == (
-        "code  meaning\n----  ------------------------\n79    the GPU fell off the bus\n      and does not answer\n"
-    )
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ("79", ["79    the GPU fell off the bus", "      and does not answer"]),
+        ("GpuHwThermalThrottling", ["GpuHwThermalThrottling  the GPU", "                        fell off"]),
+    ],
+)
+def test_a_cell_that_is_wider_than_the_terminal_is_wrapped_in_its_column(code: str, lines: list[str]) -> None:
+    table = f"| code | meaning |\n|---|---|\n| {code} | the GPU fell off the bus and does not answer |\n"
+    assert unstyle(render_terminal(table, 30)).splitlines()[2:4] == lines
