@@ -73,11 +73,11 @@ def _requested_limit(device: Device, _scope: int) -> int:
 
 
 def _transmitted(device: Device, _scope: int) -> int:
-    return int(device.state.transmitted_bytes()) % (1 << device.model.pcie.byte_counter_bits)
+    return int(device.state.counter("transmit")) % (1 << device.model.pcie.byte_counter_bits)
 
 
 def _received(device: Device, _scope: int) -> int:
-    return int(device.state.received_bytes()) % (1 << device.model.pcie.byte_counter_bits)
+    return int(device.state.counter("receive")) % (1 << device.model.pcie.byte_counter_bits)
 
 
 def _below_limit(threshold: str) -> Callable[[Device, int], int]:

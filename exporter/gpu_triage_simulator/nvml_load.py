@@ -221,7 +221,7 @@ def _limits(device: Device) -> tuple[int, int]:
 
 
 def _millijoules(device: Device) -> int:
-    return int(device.state.energy_joules() * 1000)
+    return int(device.state.counter("power_watts") * 1000)
 
 
 def _reasons(device: Device) -> int:

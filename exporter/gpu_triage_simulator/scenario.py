@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.processes.listing import BOTH, KINDS
 from gpu_triage_simulator.allocation import Allocation, Pod
 from gpu_triage_simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
+from gpu_triage_simulator.job import Job
 from gpu_triage_simulator.load import Load
 from gpu_triage_simulator.model import Model
 from gpu_triage_simulator.schema import Amount, BusId, Count, CpuList, Seconds, one_of
@@ -247,11 +249,14 @@ class Scenario:
     exporter_view: ExporterView = field(default_factory=ExporterView)  # what that exporter can see
     incidents: tuple[Incident, ...] = ()  # from the weeks before
     allocations: tuple[Allocation, ...] = ()  # allocated GPUs, besides those of the processes' pods
+    jobs: tuple[Job, ...] = ()  # with the ranks that are on other hosts
+    peers: Mapping[str, Scenario] = field(default_factory=dict)  # the other hosts of these jobs, if they are simulated
 
     @property
     def last_seconds(self) -> float:
         """Scenario time after which nothing changes, and nothing is expected."""
-        changes = (moment for event in self.events for moment in (event.at, event.until or 0))
+        changes: list[float] = [moment for event in self.events for moment in (event.at, event.until or 0)]
+        changes += [at for job in self.jobs for each in job.episodes for at in (each.at, each.until) if at < math.inf]
         return max((*changes, *(expectation.at for expectation in self.expectations)), default=0)
 
     def card(self, index: int, seconds: float) -> Gpu:
