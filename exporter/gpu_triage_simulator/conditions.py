@@ -22,6 +22,7 @@ from gpu_triage_simulator.gauges import (
 )
 from gpu_triage_simulator.job import FORWARD, Job, Rank, Shares
 from gpu_triage_simulator.load import Load
+from gpu_triage_simulator.observer_effects import Reboot
 from gpu_triage_simulator.readings import Readings
 from gpu_triage_simulator.scenario import Event, Gpu, Scenario, Slot
 
@@ -242,20 +243,30 @@ class Timeline:
         return next((effect for event, effect in reversed([*self.of(kind, gpu)]) if event.active(seconds)), None)
 
     def accrued(
-        self, kind: type[E], rate: str, gpu: int, seconds: float, counts: Callable[[E], bool] = lambda _effect: True
+        self,
+        kind: type[E],
+        rate: str,
+        gpu: int,
+        seconds: float,
+        counts: Callable[[E], bool] = lambda _effect: True,
+        *,
+        lifetime: bool = False,
     ) -> float:
-        """Sum of an effect's hourly rate over time until now on the current card, for effects accepted by `counts`."""
-        total, since = 0.0, self._scenario.card_since(gpu, seconds)
+        """Sum of an effect's hourly rate over time, for effects accepted by `counts`.
+
+        Args:
+            lifetime: since the current card was inserted, and not only since its last reset.
+        """
+        total, since = 0.0, self._scenario.card_since(gpu, seconds, reset=not lifetime)
         for event, effect in self.of(kind, gpu):
-            if not counts(effect) or event.at < since:
-                continue
-            end = seconds if event.until is None else min(seconds, event.until)
-            total += getattr(effect, rate) / 3600.0 * max(0.0, end - event.at)
+            if counts(effect):
+                end = seconds if event.until is None else min(seconds, event.until)
+                total += getattr(effect, rate) / 3600.0 * max(0.0, end - max(event.at, since))
         return total
 
-    def latched(self, kind: type[E], count: str, gpu: int, seconds: float) -> int:
-        """Sum of a count over all effects that have started by this time on the current card, even if they ended."""
-        since = self._scenario.card_since(gpu, seconds)
+    def latched(self, kind: type[E], count: str, gpu: int, seconds: float, *, lifetime: bool = True) -> int:
+        """Sum of a count over all effects that have started by this time, even if they ended; times as in `accrued`."""
+        since = self._scenario.card_since(gpu, seconds, reset=not lifetime)
         return sum(int(getattr(effect, count)) for event, effect in self.of(kind, gpu) if since <= event.at <= seconds)
 
     def lost(self, gpu: int, seconds: float, initialized: float) -> bool:
@@ -271,7 +282,9 @@ class Timeline:
 
     def running(self, pid: int, seconds: float) -> bool:
         starts = [event for event, pids in self._starts if pid in pids]
-        killed = any(event.active(seconds) for event, pids in self._kills if pid in pids)
+        killed = self.host_active(Reboot, seconds) or any(
+            event.active(seconds) for event, pids in self._kills if pid in pids
+        )
         if pid in self._of_ranks and (shares := self.shares(self._of_ranks[pid], seconds)) and shares.absent:
             return False
         return not killed and (not starts or any(event.active(seconds) for event in starts))

@@ -145,11 +145,12 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A GPU that is inserted into the slot of GPU `index` at the scenario time `since`."""
+    """A GPU that is inserted into the slot of GPU `index`, or reset in it, at the scenario time `since`."""
 
     index: int
     since: int
     gpu: Gpu
+    reset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ class Scenario:
     events: tuple[Event, ...]
     expectations: tuple[Expectation, ...]
     seed: int  # of all noise
-    replacements: tuple[Card, ...] = ()  # cards that are inserted later, in time order
+    replacements: tuple[Card, ...] = ()  # cards that are inserted or reset later, in time order
     target: Target = field(default_factory=Target)  # labels added by a scrape
     # configuration of this host's exporter, overridden by flags, variables and file
     exporter_options: Mapping[str, Setting] = field(default_factory=dict)
@@ -263,9 +264,10 @@ class Scenario:
         cards = [card.gpu for card in self.replacements if card.index == index and card.since <= seconds]
         return cards[-1] if cards else self.gpus[index]
 
-    def card_since(self, index: int, seconds: float) -> int:
-        """Scenario time at which the GPU in this slot was inserted; 0 for the initial one."""
-        return max((c.since for c in self.replacements if c.index == index and c.since <= seconds), default=0)
+    def card_since(self, index: int, seconds: float, *, reset: bool = False) -> int:
+        """Scenario time at which the GPU in this slot was inserted, or last reset; 0 for the initial one."""
+        cards = (each for each in self.replacements if each.index == index and each.since <= seconds)
+        return max((each.since for each in cards if reset or not each.reset), default=0)
 
 
 def cpu_numbers(cpus: str) -> tuple[int, ...]:

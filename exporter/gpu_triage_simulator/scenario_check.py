@@ -13,8 +13,13 @@ from gpu_triage_simulator.scenario import Event, Scenario, cpu_numbers
 from gpu_triage_simulator.simulated_nvml import FUNCTIONS
 
 _MINUTE_MILLISECONDS: Final = 60_000
-_LASTING: Final = (observer_effects.ExporterDown, observer_effects.ScrapeGap, observer_effects.Release)
-_MOMENTARY: Final = (observer_effects.ExporterRestart, effects.ReplaceGpu)
+_LASTING: Final = (
+    observer_effects.ExporterDown,
+    observer_effects.ScrapeGap,
+    observer_effects.Release,
+    observer_effects.Reboot,
+)
+_MOMENTARY: Final = (observer_effects.ExporterRestart, effects.ReplaceGpu, effects.GpuReset)
 _OF_PROCESSES: Final = (
     host_effects.Start,
     host_effects.Kill,
