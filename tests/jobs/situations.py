@@ -145,7 +145,7 @@ SITUATIONS: Final = (
             "slow": "its GPUs lost no time to a bottleneck, and none of them is slower than the others",
             "first": "Profile the job: its GPUs lost no time to a bottleneck.",
         },
-        episodes=({"trouble": "paused", "at": "8m", "until": "40m", "every": "10m", "lasts": "90s"},),
+        episodes=({"trouble": "paused", "at": "8m", "until": "40m", "every": "15m", "lasts": "90s"},),
     ),
 )
 BY_NAME: Final = {situation.name: situation for situation in SITUATIONS}
