@@ -13,6 +13,7 @@ from gpu_triage_simulator import Scenario, describe_scenario
 from gpu_triage_simulator.conditions import Timeline
 from gpu_triage_simulator.host_state import HostState
 from gpu_triage_simulator.job import Episode, Job, Rank, Trouble
+from gpu_triage_simulator.progress import progress_of
 from gpu_triage_simulator.scenario_file import read_fleet, read_scenario
 from gpu_triage_simulator.schema import read_toml
 
@@ -240,6 +241,11 @@ def test_a_rank_elsewhere_has_full_speed_unless_an_episode_slows_it() -> None:
     assert steps == pytest.approx([1, 1 / 1.2, 1 / 1.2, 1, 1 / 1.2, 1])
     assert scenario.last_seconds == 23 * 60
     assert "1m to 3m           rank 2: slow (factor=0.8)" in describe_scenario(scenario)
+    assert [progress_of(scenario, at, 1).partition("Next, in ")[2] for at in (0, 60, 23 * 60)] == [
+        "60 s: rank 2: slow.",
+        "2 min: rank 2: end of slow.",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(
