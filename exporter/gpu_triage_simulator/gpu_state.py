@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from gpu_triage_simulator.conditions import GpuConditions, Timeline, phase
+from gpu_triage_simulator.conditions import GpuConditions, Timeline, UnderLoad, phase
 from gpu_triage_simulator.effects import FrozenThrottleCounter, MiscountedPowerCap, Pulses
 from gpu_triage_simulator.gauges import (
     COUNTED,
@@ -55,8 +55,12 @@ _EXCHANGE_POWER: Final = 0.2
 """What a context draws without a kernel, what NCCL's kernels draw more while they wait, and more than that while they
 exchange data, as shares of the default limit minus idle power: an H100 (72 to 700 W) draws 120 W and 122 W."""
 
+_PLACES: Final = {name: place for place, name in enumerate(COUNTED)}
 _OF_PULSES: Final = {"utilization": 1.0, "computing": 1.0, "sm_active": _COMPUTING_SMS, "tensor_active": _TENSOR_SHARE}
 """What the kernels of a pulse add to these integrals, for each second."""
+
+_ASLEEP: Final = UnderLoad(sm_mhz=0.0, watts=0.0, reasons=0)
+"""Of a GPU without anything to do: it has its model's idle clock and power."""
 
 
 class _Activity(NamedTuple):
@@ -88,7 +92,7 @@ class GpuState:
         self._celsius = gpu.ambient_celsius + gpu.model.power.idle * gpu.model.thermal.celsius_per_watt
         self._inertia = 1.0 - math.exp(-STEP_SECONDS / gpu.model.thermal.seconds)
         self._relief_mhz = 0
-        self._counters = dict.fromkeys(COUNTED, 0.0)
+        self._totals = [0.0] * len(COUNTED)
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
         self._quiet_seconds: defaultdict[int, float] = defaultdict(float)
         self._pulses = tuple(pulse_train(event, effect, index) for event, effect in timeline.of(Pulses, index))
@@ -100,7 +104,7 @@ class GpuState:
             self._enter(step)
         first = self.gauges
         life = float(gpu.powered_seconds)
-        self._counters = {name: rate * life for name, rate in zip(COUNTED, rates(first), strict=True)}
+        self._totals = [rate * life for rate in rates(first)]
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
 
     @property
@@ -124,7 +128,7 @@ class GpuState:
         """Integral of a gauge over time, since the driver was loaded: joules of power, seconds of a share."""
         rate: float = getattr(self.gauges, gauge)
         bursts = _OF_PULSES.get(gauge, 0.0) * self._bursts(self.gauges, self.gauges.step, self.seconds)
-        return self._counters[gauge] + rate * self._into_step() + bursts
+        return self._totals[_PLACES[gauge]] + rate * self._into_step() + bursts
 
     def link_seconds(self, link: int) -> float:
         """How long a link has carried traffic, in seconds at full speed."""
@@ -167,14 +171,13 @@ class GpuState:
 
     def _settle(self) -> None:
         gauges = self.gauges
-        for name, rate in zip(COUNTED, rates(gauges), strict=True):
-            self._counters[name] += rate * STEP_SECONDS
+        self._totals = [total + rate * STEP_SECONDS for total, rate in zip(self._totals, rates(gauges), strict=True)]
         end = gauges.step + STEP_SECONDS
         for link in self._links_down():
             self._quiet_seconds[link] += gauges.nvlink * STEP_SECONDS
         if self._pulses:
             for name, share in _OF_PULSES.items():
-                self._counters[name] += share * self._bursts(gauges, gauges.step, end)
+                self._totals[_PLACES[name]] += share * self._bursts(gauges, gauges.step, end)
         if self._pulses or gauges.reasons or self._miscounts:
             for reason in COUNTED_REASONS:
                 self._throttled[reason] += self._throttled_between(reason, gauges.step, end)
@@ -250,8 +253,10 @@ class GpuState:
         load, power = conditions.load, self.gpu.model.power
         awake = asked >= _BUSY or video or load.resting_watts is not None
         share = 0.0 if asked < _BUSY or load.pauses(step) else asked
-        running = conditions.under_load(share, step, self._heat_relief(conditions) if awake else 0)
-        watts, reasons = running.watts, running.reasons if awake else 0
+        running = _ASLEEP
+        if awake:
+            running = conditions.under_load(share, step, self._heat_relief(conditions))
+        watts, reasons = running.watts, running.reasons
         if not share:
             watts = self._resting(power.idle if load.resting_watts is None else load.resting_watts, step)
             reasons |= 0 if video else GPU_IDLE
