@@ -20,7 +20,7 @@ from gpu_triage_simulator.gauges import (
     SW_POWER_CAP,
     SW_THERMAL,
 )
-from gpu_triage_simulator.job import FORWARD, Job, Rank, Shares
+from gpu_triage_simulator.job import FORWARD, Rank, Shares
 from gpu_triage_simulator.load import Load
 from gpu_triage_simulator.observer_effects import Reboot
 from gpu_triage_simulator.readings import Readings
@@ -138,8 +138,8 @@ class Timeline:
         self._scenario = scenario
         self._hosts = {name: Timeline(peer) for name, peer in scenario.peers.items()}
         self._members = {
-            rank.gpu: (job, number)
-            for job in scenario.jobs
+            rank.gpu: (place, number)
+            for place, job in enumerate(scenario.jobs)
             for number, rank in enumerate(job.ranks)
             if rank.host == scenario.name
         }
@@ -197,23 +197,25 @@ class Timeline:
         """What the rank on a GPU does in a second; None for a GPU without a job."""
         if gpu not in self._members:
             return None
-        job, number = self._members[gpu]
-        return self._at(job, seconds)[number]
+        place, number = self._members[gpu]
+        return self._at(place, seconds)[number]
 
     def pace(self, seconds: float) -> float:
         """Steps of this host's jobs that span hosts, as a share of those without trouble, in the minute from now on."""
-        jobs = {job for job, _ in self._members.values() if len({rank.host for rank in job.ranks}) > 1}
-        if not jobs:
-            return FORWARD
+        jobs = self._scenario.jobs
+        spanning = {place for place, _ in self._members.values() if len({rank.host for rank in jobs[place].ranks}) > 1}
         moments = [seconds + more for more in range(_PACE_SECONDS if self._flickers else 1)]
-        paces = [self._at(job, moment)[0].steps * job.step_seconds for job in jobs for moment in moments]
-        return sum(paces) / len(paces)
+        paces = [
+            self._at(place, moment)[0].steps * jobs[place].step_seconds for place in spanning for moment in moments
+        ]
+        return sum(paces) / len(paces) if paces else FORWARD
 
-    def _at(self, job: Job, seconds: float) -> tuple[Shares, ...]:
+    def _at(self, place: int, seconds: float) -> tuple[Shares, ...]:
         segment = self.segment(seconds)
-        return self._course(job, max(0.0, math.floor(seconds) if self._flickers else self.edges[segment]))
+        return self._course(place, max(0.0, math.floor(seconds) if self._flickers else self.edges[segment]))
 
-    def _ranks(self, job: Job, seconds: float) -> tuple[Shares, ...]:
+    def _ranks(self, place: int, seconds: float) -> tuple[Shares, ...]:
+        job = self._scenario.jobs[place]
         return job.shares(seconds, [self._speed_of(rank, seconds) for rank in job.ranks])
 
     def _speed_of(self, rank: Rank, seconds: float) -> float:
