@@ -54,7 +54,7 @@ _PACE_SECONDS: Final = 60
 
 
 class UnderLoad(NamedTuple):
-    """SM clock, power and throttle reasons of a GPU whose kernels run."""
+    """SM clock, power and throttle reasons of a GPU with running kernels."""
 
     sm_mhz: float
     watts: float

@@ -225,7 +225,7 @@ class ReplaceGpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuReset:
-    """The GPU is reset, as with ``nvidia-smi --gpu-reset``: it recovers, and its counters begin anew.
+    """The GPU is reset, as with ``nvidia-smi --gpu-reset``: it recovers, and its counters start from zero.
 
     Aggregate error counts, remapped rows and the identity stay; processes on it are for `kill` to end.
     """

@@ -249,7 +249,7 @@ class GpuState:
         self.history.append(gauges._replace(**conditions.readings.gauges))
 
     def _alone(self, conditions: GpuConditions, asked: float, step: int, *, video: bool) -> _Activity:
-        """A GPU whose load depends on no other GPU; its NVLink traffic is proportional to its power."""
+        """A GPU without a job; its NVLink traffic is proportional to its power."""
         load, power = conditions.load, self.gpu.model.power
         awake = asked >= _BUSY or video or load.resting_watts is not None
         share = 0.0 if asked < _BUSY or load.pauses(step) else asked

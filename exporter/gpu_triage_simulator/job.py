@@ -26,7 +26,7 @@ class Rank(NamedTuple):
 
 
 class Trouble(Enum):
-    """What happens to ranks of a job; the factor says how much where there is a measure of it."""
+    """What happens to ranks of a job; some kinds have a factor as their measure."""
 
     SLOW = "slow"  # computing takes 1 / factor times as long, whatever its clock is
     STARVED = "starved"  # its host has data for no more than the factor of the steps of the job without trouble

@@ -38,7 +38,7 @@ def identity(scenario: str, place: str) -> Identity:
 
 
 def replacement_cards(name: str, gpus: tuple[Gpu, ...], events: Iterable[Event]) -> tuple[Card, ...]:
-    """The cards that are inserted, and those that begin anew after a reset, in time order."""
+    """The cards that are inserted, and those that restart after a reset, in time order."""
     latest = dict(enumerate(gpus))
     cards = []
     for at, event in sorted(_swaps(events), key=lambda swap: swap[0]):
