@@ -183,17 +183,21 @@ def test_before_a_late_rank_has_started_no_rank_runs_a_kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tables", "least", "most"),
+    ("one", "starving", "spinning"),
     [
-        ([{"host": "a", "gpus": [0, 1], "compute_seconds": [0.85, 0.4]}], 1, 0),
-        ([{"host": "a", "gpus": [0, 1], "compute_seconds": 0.85, "feed_seconds": [1.0, 0.0]}], 0, 1),
+        ({"compute_seconds": 0.4}, [0, 0], [0.45, 0]),
+        ({"compute_seconds": 0.85, "feed_seconds": 1.0}, [0, 0], [0, 0]),
+        ({"compute_seconds": 0.85, "feed_seconds": 1.25}, [0.2, 0], [0, 0.2]),
     ],
-    ids=["stages", "one is fed as fast as it computes"],
+    ids=["a stage with less to do", "fed in time", "fed too late"],
 )
-def test_ranks_may_differ(tables: list[Mapping[str, Any]], least: int, most: int) -> None:
-    host = fleet(ranks=tables)["a"]
-    sm = [minute(host, gpu).sm for gpu in range(2)]
-    assert sm[least] <= sm[most]
+def test_ranks_may_differ(one: Mapping[str, Any], starving: list[float], spinning: list[float]) -> None:
+    ranks = [{"host": "a", "gpus": [0], **one}, {"host": "b", "gpus": [1], "compute_seconds": 0.85}]
+    hosts = fleet(ranks=ranks)
+    found = [Timeline(hosts[name]).shares(gpu, AT) for name, gpu in (("a", 0), ("b", 1))]
+    assert [each.starving for each in found if each] == pytest.approx(starving)
+    assert [each.spinning for each in found if each] == pytest.approx(spinning)
+    assert Timeline(hosts["a"]).shares(1, AT) is None
 
 
 def test_rdma_devices_carry_what_the_steps_exchange() -> None:
