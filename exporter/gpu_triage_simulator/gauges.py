@@ -47,7 +47,7 @@ class Gauges(NamedTuple):
     memory_utilization: float
     encoder: float
     decoder: float
-    power_watts: float
+    power_watts: float  # from which energy follows
     celsius: float
     reasons: int  # bits of nvmlClocksEventReason*
     performance_state: int
@@ -65,6 +65,12 @@ class Gauges(NamedTuple):
     tensor_active: float = 0.0
     dram_active: float = 0.0
     nvlink: float = 0.0  # share of its speed at which each active NVLink link sends and receives
+    smoothing_watts: float = 0.0  # difference between the driver's reading and the power
+
+    @property
+    def reading_watts(self) -> float:
+        """Power as the driver reports it."""
+        return self.power_watts + self.smoothing_watts
 
 
 COUNTED: Final = (

@@ -1,8 +1,8 @@
 """One simulated GPU: power follows load and clocks, temperature follows power, throttling follows both.
 
 The state moves in fixed steps of one second, regardless of how often it is read. Within a step, gauges are constant and
-counters grow linearly, so every counter is the exact integral of its gauge. What a GPU of a job does changes many times
-a second; its gauges are means, like the readings of a driver that smooths bursts.
+counters grow linearly, so every counter is the exact integral of its gauge. Within a second, a GPU of a job may compute
+and wait several times: its gauges are means of the second.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ _COLLECTIVE_POWER: Final = 0.003
 _EXCHANGE_POWER: Final = 0.2
 """What a context draws without a kernel, what NCCL's kernels draw more while they wait, and more than that while they
 exchange data, as shares of the default limit minus idle power: an H100 (72 to 700 W) draws 120 W and 122 W."""
+_READING_INERTIA: Final = 0.4
+"""How much of a change of power the driver's reading follows in a second. On an H100, bursts of 710 to 760 W by energy
+are 362 W at most in its readings."""
 
 _PLACES: Final = {name: place for place, name in enumerate(COUNTED)}
 _OF_PULSES: Final = {"utilization": 1.0, "computing": 1.0, "sm_active": _COMPUTING_SMS, "tensor_active": _TENSOR_SHARE}
@@ -92,6 +95,8 @@ class GpuState:
         self._celsius = gpu.ambient_celsius + gpu.model.power.idle * gpu.model.thermal.celsius_per_watt
         self._inertia = 1.0 - math.exp(-STEP_SECONDS / gpu.model.thermal.seconds)
         self._relief_mhz = 0
+        self._reading_watts = gpu.model.power.idle
+        self._job_steps = 0.0
         self._totals = [0.0] * len(COUNTED)
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
         self._quiet_seconds: defaultdict[int, float] = defaultdict(float)
@@ -216,13 +221,15 @@ class GpuState:
             decoder = _wandering(load.decoder, load.video_jitter, video_noise)
         shares = self.timeline.shares(self.index, step)
         if shares is not None and not shares.absent:
-            does = self._in_job(conditions, shares, asked, step)
+            does = self._in_job(conditions, shares.second(self._job_steps), asked, step)
+            self._job_steps += shares.steps
         else:
             does = self._alone(conditions, 0.0 if shares else asked, step, video=encoder > 0.0 or decoder > 0.0)
             does = does._replace(nvlink=0.0) if shares else does
         target = conditions.ambient_celsius + does.watts * model.thermal.celsius_per_watt
         self._celsius += (target - self._celsius) * self._inertia
         lanes = conditions.link_width * _GENERATION_BYTES_PER_LANE[conditions.link_generation]
+        self._reading_watts += (does.watts - self._reading_watts) * (1.0 if shares is None else _READING_INERTIA)
         utilization = min(1.0, does.computing + does.communicating)
         memory = min(1.0, does.memory)
         gauges = Gauges(
@@ -245,6 +252,7 @@ class GpuState:
             tensor_active=(_TENSOR_SHARE if load.tensor is None else load.tensor) * does.tensors,
             dram_active=(_BANDWIDTH_SHARE if load.bandwidth is None else load.bandwidth) * memory,
             nvlink=does.nvlink,
+            smoothing_watts=self._reading_watts - does.watts,
         )
         self.history.append(gauges._replace(**conditions.readings.gauges))
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 FORWARD: Final = 1.0
@@ -63,6 +64,34 @@ class Shares(NamedTuple):
     # a step moves through memory and links is constant
     work: float = 0.0
     traffic: float = 0.0
+
+    def second(self, begins: float) -> Shares:
+        """The shares of one second, for a rank that has done `begins` steps before it.
+
+        In each step it starves, computes, spins and exchanges data, in this order.
+        """
+        if not self.steps:
+            return self
+        order = (self.starving, self.computing, self.spinning, self.exchanging)
+        ends = begins + self.steps
+        starving, computing, spinning, exchanging = (
+            (_done(ends, start, share) - _done(begins, start, share)) / self.steps
+            for start, share in zip(accumulate((0.0, *order[:-1])), order, strict=True)
+        )
+        return self._replace(
+            computing=computing,
+            exchanging=exchanging,
+            spinning=spinning,
+            starving=starving,
+            work=self.work * computing / self.computing if self.computing else self.work,
+            traffic=self.traffic * exchanging / self.exchanging if self.exchanging else self.traffic,
+        )
+
+
+def _done(steps: float, start: float, share: float) -> float:
+    """How much of a part of each step is done after so many of them, in steps."""
+    whole, begun = divmod(steps, 1.0)
+    return whole * share + min(max(begun - start, 0.0), share)
 
 
 GONE: Final = Shares(starving=1.0, absent=True)

@@ -1,6 +1,7 @@
 """A job's GPUs wait for each other: what the driver answers about those that compute, wait, starve and are gone."""
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import pynvml
@@ -17,7 +18,7 @@ from gpu_triage_simulator.progress import progress_of
 from gpu_triage_simulator.scenario_file import read_fleet, read_scenario
 from gpu_triage_simulator.schema import read_toml
 
-SM, TENSOR, DRAM = 2, 5, 10
+BUSY, SM, TENSOR, DRAM = 1, 2, 5, 10
 """Metrics of GPM."""
 NCCL_PERCENT: Final = 100 * 24 / 132
 A_MOMENT: Final = 0.005
@@ -66,17 +67,16 @@ class Minute:
         pynvml.nvmlGpmSampleGet(handle, second)
         self.watts = (pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) - joules) / 60_000
         self.link_kib = self._link_kib(running, gpu) - link
-        self.busy = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
         self.power_watts = pynvml.nvmlDeviceGetPowerUsage(handle) / 1000
         self.sm_mhz = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
         self.pids = [each.pid for each in pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)]
         request = pynvml.c_nvmlGpmMetricsGet_t()
-        request.version, request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 3
+        request.version, request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 4
         request.sample1, request.sample2 = first, second
-        for place, metric in enumerate((SM, TENSOR, DRAM)):
+        for place, metric in enumerate((BUSY, SM, TENSOR, DRAM)):
             request.metrics[place].metricId = metric
         pynvml.nvmlGpmMetricsGet(request)
-        self.sm, self.tensor, self.dram = (request.metrics[place].value for place in range(3))
+        self.busy, self.sm, self.tensor, self.dram = (round(request.metrics[place].value, 6) for place in range(4))
 
     @staticmethod
     def _link_kib(running: Driver, gpu: int) -> int:
@@ -161,10 +161,25 @@ def test_only_the_host_with_the_slowest_data_starves() -> None:
     """At 0.8 of the steps its GPUs run kernels for 80 % of the time; those of the other host spin instead."""
     hosts = fleet({"trouble": "starved", "at": AT, "ranks": [0, 1], "factor": 0.8})
     starved, waits = minute(hosts["a"], 0), minute(hosts["b"], 0)
-    assert starved.busy == 80
+    assert starved.busy == pytest.approx(80)
     assert waits.busy == 100
     assert starved.link_kib == waits.link_kib
     assert waits.sm - starved.sm == pytest.approx(0.2 * NCCL_PERCENT, abs=0.1)
+
+
+def test_the_drivers_power_reading_smooths_what_energy_shows() -> None:
+    """A rank that computes for a second and then waits for data for nine."""
+    ranks = [{"host": "a", "gpus": [0], "compute_seconds": 1.0, "feed_seconds": 10.0}]
+    watts, joules = [], []
+    with driver(fleet(ranks=ranks)["a"]) as running:
+        for second in range(AT, 2 * AT + 1):
+            running.at(second)
+            watts.append(pynvml.nvmlDeviceGetPowerUsage(running.handles[0]) / 1000)
+            joules.append(pynvml.nvmlDeviceGetTotalEnergyConsumption(running.handles[0]) / 1000)
+    bursts = [after - before for before, after in pairwise(joules)]
+    assert max(bursts) > 500
+    assert max(watts) < 0.6 * max(bursts)
+    assert sum(watts) / len(watts) == pytest.approx(sum(bursts) / len(bursts), rel=0.05)
 
 
 def test_an_evaluation_on_one_rank_computes_while_the_others_spin() -> None:
