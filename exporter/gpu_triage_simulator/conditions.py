@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeVar
 
 from gpu_triage.read.gpu.throttle import REASONS
 from gpu_triage_simulator import effects, host_effects
+from gpu_triage_simulator.gauges import (
+    APPLICATIONS_CLOCKS,
+    HW_POWER_BRAKE,
+    HW_SLOWDOWN,
+    HW_THERMAL,
+    SW_POWER_CAP,
+    SW_THERMAL,
+)
+from gpu_triage_simulator.job import FORWARD, Rank, Shares
 from gpu_triage_simulator.load import Load
+from gpu_triage_simulator.observer_effects import Reboot
 from gpu_triage_simulator.readings import Readings
 from gpu_triage_simulator.scenario import Event, Gpu, Scenario, Slot
 
@@ -36,10 +48,24 @@ class MigLayout:
     instances: Mapping[int, effects.MigInstance]
 
 
+_GOLDEN_RATIO: Final = (math.sqrt(5.0) - 1.0) / 2.0
+_FULL_DUTY: Final = 1.0
+_PACE_SECONDS: Final = 60
+
+
+class UnderLoad(NamedTuple):
+    """SM clock, power and throttle reasons of a GPU with running kernels."""
+
+    sm_mhz: float
+    watts: float
+    reasons: int
+
+
 @dataclass(frozen=True, slots=True)
 class GpuConditions:
     """Conditions of one GPU during a segment of the timeline; units as in the effects."""
 
+    card: Gpu
     load: Load
     readings: Readings  # what the driver reports in place of what follows from the load
     ambient_celsius: float
@@ -66,18 +92,71 @@ class GpuConditions:
     denied: bool
     removed: bool
 
+    def under_load(self, share: float, step: int, relief_mhz: int = 0) -> UnderLoad:
+        """The GPU in a second in which kernels of its load run for a share of the time; clocks are up even at 0.
+
+        Args:
+            relief_mhz: by how much the driver lowers the clock because the GPU is too warm.
+        """
+        model = self.card.model
+        top = model.clocks.sm_max
+        mhz = float(self.card.boost_mhz or model.clocks.sm_under_load)
+        reasons = 0
+        # Application clocks at their default are not set by a user and limit nothing.
+        if self.sm_target_mhz != model.clocks.sm_target:
+            mhz = min(mhz, self.sm_target_mhz)
+            reasons |= APPLICATIONS_CLOCKS if self.sm_target_mhz < model.clocks.sm_target else 0
+        for thermal in self.thermal:
+            if phase(step) < thermal.duty:
+                mhz = min(mhz, thermal.sm_clock_mhz)
+                reasons |= SW_THERMAL if thermal.source == "sw" else HW_THERMAL | HW_SLOWDOWN
+        for brake in self.brake:
+            if phase(step) < brake.duty:
+                mhz = min(mhz, brake.sm_clock_mhz)
+                reasons |= HW_POWER_BRAKE | HW_SLOWDOWN
+        if relief_mhz:
+            mhz = max(mhz - relief_mhz, float(model.clocks.sm_idle))
+            reasons |= SW_THERMAL
+        idle, limit = model.power.idle, self.power_limit_watts
+        dynamic = (self.load.intensity or 0.0) * (model.power.default_limit - idle) * share
+        watts = idle + dynamic * (mhz / top) ** 2
+        if watts > limit and dynamic:
+            mhz = max(top * math.sqrt(max(limit - idle, 0.0) / dynamic), float(model.clocks.sm_idle))
+            watts = idle + dynamic * (mhz / top) ** 2
+            reasons |= SW_POWER_CAP
+        return UnderLoad(mhz, watts, reasons)
+
 
 class Timeline:
-    """The events of a scenario, queried by scenario time in seconds."""
+    """The events of a scenario, queried by scenario time in seconds.
+
+    Attributes:
+        edges: times at which anything changes, on this host or for its jobs.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        edges = {0}
-        for event in scenario.events:
-            edges.add(event.at)
-            if event.until is not None:
-                edges.add(event.until)
-        self.edges = tuple(sorted(edges))
+        self._hosts = {name: Timeline(peer) for name, peer in scenario.peers.items()}
+        self._members = {
+            rank.gpu: (place, number)
+            for place, job in enumerate(scenario.jobs)
+            for number, rank in enumerate(job.ranks)
+            if rank.host == scenario.name
+        }
+        changes: list[float] = [
+            each for job in scenario.jobs for episode in job.episodes for each in (episode.at, episode.until)
+        ]
+        changes += [each for event in scenario.events for each in (event.at, event.until) if each is not None]
+        changes += [edge for host in self._hosts.values() for edge in host.edges]
+        self.edges: tuple[float, ...] = tuple(sorted({0, *(each for each in changes if each < math.inf)}))
+        kinds = (effects.ThermalThrottle, effects.PowerBrake)
+        self._flickers = any(
+            isinstance(event.effect, kinds) and event.effect.duty < _FULL_DUTY
+            for host in (scenario, *scenario.peers.values())
+            for event in host.events
+        )
+        # Most of a job lasts for minutes, and all GPUs of a host ask for the same seconds.
+        self._course = lru_cache(maxsize=64)(self._ranks)
         self._by_gpu = [
             tuple(event for event in scenario.events if index in event.gpus) for index in range(len(scenario.gpus))
         ]
@@ -93,6 +172,7 @@ class Timeline:
         # Sets, because a scenario may start thousands of processes, each checked whenever a GPU's processes are listed.
         self._starts = [(event, frozenset(start.pids)) for event, start in self.host(host_effects.Start)]
         self._kills = [(event, frozenset(kill.pids)) for event, kill in self.host(host_effects.Kill)]
+        self._of_ranks = {each.pid: each.gpu for each in scenario.processes if each.gpu in self._members}
 
     def segment(self, seconds: float) -> int:
         """Number of the segment that contains this time; the first one for times before 0."""
@@ -100,6 +180,49 @@ class Timeline:
 
     def conditions(self, gpu: int, seconds: float) -> GpuConditions:
         return self._conditions[gpu][self.segment(seconds)]
+
+    def speed(self, gpu: int, seconds: float) -> float:
+        """How fast a GPU computes at a time, relative to its model's clock under load; 0 if it is lost.
+
+        Whatever depends on the past is left out, so that a host's jobs can ask for GPUs of other hosts: the noise of
+        the load, and the clock that the driver lowers by itself on a warm GPU (write that as a thermal throttle).
+        """
+        if self.off_the_bus(gpu, seconds):
+            return 0.0
+        conditions = self.conditions(gpu, seconds)
+        running = conditions.under_load(conditions.load.utilization or 0.0, int(seconds))
+        return running.sm_mhz / conditions.card.model.clocks.sm_under_load
+
+    def shares(self, gpu: int, seconds: float) -> Shares | None:
+        """What the rank on a GPU does in a second; None for a GPU without a job."""
+        if gpu not in self._members:
+            return None
+        place, number = self._members[gpu]
+        return self._at(place, seconds)[number]
+
+    def pace(self, seconds: float) -> float:
+        """Steps of this host's jobs that span hosts, as a share of those without trouble, in the minute from now on."""
+        jobs = self._scenario.jobs
+        spanning = {place for place, _ in self._members.values() if len({rank.host for rank in jobs[place].ranks}) > 1}
+        moments = [seconds + more for more in range(_PACE_SECONDS if self._flickers else 1)]
+        paces = [
+            self._at(place, moment)[0].steps * jobs[place].step_seconds for place in spanning for moment in moments
+        ]
+        return sum(paces) / len(paces) if paces else FORWARD
+
+    def _at(self, place: int, seconds: float) -> tuple[Shares, ...]:
+        segment = self.segment(seconds)
+        return self._course(place, max(0.0, math.floor(seconds) if self._flickers else self.edges[segment]))
+
+    def _ranks(self, place: int, seconds: float) -> tuple[Shares, ...]:
+        job = self._scenario.jobs[place]
+        return job.shares(seconds, [self._speed_of(rank, seconds) for rank in job.ranks])
+
+    def _speed_of(self, rank: Rank, seconds: float) -> float:
+        if rank.host == self._scenario.name:
+            return self.speed(rank.gpu, seconds)
+        host = self._hosts.get(rank.host)
+        return FORWARD if host is None else host.speed(rank.gpu, seconds)
 
     def of(self, kind: type[E], gpu: int) -> Iterator[tuple[Event, E]]:
         """Every event of a kind on a GPU, with its effect."""
@@ -122,20 +245,30 @@ class Timeline:
         return next((effect for event, effect in reversed([*self.of(kind, gpu)]) if event.active(seconds)), None)
 
     def accrued(
-        self, kind: type[E], rate: str, gpu: int, seconds: float, counts: Callable[[E], bool] = lambda _effect: True
+        self,
+        kind: type[E],
+        rate: str,
+        gpu: int,
+        seconds: float,
+        counts: Callable[[E], bool] = lambda _effect: True,
+        *,
+        lifetime: bool = False,
     ) -> float:
-        """Sum of an effect's hourly rate over time until now on the current card, for effects accepted by `counts`."""
-        total, since = 0.0, self._scenario.card_since(gpu, seconds)
+        """Sum of an effect's hourly rate over time, for effects accepted by `counts`.
+
+        Args:
+            lifetime: since the current card was inserted, and not only since its last reset.
+        """
+        total, since = 0.0, self._scenario.card_since(gpu, seconds, reset=not lifetime)
         for event, effect in self.of(kind, gpu):
-            if not counts(effect) or event.at < since:
-                continue
-            end = seconds if event.until is None else min(seconds, event.until)
-            total += getattr(effect, rate) / 3600.0 * max(0.0, end - event.at)
+            if counts(effect):
+                end = seconds if event.until is None else min(seconds, event.until)
+                total += getattr(effect, rate) / 3600.0 * max(0.0, end - max(event.at, since))
         return total
 
-    def latched(self, kind: type[E], count: str, gpu: int, seconds: float) -> int:
-        """Sum of a count over all effects that have started by this time on the current card, even if they ended."""
-        since = self._scenario.card_since(gpu, seconds)
+    def latched(self, kind: type[E], count: str, gpu: int, seconds: float, *, lifetime: bool = True) -> int:
+        """Sum of a count over all effects that have started by this time, even if they ended; times as in `accrued`."""
+        since = self._scenario.card_since(gpu, seconds, reset=not lifetime)
         return sum(int(getattr(effect, count)) for event, effect in self.of(kind, gpu) if since <= event.at <= seconds)
 
     def lost(self, gpu: int, seconds: float, initialized: float) -> bool:
@@ -151,7 +284,11 @@ class Timeline:
 
     def running(self, pid: int, seconds: float) -> bool:
         starts = [event for event, pids in self._starts if pid in pids]
-        killed = any(event.active(seconds) for event, pids in self._kills if pid in pids)
+        killed = self.host_active(Reboot, seconds) or any(
+            event.active(seconds) for event, pids in self._kills if pid in pids
+        )
+        if pid in self._of_ranks and (shares := self.shares(self._of_ranks[pid], seconds)) and shares.absent:
+            return False
         return not killed and (not starts or any(event.active(seconds) for event in starts))
 
     def _resolve(self, gpu: Gpu, index: int, seconds: float) -> GpuConditions:
@@ -179,6 +316,7 @@ class Timeline:
             slot = overlay(slot, change)
         recovery = [effect.action for effect in _kind(effects.RecoveryAction, active)]
         return GpuConditions(
+            card=gpu,
             load=load,
             readings=readings,
             ambient_celsius=warm[-1] if warm else gpu.ambient_celsius,
@@ -232,6 +370,11 @@ def overlay(base: E, change: Any) -> E:
         field.name: value for field in dataclasses.fields(change) if (value := getattr(change, field.name)) is not None
     }
     return dataclasses.replace(base, **given)  # type: ignore[type-var]  # both are dataclasses
+
+
+def phase(step: int) -> float:
+    """A number in [0, 1) for each second: evenly spread, and out of phase with any poll interval."""
+    return step * _GOLDEN_RATIO % 1.0
 
 
 def _kind(kind: type[E], active: list[Any]) -> list[E]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage_simulator.scenario import Event, Scenario
 
 
@@ -28,10 +30,17 @@ def _lines(scenario: Scenario) -> Iterator[str]:
         slot = gpu.slot
         place = f"{slot.bus_id}, NUMA node {slot.node}, slot x{slot.width} Gen{slot.generation}"
         yield f"GPU {index}: {gpu.model.name} at {place}"
+    for job in scenario.jobs:
+        hosts = len({rank.host for rank in job.ranks})
+        yield f"Job: {len(job.ranks)} ranks on {hosts} hosts, a step every {job.step_seconds:g} s"
     yield ""
-    yield "Timeline:" if scenario.events else "No events"
+    yield "Timeline:" if scenario.events or any(job.episodes for job in scenario.jobs) else "No events"
     for first, times in _by_number(scenario.events):
         yield f"  {_when(first, times):<18} {_where(first)}{_what(first.effect)}"
+    for episode in (each for job in scenario.jobs for each in job.episodes):
+        until = None if math.isinf(episode.until) else int(episode.until)
+        when, whose = _when(Event(int(episode.at), until, (), None), []), ranges(map(str, sorted(episode.ranks)))
+        yield f"  {when:<18} rank {whose}: {episode.trouble.value} (factor={episode.factor:g})"
 
 
 def _by_number(events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:

@@ -44,6 +44,7 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "denied": effects.Denied,
     "removed": effects.Removed,
     "replace_gpu": effects.ReplaceGpu,
+    "gpu_reset": effects.GpuReset,
     "recovery_action": effects.RecoveryAction,
     "nvlink_down": effects.NvlinkDown,
     "nvlink_errors": effects.NvlinkErrors,
@@ -89,6 +90,7 @@ OBSERVER_EFFECTS: Final[dict[str, type[Any]]] = {
     "exporter_down": observer_effects.ExporterDown,
     "scrape_gap": observer_effects.ScrapeGap,
     "release": observer_effects.Release,
+    "reboot": observer_effects.Reboot,
 }
 """Effects on the exporter and its scraper; their events list no GPUs, and only a history applies them."""
 

@@ -224,6 +224,14 @@ class ReplaceGpu:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuReset:
+    """The GPU is reset, as with ``nvidia-smi --gpu-reset``: it recovers, and its counters start from zero.
+
+    Aggregate error counts, remapped rows and the identity stay; processes on it are for `kill` to end.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryAction:
     """The driver requests an action, a state of gpu_recovery_action."""
 

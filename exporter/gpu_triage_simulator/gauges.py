@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -45,7 +47,7 @@ class Gauges(NamedTuple):
     memory_utilization: float
     encoder: float
     decoder: float
-    power_watts: float
+    power_watts: float  # from which energy follows
     celsius: float
     reasons: int  # bits of nvmlClocksEventReason*
     performance_state: int
@@ -56,8 +58,34 @@ class Gauges(NamedTuple):
     # receive, transmit: bytes per second over PCIe, as the GPU sees them
     receive: float
     transmit: float
+    # what GPM counts: the share of the time in which kernels compute, and of all SMs' and tensor cores' time and of the
+    # memory bandwidth that is used
+    computing: float = 0.0
+    sm_active: float = 0.0
+    tensor_active: float = 0.0
+    dram_active: float = 0.0
+    nvlink: float = 0.0  # share of its speed at which each active NVLink link sends and receives
+    smoothing_watts: float = 0.0  # difference between the driver's reading and the power
+
+    @property
+    def reading_watts(self) -> float:
+        """Power as the driver reports it."""
+        return self.power_watts + self.smoothing_watts
 
 
-def rates(gauges: Gauges) -> tuple[float, float, float, float, float]:
-    """Growth of each counter per second: energy, bytes received and sent, busy time of SMs and of memory."""
-    return (gauges.power_watts, gauges.receive, gauges.transmit, gauges.utilization, gauges.memory_utilization)
+COUNTED: Final = (
+    "power_watts",
+    "receive",
+    "transmit",
+    "utilization",
+    "memory_utilization",
+    "computing",
+    "sm_active",
+    "tensor_active",
+    "dram_active",
+    "nvlink",
+)
+"""Gauges of which the GPU has the integral over time."""
+
+rates: Final[Callable[[Gauges], tuple[float, ...]]] = attrgetter(*COUNTED)
+"""Growth of each of these integrals per second."""

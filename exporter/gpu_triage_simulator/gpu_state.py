@@ -1,7 +1,8 @@
 """One simulated GPU: power follows load and clocks, temperature follows power, throttling follows both.
 
 The state moves in fixed steps of one second, regardless of how often it is read. Within a step, gauges are constant and
-counters grow linearly, so every counter is the exact integral of its gauge.
+counters grow linearly, so every counter is the exact integral of its gauge. Within a second, a GPU of a job may compute
+and wait several times: its gauges are means of the second.
 """
 
 from __future__ import annotations
@@ -9,24 +10,21 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Collection
-from typing import Final
+from typing import Final, NamedTuple
 
-from gpu_triage_simulator.conditions import GpuConditions, Timeline
+from gpu_triage_simulator.conditions import GpuConditions, Timeline, UnderLoad, phase
 from gpu_triage_simulator.effects import FrozenThrottleCounter, MiscountedPowerCap, Pulses
 from gpu_triage_simulator.gauges import (
-    APPLICATIONS_CLOCKS,
+    COUNTED,
     COUNTED_REASONS,
     GPU_IDLE,
-    HW_POWER_BRAKE,
-    HW_SLOWDOWN,
-    HW_THERMAL,
     PULSED_REASONS,
     PULSED_UTILIZATION,
     SW_POWER_CAP,
-    SW_THERMAL,
     Gauges,
     rates,
 )
+from gpu_triage_simulator.job import Shares
 from gpu_triage_simulator.pulses import pulse_train
 from gpu_triage_simulator.scenario import Gpu
 
@@ -37,12 +35,50 @@ HISTORY_STEPS: Final = 22
 """Number of steps with gauges kept in memory: the time span of the driver's sample ring buffer."""
 
 _BUSY: Final = 0.005
-_BUSY_COUNTER: Final = 3
 _VIDEO_PHASE: Final = 4099
 """Steps by which the noise of the video engines lags that of the kernels."""
-_GOLDEN_RATIO: Final = (math.sqrt(5.0) - 1.0) / 2.0
 _CLOCK_GRAIN_MHZ: Final = 15
 _GENERATION_BYTES_PER_LANE: Final = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9, 7: 15.125e9}
+
+_COMPUTING_SMS: Final = 0.92
+_TENSOR_SHARE: Final = 0.46
+_BANDWIDTH_SHARE: Final = 0.6
+"""Shares of the SMs that are active while kernels compute, of the time in which their tensor cores are, and of the
+memory bandwidth in use while memory is: those of a training job that mostly uses tensor cores."""
+_COLLECTIVE_SMS: Final = 24 / 132
+"""Share of an H100's SMs that NCCL's kernels occupy, whether they exchange data or wait for others."""
+_EXCHANGE_MEMORY: Final = 0.2
+"""Share of the time in which an exchange at full speed reads or writes device memory."""
+_CONTEXT_POWER: Final = 0.077
+_COLLECTIVE_POWER: Final = 0.003
+_EXCHANGE_POWER: Final = 0.2
+"""What a context draws without a kernel, what NCCL's kernels draw more while they wait, and more than that while they
+exchange data, as shares of the default limit minus idle power: an H100 (72 to 700 W) draws 120 W and 122 W."""
+_READING_INERTIA: Final = 0.4
+"""How much of a change of power the driver's reading follows in a second. On an H100, bursts of 710 to 760 W by energy
+are 362 W at most in its readings."""
+
+_PLACES: Final = {name: place for place, name in enumerate(COUNTED)}
+_OF_PULSES: Final = {"utilization": 1.0, "computing": 1.0, "sm_active": _COMPUTING_SMS, "tensor_active": _TENSOR_SHARE}
+"""What the kernels of a pulse add to these integrals, for each second."""
+
+_ASLEEP: Final = UnderLoad(sm_mhz=0.0, watts=0.0, reasons=0)
+"""Of a GPU without anything to do: it has its model's idle clock and power."""
+
+
+class _Activity(NamedTuple):
+    """What a GPU does in a second: shares of the time, or of what its load does at full utilization."""
+
+    computing: float
+    communicating: float  # kernels of NCCL
+    tensors: float  # computing with the instructions that a healthy GPU needs for the same work
+    memory: float
+    pcie: float
+    nvlink: float
+    sm_mhz: float
+    watts: float
+    reasons: int
+    awake: bool
 
 
 class GpuState:
@@ -59,9 +95,11 @@ class GpuState:
         self._celsius = gpu.ambient_celsius + gpu.model.power.idle * gpu.model.thermal.celsius_per_watt
         self._inertia = 1.0 - math.exp(-STEP_SECONDS / gpu.model.thermal.seconds)
         self._relief_mhz = 0
-        self._counters = [0.0] * 5
+        self._reading_watts = gpu.model.power.idle
+        self._job_steps = 0.0
+        self._totals = [0.0] * len(COUNTED)
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
-        self._quiet_joules: defaultdict[int, float] = defaultdict(float)
+        self._quiet_seconds: defaultdict[int, float] = defaultdict(float)
         self._pulses = tuple(pulse_train(event, effect, index) for event, effect in timeline.of(Pulses, index))
         self._miscounts = any(
             True for kind in (MiscountedPowerCap, FrozenThrottleCounter) for _ in timeline.of(kind, index)
@@ -71,7 +109,7 @@ class GpuState:
             self._enter(step)
         first = self.gauges
         life = float(gpu.powered_seconds)
-        self._counters = [rate * life for rate in rates(first)]
+        self._totals = [rate * life for rate in rates(first)]
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
 
     @property
@@ -91,22 +129,17 @@ class GpuState:
         self.seconds = max(seconds, self.seconds)
         self._conditions = self.timeline.conditions(self.index, self.seconds)
 
-    def energy_joules(self) -> float:
-        """Energy since the driver was loaded."""
-        return self._counter(0)
+    def counter(self, gauge: str) -> float:
+        """Integral of a gauge over time, since the driver was loaded: joules of power, seconds of a share."""
+        rate: float = getattr(self.gauges, gauge)
+        bursts = _OF_PULSES.get(gauge, 0.0) * self._bursts(self.gauges, self.gauges.step, self.seconds)
+        return self._totals[_PLACES[gauge]] + rate * self._into_step() + bursts
 
-    def received_bytes(self) -> float:
-        return self._counter(1)
-
-    def transmitted_bytes(self) -> float:
-        return self._counter(2)
-
-    def link_joules(self, link: int) -> float:
-        quiet = self.gauges.power_watts * self._into_step() if link in self._quiet_links() else 0.0
-        return self.energy_joules() - self._quiet_joules[link] - quiet
-
-    def busy_seconds(self) -> float:
-        return self._counter(_BUSY_COUNTER) + self._bursts(self.gauges, self.gauges.step, self.seconds)
+    def link_seconds(self, link: int) -> float:
+        """How long a link has carried traffic, in seconds at full speed."""
+        down = link in self._links_down()
+        quiet = self.gauges.nvlink * self._into_step() if down else 0.0
+        return self.counter("nvlink") - self._quiet_seconds[link] - quiet
 
     def utilization_between(self, gauges: Gauges, begins: float, ends: float) -> float:
         """Share of time with a kernel running, over a part of one step; `gauges` are that step's."""
@@ -121,9 +154,6 @@ class GpuState:
             if train.is_on(self.seconds):
                 bits |= PULSED_REASONS.get(train.of, 0)
         return bits
-
-    def memory_busy_seconds(self) -> float:
-        return self._counter(4)
 
     def throttled_seconds(self, reason: int) -> float:
         """How long a throttle reason (one of COUNTED_REASONS) has been active."""
@@ -141,28 +171,24 @@ class GpuState:
         idle = self.gpu.model.pcie.idle_generation
         return min(generation, idle) if self.gauges.performance_state >= 8 else generation  # noqa: PLR2004 - P8
 
-    def _counter(self, number: int) -> float:
-        return self._counters[number] + rates(self.gauges)[number] * self._into_step()
-
     def _into_step(self) -> float:
         return min(max(self.seconds - self.gauges.step, 0.0), float(STEP_SECONDS))
 
     def _settle(self) -> None:
         gauges = self.gauges
-        for i, rate in enumerate(rates(gauges)):
-            self._counters[i] += rate * STEP_SECONDS
+        self._totals = [total + rate * STEP_SECONDS for total, rate in zip(self._totals, rates(gauges), strict=True)]
         end = gauges.step + STEP_SECONDS
-        for link in self._quiet_links():
-            self._quiet_joules[link] += gauges.power_watts * STEP_SECONDS
+        for link in self._links_down():
+            self._quiet_seconds[link] += gauges.nvlink * STEP_SECONDS
         if self._pulses:
-            self._counters[_BUSY_COUNTER] += self._bursts(gauges, gauges.step, end)
+            for name, share in _OF_PULSES.items():
+                self._totals[_PLACES[name]] += share * self._bursts(gauges, gauges.step, end)
         if self._pulses or gauges.reasons or self._miscounts:
             for reason in COUNTED_REASONS:
                 self._throttled[reason] += self._throttled_between(reason, gauges.step, end)
 
-    def _quiet_links(self) -> Collection[int]:
-        conditions = self.timeline.conditions(self.index, self.gauges.step)
-        return range(self.gpu.model.nvlinks) if conditions.load.spinning else conditions.links_down
+    def _links_down(self) -> Collection[int]:
+        return self.timeline.conditions(self.index, self.gauges.step).links_down
 
     def _throttled_between(self, reason: int, begins: float, ends: float) -> float:
         """How long a reason was active during a part of the current step, as counted by the driver."""
@@ -187,88 +213,118 @@ class GpuState:
     def _enter(self, step: int) -> None:
         conditions = self.timeline.conditions(self.index, step)
         load, model = conditions.load, self.gpu.model
-        noise = self._noise(step)
-        asked = _wandering(load.utilization, load.jitter, noise)
-        share = 0.0 if asked < _BUSY or load.pauses(step) else asked
+        asked = _wandering(load.utilization, load.jitter, self._noise(step))
         encoder = decoder = 0.0
         if load.encoder or load.decoder:
             video_noise = self._noise(step + _VIDEO_PHASE)
             encoder = _wandering(load.encoder, load.video_jitter, video_noise)
             decoder = _wandering(load.decoder, load.video_jitter, video_noise)
-        awake = asked >= _BUSY or encoder > 0.0 or decoder > 0.0 or load.resting_watts is not None
-        if share:
-            sm_mhz, watts, reasons = self._run(conditions, share, step)
+        shares = self.timeline.shares(self.index, step)
+        if shares is not None and not shares.absent:
+            does = self._in_job(conditions, shares.second(self._job_steps), asked, step)
+            self._job_steps += shares.steps
         else:
-            sm_mhz, watts, reasons = self._rest(conditions, step, awake=awake)
-            reasons |= 0 if encoder or decoder else GPU_IDLE
-        target = conditions.ambient_celsius + watts * model.thermal.celsius_per_watt
+            does = self._alone(conditions, 0.0 if shares else asked, step, video=encoder > 0.0 or decoder > 0.0)
+            does = does._replace(nvlink=0.0) if shares else does
+        target = conditions.ambient_celsius + does.watts * model.thermal.celsius_per_watt
         self._celsius += (target - self._celsius) * self._inertia
-        activity = share / load.utilization if load.utilization else 0.0
         lanes = conditions.link_width * _GENERATION_BYTES_PER_LANE[conditions.link_generation]
+        self._reading_watts += (does.watts - self._reading_watts) * (1.0 if shares is None else _READING_INERTIA)
+        utilization = min(1.0, does.computing + does.communicating)
+        memory = min(1.0, does.memory)
         gauges = Gauges(
             step=step,
-            utilization=share,
-            memory_utilization=min(1.0, (load.memory_utilization or 0.0) * activity),
+            utilization=utilization,
+            memory_utilization=memory,
             encoder=encoder,
             decoder=decoder,
-            power_watts=watts,
+            power_watts=does.watts,
             celsius=self._celsius,
-            reasons=reasons,
-            performance_state=model.load_state if awake else model.idle_state,
-            sm_mhz=sm_mhz,
-            memory_mhz=model.clocks.memory_under_load if awake else model.clocks.memory_idle,
-            video_mhz=model.clocks.video_max if awake else model.clocks.video_idle,
-            receive=min((load.pcie_receive_bytes_per_second or 0.0) * activity, lanes),
-            transmit=min((load.pcie_transmit_bytes_per_second or 0.0) * activity, lanes),
+            reasons=does.reasons,
+            performance_state=model.load_state if does.awake else model.idle_state,
+            sm_mhz=int(does.sm_mhz) // _CLOCK_GRAIN_MHZ * _CLOCK_GRAIN_MHZ if does.awake else model.clocks.sm_idle,
+            memory_mhz=model.clocks.memory_under_load if does.awake else model.clocks.memory_idle,
+            video_mhz=model.clocks.video_max if does.awake else model.clocks.video_idle,
+            receive=min((load.pcie_receive_bytes_per_second or 0.0) * does.pcie, lanes),
+            transmit=min((load.pcie_transmit_bytes_per_second or 0.0) * does.pcie, lanes),
+            computing=does.computing,
+            sm_active=_COMPUTING_SMS * does.computing + _COLLECTIVE_SMS * does.communicating,
+            tensor_active=(_TENSOR_SHARE if load.tensor is None else load.tensor) * does.tensors,
+            dram_active=(_BANDWIDTH_SHARE if load.bandwidth is None else load.bandwidth) * memory,
+            nvlink=does.nvlink,
+            smoothing_watts=self._reading_watts - does.watts,
         )
         self.history.append(gauges._replace(**conditions.readings.gauges))
 
-    def _rest(self, conditions: GpuConditions, step: int, *, awake: bool) -> tuple[int, float, int]:
-        """As `_run`, while no kernel runs: clocks stay up only if something keeps the GPU awake."""
-        model = self.gpu.model
-        asked = conditions.load.resting_watts
-        watts = (model.power.idle if asked is None else asked) * (1.0 + model.idle_noise * self._noise(step))
-        if not awake:
-            return model.clocks.sm_idle, watts, 0
-        sm_mhz, _, reasons = self._run(conditions, 0.0, step)
-        return sm_mhz, watts, reasons
+    def _alone(self, conditions: GpuConditions, asked: float, step: int, *, video: bool) -> _Activity:
+        """A GPU without a job; its NVLink traffic is proportional to its power."""
+        load, power = conditions.load, self.gpu.model.power
+        awake = asked >= _BUSY or video or load.resting_watts is not None
+        share = 0.0 if asked < _BUSY or load.pauses(step) else asked
+        running = _ASLEEP
+        if awake:
+            running = conditions.under_load(share, step, self._heat_relief(conditions))
+        watts, reasons = running.watts, running.reasons
+        if not share:
+            watts = self._resting(power.idle if load.resting_watts is None else load.resting_watts, step)
+            reasons |= 0 if video else GPU_IDLE
+        activity = share / load.utilization if load.utilization else 0.0
+        spins = bool(load.spinning)
+        drawn = conditions.readings.gauges.get("power_watts", watts)
+        return _Activity(
+            computing=0.0 if spins else share,
+            communicating=share if spins else 0.0,
+            tensors=0.0 if spins else share,
+            memory=(load.memory_utilization or 0.0) * activity,
+            pcie=activity,
+            nvlink=0.0 if spins else drawn / power.default_limit,
+            sm_mhz=running.sm_mhz,
+            watts=watts,
+            reasons=reasons,
+            awake=awake,
+        )
 
-    def _run(self, conditions: GpuConditions, share: float, step: int) -> tuple[int, float, int]:
-        """SM clock in MHz, power in watts and throttle reasons under load."""
-        model = self.gpu.model
-        top = model.clocks.sm_max
-        mhz = float(self.gpu.boost_mhz or model.clocks.sm_under_load)
-        reasons = 0
-        # Application clocks at their default are not set by a user and limit nothing.
-        if conditions.sm_target_mhz != model.clocks.sm_target:
-            mhz = min(mhz, conditions.sm_target_mhz)
-            reasons |= APPLICATIONS_CLOCKS if conditions.sm_target_mhz < model.clocks.sm_target else 0
-        for thermal in conditions.thermal:
-            if _on_duty(thermal.duty, step):
-                mhz = min(mhz, thermal.sm_clock_mhz)
-                reasons |= SW_THERMAL if thermal.source == "sw" else HW_THERMAL | HW_SLOWDOWN
-        for brake in conditions.brake:
-            if _on_duty(brake.duty, step):
-                mhz = min(mhz, brake.sm_clock_mhz)
-                reasons |= HW_POWER_BRAKE | HW_SLOWDOWN
-        relief = 0 if conditions.thermal else self._heat_relief(mhz)
-        if relief:
-            mhz = max(mhz - relief, float(model.clocks.sm_idle))
-            reasons |= SW_THERMAL
-        idle, limit = model.power.idle, conditions.power_limit_watts
-        dynamic = (conditions.load.intensity or 0.0) * (model.power.default_limit - idle) * share
-        watts = idle + dynamic * (mhz / top) ** 2
-        if watts > limit and dynamic:
-            mhz = max(top * math.sqrt(max(limit - idle, 0.0) / dynamic), float(model.clocks.sm_idle))
-            watts = idle + dynamic * (mhz / top) ** 2
-            reasons |= SW_POWER_CAP
-        return int(mhz) // _CLOCK_GRAIN_MHZ * _CLOCK_GRAIN_MHZ, watts, reasons
+    def _in_job(self, conditions: GpuConditions, shares: Shares, asked: float, step: int) -> _Activity:
+        """A GPU of a job: what it does depends on the job's other GPUs, too.
 
-    def _heat_relief(self, mhz: float) -> int:
+        Clock and throttle reasons are those of one moment of the second: power is only capped while kernels compute.
+        """
+        load, model = conditions.load, self.gpu.model
+        span = model.power.default_limit - model.power.idle
+        relief = self._heat_relief(conditions)
+        computing, waiting = (conditions.under_load(share, step, relief) for share in (asked, 0.0))
+        context = model.power.idle + _CONTEXT_POWER * span if load.resting_watts is None else load.resting_watts
+        resting = self._resting(context, step)
+        communicating = shares.exchanging + shares.spinning
+        watts = shares.starving * resting + shares.computing * computing.watts
+        watts += communicating * (resting + _COLLECTIVE_POWER * span) + shares.traffic * _EXCHANGE_POWER * span
+        moment = phase(step)
+        now = computing if 0.0 <= moment - shares.starving < shares.computing else waiting
+        speed = self.timeline.speed(self.index, step)
+        usual = asked / load.utilization if load.utilization else 0.0
+        return _Activity(
+            computing=asked * shares.computing,
+            communicating=communicating,
+            tensors=asked * shares.work / speed if speed else 0.0,
+            memory=(load.memory_utilization or 0.0) * usual * shares.work + _EXCHANGE_MEMORY * shares.traffic,
+            pcie=usual * shares.work,
+            nvlink=shares.traffic,
+            sm_mhz=now.sm_mhz,
+            watts=watts,
+            reasons=now.reasons | (GPU_IDLE if moment < shares.starving else 0),
+            awake=True,
+        )
+
+    def _resting(self, watts: float, step: int) -> float:
+        return watts * (1.0 + self.gpu.model.idle_noise * self._noise(step))
+
+    def _heat_relief(self, conditions: GpuConditions) -> int:
         """MHz by which the driver lowers the clock to stay below the maximum operating temperature."""
+        if conditions.thermal:
+            return 0
         ceiling = self.gpu.model.thermal.gpu_max
         if self._celsius > ceiling:
-            self._relief_mhz = min(self._relief_mhz + _CLOCK_GRAIN_MHZ, int(mhz))
+            self._relief_mhz = min(self._relief_mhz + _CLOCK_GRAIN_MHZ, self.gpu.model.clocks.sm_under_load)
         elif self._relief_mhz and self._celsius < ceiling - 1.0:
             self._relief_mhz = max(0, self._relief_mhz - _CLOCK_GRAIN_MHZ)
         return self._relief_mhz
@@ -282,8 +338,3 @@ class GpuState:
 def _wandering(share: float | None, jitter: float | None, noise: float) -> float:
     """A share with noise of up to `jitter` times its value, limited to 0 to 1."""
     return min(1.0, max(0.0, (share or 0.0) * (1.0 + (jitter or 0.0) * noise)))
-
-
-def _on_duty(duty: float, step: int) -> bool:
-    """Whether an effect with this duty is on in a step: evenly spread, and out of phase with any poll interval."""
-    return step * _GOLDEN_RATIO % 1.0 < duty

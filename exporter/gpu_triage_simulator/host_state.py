@@ -170,7 +170,8 @@ class HostState:
         rates: dict[str, float] = {}
         for nic in self._scenario.machine.nic:
             network = self.network(nic, seconds)
-            carried = 0.0 if network.down else 1.0
+            # The load of an RDMA device is what the jobs exchange, a constant number of bytes a step.
+            carried = 0.0 if network.down else self._timeline.pace(seconds) if nic.infiniband else 1.0
             rates[f"net.{nic.name}.receive_bytes"] = carried * (network.receive_bytes_per_second or 0.0)
             rates[f"net.{nic.name}.transmit_bytes"] = carried * (network.transmit_bytes_per_second or 0.0)
             rates[f"net.{nic.name}.errors"] = network.errors_per_second or 0.0

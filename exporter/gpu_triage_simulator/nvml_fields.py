@@ -53,7 +53,7 @@ def _counted(reason: int, first: tuple[int, ...]) -> Field:
 
 def _milliwatts(device: Device, scope: int) -> int | None:
     """Power of the GPU (scope 0), or of the module (1) if there is one."""
-    drawn, power = device.gauges.power_watts, device.model.power
+    drawn, power = device.gauges.reading_watts, device.model.power
     if scope == _MODULE:
         return None if power.module_limit is None else round((drawn + power.module_rest) * 1000)
     return round(drawn * 1000) if scope == 0 else None
@@ -73,11 +73,11 @@ def _requested_limit(device: Device, _scope: int) -> int:
 
 
 def _transmitted(device: Device, _scope: int) -> int:
-    return int(device.state.transmitted_bytes()) % (1 << device.model.pcie.byte_counter_bits)
+    return int(device.state.counter("transmit")) % (1 << device.model.pcie.byte_counter_bits)
 
 
 def _received(device: Device, _scope: int) -> int:
-    return int(device.state.received_bytes()) % (1 << device.model.pcie.byte_counter_bits)
+    return int(device.state.counter("receive")) % (1 << device.model.pcie.byte_counter_bits)
 
 
 def _below_limit(threshold: str) -> Callable[[Device, int], int]:

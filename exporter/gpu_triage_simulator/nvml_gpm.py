@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from ctypes import Structure, c_uint, c_void_p, cast
 from typing import Any, Final, NamedTuple
 
@@ -29,64 +29,33 @@ _SHORTEST_INTERVAL: Final = 0.1
 
 
 class GpmSample(NamedTuple):
-    """Counters of a GPU or GPU instance at one time, in seconds and bytes, and what its kernels are like.
-
-    Shares are of the SMs that are busy, of the time in which their tensor cores are, and of the memory bandwidth.
-    """
+    """Counters of a GPU or GPU instance at one time: seconds of each share, and bytes."""
 
     subject: tuple[int, ...]
     seconds: float
-    sm_share: float
-    tensor_share: float
-    bandwidth_share: float
-    busy: float
-    memory_busy: float
-    received: float
-    transmitted: float
+    counters: Mapping[str, float]
     readings: Mapping[int, float]
 
 
-class Interval(NamedTuple):
-    """Difference of two samples: shares while busy, shares of the time, and bytes per second."""
+_COUNTED: Final = (*("utilization", "computing", "sm_active", "tensor_active", "dram_active"), *("receive", "transmit"))
 
-    sm_share: float
-    tensor_share: float
-    bandwidth_share: float
-    busy: float
-    memory_busy: float
-    received: float
-    transmitted: float
-
-    @property
-    def sm_busy(self) -> float:
-        """Share of the SMs' total time."""
-        return self.busy * self.sm_share
-
-
-_SPINNING_SM_SHARE: Final = 0.15
-"""NCCL's kernels use about 20 of an H100's 132 SMs."""
-
-_METRICS: Final[dict[int, Callable[[Interval], float]]] = {
-    1: lambda interval: 100.0 * interval.busy,
-    2: lambda interval: 92.0 * interval.sm_busy,
-    3: lambda interval: 34.0 * interval.sm_busy,
-    4: lambda interval: 12.0 * interval.sm_busy,
-    5: lambda interval: 100.0 * interval.tensor_share * interval.sm_busy,
-    6: lambda _interval: 0.0,
-    7: lambda interval: 100.0 * interval.tensor_share * interval.sm_busy,
-    9: lambda _interval: 0.0,
-    10: lambda interval: 100.0 * interval.bandwidth_share * interval.memory_busy,
-    11: lambda _interval: 0.0,
-    12: lambda interval: 9.0 * interval.sm_busy,
-    13: lambda interval: 5.0 * interval.sm_busy,
-    20: lambda interval: interval.transmitted / _MIB,
-    21: lambda interval: interval.received / _MIB,
+_METRICS: Final[dict[int, tuple[str, float]]] = {
+    1: ("utilization", 100.0),
+    2: ("sm_active", 100.0),
+    3: ("sm_active", 34.0 / 0.92),
+    4: ("computing", 12.0),
+    5: ("tensor_active", 100.0),
+    6: ("computing", 0.0),
+    7: ("tensor_active", 100.0),
+    9: ("computing", 0.0),
+    10: ("dram_active", 100.0),
+    11: ("computing", 0.0),
+    12: ("computing", 9.0),
+    13: ("computing", 5.0),
+    20: ("transmit", 1 / _MIB),
+    21: ("receive", 1 / _MIB),
 }
-"""Metrics by ID, in percent or MiB/s."""
-
-_TENSOR_SHARE: Final = 0.46
-_BANDWIDTH_SHARE: Final = 0.6
-"""Those of a training job that mostly uses tensor cores."""
+"""Metrics by ID, in percent or MiB/s: a gauge of the GPU, and a factor."""
 
 
 def _support(device: Device, out: int | None) -> None:
@@ -124,19 +93,9 @@ def _sample(device: Device, sample: int | None, subject: tuple[int, ...], activi
     samples = device.session.samples
     if sample is None or sample not in samples:
         raise Failure("INVALID_ARGUMENT")
-    state, load = device.state, device.state.conditions.load
-    samples[sample] = GpmSample(
-        subject,
-        state.seconds,
-        _SPINNING_SM_SHARE if load.spinning else 1.0,
-        _TENSOR_SHARE if load.tensor is None else load.tensor,
-        _BANDWIDTH_SHARE if load.bandwidth is None else load.bandwidth,
-        state.busy_seconds() * activity,
-        state.memory_busy_seconds() * activity,
-        state.received_bytes() * activity,
-        state.transmitted_bytes() * activity,
-        state.conditions.readings.gpm,
-    )
+    state = device.state
+    counters = {name: state.counter(name) * activity for name in _COUNTED}
+    samples[sample] = GpmSample(subject, state.seconds, counters, state.conditions.readings.gpm)
 
 
 def _metrics(session: NvmlSession, out: int | None) -> None:
@@ -148,14 +107,14 @@ def _metrics(session: NvmlSession, out: int | None) -> None:
     length = second.seconds - first.seconds
     for i in range(request.numMetrics):
         metric = request.metrics[i]
-        compute = _METRICS.get(metric.metricId)
-        if compute is None:
+        counted = _METRICS.get(metric.metricId)
+        if counted is None:
             metric.nvmlReturn = CODES["NOT_SUPPORTED"]
         elif length < _SHORTEST_INTERVAL:
             metric.nvmlReturn = CODES["NO_DATA"]
         else:
-            rates = (after - before for before, after in zip(first[5:9], second[5:9], strict=True))
-            computed = compute(Interval(*second[2:5], *(rate / length for rate in rates)))
+            name, factor = counted
+            computed = factor * (second.counters[name] - first.counters[name]) / length
             metric.value = second.readings.get(metric.metricId, computed)
             metric.nvmlReturn = SUCCESS
 

@@ -103,7 +103,7 @@ def _recent_samples(device: Device, kind: int, since: int, most: int) -> list[tu
 
 def _sample(device: Device, kind: int, gauges: Gauges, number: int) -> int:
     if kind == _TOTAL_POWER:
-        return round(gauges.power_watts * 1000)
+        return round(gauges.reading_watts * 1000)
     if kind == _MEMORY_UTILIZATION:
         return percent(gauges.memory_utilization)
     return percent(_sampled_utilization(device, gauges, number))
@@ -221,7 +221,7 @@ def _limits(device: Device) -> tuple[int, int]:
 
 
 def _millijoules(device: Device) -> int:
-    return int(device.state.energy_joules() * 1000)
+    return int(device.state.counter("power_watts") * 1000)
 
 
 def _reasons(device: Device) -> int:
@@ -251,7 +251,7 @@ FUNCTIONS: Final = (
     Function("nvmlDeviceGetMaxClockInfo", (c_uint, OUT), _max_clock),
     _application_clocks("nvmlDeviceGetApplicationsClock", _target_clock),
     _application_clocks("nvmlDeviceGetDefaultApplicationsClock", _default_clock),
-    gauge("nvmlDeviceGetPowerUsage", lambda device: round(device.gauges.power_watts * 1000)),
+    gauge("nvmlDeviceGetPowerUsage", lambda device: round(device.gauges.reading_watts * 1000)),
     gauge("nvmlDeviceGetEnforcedPowerLimit", _limit_milliwatts),
     gauge("nvmlDeviceGetPowerManagementLimit", _limit_milliwatts),
     gauge("nvmlDeviceGetPowerManagementDefaultLimit", lambda device: round(device.model.power.default_limit * 1000)),

@@ -51,7 +51,7 @@ def _speed(device: Device) -> int:
 
 
 def link_kib(device: Device, scope: int) -> int | None:
-    """Traffic of one link, or of all: proportional to the GPU's energy while the link is active."""
+    """Traffic of one link, or of all."""
     count = 0 if _counts_packets(device) else device.model.nvlinks
     if not count:
         return None
@@ -121,8 +121,7 @@ def _connected(device: Device, link: int) -> bool:
 def _kib(device: Device, link: int) -> int:
     if not _connected(device, link):
         return 0
-    full_seconds = device.state.link_joules(link) / device.model.power.default_limit
-    return int(full_seconds * _BYTES_PER_SECOND / 1024)
+    return int(device.state.link_seconds(link) * _BYTES_PER_SECOND / 1024)
 
 
 def _state(device: Device, link: int, out: int | None) -> None:

@@ -23,12 +23,12 @@ def replays(device: Device) -> int:
 def ecc_errors(device: Device, severity: int, lifetime: int) -> int:
     """ECC errors: `severity` 0 corrected, 1 uncorrected; `lifetime` 0 since the driver was loaded, 1 aggregate."""
     timeline, index, seconds = device.host.timeline, device.state.index, device.state.seconds
-    gpu = device.state.gpu
+    gpu, whole = device.state.gpu, lifetime == _AGGREGATE
     if severity == _UNCORRECTED:
-        count = timeline.latched(effects.EccErrors, "uncorrected", index, seconds)
-        return count + (gpu.uncorrected_errors if lifetime == _AGGREGATE else 0)
-    count = int(timeline.accrued(effects.EccErrors, "corrected_per_hour", index, seconds))
-    return count + (gpu.corrected_errors if lifetime == _AGGREGATE else 0)
+        count = timeline.latched(effects.EccErrors, "uncorrected", index, seconds, lifetime=whole)
+        return count + (gpu.uncorrected_errors if whole else 0)
+    count = int(timeline.accrued(effects.EccErrors, "corrected_per_hour", index, seconds, lifetime=whole))
+    return count + (gpu.corrected_errors if whole else 0)
 
 
 def remapped_rows(device: Device) -> tuple[int, int, int, int]:

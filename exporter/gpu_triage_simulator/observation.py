@@ -14,7 +14,7 @@ from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage_simulator.clocks import VirtualClock
-from gpu_triage_simulator.observer_effects import ExporterDown, ExporterRestart, Release, ScrapeGap
+from gpu_triage_simulator.observer_effects import ExporterDown, ExporterRestart, Reboot, Release, ScrapeGap
 from gpu_triage_simulator.series import SeriesRecorder
 from gpu_triage_simulator.session import SimulatedMachine
 
@@ -80,7 +80,7 @@ class Observation:
         """Apply exporter restarts, downtime and releases that are due."""
         restarted = bool(self._restarts) and self._restarts[0] <= seconds
         self._restarts = [at for at in self._restarts if at > seconds]
-        down = self._timeline.host_active(ExporterDown, seconds)
+        down = self._timeline.host_active(ExporterDown, seconds) or self._timeline.host_active(Reboot, seconds)
         if down or restarted:
             self.close()
         if self._sampler is None and not down:

@@ -1,7 +1,7 @@
 """What can happen to the exporter, its scraper, and their operators; not to the simulated host.
 
-The machine does not see these effects, so only a history applies them. ``serve --simulate`` ignores them, because there
-a real Prometheus scrapes a real exporter. They take effect at the sampler's next round.
+Only a history applies them; of a reboot, ``serve --simulate`` applies what happens to the host. It ignores the rest,
+because there a real Prometheus scrapes a real exporter. They take effect at the sampler's next round.
 """
 
 from __future__ import annotations
@@ -27,3 +27,11 @@ class ScrapeGap:
 @dataclass(frozen=True, slots=True)
 class Release:
     """The exporter releases all GPUs, as after SIGUSR1, and acquires them at the end, as after SIGUSR2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reboot:
+    """The host is down, with the exporter and all processes. At the end it has booted, and all GPUs have been reset.
+
+    The boot ID and the kernel log are new; the uptime and the kernel's counters go on, as the clock does.
+    """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.processes.listing import BOTH, KINDS
 from gpu_triage_simulator.allocation import Allocation, Pod
 from gpu_triage_simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
+from gpu_triage_simulator.job import Job
 from gpu_triage_simulator.load import Load
 from gpu_triage_simulator.model import Model
 from gpu_triage_simulator.schema import Amount, BusId, Count, CpuList, Seconds, one_of
@@ -143,11 +145,12 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A GPU that is inserted into the slot of GPU `index` at the scenario time `since`."""
+    """A GPU that is inserted into the slot of GPU `index`, or reset in it, at the scenario time `since`."""
 
     index: int
     since: int
     gpu: Gpu
+    reset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,27 +243,31 @@ class Scenario:
     events: tuple[Event, ...]
     expectations: tuple[Expectation, ...]
     seed: int  # of all noise
-    replacements: tuple[Card, ...] = ()  # cards that are inserted later, in time order
+    replacements: tuple[Card, ...] = ()  # cards that are inserted or reset later, in time order
     target: Target = field(default_factory=Target)  # labels added by a scrape
     # configuration of this host's exporter, overridden by flags, variables and file
     exporter_options: Mapping[str, Setting] = field(default_factory=dict)
     exporter_view: ExporterView = field(default_factory=ExporterView)  # what that exporter can see
     incidents: tuple[Incident, ...] = ()  # from the weeks before
     allocations: tuple[Allocation, ...] = ()  # allocated GPUs, besides those of the processes' pods
+    jobs: tuple[Job, ...] = ()  # with the ranks that are on other hosts
+    peers: Mapping[str, Scenario] = field(default_factory=dict)  # the other hosts of these jobs, if they are simulated
 
     @property
     def last_seconds(self) -> float:
         """Scenario time after which nothing changes, and nothing is expected."""
-        changes = (moment for event in self.events for moment in (event.at, event.until or 0))
+        changes: list[float] = [moment for event in self.events for moment in (event.at, event.until or 0)]
+        changes += [at for job in self.jobs for each in job.episodes for at in (each.at, each.until) if at < math.inf]
         return max((*changes, *(expectation.at for expectation in self.expectations)), default=0)
 
     def card(self, index: int, seconds: float) -> Gpu:
         cards = [card.gpu for card in self.replacements if card.index == index and card.since <= seconds]
         return cards[-1] if cards else self.gpus[index]
 
-    def card_since(self, index: int, seconds: float) -> int:
-        """Scenario time at which the GPU in this slot was inserted; 0 for the initial one."""
-        return max((c.since for c in self.replacements if c.index == index and c.since <= seconds), default=0)
+    def card_since(self, index: int, seconds: float, *, reset: bool = False) -> int:
+        """Scenario time at which the GPU in this slot was inserted, or last reset; 0 for the initial one."""
+        cards = (each for each in self.replacements if each.index == index and each.since <= seconds)
+        return max((each.since for each in cards if reset or not each.reset), default=0)
 
 
 def cpu_numbers(cpus: str) -> tuple[int, ...]:

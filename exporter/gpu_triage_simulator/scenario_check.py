@@ -13,8 +13,13 @@ from gpu_triage_simulator.scenario import Event, Scenario, cpu_numbers
 from gpu_triage_simulator.simulated_nvml import FUNCTIONS
 
 _MINUTE_MILLISECONDS: Final = 60_000
-_LASTING: Final = (observer_effects.ExporterDown, observer_effects.ScrapeGap, observer_effects.Release)
-_MOMENTARY: Final = (observer_effects.ExporterRestart, effects.ReplaceGpu)
+_LASTING: Final = (
+    observer_effects.ExporterDown,
+    observer_effects.ScrapeGap,
+    observer_effects.Release,
+    observer_effects.Reboot,
+)
+_MOMENTARY: Final = (observer_effects.ExporterRestart, effects.ReplaceGpu, effects.GpuReset)
 _OF_PROCESSES: Final = (
     host_effects.Start,
     host_effects.Kill,
@@ -42,6 +47,7 @@ def check_references(scenario: Scenario, where: Place) -> None:
                 if "mig" not in scenario.card(gpu, event.at).model.features:
                     raise place.error(f"GPU {gpu} is of a model without MIG")
     _check_allocations(scenario, where)
+    _check_jobs(scenario, where)
     for i, incident in enumerate(scenario.incidents):
         if incident.gpu >= len(scenario.gpus):
             raise where.at("incident", i, "gpu").error(f"there is no GPU {incident.gpu}")
@@ -124,6 +130,19 @@ def _check_allocations(scenario: Scenario, where: Place) -> None:
             raise where.at("allocation", i, "gpu").error(f"there is no GPU {allocation.gpu}")
         if (allocation.pod is None) == (allocation.slurm is None):
             raise where.at("allocation", i).error("should be to a pod or to a job of slurm")
+
+
+def _check_jobs(scenario: Scenario, where: Place) -> None:
+    taken: set[tuple[str, int]] = set()
+    for i, job in enumerate(scenario.jobs):
+        for rank in job.ranks:
+            if rank.host == scenario.name and rank.gpu >= len(scenario.gpus):
+                raise where.at("job", i, "ranks").error(f"there is no GPU {rank.gpu}")
+            if (rank.host, rank.gpu) in taken:
+                raise where.at("job", i, "ranks").error(f"GPU {rank.gpu} of {rank.host} has a rank already")
+            taken.add((rank.host, rank.gpu))
+        if not job.ranks:
+            raise where.at("job", i, "ranks").error("a job needs at least one GPU")
 
 
 def _check_effect(scenario: Scenario, effect: Any, where: Place) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from gpu_triage.documents import Parsed, Pattern, Place, raised_as, read_value
+from gpu_triage.documents import Parsed, Pattern, Place, Range, raised_as, read_value
 from gpu_triage.errors import ScenarioError
 from gpu_triage.options.config import Setting
 from gpu_triage_simulator import replacement
 from gpu_triage_simulator.allocation import Allocation
 from gpu_triage_simulator.effect_kinds import GPU_EFFECTS, Effect
+from gpu_triage_simulator.job import FORWARD, Episode, Job, Rank, Trouble
 from gpu_triage_simulator.repeats import EventTimes, check_times, occurrences
 from gpu_triage_simulator.scenario import (
     Driver,
@@ -67,6 +69,46 @@ class _Event(EventTimes):
     gpu: Annotated[tuple[int, ...] | None, Parsed(_numbers)] = None
 
 
+def _trouble(value: Any) -> Trouble:
+    if value not in (known := [trouble.value for trouble in Trouble]):
+        raise ValueError(f"write one of {', '.join(known)}")
+    return Trouble(value)
+
+
+def _amounts(value: Any) -> tuple[float, ...]:
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, (int, float)) and not isinstance(each, bool) and each >= 0 for each in values):
+        raise ValueError("write a number that is not negative, or a list of them, one for each GPU")
+    return tuple(map(float, values))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    """GPUs of a job on one host; their ranks go on from those of the table before."""
+
+    gpus: Annotated[tuple[int, ...], Parsed(_numbers)]
+    # compute_seconds, feed_seconds: as in Rank; one for all, or one for each
+    compute_seconds: Annotated[tuple[float, ...], Parsed(_amounts)]
+    feed_seconds: Annotated[tuple[float, ...], Parsed(_amounts)] = (0.0,)
+    host: str | None = None  # the name of its scenario; by default this one. One that is not simulated has full speed.
+
+
+@dataclass(frozen=True, slots=True)
+class _Episode(EventTimes):
+    trouble: Annotated[Trouble, Parsed(_trouble)] = field(kw_only=True)
+    ranks: Annotated[tuple[int, ...] | None, Parsed(_numbers)] = None  # by default all
+    factor: Annotated[float, Range(0.001, 1000.0)] = FORWARD
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A synchronous job with GPUs of this host, and perhaps of others; see `job`."""
+
+    exchange_seconds: Annotated[float, Range(0.001, 3600.0)]
+    ranks: tuple[_Ranks, ...]
+    episode: tuple[_Episode, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class _File:
     name: str
@@ -78,6 +120,7 @@ class _File:
     event: tuple[_Event, ...] = ()
     incident: tuple[Incident, ...] = ()
     allocation: tuple[Allocation, ...] = ()
+    job: tuple[_Job, ...] = ()
     expect: tuple[Expectation, ...] = ()
     target: Target = field(default_factory=Target)
     exporter: _Exporter = field(default_factory=_Exporter)
@@ -149,6 +192,27 @@ def _scenario(file: _File, where: Place) -> Scenario:
         exporter_view=file.exporter,
         incidents=file.incident,
         allocations=file.allocation,
+        jobs=tuple(_job(job, file.name, where.at("job", i)) for i, job in enumerate(file.job)),
+    )
+
+
+def read_fleet(table: Mapping[str, Any], name: str) -> tuple[Scenario, ...]:
+    """The hosts described by a scenario file with tables ``[[host]]``, which know each other's part of their jobs.
+
+    Each host is what the file describes, with the keys of its own table in place of the file's.
+
+    Raises:
+        ScenarioError: a key or a value is invalid; names it.
+    """
+    own = {key: value for key, value in table.items() if key != "host"}
+    return coupled([read_scenario({**own, **host}, f"{name}: host {i}") for i, host in enumerate(table["host"])])
+
+
+def coupled(hosts: Sequence[Scenario]) -> tuple[Scenario, ...]:
+    """The hosts with each other as peers: the ranks of a job go at the speed that all of its GPUs allow."""
+    alone = {host.name: replace(host, jobs=(), peers={}) for host in hosts}
+    return tuple(
+        replace(host, peers={name: peer for name, peer in alone.items() if name != host.name}) for host in hosts
     )
 
 
@@ -177,3 +241,34 @@ def _events(event: _Event, number: int, gpu_count: int, where: Place) -> tuple[E
         if gpu >= gpu_count:
             raise where.at("gpu").error(f"there is no GPU {gpu}; there are {gpu_count}, numbered from 0")
     return tuple(Event(at, until, gpus, event.effect, number) for at, until in occurrences(event))
+
+
+def _job(job: _Job, host: str, where: Place) -> Job:
+    ranks: list[Rank] = []
+    for i, table in enumerate(job.ranks):
+        for key in ("compute_seconds", "feed_seconds"):
+            if len(getattr(table, key)) not in (1, len(table.gpus)):
+                raise where.at("ranks", i, key).error(f"write one number, or one for each of {len(table.gpus)} GPUs")
+        for place, gpu in enumerate(table.gpus):
+            compute, feed = (each[place % len(each)] for each in (table.compute_seconds, table.feed_seconds))
+            ranks.append(Rank(table.host or host, gpu, compute, feed))
+    return Job(
+        tuple(ranks),
+        job.exchange_seconds,
+        tuple(
+            episode
+            for i, table in enumerate(job.episode)
+            for episode in _episodes(table, len(ranks), where.at("episode", i))
+        ),
+    )
+
+
+def _episodes(table: _Episode, count: int, where: Place) -> tuple[Episode, ...]:
+    check_times(table, where)
+    numbers = frozenset(range(count) if table.ranks is None else table.ranks)
+    if max(numbers, default=0) >= count:
+        raise where.at("ranks").error(f"there are {count} ranks, numbered from 0")
+    return tuple(
+        Episode(table.trouble, at, math.inf if until is None else until, numbers, table.factor)
+        for at, until in occurrences(table)
+    )

@@ -1,7 +1,7 @@
 """What Prometheus has of the six jobs of `situations`, made of few recordings.
 
 Hosts to which the same happens are copies of one recording, with names and UUIDs of their own. Every recording has both
-kinds of owner, and a copy keeps one of them.
+kinds of owner, and a copy keeps one of them. What the hosts of a job do to each other is in the recordings.
 """
 
 import math
@@ -13,26 +13,29 @@ from typing import Final
 
 from tests.jobs.situations import (
     ACCOUNT,
-    HOSTS,
+    BY_NAME,
+    COMPUTE_SECONDS,
+    CULPRIT,
+    EXCHANGE_SECONDS,
     JOB_NAME,
     LETTERS,
     MINUTES,
-    SLOW_CHIP,
     STEP_SECONDS,
     STEPS,
     USER,
-    Event,
     Scheduler,
     Situation,
+    Table,
 )
 from tests.recordings import recorded, thinned
 from tests.rules.cases import FOLDER
 
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_OWNER_INFO
+from gpu_triage_simulator.conditions import Timeline
 from gpu_triage_simulator.history import Family, History, SeriesKey
 from gpu_triage_simulator.scenario import Scenario
-from gpu_triage_simulator.scenario_file import read_scenario
+from gpu_triage_simulator.scenario_file import read_fleet
 from gpu_triage_simulator.schema import read_toml
 
 _NUMBER, _POD, _NAMESPACE = "4711", "train-0", "research"
@@ -57,45 +60,50 @@ def history_of(
         target: labels that the scrape adds.
     """
     made: dict[SeriesKey, Sequence[float]] = {}
-    for letter, kind in situation.hosts.items():
+    for letter in situation.hosts:
         copied = _copy(situation, letter, scheduler, target or {})
-        for key, column in _recording(kind).series.items():
+        # To all hosts but one, the same happens.
+        whole = _recording(situation.happens, letter if letter == CULPRIT else LETTERS[0])
+        for key, column in whole.series.items():
             if metrics is None or key[0] in metrics:
                 renamed = copied(key)
                 if renamed is not None:
                     made[renamed] = column
-    whole = _recording("checkpoints")
     if steps:
         made |= _steps(situation, scheduler, whole.steps, target or {})
     return replace(whole, series=made, families=families_of(made))
 
 
-def scenario_of(kind: str) -> Scenario:
-    """A host of two GPUs to which this happens, with both kinds of owner."""
+def fleet_of(situation: Situation) -> Mapping[str, Scenario]:
+    """The job's hosts by letter, each of two GPUs and with both kinds of owner."""
     base = read_toml(FOLDER / "base" / "two-h100.toml")
-    gpus, processes = base["gpu"], base["process"]
-    if kind == SLOW_CHIP:
-        gpus = [gpus[0], {**gpus[1], "boost_mhz": 1386}]
-    numbered = [
+    processes = [
         {**each, "cgroup": f"/system.slice/slurmstepd.scope/job_{_NUMBER}/step_0/user/task_{place}"}
-        for place, each in enumerate(processes)
+        for place, each in enumerate(base["process"])
     ]
-    owners: list[Event] = [
+    owners: list[Table] = [
         {"gpu": gpu, owner: named}
-        for gpu in range(len(gpus))
+        for gpu in range(2)
         for owner, named in (
             ("slurm", {"job": _NUMBER, "user": USER, "account": ACCOUNT}),
             ("pod", {"name": _POD, "namespace": _NAMESPACE, "container": "trainer"}),
         )
     ]
-    name = f"job-{kind.replace(' ', '-').lower()}"
-    changed = {"gpu": gpus, "process": numbered, "allocation": owners, "event": [*HOSTS.get(kind, ())], "name": name}
-    return read_scenario({**base, **changed}, f"{name}.toml")
+    names = {letter: f"job-{situation.happens}-{letter}" for letter in situation.hosts}
+    ranks = [{"host": name, "gpus": [0, 1], "compute_seconds": COMPUTE_SECONDS} for name in names.values()]
+    job = {"exchange_seconds": EXCHANGE_SECONDS, "ranks": ranks, "episode": [*situation.episodes]}
+    hosts = [
+        {"name": names[letter], "event": [*host.events], "gpu": [base["gpu"][0], {**base["gpu"][1], **host.second_gpu}]}
+        for letter, host in situation.hosts.items()
+    ]
+    changed = {"process": processes, "allocation": owners, "job": [job], "host": hosts}
+    return dict(zip(names, read_fleet({**base, **changed}, f"{situation.happens}.toml"), strict=True))
 
 
 @cache
-def _recording(kind: str) -> History:
-    return thinned(recorded(scenario_of(kind), seconds=MINUTES * 60.0), STEP_SECONDS)
+def _recording(happens: str, letter: str) -> History:
+    scenario = fleet_of(BY_NAME[happens])[letter]
+    return thinned(recorded(scenario, seconds=MINUTES * 60.0), STEP_SECONDS)
 
 
 def _copy(
@@ -127,9 +135,12 @@ def _steps(
     situation: Situation, scheduler: Scheduler, count: int, target: Mapping[str, str]
 ) -> dict[SeriesKey, Sequence[float]]:
     """The counters of the ranks, one per GPU, as the jobs' files have them (docs/textfile.md)."""
+    timeline = Timeline(fleet_of(situation)[LETTERS[0]])
     column = array("d", [0.0])
-    for step in range(1, count):
-        column.append(column[-1] + STEP_SECONDS * situation.pace((step - 1) * STEP_SECONDS))
+    for scrape in range(1, count):
+        seconds = range(int((scrape - 1) * STEP_SECONDS), int(scrape * STEP_SECONDS))
+        shares = [timeline.shares(0, second) for second in seconds]
+        column.append(column[-1] + sum(each.steps for each in shares if each is not None))
     made: dict[SeriesKey, Sequence[float]] = {}
     for host, letter in enumerate(situation.hosts):
         pod = f"{situation.name}_train-{LETTERS.index(letter)}"

@@ -193,7 +193,7 @@ def _truth(kind: str, ranks: Sequence[Rank], exchange: float, chance: random.Ran
         "slow clock": (Trouble.SLOW, frozenset({one}), slow),
         "silent": (Trouble.SLOW, frozenset({one}), slow),
         "slow host": (Trouble.SLOW, of_host, slow),
-        "starved host": (Trouble.STARVED, of_host, slow),
+        "starved host": (Trouble.STARVED, of_host, 1 - lost),
         "network": (Trouble.EXCHANGE, of_host, exchange / (step - compute)),
     }[kind.removesuffix(FROM_THE_START)]
     gpu = ranks[one].gpu if len(concerned) < len(of_host) else None

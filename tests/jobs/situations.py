@@ -4,8 +4,8 @@
 can be shown over the same six.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -17,7 +17,9 @@ STEPS: Final = "gpu_job_steps_total"
 USER, ACCOUNT = "ada", "physics"
 JOB_NAME: Final = "pretraining"
 
-_FORWARD: Final = 2.0  # steps per second of a healthy job
+
+COMPUTE_SECONDS, EXCHANGE_SECONDS = 0.4, 0.1
+"""Of a step: two steps a second while nothing is wrong."""
 
 
 class Scheduler(Enum):
@@ -25,77 +27,27 @@ class Scheduler(Enum):
     KUBERNETES = "kubernetes"
 
 
-Event = Mapping[str, Any]
+Table = Mapping[str, Any]
+"""An event or episode, as in a scenario file."""
 
 
-def _load(at: str, **effect: float | bool) -> Event:
-    return {"at": at, "effect": {"kind": "load", **effect}}
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What happens to a host of two GPUs beside what its job does to it."""
 
-
-_SPIN: Final = {
-    "utilization": 1.0,
-    "memory_utilization": 0.02,
-    "intensity": 0.05,
-    "spinning": True,
-    "jitter": 0.0,
-    "pcie_receive_bytes_per_second": 0.0,
-    "pcie_transmit_bytes_per_second": 0.0,
-}
-"""A rank that waits in a collective."""
-_PAUSES: Final = tuple(
-    {**_load(f"{minute}m", utilization=0.0), "until": f"{minute * 60 + 90}s"} for minute in (8, 18, 28, 38)
-)
-
-HOSTS: Final[Mapping[str, tuple[Event, ...]]] = {
-    # It waits at the end of each step for a slower one: less power, and the same clock.
-    "waiting": (_load("0m", utilization=1.0, intensity=0.6),),
-    "slow GPU": (
-        _load("0m", utilization=1.0, intensity=0.6),
-        {
-            "at": "12m",
-            "gpu": 1,
-            "effect": {"kind": "thermal_throttle", "source": "hw", "sm_clock_mhz": 1250, "ambient_celsius": 44},
-        },
-    ),
-    "locked clocks": (
-        _load("0m", utilization=1.0, intensity=0.9),
-        {"at": "0m", "effect": {"kind": "application_clock", "sm_mhz": 1410}},
-    ),
-    "spins": (_load("20m", **_SPIN),),
-    # Its GPU 0 waits for its GPU 1, like all others.
-    "hung rank": (
-        {**_load("20m", **_SPIN), "gpu": 0},
-        {**_load("20m", utilization=0.0, memory_utilization=0.0), "gpu": 1},
-    ),
-    "starved": (
-        _load("5m", utilization=0.3, memory_utilization=0.15, intensity=0.8),
-        {
-            "at": "5m",
-            "effect": {
-                "kind": "nfs",
-                "mount": "/mnt/datasets",
-                "reads_per_second": 90,
-                "read_bytes_per_second": 4.0e7,
-                "read_seconds": 0.11,
-            },
-        },
-    ),
-    "waits for the starved": (_load("5m", **{**_SPIN, "intensity": 0.3}),),
-    "checkpoints": _PAUSES,
-}
-"""What happens to a host of two GPUs, by its kind."""
-SLOW_CHIP: Final = "slow chip"
-"""A kind of host whose GPU 1 has a lower clock than GPU 0 of the same model, and no reason for it that is known."""
+    events: Sequence[Table] = ()
+    second_gpu: Table = field(default_factory=dict)  # what its GPU 1 is like
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A job and what is wrong with it."""
+    """A job and what is wrong with it; what the others do about that is the simulation's to say."""
 
     name: str  # also the prefix of its hosts
     number: str  # of its Slurm job
-    hosts: Mapping[str, str]  # the kind of each host, by letter
-    pace: Callable[[float], float]  # steps per second of every rank at a time in seconds
+    happens: str  # the one of the six whose recordings it has
+    hosts: Mapping[str, Host]  # by letter
+    episodes: Sequence[Table]  # of the job, whose ranks are numbered in the order of hosts and GPUs
     # what an answer about it must have, with ``{host}`` for the culprit; by what it is about: ``slow``, ``first``
     must_say: Mapping[str, str]
 
@@ -108,74 +60,92 @@ class Situation:
         return self.instance(CULPRIT if CULPRIT in self.hosts else LETTERS[0])
 
 
-def _hosts(kind: str, others: str) -> dict[str, str]:
-    return {letter: kind if letter == CULPRIT else others for letter in LETTERS}
-
-
-def _after(minute: float, before: float, after: float) -> Callable[[float], float]:
-    return lambda seconds: before if seconds < minute * 60 else after
+def _situation(
+    name: str, number: str, must_say: Mapping[str, str], *events: Table, episodes: Sequence[Table] = ()
+) -> Situation:
+    """Four hosts, with all of these events on one of them."""
+    hosts = {letter: Host(events if letter == CULPRIT else ()) for letter in LETTERS}
+    return Situation(name, number, name, hosts, episodes, must_say)
 
 
 SITUATIONS: Final = (
-    Situation(
+    _situation(
         "slow-gpu",
         "4701",
-        _hosts("slow GPU", "waiting"),
-        _after(12, _FORWARD, 1.4),
         {
             "slow": "GPU 1 of {host} is throttled by heat",
             "first": "GPU 1 of {host}: Take it out of use; check fans, airflow, dust, inlet air and the cooler's",
         },
+        {
+            "at": "12m",
+            "gpu": 1,
+            "effect": {"kind": "thermal_throttle", "source": "hw", "sm_clock_mhz": 1250, "ambient_celsius": 44},
+        },
     ),
-    Situation(
+    _situation(
         "slow-host",
         "4702",
-        _hosts("locked clocks", "waiting"),
-        lambda _seconds: 1.5,
         {
             "slow": "{host} is held back by a clock limit",
             "first": "Unless that is intended, reset them (nvidia-smi -rac, and -rgc for locked ones).",
         },
+        {"at": "0m", "effect": {"kind": "application_clock", "sm_mhz": 1410}},
     ),
     Situation(
         "slow-pair",
         "4703",
-        {LETTERS[0]: SLOW_CHIP},
-        lambda _seconds: 1.4,
+        "slow-pair",
+        # A lower clock than GPU 0 of the same model has, and no reason for it that is known.
+        {LETTERS[0]: Host(second_gpu={"boost_mhz": 1386})},
+        (),
         {
             "slow": "GPU 1 of {host} runs 30% below the SM clock of the other, and a synchronous job runs at its pace",
             "first": "GPU 1 of {host}: Look at its heat, power and clocks first; move the job off it.",
         },
     ),
-    Situation(
+    _situation(
         "hang",
         "4704",
-        _hosts("hung rank", "spins"),
-        _after(20, _FORWARD, 0.0),
         {
             "slow": "GPU 1 of {host} is hung",
             "first": "GPU 1 of {host}: Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
         },
+        episodes=({"trouble": "hung", "at": "20m", "ranks": [2 * LETTERS.index(CULPRIT) + 1]},),
     ),
-    Situation(
+    _situation(
         "starved",
         "4705",
-        _hosts("starved", "waits for the starved"),
-        _after(5, _FORWARD, 0.6),
         {
             "slow": "{host} is waiting for storage",
             "first": "{host}: Keep the data local, cache, prefetch or shard it, before adding GPUs.",
         },
+        {
+            "at": "5m",
+            "effect": {
+                "kind": "nfs",
+                "mount": "/mnt/datasets",
+                "reads_per_second": 90,
+                "read_bytes_per_second": 4.0e7,
+                "read_seconds": 0.11,
+            },
+        },
+        episodes=(
+            {
+                "trouble": "starved",
+                "at": "5m",
+                "ranks": [2 * LETTERS.index(CULPRIT), 2 * LETTERS.index(CULPRIT) + 1],
+                "factor": 0.3,
+            },
+        ),
     ),
-    Situation(
+    _situation(
         "checkpoints",
         "4706",
-        dict.fromkeys(LETTERS, "checkpoints"),
-        lambda seconds: 0.0 if seconds // 60 % 10 == 8 else _FORWARD,
         {
             "slow": "its GPUs lost no time to a bottleneck, and none of them is slower than the others",
             "first": "Profile the job: its GPUs lost no time to a bottleneck.",
         },
+        episodes=({"trouble": "paused", "at": "8m", "until": "40m", "every": "15m", "lasts": "90s"},),
     ),
 )
 BY_NAME: Final = {situation.name: situation for situation in SITUATIONS}

@@ -3,17 +3,18 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.conftest import RequiresTool
 from tests.promql.promtool import Alert, Run, ask
 from tests.recordings import DRILL
-from tests.rig import scenario_with
 from tests.rules.examine import run_of
 from tests.rules.rulefile import alert_files, groups_of
 
 from gpu_triage_simulator.history import record_history
+from gpu_triage_simulator.scenario_file import SCENARIOS, read_fleet
+from gpu_triage_simulator.schema import read_toml
 
 pytestmark = pytest.mark.slow
 
@@ -24,33 +25,57 @@ NOTIFIED_BY, ABORTED_AT = (STOPPED_AT + 60 * minutes for minutes in (5, 10))
 GROUP_WAIT_SECONDS: Final = 30.0
 """Of the routes that come with the rules."""
 HOSTS: Final = "abcd"
+"""Of two GPUs each; a rank's number is 2 for each host before it, and its GPU."""
 INSTANCE: Final = re.compile(r'instance="[^"]*"')
-STOPS: Final = 'kind = "load", utilization = 0.0, jitter = 0.0'
-SPINS: Final = (
-    'kind = "load", utilization = 1.0, memory_utilization = 0.02, intensity = 0.05, spinning = true, jitter = 0.0, '
-    "burst_duty = 1.0, pcie_receive_bytes_per_second = 0.0, pcie_transmit_bytes_per_second = 0.0"
-)
-SAVES: Final = 'kind = "disk", device = "nvme0n1", writes_per_second = 900, write_bytes_per_second = 2.0e9, busy = 0.5'
-EVALUATES: Final = 'kind = "load", utilization = 0.95, intensity = 0.55, burst_duty = 1.0'
+SAVES: Final = {
+    "at": int(STOPPED_AT),
+    "effect": {
+        "kind": "disk",
+        "device": "nvme0n1",
+        "writes_per_second": 900,
+        "write_bytes_per_second": 2.0e9,
+        "busy": 0.5,
+    },
+}
 SLURM: Final = 'slurm_job_id="4711",user="alice",account="physics"'
 
 Series = dict[str, Sequence[float]]
+Table = Mapping[str, Any]
 
 
-def event(effect: str, gpu: int | None = None, at: float = STOPPED_AT) -> str:
-    return f'at = {at:.0f}\nuntil = "24h"\n{"" if gpu is None else f"gpu = {gpu}"}\neffect = {{ {effect} }}'
+def episode(trouble: str, *ranks: int) -> Table:
+    return {"trouble": trouble, "at": int(STOPPED_AT), **({"ranks": [*ranks]} if ranks else {})}
 
 
-def host(tmp_path: Path, instances: str, *events: str, pods: bool = False, seconds: float = ABORTED_AT) -> Series:
-    """What is scraped of hosts of two GPUs, to which all of this happens, and whose job it is."""
-    scenario = scenario_with(tmp_path, "training-day", *events)
-    history = record_history(scenario, seconds=seconds, step_seconds=STEP_SECONDS, target=DRILL)
-    series = run_of(history, scenario, alert_files()).series
+STOPS: Final = episode("hung", 5)
+STOPS_WITHOUT_WAITING: Final = episode("paused")
+"""Of all ranks: only the steps show it."""
+
+
+def job(
+    *episodes: Table,
+    events: Mapping[str, Sequence[Table]] | None = None,
+    pods: bool = False,
+    seconds: float = ABORTED_AT,
+) -> Series:
+    """What is scraped of the hosts of a job, to which all of this happens; hosts like each other are recorded once."""
+    day = read_toml(SCENARIOS / "training-day.toml")
+    of_host = events or {}
+    ranks = [{"host": each, "gpus": [0, 1], "compute_seconds": 0.85} for each in HOSTS]
+    coupled = {"exchange_seconds": 0.15, "ranks": ranks, "episode": [*episodes]}
+    hosts = [{"name": each, "event": [*day["event"], *of_host.get(each, ())]} for each in HOSTS]
+    concerned = {HOSTS[rank // 2] for each in episodes for rank in each.get("ranks", ())} | {*of_host}
+    scenarios = read_fleet({**day, "job": [coupled], "host": hosts}, "job.toml")
     found: Series = {}
-    for instance in instances:
-        owner = f'workload_namespace="ml",workload_pod="train-{HOSTS.index(instance)}"' if pods else SLURM
-        for selector, values in series.items():
-            own = INSTANCE.sub(f'instance="{instance}"', selector)
+    recorded: dict[str, Series] = {}
+    for place, scenario in enumerate(scenarios):
+        alike = scenario.name if scenario.name in concerned else ""
+        if alike not in recorded:
+            history = record_history(scenario, seconds=seconds, step_seconds=STEP_SECONDS, target=DRILL)
+            recorded[alike] = dict(run_of(history, scenario, alert_files()).series)
+        owner = f'workload_namespace="ml",workload_pod="train-{place}"' if pods else SLURM
+        for selector, values in recorded[alike].items():
+            own = INSTANCE.sub(f'instance="{scenario.name}"', selector)
             found[own] = values
             if own.startswith("gpu_up{"):
                 found[f"gpu_allocated{own.removeprefix('gpu_up').removesuffix('}')},{owner}}}"] = [1.0] * len(values)
@@ -78,11 +103,7 @@ def test_a_rank_that_stops_is_told_of_within_five_minutes(
     known_by: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
     pods = known_by == "pods"
-    if known_by == "steps":
-        series = host(tmp_path, HOSTS, event(STOPS)) | steps(STOPPED_AT)
-    else:
-        odd = host(tmp_path, "c", event(STOPS, 1), event(SPINS, 0), pods=pods)
-        series = odd | host(tmp_path, "abd", event(SPINS), pods=pods)
+    series = job(STOPS_WITHOUT_WAITING) | steps(STOPPED_AT) if known_by == "steps" else job(STOPS, pods=pods)
     alerts = fired(requires_tool("promtool"), tmp_path, series, "GpuJobHung", ABORTED_AT)
     first = min(alerts)
     assert STOPPED_AT + 90 < first <= NOTIFIED_BY - GROUP_WAIT_SECONDS
@@ -93,19 +114,14 @@ def test_a_rank_that_stops_is_told_of_within_five_minutes(
 
 
 @pytest.mark.parametrize(
-    ("first", "others"),
-    [
-        ([event(STOPS), event(SAVES)], [event(SPINS)]),
-        ([event(EVALUATES, 0), event(SPINS, 1)], [event(SPINS)]),
-        ([event(EVALUATES)], [event(EVALUATES)]),
-        ([event(STOPS), event(SAVES)], [event(STOPS), event(SAVES)]),
-    ],
+    ("happens", "saving"),
+    [(episode("paused", 0, 1), "a"), (episode("alone", 0), ""), (episode("alone"), ""), (episode("paused"), HOSTS)],
     ids=["rank 0 saves", "rank 0 evaluates", "all evaluate", "all save"],
 )
 def test_checkpoints_and_evaluations_of_ten_minutes_are_quiet(
-    first: list[str], others: list[str], requires_tool: RequiresTool, tmp_path: Path
+    happens: Table, saving: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    series = host(tmp_path, "a", *first) | host(tmp_path, "bcd", *others) | steps(STOPPED_AT)
+    series = job(happens, events={each: [SAVES] for each in saving}) | steps(STOPPED_AT)
     promtool = requires_tool("promtool")
     for alert in ("GpuJobHung", "GpuCollectiveHang", "GpuHungProcess", "GpuJobSlow"):
         assert fired(promtool, tmp_path, series, alert, ABORTED_AT) == {}, alert
@@ -114,9 +130,8 @@ def test_checkpoints_and_evaluations_of_ten_minutes_are_quiet(
 def test_a_host_with_locked_clocks_is_named_as_that(requires_tool: RequiresTool, tmp_path: Path) -> None:
     """Its GPUs are slow together, so they see no difference between themselves."""
     seconds = 1800.0
-    busy = event('kind = "load", utilization = 0.97, intensity = 0.6, burst_duty = 1.0', at=0)
-    locked = event('kind = "application_clock", sm_mhz = 1300', at=60)
-    series = host(tmp_path, "b", busy, locked, seconds=seconds) | host(tmp_path, "acd", busy, seconds=seconds)
+    locked = {"at": 60, "effect": {"kind": "application_clock", "sm_mhz": 1300}}
+    series = job(events={"b": [locked]}, seconds=seconds)
     alerts = fired(requires_tool("promtool"), tmp_path, series, "GpuStragglerAcrossHosts", seconds)
     (alert,) = alerts[max(alerts)]
     assert alert.annotations["summary"].startswith("b: clocks set by an administrator, at ")
