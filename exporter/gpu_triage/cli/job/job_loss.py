@@ -25,7 +25,7 @@ _JOB: Final = "cluster, job, owner"
 
 
 class OddThread(NamedTuple):
-    """Of a job that hangs, the one GPU whose main thread does not do what those of all others do."""
+    """Of a job that hangs, the one GPU with a main thread that differs from those of all others."""
 
     subject: str  # ``GPU 3 of gpu-07:9836``
     runs: bool  # whether it runs while the others sleep; otherwise it sleeps while they run
