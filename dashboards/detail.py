@@ -183,7 +183,7 @@ def _activity() -> Row:
         lines(
             "Video encoder sessions",
             "Open at present. GeForce drivers allow a few at a time: a process that cannot open one fails. No data: "
-            "this card has no encoder.",
+            "none is open, which only --metrics.profile full publishes, or this card has no encoder.",
             Query(gpu("gpu_encoder_sessions"), legend("sessions")),
             unit="none",
             size=Size(24, 5),

@@ -283,15 +283,13 @@ def _gpu(case: Case, number: int, shares: Sequence[Shares], common: Sequence[flo
             series("gpu_process_owner_info", [math.nan if each.absent else 1.0 for each in shares], **process),
             series("gpu_processes", [float(not each.absent) for each in shares], type="compute"),
             series(
-                "gpu_process_cpu_seconds_total",
+                "gpu_main_thread_cpu_seconds_total",
                 [
                     math.nan if each.absent else seconds
                     for each, seconds in zip(
-                        shares, total(0.02 if each.starving > STILL else 1.2 for each in shares), strict=True
+                        shares, total(0.02 if each.starving > STILL else 1.0 for each in shares), strict=True
                     )
                 ],
-                pid="1",
-                process="python",
             ),
             series("gpu_busy_seconds_total", total(1.0 - each.starving for each in shares)),
             series("gpu_observed_seconds_total", TIMES),

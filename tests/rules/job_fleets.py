@@ -26,6 +26,7 @@ class Gpu:
     mhz: Values = 1755.0
     busy: Values = 0.97
     watts: Values = 610.0
+    main_thread: Values | None = None  # share of a CPU that the main thread of its process takes
     bottleneck: str | Sequence[str] = "compute"
     # share of the time by throttle reason; state by finding, 1 for pending
     throttled: Mapping[str, Values] = field(default_factory=dict)
@@ -107,6 +108,13 @@ def _gpu(instance: str, number: int, each: Gpu) -> Series:
         *(
             series("gpu_finding", lasting(states), code=code, severity="warning", action="fix_host")
             for code, states in each.findings.items()
+        ),
+        *(
+            []
+            if each.main_thread is None
+            else [
+                series("gpu_main_thread_cpu_seconds_total", counter(60 * share for share in lasting(each.main_thread)))
+            ]
         ),
         *([series("gpu_allocated", one, **each.owner)] if each.owner else []),
     )

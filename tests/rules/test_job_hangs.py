@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.rules.handwritten import Played, Series, counter, host, merged, play
+from tests.rules.handwritten import Played, Series, counter, gpu, host, merged, play
 from tests.rules.job_fleets import MINUTES, Gpu, Owner, between, fleet, healthy, lasting, pod, since, slurm, steps
 from tests.rules.rulefile import group_alone
 
@@ -92,6 +92,13 @@ def one_rank(groups: list[Group], rank: Group | None = None) -> list[Group]:
     return [[*spins([first]), *(stops([second]) if rank is None else rank), *spins(more)], *map(spins, others)]
 
 
+def with_main_threads(groups: list[Group], *shares: float | None) -> Series:
+    """A fleet in whose jobs all spin, with the share of a CPU that the main thread on each GPU takes."""
+    found = iter(shares)
+    hosts = [[replace(each, main_thread=next(found)) for each in spins(group)] for group in groups]
+    return fleet(*hosts, more={"": collective(*"abcd"[: len(hosts)])})
+
+
 def stepped(a_minute: Sequence[float] | None = None, *, owner: str = "4711") -> dict[str, Series]:
     values = since(STOPPED_AT, 0.0, 120.0) if a_minute is None else a_minute
     return {str(n): steps("abcd"[n // 2], values, owner, str(n)) for n in range(8)}
@@ -146,9 +153,39 @@ CASES: Final[Mapping[str, Case]] = {
 }
 
 
+DIFFERING: Final[Mapping[str, tuple[Series, str]]] = {
+    "one sleeps": (with_main_threads(job(), 1.0, 0.98, 1.0, 0.02, 1.0, 1.0, 0.9, 1.0), "GPU 1 of b does not run"),
+    "one runs": (with_main_threads(job(), 0.0, 0.0, 0.01, 0.0, 0.1, 0.0, 0.99, 0.0), "GPU 0 of d runs"),
+    "one of three": (with_main_threads(job(count=1, hosts=3), 0.81, 0.19, 0.81), "GPU 0 of b does not run"),
+    "one sleeps a little too seldom": (with_main_threads(job(count=1, hosts=3), 0.81, 0.21, 0.81), ""),
+    "the others run a little too seldom": (with_main_threads(job(count=1, hosts=3), 0.79, 0.0, 0.81), ""),
+    "two sleep": (with_main_threads(job(), 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0), ""),
+    "one of two": (with_main_threads(job(count=1, hosts=2), 1.0, 0.0), ""),
+    "all run": (with_main_threads(job(), *[1.0] * 8), ""),
+    "one is not known": (with_main_threads(job(), 0.0, *[1.0] * 6, None), ""),
+    "several jobs of a user, perhaps": (with_main_threads(job({"user": "alice"}), 0.0, *[1.0] * 7), ""),
+    "another job's threads are on one": (
+        merged(
+            with_main_threads(job(), 0.0, *[1.0] * 7),
+            gpu("gpu_allocated", lasting(1.0), "GPU-a1", instance="a", gpu="1", **slurm(4712)),
+        ),
+        "",
+    ),
+    "a GPU stopped, which says more": (
+        fleet(
+            *one_rank(
+                [[replace(each, main_thread=float(each is not group[1])) for each in group] for group in job()],
+                [replace(stops(job()[0])[1], main_thread=1.0)],
+            )
+        ),
+        "all wait for GPU 1 of a",
+    ),
+}
+
+
 @pytest.fixture(scope="module")
 def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Played]:
-    series = {name: case.series for name, case in CASES.items()}
+    series = {name: case.series for name, case in CASES.items()} | {name: each for name, (each, _) in DIFFERING.items()}
     directory = tmp_path_factory.mktemp("hangs")
     promtool = requires_tool("promtool")
     rules = group_alone(ALERT, directory)
@@ -170,3 +207,13 @@ def test_the_gpu_that_differs_is_named(played: Mapping[str, Played]) -> None:
     assert alert.annotations["summary"] == "Slurm job 4711 hangs: all wait for GPU 1 of a"
     (alert,) = played["all ranks spin, without steps"].shown[ALERT]
     assert alert.annotations["summary"] == "Slurm job 4711 hangs"
+
+
+@pytest.mark.parametrize("name", DIFFERING)
+def test_the_main_thread_that_differs_is_named_where_nothing_else_is_known(
+    name: str, played: Mapping[str, Played]
+) -> None:
+    (alert,) = [each for each in played[name].shown[ALERT] if each.labels["owner"] != "4712/"]
+    _, _, said = alert.annotations["summary"].partition(" hangs: ")
+    assert said.endswith(DIFFERING[name][1])
+    assert bool(said) is bool(DIFFERING[name][1])

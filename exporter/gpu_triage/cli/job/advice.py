@@ -186,7 +186,8 @@ def slow_in_words(job: Job, comparison: Comparison) -> str:
     )
     if comparison.culprit is not None:
         return _slow_part(comparison.culprit, comparison) + stopped
-    return _slow_whole(job, comparison) + stopped
+    differs = "" if job.odd_thread is None else f"; {job.odd_thread}"
+    return _slow_whole(job, comparison) + stopped + differs
 
 
 def _slow_whole(job: Job, comparison: Comparison) -> str:
@@ -314,8 +315,8 @@ class Advice(NamedTuple):
 def advice_on(job: Job, comparison: Comparison) -> Advice:
     """What slows the job down, and what to do first.
 
-    A finding about what the others wait for comes first, then critical findings, then what the comparison and the
-    classes show, then other warnings.
+    A finding about what the others wait for comes first, then critical findings, then what the comparison, the main
+    threads of a job that hangs and the classes show, then other warnings.
     """
     culprit = comparison.culprit
     # What has lasted comes before what has just begun; and who hangs is not told to free a GPU.
@@ -336,6 +337,13 @@ def advice_on(job: Job, comparison: Comparison) -> Advice:
         return _of_finding(slow, each, job)
     if culprit is not None:
         return _of_culprit(slow, culprit)
+    return _of_whole(slow, job, causes)
+
+
+def _of_whole(slow: str, job: Job, causes: Iterable[JobFinding]) -> Advice:
+    """Advice if no GPU or host is an outlier."""
+    if job.odd_thread is not None:
+        return Advice(slow, job.odd_thread.subject, _HUNG, _RANK, remarkable=True)
     name = leading_class(job)
     for each in causes:
         if name is not None and each.check is not None and each.check.topic == name:

@@ -17,10 +17,21 @@ from gpu_triage.cli.job.job_runs import Kind, Run, workload_of
 PACE: Final = "owner:gpu_job:pace"
 LOST: Final = "owner:gpu_job_lost:gpus"
 WAITED_FOR: Final = "instance_gpu_owner_why:gpu_job_waited_for:affected"
+DIFFERS: Final = "instance_gpu_owner:gpu_hang_differs:affected"
 
 _RECORDED_SECONDS: Final = 60  # interval of the rules
 _RECENT_SECONDS: Final = 300
 _JOB: Final = "cluster, job, owner"
+
+
+class OddThread(NamedTuple):
+    """Of a job that hangs, the one GPU with a main thread that differs from those of all others."""
+
+    subject: str  # ``GPU 3 of gpu-07:9836``
+    runs: bool  # whether it runs while the others sleep; otherwise it sleeps while they run
+
+    def __str__(self) -> str:
+        return f"of all main threads, only that on {self.subject} {'runs' if self.runs else 'does not run'}"
 
 
 class Awaited(NamedTuple):
@@ -52,7 +63,7 @@ def loss_queries(hosts: Selection, run: Run, seconds: float, step_seconds: int) 
     """The queries about a job's loss in so many seconds before an evaluation; none for what a user runs.
 
     paced, lost_now: pace and lost GPUs at the end. lost_seconds: GPU seconds lost. awaited, awaited_now: the same by
-    what the others waited for, and that at the end.
+    what the others waited for, and that at the end. differs: the odd main thread at the end, if the job hangs.
     """
     if run.key.kind is Kind.USER:
         return {}
@@ -69,6 +80,7 @@ def loss_queries(hosts: Selection, run: Run, seconds: float, step_seconds: int) 
         "lost_seconds": f"{step} * sum_over_time({LOST}{of_job}{over})",
         "awaited": f"{step} * sum by ({place}) "
         f"(sum_over_time(({WAITED_FOR}{of_job} ^ 0 * on ({_JOB}) group_left () {lost}){over}))",
+        "differs": f"last_over_time({DIFFERS}{of_job}{recent})",
         "awaited_now": f"group by ({place}) (last_over_time({WAITED_FOR}{of_job}{recent}))",
     }
 
@@ -88,6 +100,15 @@ def loss_of(facts: Mapping[str, list[Series]]) -> Loss | None:
         gpu_seconds=sum(each.value for each in facts["lost_seconds"]),
         awaited=tuple(sorted(awaited, key=lambda each: -each.gpu_seconds)),
     )
+
+
+def odd_thread_of(facts: Mapping[str, list[Series]]) -> OddThread | None:
+    """The odd main thread; None if none is, or if it changed within minutes."""
+    found = [
+        OddThread(f"GPU {each.labels['gpu']} of {key_of(each)}", each.value > 0.5)  # noqa: PLR2004 - a half
+        for each in facts.get("differs", ())
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _place(series: Series) -> tuple[HostKey, str, str]:

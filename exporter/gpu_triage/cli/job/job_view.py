@@ -16,7 +16,7 @@ from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, SeenFinding, finding_key, gpu_key, index_order, key_of
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.job.job_facts import Facts, Pace, Window, pace_of
-from gpu_triage.cli.job.job_loss import Loss, loss_of
+from gpu_triage.cli.job.job_loss import Loss, OddThread, loss_of, odd_thread_of
 from gpu_triage.cli.job.job_runs import Found, workload_of
 from gpu_triage.judge.evidence.owners import GpuOwner
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
@@ -99,6 +99,7 @@ class Job:
     findings: tuple[JobFinding, ...]  # the most urgent first
     pace: Pace | None
     loss: Loss | None
+    odd_thread: OddThread | None
     simulated: bool  # whether data of one of its hosts is simulated
     start_known: bool  # whether its hosts were watched before it began; otherwise it may have begun earlier
     end_known: bool  # whether they were watched after it ended; otherwise it may have run on
@@ -126,6 +127,7 @@ def job_of(found: Found, window: Window, facts: Facts) -> Job:
         findings=tuple(sorted(_findings(window, facts, gpus), key=JobFinding.order)),
         pace=pace_of(facts, found.run, window),
         loss=loss_of(facts),
+        odd_thread=odd_thread_of(facts),
         simulated=bool(facts["simulated"]),
         start_known=bool(facts["before"]),
         end_known=found.ongoing or bool(facts["after"]),

@@ -185,6 +185,7 @@ GPU_ENCODER_SESSIONS = gpu_gauge(
     "Open sessions of the video encoder (NVENC) in all processes. GeForce drivers allow only a few. Absent if the "
     "driver does not count them.",
     source="nvmlDeviceGetEncoderStats",
+    default_samples=lambda sample: sample.value > 0,
 )
 GPU_JPEG_UTILIZATION_RATIO = gpu_gauge(
     "gpu_jpeg_utilization_ratio",

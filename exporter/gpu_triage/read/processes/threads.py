@@ -1,4 +1,4 @@
-"""Thread activity of the jobs on a GPU: the busiest thread, and where threads block in the kernel.
+"""Thread activity of the jobs on a GPU: the main threads, the busiest one, and where threads block in the kernel.
 
 Data loader workers are separate processes that the driver does not list: children of those it does.
 """
@@ -59,6 +59,13 @@ GPU_BLOCKED_THREAD_SECONDS_TOTAL = gpu_counter(
     labels=("wait_channel",),
     source="/proc/PID/task/TID/{stat,wchan}",
 )
+GPU_MAIN_THREAD_CPU_SECONDS_TOTAL = gpu_counter(
+    "gpu_main_thread_cpu_seconds_total",
+    "CPU time of the main threads of the processes on the GPU, without their children. Its rate is about 1 while one "
+    "computes or spins, as in a synchronization with the GPU, and about 0 while it sleeps, waits for a disk or is "
+    "stopped.",
+    source="/proc/PID/task/PID/stat utime, stime",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,7 @@ class ThreadsReading:
 
     running_seconds: Annotated[float, GPU_RUNNING_THREAD_SECONDS_TOTAL]
     blocked_seconds: Annotated[Mapping[str, float], GPU_BLOCKED_THREAD_SECONDS_TOTAL]
+    main_seconds: Annotated[float, GPU_MAIN_THREAD_CPU_SECONDS_TOTAL]
     busiest: Annotated[BusiestThread | None, Each("pid", "name")]
 
 
@@ -105,6 +113,8 @@ class ThreadsReader:
         self._threads: dict[tuple[int, int], _Thread] = {}
         self._known: list[tuple[int, int]] = []  # (PID, TID)
         self._listed: tuple[float, frozenset[int]] | None = None
+        self._mains: frozenset[tuple[int, int]] = frozenset()  # of the processes on the GPU
+        self._main_ticks = 0
         self._next = 0
         self._at: float | None = None
         self._running_seconds = 0.0
@@ -131,12 +141,14 @@ class ThreadsReader:
         self._count(running, blocked, now)
         if not looked:
             return None
-        return ThreadsReading(self._running_seconds, dict(self._blocked_seconds), self._busiest(now))
+        main = self._main_ticks / os.sysconf("SC_CLK_TCK")
+        return ThreadsReading(self._running_seconds, dict(self._blocked_seconds), main, self._busiest(now))
 
     def _list(self, procfs: Path, pids: frozenset[int], now: float) -> None:
         if self._listed is not None and self._listed[1] == pids and now - self._listed[0] < _LIST_SECONDS:
             return
         self._listed = now, pids
+        self._mains = frozenset((pid, pid) for pid in pids)
         self.processes = list(_family(procfs, sorted(pids)))[:_MOST_PROCESSES]
         firsts = [(pid, pid) for pid in self.processes]
         others = [
@@ -151,12 +163,17 @@ class ThreadsReader:
     def _chosen(self) -> Iterator[tuple[tuple[int, int], float]]:
         """Select the threads to sample in this round, each with the number of threads it represents.
 
-        Threads that were busy or blocked are sampled every round; if there are too many, the others take turns.
+        Main threads, and those that were busy or blocked, are sampled every round; if there are too many, the others
+        take turns.
         """
         if len(self._known) <= _MOST_LOOKS:
             yield from ((key, 1.0) for key in self._known)
             return
-        eager = [key for key, each in self._threads.items() if each.blocked or (each.ratio or 0.0) >= _BUSY_RATIO]
+        eager = [
+            key
+            for key, each in self._threads.items()
+            if key in self._mains or each.blocked or (each.ratio or 0.0) >= _BUSY_RATIO
+        ]
         eager = eager[: _MOST_LOOKS // 2]
         yield from ((key, 1.0) for key in eager)
         others = len(self._known) - len(eager)
@@ -174,6 +191,8 @@ class ThreadsReader:
         if known is None or stat.ticks < known.ticks or now <= known.at:
             self._threads[key] = _Thread(stat.ticks, now, stat.name, ((stat.ticks, now),), blocked=blocked)
             return
+        if key in self._mains:
+            self._main_ticks += stat.ticks - known.ticks
         while len(known.rounds) > 1 and now - known.rounds[1][1] >= _AVERAGED_SECONDS:
             known.rounds = known.rounds[1:]
         ticks, at = known.rounds[0]

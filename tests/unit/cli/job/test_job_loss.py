@@ -87,6 +87,33 @@ def test_the_owner_of_a_job_that_hangs_is_not_told_to_free_a_gpu() -> None:
     assert advice(job.made()).code == "work.hung"
 
 
+def hangs(*odd: tuple[int, float]) -> Job:
+    """A job of which all GPUs spin; `odd` are GPUs of host b, and how much of a CPU their main threads take."""
+    job = JobMaker("a", "b")
+    for place in (("a", 0), ("a", 1), ("b", 0), ("b", 1)):
+        job.gpu(*place, classes={"communication": 0.5, "compute": 0.5})
+    return job.add("differs", *(series(value, **gpu_labels("b", gpu)) for gpu, value in odd)).made()
+
+
+@pytest.mark.parametrize(("share", "does"), [(0.02, "does not run"), (0.97, "runs")])
+def test_a_main_thread_that_differs_is_where_to_look_first(share: float, does: str) -> None:
+    found = advice(hangs((1, share)))
+    assert (found.about, found.code, found.remarkable) == ("GPU 1 of b:9836", "work.hung", True)
+    assert found.slow.endswith(f"GPU 1 of b:9836 {does}")
+
+
+@pytest.mark.parametrize("odd", [(), ((0, 0.02), (1, 0.02))])
+def test_without_one_main_thread_that_differs_none_is_named(odd: tuple[tuple[int, float], ...]) -> None:
+    found = advice(hangs(*odd))
+    assert (found.about, found.code) == ("", "work.low_power")
+    assert "main thread" not in found.slow
+
+
+def test_a_gpu_that_the_others_wait_for_comes_before_a_main_thread_that_differs() -> None:
+    job = waits(slow(), "a", 0, "computing").add("differs", series(0.02, **gpu_labels("b", 1)))
+    assert advice(job.made()).about == "GPU 0 of a:9836"
+
+
 def test_a_pace_that_was_never_known_is_no_loss() -> None:
     assert JobMaker("a").made().loss is None
     loss = slow().made().loss

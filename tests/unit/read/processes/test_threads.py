@@ -127,6 +127,28 @@ def test_many_threads_are_looked_at_by_turns_and_stand_for_the_others(host: Host
     assert last.blocked_seconds["cxiWaitEventWait"] == pytest.approx(256 * 600, rel=0.1)
 
 
+def test_main_threads_count_without_other_threads_and_children(host: HostTree) -> None:
+    watch = Watch(host)
+    host.write({f"proc/{PID}/task/{PID}/children": f"{WORKER} "})
+    read = []
+    for number, spent in enumerate((100.0, 104.0, 109.0, 1.0, 1.5)):  # then the PID is another process's
+        thread(host, PID, PID, seconds=spent)
+        thread(host, PID, 4250, "NCCL Progress 3", "R", seconds=5.0 * number)
+        thread(host, WORKER, WORKER, seconds=3.0 * number)
+        read.append(watch.at(5.0 * number).main_seconds)
+    assert read == [0.0, 4.0, 9.0, 9.0, 9.5]
+
+
+def test_a_main_thread_is_looked_at_each_time_though_there_are_many(host: HostTree) -> None:
+    for number in range(300):
+        thread(host, PID, PID + number)
+    watch, read = Watch(host), []
+    for number in range(6):
+        thread(host, PID, PID, seconds=0.5 * number)
+        read.append(watch.at(5.0 * number).main_seconds)
+    assert read == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
+
+
 def test_a_thread_that_waits_is_looked_at_each_time_though_there_are_many(host: HostTree) -> None:
     thread(host, PID, PID)
     for tid in range(5000, 5511):
