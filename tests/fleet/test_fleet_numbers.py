@@ -50,8 +50,7 @@ COUNTED_OTHERWISE = {
     "capacity: Least used hosts, last day C",
     "gpu-triage report: energy",
     "gpu-triage report: energy of a cluster",
-    "job: GPU hours lost, by host and class A",
-    "job: GPU time lost A",
+    "job: GPU hours held back, by host and class A",
 }
 """MetricsQL's increase() and rate() differ: they do not extrapolate to the ends of the window, and they count what a
 counter had when its series began. Of a day's energy it is half an interval at each end, as long as less than a day is
