@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
+from itertools import islice
 from typing import Final, NamedTuple
 
 from gpu_triage import __version__
@@ -74,6 +75,7 @@ def provenance(review: Review) -> Iterator[str]:
             ("allocated but idle hours", review.idle),
             ("energy", review.energy),
             ("hours by owner", review.owners),
+            ("hours lost by slow jobs", review.jobs),
             ("hours by model", review.models),
         )
         if not any(value is not None for value in values)
@@ -97,7 +99,7 @@ def _coverage(review: Review) -> str:
 def facts(review: Review) -> Table:
     """Totals for the whole period."""
     observed, busy, idle = total(review.observed), total(review.busy), total(review.idle)
-    lost = total(review.lost_by_day)
+    lost, by_jobs = total(review.lost_by_day), total(review.jobs.values())
     possible = total(count if count is None else review.step_seconds / 3600 * count for count in review.gpus)
     most = max((value for value in review.gpus if value is not None), default=None)
     rows = (
@@ -105,6 +107,7 @@ def facts(review: Review) -> Table:
         ("GPU hours observed", number(observed, "h"), f"{share(observed, possible)} of the time of these GPUs"),
         ("GPU hours with work", number(busy, "h"), f"{share(busy, observed)} of the observed"),
         ("GPU hours lost to a bottleneck", number(lost, "h"), f"{share(lost, observed)} of the observed"),
+        ("GPU hours lost by slow jobs", number(by_jobs, "h"), f"{share(by_jobs, observed)} of the observed"),
         ("GPU hours allocated but idle", number(idle, "h"), f"{share(idle, observed)} of the observed"),
         ("Energy of the GPUs", number(total(review.energy), "kWh"), ""),
     )
@@ -113,6 +116,7 @@ def facts(review: Review) -> Table:
 
 def tables(review: Review) -> Iterator[Table]:
     yield _classes(review)
+    yield _jobs(review)
     yield _owners(review)
     yield _models(review)
     yield _hosts(review)
@@ -148,6 +152,17 @@ def _owners(review: Review) -> Table:
     )
     note = "What each owner had, used, and left unused; a shared GPU counts by shares. The most unused first."
     return Table("owners", "Allocated and used, by owner", note, ("Owner", "Had", "Used", "Unused", "Use"), rows)
+
+
+def _jobs(review: Review) -> Table:
+    price = review.gpu_hour_price
+    rows = tuple(
+        (str(job), number(hours, "h"), *([] if price is None else [f"{price * hours:,.2f}"]))
+        for job, hours in islice(review.jobs.items(), MOST_ROWS)
+    )
+    note = "GPUs, by time, by the part of the pace of its best hour that each job did not reach. The most first."
+    heads = ("Job", "Lost", *([] if price is None else ["Cost"]))
+    return Table("jobs", "Hours lost by slow jobs", note, heads, rows)
 
 
 def _models(review: Review) -> Table:
