@@ -32,8 +32,7 @@ class JobName(NamedTuple):
 
     def __str__(self) -> str:
         """Display name: ``Slurm job 4711``, ``east/ml/train``."""
-        where = f"{self.cluster}/" if self.cluster else ""
-        return f"{where}{self.namespace}/{self.name}" if self.namespace else f"Slurm job {where}{self.name}"
+        return f"{'' if self.namespace else 'Slurm job '}{'/'.join(filter(None, self))}"
 
 
 def job_name(series: Series) -> JobName:
@@ -92,17 +91,9 @@ def _of_jobs(recorded: str, selection: Selection) -> str:
 
 def slow_jobs(answers: Mapping[str, list[Series]]) -> tuple[SlowJob, ...]:
     """From the answers to `slow_queries`, the one that loses most first."""
-    waits: defaultdict[tuple[str, ...], list[Waited]] = defaultdict(list)
+    waits: defaultdict[JobName, list[Waited]] = defaultdict(list)
     for each in answers["waits"]:
-        waits[_key(each)].append(Waited(key_of(each), *(each.labels[name] for name in ("gpu", "uuid", "why"))))
-    lost = {_key(each): each.value for each in answers["lost"]}
-    jobs = (
-        SlowJob(job_name(each), each.value, lost[_key(each)], tuple(sorted(waits[_key(each)])))
-        for each in answers["paces"]
-        if _key(each) in lost
-    )
+        waits[job_name(each)].append(Waited(key_of(each), *(each.labels[name] for name in ("gpu", "uuid", "why"))))
+    paces, lost = ({job_name(each): each.value for each in answers[name]} for name in ("paces", "lost"))
+    jobs = (SlowJob(name, paces[name], lost[name], tuple(sorted(waits[name]))) for name in paces.keys() & lost.keys())
     return tuple(sorted(jobs, key=lambda job: (-job.lost, job.name)))
-
-
-def _key(series: Series) -> tuple[str, ...]:
-    return tuple(series.labels[name] for name in ("cluster", "job", "owner"))

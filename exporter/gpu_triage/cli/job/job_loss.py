@@ -1,7 +1,4 @@
-"""What a job loses and for whom it waits, as the rules recorded it (``alerts-jobs.yml``): what its alert says.
-
-Nothing is known without these rules, in a job's first half hour, and of what a user runs without a scheduler.
-"""
+"""What a job loses and for whom it waits, as the rules recorded it: what its alert says."""
 
 from __future__ import annotations
 
