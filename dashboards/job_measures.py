@@ -145,19 +145,20 @@ OF_JOB: Final = "cluster, job, owner"
 
 def pace() -> str:
     """The pace of the jobs, as a share of their best hour."""
-    return _recorded("owner:gpu_job:pace")
+    return _recorded("min", "owner:gpu_job:pace")
 
 
 def lost_gpus() -> str:
     """How many GPUs each of the jobs loses."""
-    return _recorded(_LOST)
+    return _recorded("sum", _LOST)
 
 
 _LOST: Final = "owner:gpu_job_lost:gpus"
 
 
-def _recorded(series: str) -> str:
-    return f"(max by ({OF_JOB}) ({cluster(series, _SCRAPED)})\nand on ({OF_JOB}) {_jobs()})"
+def _recorded(of_servers: str, series: str) -> str:
+    """Of servers that share the hosts of a job, each records it."""
+    return f"({of_servers} by ({OF_JOB}) ({cluster(series, _SCRAPED)})\nand on ({OF_JOB}) {_jobs()})"
 
 
 _SCRAPED: Final = 'job=~"$job"'
@@ -186,7 +187,7 @@ def _waited_for() -> str:
 
 def hours_waited() -> str:
     """GPU hours that the jobs lost meanwhile."""
-    lost = f"max by ({OF_JOB}) ({cluster(_LOST, _SCRAPED)})"
+    lost = f"sum by ({OF_JOB}) ({cluster(_LOST, _SCRAPED)})"
     during = f"({_waited_for()} * on ({OF_JOB}) group_left () {lost})"
     return f"sum by ({OF_GPU}, why) (sum_over_time({during}{OVER})) * {STEP_SECONDS} / 3600"
 

@@ -17,6 +17,7 @@ from tests.fleet.sharded import MINUTES, only, record, victoria_metrics
 from tests.gathered import for_each
 
 from gpu_triage.cli.fleet.fleet_view import Selection, queries
+from gpu_triage.cli.fleet.job_pace import slow_queries
 from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the hosts to be recorded, beside whatever else runs
@@ -36,6 +37,7 @@ COMMANDS = {
     for selection in (Selection(), Selection(cluster=".*"))
     for command, asked in (
         ("fleet", queries(selection)),
+        ("fleet", slow_queries(selection)),
         ("report", daily_queries(selection)),
         ("report", {"hosts": host_query(selection, 30), "offenders": offender_query(selection, "30d")}),
     )

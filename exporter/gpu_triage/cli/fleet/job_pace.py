@@ -70,7 +70,8 @@ class SlowJob(NamedTuple):
 
 def lost_by_job(selection: Selection) -> str:
     """PromQL for the GPUs that each job loses: of those with a GPU on a selected host, in all."""
-    return f"max by ({JOB}) ({_of_jobs(LOST, selection)})"
+    # Two servers that share the hosts of a job record the part of each.
+    return f"sum by ({JOB}) ({_of_jobs(LOST, selection)})"
 
 
 def slow_queries(selection: Selection) -> Mapping[str, str]:
