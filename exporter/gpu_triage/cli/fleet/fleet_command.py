@@ -109,7 +109,7 @@ def server_options(command: Callable[..., int]) -> Callable[..., int]:
 @click.command("fleet", short_help="Say which hosts of a fleet to drain, from their Prometheus.")
 @server_options
 @at_option("Time to look at, such as 2026-11-22T10:00:00Z.")
-@limit_option("Most hosts to show, the worst first.")
+@limit_option("Most hosts, and most slow jobs, to show, the worst first.")
 @fail_on_option
 @format_option(text="people", json="programs")
 def fleet_command(

@@ -69,18 +69,16 @@ class SlowJob(NamedTuple):
 
 
 def lost_by_job(selection: Selection) -> str:
-    """PromQL for the GPUs that each job loses: of those with a GPU on a selected host, in all."""
-    # Two servers that share the hosts of a job record the part of each.
+    """PromQL for what each job with a GPU on a selected host loses: all of it, of servers that share its hosts."""
     return f"sum by ({JOB}) ({_of_jobs(LOST, selection)})"
 
 
 def slow_queries(selection: Selection) -> Mapping[str, str]:
     """The queries about jobs that lose GPUs now, by name."""
-    waits = f"{WAITED_FOR}{replace(selection, instance=None)}"
     return {
         "paces": f"min by ({JOB}) ({_of_jobs(PACE, selection)}) < {_SLOW}",
         "lost": lost_by_job(selection),
-        "waits": f"group by ({JOB}, instance, gpu, uuid, why) ({waits})",
+        "waits": f"group by ({JOB}, instance, gpu, uuid, why) ({WAITED_FOR}{replace(selection, instance=None)})",
     }
 
 

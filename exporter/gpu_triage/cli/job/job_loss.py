@@ -1,4 +1,4 @@
-"""What a job loses and for whom it waits, as the rules recorded it: what its alert says."""
+"""What a job loses and for whom it waits, as the rules recorded it for its alert."""
 
 from __future__ import annotations
 
