@@ -60,9 +60,16 @@ def limit_option(meaning: str) -> Callable[[Command], Command]:
     )
 
 
+def parse_price(text: str) -> float:
+    if not _PRICE.fullmatch(text) or not float(text):
+        raise ValueError(f"{quoted(text)} is no price; write a number above 0, such as 2.50")
+    return float(text)
+
+
+_PRICE: Final = re.compile(r"[0-9]{1,9}([.][0-9]{1,9})?")
 price_option: Final = click.option(
     "--gpu-hour-price",
-    type=click.FloatRange(min=0, min_open=True),
+    type=TextType("PRICE", parse_price, str),
     help="Price of a GPU hour, in any currency: what is lost is also shown as money.",
 )
 

@@ -274,6 +274,7 @@ def test_the_command_writes_by_suffix(url: str, tmp_path: Path, capsys: pytest.C
     [
         (("--output", "report.pdf"), "ends in .html or .md"),
         (("--output", "/nowhere/report.md"), "cannot be written"),
+        *((("--gpu-hour-price", wrong), "is no price") for wrong in ("0", "-1", "2,50", "nan", "1e3", "free")),
         (("--over", "30"), "is no period"),
         (("--over", "53w"), "is no period"),
         (("--cluster", "north"), "rules/recording.yml"),
