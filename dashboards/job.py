@@ -7,31 +7,35 @@ from grafana_foundation_sdk.models.common import VisibilityMode
 from dashboards.board import Board, Row
 from dashboards.job_measures import (
     OF_GPU,
+    at_the_end,
     behind,
     busy,
     caused,
     classes_worst_first,
     clock,
-    held_hours,
+    hours_lost_by_pace,
+    hours_waited,
     lost_hours,
     lost_now,
+    lost_of_held,
     mean,
     mine,
     of_median,
-    pace_of_best,
+    pace,
     power,
     steps,
+    waited_until,
     worst_gpus,
 )
 from dashboards.job_tables import findings_while_it_ran, whose_gpus
 from dashboards.owners import OWNER_LABELS
 from dashboards.palette import BAD, GOOD, WATCH
-from dashboards.panels import DETAIL_LINK, PanelBuilder, Query, Size, limits, lines, tile, timeline
-from dashboards.selectors import LEGEND, MOST_SERIES, OF_HOST, TARGET, bottleneck, by_gpu, host_legend
+from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile, timeline
+from dashboards.selectors import LEGEND, MOST_SERIES, TARGET, bottleneck, by_gpu, host_legend
 from dashboards.tables import CHOSEN_HOST, GPU, NARROW_HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, CLASS
 
-TILE = Size(5, 4)
+TILE = Size(4, 5)
 THIRD = Size(8, 7)
 HALF = Size(12, 9)
 _REMARKABLE = 0.07
@@ -46,7 +50,7 @@ def board() -> Board:
         uid="gpu-triage-job",
         title="GPU job",
         description="Why is this job slow? Choose a Slurm job, a namespace, a pod or a user above, and a time range "
-        "that covers the job; it may have ended. Read the slowest GPU and host first: all others wait for them. "
+        "that covers the job; it may have ended. Read first what it loses, and what the others wait for. "
         "Nothing is shown until an owner is chosen. As text: gpu-triage job.",
         since="3h",
         owners=True,
@@ -55,7 +59,7 @@ def board() -> Board:
         rows=(
             Row("", *_tiles(), _classes(), _slowest_gpus(), *_pace()),
             Row("Slowest against median", *_against_median(), _slowest_hosts(), whose_gpus(HALF)),
-            Row("What it lost, and what was found", *_lost(), findings_while_it_ran(Size(24, 9))),
+            Row("What held it back, and what was found", *_lost(), findings_while_it_ran(Size(24, 9))),
         ),
     )
 
@@ -63,53 +67,54 @@ def board() -> Board:
 def _tiles() -> tuple[PanelBuilder, ...]:
     return (
         tile(
-            "Slowest GPU",
-            "The GPU that is furthest behind the others, and by how much: how much more of its time it or its host "
-            "held it back than the best quarter, or how far its SM clock was below the median, whichever is more. "
-            f"{_ALIKE} {_CHOOSE}",
-            f"topk(1, {behind()})",
-            unit="percentunit",
-            size=Size(7, 4),
-            steps=_BEHIND,
-            legend=f"GPU {{{{gpu}}}} of {OF_HOST}",
-            links=(("Everything about this GPU", DETAIL_LINK),),
-            decimals=0,
-        ),
-        tile(
-            "Slowest host",
-            "The host that is behind with all of its GPUs, and by how much even the best of them is. 0 %: no host is "
-            f"slow as a whole. {_CHOOSE}",
-            f"topk(1, min by ({TARGET}) ({behind()}) >= {_REMARKABLE}) or on () 0 * max({caused()})",
-            unit="percentunit",
-            size=Size(7, 4),
-            steps=_BEHIND,
-            legend=OF_HOST,
-            decimals=0,
-        ),
-        tile(
             "Pace",
-            "Steps a second, relative to the best hour in the time range. No data: the job does not count its steps "
-            "(gpu_job_steps_total).",
-            f"min({pace_of_best()})",
+            "How fast the job goes, or went at its end, relative to its best hour: by its steps if it counts them, "
+            f"otherwise by what its GPUs do. Of several jobs, the slowest. {_NOT_KNOWN}",
+            f"min({at_the_end(pace())})",
             unit="percentunit",
             size=TILE,
-            steps=limits((0.8, WATCH), (0.95, GOOD), base=BAD),
-            graph=True,
+            steps=limits((0.8, WATCH), (0.9, GOOD), base=BAD),
             decimals=0,
         ),
         tile(
-            "GPU time lost",
-            f"Share of the job's GPU time in classes other than compute and idle. {_CHOOSE}",
-            f"(sum({lost_hours()}) or 0 * {held_hours()}) / {held_hours()}",
-            unit="percentunit",
+            "GPUs lost",
+            "How many of its GPUs the job loses, or lost at its end: the part of its pace that is missing, of all of "
+            f"them. {_NOT_KNOWN}",
+            lost_of_held(),
+            unit="none",
             size=TILE,
-            steps=limits((0.05, WATCH), (0.2, BAD)),
-            decimals=0,
+            legend="of {{held}} GPUs",
+            decimals=1,
+        ),
+        tile(
+            "GPU hours lost",
+            f"The same, over the time range, while the pace was known. {_NOT_KNOWN}",
+            hours_lost_by_pace(),
+            unit="suffix: h",
+            size=TILE,
+            decimals=1,
+        ),
+        table_of(
+            "What the others wait for",
+            "The GPUs and hosts that the rest of the job waits for, the latest first. computing: takes longer for its "
+            "work, or has more. starving: its host does not feed it. clock: its SM clock is low. network: its host's "
+            "network fails or sends again. Hours are what the job lost meanwhile. No data: nothing is waited for, the "
+            "pace is not known, or no owner is chosen.",
+            NARROW_HOST,
+            GPU,
+            Column("Why", label="why", width=100),
+            Column("GPU hours", expr=hours_waited(), unit="suffix: h", decimals=1, width=100),
+            Column("Until", expr=waited_until(), unit="dateTimeAsLocal", min_width=150),
+            sort=("-Until", "-GPU hours"),
+            size=Size(12, 5),
         ),
     )
 
 
-_ALIKE = "Below 7 %, GPUs differ by as much anyway."
+_NOT_KNOWN = (
+    "No data: not known, without the rules, in its first half hour, without a scheduler, or while its work changes; or "
+    "no owner is chosen."
+)
 _CHOOSE = "No data: choose a Slurm job, namespace, pod or user above."
 
 
@@ -154,13 +159,12 @@ def _pace() -> tuple[PanelBuilder, ...]:
     return (
         lines(
             "Pace relative to its best hour",
-            "Steps a second, relative to the best hour in the time range. See which GPU changes color above just "
-            "before it drops. A short drop at regular times is a checkpoint or an evaluation. No data: the "
-            "job does not count its steps.",
-            Query(pace_of_best(), "{{cluster}} {{job_name}}"),
+            "See which GPU changes color above just before it drops. A short drop at regular times is a checkpoint or "
+            f"an evaluation. {_NOT_KNOWN}",
+            Query(pace(), "{{cluster}} {{owner}}"),
             unit="percentunit",
             size=HALF,
-            line_at=(0.8, WATCH),
+            line_at=(0.9, WATCH),
             low_is_worse=True,
         ),
         lines(
@@ -220,9 +224,10 @@ def _slowest_hosts() -> PanelBuilder:
 def _lost() -> tuple[PanelBuilder, ...]:
     return (
         lines(
-            "GPUs lost, by class",
-            "How many GPUs' worth of time each class takes at each moment. Communication that begins together with "
-            "another class: the others wait for GPUs in that class. No data: no time lost, or no owner is chosen.",
+            "GPUs held back, by class",
+            "How many GPUs' worth of time each class takes at each moment, however much it slows them. Communication "
+            "that begins together with another class: the others wait for GPUs in that class. No data: nothing held "
+            "them back, or no owner is chosen.",
             Query(f"sum by (class) ({lost_now()})", "{{class}}"),
             unit="none",
             size=HALF,
@@ -230,11 +235,11 @@ def _lost() -> tuple[PanelBuilder, ...]:
             names={str(name): (text, color) for name, text, color in CLASS},
         ),
         table_of(
-            "GPU hours lost, by host and class",
-            "What the job lost in the time range: hours of its GPUs in classes other than compute and idle. No data: "
-            "no time lost, or no owner is chosen.",
+            "GPU hours held back, by host and class",
+            "Hours of its GPUs in classes other than compute and idle, in the time range. What the job lost by that is "
+            "above. No data: nothing held them back, or no owner is chosen.",
             NARROW_HOST,
-            Column("Lost to", label="class", texts=CLASS, width=140),
+            Column("Class", label="class", texts=CLASS, width=140),
             Column("GPU hours", expr=f"topk({MOST_SERIES}, {lost_hours()} > 0)", unit="suffix: h", decimals=2),
             sort="-GPU hours",
             size=HALF,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.owners import METRICS, OWNED_GPUS, owned
-from dashboards.selectors import LOST, MOST_SERIES, OWNER, TARGET, bottleneck, by_gpu, gpu, host, rate
+from dashboards.selectors import LOST, MOST_SERIES, OWNER, TARGET, bottleneck, by_gpu, cluster, gpu, host, rate
+from gpu_triage.alerting.build import expression_macros
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_BOTTLENECK_SECONDS_TOTAL
 
 OF_GPU: Final = f"{TARGET}, gpu"
@@ -99,13 +100,8 @@ def lost_now() -> str:
 
 
 def lost_hours() -> str:
-    """GPU hours that the job lost to each class on each host."""
+    """GPU hours for which each class held the job's GPUs back, on each host."""
     return f"(sum by ({TARGET}, class) (sum_over_time({lost_now()}{OVER})) * {STEP_SECONDS} / 3600)"
-
-
-def held_hours() -> str:
-    """GPU hours that the job had."""
-    return f"(sum(count_over_time(({owned()}){OVER})) * {STEP_SECONDS} / 3600)"
 
 
 def steps() -> str:
@@ -136,15 +132,65 @@ def _owners(matchers: str) -> str:
     return f"({given} or {processes})"
 
 
+def _jobs() -> str:
+    """1 for each of the jobs, named as the rules name them, while they have GPUs."""
+    slurm = f'label_replace({_owners(_JOB)}, "owner", "$1/", "slurm_job_id", "(.+)")'
+    pods = f'label_join({_owners(_POD)}, "owner", "/", "workload_namespace", "workload_pod")'
+    workloads = f'label_replace({pods}, "owner", "$1/$2", "owner", "([^/]+)/{expression_macros()["pod"]}")'
+    return f"group by ({OF_JOB}) ({slurm} or {workloads})"
+
+
+OF_JOB: Final = "cluster, job, owner"
+
+
 def pace() -> str:
-    """Steps a second of the job: its ranks count the same steps."""
-    return f"quantile by (cluster, job_name) (0.5, {steps()})"
+    """The pace of the jobs, as a share of their best hour."""
+    return _recorded("min", "owner:gpu_job:pace")
 
 
-def pace_of_best() -> str:
-    """The pace relative to that of the job's best hour in the time range; of a shorter job, the best part of it.
+def lost_gpus() -> str:
+    """How many GPUs each of the jobs loses."""
+    return _recorded("sum", _LOST)
 
-    The median of an hour, so that checkpoints and the first steps do not count.
-    """
-    best = f"max_over_time(quantile_over_time(0.5, ({pace()})[1h:1m])[$__range:5m] @ end())"
-    return f"{pace()}\n/ on (cluster, job_name)\n{best}"
+
+_LOST: Final = "owner:gpu_job_lost:gpus"
+
+
+def _recorded(of_servers: str, series: str) -> str:
+    """Of servers that share the hosts of a job, each records it."""
+    return f"({of_servers} by ({OF_JOB}) ({cluster(series, _SCRAPED)})\nand on ({OF_JOB}) {_jobs()})"
+
+
+_SCRAPED: Final = 'job=~"$job"'
+
+
+def at_the_end(expr: str) -> str:
+    """What `pace` or `lost_gpus` is when the job was last seen; nothing if it was not known then."""
+    return f"(last_over_time(({expr}\nor on ({OF_JOB}) -1 * {_jobs()}){OVER}) >= 0)"
+
+
+def lost_of_held() -> str:
+    """GPUs lost at the end, with the number of GPUs that were held then as a label."""
+    held = f'count_values("held", last_over_time((count({owned()})){OVER}))'
+    return f"sum({at_the_end(lost_gpus())})\n+ on () group_right () 0 * {held}"
+
+
+def hours_lost_by_pace() -> str:
+    return f"sum(sum_over_time({lost_gpus()}{OVER})) * {STEP_SECONDS} / 3600"
+
+
+def _waited_for() -> str:
+    """What the others wait for, with the reason; of a whole host, without a GPU."""
+    found = host("instance_gpu_owner_why:gpu_job_waited_for:affected")
+    return f"group by ({OF_GPU}, why, owner) ({found}\nand on ({OF_JOB}) {_jobs()})"
+
+
+def hours_waited() -> str:
+    """GPU hours that the jobs lost meanwhile."""
+    lost = f"sum by ({OF_JOB}) ({cluster(_LOST, _SCRAPED)})"
+    during = f"({_waited_for()} * on ({OF_JOB}) group_left () {lost})"
+    return f"sum by ({OF_GPU}, why) (sum_over_time({during}{OVER})) * {STEP_SECONDS} / 3600"
+
+
+def waited_until() -> str:
+    return f"1000 * max by ({OF_GPU}, why) (max_over_time(({_waited_for()} * 0 + time()){OVER}))"

@@ -17,6 +17,7 @@ from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.fleet.fleet_view import Selection, queries
+from gpu_triage.cli.fleet.job_pace import slow_queries
 from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
 from gpu_triage.cli.job.job_facts import every_query
 from gpu_triage.read.registry import METRICS
@@ -65,7 +66,7 @@ def remote_written(repository: Path) -> tuple[str, ...]:
 def _of_commands() -> Iterator[str]:
     for selection in (Selection(), Selection(cluster=".+")):
         yield from queries(selection).values()
-        yield from daily_queries(selection).values()
+        yield from (*slow_queries(selection).values(), *daily_queries(selection).values())
         yield from (host_query(selection, 30), offender_query(selection, "30d"))
     yield from every_query()
 

@@ -1,13 +1,16 @@
 """What a Prometheus has of the six jobs of `tests.jobs.situations`, of jobs seen in part, and of a host without one."""
 
+import math
 import re
+from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tests.dashboards.fleet import Fleet, joined
 from tests.dashboards.grafana import FOLDER
 from tests.jobs.conftest import job, owned_between, owners_of
-from tests.jobs.histories import edited, history_of
-from tests.jobs.situations import SITUATIONS, Scheduler
+from tests.jobs.histories import edited, families_of, history_of
+from tests.jobs.situations import BY_NAME, SITUATIONS, Scheduler, Situation
 
 from gpu_triage_simulator.history import History
 
@@ -18,12 +21,21 @@ ENDED_AFTER_MINUTES = 20
 SHARED = "4805"
 """It has GPU 0 of a host, and `NEIGHBOR` has GPU 1."""
 NEIGHBOR = "4806"
+KNOWN_FROM_MINUTE = 31
+PACES = {"slow-gpu": 0.7, "starved": 0.3, "checkpoints": 1.0, "slow-host": 0.8}
+"""What the rules recorded of the jobs of four hosts with two GPUs, from a minute on; of the others nothing."""
+CHANGED = "slow-host"
+CHANGED_MINUTE = 35
+"""Its work has changed, so that its pace is not known from then on."""
+PACE_OF_ENDED = 0.5
+WAITED_FOR = {"slow-gpu": ("1", "computing"), "starved": ("", "starving")}
+"""GPU ("" for all of the culprit) and reason."""
 FREE = "free:9836"
 """A host that tells no owners."""
 
 
 def record_jobs() -> Fleet:
-    """Jobs of Slurm count their steps, those of Kubernetes do not; there are no recorded series and no alerts."""
+    """Jobs of Slurm count their steps, those of Kubernetes do not; of recorded series there are those of the pace."""
     metrics = frozenset(re.findall(r"\bgpu_\w+", (FOLDER / FILE).read_text(encoding="utf-8"))) | {"up"}
     histories = [
         history_of(
@@ -32,7 +44,37 @@ def record_jobs() -> Fleet:
         for situation in SITUATIONS
         for scheduler in Scheduler
     ]
-    return Fleet(joined([*histories, *_others()]), {})
+    history = joined([*histories, *_others()])
+    recorded = {
+        (name, tuple(sorted(labels.items()))): array(
+            "d", (value if first <= step <= last else math.nan for step in range(history.steps))
+        )
+        for name, labels, value, first, last in _recorded()
+    }
+    return Fleet(joined([history, replace(history, series=recorded, families=families_of(recorded))]), {})
+
+
+def _recorded() -> Iterator[tuple[str, dict[str, str], float, int, int]]:
+    """Name, labels, value, first and last minute of each series that the rules recorded."""
+    known = [
+        (_owner(BY_NAME[name], scheduler), target_of(scheduler), pace, 8, name, KNOWN_FROM_MINUTE)
+        for name, pace in PACES.items()
+        for scheduler in Scheduler
+    ]
+    known.append((f"{ENDED}/", {}, PACE_OF_ENDED, 2, "ended", 5))
+    for owner, target, pace, gpus, name, first in known:
+        labels = {"job": "gpu-triage", "owner": owner, **target}
+        last = {CHANGED: CHANGED_MINUTE, "ended": ENDED_AFTER_MINUTES}.get(name, 99)
+        yield "owner:gpu_job:pace", labels, pace, first, last
+        yield "owner:gpu_job_lost:gpus", labels, gpus * (1 - pace), first, last
+        if name in WAITED_FOR:
+            gpu, why = WAITED_FOR[name]
+            place = {"instance": BY_NAME[name].culprit, "why": why} | ({"gpu": gpu, "uuid": "GPU-1"} if gpu else {})
+            yield "instance_gpu_owner_why:gpu_job_waited_for:affected", {**labels, **place}, 0.3, first, last
+
+
+def _owner(situation: Situation, scheduler: Scheduler) -> str:
+    return f"{situation.number}/" if scheduler is Scheduler.SLURM else f"{situation.name}/train"
 
 
 def target_of(scheduler: Scheduler) -> dict[str, str]:

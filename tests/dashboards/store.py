@@ -99,11 +99,6 @@ def _backfill(fleet: Fleet, promtool: Path, text: Path, data: Path) -> None:
 
 ANY_OF_EQUALS = {
     f"job: {panel} A"
-    for panel in (
-        "Busy share: slowest and median",
-        "Power: slowest and median",
-        "SM clock: slowest and median",
-        "Slowest GPU",
-    )
+    for panel in ("Busy share: slowest and median", "Power: slowest and median", "SM clock: slowest and median")
 }
 """The slowest GPU: GPUs of the bad night lost as much as each other, and each query names another one."""

@@ -17,6 +17,7 @@ from tests.fleet.sharded import MINUTES, only, record, victoria_metrics
 from tests.gathered import for_each
 
 from gpu_triage.cli.fleet.fleet_view import Selection, queries
+from gpu_triage.cli.fleet.job_pace import slow_queries
 from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the hosts to be recorded, beside whatever else runs
@@ -36,6 +37,7 @@ COMMANDS = {
     for selection in (Selection(), Selection(cluster=".*"))
     for command, asked in (
         ("fleet", queries(selection)),
+        ("fleet", slow_queries(selection)),
         ("report", daily_queries(selection)),
         ("report", {"hosts": host_query(selection, 30), "offenders": offender_query(selection, "30d")}),
     )
@@ -50,8 +52,7 @@ COUNTED_OTHERWISE = {
     "capacity: Least used hosts, last day C",
     "gpu-triage report: energy",
     "gpu-triage report: energy of a cluster",
-    "job: GPU hours lost, by host and class A",
-    "job: GPU time lost A",
+    "job: GPU hours held back, by host and class A",
 }
 """MetricsQL's increase() and rate() differ: they do not extrapolate to the ends of the window, and they count what a
 counter had when its series began. Of a day's energy it is half an interval at each end, as long as less than a day is

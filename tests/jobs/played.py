@@ -18,7 +18,7 @@ from tests.jobs.random_jobs import MINUTES, SAMPLE_SECONDS, Case, series_of
 from tests.promql.promtool import Run, ask, selector
 from tests.rules.rulefile import groups_of, rule_files
 
-from gpu_triage.cli.job.job_loss import LOST, PACE, WAITED_FOR
+from gpu_triage.cli.fleet.job_pace import LOST, PACE, WAITED_FOR
 from gpu_triage.cli.main import group
 from gpu_triage_simulator.clocks import START_OF_TIME
 from gpu_triage_simulator.history import History, SeriesKey

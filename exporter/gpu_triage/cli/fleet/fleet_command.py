@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial, wraps
 from pathlib import Path
@@ -14,6 +15,7 @@ import click
 
 from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_text
 from gpu_triage.cli.fleet.fleet_view import Selection, ask
+from gpu_triage.cli.fleet.job_pace import slow_jobs, slow_queries
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, read_http_config
 from gpu_triage.cli.fleet.review import first_look, review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
@@ -56,6 +58,20 @@ def limit_option(meaning: str) -> Callable[[Command], Command]:
     )
 
 
+def parse_price(text: str) -> float:
+    if not _PRICE.fullmatch(text) or not float(text):
+        raise ValueError(f"{quoted(text)} is no price; write a number above 0, such as 2.50")
+    return float(text)
+
+
+_PRICE: Final = re.compile(r"[0-9]{1,9}([.][0-9]{1,9})?")
+price_option: Final = click.option(
+    "--gpu-hour-price",
+    type=TextType("PRICE", parse_price, str),
+    help="Price of a GPU hour, in any currency: what is lost is also shown as money.",
+)
+
+
 def server_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options for the server and host selection; the command gets ``client`` and ``selection``."""
 
@@ -90,13 +106,13 @@ def server_options(command: Callable[..., int]) -> Callable[..., int]:
 @click.command("fleet", short_help="Say which hosts of a fleet to drain, from their Prometheus.")
 @server_options
 @at_option("Time to look at, such as 2026-11-22T10:00:00Z.")
-@limit_option("Most hosts to show, the worst first.")
+@limit_option("Most hosts, and most slow jobs, to show, the worst first.")
 @fail_on_option
 @format_option(text="people", json="programs")
 def fleet_command(
     *, client: PrometheusClient, selection: Selection, at: float | None, limit: int, fail_on: str, form: str
 ) -> int:
-    """Show which hosts to drain and why, worst first, and which jobs are affected.
+    """Show which hosts to drain and why, worst first, which jobs are affected, and which are slow.
 
     Queries the Prometheus that scrapes the exporters, or a server with the same query API, such as VictoriaMetrics.
 
@@ -114,7 +130,8 @@ def fleet_command(
         which, matches = ("no", f" matches {selection}") if str(selection) else ("there is no", "")
         which = f"{which} exporter of gpu-triage{matches}"
         raise PrometheusUnavailable(f"{client.url}: {which} at that time; ask for gpu_exporter_build_info there")
-    shown = FleetReport(fleet, client.url, client.warnings, limit)
+    jobs = slow_jobs({name: client.at(query, fleet.at) for name, query in slow_queries(selection).items()})
+    shown = FleetReport(fleet, client.url, client.warnings, limit, jobs)
     if form == "json":
         click.echo(render_json(shown), nl=False)
     else:
@@ -156,6 +173,7 @@ def parse_days(text: str) -> int:
     help="Instead of whole days, a first look at the last hours, such as 6h; needs no recorded series.",
 )
 @at_option("The review ends at the last midnight of UTC before, or with --since then.")
+@price_option
 @click.option(
     "--output",
     metavar="FILE",
@@ -169,6 +187,7 @@ def report_command(
     days: int,
     since_seconds: float | None,
     at: float | None,
+    gpu_hour_price: float | None,
     output: str,
 ) -> int:
     """Write a capacity review of a fleet: GPU hours used, lost and left idle, energy, headroom, failing hardware.
@@ -195,6 +214,7 @@ def report_command(
         raise ConfigError("--over is for whole days, --since for the last hours; give one of them")
     else:
         found = first_look(client, selection, now, since_seconds)
+    found = replace(found, gpu_hour_price=gpu_hour_price)
     if output == _STANDARD_OUTPUT:
         click.echo(render_markdown(found), nl=False)
         return 0

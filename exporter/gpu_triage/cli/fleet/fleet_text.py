@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from gpu_triage.cli.fleet.fleet_view import LAST_SCRAPED_MINUTES, Fleet, FleetFinding, FleetHost, shared
+from gpu_triage.cli.fleet.job_pace import JobName, SlowJob, Waited
 from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
@@ -26,6 +27,7 @@ FORMAT: Final = "gpu-triage-fleet"
 VERSION: Final = 1  # incremented when a key changes meaning or is removed, but not for new keys
 
 _IN_WORDS: Final = {Verdict.DRAIN: "to drain", Verdict.WATCH: "to watch", Verdict.KEEP: "to keep"}
+_MOST_NAMED: Final = 3
 _COLORS: Final = {severity.value: color for severity, color in SEVERITY_COLORS.items()}
 
 
@@ -36,7 +38,8 @@ class FleetReport:
     fleet: Fleet
     source: str  # URL of the server
     warnings: Sequence[str]  # warnings returned by the server
-    limit: int  # most hosts, and most boards, to show
+    limit: int  # most hosts, jobs and boards to show
+    jobs: Sequence[SlowJob] = ()  # which lose GPUs, the one that loses most first
 
 
 def moment(seconds: float) -> str:
@@ -71,6 +74,13 @@ def _lines(shown: FleetReport) -> Iterator[Line]:
         yield from _host(host, fleet.at)
     if rest := fleet.hosts[shown.limit :]:
         yield Line(f"and {len(rest)} more, {_counts(rest)}: raise --limit to see them")
+    jobs = []
+    for each in shown.jobs:
+        named = ", ".join(f"{one.subject} ({one.why})" for one in each.waits_for[:_MOST_NAMED])
+        more = len(each.waits_for) - _MOST_NAMED
+        waits = f"; waits for {named}{f' and {more} more' if more > 0 else ''}" if named else ""
+        jobs.append(f"{each.name}: {each.lost:.1f} of {each.gpus} GPUs, at {each.pace:.0%} of its best hour{waits}")
+    yield from _listed("jobs that lose GPUs:", jobs, shown.limit)
     offenders = [
         f"{each.key} GPU {each.gpu}, board {each.board}: {kind_in_words(each.kind)}, {each.times} times in 30 days"
         for each in fleet.offenders
@@ -138,6 +148,12 @@ def render_json(shown: FleetReport) -> str:
         "hosts_total": len(fleet.hosts),
         "hosts": [_host_json(each) for each in fleet.hosts[: shown.limit]],
         "drain": [each.key._asdict() for each in fleet.with_verdict(Verdict.DRAIN)],
+        "slow_jobs": [
+            _known(each.name)
+            | {"pace": each.pace, "lost_gpus": each.lost, "gpus": each.gpus}
+            | {"waits_for": [one.host._asdict() | _known(one, but="host") for one in each.waits_for]}
+            for each in shown.jobs[: shown.limit]
+        ],
         "offenders": [
             {**each.key._asdict(), "gpu": each.gpu, "uuid": each.uuid, "serial": each.serial or None, "kind": each.kind}
             | {"days": 30, "count": each.times}
@@ -153,7 +169,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
         "verdict": host.verdict.value,
         "answers": host.answers,
         "simulated": host.simulated,
-        "held_by": [_owner(each) for each in host.owners],
+        "held_by": [_known(each) for each in host.owners],
         "gpus": [
             {
                 "gpu": each.gpu,
@@ -162,7 +178,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
                 "serial": each.serial or None,
                 "verdict": each.verdict.value,
                 "bottleneck": each.bottleneck or None,
-                "held_by": [_owner(owner) for owner in each.owners],
+                "held_by": [_known(owner) for owner in each.owners],
             }
             for each in host.gpus
         ],
@@ -182,5 +198,5 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
     }
 
 
-def _owner(owner: GpuOwner) -> dict[str, str | None]:
-    return {name: value or None for name, value in owner._asdict().items()}
+def _known(fields: GpuOwner | JobName | Waited, but: str = "") -> dict[str, str | None]:
+    return {name: value or None for name, value in fields._asdict().items() if name != but}

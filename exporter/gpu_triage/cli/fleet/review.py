@@ -16,6 +16,7 @@ import yaml
 
 from gpu_triage.alerting.files import rule_files
 from gpu_triage.cli.fleet.fleet_view import HostKey, RepeatOffender, Selection, key_of, matcher_of_any, offender_of
+from gpu_triage.cli.fleet.job_pace import RECORDED_SECONDS, JobName, job_name, lost_by_job
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.settings import LIMITS
@@ -55,6 +56,7 @@ def daily_queries(selection: Selection) -> Mapping[str, str]:
         "energy": f"sum(increase(instance_gpu:gpu_energy_joules:last5m{where}[1d])) / {JOULES_PER_KWH:.0f}",
         "lost": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
         **{name: f"sum by ({OWNER_LABELS}) ({hours})" for name, hours in owned.items()},
+        "lost by job": f"{RECORDED_SECONDS} * sum_over_time(({lost_by_job(selection)})[1d:1m]) / {HOUR_SECONDS}",
         "observed by model": f"sum by (name) ({seen}) / {HOUR_SECONDS}",
         "busy by model": f"sum by (name) ({busy}) / {HOUR_SECONDS}",
         "lost by model": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
@@ -147,10 +149,12 @@ class Review:
     energy: ByDay  # in kWh
     lost: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
     owners: tuple[OwnerHours, ...]  # largest loss first
+    jobs: Mapping[JobName, float]  # hours that each lost by its pace, likewise; empty if none was recorded
     models: tuple[ModelHours, ...]  # likewise
     hosts: tuple[HostHours, ...]  # likewise
     offenders: tuple[RepeatOffender, ...]  # boards with recurring incidents
     warnings: tuple[str, ...]  # warnings returned by the server
+    gpu_hour_price: float | None = None  # in any currency
     step_seconds: float = DAY_SECONDS  # what each value covers: a day, or the whole period of a first look
 
     @property
@@ -239,6 +243,7 @@ def _assembled(
         energy=one("energy"),
         lost={name: lost[name] for name in BOTTLENECK_CLASSES if name in lost},
         owners=_owners(found),
+        jobs=_jobs(found.get("lost by job", ())),
         models=_models(found),
         hosts=tuple(HostHours(key_of(each), each.labels["class"], each.value) for each in found["hosts"] if each.value),
         offenders=_offenders(client, selection, end, window),
@@ -264,6 +269,13 @@ def _owners(found: Mapping[str, list[Series]]) -> tuple[OwnerHours, ...]:
     had, used = (_sums(found[f"{what} by owner"], *labels) for what in ("allocated", "busy"))
     owners = (OwnerHours(Owner(*key), had[key], used[key]) for key in had)
     return tuple(sorted(owners, key=lambda each: (-each.unused, each.owner)))
+
+
+def _jobs(found: Iterable[Series]) -> Mapping[JobName, float]:
+    hours: defaultdict[JobName, float] = defaultdict(float)
+    for each in found:
+        hours[job_name(each)] += sum(value for _, value in each.samples)
+    return dict(sorted(hours.items(), key=lambda each: (-each[1], each[0])))
 
 
 def _models(found: Mapping[str, list[Series]]) -> tuple[ModelHours, ...]:
@@ -300,7 +312,7 @@ def _recorded() -> Mapping[str, str]:
 
 
 def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
-    """As `daily_queries`, over so many seconds of raw series; ``hosts`` is as `host_query`."""
+    """As `daily_queries`, but what jobs lost, over so many seconds of raw series; ``hosts`` is as `host_query`."""
     where = str(selection)
     rules = _recorded()
     # A second less: a window of whole steps would have one more, in Prometheus 2.

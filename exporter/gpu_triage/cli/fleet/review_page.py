@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
+from itertools import islice
 from typing import Final, NamedTuple
 
 from gpu_triage import __version__
@@ -68,8 +69,8 @@ def provenance(review: Review) -> Iterator[str]:
     else:
         yield f"From {review.source}{which}. Days are in UTC; the period ends at {moment(review.end)}."
         yield _coverage(review)
-    names = ("allocated but idle hours", "energy", "hours by owner", "hours by model")
-    recorded = zip(names, (review.idle, review.energy, review.owners, review.models), strict=True)
+    names = ("allocated but idle hours", "energy", "hours by owner", "hours lost by slow jobs", "hours by model")
+    recorded = zip(names, (review.idle, review.energy, review.owners, review.jobs, review.models), strict=True)
     absent = [name for name, values in recorded if all(value is None for value in values)]
     if absent:
         yield f"Not recorded in this period: {', '.join(absent)}."
@@ -88,7 +89,7 @@ def _coverage(review: Review) -> str:
 def facts(review: Review) -> Table:
     """Totals for the whole period."""
     observed, busy, idle = total(review.observed), total(review.busy), total(review.idle)
-    lost = total(review.lost_by_day)
+    lost, by_jobs = total(review.lost_by_day), total(review.jobs.values())
     possible = total(count if count is None else review.step_seconds / 3600 * count for count in review.gpus)
     most = max((value for value in review.gpus if value is not None), default=None)
     rows = (
@@ -96,6 +97,7 @@ def facts(review: Review) -> Table:
         ("GPU hours observed", number(observed, "h"), f"{share(observed, possible)} of the time of these GPUs"),
         ("GPU hours with work", number(busy, "h"), f"{share(busy, observed)} of the observed"),
         ("GPU hours lost to a bottleneck", number(lost, "h"), f"{share(lost, observed)} of the observed"),
+        ("GPU hours lost by slow jobs", number(by_jobs, "h"), f"{share(by_jobs, observed)} of the observed"),
         ("GPU hours allocated but idle", number(idle, "h"), f"{share(idle, observed)} of the observed"),
         ("Energy of the GPUs", number(total(review.energy), "kWh"), ""),
     )
@@ -103,7 +105,7 @@ def facts(review: Review) -> Table:
 
 
 def tables(review: Review) -> Iterator[Table]:
-    yield from (each(review) for each in (_classes, _owners, _models, _hosts, _offenders))
+    yield from (each(review) for each in (_classes, _jobs, _owners, _models, _hosts, _offenders))
 
 
 def days_table(review: Review) -> Table:
@@ -133,6 +135,17 @@ def _owners(review: Review) -> Table:
     )
     note = "What each owner had, used, and left unused; a shared GPU counts by shares. The most unused first."
     return Table("owners", "Allocated and used, by owner", note, ("Owner", "Had", "Used", "Unused", "Use"), rows)
+
+
+def _jobs(review: Review) -> Table:
+    price = review.gpu_hour_price
+    rows = tuple(
+        (str(job), number(hours, "h"), *([] if price is None else [f"{price * hours:,.2f}"]))
+        for job, hours in islice(review.jobs.items(), MOST_ROWS)
+    )
+    note = "GPUs, by time, by the part of the pace of its best hour that each job did not reach. The most first."
+    heads = ("Job", "Lost", *([] if price is None else ["Cost"]))
+    return Table("jobs", "Hours lost by slow jobs", note, heads, rows)
 
 
 def _models(review: Review) -> Table:

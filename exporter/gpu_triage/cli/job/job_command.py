@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from gpu_triage.cli.fleet.fleet_command import at_option, limit_option, parse_moment, server_options
+from gpu_triage.cli.fleet.fleet_command import at_option, limit_option, parse_moment, price_option, server_options
 from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.fleet.prometheus import PrometheusClient
@@ -57,11 +57,7 @@ def parse_since(text: str) -> tuple[float | None, float]:
     type=TextType("TIME", parse_since, str),
     help="Look at the last part of the job only: a duration such as 2h or 3d, or a time.  [default: its start]",
 )
-@click.option(
-    "--gpu-hour-price",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Price of a GPU hour, in any currency: what is lost is also shown as money.",
-)
+@price_option
 @limit_option("Most findings, and most hosts, to show.")
 @fail_on_option
 @format_option(text="people", json="programs", html="tickets")

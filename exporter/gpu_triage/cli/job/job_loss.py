@@ -1,7 +1,4 @@
-"""What a job loses and for whom it waits, as the rules recorded it (``alerts-jobs.yml``): what its alert says.
-
-Nothing is known without these rules, in a job's first half hour, and of what a user runs without a scheduler.
-"""
+"""What a job loses and for whom it waits, as the rules recorded it for its alert."""
 
 from __future__ import annotations
 
@@ -11,17 +8,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of, matcher
+from gpu_triage.cli.fleet.job_pace import JOB, LOST, PACE, RECORDED_SECONDS, WAITED_FOR
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.job.job_runs import Kind, Run, workload_of
 
-PACE: Final = "owner:gpu_job:pace"
-LOST: Final = "owner:gpu_job_lost:gpus"
-WAITED_FOR: Final = "instance_gpu_owner_why:gpu_job_waited_for:affected"
 DIFFERS: Final = "instance_gpu_owner:gpu_hang_differs:affected"
 
-_RECORDED_SECONDS: Final = 60  # interval of the rules
 _RECENT_SECONDS: Final = 300
-_JOB: Final = "cluster, job, owner"
 
 
 class OddThread(NamedTuple):
@@ -70,16 +63,16 @@ def loss_queries(hosts: Selection, run: Run, seconds: float, step_seconds: int) 
     name = run.key.name
     owner = f"{name}/" if run.key.kind is Kind.SLURM else f"{run.key.namespace}/{workload_of(name)}"
     of_job = Selection(hosts.cluster, hosts.job).with_matcher(matcher("owner", owner))
-    step = max(_RECORDED_SECONDS, step_seconds)
+    step = max(RECORDED_SECONDS, step_seconds)
     over, recent = f"[{math.ceil(seconds)}s:{step}s]", f"[{_RECENT_SECONDS}s]"
     place = "cluster, job, instance, uuid, why"
-    lost = f"max by ({_JOB}) ({LOST}{of_job})"
+    lost = f"max by ({JOB}) ({LOST}{of_job})"
     return {
         "paced": f"last_over_time({PACE}{of_job}{recent})",
         "lost_now": f"last_over_time({LOST}{of_job}{recent})",
         "lost_seconds": f"{step} * sum_over_time({LOST}{of_job}{over})",
         "awaited": f"{step} * sum by ({place}) "
-        f"(sum_over_time(({WAITED_FOR}{of_job} ^ 0 * on ({_JOB}) group_left () {lost}){over}))",
+        f"(sum_over_time(({WAITED_FOR}{of_job} ^ 0 * on ({JOB}) group_left () {lost}){over}))",
         "differs": f"last_over_time({DIFFERS}{of_job}{recent})",
         "awaited_now": f"group by ({place}) (last_over_time({WAITED_FOR}{of_job}{recent}))",
     }

@@ -1,5 +1,7 @@
-"""A real Prometheus that has watched small hosts in several clusters, one of them sick."""
+"""A real Prometheus that has watched small hosts in several clusters, one of them sick, and three jobs."""
 
+import math
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -7,13 +9,20 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.dashboards.fleet import STEP_SECONDS, Fleet, joined
 from tests.dashboards.store import Store, serving
+from tests.jobs.histories import families_of
 from tests.rig import scenario_with
 
 from gpu_triage_simulator import load_scenario
-from gpu_triage_simulator.history import record_history
+from gpu_triage_simulator.history import History, record_history
 
 MINUTES = 15
 LOST = 'at = "5m"\ngpu = 1\neffect = { kind = "lost", xid = 79 }'
+RULES_FROM_MINUTE = 10
+"""Before, the rules were not loaded."""
+SLOW_SICK = {"cluster": "east", "job": "gpu-triage", "owner": "4711/"}
+SLOW_DEAD = {"cluster": "south", "job": "gpu-triage", "owner": "ml/train"}
+AS_FAST_AS_EVER = {"cluster": "west", "job": "gpu-triage", "owner": "4712/"}
+OF_GPU = {"instance": "gpu-07:9836", "gpu": "1", "uuid": "GPU-b"}
 DOWN = 'at = "8m"\nuntil = "20m"\neffect = { kind = "exporter_down" }'
 
 
@@ -34,5 +43,31 @@ def store(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory)
         for host, cluster in ((sick, "east"), (well, "west"), (dead, "south"))
     ]
     hosts = {host.name: host for host in (sick, dead)}
-    with serving(Fleet(joined(histories), hosts), prometheus, promtool, directory) as running:
+    history = joined(histories)
+    with serving(Fleet(joined([history, _recorded(history)]), hosts), prometheus, promtool, directory) as running:
         yield running
+
+
+def _recorded(history: History) -> History:
+    """What the rules recorded of three jobs, two of them slow."""
+    waited_for = "instance_gpu_owner_why:gpu_job_waited_for:affected"
+    found = [
+        (waited_for, {**SLOW_SICK, **OF_GPU, "why": "computing"}, 0.3),
+        (waited_for, {**SLOW_DEAD, "instance": "gpu-09:9836", "why": "starving"}, 0.5),
+    ]
+    for owner, instance, pace in (
+        (SLOW_SICK, "gpu-07:9836", 0.7),
+        (SLOW_DEAD, "gpu-09:9836", 0.5),
+        (AS_FAST_AS_EVER, "gpu-07:9836", 0.92),
+    ):
+        member = {**owner, **OF_GPU, "instance": instance, "name": "H100"}
+        found.append(("instance_gpu_owner:gpu_job:member", member, 1))
+        found.append(("owner:gpu_job:pace", owner, pace))
+        found.append(("owner:gpu_job_lost:gpus", owner, 8 * (1 - pace)))
+    series = {
+        (name, tuple(sorted(labels.items()))): array(
+            "d", [math.nan] * RULES_FROM_MINUTE + [value] * (history.steps - RULES_FROM_MINUTE)
+        )
+        for name, labels, value in found
+    }
+    return replace(history, series=series, families=families_of(series))

@@ -1,4 +1,4 @@
-"""`gpu-triage report --since`: a first look from raw series, of a real Prometheus that has no recorded ones."""
+"""`gpu-triage report --since`: a first look from raw series, of a real Prometheus that has none recorded of GPUs."""
 
 from pathlib import Path
 

@@ -10,9 +10,11 @@ from click import unstyle
 from click.testing import CliRunner, Result
 from tests.command_line import Run
 from tests.dashboards.store import Store
+from tests.unit.cli.fleet.conftest import RULES_FROM_MINUTE
 
 from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_text
 from gpu_triage.cli.fleet.fleet_view import Fleet, Selection, fleet_of, queries
+from gpu_triage.cli.fleet.job_pace import slow_jobs
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.main import group
 from gpu_triage.judge.findings.finding import State
@@ -105,6 +107,57 @@ def test_no_host_is_a_failure(store: Store, run: Run, arguments: tuple[str, ...]
 def test_the_limit_counts_what_it_leaves_out(store: Store) -> None:
     assert "and 2 more, 1 to keep, 1 not read: raise --limit to see them" in fleet(store, "--limit", "1").output
     assert document(store, "--limit", "1")["hosts_total"] == 3
+
+
+def test_jobs_that_lose_gpus_come_worst_first_with_what_they_wait_for(store: Store) -> None:
+    first, second = document(store)["slow_jobs"]
+    assert (first["cluster"], first["namespace"], first["name"]) == ("south", "ml", "train")
+    assert (first["pace"], first["lost_gpus"], first["gpus"]) == (0.5, 4, 8)
+    assert first["waits_for"] == [
+        {"cluster": "south", "job": "gpu-triage", "instance": DEAD, "gpu": None, "uuid": None, "why": "starving"}
+    ]
+    assert (second["cluster"], second["namespace"], second["name"]) == ("east", None, "4711")
+    assert (second["pace"], second["lost_gpus"], second["gpus"]) == (0.7, pytest.approx(2.4), 8)
+    assert [(each["instance"], each["gpu"], each["why"]) for each in second["waits_for"]] == [(SICK, "1", "computing")]
+
+
+def test_people_read_the_jobs_that_lose_gpus(store: Store) -> None:
+    lines = fleet(store, "--limit", "1").output.splitlines()
+    place = lines.index("jobs that lose GPUs:")
+    assert lines[place + 1].startswith("    south/ml/train: 4.0 of 8 GPUs, at 50%")
+    assert lines[place + 1].endswith(f"south/{DEAD} (starving)")
+    assert lines[place + 2] == "    and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [(("--instance", SICK), ["4711"]), (("--cluster", "south|west"), ["train"]), (("--cluster", "west"), [])],
+)
+def test_jobs_are_those_of_the_chosen_hosts(store: Store, arguments: tuple[str, ...], names: list[str]) -> None:
+    assert [each["name"] for each in document(store, *arguments)["slow_jobs"]] == names
+
+
+def test_without_the_rules_no_job_is_said_to_be_slow_or_fast(store: Store) -> None:
+    before = ("--at", f"{store.start + (RULES_FROM_MINUTE - 2) * 60:.0f}")
+    assert document(store, *before)["slow_jobs"] == []
+    assert "lose" not in fleet(store, *before).output
+
+
+def test_a_job_is_named_by_its_own_waits_and_left_out_if_its_loss_is_not_known() -> None:
+    def of(owner: str, value: float, **labels: str) -> Series:
+        return series(value, owner=owner, **labels)
+
+    jobs = slow_jobs(
+        {
+            "paces": [of("1/", 0.5), of("2/", 0.5), of("3/", 0.2)],
+            "lost": [of("1/", 4), of("2/", 8)],
+            "waits": [of("2/", 1, gpu="3", uuid="GPU-d", why="clock"), of("3/", 1, why="network")],
+        }
+    )
+    assert [(job.name.name, job.gpus, [each.why for each in job.waits_for]) for job in jobs] == [
+        ("2", 16, ["clock"]),
+        ("1", 8, []),
+    ]
 
 
 LABELS = {"job": "gpu-triage", "instance": SICK}

@@ -4,7 +4,7 @@ import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.e2e.processes import prometheus
 from tests.html_elements import Elements
 
 from gpu_triage.cli.fleet.fleet_view import Selection
+from gpu_triage.cli.fleet.job_pace import slow_queries
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
 from gpu_triage.cli.fleet.review import DAY_SECONDS, Review, daily_queries, host_query, review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
@@ -84,6 +85,9 @@ def _of_five_minutes(at: float) -> Iterator[tuple[str, Mapping[str, str], float]
         busy = gpu.busy[place % len(gpu.busy)]
         yield "instance_gpu_name:gpu_busy:last5m", {**gpu.labels, "name": "NVIDIA H100"}, busy
         yield "instance_gpu:gpu_allocated_idle:active", gpu.labels, gpu.idle[place % len(gpu.idle)]
+        owner = {"cluster": gpu.labels["cluster"], "owner": "ml/train" if gpu is HOT else "4711/"}
+        yield "owner:gpu_job_lost:gpus", owner, 2.0 if gpu is HOT else 0.5
+        yield "instance_gpu_owner:gpu_job:member", {**gpu.labels, **owner}, 1
         yield "instance_gpu:gpu_energy_joules:last5m", gpu.labels, JOULES_A_DAY * at / DAY_SECONDS
 
 
@@ -145,6 +149,12 @@ def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -
         ("east/gpu-07", "thermal", 24),
         ("east/gpu-07", "storage", 4),
     ]
+    # A loss counts for as long as it was recorded, and for 5 minutes into the day without data.
+    assert {str(job): hours for job, hours in found.jobs.items()} == {
+        "east/ml/train": pytest.approx(2 * 4 * 24, rel=0.005),
+        "Slurm job west/4711": pytest.approx(0.5 * 4 * 24, rel=0.005),
+    }
+    assert [job.name for job in found.jobs] == ["train", "4711"]
     assert [(each.serial, each.kind, each.times) for each in found.offenders] == [
         ("1650123", "79", 4),
         ("1650123", "lost", 2),
@@ -156,6 +166,9 @@ def test_a_selection_leaves_out_the_others(url: str) -> None:
     assert west.observed == (24, None, 24, 24, 24)
     assert west.lost_by_day == (0, None, 0, 0, 0)
     assert (west.hosts, west.offenders) == ((), ())
+    assert [job.name for job in west.jobs] == ["4711"]
+    host = review(_client(url), Selection(cluster="east", instance="gpu-07"), END, DAYS)
+    assert [job.name for job in host.jobs] == ["train"]
 
 
 def test_before_the_first_midnight_it_says_how_to_look_now(url: str, run: Run) -> None:
@@ -196,12 +209,14 @@ def test_a_uuid_stays_inside_its_string() -> None:
 
 
 def test_every_recorded_series_that_is_asked_for_is_recorded_by_the_rules(repository: Path) -> None:
-    rules: dict[str, Any] = yaml.safe_load((repository / "rules" / "recording.yml").read_text())
-    recorded = {rule["record"] for each in rules["groups"] for rule in each["rules"]}
+    rules: list[dict[str, Any]] = [
+        yaml.safe_load((repository / "rules" / name).read_text()) for name in ("recording.yml", "alerts-jobs.yml")
+    ]
+    recorded = {rule.get("record") for file in rules for each in file["groups"] for rule in each["rules"]}
     asked = [
         query
-        for selection in (Selection(), Selection(cluster="east"))
-        for query in (*daily_queries(selection).values(), host_query(selection, 30))
+        for selection in (Selection(), Selection(cluster="east"), Selection(instance="a"))
+        for query in (*slow_queries(selection).values(), *daily_queries(selection).values(), host_query(selection, 30))
     ]
     names = set(re.findall(r"[a-z_]+:[a-z_]+:[a-z0-9_]+", " ".join(asked)))
     assert len(names) > 8
@@ -231,16 +246,31 @@ def test_markdown_has_a_row_for_each_day_and_escapes_names(found: Review) -> Non
     assert "| GPU hours lost to a bottleneck | 28 h | 15% of the observed |" in text
 
 
+def test_what_jobs_lost_has_a_price_if_one_is_given(found: Review) -> None:
+    text = render_markdown(found)
+    assert "| east/ml/train | 192 h |" in text
+    priced = render_markdown(replace(found, gpu_hour_price=2.5))
+    hours = found.jobs[next(iter(found.jobs))]
+    assert f"| east/ml/train | 192 h | {2.5 * hours:,.2f} |" in priced
+    assert text.count("| Cost |") == 0
+    assert priced.count("| Cost |") == 1
+
+
 def test_the_command_writes_by_suffix(url: str, tmp_path: Path, run: Run) -> None:
-    server = ["report", "--prometheus", url, "--at", f"{END + 3600}", "--over", "5d"]
+    server = ["report", "--prometheus", url, "--at", f"{END + 3600}", "--over", "5d", "--gpu-hour-price", "3"]
     assert [run(*server, "--output", tmp_path / f"report.{suffix}").code for suffix in ("html", "md")] == [0, 0]
     assert run(*server) == (0, (tmp_path / "report.md").read_text(), "")
+    assert "| Cost |" in (tmp_path / "report.md").read_text()
     assert (tmp_path / "report.html").read_bytes().startswith(b"<!DOCTYPE html>")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(("--output", "/nowhere/report.md"), "cannot be written"), (("--cluster", "north"), "rules/recording.yml")],
+    [
+        (("--output", "/nowhere/report.md"), "cannot be written"),
+        (("--cluster", "north"), "rules/recording.yml"),
+        *((("--gpu-hour-price", wrong), "is no price") for wrong in ("0", "-1", "2,50", "nan", "1e3", "free")),
+    ],
 )
 def test_refusals_explain(url: str, run: Run, arguments: tuple[str, ...], said: str) -> None:
     code, _, err = run("report", "--prometheus", url, "--at", END, *arguments)
