@@ -138,10 +138,7 @@ CASES: Final[Mapping[str, Case]] = {
     "a rank does nothing": Case(fleet(*one_rank(job(), saves(job()[0][1:])), more=ranks(cpu_seconds=1.0)), SOON),
     "a rank works on the CPU": Case(fleet(*one_rank(job(), saves(job()[0][1:])), more=ranks())),
     "a rank waits for its disk": Case(
-        fleet(
-            *one_rank(job(), saves(job()[0][1:])),
-            more=ranks(cpu_seconds=1.0, gpu_blocked_thread_seconds_total=50.0),
-        )
+        fleet(*one_rank(job(), saves(job()[0][1:])), more=ranks(cpu_seconds=1.0, gpu_blocked_thread_seconds_total=50.0))
     ),
     "a rank is done, and the others go on": Case(
         fleet([job()[0][0], *saves(job()[0][1:])], *job()[1:], more=ranks(since(STOPPED_AT, 0.0, 1.0)))
