@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.promql.promtool import Run, ask, selector
+from tests.promql.promtool import Run, ask
 from tests.rules.handwritten import Series, counter, gpu, merged
 from tests.rules.rulefile import group_alone, groups_of
 
