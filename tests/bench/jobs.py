@@ -1,5 +1,9 @@
-"""What is said of random jobs with one hidden truth each: who is named, how much is lost, and how often in vain."""
+"""What is said of random jobs with one hidden truth each: who is named, how much is lost, and how often in vain.
 
+And what that costs a Prometheus for one large job.
+"""
+
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -10,10 +14,16 @@ from statistics import median
 import click
 from tests.bench.page import TO_SCREEN, conditions, report, table
 from tests.jobs.played import OF_JOBS, Outcome, play
-from tests.jobs.random_jobs import HANGS, HEALTHY, SLOW, cases
+from tests.jobs.random_jobs import HANGS, HEALTHY, SAMPLE_SECONDS, SLOW, Case, cases, large, series_of
+from tests.promql.promtool import Run, ask, selector
+from tests.rules.rulefile import group_alone, groups_of
 
 BATCH = 12
 """Jobs that are played at once."""
+COSTED = {"GpuJobSlow": 60.0, "GpuJobHung": 30.0}
+"""An alert of each group that is measured, and the group's interval."""
+COSTED_MINUTES = (40, 60)
+"""The evaluations between these are counted: from minute 30 on, everything is known that the rules look at."""
 
 
 def row(kind: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
@@ -43,11 +53,35 @@ def rows(outcomes: Sequence[Outcome]) -> Iterator[dict[str, object]]:
     yield row("all", outcomes)
 
 
+def cost(promtool: Path, case: Case) -> Iterator[dict[str, object]]:
+    """The CPU time of an evaluation by group: how much more a run takes that ends later, with the same series."""
+    count = round(COSTED_MINUTES[1] * 60 / SAMPLE_SECONDS)
+    series = {selector(name, labels): values[:count] for (name, labels), values in series_of(case).items()}
+    for alert, interval in COSTED.items():
+        with tempfile.TemporaryDirectory() as directory:
+            rules = group_alone(alert, Path(directory), "instance_gpu_owner:gpu_job:member")
+            took = []
+            for minute in COSTED_MINUTES:
+                run = Run(rules, groups_of(rules), SAMPLE_SECONDS, series, (("up", minute * 60.0),), (), interval)
+                before = os.times()
+                ask(promtool, run, Path(directory))
+                after = os.times()
+                took.append(sum(after[2:4]) - sum(before[2:4]))
+        each = (took[1] - took[0]) / ((COSTED_MINUTES[1] - COSTED_MINUTES[0]) * 60 / interval)
+        yield {
+            "group of<": alert,
+            "GPUs of the job": len(case.job.ranks),
+            "CPU of an evaluation": f"{each * 1000:.0f} ms",
+            "share of its interval": f"{each / interval:.1%}",
+        }
+
+
 @click.command()
 @click.option("--jobs", default=72, show_default=True, help="How many.")
+@click.option("--hosts", default=100, show_default=True, help="Of the large job, with 8 GPUs each.")
 @click.option("--seed", default=1, show_default=True, help="Of all chance.")
 @TO_SCREEN
-def main(jobs: int, seed: int, *, to_screen: bool) -> None:
+def main(jobs: int, hosts: int, seed: int, *, to_screen: bool) -> None:
     """What is said of random jobs: culprit, loss, time, and false alerts."""
     programs = [which(name) for name in ("promtool", "prometheus")]
     if None in programs:
@@ -65,4 +99,5 @@ def main(jobs: int, seed: int, *, to_screen: bool) -> None:
                     f"loses {each.case.truth.loss:.0%}, found {each.lost}, named {each.named}, told {dict(each.told)}"
                 )
                 click.echo(f"  {each.case.name}: {what}", err=True)
-    report("jobs", [conditions(), "", *table(rows(outcomes))], to_screen=to_screen)
+    costs = list(table(cost(promtool, large(hosts, seed))))
+    report("jobs", [conditions(), "", *table(rows(outcomes)), "", *costs], to_screen=to_screen)

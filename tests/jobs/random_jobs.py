@@ -114,14 +114,19 @@ def cases(count: int, seed: int) -> Iterator[Case]:
         yield _case(number, kind, random.Random(source.random()))
 
 
-def _case(number: int, kind: str, chance: random.Random) -> Case:
+def large(hosts: int, seed: int) -> Case:
+    """A job of so many hosts with 8 GPUs each, one of which is slow."""
+    return _case(0, f"silent{FROM_THE_START}", random.Random(seed), (hosts, 8))
+
+
+def _case(number: int, kind: str, chance: random.Random, size: tuple[int, int] | None = None) -> Case:
     name = f"{number:02d}-{kind.replace(' ', '-')}"
-    hosts, each = chance.randint(2, 6), chance.choice((1, 2, 4, 4, 8, 8))
+    hosts, each = size or (chance.randint(2, 6), chance.choice((1, 2, 4, 4, 8, 8)))
     if kind in {"slow host", "stages", f"starved host{FROM_THE_START}"}:
         each = max(2, each)
     # Without GPM, nothing tells a GPU that is slow from the start from a stage with more work.
     model = chance.choice((H100, H200) if kind == f"silent{FROM_THE_START}" else (H100, H100, H200, A100))
-    names = [f"{name}-{letter}" for letter in "abcdef"[:hosts]]
+    names = [f"{name}-{host}" for host in range(hosts)]
     models = dict.fromkeys(names, model)
     compute = chance.uniform(0.2, 6.0)
     work = [compute] * (hosts * each)

@@ -51,12 +51,13 @@ def alert_files() -> tuple[Path, ...]:
     return tuple(path for path in rule_files() if path.name.startswith("alerts"))
 
 
-def group_alone(alert: str, directory: Path) -> tuple[Path, ...]:
-    """A file with nothing but the group of an alert, which reads nothing that is recorded in another one."""
+def group_alone(alert: str, directory: Path, *read: str) -> tuple[Path, ...]:
+    """A file with nothing but the group of an alert, and what it reads of others: the names of these rules."""
     groups = [group for path in alert_files() for group in yaml.load(path.read_bytes(), yaml.CSafeLoader)["groups"]]
     (its,) = [group for group in groups if any(rule.get("alert") == alert for rule in group["rules"])]
+    rules = [rule for group in groups for rule in group["rules"] if rule.get("record") in read]
     path = directory / "rules.yml"
-    path.write_text(yaml.safe_dump({"groups": [its]}), encoding="utf-8")
+    path.write_text(yaml.safe_dump({"groups": [{**its, "rules": [*rules, *its["rules"]]}]}), encoding="utf-8")
     return (path,)
 
 

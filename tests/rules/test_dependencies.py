@@ -21,6 +21,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("gpu-triage-findings", "instance:gpu_hang:affected"): WINDOW,
     ("gpu-triage-job-pace", "instance_gpu_owner:gpu_clock:straggling"): WINDOW,
     ("gpu-triage-hangs", "instance_gpu_owner:gpu_job:member"): WINDOW,
+    ("gpu-triage-job-pace", "instance_gpu_owner:gpu_hang_left:affected"): WINDOW,
     ("gpu-triage-capacity-copies", "instance_gpu:gpu_busy:ratio5m"): WINDOW,
     ("gpu-triage-capacity", "instance_gpu_name:gpu_busy:last5m"): DAY,
     ("gpu-triage-capacity", "instance_gpu:gpu_allocated_idle:active"): DAY,

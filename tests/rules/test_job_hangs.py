@@ -20,6 +20,7 @@ END: Final = 60
 SHOWN_AT: Final = STOPPED_AT + 12
 NEVER: Final = range(0)
 EARLY, LATER = range(SEEN_AT, STOPPED_AT + 5), range(SEEN_AT + 1, STOPPED_AT + 8)
+SOON = range(STOPPED_AT + 1, STOPPED_AT + 4)
 STEPLESS = range(STOPPED_AT + 2, STOPPED_AT + 5)
 """A window of 3 minutes holds 2 of them between scrapes a minute apart."""
 COLLECTIVE = "work.collective_hang"
@@ -104,6 +105,22 @@ def stepped(a_minute: Sequence[float] | None = None, *, owner: str = "4711") -> 
     return {str(n): steps("abcd"[n // 2], values, owner, str(n)) for n in range(8)}
 
 
+def ranks(odd: Sequence[float] | None = None, cpu_seconds: float = 60.0, **more: float) -> Mapping[str, Series]:
+    """A process on each GPU; how many there are on the second GPU of the first host, and seconds a minute then."""
+    found: dict[str, Series] = {}
+    for uuid in (f"GPU-{name}{number}" for name in "abcd" for number in range(2)):
+        differs = uuid == "GPU-a1"
+        own = {"uuid": uuid, "instance": uuid[4], "gpu": uuid[5]}
+        count = odd if odd and differs else lasting(1.0)
+        seconds = counter(since(STOPPED_AT, cpu_seconds if differs else 60.0, 60.0))
+        found[uuid] = merged(
+            gpu("gpu_processes", count, **own, type="compute"),
+            gpu("gpu_process_cpu_seconds_total", seconds, **own, pid="1", process="python"),
+            *(gpu(name, counter(since(STOPPED_AT, value)), **own) for name, value in more.items() if differs),
+        )
+    return found
+
+
 PODS: Final = [healthy(2, pod(f"train-{number}"), number) for number in range(4)]
 OTHERS: Final = healthy(2, slurm(9))
 
@@ -124,6 +141,16 @@ CASES: Final[Mapping[str, Case]] = {
         fleet(*map(saves, job()), more=stepped()), range(STOPPED_AT + 5, STOPPED_AT + 8)
     ),
     "another job works on the first host": Case(fleet([*spins(job()[0]), *OTHERS], stops(job()[1]), more={}), EARLY),
+    "a rank exits": Case(fleet(*one_rank(job(), saves(job()[0][1:])), more=ranks(since(STOPPED_AT, 0.0, 1.0))), SOON),
+    "a rank does nothing": Case(fleet(*one_rank(job(), saves(job()[0][1:])), more=ranks(cpu_seconds=1.0)), SOON),
+    "a rank works on the CPU": Case(fleet(*one_rank(job(), saves(job()[0][1:])), more=ranks())),
+    "a rank waits for its disk": Case(
+        fleet(*one_rank(job(), saves(job()[0][1:])), more=ranks(cpu_seconds=1.0, gpu_blocked_thread_seconds_total=50.0))
+    ),
+    "a rank is done, and the others go on": Case(
+        fleet([job()[0][0], *saves(job()[0][1:])], *job()[1:], more=ranks(since(STOPPED_AT, 0.0, 1.0)))
+    ),
+    "all ranks are done": Case(fleet(*map(saves, job()), more=ranks(since(STOPPED_AT, 0.0, 1.0)))),
     "a single GPU, without steps": Case(fleet(stops(healthy(1, slurm())))),
     "pause of four minutes": Case(
         fleet(*(stops(each, between(SEEN_AT, STOPPED_AT + 4, 1.0, float("nan"))) for each in job()))
@@ -188,7 +215,7 @@ def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory
     series = {name: case.series for name, case in CASES.items()} | {name: each for name, (each, _) in DIFFERING.items()}
     directory = tmp_path_factory.mktemp("hangs")
     promtool = requires_tool("promtool")
-    rules = group_alone(ALERT, directory)
+    rules = group_alone(ALERT, directory, "instance_gpu_owner:gpu_job:member")
     return play(promtool, directory, rules, series, minutes=END, shown={ALERT: SHOWN_AT}, evaluation_seconds=30)
 
 
@@ -203,8 +230,9 @@ def test_a_job_that_hangs(name: str, played: Mapping[str, Played]) -> None:
 
 
 def test_the_gpu_that_differs_is_named(played: Mapping[str, Played]) -> None:
-    (alert,) = played["one rank"].shown[ALERT]
-    assert alert.annotations["summary"] == "Slurm job 4711 hangs: all wait for GPU 1 of a"
+    for name in ("one rank", "a rank exits", "a rank does nothing"):
+        (alert,) = played[name].shown[ALERT]
+        assert alert.annotations["summary"] == "Slurm job 4711 hangs: all wait for GPU 1 of a"
     (alert,) = played["all ranks spin, without steps"].shown[ALERT]
     assert alert.annotations["summary"] == "Slurm job 4711 hangs"
 
