@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -23,10 +23,14 @@ Shown = bool | Callable[[Sample], bool]
 
 
 @cache
-def metrics_of_rules() -> frozenset[str]:
-    """Names of the metrics used by the shipped rules, including the texts of alerts."""
+def metrics_of_rules() -> Mapping[str, str]:
+    """Metrics used by the shipped rules, including the texts of alerts, by name: the ``label=value`` that they select.
+
+    "" where they select others, too.
+    """
     lines = _NEEDED.read_text(encoding="utf-8").splitlines()
-    return frozenset(line for line in lines if not line.startswith("#"))
+    named = (line.partition(" ") for line in lines if not line.startswith("#"))
+    return {name: selected for name, _, selected in named}
 
 
 def needed_but_excluded(config: Config) -> tuple[str, ...]:
@@ -77,8 +81,13 @@ class Selection:
             return False
         if config.metrics_profile == FULL or _matches(name, config.metrics_include):
             return True
-        if config.metrics_profile == RULES and name not in metrics_of_rules() | _FINDINGS:
-            return False
+        if config.metrics_profile == RULES and name not in _FINDINGS:
+            selected = metrics_of_rules().get(name)
+            if not selected:
+                return False if selected is None else spec.default_samples or True
+            label, _, value = selected.partition("=")
+            place = spec.labels.index(label)
+            return lambda sample: sample.labels[place] == value
         return spec.default_samples or True
 
 

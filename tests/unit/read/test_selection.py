@@ -70,7 +70,7 @@ def test_the_profile_of_the_rules_has_every_metric_that_a_rule_reads() -> None:
     names = {spec.name for spec in METRICS}
     rules = read_rules(rule_files())
     read = {use.metric for rule in rules for query in (rule.expr, *rule.queries()) for use in uses(query)}
-    assert read & names <= metrics_of_rules() & names < names
+    assert read & names <= metrics_of_rules().keys() & names < names
 
 
 def shown_by_the_profile_of_the_rules() -> set[str]:
@@ -100,6 +100,7 @@ def test_a_host_of_eight_gpus_and_64_processes_stays_within_the_documented_serie
         running.run_to(75)
         page = running.exposition.page("", (), gzipped=False).body.decode()
     assert sum(not line.startswith("#") for line in page.splitlines()) <= most
+    assert ('clock="sm"' in page, 'clock="memory"' in page) == (True, profile == "default")
 
 
 def test_a_gpu_without_processes_has_at_most_190_series_by_default() -> None:
