@@ -6,6 +6,7 @@ import logging
 import re
 import sys
 import threading
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -167,10 +168,12 @@ class Bounded(_Handler):
         super().__init__(self.text, lambda: self.seconds)
         self.setFormatter(FORMATTERS["json"])
 
-    def say(self, place: int = 1, message: str = "m", *, times: int = 1, **extra: object) -> None:
+    def say(
+        self, place: int = 1, message: str = "m", times: int = 1, extra: Mapping[str, object] | None = None
+    ) -> None:
         for _ in range(times):
             made = logging.LogRecord("gpu_triage.test", logging.WARNING, "file.py", place, message, (), None)
-            made.__dict__.update(extra)
+            made.__dict__.update(extra or {})
             self.handle(made)
 
     def written(self) -> list[tuple[str, int | None]]:
@@ -221,7 +224,7 @@ def test_a_line_of_a_kind_is_written_again_after_its_quiet_time() -> None:
     handler = Bounded()
     for seconds, kind in ((0, "a"), (1, "a"), (2, "b"), (59, "a"), (60, "a"), (61, "a")):
         handler.seconds = float(seconds)
-        handler.say(1, kind, **repeated(kind, 60.0))
+        handler.say(1, kind, extra=repeated(kind, 60.0))
     handler.close()
     assert handler.written() == [("a", None), ("b", None), ("a", None), ("a", 3)]
 
@@ -230,6 +233,6 @@ def test_kinds_without_number_take_no_memory_without_end() -> None:
     handler = Bounded()
     for kind in (*range(3000), 0):
         handler.seconds += 60.0
-        handler.say(**repeated(kind, 1e9))
+        handler.say(extra=repeated(kind, 1e9))
     handler.close()
     assert len(handler.written()) == 3001

@@ -216,8 +216,8 @@ def test_fields_a_gpu_has_are_read_beside_one_for_which_the_call_is_refused(benc
 
 @pytest.mark.parametrize("member", ["sllVal", "siVal"])
 def test_minus_one_is_no_value(bench: BenchMaker, member: str) -> None:
-    nvml = bench()
-    nvml.answer(FUNCTION, fields_say(dict.fromkeys((82, 197, 91), (0, member, -1))))
+    nvml, minus_one = bench(), (0, member, -1)
+    nvml.answer(FUNCTION, fields_say({82: minus_one, 197: minus_one, 91: minus_one}))
     inquiry = nvml.round().inquiry
     assert inquiry.fields([82, 197, 91]) == {}
     assert read_thermal(nvml.round()).memory_celsius is None

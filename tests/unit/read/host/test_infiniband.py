@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.captured_cards import captured
-from tests.host_tree import HostTree
+from tests.host_tree import HostTree, counter_files
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.infiniband import EVENTS, HOST_INFINIBAND, HostInfinibandReader, InfinibandPort
@@ -26,27 +26,20 @@ PLAIN = {
     "counters/port_xmit_data": "20\n",
 }
 # mlx5, kernel 6.8: what a ConnectX-7 under InfiniBand has. Buffer overruns are full: they have four bits.
-CONNECTX_7 = PLAIN | {
+CONNECTX_7 = {
+    **PLAIN,
     "../../board_id": "MT_0000000838\n",
     "../../hca_type": "MT4129\n",
-    "counters/VL15_dropped": "0\n",
-    "counters/excessive_buffer_overrun_errors": "15\n",
-    "counters/link_downed": "1\n",
-    "counters/link_error_recovery": "2\n",
-    "counters/local_link_integrity_errors": "0\n",
-    "counters/port_rcv_errors": "14\n",
-    "counters/port_xmit_discards": "3\n",
-    "counters/symbol_error": "100\n",
-    "hw_counters/duplicate_request": "0\n",
-    "hw_counters/lifespan": "12\n",
-    "hw_counters/local_ack_timeout_err": "7\n",
-    "hw_counters/out_of_buffer": "0\n",
-    "hw_counters/out_of_sequence": "4\n",
-    "hw_counters/packet_seq_err": "5\n",
-    "hw_counters/rnr_nak_retry_err": "0\n",
-    "hw_counters/np_cnp_sent": "9\n",
-    "hw_counters/np_ecn_marked_roce_packets": "11\n",
-    "hw_counters/rp_cnp_handled": "13\n",
+    **counter_files(
+        "counters",
+        "VL15_dropped=0 excessive_buffer_overrun_errors=15 link_downed=1 link_error_recovery=2 symbol_error=100 "
+        "local_link_integrity_errors=0 port_rcv_errors=14 port_xmit_discards=3",
+    ),
+    **counter_files(
+        "hw_counters",
+        "duplicate_request=0 lifespan=12 local_ack_timeout_err=7 out_of_buffer=0 out_of_sequence=4 packet_seq_err=5 "
+        "rnr_nak_retry_err=0 np_cnp_sent=9 np_ecn_marked_roce_packets=11 rp_cnp_handled=13",
+    ),
 }
 
 
@@ -88,16 +81,16 @@ UP = InfinibandPort(
         # Without a link there is no rate.
         *(({"state": state, "rate": SDR}, NO_LINK) for state in ("1: DOWN", "2: INIT", "3: ARMED")),
         # An adapter that does not count is no failure.
-        ({"counters__port_rcv_data": NO_PMA, "counters__port_xmit_data": NO_PMA}, NO_TRAFFIC),
+        ({"counters/port_rcv_data": NO_PMA, "counters/port_xmit_data": NO_PMA}, NO_TRAFFIC),
         # A full counter of 32 bits is no reading, and those of 64 bits of old kernels come first.
-        ({"counters__port_rcv_data": FULL}, {"receive_bytes": None}),
-        ({"counters__port_rcv_data": FULL, "counters_ext__port_rcv_data_64": "5"}, {"receive_bytes": 20}),
+        ({"counters/port_rcv_data": FULL}, {"receive_bytes": None}),
+        ({"counters/port_rcv_data": FULL, "counters_ext/port_rcv_data_64": "5"}, {"receive_bytes": 20}),
     ],
 )
 def test_traffic_is_in_bytes_and_a_rate_in_bytes_a_second(
     host: HostTree, changed: dict[str, str], expected: dict[str, Any]
 ) -> None:
-    port(host, files=PLAIN, **{name: f"{text}\n" for name, text in changed.items()})
+    port(host, files=PLAIN | {name: f"{text}\n" for name, text in changed.items()})
     assert read(HostInfinibandReader(), host) == replace(UP, **expected)
 
 

@@ -10,7 +10,6 @@ op_mod(0x1) failed, status bad operation(0x2), syndrome (0x9a6171), err(-22)``).
 """
 
 import errno
-import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests.evidence import evidence_of
-from tests.host_tree import HostTree
+from tests.host_tree import HostTree, counter_files
 
 from gpu_triage.options.config import Config, LineRate
 from gpu_triage.options.values import DEVICE_PATTERN, LINE_RATE
@@ -37,9 +36,7 @@ from gpu_triage.read.metrics.metric import Sample
 
 
 def adapter(rate: str, link_layer: str, counters: str) -> dict[str, str]:
-    """The files of a port; `counters`, as name=value, are those in hw_counters."""
-    files = {"rate": f"{rate}\n", "link_layer": f"{link_layer}\n"}
-    return files | {f"hw_counters/{name}": f"{count}\n" for name, count in re.findall(r"(\w+)=(\d+)", counters)}
+    return {"rate": f"{rate}\n", "link_layer": f"{link_layer}\n", **counter_files("hw_counters", counters)}
 
 
 EFA = adapter(

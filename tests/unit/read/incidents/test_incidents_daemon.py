@@ -101,26 +101,20 @@ def test_the_most_gpus_of_this_boot_are_remembered_over_a_restart(tmp_path: Path
 
 
 @pytest.mark.parametrize(("kernel_log", "loaded_after"), [(True, 4.0), (False, 0.0)])
-def test_the_last_reset_is_when_the_driver_was_loaded_or_without_the_kernel_log_the_boot(
+def test_loading_the_driver_resets_every_gpu_or_without_the_kernel_log_the_boot_did(
+    tmp_path: Path,
     kernel_log: bool,  # noqa: FBT001
     loaded_after: float,
 ) -> None:
-    with rig(load_scenario("idle-downshift"), WATCHING) as running:
+    away = 'at = 40\nuntil = 80\neffect = { kind = "driver_not_loaded" }'
+    with rig(host(tmp_path, away), WATCHING) as running:
         if not kernel_log:
             running.kmsg.unlink()
         running.run_to(30)
         booted = -(running.clock.now().monotonic - running.elapsed)
         assert resets(running) == dict.fromkeys("01", pytest.approx(booted + loaded_after))
-
-
-@pytest.mark.parametrize("kernel_log", [True, False])
-def test_a_driver_that_was_loaded_anew_is_a_reset_of_every_gpu(tmp_path: Path, kernel_log: bool) -> None:  # noqa: FBT001
-    away = 'at = 20\nuntil = 80\neffect = { kind = "driver_not_loaded" }'
-    with rig(host(tmp_path, away), WATCHING) as running:
-        if not kernel_log:
-            running.kmsg.unlink()
         running.run_to(150)
-        assert all(80 <= at <= 145 for at in resets(running).values())
+        assert all(80 <= at <= 145 for at in every(resets(running).values()))
         assert incidents(running) == {("0", "reset"): 1, ("1", "reset"): 1}
 
 
@@ -224,10 +218,13 @@ def test_an_unwritable_state_directory_costs_only_memory(tmp_path: Path, caplog:
         assert kinds(folder) == ["48"]
 
 
-def test_of_two_exporters_with_one_state_directory_one_writes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_of_two_exporters_with_one_state_directory_one_writes_until_the_other_takes_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with rig(host(tmp_path, xid(20, 48), xid(60, 95, gpu=1)), watching(state_directory=tmp_path)) as first:
         first.run_to(30)
-        written = (tmp_path / FILE).read_bytes()
+        assert first.value("gpu_exporter_state_directory_in_use") == 0
+        written, document = (tmp_path / FILE).read_bytes(), saved(tmp_path)
         second = Rig(first.simulated, first.clock, first.config)
         second.run(60)
         assert (tmp_path / FILE).read_bytes() == written
@@ -236,29 +233,15 @@ def test_of_two_exporters_with_one_state_directory_one_writes(tmp_path: Path, ca
         assert success(second) == 0
         assert errors(second)["in_use"] >= 1
         (told,) = [record for record in caplog.records if "incidents are remembered in memory only" in record.message]
-        assert (
-            f"{tmp_path}: another exporter writes here (its lock file names process {os.getpid()} on "
-            in fields_of(told)["cause"]
-        )
+        holder = f"{tmp_path}: another exporter writes here (its lock file names process {os.getpid()} on "
+        assert holder in fields_of(told)["cause"]
         assert [line for line in not_read(second) if "another exporter writes there" in line] != []
         assert [line for line in not_read(second) if "in_use" in line] == []
-        first.run(1)
-        assert first.value("gpu_exporter_state_directory_in_use") == 0
-
-
-def test_the_second_exporter_takes_over_when_the_first_ends_and_keeps_what_both_saw(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 48), xid(150, 95, gpu=1)), watching(state_directory=tmp_path)) as first:
-        first.run_to(30)
-        second = Rig(first.simulated, first.clock, first.config)
-        second.run(10)
-        document = saved(tmp_path)
+        stop(first)
         # Only the first saw this one.
         document["incidents"].append(document["incidents"][0] | {"kind": "62", "uptime_seconds": 7.0})
-        first.clock.advance(120)
-        second.run(5)
-        stop(first)
         (tmp_path / FILE).write_text(json.dumps(document))
-        second.run(20)
+        second.run(80)
         assert second.value("gpu_exporter_state_directory_in_use") == 0
         assert success(second) == 1
         assert kinds(tmp_path) == ["48", "62", "95"]
