@@ -113,14 +113,10 @@ def test_a_record_that_cannot_be_formatted_is_reported_instead_of_raised() -> No
         assert "RuntimeError" in line
 
 
-def test_an_unprintable_field_costs_only_itself() -> None:
-    pairs = parsed(FORMATTERS["logfmt"].format(record("m", bad=Unprintable(), good=1)))
-    assert pairs["bad"] == "<Unprintable: RuntimeError>"
-    assert pairs["good"] == "1"
-
-
-def test_arguments_that_do_not_fit_the_message_are_shown_beside_it() -> None:
-    assert parsed(FORMATTERS["logfmt"].format(record("%d GPUs", "x")))["msg"] == "%d GPUs ('x',)"
+def test_an_unprintable_field_and_arguments_that_do_not_fit_cost_only_themselves() -> None:
+    pairs = parsed(FORMATTERS["logfmt"].format(record("%d GPUs", "x", bad=Unprintable(), good=1)))
+    told = {"msg": "%d GPUs ('x',)", "bad": "<Unprintable: RuntimeError>", "good": "1"}
+    assert pairs.items() >= told.items()
 
 
 def test_an_exception_is_fields_of_the_same_line() -> None:

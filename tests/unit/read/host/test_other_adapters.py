@@ -144,9 +144,11 @@ def test_full_efa_and_ena_are_scarce_network(host: HostTree) -> None:
     assert idle.scarce_network() is None
 
 
-ERRORS = ("symbol_error", "link_error_recovery", "port_rcv_errors", "local_link_integrity_errors")
-ERRORS += ("excessive_buffer_overrun_errors", "port_xmit_discards", "link_downed")
-COUNTERS = {f"counters/{name}": "7\n" for name in ("port_rcv_data", "port_xmit_data", *ERRORS)}
+COUNTERS = counter_files(
+    "counters",
+    "port_rcv_data=7 port_xmit_data=7 symbol_error=7 link_error_recovery=7 port_rcv_errors=7 link_downed=7 "
+    "local_link_integrity_errors=7 excessive_buffer_overrun_errors=7 port_xmit_discards=7",
+)
 FILES = {
     "state": "4: ACTIVE\n",
     "phys_state": "5: LinkUp\n",

@@ -245,16 +245,14 @@ def test_a_link_in_the_folder_of_one_job_reaches_no_file_of_another(tmp_path: Pa
 
 
 def test_a_type_that_one_owner_claims_costs_no_other_a_series(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        {
-            "a/1.prom": "# TYPE gpu_job_steps_total gauge\ngpu_job_steps_total 1\n",
-            "b/1.prom": "# TYPE gpu_job_steps_total counter\ngpu_job_steps_total 2\n",
-            "c/1.prom": "# TYPE gpu_job_seconds histogram\n"
-            'gpu_job_seconds_bucket{le="+Inf"} 3\ngpu_job_seconds_sum 3\ngpu_job_seconds_count 3\n',
-            "d/1.prom": "# TYPE gpu_job_seconds_count gauge\ngpu_job_seconds_count 4\n",
-        },
-    )
+    texts = {
+        "a": "# TYPE gpu_job_steps_total gauge\ngpu_job_steps_total 1\n",
+        "b": "# TYPE gpu_job_steps_total counter\ngpu_job_steps_total 2\n",
+        "c": "# TYPE gpu_job_seconds histogram\n"
+        'gpu_job_seconds_bucket{le="+Inf"} 3\ngpu_job_seconds_sum 3\ngpu_job_seconds_count 3\n',
+        "d": "# TYPE gpu_job_seconds_count gauge\ngpu_job_seconds_count 4\n",
+    }
+    write(tmp_path, {f"{owner}/1.prom": text for owner, text in texts.items()})
     reading = read(tmp_path)
     assert set(errors(reading).values()) == {""}
     found = [(each.labels["owner"], each.name.removeprefix("gpu_job_"), each.value) for each in samples(reading)]

@@ -90,32 +90,14 @@ FILES = {
     "OpenMetrics' last line": Case({"a.prom": "gpu_job_x 1\n# EOF\n"}, ("gpu_job_x 1.0",)),
 }
 
+VALUES = ("", " one", " 1_000", " 0x10", " \u0661", " 1 soon", " 1 2 3", " 1 # {} 1", "{} ", '{a="1"', "-y 1")
+LABELS = ("a", "a=1", 'a="1', 'a="1" b="2"', ',a="1"', 'a="1",a="2"', '0a="1"', '__name__="up"', '"a"="1"')
+TYPE_LINES = ("", " gpu_job_x", " gpu_job_x number", " gpu_job_x gauge\n# TYPE gpu_job_x counter")
 MALFORMED = (
-    "gpu_job_x",
-    "gpu_job_x{} ",
-    "gpu_job_x one",
-    "gpu_job_x 1_000",
-    "gpu_job_x 0x10",
-    "gpu_job_x \u0661",
-    "gpu_job_x 1 soon",
-    "gpu_job_x 1 2 3",
-    "gpu_job_x 1 # {} 1",
-    "gpu_job_x{a} 1",
-    "gpu_job_x{a=1} 1",
-    'gpu_job_x{a="1} 1',
-    'gpu_job_x{a="1"',
-    'gpu_job_x{a="1" b="2"} 1',
-    'gpu_job_x{,a="1"} 1',
-    'gpu_job_x{a="1",a="2"} 1',
-    'gpu_job_x{0a="1"} 1',
-    'gpu_job_x{__name__="up"} 1',
-    'gpu_job_x{"a"="1"} 1',
+    *(f"gpu_job_x{value}" for value in VALUES),
+    *(f"gpu_job_x{{{labels}}} 1" for labels in LABELS),
+    *(f"# TYPE{rest}" for rest in TYPE_LINES),
     '{"gpu_job_x"} 1',
-    "gpu_job_x-y 1",
-    "# TYPE gpu_job_x",
-    "# TYPE gpu_job_x number",
-    "# TYPE gpu_job_x gauge\n# TYPE gpu_job_x counter",
-    "# TYPE",
 )
 
 TYPES = {

@@ -200,6 +200,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json"]
 
 
+NO_LISTS: dict[str, tuple[Any, ...]] = {"boards": ({}, "all"), "incidents": ({}, "all", None)}
+
+
 def test_the_largest_ledger_fits() -> None:
     longest = Incident("lost", "G" * 45, "9" * 20, "0000:65:00.0", 1.7e9 + 0.123, 1.7e9 + 0.456, "b" * 36, 123456.789)
     boards = {f"GPU-{number:036}": Board(f"GPU-{number:036}", "9" * 20, "0" * 12) for number in range(256)}
@@ -220,8 +223,7 @@ def test_the_largest_ledger_fits() -> None:
         b'{"version": 1, "boot": ' + b"9" * 10_000 + b"}",
         INCIDENT_HISTORY.encode(MEMORY).replace(b'"boot": "boot"', b'"boot": "boot", "boot": "boot"'),
         INCIDENT_HISTORY.encode(MEMORY).replace(b'"version": 1,', b""),
-        *(changed(boards=boards) for boards in ({}, "all")),
-        *(changed(incidents=incidents) for incidents in ({}, "all", None)),
+        *(changed(**{key: value}) for key, values in NO_LISTS.items() for value in values),
     ],
 )
 def test_nothing_of_a_wrong_file_is_believed(content: bytes) -> None:
