@@ -242,36 +242,31 @@ WRONG: dict[str, tuple[Any, ...]] = {
 }
 
 
-WRONG_BESIDE = [("boot", 7), ("boot", "x" * 81), ("boot", "a b"), *(("most_gpus", n) for n in (-1, 1e300, True))]
-NO_TABLES = changed(incidents=[7, asdict(INCIDENT)], boards=[[], asdict(MEMORY.boards["GPU-1"])])
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in WRONG.items() for value in values])
+def test_one_wrong_incident_is_refused_by_its_name_and_the_others_are_kept(field: str, value: Any) -> None:
+    content = changed(incidents=[asdict(INCIDENT) | {field: value}, asdict(INCIDENT)])
+    found = INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
+    assert found.memory == MEMORY
+    (refused,) = found.refused
+    assert refused.startswith(f"incidents.json: incidents[0].{field}: ")
 
 
 @pytest.mark.parametrize(
-    ("content", "kept", "refused"),
-    [
-        *(
-            (
-                changed(incidents=[asdict(INCIDENT) | {field: value}, asdict(INCIDENT)]),
-                MEMORY,
-                [f"incidents[0].{field}"],
-            )
-            for field, values in WRONG.items()
-            for value in values
-        ),
-        # What is wrong beside the incidents costs none of them.
-        *(
-            (changed(**{key: value}), Memory("", 0, MEMORY.boards, MEMORY.incidents), [key])
-            for key, value in WRONG_BESIDE
-        ),
-        (NO_TABLES, MEMORY, ["boards[0]", "incidents[0]"]),
-    ],
+    ("key", "value"),
+    [("boot", 7), ("boot", "x" * 81), ("boot", "a b"), ("most_gpus", -1), ("most_gpus", 1e300), ("most_gpus", True)],
 )
-def test_what_is_wrong_is_refused_by_its_name_and_the_others_are_kept(
-    content: bytes, kept: Memory, refused: list[str]
-) -> None:
-    found = INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
-    assert found.memory == kept
-    assert [each.split(": ")[:2] for each in found.refused] == [["incidents.json", name] for name in refused]
+def test_what_is_wrong_beside_the_incidents_costs_none_of_them(key: str, value: Any) -> None:
+    found = INCIDENT_HISTORY.decode(changed(**{key: value}), "incidents.json", LATEST)
+    assert found.memory == Memory("", 0, MEMORY.boards, MEMORY.incidents)
+    (refused,) = found.refused
+    assert refused.startswith(f"incidents.json: {key}: is ")
+
+
+def test_an_entry_that_is_no_table_is_refused_alone() -> None:
+    content = changed(incidents=[7, asdict(INCIDENT)], boards=[[], asdict(MEMORY.boards["GPU-1"])])
+    found = INCIDENT_HISTORY.decode(content, "f", LATEST)
+    assert found.memory == MEMORY
+    assert [each.split(": ")[1] for each in found.refused] == ["boards[0]", "incidents[0]"]
 
 
 def test_a_clock_that_is_hours_ahead_or_years_behind_costs_no_incident(tmp_path: Path) -> None:
