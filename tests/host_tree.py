@@ -43,3 +43,9 @@ class HostTree:
         """A round at this second; `opened` is told of each file of sysfs before it is opened."""
         sysfs = self.sysfs if opened is None else watched(self.sysfs, opened)
         return HostRound(real_machine(sysfs, self.procfs, None), Moment(monotonic=at, wall=at))
+
+
+def counter_files(folder: str, counters: str) -> dict[str, str]:
+    """Files of a folder with one counter each, given as name=value."""
+    pairs = (each.split("=") for each in counters.split())
+    return {f"{folder}/{name}": f"{count}\n" for name, count in pairs}

@@ -44,16 +44,8 @@ def test_a_logfmt_line_has_time_level_message_and_the_fields_in_order() -> None:
 
 def test_a_json_line_is_one_object_with_typed_values() -> None:
     line = FORMATTERS["json"].format(record("started", gpus=8, uuid=None, ok=True, ratio=0.5, bad=float("nan")))
-    assert json.loads(line) == {
-        "ts": "2026-01-02T03:04:05.678Z",
-        "level": "info",
-        "msg": "started",
-        "gpus": 8,
-        "uuid": None,
-        "ok": True,
-        "ratio": 0.5,
-        "bad": "nan",
-    }
+    own = {"ts": "2026-01-02T03:04:05.678Z", "level": "info", "msg": "started"}
+    assert json.loads(line) == {**own, "gpus": 8, "uuid": None, "ok": True, "ratio": 0.5, "bad": "nan"}
 
 
 @pytest.mark.parametrize(
@@ -85,15 +77,11 @@ def test_any_text_survives_logfmt_and_json(message: str, facts: dict[str, str]) 
     made.__dict__.update(fields(**facts))
     clashing = {"error", "stack", "level", "logger"} & set(facts)
     expected = {f"field_{key}" if key in clashing - {"error"} else key: text for key, text in facts.items()}
-    for line, pairs in (
-        ((text := FORMATTERS["logfmt"].format(made)), parsed(text)),
-        ((text := FORMATTERS["json"].format(made)), json.loads(text)),
-    ):
+    own = {"ts": "2026-01-02T03:04:05.678Z", "level": "info", "msg": message}
+    for form, parse in (("logfmt", parsed), ("json", json.loads)):
+        line = FORMATTERS[form].format(made)
         assert len(line.splitlines()) == 1
-        assert pairs.pop("msg") == message
-        assert pairs.pop("level") == "info"
-        assert pairs.pop("ts") == "2026-01-02T03:04:05.678Z"
-        assert pairs == expected
+        assert parse(line) == own | expected
 
 
 @given(st.text(alphabet=st.characters(categories=["Cs", "Cc", "Zl", "Zp", "Ll"])))
@@ -107,11 +95,7 @@ def test_fields_cannot_disguise_themselves_as_the_lines_own_keys() -> None:
     made = record("real")
     made.__dict__["fields"] = {"msg": "fake", "a b\n=": 1, "": 2, 5: 3}
     pairs = parsed(FORMATTERS["logfmt"].format(made))
-    assert pairs["msg"] == "real"
-    assert pairs["field_msg"] == "fake"
-    assert pairs["a_b__"] == "1"
-    assert pairs["_"] == "2"
-    assert pairs["5"] == "3"
+    assert pairs.items() >= {"msg": "real", "field_msg": "fake", "a_b__": "1", "_": "2", "5": "3"}.items()
 
 
 class Unprintable:
@@ -129,14 +113,10 @@ def test_a_record_that_cannot_be_formatted_is_reported_instead_of_raised() -> No
         assert "RuntimeError" in line
 
 
-def test_an_unprintable_field_costs_only_itself() -> None:
-    pairs = parsed(FORMATTERS["logfmt"].format(record("m", bad=Unprintable(), good=1)))
-    assert pairs["bad"] == "<Unprintable: RuntimeError>"
-    assert pairs["good"] == "1"
-
-
-def test_arguments_that_do_not_fit_the_message_are_shown_beside_it() -> None:
-    assert parsed(FORMATTERS["logfmt"].format(record("%d GPUs", "x")))["msg"] == "%d GPUs ('x',)"
+def test_an_unprintable_field_and_arguments_that_do_not_fit_cost_only_themselves() -> None:
+    pairs = parsed(FORMATTERS["logfmt"].format(record("%d GPUs", "x", bad=Unprintable(), good=1)))
+    told = {"msg": "%d GPUs ('x',)", "bad": "<Unprintable: RuntimeError>", "good": "1"}
+    assert pairs.items() >= told.items()
 
 
 def test_an_exception_is_fields_of_the_same_line() -> None:
@@ -155,127 +135,100 @@ def test_own_records_obey_the_level_and_others_are_heard_from_warning_on(stream:
     logging.getLogger("gpu_triage.sampler").debug("ours")
     logging.getLogger("asyncio").info("theirs")
     logging.getLogger("asyncio").warning("theirs too")
-    ours, theirs = map(parsed, stream.getvalue().splitlines())
-    assert ours["msg"] == "ours"
-    assert "logger" not in ours
-    assert theirs["msg"] == "theirs too"
-    assert theirs["logger"] == "asyncio"
-
+    told = [(pairs["msg"], pairs.get("logger")) for pairs in map(parsed, stream.getvalue().splitlines())]
+    assert told == [("ours", None), ("theirs too", "asyncio")]
     configure("error", "logfmt", stream)
     logging.getLogger("gpu_triage.sampler").warning("quiet now")
     assert "quiet now" not in stream.getvalue()
 
 
-def test_configuring_again_replaces_the_first(stream: io.StringIO) -> None:
-    first = io.StringIO()
-    configure("info", "logfmt", first)
-    configure("info", "json", stream)
-    logging.getLogger("gpu_triage").info("once", extra=fields(gpu=1))
-    assert first.getvalue() == ""
-    assert json.loads(stream.getvalue())["gpu"] == 1
-
-
-def test_stderr_is_where_the_log_goes_unless_told(stream: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_goes_to_stderr_unless_told_and_to_one_place_alone(
+    stream: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
     configure("info", "logfmt")
     logging.getLogger("gpu_triage").info("hello")
-    assert stream.getvalue() == ""
     assert "msg=hello" in capsys.readouterr().err
-
-
-def test_a_stream_that_is_gone_costs_only_the_line(stream: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
-    configure("info", "logfmt", stream)
+    configure("info", "json", stream)
+    logging.getLogger("gpu_triage").info("once", extra=fields(gpu=1))
+    assert json.loads(stream.getvalue())["gpu"] == 1
     stream.close()
     logging.getLogger("gpu_triage").error("nobody hears")
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "", "a stream that is gone costs only the line"
 
 
-class Clock:
-    seconds = 0.0
+class Bounded(_Handler):
+    """A handler whose places write so many lines only, by a clock that is set."""
 
-    def __call__(self) -> float:
-        return self.seconds
+    def __init__(self) -> None:
+        self.seconds, self.text = 0.0, io.StringIO()
+        super().__init__(self.text, lambda: self.seconds)
+        self.setFormatter(FORMATTERS["json"])
 
+    def say(
+        self, place: int = 1, message: str = "m", times: int = 1, extra: Mapping[str, object] | None = None
+    ) -> None:
+        for _ in range(times):
+            made = logging.LogRecord("gpu_triage.test", logging.WARNING, "file.py", place, message, (), None)
+            made.__dict__.update(extra or {})
+            self.handle(made)
 
-def bounded(stream: io.StringIO, clock: Clock) -> logging.Handler:
-    handler = _Handler(stream, clock)
-    handler.setFormatter(FORMATTERS["json"])
-    return handler
-
-
-def placed(line: int, message: str = "m", extra: Mapping[str, object] | None = None) -> logging.LogRecord:
-    made = logging.LogRecord("gpu_triage.test", logging.WARNING, "file.py", line, message, (), None)
-    made.__dict__.update(extra or {})
-    return made
-
-
-def written(stream: io.StringIO) -> list[tuple[str, int | None]]:
-    """The message of each line, and how many it stands for if it is a sum."""
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    return [(line.get("of", line["msg"]), line.get("lines")) for line in lines]
+    def written(self) -> list[tuple[str, int | None]]:
+        """The message of each line, and how many it stands for if it is a sum."""
+        lines = [json.loads(line) for line in self.text.getvalue().splitlines()]
+        return [(line.get("of", line["msg"]), line.get("lines")) for line in lines]
 
 
 def test_each_place_writes_so_many_lines_at_once_then_one_a_minute_and_the_others_are_summed_up() -> None:
-    stream, clock = io.StringIO(), Clock()
-    handler = bounded(stream, clock)
-    for _ in range(20_267):
-        handler.handle(placed(1, "storm"))
-    handler.handle(placed(2, "quiet"))
-    assert written(stream) == [("storm", None)] * MOST_LINES + [("quiet", None)]
+    handler = Bounded()
+    handler.say(1, "storm", times=20_267)
+    handler.say(2, "quiet")
+    assert handler.written() == [("storm", None)] * MOST_LINES + [("quiet", None)]
     for minute in range(1, 4):
-        clock.seconds = 60.0 * minute
-        for _ in range(100):
-            handler.handle(placed(1, "storm"))
+        handler.seconds = 60.0 * minute
+        handler.say(1, "storm", times=100)
     handler.close()
     left_out = 20_267 - MOST_LINES + 3 * 99
-    assert written(stream)[MOST_LINES + 1 :] == [("storm", None)] * 3 + [("storm", left_out)]
+    assert handler.written()[MOST_LINES + 1 :] == [("storm", None)] * 3 + [("storm", left_out)]
 
 
 def test_what_was_left_out_is_summed_up_once_even_if_nothing_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_triage.log.QUIET_SECONDS", 0.05)
-    stream, clock = io.StringIO(), Clock()
-    handler = bounded(stream, clock)
-    before = frozenset(threading.enumerate())
-    for _ in range(MOST_LINES + 5):
-        handler.handle(placed(1))
+    handler, before = Bounded(), frozenset(threading.enumerate())
+    handler.say(times=MOST_LINES + 5)
     for summary in frozenset(threading.enumerate()) - before:
         summary.join()
-    assert written(stream)[MOST_LINES:] == [("m", 5)]
-    handler.handle(placed(1))
+    assert handler.written()[MOST_LINES:] == [("m", 5)]
+    handler.say()
     handler.close()
-    assert written(stream)[MOST_LINES:] == [("m", 5), ("m", 1)]
+    assert handler.written()[MOST_LINES:] == [("m", 5), ("m", 1)]
 
 
 def test_where_no_thread_can_be_started_a_flood_costs_lines_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    stream, clock = io.StringIO(), Clock()
-    handler = bounded(stream, clock)
+    handler = Bounded()
     with monkeypatch.context() as limited:
         limited.setattr(threading.Thread, "start", refused)
-        for _ in range(MOST_LINES + 5):
-            handler.handle(placed(1))
-    handler.handle(placed(1))
+        handler.say(times=MOST_LINES + 5)
+    handler.say()
     handler.close()
-    assert written(stream)[MOST_LINES:] == [("m", 6)]
+    assert handler.written()[MOST_LINES:] == [("m", 6)]
 
 
 def test_a_line_of_a_kind_is_written_again_after_its_quiet_time() -> None:
-    stream, clock = io.StringIO(), Clock()
-    handler = bounded(stream, clock)
+    handler = Bounded()
     for seconds, kind in ((0, "a"), (1, "a"), (2, "b"), (59, "a"), (60, "a"), (61, "a")):
-        clock.seconds = float(seconds)
-        handler.handle(placed(1, kind, repeated(kind, 60.0)))
+        handler.seconds = float(seconds)
+        handler.say(1, kind, extra=repeated(kind, 60.0))
     handler.close()
-    assert written(stream) == [("a", None), ("b", None), ("a", None), ("a", 3)]
+    assert handler.written() == [("a", None), ("b", None), ("a", None), ("a", 3)]
 
 
 def test_kinds_without_number_take_no_memory_without_end() -> None:
-    stream, clock = io.StringIO(), Clock()
-    handler = bounded(stream, clock)
-    for kind in range(3000):
-        clock.seconds += 60.0
-        handler.handle(placed(1, extra=repeated(kind, 1e9)))
-    handler.handle(placed(1, extra=repeated(0, 1e9)))
+    handler = Bounded()
+    for kind in (*range(3000), 0):
+        handler.seconds += 60.0
+        handler.say(extra=repeated(kind, 1e9))
     handler.close()
-    assert len(written(stream)) == 3001
+    assert len(handler.written()) == 3001

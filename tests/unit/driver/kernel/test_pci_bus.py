@@ -82,10 +82,8 @@ def test_a_device_that_left_or_reads_all_ones_has_no_link(host: HostTree) -> Non
 
 def test_numa_nodes_keep_minus_1_and_refuse_junk(host: HostTree) -> None:
     gpu_server(host)
-    assert numa_node_of(host.sysfs, GPU) == 1
-    assert numa_node_of(host.sysfs, "0000:00:05.0") == -1
-    assert numa_node_of(host.sysfs, "10000:01:00.0") is None
-    assert numa_node_of(host.sysfs, "0000:65:00.1") is None
+    gpus = (GPU, "0000:00:05.0", "10000:01:00.0", "0000:65:00.1")
+    assert [numa_node_of(host.sysfs, bus_id) for bus_id in gpus] == [1, -1, None, None]
 
 
 @pytest.mark.parametrize(
@@ -105,19 +103,12 @@ def test_bus_ids_as_sysfs_writes_them(nvml: str, sysfs: str) -> None:
 @pytest.mark.parametrize(
     ("text", "generation"),
     [
-        ("2.5 GT/s PCIe\n", 1),
-        ("5.0 GT/s PCIe\n", 2),
-        ("5 GT/s\n", 2),
-        ("8.0 GT/s PCIe\n", 3),
-        ("16.0 GT/s PCIe\n", 4),
-        ("16 GT/s\n", 4),
-        ("32.0 GT/s PCIe\n", 5),
-        ("64.0 GT/s PCIe\n", 6),
-        ("128.0 GT/s PCIe\n", 7),
-        ("Unknown\n", None),
-        ("Unknown speed\n", None),
-        ("66 MHz PCI\n", None),
-        ("", None),
+        *(
+            (f"{speed} GT/s PCIe\n", i)
+            for i, speed in enumerate(("2.5", "5.0", "8.0", "16.0", "32.0", "64.0", "128.0"), 1)
+        ),
+        *(("5 GT/s\n", 2), ("16 GT/s\n", 4)),
+        *((text, None) for text in ("Unknown\n", "Unknown speed\n", "66 MHz PCI\n", "")),
     ],
 )
 def test_generations_of_speeds(text: str, generation: int | None) -> None:

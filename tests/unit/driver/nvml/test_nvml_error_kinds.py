@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 import pytest
@@ -51,44 +51,30 @@ def driver(hosts_driver: Bench) -> Iterator[Bench]:
     hosts_driver.library.answers.clear()
 
 
-class Asked:
-    """A question to GPU 0, and what became of it."""
+class Asked(NamedTuple):
+    """What became of a question to GPU 0."""
 
-    def __init__(self, driver: Bench, way: str, *args: object) -> None:
-        self._device = driver.devices[0]
-        self._way = way
-        self._args = args
-        self.failures: tuple[str, ...] = ()
-        self.answered = 0
-        self.answer: object = None
-        self.ended = ""
+    answer: object
+    ended: str
+    failures: list[str]
+    answered: int
+    not_asked_again: bool
 
-    def now(self) -> Asked:
-        inquiry = Inquiry(self._device)
-        try:
-            self.answer = getattr(inquiry, self._way)(*self._args)
-        except GpuUnavailable as gone:
-            self.ended = f"gpu {gone.reason}"
-        except DriverReplaced as gone:
-            self.ended = f"restart {gone.reason}"
-        except DriverUnavailable as gone:
-            self.ended = f"driver {gone.reason}"
-        self.failures, self.answered = tuple(inquiry.failures), inquiry.answered
-        return self
 
-    @property
-    def not_asked_again(self) -> bool:
-        return bool(self._device.unsupported)
+def ask(driver: Bench, way: str, *args: object) -> Asked:
+    inquiry, answer, ended = Inquiry(driver.devices[0]), None, ""
+    try:
+        answer = getattr(inquiry, way)(*args)
+    except (GpuUnavailable, DriverUnavailable) as gone:
+        kinds = {GpuUnavailable: "gpu", DriverUnavailable: "driver", DriverReplaced: "restart"}
+        ended = f"{kinds[type(gone)]} {gone.reason}"
+    return Asked(answer, ended, inquiry.failures, inquiry.answered, bool(driver.devices[0].unsupported))
 
 
 def test_every_code_of_the_header_has_a_label_and_a_kind_and_no_other_number_has_a_label() -> None:
-    assert NAMES.keys() == CODE_OF.keys() == KIND_OF.keys()
+    assert CODE_OF.keys() == KIND_OF.keys()
+    assert {code: name_of(number) for code, number in CODE_OF.items()} == NAMES
     assert {name_of(code) for code in (-1, 1000, 0xFFFF_FFFF)} == {"malformed"}
-
-
-@every_code
-def test_a_code_has_its_label(code: str) -> None:
-    assert name_of(CODE_OF[code]) == NAMES[code]
 
 
 @every_code
@@ -130,11 +116,11 @@ def test_a_question_is_absent_failed_or_ends_the_round_as_its_kind_says(driver: 
     function, arguments, absent, empty = WAYS[way]
     answer: Any = CODE_OF[code]
     driver.answer(function, fields_say({FIELD: (answer, "ullVal", 1)}) if way == "fields" else answer)
-    asked = Asked(driver, way, *arguments).now()
+    asked = ask(driver, way, *arguments)
     kind, name = KIND_OF[code], NAMES[code]
     ends = {GPU_GONE: f"gpu {name}", DRIVER_GONE: f"driver {name}", DRIVER_REPLACED: f"restart {name}"}
     assert asked.ended == ends.get(kind, "")
-    assert asked.failures == ((name,) if kind is FAILED and code not in absent else ())
+    assert asked.failures == ([name] if kind is FAILED and code not in absent else [])
     assert asked.not_asked_again == (kind is NOT_SUPPORTED or code in absent)
     assert asked.answer == (None if asked.ended else empty if kind is EMPTY or way == "fields" else None)
     if way == "ask":
@@ -145,7 +131,7 @@ def test_a_question_is_absent_failed_or_ends_the_round_as_its_kind_says(driver: 
 def test_a_question_about_two_gpus_blames_the_peer_for_a_gpu_that_is_gone(driver: Bench, code: str) -> None:
     function = "nvmlDeviceGetTopologyCommonAncestor"
     driver.answer(function, CODE_OF[code])
-    asked = Asked(driver, "ask_pair", function, driver.devices[1]).now()
-    failures = {GPU_GONE: (f"peer_{NAMES[code]}",), FAILED: (NAMES[code],)}
-    assert asked.failures == failures.get(KIND_OF[code], ())
+    asked = ask(driver, "ask_pair", function, driver.devices[1])
+    failures = {GPU_GONE: [f"peer_{NAMES[code]}"], FAILED: [NAMES[code]]}
+    assert asked.failures == failures.get(KIND_OF[code], [])
     assert bool(asked.ended) == (KIND_OF[code] in (DRIVER_GONE, DRIVER_REPLACED))

@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 import pytest
@@ -28,6 +28,27 @@ def listening(nvml: Driver) -> XidEvents:
 
 def heard(events: XidEvents) -> list[tuple[str, int]]:
     return [(event.gpu, event.code) for event in events.drain()]
+
+
+class Heard(NamedTuple):
+    """The second of the first events, which these are, and the second of each failure until then."""
+
+    second: int
+    events: list[tuple[str, int]]
+    tries: list[int]
+
+
+def first_heard(nvml: Driver, events: XidEvents, before: int) -> Heard:
+    tries: list[int] = []
+    for second in range(before):
+        nvml.at(second)
+        events.listen(devices(nvml))
+        found = heard(events)
+        tries += [second] * len(events.take_failures())
+        assert len(nvml_sets()) <= 1
+        if found:
+            return Heard(second, found, tries)
+    return Heard(before, [], tries)
 
 
 LOST = 'at = 12\ngpu = 1\neffect = { kind = "lost" }'
@@ -98,40 +119,22 @@ def nvml_sets() -> dict[int, object]:
 def test_a_gpu_or_a_library_without_xid_events_is_no_failure(tmp_path: Path, event: str, *, is_open: bool) -> None:
     with driver(host(tmp_path, event)) as nvml:
         events = XidEvents(nvml.clock)
-        for second in range(200):
-            nvml.at(second)
-            events.listen(devices(nvml))
-            assert heard(events) == []
-        assert (events.open, events.listening, events.take_failures()) == (is_open, False, ())
+        assert first_heard(nvml, events, 200) == (200, [], [])
+        assert (events.open, events.listening) == (is_open, False)
 
 
 def test_a_registration_that_fails_is_counted_and_tried_again_later(tmp_path: Path) -> None:
     with driver(host(tmp_path, failing("nvmlDeviceRegisterEvents", "UNKNOWN", until=70), xid(130, 31, 0))) as nvml:
-        events = XidEvents(nvml.clock)
-        for second in range(140):
-            nvml.at(second)
-            events.listen(devices(nvml))
-            if heard(events):
-                break
-        assert second == 130
-        assert events.take_failures() == ("unknown",) * 4
+        found = first_heard(nvml, XidEvents(nvml.clock), 140)
+        assert (found.second, len(found.tries)) == (130, 4)
 
 
 def test_a_set_that_fails_is_freed_and_made_again_ever_less_often(tmp_path: Path) -> None:
     with driver(host(tmp_path, failing("nvmlEventSetWait_v2", "UNKNOWN", until=300), xid(380, 31, 0))) as nvml:
-        events = XidEvents(nvml.clock)
-        tries = []
-        for second in range(400):
-            nvml.at(second)
-            events.listen(devices(nvml))
-            found = heard(events)
-            tries += [second] * len(events.take_failures())
-            assert len(nvml_sets()) <= 1
-            if found:
-                break
-        assert tries[:7] == [0, 1, 3, 7, 15, 31, 63]
-        assert len(tries) < 12
-        assert (second, found) == (380, [(BUS_IDS[0], 31)])
+        found = first_heard(nvml, XidEvents(nvml.clock), 400)
+        assert found.tries[:7] == [0, 1, 3, 7, 15, 31, 63]
+        assert len(found.tries) < 12
+        assert (found.second, found.events) == (380, [(BUS_IDS[0], 31)])
 
 
 @pytest.mark.parametrize("shut_down_first", [False, True])

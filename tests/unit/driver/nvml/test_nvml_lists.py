@@ -27,22 +27,11 @@ def pointers(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
     return buffer, [argument._obj for argument in arguments if hasattr(argument, "_obj")][-1]
 
 
-class Counting:
-    """A function that counts so many entries, and says how long the buffers are that it is given."""
-
-    def __init__(self, counts: int, then: int | None = None, *, fits: bool = True) -> None:
-        self.buffers: list[int] = []
-        self._fits = fits
-        self._counts = counts
-        self._then = counts if then is None else then
-
-    def __call__(self, *arguments: Any) -> int:
-        buffer, count = pointers(arguments)
-        if buffer is not None:
-            self.buffers.append(len(buffer))
-        count.value = self._counts if buffer is None else self._then
-        enough = buffer is not None and self._fits
-        return int(pynvml.NVML_SUCCESS if enough else pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+def overflowing(*arguments: Any) -> int:
+    """A function that counts 3 entries, and claims to have written 1000 to their buffer."""
+    buffer, count = pointers(arguments)
+    count.value = 3 if buffer is None else 1000
+    return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE if buffer is None else pynvml.NVML_SUCCESS)
 
 
 class Growing:
@@ -69,16 +58,23 @@ def h100(bench: BenchMaker) -> Bench:
 @pytest.mark.parametrize("function", LISTS)
 @pytest.mark.parametrize("counted", [MOST_ENTRIES + 1, 1 << 31, (1 << 32) - 1])
 def test_a_junk_count_reserves_nothing(h100: Bench, function: str, counted: int) -> None:
-    counting = Counting(counted, fits=False)
-    h100.answer(function, counting)
+    buffers: list[int] = []
+
+    def junk(*arguments: Any) -> int:
+        buffer, count = pointers(arguments)
+        buffers.extend([] if buffer is None else [len(buffer)])
+        count.value = counted
+        return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+
+    h100.answer(function, junk)
     with pytest.raises(ValueError, match=f"counts {counted} entries"):
         read_list(function, h100.devices[0].handle, *LISTS[function])
-    assert counting.buffers == ([64] if "RunningProcesses" in function else [])
+    assert buffers == ([64] if "RunningProcesses" in function else [])
 
 
 @pytest.mark.parametrize("function", LISTS)
 def test_a_count_that_grows_beyond_its_buffer_is_refused(h100: Bench, function: str) -> None:
-    h100.answer(function, Counting(3, then=1000))
+    h100.answer(function, overflowing)
     with pytest.raises(ValueError, match=r"1000 entries where there was room for (3|11|64)"):
         read_list(function, h100.devices[0].handle, *LISTS[function])
 
@@ -128,13 +124,11 @@ class WideProcess(ctypes.Structure):
 
 def wide_list(_handle: object, count: Any, buffer: Any) -> int:
     """Three processes in wide entries."""
-    if buffer is None:
-        count._obj.value = 3
-        return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
-    for i in range(3):
-        place = ctypes.addressof(buffer) + i * ctypes.sizeof(WideProcess)
-        ctypes.memmove(place, ctypes.byref(WideProcess(100 + i, 5000 + i, 0xFFFFFFFF, 0xFFFFFFFF, 7)), 32)
     count._obj.value = 3
+    if buffer is None:
+        return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+    entries = (WideProcess * 3)(*(WideProcess(100 + i, 5000 + i, 0xFFFFFFFF, 0xFFFFFFFF, 7) for i in range(3)))
+    ctypes.memmove(buffer, entries, ctypes.sizeof(entries))
     return int(pynvml.NVML_SUCCESS)
 
 
@@ -212,38 +206,36 @@ def test_fields_a_gpu_has_are_read_beside_one_for_which_the_call_is_refused(benc
     assert nvml.calls(FUNCTION) == 1 + 3 + 1
 
 
-@pytest.mark.parametrize(("value_type", "member"), [(4, "sllVal"), (5, "siVal")])
-def test_minus_one_is_no_value(bench: BenchMaker, value_type: int, member: str) -> None:
-    nvml = bench()
-
-    def call(_device: Any, count: Any, out: Any) -> int:
-        for i in range(count.value):
-            out._obj[i].valueType = value_type
-            setattr(out._obj[i].value, member, -1)
-        return 0
-
-    nvml.answer(FUNCTION, call)
+@pytest.mark.parametrize("member", ["sllVal", "siVal"])
+def test_minus_one_is_no_value(bench: BenchMaker, member: str) -> None:
+    nvml, minus_one = bench(), (0, member, -1)
+    nvml.answer(FUNCTION, fields_say({82: minus_one, 197: minus_one, 91: minus_one}))
     inquiry = nvml.round().inquiry
     assert inquiry.fields([82, 197, 91]) == {}
     assert read_thermal(nvml.round()).memory_celsius is None
     assert inquiry.failures == []
 
 
-def test_a_field_without_value_is_absent_and_one_of_no_known_type_is_malformed(bench: BenchMaker) -> None:
+def of_no_type(_device: Any, _count: Any, out: Any) -> int:
+    """A value of a type that no header lists."""
+    out._obj[0].valueType = 99
+    return 0
+
+
+WITHOUT_VALUE = fields_say({186: (0, "uiVal", 0xFFFFFFFF), 74: (0, "dVal", 1.5)})
+
+
+@pytest.mark.parametrize(
+    ("answer", "found", "failures"), [(WITHOUT_VALUE, {74: 1.5}, []), (of_no_type, {}, ["malformed"])]
+)
+def test_a_field_without_value_is_absent_and_one_of_no_known_type_is_malformed(
+    bench: BenchMaker, answer: Any, found: dict[int, float], failures: list[str]
+) -> None:
     nvml = bench()
-    nvml.answer("nvmlDeviceGetFieldValues", fields_say({186: (0, "uiVal", 0xFFFFFFFF), 74: (0, "dVal", 1.5)}))
+    nvml.answer(FUNCTION, answer)
     inquiry = nvml.round().inquiry
-    assert inquiry.fields([186, 74]) == {74: 1.5}
-    assert inquiry.failures == []
-
-    def odd(_device: Any, _count: Any, out: Any) -> int:
-        out._obj[0].valueType = 99
-        return 0
-
-    nvml.answer("nvmlDeviceGetFieldValues", odd)
-    inquiry = nvml.round().inquiry
-    assert inquiry.fields([186]) == {}
-    assert inquiry.failures == ["malformed"]
+    assert inquiry.fields([186, 74] if found else [186]) == found
+    assert inquiry.failures == failures
 
 
 def test_a_field_that_fails_costs_itself_and_one_that_is_unknown_is_not_asked_again(bench: BenchMaker) -> None:

@@ -17,7 +17,6 @@ from tests.rig import only, rig
 from tests.scrape_limits import TARGET_LABELS, check, page_of, scrape_of_the_chart
 
 from gpu_triage.driver.kernel import job_folder
-from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.read.host.textfile_reader import (
     MAX_BYTES,
     MAX_FILES,
@@ -30,12 +29,13 @@ from gpu_triage.read.host.textfile_reader import (
     TextFilesReader,
     TextFilesReading,
 )
-from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.serve.exposition.encoding import Format
 from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow
 
+HALF = MAX_SERIES // 2
+STEPS = 'gpu_job_steps_total{job_name="bert"} %d\n'
 GOOD = b"""# HELP gpu_job_steps_total Optimiser steps.
 # TYPE gpu_job_steps_total counter
 gpu_job_steps_total{job_name="bert"} 1200
@@ -45,6 +45,10 @@ gpu_job_step_seconds_bucket{job_name="bert",le="+Inf"} 9
 gpu_job_step_seconds_sum{job_name="bert"} 3.5
 gpu_job_step_seconds_count{job_name="bert"} 9
 """
+
+
+def many(count: int = HALF, job: str = "same") -> str:
+    return "".join(f'gpu_job_x{{job_name="{job}",n="{number}"}} 1\n' for number in range(count))
 
 
 def test_step_time_stands_beside_the_hardware(tmp_path: Path) -> None:
@@ -63,11 +67,10 @@ def test_step_time_stands_beside_the_hardware(tmp_path: Path) -> None:
 
 def test_a_file_replaced_is_read_anew_and_one_removed_is_gone(tmp_path: Path) -> None:
     reader = TextFilesReader(tmp_path)
-    (tmp_path / "a.prom").write_bytes(b"gpu_job_x 1\n")
-    assert [s.value for f in read(tmp_path, reader=reader).families for s in f.samples] == [1.0]
-    (tmp_path / "a.tmp").write_bytes(b"gpu_job_x 2\n")
-    (tmp_path / "a.tmp").replace(tmp_path / "a.prom")
-    assert [s.value for f in read(tmp_path, reader=reader).families for s in f.samples] == [2.0]
+    for value in (1, 2):
+        (tmp_path / "a.tmp").write_text(f"gpu_job_x {value}\n")
+        (tmp_path / "a.tmp").replace(tmp_path / "a.prom")
+        assert [sample.value for sample in samples(read(tmp_path, reader=reader))] == [value]
     (tmp_path / "a.prom").unlink()
     assert read(tmp_path, reader=reader) == TextFilesReading((), ())
 
@@ -78,7 +81,7 @@ def test_a_file_replaced_is_read_anew_and_one_removed_is_gone(tmp_path: Path) ->
         (b"gpu_up 1\n", "name_not_allowed"),
         (b"\xff\xfe\x00", "malformed"),
         (b"#\n" * (MAX_BYTES // 2 + 1), "too_large"),
-        (b"".join(b'gpu_job_x{n="%d"} 1\n' % n for n in range(MAX_SERIES + 1)), "too_many_series"),
+        (many(MAX_SERIES + 1).encode(), "too_many_series"),
     ],
 )
 def test_a_bad_file_costs_itself_and_is_named(tmp_path: Path, content: bytes, error: str) -> None:
@@ -104,23 +107,15 @@ def test_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
 def test_more_files_than_are_read_are_counted(tmp_path: Path) -> None:
     for number in range(MAX_FILES + 1):
         (tmp_path / f"{number:03}.prom").write_bytes(b'gpu_job_x{n="%d"} 1\n' % number)
-    machine = real_machine(Path("/sys"), Path("/proc"), None)
-    host = HostRound(machine, RealClock().now())
-    assert len(TextFilesReader(tmp_path).read(host).files) == MAX_FILES
-    assert host.failures == ["too_many_files"]
-
-
-HALF = MAX_SERIES // 2
-
-
-def many_series(job: str, count: int = HALF, padding: str = "") -> bytes:
-    return b"".join(f'gpu_job_x{{job_name="{job}",n="{n}{padding}"}} 1\n'.encode() for n in range(count))
+    failures: list[str] = []
+    assert len(read(tmp_path, failures=failures).files) == MAX_FILES
+    assert failures == ["too_many_files"]
 
 
 def test_files_are_bounded_together_and_what_is_left_out_is_named_and_counted(tmp_path: Path) -> None:
     fitting = MAX_SERIES // HALF
     for number in range(MAX_FILES - 1):
-        (tmp_path / f"{number:02}.prom").write_bytes(many_series(str(number)))
+        (tmp_path / f"{number:02}.prom").write_text(many(job=str(number)))
     with rig(load_scenario("dual-a10"), only("textfile", collector_textfile_directory=tmp_path)) as running:
         running.run(1)
         assert len(running.series("gpu_job_x")) == MAX_SERIES
@@ -145,8 +140,7 @@ def test_bytes_are_bounded_together(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_used_take_of_the_room_too(tmp_path: Path) -> None:
-    for number in range(5):
-        (tmp_path / f"{number}.prom").write_bytes(many_series("same"))
+    write(tmp_path, {f"{number}.prom": many() for number in range(5)})
     found = list(errors(read(tmp_path)).values())
     assert found == ["", "duplicate_series", *["too_many_series"] * 3]
 
@@ -175,14 +169,11 @@ def test_every_error_and_limit_is_documented(repository: Path) -> None:
     assert f"{MAX_BYTES >> 20} MiB and {MAX_SERIES:,} series" in page
 
 
-STEPS = 'gpu_job_steps_total{job_name="bert"} %d\n'
-
-
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 
 
-def owners(reading: TextFilesReading) -> dict[str, str]:
-    return {file.name: file.owner for file in reading.files}
+def owners(directory: Path) -> dict[str, str]:
+    return {file.name: file.owner for file in read(directory).files}
 
 
 @ROOT_ONLY
@@ -191,7 +182,7 @@ def test_in_a_directory_that_others_can_write_to_the_owner_is_the_user(tmp_path:
     tmp_path.chmod(0o1777)
     os.chown(tmp_path / "own.prom", 4711, -1)
     os.chown(tmp_path / "alice", 4712, -1)
-    assert owners(read(tmp_path)) == {"4242/job.prom": "4242", "alice/claimed.prom": "uid:4712", "own.prom": "uid:4711"}
+    assert owners(tmp_path) == {"4242/job.prom": "4242", "alice/claimed.prom": "uid:4712", "own.prom": "uid:4711"}
 
 
 @ROOT_ONLY
@@ -199,13 +190,13 @@ def test_a_folder_that_a_prolog_gave_to_the_jobs_user_stays_the_jobs(tmp_path: P
     write(tmp_path, {"4242/job.prom": STEPS % 1})
     os.chown(tmp_path / "4242", 4711, -1)
     os.chown(tmp_path / "4242/job.prom", 4711, -1)
-    assert owners(read(tmp_path)) == {"4242/job.prom": "4242"}
+    assert owners(tmp_path) == {"4242/job.prom": "4242"}
 
 
 def test_a_file_in_the_directory_itself_belongs_to_its_user(tmp_path: Path) -> None:
     write(tmp_path, {"own.prom": "gpu_job_x 1\n"})
     names = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == os.geteuid()]
-    assert owners(read(tmp_path))["own.prom"] in (names or [f"uid:{os.geteuid()}"])
+    assert owners(tmp_path)["own.prom"] in (names or [f"uid:{os.geteuid()}"])
 
 
 @ROOT_ONLY
@@ -222,7 +213,7 @@ def test_whoever_links_to_a_file_of_another_owns_what_is_published_of_it(tmp_pat
 def test_a_directory_behind_a_link_is_judged_by_itself(tmp_path: Path) -> None:
     write(tmp_path / "jobs", {"4242/job.prom": STEPS % 1})
     (tmp_path / "link").symlink_to("jobs")
-    assert owners(read(tmp_path / "link")) == {"4242/job.prom": "4242"}
+    assert owners(tmp_path / "link") == {"4242/job.prom": "4242"}
 
 
 def test_a_folder_that_cannot_be_read_is_told() -> None:
@@ -231,17 +222,17 @@ def test_a_folder_that_cannot_be_read_is_told() -> None:
         write(directory, {"closed/job.prom": STEPS % 1})
         (directory / "closed").chmod(0)
         (directory / "lost+found").mkdir(mode=0)
-        host = HostRound(real_machine(Path("/sys"), Path("/proc"), None), RealClock().now())
+        failures: list[str] = []
         user = os.geteuid()
         try:
             if user == 0:
                 os.seteuid(65534)  # root may read everything
-            reading = TextFilesReader(directory).read(host)
+            reading = read(directory, failures=failures)
         finally:
             os.seteuid(user)
             (directory / "closed").chmod(0o700)
         assert errors(reading) == {"closed/": "unreadable"}
-        assert host.failures == ["unreadable"]
+        assert failures == ["unreadable"]
 
 
 def test_a_link_in_the_folder_of_one_job_reaches_no_file_of_another(tmp_path: Path) -> None:
@@ -249,47 +240,31 @@ def test_a_link_in_the_folder_of_one_job_reaches_no_file_of_another(tmp_path: Pa
     (tmp_path / "mallory/link.prom").symlink_to(tmp_path / "victim/.hidden")
     (tmp_path / "mallory/up.prom").symlink_to("../victim/.hidden")
     (tmp_path / "linked").symlink_to("victim")
-    assert errors(read(tmp_path)) == {
-        "mallory/link.prom": "link_outside",
-        "mallory/own.prom": "",
-        "mallory/up.prom": "link_outside",
-    }
+    outside = dict.fromkeys(("mallory/link.prom", "mallory/up.prom"), "link_outside")
+    assert errors(read(tmp_path)) == {**outside, "mallory/own.prom": ""}
 
 
 def test_a_type_that_one_owner_claims_costs_no_other_a_series(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        {
-            "a/1.prom": "# TYPE gpu_job_steps_total gauge\ngpu_job_steps_total 1\n",
-            "b/1.prom": "# TYPE gpu_job_steps_total counter\ngpu_job_steps_total 2\n",
-            "c/1.prom": "# TYPE gpu_job_seconds histogram\n"
-            'gpu_job_seconds_bucket{le="+Inf"} 3\ngpu_job_seconds_sum 3\ngpu_job_seconds_count 3\n',
-            "d/1.prom": "# TYPE gpu_job_seconds_count gauge\ngpu_job_seconds_count 4\n",
-        },
-    )
+    texts = {
+        "a": "# TYPE gpu_job_steps_total gauge\ngpu_job_steps_total 1\n",
+        "b": "# TYPE gpu_job_steps_total counter\ngpu_job_steps_total 2\n",
+        "c": "# TYPE gpu_job_seconds histogram\n"
+        'gpu_job_seconds_bucket{le="+Inf"} 3\ngpu_job_seconds_sum 3\ngpu_job_seconds_count 3\n',
+        "d": "# TYPE gpu_job_seconds_count gauge\ngpu_job_seconds_count 4\n",
+    }
+    write(tmp_path, {f"{owner}/1.prom": text for owner, text in texts.items()})
     reading = read(tmp_path)
     assert set(errors(reading).values()) == {""}
-    found = {(sample.labels["owner"], sample.name): sample.value for sample in samples(reading)}
-    assert found == {
-        ("a", "gpu_job_steps_total"): 1,
-        ("b", "gpu_job_steps_total"): 2,
-        ("c", "gpu_job_seconds_bucket"): 3,
-        ("c", "gpu_job_seconds_sum"): 3,
-        ("c", "gpu_job_seconds_count"): 3,
-        ("d", "gpu_job_seconds_count"): 4,
-    }
+    found = [(each.labels["owner"], each.name.removeprefix("gpu_job_"), each.value) for each in samples(reading)]
+    of_c = [("c", f"seconds_{part}", 3) for part in ("bucket", "count", "sum")]
+    assert sorted(found) == [("a", "steps_total", 1), ("b", "steps_total", 2), *of_c, ("d", "seconds_count", 4)]
     assert {family.type for family in reading.families} == {"unknown"}
 
 
-def many(count: int) -> str:
-    return "".join(f'gpu_job_x{{n="{number}"}} 1\n' for number in range(count))
-
-
 def test_an_owner_who_takes_all_room_takes_none_from_another(tmp_path: Path) -> None:
-    greedy = {f"000-greedy/{number:03}.prom": many(MAX_SERIES // 2) for number in range(10)}
+    greedy = {f"000-greedy/{number:03}.prom": many() for number in range(10)}
     flooding = {f"001-flooding/{number:03}.prom": "gpu_job_x 1\n" for number in range(2 * MAX_FILES)}
-    modest = {f"z/{number}.prom": f'gpu_job_y{{file="{number}"}} 1\n' + many(100) for number in range(1)}
-    write(tmp_path, {**greedy, **flooding, **modest})
+    write(tmp_path, {**greedy, **flooding, "z/0.prom": "gpu_job_y 1\n" + many(100)})
     reading = read(tmp_path)
     assert errors(reading)["z/0.prom"] == ""
     assert sum(sample.labels["owner"] == "z" for sample in samples(reading)) == 101
@@ -327,19 +302,6 @@ def test_the_bounds_of_a_file_lie_below_the_limits_of_the_charts_scrape(chart: M
     of_16_gpus, of_the_files = 6000, 3 * MAX_FILES
     assert of_16_gpus + of_the_files + MAX_SERIES <= chart["sampleLimit"]
     assert chart["honorLabels"] is False
-
-
-def obeys(reading: TextFilesReading, chart: Mapping[str, Any]) -> None:
-    """Check a page of jobs' files against the limits of a scrape, in both formats."""
-    pages = {form: page_of(form, foreign=reading.families) for form in Format}
-    found = {form: check(page, form, chart) if reading.families else [] for form, page in pages.items()}
-    assert len(found[Format.TEXT]) == len(found[Format.OPENMETRICS]) <= MAX_SERIES
-    for sample in found[Format.TEXT]:
-        assert sample.name.startswith(PREFIX)
-        assert ":" not in sample.name
-        assert not {*TARGET_LABELS, "gpu", "uuid", "user"} & sample.labels.keys()
-        assert sample.timestamp is None
-    assert len(pages[Format.TEXT]) + (1 << 20) < 10 << 20
 
 
 NAMES = st.one_of(
@@ -386,7 +348,16 @@ def test_whatever_files_hold_the_page_obeys_the_charts_limits(
 ) -> None:
     directory = tmp_path_factory.mktemp("jobs")
     write(directory, {name: text.encode("utf-8", "replace").decode() for name, text in files.items()})
-    obeys(read(directory), chart)
+    families = read(directory).families
+    pages = {form: page_of(form, foreign=families) for form in Format}
+    found = {form: check(page, form, chart) if families else [] for form, page in pages.items()}
+    assert len(found[Format.TEXT]) == len(found[Format.OPENMETRICS]) <= MAX_SERIES
+    for sample in found[Format.TEXT]:
+        assert sample.name.startswith(PREFIX)
+        assert ":" not in sample.name
+        assert not {*TARGET_LABELS, "gpu", "uuid", "user"} & sample.labels.keys()
+        assert sample.timestamp is None
+    assert len(pages[Format.TEXT]) + (1 << 20) < 10 << 20
 
 
 def test_a_long_line_is_long_in_characters_that_no_honest_line_needs() -> None:

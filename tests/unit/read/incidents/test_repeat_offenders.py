@@ -32,36 +32,23 @@ def told(latest: Judgment) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("series", "expected"),
+    ("board", "slot", "seen", "expected"),
     [
-        (
-            (incidents("slot", 30, 3), incidents("board", 30, 1), boards(2)),
-            "Xid 79, 3 times in 30 days in this slot, on 2 different boards: suspect the slot",
-        ),
-        (
-            (incidents("board", 30, 3), incidents("slot", 30, 1), boards(1)),
-            "Xid 79, 3 times in 30 days on this board, 2 of them in another slot: suspect the board",
-        ),
-        (
-            (incidents("board", 30, 3), incidents("slot", 30, 3), boards(1)),
-            "Xid 79, 3 times in 30 days on this board: suspect the board",
-        ),
-        (
-            (incidents("board", 7, 2), incidents("board", 30, 2), incidents("slot", 7, 2), boards(1)),
-            "Xid 79, 2 times in 7 days on this board: suspect the board",
-        ),
-        (
-            (incidents("slot", 30, 3), incidents("board", 30, 1), boards(1)),
-            "Xid 79, 3 times in 30 days in this slot: suspect the slot",
-        ),
-        (
-            (incidents("board", 30, 4, "lost"), incidents("slot", 30, 4, "lost"), boards(1, "lost")),
-            "GPU lost, 4 times in 30 days on this board: suspect the board",
-        ),
+        ({30: 1}, {30: 3}, 2, "3 times in 30 days in this slot, on 2 different boards: suspect the slot"),
+        ({30: 3}, {30: 1}, 1, "3 times in 30 days on this board, 2 of them in another slot: suspect the board"),
+        ({30: 3}, {30: 3}, 1, "3 times in 30 days on this board: suspect the board"),
+        ({7: 2, 30: 2}, {7: 2}, 1, "2 times in 7 days on this board: suspect the board"),
+        ({30: 1}, {30: 3}, 1, "3 times in 30 days in this slot: suspect the slot"),
     ],
 )
-def test_the_text_blames_the_board_or_the_slot(series: tuple[Series, ...], expected: str) -> None:
-    assert told(judged(*read(), *series)) == [expected]
+@pytest.mark.parametrize("fault", [("79", "Xid 79"), ("lost", "GPU lost")])
+def test_the_text_blames_the_board_or_the_slot(
+    fault: tuple[str, str], board: dict[int, int], slot: dict[int, int], seen: int, expected: str
+) -> None:
+    kind, name = fault
+    counts = (("board", board), ("slot", slot))
+    series = (incidents(by, days, count, kind) for by, counted in counts for days, count in counted.items())
+    assert told(judged(*read(), *series, boards(seen, kind))) == [f"{name}, {expected}"]
 
 
 @pytest.mark.parametrize(
@@ -87,15 +74,12 @@ def test_a_slot_whose_gpu_is_not_seen_is_blamed_by_its_address() -> None:
     assert f'data-slot="{SLOT}" data-kind="79" data-suspect="slot"' in body_of(latest)
 
 
-def test_the_page_has_a_row_for_each_fault_that_came_back() -> None:
-    faults = (incidents("board", 30, 3), incidents("board", 30, 3, "48"), incidents("board", 7, 1, "63"))
-    page = body_of(judged(*read(), *faults))
-    assert page.count('data-suspect="board"') == 2
+def test_the_page_has_a_row_for_each_fault_that_came_back_and_markup_in_it_is_text() -> None:
+    faults = [incidents("board", 30, 3, kind) for kind in ("79", "48")]
+    once, hostile = incidents("board", 7, 1, "63"), incidents("board", 30, 3, EVIL, slot=EVIL)
+    page = body_of(judged(*read(), *faults, once, hostile))
+    assert page.count('data-suspect="board"') == 3
     assert "Xid 48, 3 times in 30 days on this board" in page
-
-
-def test_a_kind_or_slot_with_markup_is_text() -> None:
-    page = body_of(judged(*read(), incidents("board", 30, 3, EVIL, slot=EVIL)))
     assert EVIL not in page
     assert "&lt;script&gt;" in page
 
@@ -112,21 +96,14 @@ def test_check_reads_the_ledger_and_never_writes_it(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
     ledger = folder / "incidents.json"
-    slot, days = "0000:65:00.0", 86_400.0
-    past = tuple(
-        Incident("48", "GPU-9", "", slot, START_OF_TIME - n * days, START_OF_TIME - n * days, "", 0.0) for n in (9, 5)
-    )
+    times = [START_OF_TIME - days * 86_400.0 for days in (9, 5)]
+    past = tuple(Incident("48", "GPU-9", "", SLOT, at, at, "", 0.0) for at in times)
     INCIDENT_HISTORY.write(ledger, Memory(incidents=past))
     content = ledger.read_bytes()
-    report = look_at(scenario, 120, config=Config(state_directory=folder))
-    assert "Xid 48, 3 times in 30 days in this slot" in finding(report, "gpu.repeat_offender").measured
-    assert ledger.read_bytes() == content
-    assert [path.name for path in folder.iterdir()] == [ledger.name]
-
-
-def test_check_leaves_a_corrupt_ledger_where_it_is(tmp_path: Path) -> None:
-    ledger = tmp_path / "incidents.json"
-    ledger.write_text("garbage")
-    report = look_at(load_scenario("idle-downshift"), 60, config=Config(state_directory=tmp_path))
-    assert report.findings == ()
-    assert [path.name for path in tmp_path.iterdir()] == [ledger.name]
+    for spoiled in (False, True):
+        if spoiled:
+            ledger.write_text("garbage")
+        report = look_at(scenario, 120, config=Config(state_directory=folder))
+        found = "Xid 48, 3 times in 30 days in this slot" in str(report.findings)
+        assert (found, ledger.read_bytes()) == ((False, b"garbage") if spoiled else (True, content))
+        assert [path.name for path in folder.iterdir()] == [ledger.name]
