@@ -151,6 +151,7 @@ ELSEWHERE = {
     "gpu_exporter_call_inflight_seconds",
     "gpu_flight_recording_timestamp_seconds",
     "gpu_cgroup_written_bytes_total",
+    "gpu_main_thread_cpu_seconds_total",
     "gpu_processes_written_bytes_total",
     "gpu_nvlink_bandwidth_bytes_per_second",
     "gpu_nvlink_link_receive_bytes_total",

@@ -115,7 +115,7 @@ def ranks(odd: Sequence[float] | None = None, cpu_seconds: float = 60.0, **more:
         seconds = counter(since(STOPPED_AT, cpu_seconds if differs else 60.0, 60.0))
         found[uuid] = merged(
             gpu("gpu_processes", count, **own, type="compute"),
-            gpu("gpu_process_cpu_seconds_total", seconds, **own, pid="1", process="python"),
+            gpu("gpu_main_thread_cpu_seconds_total", seconds, **own),
             *(gpu(name, counter(since(STOPPED_AT, value)), **own) for name, value in more.items() if differs),
         )
     return found
