@@ -141,7 +141,7 @@ def process(**facts: str) -> Sample:
     return GPU_PROCESS_INFO.sample(1, "0", "GPU-0", *(facts.get(label, "") for label in GPU_PROCESS_INFO.labels[2:]))
 
 
-def allocated(value: float = 1.0, **labels: str) -> Sample:
+def allocated(value: float = 1.0, /, **labels: str) -> Sample:
     return GPU_ALLOCATED.sample(value, "0", "GPU-0", *(labels.get(name, "") for name in GPU_ALLOCATED.labels[2:]))
 
 

@@ -1,7 +1,5 @@
 import os
-import signal
 import socket
-import threading
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -77,18 +75,6 @@ def test_an_answer_in_progress_is_finished_when_the_server_stops() -> None:
         gate.opened.set()
         with client.makefile("rb") as answer:
             assert answer.read().endswith(b"gpu_up 1\n")
-
-
-def test_a_signal_handler_may_stop_the_server_in_the_main_thread() -> None:
-    server, _ = bound()
-    before = signal.signal(signal.SIGUSR2, lambda *_: server.stop())
-    kill = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR2))
-    try:
-        kill.start()
-        server.run()
-    finally:
-        kill.join()
-        signal.signal(signal.SIGUSR2, before)
 
 
 def test_stop_before_run_and_after_its_end_is_harmless() -> None:
