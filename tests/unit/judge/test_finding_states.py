@@ -160,18 +160,20 @@ def test_a_finding(steps: Sequence[Step]) -> None:
     follow(steps)
 
 
-def test_without_a_wait_it_is_confirmed_at_once() -> None:
-    follow([(H, 0, C)], LATCHED)
-
-
-def test_without_a_hold_it_ends_at_once_and_lasts_while_it_holds() -> None:
-    follow([*SURE, (H, 5, C), (G, 5, E)], replace(HOT, check=replace(CHECK, hold_seconds=0.0)))
-
-
-def test_after_a_reset_it_stays_until_somebody_could_look() -> None:
-    always = replace(HOT, check=replace(CHECK, under_load=False))
-    assert HOT.check.under_load
-    follow([*SURE, (RESET, 1602, A), (B, 5, C), (B, 100, C), (G, 5, CURED)], always)
+@pytest.mark.parametrize(
+    ("found", "steps"),
+    [
+        pytest.param(LATCHED, [(H, 0, C)], id="no wait"),
+        pytest.param(replace(HOT, check=replace(CHECK, hold_seconds=0.0)), [*SURE, (H, 5, C), (G, 5, E)], id="no hold"),
+        pytest.param(
+            replace(HOT, check=replace(CHECK, under_load=False)),
+            [*SURE, (RESET, 1602, A), (B, 5, C), (B, 100, C), (G, 5, CURED)],
+            id="after a reset, somebody must look at what a GPU at rest shows",
+        ),
+    ],
+)
+def test_a_finding_of_another_check(found: Finding, steps: Sequence[Step]) -> None:
+    follow(steps, found)
 
 
 def test_a_gpu_with_another_index_has_the_same_incident() -> None:
@@ -189,19 +191,13 @@ def test_two_gpus_one_slot_and_the_host_have_lives_of_their_own() -> None:
     assert [life.finding for life in present] == [*findings[1:]]
 
 
-def test_of_several_with_one_key_the_first_counts() -> None:
-    course = Course()
-    course.look(HOT, replace(HOT, measured="hotter", value=0.9))
-    assert [life.finding.value for life in course.states.lives] == [0.5]
-
-
-def test_what_was_measured_last_is_what_is_told() -> None:
-    course = Course()
-    course.look(HOT)
-    course.look(replace(HOT, measured="hotter", value=0.9), after=5)
-    assert course.life.finding.value == 0.9
+def test_of_several_with_one_key_the_first_counts_and_what_was_measured_last_is_told() -> None:
+    course, hotter = Course(), replace(HOT, measured="hotter", value=0.9)
+    course.look(HOT, hotter)
+    assert course.life.finding.value == 0.5
+    course.look(hotter, after=5)
     course.look(after=5, blind=True)
-    assert course.life.finding.measured == "hotter"
+    assert (course.life.finding.value, course.life.finding.measured) == (0.9, "hotter")
 
 
 def test_a_judgment_that_fails_half_way_notes_nothing() -> None:
@@ -251,16 +247,12 @@ def test_what_is_restored_late_does_not_undo_what_was_seen_meanwhile() -> None:
     late.look(after=5, blind=True)
     late.states.restore(course.states.lives)
     assert (late.life.state, late.life.holds, late.life.began_at) == (CONFIRMED, None, 1000.0)
+    early = Course(FindingStates(), course.now - 1)
+    early.states.restore(course.states.lives)
+    assert early.look() is ABSENT, "of a time that this boot has not reached"
     later = late.life
     late.states.restore([replace(later, seen_at=later.seen_at + 1, lasted_seconds=9e9)])
     assert late.life == later
-
-
-def test_a_life_of_a_time_that_this_boot_has_not_reached_is_not_used() -> None:
-    course = confirmed()
-    early = Course(FindingStates(), course.now - 1)
-    early.states.restore(course.states.lives)
-    assert early.look() is ABSENT
 
 
 LOOKS = st.lists(st.tuples(st.floats(0, 2000), st.sampled_from(("holds", "gone", "blind", "restart"))), max_size=60)
@@ -283,8 +275,7 @@ def test_on_any_course_the_times_agree_and_no_state_is_skipped(looks: Sequence[t
         before = state
 
 
-NOW, WINDOW = 100_000.0, 60.0
-HOT = Finding(BY_CODE["thermal.hw"], "hot", "0", "GPU-a", value=0.5)
+NOW = 100_000.0
 MISSING = Finding(BY_CODE["gpu.missing"], "7 of 8", value=1)
 STEP = only("power", "recovery", "activity", "identity", sample_fast_seconds=5.0)
 

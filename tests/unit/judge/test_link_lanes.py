@@ -37,8 +37,10 @@ class Card:
     user: str = "ada"
 
 
-def desk(*cards: Card, p2p: str | None = None) -> Series:
+def desk(*cards: Card, p2p: str | None = None, p2p_expected: int | None = None) -> Series:
     def samples(at: float) -> Iterator[Sample]:
+        if p2p_expected is not None:
+            yield GPU_P2P_EXPECTED.sample(p2p_expected)
         for index, card in enumerate(cards):
             yield from of_card(at, card, (str(index), f"GPU-{index}"))
             for peer in range(len(cards)):
@@ -179,8 +181,8 @@ def test_what_a_link_had_before_a_restart_in_this_boot_is_known() -> None:
 
 def test_the_finding_names_all_that_share_it() -> None:
     fed = found(desk(X8, X8, X8))
-    (text, *_) = {each.measured for each in fed.report.findings if each.check.code == "pcie.width_built"}
-    assert text == "8 of 16 lanes under load, as all of GPU 0-2 since boot"
+    texts = {each.measured for each in fed.report.findings if each.check.code == "pcie.width_built"}
+    assert texts == {"8 of 16 lanes under load, as all of GPU 0-2 since boot"}
 
 
 @pytest.mark.parametrize(
@@ -197,43 +199,27 @@ def test_the_page_marks_only_what_may_be_broken(cards: list[Card], cell: str) ->
 
 
 X4 = Card(4, slot=(4, 4))
+PAIR = [Card(), Card()]
+GEN5 = Card(card=(5, 16))
+"""A card of generation 5 in a slot of generation 4."""
+NARROW = Card(8, "RTX 4060", card=(4, 8))
+"""A card of eight lanes in a slot of sixteen."""
 
 
 @pytest.mark.parametrize(
     ("cards", "below", "says"),
     [
-        pytest.param(
-            [Card(), X4], {"1"}, "its slot gives PCIe 4 x4 (7.9 GB/s), that of GPU 0 PCIe 4 x16 (31.5 GB/s)", id="two"
-        ),
-        pytest.param([Card(), Card()], set(), "", id="two alike"),
+        pytest.param([Card(), X4], {"1"}, "PCIe 4 x4 (7.9 GB/s), that of GPU 0 PCIe 4 x16 (31.5 GB/s)", id="two"),
+        pytest.param(PAIR, set(), "", id="two alike"),
         pytest.param([X4, X4], set(), "", id="two alike and slow"),
-        pytest.param([Card(), Card(), X4], {"2"}, "that of GPU 0-1 PCIe 4 x16", id="one of three"),
+        pytest.param([*PAIR, X4], {"2"}, "that of GPU 0-1 PCIe 4 x16", id="one of three"),
         pytest.param([X4, X4, Card()], set(), "", id="most are slow"),
-        pytest.param(
-            [Card(4, card=(5, 16), slot=(5, 4)), Card(card=(5, 16))],
-            {"0"},
-            "its slot gives PCIe 5 x4 (15.8 GB/s), that of GPU 1 PCIe 4 x16 (31.5 GB/s)",
-            id="newer, and slower",
-        ),
-        pytest.param([Card(8, card=(5, 16), slot=(5, 8)), Card(card=(5, 16))], set(), "", id="newer, and as fast"),
-        pytest.param(
-            [replace(X4, name="RTX 3080"), Card()],
-            {"0"},
-            "its slot gives PCIe 4 x4 (7.9 GB/s), that of GPU 1 PCIe 4 x16 (31.5 GB/s)",
-            id="two models",
-        ),
-        pytest.param(
-            [Card(8, "RTX 4060", card=(4, 8), slot=(4, 16)), Card()], set(), "", id="a card of eight lanes has them"
-        ),
-        pytest.param(
-            [Card(8, "RTX 4060", card=(4, 8), slot=(4, 16)), Card(8, slot=(4, 8))],
-            {"1"},
-            "its slot gives PCIe 4 x8 (15.8 GB/s), that of GPU 0 PCIe 4 x16 (31.5 GB/s)",
-            id="the wide slot has the narrow card",
-        ),
-        pytest.param(
-            [Card(16, "RTX 5090", card=(5, 16), slot=(4, 16)), Card()], set(), "", id="no slot of the host is faster"
-        ),
+        pytest.param([replace(GEN5, lanes=4, slot=(5, 4)), GEN5], {"0"}, "PCIe 5 x4 (15.8 GB/s)", id="newer, slower"),
+        pytest.param([replace(GEN5, lanes=8, slot=(5, 8)), GEN5], set(), "", id="newer, and as fast"),
+        pytest.param([replace(X4, name="RTX 3080"), Card()], {"0"}, "that of GPU 1 PCIe 4 x16", id="two models"),
+        pytest.param([NARROW, Card()], set(), "", id="a card of eight lanes has them"),
+        pytest.param([NARROW, Card(8, slot=(4, 8))], {"1"}, "that of GPU 0 PCIe 4 x16", id="slot is wider"),
+        pytest.param([replace(GEN5, name="RTX 5090"), Card()], set(), "", id="no slot of the host is faster"),
     ],
 )
 def test_a_slot_that_gives_less_than_another_would_is_named(cards: list[Card], below: set[str], says: str) -> None:
@@ -252,38 +238,26 @@ def test_what_the_job_moves_stands_beside_what_the_slot_gives() -> None:
         "GPU 0-1 exchange data through host memory (chipset_not_supported); the slowest link on that way is GPU 1's, "
         "PCIe 4 x4 (7.9 GB/s), which receives 6.4 and sends 5.9 GB/s"
     )
-
-
-def test_equal_links_are_told_as_equal() -> None:
-    fed = found(desk(Card(), Card(), p2p="gpu_not_supported"))
-    assert fed.finding("p2p.through_host").measured.endswith("(gpu_not_supported); each over PCIe 4 x16 (31.5 GB/s)")
+    equal = found(desk(*PAIR, p2p="gpu_not_supported")).finding("p2p.through_host").measured
+    assert equal.endswith("(gpu_not_supported); each over PCIe 4 x16 (31.5 GB/s)")
 
 
 @pytest.mark.parametrize(
-    ("cards", "p2p", "is_found"),
+    ("cards", "p2p", "expected", "codes"),
     [
-        pytest.param([Card(), Card()], "chipset_not_supported", True, id="busy"),
-        pytest.param([Card(), Card(name="RTX 3080")], "chipset_not_supported", True, id="of two models"),
-        pytest.param([Card(), Card()], "ok", False, id="with access"),
-        pytest.param([Card(), Card()], "unknown", False, id="unknown"),
-        pytest.param([Card(busy=0.7), Card(busy=0.7)], "gpu_not_supported", True, id="just busy"),
-        pytest.param([Card(busy=0.69), Card()], "gpu_not_supported", False, id="one is not busy"),
-        pytest.param([Card(), Card(user="bob")], "gpu_not_supported", False, id="of two users"),
+        pytest.param(PAIR, "chipset_not_supported", None, {"p2p.through_host"}, id="busy"),
+        pytest.param([Card(), Card(name="RTX 3080")], "chipset_not_supported", None, {"p2p.through_host"}, id="models"),
+        pytest.param(PAIR, "ok", None, set(), id="with access"),
+        pytest.param(PAIR, "unknown", None, set(), id="unknown"),
+        pytest.param([Card(busy=0.7)] * 2, "gpu_not_supported", None, {"p2p.through_host"}, id="just busy"),
+        pytest.param([Card(busy=0.69), Card()], "gpu_not_supported", None, set(), id="one is not busy"),
+        pytest.param([Card(), Card(user="bob")], "gpu_not_supported", None, set(), id="of two users"),
+        pytest.param(PAIR, "chipset_not_supported", 0, set(), id="declared to have none"),
+        pytest.param(PAIR, "chipset_not_supported", 1, {"p2p.unavailable"}, id="declared to have it"),
     ],
 )
-def test_busy_gpus_without_direct_access_are_named(cards: list[Card], p2p: str, *, is_found: bool) -> None:
-    fed = found(desk(*cards, p2p=p2p))
-    assert ("p2p.through_host" in fed.codes()) is is_found
-
-
-@pytest.mark.parametrize(("expected", "codes"), [(0, set()), (1, {"p2p.unavailable"})])
-def test_declared_peer_access_settles_it(expected: int, codes: set[str]) -> None:
-    series = desk(Card(), Card(), p2p="chipset_not_supported")
-
-    def samples(at: float) -> Iterable[Sample]:
-        yield from series(at)
-        yield GPU_P2P_EXPECTED.sample(expected)
-
-    fed = Fed()
-    fed.run(3 * MINUTE, samples)
+def test_busy_gpus_without_direct_access_are_named(
+    cards: list[Card], p2p: str, expected: int | None, codes: set[str]
+) -> None:
+    fed = found(desk(*cards, p2p=p2p, p2p_expected=expected))
     assert {code for code in fed.codes() if code.startswith("p2p.")} == codes

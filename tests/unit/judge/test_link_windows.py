@@ -16,7 +16,7 @@ from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage_simulator import Scenario
 
-Series = Callable[[float], Iterator["Sample"]]
+Series = Callable[[float], Iterator[Sample]]
 STEPS = some([15.0, 60.0], usual=[60.0])
 """Seconds between two judgments."""
 
@@ -47,16 +47,6 @@ def link(
     return samples
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_width_that_flips_under_load_is_one_warning_for_as_long_as_it_does(step: float) -> None:
-    fed = Fed(step)
-    flips = link(lambda at: 8 if at % 360 >= 180 else 16)
-    changes = fed.states("pcie.width_changes", 3 * HOUR, flips)
-    assert [state for _, state in changes] == ["confirmed"]
-    assert changes[0][0] <= 7 * MINUTE
-    assert fed.finding("pcie.width_changes").value == pytest.approx(5, abs=1)
-
-
 def test_a_link_that_lost_lanes_for_good_is_told_as_that() -> None:
     fed = Fed()
     fed.run(HOUR, link(lambda at: 8 if at >= 600 else 16))
@@ -81,11 +71,6 @@ def test_a_link_that_is_trained_again_counts_once_for_its_way_there_and_back(
         assert fed.finding("pcie.flapping").value == pytest.approx(4, abs=0.6)
 
 
-def test_a_link_that_was_trained_again_once_does_not_flap_however_short_the_history() -> None:
-    fed = Fed(5.0)
-    assert fed.states("pcie.flapping", 10 * MINUTE, link(lambda at: 8 if 60 <= at < 75 else 16)) == []
-
-
 def test_errors_of_a_link_are_told_with_the_time_in_which_they_were_counted() -> None:
     def errors(at: float) -> Iterator[Sample]:
         yield from loaded(at)
@@ -96,11 +81,6 @@ def test_errors_of_a_link_are_told_with_the_time_in_which_they_were_counted() ->
     fed.run(HOUR, errors)
     measured = fed.finding("pcie.aer").measured
     assert re.fullmatch("[56][0-9]{2} correctable on the gpu in 10 min, 1 fatal on the port in 30 min", measured)
-
-
-def test_a_width_that_changes_at_rest_is_no_fault() -> None:
-    fed = Fed()
-    assert fed.states("pcie.width_changes", HOUR, link(lambda at: 8 if at % 360 >= 180 else 16, busy=0.0)) == []
 
 
 def test_a_low_generation_at_low_load_in_a_p_state_of_load_is_a_ticket_after_an_hour() -> None:
@@ -128,19 +108,6 @@ def nvlinks(down: Callable[[float], int]) -> Series:
     return samples
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_an_nvlink_that_goes_down_again_and_again_is_one_warning(step: float) -> None:
-    fed = Fed(step)
-    changes = fed.states("nvlink.flapping", 3 * HOUR, nvlinks(lambda at: int(at % 600 >= 360)))
-    assert [state for _, state in changes] == ["confirmed"]
-    assert changes[0][0] <= 18 * MINUTE
-
-
-def test_links_that_go_down_once_together_do_not_flap() -> None:
-    fed = Fed(60.0)
-    assert fed.states("nvlink.flapping", 2 * HOUR, nvlinks(lambda at: 4 * (600 <= at < 900))) == []
-
-
 @pytest.mark.parametrize(("downs", "state"), [(3, "absent"), (4, "confirmed")])
 def test_a_port_flaps_that_loses_its_link_more_than_three_times_an_hour(downs: int, state: str) -> None:
     fed = Fed(60.0)
@@ -151,6 +118,19 @@ def test_a_port_flaps_that_loses_its_link_more_than_three_times_an_hour(downs: i
 
     fed.run(HOUR, samples)
     assert fed.state("network.port_flapping") == state
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_link_that_changes_again_and_again_is_one_warning_for_as_long_as_it_does(step: float) -> None:
+    for code, series, within in (
+        ("pcie.width_changes", link(lambda at: 8 if at % 360 >= 180 else 16), 7 * MINUTE),
+        ("nvlink.flapping", nvlinks(lambda at: int(at % 600 >= 360)), 18 * MINUTE),
+    ):
+        fed = Fed(step)
+        ((began, state),) = fed.states(code, 3 * HOUR, series)
+        assert state == "confirmed"
+        assert began <= within
+        assert code != "pcie.width_changes" or fed.finding(code).value == pytest.approx(5, abs=1)
 
 
 def test_a_port_that_was_up_and_is_down_is_found_and_one_without_a_cable_is_not() -> None:
@@ -205,31 +185,36 @@ def test_a_link_that_recovers_thrice_in_21_minutes_is_a_warning_and_named() -> N
     assert fed.codes() == {"nvlink.recovering"}
 
 
-def test_links_that_each_recover_once_are_no_warning() -> None:
-    # As when a switch's tray is restarted.
+@pytest.mark.parametrize(
+    ("series", "codes"),
+    [
+        # As when a switch's tray is restarted.
+        pytest.param(recovering(lambda at, _: 3 + (at >= 600)), set(), id="each link once"),
+        pytest.param(recovering(lambda _, link: 505 * (link == 14)), set(), id="long ago, and quiet now"),
+        pytest.param(recovering(one_link, replays=True), set(), id="earlier generations are not about to fail"),
+        # IsEffectiveBerThresholdExceeded of DCGM (DcgmUtilities.cpp): above 1e-12.
+        pytest.param(recovering(lambda _at, _link: 0, rate=1e-12), set(), id="bit errors at DCGM's limit"),
+        pytest.param(recovering(lambda _at, _link: 0, rate=2e-12), {"nvlink.bit_errors"}, id="and above it"),
+    ],
+)
+def test_only_a_link_that_is_about_to_fail_is_a_warning(series: Series, codes: set[str]) -> None:
     fed = Fed()
-    fed.run(HOUR, recovering(lambda at, _: 3 + (at >= 600)))
-    assert "nvlink.recovering" not in fed.codes()
-
-
-def test_lifetime_recoveries_of_a_link_that_is_quiet_are_no_warning() -> None:
-    fed = Fed()
-    fed.run(HOUR, recovering(lambda _, link: 505 if link == 14 else 0))
-    assert fed.codes() == set()
-
-
-def test_earlier_generations_recover_without_being_about_to_fail() -> None:
-    fed = Fed()
-    fed.run(HOUR, recovering(one_link, replays=True))
-    assert fed.codes() == set()
-
-
-@pytest.mark.parametrize(("rate", "codes"), [(1e-12, set()), (2e-12, {"nvlink.bit_errors"})])
-def test_an_effective_bit_error_rate_above_dcgms_limit_is_a_warning(rate: float, codes: set[str]) -> None:
-    # IsEffectiveBerThresholdExceeded of DCGM (DcgmUtilities.cpp): above 1e-12.
-    fed = Fed()
-    fed.run(30 * MINUTE, recovering(lambda _at, _link: 0, rate=rate))
+    fed.run(HOUR, series)
     assert fed.codes() == codes
+
+
+QUIET = {
+    "at rest": ("pcie.width_changes", 15.0, HOUR, link(lambda at: 8 if at % 360 >= 180 else 16, busy=0.0)),
+    "trained again once": ("pcie.flapping", 5.0, 10 * MINUTE, link(lambda at: 8 if 60 <= at < 75 else 16)),
+    "once, and all together": ("nvlink.flapping", 60.0, 2 * HOUR, nvlinks(lambda at: 4 * (600 <= at < 900))),
+}
+
+
+@pytest.mark.parametrize(("code", "step", "seconds", "series"), QUIET.values(), ids=QUIET)
+def test_a_link_that_changes_at_rest_or_once_does_not_flap(
+    code: str, step: float, seconds: float, series: Series
+) -> None:
+    assert Fed(step).states(code, seconds, series) == []
 
 
 COARSE = only(

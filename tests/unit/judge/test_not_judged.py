@@ -1,17 +1,17 @@
 """An area is called ok only for what was read of it; what could not be judged is listed with the reason."""
 
-import dataclasses
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click import unstyle
 from tests.evidence import evidence_of
 from tests.gathered import for_each
 from tests.one_shot import look_at, with_life
-from tests.rig import only, pair, rig, scenario_with
+from tests.rig import only, pair, pair_with, rig, scenario_with, three
 
 from gpu_triage.cli.measure import measure
 from gpu_triage.judge.findings.finding import Finding, State
@@ -25,7 +25,7 @@ from gpu_triage.read.exporter import judgment
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.serve.page.sections import areas_section
-from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 from gpu_triage_simulator.scenario_file import SCENARIOS
 
 pytestmark = pytest.mark.slow
@@ -95,10 +95,8 @@ CASES: dict[str, tuple[str, tuple[str, ...], set[str]]] = {
 def test_what_could_not_be_judged_is_listed_with_the_reason(
     tmp_path: Path, base: str, events: tuple[str, ...], gaps: set[str]
 ) -> None:
-    scenario = scenario_with(tmp_path, base, *events)
-    if base == "h100-8":
-        scenario = two_of(scenario)
-    report = look_at(scenario, 20, seconds=3)
+    shipped = pair_with if base == "h100-8" else scenario_with
+    report = look_at(shipped(tmp_path, base, *events), 20, seconds=3)
     assert set(report.not_judged) == gaps
     (line,) = (line for line in unstyle(render_text(report)).splitlines() if line.startswith("not judged: "))
     assert all(gap in line for gap in gaps)
@@ -106,15 +104,6 @@ def test_what_could_not_be_judged_is_listed_with_the_reason(
     read = report_from_json(render_json(report))
     assert read.not_judged == report.not_judged
     assert known(read) == known(report)
-
-
-def two_of(scenario: Scenario) -> Scenario:
-    processes = tuple(process for process in scenario.processes if process.gpu < 2)
-    events = tuple(
-        replace(event, gpus=tuple(gpu for gpu in event.gpus if gpu < 2)) if event.gpus else event
-        for event in scenario.events
-    )
-    return replace(scenario, gpus=scenario.gpus[:2], processes=processes, events=events)
 
 
 def test_a_single_gpu_has_no_peers_to_be_called_ok() -> None:
@@ -132,20 +121,15 @@ def ailing() -> Report:
     return look_at(load_scenario("dual-a10"), 3600)
 
 
+YOUNG = {"since": 1.0, "lasted_seconds": 40.0}
+TO_COME = "warning pcie.width  GPU 0: {} (has lasted 40 s of 10 min; then critical: take it out of use"
+
+
 @pytest.mark.parametrize(
     ("life", "said"),
     [
-        (
-            {"since": 1.0, "lasted_seconds": 40.0},
-            "warning pcie.width  GPU 0: {} (has lasted 40 s of 10 min; then critical: take it out of use)",
-        ),
-        (
-            {"since": 1.0, "lasted_seconds": 40.0, "holds": None},
-            (
-                "warning pcie.width  GPU 0: {} "
-                "(has lasted 40 s of 10 min; then critical: take it out of use; cannot be observed now)"
-            ),
-        ),
+        (YOUNG, f"{TO_COME})"),
+        ({**YOUNG, "holds": None}, f"{TO_COME}; cannot be observed now)"),
         ({"state": State.CONFIRMED, "lasted_seconds": 700.0}, "critical pcie.width  GPU 0: {}"),
         (
             {"state": State.CONFIRMED, "holds": False, "quiet_seconds": 180.0},
@@ -167,14 +151,7 @@ def test_what_ended_lately_is_listed_apart(ailing: Report) -> None:
     assert set(ended) == set(document["findings"][0])
 
 
-GPUS = 4
 SEEN_AT = (40.0, 60.0, 80.0, 100.0)
-
-
-def few(scenario: Scenario) -> Scenario:
-    """The first GPUs of a scenario, enough to compare one with its peers."""
-    processes = tuple(process for process in scenario.processes if process.gpu < GPUS)
-    return replace(scenario, gpus=scenario.gpus[:GPUS], processes=processes, expectations=(), events=())
 
 
 Rounds = list[tuple[float, list[tuple[str, Sample]]]]
@@ -184,7 +161,7 @@ Rounds = list[tuple[float, list[tuple[str, Sample]]]]
 @pytest.fixture(scope="module")
 def rounds() -> Rounds:
     seen: Rounds = []
-    with rig(few(load_scenario("h100-8"))) as running:
+    with rig(replace(three("h100-8"), events=())) as running:
         for at in SEEN_AT:
             running.run_to(at)
             store = running.sampler.store
@@ -202,21 +179,15 @@ def test_each_metric_and_all_of_a_collector_may_be_missing(rounds: Rounds) -> No
             (at, [each for name, each in samples if missing not in (name, each.spec.name)]) for at, samples in rounds
         ]
         report = HostJudge(JudgedHost("host")).judge(evidence_of(*less)).report
-        assert len(report.gpus) == GPUS or missing == "presence"
+        assert len(report.gpus) == 3 or missing == "presence"
 
     judged_without()
 
 
-def look_without(
-    scenario: str, *, procfs: Path | None = None, sysfs: Path | None = None, kmsg: Path | None = None
-) -> Report:
+def look_without(scenario: str, **paths: Any) -> Report:
     """The verdict on a host, with these in place of its own."""
     with simulated_machine(load_scenario(scenario), clock=VirtualClock()) as simulated:
-        machine = simulated.machine
-        machine = dataclasses.replace(
-            machine, procfs=procfs or machine.procfs, sysfs=sysfs or machine.sysfs, kmsg=kmsg or machine.kmsg
-        )
-        return measure(machine, Config(), 10.0).report
+        return measure(replace(simulated.machine, **paths), Config(), 10.0).report
 
 
 def lines_of(report: Report, name: str) -> list[str]:
@@ -236,6 +207,10 @@ def test_an_empty_procfs_is_told_in_text_and_json_and_leaves_the_gpus_their_verd
     assert mount in text
     assert collectors in text
     assert {mount, collectors} <= set(json.loads(render_json(report))["not_read"])
+    without_driver = look_without("no-driver", procfs=tmp_path)
+    assert without_driver.blocked is not None
+    assert lines_of(without_driver, "host_cpu")
+    assert not lines_of(without_driver, "power")
 
 
 def test_an_empty_sysfs_is_told(tmp_path: Path) -> None:
@@ -243,13 +218,6 @@ def test_an_empty_sysfs_is_told(tmp_path: Path) -> None:
     assert lines_of(report, "--path.sysfs")
     (collectors,) = lines_of(report, "host_infiniband")
     assert {"platform", "host_services", "pcie_aer"} <= set(collectors.partition(":")[0].split(", "))
-
-
-def test_a_host_without_a_driver_still_says_which_of_its_files_were_not_read(tmp_path: Path) -> None:
-    report = look_without("no-driver", procfs=tmp_path)
-    assert report.blocked is not None
-    assert lines_of(report, "host_cpu")
-    assert not lines_of(report, "power")
 
 
 def test_a_container_with_a_procfs_of_its_own_misses_nothing_that_every_host_has(tmp_path: Path) -> None:

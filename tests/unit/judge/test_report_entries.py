@@ -1,10 +1,11 @@
 """The same finding on several GPUs as one entry, and the words for somebody without a scheduler."""
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 from gpu_triage.serve.page.document import PageFacts, document
-from gpu_triage_simulator import Scenario, load_scenario
+from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.allocation import Allocation, Slurm
 
 
@@ -96,12 +97,8 @@ def test_what_stands_otherwise_is_an_entry_of_its_own(other: dict[str, Any]) -> 
 def test_findings_of_the_host_and_of_slots_stay_apart() -> None:
     slots = [Finding(BY_CODE["xid.79"], "Xid 79", pci_bus_id=f"0000:{bus}:00.0") for bus in ("ba", "bb")]
     host = Finding(BY_CODE["storage.starved"], "waiting")
-    assert [subject for subject, _ in entries(*slots, host, host)] == [
-        "GPU at 0000:ba:00.0",
-        "GPU at 0000:bb:00.0",
-        "host",
-        "host",
-    ]
+    subjects = [subject for subject, _ in entries(*slots, host, host)]
+    assert subjects == ["GPU at 0000:ba:00.0", "GPU at 0000:bb:00.0", "host", "host"]
 
 
 def test_the_longest_time_counts() -> None:
@@ -125,17 +122,11 @@ def judgment(count: int, *samples: Sample) -> Judgment:
 FACTS = PageFacts("1", "gpu-7", None, "/metrics", None, None, judge_failed=False)
 
 
-def told(report: Report) -> list[str]:
-    lines = [line.strip() for line in unstyle(render_text(report)).splitlines()]
-    return [line for line in lines if "thermal.hw  " in line or "pcie.width  " in line]
-
-
 def test_text_and_page_tell_it_once_and_json_for_each_gpu() -> None:
     latest = judgment(8)
-    assert [line.partition(": ")[0] for line in told(latest.report)] == [
-        "critical thermal.hw  GPU 0-7",
-        "warning pcie.width  GPU 1",
-    ]
+    text = unstyle(render_text(latest.report))
+    lines = re.findall(r"^ *(\w+ (?:thermal\.hw|pcie\.width)  .*?): ", text, re.MULTILINE)
+    assert lines == ["critical thermal.hw  GPU 0-7", "warning pcie.width  GPU 1"]
     page = document(latest, FACTS).decode()
     listed = page.partition('id="findings"')[2]
     subjects = re.findall(r'<li id="finding-[0-9]+"[^>]* data-subject="([^"]*)"', listed)
@@ -146,11 +137,15 @@ def test_text_and_page_tell_it_once_and_json_for_each_gpu() -> None:
     assert codes == ["thermal.hw"] * 8 + ["pcie.width"]
 
 
-ALLOCATED = GPU_ALLOCATED.sample(0, "0", "GPU-0", *("" for _ in GPU_ALLOCATED.labels[2:]))
-
-
 def process(**facts: str) -> Sample:
     return GPU_PROCESS_INFO.sample(1, "0", "GPU-0", *(facts.get(label, "") for label in GPU_PROCESS_INFO.labels[2:]))
+
+
+def allocated(value: float = 1.0, /, **labels: str) -> Sample:
+    return GPU_ALLOCATED.sample(value, "0", "GPU-0", *(labels.get(name, "") for name in GPU_ALLOCATED.labels[2:]))
+
+
+ALLOCATED = allocated(0.0)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +169,10 @@ def test_a_scheduler_is_known_by_its_service_its_jobs_or_its_options(samples: It
 
 
 def test_without_a_scheduler_nobody_is_asked_to_drain() -> None:
-    alone, cluster = judgment(2).report, judgment(2, ALLOCATED).report
+    latest, cluster = judgment(2), judgment(2, ALLOCATED).report
+    alone = latest.report
+    page = document(latest, FACTS).decode().partition("<main>")[2]
+    assert "rain" not in re.sub(r'data-[a-z]+="[^"]*"|<a href[^>]*>[^<]*</a>[^<]*', "", page)
     assert not alone.scheduled
     assert cluster.scheduled
     for report, words in ((alone, ("use it, but look", "take it out of use")), (cluster, ("watch", "drain"))):
@@ -190,12 +188,6 @@ def test_without_a_scheduler_nobody_is_asked_to_drain() -> None:
         "drain",
         "not read",
     }
-
-
-def test_the_page_of_a_desk_speaks_plainly() -> None:
-    latest = judgment(2)
-    page = document(latest, FACTS).decode().partition("<main>")[2]
-    assert "rain" not in re.sub(r'data-[a-z]+="[^"]*"|<a href[^>]*>[^<]*</a>[^<]*', "", page)
 
 
 def test_no_advice_asks_a_desk_to_drain_and_none_shows_the_place_of_the_verb() -> None:
@@ -225,55 +217,37 @@ JOB = GpuOwner(slurm_job_id="42", user="alice", account="physics")
 BOB = GpuOwner(user="bob")
 
 
-@pytest.mark.parametrize(
-    ("owner", "words"),
-    [
-        (POD, "pod ml/train-0"),
-        (JOB, "Slurm job 42 of alice"),
-        (GpuOwner(slurm_job_id="42"), "Slurm job 42"),
-        (GpuOwner(user="bob"), "user bob"),
-    ],
-)
-def test_an_owner_is_called_as_in_the_alerts(owner: GpuOwner, words: str) -> None:
-    assert owner.text == words
-
-
-def test_of_many_owners_the_first_are_told_and_the_others_counted() -> None:
+def test_owners_are_called_as_in_the_alerts_the_first_by_name_and_the_others_counted() -> None:
+    owners = (POD, JOB, GpuOwner(slurm_job_id="42"), BOB)
+    assert [each.text for each in owners] == ["pod ml/train-0", "Slurm job 42 of alice", "Slurm job 42", "user bob"]
     assert owners_text(GpuOwner(user=f"u{n}") for n in range(5)) == "user u0, user u1, user u2 and 2 more"
     assert owners_text([]) == ""
 
 
-def allocated(value: float = 1.0, **labels: str) -> Sample:
-    return GPU_ALLOCATED.sample(value, "0", "GPU-0", *(labels.get(name, "") for name in GPU_ALLOCATED.labels[2:]))
+IN_POD = {"workload_namespace": "ml", "workload_pod": "train-0"}
+OF_JOB = allocated(slurm_job_id="42", user="alice", account="physics")
 
 
 @pytest.mark.parametrize(
     ("samples", "owners"),
     [
         ((), ()),
-        ((allocated(0.0),), ()),
+        ((ALLOCATED,), ()),
         # One and the same, given it and at work on it.
         (
             (
-                allocated(workload_namespace="ml", workload_pod="train-0", workload_container="a"),
-                allocated(workload_namespace="ml", workload_pod="train-0", workload_container="b"),
-                process(pid="1", user="root", workload_namespace="ml", workload_pod="train-0", pod_uid="u"),
+                *(allocated(**IN_POD, workload_container=container) for container in "ab"),
+                process(pid="1", user="root", pod_uid="u", **IN_POD),
             ),
             (POD,),
         ),
         # The prolog knows the account, and the name of a user that the process has as a number.
-        (
-            (
-                allocated(slurm_job_id="42", user="alice", account="physics"),
-                process(pid="1", user="1000", slurm_job_id="42"),
-            ),
-            (JOB,),
-        ),
+        ((OF_JOB, process(pid="1", user="1000", slurm_job_id="42")), (JOB,)),
         ((process(pid="1", user="alice", slurm_job_id="42"),), (GpuOwner(slurm_job_id="42", user="alice"),)),
         # Somebody beside the job, whom no scheduler knows.
-        ((allocated(slurm_job_id="42", user="alice", account="physics"), process(user="bob")), (JOB, BOB)),
+        ((OF_JOB, process(user="bob")), (JOB, BOB)),
         # A process in a pod without a name is one of the pods': root is no owner.
-        ((allocated(workload_namespace="ml", workload_pod="train-0"), process(user="root", pod_uid="u")), (POD,)),
+        ((allocated(**IN_POD), process(user="root", pod_uid="u")), (POD,)),
         ((process(user="root", pod_uid="u"),), (GpuOwner(user="root"),)),
         ((process(), process(pid="1")), ()),
     ],
@@ -285,15 +259,15 @@ def test_owners_are_those_who_were_given_the_gpu_and_those_who_use_it(
     assert owners_of(evidence.gpus[0]) == owners
 
 
-def node(*given: Allocation) -> Scenario:
-    """Two A10, both idle and without a process; Slurm gave some away."""
-    scenario = load_scenario("dual-a10")
-    gpus = tuple(dataclasses.replace(gpu, load=dataclasses.replace(gpu.load, utilization=0.0)) for gpu in scenario.gpus)
-    return dataclasses.replace(scenario, gpus=gpus, processes=(), events=(), allocations=given)
+def look_at_pair_of_job(**work: Any) -> Report:
+    """Two A10, of which Slurm gave the first away."""
+    scenario = replace(load_scenario("dual-a10"), events=(), **work)
+    return look_at(replace(scenario, allocations=(Allocation(0, slurm=Slurm("42", "alice", "physics")),)), 60)
 
 
 def test_a_gpu_that_was_given_away_and_has_no_process_is_told_with_its_owner() -> None:
-    report = look_at(node(Allocation(0, slurm=Slurm("42", "alice", "physics"))), 60)
+    gpus = (replace(gpu, load=replace(gpu.load, utilization=0.0)) for gpu in load_scenario("dual-a10").gpus)
+    report = look_at_pair_of_job(gpus=tuple(gpus), processes=())
     found = finding(report, "work.allocated_unused")
     assert found.measured == "allocated to Slurm job 42 of alice, no process on it"
     assert "work.allocated_unused" not in codes(report, "GPU 1")
@@ -308,10 +282,7 @@ def test_a_gpu_that_was_given_away_and_has_no_process_is_told_with_its_owner() -
 
 
 def test_a_gpu_that_its_job_uses_is_no_finding() -> None:
-    scenario = dataclasses.replace(
-        load_scenario("dual-a10"), events=(), allocations=(Allocation(0, slurm=Slurm("42", "alice", "physics")),)
-    )
-    report = look_at(scenario, 60)
+    report = look_at_pair_of_job()
     assert "work.allocated_unused" not in codes(report, "GPU 0")
     assert JOB in report.gpus[0].owners
 
@@ -349,17 +320,13 @@ def with_finding(judgment: Judgment, check: Check) -> Report:
 
 def forms(report: Report) -> Iterator[Report]:
     """The same with the finding in each state, and GPU 0 in each class."""
-    for state in (State.PENDING, State.CONFIRMED):
-        for holds in (True, False, None):
-
-            def changed(finding: Finding) -> Finding:
-                return replace(finding, state=state, holds=holds)  # noqa: B023 - called at once
-
-            areas = tuple(replace(area, findings=tuple(map(changed, area.findings))) for area in report.areas)
-            verdict = verdict_on((each.urgency for area in areas for each in area.findings), was_read=True)
-            for name in BOTTLENECK_CLASSES:
-                first = replace(report.gpus[0], bottleneck=Bottleneck(name, "x"))
-                yield replace(report, areas=areas, verdict=verdict, gpus=(first, *report.gpus[1:]))
+    for state, holds in product((State.PENDING, State.CONFIRMED), (True, False, None)):
+        changed = partial(replace, state=state, holds=holds)
+        areas = tuple(replace(area, findings=tuple(map(changed, area.findings))) for area in report.areas)
+        verdict = verdict_on((each.urgency for area in areas for each in area.findings), was_read=True)
+        for name in BOTTLENECK_CLASSES:
+            first = replace(report.gpus[0], bottleneck=Bottleneck(name, "x"))
+            yield replace(report, areas=areas, verdict=verdict, gpus=(first, *report.gpus[1:]))
 
 
 def test_without_a_finding_nothing_holds_a_busy_gpu_back(healthy: Judgment) -> None:

@@ -11,8 +11,11 @@ from gpu_triage.serve.process_settings import keep_memory_flat
 
 pytestmark = pytest.mark.slow
 
-HEAVY = (*("ssl", "hashlib", "prometheus_client", "http.client", "yaml", "email", "statistics", "unittest"), "difflib")
-"""What most exporters never need: HTTPS, a baseline, jobs' files, a configuration file, mistakes in one."""
+HEAVY = (
+    *("ssl", "hashlib", "prometheus_client", "http.client", "yaml", "email", "statistics", "unittest", "difflib"),
+    *("markdown_it", "gpu_triage.serve.handbook"),
+)
+"""What most exporters never need: HTTPS, a baseline, jobs' files, a configuration file, mistakes in one, runbooks."""
 
 
 def run(program: str) -> str:

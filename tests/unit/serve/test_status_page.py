@@ -4,6 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from tests.status_pages import FACTS, GPU, WALL, Series, body_of, headline, judged, page_of, read, seen, up
+from tests.unit.judge.test_color_vision import TO_XYZ, linear, times
 
 from gpu_triage.judge.bottleneck.class_history import STRIP_SECONDS, ClassPeriod
 from gpu_triage.judge.bottleneck.classes import Bottleneck
@@ -201,18 +202,15 @@ def test_before_the_first_judgment_the_page_waits() -> None:
 
 @pytest.mark.parametrize("latest", [None, judged(*read())], ids=["at once", "later"])
 def test_a_judge_that_failed_is_named_and_its_last_judgment_stays(latest: Judgment | None) -> None:
-    page = body_of(latest, replace(FACTS, judge_failed=True))
+    failed = replace(FACTS, judge_failed=True)
+    page = body_of(latest, failed)
     assert headline(page)[:2] == ("sick", "judge_failed")
     assert "Judge failed" in page
     assert ("The rest of this page is from 2027-01-15 08:00:00 UTC." in page) == (latest is not None)
     assert ('class="overview"' in page) == (latest is not None)
-
-
-def test_an_exporter_that_publishes_nothing_any_more_is_stale_first_of_all() -> None:
-    silent = replace(FACTS, judge_failed=True, silence="the sampler has published nothing for 45 s")
-    page = body_of(judged(*read()), silent)
-    assert headline(page)[:2] == ("sick", "stale")
-    assert "Out of date: the sampler has published nothing for 45 s." in page
+    stale = body_of(latest, replace(failed, silence="the sampler has published nothing for 45 s"))
+    assert headline(stale)[:2] == ("sick", "stale")
+    assert "Out of date: the sampler has published nothing for 45 s." in stale
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
@@ -248,25 +246,15 @@ def test_the_first_lines_say_what_to_do_about_the_worst_that_follows_from_nothin
     (steps,) = re.findall(r'<ol class="first" aria-label="What to do first">(.*?)</ol>', page)
     assert steps == f'<li><a href="#finding-{number}">GPU 0</a>: {DESK.decision(worst.advice)}</li>'
     assert f'<li id="finding-{number}" ' in page
-
-
-def test_where_nothing_presses_the_first_lines_ask_for_nothing() -> None:
-    assert 'class="first"' not in body_of(judged(*read()))
-
-
-def test_what_nobody_remembers_has_no_beginning() -> None:
-    assert lasting(None, WALL) == ""
+    assert 'class="first"' not in body_of(judged(*read())), "nothing presses"
 
 
 def test_durations_are_said_in_the_unit_that_fits() -> None:
     seconds = (0.4, 119, 120, 7199, 7200, 172_799, 172_800)
     assert [length_of_time(each) for each in seconds] == ["0 s", "119 s", "2 min", "120 min", "2 h", "48 h", "2 days"]
-    assert [window(each) for each in (0.0, 31.2, 60.0, 120.0)] == [
-        "the first readings",
-        "the last 31 s",
-        "the last minute",
-        "the last 2 min",
-    ]
+    windows = [window(each) for each in (0.0, 31.2, 60.0, 120.0)]
+    assert windows == ["the first readings", "the last 31 s", "the last minute", "the last 2 min"]
+    assert lasting(None, WALL) == "", "what nobody remembers has no beginning"
 
 
 def with_findings(*findings: Finding, ended: tuple[Finding, ...] = ()) -> Judgment:
@@ -332,9 +320,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def luminance(color: str) -> float:
-    channels = (int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
-    linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels]
-    return sum(weight * each for weight, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return times(TO_XYZ, linear(color))[1]
 
 
 def test_every_class_has_its_color_of_the_one_table_and_an_ink_that_is_legible_on_it() -> None:
@@ -430,9 +416,7 @@ def test_the_worst_gpus_come_first_by_verdict_then_class_then_index() -> None:
     )
     order = re.findall(r'<li data-gpu="(\d+)"', overview_section(gpus, WALL))
     assert order == ["9", "10", "3", "2", "1", "4", "0"]
-
-
-def test_the_readings_are_in_the_same_order_as_the_overview() -> None:
+    # The readings stand in the same order.
     second = ("1", "GPU-2")
     page = body_of(judged(*read(), up(second, answers=False), (GPU_ERROR_INFO, 1.0, (*second, "lost"))))
     assert re.findall(r'<li data-gpu="(\d+)"', page) == re.findall(r'<tr id="gpu-(\d+)"', page) == ["1", "0"]

@@ -119,7 +119,7 @@ def _alert(running: Running, context: ssl.SSLContext) -> str:
     except ssl.SSLError as error:
         return str(error.reason).partition("ALERT_")[2].lower()
     except ConnectionError:
-        return ""
+        pass
     return ""
 
 

@@ -79,10 +79,6 @@ def test_every_path_is_guarded_and_the_refusal_names_the_option(plain: int, path
     assert b"attacker" not in answer
 
 
-def test_the_kubelets_probe_by_the_address_of_the_pod_is_answered(plain: int) -> None:
-    assert status(ask(plain, get("10.1.2.3:9836", "/-/healthy", "User-Agent: kube-probe/1.34"))) == OK
-
-
 MISSING = {
     "HTTP/1.1 without a host": ("GET / HTTP/1.1\r\n\r\n", BAD_REQUEST),
     "two hosts": ("GET / HTTP/1.1\r\nHost: gpu-1\r\nHost: attacker.example\r\n\r\n", BAD_REQUEST),

@@ -1,8 +1,6 @@
 """Runbooks over HTTP: found by any name, offline, with a policy that allows nothing but their style sheet."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from http.client import HTTPConnection
 
@@ -132,13 +130,3 @@ def test_the_status_page_links_runbooks_that_exist_and_nothing_outside() -> None
     assert [link for link in links if link.startswith(("/", "http"))] == []
     names = [link.removeprefix("runbooks/") for link in links if link.startswith("runbooks/")]
     assert {runbook_answer(name, plain=False).status for name in names} == {200}
-
-
-@pytest.mark.slow
-def test_a_daemon_that_nobody_asks_loads_no_renderer() -> None:
-    script = (
-        "import sys, gpu_triage.cli.main\n"
-        "print([name for name in sys.modules if name.startswith(('markdown_it', 'gpu_triage.serve.handbook'))])"
-    )
-    found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert found.stdout == "[]\n"

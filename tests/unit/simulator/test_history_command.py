@@ -22,19 +22,8 @@ SHORT = ("simulate", "dual-a10", "--history", "1m")
 
 def test_the_file_holds_what_the_python_interface_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "history.om"
-    flags = (
-        "--step",
-        "30s",
-        "--start",
-        "2026-01-15T00:00:00Z",
-        "--instance",
-        "a:1",
-        "--job",
-        "j",
-        "--label",
-        "rack=r2",
-    )
-    assert run_cli(group, [*SHORT, *flags, "--output", str(output)]) == 0
+    flags = "--step 30s --start 2026-01-15T00:00:00Z --instance a:1 --job j --label rack=r2 --output"
+    assert run_cli(group, [*SHORT, *flags.split(), str(output)]) == 0
     target = {"instance": "a:1", "job": "j", "rack": "r2"}
     history = record_history(
         load_scenario("dual-a10"), seconds=60, step_seconds=30, target=target, start_seconds=1_768_435_200
@@ -63,29 +52,32 @@ def test_without_a_file_the_history_goes_to_standard_output(capsys: pytest.Captu
     assert said.out.endswith("# EOF\n")
     assert " 1700000060\n" in said.out
     assert said.err == ""
+    assert run_cli(group, ["simulate", "--help"]) == 0
+    assert "promtool tsdb create-blocks-from openmetrics night.om data" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--history", "soon"), "--history: is 'soon'; write a duration"),
-        (("--history", "1m", "--step", "1"), "--step: is '1'; write a duration"),
-        (("--history", "1m", "--step", "0s"), "has no two scrapes"),
-        (("--history", "1m", "--step", "2m"), "has no two scrapes"),
-        (("--history", "1m", "--start", "yesterday"), "write Unix seconds, or a time such as"),
-        (("--history", "1m", "--start", "2026-01-15T00:00:00"), "write Unix seconds, or a time such as"),
-        (("--history", "1m", "--label", "rack"), "write name=value"),
-        (("--history", "1m", "--label", "__name__=x"), "write name=value"),
-        (("--history", "3650d", "--step", "1s"), "take a longer step or a shorter time"),
-        (("--step", "1m"), "--step says nothing without --history"),
-        (("--label", "a=b"), "--label says nothing without --history"),
+        ("dual-a10 --history soon", "--history: is 'soon'; write a duration"),
+        ("dual-a10 --history 1m --step 1", "--step: is '1'; write a duration"),
+        ("dual-a10 --history 1m --step 0s", "has no two scrapes"),
+        ("dual-a10 --history 1m --step 2m", "has no two scrapes"),
+        ("dual-a10 --history 1m --start yesterday", "write Unix seconds, or a time such as"),
+        ("dual-a10 --history 1m --start 2026-01-15T00:00:00", "write Unix seconds, or a time such as"),
+        ("dual-a10 --history 1m --label rack", "write name=value"),
+        ("dual-a10 --history 1m --label __name__=x", "write name=value"),
+        ("dual-a10 --history 3650d --step 1s", "take a longer step or a shorter time"),
+        ("dual-a10 --step 1m", "--step says nothing without --history"),
+        ("dual-a10 --label a=b", "--label says nothing without --history"),
+        ("--list --history 1m", "--history needs the NAME of one scenario"),
     ],
 )
 def test_flags_that_cannot_be_used_end_with_a_line_that_says_what_would_be_right(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...], message: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: str, message: str
 ) -> None:
-    output = ("--output", str(tmp_path / "x.om")) if "--history" in arguments else ()
-    assert run_cli(group, ["simulate", "dual-a10", *arguments, *output]) == 2
+    output = ("--output", str(tmp_path / "x.om")) if "10 --history" in arguments else ()
+    assert run_cli(group, ["simulate", *arguments.split(), *output]) == 2
     said = capsys.readouterr()
     assert message in said.err
     assert said.err.count("\n") == 1
@@ -95,16 +87,6 @@ def test_flags_that_cannot_be_used_end_with_a_line_that_says_what_would_be_right
 def test_an_unwritable_file_is_a_failure_with_its_cause(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run_cli(group, [*SHORT, "--output", str(tmp_path / "none" / "x.om")]) == 1
     assert "cannot be written: No such file or directory; name another file" in capsys.readouterr().err
-
-
-def test_a_history_needs_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(group, ["simulate", "--list", "--history", "1m"]) == 2
-    assert "--history needs the NAME of one scenario" in capsys.readouterr().err
-
-
-def test_the_help_teaches_the_command_that_follows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(group, ["simulate", "--help"]) == 0
-    assert "promtool tsdb create-blocks-from openmetrics night.om data" in capsys.readouterr().out
 
 
 def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -121,6 +103,7 @@ def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_pa
 @pytest.mark.full
 def test_size_of_a_long_history_is_told_beforehand(tmp_path: Path) -> None:
     scenario = load_scenario("a100-power-capped")
+    assert estimate(scenario, 600, 60, {}) is None, "a short one"
     told = estimate(scenario, 2 * 3600, 60, {})
     assert told is not None
     match = re.fullmatch(r"121 scrapes of about ([0-9,]+) series: about ([0-9]+) MB, and about .+", told)
@@ -130,29 +113,19 @@ def test_size_of_a_long_history_is_told_beforehand(tmp_path: Path) -> None:
     assert int(match[2]) == pytest.approx(path.stat().st_size / 1e6, rel=0.3)
 
 
-def test_a_short_history_is_not_estimated() -> None:
-    assert estimate(load_scenario("a100-power-capped"), 600, 60, {}) is None
-
-
-def test_serving_a_scenario_takes_its_options_below_every_other_source() -> None:
-    scenario = {"expect.gpu-count": Setting(("8",), "x.toml"), "stale-after": Setting(("5",), "x.toml")}
-    environment = {"GPU_TRIAGE_STALE_AFTER": "7"}
-    config = config_from(["--simulate=x.toml"], environment, COLLECTOR_SWITCHES, {"x.toml": scenario}.__getitem__)
-    assert (config.expect_gpu_count, config.stale_after) == (8, 7)
-
-
-def test_a_file_names_the_scenario_and_overrules_its_options(tmp_path: Path) -> None:
+def test_a_file_names_the_scenario_and_every_other_source_overrules_its_options(tmp_path: Path) -> None:
     scenario = {"expect.gpu-count": Setting(("8",), "x.toml"), "stale-after": Setting(("5",), "x.toml")}
     file = tmp_path / "config.yml"
     file.write_text("simulate: x.toml\nstale-after: 9\n")
-    for arguments, environment in (
-        ([f"--config.file={file}"], {}),
-        ([], {"GPU_TRIAGE_CONFIG_FILE": str(file)}),
-        (["--simulate=x.toml", f"--config.file={file}"], {}),
-        (["--simulate=x.toml"], {"GPU_TRIAGE_CONFIG_FILE": str(file)}),
+    for arguments, environment, stale_after in (
+        (["--simulate=x.toml"], {"GPU_TRIAGE_STALE_AFTER": "7"}, 7),
+        ([f"--config.file={file}"], {}, 9),
+        ([], {"GPU_TRIAGE_CONFIG_FILE": str(file)}, 9),
+        (["--simulate=x.toml", f"--config.file={file}"], {}, 9),
+        (["--simulate=x.toml"], {"GPU_TRIAGE_CONFIG_FILE": str(file)}, 9),
     ):
         config = config_from(arguments, environment, COLLECTOR_SWITCHES, {"x.toml": scenario}.__getitem__)
-        assert (config.simulate, config.expect_gpu_count, config.stale_after) == ("x.toml", 8, 9)
+        assert (config.simulate, config.expect_gpu_count, config.stale_after) == ("x.toml", 8, stale_after)
 
 
 def test_a_baseline_of_the_operator_overrules_that_a_scenario_learns_its_own() -> None:

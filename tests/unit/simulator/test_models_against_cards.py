@@ -166,12 +166,31 @@ def answers(nvml: Driver) -> Iterator[tuple[str, bool]]:
             yield fact, True
 
 
+def told_of_links(nvml: Driver) -> tuple[int, int, list[int]]:
+    """The driver's answer of how many there are, and the state of each."""
+    ((code, count),) = nvml.fields(0, LINKS)
+    return code, count, [state for _, state in nvml.fields(0, *((165, link) for link in range(count)))] if count else []
+
+
 def test_a_model_tells_what_the_card_tells_and_nothing_else(captures: list[Capture], tmp_path: Path) -> None:
     for capture in every(captures):
         with driver(host_of(capture, tmp_path)) as nvml:
             told = dict(answers(nvml))
+            state = pynvml.nvmlDeviceGetPerformanceState(nvml.handles[0])
+            clock = pynvml.nvmlDeviceGetClockInfo(nvml.handles[0], MEMORY)
+            code, count, states = told_of_links(nvml)
         asked = {fact: capture.present(fact) for fact in told if capture.present(fact) is not None}
         assert {fact: told[fact] for fact in asked} == asked
+        if capture.name != "Tesla T4":  # a process held it awake
+            assert (f"P{state}", clock) == (capture.facts["pstate"], capture.number("clocks.current.memory"))
+        if "not supported for Devices in MIG mode" in capture.nvlink:
+            assert code == pynvml.NVML_ERROR_NOT_SUPPORTED
+        elif "all links are inActive" in capture.nvlink:
+            assert set(states) == {0}
+        elif "does not have or support" in capture.nvlink:
+            assert (code, count) == (0, 0)
+        elif capture.nvlink:
+            assert states == [1] * capture.nvlink.count("Link ")
 
 
 def test_a_model_has_the_limits_of_the_card(captures: list[Capture]) -> None:
@@ -183,30 +202,3 @@ def test_a_model_has_the_limits_of_the_card(captures: list[Capture]) -> None:
         if old:
             found["memory.total"] = model.memory_mib - model.memory_reserved_mib
         assert found == expected
-
-
-def test_a_model_has_the_p_state_and_memory_clock_of_the_card(captures: list[Capture], tmp_path: Path) -> None:
-    for capture in every(captures):
-        if capture.name == "Tesla T4":
-            continue  # a process held it awake
-        with driver(host_of(capture, tmp_path)) as nvml:
-            state = pynvml.nvmlDeviceGetPerformanceState(nvml.handles[0])
-            clock = pynvml.nvmlDeviceGetClockInfo(nvml.handles[0], MEMORY)
-        assert (f"P{state}", clock) == (capture.facts["pstate"], capture.number("clocks.current.memory"))
-
-
-def test_links_are_told_as_the_card_tells_them(captures: list[Capture], tmp_path: Path) -> None:
-    for capture in every(captures):
-        if not capture.nvlink:
-            continue
-        with driver(host_of(capture, tmp_path)) as nvml:
-            ((code, count),) = nvml.fields(0, LINKS)
-            states = [state for _, state in nvml.fields(0, *((165, link) for link in range(count)))] if count else []
-        if "not supported for Devices in MIG mode" in capture.nvlink:
-            assert code == pynvml.NVML_ERROR_NOT_SUPPORTED
-        elif "all links are inActive" in capture.nvlink:
-            assert set(states) == {0}
-        elif "does not have or support" in capture.nvlink:
-            assert (code, count) == (0, 0)
-        else:
-            assert states == [1] * capture.nvlink.count("Link ")

@@ -41,16 +41,13 @@ LASTING = ("scrape_gap", "release", "exporter_down")
 MOMENTARY = ('kind = "exporter_restart"', 'kind = "replace_gpu", model = "a10"')
 
 
-def test_every_shipped_scenario_is_named_as_its_file_and_described_in_a_sentence() -> None:
+def test_every_shipped_scenario_is_described_in_a_sentence_and_says_what_to_expect_of_every_gpu() -> None:
     summaries = list_scenarios()
     names = {summary.name for summary in summaries}
     assert names == {path.stem for path in SCENARIOS.glob("*.toml")}
     assert names >= {"dual-a10", "a100-power-capped", "h100-8", "h100-8-bad-night", "idle-downshift"}
-    assert all(summary.description.endswith(".") for summary in summaries)
-
-
-def test_every_shipped_scenario_says_what_to_expect_of_every_gpu() -> None:
-    for summary in every(list_scenarios()):
+    for summary in every(summaries):
+        assert summary.description.endswith("."), summary.name
         scenario = load_scenario(summary.name)
         assert scenario.expectations, summary.name
         first = scenario.expectations[0]
@@ -70,10 +67,13 @@ def test_every_mistake_of_a_scenario_is_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_durations_read_as_people_write_them(tmp_path: Path) -> None:
+def test_durations_and_alerts_are_read_as_people_write_them(tmp_path: Path) -> None:
     event = '\n[[event]]\nat = "1h30m"\nuntil = 7200\neffect = { kind = "hang" }\n'
-    (event_read,) = load_scenario(written(tmp_path, SMALL + event)).events
+    expect = """\n[[expect]]\nat = "5m"\nalerts = ['GpuLost{gpu="0", uuid="x"}', "GpuXidCritical"]\n"""
+    scenario = load_scenario(written(tmp_path, SMALL + event + expect))
+    (event_read,), (expectation,) = scenario.events, scenario.expectations
     assert (event_read.at, event_read.until, event_read.gpus) == (5400, 7200, (0,))
+    assert expectation.alerts == ('GpuLost{gpu="0", uuid="x"}', "GpuXidCritical")
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,8 @@ def test_a_wrong_scenario_names_the_key_and_what_is_right(tmp_path: Path, old: s
     assert "small.toml" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("event", "message"),
-    [
+WRONG = {
+    "[[event]]": [
         ('at = "10x"\neffect = { kind = "hang" }', "event[0].at: is '10x'; write a duration"),
         ('at = "9m"\nuntil = "9m"\neffect = { kind = "hang" }', "event[0].until: is not after at"),
         ('at = 0\neffect = { kind = "hangs" }', "effect.kind: is 'hangs'; did you mean hang?"),
@@ -140,10 +139,36 @@ def test_a_wrong_scenario_names_the_key_and_what_is_right(tmp_path: Path, old: s
         # An event is named by its place in the file, however often those before it happen.
         (f'{AGAIN}{PAUSE}\n[[event]]\nat = 0\neffect = {{ kind = "kill", pids = [7] }}', "event[1].effect.pids"),
     ],
+    "[[expect]]": [
+        ("at = 60\nalerts = ['gpu lost']", "expect[0].alerts[0]: is 'gpu lost'; write an alert and any of its"),
+        ("at = 60\nalerts = ['GpuLost{gpu=6}']", "expect[0].alerts[0]: is 'GpuLost{gpu=6}'"),
+        ("at = 60", "expect[0]: should either name alerts or be quiet = true"),
+        ("at = 60\nquiet = true\nalerts = ['GpuLost']", "expect[0]: should either name alerts or be quiet = true"),
+        (
+            "at = 60\nalerts = ['GpuLost{gpu=\"0\"}']\nnear_misses = ['GpuLost']",
+            "expect[0].near_misses: GpuLost is expected to fire",
+        ),
+        ("at = 60\nquiet = true\nbottleneck = { 0 = 'slow' }", "expect[0].bottleneck.0: is 'slow'; write one of "),
+        ("at = 60\nquiet = true\nbottleneck = { 1 = 'idle' }", "expect[0]: there is no GPU '1'"),
+    ],
+    "[target]": [('labels = { "work-load" = "serving" }', "no name of a label")],
+    "[exporter]": [
+        ("host_pid = false", "exporter.host_pid: unknown key; did you mean host_pids?"),
+        ("host_procfs = false", "exporter.host_procfs: a /proc in the host's PID namespace is the host's"),
+        ("host_pids = 0", "exporter.host_pids: is 0; write true or false"),
+        ("options = 3", "exporter.options: is not a table"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "content", "message"), [(table, *row) for table, rows in WRONG.items() for row in rows]
 )
-def test_a_wrong_event_says_which_key_and_what_would_be_right(tmp_path: Path, event: str, message: str) -> None:
+def test_a_wrong_table_says_which_key_and_what_would_be_right(
+    tmp_path: Path, table: str, content: str, message: str
+) -> None:
     with pytest.raises(ScenarioError) as error:
-        load_scenario(written(tmp_path, f"{SMALL}\n[[event]]\n{event}\n"))
+        load_scenario(written(tmp_path, f"{SMALL}\n{table}\n{content}\n"))
     assert message in str(error.value)
 
 
@@ -156,66 +181,28 @@ def test_a_file_that_cannot_be_read_is_named_with_the_next_step(tmp_path: Path) 
     deep.write_text("a = " + "[" * 5000 + "]" * 5000)
     for path, message in (
         (missing, "cannot be read: No such file or directory; name a readable file"),
-        (folder, "is not a regular file; name a readable file"),
+        *((each, "is not a regular file; name a readable file") for each in (folder, pipe, endless)),
         (latin, "is not UTF-8 at byte 5; save it as UTF-8"),
-        (pipe, "is not a regular file; name a readable file"),
-        (endless, "is not a regular file; name a readable file"),
         (deep, "is nested too deeply; write it flatter"),
     ):
         with pytest.raises(ScenarioError) as error:
             load_scenario(str(path))
         assert str(error.value) == f"{path}: {message}"
-
-
-def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(ScenarioError, match="no scenario 'h100'; known are a100-power-capped, desk, dual-a10"):
         load_scenario("h100")
 
 
-def test_a_virtual_clock_never_goes_back() -> None:
-    clock = VirtualClock()
-    before = clock.now()
-    with pytest.raises(ValueError, match="cannot go back"):
-        clock.advance(-1)
-    assert clock.now() == before
-
-
-def test_hooks_of_a_virtual_clock_see_each_advance_until_they_leave() -> None:
+def test_a_virtual_clock_never_goes_back_and_its_hooks_see_each_advance_until_they_leave() -> None:
     clock = VirtualClock()
     seen: list[float] = []
     leave = clock.on_advance(lambda moment: seen.append(moment.monotonic - 864_000))
     clock.advance(2)
+    with pytest.raises(ValueError, match="cannot go back"):
+        clock.advance(-1)
     clock.advance(3)
     leave()
     clock.advance(4)
     assert seen == [2, 5]
-
-
-@pytest.mark.parametrize(
-    ("expect", "message"),
-    [
-        ("at = 60\nalerts = ['gpu lost']", "expect[0].alerts[0]: is 'gpu lost'; write an alert and any of its"),
-        ("at = 60\nalerts = ['GpuLost{gpu=6}']", "expect[0].alerts[0]: is 'GpuLost{gpu=6}'"),
-        ("at = 60", "expect[0]: should either name alerts or be quiet = true"),
-        ("at = 60\nquiet = true\nalerts = ['GpuLost']", "expect[0]: should either name alerts or be quiet = true"),
-        (
-            "at = 60\nalerts = ['GpuLost{gpu=\"0\"}']\nnear_misses = ['GpuLost']",
-            "expect[0].near_misses: GpuLost is expected to fire",
-        ),
-        ("at = 60\nquiet = true\nbottleneck = { 0 = 'slow' }", "expect[0].bottleneck.0: is 'slow'; write one of "),
-        ("at = 60\nquiet = true\nbottleneck = { 1 = 'idle' }", "expect[0]: there is no GPU '1'"),
-    ],
-)
-def test_a_wrong_expectation_says_what_would_be_right(tmp_path: Path, expect: str, message: str) -> None:
-    with pytest.raises(ScenarioError) as error:
-        load_scenario(written(tmp_path, f"{SMALL}\n[[expect]]\n{expect}\n"))
-    assert message in str(error.value)
-
-
-def test_an_expectation_names_alerts_and_any_of_their_labels(tmp_path: Path) -> None:
-    expect = """\n[[expect]]\nat = "5m"\nalerts = ['GpuLost{gpu="0", uuid="x"}', "GpuXidCritical"]\n"""
-    (expectation,) = load_scenario(written(tmp_path, SMALL + expect)).expectations
-    assert expectation.alerts == ('GpuLost{gpu="0", uuid="x"}', "GpuXidCritical")
 
 
 @pytest.mark.parametrize(
@@ -256,50 +243,29 @@ def test_an_exporter_in_another_pid_namespace_says_what_it_lacks(tmp_path: Path)
             degraded = running.series("gpu_exporter_degraded_info", reason="other_pid_namespace")
             assert sorted(labels["feature"] for labels, _ in degraded) == lacking
             assert len(running.series("gpu_exporter_degraded_info")) == len(lacking)
-
-
-def test_what_an_exporter_can_see_is_described(tmp_path: Path) -> None:
-    scenario = load_scenario(written(tmp_path, SMALL + ISOLATED))
-    assert "\nExporter: in a PID namespace of its own, with the host's /proc\n" in describe_scenario(scenario)
+    described = describe_scenario(load_scenario(written(tmp_path, SMALL + ISOLATED)))
+    assert "\nExporter: in a PID namespace of its own, with the host's /proc\n" in described
     assert "Exporter:" not in describe_scenario(load_scenario("rtx-4070-ti-super"))
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ("host_pid = false", "exporter.host_pid: unknown key; did you mean host_pids?"),
-        ("host_procfs = false", "exporter.host_procfs: a /proc in the host's PID namespace is the host's"),
-        ("host_pids = 0", "exporter.host_pids: is 0; write true or false"),
-        ("options = 3", "exporter.options: is not a table"),
-    ],
-)
-def test_a_wrong_exporter_says_what_would_be_right(tmp_path: Path, table: str, message: str) -> None:
-    with pytest.raises(ScenarioError) as error:
-        load_scenario(written(tmp_path, f"{SMALL}\n[exporter]\n{table}\n"))
-    assert message in str(error.value)
 
 
 NIGHT = "h100-8-bad-night"
 
 
 @pytest.mark.parametrize(
-    ("at", "expected"),
+    ("at", "pace", "expected"),
     [
-        (0, "0m into the scenario. Next, in 10 min: GPU 3: thermal throttle."),
-        (90, "1m30s into the scenario. Next, in 8 min: GPU 3: thermal throttle."),
-        (1200, "20m into the scenario. Next, in 20 min: GPU 3: end of thermal throttle."),
-        (2999, "49m59s into the scenario. Next, in 1 s: GPU 6: lost; host: kill."),
-        (3300, "55m into the scenario. Next, in 5 min: GPU 0-7: load; host: cpu, pressure, disk."),
-        (7800, "130m into the scenario. Nothing more happens in it."),
+        (0, 1, "0m into the scenario. Next, in 10 min: GPU 3: thermal throttle."),
+        (90, 1, "1m30s into the scenario. Next, in 8 min: GPU 3: thermal throttle."),
+        (1200, 1, "20m into the scenario. Next, in 20 min: GPU 3: end of thermal throttle."),
+        (2999, 1, "49m59s into the scenario. Next, in 1 s: GPU 6: lost; host: kill."),
+        (3300, 1, "55m into the scenario. Next, in 5 min: GPU 0-7: load; host: cpu, pressure, disk."),
+        (7800, 1, "130m into the scenario. Nothing more happens in it."),
+        # Scenario time is as written, and the wait is real.
+        (1800, 4, "30m into the scenario, at 4 times its pace. Next, in 2 min: GPU 3: end of thermal throttle."),
     ],
 )
-def test_progress_names_the_time_and_the_next_change(at: int, expected: str) -> None:
-    assert progress_of(load_scenario(NIGHT), at, 1) == expected
-
-
-def test_at_a_pace_scenario_time_is_as_written_and_the_wait_is_real() -> None:
-    said = progress_of(load_scenario(NIGHT), 1800, 4)
-    assert said == "30m into the scenario, at 4 times its pace. Next, in 2 min: GPU 3: end of thermal throttle."
+def test_progress_names_the_time_and_the_next_change(at: int, pace: int, expected: str) -> None:
+    assert progress_of(load_scenario(NIGHT), at, pace) == expected
 
 
 def test_the_machine_follows_its_clock() -> None:

@@ -4,7 +4,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -108,18 +108,9 @@ def test_the_clock_is_that_of_the_server(server: Server, kind: str, result: obje
         client_of(server).now()
 
 
-def test_a_query_that_is_not_utf_8_is_sent_all_the_same(server: Server) -> None:
-    assert client_of(server).at('up{instance=~"\udcff"}', 5)
-
-
-def test_an_address_of_ipv6_needs_no_port() -> None:
-    connection = PrometheusClient("http://[::1]", HttpConfig(), 5)._connection()
-    assert (connection.host, connection.port) == ("::1", 80)
-
-
 def test_a_proxy_that_lets_only_reads_through_is_asked_with_get(server: Server) -> None:
     server.methods = frozenset({"GET"})
-    assert client_of(server).at("up", 5)
+    assert client_of(server).at('up{instance=~"\udcff"}', 5), "no UTF-8, and sent all the same"
     assert [method for method, _, _ in server.seen] == ["POST", "GET"]
 
 
@@ -188,6 +179,8 @@ def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     assert "Connection refused" in _refused(PrometheusClient(f"http://127.0.0.1:{port}", HttpConfig(), 1))
+    without_port = PrometheusClient("http://[::1]", HttpConfig(), 5)._connection()
+    assert (without_port.host, without_port.port) == ("::1", 80)
 
 
 @pytest.mark.parametrize("bytes_between", [b"", b"x"])
@@ -249,27 +242,21 @@ def _refused(client: PrometheusClient) -> str:
     return str(raised.value)
 
 
-Ask = Callable[[Server, str], PrometheusClient]
+def asking(server: Server, authority: Authority, settings: str) -> PrometheusClient:
+    return client_of(server, config_of(authority.folder, f"tls_config: {{{settings}}}"), "https")
 
 
-@pytest.fixture
-def ask(authority: Authority) -> Ask:
-    def with_settings(server: Server, settings: str) -> PrometheusClient:
-        return client_of(server, config_of(authority.folder, f"tls_config: {{{settings}}}"), "https")
-
-    return with_settings
-
-
-def test_a_certificate_must_be_trusted_and_for_the_host(authority: Authority, ask: Ask) -> None:
+def test_a_certificate_must_be_trusted_and_for_the_host(authority: Authority) -> None:
     with serving(_tls(authority, "DNS:prometheus.example")) as server:
-        assert "is not trusted" in _refused(ask(server, ""))
-        assert "is not trusted" in _refused(ask(server, "ca_file: ca.pem"))
-        assert ask(server, "ca_file: ca.pem, server_name: prometheus.example").at("up", 5)
-        assert ask(server, "insecure_skip_verify: true").at("up", 5)
+        assert "is not trusted" in _refused(asking(server, authority, ""))
+        assert "is not trusted" in _refused(asking(server, authority, "ca_file: ca.pem"))
+        assert asking(server, authority, "ca_file: ca.pem, server_name: prometheus.example").at("up", 5)
+        assert asking(server, authority, "insecure_skip_verify: true").at("up", 5)
 
 
-def test_a_server_may_ask_for_a_certificate(authority: Authority, ask: Ask) -> None:
+def test_a_server_may_ask_for_a_certificate(authority: Authority) -> None:
     authority.issue("client")
     with serving(_tls(authority, "IP:127.0.0.1", asks=True)) as server:
-        assert "does not answer" in _refused(ask(server, "ca_file: ca.pem"))
-        assert ask(server, "ca_file: ca.pem, cert_file: client.pem, key_file: client.key").at("up", 5)
+        assert "does not answer" in _refused(asking(server, authority, "ca_file: ca.pem"))
+        certificate = "ca_file: ca.pem, cert_file: client.pem, key_file: client.key"
+        assert asking(server, authority, certificate).at("up", 5)
