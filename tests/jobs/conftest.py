@@ -1,16 +1,18 @@
 """A real Prometheus that has watched the six jobs of `situations`, and jobs seen in part, shared or ambiguous."""
 
 import math
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 from tests.conftest import RequiresTool
 from tests.dashboards.fleet import Fleet, joined
 from tests.dashboards.store import Store, serving
-from tests.jobs.histories import edited, history_of, relabeled
-from tests.jobs.situations import BY_NAME, SITUATIONS, STEPS, Scheduler
+from tests.jobs.histories import edited, families_of, history_of, relabeled
+from tests.jobs.situations import BY_NAME, SITUATIONS, STEP_SECONDS, STEPS, Scheduler
 
+from gpu_triage.cli.fleet.job_pace import LOST, PACE, WAITED_FOR
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
 from gpu_triage_simulator.history import History, SeriesKey
@@ -74,6 +76,22 @@ def with_gap(history: History, first: float, last: float) -> History:
     return edited(history, lambda _key, minute, value: value if not first < minute < last else math.nan)
 
 
+def recorded(histories: Sequence[History]) -> History:
+    """What the rules make of the job with a slow GPU: its pace, and for which GPU it waits, from minute 12 on."""
+    slow = BY_NAME["slow-gpu"]
+    job = {"job": "gpu-triage", "cluster": cluster_of(Scheduler.SLURM), "owner": f"{slow.number}/"}
+    gpus = (dict(labels) for history in histories for name, labels in history.series if name == "gpu_info")
+    gpu = next(each for each in gpus if each["instance"] == slow.culprit and each["gpu"] == "1")
+    place = {**job, "instance": slow.culprit, "uuid": gpu["uuid"], "why": "computing"}
+    first = histories[0]
+    minutes = [step * STEP_SECONDS / 60 for step in range(first.steps)]
+    made = {
+        (name, tuple(sorted(labels.items()))): array("d", (value if each >= 12 else math.nan for each in minutes))
+        for name, labels, value in ((PACE, job, 0.7), (LOST, job, 2.4), (WAITED_FOR, place, 0.3))
+    }
+    return replace(first, series=made, families=families_of(made))
+
+
 def partial() -> Iterator[History]:
     yield owned_between(job("late", "4802", "east"), 15, 40, gpu="1")
     yield with_gap(job("gap", "4803", "east"), 10, 25)
@@ -107,5 +125,7 @@ def store(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory)
         for situation in SITUATIONS
         for scheduler in Scheduler
     ]
-    with serving(Fleet(joined([*histories, *partial()]), {}), prometheus, promtool, directory) as running:
+    with serving(
+        Fleet(joined([*histories, recorded(histories), *partial()]), {}), prometheus, promtool, directory
+    ) as running:
         yield running

@@ -83,7 +83,17 @@ def test_the_classes_add_up_to_the_time_that_the_job_had_its_gpus(store: Store) 
     # Two GPUs wait for storage from the sixth minute on, and the others for them.
     assert seconds["by_class"]["storage"] == pytest.approx(2 * 34 * 60, rel=0.1)
     assert seconds["by_class"]["communication"] == pytest.approx(6 * 34 * 60, rel=0.1)
-    assert seconds["lost"] == pytest.approx(seconds["by_class"]["storage"] + seconds["by_class"]["communication"])
+    assert (seconds["lost"], found["loss"]) == (None, None), "its pace was never recorded"
+
+
+def test_what_the_rules_recorded_of_a_job_is_what_it_loses(store: Store) -> None:
+    found = document(store, "4701", "--gpu-hour-price", "3")
+    assert (found["loss"]["pace"], found["loss"]["gpus"]) == (0.7, 2.4)
+    assert found["loss"]["gpu_seconds"] == pytest.approx(2.4 * 28 * 60, rel=0.05)
+    assert found["loss"]["cost"] == pytest.approx(3 * found["gpu_seconds"]["lost"] / 3600)
+    (awaited,) = found["loss"]["waits_for"]
+    assert (awaited["instance"], awaited["why"], awaited["at_end"]) == ("slow-gpu-c:9836", "computing", True)
+    assert found["slowest_gpu"]["by"][0] == "waiting"
 
 
 def test_the_slowest_gpu_stands_beside_the_median_of_the_others(store: Store) -> None:
