@@ -9,7 +9,7 @@ from tests.promql.promtool import Run, ask
 from tests.rules.handwritten import Series, counter, gpu, merged
 from tests.rules.rulefile import group_alone, groups_of
 
-from gpu_triage.cli.job.job_loss import PACE, WAITED_FOR
+from gpu_triage.cli.fleet.job_pace import PACE, WAITED_FOR
 
 pytestmark = pytest.mark.slow
 
