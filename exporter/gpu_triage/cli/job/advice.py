@@ -319,7 +319,7 @@ def advice_on(job: Job, comparison: Comparison) -> Advice:
     threads of a job that hangs and the classes show, then other warnings.
     """
     culprit = comparison.culprit
-    # What has lasted comes before what has just begun; and who hangs is not told to free a GPU.
+    # What has lasted comes before what has just begun; and a job that hangs gets no advice to free a GPU.
     causes = sorted(
         (
             each
