@@ -68,8 +68,9 @@ class ExporterClient:
         try:
             with ended_after(connection, _TIMEOUT_SECONDS):
                 connection.request("GET", _PATH, headers={"Accept": "application/json", **self._credentials()})
-                answer = connection.getresponse()
-                return answer.status, read_body(answer, _MOST_BYTES, "the answer is too long")
+                # The connection does not close an answer that is left before its end.
+                with connection.getresponse() as answer:
+                    return answer.status, read_body(answer, _MOST_BYTES, "the answer is too long")
         except (ConnectionRefusedError, FileNotFoundError) as error:
             raise NothingListens(f"no exporter listens at {self.url}") from error
         except TimeoutError as error:

@@ -305,8 +305,9 @@ class PrometheusClient:
                 for name, value in self._config.headers:
                     connection.putheader(name, value)
                 connection.endheaders(body.encode("ascii") if self._method == "POST" else None)
-                answer = connection.getresponse()
-                return answer.status, read_body(answer, MOST_BYTES, _TOO_LONG)
+                # The connection does not close an answer that is left before its end.
+                with connection.getresponse() as answer:
+                    return answer.status, read_body(answer, MOST_BYTES, _TOO_LONG)
         except TimeoutError as error:
             raise PrometheusUnavailable(
                 f"{self.url} does not answer within {self._timeout_seconds:g} s; raise --timeout, or select fewer hosts"
