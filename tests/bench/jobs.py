@@ -37,9 +37,7 @@ def row(kind: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
     return {
         "kind<": kind,
         "jobs": len(outcomes),
-        "culprit named, if 10 % or more are lost": f"{sum(each.right for each in large)} of {len(large)}"
-        if large
-        else "",
+        "culprit of 10 % or more": f"{sum(each.right for each in large)} of {len(large)}" if large else "",
         "minutes, median / most": f"{median(told):.1f} / {max(told):.1f}" if told else "",
         "error of the loss, points, median / most": f"{median(errors):.1f} / {max(errors):.1f}" if errors else "",
         "innocent named": sum(each.named is not None and not each.right for each in outcomes),
