@@ -46,6 +46,12 @@ class JobReport:
     limit: int  # most findings, and most hosts, to show
     gpu_hour_price: float | None = None  # in any currency
 
+    @property
+    def cost(self) -> float | None:
+        """What the lost GPU hours cost, in the currency of the price; None if either is not known."""
+        loss, price = self.job.loss, self.gpu_hour_price
+        return None if loss is None or price is None else price * loss.gpu_seconds / _HOUR
+
 
 class ClassRow(NamedTuple):
     """GPU time in one class, or without data."""
@@ -105,7 +111,7 @@ def lost_words(shown: JobReport) -> Iterator[str]:
         yield "not known: its pace is recorded by the rules (gpu-triage rules), from half an hour after its start on"
         return
     price = shown.gpu_hour_price
-    cost = f", which cost {price * loss.gpu_seconds / _HOUR:,.2f}" if price else ""
+    cost = "" if shown.cost is None else f", which cost {shown.cost:,.2f}"
     share = loss.gpu_seconds / total if total else 0.0
     yield f"{hours(loss.gpu_seconds)} of {hours(total)}, {share:.0%}{cost}"
     if loss.pace is not None and loss.gpus is not None:
@@ -389,14 +395,14 @@ def _standing_json(standing: Standing | None) -> dict[str, Any] | None:
 
 
 def _loss_json(shown: JobReport) -> dict[str, Any] | None:
-    loss, price = shown.job.loss, shown.gpu_hour_price
+    loss = shown.job.loss
     if loss is None:
         return None
     return {
         "pace": loss.pace,
         "gpus": loss.gpus,
         "gpu_seconds": loss.gpu_seconds,
-        "cost": None if price is None else price * loss.gpu_seconds / _HOUR,
+        "cost": shown.cost,
         "waits_for": [
             {
                 **each.host._asdict(),
