@@ -182,7 +182,7 @@ def prometheus(
 
 
 def number(server: Prometheus, query: str) -> float:
-    """The one value of a query; 0 where there is none."""
+    """The single value that a query returns; 0 if it returns none."""
     result = server(query)
     return float(result[0]["value"][1]) if result else 0.0
 

@@ -153,7 +153,7 @@ def is_told(code: str) -> bool:
 
 
 def test_a_gpu_that_is_handed_to_a_virtual_machine_is_told_to_nobody(tmp_path: Path) -> None:
-    """The exporter was asked to release the GPUs, without which the driver does not let go of one."""
+    """The exporter was asked to release the GPUs; the driver removes none that is in use."""
     scenario = scenario_with(tmp_path, BUSY_PAIR, event('kind = "removed"', gpu=1, at=600))
     with judged(scenario, Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0)) as seen:
         seen.run_to(540)

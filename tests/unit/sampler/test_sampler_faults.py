@@ -223,7 +223,7 @@ def test_release_shuts_nvml_down_and_says_so() -> None:
         listed = {labels["collector"] for labels, _ in running.series("gpu_exporter_collector_success")}
         assert "power" not in listed
         running.run(60)
-        assert not nvml_is_up(), "until it is told to"
+        assert not nvml_is_up(), "the driver stays released"
 
 
 def test_acquire_takes_the_gpus_back_and_counters_go_on() -> None:
