@@ -82,6 +82,8 @@ UNTIL: Final = {
     "path": 2400,
     "repeat-offender": 480,
     "sick-all": 1200,
+    "slow-job": 3480,
+    "slow-job-not": 3240,
     "starved": 8100,
 }
 """Few and cheap ones that together show all, each with the second of the last expectation that is needed for that."""
@@ -113,7 +115,6 @@ ELSEWHERE = {
     "GpuExporterWebConfigReloadFailed": "test_alone.py: a history has no web server, so no web configuration",
     "GpuExporterJudgeReloadFailed": "test_alone.py: a history is never told to reload",
     "GpuJobHung": "test_job_hangs.py: a scenario is of one host",
-    "GpuJobSlow": "test_job_pace.py: a scenario has no job that writes its steps",
     "GpuTriageWatchdog": "it fires at every step of every scenario, or the scenario fails",
 }
 """Alerts that no scenario expects, and where they are shown instead."""
