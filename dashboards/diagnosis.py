@@ -17,7 +17,7 @@ from dashboards.selectors import (
     OF_HOST,
     TARGET,
     age,
-    alerts,
+    alerts_and_jobs,
     bottleneck,
     bottleneck_in,
     by_host,
@@ -134,7 +134,7 @@ def _suspects(step: Step) -> str:
         return f"3 * {waiting}"
     held = f"2 * {waiting}" if step is SICK else waiting
     whole_host = f'label_replace(group by ({TARGET}) ({waiting}), "gpu", "", "", "")'
-    alerted = f"{_how_bad(f'({alerts(firing)})')}\n  unless on ({TARGET}, gpu) {whole_host}"
+    alerted = f"{_how_bad(f'({alerts_and_jobs(firing)})')}\n  unless on ({TARGET}, gpu) {whole_host}"
     return f"max by ({TARGET}, gpu) (\n  {held}\n  or\n  ({alerted})\n)"
 
 
@@ -186,7 +186,9 @@ def _bottleneck() -> PanelBuilder:
 
 def _alerts() -> PanelBuilder:
     firing = 'alertstate="firing", '
-    severity = by_severity(lambda matcher: f"max by ({TARGET}, gpu, alertname, action) ({alerts(firing + matcher)})")
+    severity = by_severity(
+        lambda matcher: f"max by ({TARGET}, gpu, alertname, action) ({alerts_and_jobs(firing + matcher)})"
+    )
     watchdog = f"4 * max by (alertname, action) ({RULES_ANSWER})"
     return table_of(
         "Firing alerts",
