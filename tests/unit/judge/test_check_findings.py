@@ -383,14 +383,6 @@ def test_an_nfs_mount_at_rest_is_no_scarcity(host: HostEvidence) -> None:
     assert host.scarce_storage() is None
 
 
-@pytest.mark.parametrize("at", range(60, 200, 20))
-def test_short_pulses_of_heat_are_heat(tmp_path: Path, at: int) -> None:
-    pulses = event('kind = "pulses", of = "hw_thermal", milliseconds = 170, per_minute = 35', 0)
-    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", pulses), float(at))
-    assert "power.hw_slowdown" not in codes(report, "GPU 0")
-    assert report.gpus[0].bottleneck.name != "power_brake"
-
-
 def slowed(*, heat: bool, counted: float) -> float:
     """Share of unexplained slowdown, of one GPU slowed down in two of ten readings, by heat or not."""
     rounds, seconds = [], 0.0

@@ -4,9 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.judged import HOST, Judged, judged
+from tests.judged import Judged, judged
 from tests.rig import Rig, only, pair_with, rig, scenario_with
-from tests.unit.read.gpu.test_passed_through import bind_to_vfio, plug
 
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE, Severity
@@ -137,35 +136,6 @@ def test_an_xid_of_before_the_exporter_started_is_of_its_gpu_from_the_first_judg
         restarted = Judged(Rig(first.simulated, first.clock, Config(), machine=first.simulated.for_another_process()))
         restarted.run_to(30)
     assert {subject for subject, code in restarted.lives if code.startswith("xid.")} == {"1"}
-
-
-MINUTE, HOUR = 60, 3600
-
-
-def event(effect: str, *, gpu: int, at: int = 300) -> str:
-    """What begins after five minutes and stays."""
-    return f"at = {at}\ngpu = {gpu}\neffect = {{ {effect} }}"
-
-
-def is_told(code: str) -> bool:
-    """Whether a ticket or a page is made of it."""
-    return BY_CODE[code].severity is not Severity.INFO and BY_CODE[code].alert is not None
-
-
-def test_a_gpu_that_is_handed_to_a_virtual_machine_is_told_to_nobody(tmp_path: Path) -> None:
-    """The exporter was asked to release the GPUs; the driver removes none that is in use."""
-    scenario = scenario_with(tmp_path, BUSY_PAIR, event('kind = "removed"', gpu=1, at=600))
-    with judged(scenario, Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0)) as seen:
-        seen.run_to(540)
-        seen.running.sampler.release()
-        seen.run_to(660)
-        sysfs = seen.running.simulated.machine.sysfs
-        bind_to_vfio(sysfs, plug(sysfs, scenario.gpus[1].slot.bus_id))
-        seen.running.sampler.acquire()
-        seen.run_to(HOUR)
-        assert seen.running.value("gpu_devices", source="nvml") == 1
-        told = seen.told_codes(HOST) | seen.told_codes("1")
-    assert {code for code in told if is_told(code)} == set()
 
 
 def test_a_driver_that_is_loaded_anew_has_lost_no_gpu(tmp_path: Path) -> None:
