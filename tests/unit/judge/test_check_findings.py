@@ -428,7 +428,7 @@ def test_slowdown_that_was_counted_in_more_readings_is_explained_by_the_bits_of_
 
 XID_48, XID_94, ECC = 'kind = "xid", code = 48', 'kind = "xid", code = 94', 'kind = "ecc", uncorrected = 1'
 NONFATAL, FATAL = 'kind = "xid", code = 149, fatal = false', 'kind = "xid", code = 149'
-RESET_LATER = 'kind = "recovery_action", action = 4'
+RESET_LATER, UNLICENSED = 'kind = "recovery_action", action = 4', 'kind = "vgpu_license", licensed = false'
 
 
 @pytest.mark.parametrize(
@@ -438,6 +438,7 @@ RESET_LATER = 'kind = "recovery_action", action = 4'
         ("v100-old-driver", 'kind = "nvlink_errors", links = [1], replay_per_hour = 7200', "nvlink.errors", ""),
         ("v100-old-driver", 'kind = "nvlink_errors", links = [1], recovery_per_hour = 7200', "nvlink.errors", ""),
         ("v100-old-driver", 'kind = "nvlink_errors", links = [1], crc_per_hour = 7200', "nvlink.errors", ""),
+        ("idle-downshift", UNLICENSED, "vgpu.unlicensed", "NVIDIA Virtual Compute Server: unlicensed"),
         ("rtx-4070-ti-super", XID_48, "xid.48", "Xid 48, last 60 s ago"),
         ("rtx-4070-ti-super", XID_94, "xid.94", "Xid 94, last 60 s ago"),
         ("rtx-4070-ti-super", 'kind = "xid", code = 998', "xid.unlisted", "Xid 998, last 60 s ago"),

@@ -72,31 +72,6 @@ def test_a_stalled_gpus_values_are_withdrawn_after_three_intervals_and_its_ident
         assert running.value("gpu_up", gpu="1") == 0
 
 
-def test_a_lost_gpu_keeps_its_identity_and_loses_its_readings_at_once(tmp_path: Path) -> None:
-    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\ngpu = 1\neffect = { kind = "lost" }')
-    with rig(scenario) as running:
-        running.run_to(22)
-        assert running.value("gpu_up", gpu="1") == 0
-        assert running.error_of("1") == "lost"
-        assert running.value("gpu_info", gpu="1") == 1
-        assert readings_of(running, "1") == set()
-        assert running.value("gpu_power_watts", gpu="0") is not None
-        assert running.value("gpu_devices", source="nvml") == 2
-
-
-def test_processes_that_end_leave_no_series_behind(tmp_path: Path) -> None:
-    pids = [41000 + 100 * gpu + worker for gpu in range(2) for worker in range(4)]
-    event = f'at = "20s"\neffect = {{ kind = "kill", pids = {pids} }}'
-    with rig(pair_with(tmp_path, "h100-8", event), LEAN) as running:
-        running.run_to(19)
-        assert len(running.series("gpu_process_info")) == 16
-        running.run_to(30)
-        left = {labels["pid"] for labels, _ in running.series("gpu_process_info")}
-        assert left.isdisjoint(map(str, pids))
-        assert len(left) == 8
-        assert running.series("gpu_exporter_errors_total") == []
-
-
 def test_a_collector_that_is_switched_off_does_not_run() -> None:
     config = Config(collectors={"power": False, "host": False, "pcie_throughput": True}, metrics_profile="full")
     with rig(load_scenario("dual-a10"), config) as running:
@@ -158,23 +133,6 @@ def test_release_shuts_nvml_down_after_a_session_that_failed(tmp_path: Path) -> 
         running.run(3)
         assert running.value("gpu_exporter_gpus_released") == 1
         assert not nvml_is_up()
-
-
-@pytest.mark.parametrize("gone", some(["lost", "removed"], usual=["lost"]))
-@pytest.mark.parametrize("function", ["", ', function = "nvmlEventSetWait_v2"'])
-def test_a_call_that_hangs_while_a_gpu_is_gone_costs_the_others_nothing(
-    tmp_path: Path, gone: str, function: str
-) -> None:
-    # Only a new session could bring the one back, and only once the other's call returns: nobody else may wait for it.
-    hang = f'at = "18s"\nuntil = "130s"\ngpu = 2\neffect = {{ kind = "hang"{function} }}'
-    lost = f'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = {{ kind = "{gone}" }}'
-    with rig(three_with(tmp_path, "h100-8", hang, lost), LEAN) as running:
-        for second in (40, 60, 90, 125):
-            running.run_to(second)
-            assert running.value("gpu_power_watts", gpu="0") is not None, second
-            assert running.value("gpu_temperature_celsius", gpu="0", sensor="gpu") is not None, second
-        running.run_to(160)
-        assert {value for _, value in running.series("gpu_up")} == {1.0}
 
 
 @pytest.mark.parametrize("function", some(["nvmlShutdown", "nvmlInitWithFlags"], usual=["nvmlInitWithFlags"]))

@@ -1,10 +1,9 @@
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pynvml
 import pytest
-from tests.nvml_bench import BenchMaker
+from tests.nvml_bench import BenchMaker, fills
 from tests.one_shot import look_at
 from tests.rig import only, pair_with, rig, scenario_with
 
@@ -51,13 +50,7 @@ def test_a_sick_fabric_is_told(
 def joined(bench: BenchMaker, **members: int) -> FabricReading:
     """What is read of a driver that fills the struct like this."""
     nvml = bench("h100-8")
-
-    def fill(_handle: object, info: Any) -> int:
-        for name, value in members.items():
-            setattr(info._obj, name, value)
-        return 0
-
-    nvml.answer("nvmlDeviceGetGpuFabricInfoV", fill)
+    nvml.answer("nvmlDeviceGetGpuFabricInfoV", fills(**members))
     return read_fabric(nvml.round())
 
 

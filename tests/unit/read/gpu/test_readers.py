@@ -6,7 +6,7 @@ from typing import Any
 
 import pynvml
 import pytest
-from tests.nvml_bench import FIELDS, BenchMaker, fields_say, says, shown
+from tests.nvml_bench import FIELDS, BenchMaker, fields_say, fills, says, shown
 
 from gpu_triage.read.gpu.activity import ActivityReader, read_media
 from gpu_triage.read.gpu.device_memory import read_device_memory
@@ -29,16 +29,6 @@ def pcie(gpu: GpuRound) -> Any:
     return PcieReader(15.0, 60.0).read(gpu)
 
 
-def rates(percent: int) -> Callable[..., int]:
-    """nvmlDeviceGetUtilizationRates of this share for the SMs."""
-
-    def call(_device: Any, out: Any) -> int:
-        out._obj.gpu, out._obj.memory = percent, 0
-        return 0
-
-    return call
-
-
 ANSWERS: Mapping[str, tuple[Callable[[GpuRound], Any], list[tuple[Any, ...]]]] = {
     "JpgUtilization": (
         lambda gpu: read_media(gpu).jpeg_utilization_ratio,
@@ -54,7 +44,7 @@ ANSWERS: Mapping[str, tuple[Callable[[GpuRound], Any], list[tuple[Any, ...]]]] =
     ),
     "UtilizationRates": (
         lambda gpu: ActivityReader(3.0).read(gpu).sm_utilization_ratio,
-        [(rates(100), 1.0), (rates(101), None, IMPLAUSIBLE)],
+        [(fills(gpu=100, memory=0), 1.0), (fills(gpu=101, memory=0), None, IMPLAUSIBLE)],
     ),
     "MinorNumber": (
         lambda gpu: read_identity(gpu).minor_number,
@@ -337,3 +327,23 @@ def test_power_no_board_can_draw_is_not_published(bench: BenchMaker) -> None:
     round_ = nvml.round()
     assert PowerReader().read(round_).power_watts is None
     assert round_.inquiry.failures == ["implausible"]
+
+
+def test_power_falls_back_to_the_call_where_the_field_is_no_number(bench: BenchMaker) -> None:
+    nvml, powers = bench(), (185, 186, 190, 192)
+    nvml.answer(FIELDS, fields_say({field: (0, "dVal", float("nan")) for field in powers}))
+    nvml.answer("nvmlDeviceGetPowerUsage", says(88_000))
+    round_ = nvml.round()
+    assert PowerReader().read(round_).power_watts == 88.0
+    assert set(round_.inquiry.failures) == {"malformed"}
+
+
+def test_used_memory_beyond_the_total_is_not_published(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetMemoryInfo_v2", fills(total=24 << 30, used=25 << 30, free=26 << 30))
+    nvml.answer("nvmlDeviceGetBAR1MemoryInfo", fills(bar1Total=1 << 28, bar1Used=1 << 29))
+    round_ = nvml.round()
+    reading = read_device_memory(round_)
+    assert (reading.total_bytes, reading.used_bytes, reading.free_bytes) == (24 << 30, None, None)
+    assert (reading.bar1_total_bytes, reading.bar1_used_bytes) == (1 << 28, None)
+    assert set(round_.inquiry.failures) == {IMPLAUSIBLE}
