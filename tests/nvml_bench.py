@@ -130,6 +130,17 @@ def says(*values: float) -> Answer:
     return call
 
 
+def fills(**members: float) -> Answer:
+    """A function that succeeds and fills the struct behind its last pointer."""
+
+    def call(*arguments: Any) -> int:
+        for name, value in members.items():
+            setattr(arguments[-1]._obj, name, value)
+        return 0
+
+    return call
+
+
 def shown(samples: Iterable[Sample]) -> list[str]:
     """Samples as a page shows them: ``gpu_power_watts{gpu="0",uuid="GPU-0"} 70.5``."""
     lines = []

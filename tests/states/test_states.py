@@ -1,6 +1,5 @@
 """Every state of a machine has its class in time, keeps it, and is not taken for another on the way."""
 
-import math
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -8,7 +7,7 @@ from random import Random
 import pytest
 from tests.parts import some
 from tests.states.numbers_of_gpus import WAITS_FOR_LOADERS, waits
-from tests.states.play import PHASES_SECONDS, PROMISED_SECONDS, Changes, Seen, State, play, steady_day
+from tests.states.play import PHASES_SECONDS, PROMISED_SECONDS, State, play, steady_day
 from tests.states.states import FAMILIES, STATES
 
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
@@ -109,29 +108,3 @@ def test_states_are_named_apart_and_want_every_class() -> None:
     assert {state.kind for state in REPRESENTATIVES} | {"other cards", "other jobs", "hangs", "late readings"} == set(
         FAMILIES
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "seconds", "flips"),
-    [
-        (((-200.0, "compute"),), math.inf, 0),
-        (((-200.0, "compute"), (12.0, "cpu")), 12.0, 0),
-        (((-200.0, "cpu"),), 0.0, 0),
-        (((-200.0, "cpu"), (-3.0, "compute"), (12.0, "cpu")), 12.0, 0),
-        (((-200.0, "compute"), (12.0, "cpu"), (50.0, "numa"), (55.0, "cpu")), 55.0, 1),
-        (((-200.0, "compute"), (12.0, "cpu"), (50.0, "numa")), math.inf, 1),
-        (((-200.0, "cpu"), (30.0, "compute")), math.inf, 1),
-        (((0.0, "unattributed"), (4.0, "cpu")), 4.0, 0),
-    ],
-)
-def test_how_a_gpu_came_to_its_class(changes: Changes, seconds: float, flips: int) -> None:
-    seen = Seen(State("a state", "cpu"), {0: changes})
-    assert (seen.seconds, seen.flips) == (seconds, flips)
-    assert Seen(State("a state", {1: "cpu"}, gpus=2), {0: ((0.0, "sick"),), 1: changes}).seconds == seconds
-
-
-def test_what_comes_after_the_end_of_a_state_is_not_counted_to_it() -> None:
-    changes = ((-200.0, "compute"), (12.0, "cpu"), (131.0, "storage"), (140.0, "compute"))
-    seen = Seen(State("a state", "cpu"), {0: changes}, ended_at=120.0)
-    assert (seen.seconds, seen.flips, seen.back_seconds) == (12.0, 0, 20.0)
-    assert seen.found == {0: ("cpu",)}

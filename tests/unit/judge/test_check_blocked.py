@@ -85,15 +85,6 @@ def test_in_real_time_it_sees_the_same_through_threads_and_says_how_far_it_is(
     assert err.endswith("\r\x1b[K")
 
 
-@pytest.mark.slow
-def test_in_real_time_it_gives_a_driver_up_that_hangs(tmp_path: Path) -> None:
-    with simulated_machine(scenario_with(tmp_path, "idle-downshift", HANG)) as simulated:
-        report = measure(simulated.machine, Config(), 600.0, patience_seconds=0.5).report
-    assert report.blocked is not None
-    assert report.blocked.startswith("no_answer")
-    assert report.exit_code(Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
-
-
 def test_a_bug_never_reads_as_a_sick_host(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(_config: Config, _stack: ExitStack, **_: float) -> Machine:
         raise ZeroDivisionError

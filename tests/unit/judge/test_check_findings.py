@@ -383,14 +383,6 @@ def test_an_nfs_mount_at_rest_is_no_scarcity(host: HostEvidence) -> None:
     assert host.scarce_storage() is None
 
 
-@pytest.mark.parametrize("at", range(60, 200, 20))
-def test_short_pulses_of_heat_are_heat(tmp_path: Path, at: int) -> None:
-    pulses = event('kind = "pulses", of = "hw_thermal", milliseconds = 170, per_minute = 35', 0)
-    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", pulses), float(at))
-    assert "power.hw_slowdown" not in codes(report, "GPU 0")
-    assert report.gpus[0].bottleneck.name != "power_brake"
-
-
 def slowed(*, heat: bool, counted: float) -> float:
     """Share of unexplained slowdown, of one GPU slowed down in two of ten readings, by heat or not."""
     rounds, seconds = [], 0.0
@@ -436,7 +428,7 @@ def test_slowdown_that_was_counted_in_more_readings_is_explained_by_the_bits_of_
 
 XID_48, XID_94, ECC = 'kind = "xid", code = 48', 'kind = "xid", code = 94', 'kind = "ecc", uncorrected = 1'
 NONFATAL, FATAL = 'kind = "xid", code = 149, fatal = false', 'kind = "xid", code = 149'
-RESET_LATER = 'kind = "recovery_action", action = 4'
+RESET_LATER, UNLICENSED = 'kind = "recovery_action", action = 4', 'kind = "vgpu_license", licensed = false'
 
 
 @pytest.mark.parametrize(
@@ -446,6 +438,7 @@ RESET_LATER = 'kind = "recovery_action", action = 4'
         ("v100-old-driver", 'kind = "nvlink_errors", links = [1], replay_per_hour = 7200', "nvlink.errors", ""),
         ("v100-old-driver", 'kind = "nvlink_errors", links = [1], recovery_per_hour = 7200', "nvlink.errors", ""),
         ("v100-old-driver", 'kind = "nvlink_errors", links = [1], crc_per_hour = 7200', "nvlink.errors", ""),
+        ("idle-downshift", UNLICENSED, "vgpu.unlicensed", "NVIDIA Virtual Compute Server: unlicensed"),
         ("rtx-4070-ti-super", XID_48, "xid.48", "Xid 48, last 60 s ago"),
         ("rtx-4070-ti-super", XID_94, "xid.94", "Xid 94, last 60 s ago"),
         ("rtx-4070-ti-super", 'kind = "xid", code = 998', "xid.unlisted", "Xid 998, last 60 s ago"),

@@ -1,9 +1,18 @@
-"""How long GPUs of a job stop or spin before they hang, and what explains it meanwhile: each at its threshold."""
+"""How long GPUs of a job stop or spin before they hang, and what explains it meanwhile: each at its threshold.
+
+A hang is judged before NCCL aborts the job; checkpoints, evaluations and loading data are not hangs.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.evidence import evidence_of
+from tests.judged import judged
+from tests.rig import scenario_with
+from tests.states.play import play
+from tests.states.states import STATES
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck
 from gpu_triage.judge.conditions.work import judge_work
@@ -18,11 +27,14 @@ from gpu_triage.judge.evidence.thresholds import (
     UPLOADING_RATIO,
     WAITED_FOR_SECONDS,
 )
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.options.config import Config
 from gpu_triage.read.gpu import activity, device_memory, nvlink, pcie, presence
 from gpu_triage.read.host import disk, infiniband, network_interfaces
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.read.processes import cgroup_limits, on_gpu
 from gpu_triage.read.processes.written import GPU_PROCESSES_WRITTEN_BYTES_TOTAL
+from gpu_triage_simulator.host_effects import Start
 
 EDGE = 1e-3
 HANG, HUNG = "work.collective_hang", "work.hung"
@@ -39,7 +51,7 @@ def spins(seconds: float) -> Bottleneck:
     return Bottleneck("communication", "spins", spinning_seconds=seconds, spins_after_work=True)
 
 
-def codes(
+def hangs(
     *gpus: Bottleneck,
     written: float = 0.0,
     sent: float = 0.0,
@@ -52,7 +64,7 @@ def codes(
     stalled: float = 0.0,
     rdma: float = 0.0,
     chip_links: int = 0,
-) -> set[str]:
+) -> dict[str, str]:
     """What is found of GPUs, on a host that writes, sends and receives so many bytes a second; each GPU moves some.
 
     Args:
@@ -86,7 +98,7 @@ def codes(
 
     host = evidence_of((0.0, samples(0.0)), (60.0, samples(60.0)))
     found = judge_work(host, dict(zip(host.gpus, gpus, strict=True)))
-    return {each.check.code for each in found} & {HANG, HUNG}
+    return {each.check.code: each.measured for each in found if each.check.code in {HANG, HUNG}}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +118,12 @@ def codes(
     ],
 )
 def test_gpus_hang_when_they_have_stopped_or_spun_for_so_long(gpus: list[Bottleneck], found: set[str]) -> None:
-    assert codes(*gpus) == found
+    assert hangs(*gpus).keys() == found
+
+
+def test_the_gpu_that_stopped_is_named() -> None:
+    said = hangs(stops(WAITED_FOR_SECONDS), spins(WAITED_FOR_SECONDS))[HANG]
+    assert said.startswith("GPU 0 stopped; GPU 1: busy at low power, and no data moves")
 
 
 PCIE, NVLINK = pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, nvlink.GPU_NVLINK_TRANSMIT_BYTES_TOTAL
@@ -126,7 +143,7 @@ def test_gpus_are_stuck_only_if_their_traffic_is_counted_and_does_not_grow(
     moved: float, counters: tuple[MetricSpec, ...], links: int, found: set[str]
 ) -> None:
     stuck = spins(STUCK_SECONDS)
-    assert codes(stuck, stuck, moved=moved, counters=counters, links=links) == found
+    assert hangs(stuck, stuck, moved=moved, counters=counters, links=links).keys() == found
 
 
 @pytest.mark.parametrize(
@@ -143,7 +160,7 @@ def test_gpus_are_stuck_only_if_their_traffic_is_counted_and_does_not_grow(
 def test_a_host_that_writes_explains_a_stop_if_nobody_knows_what_its_job_writes(
     seconds: float, written: float, sent: float, received: float, found: set[str]
 ) -> None:
-    assert codes(stops(seconds), stops(seconds), written=written, sent=sent, received=received) == found
+    assert hangs(stops(seconds), stops(seconds), written=written, sent=sent, received=received).keys() == found
 
 
 @pytest.mark.parametrize(
@@ -162,7 +179,7 @@ def test_a_host_that_writes_explains_a_stop_if_nobody_knows_what_its_job_writes(
 def test_a_job_that_saves_a_checkpoint_explains_its_stop(
     seconds: float, own: Sequence[float], cgroup: float | None, written: float, found: set[str]
 ) -> None:
-    assert codes(stops(seconds), stops(seconds), own=own, cgroup=cgroup, written=written) == found
+    assert hangs(stops(seconds), stops(seconds), own=own, cgroup=cgroup, written=written).keys() == found
 
 
 @pytest.mark.parametrize(
@@ -175,7 +192,7 @@ def test_a_job_that_saves_a_checkpoint_explains_its_stop(
 )
 def test_a_job_whose_writing_is_on_its_way_still_saves(stalled: float, written: float, found: set[str]) -> None:
     stopped = stops(STOPPED_SECONDS)
-    assert codes(stopped, stopped, own=(0.0, 0.0), stalled=stalled, written=written) == found
+    assert hangs(stopped, stopped, own=(0.0, 0.0), stalled=stalled, written=written).keys() == found
 
 
 @pytest.mark.parametrize(
@@ -190,4 +207,54 @@ def test_rdma_traffic_of_the_host_explains_that_gpus_spin_only_if_it_may_be_thei
     chip_links: int, rdma: float, found: set[str]
 ) -> None:
     stuck = spins(STUCK_SECONDS)
-    assert codes(stuck, stuck, rdma=rdma, chip_links=chip_links) == found
+    assert hangs(stuck, stuck, rdma=rdma, chip_links=chip_links).keys() == found
+
+
+NCCL_ABORTS_SECONDS = 600
+"""The timeout of PyTorch's NCCL process groups."""
+BY_NAME = {state.name: state for state in STATES}
+ABSENT = 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "hang"),
+    [
+        ("a hang", State.CONFIRMED),
+        ("a hang while others write", State.CONFIRMED),
+        ("a hang while others write, by its cgroup", State.CONFIRMED),
+        ("a hang while somebody writes", State.CONFIRMED),
+        ("a collective hangs while others send", State.CONFIRMED),
+        ("a long checkpoint", ABSENT),
+        ("a long checkpoint, by its cgroup", ABSENT),
+        ("a checkpoint of somebody", ABSENT),
+        ("a job that waits for a slow server", ABSENT),
+    ],
+)
+def test_a_hang_is_confirmed_before_nccl_aborts_and_a_checkpoint_never(name: str, hang: int) -> None:
+    state = BY_NAME[name]
+    assert state.lasts < NCCL_ABORTS_SECONDS
+    seen = play(state)
+    assert seen.report is not None
+    found = {each.check.code: each.state for each in seen.report.findings}.get(HANG, ABSENT)
+    assert (found, seen.seconds <= state.promised) == (hang, True)
+    assert ("hung" in {each for of_gpu in seen.found.values() for each in of_gpu}) == (state.wanted == "hung")
+
+
+def event(effect: str) -> str:
+    return f"at = 300\neffect = {{ {effect} }}"
+
+
+@pytest.mark.slow
+@pytest.mark.full
+def test_the_next_job_that_loads_has_not_stopped(tmp_path: Path) -> None:
+    """It begins where another one ended, and holds memory from the start."""
+    stop, kill = 'kind = "load", utilization = 0.0, jitter = 0.0', 'kind = "kill", pids = [7000, 7001]'
+    scenario = scenario_with(tmp_path, "training-day", event(stop), event(kill))
+    others = tuple(replace(each, pid=each.pid + 2000) for each in scenario.processes)
+    begins = replace(scenario.events[-1], effect=Start(tuple(each.pid for each in others)))
+    processes, events = (*scenario.processes, *others), (*scenario.events, begins)
+    config = Config(sample_fast_seconds=10.0, sample_medium_seconds=10.0)
+    with judged(replace(scenario, processes=processes, events=events), config) as host:
+        host.run_to(900)
+        assert {code for _, code in host.lives} & {HANG, HUNG} == set()

@@ -1,11 +1,11 @@
 """What a GPU waits for, by the threads and cgroups of its job: a CPU that one fills, storage, and its own limits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
-from tests.evidence import Key, Readings, evidence_of
-from tests.unit.judge.test_proof_of_use import GPU, HOST_WAITS, blocked, judged, stalled, thread
+from tests.evidence import Key, Readings, steady
+from tests.unit.judge.test_proof_of_use import GPU, HOST_WAITS, blocked, judged, stalled, thread, throttled
 
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.limited_jobs import limited_job, waits_for_storage
@@ -14,8 +14,7 @@ from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.gpu import topology
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.host import cpu, disk, network_interfaces, nfs
-from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.read.processes import cgroup_limits, on_gpu, threads
+from gpu_triage.read.processes import cgroup_limits, on_gpu
 
 CPUS: Readings = {
     (topology.GPU_NUMA_NODE, GPU): 0.0,
@@ -125,49 +124,37 @@ def test_what_it_waits_for_is_named(more: tuple[Readings, ...], name: str, becau
     assert waits(*more) == (name, because)
 
 
-OF = (*GPU, "/job.scope")
 SHARE, PRESSURE = LIMITS["cpu.limited"]["share"].value, LIMITS["memory.limited"]["pressure"].value
-PERIODS_PER_SECOND = 10.0
 BARELY, ALMOST, EASED = 1.001, 0.999, (1 + EASE) / 2
 
 
-def cpu_limit(share: float, cpus: float, at: float) -> Iterator[Sample]:
-    yield cgroup_limits.GPU_CGROUP_CPU_LIMIT_CPUS.sample(4.0, *OF)
-    yield cgroup_limits.GPU_CGROUP_CPU_PERIODS_TOTAL.sample(PERIODS_PER_SECOND * at, *OF)
-    yield cgroup_limits.GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL.sample(share * PERIODS_PER_SECOND * at, *OF)
-    yield cgroup_limits.GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL.sample(cpus * at, *OF)
+def at_its_memory_limit(share: float, events_per_minute: float) -> Readings:
+    events = (cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL, (*GPU, "/job", "max"))
+    return {**stalled("memory", share), events: events_per_minute / 60.0}
 
 
-def memory(stalled: float, events: float, at: float) -> Iterator[Sample]:
-    yield cgroup_limits.GPU_CGROUP_PRESSURE_SECONDS_TOTAL.sample(stalled * at, *OF, "memory", "some")
-    yield cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL.sample(events * at / 60.0, *OF, "max")
-
-
-def storage(share: float, blocked: float, at: float) -> Iterator[Sample]:
-    yield threads.GPU_BLOCKED_THREAD_SECONDS_TOTAL.sample(blocked * at, *GPU, "ptlrpc_set_wait")
-    yield threads.GPU_RUNNING_THREAD_SECONDS_TOTAL.sample(blocked * (1 / min(1.0, share) - 1) * at, *GPU)
+def waiting(share: float, count: float) -> Readings:
+    """Threads that wait for storage: so many, and they are this share of all."""
+    return blocked("ptlrpc_set_wait", count, count * (1 / min(1.0, share) - 1))
 
 
 @pytest.mark.parametrize(
     ("found", "readings", "first", "second"),
     [
-        (partial(limited_job, "cpu"), cpu_limit, SHARE, THROTTLED_CPUS),
-        (partial(limited_job, "memory"), memory, PRESSURE, 1.0),
-        (waits_for_storage, storage, LIMITS["storage.starved"]["blocked"].value, BLOCKED_THREADS),
+        (partial(limited_job, "cpu"), throttled, SHARE, THROTTLED_CPUS),
+        (partial(limited_job, "memory"), at_its_memory_limit, PRESSURE, 1.0),
+        (waits_for_storage, waiting, LIMITS["storage.starved"]["blocked"].value, BLOCKED_THREADS),
     ],
 )
 def test_both_conditions_count_at_their_thresholds(
     found: Callable[[GpuEvidence, float], object],
-    readings: Callable[[float, float, float], Iterator[Sample]],
+    readings: Callable[[float, float], Readings],
     first: float,
     second: float,
 ) -> None:
     def slows_down(one: float, other: float, ease: float = 1.0) -> bool:
-        rounds = (
-            (float(at), [GPU_UP.sample(1, *GPU), *readings(first * one, second * other, float(at))])
-            for at in range(0, 65, 5)
-        )
-        return found(evidence_of(*rounds).gpus[0], ease) is not None
+        host = steady({(GPU_UP, GPU): 1.0, **readings(first * one, second * other)})
+        return found(host.gpus[0], ease) is not None
 
     assert slows_down(BARELY, BARELY)
     assert not slows_down(ALMOST, 2.0)

@@ -4,7 +4,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
-from tests.evidence import Key, Readings, evidence_of, samples_at, steady
+from tests.evidence import Key, Readings, steady
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Case, Work, bottleneck_of
 from gpu_triage.judge.evidence import thresholds
@@ -420,37 +420,6 @@ def dropped(packets: float) -> Readings:
 )
 def test_gpus_wait_for_a_network_that_loses_segments_or_packets(busy: float, readings: Readings, name: str) -> None:
     assert judged(busy, readings).name == name
-
-
-def listed(*processes: tuple[int, int], more: Readings = NONE) -> Bottleneck:
-    """What is said of a GPU that works, on which the driver lists so many processes from a second on."""
-    works: Readings = {(GPU_UP, GPU): 1.0, (activity.GPU_SM_UTILIZATION_RATIO, GPU): 1.0, **more}
-    count = (GPU_PROCESSES, (*GPU, "compute"))
-    rounds = [
-        (float(at), samples_at(at, {**works, count: float(dict(processes)[max(s for s, _ in processes if s <= at)])}))
-        for at in range(0, 65, 5)
-    ]
-    host = evidence_of(*rounds)
-    return bottleneck_of(Case(host.gpus[0], host, Work(), "compute"))
-
-
-HOT: Readings = {(GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_thermal")): 1.0}
-
-
-@pytest.mark.parametrize(
-    ("more", "name"),
-    [
-        pytest.param(NONE, "compute", id="compute"),
-        pytest.param(HOT, "thermal", id="thermal"),
-        pytest.param(link(received=X16 * ABOVE), "pcie_link", id="pcie_link"),
-        pytest.param(clocks(LOW, 1.0, "reliability"), "clock_cap", id="clock_cap"),
-    ],
-)
-def test_a_class_ends_with_its_job(more: Readings, name: str) -> None:
-    assert listed((0, 1), more=more).name == name
-    assert listed((0, 1), (60, 0), more=more).name == "idle"
-    assert listed((0, 0), more=more).name == name, "it works for a process that the driver does not list"
-    assert listed((0, 1), (40, 0), more=more).name == name, "it still works: for one that the driver does not list"
 
 
 EDGE = 1.001

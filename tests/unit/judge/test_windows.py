@@ -63,22 +63,6 @@ def test_a_single_spell_is_never_confirmed(step: float, code: str, reason: str, 
     assert {state for _, state in changes} == {"pending", "absent"}
 
 
-@pytest.mark.parametrize(
-    ("code", "reason", "below", "above"),
-    [
-        ("thermal.hw", "hw_thermal", 0.09, 0.11),
-        ("thermal.sw", "sw_thermal", 0.24, 0.26),
-        ("power.brake", "hw_power_brake", 0.04, 0.06),
-        ("power.hw_slowdown", "hw_slowdown", 0.04, 0.06),
-    ],
-)
-def test_throttling_is_found_above_its_share(code: str, reason: str, below: float, above: float) -> None:
-    quiet, found = Fed(60.0), Fed(60.0)
-    assert quiet.states(code, HOUR, throttled(reason, lambda _: below)) == []
-    assert [state for _, state in found.states(code, HOUR, throttled(reason, lambda _: above))][-1] == "confirmed"
-    assert found.finding(code).value == pytest.approx(above, abs=0.01)
-
-
 def test_peaks_of_the_power_brake_for_hours_are_one_confirmed_finding() -> None:
     fed = Fed()
     changes = fed.states("power.brake", 1.5 * HOUR, throttled("hw_power_brake", turns(30.0, 6.5 * MINUTE)))

@@ -6,11 +6,14 @@ import dataclasses
 from itertools import count
 from pathlib import Path
 
+import pynvml
 import pytest
 from tests.faults.library import Call, Fault, FaultyLibrary
 from tests.rig import Rig, only, rig, scenario_with, three_with
 
 from gpu_triage.machine import Clock, Machine
+from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
 from gpu_triage.sampler.lanes import InlineLane, Job, LaneMaker
 from gpu_triage_simulator import SimulatedMachine, VirtualClock, load_scenario, simulated_machine
 
@@ -57,6 +60,24 @@ def test_a_driver_that_invents_gpus_does_not_grow_the_exporter() -> None:
         assert max(len(store.of(collector)) for collector in store.collectors) <= MOST_REMEMBERED
         assert sum(status.noted(f"GPU-{number:08x}") for number in range(next(invented))) <= MOST_REMEMBERED
         assert lanes.of_gpus() <= 2 * 2
+
+
+def test_a_gpu_of_which_nothing_can_be_asked_is_there_and_nothing_is_made_up() -> None:
+    def refusing(call: Call) -> int:
+        known = call.gpu is None or call.function in ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID")
+        return call.proceed() if known else int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+    clock = VirtualClock()
+    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
+        running = Rig(simulated, clock, Config(), machine_with(simulated, refusing))
+        running.run(70)
+        of_gpus = {line.partition("{")[0] for line in running.page().splitlines() if 'uuid="GPU-' in line}
+        judged = {"gpu_bottleneck", "gpu_bottleneck_seconds_total"}
+        # The kernel log has Xids, and the host has booted.
+        assert of_gpus == {"gpu_up", "gpu_info", "gpu_xid_errors_total", "gpu_reset_timestamp_seconds"} | judged
+        assert running.value("gpu_bottleneck", gpu="0") == GPU_BOTTLENECK.value_of("unattributed")
+        assert {labels["name"] for labels, _ in running.series("gpu_info")} == {""}
+        assert running.series("gpu_exporter_errors_total") == []
 
 
 def test_a_gpu_that_one_look_misnamed_is_forgotten_within_a_minute_and_a_half(tmp_path: Path) -> None:

@@ -140,17 +140,3 @@ def test_a_slower_medium_tier_is_judged_over_two_of_its_rounds() -> None:
         seen.run_to(600)
         assert set(seen.classes().values()) == {"compute"}
         assert seen.report.measured_seconds == 120
-
-
-def test_heat_whose_driver_counter_stands_still_is_found_within_a_minute(tmp_path: Path) -> None:
-    frozen = 'at = 0\ngpu = 1\neffect = { kind = "frozen_throttle_counter", reason = "hw_thermal" }'
-    hot = 'at = 100\ngpu = 1\neffect = { kind = "thermal_throttle", source = "hw", sm_clock_mhz = 900 }'
-    with judged(scenario_with(tmp_path, HOST, frozen, hot), LEAN) as seen:
-        seen.run_to(160)
-        assert seen.entered("1", "thermal") <= 130
-        assert seen.classes()["0"] != "thermal"
-        assert [finding.gpu for finding in seen.report.findings if finding.check.code == "thermal.hw"] == ["1"]
-        rejected = {"gpu": "1", "reason": "hw_thermal", "cause": "stands_still"}
-        assert seen.running.series("gpu_throttle_counter_rejected_info") == [
-            ({**rejected, "uuid": seen.running.series("gpu_up", gpu="1")[0][0]["uuid"]}, 1.0)
-        ]

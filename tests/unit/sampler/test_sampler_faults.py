@@ -1,16 +1,25 @@
+"""Faults of the driver under a sampler, and calls that do not return: they are named, and cost nobody else anything."""
+
 from dataclasses import replace
 from pathlib import Path
 
 import pynvml
 import pytest
+from tests.one_shot import finding, look_at
 from tests.parts import some
-from tests.rig import Rig, only, pair_with, rig, scenario_with, three_with
+from tests.rig import Rig, only, pair, pair_with, rig, scenario_with, three_with
 
-from gpu_triage.options.config import Config
+from gpu_triage.judge.findings.table import Area, Severity
+from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, Verdict
+from gpu_triage.machine import Clock
+from gpu_triage.options.config import Config, JudgeOption
 from gpu_triage.read.exporter import judgment
 from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.metrics.metric import declared_in
-from gpu_triage_simulator import load_scenario
+from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.sampler.lanes import InlineLane, Job, LaneMaker
+from gpu_triage.sampler.sampler import Sampler
+from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 
 pytestmark = pytest.mark.slow
 
@@ -70,31 +79,6 @@ def test_a_stalled_gpus_values_are_withdrawn_after_three_intervals_and_its_ident
         assert readings_of(running, "1") == set()
         assert running.value("gpu_info", gpu="1") == 1
         assert running.value("gpu_up", gpu="1") == 0
-
-
-def test_a_lost_gpu_keeps_its_identity_and_loses_its_readings_at_once(tmp_path: Path) -> None:
-    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\ngpu = 1\neffect = { kind = "lost" }')
-    with rig(scenario) as running:
-        running.run_to(22)
-        assert running.value("gpu_up", gpu="1") == 0
-        assert running.error_of("1") == "lost"
-        assert running.value("gpu_info", gpu="1") == 1
-        assert readings_of(running, "1") == set()
-        assert running.value("gpu_power_watts", gpu="0") is not None
-        assert running.value("gpu_devices", source="nvml") == 2
-
-
-def test_processes_that_end_leave_no_series_behind(tmp_path: Path) -> None:
-    pids = [41000 + 100 * gpu + worker for gpu in range(2) for worker in range(4)]
-    event = f'at = "20s"\neffect = {{ kind = "kill", pids = {pids} }}'
-    with rig(pair_with(tmp_path, "h100-8", event), LEAN) as running:
-        running.run_to(19)
-        assert len(running.series("gpu_process_info")) == 16
-        running.run_to(30)
-        left = {labels["pid"] for labels, _ in running.series("gpu_process_info")}
-        assert left.isdisjoint(map(str, pids))
-        assert len(left) == 8
-        assert running.series("gpu_exporter_errors_total") == []
 
 
 def test_a_collector_that_is_switched_off_does_not_run() -> None:
@@ -158,23 +142,6 @@ def test_release_shuts_nvml_down_after_a_session_that_failed(tmp_path: Path) -> 
         running.run(3)
         assert running.value("gpu_exporter_gpus_released") == 1
         assert not nvml_is_up()
-
-
-@pytest.mark.parametrize("gone", some(["lost", "removed"], usual=["lost"]))
-@pytest.mark.parametrize("function", ["", ', function = "nvmlEventSetWait_v2"'])
-def test_a_call_that_hangs_while_a_gpu_is_gone_costs_the_others_nothing(
-    tmp_path: Path, gone: str, function: str
-) -> None:
-    # Only a new session could bring the one back, and only once the other's call returns: nobody else may wait for it.
-    hang = f'at = "18s"\nuntil = "130s"\ngpu = 2\neffect = {{ kind = "hang"{function} }}'
-    lost = f'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = {{ kind = "{gone}" }}'
-    with rig(three_with(tmp_path, "h100-8", hang, lost), LEAN) as running:
-        for second in (40, 60, 90, 125):
-            running.run_to(second)
-            assert running.value("gpu_power_watts", gpu="0") is not None, second
-            assert running.value("gpu_temperature_celsius", gpu="0", sensor="gpu") is not None, second
-        running.run_to(160)
-        assert {value for _, value in running.series("gpu_up")} == {1.0}
 
 
 @pytest.mark.parametrize("function", some(["nvmlShutdown", "nvmlInitWithFlags"], usual=["nvmlInitWithFlags"]))
@@ -252,3 +219,222 @@ def test_release_waits_for_a_call_that_hangs(tmp_path: Path) -> None:
         assert running.value("gpu_exporter_gpus_released") == 0
         running.run(30)
         assert running.value("gpu_exporter_gpus_released") == 1
+
+
+FEW = only("power", "thermal", "topology", "identity")
+BUSY = only("power", "thermal", "topology", "identity", "activity")
+FAILS = '{ kind = "error", function = "nvmlSystemGetDriverVersion", code = "UNKNOWN" }'
+
+
+def hang(function: str, at: int = 0, until: int = 3600, gpu: int = 1) -> str:
+    return f'at = {at}\nuntil = {until}\ngpu = {gpu}\neffect = {{ kind = "hang", function = "{function}" }}'
+
+
+def calls_of(running: Rig) -> list[tuple[str, str, str, float]]:
+    series = running.series("gpu_exporter_call_inflight_seconds")
+    return [(had["gpu"], had["collector"], had["function"], seconds) for had, seconds in series]
+
+
+def test_check_names_the_gpu_that_hangs_at_the_start(tmp_path: Path) -> None:
+    report = look_at(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetUUID")), 60)
+    assert report.verdict is Verdict.DRAIN
+    assert report.blocked is None
+    lost = finding(report, "gpu.lost")
+    assert lost.subject == "GPU 1"
+    assert "nvmlDeviceGet" in lost.measured
+
+
+def silent(running: Rig) -> dict[str, tuple[str, str]]:
+    """Code and text of the finding about each GPU that does not answer."""
+    found = [found for found in running.report.findings if found.check.code.startswith("gpu.")]
+    return {each.subject: (each.check.code, each.measured) for each in found if each.gpu is not None and each.holds}
+
+
+def test_gpus_that_stop_with_another_one_are_blocked_behind_it_and_not_lost(tmp_path: Path) -> None:
+    # The resource manager's API lock is one for all GPUs: who holds it blocks every other caller
+    # (open-gpu-kernel-modules, rmapi.c: RMAPI_LOCK_FLAGS; issue 968 there).
+    begins = {2: 20, 0: 21, 1: 21}
+    hangs = [hang("nvmlDeviceGetUtilizationRates", at=at, until=90, gpu=gpu) for gpu, at in begins.items()]
+    with rig(three_with(tmp_path, "h100-8", *hangs), BUSY) as running:
+        running.run_to(60)
+        assert [running.error_of(gpu) for gpu in "012"] == ["blocked", "blocked", "stalled"]
+        found = silent(running)
+        assert {subject: code for subject, (code, _) in found.items()} == {
+            "GPU 0": "gpu.blocked",
+            "GPU 1": "gpu.blocked",
+            "GPU 2": "gpu.lost",
+        }
+        assert "GPU 2" in found["GPU 0"][1]
+        verdicts = {gpu.gpu: gpu.verdict for gpu in running.report.gpus}
+        assert verdicts == {"0": Verdict.WATCH, "1": Verdict.WATCH, "2": Verdict.DRAIN}
+        running.run_to(100)
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 3
+
+
+def test_a_gpu_that_stops_long_after_another_one_hangs_itself(tmp_path: Path) -> None:
+    later = hang("nvmlDeviceGetUtilizationRates", at=60, gpu=0)
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetTemperatureV", at=20), later), BUSY) as running:
+        running.run_to(90)
+        assert [running.error_of(gpu) for gpu in "01"] == ["stalled", "stalled"]
+
+
+def test_a_gpu_that_corrects_a_flood_of_errors_is_slow_before_it_is_lost(tmp_path: Path) -> None:
+    # 17,700 corrected errors a second and calls of more than 45 s: github.com/NVIDIA/DCGM, issue 313, on a GB200.
+    storm = 'at = 0\ngpu = 1\neffect = { kind = "ecc", corrected_per_hour = 63720000.0 }'
+    with rig(
+        pair_with(tmp_path, "h100-8", storm, hang("nvmlDeviceGetTemperatureV", at=60, until=400)),
+        only("power", "thermal", "ecc", "activity", "identity", sample_fast_seconds=5.0),
+    ) as running:
+        running.run_to(110)
+        code, measured = silent(running)["GPU 1"]
+        assert code == "gpu.slow"
+        assert measured.startswith("177")
+        assert "nvmlDeviceGetTemperatureV" in measured
+        running.run_to(250)
+        assert silent(running)["GPU 1"][0] == "gpu.lost"
+
+
+def test_a_gpu_without_errors_that_does_not_answer_is_lost_at_once(tmp_path: Path) -> None:
+    few = 'at = 0\ngpu = 1\neffect = { kind = "ecc", corrected_per_hour = 7200.0 }'
+    with rig(pair_with(tmp_path, "h100-8", few, hang("nvmlDeviceGetTemperatureV", at=30))) as running:
+        running.run_to(40)
+        assert silent(running)["GPU 1"][0] == "gpu.lost"
+
+
+def test_a_call_that_does_not_return_is_named_while_it_lasts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetTemperatureV", at=20, until=60)), FEW) as running:
+        running.run_to(19)
+        assert calls_of(running) == []
+        running.run_to(50)
+        ((gpu, collector, function, seconds),) = calls_of(running)
+        assert (gpu, collector, function) == ("1", "thermal", "nvmlDeviceGetTemperatureV")
+        assert 25 <= seconds <= 30
+        assert running.value("gpu_exporter_collector_success", collector="thermal") == 0
+        assert running.value("gpu_exporter_collector_success", collector="power") == 1
+        running.run_to(62)
+        assert calls_of(running) == []
+    fields = [(record.message, getattr(record, "fields", {})) for record in caplog.records]
+    told = [(message, named["function"]) for message, named in fields if "function" in named]
+    assert told == [
+        ("a call does not return", "nvmlDeviceGetTemperatureV"),
+        ("a call that did not return is over", "nvmlDeviceGetTemperatureV"),
+    ]
+
+
+def test_gpus_that_answer_past_a_driver_that_hangs_keep_their_values_and_their_verdict(tmp_path: Path) -> None:
+    stuck = three_with(tmp_path, "h100-8", hang("nvmlDeviceGetCount_v2", at=20, gpu=0))
+    config = replace(FEW, judge=(JudgeOption("driver.unavailable", "wait", "30s"),))
+    with rig(stuck, config) as running:
+        running.run_to(40)
+        assert running.report.verdict is Verdict.WATCH
+        running.run_to(70)
+        assert len(running.series("gpu_power_watts")) == 3
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 3
+        report = running.report
+        assert report.verdict is Verdict.DRAIN
+        assert report.blocked is None
+        assert {gpu.verdict for gpu in report.gpus} == {Verdict.KEEP}
+        (found,) = report.findings
+        assert found.check.code == "driver.unavailable"
+        assert "nvmlDeviceGetCount" in found.measured
+        driver = next(area for area in report.areas if area.area is Area.DRIVER)
+        assert "3 of 3" in (driver.summary or "")
+
+
+def test_a_gpu_that_is_lost_beside_a_driver_that_hangs_is_found_too(tmp_path: Path) -> None:
+    stuck = hang("nvmlDeviceGetTemperatureV", at=30)
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetCount_v2", at=20, gpu=0), stuck), FEW) as running:
+        running.run_to(50)
+        report = running.report
+        assert {found.check.code for found in report.findings} == {"driver.unavailable", "gpu.lost"}
+        assert report.blocked is None
+
+
+def test_check_measures_gpus_that_answer_past_a_driver_that_hangs(tmp_path: Path) -> None:
+    report = look_at(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetCount_v2", at=50, gpu=0)), 65, seconds=20.0)
+    assert report.measured_seconds >= 20.0
+    assert report.blocked is None
+    assert "nvmlDeviceGetCount has not returned" in finding(report, "driver.unavailable").measured
+    assert report.verdict is Verdict.WATCH
+    assert report.exit_code(Severity.WARNING) == EXIT_FINDINGS
+
+
+class RefusedLane(InlineLane):
+    """A lane that cannot have a thread while so told."""
+
+    def __init__(self, clock: Clock, name: str, refused: list[bool]) -> None:
+        super().__init__(clock, name)
+        self._refused = refused
+
+    def ready(self) -> bool:
+        refused = bool(self._refused)
+        if not refused:
+            self.refused_since = None
+        elif self.refused_since is None:
+            self.refused_since = self._clock.now().monotonic
+        return not refused and super().ready()
+
+    def submit(self, job: Job, *, queued: bool = False) -> None:
+        assert self.refused_since is None
+        super().submit(job, queued=queued)
+
+
+def refusing(clock: VirtualClock, refused: list[bool], prefix: str) -> LaneMaker:
+    return lambda name: RefusedLane(clock, name, refused) if name.startswith(prefix) else InlineLane(clock, name)
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_gpus_that_lack_a_thread_are_not_called_sick_and_are_read_as_soon_as_they_have_one(*, at_start: bool) -> None:
+    clock = VirtualClock()
+    refused: list[bool] = []
+    with simulated_machine(pair("h100-8"), clock=clock, when_looked_at=True) as simulated:
+        running = Rig(simulated, clock, FEW, make_lane=refusing(clock, refused, "gpu-"))
+        if not at_start:
+            running.run(10)
+        refused.append(True)
+        running.sampler.step()
+        running.run(0)
+        assert running.value("gpu_exporter_errors_total", collector="exporter", error="no_thread") == 2
+        running.run(50)
+        assert running.series("gpu_power_watts") == []
+        assert running.series("gpu_up") == []
+        assert running.series("gpu_error_info") == []
+        assert running.value("gpu_driver_up") == 1
+        assert (running.value("gpu_exporter_errors_total", collector="exporter", error="no_thread") or 0) > 0
+        assert "no thread can be started" in (running.sampler.trouble or "")
+        refused.clear()
+        running.run(15)
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 2
+        assert len(running.series("gpu_power_watts")) == 2
+        assert running.sampler.trouble is None
+
+
+def test_a_lane_of_the_host_that_lacks_a_thread_reads_as_soon_as_it_has_one() -> None:
+    clock = VirtualClock()
+    refused = [True]
+    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
+        make = refusing(clock, refused, "host")
+        sampler = Sampler(simulated.machine, Config(), make, GPU_COLLECTORS, HOST_COLLECTORS)
+        sampler.step()
+        sampler.publish()
+        assert sampler.waiting_for() == "the first reading of the host"
+        refused.clear()
+        sampler.step()
+        sampler.publish()
+        assert sampler.waiting_for() != "the first reading of the host"
+
+
+@pytest.mark.parametrize(
+    "event", [hang("nvmlSystemGetDriverVersion", until=40, gpu=0), f"at = 0\nuntil = 40\ngpu = 0\neffect = {FAILS}"]
+)
+def test_a_driver_that_does_not_tell_its_version_costs_no_gpu_anything_and_is_asked_again(
+    tmp_path: Path, event: str
+) -> None:
+    with rig(scenario_with(tmp_path, "dual-a10", event), FEW) as running:
+        running.run_to(20)
+        assert len(running.series("gpu_power_watts")) == 2
+        assert [labels for labels, _ in running.series("gpu_driver_info") if labels["driver_version"]] == []
+        running.run_to(60)
+        ((labels, _),) = running.series("gpu_driver_info")
+        assert labels["driver_version"] != ""

@@ -87,19 +87,6 @@ def test_an_adapter_that_hangs_costs_its_own_series_alone_and_they_return(runnin
     assert names(rig) == healthy
 
 
-def test_an_adapter_that_hangs_from_the_start_is_a_collector_that_fails(running: tuple[Rig, Stuck]) -> None:
-    rig, stuck = running
-    stuck.name = "counters"
-    rig.run(2)
-    assert rig.value("gpu_exporter_collector_success", collector="host_infiniband") is None
-    rig.run(rig.config.sample_deadline_seconds)
-    assert rig.value("gpu_exporter_collector_success", collector="host_infiniband") == 0
-    assert rig.value("gpu_exporter_collector_success", collector="host_cpu") == 1
-    stuck.name = ""
-    rig.run(HANG_SECONDS)
-    assert rig.value("gpu_exporter_collector_success", collector="host_infiniband") == 1
-
-
 OF_LINKS = {
     "gpu_host_network_speed_bytes_per_second",
     "gpu_host_network_speed_expected_ratio",
@@ -131,22 +118,6 @@ def test_a_speed_that_hangs_keeps_its_last_value_and_costs_no_other_series(
     stale = rig.series("gpu_exporter_collector_stale_seconds")
     assert [labels["collector"] for labels, _ in stale] == ["host_network_link"]
     assert any(line.startswith("host_network_link: ") for line in rig.report.not_read)
-
-
-def test_a_speed_that_hangs_from_the_start_costs_what_is_read_of_links_alone(link: tuple[Rig, Stuck]) -> None:
-    rig, stuck = link
-    stuck.name, stuck.hang_seconds = "speed", 3600.0
-    rig.run(30)
-    found = names(rig)
-    assert not found & OF_LINKS
-    assert found >= {
-        "gpu_host_cpu_seconds_total",
-        "gpu_host_memory_total_bytes",
-        "gpu_host_disk_busy_seconds_total",
-        "gpu_host_pressure_seconds_total",
-        "gpu_host_network_receive_bytes_total",
-    }
-    assert failing(rig) == {"host_network_link"}
 
 
 IN_ONE_LANE = tuple(c for c in HOST_COLLECTORS if not c.own_lane and runs(c, Config()))
@@ -207,13 +178,6 @@ def test_a_read_that_hangs_is_counted_with_every_round_that_it_costs_and_told_on
     (failed,) = (fields for message, fields in told if fields["collector"] == "host_disk" and "failed" in message)
     assert failed["errors"] == "blocked"
     assert failed["cause"].startswith("waits for host_memory, whose read has not returned for ")
-
-
-def test_a_lane_that_hangs_from_the_start_fails_all_of_its_collectors(one_file: tuple[Rig, Stuck]) -> None:
-    rig, stuck = one_file
-    stuck.name = "modules"
-    rig.run(rig.config.sample_deadline_seconds + 1)
-    assert {c.name for c in IN_ONE_LANE} == failing(rig)
 
 
 @pytest.mark.parametrize(("seconds", "errors"), [(5.0, ()), (5.5, ("deadline",))])

@@ -193,11 +193,8 @@ class XidEvents:
 
 
 def _address(handle: Any) -> int:
-    """Address a handle points to, since one GPU may have several handle objects; for other objects, their id."""
-    try:
-        return ctypes.cast(handle, ctypes.c_void_p).value or 0
-    except ctypes.ArgumentError:
-        return id(handle)
+    """Address a handle points to, since one GPU may have several handle objects."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
 def _name(error: Exception) -> str:

@@ -90,20 +90,10 @@ def read_list(function: str, handle: Any, *args: Any, rooms: MutableMapping[str,
     Arguments are those of nvmlDeviceGetProcessUtilization (since, in µs), …RetiredPages (cause), …Samples (type,
     since, and a c_uint that receives the value type); a process list has none. `rooms` keeps this GPU's buffer sizes.
     """
-    try:
-        pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - pynvml has no public access to raw functions
-    except pynvml.NVMLError_Uninitialized:
-        return _asked_of_pynvml(function, handle, args)
-    shape = _SHAPES[function]
+    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - pynvml has no public access to raw functions
+    shape, rooms = _SHAPES[function], {} if rooms is None else rooms
     if function.endswith("_v3") and _processes_are_wide():
         shape = shape._replace(entry=_WideProcess)
-    return _read(function, shape, handle, args, {} if rooms is None else rooms)
-
-
-def _read(
-    function: str, shape: _Shape, handle: Any, args: tuple[Any, ...], rooms: MutableMapping[str, int]
-) -> Sequence[Any]:
-    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - as above
     room = rooms.get(function, shape.first_room)
     for _ in range(_CALLS):
         count, buffer = c_uint(room), (shape.entry * room)() if room else None
@@ -126,16 +116,6 @@ def _written(function: str, shape: _Shape, buffer: Any, count: int) -> Sequence[
         raise ValueError(f"{function} wrote {count} entries where there was room for {room}")
     entries: Sequence[Any] = (shape.entry * count).from_buffer(buffer)
     return entries
-
-
-def _asked_of_pynvml(function: str, handle: Any, args: tuple[Any, ...]) -> list[Any]:
-    """Call pynvml's own wrapper: no library is loaded, so pynvml's functions may have been replaced."""
-    if function == "nvmlDeviceGetSamples":
-        kind, since_us, value_type = args
-        value_type.value, samples = pynvml.nvmlDeviceGetSamples(handle, kind, since_us)
-        return list(samples)
-    unversioned = function.partition("_")[0]
-    return list(getattr(pynvml, unversioned)(handle, *args))
 
 
 def _processes_are_wide() -> bool:
@@ -164,11 +144,7 @@ _KEPT_REQUESTS: Final = 256
 
 def read_fields(handle: Any, wanted: Sequence[FieldId]) -> Sequence[Any]:
     """Read field values, in the order of `wanted`, as raw driver structs."""
-    try:
-        call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")  # noqa: SLF001 - as in driver/nvml/lists.py
-    except pynvml.NVMLError_Uninitialized:
-        # No library is loaded; pynvml's functions may have been replaced, so call those.
-        return list(pynvml.nvmlDeviceGetFieldValues(handle, wanted))
+    call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")  # noqa: SLF001 - as above
     kind, content = _request(tuple(wanted))
     answers = kind.from_buffer_copy(content)
     code = call(handle, c_int32(len(wanted)), byref(answers))

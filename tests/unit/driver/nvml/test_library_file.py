@@ -1,13 +1,16 @@
-"""A driver's library that was cut short: looked at before it is loaded, since loading it would end the process."""
+"""A driver's library that cannot be loaded, or was cut short: loading that one would end the process."""
 
 import struct
 from pathlib import Path
 
+import pynvml
 import pytest
 from tests.stand_in_library import NAME, compile_library
 
+from gpu_triage.driver.nvml import session
 from gpu_triage.driver.nvml.library_file import library_paths, refuse_cut_short
 from gpu_triage.errors import DriverUnavailable
+from gpu_triage.machine import SystemNvml
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +19,7 @@ pytestmark = pytest.mark.slow
 def library(tmp_path: Path, repository: Path) -> Path:
     folder = tmp_path / "driver"
     folder.mkdir()
-    compile_library(repository / "tests" / "fixtures" / "nvml" / "stub.c", folder)
+    compile_library(repository / "tests" / "faults" / "stand_in.c", folder)
     return folder / NAME
 
 
@@ -71,3 +74,25 @@ def test_it_is_looked_for_where_the_linker_does(tmp_path: Path) -> None:
     paths = [str(path) for path in library_paths("/first:/second", cache)]
     assert paths[:3] == ["/first/" + NAME, "/second/" + NAME, "/opt/driver/" + NAME]
     assert str(next(library_paths("", tmp_path / "none"))) == "/lib64/" + NAME
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [
+        (f"{NAME}: cannot open shared object file: No such file or directory", "library_not_found"),
+        ("libcuda.so.1: cannot open shared object file: No such file or directory", "library_invalid"),
+        (f"{NAME}: invalid ELF header", "library_invalid"),
+    ],
+)
+def test_a_library_that_is_missing_is_told_from_one_that_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch, cause: str, reason: str
+) -> None:
+    def refuse(_name: str) -> None:
+        raise OSError(cause)
+
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "CDLL", refuse)
+    monkeypatch.setattr(session, "refuse_cut_short", lambda: None)
+    with pytest.raises(DriverUnavailable) as refused:
+        session.Session(SystemNvml()).open()
+    assert (refused.value.reason, str(refused.value)) == (reason, f"{reason}: {cause}")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pynvml
 import pytest
-from tests.nvml_bench import Bench, BenchMaker
+from tests.nvml_bench import Bench, BenchMaker, fills
 
 from gpu_triage.machine import Moment
 from gpu_triage.read.gpu.activity import ActivityReader
@@ -40,18 +40,8 @@ def sampled(nvml: Bench) -> Samples:
     """A driver that polls as idle and whose samples the test makes."""
     samples = Samples()
     nvml.answer("nvmlDeviceGetSamples", samples)
-    nvml.answer("nvmlDeviceGetUtilizationRates", polled(0))
+    nvml.answer("nvmlDeviceGetUtilizationRates", fills(gpu=0, memory=0))
     return samples
-
-
-def polled(percent: int) -> Any:
-    """nvmlDeviceGetUtilizationRates that says this."""
-
-    def call(_device: Any, out: Any) -> int:
-        out._obj.gpu, out._obj.memory = percent, 0
-        return 0
-
-    return call
 
 
 def busy_after(nvml: Bench, reader: ActivityReader, second: float, wall: float | None = None) -> float:
@@ -105,7 +95,7 @@ def test_without_samples_busy_time_is_integrated_from_polls(bench: BenchMaker, a
     samples.value_type = 0
     if isinstance(answer, int):
         nvml.answer("nvmlDeviceGetSamples", answer)
-    nvml.answer("nvmlDeviceGetUtilizationRates", polled(50))
+    nvml.answer("nvmlDeviceGetUtilizationRates", fills(gpu=50, memory=0))
     for second in range(11):
         samples.tick(WALL + second - 1, 100)
         busy = busy_after(nvml, reader, second)
@@ -122,7 +112,7 @@ def test_without_samples_busy_time_is_integrated_from_polls(bench: BenchMaker, a
 def test_busy_seconds_go_on(bench: BenchMaker, step: float, sampled_until: int) -> None:
     nvml, reader = bench(), ActivityReader(3.0)
     samples = sampled(nvml)
-    nvml.answer("nvmlDeviceGetUtilizationRates", polled(100))
+    nvml.answer("nvmlDeviceGetUtilizationRates", fills(gpu=100, memory=0))
     total = 0.0
     for second in range(61):
         wall = WALL + second + (step if second > 20 else 0.0)
@@ -148,7 +138,7 @@ LATE = (0.0, 1.0, 2.0, 5.0, 8.001, 20.0, 21.0)  # gaps of 1, 1, 3, just over 3, 
 def test_time_between_polls_that_are_too_far_apart_is_not_observed(bench: BenchMaker) -> None:
     nvml, reader = bench(), ActivityReader(3.0)
     nvml.answer("nvmlDeviceGetSamples", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    nvml.answer("nvmlDeviceGetUtilizationRates", polled(80))
+    nvml.answer("nvmlDeviceGetUtilizationRates", fills(gpu=80, memory=0))
     seconds = [observed_after(nvml, reader, second) for second in LATE]
     assert [observed for _, observed in seconds] == pytest.approx([0.0, 1.0, 2.0, 5.0, 5.0, 5.0, 6.0])
     assert [busy for busy, _ in seconds] == pytest.approx([0.8 * observed for _, observed in seconds])

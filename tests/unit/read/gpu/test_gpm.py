@@ -1,13 +1,12 @@
 import ctypes
 import gc
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pynvml
 import pytest
 from tests.nvml_bench import Bench, BenchMaker
-from tests.rig import only, pair, pair_with, rig
+from tests.rig import only, pair, rig
 from tests.simulated_driver import devices_of
 
 from gpu_triage.errors import GpuUnavailable
@@ -17,15 +16,6 @@ pytestmark = pytest.mark.slow
 LEAN = only("gpm", "activity", "identity")
 
 NOTHING = GpmReading(None, None, None, None, None, None, None)
-METRICS = (
-    "gpu_sm_active_ratio",
-    "gpu_sm_occupancy_ratio",
-    "gpu_tensor_active_ratio",
-    "gpu_dram_active_ratio",
-    "gpu_fp64_active_ratio",
-    "gpu_fp32_active_ratio",
-    "gpu_fp16_active_ratio",
-)
 
 
 def reader() -> GpmReader:
@@ -184,27 +174,20 @@ def test_hundreds_of_losses_and_new_sessions_leave_no_buffer_behind(bench: Bench
         nvml.devices = devices_of(nvml.session)
 
 
-def test_permission_lost_costs_these_series_alone_and_they_return_with_it(tmp_path: Path) -> None:
-    denied = 'kind = "error", function = "nvmlGpmSampleGet", code = "NO_PERMISSION"'
-    scenario = pair_with(tmp_path, "h100-8", f'at = "20s"\nuntil = "170s"\ngpu = 1\neffect = {{ {denied} }}')
-
-    def errors() -> float | None:
-        return running.value("gpu_exporter_errors_total", collector="gpm", error="no_permission")
-
-    with rig(scenario, LEAN) as running:
-        running.run_to(19)
-        assert [running.value(name, gpu="1") is not None for name in METRICS] == [True] * len(METRICS)
-        running.run_to(22)
-        for second, seen in ((22, 1), (70, 1), (85, 2), (145, 3)):
-            running.run_to(second)
-            assert [running.value(name, gpu="1") for name in METRICS] == [None] * len(METRICS)
-            assert running.value("gpu_sm_active_ratio", gpu="0") is not None
-            assert running.value("gpu_up", gpu="1") == 1
-            assert running.value("gpu_exporter_collector_success", collector="gpm") == 1
-            assert errors() == seen
-        running.run_to(205)
-        assert running.value("gpu_sm_active_ratio", gpu="1") is not None
-        assert errors() == 3
+def test_permission_that_was_lost_is_asked_for_once_an_interval_until_it_is_back(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8"), reader()
+    failures, told = list[str](), list[bool]()
+    for second in range(190):
+        if second == 5:
+            nvml.answer("nvmlGpmSampleGet", pynvml.NVML_ERROR_NO_PERMISSION)
+        elif second == 130:
+            nvml.restore("nvmlGpmSampleGet")
+        round_ = nvml.round()
+        told.append(gpu.read(round_) != NOTHING)
+        failures += round_.inquiry.failures
+        nvml.clock.advance(1)
+    assert (told[4], any(told[5:130]), told[189]) == (True, False, True)
+    assert failures == ["no_permission"] * 3
 
 
 def test_a_buffer_of_a_library_that_was_replaced_is_not_given_to_the_next_one() -> None:

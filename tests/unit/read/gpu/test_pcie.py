@@ -1,4 +1,4 @@
-"""The PCIe link, what it should do, how GPUs reach each other, and bytes from a source that can count them."""
+"""The PCIe link, what it should do, its errors, how GPUs reach each other and adapters, and bytes that were counted."""
 
 import dataclasses
 import json
@@ -10,13 +10,17 @@ import click
 import pynvml
 import pytest
 from jsonschema import Draft202012Validator
+from tests.host_tree import HostTree
 from tests.nvml_bench import Bench, BenchMaker, fields_say, says, shown
 from tests.unit.read.baseline.test_host_facts import FULL
 
 from gpu_triage.documents import Place, read_value
 from gpu_triage.documents.pcie_values import MOST_GENERATION, TRANSFER_RATES, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import parse_link_speed, parse_link_width
-from gpu_triage.errors import DocumentError
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import Device, DriverVersions
+from gpu_triage.errors import DocumentError, HostReadFailed
+from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.baseline.host_facts import LinkFacts, decode, encode
@@ -25,14 +29,26 @@ from gpu_triage.read.gpu.pcie import (
     RECEIVE,
     TRANSMIT,
     ExpectedLinkReader,
+    PcieAerReader,
+    PcieAerReading,
     PcieReader,
     PcieReading,
     PcieTraffic,
+    parse_aer_total,
     read_pcie_limits,
     read_pcie_throughput,
 )
-from gpu_triage.read.gpu.topology import PeerReading, TopologyReading, read_topology
+from gpu_triage.read.gpu.topology import (
+    PciPlace,
+    PeerReading,
+    TopologyReading,
+    level_between,
+    pci_chain,
+    read_nic_topology,
+    read_topology,
+)
 from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage_simulator import effects
 from gpu_triage_simulator.model import Pcie
 from gpu_triage_simulator.scenario import Slot
@@ -203,9 +219,6 @@ def test_one_pair_without_p2p_does_not_silence_the_others(bench: BenchMaker) -> 
     assert len(asked) == 65
 
 
-GPU = GpuLabels("0", "GPU-a")
-
-
 def test_the_distance_of_a_pair_is_told_by_the_gpu_of_the_lower_index() -> None:
     reading = TopologyReading(1, (PeerReading("0", "GPU-z", {}, "pxb"),))
     assert "gpu_topology_info" not in "".join(shown(topology.render(reading, GpuLabels("10", "GPU-a"))))
@@ -305,3 +318,193 @@ def test_a_refusal_of_another_question_does_not_cost_gpm(bench: BenchMaker) -> N
         readings.append(link.read(nvml.round()).receive_bytes)
         nvml.clock.advance(5)
     assert readings == [None, *(pytest.approx(n * 5 * TRUE_BYTES_PER_SECOND, rel=0.01) for n in (1, 2))]
+
+
+BUS_ID, PORT = "0000:65:00.0", "0000:64:00.0"
+PORT_PATH = f"sys/devices/pci0000:64/{PORT}"
+GPU_PATH = f"{PORT_PATH}/{BUS_ID}"
+
+CORRECTABLE = """RxErr 0
+BadTLP 3
+BadDLLP 1
+Rollover 0
+Timeout 2
+NonFatalErr 0
+CorrIntErr 0
+HeaderOF 0
+TOTAL_ERR_COR 6
+"""
+
+
+def aer(path: str, correctable: str = "0", nonfatal: str = "0", fatal: str = "0") -> dict[str, str]:
+    return {
+        f"{path}/aer_dev_correctable": f"Receiver Error 0\nTOTAL_ERR_COR {correctable}\n",
+        f"{path}/aer_dev_nonfatal": f"Completion Timeout 0\nTOTAL_ERR_NONFATAL {nonfatal}\n",
+        f"{path}/aer_dev_fatal": f"Undefined 0\nTOTAL_ERR_FATAL {fatal}\n",
+    }
+
+
+def plug_in(host: HostTree) -> None:
+    """A GPU below a port, both with AER."""
+    host.write(aer(PORT_PATH, "12", "1", "0") | aer(GPU_PATH, "3", "0", "0"))
+    host.write({f"{PORT_PATH}/class": "0x060400\n"})
+    host.link(f"sys/bus/pci/devices/{BUS_ID}", f"../../../devices/pci0000:64/{PORT}/{BUS_ID}")
+    host.link(f"sys/bus/pci/devices/{PORT}", f"../../../devices/pci0000:64/{PORT}")
+
+
+def round_of(host: HostTree, bus_id: str | None = BUS_ID) -> GpuRound:
+    """A round of a GPU that no driver answers for."""
+    round_ = host.round()
+    inquiry = Inquiry(Device(0, "GPU-1", bus_id, None))
+    return GpuRound(inquiry, DriverVersions(None, None, None), (), round_.machine, round_.at)
+
+
+def test_where_no_sysfs_is_mounted_it_fails(host: HostTree) -> None:
+    host.sysfs.mkdir()
+    with pytest.raises(HostReadFailed, match="missing"):
+        PcieAerReader().read(round_of(host))
+
+
+def test_both_ends_of_the_link_are_read_without_a_driver(host: HostTree) -> None:
+    plug_in(host)
+    round_ = round_of(host)
+    assert PcieAerReader().read(round_) == PcieAerReading(
+        gpu={"correctable": 3, "nonfatal": 0, "fatal": 0}, port={"correctable": 12, "nonfatal": 1, "fatal": 0}
+    )
+    assert (round_.inquiry.failures, round_.inquiry.answered) == ([], 0)
+
+
+def test_a_kernel_without_aer_and_a_guest_without_a_port_are_no_failure(host: HostTree) -> None:
+    host.write({f"sys/devices/pci0000:00/{BUS_ID}/class": "0x030200\n"})
+    host.link(f"sys/bus/pci/devices/{BUS_ID}", f"../../../devices/pci0000:00/{BUS_ID}")
+    round_ = round_of(host)
+    assert PcieAerReader().read(round_) == PcieAerReading({}, {})
+    assert round_.inquiry.failures == []
+    assert PcieAerReader().read(round_of(host, bus_id=None)) == PcieAerReading({}, {})
+
+
+@pytest.mark.parametrize(
+    "junk",
+    ["", "\n", "TOTAL_ERR_COR\n", "TOTAL_ERR_COR many\n", "TOTAL_ERR_COR -1\n", "TOTAL_ERR_COR ٣\n", "BadTLP 3\n"],
+)
+def test_a_file_without_a_sum_costs_itself_and_is_counted(host: HostTree, junk: str) -> None:
+    plug_in(host)
+    host.write({f"{GPU_PATH}/aer_dev_correctable": junk})
+    round_ = round_of(host)
+    reading = PcieAerReader().read(round_)
+    assert list(reading.gpu) == ["nonfatal", "fatal"]
+    assert len(reading.port) == 3
+    assert round_.inquiry.failures == ["malformed"]
+
+
+def test_the_sum_is_read_and_single_errors_are_not_added_up() -> None:
+    assert parse_aer_total(CORRECTABLE, "correctable") == 6
+    assert parse_aer_total(CORRECTABLE, "fatal") is None
+    assert parse_aer_total("Bad Line\n\x00\nTOTAL_ERR_FATAL x\nTOTAL_ERR_FATAL  9  \n", "fatal") == 9
+
+
+@pytest.mark.parametrize(
+    ("service", "counts"),
+    [
+        (f"{PORT}:pcie002", {"correctable": 0, "nonfatal": 1, "fatal": 0}),
+        (f"{PORT}:pcie001", {"nonfatal": 1}),  # power management alone: the firmware has the errors
+        ("0000:01:00.0:pcie002", {"nonfatal": 1}),  # of another root port
+        ("", {"correctable": 0, "nonfatal": 1, "fatal": 0}),  # not known: no such bus to look at
+    ],
+)
+def test_nothing_is_published_where_firmware_has_errors(host: HostTree, service: str, counts: dict[str, float]) -> None:
+    """get_port_device_capability of drivers/pci/pcie/portdrv.c gives a port the service AER only if native_aer."""
+    plug_in(host)
+    host.write(aer(GPU_PATH, "0", "1", "0"))
+    if service:
+        host.write({f"sys/bus/pci_express/devices/{service}/uevent": ""})
+    assert PcieAerReader().read(round_of(host)).gpu == counts
+
+
+def place(*chain: str, node: int | None = 0) -> PciPlace:
+    return PciPlace(tuple(chain), node)
+
+
+# A Gen5 server: a root port, a switch below it, and devices on the switch's ports.
+GPU = place("pci0000:15", "0000:15:01.0", "0000:16:00.0", "0000:17:00.0", "0000:18:00.0")
+
+
+@pytest.mark.parametrize(
+    ("nic", "level"),
+    [
+        (place("pci0000:15", "0000:15:01.0", "0000:16:00.0", "0000:19:00.0", "0000:1a:00.0"), "pix"),
+        (place(*GPU.chain[:4], "0000:18:00.1"), "pix"),
+        # A DPU brings a switch of its own.
+        (place(*GPU.chain[:3], "0000:19:00.0", "0000:1a:00.0", "0000:1b:00.0", "0000:1c:00.0"), "pxb"),
+        (place("pci0000:15", "0000:15:03.0", "0000:20:00.0"), "phb"),
+        (place("pci0000:15", "0000:15:00.0"), "phb"),
+        (place("pci0000:26", "0000:26:01.0", "0000:27:00.0"), "node"),
+        (place("pci0001:15", "0001:15:01.0", "0001:16:00.0"), "node"),
+        (place("pci0000:97", "0000:97:01.0", "0000:98:00.0", node=1), "sys"),
+        (place("pci0000:97", "0000:97:01.0", "0000:98:00.0", node=None), None),
+    ],
+)
+def test_levels_are_those_of_nvidia_smi(nic: PciPlace, level: str | None) -> None:
+    assert level_between(GPU, nic, one_node=False) == level
+    assert level_between(nic, GPU, one_node=False) == level
+
+
+def test_on_a_host_with_one_node_no_firmware_need_name_it() -> None:
+    assert level_between(place("pci0000:00", node=None), place("pci0000:80", node=None), one_node=True) == "node"
+
+
+def test_two_nodes_that_the_devices_name_are_two_though_the_host_does_not_list_them() -> None:
+    assert level_between(place("pci0000:00"), place("pci0000:80", node=1), one_node=True) == "sys"
+
+
+@pytest.mark.parametrize(
+    ("path", "chain"),
+    [
+        ("/sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0", ("pci0000:15", "0000:15:01.0", "0000:18:00.0")),
+        ("/sys/devices/pci0000:00/0000:00:05.0/virtio1", ("pci0000:00", "0000:00:05.0")),
+        ("/sys/devices/platform/NVDA0001:00/pci0009:00/0009:00:00.0", ("pci0009:00", "0009:00:00.0")),
+        ("/sys/devices/LNXSYSTM:00/VMBUS:00/pcic0de:00/c0de:00:00.0", ("pcic0de:00", "c0de:00:00.0")),
+        ("/sys/devices/pci0000:00/0000:00:14.0/usb1/1-11/1-11:1.0", ()),
+        ("/sys/devices/LNXSYSTM:00/VMBUS:00/f8615163-df3e-46c5-913f-f2d2f965ed0e", ()),
+        ("/sys/devices/pci0000:00", ()),
+        ("/", ()),
+    ],
+)
+def test_chains_begin_at_the_host_bridge(path: str, chain: tuple[str, ...]) -> None:
+    assert pci_chain(path) == chain
+
+
+def with_sysfs(machine: Machine, bus_id: str, nic: str, **links: str) -> None:
+    for name, target in links.items():
+        link = machine.sysfs / "class" / "net" / nic / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(machine.sysfs / "bus" / "pci" / "devices" / bus_id if target == "here" else target)
+
+
+def test_what_is_not_on_the_bus_or_is_virtual_has_no_level(bench: BenchMaker) -> None:
+    gpu = bench("a100-power-capped").round()
+    with_sysfs(gpu.machine, "0000:83:00.0", "dangling", device="/nowhere")
+    with_sysfs(gpu.machine, "0000:83:00.0", "looped", device="device")
+    (gpu.machine.sysfs / "class" / "net" / "lo").mkdir()
+    virtual = gpu.machine.sysfs / "devices" / "pci0000:80" / "0000:83:00.1"
+    virtual.mkdir()
+    (virtual / "physfn").symlink_to("../0000:83:00.0")
+    with_sysfs(gpu.machine, "0000:83:00.1", "eth0v0", device=str(virtual))
+    assert read_nic_topology(gpu).levels == {"eth0": "phb"}
+    assert gpu.inquiry.failures == []
+
+
+def test_without_sysfs_the_place_of_an_adapter_is_a_failure(bench: BenchMaker, tmp_path: Path) -> None:
+    gpu = bench("rtx-4070-ti-super").round()
+    unmounted = replace(gpu, machine=replace(gpu.machine, sysfs=tmp_path))
+    with pytest.raises(HostReadFailed, match="missing"):
+        read_nic_topology(unmounted)
+
+
+def test_adapters_that_cannot_be_listed_are_a_failure(bench: BenchMaker) -> None:
+    gpu = bench("rtx-4070-ti-super").round()
+    infiniband = gpu.machine.sysfs / "class" / "infiniband"
+    infiniband.rmdir()
+    infiniband.symlink_to("infiniband")
+    with pytest.raises(HostReadFailed, match="io_error"):
+        read_nic_topology(gpu)

@@ -1,16 +1,42 @@
-"""Traffic, errors, downs, timeouts and rates of ports, from files as kernels write them."""
+"""Traffic, errors, downs, timeouts and rates of ports, from files as kernels write them.
 
-from collections.abc import Mapping
+Some adapters have no performance agent and count in hw_counters alone; the firmware of some ports rejects commands.
+
+Names of counters: efa_port_stats_descs of drivers/infiniband/hw/efa/efa_verbs.c (amzn-drivers r2.13 has the last four),
+bnxt_re_stat_descs of hw/bnxt_re/hw_counters.c, irdma_hw_stat_names of hw/irdma/verbs.c. ENA answers EINVAL for speed:
+ena_get_link_ksettings of amzn-drivers.
+
+Captures of the ConnectX-7 that the fabric manager runs on B200 and B300 baseboards: prometheus/node_exporter #3265
+(``counters/VL15_dropped: invalid argument``) and #3434, leptonai/gpud #1164 (``mlx5_cmd_out_err … ACCESS_REG(0x805)
+op_mod(0x1) failed, status bad operation(0x2), syndrome (0x9a6171), err(-22)``).
+"""
+
+import errno
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.captured_cards import captured
+from tests.evidence import evidence_of
 from tests.host_tree import HostTree, counter_files
 
-from gpu_triage.options.config import Config
+from gpu_triage.options.config import Config, LineRate
+from gpu_triage.options.values import DEVICE_PATTERN, LINE_RATE
 from gpu_triage.read.host.infiniband import EVENTS, HOST_INFINIBAND, HostInfinibandReader, InfinibandPort
+from gpu_triage.read.host.network_interfaces import (
+    DEFAULTS,
+    HOST_NETWORK,
+    HOST_NETWORK_LINK,
+    HostNetworkLinkReader,
+    HostNetworkReader,
+    HostNetworkReading,
+    InterfaceLink,
+    NetworkInterface,
+)
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.selection import Selection
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
@@ -271,3 +297,238 @@ def test_the_tree_of_a_real_adapter_is_read_without_failures(host: HostTree) -> 
         found = read(HostInfinibandReader(), host)
         assert (found.up, found.physical_state, found.rate_bytes_per_second) == (True, 5, 5e10)
         assert (found.link_errors, found.link_downs, found.timeouts) == (29, 0, 0)
+
+
+def adapter(rate: str, link_layer: str, counters: str) -> dict[str, str]:
+    return {"rate": f"{rate}\n", "link_layer": f"{link_layer}\n", **counter_files("hw_counters", counters)}
+
+
+EFA = adapter(
+    "100 Gb/sec (4X EDR)",
+    "Unspecified",
+    "lifespan=12 tx_bytes=70000000001 tx_pkts=9000000 rx_bytes=60000000003 rx_pkts=8000000 rx_drops=3 send_bytes=500 "
+    "rdma_read_bytes=600 retrans_bytes=70000 retrans_pkts=9 retrans_timeout_events=4 unresponsive_remote_events=2 "
+    "impaired_remote_conn_events=1",
+)
+BNXT_RE = adapter(
+    "400 Gb/sec (4X NDR)",
+    "Ethernet",
+    "rx_bytes=4001 tx_bytes=5003 rx_roce_discards=6 to_retransmits=7 rx_roce_good_bytes=3999",
+)
+IRDMA = adapter(
+    "200 Gb/sec (4X HDR)", "Ethernet", "ip4InOctets=4000 ip6InOctets=7 ip4OutOctets=5000 ip6OutOctets=9 RetransSegs=11"
+)
+EFA_EVENTS = {"acknowledgement_timeout": 4, "retransmission": 9, "receive_drop": 3}
+EFA_EVENTS |= {"unresponsive_remote": 2, "impaired_remote_connection": 1}
+AGENT = {"counters/port_rcv_data": "1000\n", "counters/port_xmit_data": "2000\n"}
+BNXT_EVENTS = {"acknowledgement_timeout": 7, "receive_drop": 6}
+
+
+def port_of(host: HostTree, files: dict[str, str], config: Config = DEFAULTS) -> InfinibandPort:
+    """What is read of an adapter's only port."""
+    up = {"state": "4: ACTIVE\n", "phys_state": "5: LinkUp\n"}
+    host.write({f"sys/class/infiniband/rdmap0/ports/1/{name}": text for name, text in (up | files).items()})
+    round_ = host.round()
+    (port,) = HostInfinibandReader(config).read(round_)
+    assert round_.failures == []
+    return port
+
+
+@pytest.mark.parametrize(
+    ("files", "received", "sent", "events"),
+    [
+        (EFA, 60_000_000_003, 70_000_000_001, EFA_EVENTS),
+        (BNXT_RE, 4001, 5003, BNXT_EVENTS),
+        (IRDMA, 4007, 5009, {"retransmission": 11}),
+        # Words of the performance agent are preferred.
+        (BNXT_RE | AGENT, 4000, 8000, BNXT_EVENTS),
+    ],
+)
+def test_traffic_is_in_bytes(
+    host: HostTree, files: dict[str, str], received: int, sent: int, events: dict[str, int]
+) -> None:
+    port = port_of(host, files)
+    assert (port.receive_bytes, port.transmit_bytes) == (received, sent)
+    assert port.events == events
+    assert port.timeouts == events.get("acknowledgement_timeout")
+
+
+@pytest.mark.parametrize("missing", ["hw_counters/rx_bytes", "hw_counters/ip6InOctets"])
+def test_an_adapter_that_counts_only_a_part_counts_nothing(host: HostTree, missing: str) -> None:
+    files = dict(EFA if missing in EFA else IRDMA)
+    del files[missing]
+    assert port_of(host, files).receive_bytes is None
+
+
+def test_the_rate_is_the_drivers_or_the_operators(host: HostTree) -> None:
+    """Before r2.13, the driver of EFA said 100 Gb/s of every device."""
+    assert port_of(host, EFA).rate_bytes_per_second == 12_500_000_000
+    given = Config(network_line_rate=(LineRate("rdmap*", 25_000_000_000),))
+    assert port_of(host, EFA, given).rate_bytes_per_second == 25_000_000_000
+
+
+def ena(host: HostTree, rates: tuple[LineRate, ...], operstate: str = "up") -> tuple[InterfaceLink, ...]:
+    """The link of an ENA."""
+    host.write({"sys/class/net/ens5/device/vendor": "0x1d0f\n", "sys/class/net/ens5/operstate": f"{operstate}\n"})
+    host.write({"sys/class/net/ens5/speed": "-1\n", "sys/class/net/ens5/carrier_changes": "2\n"})
+
+    def opened(path: Path) -> None:
+        if path.name == "speed":
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    round_ = host.round(opened=opened)
+    reading = HostNetworkLinkReader(Config(network_line_rate=rates)).read(round_)
+    assert round_.failures == []
+    return reading
+
+
+def test_the_speed_of_an_interface_that_has_none_can_be_given(host: HostTree) -> None:
+    rates = (LineRate("ens*", 12_500_000_000),)
+    assert ena(host, ())[0].speed_bytes_per_second is None
+    assert ena(host, rates)[0].speed_bytes_per_second == 12_500_000_000
+    assert ena(host, rates, "down")[0].speed_bytes_per_second is None
+
+
+def test_full_efa_and_ena_are_scarce_network(host: HostTree) -> None:
+    rates = (LineRate("ens5", 12_500_000_000),)
+    link, port = ena(host, rates), port_of(host, EFA)
+
+    def samples(share: float, seconds: float) -> list[Sample]:
+        carried = round(12_500_000_000 * share * seconds)
+        interface = NetworkInterface("ens5", carried, 0, 0, 0, 0, 0, None)
+        return [
+            *HOST_INFINIBAND.render((replace(port, receive_bytes=carried),)),
+            *HOST_NETWORK.render(HostNetworkReading((interface,))),
+            *HOST_NETWORK_LINK.render(link),
+        ]
+
+    full = evidence_of(*((at, samples(0.9, at)) for at in (0.0, 30.0)))
+    assert full.scarce_network() == ("ens5 receives at 90% of its line rate; rdmap0:1 receives at 90% of its line rate")
+    idle = evidence_of(*((at, samples(0.5, at)) for at in (0.0, 30.0)))
+    assert idle.scarce_network() is None
+
+
+COUNTERS = counter_files(
+    "counters",
+    "port_rcv_data=7 port_xmit_data=7 symbol_error=7 link_error_recovery=7 port_rcv_errors=7 link_downed=7 "
+    "local_link_integrity_errors=7 excessive_buffer_overrun_errors=7 port_xmit_discards=7",
+)
+FILES = {
+    "state": "4: ACTIVE\n",
+    "phys_state": "5: LinkUp\n",
+    "rate": "400 Gb/sec (4X NDR)\n",
+    "link_layer": "InfiniBand\n",
+    "hw_counters/local_ack_timeout_err": "3\n",
+    **COUNTERS,
+}
+NAMES = frozenset(FILES)
+
+
+class Firmware:
+    """A host of ports, and the commands that their firmware got, by adapter."""
+
+    def __init__(self, host: HostTree, config: Config = DEFAULTS) -> None:
+        self.host = host
+        self.reader = HostInfinibandReader(config)
+        self.rejects: Collection[str] = ()
+        self.commands: Counter[str] = Counter()
+        for number in range(4):
+            folder = f"sys/class/infiniband/mlx5_{number}"
+            host.write({f"{folder}/ports/1/{name}": text for name, text in FILES.items()})
+
+    def read(self, at: float = 0.0) -> tuple[InfinibandPort, ...]:
+        """A round at this second."""
+        round_ = self.host.round(at, self._opened)
+        ports = self.reader.read(round_)
+        assert round_.failures == []
+        return ports
+
+    def _opened(self, path: Path) -> None:
+        parts = path.parts
+        if "/".join(parts[-2:]) in NAMES or path.name in NAMES:
+            self.commands[parts[parts.index("infiniband") + 1]] += 1
+            if path.parent.name in self.rejects or path.name in self.rejects:
+                raise OSError(errno.EINVAL, "Invalid argument")
+
+
+def test_counters_that_the_firmware_rejects_rest_for_an_hour(host: HostTree) -> None:
+    firmware = Firmware(host)
+    firmware.rejects = {"counters"}
+    ports = firmware.read(0.0)
+    # Of downs, it has what it saw itself.
+    found = {(port.up, port.receive_bytes, port.link_errors, port.link_downs, port.timeouts) for port in ports}
+    assert found == {(True, None, None, 0, 3)}
+    healthy = len(FILES) - len(COUNTERS)  # state, rate, hw_counters and their like
+    firmware.commands.clear()
+    rounds = range(20, 3600, 20)
+    for at in rounds:
+        firmware.read(float(at))
+    assert max(firmware.commands.values()) <= healthy * len(rounds)
+    firmware.rejects = ()
+    assert [port.receive_bytes for port in firmware.read(3600.0)] == [28] * 4
+
+
+def test_one_counter_that_is_rejected_costs_only_itself(host: HostTree) -> None:
+    firmware = Firmware(host)
+    firmware.rejects = {"symbol_error"}
+    (first, *_) = firmware.read(0.0)
+    assert (first.receive_bytes, first.link_errors) == (28, 28)  # of the four others
+    firmware.rejects = ()
+    assert firmware.read(3595.0)[0].link_errors == 28
+    assert firmware.read(3600.0)[0].events["symbol_error"] == 0  # what it counted before does not count
+
+
+def test_a_port_that_rejects_everything_is_asked_once_an_hour(host: HostTree) -> None:
+    firmware = Firmware(host)
+    firmware.rejects = set(FILES) | {"counters", "hw_counters"}
+    firmware.read(0.0)
+    firmware.commands.clear()
+    ports = firmware.read(5.0)
+    assert {port.up for port in ports} == {None}
+    assert max(firmware.commands.values(), default=0) <= 1  # link_layer, which the kernel knows itself
+
+
+@pytest.mark.parametrize(
+    ("config", "read"),
+    [
+        (Config(network_device_exclude=("mlx5_[0-2]",)), {"mlx5_3"}),
+        (Config(network_device_include=("mlx5_1", "ens*")), {"mlx5_1"}),
+        (Config(network_device_include=("mlx5_*",), network_device_exclude=("mlx5_[13]",)), {"mlx5_0", "mlx5_2"}),
+    ],
+)
+def test_no_file_is_opened_of_a_device_that_is_not_chosen(host: HostTree, config: Config, read: set[str]) -> None:
+    firmware = Firmware(host, config)
+    assert {port.device for port in firmware.read()} == read
+    assert set(firmware.commands) == read
+
+
+def test_interfaces_are_chosen_likewise(host: HostTree) -> None:
+    line = "1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"
+    host.write({"proc/net/dev": f" eth0: {line} eth1: {line}"})
+    for name in ("eth0", "eth1"):
+        host.write({f"sys/class/net/{name}/device/vendor": "0x15b3\n", f"sys/class/net/{name}/speed": "10000\n"})
+    config = Config(network_device_exclude=("eth1",))
+    assert [each.device for each in HostNetworkReader(config).read(host.round()).interfaces] == ["eth0"]
+    assert [each.device for each in HostNetworkLinkReader(config).read(host.round())] == ["eth0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("ens5=100G", 12_500_000_000), ("efa*=200G", 25_000_000_000), ("eth0=2500M", 312_500_000)]
+)
+def test_line_rates_round_trip(text: str, rate: int) -> None:
+    parsed = LINE_RATE.parse(text)
+    assert parsed == LineRate(text.partition("=")[0], rate)
+    assert LINE_RATE.show(parsed) == text
+
+
+NO_LINE_RATES = ("", "ens5", "ens5=", "ens5=100", "ens5=0G", "=100G", "ens5=100Gb", "ens 5=1G")
+NO_DEVICES = ("", "eth 0", "eth0,eth1", "../eth0")
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [*((LINE_RATE.parse, text) for text in NO_LINE_RATES), *((DEVICE_PATTERN.parse, text) for text in NO_DEVICES)],
+)
+def test_other_texts_are_no_line_rates_and_no_devices(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(ValueError, match="is invalid"):
+        parse(text)

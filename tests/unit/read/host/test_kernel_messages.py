@@ -1,4 +1,7 @@
-"""Messages as kernels 5.4 to 6.12 and NVIDIA's modules print them (kernel_messages.tsv), and what is made of each."""
+"""Messages as kernels 5.4 to 6.12 and NVIDIA's modules print them (kernel_messages.tsv), and what is made of each.
+
+The host's collector makes counts, times and owners of what was killed of a log.
+"""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.machine import Moment, real_machine
 from gpu_triage.read.host.driver_messages import (
     AT_PROBE,
     UNTIL_LOADED,
@@ -17,6 +22,7 @@ from gpu_triage.read.host.driver_messages import (
     parse_failing_gpu,
     parse_pcie_error,
 )
+from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG, HostKernelLogReader, HostKernelLogReading
 from gpu_triage.read.host.kernel_messages import (
     KillOrder,
     ProblemKind,
@@ -25,6 +31,8 @@ from gpu_triage.read.host.kernel_messages import (
     parse_kill_order,
     parse_trouble_over,
 )
+from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.xid.kernel_records import ROUND_BYTES
 
 PARSERS = {
     "host": parse_host_message,
@@ -172,3 +180,182 @@ def test_no_text_raises_or_names_anything_long(text: str) -> None:
         said = [parse(beginning + text) for parse in PARSERS.values()]
         assert all(len(each.subject) <= 64 for each in said if each is not None)
         parse_kill_order(beginning + text)
+
+
+WALL = 1_768_435_200.0
+POD = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
+CONTAINER = "0123456789abcdef" * 4
+KILLED = "Memory cgroup out of memory: Killed process 4242 (python3) total-vm:7kB, anon-rss:6kB, UID:0 oom_score_adj:9"
+ORDER = (
+    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0-1,oom_memcg=/kubepods.slice,"
+    f"task_memcg=/kubepods.slice/kubepods-pod{POD.replace('-', '_')}.slice/cri-containerd-{CONTAINER}.scope,"
+    "task=python3,pid=4242,uid=0"
+)
+
+
+class Host:
+    """A kernel log that grows, and a reader of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / "kmsg"
+        self.path.touch()
+        self.reader = HostKernelLogReader()
+        self.sequence = 0
+
+    def log(self, text: str, seconds: float, priority: int = 4) -> None:
+        self.sequence += 1
+        with self.path.open("a") as file:
+            file.write(f"{priority},{self.sequence},{round(seconds * 1e6)},-;{text}\n")
+
+    def read(self, seconds: float = 1000.0) -> HostKernelLogReading:
+        machine = real_machine(Path("/none"), Path("/none"), self.path)
+        return self.reader.read(HostRound(machine, Moment(seconds, WALL + seconds - 1000.0)))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def rendered(reading: HostKernelLogReading, name: str) -> dict[tuple[str, ...], float]:
+    return {sample.labels: sample.value for sample in HOST_KERNEL_LOG.render(reading) if sample.spec.name == name}
+
+
+def test_every_kind_is_counted_from_0_and_has_no_time_before_it_happens(host: Host) -> None:
+    reading = host.read()
+    assert rendered(reading, "gpu_host_kernel_events_total") == {(trouble.value,): 0.0 for trouble in ProblemKind}
+    assert (reading.last, reading.kills) == ({}, {})
+
+
+def test_a_message_is_counted_and_stamped_with_the_kernels_time(host: Host) -> None:
+    host.log("nvme nvme0: I/O 12 QID 5 timeout, aborting", 100.0)
+    host.log("nvme nvme0: I/O 13 QID 5 timeout, aborting", 990.0)
+    reading = host.read()
+    assert reading.events["nvme_timeout"] == 2
+    assert rendered(reading, "gpu_host_kernel_event_last_timestamp_seconds") == {("nvme_timeout", "nvme0"): WALL - 10.0}
+    assert host.read(1005.0).events["nvme_timeout"] == 2
+
+
+def test_what_a_process_wrote_into_the_log_is_not_the_kernels_word(host: Host) -> None:
+    host.log("EXT4-fs (sda1): Remounting filesystem read-only", 100.0, priority=12)
+    assert host.read().events["filesystem_read_only"] == 0
+
+
+def test_a_killed_process_is_told_with_its_owner(host: Host) -> None:
+    host.log(ORDER, 998.0)
+    host.log(KILLED, 998.0)
+    reading = host.read()
+    assert reading.events["oom_kill"] == 1
+    assert rendered(reading, "gpu_host_oom_kill_timestamp_seconds") == {
+        ("4242", "python3", CONTAINER, POD, ""): WALL - 2.0
+    }
+
+
+def test_a_slurm_jobs_process_is_told_with_its_job(host: Host) -> None:
+    host.log(ORDER.replace("/kubepods.slice/", "/system.slice/slurmstepd.scope/job_4711/step_0/"), 998.0)
+    host.log(KILLED, 998.0)
+    ((labels, _),) = rendered(host.read(), "gpu_host_oom_kill_timestamp_seconds").items()
+    assert labels[4] == "4711"
+
+
+def test_an_older_kernel_names_no_owner(host: Host) -> None:
+    host.log("Out of memory: Kill process 812 (java) score 901 or sacrifice child", 998.0)
+    assert list(rendered(host.read(), "gpu_host_oom_kill_timestamp_seconds")) == [("812", "java", "", "", "")]
+
+
+def test_a_kill_is_told_for_an_hour_and_a_time_for_a_day(host: Host) -> None:
+    host.log(KILLED, 998.0)
+    assert len(host.read().kills) == 1
+    later = host.read(998.0 + 3601.0)
+    assert later.kills == {}
+    assert later.last == {("oom_kill", "python3 (4242)"): WALL - 2.0}
+    latest = host.read(998.0 + 86_401.0)
+    assert latest.last == {}
+    assert latest.events["oom_kill"] == 1
+
+
+def test_a_filesystem_is_read_only_until_it_is_mounted_anew(host: Host) -> None:
+    host.log("EXT4-fs (sda3): Remounting filesystem read-only", 100.0)
+    host.log("EXT4-fs (sdb1): Remounting filesystem read-only", 101.0)
+    assert len(host.read(100_000.0).last) == 2
+    host.log("EXT4-fs (sda3): re-mounted 5e0f3f2c-4e4e-4b3a-9f3a-1b2c3d4e5f60 r/w. Quota mode: none.", 100_001.0)
+    reading = host.read(100_002.0)
+    assert list(reading.last) == [("filesystem_read_only", "sdb1")]
+    assert reading.events["filesystem_read_only"] == 2
+
+
+def test_a_server_that_answers_again_is_no_longer_told(host: Host) -> None:
+    host.log("nfs: server nas01 not responding, still trying", 900.0)
+    assert list(host.read().last) == [("nfs_not_responding", "nas01")]
+    host.log("nfs: server nas01 OK", 990.0)
+    assert host.read().last == {}
+
+
+def test_of_many_subjects_the_latest_are_told_and_all_are_counted(host: Host) -> None:
+    for pid in range(1, 101):
+        host.log(f"INFO: task python3:{pid} blocked for more than 122 seconds.", 500.0 + pid)
+        host.log(KILLED.replace("4242", str(pid)), 500.0 + pid)
+    reading = host.read()
+    assert (reading.events["hung_task"], reading.events["oom_kill"]) == (100, 100)
+    assert [subject for kind, subject in reading.last if kind == "hung_task"] == [
+        f"python3 ({pid})" for pid in range(93, 101)
+    ]
+    assert [pid for pid, *_ in reading.kills] == [str(pid) for pid in range(85, 101)]
+
+
+def test_a_pid_that_is_killed_twice_is_one_series(host: Host) -> None:
+    host.log(KILLED, 990.0)
+    host.log(KILLED, 998.0)
+    assert list(rendered(host.read(), "gpu_host_oom_kill_timestamp_seconds").values()) == [WALL - 2.0]
+
+
+def test_until_the_past_is_read_nothing_is_counted(host: Host) -> None:
+    """A count that began at 0 and rose by all that the log holds would look like trouble of now."""
+    for _ in range(2 * ROUND_BYTES // 1000):
+        host.log("x" * 1000, 100.0)
+    host.log("nvme nvme0: I/O 12 QID 5 timeout, aborting", 100.0)
+    assert host.read().events == {}
+    while not (reading := host.read()).events:
+        pass
+    assert reading.events["nvme_timeout"] == 1
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_log_out_of_reach_says_nothing_and_is_no_failure(host: Host, *, missing: bool) -> None:
+    host.path.unlink()
+    if not missing:
+        machine = real_machine(Path("/none"), Path("/none"), None)
+        reading = HostKernelLogReader().read(HostRound(machine, Moment(0.0, 0.0)))
+    else:
+        reading = host.read()
+    assert list(HOST_KERNEL_LOG.render(reading)) == []
+
+
+def test_a_log_that_cannot_be_read_is_a_failure(host: Host) -> None:
+    host.path.unlink()
+    host.path.mkdir()
+    with pytest.raises(HostReadFailed):
+        host.read()
+
+
+def test_a_failure_of_the_driver_is_counted_and_stays_until_it_was_loaded_again(host: Host) -> None:
+    host.log(
+        "NVRM: API mismatch: the client has the version 1.25, but\\x0aNVRM: this kernel module has the version 1.12.", 1
+    )
+    host.log("NVRM: GPU 0000:42:00.0: RmInitAdapter failed! (0x62:0x40:2393)", 2)
+    assert set(host.read(200_000.0).last) == {
+        ("driver_version_mismatch", "client 1.25, kernel module 1.12"),
+        ("gpu_init_failed", "0000:42:00.0"),
+    }
+    host.log("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05", 200_001)
+    reading = host.read(200_002.0)
+    assert reading.last == {}
+    assert reading.events["gpu_init_failed"] == 1
+
+
+def test_what_failed_while_the_driver_was_being_loaded_stays_after_it_was(host: Host) -> None:
+    host.log("NVRM: GPU 0000:41:00.0 is already bound to NovaCore.", 1.0)
+    host.log("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05", 4.0)
+    assert set(host.read().last) == {("gpu_bound_elsewhere", "0000:41:00.0")}
+    host.log("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05", 900.0)
+    assert host.read().last == {}

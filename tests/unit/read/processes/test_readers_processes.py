@@ -1,16 +1,27 @@
-"""Who uses a GPU, and from which side of the host."""
+"""Who uses a GPU, from which side of the host, and whose PIDs the driver reports.
 
+Boundaries of drivers are from the tags of open-gpu-kernel-modules. 535.113.01: _gpuConvertPid in gpuGetProcWithObject
+(gpu_rmapi.c). 565.57.01: in gpuFindClientInfoWithPidIterator, too. 570.86.15: osFindNsPid in kern_perf_ctrl.c.
+"""
+
+import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pynvml
 import pytest
+from tests.host_tree import HostTree
 from tests.nvml_bench import Bench, BenchMaker
 
 from gpu_triage.machine import Moment
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.processes import on_gpu as processes
+from gpu_triage.read.processes.facts import DriverPids, Owner, ProcessFacts, driver_pids
 from gpu_triage.read.processes.listing import ProcessLister
 from gpu_triage.read.processes.locality import Locality
-from gpu_triage.read.processes.on_gpu import ProcessesReader
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO, ProcessesReader, ProcessesReading, ProcessReading
+from gpu_triage.read.processes.pods import NO_WORKLOAD
 from gpu_triage_simulator import VirtualClock
 
 NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
@@ -281,3 +292,126 @@ def test_any_change_is_seen_at_once(bench: BenchMaker, after: list[tuple[int, in
     assert second != first
     assert second == ProcessLister().read(nvml.round().inquiry)
     assert [process.pid for process in second.processes if process.pid < 200] == [pid for pid, _ in after]
+
+
+RIGHT = DriverPids(procfs=True, memory=True, utilization=True)
+NOTHING = DriverPids(procfs=False, memory=False, utilization=False)
+
+
+def own_procfs(host: HostTree) -> None:
+    host.write({"proc/self/status": "Name:\tgpu-triage\nNSpid:\t7\n"})
+    host.link("proc/self/ns/pid", "pid:[4026532441]")
+
+
+def host_procfs(host: HostTree) -> None:
+    """As seen from a container: the host's procfs has this process with both of its PIDs."""
+    host.write({"proc/self/status": "Name:\tgpu-triage\nNSpid:\t81200\t7\n"})
+    host.link("proc/self/ns/pid", "pid:[4026532441]")
+
+
+@pytest.mark.parametrize(
+    ("driver", "beside_own", "beside_the_hosts"),
+    [
+        ("515.43.04", (False, True, True), (True, True, True)),
+        ("535.104.05", (False, True, True), (True, True, True)),
+        ("535.113.01", (True, False, False), (False, False, False)),
+        ("565.57.01", (True, True, False), (False, True, False)),
+        ("570.86.15", RIGHT, (False, True, True)),
+        ("580.95.05", RIGHT, (False, True, True)),
+        (None, NOTHING, NOTHING),
+    ],
+)
+def test_pids_by_driver(
+    host: HostTree, driver: str | None, beside_own: DriverPids, beside_the_hosts: DriverPids
+) -> None:
+    own_procfs(host)
+    assert driver_pids(host.procfs, driver) == beside_own
+    (host.procfs / "self" / "ns" / "pid").unlink()
+    host_procfs(host)
+    assert driver_pids(host.procfs, driver) == beside_the_hosts
+
+
+@pytest.mark.parametrize("driver", ["515.43.04", "550.54.14", "580.95.05", None])
+def test_on_the_host_all_pids_are_the_hosts(host: HostTree, driver: str | None) -> None:
+    host.write({"proc/self/status": "Name:\tgpu-triage\nNSpid:\t812\n"})
+    host.link("proc/self/ns/pid", "pid:[4026531836]")
+    assert driver_pids(host.procfs, driver) == RIGHT
+
+
+def process_in_a_container(nvml: Bench, driver: str, nspid: str) -> ProcessReading:
+    """The one process, PID 24819 of the scenario's procfs, as an exporter in a container reads it with a driver."""
+    nvml.versions = replace(nvml.versions, driver=driver)
+    own = nvml.machine.procfs / "self"
+    (own / "ns").mkdir(parents=True, exist_ok=True)
+    (own / "status").write_text(f"Name:\tgpu-triage\nNSpid:\t{nspid}\n")
+    (own / "ns" / "pid").symlink_to("pid:[4026532281]")
+    listing(nvml, compute=((24819, 500),))
+    nvml.answer("nvmlDeviceGetProcessUtilization", utilization((24819, nvml.clock.now().wall, 72)))
+    (process,) = ProcessesReader(32).read(nvml.round()).processes
+    return process
+
+
+def test_a_container_has_the_names_that_its_own_procfs_has(bench: BenchMaker) -> None:
+    process = process_in_a_container(bench("dual-a10"), "580.95.05", "7")
+    assert process.facts is not None
+    assert (process.facts.name, process.memory_bytes, process.sm_utilization_ratio) == ("python", 500, 0.72)
+
+
+def test_another_process_under_the_same_pid_of_the_host_is_not_looked_up(bench: BenchMaker) -> None:
+    process = process_in_a_container(bench("dual-a10"), "580.95.05", "81200\t7")
+    assert (process.facts, process.memory_bytes) == (None, 500)
+
+
+def test_what_a_driver_counts_under_another_pid_is_absent_and_not_zero(bench: BenchMaker) -> None:
+    process = process_in_a_container(bench("dual-a10"), "550.54.14", "7")
+    assert process.facts is not None
+    assert (process.memory_bytes, process.sm_utilization_ratio) == (None, None)
+
+
+GPU = GpuLabels("0", "GPU-a")
+
+
+def process(pid: int, locality: Locality, *, is_compute: bool = True) -> ProcessReading:
+    return ProcessReading(pid, is_compute, None, None, None, locality, NO_WORKLOAD)
+
+
+def test_an_owner_has_one_series_however_many_processes_and_containers_it_has_on_the_gpu() -> None:
+    def owned(pid: int, user: str, owner: Owner) -> ProcessReading:
+        return dataclasses.replace(process(pid, Locality.UNKNOWN), facts=ProcessFacts("python", user, None, owner))
+
+    job = Owner(slurm_job_id="42")
+    listed = (
+        owned(1, "alice", job),
+        owned(2, "alice", job._replace(container_id="c" * 64)),
+        owned(3, "alice", Owner(slurm_job_id="43")),
+        owned(4, "bob", Owner()),
+        owned(5, "alice", job),
+    )
+    reading = ProcessesReading({"compute": len(listed)}, listed, 0, locality_known=False)
+    owners = [
+        (sample.labels[2], sample.labels[6], sample.value)
+        for sample in processes.render(reading, GPU)
+        if sample.spec is GPU_PROCESS_OWNER_INFO
+    ]
+    assert owners == [("alice", "42", 1.0), ("alice", "43", 1.0), ("bob", "", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("localities", "is_compute", "known", "misplaced"),
+    [
+        (("REMOTE", "REMOTE", "UNPINNED", "SPANNING", "LOCAL"), True, True, [2.0, 1.0]),
+        (("REMOTE", "UNPINNED"), False, True, [0.0, 0.0]),  # graphics
+        (("UNKNOWN",), True, False, []),
+    ],
+)
+def test_remote_and_unpinned_compute_processes_are_counted(
+    localities: tuple[str, ...], *, is_compute: bool, known: bool, misplaced: list[float]
+) -> None:
+    listed = tuple(process(pid, Locality[name], is_compute=is_compute) for pid, name in enumerate(localities))
+    samples = list(processes.render(ProcessesReading({"compute": len(listed)}, listed, 0, locality_known=known), GPU))
+    counts = (processes.GPU_NUMA_MISMATCHED_PROCESSES, processes.GPU_NUMA_UNPINNED_PROCESSES)
+    assert [sample.value for spec in counts for sample in samples if sample.spec is spec] == misplaced
+    # Only local and remote processes have a locality to show.
+    local = {"LOCAL": 1.0, "REMOTE": 0.0}
+    shown_local = [sample.value for sample in samples if sample.spec is processes.GPU_PROCESS_NUMA_LOCAL]
+    assert shown_local == [local[name] for name in localities if name in local]
