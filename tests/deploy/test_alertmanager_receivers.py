@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 import yaml
 from deploy.generate.alertmanager import ROUTE
-from deploy.generate.alerts_page import read_notifications
 from tests.conftest import RequiresTool
 from tests.e2e.processes import alertmanager, fire, wait_for
 from tests.listening import QuietHandler, QuietServer, listening
 from tests.program_output import output_of
-from tests.rules.notifications import every_exhibit
+from tests.rules.notifications import every_exhibit, read_notifications
 
 RECEIVERS = Path("deploy/alertmanager/receivers.yml")
 TEMPLATES = Path("deploy/alertmanager/gpu-triage.tmpl")
