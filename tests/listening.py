@@ -1,7 +1,7 @@
-"""An HTTP server that listens for the length of a ``with`` block, and a handler for it."""
+"""HTTP servers that listen for the length of a ``with`` block, and a handler for them."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -28,7 +28,7 @@ class QuietHandler(BaseHTTPRequestHandler):
 
     def body(self) -> bytes:
         """What the request carries."""
-        return self.rfile.read(int(self.headers["Content-Length"]))
+        return self.rfile.read(int(self.headers["Content-Length"] or 0))
 
     def log_message(self, *_: object) -> None:
         """Nothing."""
@@ -57,3 +57,21 @@ def listening(http: ThreadingHTTPServer) -> Iterator[str]:
         http.shutdown()
         http.server_close()
         thread.join()
+
+
+PAGE_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of a page of metrics, as a Prometheus is told it."""
+
+
+@contextmanager
+def serving(answer: Callable[[str, bytes], tuple[int, bytes, str]]) -> Iterator[str]:
+    """Answer each request with the status, body and type for its path and body; yields ``host:port``."""
+
+    class Handler(QuietHandler):
+        protocol_version = "HTTP/1.1"
+
+        def respond(self) -> None:
+            self.answer(*answer(self.path, self.body()))
+
+    with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
+        yield address

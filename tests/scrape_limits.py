@@ -29,10 +29,15 @@ def scrape_of_the_chart(repository: Path) -> Mapping[str, Any]:
     return scrape
 
 
-def limits_of(chart: Mapping[str, Any]) -> str:
-    """The limits, as keys of a scrape configuration."""
+def config_of(chart: Mapping[str, Any], **addresses: tuple[str, str]) -> str:
+    """The configuration of a Prometheus that scrapes each second with these limits: address and path by job."""
     names = {name: "".join(f"_{c.lower()}" if c.isupper() else c for c in name) for name in LIMITS}
-    return "\n    ".join(f"{names[name]}: {chart[name]}" for name in LIMITS)
+    limits = {names[name]: chart[name] for name in LIMITS}
+    jobs = [
+        {"job_name": job, "metrics_path": path, **limits, "static_configs": [{"targets": [address], "labels": TARGET}]}
+        for job, (address, path) in addresses.items()
+    ]
+    return yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs})
 
 
 def page_of(form: Format, *samples: metric.Sample, foreign: tuple[Metric, ...] = ()) -> str:

@@ -1,16 +1,10 @@
-"""Generates docs/alerts.md: the list of all findings and alerts, with their times, thresholds and an example of a text.
-
-The text comes from ``tests/rules/notifications.txt``, as promtool renders it.
-"""
+"""Generates docs/alerts.md: the list of all findings and alerts, with their times and thresholds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Final
-
-from deploy.generate import REPOSITORY
 
 from gpu_triage.alerting.rule_source import Alert, RuleSource
 from gpu_triage.alerting.settings import plain
@@ -19,8 +13,6 @@ from gpu_triage.judge.findings.check import Check, Severity
 from gpu_triage.judge.findings.table import CHECKS
 from gpu_triage.options.values import show_duration
 from gpu_triage.read.xid.codes import XID_CODES, XidKind
-
-NOTIFICATIONS: Final = REPOSITORY / "tests" / "rules" / "notifications.txt"
 
 _INTRO: Final = """\
 # Findings and alerts
@@ -42,14 +34,13 @@ _JUDGED: Final = """
 These compare hosts or look back. A line has severity, action, and after how long the alert fires and ends.
 
 """
-_EXAMPLE: Final = f"""
+_ARRIVES: Final = """
 ## What arrives
 
 Each notification has the labels `alertname`, `severity`, `action` and, unless it is about many hosts, `instance`, the
-board's `uuid` if it is about one GPU, and the address of the runbook. `tests/rules/{NOTIFICATIONS.name}` has every
-alert's text, such as:
+board's `uuid` if it is about one GPU, and the address of the runbook. `tests/rules/notifications.txt` has every
+alert's text.
 """
-_SHOWN: Final = "GpuXidCritical"
 _RUNBOOKS: Final = "../exporter/gpu_triage/serve/handbook/runbooks"
 _XIDS: Final = "../exporter/gpu_triage/serve/handbook/xids.md"
 _ANCHORS: Final = {
@@ -62,31 +53,19 @@ _LOOKS_BACK = {"work.allocated_idle": ALLOCATED_IDLE_SECONDS}
 """Extra time that a condition needs before it becomes a finding, in addition to the finding's wait."""
 
 
-def alerts_page(sources: Sequence[RuleSource], notifications: Mapping[str, Mapping[str, str]]) -> str:
-    """The page as Markdown; an example notification of an alert has a summary and a description."""
+def alerts_page(sources: Sequence[RuleSource]) -> str:
+    """The page as Markdown."""
     alerts = [alert for source in sources for alert in source.alerts]
     judged = sorted((alert for alert in alerts if not alert.codes), key=lambda alert: alert.key)
-    thresholds = "".join(_thresholds(alert) for alert in alerts)
     return (
         _INTRO
         + "".join(_findings(severity) for severity in reversed(Severity))
         + _JUDGED
-        + "".join(_row(alert) for alert in judged)
-        + f"\nTheir thresholds, with default and range:\n\n{thresholds}"
-        + _EXAMPLE
-        + _example(notifications.get(_SHOWN, {}))
+        + "".join(map(_row, judged))
+        + "\nTheir thresholds, with default and range:\n\n"
+        + "".join(map(_thresholds, alerts))
+        + _ARRIVES
     )
-
-
-def read_notifications(path: Path = NOTIFICATIONS) -> dict[str, dict[str, str]]:
-    """The example notifications, by alert key."""
-    sections = path.read_text(encoding="utf-8").split("## ")[1:]
-    return {name: _parts(text) for name, _, text in (section.partition("\n") for section in sections)}
-
-
-def _parts(text: str) -> dict[str, str]:
-    found = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-    return {name: value.strip() for name, value in found.items()}
 
 
 def _row_key(check: Check) -> object:
@@ -136,11 +115,6 @@ def _thresholds(alert: Alert) -> str:
         f"- {alert.key} `{name}` ({plain(each.value)}, {plain(each.low)}-{plain(each.high)}): {_escaped(each.about)}\n"
         for name, each in alert.thresholds.items()
     )
-
-
-def _example(notification: Mapping[str, str]) -> str:
-    summary, text = (_escaped(notification.get(name, "")) for name in ("summary", "description"))
-    return f"\n> **{summary}**\n> {text.partition(' All hosts: ')[0]}\n"
 
 
 def _escaped(text: str) -> str:

@@ -25,14 +25,13 @@ def _is_for_all(check: Check) -> bool:
 
 
 def facts(alert: str, current: str) -> str:
-    """A runbook's line of facts for an alert that relays findings.
+    """A runbook's line of facts for an alert that relays findings; "" for others, which are written by hand.
 
-    Step and bottleneck class are maintained by hand in the current text, and kept. Raises ValueError if no finding has
-    this alert.
+    Step and bottleneck class are maintained by hand in the current text, and kept.
     """
     own = [check for check in CHECKS if check.alert == alert]
     if not own:
-        raise ValueError(f"no finding has the alert {alert}; the facts of its runbook are written by hand")
+        return ""
     by_hand = read_facts(current)
     told = [check for check in CHECKS if check.runbook == alert]
     named = {
@@ -47,7 +46,7 @@ def facts(alert: str, current: str) -> str:
         ),
         "virtual machine": "" if all(map(_is_for_all, told)) else f"[move it]({_MOVE})",
     }
-    return "; ".join(f"{name}: {value}" for name, value in named.items() if value) + "\n"
+    return "; ".join(f"{name}: {value}" for name, value in named.items() if value)
 
 
 def read_facts(text: str) -> dict[str, str]:
@@ -70,16 +69,10 @@ def _length(seconds: float) -> str:
     return shown(seconds, Unit.SECONDS) if seconds else "none"
 
 
-def class_words(name: str) -> str:
-    """When the playbook's bottleneck class of this name matches, with its numbers; without a name, the words used."""
-    if not name:
-        return "".join(f"- **{word}**: {meaning}\n" for word, meaning in _words().items())
-    return f"- Matches: {_matches()[name]}.\n"
-
-
-def _words() -> dict[str, str]:
+def class_words() -> str:
+    """The words that tell when a bottleneck class matches."""
     t = thresholds
-    return {
+    words = {
         "window": (
             f"the last {t.WINDOW_SECONDS:.0f} s; for shortages of the host, full links and communication, the last "
             f"{t.RECENT_SECONDS:.0f} s; from a sudden change on, only what came after it"
@@ -105,9 +98,11 @@ def _words() -> dict[str, str]:
             "only what the job itself stalls for counts: its limits, threads and cgroup's PSI"
         ),
     }
+    return "".join(f"- **{word}**: {meaning}\n" for word, meaning in words.items())
 
 
-def _matches() -> dict[str, str]:
+def matches() -> dict[str, str]:
+    """When the playbook's bottleneck classes match, with their numbers, by name."""
     t = thresholds
     memory, storage, cpu, of_job, stopped = (
         {name: shown(limit.value, limit.unit) for name, limit in LIMITS[each].items()}

@@ -1,21 +1,22 @@
 """Generates pages, and parts of pages, in docs/ and the handbook.
 
-Generated parts are between markers, ``<!-- facts -->`` and ``<!-- /facts -->``; some pages are generated entirely.
+Some pages are generated entirely. In others, the line of facts of a runbook, when a class of the playbook matches, and
+what is between markers, such as ``<!-- cards -->`` and ``<!-- /cards -->``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from click.testing import CliRunner
 from deploy.generate import REPOSITORY
-from deploy.generate.alerts_page import alerts_page, read_notifications
+from deploy.generate.alerts_page import alerts_page
 from deploy.generate.dcgm_page import alerts_from_dcgm
-from deploy.generate.finding_tables import class_words, facts, read_facts
+from deploy.generate.finding_tables import class_words, facts, matches, read_facts
 
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.main import group
@@ -28,6 +29,8 @@ DOCS = REPOSITORY / "docs"
 HANDBOOK = REPOSITORY / "exporter" / "gpu_triage" / "serve" / "handbook"
 SEVERITIES = ("critical", "warning", "info", "none")
 _STEP = re.compile(r"\[(?P<number>\d)\]\(\.\./playbook\.md#(?P<anchor>[\w-]+)\)")
+_FACTS = re.compile(r"^Severity: .*$", re.MULTILINE)
+_CLASS = re.compile(r"(?<=^### )(\w+)\n\n- Matches: .*$", re.MULTILINE)
 _STEP_TITLE = re.compile(r"^### (\d)\. (.+)$", re.MULTILINE)
 _XIDS_INTRO = """\
 # Xid codes
@@ -79,51 +82,51 @@ def files() -> dict[Path, str]:
 def _pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "METRICS.md", metrics_markdown()
     yield DOCS / "configuration.md", configuration_markdown()
-    yield DOCS / "cards.md", _between(DOCS / "cards.md", "cards", _cards)
-    yield DOCS / "alerts.md", alerts_page(shipped_sources(), read_notifications())
-    yield DOCS / "dcgm.md", _between(DOCS / "dcgm.md", "alerts", lambda _: alerts_from_dcgm())
+    yield DOCS / "cards.md", _between(DOCS / "cards.md", "cards", _cards())
+    yield DOCS / "alerts.md", alerts_page(shipped_sources())
+    yield DOCS / "dcgm.md", _between(DOCS / "dcgm.md", "alerts", alerts_from_dcgm())
     yield HANDBOOK / "xids.md", _xids_page()
     runbooks = {path: _runbook(path) for path in sorted((HANDBOOK / "runbooks").glob("Gpu*.md"))}
     yield from runbooks.items()
-    alerts = _summaries(runbooks)
     index, playbook = HANDBOOK / "runbooks" / "README.md", HANDBOOK / "playbook.md"
-    yield playbook, _between(playbook, "words", class_words)
-    yield index, between(index.read_text(encoding="utf-8"), "runbooks", lambda _: _list(alerts))
+    yield playbook, _CLASS.sub(_matching, _between(playbook, "words", class_words()))
+    yield index, _between(index, "runbooks", _list(_summaries(runbooks)))
 
 
 def _runbook(path: Path) -> str:
     """A runbook with its generated facts, if findings have its alert."""
     text = path.read_text(encoding="utf-8")
-    return between(text, "facts", lambda _: facts(path.stem, text))
+    line = facts(path.stem, text)
+    return _FACTS.sub(lambda _: line, text, count=1) if line else text
+
+
+def _matching(heading: re.Match[str]) -> str:
+    """The heading of a class and when it matches; classes without numbers are written by hand."""
+    name = heading[1]
+    return f"{name}\n\n- Matches: {found}." if (found := matches().get(name)) else heading[0]
 
 
 def page_of_top() -> dict[Path, str]:
     """The `gpu-triage top` page with the head of a frame; separate from the others because it takes seconds."""
-    command = ["top", "--once", "--simulate", "h100-8-bad-night", "--simulate-at", "70m"]
+    command = ["top", "--once", "--simulate", "dual-a10", "--simulate-at", "10m"]
     shown = CliRunner(env={"COLUMNS": "110"}).invoke(group, command, catch_exceptions=False).output
     head = "\n\n".join(shown.split("\n\n")[:2])
-    return {Path("docs/top.md"): _between(DOCS / "top.md", "frame", lambda _: f"```text\n{head}\n```\n")}
+    return {Path("docs/top.md"): _between(DOCS / "top.md", "frame", f"```text\n{head}\n```\n")}
 
 
-def _between(page: Path, name: str, generate: Callable[[str], str]) -> str:
-    return between(page.read_text(encoding="utf-8"), name, generate)
+def _between(page: Path, name: str, text: str) -> str:
+    return between(page.read_text(encoding="utf-8"), name, text)
 
 
-def between(page: str, name: str, generate: Callable[[str], str]) -> str:
-    """Replace the content between the markers of this name; `generate` gets the word after the name."""
-
-    def renewed(marker: re.Match[str]) -> str:
-        return f"{marker[1]}\n{generate(marker[2] or '')}<!-- /{name} -->"
-
-    markers = re.compile(rf"(<!-- {name}(?:: ([\w-]+))? -->)\n.*?<!-- /{name} -->", re.DOTALL)
-    return markers.sub(renewed, page)
+def between(page: str, name: str, text: str) -> str:
+    """Replace the content between the markers of this name."""
+    markers = re.compile(rf"(?<=^<!-- {name} -->\n).*?(?=^<!-- /{name} -->$)", re.DOTALL | re.MULTILINE)
+    return markers.sub(lambda _: text, page)
 
 
-def _cards(part: str) -> str:
-    """What each GPU model reports, or what does not come from a card."""
+def _cards() -> str:
+    """What each GPU model reports."""
     models = sorted((load_model(name) for name in known_models()), key=lambda model: model.name)
-    if part == "sources":
-        return "".join(map(_not_from_a_card, models))
     return "".join(f"- {model.name}: {', '.join(filter(None, _card(model)))}\n" for model in models)
 
 
@@ -140,13 +143,6 @@ def _card(model: GpuModel) -> Iterator[str]:
     if model.fans:
         yield "fan always 0" if model.fan_percent == 0 else "fan"
     yield f"P{model.idle_state}/P{model.load_state}"
-
-
-def _not_from_a_card(model: GpuModel) -> str:
-    source = model.source
-    facts = () if source.kind == "capture" else (f"from documentation alone: {source.facts}",)
-    assumed = (source.assumed,) if source.assumed else ()
-    return f"- {model.name}: {'; '.join((*facts, *assumed))}.\n" if facts or assumed else ""
 
 
 def _xids_page() -> str:

@@ -20,7 +20,7 @@ from tests.states.states import FAMILIES, STATES
 
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
-WITHIN_SECONDS: Final = (10, 20, 30, 60)
+WITHIN_SECONDS: Final = (10, 20, 60)
 CONFUSED_SECONDS: Final = 60
 """After how long what was found is held against what was wanted; later for a state with a longer promise."""
 FAST_SECONDS: Final = (1.0, 5.0)
@@ -137,19 +137,12 @@ def main(only: str, onsets: int, seed: int, hours: float, *, to_screen: bool) ->
     groups = {"all": seen, "all but hangs": soon} | {
         kind: [each for each in seen if each.state.kind == kind] for kind in FAMILIES
     }
-    changed = [
-        {"scenario<": f"`{name}`", "hours": f"{hours:g}", "fast interval": f"{tier:g} s"}
-        | {f"changes, GPU {gpu}": count for gpu, count in day.result().items()}
-        for (name, tier), day in days.items()
-    ]
-    tables: tuple[Iterable[Mapping[str, object]], ...] = (
-        (speed(kind, each) for kind, each in groups.items() if any(play.state.must_change for play in each)),
-        (steadiness(kind, each) for kind, each in groups.items() if each and (kind.startswith("all") or _left(each))),
-        changed,
+    changed = (f"{sum(day.result().values())} (`{name}`, {tier:g} s)" for (name, tier), day in days.items())
+    lines = (
+        *(conditions(), ""),
+        *table(speed(kind, each) for kind, each in groups.items() if any(play.state.must_change for play in each)),
+        *("", hits(confused(seen)), "", *(list(mistakes(seen)) or ["Wrong: none."]), ""),
+        *table(steadiness(kind, each) for kind, each in groups.items() if each and (kind == "all" or _left(each))),
+        *("", f"Changes in {hours:g} h: {', '.join(changed)}."),
     )
-    lines = [conditions()]
-    for place, rows in enumerate(tables):
-        lines += ["", *table(rows)]
-        if not place:
-            lines += ["", hits(confused(seen)), "", *(list(mistakes(seen)) or ["Wrong: none."])]
     report("attribution", lines, to_screen=to_screen)

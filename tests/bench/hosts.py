@@ -8,7 +8,7 @@ import urllib.request
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 from tests.e2e.processes import Prometheus
 from tests.e2e.processes import prometheus as started
-from tests.listening import QuietHandler, QuietServer, listening
+from tests.listening import PAGE_TYPE, serving
 from tests.rules.rulefile import rule_files
 
 from gpu_triage.options.config import DEFAULT
@@ -147,18 +147,9 @@ def host_name(number: int) -> str:
     return f"host-{number:04d}"
 
 
-@contextmanager
-def served(page_of: Callable[[int], bytes]) -> Iterator[str]:
+def served(page_of: Callable[[int], bytes]) -> AbstractContextManager[str]:
     """Serves the page of every host under ``/NUMBER`` for the length of a ``with`` block; yields ``host:port``."""
-
-    class Handler(QuietHandler):
-        protocol_version = "HTTP/1.1"
-
-        def respond(self) -> None:
-            self.answer(200, page_of(int(self.path.strip("/"))), "text/plain; version=0.0.4; charset=utf-8")
-
-    with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
-        yield address
+    return serving(lambda path, _: (200, page_of(int(path.strip("/"))), PAGE_TYPE))
 
 
 @contextmanager
@@ -208,12 +199,9 @@ def sink() -> Iterator[tuple[str, Counter[str]]]:
     """
     arrived: Counter[str] = Counter()
 
-    class Handler(QuietHandler):
-        protocol_version = "HTTP/1.1"
+    def take(path: str, body: bytes) -> tuple[int, bytes, str]:
+        arrived[path] += len(body)
+        return 200, b"", PAGE_TYPE
 
-        def respond(self) -> None:
-            arrived[self.path] += len(self.body())
-            self.answer(200)
-
-    with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
+    with serving(take) as address:
         yield address, arrived

@@ -29,7 +29,7 @@ def report(name: str, lines: Iterable[str], *, to_screen: bool, page: Path = BEN
     before = page.read_text(encoding="utf-8")
     if f"<!-- {name} -->\n" not in before:
         raise ValueError(f"{page.name}: no markers for {name}")
-    page.write_text(between(before, name, lambda _: text), encoding="utf-8")
+    page.write_text(between(before, name, text), encoding="utf-8")
 
 
 def table(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:

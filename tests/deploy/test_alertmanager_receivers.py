@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 import yaml
 from deploy.generate.alertmanager import ROUTE
-from deploy.generate.alerts_page import read_notifications
 from tests.conftest import RequiresTool
 from tests.e2e.processes import alertmanager, fire, wait_for
-from tests.listening import QuietHandler, QuietServer, listening
+from tests.listening import PAGE_TYPE, serving
 from tests.program_output import output_of
-from tests.rules.notifications import every_exhibit
+from tests.rules.notifications import every_exhibit, read_notifications
 
 RECEIVERS = Path("deploy/alertmanager/receivers.yml")
 TEMPLATES = Path("deploy/alertmanager/gpu-triage.tmpl")
@@ -100,12 +99,11 @@ def _services() -> Iterator[tuple[str, list[Received]]]:
     """PagerDuty, Slack and the webhooks: the URL of a server that takes everything, and what it got so far."""
     got: list[Received] = []
 
-    class Handler(QuietHandler):
-        def respond(self) -> None:
-            got.append((self.path, json.loads(self.body())))
-            self.answer(202 if self.path == "/pagerduty" else 200, b"ok")
+    def take(path: str, body: bytes) -> tuple[int, bytes, str]:
+        got.append((path, json.loads(body)))
+        return 202 if path == "/pagerduty" else 200, b"ok", PAGE_TYPE
 
-    with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
+    with serving(take) as address:
         yield f"http://{address}", got
 
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from deploy.generate.alerts_page import alerts_page, read_notifications
+from deploy.generate.alerts_page import alerts_page
 from tests.gathered import every, for_each
 
 from gpu_triage.alerting.rule_source import Alert
@@ -13,7 +13,7 @@ from gpu_triage.read.xid.codes import XidKind
 
 SOURCES = shipped_sources()
 ALERTS = [alert for source in SOURCES for alert in source.alerts]
-PAGE = alerts_page(SOURCES, read_notifications())
+PAGE = alerts_page(SOURCES)
 
 
 def test_every_finding_has_one_row_with_its_alert_and_xids_share_one() -> None:
@@ -39,13 +39,6 @@ def test_thresholds_stand_with_their_ranges(alert: Alert) -> None:
     for name, limits in every(alert.thresholds.items()):
         row = f"- {alert.key} `{name}` ({limits.value:g}, {limits.low:g}-{limits.high:g}): "
         assert row in PAGE or limits.high > 1e5
-
-
-def test_an_alert_is_shown_as_it_arrives(tmp_path: Path) -> None:
-    path = tmp_path / "notifications.txt"
-    path.write_text("## GpuXidCritical\nsummary: GPU 3: lost\ndescription: It is lost: a_b <c>.\n", encoding="utf-8")
-    page = alerts_page(SOURCES, read_notifications(path))
-    assert "> **GPU 3: lost**\n> It is lost: a\\_b \\<c>.\n" in page
 
 
 def test_texts_have_no_tokens_left() -> None:

@@ -1,8 +1,6 @@
 """What is installed is complete: the wheel carries its data, the locks cover what pyproject.toml asks for."""
 
-import os
 import re
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -12,10 +10,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from tests.distribution import SUPPORTED, install
+from tests.distribution import SUPPORTED
 from tests.gathered import every
-
-from gpu_triage import __version__
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -55,22 +51,6 @@ def test_the_wheel_carries_the_manual_pages_and_the_license(wheel: Path, reposit
         assert archive.read(license_name) == (repository / "LICENSE").read_bytes()
     packed = {name.rpartition("/share/man/man1/")[2] for name in names if "/share/man/man1/" in name}
     assert packed == {path.name for path in (repository / "docs/man").glob("*.1")} != set()
-
-
-@pytest.mark.slow
-def test_the_installed_command_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
-    target = tmp_path / "site"
-    install(sys.executable, "--no-deps", "--offline", "--target", str(target), str(wheel))
-    environment = {**os.environ, "PYTHONPATH": str(target)}
-    command = [target / "bin" / "gpu-triage"]
-    version, scenarios = (
-        subprocess.run(
-            [*command, *arguments], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
-        ).stdout
-        for arguments in (["--version"], ["simulate", "--list"])
-    )
-    assert version.startswith(f"gpu-triage-exporter {__version__} ")
-    assert "h100-8-bad-night" in scenarios
 
 
 def _locked(repository: Path, lock: str) -> list[Requirement]:

@@ -65,18 +65,23 @@ def listening(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 @contextmanager
-def exporter(tmp_path: Path, *flags: str, program: Sequence[str] = PROGRAM) -> Iterator[Exporter]:
+def started(log: Path, *flags: str, program: Sequence[str] = PROGRAM) -> Iterator[Exporter]:
     """The exporter on a port of its own, for the length of a ``with`` block; all that `program` starts ends with it."""
-    log = tmp_path / "exporter.log"
     command = [*program, "serve", "--web.listen-address", "127.0.0.1:0", *flags]
     with log.open("wb") as stderr:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr, start_new_session=True)
     try:
-        running = Exporter(process, listening(process, log), log)
-        wait_for(lambda: running.get("/-/ready")[0] == 200)
-        yield running
+        yield Exporter(process, listening(process, log), log)
     finally:
         end(process, group=True)
+
+
+@contextmanager
+def exporter(tmp_path: Path, *flags: str, program: Sequence[str] = PROGRAM) -> Iterator[Exporter]:
+    """As `started`, once it is ready."""
+    with started(tmp_path / "exporter.log", *flags, program=program) as running:
+        wait_for(lambda: running.get("/-/ready")[0] == 200)
+        yield running
 
 
 @dataclass(frozen=True)

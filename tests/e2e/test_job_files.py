@@ -1,30 +1,13 @@
 """A real Prometheus with the chart's limits keeps scraping, whatever the files of jobs hold."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.e2e.processes import Exporter, exporter, prometheus, wait_for
-from tests.listening import QuietHandler, QuietServer, listening
-from tests.scrape_limits import TARGET, limits_of, scrape_of_the_chart
-
-CONFIG = """
-global:
-  scrape_interval: 1s
-scrape_configs:
-  - job_name: openmetrics
-    {limits}
-    static_configs:
-      - targets: ["{address}"]
-        labels: {target}
-  - job_name: text
-    {limits}
-    static_configs:
-      - targets: ["{text_address}"]
-        labels: {target}
-"""
+from tests.e2e.processes import exporter, prometheus, wait_for
+from tests.listening import serving
+from tests.scrape_limits import config_of, scrape_of_the_chart
 
 GOOD = '# TYPE gpu_job_steps_total counter\ngpu_job_steps_total{job_name="bert"} 1200\n'
 
@@ -59,19 +42,6 @@ HOSTILE = {
 }
 
 
-@contextmanager
-def text_only(running: Exporter) -> Iterator[str]:
-    """The address at which an exporter's page is served in the text format, as to an older Prometheus."""
-
-    class Handler(QuietHandler):
-        def respond(self) -> None:
-            _, headers, body = running.get("/metrics")
-            self.answer(200, body, headers["content-type"])
-
-    with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
-        yield address
-
-
 @pytest.mark.timeout(300)
 def test_prometheus_takes_whatever_a_job_writes(tmp_path: Path, repository: Path, requires_tool: RequiresTool) -> None:
     program = requires_tool("prometheus")
@@ -81,12 +51,16 @@ def test_prometheus_takes_whatever_a_job_writes(tmp_path: Path, repository: Path
         (jobs / name).mkdir()
         (jobs / name / "job.prom").write_bytes(text.encode("utf-8", "surrogateescape"))
     flags = ("--simulate", "dual-a10", "--collector.textfile.directory", str(jobs))
-    with exporter(tmp_path, *flags) as running, text_only(running) as text_address:
-        config = CONFIG.format(
-            limits=limits_of(scrape_of_the_chart(repository)),
-            address=running.address,
-            text_address=text_address,
-            target=TARGET,
+    with ExitStack() as stack:
+        running = stack.enter_context(exporter(tmp_path, *flags))
+
+        def in_text(*_: object) -> tuple[int, bytes, str]:
+            _, headers, body = running.get("/metrics")
+            return 200, body, headers["content-type"]
+
+        older = stack.enter_context(serving(in_text))
+        config = config_of(
+            scrape_of_the_chart(repository), openmetrics=(running.address, "/metrics"), text=(older, "/metrics")
         )
         with prometheus(program, tmp_path, config) as query:
             wait_for(lambda: len(query('count_over_time(up{job!=""}[1m]) >= 5')) == 2)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.certificates import Authority
 from tests.conftest import RequiresTool
-from tests.e2e.processes import end, prometheus, wait_for
+from tests.e2e.processes import end, prometheus, started, wait_for
 
 from gpu_triage.serve.passwords import hashed
 
@@ -63,17 +63,10 @@ def guarded(tmp_path: Path) -> Iterator[str]:
     authority.issue("client", "DNS:prometheus")
     tls = authority.server("client_auth_type: RequireAndVerifyClientCert", "client_ca_file: ca.pem")
     (tmp_path / "web.yml").write_text(f"{tls}basic_auth_users:\n  prometheus: {hashed(b'scrape', 4)}\n")
-    log = tmp_path / "log"
-    flags = ("--web.listen-address", "127.0.0.1:0", "--web.config.file", str(tmp_path / "web.yml"))
-    with log.open("wb") as stderr:
-        process = subprocess.Popen([*SERVE, *flags], stdin=subprocess.DEVNULL, stderr=stderr)
-    try:
-        wait_for(lambda: "https://" in log.read_text() or process.poll() is not None)
-        found = re.search(r"https://([0-9.:]+)/metrics", log.read_text())
-        assert found, log.read_text()
-        yield found[1]
-    finally:
-        end(process)
+    flags = ("--simulate", "dual-a10", "--web.config.file", str(tmp_path / "web.yml"))
+    with started(tmp_path / "log", *flags) as running:
+        assert f"https://{running.address}/" in running.log.read_text()
+        yield running.address
 
 
 def test_prometheus_scrapes_with_both_credentials(tmp_path: Path, guarded: str, requires_tool: RequiresTool) -> None:
@@ -99,28 +92,6 @@ def test_prometheus_shows_why_it_is_refused(tmp_path: Path, guarded: str, requir
         "the client speaks plain HTTP",
         "the client's certificate is refused",
     ]
-
-
-def test_a_unix_socket_is_served_in_place_of_one_that_was_killed_and_its_file_removed(tmp_path: Path) -> None:
-    path = tmp_path / "gpu.sock"
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
-    process = subprocess.Popen([*SERVE, "--web.listen-address", f"unix:{path}"], stderr=subprocess.DEVNULL)
-    try:
-        wait_for(lambda: answered(path))
-    finally:
-        end(process)
-    assert not path.exists()
-
-
-def answered(path: Path) -> bool:
-    """Whether a daemon behind a Unix socket answers."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10)
-        if client.connect_ex(str(path)) != 0:
-            return False
-        client.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-        return client.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.faults.asked import every_function
 from tests.faults.injections import CODES
+from tests.faults.library import every_function
 from tests.faults.rows_files import DAMAGES, SUBJECTS
 
 from gpu_triage_simulator import Scenario

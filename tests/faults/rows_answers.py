@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from tests.faults.asked import every_collector
 from tests.faults.hosts import EVERY_SECOND
 from tests.faults.injections import Begin, counting, garbled, with_fields
+from tests.faults.library import every_collector
 from tests.faults.row import ALL_WELL, Row, Says, Within
 
 FIELDS = "Field ids mean something else in this driver"

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pynvml
-from tests.faults.asked import asked_by_collector, callers_of, every_collector, every_function
 from tests.faults.hosts import GPUS_EVERY_SECOND
 from tests.faults.injections import answers, lacks
 from tests.faults.kinds import CODE_OF, DRIVER_GONE, DRIVER_REPLACED, EMPTY, GPU_GONE, KINDS, NOT_SUPPORTED, Kind
+from tests.faults.library import asked_by_collector, callers_of, every_collector, every_function
 from tests.faults.row import ALL_WELL, DRIVER, Row, Says
 
 from gpu_triage.driver.nvml.nvml_errors import name_of

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pynvml
-from tests.faults.asked import every_collector
 from tests.faults.hosts import GPUS_EVERY_SECOND
 from tests.faults.injections import FOREVER, Begin, answers, lacks, nothing, takes
 from tests.faults.kinds import CODE_OF, DRIVER_GONE, DRIVER_REPLACED, KINDS, Kind
+from tests.faults.library import every_collector
 from tests.faults.row import DRIVER, HOST, Row, Says, call_in_flight
 
 from gpu_triage.driver.nvml.nvml_errors import name_of

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pynvml
-from tests.faults.asked import every_collector
 from tests.faults.injections import answers, inventing_uuids, says_count
+from tests.faults.library import every_collector
 from tests.faults.row import DRIVER, OTHERS, Row, Says
 
 from gpu_triage_simulator import effects

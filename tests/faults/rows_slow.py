@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from tests.faults.asked import asked_by_collector, every_collector
 from tests.faults.hosts import EVERY_SECOND, SLOW_TIER_EVERY_TEN_SECONDS
 from tests.faults.injections import FOREVER, Begin, takes
+from tests.faults.library import asked_by_collector, every_collector
 from tests.faults.row import DRIVER, HOST, Row, Says, Within, call_in_flight
 from tests.faults.stage import Stage
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -11,8 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from tests.e2e.processes import Exporter, end, listening
+import pytest
+from tests.e2e import processes
+from tests.e2e.processes import WAIT_SECONDS, Exporter, end, wait_for
 from tests.stand_in_library import compile_library
 
 SOURCE = Path(__file__).parent / "stand_in.c"
@@ -105,6 +110,11 @@ class StandIn:
             self.clear()
             end(process)
 
+    def check(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """``gpu-triage check`` on this host."""
+        command = [sys.executable, "-m", "gpu_triage", "check", *self.arguments, *arguments]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+
     def _put_on_bus(self, index: int) -> None:
         device = self.folder / "sys" / "bus" / "pci" / "devices" / f"0000:{FIRST_BUS + index:02x}:00.0"
         device.mkdir(parents=True)
@@ -135,7 +145,7 @@ class Daemon:
 
     @cached_property
     def _running(self) -> Exporter:
-        return Exporter(self.process, listening(self.process, self.log), self.log, ANSWER_SECONDS)
+        return Exporter(self.process, processes.listening(self.process, self.log), self.log, ANSWER_SECONDS)
 
     def get(self, path: str = "/metrics") -> str:
         """The body of an answer, as text.
@@ -152,6 +162,11 @@ class Daemon:
         """The body of an answer as it was sent, compressed if the headers accept that."""
         return self._running.get(path, **headers)[2]
 
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Send it a signal, and wait until it has ended as this signal ends it."""
+        self.process.send_signal(number)
+        assert self.process.wait(WAIT_SECONDS) == (-number if number == signal.SIGKILL else 0), self.log.read_text()
+
     def wait_for(self, what: Callable[[str], object], seconds: float) -> str:
         """The first page of which it is true.
 
@@ -163,3 +178,59 @@ class Daemon:
             assert time.monotonic() < limit, page
             time.sleep(0.1)
         return page
+
+
+class Disk:
+    """A disk on which each fsync takes as long as a test says.
+
+    Attributes:
+        state: the state directory on it.
+        recordings: the flight recorder's directory on it.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.state = folder / "state"
+        self.recordings = folder / "recordings"
+        self.state.mkdir()
+        self._speed = folder / "slow-disk"
+        self.takes(0.0)
+        compile_library(Path(__file__).with_name("slow_disk.c"), folder, name="slow_disk.so")
+        monkeypatch.setenv("LD_PRELOAD", str(folder / "slow_disk.so"))
+        monkeypatch.setenv("SLOW_DISK", str(self._speed))
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return ("--state.directory", str(self.state))
+
+    def takes(self, seconds: float) -> None:
+        self._speed.write_text(str(seconds))
+
+    def memory(self) -> dict[str, Any]:
+        """What the incidents' file holds; empty while there is none."""
+        path = self.state / "incidents.json"
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
+    def incidents(self) -> set[tuple[str, str]]:
+        return {(each["kind"], each["slot"]) for each in self.memory().get("incidents", [])}
+
+    def partial(self) -> list[str]:
+        """Names of files that were not finished."""
+        return sorted(each.name for each in self.state.iterdir() if each.name.endswith(".new"))
+
+
+def slot(gpu: int) -> str:
+    return f"0000:{0x10 + gpu:02x}:00.0"
+
+
+def listening(daemon: Daemon) -> None:
+    """Wait until all GPUs are sampled and NVML delivers Xids: the driver tells nobody of an earlier one."""
+    daemon.wait_for(
+        lambda page: len(up(page)) == 4 and 'gpu_exporter_xid_source_up{source="nvml"} 1' in page, WAIT_SECONDS
+    )
+
+
+def settled(daemon: Daemon, disk: Disk) -> None:
+    """Wait until GPUs and Xids are read, and the incidents have a file."""
+    listening(daemon)
+    wait_for(disk.memory)

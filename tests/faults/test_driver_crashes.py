@@ -2,9 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from tests.faults.stand_in import StandIn, up
@@ -13,11 +10,6 @@ from gpu_triage.driver.crash import MEANINGS
 
 WAIT_SECONDS = 30.0
 PRIVATE = "not-for-the-log"
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> StandIn:
-    return StandIn(tmp_path, gpus=2)
 
 
 def report_in(log: str) -> str:
@@ -36,7 +28,7 @@ def test_a_library_that_is_truncated_while_it_is_used_is_named_as_the_cause(host
     state = host.folder / PRIVATE
     state.mkdir()
     with host.daemon("--log.format", log_format, "--state.directory", str(state)) as daemon:
-        daemon.wait_for(lambda page: len(up(page)) == 2, WAIT_SECONDS)
+        daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
         library = host.folder / "libnvidia-ml.so.1"
         os.truncate(library, 4096)
         assert daemon.process.wait(WAIT_SECONDS) == -signal.SIGBUS
@@ -51,7 +43,7 @@ def test_a_library_that_is_truncated_while_it_is_used_is_named_as_the_cause(host
 @pytest.mark.parametrize(("number", "title"), [(signal.SIGSEGV, "Segmentation fault"), (signal.SIGABRT, "Aborted")])
 def test_a_driver_that_crashes_is_named_with_the_call(host: StandIn, number: signal.Signals, title: str) -> None:
     with host.daemon() as daemon:
-        daemon.wait_for(lambda page: len(up(page)) == 2, WAIT_SECONDS)
+        daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
         host.set(f"gpu 1 crash nvmlDeviceGetPowerUsage {number.value}")
         assert daemon.process.wait(WAIT_SECONDS) == -number
     report = report_in(daemon.log.read_text())
@@ -62,19 +54,18 @@ def test_a_driver_that_crashes_is_named_with_the_call(host: StandIn, number: sig
 
 def test_a_command_that_the_driver_crashes_says_so(host: StandIn) -> None:
     host.set("host crash nvmlDeviceGetCount 7")
-    command = [sys.executable, "-m", "gpu_triage", "check", *host.arguments]
-    done = subprocess.run(command, env=host.environment, capture_output=True, text=True, timeout=60, check=False)
+    done = host.check()
     assert done.returncode == -signal.SIGBUS
     assert MEANINGS[signal.SIGBUS] in report_in(done.stderr)
 
 
 def test_a_child_that_the_driver_crashes_costs_only_its_look_and_the_log_says_why(host: StandIn) -> None:
     with host.daemon() as daemon:
-        daemon.wait_for(lambda page: len(up(page)) == 2, WAIT_SECONDS)
+        daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
         # Another process looks for a GPU that is lost, after 5 s.
         host.set("gpu 1 lost", "host crash nvmlInit 7")
         daemon.wait_for(lambda _: "the search for missing GPUs failed" in daemon.log.read_text(), WAIT_SECONDS)
-        assert up(daemon.get()) == ["0"]
+        assert up(daemon.get()) == ["0", "2", "3"]
     told = f"was killed by SIGBUS ({MEANINGS[signal.SIGBUS]})"
     (line, *_) = (line for line in daemon.log.read_text().splitlines() if "the search for missing GPUs failed" in line)
     assert told in line

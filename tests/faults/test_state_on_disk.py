@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.processes import WAIT_SECONDS, wait_for
-from tests.faults.disk import Disk, settled, slot
-from tests.faults.stand_in import StandIn, up
+from tests.faults.stand_in import Disk, StandIn, settled, slot, up
 
 from gpu_triage.errors import StateError
 from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, Memory
@@ -24,16 +23,6 @@ QUICK = ("--sample.slow", "5s")
 """How often the state directory is looked at, where nothing is to be written."""
 
 IN_USE = "\ngpu_exporter_state_directory_in_use"
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> StandIn:
-    return StandIn(tmp_path, gpus=4)
-
-
-@pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    return Disk(tmp_path, monkeypatch)
 
 
 @contextmanager
@@ -62,8 +51,7 @@ def test_a_finding_waits_on_in_the_next_process_after_a_kill(host: StandIn, disk
     with host.daemon(*disk.flags, *waits) as daemon:
         before = since(daemon.wait_for(since, WAIT_SECONDS))
         wait_for(lambda: saved.exists() and "gpu.missing" in saved.read_text())
-        daemon.process.send_signal(signal.SIGKILL)
-        daemon.process.wait(WAIT_SECONDS)
+        daemon.stop(signal.SIGKILL)
     with host.daemon(*disk.flags, *waits) as daemon:
         assert since(daemon.wait_for(since, WAIT_SECONDS)) == pytest.approx(before, abs=0.05)
 
@@ -84,8 +72,7 @@ def test_the_second_of_two_daemons_says_so_and_takes_over_at_the_end_of_the_firs
         assert "the state directory: another exporter writes there" in second.get("/api/v1/verdict")
         host.set("gpu 1 xid 1 48")
         wait_for(lambda: disk.incidents() == {("48", slot(1))})
-        first.process.send_signal(signal.SIGKILL)
-        first.process.wait(WAIT_SECONDS)
+        first.stop(signal.SIGKILL)
         host.set("gpu 2 xid 2 95")
         second.wait_for(lambda page: f"{IN_USE} 0" in page, WAIT_SECONDS)
         wait_for(lambda: disk.incidents() == {("48", slot(1)), ("95", slot(2))})
@@ -108,8 +95,7 @@ def test_a_full_disk_costs_neither_the_old_file_nor_the_sampling(host: StandIn, 
         assert len(up(page)) == 4
         assert disk.memory() == before
         assert disk.partial() == []
-        daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.process.wait(WAIT_SECONDS) == 0
+        daemon.stop()
         (line,) = [
             line for line in daemon.log.read_text().splitlines() if "the incident history was not written" in line
         ]
@@ -125,8 +111,7 @@ def test_what_could_not_be_written_to_a_read_only_disk_is_tried_once_more_at_the
             host.set("gpu 1 xid 1 48")
             daemon.wait_for(lambda page: 'collector="incidents",error="read_only"' in page, WAIT_SECONDS)
         assert disk.incidents() == set()
-        daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.process.wait(WAIT_SECONDS) == 0
+        daemon.stop()
     assert disk.incidents() == {("48", slot(1))}
 
 
@@ -139,8 +124,7 @@ def test_a_kill_in_the_middle_of_a_write_costs_only_what_was_not_written(host: S
         disk.takes(5.0)
         host.set("gpu 2 xid 2 95")
         wait_for(disk.partial)
-        daemon.process.send_signal(signal.SIGKILL)
-        daemon.process.wait(WAIT_SECONDS)
+        daemon.stop(signal.SIGKILL)
     assert disk.incidents() == {("48", slot(1))}
     assert disk.partial() != []
     disk.takes(0.0)

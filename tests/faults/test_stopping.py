@@ -2,12 +2,10 @@
 
 import signal
 import time
-from pathlib import Path
 
 import pytest
 from tests.e2e.processes import WAIT_SECONDS, wait_for
-from tests.faults.disk import Disk, listening, settled, slot
-from tests.faults.stand_in import Daemon, StandIn, up
+from tests.faults.stand_in import Daemon, Disk, StandIn, listening, settled, slot, up
 
 STOP_SECONDS = 3.0
 SLOW = 0.5
@@ -17,21 +15,10 @@ FIRST = "the incident history was not written"
 LEFT_BEHIND = "a recording is still being written"
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> StandIn:
-    return StandIn(tmp_path, gpus=4)
-
-
-@pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    return Disk(tmp_path, monkeypatch)
-
-
 def stopped(daemon: Daemon) -> float:
     """How long it took to end with code 0 after SIGTERM."""
     began = time.monotonic()
-    daemon.process.send_signal(signal.SIGTERM)
-    assert daemon.process.wait(WAIT_SECONDS) == 0, daemon.log.read_text()
+    daemon.stop()
     return time.monotonic() - began
 
 

@@ -8,8 +8,6 @@ import os
 import re
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.certificates import Authority, trusting_context
-from tests.e2e.processes import end, listening, wait_for
+from tests.e2e.processes import PROGRAM, started, wait_for
 
 from gpu_triage.serve.passwords import hashed
 
@@ -89,22 +87,16 @@ class Target:
 @contextmanager
 def target(folder: Path, *, guarded: bool = False, most_descriptors: int = 1024) -> Iterator[Target]:
     """A daemon that has taken its first samples, for the length of a ``with`` block."""
-    flags = ["--web.listen-address", "127.0.0.1:0", "--log.level", "debug"]
+    flags = ["--simulate", "h100-8", "--log.level", "debug"]
     if guarded:
         users = "".join(f"  {name}: {hashed(PASSWORD.encode(), COST)}\n" for name in (USER, NEWCOMER))
         (folder / "web.yml").write_text(f"{Authority(folder).server()}basic_auth_users:\n{users}")
         flags += ["--web.config.file", str(folder / "web.yml")]
     bounded = ["sh", "-c", f'ulimit -n {most_descriptors} && exec "$@"', "sh"]
-    command = [*bounded, sys.executable, "-m", "gpu_triage", "serve", "--simulate", "h100-8", *flags]
-    with (folder / "log").open("wb") as stderr:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr)
-    try:
-        port = int(listening(process, folder / "log").rpartition(":")[2])
-        running = Target(port, process.pid, folder, guarded)
+    with started(folder / "log", *flags, program=[*bounded, *PROGRAM]) as daemon:
+        running = Target(int(daemon.address.rpartition(":")[2]), daemon.process.pid, folder, guarded)
         wait_for(lambda: probe(running) == http.HTTPStatus.OK)
         yield running
-    finally:
-        end(process)
 
 
 def probe(running: Target) -> int:

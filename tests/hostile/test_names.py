@@ -1,11 +1,8 @@
 """What others name (processes, cgroups, mounts, pods, devices, messages) harms neither a scrape nor a terminal."""
 
 import re
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,9 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.e2e.processes import prometheus, wait_for
 from tests.job_files import write
+from tests.listening import serving
 from tests.rig import Rig, rig
-from tests.scrape_limits import check, limits_of, page_of, scrape_of_the_chart
+from tests.scrape_limits import check, config_of, page_of, scrape_of_the_chart
 
 from gpu_triage.cli.top_command import Watch, frame_of
 from gpu_triage.errors import ExporterUnreachable
@@ -47,19 +45,6 @@ KERNEL_LOG = (
 )
 
 JOB_FILE = "".join(f'gpu_job_x{{a="{name}",l{number}="{name}"}} 1\n' for number, name in enumerate(HARMFUL[:4]))
-
-CONFIG = """
-global:
-  scrape_interval: 1s
-scrape_configs:
-  - job_name: openmetrics
-    {limits}
-    static_configs: [{{targets: ["{address}"]}}]
-  - job_name: text
-    metrics_path: /text
-    {limits}
-    static_configs: [{{targets: ["{address}"]}}]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -132,41 +117,20 @@ def test_a_scrape_takes_in_whatever_others_name(running: Rig, form: Format, char
     }
 
 
-@contextmanager
-def served(running: Rig) -> Iterator[str]:
-    """The address at which the page of a rig can be scraped."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            page = running.exposition.page("" if self.path == "/text" else Format.OPENMETRICS.value, (), gzipped=False)
-            self.send_response(200)
-            self.send_header("Content-Type", page.content_type)
-            self.send_header("Content-Length", str(len(page.body)))
-            self.end_headers()
-            self.wfile.write(page.body)
-
-        def log_message(self, *_arguments: object) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_real_prometheus_with_the_charts_limits_takes_in_the_page(
     running: Rig, chart: Mapping[str, Any], tmp_path: Path, requires_tool: RequiresTool
 ) -> None:
     program = requires_tool("prometheus")
+
+    def answer(path: str, _: bytes) -> tuple[int, bytes, str]:
+        page = running.exposition.page("" if path == "/text" else Format.OPENMETRICS.value, (), gzipped=False)
+        return 200, page.body, page.content_type
+
     with (
-        served(running) as address,
-        prometheus(program, tmp_path, CONFIG.format(limits=limits_of(chart), address=address)) as query,
+        serving(answer) as address,
+        prometheus(program, tmp_path, config_of(chart, openmetrics=(address, "/"), text=(address, "/text"))) as query,
     ):
         wait_for(lambda: len(query("count_over_time(up[1m]) >= 2")) == 2)
         assert query.last_errors() == {"openmetrics": "", "text": ""}

@@ -21,6 +21,7 @@ from gpu_triage.judge.findings.check import Unit
 from gpu_triage.judge.findings.table import BY_CODE
 
 EVALUATION_SECONDS: Final = 120
+NOTIFICATIONS: Final = Path(__file__).with_name("notifications.txt")
 
 IN_FLEET: Final = "GpuInFleetIncident"
 UUID, ADDRESS, SERIAL = "GPU-f7f43461-7b25-6178-f8ca-e6d7745e22fb", "0000:5d:00.0", "1650924019158"
@@ -326,3 +327,10 @@ def notifications(promtool: Path, directory: Path) -> Mapping[str, tuple[Alert, 
                 )
             )
     return sent
+
+
+def read_notifications() -> dict[str, dict[str, str]]:
+    """The reviewed notifications, by exhibit: their lines by name."""
+    sections = NOTIFICATIONS.read_text(encoding="utf-8").split("## ")[1:]
+    parted = (section.partition("\n") for section in sections)
+    return {name: dict(line.split(": ", 1) for line in text.splitlines() if ": " in line) for name, _, text in parted}

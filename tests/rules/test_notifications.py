@@ -8,12 +8,20 @@ import re
 from collections.abc import Mapping
 
 import pytest
-from deploy.generate.alerts_page import NOTIFICATIONS, read_notifications
 from tests.conftest import RequiresTool
 from tests.gathered import for_each
 from tests.promql.promtool import Alert
 from tests.promql.vocabulary import series_labels, words
-from tests.rules.notifications import ADDRESS, SERIAL, Exhibit, every_exhibit, notifications, text_of
+from tests.rules.notifications import (
+    ADDRESS,
+    NOTIFICATIONS,
+    SERIAL,
+    Exhibit,
+    every_exhibit,
+    notifications,
+    read_notifications,
+    text_of,
+)
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
 from gpu_triage.alerting.shipped import shipped_sources

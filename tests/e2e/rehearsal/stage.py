@@ -15,8 +15,8 @@ from deploy.demo.pager import pager
 from deploy.demo.processes import Server
 from deploy.demo.stack import SCRAPE_INTERVAL, Stack, find_programs, servers, write_rules
 from tests.e2e.notifications import Inbox
-from tests.e2e.rehearsal.target import Host, Minutes, Script, record_all, replayed, serving
-from tests.listening import QuietHandler, QuietServer, listening
+from tests.e2e.rehearsal.target import Host, Minutes, Script, record_all, replayed
+from tests.listening import QuietHandler, QuietServer, listening, serving
 
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 
@@ -131,7 +131,7 @@ def _start(ending: ExitStack, act: Act, script: Script, inbox: Inbox, directory:
     write_rules(directory, act.pace, act.settings)
     network = ending.enter_context(between())
     routes = paced_alertmanager(act.pace, ending.enter_context(pager(inbox.add)))
-    job = script.job(ending.enter_context(serving(script.page)))
+    job = script.job(ending.enter_context(serving(script.answer)))
     playing = servers(
         directory,
         act.pace,

@@ -2,14 +2,13 @@
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.listening import QuietHandler, QuietServer, listening
+from tests.listening import PAGE_TYPE
 from tests.rules.rulefile import rule_files
 
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_TIME_SECONDS
@@ -145,6 +144,11 @@ class Script:
     def minute(self) -> Minutes:
         return max(0.0, (time.time() - self.origin) * self.pace / 60)
 
+    def answer(self, path: str, _: bytes) -> tuple[int, bytes, str]:
+        """What a scrape of a host gets now."""
+        text = self.page(int(path.strip("/")))
+        return 200 if text else 503, (text or "").encode(), PAGE_TYPE
+
     def page(self, number: int) -> str | None:
         """What a scrape of a host finds now; None if nobody answers."""
         minute = self.minute()
@@ -162,18 +166,3 @@ class Script:
             for number, host in enumerate(self.hosts)
         ]
         return {"job_name": "gpu-triage", "static_configs": configs}
-
-
-@contextmanager
-def serving(page: Callable[[int], str | None]) -> Iterator[str]:
-    """Serve pages by number for the length of a ``with`` block; yields ``host:port``."""
-
-    class Handler(QuietHandler):
-        protocol_version = "HTTP/1.1"
-
-        def respond(self) -> None:
-            text = page(int(self.path.strip("/")))
-            self.answer(200 if text else 503, (text or "").encode(), "text/plain; version=0.0.4")
-
-    with listening(QuietServer(("127.0.0.1", 0), Handler)) as address:
-        yield address

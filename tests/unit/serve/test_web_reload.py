@@ -161,6 +161,7 @@ def test_a_request_to_reload_is_passed_on_even_without_files_of_the_server(tmp_p
     server.stop()
     thread.join()
     assert threads == ["reload"]
+    assert not (tmp_path / "socket").exists()
 
 
 def test_over_plain_http_a_client_that_is_about_to_ask_keeps_its_connection(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ STEPS = (
 
 SEVERITIES = ("critical", "warning", "info", "none")
 
-COMMENTED = re.compile(r"^<!-- facts.*?^<!-- /facts -->", re.MULTILINE | re.DOTALL)
+FACTS = re.compile(r"^Severity: .+", re.MULTILINE)
 LENGTH = re.compile(r"\b(\d+)[- ](seconds?|s|minutes?|min|hours?|h)\b")
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -76,7 +76,7 @@ def _section(page: Path, title: str) -> str:
 
 def _facts(page: Path) -> dict[str, str]:
     """The line of facts under a runbook's title, by name."""
-    (line,) = re.findall(r"^Severity: .+", _text(page), re.MULTILINE)
+    (line,) = FACTS.findall(_text(page))
     return {name.lower(): value for name, _, value in (fact.partition(": ") for fact in line.split("; "))}
 
 
@@ -134,7 +134,7 @@ def test_a_runbook_of_findings_names_their_waits_and_holds_in_its_facts_alone() 
         (page.stem, int(found[1]) * SECONDS[found[2][0]])
         for page in RUNBOOKS
         if page.stem in OF_FINDINGS
-        for found in LENGTH.finditer(COMMENTED.sub("", _prose(page)))
+        for found in LENGTH.finditer(FACTS.sub("", _prose(page)))
     ]
     lengths = {(each.runbook, seconds) for each in CHECKS for seconds in (each.wait_seconds, each.hold_seconds)}
     assert named
