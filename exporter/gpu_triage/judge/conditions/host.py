@@ -48,6 +48,10 @@ MESSAGE_RULES: Final = (
     ),
     MessageRule("fabric.version_mismatch", {ProblemKind.SWITCH_MISMATCH: "{}"}, _OPEN),
     MessageRule("pcie.dpc", {ProblemKind.PCIE_DPC: "port {} shut its link"}, _RECENT),
+    MessageRule("pcie.inaccessible", {ProblemKind.DEVICE_INACCESSIBLE: "{} is inaccessible"}, _OPEN),
+    MessageRule("host.iommu_fault", {ProblemKind.IOMMU_FAULT: "accesses of {}"}, _RECENT),
+    MessageRule("host.kernel_oops", {ProblemKind.KERNEL_OOPS: "{} crashed"}, _OPEN, unnamed="a thread"),
+    MessageRule("host.irq_disabled", {ProblemKind.IRQ_DISABLED: "{} disabled"}, _OPEN),
     MessageRule(
         "host.hardware_error",
         {
@@ -187,6 +191,11 @@ def _driver_messages(host: HostEvidence) -> Iterator[Finding]:
             kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=ProblemKind.DRIVER_MISMATCH.value
         ):
             yield of_host("driver.version_mismatch", f"{each.labels['subject']}, last {host.when(each.last)}")
+    for each in host.series(
+        kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=ProblemKind.MODULE_REJECTED.value
+    ):
+        if host.driver_error is not None:
+            yield of_host("driver.module_rejected", f"{each.labels['subject']}, last {host.when(each.last)}")
 
 
 def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
