@@ -12,7 +12,6 @@ from gpu_triage.cli.offline.smi_gpu import SmiGpu
 from gpu_triage.cli.offline.smi_links import reading_of
 from gpu_triage.cli.offline.snapshot import Snapshot
 from gpu_triage.driver.nvml.session import DriverVersions
-from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.findings.finding import Finding, of_slot
@@ -84,12 +83,13 @@ def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
             store.put(Outcome(_COLLECTOR, subject, made, history_at))
         history.note(store, history_at)
     texts: dict[float, str] = {}
+    ended: set[float] = set()
     if files.log is not None:
-        made = (*render_xids(_xids(files, files.log, texts)), *_resets(files, files.log))
+        made = (*render_xids(_xids(files, files.log, texts, ended)), *_resets(files, files.log))
         store.put(Outcome(_COLLECTOR, "log", made, history_at))
         history.note(store, history_at)
     end = Moment(times[-1], files.now)
-    return replace(history.evidence(end), at=end, time_texts=texts)
+    return replace(history.evidence(end), at=end, time_texts=texts, ended=frozenset(ended))
 
 
 def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
@@ -173,24 +173,23 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkEx
     return pcie.expectation_of(limits, config.expect_pcie_generation, config.expect_pcie_width)
 
 
-def _xids(files: FilesOfHost, log: LogReading, texts: dict[float, str]) -> XidReading:
-    """The Xids in the log; fills `texts` with a description of each Xid's time, by its timestamp."""
+def _xids(files: FilesOfHost, log: LogReading, texts: dict[float, str], ended: set[float]) -> XidReading:
+    """The Xids in the log; by timestamp, fills `texts` with when each was, and `ended` with those that are over."""
     gpus: dict[GpuLabels, XidCounts] = {}
     unassigned: dict[str, XidCounts] = {}
     for what, name, words, events in logged_xids(log):
         labels = files.labels.get(what.address)
         counts = unassigned.setdefault(what.address, {}) if labels is None else gpus.setdefault(labels, {})
         if len(counts) < _MOST_XIDS:
-            counts[name] = _counted(events, words, log, files.now, texts)
+            counts[name] = counted = _counted(events, words, log, files.now, texts)
+            if events.last is not None and log.is_over(events.last):
+                ended.add(counted.last_at)
     return XidReading((), gpus, unassigned, {"kmsg": True})
 
 
 def _counted(events: Events, words: str, log: LogReading, now: float, texts: dict[float, str]) -> XidCount:
     last = events.last
     wall = now if last is None or last.wall is None else min(last.wall, now)
-    if last is not None and log.is_over(last):
-        # The driver has been reloaded since, at an unknown time: make the Xid too old to count as recent damage.
-        wall = min(wall, now - thresholds.XID_DAMAGE_SECONDS - 1)
     while wall in texts:
         # Timestamps must be unique, because they are the keys of the descriptions.
         wall -= 1e-3

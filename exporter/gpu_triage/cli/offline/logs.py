@@ -11,13 +11,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.log_lines import NO_TIME, LogTime, log_time, minute_of, said_by_kernel, with_year, written
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.host import driver_messages
-from gpu_triage.read.host.kernel_messages import ProblemKind, parse_host_message, parse_trouble_over
+from gpu_triage.read.host.kernel_messages import (
+    REPORTS,
+    ProblemKind,
+    parse_host_message,
+    parse_oom_call,
+    parse_trouble_over,
+)
+from gpu_triage.read.xid.codes import XID_CODES, XidKind
 from gpu_triage.read.xid.xid_events import OFF_THE_BUS, is_driver_loaded, parse_found, parse_xid
 from gpu_triage.read.xid.xid_ledger import FATAL_LABELS, XidName
 
@@ -38,6 +47,7 @@ class EventKind(Enum):
     AER = "aer"
     AER_RECEIVED = "aer_received"
     OUT_OF_MEMORY = "out_of_memory"
+    OUT_OF_MEMORY_CALL = "out_of_memory_call"
     HOST = "host"
     HOST_OVER = "host_over"
     OFF_THE_BUS = "off_the_bus"
@@ -58,6 +68,9 @@ class EventKey(NamedTuple):
     fatal: bool | None = None  # as XidReport; None for everything else
 
 
+LINK_LOST: Final = "link lost"
+"""In place of a severity: the link below a port is gone."""
+_FROM_FIRMWARE: Final = (ProblemKind.HARDWARE_CORRECTED, ProblemKind.HARDWARE_UNCORRECTED)
 _LOADED: Final = EventKey(EventKind.LOADED)
 
 
@@ -98,6 +111,8 @@ def _found_in(text: str) -> Iterator[ParsedEvent]:
         kind = EventKind.AER_RECEIVED if error.port else EventKind.AER
         gpu = error.address if error.driver == "nvidia" else ""
         yield ParsedEvent(EventKey(kind, error.address, error.severity), error.port, gpu)
+    elif (port := driver_messages.parse_link_lost(text)) is not None:
+        yield ParsedEvent(EventKey(EventKind.AER, port, LINK_LOST))
     else:
         yield from _of_host(text)
 
@@ -108,7 +123,13 @@ def _of_host(text: str) -> Iterator[ParsedEvent]:
     if said is not None and said.trouble is ProblemKind.OOM_KILL:
         yield ParsedEvent(EventKey(EventKind.OUT_OF_MEMORY, "", said.subject))
     elif said is not None:
-        yield ParsedEvent(EventKey(EventKind.HOST, said.subject, said.trouble.value))
+        gpu = said.subject if "vendor_id: 0x10de" in text or text.startswith(("nvidia ", "nouveau ")) else ""
+        yield ParsedEvent(EventKey(EventKind.HOST, said.subject, said.trouble.value), gpu=gpu)
+        if said.trouble in _FROM_FIRMWARE and ":" in said.subject:
+            severity = "correctable" if "severity: corrected" in text else "fatal" if ": fatal" in text else "nonfatal"
+            yield ParsedEvent(EventKey(EventKind.AER, said.subject, severity))
+    elif (process := parse_oom_call(text)) is not None:
+        yield ParsedEvent(EventKey(EventKind.OUT_OF_MEMORY_CALL, "", process))
     elif over is not None:
         yield ParsedEvent(EventKey(EventKind.HOST_OVER, over.subject, over.trouble.value))
 
@@ -134,13 +155,25 @@ def cause_of(text: str) -> str:
 _KEPT: Final = 256  # events kept per group and log; older ones are only counted
 _MOST_OF_A_KIND: Final = 512
 _MOST_NOTED: Final = 256
-_TAIL: Final = 40  # lines searched for the last one with a timestamp
-_MOST_LINES: Final = 6  # lines of one multi-line driver message
+_TAIL: Final = 40  # lines searched for the first or last one with a timestamp
+_MOST_LINES: Final = 16  # lines of one multi-line message
 _KERNEL_LINE: Final = re.compile(
     r"(?:<\d{1,3}>)?\[ *\d{1,12}\.\d{6}\](?!\s*\((?:II|WW|EE|--|==|\*\*|\+\+)\))"
     r"|\[\w{3} \w{3} +\d{1,2} [\d:]{8} \d{4}\] |.{0,80} kernel: |\d{1,3},\d+,\d+,[^;]{0,80};|.{0,60}\bkern: +[a-z]+: \["
 )
 """A kernel log line in its usual forms; lines of the X log have three decimal places."""
+_ERROR: Final = re.compile(
+    r"(?i)error|fail|fault|fatal|panic|corrupt|time(?:d )?-?out|unable|can(?:not|'t)|could not|refused|reject|denied"
+    r"|abort|exception|\bbug\b|oops|stuck|inaccessible|not respond|giving up|nobody cared"
+)
+_KNOWN: Final = re.compile(
+    r"error status/mask=|AER: |DRHD: handling|\[Hardware Error\]|tainting kernel|rror.{0,40} (?:enabled|initialized)"
+    r"|make sure that this kernel module"
+)
+"""Details of messages that are judged, and what is normal at boot."""
+_NUMBERS: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_CLOCK: Final = re.compile(r"^\s*(?:\[ *\d+\.\d+\])?\s*")
+_LONGEST_SHOWN: Final = 160
 _ENOUGH_LINES: Final = 3
 _GOES_ON: Final = re.compile(
     r"NVRM: +(?!loading )(?:[a-z]{1,14}[ ,.]|\(|BAR\d|NVIDIA |System |Firmware|Software|Please )"
@@ -148,10 +181,24 @@ _GOES_ON: Final = re.compile(
 """A continuation line of a driver message."""
 
 
+def _continuation(text: str) -> re.Pattern[str] | None:
+    """What lines that complete a message look like; None if it is complete."""
+    if text.startswith(driver_messages.SENTENCES):
+        return None if "\n" in text or text.rstrip().endswith(".") else _GOES_ON
+    return next((goes_on for begins, goes_on in REPORTS if begins.match(text)), None)
+
+
+def _apart(before: LogTime, after: LogTime) -> float:
+    """Seconds from one time to another; 0 if only one of them is of the wall clock, or they are in different years."""
+    if before.wall is not None and after.wall is not None:
+        seconds = after.wall - before.wall
+        return 0.0 if after.lacks_year and abs(seconds) > _HALF_A_YEAR else seconds
+    return 0.0 if before.seconds is None or after.seconds is None else after.seconds - before.seconds
+
+
 class KeptEvent(NamedTuple):
     prefix: str  # text before the message, including the timestamp
     text: str  # the message
-    loads: int  # number of driver loads logged before it
     place: int  # line number
 
 
@@ -184,63 +231,109 @@ class LogSection:
         self.gpus: set[str] = set()  # addresses that messages identify as GPUs
         # time of each driver load, by message text, which matches up the same load in a log with a different clock
         self.loads: dict[str, LogTime] = {}
-        self.load_count = 0  # number of driver loads
+        # kernel lines with words of error that no parser knows, and how many: by their text without numbers
+        self.unjudged: dict[str, tuple[str, int]] = {}
         self.lines = 0  # number of recognized kernel lines
         self.seen = 0  # number of lines
         self._room = room
+        self._head: list[str] = []
         self._tail: deque[str] = deque(maxlen=_TAIL)
-        self.last_time = NO_TIME  # of the last line that has one, once the log has ended
+        # of the first line that has one, the events and the last line, in the log's order, once the log has ended
+        self.times: list[LogTime] = []
         self._minute = ""
-        self._sentence: tuple[str, list[str]] | None = None  # a message that goes on in the next lines
+        # a message that goes on in the next lines: its prefix, the lines, and what the next ones look like
+        self._report: tuple[str, list[str], re.Pattern[str]] | None = None
         self._links_up: set[str] = set()
 
     def pass_by(self, line: str) -> None:
         """Record a line without a known event; it may turn out to be the last one with a timestamp."""
+        self._count(line)
+        if _ERROR.search(line) is not None and (found := _KERNEL_LINE.match(line)) is not None:
+            self._note_unjudged(line[found.end() :])
+
+    def _count(self, line: str) -> None:
         self.seen += 1
+        if self.seen <= _TAIL:
+            self._head.append(line)
         self._tail.append(line)
         if line[0] == "[":
             self._minute = minute_of(line) or self._minute
 
+    def _note_unjudged(self, text: str) -> None:
+        if _KNOWN.search(text) is None:
+            sort = _NUMBERS.sub("#", text)
+            shown, count = self.unjudged.get(sort, (_CLOCK.sub("", text)[:_LONGEST_SHOWN], 0))
+            if count or len(self.unjudged) < _MOST_NOTED:
+                self.unjudged[sort] = (shown, count + 1)
+
     def feed(self, line: str) -> None:
         """Parse a line that contains one of the MARKERS."""
-        self.pass_by(line)
         said = said_by_kernel(line)
         if said is None:
+            self.pass_by(line)
             return
+        self._count(line)
         self.lines += 1
         prefix, text = said
         if "[  +" in prefix[:8] or "[ +" in prefix[:8]:
             # dmesg --human prints the minute once, then only the offset from the previous line.
             prefix = self._minute + prefix
-        if self._sentence is not None and _GOES_ON.match(text):
-            self._sentence[1].append(text)
-            if text.rstrip().endswith(".") or len(self._sentence[1]) >= _MOST_LINES:
-                self._end_sentence()
+        if self._report is not None and self._report[2].match(text):
+            self._report[1].append(text)
+            if text.rstrip().endswith(".") or len(self._report[1]) >= _MOST_LINES:
+                self._end_report()
             return
-        self._end_sentence()
-        if text.startswith(driver_messages.SENTENCES) and "\n" not in text and not text.rstrip().endswith("."):
-            self._sentence = (prefix, [text])
+        self._end_report()
+        if (goes_on := _continuation(text)) is not None:
+            self._report = (prefix, [text], goes_on)
         else:
             self._take(prefix, text)
 
     def end(self) -> None:
         """Finish parsing at the end of the log and drop the buffered lines."""
-        self._end_sentence()
-        times = (log_time(line[:200]) for line in reversed(self._tail))
-        self.last_time = next((time for time in times if time != NO_TIME), NO_TIME)
+        self._end_report()
+        tallies = (tally for of_kind in self.tallies.values() for tally in of_kind.values())
+        events = sorted((kept for tally in tallies for kept in tally.kept), key=lambda each: each.place)
+        first, last = (
+            # The message that the driver is loaded contains the date of its build.
+            next((time for line in lines if (time := log_time(line[:200].partition("NVRM")[0])) != NO_TIME), NO_TIME)
+            for lines in (self._head, reversed(self._tail))
+        )
+        times = (first, *(log_time(each.prefix) for each in events), last)
+        self.times = [time for time in times if time != NO_TIME]
         self._tail.clear()
 
-    def _end_sentence(self) -> None:
-        if self._sentence is not None:
-            (prefix, lines), self._sentence = self._sentence, None
+    @property
+    def direction(self) -> int:
+        """1 if times mostly run forward, -1 if backward, as of ``journalctl -r``; 0 if the log does not have two."""
+        forward, backward = self._steps()
+        return (forward > backward) - (forward < backward)
+
+    @property
+    def disorder(self) -> str:
+        """What the report should say about the order of the lines; "" if nothing."""
+        if not self.times:
+            return "kernel messages without times" if self.tallies else ""
+        forward, backward = self._steps()
+        return "" if not backward else "lines not in the order of their times" if forward else "newest lines first"
+
+    def _steps(self) -> tuple[int, int]:
+        """How often the time of an event is later, or earlier, than that of the one before it in the log."""
+        apart = [_apart(before, after) for before, after in pairwise(self.times)]
+        return sum(each > 0 for each in apart), sum(each < -_SAME_SECONDS for each in apart)
+
+    def _end_report(self) -> None:
+        if self._report is not None:
+            (prefix, lines, _), self._report = self._report, None
             self._take(prefix, "\n".join(lines))
 
     def _take(self, prefix: str, text: str) -> None:
-        if is_driver_loaded(text):
-            self.load_count += 1
-            if len(self.loads) < _MOST_NOTED:
-                self.loads[text] = log_time(prefix)
-        for what, port, gpu in read_message(text):
+        if is_driver_loaded(text) and len(self.loads) < _MOST_NOTED:
+            self.loads[text] = log_time(prefix)
+        found = read_message(text)
+        if not found and _ERROR.search(text) is not None:
+            self._note_unjudged(text)
+        for what, port, gpu in found:
             if gpu and len(self.gpus) < _MOST_NOTED:
                 self.gpus.add(gpu)
             if port and len(self.ports) < _MOST_NOTED:
@@ -250,7 +343,7 @@ class LogSection:
             if (tally := self._tally(what)) is not None:
                 tally.count += 1
                 # Timestamps are parsed lazily: in a flood, most are never needed.
-                self._keep(tally, KeptEvent(prefix, text, self.load_count, self.seen))
+                self._keep(tally, KeptEvent(prefix, text, self.seen))
 
     def _had_link(self, what: EventKey) -> bool:
         """Whether the link was up before: an unused port is reported as link down at every boot."""
@@ -298,6 +391,7 @@ class LogSection:
 _END: Final = "the end of the log"
 _SAME_SECONDS: Final = 3.0
 """Timestamps of one event in two logs differ by at most this: syslog has whole seconds and lags behind the kernel."""
+_HALF_A_YEAR: Final = 182 * 86_400.0
 _MOST_KNOWN: Final = 512
 _YEAR: Final = slice(5, None)
 
@@ -307,9 +401,9 @@ class LogEvent(NamedTuple):
     exact: bool  # whether the log contains the time
     seconds: float | None  # since boot; None if the log doesn't contain it
     text: str  # the log message
-    loads_after: int = 0  # number of driver loads that the same log records after it
+    loads_after: int = 0  # number of driver loads that are later by the times of the same log
     lacks_year: bool = False  # whether the year is known only from the file's modification time
-    place: int = 0  # line number in the log, which orders events within one second
+    place: int = 0  # orders events within one second: line number, negative in a log with the newest first
 
 
 @dataclass(slots=True)
@@ -335,6 +429,8 @@ class LogReading(NamedTuple):
     gpus: frozenset[str] = frozenset()  # addresses that the logs identify as GPUs
     loaded_at: tuple[float, ...] = ()  # wall times of driver loads, where a log has the exact time
     lines: int = 0  # number of lines read
+    # kernel lines with words of error that are not judged, the driver's first, and how often each was logged
+    unjudged: tuple[tuple[str, int], ...] = ()
 
     def of_kind(self, kind: EventKind, code: str | None = None) -> Iterator[tuple[EventKey, Events]]:
         """The events of a kind, by group; `code`: of one sort only."""
@@ -384,7 +480,7 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
     """
     around = reference if reference is not None else modified_at
     loads = _loads(sections, around)
-    ends = [wall for section in sections if (wall := _wall(section.last_time, around)) is not None]
+    ends = [wall for section in sections for time in section.times if (wall := _wall(time, around)) is not None]
     # A log may be newer than the report it is attached to.
     is_report = reference is not None and reference >= max(ends, default=reference)
     now = reference if reference is not None and is_report else max(ends, default=modified_at)
@@ -392,9 +488,15 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
     ports: dict[str, str] = {}
     for section in sections:
         ports |= section.ports
-        clock = _Clock(_booted_at(section, around, loads), section.last_time.seconds, now, around, reference is None)
+        end = max((time.seconds for time in section.times if time.seconds is not None), default=None)
+        clock = _Clock(
+            _booted_at(section, around, loads), end, now, around, section.direction, guesses_year=reference is None
+        )
+        loaded_in = [
+            clock.happened(kept) for kept in section.tallies.get(EventKind.LOADED, {}).get(_LOADED, Tally()).kept
+        ]
         for what, tally in (each for of_kind in section.tallies.values() for each in of_kind.items()):
-            happened = [clock.happened(kept, section.load_count) for kept in tally.kept]
+            happened = [clock.happened(kept, loaded_in) for kept in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)
     loaded = events[_LOADED].known if _LOADED in events else ()
     return LogReading(
@@ -405,7 +507,22 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
         gpus=frozenset().union(*(section.gpus for section in sections)),
         loaded_at=tuple(each.wall for each in loaded if each.exact and each.wall is not None),
         lines=sum(section.seen for section in sections),
+        unjudged=tuple(sorted(_unjudged(sections), key=lambda each: not is_drivers(each[0]))),
     )
+
+
+def is_drivers(text: str) -> bool:
+    """Whether a message is of NVIDIA's driver."""
+    return text.startswith(("NVRM", "nvidia"))
+
+
+def _unjudged(sections: Iterable[LogSection]) -> Iterable[tuple[str, int]]:
+    """What several logs have of lines that are not judged: one of them is in each, so the largest number counts."""
+    found: dict[str, tuple[str, int]] = {}
+    for section in sections:
+        for sort, (text, count) in section.unjudged.items():
+            found[sort] = (text, max(count, found.get(sort, ("", 0))[1]))
+    return found.values()
 
 
 def _wall(time: LogTime, around: float) -> float | None:
@@ -436,10 +553,11 @@ class _Clock(NamedTuple):
     end: float | None  # the log's last timestamp, in seconds since boot; None if it has none
     now: float  # reference time for ages
     around: float  # a time used to infer missing years
+    direction: int  # as LogSection.direction
     guesses_year: bool  # whether `around` comes from outside the files' content
 
-    def happened(self, kept: KeptEvent, loads: int) -> LogEvent:
-        """Convert one event; `loads` is the total number of driver loads in the log."""
+    def happened(self, kept: KeptEvent, loads: Iterable[LogEvent] = ()) -> LogEvent:
+        """Convert one event; `loads` are the driver loads in the log."""
         time = log_time(kept.prefix)
         wall = _wall(time, self.around)
         exact, lacks_year = wall is not None, time.lacks_year and self.guesses_year
@@ -447,7 +565,16 @@ class _Clock(NamedTuple):
             # The time between the end of the log and the report is unknown, so this is the latest possible time.
             latest = None if self.end is None else self.now - (self.end - time.seconds)
             wall, exact = (latest, False) if self.boot is None else (self.boot + time.seconds, True)
-        return LogEvent(wall, exact, time.seconds, kept.text, loads - kept.loads, lacks_year, kept.place)
+        place = kept.place * (self.direction or 1)
+        event = LogEvent(wall, exact, time.seconds, kept.text, 0, lacks_year, place)
+        return event._replace(loads_after=sum(self._is_after(load, event) for load in loads))
+
+    def _is_after(self, load: LogEvent, event: LogEvent) -> bool:
+        """Whether a driver load is later than an event; without times, their order in the log proves nothing."""
+        for own, other in ((load.wall, event.wall), (load.seconds, event.seconds)):
+            if own is not None and other is not None and own != other:
+                return own > other
+        return self.direction != 0 and load.place > event.place
 
 
 def _add(events: Events, tally: Tally, happened: list[LogEvent]) -> None:
@@ -476,6 +603,7 @@ def _is_same(known: LogEvent, other: LogEvent) -> bool:
     return not both or abs((known.wall or 0.0) - (other.wall or 0.0)) <= _SAME_SECONDS
 
 
+_MOST_PROCESSES: Final = 3
 _RECOVERY: Final = "154"
 _ACTION: Final = re.compile(r"GPU recovery action changed from 0x\w{1,4} \(.{1,40}?\) to 0x\w{1,4} \((.{1,40}?)\)")
 _NO_ACTION: Final = "None"
@@ -484,9 +612,9 @@ _NO_ACTION: Final = "None"
 def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Events]]:
     """The Xids that were logged, and those only named as the cause of another Xid.
 
-    The text is to follow the time: the Xid's cause, or the recovery action requested by the driver; "" if none.
+    The text is to follow the time: the process, and the Xid's cause, or the recovery action requested by the driver.
     """
-    logged = {(what.address, what.code) for what, _ in log.of_kind(EventKind.XID)}
+    logged = {(what.address, what.code): events for what, events in log.of_kind(EventKind.XID)}
     for what, events in log.of_kind(EventKind.XID):
         if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
             continue  # the "fallen off the bus" message that accompanies this GPU's Xid
@@ -495,10 +623,45 @@ def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Event
             continue  # the driver withdrew its request
         cause = "" if events.last is None else cause_of(events.last.text)
         words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
-        yield what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), words, events
+        words = words or _explained(what, events, logged)
+        yield what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), _processes(events) + words, events
     for what, events in log.of_kind(EventKind.XID_CAUSE):
         if (what.address, what.code) not in logged:
             yield what, XidName(what.code), "; named as the cause of another Xid", events
+
+
+_PROCESS: Final = re.compile(r"pid='?(\d{1,9})'?(?:, name=([^,<]{1,64})(?=,|$))?")
+_FOLLOWS: Final = frozenset({"43", "45", "109"})
+"""Xids that a failure of the program itself entails: its channels are removed, or cannot be switched away from."""
+
+
+def _process(event: LogEvent) -> str:
+    """The process of an Xid, as ``python3 (4242)``; "" if the driver does not name it."""
+    found = _PROCESS.search(event.text)
+    # The name is the user's: as one word, it can be masked.
+    return "" if found is None else f"{'_'.join((found[2] or 'process').split())} ({found[1]})"
+
+
+def _processes(events: Events) -> str:
+    names = list(dict.fromkeys(name for each in reversed(events.known) if (name := _process(each))))
+    more = f" and {len(names) - _MOST_PROCESSES} others" if len(names) > _MOST_PROCESSES else ""
+    return f", by {', '.join(names[:_MOST_PROCESSES])}{more}" if names else ""
+
+
+def _explained(what: EventKey, events: Events, logged: Mapping[tuple[str, str], Events]) -> str:
+    """The Xid of the same process just before that explains this one; "" if there is none."""
+    last = events.last
+    if last is None or last.wall is None or what.code not in _FOLLOWS or not (process := _process(last)):
+        return ""
+    for (address, code), others in logged.items():
+        known = XID_CODES.get(int(code or OFF_THE_BUS))
+        if address != what.address or code in _FOLLOWS or known is None or known.kind is not XidKind.APPLICATION:
+            continue
+        for each in others.known:
+            before = -1.0 if each.wall is None else last.wall - each.wall
+            if _process(each) == process and 0 <= before <= thresholds.XID_FOLLOWS_SECONDS:
+                return f"; explained by Xid {code} of the same process {before:.0f} s before"
+    return ""
 
 
 def _action(what: EventKey, events: Events) -> str:
