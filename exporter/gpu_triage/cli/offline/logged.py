@@ -59,10 +59,10 @@ def _failed_before(gpu: str, log: LogReading) -> str:
     lost = [events.last for what, events in log.of_kind(EventKind.XID) if what.address == gpu and what.code in _LOST]
     ports = {
         what.address
-        for what, events in log.of_kind(EventKind.AER)
+        for what, events in (*log.of_kind(EventKind.AER), *log.of_kind(EventKind.AER_RECEIVED))
         if what.code != "correctable"
         for error in events.known
-        if error.text.startswith("pcieport ")
+        if error.text.startswith(f"pcieport {what.address}")
         and any(loss is not None and 0 <= _seconds(error, loss) <= thresholds.LINK_LOSS_SECONDS for loss in lost)
     }
     return ports.pop() if len(ports) == 1 else ""
@@ -129,7 +129,7 @@ _ROWS: Final[Mapping[ProblemKind, _Row]] = {
     ProblemKind.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
     ProblemKind.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
     ProblemKind.GSP_INIT_FAILED: _Row("driver.init_failed", "the GSP's firmware could not be started", alone=True),
-    ProblemKind.GPU_PROBE_FAILED: _Row("driver.init_failed", "the driver could not use GPUs ({})", alone=True),
+    ProblemKind.GPU_PROBE_FAILED: _Row("driver.init_failed", "the driver could not use {}", alone=True),
     ProblemKind.MODULE_REJECTED: _Row("driver.module_rejected"),
     ProblemKind.DRIVER_NOT_LOADED: _Row(
         "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", alone=True
@@ -202,6 +202,7 @@ def _current(
 
 def _finding(row: _Row, what: EventKey, events: Events, log: LogReading) -> str:
     *others, detail = _details(events) or [what.address or "a GPU"]
+    detail += " GPUs" if detail.isdecimal() else ""
     if others:
         detail += f" (and {len(others)} other{'s' * (len(others) > 1)})"
     gsp = row is _ROWS[ProblemKind.GPU_INIT_FAILED] and any(

@@ -167,8 +167,9 @@ _ERROR: Final = re.compile(
     r"|abort|exception|\bbug\b|oops|stuck|inaccessible|not respond|giving up|nobody cared"
 )
 _KNOWN: Final = re.compile(
-    r"error status/mask=|AER: |DRHD: handling|\[Hardware Error\]|tainting kernel|rror.{0,40} (?:enabled|initialized)"
-    r"|make sure that this kernel module"
+    r"error status/mask=|AER: (?: |can't |device rec)|DRHD: |\[Hardware Error\]|tainting kernel"
+    r"|rror.{0,40} (?:enabled|initialized)"
+    r"|make sure that this kernel module|fault reason"
 )
 """Details of messages that are judged, and what is normal at boot."""
 _NUMBERS: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -229,8 +230,6 @@ class LogSection:
         self.tallies: dict[EventKind, dict[EventKey, Tally]] = {}
         self.ports: dict[str, str] = {}  # above GPUs, from PCIe error messages, by the address of the device below
         self.gpus: set[str] = set()  # addresses that messages identify as GPUs
-        # time of each driver load, by message text, which matches up the same load in a log with a different clock
-        self.loads: dict[str, LogTime] = {}
         # kernel lines with words of error that no parser knows, and how many: by their text without numbers
         self.unjudged: dict[str, tuple[str, int]] = {}
         self.lines = 0  # number of recognized kernel lines
@@ -304,6 +303,11 @@ class LogSection:
         self._tail.clear()
 
     @property
+    def loads(self) -> Iterable[KeptEvent]:
+        """Loads of the driver. Their texts match up the same load in a log with a different clock."""
+        return self.tallies.get(EventKind.LOADED, {}).get(_LOADED, Tally()).kept
+
+    @property
     def direction(self) -> int:
         """1 if times mostly run forward, -1 if backward, as of ``journalctl -r``; 0 if the log does not have two."""
         forward, backward = self._steps()
@@ -328,8 +332,6 @@ class LogSection:
             self._take(prefix, "\n".join(lines))
 
     def _take(self, prefix: str, text: str) -> None:
-        if is_driver_loaded(text) and len(self.loads) < _MOST_NOTED:
-            self.loads[text] = log_time(prefix)
         found = read_message(text)
         if not found and _ERROR.search(text) is not None:
             self._note_unjudged(text)
@@ -492,9 +494,7 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
         clock = _Clock(
             _booted_at(section, around, loads), end, now, around, section.direction, guesses_year=reference is None
         )
-        loaded_in = [
-            clock.happened(kept) for kept in section.tallies.get(EventKind.LOADED, {}).get(_LOADED, Tally()).kept
-        ]
+        loaded_in = [clock.happened(kept) for kept in section.loads]
         for what, tally in (each for of_kind in section.tallies.values() for each in of_kind.items()):
             happened = [clock.happened(kept, loaded_in) for kept in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)
@@ -531,7 +531,7 @@ def _wall(time: LogTime, around: float) -> float | None:
 
 def _loads(sections: Iterable[LogSection], around: float) -> dict[str, float]:
     """Wall time of each driver load, by message text; the latest one if a text repeats."""
-    times = ((text, _wall(time, around)) for section in sections for text, time in section.loads.items())
+    times = ((load.text, _wall(log_time(load.prefix), around)) for section in sections for load in section.loads)
     known = sorted((wall, text) for text, wall in times if wall is not None)
     return {text: wall for wall, text in known}
 
@@ -542,7 +542,7 @@ def _booted_at(section: LogSection, around: float, loads: Mapping[str, float]) -
     if both is not None and both.seconds is not None:
         wall = _wall(both, around)
         return None if wall is None else wall - both.seconds
-    tied = ((loads[text], time.seconds) for text, time in section.loads.items() if text in loads)
+    tied = ((loads[load.text], log_time(load.prefix).seconds) for load in section.loads if load.text in loads)
     return next((wall - seconds for wall, seconds in tied if seconds is not None), None)
 
 

@@ -22,19 +22,19 @@ from gpu_triage.read.host.kernel_messages import HostMessage, ProblemKind, Probl
 
 MARKERS: Final = (
     *("NVRM", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem"),
-    *("unsigned module loading", "oading of ", "could not insert ", "Failed to insert module "),
+    *("unsigned module", "oading of ", "could not insert ", "Failed to insert module ", "module load error: "),
 )
 """Substrings; a line without any of them is not one of these messages."""
 
-_LOADING: Final = (
-    r"(?:nvidia[\w-]{0,20}: l|(?:module: )?L)oading of (?P<detail>unsigned module|module with \w{1,20} \w{1,20})"
+OF_LOADERS: Final = (
+    r"(?:(?:modprobe|insmod): )?(?:ERROR|FATAL): could not insert |Failed to insert module |Kernel module load error: "
 )
-OF_LOADERS: Final = r"(?:(?:modprobe|insmod): )?(?:ERROR|FATAL): could not insert |Failed to insert module "
 """Beginning of what programs that load modules print about the kernel's refusal."""
+_UNSIGNED: Final = r"oading of (?:unsigned modules?|module with \w{1,20} \w{1,20})"
 
 BEGINNINGS: Final = (
     r"NVRM: |NVRM (?=\w{3,80}: )(?!version: )|nvidia-nvswitch\d*: |nvidia-nvlink: |nvidia-peermem "
-    rf"|Lockdown: |{_LOADING.replace('(?P<detail>', '(?:')}|{OF_LOADERS}"
+    rf"|Lockdown: |(?:nvidia[\w-]{{0,20}}: l|(?:module: )?L){_UNSIGNED}|{OF_LOADERS}"
 )
 """Regular expression for the start of each message, to locate it after the timestamp in a log line."""
 
@@ -150,8 +150,8 @@ _MESSAGES: Final = (
     ),
     message(
         ProblemKind.GPU_PROBE_FAILED,
-        rf"NVRM: (?:GPU {_ADDRESS}: )?rm_init_adapter"
-        r"(?: failed(?:, device minor| for device bearing minor)|\(\d{1,3}\) failed)",
+        rf"NVRM: {_IN_FUNCTION}(?:rm_init_adapter(?: failed(?:, device minor| for device bearing)|\(\d{{1,3}}\) failed)"
+        r"|\*{3} Cannot (?:attach gpu|initialize the device)$|\w{4,40}(?:\(\))? failed, bailing out of RmInitAdapter)",
     ),
     message(
         ProblemKind.GSP_TIMEOUT,
@@ -169,12 +169,15 @@ _MESSAGES: Final = (
         rf"kernel version (?P<kernel_module>{_VERSION}) user version (?P<program>{_VERSION})",
     ),
     message(
-        ProblemKind.MODULE_REJECTED, r"Lockdown: .{1,16}: (?P<detail>unsigned module loading) is restricted; see man "
+        ProblemKind.MODULE_REJECTED,
+        rf"Lockdown: (?:.{{1,16}}: )?(?P<detail>unsigned module loading|L{_UNSIGNED}) is restricted;",
     ),
-    message(ProblemKind.MODULE_REJECTED, rf"{_LOADING} is rejected$"),
+    message(
+        ProblemKind.MODULE_REJECTED, rf"(?:nvidia[\w-]{{0,20}}: |module: )?(?P<detail>[lL]{_UNSIGNED}) is rejected$"
+    ),
     message(
         ProblemKind.MODULE_REJECTED,
-        rf"(?:{OF_LOADERS})(?:module )?'?[\w./-]{{0,120}}?\bnvidia[\w-]{{0,20}}(?:\.ko)?(?:\.\w{{2,4}})?'?: "
+        rf"(?:{OF_LOADERS})(?:(?:module )?'?[\w./-]{{0,120}}?\bnvidia[\w-]{{0,20}}(?:\.ko)?(?:\.\w{{2,4}})?'?: )?"
         "(?P<detail>Key was rejected by service|Required key not available)",
     ),
     message(ProblemKind.PEERMEM_ERROR, r"nvidia-peermem \w{1,60}:\d{1,6} ERROR (?P<detail>.{1,200})"),
@@ -211,7 +214,7 @@ _DEVICE: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 DEVICE_BEGINNINGS: Final = (
     rf"(?:pcieport|pci|nvidia|nouveau|mlx5_core) {_DEVICE}[: ]"
     rf"|[\w-]{{2,24}} {_DEVICE}: (?:AER: |PCIe Bus |aer_|  device \[10de:|AMD-Vi: |(?:not )?ready |.{{5,10}} change )"
-    r"|AMD-Vi: Event |DMAR: ?\[|arm-smmu-v3 "
+    r"|AMD-Vi: Event |(?:dmar: )?DMAR: ?\[|arm-smmu-v3 "
 )
 """Regular expression for the start of each message, to locate it after the timestamp in a log line."""
 
@@ -243,37 +246,35 @@ _NVIDIA_DEVICE: Final = re.compile(
 # drivers/pci/hotplug/pciehp_ctrl.c: the link of a slot is gone; "ignored" and "Link Up" are not.
 _LINK_LOST: Final = re.compile(rf"pcieport ({_DEVICE}): pciehp: Slot\([^)]{{1,40}}\): (?:Link Down|Card not present)$")
 
+# Docks and other devices that were unplugged have the same messages, with other drivers.
 _GPUS_DRIVER: Final = rf"(?:nvidia|nouveau|NovaCore|vfio-pci|pci) ({_DEVICE}): "
 _SHORT: Final = r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+_MLX5: Final = rf"mlx5_core ({_DEVICE})(?: (\w{{1,32}}))?: (?:\w{{1,60}}:\d{{1,6}}:\(pid \d{{1,10}}\): )?"
+_MODULE: Final = _MLX5 + r"Port module event\[error\]: module \d{1,4}, .{1,40}?, "
 _OF_DEVICES: Final = (
-    # drivers/pci/pci.c: until 5.18 "can't", of docks and other devices that were unplugged too.
+    # drivers/pci/pci.c; until 5.18 "can't"
     message(
         ProblemKind.DEVICE_INACCESSIBLE,
-        _GPUS_DRIVER + r"(?:Unable to|can't) change power state from \w{2,8} to \w{2,8}"
-        r"(?:, device inaccessible| \(config space inaccessible\))",
+        _GPUS_DRIVER
+        + r"(?:(?:Unable to|can't) change power state from .{4,20}(?:, device| \(config space) inaccessible"
+        r"|[Rr]efused to change power state(?:, currently in D3| from D3(?:hot|cold) to D0)"
+        r"|not ready \d{1,7}ms after .{1,40}; giving up)",
     ),
-    message(
-        ProblemKind.DEVICE_INACCESSIBLE,
-        _GPUS_DRIVER + r"[Rr]efused to change power state(?:, currently in D3| from D3(?:hot|cold) to D0)",
-    ),
-    message(ProblemKind.DEVICE_INACCESSIBLE, _GPUS_DRIVER + r"not ready \d{1,7}ms after .{1,40}; giving up"),
     # drivers/iommu/amd/iommu.c, intel/dmar.c, arm/arm-smmu-v3/arm-smmu-v3.c
     message(ProblemKind.IOMMU_FAULT, rf"[\w-]{{2,24}} ({_DEVICE}): AMD-Vi: Event logged \[[A-Z_]{{4,40}} "),
-    message(ProblemKind.IOMMU_FAULT, rf"AMD-Vi: Event logged \[[A-Z_]{{4,40}} device={_SHORT} "),
     message(
         ProblemKind.IOMMU_FAULT,
-        rf"DMAR: ?\[(?:DMA (?:Read|Write)|INTR-REMAP)[^\]]{{0,30}}\] Request device \[{_SHORT}\]",
+        r"(?:AMD-Vi: Event logged \[[A-Z_]{4,40} device=|arm-smmu-v3 \S{1,40}: event: [CF]_[A-Z_]{3,40} client: "
+        rf"|(?:dmar: )?DMAR: ?\[(?:DMA (?:Read|Write)|INTR-REMAP)[^\]]{{0,30}}\] Request device \[){_SHORT}\b",
     ),
-    message(ProblemKind.IOMMU_FAULT, rf"arm-smmu-v3 \S{{1,40}}: event: [CF]_[A-Z_]{{3,40}} client: ({_DEVICE}) "),
+    message(ProblemKind.ADAPTER_POWER, _MLX5 + r"Detected insufficient power on the PCIe slot \(\d{1,5}W\)"),
+    message(ProblemKind.ADAPTER_POWER, _MODULE + ".{0,110}(?:Power budget exceeded|insufficient/unadvertised power)"),
+    message(ProblemKind.ADAPTER_MODULE, _MODULE),
+    message(ProblemKind.ADAPTER_HOT, _MLX5 + r"High temperature on sensors"),
 )
 _READY: Final = re.compile(_GPUS_DRIVER + r"ready \d{1,7}ms after ")
 
-_MLX5: Final = rf"mlx5_core ({_DEVICE})(?: (\w{{1,32}}))?: (?:\w{{1,60}}:\d{{1,6}}:\(pid \d{{1,10}}\): )?"
-_POWER: Final = re.compile(_MLX5 + r"Detected insufficient power on the PCIe slot \((\d{1,5})W\)")
-_MODULE: Final = re.compile(_MLX5 + r"Port module event\[error\]: module (\d{1,4}), .{1,40}?, (.{1,120})")
-_HEAT: Final = re.compile(_MLX5 + r"High temperature on sensors")
 _LINK: Final = re.compile(_MLX5 + r"(?:Port: (\d{1,3}) )?Link (up|ACTIVE|down|DOWN)\b")
-_WITHOUT_POWER: Final = ("Power budget exceeded", "insufficient/unadvertised power")
 
 
 def parse_pcie_error(text: str) -> PcieError | None:
@@ -313,18 +314,9 @@ def parse_device_message(text: str) -> HostMessage | None:
         # Ignore the port's line: the device logs the same error itself, unless it no longer can.
         trouble = ProblemKind.PCIE_CORRECTED if error.severity == "correctable" else ProblemKind.PCIE_UNCORRECTED
         return None if error.port else HostMessage(trouble, error.address)
-    if not text.startswith("mlx5_core "):
-        of_device = ((trouble, pattern.match(text)) for trouble, pattern in _OF_DEVICES)
-        return next(
-            (HostMessage(trouble, _bus_id(match[1])) for trouble, match in of_device if match is not None), None
-        )
-    if (power := _POWER.match(text)) is not None:
-        return HostMessage(ProblemKind.ADAPTER_POWER, power[1])
-    if (module := _MODULE.match(text)) is not None:
-        lacks_power = any(words in module[4] for words in _WITHOUT_POWER)
-        return HostMessage(ProblemKind.ADAPTER_POWER if lacks_power else ProblemKind.ADAPTER_MODULE, module[1])
-    if (heat := _HEAT.match(text)) is not None:
-        return HostMessage(ProblemKind.ADAPTER_HOT, heat[1])
+    for trouble, pattern in _OF_DEVICES:
+        if (match := pattern.match(text)) is not None:
+            return HostMessage(trouble, _bus_id(match[1]))
     link = _LINK.match(text)
     is_down = link is not None and link[4] in ("down", "DOWN")
     return HostMessage(ProblemKind.ADAPTER_LINK_DOWN, _port(link)) if link is not None and is_down else None

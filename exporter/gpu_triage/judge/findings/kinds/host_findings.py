@@ -31,18 +31,13 @@ HOST: Final = (
         decision="For P2P, boot with iommu=pt or switch the IOMMU and ACS off; otherwise update the device's driver.",
         measure=Measure(Unit.COUNT, "devices that the kernel names: {}"),
     ),
-    _warning("host.kernel_oops", Action.FIX_HOST, topic="lockup", page="GpuHostCpuLockup")(
-        title="the kernel crashed (Oops)",
-        meaning="A thread of the kernel crashed: what it held stays locked, so that the driver may hang or fail next.",
-        decision="Save the call trace, reboot, and look for the module in it; in NVIDIA's, try another driver version.",
-        measure=Measure(Unit.COUNT, "threads that the kernel names: {}"),
-    ),
-    _warning("host.irq_disabled", Action.FIX_HOST, topic="lockup", page="GpuHostCpuLockup")(
-        title="the kernel disabled an interrupt that nobody handled",
-        meaning="The kernel switched off an interrupt line, since no driver took its interrupts: the devices on it "
-        "become slow or time out.",
-        decision="Check which devices share it (/proc/interrupts), switch them to MSI, and update firmware and driver.",
-        measure=Measure(Unit.COUNT, "interrupts that the kernel names: {}"),
+    _warning("host.kernel_fault", Action.FIX_HOST, topic="lockup", page="GpuHostCpuLockup")(
+        title="the kernel crashed in a thread, or disabled an interrupt",
+        meaning="A thread of the kernel crashed (Oops) and keeps its locks, or an interrupt that no driver took was "
+        "disabled: drivers may fail or hang next.",
+        decision="Save the kernel log and reboot; if the driver's module is in the call trace or handles the interrupt "
+        "(/proc/interrupts), try another version of it.",
+        measure=Measure(Unit.COUNT, "threads and interrupts that the kernel names: {}"),
     ),
     _warning("host.hardware_error", Action.INSPECT_HARDWARE, "GpuHostHardwareError", topic="hardware")(
         title="uncorrected hardware error",
