@@ -17,7 +17,7 @@ from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
 from gpu_triage.cli.offline.lines import pieces
 from gpu_triage.cli.offline.log_lines import date_time, written
 from gpu_triage.cli.offline.logged import logged_findings
-from gpu_triage.cli.offline.logs import EventKind, LogReading, MemoryBudget, is_drivers, merge
+from gpu_triage.cli.offline.logs import OF_DRIVER, EventKind, LogReading, MemoryBudget, merge
 from gpu_triage.cli.offline.lspci import ports_of
 from gpu_triage.cli.offline.scan import BUG_REPORT, Content, Scanner
 from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
@@ -165,11 +165,10 @@ def _xids(log: LogReading) -> str:
 def _host_events(log: LogReading) -> str:
     """What the log holds of the host that is no finding, since it is over, long ago or corrected."""
     counts = {what.code: events.count for what, events in log.of_kind(EventKind.HOST)}
-    counts |= {"killed processes": sum(events.count for _, events in log.of_kind(EventKind.OUT_OF_MEMORY))}
-    said = ", ".join(f"{code.replace('_', ' ')} ({count})" for code, count in counts.items() if count)
-    return (
-        f"{f'earlier: {said},' if said else 'no killed or hung processes, storage or hardware errors'} in {_lines(log)}"
-    )
+    counts |= {"oom kill": killed} if (killed := len([*log.of_kind(EventKind.OUT_OF_MEMORY)])) else {}
+    said = ", ".join(f"{code.replace('_', ' ')} ({count})" for code, count in counts.items())
+    none = "no killed or hung processes, storage or hardware errors"
+    return f"{f'earlier: {said},' if said else none} in {_lines(log)}"
 
 
 def _listed_links(files: FilesOfHost) -> Iterator[str]:
@@ -355,11 +354,9 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerd
     parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
     if area.area is Area.PEERS and files.last is not None:
         parts += _peer_summaries(files.last, files.labels)
-    doubts = (
-        files.log is not None and area.area is Area.HEALTH and any(is_drivers(text) for text, _ in files.log.unjudged)
-    )
-    if doubts:
-        parts.append("it has messages of the driver that are not judged")
+    lines = () if files.log is None or area.area is not Area.HEALTH else files.log.unjudged
+    doubts = any(text.startswith(OF_DRIVER) for text, _ in lines)
+    parts += ["it has messages of the driver that are not judged"] if doubts else ()
     return replace(area, summary="; ".join(parts) or None, is_known=area.is_known and not doubts)
 
 

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.evidence import FilesOfHost
+from gpu_triage.cli.offline.evidence import FilesOfHost, logged_xids
 from gpu_triage.cli.offline.log_lines import DAY_SECONDS
-from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading, logged_xids
+from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.documents.pcie_values import BUILT_LANES
 from gpu_triage.judge.conditions.host import MESSAGE_RULES, first_of
@@ -63,14 +63,9 @@ def _failed_before(gpu: str, log: LogReading) -> str:
         if what.code != "correctable"
         for error in events.known
         if error.text.startswith(f"pcieport {what.address}")
-        and any(loss is not None and 0 <= _seconds(error, loss) <= thresholds.LINK_LOSS_SECONDS for loss in lost)
+        and any(loss is not None and 0 <= error.seconds_to(loss) <= thresholds.LINK_LOSS_SECONDS for loss in lost)
     }
     return ports.pop() if len(ports) == 1 else ""
-
-
-def _seconds(earlier: LogEvent, later: LogEvent) -> float:
-    """Seconds between two events; 0 if the log has no times."""
-    return 0.0 if earlier.wall is None or later.wall is None else later.wall - earlier.wall
 
 
 def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:

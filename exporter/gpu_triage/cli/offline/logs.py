@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.log_lines import NO_TIME, LogTime, log_time, minute_of, said_by_kernel, with_year, written
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.host import driver_messages
 from gpu_triage.read.host.kernel_messages import (
@@ -26,9 +25,7 @@ from gpu_triage.read.host.kernel_messages import (
     parse_oom_call,
     parse_trouble_over,
 )
-from gpu_triage.read.xid.codes import XID_CODES, XidKind
-from gpu_triage.read.xid.xid_events import OFF_THE_BUS, is_driver_loaded, parse_found, parse_xid
-from gpu_triage.read.xid.xid_ledger import FATAL_LABELS, XidName
+from gpu_triage.read.xid.xid_events import is_driver_loaded, parse_found, parse_xid
 
 _ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _SXID: Final = re.compile(
@@ -237,8 +234,11 @@ class LogSection:
         self._room = room
         self._head: list[str] = []
         self._tail: deque[str] = deque(maxlen=_TAIL)
-        # of the first line that has one, the events and the last line, in the log's order, once the log has ended
+        # Once the log has ended: the times of the first line that has one, the events and the last line; 1 if they
+        # mostly run forward, -1 if backward, as of ``journalctl -r``, 0 if there are no two; what is wrong with them
         self.times: list[LogTime] = []
+        self.direction = 0
+        self.disorder = ""
         self._minute = ""
         # a message that goes on in the next lines: its prefix, the lines, and what the next ones look like
         self._report: tuple[str, list[str], re.Pattern[str]] | None = None
@@ -301,30 +301,18 @@ class LogSection:
         times = (first, *(log_time(each.prefix) for each in events), last)
         self.times = [time for time in times if time != NO_TIME]
         self._tail.clear()
+        apart = [_apart(before, after) for before, after in pairwise(self.times)]
+        forward, backward = sum(each > 0 for each in apart), sum(each < -_SAME_SECONDS for each in apart)
+        self.direction = (forward > backward) - (forward < backward)
+        if backward:
+            self.disorder = "lines not in the order of their times" if forward else "newest lines first"
+        elif self.tallies and not self.times:
+            self.disorder = "kernel messages without times"
 
     @property
     def loads(self) -> Iterable[KeptEvent]:
         """Loads of the driver. Their texts match up the same load in a log with a different clock."""
         return self.tallies.get(EventKind.LOADED, {}).get(_LOADED, Tally()).kept
-
-    @property
-    def direction(self) -> int:
-        """1 if times mostly run forward, -1 if backward, as of ``journalctl -r``; 0 if the log does not have two."""
-        forward, backward = self._steps()
-        return (forward > backward) - (forward < backward)
-
-    @property
-    def disorder(self) -> str:
-        """What the report should say about the order of the lines; "" if nothing."""
-        if not self.times:
-            return "kernel messages without times" if self.tallies else ""
-        forward, backward = self._steps()
-        return "" if not backward else "lines not in the order of their times" if forward else "newest lines first"
-
-    def _steps(self) -> tuple[int, int]:
-        """How often the time of an event is later, or earlier, than that of the one before it in the log."""
-        apart = [_apart(before, after) for before, after in pairwise(self.times)]
-        return sum(each > 0 for each in apart), sum(each < -_SAME_SECONDS for each in apart)
 
     def _end_report(self) -> None:
         if self._report is not None:
@@ -390,6 +378,8 @@ class LogSection:
         return found >= _ENOUGH_LINES and 2 * found > len(self._tail)
 
 
+OF_DRIVER: Final = ("NVRM", "nvidia")
+"""How messages of NVIDIA's driver begin."""
 _END: Final = "the end of the log"
 _SAME_SECONDS: Final = 3.0
 """Timestamps of one event in two logs differ by at most this: syslog has whole seconds and lags behind the kernel."""
@@ -406,6 +396,10 @@ class LogEvent(NamedTuple):
     loads_after: int = 0  # number of driver loads that are later by the times of the same log
     lacks_year: bool = False  # whether the year is known only from the file's modification time
     place: int = 0  # orders events within one second: line number, negative in a log with the newest first
+
+    def seconds_to(self, later: LogEvent) -> float:
+        """Seconds to another event; 0 if one of them has no time."""
+        return 0.0 if self.wall is None or later.wall is None else later.wall - self.wall
 
 
 @dataclass(slots=True)
@@ -432,7 +426,7 @@ class LogReading(NamedTuple):
     loaded_at: tuple[float, ...] = ()  # wall times of driver loads, where a log has the exact time
     lines: int = 0  # number of lines read
     # kernel lines with words of error that are not judged, the driver's first, and how often each was logged
-    unjudged: tuple[tuple[str, int], ...] = ()
+    unjudged: Sequence[tuple[str, int]] = ()
 
     def of_kind(self, kind: EventKind, code: str | None = None) -> Iterator[tuple[EventKey, Events]]:
         """The events of a kind, by group; `code`: of one sort only."""
@@ -498,6 +492,7 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
         for what, tally in (each for of_kind in section.tallies.values() for each in of_kind.items()):
             happened = [clock.happened(kept, loaded_in) for kept in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)
+    unjudged = {sort: each for section in sections for sort, each in section.unjudged.items()}
     loaded = events[_LOADED].known if _LOADED in events else ()
     return LogReading(
         now,
@@ -507,22 +502,8 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
         gpus=frozenset().union(*(section.gpus for section in sections)),
         loaded_at=tuple(each.wall for each in loaded if each.exact and each.wall is not None),
         lines=sum(section.seen for section in sections),
-        unjudged=tuple(sorted(_unjudged(sections), key=lambda each: not is_drivers(each[0]))),
+        unjudged=sorted(unjudged.values(), key=lambda each: not each[0].startswith(OF_DRIVER)),
     )
-
-
-def is_drivers(text: str) -> bool:
-    """Whether a message is of NVIDIA's driver."""
-    return text.startswith(("NVRM", "nvidia"))
-
-
-def _unjudged(sections: Iterable[LogSection]) -> Iterable[tuple[str, int]]:
-    """What several logs have of lines that are not judged: one of them is in each, so the largest number counts."""
-    found: dict[str, tuple[str, int]] = {}
-    for section in sections:
-        for sort, (text, count) in section.unjudged.items():
-            found[sort] = (text, max(count, found.get(sort, ("", 0))[1]))
-    return found.values()
 
 
 def _wall(time: LogTime, around: float) -> float | None:
@@ -601,70 +582,3 @@ def _add(events: Events, tally: Tally, happened: list[LogEvent]) -> None:
 def _is_same(known: LogEvent, other: LogEvent) -> bool:
     both = known.exact and other.exact
     return not both or abs((known.wall or 0.0) - (other.wall or 0.0)) <= _SAME_SECONDS
-
-
-_MOST_PROCESSES: Final = 3
-_RECOVERY: Final = "154"
-_ACTION: Final = re.compile(r"GPU recovery action changed from 0x\w{1,4} \(.{1,40}?\) to 0x\w{1,4} \((.{1,40}?)\)")
-_NO_ACTION: Final = "None"
-
-
-def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Events]]:
-    """The Xids that were logged, and those only named as the cause of another Xid.
-
-    The text is to follow the time: the process, and the Xid's cause, or the recovery action requested by the driver.
-    """
-    logged = {(what.address, what.code): events for what, events in log.of_kind(EventKind.XID)}
-    for what, events in log.of_kind(EventKind.XID):
-        if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
-            continue  # the "fallen off the bus" message that accompanies this GPU's Xid
-        action = _action(what, events)
-        if action == _NO_ACTION:
-            continue  # the driver withdrew its request
-        cause = "" if events.last is None else cause_of(events.last.text)
-        words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
-        words = words or _explained(what, events, logged)
-        yield what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), _processes(events) + words, events
-    for what, events in log.of_kind(EventKind.XID_CAUSE):
-        if (what.address, what.code) not in logged:
-            yield what, XidName(what.code), "; named as the cause of another Xid", events
-
-
-_PROCESS: Final = re.compile(r"pid='?(\d{1,9})'?(?:, name=([^,<]{1,64})(?=,|$))?")
-_FOLLOWS: Final = frozenset({"43", "45", "109"})
-"""Xids that a failure of the program itself entails: its channels are removed, or cannot be switched away from."""
-
-
-def _process(event: LogEvent) -> str:
-    """The process of an Xid, as ``python3 (4242)``; "" if the driver does not name it."""
-    found = _PROCESS.search(event.text)
-    # The name is the user's: as one word, it can be masked.
-    return "" if found is None else f"{'_'.join((found[2] or 'process').split())} ({found[1]})"
-
-
-def _processes(events: Events) -> str:
-    names = list(dict.fromkeys(name for each in reversed(events.known) if (name := _process(each))))
-    more = f" and {len(names) - _MOST_PROCESSES} others" if len(names) > _MOST_PROCESSES else ""
-    return f", by {', '.join(names[:_MOST_PROCESSES])}{more}" if names else ""
-
-
-def _explained(what: EventKey, events: Events, logged: Mapping[tuple[str, str], Events]) -> str:
-    """The Xid of the same process just before that explains this one; "" if there is none."""
-    last = events.last
-    if last is None or last.wall is None or what.code not in _FOLLOWS or not (process := _process(last)):
-        return ""
-    for (address, code), others in logged.items():
-        known = XID_CODES.get(int(code or OFF_THE_BUS))
-        if address != what.address or code in _FOLLOWS or known is None or known.kind is not XidKind.APPLICATION:
-            continue
-        for each in others.known:
-            before = -1.0 if each.wall is None else last.wall - each.wall
-            if _process(each) == process and 0 <= before <= thresholds.XID_FOLLOWS_SECONDS:
-                return f"; explained by Xid {code} of the same process {before:.0f} s before"
-    return ""
-
-
-def _action(what: EventKey, events: Events) -> str:
-    last = events.last if what.code == _RECOVERY else None
-    found = None if last is None else _ACTION.search(last.text)
-    return "" if found is None else found[1]

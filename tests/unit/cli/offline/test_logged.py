@@ -387,7 +387,7 @@ def test_in_a_file_a_single_xid_of_a_program_is_told_with_all_that_it_says(tmp_p
 @pytest.mark.parametrize(
     ("before", "explained"),
     [
-        (XID_OF.format("40.0", 13, 7, "a"), "; explained by Xid 13 of the same process 60 s before"),
+        (XID_OF.format("40.0", 13, 7, "a"), "; explained by Xid 13 of the same process"),
         (XID_OF.format("39.9", 13, 7, "a"), ""),
         (XID_OF.format("100.5", 13, 7, "a"), ""),
         (XID_OF.format("99.0", 13, 8, "a"), ""),
