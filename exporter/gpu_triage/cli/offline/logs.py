@@ -159,10 +159,12 @@ _KERNEL_LINE: Final = re.compile(
     r"|\[\w{3} \w{3} +\d{1,2} [\d:]{8} \d{4}\] |.{0,80} kernel: |\d{1,3},\d+,\d+,[^;]{0,80};|.{0,60}\bkern: +[a-z]+: \["
 )
 """A kernel log line in its usual forms; lines of the X log have three decimal places."""
-_ERROR: Final = re.compile(
-    r"(?i)error|fail|fault|fatal|panic|corrupt|time(?:d )?-?out|unable|can(?:not|'t)|could not|refused|reject|denied"
-    r"|abort|exception|\bbug\b|oops|stuck|inaccessible|not respond|giving up|nobody cared"
+_WORDS: Final = (
+    *("error", "fail", "fault", "fatal", "panic", "corrupt", "timed out", "timeout", "unable", "cannot", "can't"),
+    *("could not", "refused", "reject", "denied", "abort", "exception", "bug:", "oops", "stuck", "inaccessible"),
+    *("not respond", "giving up", "nobody cared"),
 )
+"""Words of error, in lower case."""
 _KNOWN: Final = re.compile(
     r"error status/mask=|AER: (?: |can't |device rec)|DRHD: |\[Hardware Error\]|tainting kernel"
     r"|rror.{0,40} (?:enabled|initialized)"
@@ -184,6 +186,11 @@ def _continuation(text: str) -> re.Pattern[str] | None:
     if text.startswith(driver_messages.SENTENCES):
         return None if "\n" in text or text.rstrip().endswith(".") else _GOES_ON
     return next((goes_on for begins, goes_on in REPORTS if begins.match(text)), None)
+
+
+def _has_error(text: str) -> bool:
+    lowered = text.lower()
+    return any(word in lowered for word in _WORDS)
 
 
 def _apart(before: LogTime, after: LogTime) -> float:
@@ -247,7 +254,7 @@ class LogSection:
     def pass_by(self, line: str) -> None:
         """Record a line without a known event; it may turn out to be the last one with a timestamp."""
         self._count(line)
-        if _ERROR.search(line) is not None and (found := _KERNEL_LINE.match(line)) is not None:
+        if _has_error(line) and (found := _KERNEL_LINE.match(line)) is not None:
             self._note_unjudged(line[found.end() :])
 
     def _count(self, line: str) -> None:
@@ -321,7 +328,7 @@ class LogSection:
 
     def _take(self, prefix: str, text: str) -> None:
         found = read_message(text)
-        if not found and _ERROR.search(text) is not None:
+        if not found and _has_error(text):
             self._note_unjudged(text)
         for what, port, gpu in found:
             if gpu and len(self.gpus) < _MOST_NOTED:
