@@ -256,8 +256,9 @@ def _processes(events: Events) -> str:
 
 def _explained(what: EventKey, last: LogEvent | None, logged: Mapping[tuple[str, str], Events]) -> str:
     """The Xid of the same process just before that explains this one; "" if there is none."""
-    process = "" if last is None or what.code not in _FOLLOWS else _process(last)
-    for code in _OF_PROGRAMS if last is not None and process else ():
+    if last is None or what.code not in _FOLLOWS or not (process := _process(last)):
+        return ""
+    for code in _OF_PROGRAMS:
         for each in logged.get((what.address, code), Events()).known:
             if _process(each) == process and 0 <= each.seconds_to(last) <= thresholds.XID_FOLLOWS_SECONDS:
                 return f"; explained by Xid {code} of the same process"

@@ -24,6 +24,7 @@ from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
 from gpu_triage.cli.offline.sources import STANDARD_INPUT, InputFile, documents, is_recording, sources
 from gpu_triage.documents.stream import TimeLimit
 from gpu_triage.errors import ConfigError
+from gpu_triage.judge.conditions.host import first_of
 from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.findings.finding import Finding
@@ -164,11 +165,12 @@ def _xids(log: LogReading) -> str:
 
 def _host_events(log: LogReading) -> str:
     """What the log holds of the host that is no finding, since it is over, long ago or corrected."""
-    counts = {what.code: events.count for what, events in log.of_kind(EventKind.HOST)}
-    counts |= {"oom kill": killed} if (killed := len([*log.of_kind(EventKind.OUT_OF_MEMORY)])) else {}
-    said = ", ".join(f"{code.replace('_', ' ')} ({count})" for code, count in counts.items())
+    said = [
+        f"{what.code.replace('_', ' ')} {log.count_and_last(events)}" for what, events in log.of_kind(EventKind.HOST)
+    ]
+    said += [f"killed process {log.when(events.last)}" for _, events in log.of_kind(EventKind.OUT_OF_MEMORY)]
     none = "no killed or hung processes, storage or hardware errors"
-    return f"{f'earlier: {said},' if said else none} in {_lines(log)}"
+    return f"{f'earlier: {first_of(said)};' if said else none} in {_lines(log)}"
 
 
 def _listed_links(files: FilesOfHost) -> Iterator[str]:

@@ -62,7 +62,7 @@ def _failed_before(gpu: str, log: LogReading) -> str:
         for what, events in (*log.of_kind(EventKind.AER), *log.of_kind(EventKind.AER_RECEIVED))
         if what.code != "correctable"
         for error in events.known
-        if error.text.startswith(f"pcieport {what.address}")
+        if (error.text.startswith(f"pcieport {what.address}") or " port\n" in error.text)
         and any(loss is not None and 0 <= error.seconds_to(loss) <= thresholds.LINK_LOSS_SECONDS for loss in lost)
     }
     return ports.pop() if len(ports) == 1 else ""

@@ -159,6 +159,7 @@ _KERNEL_LINE: Final = re.compile(
     r"|\[\w{3} \w{3} +\d{1,2} [\d:]{8} \d{4}\] |.{0,80} kernel: |\d{1,3},\d+,\d+,[^;]{0,80};|.{0,60}\bkern: +[a-z]+: \["
 )
 """A kernel log line in its usual forms; lines of the X log have three decimal places."""
+_STAMP: Final = re.compile(rf"{_KERNEL_LINE.pattern}|\[ *\d{{1,12}}\.\d{{1,9}}\](?=\s[^\s(])")
 _WORDS: Final = (
     *("error", "fail", "fault", "fatal", "panic", "corrupt", "timed out", "timeout", "unable", "cannot", "can't"),
     *("could not", "refused", "reject", "denied", "abort", "exception", "bug:", "oops", "stuck", "inaccessible"),
@@ -166,7 +167,7 @@ _WORDS: Final = (
 )
 """Words of error, in lower case."""
 _KNOWN: Final = re.compile(
-    r"error status/mask=|AER: (?: |can't |device rec)|DRHD: |\[Hardware Error\]|tainting kernel"
+    r"error status/mask=|AER: (?: |can't |device rec|.{8,40}: id=)|DRHD: |\[Hardware Error\]|tainting kernel"
     r"|rror.{0,40} (?:enabled|initialized)"
     r"|make sure that this kernel module|fault reason"
 )
@@ -254,7 +255,7 @@ class LogSection:
     def pass_by(self, line: str) -> None:
         """Record a line without a known event; it may turn out to be the last one with a timestamp."""
         self._count(line)
-        if _has_error(line) and (found := _KERNEL_LINE.match(line)) is not None:
+        if _has_error(line) and (found := _STAMP.match(line)) is not None:
             self._note_unjudged(line[found.end() :])
 
     def _count(self, line: str) -> None:

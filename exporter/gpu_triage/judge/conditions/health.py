@@ -134,7 +134,7 @@ class _Xid(NamedTuple):
 
     is_critical: bool
     last: float  # when it last happened
-    count: float
+    number: float
     measured: str
 
 
@@ -178,7 +178,7 @@ def _measured(xids: Iterable[_Xid]) -> str:
 
 
 def _number(xids: Iterable[_Xid]) -> float:
-    return sum(each.count for each in xids)
+    return sum(each.number for each in xids)
 
 
 def _are_few(code: str, count: float, host: HostEvidence) -> bool:

@@ -129,7 +129,7 @@ DETAIL_MARKERS: Final = (" Comm: ", "nvidia_isr", " invoked oom-killer: ")
 
 REPORTS: Final = (
     (re.compile(rf"BUG: |Unable to handle kernel |kernel BUG at |{_DYING} \[#"), re.compile(rf"CPU: \d|{_DYING} \[#")),
-    (re.compile(r"irq \d{1,5}: nobody cared"), re.compile(r"\[<[0-9a-f]{8,16}>\] nvidia_isr")),
+    (re.compile(r"irq \d{1,5}: nobody cared"), re.compile(r"CPU: \d|\[<[0-9a-f]{8,16}>\] nvidia_isr")),
     (
         re.compile(r"(?:\{\d{1,9}\})?\[Hardware Error\]: event severity: "),
         re.compile(r"(?:\{\d{1,9}\})?\[Hardware Error\]: {2,8}(?!event severity)"),
