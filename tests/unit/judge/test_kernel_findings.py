@@ -42,6 +42,10 @@ def found(*samples: Sample) -> dict[str, str]:
     ("kind", "subject", "ago", "code"),
     [
         ("pcie_dpc", "0000:a9:10.0", 60, "pcie.dpc"),
+        ("device_inaccessible", "0000:a9:00.0", 3000, "pcie.inaccessible"),
+        ("iommu_fault", "0000:a9:00.0", 60, "host.iommu_fault"),
+        ("irq_disabled", "IRQ 16", 3000, "host.kernel_fault"),
+        ("kernel_oops", "nv_queue (7)", 3000, "host.kernel_fault"),
         ("memory_uncorrected", "P1-DIMMA1", 3000, "host.hardware_error"),
         ("hardware_uncorrected", "", 60, "host.hardware_error"),
         ("soft_lockup", "CPU 3", 60, "host.lockup"),
@@ -74,6 +78,8 @@ def test_a_message_is_a_finding_with_its_subject_and_its_age(kind: str, subject:
     [
         said("pcie_dpc", "0000:a9:10.0", 601),
         said("soft_lockup", "CPU 3", 601),
+        said("iommu_fault", "0000:a9:00.0", 601),
+        said("module_rejected", "unsigned module", 1),
         said("hardware_uncorrected", "CPU 3", 3601),
         said("nvme_reset", "nvme2", 3601),
         said("nfs_not_responding", "nas01", 601),
@@ -91,11 +97,14 @@ def test_what_is_over_was_corrected_or_passes_by_itself_is_no_finding(sample: Sa
     assert found(sample) == {}
 
 
-def test_the_versions_are_told_while_no_program_can_use_the_driver() -> None:
+def test_why_the_driver_does_not_answer_is_told_while_it_does_not() -> None:
     unavailable = GPU_DRIVER_ERROR_INFO.sample(1, "version_mismatch")
     assert found(unavailable, said("driver_version_mismatch", "client 1.2, kernel module 1.3", 90_000)) == {
         "driver.version_mismatch": "client 1.2, kernel module 1.3, last 25 h ago"
     }
+    not_loaded = GPU_DRIVER_ERROR_INFO.sample(1, "driver_not_loaded")
+    rejected = found(not_loaded, said("module_rejected", "unsigned module", 90_000))
+    assert rejected == {"driver.module_rejected": "unsigned module, last 25 h ago"}
 
 
 @pytest.mark.parametrize(("shown", "codes"), [(7, {"driver.init_failed"}), (8, set())])

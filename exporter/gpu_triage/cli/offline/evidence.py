@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.cli.offline.logs import Events, LogReading, logged_xids
+from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading, cause_of
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
 from gpu_triage.cli.offline.smi_links import reading_of
@@ -25,7 +26,9 @@ from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.processes import on_gpu
-from gpu_triage.read.xid.xid_ledger import XidCount, XidCounts
+from gpu_triage.read.xid.codes import XidKind, codes_of
+from gpu_triage.read.xid.xid_events import OFF_THE_BUS
+from gpu_triage.read.xid.xid_ledger import FATAL_LABELS, XidCount, XidCounts, XidName
 from gpu_triage.read.xid.xid_metrics import XidReading
 from gpu_triage.read.xid.xid_metrics import render as render_xids
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
@@ -84,12 +87,13 @@ def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
             store.put(Outcome(_COLLECTOR, subject, made, history_at))
         history.note(store, history_at)
     texts: dict[float, str] = {}
+    ended: set[float] = set()
     if files.log is not None:
-        made = (*render_xids(_xids(files, files.log, texts)), *_resets(files, files.log))
+        made = (*render_xids(_xids(files, files.log, texts, ended)), *_resets(files, files.log))
         store.put(Outcome(_COLLECTOR, "log", made, history_at))
         history.note(store, history_at)
     end = Moment(times[-1], files.now)
-    return replace(history.evidence(end), at=end, time_texts=texts)
+    return replace(history.evidence(end), at=end, time_texts=texts, ended=frozenset(ended))
 
 
 def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
@@ -173,24 +177,23 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkEx
     return pcie.expectation_of(limits, config.expect_pcie_generation, config.expect_pcie_width)
 
 
-def _xids(files: FilesOfHost, log: LogReading, texts: dict[float, str]) -> XidReading:
-    """The Xids in the log; fills `texts` with a description of each Xid's time, by its timestamp."""
+def _xids(files: FilesOfHost, log: LogReading, texts: dict[float, str], ended: set[float]) -> XidReading:
+    """The Xids in the log; by timestamp, fills `texts` with when each was, and `ended` with those that are over."""
     gpus: dict[GpuLabels, XidCounts] = {}
     unassigned: dict[str, XidCounts] = {}
     for what, name, words, events in logged_xids(log):
         labels = files.labels.get(what.address)
         counts = unassigned.setdefault(what.address, {}) if labels is None else gpus.setdefault(labels, {})
         if len(counts) < _MOST_XIDS:
-            counts[name] = _counted(events, words, log, files.now, texts)
+            counts[name] = counted = _counted(events, words, log, files.now, texts)
+            if events.last is not None and log.is_over(events.last):
+                ended.add(counted.last_at)
     return XidReading((), gpus, unassigned, {"kmsg": True})
 
 
 def _counted(events: Events, words: str, log: LogReading, now: float, texts: dict[float, str]) -> XidCount:
     last = events.last
     wall = now if last is None or last.wall is None else min(last.wall, now)
-    if last is not None and log.is_over(last):
-        # The driver has been reloaded since, at an unknown time: make the Xid too old to count as recent damage.
-        wall = min(wall, now - thresholds.XID_DAMAGE_SECONDS - 1)
     while wall in texts:
         # Timestamps must be unique, because they are the keys of the descriptions.
         wall -= 1e-3
@@ -203,3 +206,66 @@ def _resets(files: FilesOfHost, log: LogReading) -> Iterator[Sample]:
     """When each GPU was last reset: the last driver load in the log."""
     if log.last_load is not None and (loaded := log.last_load.wall) is not None:
         yield from (GPU_RESET_TIMESTAMP_SECONDS.sample(loaded, *labels) for labels in files.labels.values())
+
+
+_MOST_PROCESSES: Final = 3
+_RECOVERY: Final = "154"
+_ACTION: Final = re.compile(r"GPU recovery action changed from 0x\w{1,4} \(.{1,40}?\) to 0x\w{1,4} \((.{1,40}?)\)")
+_NO_ACTION: Final = "None"
+
+
+def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Events]]:
+    """The Xids that were logged, and those only named as the cause of another Xid.
+
+    The text is to follow the time: the process, and the Xid's cause, or the recovery action requested by the driver.
+    """
+    logged = {(what.address, what.code): events for what, events in log.of_kind(EventKind.XID)}
+    for what, events in log.of_kind(EventKind.XID):
+        if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
+            continue  # the "fallen off the bus" message that accompanies this GPU's Xid
+        action = _action(what, events)
+        if action == _NO_ACTION:
+            continue  # the driver withdrew its request
+        cause = "" if events.last is None else cause_of(events.last.text)
+        words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
+        words = words or _explained(what, events.last, logged)
+        yield what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), _processes(events) + words, events
+    for what, events in log.of_kind(EventKind.XID_CAUSE):
+        if (what.address, what.code) not in logged:
+            yield what, XidName(what.code), "; named as the cause of another Xid", events
+
+
+_PROCESS: Final = re.compile(r"pid='?(\d{1,9})'?(?:, name=([^,<]{1,64})(?=,|$))?")
+_FOLLOWS: Final = frozenset({"43", "45", "109"})
+"""Xids that a failure of the program itself entails: its channels are removed, or cannot be switched away from."""
+_OF_PROGRAMS: Final = frozenset(map(str, codes_of(XidKind.APPLICATION))) - _FOLLOWS
+
+
+def _process(event: LogEvent) -> str:
+    """The process of an Xid, as ``python3 (4242)``; "" if the driver does not name it."""
+    found = _PROCESS.search(event.text)
+    # The name is the user's: as one word, it can be masked.
+    return "" if found is None else f"{'_'.join((found[2] or 'process').split())} ({found[1]})"
+
+
+def _processes(events: Events) -> str:
+    names = list(dict.fromkeys(name for each in reversed(events.known) if (name := _process(each))))
+    more = f" and {len(names) - _MOST_PROCESSES} others" if len(names) > _MOST_PROCESSES else ""
+    return f", by {', '.join(names[:_MOST_PROCESSES])}{more}" if names else ""
+
+
+def _explained(what: EventKey, last: LogEvent | None, logged: Mapping[tuple[str, str], Events]) -> str:
+    """The Xid of the same process just before that explains this one; "" if there is none."""
+    if last is None or what.code not in _FOLLOWS or not (process := _process(last)):
+        return ""
+    for code in _OF_PROGRAMS:
+        for each in logged.get((what.address, code), Events()).known:
+            if _process(each) == process and 0 <= each.seconds_to(last) <= thresholds.XID_FOLLOWS_SECONDS:
+                return f"; explained by Xid {code} of the same process"
+    return ""
+
+
+def _action(what: EventKey, events: Events) -> str:
+    last = events.last if what.code == _RECOVERY else None
+    found = None if last is None else _ACTION.search(last.text)
+    return "" if found is None else found[1]

@@ -17,13 +17,14 @@ from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
 from gpu_triage.cli.offline.lines import pieces
 from gpu_triage.cli.offline.log_lines import date_time, written
 from gpu_triage.cli.offline.logged import logged_findings
-from gpu_triage.cli.offline.logs import EventKind, LogReading, MemoryBudget, merge
+from gpu_triage.cli.offline.logs import OF_DRIVER, EventKind, LogReading, MemoryBudget, merge
 from gpu_triage.cli.offline.lspci import ports_of
 from gpu_triage.cli.offline.scan import BUG_REPORT, Content, Scanner
 from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
 from gpu_triage.cli.offline.sources import STANDARD_INPUT, InputFile, documents, is_recording, sources
 from gpu_triage.documents.stream import TimeLimit
 from gpu_triage.errors import ConfigError
+from gpu_triage.judge.conditions.host import first_of
 from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.findings.finding import Finding
@@ -83,8 +84,10 @@ _MOST_LINES: Final = 12
 _MOST_FAILED: Final = 4
 
 
-def _unread(contents: Iterable[Content], files: FilesOfHost) -> Iterator[str]:
-    """One line for each thing that nvidia-smi printed or omitted, and that therefore isn't judged."""
+def _unread(contents: Iterable[Content], files: FilesOfHost, *, with_names: bool) -> Iterator[str]:
+    """One line for each thing that nvidia-smi printed or omitted, or the kernel logged, and that isn't judged."""
+    if files.log is not None:
+        yield from _unjudged(files.log.unjudged, with_names=with_names)
     headless = "rows of nvidia-smi --query-gpu without headings: leave out noheader, or attach the command too"
     yield from (f"{headless}: {content.without_headings}" for content in contents if content.without_headings)
     last = files.last
@@ -116,6 +119,16 @@ def _unknown_forms(last: Snapshot, files: FilesOfHost) -> Iterator[str]:
         yield f"{len(lines) - _MOST_LINES} more lines in an unknown form"
 
 
+def _unjudged(lines: Sequence[tuple[str, int]], *, with_names: bool) -> Iterator[str]:
+    """Kernel lines with words of error; `with_names`: not only their number, since they may hold names."""
+    shown = lines[:_MOST_UNJUDGED] if with_names else ()
+    for text, count in shown:
+        yield f"a kernel line with words of error{f', {count} times' if count > 1 else ''}: {text}"
+    if rest := len(lines) - len(shown):
+        yield f"{rest} {'more ' if shown else ''}sorts of kernel lines with words of error"
+
+
+_MOST_UNJUDGED: Final = 6
 _MOST_LINKS: Final = 8
 _VERSION: Final = re.compile(r" {1,3}(\d{3}\.\d{1,3}(?:\.\d{1,3})?) ")
 
@@ -130,7 +143,7 @@ def _summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
         case Area.PCIE:
             yield from _listed_links(files)
         case Area.HOST if files.log is not None and not found:
-            yield f"no killed or hung processes, storage or hardware errors in {_lines(files.log)}"
+            yield _host_events(files.log)
 
 
 def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
@@ -148,6 +161,16 @@ def _xids(log: LogReading) -> str:
     codes = sorted({what.code for what, _ in log.of_kind(EventKind.XID) if what.code}, key=int)
     found = f"Xid errors {', '.join(codes)}" if codes else "no Xid errors"
     return f"{found} in {_lines(log)}"
+
+
+def _host_events(log: LogReading) -> str:
+    """What the log holds of the host that is no finding, since it is over, long ago or corrected."""
+    said = [
+        f"{what.code.replace('_', ' ')} {log.count_and_last(events)}" for what, events in log.of_kind(EventKind.HOST)
+    ]
+    said += [f"killed process {log.when(events.last)}" for _, events in log.of_kind(EventKind.OUT_OF_MEMORY)]
+    none = "no killed or hung processes, storage or hardware errors"
+    return f"{f'earlier: {first_of(said)};' if said else none} in {_lines(log)}"
 
 
 def _listed_links(files: FilesOfHost) -> Iterator[str]:
@@ -242,7 +265,7 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
     judge = HostJudge(JudgedHost("files", files=True), settings=judge_settings(config.judge))
     found = tuple(logged_findings(files, judge.settings, with_names=with_names))
     report = judge.judge(evidence, files.driver_error, found).report
-    return _completed(report, evidence, files, contents)
+    return _completed(report, evidence, files, contents, with_names=with_names)
 
 
 def _read(named: Sequence[InputFile]) -> list[Content]:
@@ -301,7 +324,9 @@ def _files_of_host(
     )
 
 
-def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content]) -> Report:
+def _completed(
+    report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content], *, with_names: bool
+) -> Report:
     """The report with the files read and the data missing from them; an area without data never counts as healthy."""
     areas = tuple(_area(area, host, files) for area in report.areas)
     nothing = not any(content.kinds for content in contents)
@@ -317,7 +342,7 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
         areas=areas,
         blocked=blocked,
         verdict=verdict_on(severities, was_read=blocked is None and host.was_read),
-        not_read=(*(() if nothing else _not_said(host, files)), *_unread(contents, files)),
+        not_read=(*(() if nothing else _not_said(host, files)), *_unread(contents, files, with_names=with_names)),
         files=tuple(_file(each) for each in _named(contents)),
     )
 
@@ -331,7 +356,10 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerd
     parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
     if area.area is Area.PEERS and files.last is not None:
         parts += _peer_summaries(files.last, files.labels)
-    return replace(area, summary="; ".join(parts) or None)
+    lines = () if files.log is None or area.area is not Area.HEALTH else files.log.unjudged
+    doubts = any(text.startswith(OF_DRIVER) for text, _ in lines)
+    parts += ["it has messages of the driver that are not judged"] if doubts else ()
+    return replace(area, summary="; ".join(parts) or None, is_known=area.is_known and not doubts)
 
 
 def _held(host: HostEvidence) -> Iterator[str]:
@@ -408,5 +436,6 @@ def _file(content: Content) -> FileRead:
     kinds = (BUG_REPORT, *content.kinds) if content.is_bug_report else content.kinds
     found = [at for report in content.reports if (at := date_time(report.timestamp)) is not None]
     at = content.written_at if content.written_at is not None else max(found, default=None)
-    note = content.damage or ("" if content.lines else "empty")
+    disorder = dict.fromkeys(log.disorder for log in content.logs if log.disorder)
+    note = ", ".join(filter(None, (content.damage or ("" if content.lines else "empty"), *disorder)))
     return FileRead(content.name, kinds, "" if at is None else written(at), note)

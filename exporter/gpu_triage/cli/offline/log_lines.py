@@ -177,6 +177,7 @@ MARKERS: Final = (
     *driver_messages.DEVICE_MARKERS,
     *kernel_messages.MARKERS,
     *kernel_messages.OVER_MARKERS,
+    *kernel_messages.DETAIL_MARKERS,
 )
 """Substrings to search for; a line without any of them contains no known event."""
 
@@ -188,6 +189,8 @@ _SECONDS_ALONE: Final = re.compile(r"\[ *\d{1,12}\.\d{1,9}\] ")
 _LATEST: Final = 1e10  # Unix seconds
 _RECORD: Final = re.compile(r"(\d{1,4}),\d{1,19},\d{1,19},[^;]{0,80};$")
 _WRITER: Final = re.compile(r"([\w./@-]{1,64})(?:\[\d+\])?:$")
+_OF_LOADER: Final = re.compile(driver_messages.OF_LOADERS)
+_LOADER: Final = re.compile(r"\b(?:modprobe|insmod|systemd-modules-load|systemd-udevd|\(udev-worker\))(?:\[\d+\])?: $")
 _DECODED: Final = re.compile(r"(?:^|\s)kern\s*:\s*[a-z]+\s*:$")
 _TALOS: Final = re.compile(r"(?:^|\s)kern:\s+[a-z]+:\s+\[[\d:.TZ+-]{20,40}\]:$")
 _OF_PROCESS: Final = re.compile(r"(?:^|\s)(?!kern\b)[a-z]\w{1,9}:\s+[a-z]+:\s+\[[\d:.TZ+-]{20,40}\]: ")
@@ -221,7 +224,7 @@ def said_by_kernel(line: str) -> KernelMessage | None:
     if found is None:
         return None
     prefix = line[max(0, found.start() - _LONGEST_PREFIX) : found.start()]
-    if not _is_kernels(prefix):
+    if not _is_kernels(prefix) and not (_LOADER.search(prefix) and _OF_LOADER.match(line, found.start())):
         return None
     text = line[found.start() : found.start() + _LONGEST_TEXT]
     return KernelMessage(prefix, text.replace(_NEWLINE, "\n") if _NEWLINE in text else text)

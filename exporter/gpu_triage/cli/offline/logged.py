@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.evidence import FilesOfHost
+from gpu_triage.cli.offline.evidence import FilesOfHost, logged_xids
 from gpu_triage.cli.offline.log_lines import DAY_SECONDS
-from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading, logged_xids
+from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.documents.pcie_values import BUILT_LANES
 from gpu_triage.judge.conditions.host import MESSAGE_RULES, first_of
@@ -22,6 +22,7 @@ from gpu_triage.read.host.driver_messages import AT_PROBE, UNTIL_LOADED, parse_d
 from gpu_triage.read.host.kernel_messages import ProblemKind, corrected_errors
 from gpu_triage.read.xid.xid_events import OFF_THE_BUS
 
+_LOST: Final = ("", str(OFF_THE_BUS))
 _SOME_CORRECTED: Final = 10
 """Corrected errors of a PCIe link or of memory in a log that are reported; each has one now and then. The kernel
 rate-limits floods."""
@@ -33,7 +34,7 @@ def _pcie_errors(files: FilesOfHost, log: LogReading) -> Iterator[Finding]:
     below: dict[str, list[str]] = defaultdict(list)
     for gpu in sorted(gpus):
         above = port_above(files.ports, gpu)
-        port = log.ports.get(gpu, "") if above is None else above.bus_id
+        port = (log.ports.get(gpu) or _failed_before(gpu, log)) if above is None else above.bus_id
         if port:
             below[port].append(gpu)
     reported: dict[str, list[str]] = defaultdict(list)
@@ -51,6 +52,20 @@ def _pcie_errors(files: FilesOfHost, log: LogReading) -> Iterator[Finding]:
             counts[gpu] += events.count
     for gpu, errors in reported.items():
         yield files.about_gpu("pcie.aer", gpu, "; ".join(errors), counts[gpu])
+
+
+def _failed_before(gpu: str, log: LogReading) -> str:
+    """The one port that failed just before a GPU fell off the bus, and thus is above it; "" if none or several did."""
+    lost = [events.last for what, events in log.of_kind(EventKind.XID) if what.address == gpu and what.code in _LOST]
+    ports = {
+        what.address
+        for what, events in (*log.of_kind(EventKind.AER), *log.of_kind(EventKind.AER_RECEIVED))
+        if what.code != "correctable"
+        for error in events.known
+        if (error.text.startswith(f"pcieport {what.address}") or " port\n" in error.text)
+        and any(loss is not None and 0 <= error.seconds_to(loss) <= thresholds.LINK_LOSS_SECONDS for loss in lost)
+    }
+    return ports.pop() if len(ports) == 1 else ""
 
 
 def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
@@ -109,7 +124,8 @@ _ROWS: Final[Mapping[ProblemKind, _Row]] = {
     ProblemKind.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
     ProblemKind.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
     ProblemKind.GSP_INIT_FAILED: _Row("driver.init_failed", "the GSP's firmware could not be started", alone=True),
-    ProblemKind.GPU_PROBE_FAILED: _Row("driver.init_failed", "the driver could not use {} GPUs", alone=True),
+    ProblemKind.GPU_PROBE_FAILED: _Row("driver.init_failed", "the driver could not use {}", alone=True),
+    ProblemKind.MODULE_REJECTED: _Row("driver.module_rejected"),
     ProblemKind.DRIVER_NOT_LOADED: _Row(
         "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", alone=True
     ),
@@ -129,7 +145,7 @@ def _driver(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
     """Driver failures in the log; resolved ones are combined in one finding. `answering`: bus ids of healthy GPUs."""
     log = files.log or LogReading(0.0, "", {}, {})
     found: list[Finding] = []
-    earlier: list[str] = []
+    earlier: list[tuple[int, float, str]] = []
     held = dict(_held(files, log))
     has_gsp_xid = any(xid.code in _GSP_XIDS for xid, _ in log.of_kind(EventKind.XID))
     for trouble, row in _ROWS.items():
@@ -137,12 +153,16 @@ def _driver(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
             continue
         for what, events in log.of_kind(EventKind.DRIVER, trouble.value):
             details = _details(events)
-            if (row.alone and (found or earlier or held)) or what.address in held or set(details) & set(LENT):
-                continue
             current = _current(what, events, trouble, log, answering)
+            # The kernel does not name the module that it rejects: if the driver was loaded, it was another one.
+            others_module = trouble is ProblemKind.MODULE_REJECTED and not current.count
+            is_second = row.alone and (found or earlier or held)
+            if is_second or others_module or what.address in held or set(details) & set(LENT):
+                continue
             finding = _finding(row, what, current if current.count else events, log)
             if not current.count:
-                earlier.append(finding)
+                last_at = 0.0 if events.last is None else events.last.wall or 0.0
+                earlier.append((BY_CODE[row.code].severity.rank, last_at, finding))
             elif ":" in what.address:
                 code = "driver.nouveau" if details == [_NOUVEAU] else row.code
                 found.append(files.about_gpu(code, what.address, finding, _named(code, details)))
@@ -155,7 +175,8 @@ def _driver(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
             yield files.about_gpu(code, address, how)
     yield from () if found or held else _not_probed(log)
     if earlier:
-        yield of_host("driver.earlier", first_of(earlier))
+        worst_first = [finding for _, _, finding in sorted(earlier, reverse=True)]
+        yield of_host("driver.earlier", first_of(worst_first))
 
 
 def _current(
@@ -176,6 +197,7 @@ def _current(
 
 def _finding(row: _Row, what: EventKey, events: Events, log: LogReading) -> str:
     *others, detail = _details(events) or [what.address or "a GPU"]
+    detail += " GPUs" if detail.isdecimal() else ""
     if others:
         detail += f" (and {len(others)} other{'s' * (len(others) > 1)})"
     gsp = row is _ROWS[ProblemKind.GPU_INIT_FAILED] and any(
@@ -233,7 +255,7 @@ def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: 
         yield from _repeated(files, files.log, settings)
         yield from _switches(files.log)
         yield from _pcie_errors(files, files.log)
-        yield from _host(files.log, settings, with_names=with_names)
+        yield from _host(files, files.log, answering, with_names=with_names)
         yield from _killed(files.log, with_names=with_names)
     for index, error in files.unplaced.items():
         yield Finding(BY_CODE["gpu.lost"], f"nvidia-smi could not open it ({error})", index)
@@ -244,7 +266,7 @@ def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: 
 
 def _off_the_bus(log: LogReading) -> Iterator[Finding]:
     """A finding for a GPU that fell off the bus when the log doesn't identify the GPU."""
-    placed = any(what.kind is EventKind.XID and what.code in ("", str(OFF_THE_BUS)) for what in log.events)
+    placed = any(what.kind is EventKind.XID and what.code in _LOST for what in log.events)
     for _, events in () if placed else log.of_kind(EventKind.OFF_THE_BUS):
         if events.last is None or not log.is_over(events.last):
             measured = f"the kernel log says that a GPU fell off the bus, and not which: {log.when(events.last)}"
@@ -289,29 +311,47 @@ _FATAL: Final[Mapping[bool | None, str]] = {None: "", True: " (fatal)", False: "
 _Groups = Sequence[tuple[EventKey, Events]]
 _HIDDEN: Final[Mapping[str, str]] = {
     ProblemKind.HUNG_TASK.value: "a process",
+    ProblemKind.KERNEL_OOPS.value: "a thread",
     ProblemKind.NFS_NOT_RESPONDING.value: "(not named)",
     ProblemKind.LUSTRE_LOST.value: "(not named)",
 }
 """Placeholders for the names of processes and servers when redacting."""
 
 
-def _host(log: LogReading, settings: JudgeSettings, *, with_names: bool) -> Iterator[Finding]:
-    """Host problems within the last day, unless the kernel logged recovery since."""
+def _host(files: FilesOfHost, log: LogReading, answering: frozenset[str], *, with_names: bool) -> Iterator[Finding]:
+    """Host problems within the last day, unless the kernel logged recovery since; each counts, however few."""
     recent = [(what, events) for what, events in log.of_kind(EventKind.HOST) if _is_recent(events, log)]
     for rule in MESSAGE_RULES:
-        said, most = [], 0
+        said = []
         for what, events in recent:
             words = rule.kinds.get(ProblemKind(what.code))
-            if words is not None and not _is_over(what, events, log):
-                hidden = "" if with_names else _HIDDEN.get(what.code, "")
-                said.append(f"{words.format(hidden or what.address or rule.unnamed)}, {log.count_and_last(events)}")
-                most = max(most, events.count)
-        # The kernel logs a hung task again every few minutes, so one task can reach the limit alone.
-        least = settings.limits[rule.code, rule.limit] if rule.limit else 1
-        if said and max(len(said), most) >= least:
+            if words is None or _is_over(what, events, log) or _is_named_elsewhere(what, recent):
+                continue
+            hidden = "" if with_names else _HIDDEN.get(what.code, "")
+            subject = words.format(hidden or what.address or rule.unnamed)
+            measured = f"{subject}{_handler(events)}, {log.count_and_last(events)}"
+            if rule.code == _INACCESSIBLE and what.address in (files.labels.keys() | log.gpus):
+                if what.address not in answering:
+                    yield files.about_gpu("gpu.lost", what.address, measured)
+            else:
+                said.append(measured)
+        if said:
             yield of_host(rule.code, first_of(said), len(said))
     yield from _memory_errors(recent, log)
     yield from _links(recent, log)
+
+
+_INACCESSIBLE: Final = "pcie.inaccessible"
+
+
+def _is_named_elsewhere(what: EventKey, recent: _Groups) -> bool:
+    """Whether another message of the same problem names what this one does not."""
+    return not what.address and any(other.code == what.code and other.address for other, _ in recent)
+
+
+def _handler(events: Events) -> str:
+    """The driver that the kernel lists as the handler of a disabled interrupt."""
+    return " (its handler: nvidia)" if any("nvidia_isr" in each.text for each in events.known) else ""
 
 
 def _memory_errors(recent: _Groups, log: LogReading) -> Iterator[Finding]:
@@ -360,3 +400,10 @@ def _killed(log: LogReading, *, with_names: bool) -> Iterator[Finding]:
         name = what.code if with_names else "a process"
         more = f"; {len(killed) - 1} more in the log" if len(killed) > 1 else ""
         yield of_host("memory.oom_killed", f"the kernel killed {name}, {log.when(events.last)}{more}", len(recent))
+        return
+    for what, events in log.of_kind(EventKind.OUT_OF_MEMORY_CALL):
+        name = what.code if with_names else "a process"
+        measured = (
+            f"{name} found no memory, and whom the kernel killed the log does not show, {log.count_and_last(events)}"
+        )
+        yield of_host("memory.oom_killed", measured, events.count)

@@ -11,15 +11,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.log_lines import NO_TIME, LogTime, log_time, minute_of, said_by_kernel, with_year, written
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.host import driver_messages
-from gpu_triage.read.host.kernel_messages import ProblemKind, parse_host_message, parse_trouble_over
-from gpu_triage.read.xid.xid_events import OFF_THE_BUS, is_driver_loaded, parse_found, parse_xid
-from gpu_triage.read.xid.xid_ledger import FATAL_LABELS, XidName
+from gpu_triage.read.host.kernel_messages import (
+    REPORTS,
+    ProblemKind,
+    parse_host_message,
+    parse_oom_call,
+    parse_trouble_over,
+)
+from gpu_triage.read.xid.xid_events import is_driver_loaded, parse_found, parse_xid
 
 _ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _SXID: Final = re.compile(
@@ -38,6 +44,7 @@ class EventKind(Enum):
     AER = "aer"
     AER_RECEIVED = "aer_received"
     OUT_OF_MEMORY = "out_of_memory"
+    OUT_OF_MEMORY_CALL = "out_of_memory_call"
     HOST = "host"
     HOST_OVER = "host_over"
     OFF_THE_BUS = "off_the_bus"
@@ -58,6 +65,9 @@ class EventKey(NamedTuple):
     fatal: bool | None = None  # as XidReport; None for everything else
 
 
+LINK_LOST: Final = "link lost"
+"""In place of a severity: the link below a port is gone."""
+_FROM_FIRMWARE: Final = (ProblemKind.HARDWARE_CORRECTED, ProblemKind.HARDWARE_UNCORRECTED)
 _LOADED: Final = EventKey(EventKind.LOADED)
 
 
@@ -98,6 +108,8 @@ def _found_in(text: str) -> Iterator[ParsedEvent]:
         kind = EventKind.AER_RECEIVED if error.port else EventKind.AER
         gpu = error.address if error.driver == "nvidia" else ""
         yield ParsedEvent(EventKey(kind, error.address, error.severity), error.port, gpu)
+    elif (port := driver_messages.parse_link_lost(text)) is not None:
+        yield ParsedEvent(EventKey(EventKind.AER, port, LINK_LOST))
     else:
         yield from _of_host(text)
 
@@ -108,7 +120,13 @@ def _of_host(text: str) -> Iterator[ParsedEvent]:
     if said is not None and said.trouble is ProblemKind.OOM_KILL:
         yield ParsedEvent(EventKey(EventKind.OUT_OF_MEMORY, "", said.subject))
     elif said is not None:
-        yield ParsedEvent(EventKey(EventKind.HOST, said.subject, said.trouble.value))
+        gpu = said.subject if "vendor_id: 0x10de" in text or text.startswith(("nvidia ", "nouveau ")) else ""
+        yield ParsedEvent(EventKey(EventKind.HOST, said.subject, said.trouble.value), gpu=gpu)
+        if said.trouble in _FROM_FIRMWARE and ":" in said.subject:
+            severity = "correctable" if "severity: corrected" in text else "fatal" if ": fatal" in text else "nonfatal"
+            yield ParsedEvent(EventKey(EventKind.AER, said.subject, severity))
+    elif (process := parse_oom_call(text)) is not None:
+        yield ParsedEvent(EventKey(EventKind.OUT_OF_MEMORY_CALL, "", process))
     elif over is not None:
         yield ParsedEvent(EventKey(EventKind.HOST_OVER, over.subject, over.trouble.value))
 
@@ -134,13 +152,29 @@ def cause_of(text: str) -> str:
 _KEPT: Final = 256  # events kept per group and log; older ones are only counted
 _MOST_OF_A_KIND: Final = 512
 _MOST_NOTED: Final = 256
-_TAIL: Final = 40  # lines searched for the last one with a timestamp
-_MOST_LINES: Final = 6  # lines of one multi-line driver message
+_TAIL: Final = 40  # lines searched for the first or last one with a timestamp
+_MOST_LINES: Final = 16  # lines of one multi-line message
 _KERNEL_LINE: Final = re.compile(
     r"(?:<\d{1,3}>)?\[ *\d{1,12}\.\d{6}\](?!\s*\((?:II|WW|EE|--|==|\*\*|\+\+)\))"
     r"|\[\w{3} \w{3} +\d{1,2} [\d:]{8} \d{4}\] |.{0,80} kernel: |\d{1,3},\d+,\d+,[^;]{0,80};|.{0,60}\bkern: +[a-z]+: \["
 )
 """A kernel log line in its usual forms; lines of the X log have three decimal places."""
+_STAMP: Final = re.compile(rf"{_KERNEL_LINE.pattern}|\[ *\d{{1,12}}\.\d{{1,9}}\](?=\s[^\s(])")
+_WORDS: Final = (
+    *("error", "fail", "fault", "fatal", "panic", "corrupt", "timed out", "timeout", "unable", "cannot", "can't"),
+    *("could not", "refused", "reject", "denied", "abort", "exception", "bug:", "oops", "stuck", "inaccessible"),
+    *("not respond", "giving up", "nobody cared"),
+)
+"""Words of error, in lower case."""
+_KNOWN: Final = re.compile(
+    r"error status/mask=|AER: (?: |can't |device rec|.{8,40}: id=)|DRHD: |\[Hardware Error\]|tainting kernel"
+    r"|rror.{0,40} (?:enabled|initialized)"
+    r"|make sure that this kernel module|fault reason"
+)
+"""Details of messages that are judged, and what is normal at boot."""
+_NUMBERS: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_CLOCK: Final = re.compile(r"^\s*(?:\[ *\d+\.\d+\])?\s*")
+_LONGEST_SHOWN: Final = 160
 _ENOUGH_LINES: Final = 3
 _GOES_ON: Final = re.compile(
     r"NVRM: +(?!loading )(?:[a-z]{1,14}[ ,.]|\(|BAR\d|NVIDIA |System |Firmware|Software|Please )"
@@ -148,10 +182,29 @@ _GOES_ON: Final = re.compile(
 """A continuation line of a driver message."""
 
 
+def _continuation(text: str) -> re.Pattern[str] | None:
+    """What lines that complete a message look like; None if it is complete."""
+    if text.startswith(driver_messages.SENTENCES):
+        return None if "\n" in text or text.rstrip().endswith(".") else _GOES_ON
+    return next((goes_on for begins, goes_on in REPORTS if begins.match(text)), None)
+
+
+def _has_error(text: str) -> bool:
+    lowered = text.lower()
+    return any(word in lowered for word in _WORDS)
+
+
+def _apart(before: LogTime, after: LogTime) -> float:
+    """Seconds from one time to another; 0 if only one of them is of the wall clock, or they are in different years."""
+    if before.wall is not None and after.wall is not None:
+        seconds = after.wall - before.wall
+        return 0.0 if after.lacks_year and abs(seconds) > _HALF_A_YEAR else seconds
+    return 0.0 if before.seconds is None or after.seconds is None else after.seconds - before.seconds
+
+
 class KeptEvent(NamedTuple):
     prefix: str  # text before the message, including the timestamp
     text: str  # the message
-    loads: int  # number of driver loads logged before it
     place: int  # line number
 
 
@@ -182,65 +235,103 @@ class LogSection:
         self.tallies: dict[EventKind, dict[EventKey, Tally]] = {}
         self.ports: dict[str, str] = {}  # above GPUs, from PCIe error messages, by the address of the device below
         self.gpus: set[str] = set()  # addresses that messages identify as GPUs
-        # time of each driver load, by message text, which matches up the same load in a log with a different clock
-        self.loads: dict[str, LogTime] = {}
-        self.load_count = 0  # number of driver loads
+        # kernel lines with words of error that no parser knows, and how many: by their text without numbers
+        self.unjudged: dict[str, tuple[str, int]] = {}
         self.lines = 0  # number of recognized kernel lines
         self.seen = 0  # number of lines
         self._room = room
+        self._head: list[str] = []
         self._tail: deque[str] = deque(maxlen=_TAIL)
-        self.last_time = NO_TIME  # of the last line that has one, once the log has ended
+        # Once the log has ended: the times of the first line that has one, the events and the last line; 1 if they
+        # mostly run forward, -1 if backward, as of ``journalctl -r``, 0 if there are no two; what is wrong with them
+        self.times: list[LogTime] = []
+        self.direction = 0
+        self.disorder = ""
         self._minute = ""
-        self._sentence: tuple[str, list[str]] | None = None  # a message that goes on in the next lines
+        # a message that goes on in the next lines: its prefix, the lines, and what the next ones look like
+        self._report: tuple[str, list[str], re.Pattern[str]] | None = None
         self._links_up: set[str] = set()
 
     def pass_by(self, line: str) -> None:
         """Record a line without a known event; it may turn out to be the last one with a timestamp."""
+        self._count(line)
+        if _has_error(line) and (found := _STAMP.match(line)) is not None:
+            self._note_unjudged(line[found.end() :])
+
+    def _count(self, line: str) -> None:
         self.seen += 1
+        if self.seen <= _TAIL:
+            self._head.append(line)
         self._tail.append(line)
         if line[0] == "[":
             self._minute = minute_of(line) or self._minute
 
+    def _note_unjudged(self, text: str) -> None:
+        if _KNOWN.search(text) is None:
+            sort = _NUMBERS.sub("#", text)
+            shown, count = self.unjudged.get(sort, (_CLOCK.sub("", text)[:_LONGEST_SHOWN], 0))
+            if count or len(self.unjudged) < _MOST_NOTED:
+                self.unjudged[sort] = (shown, count + 1)
+
     def feed(self, line: str) -> None:
         """Parse a line that contains one of the MARKERS."""
-        self.pass_by(line)
         said = said_by_kernel(line)
         if said is None:
+            self.pass_by(line)
             return
+        self._count(line)
         self.lines += 1
         prefix, text = said
         if "[  +" in prefix[:8] or "[ +" in prefix[:8]:
             # dmesg --human prints the minute once, then only the offset from the previous line.
             prefix = self._minute + prefix
-        if self._sentence is not None and _GOES_ON.match(text):
-            self._sentence[1].append(text)
-            if text.rstrip().endswith(".") or len(self._sentence[1]) >= _MOST_LINES:
-                self._end_sentence()
+        if self._report is not None and self._report[2].match(text):
+            self._report[1].append(text)
+            if text.rstrip().endswith(".") or len(self._report[1]) >= _MOST_LINES:
+                self._end_report()
             return
-        self._end_sentence()
-        if text.startswith(driver_messages.SENTENCES) and "\n" not in text and not text.rstrip().endswith("."):
-            self._sentence = (prefix, [text])
+        self._end_report()
+        if (goes_on := _continuation(text)) is not None:
+            self._report = (prefix, [text], goes_on)
         else:
             self._take(prefix, text)
 
     def end(self) -> None:
         """Finish parsing at the end of the log and drop the buffered lines."""
-        self._end_sentence()
-        times = (log_time(line[:200]) for line in reversed(self._tail))
-        self.last_time = next((time for time in times if time != NO_TIME), NO_TIME)
+        self._end_report()
+        tallies = (tally for of_kind in self.tallies.values() for tally in of_kind.values())
+        events = sorted((kept for tally in tallies for kept in tally.kept), key=lambda each: each.place)
+        first, last = (
+            # The message that the driver is loaded contains the date of its build.
+            next((time for line in lines if (time := log_time(line[:200].partition("NVRM")[0])) != NO_TIME), NO_TIME)
+            for lines in (self._head, reversed(self._tail))
+        )
+        times = (first, *(log_time(each.prefix) for each in events), last)
+        self.times = [time for time in times if time != NO_TIME]
         self._tail.clear()
+        apart = [_apart(before, after) for before, after in pairwise(self.times)]
+        forward, backward = sum(each > 0 for each in apart), sum(each < -_SAME_SECONDS for each in apart)
+        self.direction = (forward > backward) - (forward < backward)
+        if backward:
+            self.disorder = "lines not in the order of their times" if forward else "newest lines first"
+        elif self.tallies and not self.times:
+            self.disorder = "kernel messages without times"
 
-    def _end_sentence(self) -> None:
-        if self._sentence is not None:
-            (prefix, lines), self._sentence = self._sentence, None
+    @property
+    def loads(self) -> Iterable[KeptEvent]:
+        """Loads of the driver. Their texts match up the same load in a log with a different clock."""
+        return self.tallies.get(EventKind.LOADED, {}).get(_LOADED, Tally()).kept
+
+    def _end_report(self) -> None:
+        if self._report is not None:
+            (prefix, lines, _), self._report = self._report, None
             self._take(prefix, "\n".join(lines))
 
     def _take(self, prefix: str, text: str) -> None:
-        if is_driver_loaded(text):
-            self.load_count += 1
-            if len(self.loads) < _MOST_NOTED:
-                self.loads[text] = log_time(prefix)
-        for what, port, gpu in read_message(text):
+        found = read_message(text)
+        if not found and _has_error(text):
+            self._note_unjudged(text)
+        for what, port, gpu in found:
             if gpu and len(self.gpus) < _MOST_NOTED:
                 self.gpus.add(gpu)
             if port and len(self.ports) < _MOST_NOTED:
@@ -250,7 +341,7 @@ class LogSection:
             if (tally := self._tally(what)) is not None:
                 tally.count += 1
                 # Timestamps are parsed lazily: in a flood, most are never needed.
-                self._keep(tally, KeptEvent(prefix, text, self.load_count, self.seen))
+                self._keep(tally, KeptEvent(prefix, text, self.seen))
 
     def _had_link(self, what: EventKey) -> bool:
         """Whether the link was up before: an unused port is reported as link down at every boot."""
@@ -295,9 +386,12 @@ class LogSection:
         return found >= _ENOUGH_LINES and 2 * found > len(self._tail)
 
 
+OF_DRIVER: Final = ("NVRM", "nvidia")
+"""How messages of NVIDIA's driver begin."""
 _END: Final = "the end of the log"
 _SAME_SECONDS: Final = 3.0
 """Timestamps of one event in two logs differ by at most this: syslog has whole seconds and lags behind the kernel."""
+_HALF_A_YEAR: Final = 182 * 86_400.0
 _MOST_KNOWN: Final = 512
 _YEAR: Final = slice(5, None)
 
@@ -307,9 +401,13 @@ class LogEvent(NamedTuple):
     exact: bool  # whether the log contains the time
     seconds: float | None  # since boot; None if the log doesn't contain it
     text: str  # the log message
-    loads_after: int = 0  # number of driver loads that the same log records after it
+    loads_after: int = 0  # number of driver loads that are later by the times of the same log
     lacks_year: bool = False  # whether the year is known only from the file's modification time
-    place: int = 0  # line number in the log, which orders events within one second
+    place: int = 0  # orders events within one second: line number, negative in a log with the newest first
+
+    def seconds_to(self, later: LogEvent) -> float:
+        """Seconds to another event; 0 if one of them has no time."""
+        return 0.0 if self.wall is None or later.wall is None else later.wall - self.wall
 
 
 @dataclass(slots=True)
@@ -335,6 +433,8 @@ class LogReading(NamedTuple):
     gpus: frozenset[str] = frozenset()  # addresses that the logs identify as GPUs
     loaded_at: tuple[float, ...] = ()  # wall times of driver loads, where a log has the exact time
     lines: int = 0  # number of lines read
+    # kernel lines with words of error that are not judged, the driver's first, and how often each was logged
+    unjudged: Sequence[tuple[str, int]] = ()
 
     def of_kind(self, kind: EventKind, code: str | None = None) -> Iterator[tuple[EventKey, Events]]:
         """The events of a kind, by group; `code`: of one sort only."""
@@ -384,7 +484,7 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
     """
     around = reference if reference is not None else modified_at
     loads = _loads(sections, around)
-    ends = [wall for section in sections if (wall := _wall(section.last_time, around)) is not None]
+    ends = [wall for section in sections for time in section.times if (wall := _wall(time, around)) is not None]
     # A log may be newer than the report it is attached to.
     is_report = reference is not None and reference >= max(ends, default=reference)
     now = reference if reference is not None and is_report else max(ends, default=modified_at)
@@ -392,10 +492,15 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
     ports: dict[str, str] = {}
     for section in sections:
         ports |= section.ports
-        clock = _Clock(_booted_at(section, around, loads), section.last_time.seconds, now, around, reference is None)
+        end = max((time.seconds for time in section.times if time.seconds is not None), default=None)
+        clock = _Clock(
+            _booted_at(section, around, loads), end, now, around, section.direction, guesses_year=reference is None
+        )
+        loaded_in = [clock.happened(kept) for kept in section.loads]
         for what, tally in (each for of_kind in section.tallies.values() for each in of_kind.items()):
-            happened = [clock.happened(kept, section.load_count) for kept in tally.kept]
+            happened = [clock.happened(kept, loaded_in) for kept in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)
+    unjudged = {sort: each for section in sections for sort, each in section.unjudged.items()}
     loaded = events[_LOADED].known if _LOADED in events else ()
     return LogReading(
         now,
@@ -405,6 +510,7 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
         gpus=frozenset().union(*(section.gpus for section in sections)),
         loaded_at=tuple(each.wall for each in loaded if each.exact and each.wall is not None),
         lines=sum(section.seen for section in sections),
+        unjudged=sorted(unjudged.values(), key=lambda each: not each[0].startswith(OF_DRIVER)),
     )
 
 
@@ -414,7 +520,7 @@ def _wall(time: LogTime, around: float) -> float | None:
 
 def _loads(sections: Iterable[LogSection], around: float) -> dict[str, float]:
     """Wall time of each driver load, by message text; the latest one if a text repeats."""
-    times = ((text, _wall(time, around)) for section in sections for text, time in section.loads.items())
+    times = ((load.text, _wall(log_time(load.prefix), around)) for section in sections for load in section.loads)
     known = sorted((wall, text) for text, wall in times if wall is not None)
     return {text: wall for wall, text in known}
 
@@ -425,7 +531,7 @@ def _booted_at(section: LogSection, around: float, loads: Mapping[str, float]) -
     if both is not None and both.seconds is not None:
         wall = _wall(both, around)
         return None if wall is None else wall - both.seconds
-    tied = ((loads[text], time.seconds) for text, time in section.loads.items() if text in loads)
+    tied = ((loads[load.text], log_time(load.prefix).seconds) for load in section.loads if load.text in loads)
     return next((wall - seconds for wall, seconds in tied if seconds is not None), None)
 
 
@@ -436,10 +542,11 @@ class _Clock(NamedTuple):
     end: float | None  # the log's last timestamp, in seconds since boot; None if it has none
     now: float  # reference time for ages
     around: float  # a time used to infer missing years
+    direction: int  # as LogSection.direction
     guesses_year: bool  # whether `around` comes from outside the files' content
 
-    def happened(self, kept: KeptEvent, loads: int) -> LogEvent:
-        """Convert one event; `loads` is the total number of driver loads in the log."""
+    def happened(self, kept: KeptEvent, loads: Iterable[LogEvent] = ()) -> LogEvent:
+        """Convert one event; `loads` are the driver loads in the log."""
         time = log_time(kept.prefix)
         wall = _wall(time, self.around)
         exact, lacks_year = wall is not None, time.lacks_year and self.guesses_year
@@ -447,7 +554,16 @@ class _Clock(NamedTuple):
             # The time between the end of the log and the report is unknown, so this is the latest possible time.
             latest = None if self.end is None else self.now - (self.end - time.seconds)
             wall, exact = (latest, False) if self.boot is None else (self.boot + time.seconds, True)
-        return LogEvent(wall, exact, time.seconds, kept.text, loads - kept.loads, lacks_year, kept.place)
+        place = kept.place * (self.direction or 1)
+        event = LogEvent(wall, exact, time.seconds, kept.text, 0, lacks_year, place)
+        return event._replace(loads_after=sum(self._is_after(load, event) for load in loads))
+
+    def _is_after(self, load: LogEvent, event: LogEvent) -> bool:
+        """Whether a driver load is later than an event; without times, their order in the log proves nothing."""
+        for own, other in ((load.wall, event.wall), (load.seconds, event.seconds)):
+            if own is not None and other is not None and own != other:
+                return own > other
+        return self.direction != 0 and load.place > event.place
 
 
 def _add(events: Events, tally: Tally, happened: list[LogEvent]) -> None:
@@ -474,34 +590,3 @@ def _add(events: Events, tally: Tally, happened: list[LogEvent]) -> None:
 def _is_same(known: LogEvent, other: LogEvent) -> bool:
     both = known.exact and other.exact
     return not both or abs((known.wall or 0.0) - (other.wall or 0.0)) <= _SAME_SECONDS
-
-
-_RECOVERY: Final = "154"
-_ACTION: Final = re.compile(r"GPU recovery action changed from 0x\w{1,4} \(.{1,40}?\) to 0x\w{1,4} \((.{1,40}?)\)")
-_NO_ACTION: Final = "None"
-
-
-def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Events]]:
-    """The Xids that were logged, and those only named as the cause of another Xid.
-
-    The text is to follow the time: the Xid's cause, or the recovery action requested by the driver; "" if none.
-    """
-    logged = {(what.address, what.code) for what, _ in log.of_kind(EventKind.XID)}
-    for what, events in log.of_kind(EventKind.XID):
-        if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
-            continue  # the "fallen off the bus" message that accompanies this GPU's Xid
-        action = _action(what, events)
-        if action == _NO_ACTION:
-            continue  # the driver withdrew its request
-        cause = "" if events.last is None else cause_of(events.last.text)
-        words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
-        yield what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), words, events
-    for what, events in log.of_kind(EventKind.XID_CAUSE):
-        if (what.address, what.code) not in logged:
-            yield what, XidName(what.code), "; named as the cause of another Xid", events
-
-
-def _action(what: EventKey, events: Events) -> str:
-    last = events.last if what.code == _RECOVERY else None
-    found = None if last is None else _ACTION.search(last.text)
-    return "" if found is None else found[1]

@@ -184,7 +184,7 @@ class Scanner:
         if self._in_listing and first in "\t ":
             self._lspci.feed(line)
             return
-        if not (self._has_markers and any(marker in line for marker in MARKERS)):
+        if not (self._has_markers and any(marker in line for marker in MARKERS)) or "NVRM version:" in line:
             self._pass_by(line)
         elif not self._in_other_file:
             self._log.feed(line)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.classes import Bottlenecks
+from gpu_triage.judge.conditions.host import first_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence, is_critical
 from gpu_triage.judge.evidence.host import HostEvidence
@@ -127,8 +129,17 @@ def _missing(host: HostEvidence) -> Iterator[Finding]:
         yield of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {more}", host.missing_gpus)
 
 
+class _Xid(NamedTuple):
+    """One sort of Xid of a GPU, with what is measured of it."""
+
+    is_critical: bool
+    last: float  # when it last happened
+    number: float
+    measured: str
+
+
 def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Yield recent Xids, and earlier critical ones."""
+    """Yield recent Xids, and earlier critical ones; of files, all."""
     for gpu in host.gpus:
         for unit in gpu.series(xid_metrics.GPU_XID_SUSPECT_UNIT_PROCESSES):
             measured = f"{unit.last:.0f} processes failed at {unit.labels['unit']}"
@@ -138,25 +149,41 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
             continue
         damaged = host.driver_error is not None or _is_damaged(gpu) or bottlenecks[gpu].name == "hung"
         of_programs = _xids_of_programs(gpu)
+        found: dict[str, list[_Xid]] = defaultdict(list)
         for last in xids:
             xid, fatal = last.labels["xid"], last.labels["fatal"]
             if gpu.contained_error and xid == str(DOUBLE_BIT_ERROR):
                 # Xid 94 reports the same error, including what it means for the jobs.
                 continue
             count = gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
-            code, when = _xid(last, count, host, damaged=damaged, reset=last.last < gpu.reset_at)
-            # A few Xids caused by programs concern only those programs.
-            few = code and BY_CODE[code].alert == _OF_PROGRAMS and of_programs <= gpu.limit(code, "count")
-            if code and not few:
-                yield of_gpu(code, gpu, when, value=count)
+            code, one = _xid(last, count, host, damaged=damaged, reset=last.last < gpu.reset_at)
+            if code and not _are_few(code, of_programs, host):
+                found[code].append(one)
+        yield from (of_gpu(code, gpu, _measured(each), value=_number(each)) for code, each in found.items())
     answering = {gpu.pci_bus_id for gpu in host.answering}
+    in_slots: dict[tuple[str, str], list[_Xid]] = defaultdict(list)
     for last in host.series(xid_metrics.GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS):
         slot = last.labels["pci_bus_id"]
         count = host.last(xid_metrics.GPU_XID_UNASSIGNED_ERRORS_TOTAL, **last.labels) or 1
-        code, when = _xid(last, count, host, damaged=slot not in answering, reset=slot in answering)
-        few = code and BY_CODE[code].alert == _OF_PROGRAMS and count <= host.limit(code, "count")
-        if code and not few:
-            yield of_slot(code, slot, when, value=count)
+        code, one = _xid(last, count, host, damaged=slot not in answering, reset=slot in answering)
+        if code and not _are_few(code, count, host):
+            in_slots[code, slot].append(one)
+    for (code, slot), each in in_slots.items():
+        yield of_slot(code, slot, _measured(each), value=_number(each))
+
+
+def _measured(xids: Iterable[_Xid]) -> str:
+    """What is measured of Xids with one finding, the critical and the latest first."""
+    return first_of([each.measured for each in sorted(xids, key=lambda each: (not each.is_critical, -each.last))])
+
+
+def _number(xids: Iterable[_Xid]) -> float:
+    return sum(each.number for each in xids)
+
+
+def _are_few(code: str, count: float, host: HostEvidence) -> bool:
+    """Whether these Xids concern only the programs that caused them; in files, that is what somebody asks about."""
+    return host.ended is None and BY_CODE[code].alert == _OF_PROGRAMS and count <= host.limit(code, "count")
 
 
 def _xids_of_programs(gpu: GpuEvidence) -> float:
@@ -193,19 +220,24 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
     )
 
 
-def _xid(last: Series, count: float, host: HostEvidence, *, damaged: bool, reset: bool) -> tuple[str, str]:
-    """Return the finding code for an Xid ("" for none), and when it happened."""
+def _xid(last: Series, count: float, host: HostEvidence, *, damaged: bool, reset: bool) -> tuple[str, _Xid]:
+    """Return the finding code for an Xid ("" for none), and what is measured of it."""
     xid, fatal = last.labels["xid"], last.labels["fatal"]
     age_seconds = host.age_seconds(last.last)
     times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
-    when = f"Xid {xid}{_FATAL[fatal]}, last {host.when(last.last)}{times}"
+    critical = is_critical(xid, fatal)
+    each = _Xid(critical, last.last, count, f"Xid {xid}{_FATAL[fatal]}, last {host.when(last.last)}{times}")
     check = xid_check(xid, fatal)
     if check.severity is Severity.INFO:
-        return "" if age_seconds > thresholds.XID_RECENT_SECONDS else check.code, when
+        return "" if host.ended is None and age_seconds > thresholds.XID_RECENT_SECONDS else check.code, each
     open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
+    if host.ended is not None:
+        # A file is not followed by others: nothing but a load of the driver, or a GPU that works, shows a recovery.
+        reset |= last.last in host.ended
+        open_seconds = float("inf") if damaged else open_seconds
     if not reset and age_seconds <= open_seconds:
-        return check.code, when
-    return "xid.earlier" if is_critical(xid, fatal) else "", when
+        return check.code, each
+    return "xid.earlier" if critical or host.ended is not None else "", each
 
 
 def _ecc(gpu: GpuEvidence) -> Iterator[Finding]:

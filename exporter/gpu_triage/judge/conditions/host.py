@@ -48,6 +48,14 @@ MESSAGE_RULES: Final = (
     ),
     MessageRule("fabric.version_mismatch", {ProblemKind.SWITCH_MISMATCH: "{}"}, _OPEN),
     MessageRule("pcie.dpc", {ProblemKind.PCIE_DPC: "port {} shut its link"}, _RECENT),
+    MessageRule("pcie.inaccessible", {ProblemKind.DEVICE_INACCESSIBLE: "{} is inaccessible"}, _OPEN),
+    MessageRule("host.iommu_fault", {ProblemKind.IOMMU_FAULT: "accesses of {}"}, _RECENT),
+    MessageRule(
+        "host.kernel_fault",
+        {ProblemKind.KERNEL_OOPS: "{} crashed", ProblemKind.IRQ_DISABLED: "{} disabled"},
+        _OPEN,
+        unnamed="a thread",
+    ),
     MessageRule(
         "host.hardware_error",
         {
@@ -123,7 +131,7 @@ def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
         said = [
             f"{words.format(each.labels['subject'] or rule.unnamed)}, last {host.when(each.last)}"
             for kind, words in rule.kinds.items()
-            for each in host.series(kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
+            for each in _events(host, kind)
             if host.age_seconds(each.last) <= rule.seconds and not (rule.until_reset and each.last < reset_at)
         ]
         if rule.code == "cpu.thermal":
@@ -178,15 +186,26 @@ def _driver_messages(host: HostEvidence) -> Iterator[Finding]:
         return
     answering = {gpu.pci_bus_id for gpu in host.answering}
     for code, kind, words in _OF_GPU:
-        for each in host.series(kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):
+        for each in _events(host, kind):
             slot = each.labels["subject"]
             if _ADDRESS.fullmatch(slot) and slot not in answering:
                 yield of_slot(code, slot, f"{words}, last {host.when(each.last)}")
-    if host.driver_error == "version_mismatch":
-        for each in host.series(
-            kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=ProblemKind.DRIVER_MISMATCH.value
-        ):
-            yield of_host("driver.version_mismatch", f"{each.labels['subject']}, last {host.when(each.last)}")
+    for code, kind in _OF_DRIVER:
+        for each in _events(host, kind):
+            if host.driver_error == "version_mismatch" or (host.driver_error and code == "driver.module_rejected"):
+                yield of_host(code, f"{each.labels['subject']}, last {host.when(each.last)}")
+
+
+_OF_DRIVER: Final = (
+    ("driver.version_mismatch", ProblemKind.DRIVER_MISMATCH),
+    ("driver.module_rejected", ProblemKind.MODULE_REJECTED),
+)
+"""Reasons why the driver does not answer."""
+
+
+def _events(host: HostEvidence, kind: ProblemKind) -> Sequence[Series]:
+    """When there was such a message last, by subject."""
+    return host.series(kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
 
 
 def _memory_errors(host: HostEvidence) -> Iterator[Finding]:

@@ -249,9 +249,11 @@ class HostEvidence(Evidence):
 
     Attributes:
         time_texts: text to show for events without an exact time, by the timestamp used in place of that time.
+        ended: of files, the timestamps of Xids that a later load of the driver ended; None on a live host.
     """
 
     time_texts: Mapping[float, str] = field(default_factory=dict)
+    ended: frozenset[float] | None = None
 
     @cached_property
     def gpus(self) -> tuple[GpuEvidence, ...]:

@@ -128,6 +128,8 @@ MEMORY_BOUND_SHARE: Final = 0.5
 XID_RECENT_SECONDS: Final = 600.0  # an Xid counts as recent for this long
 XID_OPEN_SECONDS: Final = 3600.0  # a critical Xid is a finding for this long, or until a reset;
 XID_DAMAGE_SECONDS: Final = 86_400.0  # while the damage lasts, for this long
+XID_FOLLOWS_SECONDS: Final = 60.0  # a program's exception explains Xid 43, 45 or 109 of it within this time
+LINK_LOSS_SECONDS: Final = 10.0  # a port's error explains a GPU that falls off the bus within this time
 CONTAINED_SECONDS: Final = 60.0  # a double-bit error (Xid 48) was contained if Xid 94 occurred within this time of it
 
 HOT_CPU_SHARE: Final = 0.05  # CPUs were too hot for this share of HOT_CPU_SECONDS

@@ -3,7 +3,8 @@ r"""Parse messages of NVIDIA's kernel modules about failures of a GPU or the dri
 The driver splits sentences over several lines, each prefixed with ``NVRM:``, at points that vary between branches. The
 parsers here take the whole sentence with newlines, as in a record of ``/dev/kmsg``. Sources: nv.c, nv-pci.c, osapi.c,
 kernel_gsp.c, linux_nvswitch.c and nvidia-peermem.c of the open kernel modules 515 to 595
-(https://github.com/NVIDIA/open-gpu-kernel-modules); the wording of 340 to 510 is from bug reports.
+(https://github.com/NVIDIA/open-gpu-kernel-modules); the wording of 340 to 510 is from bug reports. Messages of the
+resource manager have no colon after ``NVRM`` in 515 to 525.
 
 PCIe errors of any device: drivers/pci/pcie/aer.c. Until Linux 6.7 they are Corrected, Uncorrected (Non-Fatal) and
 Uncorrected (Fatal), since 6.8 Correctable and Uncorrectable. A port logs the error message it ``received``; the
@@ -19,12 +20,25 @@ from typing import Final, NamedTuple
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.read.host.kernel_messages import HostMessage, ProblemKind, ProblemResolved, cut, message
 
-MARKERS: Final = ("NVRM:", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem")
+MARKERS: Final = (
+    *("NVRM", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem"),
+    *("unsigned module", "oading of ", "could not insert ", "Failed to insert module ", "module load error: "),
+)
 """Substrings; a line without any of them is not one of these messages."""
 
-BEGINNINGS: Final = r"NVRM: |nvidia-nvswitch\d*: |nvidia-nvlink: |nvidia-peermem "
+OF_LOADERS: Final = (
+    r"(?:(?:modprobe|insmod): )?(?:ERROR|FATAL): could not insert |Failed to insert module |Kernel module load error: "
+)
+"""Beginning of what programs that load modules print about the kernel's refusal."""
+_UNSIGNED: Final = r"oading of (?:unsigned modules?|module with \w{1,20} \w{1,20})"
+
+BEGINNINGS: Final = (
+    r"NVRM: |NVRM (?=\w{3,80}: )(?!version: )|nvidia-nvswitch\d*: |nvidia-nvlink: |nvidia-peermem "
+    rf"|Lockdown: |(?:nvidia[\w-]{{0,20}}: l|(?:module: )?L){_UNSIGNED}|{OF_LOADERS}"
+)
 """Regular expression for the start of each message, to locate it after the timestamp in a log line."""
 
+_BEGINNING: Final = re.compile(BEGINNINGS)
 SENTENCES: Final = ("NVRM: API mismatch:", "NVRM: The NVIDIA ", "NVRM: This PCI I/O region ")
 """Prefixes of messages that continue over several lines until a period."""
 
@@ -47,6 +61,7 @@ UNTIL_LOADED: Final = AT_PROBE | {
     ProblemKind.GPU_INIT_FAILED,
     ProblemKind.GSP_INIT_FAILED,
     ProblemKind.GSP_TIMEOUT,
+    ProblemKind.MODULE_REJECTED,
     ProblemKind.SWITCH_MISMATCH,
 }
 """Resolved once the driver has been loaded again."""
@@ -77,6 +92,25 @@ class DriverMessage(NamedTuple):
 _ADDRESS: Final = r"(?P<address>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _VERSION: Final = r"[0-9]{1,4}(?:\.[0-9]{1,4}){1,3}"
 _NUMBER: Final = r"(?:GPU(?P<number>\d{1,3}) )?"
+_IN_FUNCTION: Final = rf"(?:GPU {_ADDRESS}: )?{_NUMBER}(?:\w{{1,80}}: )?"
+_GSP_FAILURES: Final = (
+    "Cannot initialize GSP firmware RM$",
+    "need firmware to initialize GSP$",
+    "missing NVDEC0 engine, cannot initialize GSP-RM$",
+    "unexpected WPR2 already up, cannot proceed with booting (?:GSP|gsp)$",
+    r"cannot bootstrap riscv/gsp: 0x",
+    r"failed to wait for GFW boot complete: 0x",
+    r"failed to (?:extract VBIOS image from ROM|allocate (?:Booter (?:Load|Reload|Unload)|Scrubber) ucode): 0x",
+    r"failed to parse FWSEC ucode from VBIOS image(?: \(VBIOS version \S{1,40}\))?: 0x",
+    "Error (?:preparing (?:boot binary|GSP-RM) image|calculating FB layout)$",
+    r"(?:SET_GUEST_SYSTEM_INFO|GET_GSP_STATIC_INFO|kgspSendInitRpcs) failed:? 0x",
+    r"failed to execute (?:Booter Load \(ucode for initial boot\)|Booter Load): 0x",
+    r"Failed to boot GSP\.$",
+    r"GSP-FMC reported an error while attempting to boot GSP: 0x",
+    r"Max GSP-RM boot attempts exceeded: \d",
+)
+"""Errors that end the start of the GSP, of kgspInitRm_IMPL, what it calls, and RmInitAdapter (osinit.c). Others of the
+same functions inform, or are of a reset or of unloading the driver."""
 _IN_SLOT: Final = rf"{_ADDRESS}:? (?:\(PCI ID: .{{9}}\) )?installed in"
 
 _MESSAGES: Final = (
@@ -115,15 +149,16 @@ _MESSAGES: Final = (
         rf"(?P<detail>BAR\d is \w{{1,12}} @ 0x[0-9a-fA-F]{{1,16}}) \(PCI:{_ADDRESS}\)",
     ),
     message(
-        ProblemKind.GSP_TIMEOUT,
-        rf"NVRM: {_NUMBER}(?:\w{{1,80}}: )?"
-        r"(?:Heartbeat timed out|\*{4,80} GSP Timeout \*{4,80}|rpcRecvPoll timedout for fn)",
+        ProblemKind.GPU_PROBE_FAILED,
+        rf"NVRM: {_IN_FUNCTION}(?:rm_init_adapter(?: failed(?:, device minor| for device bearing)|\(\d{{1,3}}\) failed)"
+        r"|\*{3} Cannot (?:attach gpu|initialize the device)$|\w{4,40}(?:\(\))? failed, bailing out of RmInitAdapter)",
     ),
     message(
-        ProblemKind.GSP_INIT_FAILED,
-        rf"(?i)NVRM: {_NUMBER}.{{0,120}}"
-        r"(?:Cannot initialize GSP|GSP-RM.{0,80}fail|fail.{0,80}GSP|kgspInitRm|kgspBoot)",
+        ProblemKind.GSP_TIMEOUT,
+        rf"NVRM: {_IN_FUNCTION}(?:(?:GSP RM h|LibOS h|H)eartbeat timed out|\*{{4,80}} GSP Timeout \*{{4,80}}"
+        r"|={4,40} GSP(?: core|-RM) unresponsive ={4,40}|rpcRecvPoll timedout for fn)",
     ),
+    message(ProblemKind.GSP_INIT_FAILED, rf"NVRM: {_IN_FUNCTION}(?:{'|'.join(_GSP_FAILURES)})"),
     message(
         ProblemKind.INFOROM_CORRUPTED,
         rf"(?i)NVRM: (?:GPU {_ADDRESS}: |{_NUMBER}).{{0,100}}\binfo ?rom\b.{{0,60}}(?:corrupt|invalid)",
@@ -133,6 +168,18 @@ _MESSAGES: Final = (
         r"nvidia-nv(?:switch\d{0,3}|link): (?:\w{1,60}: )?[Vv]ersion mismatch, "
         rf"kernel version (?P<kernel_module>{_VERSION}) user version (?P<program>{_VERSION})",
     ),
+    message(
+        ProblemKind.MODULE_REJECTED,
+        rf"Lockdown: (?:.{{1,16}}: )?(?P<detail>unsigned module loading|L{_UNSIGNED}) is restricted;",
+    ),
+    message(
+        ProblemKind.MODULE_REJECTED, rf"(?:nvidia[\w-]{{0,20}}: |module: )?(?P<detail>[lL]{_UNSIGNED}) is rejected$"
+    ),
+    message(
+        ProblemKind.MODULE_REJECTED,
+        rf"(?:{OF_LOADERS})(?:(?:module )?'?[\w./-]{{0,120}}?\bnvidia[\w-]{{0,20}}(?:\.ko)?(?:\.\w{{2,4}})?'?: )?"
+        "(?P<detail>Key was rejected by service|Required key not available)",
+    ),
     message(ProblemKind.PEERMEM_ERROR, r"nvidia-peermem \w{1,60}:\d{1,6} ERROR (?P<detail>.{1,200})"),
 )
 """Groups are what a DriverMessage has, or versions, named after what has them."""
@@ -140,10 +187,10 @@ _MESSAGES: Final = (
 
 def parse_driver_message(text: str) -> DriverMessage | None:
     """Parse a failure message of NVIDIA's modules; None for any other message, including Xids and SXids."""
-    if not text.startswith(("NVRM: ", "nvidia-")):
+    if _BEGINNING.match(text) is None:
         return None
-    sentence = " ".join(line.removeprefix("NVRM:").strip() for line in text.split("\n"))
-    if text.startswith("NVRM: "):
+    sentence = " ".join(line.removeprefix("NVRM").removeprefix(":").strip() for line in text.split("\n"))
+    if text.startswith("NVRM"):
         sentence = f"NVRM: {sentence}"
     for trouble, pattern in _MESSAGES:
         match = pattern.match(sentence)
@@ -156,14 +203,18 @@ def parse_driver_message(text: str) -> DriverMessage | None:
     return None
 
 
-DEVICE_MARKERS: Final = ("PCIe Bus Error", "AER: ", "aer_", ": [10de:", "  device [10de:", "mlx5_core ")
+DEVICE_MARKERS: Final = (
+    *("PCIe Bus Error", "AER: ", "aer_", ": [10de:", "  device [10de:", "mlx5_core ", "pciehp: Slot("),
+    *("AMD-Vi: Event logged", "DMAR:", "arm-smmu-v3 ", "change power state", "ms after "),
+)
 """Substrings; a line without any of them is not one of these messages."""
 
 _DEVICE: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 
 DEVICE_BEGINNINGS: Final = (
     rf"(?:pcieport|pci|nvidia|nouveau|mlx5_core) {_DEVICE}[: ]"
-    rf"|[\w-]{{2,24}} {_DEVICE}: (?:AER: |PCIe Bus |aer_|  device \[10de:)"
+    rf"|[\w-]{{2,24}} {_DEVICE}: (?:AER: |PCIe Bus |aer_|  device \[10de:|AMD-Vi: |(?:not )?ready |.{{5,10}} change )"
+    r"|AMD-Vi: Event |(?:dmar: )?DMAR: ?\[|arm-smmu-v3 "
 )
 """Regular expression for the start of each message, to locate it after the timestamp in a log line."""
 
@@ -192,12 +243,38 @@ _NVIDIA_DEVICE: Final = re.compile(
     rf"(?:nvidia|nouveau|NovaCore|vfio-pci|pci) ({_DEVICE}): (?:AER: )? {{2,3}}device \[10de:"
 )
 
+# drivers/pci/hotplug/pciehp_ctrl.c: the link of a slot is gone; "ignored" and "Link Up" are not.
+_LINK_LOST: Final = re.compile(rf"pcieport ({_DEVICE}): pciehp: Slot\([^)]{{1,40}}\): (?:Link Down|Card not present)$")
+
+# Docks and other devices that were unplugged have the same messages, with other drivers.
+_GPUS_DRIVER: Final = rf"(?:nvidia|nouveau|NovaCore|vfio-pci|pci) ({_DEVICE}): "
+_SHORT: Final = r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
 _MLX5: Final = rf"mlx5_core ({_DEVICE})(?: (\w{{1,32}}))?: (?:\w{{1,60}}:\d{{1,6}}:\(pid \d{{1,10}}\): )?"
-_POWER: Final = re.compile(_MLX5 + r"Detected insufficient power on the PCIe slot \((\d{1,5})W\)")
-_MODULE: Final = re.compile(_MLX5 + r"Port module event\[error\]: module (\d{1,4}), .{1,40}?, (.{1,120})")
-_HEAT: Final = re.compile(_MLX5 + r"High temperature on sensors")
+_MODULE: Final = _MLX5 + r"Port module event\[error\]: module \d{1,4}, .{1,40}?, "
+_OF_DEVICES: Final = (
+    # drivers/pci/pci.c; until 5.18 "can't"
+    message(
+        ProblemKind.DEVICE_INACCESSIBLE,
+        _GPUS_DRIVER
+        + r"(?:(?:Unable to|can't) change power state from .{4,20}(?:, device| \(config space) inaccessible"
+        r"|[Rr]efused to change power state(?:, currently in D3| from D3(?:hot|cold) to D0)"
+        r"|not ready \d{1,7}ms after .{1,40}; giving up)",
+    ),
+    # drivers/iommu/amd/iommu.c, intel/dmar.c, arm/arm-smmu-v3/arm-smmu-v3.c
+    message(ProblemKind.IOMMU_FAULT, rf"[\w-]{{2,24}} ({_DEVICE}): AMD-Vi: Event logged \[[A-Z_]{{4,40}} "),
+    message(
+        ProblemKind.IOMMU_FAULT,
+        r"(?:AMD-Vi: Event logged \[[A-Z_]{4,40} device=|arm-smmu-v3 \S{1,40}: event: [CF]_[A-Z_]{3,40} client: "
+        rf"|(?:dmar: )?DMAR: ?\[(?:DMA (?:Read|Write)|INTR-REMAP)[^\]]{{0,30}}\] Request device \[){_SHORT}\b",
+    ),
+    message(ProblemKind.ADAPTER_POWER, _MLX5 + r"Detected insufficient power on the PCIe slot \(\d{1,5}W\)"),
+    message(ProblemKind.ADAPTER_POWER, _MODULE + ".{0,110}(?:Power budget exceeded|insufficient/unadvertised power)"),
+    message(ProblemKind.ADAPTER_MODULE, _MODULE),
+    message(ProblemKind.ADAPTER_HOT, _MLX5 + r"High temperature on sensors"),
+)
+_READY: Final = re.compile(_GPUS_DRIVER + r"ready \d{1,7}ms after ")
+
 _LINK: Final = re.compile(_MLX5 + r"(?:Port: (\d{1,3}) )?Link (up|ACTIVE|down|DOWN)\b")
-_WITHOUT_POWER: Final = ("Power budget exceeded", "insufficient/unadvertised power")
 
 
 def parse_pcie_error(text: str) -> PcieError | None:
@@ -209,6 +286,16 @@ def parse_pcie_error(text: str) -> PcieError | None:
     if (match := _FROM_FIRMWARE.match(text)) is not None:
         return PcieError(normalize_bus_id(match[2]), "correctable" if match[3] else "nonfatal", driver=match[1])
     return None
+
+
+def parse_link_lost(text: str) -> str | None:
+    """Bus ID of a port with a link that went down, so that what is below it is gone; None for any other message."""
+    match = _LINK_LOST.match(text)
+    return None if match is None else normalize_bus_id(match[1])
+
+
+def _bus_id(address: str) -> str:
+    return normalize_bus_id(address if address.count(":") > 1 else f"0000:{address}")
 
 
 def _severity(correctable: str | None, fatal: str | None) -> str:
@@ -227,22 +314,18 @@ def parse_device_message(text: str) -> HostMessage | None:
         # Ignore the port's line: the device logs the same error itself, unless it no longer can.
         trouble = ProblemKind.PCIE_CORRECTED if error.severity == "correctable" else ProblemKind.PCIE_UNCORRECTED
         return None if error.port else HostMessage(trouble, error.address)
-    if not text.startswith("mlx5_core "):
-        return None
-    if (power := _POWER.match(text)) is not None:
-        return HostMessage(ProblemKind.ADAPTER_POWER, power[1])
-    if (module := _MODULE.match(text)) is not None:
-        lacks_power = any(words in module[4] for words in _WITHOUT_POWER)
-        return HostMessage(ProblemKind.ADAPTER_POWER if lacks_power else ProblemKind.ADAPTER_MODULE, module[1])
-    if (heat := _HEAT.match(text)) is not None:
-        return HostMessage(ProblemKind.ADAPTER_HOT, heat[1])
+    for trouble, pattern in _OF_DEVICES:
+        if (match := pattern.match(text)) is not None:
+            return HostMessage(trouble, _bus_id(match[1]))
     link = _LINK.match(text)
     is_down = link is not None and link[4] in ("down", "DOWN")
     return HostMessage(ProblemKind.ADAPTER_LINK_DOWN, _port(link)) if link is not None and is_down else None
 
 
 def parse_device_over(text: str) -> ProblemResolved | None:
-    """Parse a message that an adapter port's link is up again; None for any other message."""
+    """Parse a message that an adapter port's link is up again, or a device ready; None for any other message."""
+    if (ready := _READY.match(text)) is not None:
+        return ProblemResolved(ProblemKind.DEVICE_INACCESSIBLE, _bus_id(ready[1]))
     link = _LINK.match(text)
     is_up = link is not None and link[4] in ("up", "ACTIVE")
     return ProblemResolved(ProblemKind.ADAPTER_LINK_DOWN, _port(link)) if link is not None and is_up else None

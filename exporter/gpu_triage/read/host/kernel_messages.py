@@ -35,6 +35,10 @@ class ProblemKind(Enum):
     PCIE_CORRECTED = "pcie_corrected"
     PCIE_UNCORRECTED = "pcie_uncorrected"
     PCIE_DPC = "pcie_dpc"
+    DEVICE_INACCESSIBLE = "device_inaccessible"
+    IOMMU_FAULT = "iommu_fault"
+    IRQ_DISABLED = "irq_disabled"
+    KERNEL_OOPS = "kernel_oops"
     CPU_THERMAL = "cpu_thermal"
     ADAPTER_POWER = "adapter_power"
     ADAPTER_MODULE = "adapter_module"
@@ -43,6 +47,7 @@ class ProblemKind(Enum):
     PEERMEM_ERROR = "peermem_error"
     DRIVER_MISMATCH = "driver_version_mismatch"
     DRIVER_NOT_LOADED = "driver_not_loaded"
+    MODULE_REJECTED = "module_rejected"
     GPU_INIT_FAILED = "gpu_init_failed"
     GPU_LOST_AT_PROBE = "gpu_lost_at_probe"
     GPU_PROBE_FAILED = "gpu_probe_failed"
@@ -104,16 +109,40 @@ MARKERS: Final = (
     "Memory failure: 0x",
     "DPC: containment event",
     "above threshold, cpu clock",
+    ": nobody cared",
+    "nable to handle ",
+    "kernel NULL pointer",
+    "kernel BUG at ",
+    " [#",
 )
 """Substrings; a line without any of them is not one of these messages."""
 
 OVER_MARKERS: Final = ("nfs: server ", "Connection restored to ", "mounted", "ounting ", ": pci function ")
 """The same for messages that a problem is resolved."""
 
+_DYING: Final = r"(?:Oops|Internal error|general protection fault|invalid opcode)\b[^\n]{0,120}?: [0-9a-f]{4,16}"
+_DETAILS: Final = (
+    r"[^\s\[\]]{1,15} invoked oom-killer: |CPU: \d{1,5} (?:UID: \d{1,10} )?PID: \d|\[<[0-9a-f]{8,16}>\] nvidia_isr"
+)
+DETAIL_MARKERS: Final = (" Comm: ", "nvidia_isr", " invoked oom-killer: ")
+"""Substrings of lines that complete what others report."""
+
+REPORTS: Final = (
+    (re.compile(rf"BUG: |Unable to handle kernel |kernel BUG at |{_DYING} \[#"), re.compile(rf"CPU: \d|{_DYING} \[#")),
+    (re.compile(r"irq \d{1,5}: nobody cared"), re.compile(r"CPU: \d|\[<[0-9a-f]{8,16}>\] nvidia_isr")),
+    (
+        re.compile(r"(?:\{\d{1,9}\})?\[Hardware Error\]: event severity: "),
+        re.compile(r"(?:\{\d{1,9}\})?\[Hardware Error\]: {2,8}(?!event severity)"),
+    ),
+)
+"""Reports of several lines: how the first begins, and the lines that belong to it; other lines may come between."""
+
 BEGINNINGS: Final = (
     r"(?:Memory cgroup o|O)ut of memory: Kill|INFO: (?:task |rcu_)|(?:NMI )?watchdog: |rcu: INFO: |EXT\d-fs \(|XFS \("
     r"|BTRFS \w{4,8} \(device |nvme nvme\d|(?:nfs|NFS): server |Lustre(?:Error)?: |mce: (?:\[|CPU)"
     r"|(?:\{\d{1,9}\})?\[Hardware Error\]: |EDAC MC\d|Memory failure: 0x|CPU\d{1,5}: (?:Core|Package) temperature "
+    r"|irq \d{1,5}: nobody cared |BUG: (?:unable to handle |kernel NULL )|Unable to handle kernel |kernel BUG at "
+    rf"|{_DYING} \[#|{_DETAILS}"
 )
 """Regular expression for the start of each message, to locate it after the timestamp in a log line."""
 
@@ -123,6 +152,7 @@ def message(kind: ProblemKind, beginning: str) -> tuple[ProblemKind, re.Pattern[
     return kind, re.compile(beginning)
 
 
+_OOM_CALL: Final = re.compile(r"(\S{1,15}) invoked oom-killer: gfp_mask=0x")
 _OOM_ORDER: Final = re.compile(r"oom-kill:constraint=.*?,task_memcg=(/.{0,1000}?),task=.{0,40}?,pid=(\d{1,9}),uid=\d+$")
 _MACHINE_CHECK: Final = (
     r"mce: \[Hardware Error\]: CPU (?P<cpu>\d{1,5}): Machine Check(?: Exception)?: [0-9a-f]{1,16} Bank \d{1,3}: "
@@ -130,6 +160,14 @@ _MACHINE_CHECK: Final = (
 _EDAC: Final = r"EDAC (MC\d{{1,3}}): \d{{1,9}} {} (?:.{{0,200}}? on (?!unknown|any)([^\s(]{{1,64}}))?"
 _CORRECTED: Final = re.compile(r"EDAC MC\d{1,3}: (\d{1,9}) CE ")
 _ADDRESS: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
+
+
+def _from_firmware(severity: str) -> str:
+    """The report of APEI, or of BERT after a reboot; of a PCIe error with its device (drivers/firmware/efi/cper.c)."""
+    return (
+        rf"(?:\{{\d{{1,9}}\}})?\[Hardware Error\]: event severity: {severity}(?:\n(?s:.*?device_id: ({_ADDRESS})\n)?|$)"
+    )
+
 
 _MESSAGES: Final = (
     # A comm is up to 15 arbitrary bytes chosen by the process; the parentheses and numbers after it are the kernel's.
@@ -182,12 +220,22 @@ _MESSAGES: Final = (
     message(
         ProblemKind.HARDWARE_UNCORRECTED, r"(?:mce: )?\[Hardware Error\]: (?:Uncorrected|System Fatal)(?: error)?[,.]"
     ),
-    message(ProblemKind.HARDWARE_CORRECTED, r"\{\d{1,9}\}\[Hardware Error\]: event severity: corrected$"),
-    message(ProblemKind.HARDWARE_UNCORRECTED, r"\{\d{1,9}\}\[Hardware Error\]: event severity: (?:recoverable|fatal)$"),
+    message(ProblemKind.HARDWARE_CORRECTED, _from_firmware("corrected")),
+    message(ProblemKind.HARDWARE_UNCORRECTED, _from_firmware("(?:recoverable|fatal)")),
     message(ProblemKind.MEMORY_CORRECTED, _EDAC.format("CE")),
     message(ProblemKind.MEMORY_UNCORRECTED, _EDAC.format("UE")),
     message(ProblemKind.MEMORY_UNCORRECTED, r"Memory failure: 0x[0-9a-f]{1,16}: recovery action for "),
     message(ProblemKind.PCIE_DPC, rf"(?:pcieport|pci) ({_ADDRESS}): DPC: containment event, status:"),
+    message(
+        ProblemKind.IRQ_DISABLED, r"irq (?P<irq>\d{1,5}): nobody cared \(try booting with the \"irqpoll\" option\)"
+    ),
+    # The line that numbers it, or the reason before it; the thread is in a later line (arch/x86/kernel/dumpstack.c).
+    message(
+        ProblemKind.KERNEL_OOPS,
+        r"(?:BUG: (?:unable to handle |kernel NULL pointer dereference)|Unable to handle kernel |kernel BUG at "
+        rf"|{_DYING} \[#\d)"
+        r"(?s:.*? PID: (?P<pid>\d{1,9}) Comm: (?P<process>.{1,20}?) (?:Kdump: |Not tainted|Tainted: ))?",
+    ),
     message(
         ProblemKind.CPU_THERMAL,
         r"(?:mce: )?CPU\d{1,5}: (Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled",
@@ -216,10 +264,11 @@ def parse_host_message(text: str) -> HostMessage | None:
         match = pattern.match(text)
         if match is None:
             continue
-        named = match.groupdict()
+        named = {name: value for name, value in match.groupdict().items() if value is not None}
         if "pid" in named:
             return HostMessage(trouble, cut(f"{named['process'] or 'process'} ({named['pid']})"), int(named["pid"]))
-        subject = f"CPU {named['cpu']}" if named else next(filter(None, reversed(match.groups())), "")
+        numbered = next((f"{name.upper()} {value}" for name, value in named.items()), "")
+        subject = numbered or next(filter(None, reversed(match.groups())), "")
         return HostMessage(trouble, cut(subject.lower() if trouble is ProblemKind.CPU_THERMAL else subject))
     return None
 
@@ -243,6 +292,12 @@ def parse_kill_order(text: str) -> KillOrder | None:
     """Parse the OOM killer's choice of process, in Linux 5.0 or later; None for any other message."""
     match = _OOM_ORDER.match(text) if text.startswith("oom-kill:") else None
     return None if match is None else KillOrder(int(match[2]), match[1])
+
+
+def parse_oom_call(text: str) -> str | None:
+    """The process that asked for the memory when the OOM killer began, which need not be the one it then kills."""
+    match = _OOM_CALL.match(text)
+    return None if match is None else cut(match[1])
 
 
 def cut(text: str) -> str:

@@ -28,7 +28,9 @@ FOUND = ["xid.119", "pcie.width_from_boot"]
 
 
 def judged(report: Report) -> list[str]:
-    assert measured(report, "xid.119") == "Xid 119, last 2026-03-14 09:50:00, 10 min before the report"
+    assert (
+        measured(report, "xid.119") == "Xid 119, last 2026-03-14 09:50:00, 10 min before the report, by python3 (4242)"
+    )
     assert (
         measured(report, "pcie.width_from_boot") == "8 of 16 lanes under load, no more seen since boot, at 0000:41:00.0"
     )

@@ -133,7 +133,7 @@ LOADING = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05  Wed Jan  1
         (
             ("".join(logged(f"{TIMEOUT} {minute}", at=f"09:{minute}:00") for minute in (10, 20, 50)),),
             "xid.119",
-            f"Xid 119, last {EXACT}, 3 times since the kernel log begins",
+            f"Xid 119, last {EXACT}, by python3 (1), 3 times since the kernel log begins",
         ),
         # The driver being loaded ties seconds to the clock.
         (
@@ -144,13 +144,77 @@ LOADING = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05  Wed Jan  1
         # A critical Xid of yesterday, or before the driver was loaded again, is context.
         ((logged(TIMEOUT, at="10:00:00", day=13),), "xid.earlier", ""),
         ((logged(TIMEOUT, at="09:40:00") + logged(LOADING, at="09:45:00"),), "xid.earlier", ""),
-        ((f"{TIMEOUT}\n{LOADING}\n",), "xid.earlier", ""),
+        # Without times, what comes first in a log may have come last, as of ``dmesg -t | tac``.
+        ((f"{TIMEOUT}\n{LOADING}\n",), "xid.119", ""),
     ],
 )
 def test_when_events_were_and_how_often(tmp_path: Path, logs: tuple[str, ...], code: str, words: str) -> None:
     report = beside_smi(tmp_path, *logs)
     assert codes(report) == [code]
     assert not words or measured(report, code) == words
+
+
+SMALLER = XID.replace("41", "42").replace("79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", "62, x")
+NEWER = f"[  900.1] {XID}\n[  100.0] {LOADING}\n[   10.0] usb 1-1: reset\n"
+HEALED = f"[  900.1] {LOADING}\n[  100.0] {XID}\n[   10.0] usb 1-1: reset\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "found", "words", "note"),
+    [
+        # Newest first, as of ``journalctl -r`` and ``dmesg | tac``
+        (NEWER, "xid.79", "Xid 79, last 900 s after the boot, 0 s before the end of the log", "newest lines first"),
+        (HEALED, "xid.earlier", "Xid 79, last 100 s after the boot, 13 min before", "newest lines first"),
+        (
+            f"Mar 14 10:00:00 n1 kernel: {LOADING}\nMar 13 10:00:00 n1 kernel: {XID}\n",
+            *("xid.earlier", "Xid 79, last 03-13 10:00:00, 24 h before", "newest lines first"),
+        ),
+        (
+            f"Mar 14 10:00:00 n1 kernel: {XID}\nMar 13 10:00:00 n1 kernel: {LOADING}\n",
+            *("xid.79", "Xid 79, last 03-14 10:00:00, 0 s before", "newest lines first"),
+        ),
+        # Within one second, the order of the lines counts, in the log's direction.
+        (logged(XID, LOADING) + logged("x", at="09:51:00"), "xid.earlier", "Xid 79, last 2026-03-14 09:50:00", ""),
+        (
+            logged("x", at="09:51:00") + logged(XID, LOADING),
+            *("xid.79", "Xid 79, last 2026-03-14 09:50:00", "newest lines first"),
+        ),
+        (logged(XID, LOADING), "xid.79", "Xid 79, last 2026-03-14 09:50:00", ""),
+        # Two pastes, the later one first: the first is two days old, and nothing shows that it is over.
+        (
+            "\n".join(
+                (
+                    f"Mar 29 15:38:50 n1 kernel: {TIMEOUT}",
+                    f"Mar 29 15:39:00 n1 kernel: {TIMEOUT}",
+                    f"Mar 27 17:40:36 n1 kernel: {SMALLER}",
+                )
+            ),
+            *("xid.62", "Xid 62, last 03-27 17:40:36, 46 h before", "lines not in the order of their times"),
+        ),
+        # A second boot and one that was pasted below cannot be told apart without dates.
+        (
+            f"[  900.1] {XID}\n[    1.0] {TIMEOUT}\n[  100.0] {LOADING}\n[  101.0] y\n",
+            *("xid.79", "Xid 79", "lines not in the order of their times"),
+        ),
+        (f"{XID}\n{LOADING}\n", "xid.79", f"Xid 79, last {UNKNOWN}", "kernel messages without times"),
+    ],
+)
+def test_events_are_in_the_order_of_their_own_times(
+    tmp_path: Path, log: str, found: str, words: str, note: str
+) -> None:
+    report = report_on_text(tmp_path, log)
+    assert found in codes(report)
+    assert measured(report, found).startswith(words)
+    assert report.files[0].note == note
+
+
+def test_of_several_earlier_faults_the_worst_and_latest_is_told_first(tmp_path: Path) -> None:
+    xids = [f"[ {at}.0] NVRM: Xid (PCI:0000:41:00): {code}, x\n" for at, code in enumerate((119, 62, 79, 79, 63), 100)]
+    report = report_on_text(tmp_path, "".join(xids) + f"[ 200.0] {LOADING}\n")
+    assert [word.split(",")[0] for word in measured(report, "xid.earlier").split("; ")] == [
+        *("Xid 79", "Xid 62", "Xid 119", "1 more")
+    ]
+    assert report.findings[0].value == 5
 
 
 def test_a_log_alone_names_gpus_by_their_address(tmp_path: Path) -> None:

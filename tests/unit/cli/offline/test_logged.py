@@ -91,8 +91,32 @@ FAILURES = [
     (("nfs: server nas01 not responding, still trying",), "storage.not_responding", "NFS server nas01"),
     (("watchdog: BUG: soft lockup - CPU#3 stuck for 26s! [python3:1]",), "host.lockup", "soft lockup of CPU 3"),
     (("{1}[Hardware Error]: event severity: recoverable",), "host.hardware_error", "an unnamed part"),
+    (("{1}[Hardware Error]: event severity: recoverable", "{1}[Hardware Error]:   section_type: PCIe error",
+      "{1}[Hardware Error]:   device_id: 0000:5c:00.0", "{1}[Hardware Error]:   vendor_id: 0x15b3, device_id: 0x1021"),
+     "host.hardware_error", "uncorrected hardware error of 0000:5c:00.0, once"),
+    (("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",), "driver.module_rejected", "Key was"),
+    (("Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7",),
+     "driver.module_rejected", "unsigned module loading, once"),
+    (("DMAR: DRHD: handling fault status reg 3",
+      "DMAR: [DMA Read NO_PASID] Request device [41:00.0] fault addr 0x1000 [fault reason 0x06] PTE Read access"),
+     "host.iommu_fault", "accesses of 0000:41:00.0, once"),
+    (("vfio-pci 0000:5b:00.0: not ready 65535ms after FLR; giving up",), "pcie.inaccessible", "0000:5b:00.0 is inacc"),
+    ((f"nvidia {GPU}: Unable to change power state from D3cold to D0, device inaccessible",), "gpu.lost",
+     f"{GPU} is inaccessible, once"),
+    (('irq 16: nobody cared (try booting with the "irqpoll" option)', "CPU: 0 PID: 0 Comm: swapper/0 Tainted: P",
+      "[<000000004f5a2c11>] nvidia_isr [nvidia]", "Disabling IRQ #16"), "host.kernel_fault",
+     "IRQ 16 disabled (its handler: nvidia), once"),
+    (("BUG: kernel NULL pointer dereference, address: 0000000000000008", "#PF: supervisor read access in kernel mode",
+      "Oops: 0000 [#1] SMP NOPTI", "CPU: 1 PID: 591 Comm: nv_queue Tainted: P OE"), "host.kernel_fault",
+     "nv_queue (591) crashed, once"),
+    (("python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=979",), "memory.oom_killed",
+     "python3 found no memory"),
+    (("NVRM RmInitAdapter: Cannot initialize GSP firmware RM",), "driver.init_failed", "the GSP's firmware"),
+    ((f"NVRM: GPU {GPU}: rm_init_adapter failed, device minor number 0",), "driver.init_failed", GPU),
     (("EDAC MC1: 1 UE Multi-bit ECC on P1-DIMMA1 (csrow:0)",), "host.hardware_error", "memory error of P1-DIMMA1"),
     (("pcieport 0000:a9:10.0: DPC: containment event, status:0x2009 source:0x0000",), "pcie.dpc", "0000:a9:10.0"),
+    (("INFO: task nvc:[driver]:5403 blocked for more than 120 seconds.",), "host.hung_task",
+     "nvc:[driver] (5403) hung, once "),
     (("INFO: task a:1 blocked for more than 122 seconds.", "INFO: task b:2 blocked for more than 122 seconds."),
      "host.hung_task", "a (1) hung, once "),
     (("INFO: task nvc:[driver]:5403 blocked for more than 120 seconds.",) * 2, "host.hung_task",
@@ -124,15 +148,25 @@ def test_a_failure_is_a_finding_with_its_time(tmp_path: Path, lines: Sequence[st
         flapping("up"),
         flapping("up", "down", "up"),
         ["EDAC MC1: 1 CE memory read error on CPU_SrcID#0_DIMM#0 (channel:1 slot:0)"],
-        ["INFO: task nvc:[driver]:5403 blocked for more than 120 seconds."],
         # A virtual machine has the GPU.
         [f"NVRM: GPU {GPU} is already bound to vfio-pci.", LOADING],
         [FOUND, *(f"{device}: {FATAL}" for device in ("nvme 0000:03:00.0", "pcieport 0000:00:01.0"))],
         [FOUND, f"nvidia-nvswitch 0000:c1:00.0: {FATAL}"],
+        [
+            f"nvidia {GPU}: Unable to change power state from D3cold to D0, device inaccessible",
+            f"nvidia {GPU}: ready 2047ms after resume",
+        ],
     ],
 )
 def test_what_is_normal_now_and_then_or_of_other_devices_is_no_finding(tmp_path: Path, lines: list[str]) -> None:
     assert codes(report_on_text(tmp_path, logged(*lines))) == []
+
+
+def test_a_rejected_module_is_not_the_driver_if_that_was_loaded(tmp_path: Path) -> None:
+    lines = ("[ 1.0] Loading of unsigned module is rejected", f"[ 9.0] {LOADING}")
+    assert codes(report_on_text(tmp_path, bare(*lines))) == []
+    assert codes(report_on_text(tmp_path, bare(*reversed(lines)))) == []
+    assert codes(report_on_text(tmp_path, bare(lines[0]))) == ["driver.module_rejected"]
 
 
 def test_trouble_of_the_host_that_is_over_is_no_finding(tmp_path: Path) -> None:
@@ -146,7 +180,6 @@ def test_trouble_of_the_host_that_is_over_is_no_finding(tmp_path: Path) -> None:
                 "nfs: server nas02 not responding, still trying",
                 "EXT4-fs (sda3): Remounting filesystem read-only",
                 "EXT4-fs (sda3): mounted filesystem with ordered data mode. Opts: (null)",
-                "INFO: task a:1 blocked for more than 122 seconds.",
                 "systemd[1]: Mounting XFS (sda4): Shutting down filesystem",
             )
         )
@@ -183,7 +216,6 @@ def test_what_the_driver_that_was_loaded_later_ended_is_history(tmp_path: Path, 
     for logs in (
         (logged(*lines, day=13) + logged(LOADING),),
         (logged(*lines, day=13), logged(LOADING)),
-        (bare(*lines, LOADING),),
         (bare(*(f"[  100.{place}] {line}" for place, line in enumerate((*lines, LOADING)))),),
     ):
         report = report_on_text(tmp_path, *logs)
@@ -239,7 +271,9 @@ def test_an_xid_names_the_one_that_caused_it(tmp_path: Path) -> None:
     )
     report = report_on_text(tmp_path, log)
     assert measured(report, "xid.149").endswith("; named as the cause of another Xid")
-    assert "; caused by Xid 94, 9 times" in measured(report, "xid.45")
+    alone, often = (each.measured for each in report.findings if each.check.code == "xid.45")
+    assert alone.endswith(", by python3 (1818990); caused by Xid 149")
+    assert ", by python3 (7); caused by Xid 94, 9 times" in often
     assert codes(report).count("xid.94") == 1
 
 
@@ -280,7 +314,8 @@ def test_an_area_that_nothing_is_wrong_with_says_what_was_read_of_it(tmp_path: P
 )
 def test_what_else_the_log_says_of_an_address_makes_it_a_gpus(tmp_path: Path, lines: tuple[str, ...]) -> None:
     report = report_on_text(tmp_path, logged(*lines))
-    assert [(each.check.code, each.subject) for each in report.findings] == [("pcie.aer", f"GPU at {GPU}")]
+    found = [(each.check.code, each.subject) for each in report.findings if each.check.code != "xid.31"]
+    assert found == [("pcie.aer", f"GPU at {GPU}")]
     assert measured(report, "pcie.aer").startswith("fatal on the GPU, once 2026-03-14 09:50:00")
 
 
@@ -307,6 +342,88 @@ RECEIVED = f"pcieport {PORT}: AER: Correctable error message received from {GPU}
 def test_corrected_errors_count_from_ten_on_and_once(tmp_path: Path, lines: list[str], told: str) -> None:
     report = report_on_text(tmp_path, logged(*lines))
     assert [each.measured[: len(told)] for each in report.findings] == [told] * bool(told)
+
+
+LOST = "NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+SLOT = f"pcieport {PORT}: pciehp: Slot(2): Link Down"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([f"[ 100.0] pcieport {PORT}: {FATAL}", f"[ 110.0] {LOST}"], f"fatal on the port {PORT} above it, once"),
+        ([f"[ 100.0] {SLOT}", f"[ 100.1] {LOST}"], f"link lost on the port {PORT} above it, once"),
+        ([f"[ 100.0] pcieport {PORT}: {FATAL}", f"[ 110.1] {LOST}"], ""),
+        ([f"[ 100.0] {LOST}", f"[ 100.1] {SLOT}"], ""),
+        # Which of two ports is above it, is unknown.
+        ([f"[ 100.0] {SLOT}", f"[ 100.0] {SLOT.replace('40:01', '80:01')}", f"[ 100.1] {LOST}"], ""),
+        ([f"[ 100.0] pcieport {PORT}: {FATAL.replace('Uncorrectable (F', 'Correctable (F')}", f"[ 100.1] {LOST}"], ""),
+        (
+            [f"{{1}}[Hardware Error]: {said}" for said in (
+                "event severity: fatal", f"  device_id: {GPU}", "  vendor_id: 0x10de, device_id: 0x2330")],
+            "fatal on the GPU, once",
+        ),
+        (
+            [f"{{1}}[Hardware Error]: {said}" for said in (
+                "event severity: fatal", "  port_type: 4, root port", f"  device_id: {PORT}", "  vendor_id: 0x8086")]
+            + [LOST],
+            f"fatal on the port {PORT} above it, once",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_port_or_the_firmware_said_before_a_gpu_was_lost_is_its_cause(
+    tmp_path: Path, lines: list[str], told: str
+) -> None:
+    found = [each for each in report_on_text(tmp_path, bare(*lines)).findings if each.check.code == "pcie.aer"]
+    assert [(each.pci_bus_id, each.measured[: len(told)]) for each in found] == [(GPU, told)] * bool(told)
+
+
+XID_OF = "[ {}] NVRM: Xid (PCI:0000:41:00): {}, pid={}, name={}, Ch 1"
+
+
+@pytest.mark.parametrize("code", [8, 13, 31, 43, 45, 69])
+def test_in_a_file_a_single_xid_of_a_program_is_told_with_all_that_it_says(tmp_path: Path, code: int) -> None:
+    log = bare(XID_OF.format("5.0", code, 77, "Isaac Sim"), "[ 86400.0] usb 1-1: reset", f"[ 86404.0] {LOADING}")
+    report = report_on_text(tmp_path, log)
+    assert codes(report) == [f"xid.{code}"]
+    words = f"Xid {code}, last 5 s after the boot, 24 h before the end of the log, by Isaac_Sim (77)"
+    assert measured(report, f"xid.{code}") == words
+
+
+@pytest.mark.parametrize(
+    ("before", "explained"),
+    [
+        (XID_OF.format("40.0", 13, 7, "a"), "; explained by Xid 13 of the same process"),
+        (XID_OF.format("39.9", 13, 7, "a"), ""),
+        (XID_OF.format("100.5", 13, 7, "a"), ""),
+        (XID_OF.format("99.0", 13, 8, "a"), ""),
+        (XID_OF.format("99.0", 48, 7, "a"), ""),
+        (XID_OF.format("99.0", 13, 7, "a").replace("41:00", "42:00"), ""),
+    ],
+)
+def test_an_exception_of_the_same_process_explains_what_follows(tmp_path: Path, before: str, explained: str) -> None:
+    report = report_on_text(tmp_path, bare(before, XID_OF.format("100.0", 109, 7, "a")))
+    assert measured(report, "xid.109").partition(", by a (7)")[2] == explained
+
+
+def test_lines_with_words_of_error_that_are_not_judged_are_listed(tmp_path: Path) -> None:
+    unknown = "NVRM: GPU0 kgspUnloadRm_IMPL: GSP-RM unload failed during driver unload"
+    log = logged(
+        *(f"foo{chr(97 + place)}: bar {place} failed" for place in range(8)), unknown, unknown, INIT, "x: fine"
+    )
+    report = report_on_text(tmp_path, log)
+    listed = [line for line in report.not_read if line.startswith("a kernel line")]
+    assert listed[0] == f"a kernel line with words of error, 2 times: {unknown}"
+    assert len(listed) == 6
+    assert [line for line in report.not_read if line.startswith("3 more")]
+    assert [area.is_known for area in report.areas if area.area is Area.HEALTH] == [False]
+    assert not [line for line in report_on(tmp_path / "file-0", redact=True).not_read if "NVRM" in line]
+
+
+def test_an_event_that_is_no_finding_is_not_denied(tmp_path: Path) -> None:
+    hung = logged("INFO: task a:1 blocked for more than 122 seconds.", day=12)
+    said = str(summary(report_on_text(tmp_path, hung + logged("x")), Area.HOST))
+    assert said.startswith("earlier: hung task once 2026-03-12 09:50:00, 2 days before ")
 
 
 def test_errors_of_a_port_above_several_gpus_say_so(tmp_path: Path) -> None:

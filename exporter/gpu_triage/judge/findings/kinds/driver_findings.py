@@ -57,6 +57,13 @@ DRIVER: Final = (
         "GPU.",
         decision="Reload the kernel module or reboot; keep the driver's packages at one version.",
     ),
+    _warning("driver.module_rejected", Action.FIX_HOST, page="GpuDriverUnavailable", of_host=True)(
+        title="the kernel rejects an unsigned module",
+        meaning="With Secure Boot (lockdown), the kernel loads no module without a signature by a key that it trusts. "
+        "If NVIDIA's is not signed, the host has no driver.",
+        decision="Sign the modules with an enrolled key (mokutil --import), install the distribution's signed ones, or "
+        "switch off Secure Boot.",
+    ),
     _critical("driver.nouveau", Action.FIX_HOST, page="GpuDriverUnavailable", hold=5 * MINUTES)(
         title="held by the driver nouveau",
         meaning="The kernel's own driver nouveau holds the GPU, so NVIDIA's driver cannot.",

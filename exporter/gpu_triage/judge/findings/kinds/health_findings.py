@@ -66,8 +66,8 @@ HEALTH: Final = (
         measure=_TIMES,
     ),
     _info("xid.earlier", Action.NONE, page="GpuXidCritical")(
-        title="had a critical Xid earlier",
-        meaning="A critical Xid happened earlier, and the kernel log still holds it.",
+        title="had an Xid earlier",
+        meaning="An Xid happened earlier, and the kernel log still holds it.",
         decision="Make sure that it was dealt with: if not, reset the GPU.",
         measure=_TIMES,
     ),

@@ -16,6 +16,29 @@ HOST: Final = (
         decision="See what is behind the port (lspci -tv); check riser, seating and cables.",
         measure=Measure(Unit.COUNT, "ports that the kernel names: {}"),
     ),
+    _warning("pcie.inaccessible", Action.INSPECT_HARDWARE, topic="pcie_link", page="GpuPcieAerErrors")(
+        title="a GPU or a device passed through does not come back",
+        meaning="A device did not answer after a reset, or when it was to wake up (D3cold, resume): until the host is "
+        "power-cycled, nobody can use it.",
+        decision="Power-cycle the host; if it happens again, keep the device awake (pcie_port_pm=off, vfio-pci "
+        "disable_idle_d3=1), then check slot and power.",
+        measure=Measure(Unit.COUNT, "devices that the kernel names: {}"),
+    ),
+    _warning("host.iommu_fault", Action.FIX_HOST, page="GpuP2pUnavailable")(
+        title="the IOMMU stopped accesses of a device",
+        meaning="The IOMMU (AMD-Vi, DMAR) refused accesses to memory by a device: P2P between GPUs or RDMA through it "
+        "fails or returns wrong data.",
+        decision="For P2P, boot with iommu=pt or switch the IOMMU and ACS off; otherwise update the device's driver.",
+        measure=Measure(Unit.COUNT, "devices that the kernel names: {}"),
+    ),
+    _warning("host.kernel_fault", Action.FIX_HOST, topic="lockup", page="GpuHostCpuLockup")(
+        title="the kernel crashed in a thread, or disabled an interrupt",
+        meaning="A thread of the kernel crashed (Oops) and keeps its locks, or an interrupt that no driver took was "
+        "disabled: drivers may fail or hang next.",
+        decision="Save the kernel log and reboot; if the driver's module is in the call trace or handles the interrupt "
+        "(/proc/interrupts), try another version of it.",
+        measure=Measure(Unit.COUNT, "threads and interrupts that the kernel names: {}"),
+    ),
     _warning("host.hardware_error", Action.INSPECT_HARDWARE, "GpuHostHardwareError", topic="hardware")(
         title="uncorrected hardware error",
         meaning="The CPU, its memory or the firmware reported a hardware error that could not be corrected.",
