@@ -10,7 +10,7 @@ from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses, windows_matched_as_one
 from tests.promql.queries import faults
 from tests.promql.vocabulary import ACTIONS, series_labels
-from tests.rules.rulefile import Rule, alerts, read_rules, rule_files
+from tests.rules.rulefile import REPOSITORY, Rule, alerts, read_rules, rule_files
 
 from gpu_triage.alerting.build import link_elsewhere
 from gpu_triage.alerting.shipped import shipped_sources
@@ -45,8 +45,11 @@ OF_PROMQL = {
 """Name, severity and ``for`` of every alert about what no host can see of itself."""
 
 RULES = read_rules(rule_files())
-RECORDED = frozenset(rule.name for rule in RULES if not rule.alert)
-LABELS = series_labels(RULES)
+DCGM = read_rules([REPOSITORY / "rules" / "compat" / "dcgm.yml"])
+TEXTS_ONLY = tuple(rule for rule in DCGM if ":" in rule.name and rule.name not in {each.name for each in RULES})
+"""Off by default, and asked for by texts: where they are loaded, an alert says more."""
+RECORDED = frozenset(rule.name for rule in (*RULES, *TEXTS_ONLY) if not rule.alert)
+LABELS = series_labels((*RULES, *TEXTS_ONLY))
 RUNBOOKS = "exporter/gpu_triage/serve/handbook/runbooks"
 
 RECORDED_NAME = re.compile(r"[a-z][a-z0-9_]*:gpu_[a-z0-9_]+:[a-z0-9_]+")

@@ -88,7 +88,8 @@ def _summary(checks: Sequence[Check]) -> str:
 def _description(check: Check) -> str:
     """Measured value, meaning and action; the title is in the summary."""
     fact = f": {check.measure.template}" if check.measure else ""
-    return f"{fact}. {check.advice.meaning} {check.advice.anywhere}"
+    heat = "${heat}" if check.code == "clock.straggler" else ""
+    return f"{fact}.{heat} {check.advice.meaning} {check.advice.anywhere}"
 
 
 def _by_code(checks: Sequence[Check], texts: Sequence[str]) -> str:
