@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.gathered import for_each
 from tests.promql.promtool import selector
-from tests.rules.handwritten import Played, Series, play
+from tests.rules.handwritten import Played, Series, over, play
 from tests.rules.rulefile import REPOSITORY
 
 pytestmark = pytest.mark.slow
@@ -72,6 +72,8 @@ class Case:
     fires: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # the only alerts, with the fault's minutes
     models: Sequence[str] = (MODEL,) * 4
     value: str = ""  # a part of the summary
+    uuids: bool = True
+    divided: bool = False  # GPU 1 is split by MIG at the onset: only an instance of it is reported
 
 
 def board(changed: Values, *others: Values) -> Sequence[Values]:
@@ -94,6 +96,7 @@ CASES = {
     "dead, then gone": Case(
         board(until(HEALED[1], DEAD, NOTHING)), {"GpuXidCritical": HEALED, "GpuMissing": (HEALED[1] + 11, UNTIL_END)}
     ),
+    "dead, without UUIDs": Case(board(DEAD), {"GpuXidCritical": LASTS}, value="GPU 1", uuids=False),
     "memory missing for one scrape in ten minutes": Case(board(until(ONSET, WORKS, until(ONSET + 10, FROZEN, WORKS)))),
     "neither memory nor energy collected": Case(
         [with_xid(79, without(STILL, "FB_USED", "TOTAL_ENERGY_CONSUMPTION"))] * 4
@@ -112,6 +115,7 @@ CASES = {
         rebooted(10, WORKS, NOTHING, WORKS, WORKS), {"GpuMissing": (ONSET + 10, UNTIL_END)}, value="1"
     ),
     "boots one by one": Case(rebooted(10, WORKS, WORKS, *[until(ONSET + 18, NOTHING, WORKS)] * 2)),
+    "divided by MIG": Case(board(until(ONSET, WORKS, NOTHING)), divided=True),
     "drained": Case([until(ONSET, WORKS, NOTHING)] * 4),
     "slow": Case(board(until(ONSET, WORKS, SLOW)), {"GpuStraggler": LASTS}, value="1.11G"),
     "slow, and the others wait": Case(
@@ -145,17 +149,14 @@ CASES = {
 
 
 def scraped(name: str, case: Case) -> Series:
-    """Series of a host whose GPUs are told apart by number alone in one case: a label may be missing."""
     found = {}
     for number, (values, model) in enumerate(zip(case.gpus, case.models, strict=True)):
-        labels = {
-            "gpu": str(number),
-            "UUID": f"GPU-{name}-{number}",
-            "modelName": model,
-            "job": "dcgm",
-            "instance": "a",
-        }
-        found |= {selector(f"DCGM_FI_DEV_{metric}", labels.items()): each for metric, each in values.items()}
+        board = {"gpu": f"{number}", "modelName": model, "job": "dcgm", "instance": "a"}
+        board |= {"UUID": f"GPU-{name}-{number}"} if case.uuids else {}
+        found |= {selector(f"DCGM_FI_DEV_{metric}", board.items()): each for metric, each in values.items()}
+        if case.divided and number == 1:
+            heat = over((GONE, ONSET), (40, MINUTES - ONSET))
+            found[selector("DCGM_FI_DEV_GPU_TEMP", {**board, "GPU_I_ID": "7"}.items())] = heat
     return found
 
 
