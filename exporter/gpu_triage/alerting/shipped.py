@@ -45,6 +45,7 @@ def relays(handwritten: Collection[str]) -> tuple[Alert, ...]:
 
 def _relay(name: str, variant: str, checks: Sequence[Check]) -> Alert:
     first = checks[0]
+    heat = "${heat}" if first.code == "clock.straggler" else ""
     return Alert(
         name=name,
         variant=variant,
@@ -52,7 +53,7 @@ def _relay(name: str, variant: str, checks: Sequence[Check]) -> Alert:
         severity=first.severity.value,
         action=first.action.value,
         summary=_summary(checks),
-        description=f"${{about}}{_by_code(checks, [_description(check) for check in checks])}",
+        description=f"${{about}}{_by_code(checks, [_description(check) for check in checks])}{heat}",
         dashboard="gpu-triage-fleet" if first.area is Area.SETTINGS else "gpu-triage-diagnosis",
         codes=tuple(check.code for check in checks),
         enabled=any(check.relayed for check in checks),
@@ -88,8 +89,7 @@ def _summary(checks: Sequence[Check]) -> str:
 def _description(check: Check) -> str:
     """Measured value, meaning and action; the title is in the summary."""
     fact = f": {check.measure.template}" if check.measure else ""
-    heat = "${heat}" if check.code == "clock.straggler" else ""
-    return f"{fact}.{heat} {check.advice.meaning} {check.advice.anywhere}"
+    return f"{fact}. {check.advice.meaning} {check.advice.anywhere}"
 
 
 def _by_code(checks: Sequence[Check], texts: Sequence[str]) -> str:
