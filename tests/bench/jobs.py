@@ -16,6 +16,7 @@ from tests.bench.page import TO_SCREEN, conditions, report, table
 from tests.jobs.played import OF_JOBS, Outcome, play
 from tests.jobs.random_jobs import HANGS, HEALTHY, SAMPLE_SECONDS, SLOW, Case, cases, large, series_of
 from tests.promql.promtool import Run, ask, selector
+from tests.rules.handwritten import Series
 from tests.rules.rulefile import group_alone, groups_of
 
 BATCH = 12
@@ -53,26 +54,33 @@ def rows(outcomes: Sequence[Outcome]) -> Iterator[dict[str, object]]:
 
 
 def cost(promtool: Path, case: Case) -> Iterator[dict[str, object]]:
-    """The CPU time of an evaluation by group: how much more a run takes that ends later, with the same series."""
     count = round(COSTED_MINUTES[1] * 60 / SAMPLE_SECONDS)
     series = {selector(name, labels): values[:count] for (name, labels), values in series_of(case).items()}
     for alert, interval in COSTED.items():
         with tempfile.TemporaryDirectory() as directory:
             rules = group_alone(alert, Path(directory), "instance_gpu_owner:gpu_job:member")
-            took = []
-            for minute in COSTED_MINUTES:
-                run = Run(rules, groups_of(rules), SAMPLE_SECONDS, series, (("up", minute * 60.0),), (), interval)
-                before = os.times()
-                ask(promtool, run, Path(directory))
-                after = os.times()
-                took.append(sum(after[2:4]) - sum(before[2:4]))
-        each = (took[1] - took[0]) / ((COSTED_MINUTES[1] - COSTED_MINUTES[0]) * 60 / interval)
+            each = evaluation_seconds(promtool, rules, series, SAMPLE_SECONDS, interval)
         yield {
             "group of<": alert,
             "GPUs of the job": len(case.job.ranks),
             "CPU of an evaluation": f"{each * 1000:.0f} ms",
             "share of its interval": f"{each / interval:.1%}",
         }
+
+
+def evaluation_seconds(
+    promtool: Path, rules: tuple[Path, ...], series: Series, sample_seconds: float, interval: float
+) -> float:
+    """The CPU time of an evaluation: how much more a run takes that ends later, with the same series."""
+    took = []
+    with tempfile.TemporaryDirectory() as directory:
+        for minute in COSTED_MINUTES:
+            run = Run(rules, groups_of(rules), sample_seconds, series, (("up", minute * 60.0),), (), interval)
+            before = os.times()
+            ask(promtool, run, Path(directory))
+            after = os.times()
+            took.append(sum(after[2:4]) - sum(before[2:4]))
+    return (took[1] - took[0]) / ((COSTED_MINUTES[1] - COSTED_MINUTES[0]) * 60 / interval)
 
 
 @click.command()

@@ -38,6 +38,20 @@ def _measures() -> Iterator[tuple[str, str, str]]:
     yield "memory.retired_pages_pending", f"gpu_retired_pages_pending{{{_DCGM}}}", "> 0"
     yield "pcie.replays", f"increase(gpu_pcie_replays_total{{{_DCGM}}}[15m])", f"> {_limit('pcie.replays', 'count')}"
     yield "thermal.margin", _MARGIN, f"< {_limit('thermal.margin', 'margin')}"
+    for code, reason in (("thermal.hw", "hw_thermal"), ("thermal.sw", "sw_thermal"), ("power.brake", "hw_power_brake")):
+        throttled = f'avg_over_time(gpu_throttle_active{{{_DCGM}, reason="{reason}"}}[2m])'
+        yield code, f"max without (reason) ({throttled})", f"> {_limit(code, 'share')}"
+
+
+def _lasting() -> Iterator[tuple[str, str, str]]:
+    """Finding codes with a memory of their own: each with its condition and what is measured. One page per host."""
+    lost = "${dcgm_lost_count}"
+    begun = f"{lost} >= {thresholds.LOST_TOGETHER}"
+    yield "gpu.board_lost", f"{begun} or {lost} and ${{dcgm_board}}", lost
+    yield "gpu.lost", "${dcgm_lost_without_xid}", ""
+    yield "gpu.missing", "${dcgm_missing}", "${dcgm_missing_count}"
+    clock = f'max without (clock) (gpu_clock_hertz{{clock="sm", {_DCGM}}})'
+    yield "clock.straggler", f"{clock} and on (${{target}}, gpu, uuid) (${{dcgm_straggler}})", clock
 
 
 def _limit(code: str, name: str) -> str:
@@ -66,34 +80,51 @@ def bounds() -> Group:
 
 
 def recorded_codes() -> frozenset[str]:
+    lasting = (code for code, _, _ in _lasting())
     xids = (f"xid.{xid.code}" for xid in XID_CODES.values() if xid.kind in _RECORDED_XIDS)
-    return frozenset({*(code for code, _, _ in _measures()), *xids, "xid.unlisted"})
+    return frozenset({*(code for code, _, _ in _measures()), *lasting, *xids, "xid.unlisted"})
 
 
 def findings() -> Group:
-    rules = []
+    rules = [
+        rule for code, condition, measured in _lasting() for rule in _finding(code, f"2 * ({condition}) ^ 0", measured)
+    ]
     for code, measured, fault in _measures():
-        check = BY_CODE[code]
-        rules.append(_recorded("gpu_finding", check, _confirmed(f"{measured} {fault}", check.wait_seconds)))
-        if check.measure:
-            value = f'({measured}) and on (${{target}}, gpu, uuid) gpu_finding{{{_DCGM}, code="{code}"}}'
-            rules.append(_recorded("gpu_finding_value", check, value, with_facts=False))
+        wait_seconds = BY_CODE[code].wait_seconds
+        rules += _finding(code, _confirmed(f"{measured} {fault}", wait_seconds), measured)
     rules += _xids()
     return Group("gpu-triage-dcgm-findings", "30s", tuple(rules), "What the alerts relay, as far as DCGM can tell.")
 
 
+def _finding(code: str, expr: str, measured: str) -> Iterator[RecordingRule]:
+    """A finding, and the value that the alert shows, if any."""
+    check = BY_CODE[code]
+    name, subject = ("gpu_host_finding", "${target}") if check.of_host else ("gpu_finding", "${target}, gpu, uuid")
+    yield _recorded(name, check, expr)
+    if check.measure:
+        value = f'({measured}) and on ({subject}) {name}{{{_DCGM}, code="{code}"}}'
+        yield _recorded(f"{name}_value", check, value, with_facts=False)
+
+
 def _xids() -> Iterator[RecordingRule]:
     for kind in _RECORDED_XIDS:
-        codes = [str(xid.code) for xid in XID_CODES.values() if xid.kind is kind]
-        yield _recorded_xid(BY_CODE[f"xid.{codes[0]}"], f'{_XID}, xid=~"{"|".join(codes)}"}}', "xid.$1")
-    listed = "|".join(map(str, XID_CODES))
-    yield _recorded_xid(BY_CODE["xid.unlisted"], f'{_XID}, xid!~"{listed}"}}', "xid.unlisted")
+        code = next(xid.code for xid in XID_CODES.values() if xid.kind is kind)
+        standing = (
+            "(${dcgm_fatal_xid}) unless ${dcgm_board}"
+            if kind is XidKind.PAGE
+            else _recent(f'=~"${{xids_{kind.value}}}"')
+        )
+        yield _recorded_xid(BY_CODE[f"xid.{code}"], standing, "xid.$1")
+    yield _recorded_xid(BY_CODE["xid.unlisted"], _recent('!~"${xids_listed}"'), "xid.unlisted")
 
 
-def _recorded_xid(check: Check, selected: str, code: str) -> RecordingRule:
+def _recent(matched: str) -> str:
+    return f"{_XID}, xid{matched}}} > time() - {_XID_SECONDS}"
+
+
+def _recorded_xid(check: Check, standing: str, code: str) -> RecordingRule:
     """A rule for the Xids of one severity, recorded with their own codes."""
-    recent = f"{selected} > time() - {_XID_SECONDS}"
-    expr = f'max without (xid) (label_replace(2 * ({recent}) ^ 0, "code", "{code}", "xid", "(.+)"))'
+    expr = f'max without (xid) (label_replace(2 * ({standing}) ^ 0, "code", "{code}", "xid", "(.+)"))'
     labels = {"severity": check.severity.value, "action": check.action.value, "recorded_from": "dcgm"}
     return RecordingRule("gpu_finding", expr, labels=labels)
 

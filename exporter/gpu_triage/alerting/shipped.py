@@ -45,6 +45,7 @@ def relays(handwritten: Collection[str]) -> tuple[Alert, ...]:
 
 def _relay(name: str, variant: str, checks: Sequence[Check]) -> Alert:
     first = checks[0]
+    heat = "${heat}" if first.code == "clock.straggler" else ""
     return Alert(
         name=name,
         variant=variant,
@@ -52,7 +53,7 @@ def _relay(name: str, variant: str, checks: Sequence[Check]) -> Alert:
         severity=first.severity.value,
         action=first.action.value,
         summary=_summary(checks),
-        description=f"${{about}}{_by_code(checks, [_description(check) for check in checks])}",
+        description=f"${{about}}{_by_code(checks, [_description(check) for check in checks])}{heat}",
         dashboard="gpu-triage-fleet" if first.area is Area.SETTINGS else "gpu-triage-diagnosis",
         codes=tuple(check.code for check in checks),
         enabled=any(check.relayed for check in checks),
