@@ -13,7 +13,16 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.log_lines import NO_TIME, LogTime, log_time, minute_of, said_by_kernel, with_year, written
+from gpu_triage.cli.offline.log_lines import (
+    DAY_SECONDS,
+    NO_TIME,
+    LogTime,
+    kernel_messages_in,
+    log_time,
+    minute_of,
+    with_year,
+    written,
+)
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.host import driver_messages
@@ -153,6 +162,7 @@ class KeptEvent(NamedTuple):
     text: str  # the message
     loads: int  # number of driver loads logged before it
     place: int  # line number
+    quoted: bool = False  # as KernelMessage
 
 
 @dataclass(slots=True)
@@ -204,11 +214,14 @@ class LogSection:
     def feed(self, line: str) -> None:
         """Parse a line that contains one of the MARKERS."""
         self.pass_by(line)
-        said = said_by_kernel(line)
-        if said is None:
-            return
-        self.lines += 1
-        prefix, text = said
+        for prefix, text, quoted in kernel_messages_in(line):
+            self.lines += 1
+            if quoted:
+                self._take(prefix, text, quoted=True)
+            else:
+                self._hear(prefix, text)
+
+    def _hear(self, prefix: str, text: str) -> None:
         if "[  +" in prefix[:8] or "[ +" in prefix[:8]:
             # dmesg --human prints the minute once, then only the offset from the previous line.
             prefix = self._minute + prefix
@@ -235,7 +248,7 @@ class LogSection:
             (prefix, lines), self._sentence = self._sentence, None
             self._take(prefix, "\n".join(lines))
 
-    def _take(self, prefix: str, text: str) -> None:
+    def _take(self, prefix: str, text: str, *, quoted: bool = False) -> None:
         if is_driver_loaded(text):
             self.load_count += 1
             if len(self.loads) < _MOST_NOTED:
@@ -250,7 +263,7 @@ class LogSection:
             if (tally := self._tally(what)) is not None:
                 tally.count += 1
                 # Timestamps are parsed lazily: in a flood, most are never needed.
-                self._keep(tally, KeptEvent(prefix, text, self.load_count, self.seen))
+                self._keep(tally, KeptEvent(prefix, text, self.load_count, self.seen, quoted))
 
     def _had_link(self, what: EventKey) -> bool:
         """Whether the link was up before: an unused port is reported as link down at every boot."""
@@ -310,6 +323,7 @@ class LogEvent(NamedTuple):
     loads_after: int = 0  # number of driver loads that the same log records after it
     lacks_year: bool = False  # whether the year is known only from the file's modification time
     place: int = 0  # line number in the log, which orders events within one second
+    quoted: bool = False  # as KernelMessage
 
 
 @dataclass(slots=True)
@@ -323,6 +337,13 @@ class Events:
     def last(self) -> LogEvent | None:
         """The latest event; one without a time takes precedence, since it may be the most recent."""
         return max(self.known, key=lambda each: (each.wall is None, each.wall or 0.0, each.place), default=None)
+
+    def drop_quoted(self) -> None:
+        """Forget quotations of what the kernel's own lines tell."""
+        said = [each for each in self.known if not each.quoted]
+        if said:
+            self.count -= len(self.known) - len(said)
+            self.known = said
 
 
 class LogReading(NamedTuple):
@@ -360,7 +381,12 @@ class LogReading(NamedTuple):
         """When an event happened, as display text."""
         if event is None:
             return "at an unknown time"
-        after_boot = "" if event.seconds is None else f"{event.seconds:.0f} s after the boot"
+        return f"quoted, {self._when(event)}" if event.quoted else self._when(event)
+
+    def _when(self, event: LogEvent) -> str:
+        seconds = event.seconds or 0.0
+        length = f"{seconds:.0f} s" if seconds < 2 * DAY_SECONDS else length_of_time(seconds)
+        after_boot = "" if event.seconds is None else f"{length} after the boot"
         if event.wall is None:
             return after_boot or "at a time that the log does not tell"
         age = length_of_time(max(0.0, self.reference - event.wall))
@@ -396,6 +422,8 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
         for what, tally in (each for of_kind in section.tallies.values() for each in of_kind.items()):
             happened = [clock.happened(kept, section.load_count) for kept in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)
+    for each in events.values():
+        each.drop_quoted()
     loaded = events[_LOADED].known if _LOADED in events else ()
     return LogReading(
         now,
@@ -447,7 +475,7 @@ class _Clock(NamedTuple):
             # The time between the end of the log and the report is unknown, so this is the latest possible time.
             latest = None if self.end is None else self.now - (self.end - time.seconds)
             wall, exact = (latest, False) if self.boot is None else (self.boot + time.seconds, True)
-        return LogEvent(wall, exact, time.seconds, kept.text, loads - kept.loads, lacks_year, kept.place)
+        return LogEvent(wall, exact, time.seconds, kept.text, loads - kept.loads, lacks_year, kept.place, kept.quoted)
 
 
 def _add(events: Events, tally: Tally, happened: list[LogEvent]) -> None:

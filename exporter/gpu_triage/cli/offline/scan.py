@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.lines import Piece, cleaned
+from gpu_triage.cli.offline.lines import Piece, cleaned, is_broken_xid, joined_xid, of_container
 from gpu_triage.cli.offline.log_lines import MARKERS, date_time
 from gpu_triage.cli.offline.logs import LogSection, MemoryBudget
 from gpu_triage.cli.offline.lspci import LspciParser, PciDevice
@@ -128,6 +128,13 @@ class Content:
         return tuple(dict.fromkeys(found))
 
 
+_JSON: Final = ("{", "[")
+
+
+def _is_marked(line: str) -> bool:
+    return any(marker in line for marker in MARKERS)
+
+
 _LOOKED_AT: Final = frozenset("_*DGNU ")
 """First characters of lines that can start a section even without NVIDIA's name in them."""
 
@@ -151,6 +158,7 @@ class Scanner:
         self._heads_section = False
         self._in_other_file = False
         self._has_markers = True
+        self._broken = ""  # a line that ends within an Xid
 
     def read(self, pieces: Iterable[Piece]) -> Content:
         """Scan the lines; never raises, whatever they contain."""
@@ -161,16 +169,33 @@ class Scanner:
             self._has_markers = any(marker in piece.text for marker in MARKERS)
             for line in piece.lines:
                 self._read_line(line)
+        if self._broken:
+            self._read_whole(self._broken)
         self._end_log("")
         content.devices = self._lspci.devices
         return content
 
     def _read_line(self, line: str) -> None:
-        if len(line) > _LONGEST and not isinstance(self._parser, SmiXmlParser) and SmiXmlParser.START not in line:
+        is_xml = isinstance(self._parser, SmiXmlParser) or SmiXmlParser.START in line
+        if len(line) > _LONGEST and not is_xml:
             # Only XML output has longer lines.
-            line = line[: _LONGEST_JSON if line[0] == "{" else _LONGEST]
-        if line and (line[0] in ">\\" or "\xa0" in line):
+            line = line[: _LONGEST_JSON if line.lstrip()[:1] in _JSON else _LONGEST]
+        if line and (line[0] in ">\\" or "\xa0" in line or ("&" in line and not is_xml)):
             line = cleaned(line)
+        if broken := self._broken:
+            self._broken = ""
+            if joined := joined_xid(broken, line):
+                line, self._has_markers = joined, True
+            else:
+                self._read_whole(broken)
+        if self._has_markers and "NVRM:" in line and is_broken_xid(line):
+            self._broken = line
+        else:
+            self._read_whole(line)
+
+    def _read_whole(self, line: str) -> None:
+        if line and (" F " in line or line[0] == "{") and not (self._has_markers and _is_marked(line)):
+            line = of_container(line) or line
         if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
             # The warning follows the output it belongs to.
             self.content.corrupted.update(map(normalize_bus_id, _BUS_IDS.findall(line)))
@@ -184,7 +209,7 @@ class Scanner:
         if self._in_listing and first in "\t ":
             self._lspci.feed(line)
             return
-        if not (self._has_markers and any(marker in line for marker in MARKERS)):
+        if not (self._has_markers and _is_marked(line)):
             self._pass_by(line)
         elif not self._in_other_file:
             self._log.feed(line)
@@ -206,7 +231,7 @@ class Scanner:
 
     def _goes_on(self, line: str) -> bool:
         assert self._parser is not None  # noqa: S101 - checked by the caller
-        if self._has_markers and line and line[0] not in " <|" and any(marker in line for marker in MARKERS):
+        if self._has_markers and ("NVRM: Xid (" in line or (line and line[0] not in " <|" and _is_marked(line))):
             return False
         if line and line[0] != " " and not isinstance(self._parser, SmiXmlParser):
             other = begin(line, self._before)
