@@ -8,6 +8,7 @@ from typing import Final
 
 from gpu_triage.cli.offline.logs import Events, LogReading, logged_xids
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
+from gpu_triage.cli.offline.outside import Outside
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
 from gpu_triage.cli.offline.smi_links import reading_of
 from gpu_triage.cli.offline.snapshot import Snapshot
@@ -53,6 +54,7 @@ class FilesOfHost:
     driver_version: str  # version of the kernel module
     nobody_there: bool  # whether nvidia-smi reported that it found no devices
     now: float  # the reference time for ages, in the host's wall clock
+    outside: tuple[Outside, ...] = ()  # causes outside the GPU
 
     @property
     def last(self) -> Snapshot | None:

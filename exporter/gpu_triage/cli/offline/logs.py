@@ -515,6 +515,7 @@ def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Event
     The text is to follow the time: the Xid's cause, or the recovery action requested by the driver; "" if none.
     """
     logged = {(what.address, what.code) for what, _ in log.of_kind(EventKind.XID)}
+    lost = {what.address: each.last for what, each in log.of_kind(EventKind.XID) if what.code == str(OFF_THE_BUS)}
     for what, events in log.of_kind(EventKind.XID):
         if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
             continue  # the "fallen off the bus" message that accompanies this GPU's Xid
@@ -523,10 +524,21 @@ def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Event
             continue  # the driver withdrew its request
         cause = "" if events.last is None else cause_of(events.last.text)
         words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
+        if others := sum(_is_at_once(events.last, each) for address, each in lost.items() if address != what.address):
+            words += f"; {others + 1} GPUs at once: they share the cause, such as power, a riser or a PCIe switch"
         yield what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), words, events
     for what, events in log.of_kind(EventKind.XID_CAUSE):
         if (what.address, what.code) not in logged:
             yield what, XidName(what.code), "; named as the cause of another Xid", events
+
+
+def _is_at_once(event: LogEvent | None, other: LogEvent | None) -> bool:
+    """Whether two events happened within a second, which is syslog's precision."""
+    if event is None or other is None:
+        return False
+    both = event.exact and other.exact
+    one, two = (event.wall, other.wall) if both else (event.seconds, other.seconds)
+    return one is not None and two is not None and abs(one - two) <= 1
 
 
 def _action(what: EventKey, events: Events) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from gpu_triage.cli.offline import outside
 from gpu_triage.cli.offline.lines import Piece, cleaned, is_broken_xid, joined_xid, of_container
 from gpu_triage.cli.offline.log_lines import MARKERS, date_time
 from gpu_triage.cli.offline.logs import LogSection, MemoryBudget
@@ -83,8 +84,6 @@ _BUS_IDS: Final = re.compile(_BUS_ID)
 _NVML_ERRORS: Final = (
     ("Driver/library version mismatch", "version_mismatch"),
     ("Driver Not Loaded", "driver_not_loaded"),
-    ("GPU access blocked", "no_permission"),
-    ("Insufficient Permissions", "no_permission"),
 )
 
 
@@ -113,6 +112,7 @@ class Content:
     driver_version: str = ""  # version of the kernel module, from procfs
     no_devices: bool = False  # whether nvidia-smi found no devices
     corrupted: set[str] = field(default_factory=set)  # bus ids of GPUs with a corrupted InfoROM
+    outside: outside.OutsideCauses = field(default_factory=outside.OutsideCauses)
     without_headings: str = ""  # a row of a CSV query without its header, so the columns are unknown; "" if none
 
     @property
@@ -125,6 +125,8 @@ class Content:
             found.append(LspciParser.KIND)
         if self.logs:
             found.append(LogSection.KIND)
+        if self.outside:
+            found.append(outside.KIND)
         return tuple(dict.fromkeys(found))
 
 
@@ -157,7 +159,7 @@ class Scanner:
         self._before = ""
         self._heads_section = False
         self._in_other_file = False
-        self._has_markers = True
+        self._has_markers = self._may_be_outside = True
         self._broken = ""  # a line that ends within an Xid
 
     def read(self, pieces: Iterable[Piece]) -> Content:
@@ -167,6 +169,7 @@ class Scanner:
             content.lines += len(piece.lines)
             # Fast path: most chunks of most files contain no kernel messages.
             self._has_markers = any(marker in piece.text for marker in MARKERS)
+            self._may_be_outside = any(marker in piece.text for marker in outside.MARKERS)
             for line in piece.lines:
                 self._read_line(line)
         if self._broken:
@@ -196,11 +199,17 @@ class Scanner:
     def _read_whole(self, line: str) -> None:
         if line and (" F " in line or line[0] == "{") and not (self._has_markers and _is_marked(line)):
             line = of_container(line) or line
+        if self._may_be_outside and any(marker in line for marker in outside.MARKERS) and self._is_outside(line):
+            return
         if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
             # The warning follows the output it belongs to.
             self.content.corrupted.update(map(normalize_bus_id, _BUS_IDS.findall(line)))
         elif not (self._parser is not None and self._goes_on(line)) and line:
             self._take(line)
+
+    def _is_outside(self, line: str) -> bool:
+        """Note a cause outside the GPU; return whether the line is one."""
+        return not self._in_other_file and self.content.outside.note(line)
 
     def _take(self, line: str) -> None:
         first = line[0]
