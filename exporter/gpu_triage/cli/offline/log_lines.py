@@ -223,13 +223,13 @@ class KernelMessage(NamedTuple):
 
     prefix: str
     text: str
-    quoted: bool = False  # whether somebody other than the kernel repeats it
+    quoted: bool = False  # whether another sender repeats it
 
 
 def kernel_messages_in(line: str) -> Iterator[KernelMessage]:
     """The kernel messages in a line, which may be JSON around them.
 
-    Other senders' words don't count, but for an Xid: wherever it stands, it is at least quoted.
+    Other senders' words don't count, except for an Xid, which is at least quoted.
     """
     yield from islice(_in_text(line, _DEEPEST_JSON), _MOST_IN_LINE)
 
@@ -250,7 +250,7 @@ def _in_text(text: str, depth: int) -> Iterator[KernelMessage]:
 
 
 def _message(text: str, start: int, begin: int) -> KernelMessage:
-    """The message that starts here, and what stands before it, but not before `begin`."""
+    """The message that starts here, and the text before it, from `begin` on."""
     said = text[start : start + _LONGEST_TEXT]
     return KernelMessage(text[max(begin, start - _LONGEST_PREFIX) : start], said.replace(_NEWLINE, "\n"))
 

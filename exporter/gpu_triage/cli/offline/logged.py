@@ -249,7 +249,7 @@ def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: 
 
 
 def _outside(files: FilesOfHost) -> Iterator[Finding]:
-    """Causes outside the GPU: what programs said, and MIG modes that wait for a reset."""
+    """Causes outside the GPU: messages of programs, and pending MIG modes."""
     for said in files.outside:
         known = files.about_gpu(said.code, said.bus_id, said.measured)
         yield replace(known if said.bus_id else of_host(said.code, said.measured), cause_advice=said.advice)

@@ -1,6 +1,6 @@
 """Causes outside the GPU that programs print: containers and WSL without access, vGPU licenses, a pending MIG mode.
 
-None of them says anything against the GPU, so none takes it out of use. Sources of the wordings: nvml.h, nvidia-smi,
+They are no reason to take a GPU out of use. Sources of the wordings: nvml.h, nvidia-smi,
 libnvidia-container, Docker, containerd, and the log of nvidia-gridd.
 """
 

@@ -158,7 +158,7 @@ def _stems(text: str) -> set[str]:
 
 @cache
 def _index() -> tuple[tuple[_Entry, ...], Mapping[str, int]]:
-    """Everything that has a page, symptoms first; and on how many lines each stem stands."""
+    """Everything that has a page, symptoms first; and how many lines have each stem."""
     symptoms = parse_toml(packaged(__package__, "symptoms.toml").encode(), "symptoms.toml")["symptom"]
     checks = (check for check in BY_CODE.values() if not check.code.startswith("xid."))
     entries = (
@@ -182,7 +182,7 @@ def _found_by(words: str) -> Iterator[_Entry]:
         share = sum(weights[stem] for stem in stems & own) / total if total else 0.0
         is_said = any(phrase in plain for phrase in entry.said)
         if is_said or share >= _ENOUGH:
-            # Of lines that have all words, the one that says the least besides them is meant.
+            # Of lines that have all words, the one with the fewest other words is meant.
             scores[place] = is_said + share + len(stems & own) / len(own) + entry.rank
     yield from (entries[place] for place in sorted(scores, key=lambda place: (-scores[place], place)))
 
