@@ -207,7 +207,7 @@ THREE_LISTED = listed(0x41, 0x42, 0x43)
 BRAKED = smi_gpu(1, facts={"brake": "Active", "clock": "345 MHz", "busy": "100 %"})
 
 
-@pytest.mark.parametrize("start", ["Persistence Mode", "Serial Number", "Performance State", "HW Slowdown"])
+@pytest.mark.parametrize("start", ["Persistence Mode", "Serial Number", "Performance State", "Clocks Event Reasons"])
 def test_an_output_that_begins_in_the_middle_is_of_each_of_its_gpus(tmp_path: Path, start: str) -> None:
     text = smi(BRAKED, smi_gpu(2))
     report = report_on_text(tmp_path, text[text.rindex("\n", 0, text.index(start)) + 1 :])
