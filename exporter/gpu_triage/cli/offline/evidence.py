@@ -12,6 +12,7 @@ from gpu_triage.cli.offline.outside import Outside
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
 from gpu_triage.cli.offline.smi_links import reading_of
 from gpu_triage.cli.offline.snapshot import Snapshot
+from gpu_triage.documents.pcie_values import BUILT_LANES, is_built_for_laptop
 from gpu_triage.driver.nvml.session import DriverVersions
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.history import MetricHistory
@@ -169,7 +170,9 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkEx
             device_generation=limits.device_generation or device.max_generation,
             device_width=limits.device_width or device.max_width,
             slot_generation=slot.max_generation or limits.slot_generation,
-            slot_width=slot.max_width or limits.slot_width,
+            slot_width=BUILT_LANES
+            if is_built_for_laptop(device.model, BUILT_LANES)
+            else slot.max_width or limits.slot_width,
         )
     limits = replace(limits, slot_hidden=limits.slot_hidden and limits.slot_width is None)
     return pcie.expectation_of(limits, config.expect_pcie_generation, config.expect_pcie_width)

@@ -41,10 +41,10 @@ _CAUSES: Final = (
         _ACCESS,
         "Windows blocks the GPU, as only WSL says: {}",
         advice_on(
-            "In WSL, the GPU belongs to Windows, and its driver lets this Linux not use it. Nothing is known against "
-            "the GPU.",
-            "On Windows, run nvidia-smi and update the NVIDIA driver, then wsl --update and wsl --shutdown; have no "
-            "Linux driver inside WSL.",
+            "In WSL, the GPU belongs to Windows, whose driver does not let this Linux, container or sandbox use it. "
+            "Nothing is known against the GPU.",
+            "Run nvidia-smi on Windows, and update the NVIDIA driver there; then wsl --update, wsl --shutdown. Have "
+            "no Linux driver inside WSL; give a container the GPU (--gpus all, Docker Desktop's GPU support).",
         ),
     ),
     _Cause(
@@ -72,7 +72,8 @@ _CAUSES: Final = (
         re.compile(
             r"could not select device driver .{0,12} with capabilities: \[\[gpu"
             r"|[Uu]nknown (?:or invalid )?runtime (?:name:|specified) nvidia"
-            r'|no runtime for "nvidia" is configured|nvidia-container-\S{0,12}: executable file not found'
+            r'|no runtime for "nvidia" is configured'
+            r"|Error response from daemon: .{1,400}nvidia-container-.{1,20}: executable file not found"
             r"|Failed to initialize NVML: (?:could not load NVML|ERROR_LIBRARY)"
             r"|nvidia-container-cli: (?!.*(?:driver not loaded|version mismatch)).{3}"
         ),
@@ -96,8 +97,9 @@ _CAUSES: Final = (
     ),
     _Cause(
         re.compile(
-            r"nvidia-gridd(?:\[\d+\])?: (?!.*(?:success|acquired)).*(?i:fail|error|unable|not found|expired|mismatch|"
-            r"windback|unlicensed|restricted)"
+            r"(?i)nvidia-gridd(?:\[\d+\])?: (?!.*(?:success|acquired|no such file))"
+            r"(?=.*(?:licen[cs]|token|client|feature"
+            r" type)).*(?:fail|error|unable|not found|expired|invalid|mismatch|unlicensed|restricted)"
         ),
         LICENSE,
         "{}",

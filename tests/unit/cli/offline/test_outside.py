@@ -49,6 +49,14 @@ def mig(current: str, pending: str) -> str:
         ),
         ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "driver.no_access", ("device plugin",)),
         (GRIDD.format(22, REFUSED), "vgpu.unlicensed", ("license",)),
+        *(
+            (GRIDD.format(22, words), "vgpu.unlicensed", ())
+            for words in (
+                "Invalid feature type requested",
+                "Unable to fetch the client configuration token file",
+                "Failed to register client (2)",
+            )
+        ),
         (GRIDD.format(22, "Valid GRID license not found. GPU features will be restricted."), "vgpu.unlicensed", ()),
         (f"{GRIDD.format(20, ACQUIRED)}\n{GRIDD.format(22, REFUSED)}", "vgpu.unlicensed", ()),
         # Newest first.
@@ -74,6 +82,9 @@ def test_a_cause_outside_the_gpu_is_told(
     [
         f"{GRIDD.format(20, REFUSED)}\n{GRIDD.format(22, ACQUIRED)}",
         f"{GRIDD.format(22, ACQUIRED)}\n{GRIDD.format(20, REFUSED)}",
+        GRIDD.format(22, "Failed to open file /etc/nvidia/gridd.conf (No such file or directory)"),
+        GRIDD.format(22, "Ignore service provider and node-locked licensing"),
+        'dockerd[1]: level=warning error="exec: \\"nvidia-container-runtime\\": executable file not found"',
         GRIDD.format(22, "Acquiring license. (Info: 192.0.2.10)"),
         "Enabled MIG Mode for GPU 00000000:C1:00.0",
     ],
@@ -131,7 +142,8 @@ def test_gpus_that_were_lost_at_once_share_something(tmp_path: Path) -> None:
 def test_laptops_are_wired_with_eight_lanes(tmp_path: Path, name: str, width: str) -> None:
     text = smi(re.sub(r"(Product Name +: ).*", rf"\1NVIDIA {name}", smi_gpu(facts={"width": f"{width}x"})))
     listing = lspci(width=int(width)).replace("GH100 [H100 SXM5 80GB]", f"GA104M [{name}]")
-    for texts in ((text,), (listing,)):
+    unnamed = smi(smi_gpu(facts={"width": f"{width}x"}))
+    for texts in ((text,), (listing,), (unnamed, listing)):
         found = [code for code in codes(report_on_text(tmp_path, *texts)) if code.startswith("pcie.width")]
         assert bool(found) == (width == "4")
 
