@@ -30,6 +30,8 @@ def explain_command(*, name: tuple[str, ...], list_all: bool) -> int:
       gpu-triage explain GpuLost          the runbook of an alert
       gpu-triage explain gpu.lost         a finding of gpu-triage check
       gpu-triage explain 79               an Xid; xid-79 and "xid 79" are the same
+      gpu-triage explain pcie_link        a class of bottleneck, or a verdict
+      gpu-triage explain fallen off the bus   a symptom or a message, in any words
       gpu-triage explain playbook         what to ask in which order
       gpu-triage explain xids             every Xid code
       gpu-triage explain metrics          every metric; "configuration" has every option

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final
@@ -22,6 +23,12 @@ WIDTHS: Final = (1, 2, 4, 8, 12, 16, 32)
 
 BUILT_LANES: Final = 8
 """Boards split the lanes of a slot in halves: a link with fewer than these is not built that way."""
+_LAPTOP: Final = re.compile(r"\b(?:laptop|mobile|max-q)\b", re.IGNORECASE)
+
+
+def is_built_for_laptop(model: str, lanes: float) -> bool:
+    """Whether a GPU of this model is wired with so many lanes in laptops, though its chip has more."""
+    return lanes >= BUILT_LANES and _LAPTOP.search(model) is not None
 
 
 def _width(lanes: int) -> int:

@@ -1,12 +1,17 @@
 """`gpu-triage explain` prints the page of whatever an alert, a report or a kernel log has named."""
 
+import re
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 from tests.command_line import Run
 from tests.gathered import for_each
+from tests.offline_files import of_real_files
 
 from gpu_triage.cli.main import group
 from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.findings.verdicts import CLASS_COLORS, DESK, Verdict
 from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage.serve.handbook.pages import alert_names
 
@@ -27,6 +32,45 @@ def test_every_alert_and_every_finding_is_explained(name: str) -> None:
     assert not {"](", "**", "\n#", "```", "|---", "\x1b"} & {
         mark for mark in ("](", "**", "```", "|---") if mark in page
     }
+
+
+XID_LINE = (
+    "[12345.6] NVRM: Xid (PCI:0000:41:00): 119, pid=7, name=python3, Timeout after 6s of waiting for RPC response"
+)
+SHORT_ANSWERS = {
+    **{name: f"Class {name}" for name in CLASS_COLORS},
+    **{verdict.text: f"Verdict {verdict.text}" for verdict in Verdict},
+    **{words: f"Verdict {verdict.text}" for verdict, words in DESK.verdicts.items()},
+    XID_LINE: "Xid 119",
+    "fallen off the bus": "Xid 79",
+    "no devices were found": "GpuMissing",
+    "throttle": "Class thermal",
+    "out of memory": "GpuProcessOomKilled",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "GpuMemoryNearFull",
+    "Failed to initialize NVML: Unknown Error": "Finding driver.no_access",
+    "my job hangs": "GpuHungProcess",
+    "GPU utilization high, low throughput": "Class compute",
+    "uncorrectable ECC": "Finding ecc.uncorrected",
+    "license": "GpuVgpuUnlicensed",
+}
+
+
+@for_each("words", SHORT_ANSWERS)
+def test_a_class_a_verdict_or_a_symptom_leads_to_a_page(words: str) -> None:
+    assert f"\n{SHORT_ANSWERS[words]}\n==" in f"\n{explained(*words.split())}"
+
+
+@for_each("name", ["79", "GpuLost", "gpu.lost", "out of memory"])
+def test_what_to_do_comes_before_what_it_means(name: str) -> None:
+    page = explained(*name.split())
+    assert 0 < page.index("\nMitigation\n") < page.index("\nMeaning\n")
+
+
+@pytest.mark.parametrize("path", of_real_files(lambda folder: (folder.parents[1] / "design/articles").glob("00[03]_*")))
+def test_the_symptoms_of_the_field_articles_have_a_cause_and_a_fix(path: Path | None) -> None:
+    symptoms = [] if path is None else re.findall(r"^\d+\) Symptom: (.+)$", path.read_text("utf-8"), re.MULTILINE)
+    assert path is None or len(symptoms) > 6
+    assert [words for words in symptoms if "Most likely: " not in explained(*words.split())] == []
 
 
 @pytest.mark.parametrize(

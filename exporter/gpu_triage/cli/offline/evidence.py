@@ -9,9 +9,11 @@ from typing import Final
 
 from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading, cause_of
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
+from gpu_triage.cli.offline.outside import Outside
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
 from gpu_triage.cli.offline.smi_links import reading_of
 from gpu_triage.cli.offline.snapshot import Snapshot
+from gpu_triage.documents.pcie_values import BUILT_LANES, is_built_for_laptop
 from gpu_triage.driver.nvml.session import DriverVersions
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.history import MetricHistory
@@ -56,6 +58,7 @@ class FilesOfHost:
     driver_version: str  # version of the kernel module
     nobody_there: bool  # whether nvidia-smi reported that it found no devices
     now: float  # the reference time for ages, in the host's wall clock
+    outside: tuple[Outside, ...] = ()  # causes outside the GPU
 
     @property
     def last(self) -> Snapshot | None:
@@ -171,7 +174,9 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkEx
             device_generation=limits.device_generation or device.max_generation,
             device_width=limits.device_width or device.max_width,
             slot_generation=slot.max_generation or limits.slot_generation,
-            slot_width=slot.max_width or limits.slot_width,
+            slot_width=BUILT_LANES
+            if is_built_for_laptop(device.model, BUILT_LANES)
+            else slot.max_width or limits.slot_width,
         )
     limits = replace(limits, slot_hidden=limits.slot_hidden and limits.slot_width is None)
     return pcie.expectation_of(limits, config.expect_pcie_generation, config.expect_pcie_width)
@@ -220,6 +225,7 @@ def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Event
     The text is to follow the time: the process, and the Xid's cause, or the recovery action requested by the driver.
     """
     logged = {(what.address, what.code): events for what, events in log.of_kind(EventKind.XID)}
+    lost = {what.address: each.last for what, each in log.of_kind(EventKind.XID) if what.code == str(OFF_THE_BUS)}
     for what, events in log.of_kind(EventKind.XID):
         if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
             continue  # the "fallen off the bus" message that accompanies this GPU's Xid
@@ -229,10 +235,21 @@ def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Event
         cause = "" if events.last is None else cause_of(events.last.text)
         words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
         words = words or _explained(what, events.last, logged)
+        if others := sum(_is_at_once(events.last, each) for address, each in lost.items() if address != what.address):
+            words += f"; {others + 1} GPUs at once: they share the cause, such as power, a riser or a PCIe switch"
         yield what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), _processes(events) + words, events
     for what, events in log.of_kind(EventKind.XID_CAUSE):
         if (what.address, what.code) not in logged:
             yield what, XidName(what.code), "; named as the cause of another Xid", events
+
+
+def _is_at_once(event: LogEvent | None, other: LogEvent | None) -> bool:
+    """Whether two events happened within a second, which is syslog's precision."""
+    if event is None or other is None:
+        return False
+    both = event.exact and other.exact
+    one, two = (event.wall, other.wall) if both else (event.seconds, other.seconds)
+    return one is not None and two is not None and abs(one - two) <= 1
 
 
 _PROCESS: Final = re.compile(r"pid='?(\d{1,9})'?(?:, name=([^,<]{1,64})(?=,|$))?")

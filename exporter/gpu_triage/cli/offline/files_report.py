@@ -40,6 +40,7 @@ from gpu_triage.read.gpu.ecc import GPU_ECC_MODE, GPU_ECC_VOLATILE_ERRORS_TOTAL,
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.nvlink import CRC, GPU_NVLINK_UP
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_SLOT_MAX_WIDTH, GPU_PCIE_LINK_WIDTH
+from gpu_triage.read.gpu.throttle import UNKNOWN
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
 from gpu_triage.record.masking import Masker
@@ -320,6 +321,7 @@ def _files_of_host(
         driver_error=None if shows_gpus else next((each.driver_error for each in contents if each.driver_error), None),
         driver_version=next((each.driver_version for each in contents if each.driver_version), ""),
         nobody_there=not shows_gpus and any(each.no_devices for each in contents),
+        outside=tuple(dict.fromkeys(each for content in contents for each in content.outside)),
         now=log.reference if log is not None else modified_at if collected_at is None else collected_at,
     )
 
@@ -349,7 +351,9 @@ def _completed(
 
 def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerdict:
     # Without GPUs, the summary for a live host only lists what was not found.
-    says = _says(area.area, host, files) and (host.gpus or area.area is not Area.DRIVER)
+    # With GPUs on the bus that nvidia-smi does not show, its count would claim that there are no others.
+    on_bus = sum(device.is_gpu for device in files.devices.values())
+    says = _says(area.area, host, files) and (len(host.gpus) >= max(1, on_bus) or area.area is not Area.DRIVER)
     known = says and area.summary is not None
     parts = [area.summary or ""] if known else [*_summaries(area.area, files, found=bool(area.findings))]
     # For partial nvidia-smi output, such as `-d ECC`, this is all there is.
@@ -369,7 +373,8 @@ def _held(host: HostEvidence) -> Iterator[str]:
         yield f"no throttle reason active {AT_THAT_MOMENT}"
     for gpu, active in reasons.items():
         if active:
-            yield f"GPU {gpu} held by {', '.join(active)} {AT_THAT_MOMENT}"
+            named = (f"a reason that nvidia-smi calls {each}" if each == UNKNOWN else each for each in active)
+            yield f"GPU {gpu} held by {', '.join(named)} {AT_THAT_MOMENT}"
 
 
 def _errors(host: HostEvidence) -> Iterator[str]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from html import unescape
 from typing import Final, NamedTuple
 
 from gpu_triage.documents.stream import Stream
@@ -83,6 +86,10 @@ def _encoding(sample: bytes) -> tuple[str, int]:
 
 
 _QUOTE: Final = re.compile(r"(?:>[ ]?)+")
+_ENTITY: Final = re.compile(r"&(?:[gl]t|amp|quot|nbsp|apos|#x?[0-9A-Fa-f]{1,5});")
+CRI: Final = re.compile(r"^\S{20,40} (?:stdout|stderr) [FP] ")
+"""How containerd and CRI-O begin each line of a container's log."""
+_DOCKER: Final = ('{"log":"', '{"log": "')
 _PROMPT: Final = re.compile(
     r"(?:\([\w.-]{1,40}\) ?)?"
     r"(?:\[?[\w.-]{1,60}@[\w.-]{1,60}[^#$%>]{0,80}[#$%>]|[$#%>\u276f\u279c]|(?:PS )?[A-Za-z]:\\[^>]{0,80}>)\s*"
@@ -91,13 +98,41 @@ _PROMPT: Final = re.compile(
 
 
 def cleaned(line: str) -> str:
-    """A line without quote marks, and with plain spaces."""
+    """A line without quote marks and entities of HTML, and with plain spaces."""
+    if "&" in line and _ENTITY.search(line) is not None:
+        line = unescape(line)
     if line[:1] == ">":
         found = _QUOTE.match(line)
         line = line if found is None else line[found.end() :]
     if line[:2] == "\\#":
         line = line[1:]  # escaped in Markdown, where it would start a heading
     return line.replace("\xa0", " ") if "\xa0" in line else line
+
+
+def of_container(line: str) -> str:
+    """What a program in a container printed, without the time that the container runtime adds; "" for other lines."""
+    if line.startswith(_DOCKER):
+        with suppress(ValueError, AttributeError, TypeError):
+            return str(json.loads(line)["log"]).rstrip("\n")
+    found = CRI.match(line)
+    return "" if found is None else line[found.end() :]
+
+
+_BROKEN: Final = re.compile(r"NVRM:(?:\s*Xid(?:\s*\([\w:.]{0,24}\)?:?)?)?\s*$")
+_XID: Final = re.compile(r"NVRM:\s*Xid\s*(\([\w:.]{8,24}\):)\s*(?=\d)")
+
+
+def is_broken_xid(line: str) -> bool:
+    """Whether a line may end within an Xid, as in a mail or a narrow terminal."""
+    return _BROKEN.search(line) is not None
+
+
+def joined_xid(line: str, more: str) -> str:
+    """A line that ends within an Xid, and the next one; "" if they don't make an Xid together."""
+    text, count = _XID.subn(r"NVRM: Xid \1 ", f"{line.rstrip()} {more.lstrip()}", count=1)
+    if not count:
+        text, count = _XID.subn(r"NVRM: Xid \1 ", f"{line.rstrip()}{more.lstrip()}", count=1)
+    return text if count and "NVRM:" not in more else ""
 
 
 def command_of(line: str) -> str:

@@ -9,10 +9,13 @@ import json
 import re
 import time
 from calendar import timegm
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from operator import le
 from typing import Final, NamedTuple
 
+from gpu_triage.cli.offline.lines import CRI
 from gpu_triage.read.host import driver_messages, kernel_messages
 
 _MONTHS: Final[Mapping[str, int]] = {
@@ -186,7 +189,7 @@ _MESSAGE: Final = re.compile("|".join(_BEGINNINGS))
 _LONGEST_PREFIX: Final = 240
 _CLOCKS: Final = re.compile(r"(?:\[ *[\d.+TC]{1,24}\]\s*)+$")
 _SECONDS_ALONE: Final = re.compile(r"\[ *\d{1,12}\.\d{1,9}\] ")
-_LATEST: Final = 1e10  # Unix seconds
+_EARLIEST, _LATEST = 1e9, 1e10  # Unix seconds
 _RECORD: Final = re.compile(r"(\d{1,4}),\d{1,19},\d{1,19},[^;]{0,80};$")
 _WRITER: Final = re.compile(r"([\w./@-]{1,64})(?:\[\d+\])?:$")
 _OF_LOADER: Final = re.compile(driver_messages.OF_LOADERS)
@@ -198,15 +201,24 @@ _OF_PROCESS: Final = re.compile(r"(?:^|\s)(?!kern\b)[a-z]\w{1,9}:\s+[a-z]+:\s+\[
 _RFC_5424: Final = re.compile(
     r"(?:<(\d{1,3})>)?(?:1 )?\S{1,40} \S{1,255} kernel \S{1,128} \S{1,32} (?:-|\[.{1,160}\])(?: ?\ufeff)?$"
 )
-_JSON_KEY: Final = re.compile(r'^\s*"(?:MESSAGE|message)" ?: ?"$')
+_JSON_KEY: Final = re.compile(r'^\s*"[\w.@-]{1,40}" ?: ?"$')
+_CELL_END: Final = re.compile(r'(?:\|\s*|"[,;]\s*"?|[,;]"|\t\s*|(?<!:) {2,}|,)$')
+"""What separates the columns of a table, of CSV, or of ``kubectl get events`` from the message."""
+_BULLET: Final = re.compile(r"^\s*(?:[-*+\u2022]|\d{1,4}[.)])\s+")
+_DECORATION: Final = " `*_'\"\u2022"
+_QUOTABLE: Final = "NVRM: Xid ("
 _STAMP: Final = re.compile(r"\d:\d{2}[\d:.,+Z-]*$")
 _KERNELS: Final = frozenset({"kernel", "kern", "messages", "syslog", "dmesg"})
 _NEWLINE: Final = "#012"
 """How rsyslog escapes a newline in a message."""
 
-_JSON_TEXTS: Final = ("MESSAGE", "message")
 _JSON_WRITERS: Final = ("SYSLOG_IDENTIFIER", "appname", "_TRANSPORT")
-_JSON_MICROSECONDS: Final = ("__REALTIME_TIMESTAMP", "_SOURCE_REALTIME_TIMESTAMP")
+_JSON_TIMES: Final = (
+    *("__REALTIME_TIMESTAMP", "_SOURCE_REALTIME_TIMESTAMP", "timestamp", "@timestamp", "time", "_time", "ts", "date"),
+    *("lastTimestamp", "eventTime", "firstTimestamp"),
+)
+_DEEPEST_JSON: Final = 12
+_MOST_IN_LINE: Final = 256  # messages
 
 
 class KernelMessage(NamedTuple):
@@ -214,28 +226,47 @@ class KernelMessage(NamedTuple):
 
     prefix: str
     text: str
+    quoted: bool = False  # whether another sender repeats it
 
 
-def said_by_kernel(line: str) -> KernelMessage | None:
-    """The kernel message in a line; None if it contains no known one or has a different sender."""
-    if line.startswith("{") and '"' in line:
-        return _of_json(line)
-    found = _MESSAGE.search(line)
-    if found is None:
-        return None
-    prefix = line[max(0, found.start() - _LONGEST_PREFIX) : found.start()]
-    if not _is_kernels(prefix) and not (_LOADER.search(prefix) and _OF_LOADER.match(line, found.start())):
-        return None
-    text = line[found.start() : found.start() + _LONGEST_TEXT]
-    return KernelMessage(prefix, text.replace(_NEWLINE, "\n") if _NEWLINE in text else text)
+def kernel_messages_in(line: str) -> Iterator[KernelMessage]:
+    """The kernel messages in a line, which may be JSON around them.
+
+    Other senders' words don't count, except for an Xid, which is at least quoted.
+    """
+    yield from islice(_in_text(line, _DEEPEST_JSON), _MOST_IN_LINE)
+
+
+def _in_text(text: str, depth: int) -> Iterator[KernelMessage]:
+    if text.lstrip()[:1] in ("{", "[") and '"' in text:
+        with suppress(ValueError, RecursionError):
+            yield from _in_json(json.loads(text), "", depth)
+            return
+    found = _MESSAGE.search(text)
+    if found is not None:
+        prefix = text[max(0, found.start() - _LONGEST_PREFIX) : found.start()]
+        if _is_kernels(prefix) or (_LOADER.search(prefix) and _OF_LOADER.match(text, found.start())):
+            yield _message(text, found.start(), 0)
+            return
+    end = 0
+    while found is not None and (start := text.find(_QUOTABLE, max(end, found.start()))) >= 0:
+        yield _message(text, start, end)._replace(quoted=True)
+        end = start + len(_QUOTABLE)
+
+
+def _message(text: str, start: int, begin: int) -> KernelMessage:
+    """The message that starts here, and the text before it, from `begin` on."""
+    said = text[start : start + _LONGEST_TEXT]
+    return KernelMessage(text[max(begin, start - _LONGEST_PREFIX) : start], said.replace(_NEWLINE, "\n"))
 
 
 def _is_kernels(prefix: str) -> bool:
     """Whether the text before a message names the kernel as the sender, or names no sender."""
     if _SECONDS_ALONE.fullmatch(prefix) is not None:
         return True
-    bare = _CLOCKS.sub("", prefix).strip()
-    if not bare:
+    cells, clocks = _CLOCKS.subn("", _BULLET.sub("", CRI.sub("", prefix)))
+    bare = cells.strip()
+    if not bare.strip(_DECORATION) or (_CELL_END.search(cells) is not None and (clocks or "kern" in cells)):
         return True
     if bare.endswith(";"):
         record = _RECORD.search(bare)
@@ -252,29 +283,41 @@ def _is_kernels(prefix: str) -> bool:
     return bool(is_end) and _OF_PROCESS.search(bare) is None
 
 
-def _of_json(line: str) -> KernelMessage | None:
-    """Parse a record of ``journalctl -o json`` or of a shipper such as Vector, which may wrap a whole syslog line."""
-    try:
-        record = json.loads(line)
-        text = next((record[key] for key in _JSON_TEXTS if key in record), None)
+def _in_json(found: object, stamp: str, depth: int, *, by_kernel: bool = True) -> Iterator[KernelMessage]:
+    """The messages in a record of ``journalctl -o json``, of a shipper, or of a query's answer with many of them.
+
+    `stamp` is the time that the record has; the lines in it may have their own. `by_kernel`: no other sender is named.
+    """
+    if isinstance(found, list) and found and all(isinstance(each, int) and 0 <= each < 256 for each in found):  # noqa: PLR2004 - a byte
         # journalctl encodes unusual characters as an array of byte values.
-        text = bytes(text).decode("utf-8", "replace") if isinstance(text, list) else text
-        writers = {record[key] for key in _JSON_WRITERS if key in record} - {"syslog", "journal"}
-        prefix = _json_time(record)
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, OverflowError):
-        return None
-    if not isinstance(text, str) or not text or not writers <= {"kernel"}:
-        return None
-    if _MESSAGE.match(text):
-        return KernelMessage(prefix, text[:_LONGEST_TEXT])
-    said = None if writers or text.startswith("{") else said_by_kernel(text)
-    return None if said is None else KernelMessage(said.prefix or prefix, said.text)
+        found = bytes(found).decode("utf-8", "replace")
+    if depth <= 0:
+        return
+    if isinstance(found, str):
+        whole = by_kernel and _MESSAGE.match(found) is not None
+        inner = (said for line in found.splitlines() for said in _in_text(line, depth - 1))
+        for said in [KernelMessage("", found[:_LONGEST_TEXT])] if whole else inner:
+            prefix = said.prefix if log_time(said.prefix).wall is not None else stamp + said.prefix
+            if by_kernel or said.text.startswith(_QUOTABLE):
+                yield KernelMessage(prefix, said.text, said.quoted or not by_kernel)
+    elif isinstance(found, dict):
+        writers = {str(found[key]) for key in _JSON_WRITERS if key in found} - {"syslog", "journal"}
+        stamp = next(filter(None, (_json_time(found.get(key)) for key in _JSON_TIMES)), stamp)
+        for each in found.values():
+            yield from _in_json(each, stamp, depth - 1, by_kernel=by_kernel and writers <= {"kernel"})
+    elif isinstance(found, list):
+        # Loki's pairs of time and line.
+        stamp = (_json_time(found[0]) if len(found) == 2 else "") or stamp  # noqa: PLR2004 - a pair
+        for each in found:
+            yield from _in_json(each, stamp, depth - 1, by_kernel=by_kernel)
 
 
-def _json_time(record: Mapping[str, object]) -> str:
-    for key in _JSON_MICROSECONDS:
-        stamp = int(str(record.get(key, 0))) / 1e6
-        if 0 < stamp < _LATEST:
-            return f"{written(stamp)} "
-    stamp_text = str(record.get("timestamp", ""))[:40]
-    return "" if date_time(stamp_text) is None else f"{stamp_text} "
+def _json_time(value: object) -> str:
+    """A time in ISO format, or as a number of seconds, milliseconds, microseconds or nanoseconds; "" if it is none."""
+    text = str(value)[:40]
+    with suppress(ValueError):
+        number = float(text)
+        for scale in (1.0, 1e3, 1e6, 1e9):
+            if _EARLIEST <= number / scale < _LATEST:
+                return f"{written(number / scale)} "
+    return "" if date_time(text) is None else f"{text} "

@@ -5,13 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.evidence import FilesOfHost, logged_xids
 from gpu_triage.cli.offline.log_lines import DAY_SECONDS
 from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
-from gpu_triage.documents.pcie_values import BUILT_LANES
+from gpu_triage.cli.offline.outside import MIG
+from gpu_triage.documents.pcie_values import BUILT_LANES, is_built_for_laptop
 from gpu_triage.judge.conditions.host import MESSAGE_RULES, first_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import is_critical
@@ -89,7 +91,7 @@ def _narrow_links(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Fin
         if device.is_dead:
             if bus_id not in files.labels:
                 yield of_slot("gpu.lost", bus_id, "its configuration space reads all ones (lspci: rev ff)")
-        elif lanes < most:
+        elif lanes < most and not is_built_for_laptop(device.model, lanes):
             others = [each for other, (each, claim) in links.items() if other != bus_id and claim == most]
             built = lanes >= BUILT_LANES and bool(others) and max(others) == lanes
             measured = f"{lanes} of {most} lanes, at {bus_id}; whether under load, lspci does not say"
@@ -114,6 +116,7 @@ class _Row(NamedTuple):
     code: str  # finding code
     text: str = "{}"  # text with ``{}`` for the detail from the message
     alone: bool = False  # whether to report it only if there is no more specific failure
+    unnamed: str = "a GPU"  # the detail if the message has none
 
 
 _ROWS: Final[Mapping[ProblemKind, _Row]] = {
@@ -124,7 +127,9 @@ _ROWS: Final[Mapping[ProblemKind, _Row]] = {
     ProblemKind.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
     ProblemKind.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
     ProblemKind.GSP_INIT_FAILED: _Row("driver.init_failed", "the GSP's firmware could not be started", alone=True),
-    ProblemKind.GPU_PROBE_FAILED: _Row("driver.init_failed", "the driver could not use {}", alone=True),
+    ProblemKind.GPU_PROBE_FAILED: _Row(
+        "driver.init_failed", "the driver could not use {}", alone=True, unnamed="any of its GPUs"
+    ),
     ProblemKind.MODULE_REJECTED: _Row("driver.module_rejected"),
     ProblemKind.DRIVER_NOT_LOADED: _Row(
         "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", alone=True
@@ -196,7 +201,7 @@ def _current(
 
 
 def _finding(row: _Row, what: EventKey, events: Events, log: LogReading) -> str:
-    *others, detail = _details(events) or [what.address or "a GPU"]
+    *others, detail = _details(events) or [what.address or row.unnamed]
     detail += " GPUs" if detail.isdecimal() else ""
     if others:
         detail += f" (and {len(others)} other{'s' * (len(others) > 1)})"
@@ -259,9 +264,22 @@ def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: 
         yield from _killed(files.log, with_names=with_names)
     for index, error in files.unplaced.items():
         yield Finding(BY_CODE["gpu.lost"], f"nvidia-smi could not open it ({error})", index)
+    yield from _outside(files)
     for address in files.corrupted:
         yield files.about_gpu("gpu.inforom", address, "nvidia-smi says that its InfoROM is corrupted")
     yield from _narrow_links(files, answering)
+
+
+def _outside(files: FilesOfHost) -> Iterator[Finding]:
+    """Causes outside the GPU: messages of programs, and pending MIG modes."""
+    for said in files.outside:
+        known = files.about_gpu(said.code, said.bus_id, said.measured)
+        yield replace(known if said.bus_id else of_host(said.code, said.measured), cause_advice=said.advice)
+    told = {said.bus_id for said in files.outside if said.code == MIG}
+    for address, gpu in () if files.last is None else files.last.gpus.items():
+        if gpu.mig_pending is not None and address not in told:
+            mode = "enabled" if gpu.mig_pending else "disabled"
+            yield files.about_gpu(MIG, address, f"MIG mode is pending: {mode} after a reset of the GPU at {address}")
 
 
 def _off_the_bus(log: LogReading) -> Iterator[Finding]:

@@ -14,7 +14,16 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.log_lines import NO_TIME, LogTime, log_time, minute_of, said_by_kernel, with_year, written
+from gpu_triage.cli.offline.log_lines import (
+    DAY_SECONDS,
+    NO_TIME,
+    LogTime,
+    kernel_messages_in,
+    log_time,
+    minute_of,
+    with_year,
+    written,
+)
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.host import driver_messages
@@ -206,6 +215,7 @@ class KeptEvent(NamedTuple):
     prefix: str  # text before the message, including the timestamp
     text: str  # the message
     place: int  # line number
+    quoted: bool = False  # as KernelMessage
 
 
 @dataclass(slots=True)
@@ -275,13 +285,19 @@ class LogSection:
 
     def feed(self, line: str) -> None:
         """Parse a line that contains one of the MARKERS."""
-        said = said_by_kernel(line)
-        if said is None:
+        messages = tuple(kernel_messages_in(line))
+        if not messages:
             self.pass_by(line)
             return
         self._count(line)
-        self.lines += 1
-        prefix, text = said
+        for prefix, text, quoted in messages:
+            self.lines += 1
+            if quoted:
+                self._take(prefix, text, quoted=True)
+            else:
+                self._hear(prefix, text)
+
+    def _hear(self, prefix: str, text: str) -> None:
         if "[  +" in prefix[:8] or "[ +" in prefix[:8]:
             # dmesg --human prints the minute once, then only the offset from the previous line.
             prefix = self._minute + prefix
@@ -327,9 +343,9 @@ class LogSection:
             (prefix, lines, _), self._report = self._report, None
             self._take(prefix, "\n".join(lines))
 
-    def _take(self, prefix: str, text: str) -> None:
+    def _take(self, prefix: str, text: str, *, quoted: bool = False) -> None:
         found = read_message(text)
-        if not found and _has_error(text):
+        if not found and not quoted and _has_error(text):
             self._note_unjudged(text)
         for what, port, gpu in found:
             if gpu and len(self.gpus) < _MOST_NOTED:
@@ -341,7 +357,7 @@ class LogSection:
             if (tally := self._tally(what)) is not None:
                 tally.count += 1
                 # Timestamps are parsed lazily: in a flood, most are never needed.
-                self._keep(tally, KeptEvent(prefix, text, self.seen))
+                self._keep(tally, KeptEvent(prefix, text, self.seen, quoted))
 
     def _had_link(self, what: EventKey) -> bool:
         """Whether the link was up before: an unused port is reported as link down at every boot."""
@@ -404,6 +420,7 @@ class LogEvent(NamedTuple):
     loads_after: int = 0  # number of driver loads that are later by the times of the same log
     lacks_year: bool = False  # whether the year is known only from the file's modification time
     place: int = 0  # orders events within one second: line number, negative in a log with the newest first
+    quoted: bool = False  # as KernelMessage
 
     def seconds_to(self, later: LogEvent) -> float:
         """Seconds to another event; 0 if one of them has no time."""
@@ -421,6 +438,13 @@ class Events:
     def last(self) -> LogEvent | None:
         """The latest event; one without a time takes precedence, since it may be the most recent."""
         return max(self.known, key=lambda each: (each.wall is None, each.wall or 0.0, each.place), default=None)
+
+    def drop_quoted(self) -> None:
+        """Forget quotations of what the kernel's own lines tell."""
+        said = [each for each in self.known if not each.quoted]
+        if said:
+            self.count -= len(self.known) - len(said)
+            self.known = said
 
 
 class LogReading(NamedTuple):
@@ -460,7 +484,12 @@ class LogReading(NamedTuple):
         """When an event happened, as display text."""
         if event is None:
             return "at an unknown time"
-        after_boot = "" if event.seconds is None else f"{event.seconds:.0f} s after the boot"
+        return f"quoted, {self._when(event)}" if event.quoted else self._when(event)
+
+    def _when(self, event: LogEvent) -> str:
+        seconds = event.seconds or 0.0
+        length = f"{seconds:.0f} s" if seconds < 2 * DAY_SECONDS else length_of_time(seconds)
+        after_boot = "" if event.seconds is None else f"{length} after the boot"
         if event.wall is None:
             return after_boot or "at a time that the log does not tell"
         age = length_of_time(max(0.0, self.reference - event.wall))
@@ -501,6 +530,8 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
             happened = [clock.happened(kept, loaded_in) for kept in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)
     unjudged = {sort: each for section in sections for sort, each in section.unjudged.items()}
+    for each in events.values():
+        each.drop_quoted()
     loaded = events[_LOADED].known if _LOADED in events else ()
     return LogReading(
         now,
@@ -555,7 +586,7 @@ class _Clock(NamedTuple):
             latest = None if self.end is None else self.now - (self.end - time.seconds)
             wall, exact = (latest, False) if self.boot is None else (self.boot + time.seconds, True)
         place = kept.place * (self.direction or 1)
-        event = LogEvent(wall, exact, time.seconds, kept.text, 0, lacks_year, place)
+        event = LogEvent(wall, exact, time.seconds, kept.text, 0, lacks_year, place, kept.quoted)
         return event._replace(loads_after=sum(self._is_after(load, event) for load in loads))
 
     def _is_after(self, load: LogEvent, event: LogEvent) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.lines import Piece, cleaned
+from gpu_triage.cli.offline import outside
+from gpu_triage.cli.offline.lines import Piece, cleaned, is_broken_xid, joined_xid, of_container
 from gpu_triage.cli.offline.log_lines import MARKERS, date_time
 from gpu_triage.cli.offline.logs import LogSection, MemoryBudget
 from gpu_triage.cli.offline.lspci import LspciParser, PciDevice
@@ -83,8 +84,6 @@ _BUS_IDS: Final = re.compile(_BUS_ID)
 _NVML_ERRORS: Final = (
     ("Driver/library version mismatch", "version_mismatch"),
     ("Driver Not Loaded", "driver_not_loaded"),
-    ("GPU access blocked", "no_permission"),
-    ("Insufficient Permissions", "no_permission"),
 )
 
 
@@ -113,6 +112,7 @@ class Content:
     driver_version: str = ""  # version of the kernel module, from procfs
     no_devices: bool = False  # whether nvidia-smi found no devices
     corrupted: set[str] = field(default_factory=set)  # bus ids of GPUs with a corrupted InfoROM
+    outside: outside.OutsideCauses = field(default_factory=outside.OutsideCauses)
     without_headings: str = ""  # a row of a CSV query without its header, so the columns are unknown; "" if none
 
     @property
@@ -125,7 +125,16 @@ class Content:
             found.append(LspciParser.KIND)
         if self.logs:
             found.append(LogSection.KIND)
+        if self.outside:
+            found.append(outside.KIND)
         return tuple(dict.fromkeys(found))
+
+
+_JSON: Final = ("{", "[")
+
+
+def _is_marked(line: str) -> bool:
+    return any(marker in line for marker in MARKERS)
 
 
 _LOOKED_AT: Final = frozenset("_*DGNU ")
@@ -150,7 +159,8 @@ class Scanner:
         self._before = ""
         self._heads_section = False
         self._in_other_file = False
-        self._has_markers = True
+        self._has_markers = self._may_be_outside = True
+        self._broken = ""  # a line that ends within an Xid
 
     def read(self, pieces: Iterable[Piece]) -> Content:
         """Scan the lines; never raises, whatever they contain."""
@@ -159,23 +169,47 @@ class Scanner:
             content.lines += len(piece.lines)
             # Fast path: most chunks of most files contain no kernel messages.
             self._has_markers = any(marker in piece.text for marker in MARKERS)
+            self._may_be_outside = any(marker in piece.text for marker in outside.MARKERS)
             for line in piece.lines:
                 self._read_line(line)
+        if self._broken:
+            self._read_whole(self._broken)
         self._end_log("")
         content.devices = self._lspci.devices
         return content
 
     def _read_line(self, line: str) -> None:
-        if len(line) > _LONGEST and not isinstance(self._parser, SmiXmlParser) and SmiXmlParser.START not in line:
+        is_xml = isinstance(self._parser, SmiXmlParser) or SmiXmlParser.START in line
+        if len(line) > _LONGEST and not is_xml:
             # Only XML output has longer lines.
-            line = line[: _LONGEST_JSON if line[0] == "{" else _LONGEST]
-        if line and (line[0] in ">\\" or "\xa0" in line):
+            line = line[: _LONGEST_JSON if line.lstrip()[:1] in _JSON else _LONGEST]
+        if line and (line[0] in ">\\" or "\xa0" in line or ("&" in line and not is_xml)):
             line = cleaned(line)
+        if broken := self._broken:
+            self._broken = ""
+            if joined := joined_xid(broken, line):
+                line, self._has_markers = joined, True
+            else:
+                self._read_whole(broken)
+        if self._has_markers and "NVRM:" in line and is_broken_xid(line):
+            self._broken = line
+        else:
+            self._read_whole(line)
+
+    def _read_whole(self, line: str) -> None:
+        if line and (" F " in line or line[0] == "{") and not (self._has_markers and _is_marked(line)):
+            line = of_container(line) or line
+        if self._may_be_outside and any(marker in line for marker in outside.MARKERS) and self._is_outside(line):
+            return
         if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
             # The warning follows the output it belongs to.
             self.content.corrupted.update(map(normalize_bus_id, _BUS_IDS.findall(line)))
         elif not (self._parser is not None and self._goes_on(line)) and line:
             self._take(line)
+
+    def _is_outside(self, line: str) -> bool:
+        """Note a cause outside the GPU; return whether the line is one."""
+        return not self._in_other_file and self.content.outside.note(line)
 
     def _take(self, line: str) -> None:
         first = line[0]
@@ -184,7 +218,7 @@ class Scanner:
         if self._in_listing and first in "\t ":
             self._lspci.feed(line)
             return
-        if not (self._has_markers and any(marker in line for marker in MARKERS)) or "NVRM version:" in line:
+        if not (self._has_markers and _is_marked(line)) or "NVRM version:" in line:
             self._pass_by(line)
         elif not self._in_other_file:
             self._log.feed(line)
@@ -206,7 +240,7 @@ class Scanner:
 
     def _goes_on(self, line: str) -> bool:
         assert self._parser is not None  # noqa: S101 - checked by the caller
-        if self._has_markers and line and line[0] not in " <|" and any(marker in line for marker in MARKERS):
+        if self._has_markers and ("NVRM: Xid (" in line or (line and line[0] not in " <|" and _is_marked(line))):
             return False
         if line and line[0] != " " and not isinstance(self._parser, SmiXmlParser):
             other = begin(line, self._before)

@@ -10,7 +10,7 @@ from gpu_triage.cli.offline.lines import command_of
 from gpu_triage.cli.offline.log_lines import date_time
 from gpu_triage.cli.offline.smi_facts import RawGpu, RawProcess, SmiReport
 from gpu_triage.cli.offline.smi_gpu import REASONS_OF_CLOCKS
-from gpu_triage.read.gpu.throttle import REASONS
+from gpu_triage.read.gpu.throttle import REASONS, UNKNOWN_BITS
 
 _HEAD: Final = re.compile(
     r"\|\s*NVIDIA-SMI (\S+)\s+(?:KMD Version|Driver Version): (\S+)(?:\s+CUDA (?:UMD )?Version: (\S+))?"
@@ -318,7 +318,7 @@ class SmiCsvParser:
                 gpu.note(_FACTS_OF_FIELDS[name], value)
             elif name in _BITS and _MASK.fullmatch(value):
                 for reason, label, _ in REASONS_OF_CLOCKS:
-                    held = int(value, 16) & REASONS[reason]
+                    held = int(value, 16) & REASONS.get(reason, UNKNOWN_BITS)
                     gpu.note(f"clocks event reasons/{label}", "Active" if held else "Not Active")
 
     def _note_host(self, label: str, value: str) -> None:

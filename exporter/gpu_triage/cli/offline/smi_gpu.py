@@ -77,6 +77,7 @@ class SmiGpu:
     processes: ProcessesReading
     links: Links  # NVLinks by number
     numa_node: int | None  # the NUMA node it is attached to; None if not printed
+    mig_pending: bool | None  # the MIG mode after the next reset; None if unknown or as now
     peers: Mapping[str, str]  # connection to other GPUs, by their index, as printed by ``nvidia-smi topo``
 
 
@@ -99,6 +100,7 @@ def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
         unread=(*(f"{path.rpartition('/')[2]} : {value}" for path, value in facts.unread.items()), *unread_processes),
         links=links_of(raw.facts),
         numa_node=facts.count(NUMA_NODE),
+        mig_pending=_mig_pending(facts),
         peers={path.removeprefix(PEER): level for path, level in raw.facts.items() if path.startswith(PEER)},
     )
 
@@ -223,6 +225,11 @@ def _readings(facts: Facts) -> Iterator[object]:
     yield _pcie(facts)
 
 
+def _mig_pending(facts: Facts) -> bool | None:
+    now, then = (facts.flag(f"mig mode/{when}", f"mig mode/{when} mig") for when in ("current", "pending"))
+    return None if now is None or then == now else then
+
+
 def _recovery(facts: Facts) -> int | None:
     action = facts.choice(_RECOVERY, "gpu recovery action")
     # Drivers 530 to 565 report this in two flags.
@@ -251,6 +258,7 @@ REASONS_OF_CLOCKS: Final = (
     ("sync_boost", "sync boost", "sync_boost"),
     ("sw_thermal", "sw thermal slowdown", "sw_thermal_slowdown"),
     ("display_clocks", "display clock setting", "display_clocks_setting"),
+    ("unknown", "unknown", "unknown"),
 )
 """Our label, then its names in text and XML output, without the section prefix."""
 

@@ -97,6 +97,7 @@ _MOST_FOREIGN: Final = 400
 
 _GPU: Final = re.compile(r"GPU\s?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
 _HEAD: Final = "NVSMI LOG"
+_FACT: Final = re.compile(r"[A-Z][\w /().-]{2,40}? +: \S")
 _SECTION: Final = re.compile(r"[A-Z][A-Za-z0-9 /()-]{2,40}")
 LONGEST_SECTION: Final = 60
 _OTHER_GPU: Final = re.compile(r"GPU\b(?!.*: ).*\d")
@@ -128,6 +129,8 @@ class SmiTextParser:
     def starting(cls, line: str) -> SmiTextParser | None:
         text = line.strip()
         is_section = len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
+        # An output that begins in the middle of a GPU, after its address.
+        is_section = is_section or (line[:4] == "    " and _FACT.match(text) and _parts(text)[0] in _known().alone)
         if not (_HEAD in text or is_section or _GPU.match(text)):
             return None
         parser = cls()
@@ -145,17 +148,22 @@ class SmiTextParser:
         line = line[:_LONGEST_LINE].expandtabs()
         text = line.strip()
         if self._is_headless:
-            return self._feed_fragment(text)
+            return self._feed_fragment(text, _indent(line))
         indent = _indent(line) - self._margin
         if indent <= 0:
             return self._feed_at_margin(text)
         self._feed_fact(indent, text)
         return True
 
-    def _feed_fragment(self, text: str) -> bool:
+    def _feed_fragment(self, text: str, margin: int) -> bool:
         """Parse a line of a fragment; ``grep -A`` separates fragments with ``--``."""
         label, colon, _ = _parts(text)
         if text == "--":
+            return True
+        if (gpu := _GPU.match(text)) is not None:
+            # The output began in the middle; from here on it is whole.
+            self._is_headless, self._margin = False, margin
+            self._begin(self.report.add_gpu(gpu[1]))
             return True
         if _HEAD in text or _GPU.match(text) or text.startswith(_ENDS):
             return False

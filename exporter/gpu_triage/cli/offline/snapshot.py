@@ -52,7 +52,8 @@ class GpuIndex:
         if len(found) == len(self._keys) and all(key.startswith(_UNKNOWN) for key in found):
             # The GPUs are unnamed, but their number matches: they are in bus order.
             return self._keys
-        return found
+        # An output of several GPUs that begins in the middle does not name the first: it is none of the others.
+        return [f"{_UNKNOWN}{place:03}" if key in found[place + 1 :] else key for place, key in enumerate(found)]
 
     def labels(
         self, lost: Iterable[str], devices: Mapping[str, PciDevice], shown: Iterable[str]

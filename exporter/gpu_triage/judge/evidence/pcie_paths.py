@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from gpu_triage.documents.pcie_values import BUILT_LANES
+from gpu_triage.documents.pcie_values import BUILT_LANES, is_built_for_laptop
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.series import Evidence
@@ -77,7 +77,10 @@ def missing_lanes(gpu: GpuEvidence, gpus: Sequence[GpuEvidence]) -> MissingLanes
         if other.key != gpu.key
         and (other.last(pcie.GPU_PCIE_LINK_EXPECTED_WIDTH) == expected if other.up else _widest(other) > 0)
     )
-    return MissingLanes(_kind(gpu, width.high, siblings), width.last, expected, siblings)
+    kind = _kind(gpu, width.high, siblings)
+    if kind is not Shortage.LOST and is_built_for_laptop(gpu.name, width.high):
+        return None
+    return MissingLanes(kind, width.last, expected, siblings)
 
 
 def _kind(gpu: GpuEvidence, lanes: float, siblings: tuple[GpuEvidence, ...]) -> Shortage:

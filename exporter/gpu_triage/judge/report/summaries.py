@@ -246,7 +246,7 @@ _NEVER_FROM_NVML: Final = ", ".join(map(str, NEVER_FROM_NVML))
 _OF_HOST: Final = frozenset(collector.name for collector in HOST_COLLECTORS)
 _NEXT_STEPS: Final = MappingProxyType(
     {
-        "library_not_found": "libnvidia-ml.so.1 is not installed here; install the driver, or, in a container, "
+        "library_not_found": "libnvidia-ml.so.1 is not installed; install the driver, or, in a container, "
         "run it with the NVIDIA runtime and the utility capability",
         "library_invalid": "libnvidia-ml.so.1 is there but cannot be loaded; reinstall the driver's libraries",
         "driver_not_loaded": "the kernel module is not loaded; modprobe nvidia, then " + _READ_LOG,

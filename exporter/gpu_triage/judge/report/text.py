@@ -125,8 +125,8 @@ def _pending(report: Report) -> Iterator[Line]:
 def _files(report: Report) -> Iterator[Line]:
     moments = ""
     if report.measured_seconds > 0:
-        seconds = f"{report.measured_seconds:.0f} s"
-        moments = f", {f'two moments {seconds} apart' if report.recording is None else f'measured for {seconds}'}"
+        length = length_of_time(report.measured_seconds)
+        moments = f", {f'two moments {length} apart' if report.recording is None else f'measured for {length}'}"
     yield Line(f"FILES, not a host as it is now{moments}:")
     for file in report.files:
         what = ", ".join(file.kinds) or "no supported content"

@@ -117,7 +117,7 @@ REASONS: Final = {
 """Label to bit of nvmlClocksEventReasons and the older nvmlClocksThrottleReasons."""
 
 UNKNOWN: Final = "unknown"  # label for all bits without a name here
-_KNOWN_BITS: Final = sum(REASONS.values())
+UNKNOWN_BITS: Final = ~sum(REASONS.values())
 _COMMON_BITS: Final = 0x1FF
 """The reasons taken as supported if the driver does not report them."""
 _NANOSECONDS: Final = 1e9
@@ -227,7 +227,7 @@ class ThrottleReader:
             )
         mask = bits | (_COMMON_BITS if self._supported is None else self._supported)
         active = {reason: bool(bits & bit) for reason, bit in REASONS.items() if mask & bit}
-        active[UNKNOWN] = bool(bits & ~_KNOWN_BITS)
+        active[UNKNOWN] = bool(bits & UNKNOWN_BITS)
         return active
 
     def _counted(

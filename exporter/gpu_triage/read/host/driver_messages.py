@@ -139,10 +139,9 @@ _MESSAGES: Final = (
         ProblemKind.GPU_NOT_PROBED, r"NVRM: The NVIDIA probe routine was not called for (?P<detail>\d{1,4}) device"
     ),
     message(ProblemKind.GPU_PROBE_FAILED, r"NVRM: The NVIDIA probe routine failed for (?P<detail>\d{1,4}) device"),
-    message(
-        ProblemKind.DRIVER_NOT_LOADED,
-        r"NVRM: (?:No NVIDIA devices probed|None of the NVIDIA (?:graphics adapters|devices) were initialized)",
-    ),
+    # All of the devices that were probed failed.
+    message(ProblemKind.GPU_PROBE_FAILED, r"NVRM: None of the NVIDIA (?:graphics adapters|devices) were initialized"),
+    message(ProblemKind.DRIVER_NOT_LOADED, r"NVRM: No NVIDIA (?:devices|graphics adapter) probed"),
     message(
         ProblemKind.GPU_BAR,
         r"NVRM: (?:This PCI I/O region assigned to your NVIDIA device is invalid: )?"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import cache
+from itertools import islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.documents import packaged
+from gpu_triage.documents import packaged, parse_toml
 from gpu_triage.judge.findings.table import BY_CODE, Check, xid_check
+from gpu_triage.judge.findings.verdicts import CLASS_COLORS, DESK, Verdict
 from gpu_triage.read.xid.codes import UNLISTED_MEANING, XID_CODES, XidCode, XidKind
+from gpu_triage.read.xid.xid_events import parse_xid
 
 INDEX: Final = "index"
 PLAYBOOK: Final = "playbook"
@@ -35,6 +41,14 @@ _LISTED: Final = re.compile(r"\((Gpu\w+)\.md\)")
 _COMMENT: Final = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
 _XID: Final = re.compile(r"(?:xid)?[ ._#-]?(\d{1,4})")
 _UNLISTED_ALERT: Final = "GpuXidUnlisted"
+_VERDICTS: Final = {
+    Verdict.DRAIN: "*Take it out of use.* A finding is critical: start no new job there, save the evidence, then do as "
+    "the first finding says. [How to drain a host](playbook.md#drain-a-host).",
+    Verdict.WATCH: "*Use it, but look.* A finding is a warning, or a critical one is pending: go on with it, and deal "
+    "with the finding in working hours.",
+    Verdict.KEEP: "*Fine.* Nothing that was read speaks against it. What could not be read is listed.",
+    Verdict.NOT_READ: "Too little was read for a verdict. The report lists what could not be read, and how to get it.",
+}
 _LONGEST_WORD: Final = 64
 """No handbook page has a longer name, so a longer word is not compared with them."""
 
@@ -73,9 +87,10 @@ def meaning_of(xid: XidCode) -> str:
 
 
 def find(word: str) -> Page:
-    """Find a page by alert (``GpuLost``), finding (``gpu.lost``), Xid (``79``, ``xid-79``) or page name.
+    """Find a page by alert (``GpuLost``), finding (``gpu.lost``), Xid (``79``, ``xid-79``), class, verdict or page.
 
-    Case-insensitive. The page of a finding or Xid ends with its runbook. Raises UnknownPage if there is no such page.
+    Else by a symptom or a message, in anybody's words. Case-insensitive. What to do comes first; the page of a finding
+    or Xid ends with its runbook. Raises UnknownPage if there is no such page.
     """
     plain = " ".join(word.split()).removesuffix(".md").casefold()
     own = {name.casefold(): name for name in (*alert_names(), *_OWN_PAGES, INDEX)}
@@ -85,6 +100,12 @@ def find(word: str) -> Page:
         text = _xid_page(int(number[1]))
     elif check := BY_CODE.get(plain):
         text = _finding_page(check)
+    elif plain in CLASS_COLORS:
+        text = _class_page(plain)
+    elif verdict := next((each for each in Verdict if plain in (each.value, each.text, DESK.verdicts[each])), None):
+        text = f"# Verdict {verdict.text}\n\n{_VERDICTS[verdict]}\n"
+    elif text := _page_of_words(word[:_LONGEST_SYMPTOM]):
+        pass
     else:
         raise UnknownPage(word, _nearest(plain))
     return Page(text.partition("\n")[0].removeprefix("# "), text)
@@ -101,6 +122,92 @@ def _nearest(plain: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names[each] for each in found))[:5]
 
 
+class _Entry(NamedTuple):
+    """One line of the index: a page, its subject in a sentence, and the short answer if the page has none."""
+
+    page: str
+    words: str
+    said: list[str] | tuple[()] = ()  # phrases of messages that mean it, in lower case
+    cause: str = ""
+    fix: str = ""
+    title: str = ""  # further words
+
+    @property
+    def stems(self) -> set[str]:
+        return _stems(f"{self.words} {self.title}")
+
+    @property
+    def rank(self) -> float:
+        """What puts a symptom before a finding or an alert, and these before an Xid."""
+        return 0.3 if self.said or self.cause else -0.2 if self.page.isdecimal() else 0.0
+
+
+_FILLER: Final = re.compile(
+    r"a|an|and|are|at|but|by|does|for|ha[sv]e?|in|is|it|its|no|not|nothing|nvrm|of|on|or|so|the|there|to|was|with"
+)
+_ENOUGH: Final = 0.6  # share of the words of a symptom, by weight, that a page must have
+_MOST_FOUND: Final = 6
+_LONGEST_SYMPTOM: Final = 400
+
+
+def _stems(text: str) -> set[str]:
+    """The words of a text without their endings, and without numbers and filler."""
+    words = re.findall(r"(?<!\w)[a-z]+(?!\w)", text.casefold())
+    return {word.rstrip("s")[:6] for word in words if not _FILLER.fullmatch(word)}
+
+
+@cache
+def _index() -> tuple[tuple[_Entry, ...], Mapping[str, int]]:
+    """Everything that has a page, symptoms first; and how many lines have each stem."""
+    symptoms = parse_toml(packaged(__package__, "symptoms.toml").encode(), "symptoms.toml")["symptom"]
+    checks = (check for check in BY_CODE.values() if not check.code.startswith("xid."))
+    entries = (
+        *(_Entry(**each) for each in symptoms),
+        *(_Entry(check.code, check.meaning, title=f"{check.code.replace('_', ' ')} {check.title}") for check in checks),
+        *(_Entry(name, summary_of(name)) for name in alert_names()),
+        *(_Entry(str(code), meaning_of(xid)) for code, xid in XID_CODES.items()),
+    )
+    return entries, Counter(stem for entry in entries for stem in entry.stems)
+
+
+def _found_by(words: str) -> Iterator[_Entry]:
+    """The lines of the index that have most of these words, best first."""
+    entries, lines = _index()
+    plain, stems = " ".join(words.casefold().split()), _stems(words)
+    weights = {stem: math.log(len(entries) / lines.get(stem, 1)) for stem in stems}
+    total = sum(weights.values())
+    scores: dict[int, float] = {}
+    for place, entry in enumerate(entries):
+        own = entry.stems
+        share = sum(weights[stem] for stem in stems & own) / total if total else 0.0
+        is_said = any(phrase in plain for phrase in entry.said)
+        if is_said or share >= _ENOUGH:
+            # Of lines that have all words, the one with the fewest other words is meant.
+            scores[place] = is_said + share + len(stems & own) / len(own) + entry.rank
+    yield from (entries[place] for place in sorted(scores, key=lambda place: (-scores[place], place)))
+
+
+def _page_of_words(words: str) -> str:
+    """The page that best answers a symptom, after the short answer and what else may be meant; "" if none does."""
+    start = words.find("NVRM: Xid")
+    xid = None if start < 0 else parse_xid(words[start:])
+    if xid is not None and xid.code is not None:
+        return _xid_page(xid.code)
+    found = [*islice(_found_by(words), _MOST_FOUND)]
+    if not found:
+        return ""
+    best, *others = found
+    answer = f"- **Most likely:** {best.cause}\n- **Do:** {best.fix}\n" if best.cause else ""
+    also = "".join(f"- **Or:** {each.words}: `{each.page}`\n" for each in others)
+    return f"# {best.words}\n\n{answer}- **Page:** `{best.page}`, below\n{also}\n---\n\n{find(best.page).text}"
+
+
+def _class_page(name: str) -> str:
+    section = _file(PLAYBOOK).partition(f"\n### {name}\n")[2]
+    text = re.split(r"^##", section, maxsplit=1, flags=re.MULTILINE)[0].replace("](#", "](playbook.md#")
+    return f"# Class {name}\n{text}"
+
+
 def _own_page(name: str) -> str:
     if name in {METRICS, CONFIGURATION}:
         # Imported lazily: only these two pages need the options and their values.
@@ -113,7 +220,9 @@ def _own_page(name: str) -> str:
 
 
 def _file(name: str) -> str:
-    return _COMMENT.sub("", packaged(__package__, f"{name}.md"))
+    """A page without comments; of a runbook, what to do comes before what it means."""
+    head, *sections = re.split(r"^(?=## )", _COMMENT.sub("", packaged(__package__, f"{name}.md")), flags=re.MULTILINE)
+    return "".join((head, *sorted(sections, key=lambda section: not section.startswith("## Mitigation"))))
 
 
 def _finding_page(check: Check) -> str:

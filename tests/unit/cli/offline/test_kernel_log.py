@@ -1,6 +1,7 @@
 """Kernel logs in every form that people attach or paste: shipped, quoted, of other tools and in other languages."""
 
 import json
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ STAMP = "1773481800000000"  # microseconds at 09:50:00 on 14 March 2026, ten min
 EXACT = "2026-03-14 09:50:00, 10 min before the report"
 AFTER_BOOT = "5000 s after the boot, 10 min or more before the report"
 UNKNOWN = "at a time that the log does not tell"
+
+
+AER = "pcieport 0000:40:01.0: AER: Uncorrected (Fatal) error received: 0000:41:00.0"
+BOOTED = f"[ 5000.123456] {XID}"
+STAMPED = "2026-03-14T09:50:00.123456789"
 
 
 def vector(**fields: str) -> str:
@@ -99,12 +105,68 @@ def test_an_xid_is_told_with_its_time(tmp_path: Path, log: str, when: str) -> No
         vector(SYSLOG_IDENTIFIER="dcgm", message=XID, timestamp="2026-03-14T09:50:00Z"),
         vector(_TRANSPORT="stdout", message=f"Mar 14 09:50:00 gpu-7 kernel: {XID}"),
         vector(message=f"Mar 14 09:50:00 gpu-7 user: {XID}"),
-        vector(message=vector(message=XID)),
-        json.dumps({"MESSAGE": {"x": XID}, "message": 7}),
+        f"{STAMPED}Z stderr F Mar 14 09:50:00 gpu-7 python3[812]: {XID}",
+        f"I0314 09:50:00.123456 1 log_monitor.go:160] New status generated: Events:[Message:{XID}]",
+        f"We saw `{XID}` and then nothing.",
     ],
 )
-def test_only_the_kernels_words_count(tmp_path: Path, log: str) -> None:
-    assert codes(beside_smi(tmp_path, log)) == []
+def test_of_what_others_say_only_an_xid_counts_and_as_quoted(tmp_path: Path, log: str) -> None:
+    assert "quoted" in measured(beside_smi(tmp_path, log), "xid.79")
+    assert codes(beside_smi(tmp_path, log.replace(XID, AER))) == []
+    # The kernel's own line counts instead.
+    assert measured(beside_smi(tmp_path, f"{log}\n{logged(XID)}"), "xid.79") == f"Xid 79, last {EXACT}"
+
+
+@pytest.mark.parametrize(
+    ("log", "when"),
+    [
+        *(
+            (log, EXACT)
+            for log in (
+                f"{STAMPED}+01:00 stdout F {BOOTED}",
+                f"{STAMPED}Z stderr F Mar 14 09:50:00 gpu-7 kernel: {BOOTED}",
+                vector(time="2026-03-14T09:50:00Z", log=BOOTED),
+                json.dumps({"log": f"{BOOTED}\n", "stream": "stdout", "time": f"{STAMPED}Z"}),
+                json.dumps({"data": {"result": [{"values": [[f"{STAMP}000", BOOTED], [f"{STAMP}001", "x"]]}]}}),
+                json.dumps([{"line": BOOTED, "timestamp": f"{STAMP}000"}]),
+                json.dumps({"_source": {"message": BOOTED, "@timestamp": "2026-03-14T09:50:00Z"}}),
+                json.dumps({"result": {"_raw": f"Mar 14 09:50:00 gpu-7 kernel: {BOOTED}", "_time": "?"}}),
+                json.dumps({"date": int(STAMP) / 1e6, "log": json.dumps({"MESSAGE": XID})}),
+                json.dumps({"events": [{"timestamp": int(STAMP) // 1000, "message": BOOTED}]}),
+                f'"2026-03-14T09:50:00Z","gpu-7","kernel","{XID}"',
+                f"2026-03-14T09:50:00Z,gpu-7,kernel,{XID}",
+                f"&gt; Mar 14 09:50:00 gpu-7 kernel: {escape(XID)}",
+                f"> Mar 14 09:50:00 gpu-7 kernel: {XID.replace('Xid ', 'Xid' + chr(10) + '> ')}",
+                f"> > Mar 14 09:50:00 gpu-7 kernel: {XID.replace('NVRM: ', 'NVRM:' + chr(10) + '> > ')}",
+                f">Mar 14 09:50:00 gpu-7 kernel: {XID.replace('): ', '):' + chr(10) + '>')}",
+                f"Mar 14 09:50:00 gpu-7 kernel: {XID.replace('0000:', '0000:' + chr(10))}",
+            )
+        ),
+        *(
+            (log, UNKNOWN)
+            for log in (
+                f"  Warning  GPUXid  5m (x3 over 7m)  kernel-monitor  {XID}",
+                f'{{\n  "items": [\n    {{\n      "message": "{XID}",\n      "reason": "GPUXid"\n    }}\n  ]\n}}',
+                f"| kernel | {XID} | drained |",
+            )
+        ),
+        *(
+            (f"{log}\n[ 5600.000000] usb", AFTER_BOOT)
+            for log in (
+                f"- {BOOTED}",
+                f"1. `{BOOTED}`",
+                f"```{BOOTED}",
+                f"gpu-7-npd-1  | {BOOTED}",
+                f"<3>1 - gpu-7 kernel - - - {BOOTED}",
+                f"<pre>{escape(BOOTED)}\r",
+            )
+        ),
+    ],
+)
+def test_a_kernels_line_is_read_in_what_wraps_it(tmp_path: Path, log: str, when: str) -> None:
+    assert measured(beside_smi(tmp_path, log), "xid.79") == f"Xid 79, last {when}"
+    if XID in log:
+        assert codes(beside_smi(tmp_path, log.replace(XID, AER))) == ["pcie.aer"]
 
 
 TIMEOUT = "NVRM: Xid (PCI:0000:41:00): 119, pid=1, name=python3, Timeout"

@@ -207,6 +207,16 @@ THREE_LISTED = listed(0x41, 0x42, 0x43)
 BRAKED = smi_gpu(1, facts={"brake": "Active", "clock": "345 MHz", "busy": "100 %"})
 
 
+@pytest.mark.parametrize("start", ["Persistence Mode", "Serial Number", "Performance State", "Clocks Event Reasons"])
+def test_an_output_that_begins_in_the_middle_is_of_each_of_its_gpus(tmp_path: Path, start: str) -> None:
+    text = smi(BRAKED, smi_gpu(2))
+    report = report_on_text(tmp_path, text[text.rindex("\n", 0, text.index(start)) + 1 :])
+    assert codes(report) == ["power.brake"]
+    braked, other = sorted(report.gpus, key=lambda gpu: "power.brake" not in gpu.codes)
+    assert "0000:43" in f"{other.gpu} {other.uuid}" or other.uuid == UUID.format(2)
+    assert braked.uuid != other.uuid
+
+
 def licensed(mode: str, status: str) -> str:
     return smi(
         smi_gpu().replace(

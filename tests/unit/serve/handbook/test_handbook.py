@@ -73,7 +73,7 @@ def test_an_xid_that_nobody_lists_has_a_page_that_says_so() -> None:
     ("word", "nearest"),
     [
         ("GpuLots", "GpuLost"),
-        ("hung", "GpuHungProcess"),
+        ("hungproces", "GpuHungProcess"),
         ("HwThermal", "GpuHwThermalThrottling"),
         ("gpu.los", "gpu.lost"),
         ("playbok", "playbook"),

@@ -60,6 +60,11 @@ DRIVER: Final = (
         meaning="CUDA needs the kernel module nvidia_uvm, and it is not loaded.",
         decision="Unless nvidia-modprobe loads it with the first job, load it at boot.",
     ),
+    _warning("driver.no_access", Action.FIX_HOST, page="GpuDriverUnavailable", of_host=True)(
+        title="a container or virtual machine has no access to the GPUs",
+        meaning="What asked for the GPUs has no access to them; nothing is known against the GPUs.",
+        decision="Run nvidia-smi on the host: if it works there, give the container or machine its devices again.",
+    ),
     _critical("driver.version_mismatch", Action.FIX_HOST, page="GpuDriverUnavailable", hold=5 * MINUTES, of_host=True)(
         title="driver library and kernel module differ in version",
         meaning="The driver's libraries and the loaded kernel module are of different versions: no program can use a "

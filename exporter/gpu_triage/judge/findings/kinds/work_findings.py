@@ -108,6 +108,11 @@ SETTINGS: Final = (
         decision="Check nvidia-gridd and its log, the client token, the network path to the license server, and the "
         "clock.",
     ),
+    _settings_info("mig.pending", Action.FIX_HOST, hold=0)(
+        title="its MIG mode waits for a reset",
+        meaning="The MIG mode that was set begins with the next reset of the GPU, which its clients prevent.",
+        decision="Stop what uses the GPU (jobs, monitoring, DCGM, the device plugin), then reset it or reboot.",
+    ),
     _settings_info(
         "policy.persistence",
         Action.FIX_HOST,
