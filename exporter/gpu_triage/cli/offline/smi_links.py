@@ -119,14 +119,31 @@ def reading_of(own: Links, others: Iterable[Links]) -> NvlinkReading:
     return NvlinkReading(connected, totals, None, None)
 
 
+_P2P_COMMAND: Final = re.compile(r"topo\b.* -?-p2p(?:status)? +([rwnap])\b")
 _GPU_COLUMN: Final = re.compile(r"GPU(\d{1,3})")
 _DEVICE: Final = re.compile(r"(?:GPU|NIC)\d{1,3}|(?:mlx|bnxt_re|irdma|rdma|roce|ib)\w{1,20}")
-_LEVEL: Final = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PSB")
+_LEVEL: Final = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PSB|OK|CNS|GNS|TNS|NS|DR|U|Disabled")
 _AFTER_LEVELS: Final = frozenset({"CPU", "Affinity", "NUMA", "GPU", "ID"})
 _NUMA: Final = "NUMA"
 _LEVELS_OF_OLD: Final = {"SOC": "SYS", "PSB": "PXB"}  # level names of drivers before 384
 
+_CAPABILITIES: Final = {"r": "read", "w": "write", "n": "nvlink", "a": "atomics", "p": "prop"}
+"""Capability by the argument of ``nvidia-smi topo -p2p``."""
+_STATUSES: Final = {
+    "OK": "ok",
+    "CNS": "chipset_not_supported",
+    "GNS": "gpu_not_supported",
+    "TNS": "topology_not_supported",
+    "NS": "not_supported",
+    "DR": "disabled_by_regkey",
+    "Disabled": "disabled_by_regkey",
+    "U": "unknown",
+}
+"""Values of gpu_p2p_status by how ``nvidia-smi topo -p2p`` prints them."""
+
 PEER: Final = "topology/gpu "
+ADAPTER: Final = "topology/adapter "
+P2P: Final = "topology/p2p "
 NUMA_NODE: Final = "topology/numa node"
 
 
@@ -141,6 +158,12 @@ class SmiTopologyParser:
         self._after: list[str] = []
         self._row: list[str] = []
         self._gpu: RawGpu | None = None
+        self._capability = "read"
+
+    def read_command(self, line: str) -> None:
+        """Note the capability in the command above the matrix, if it is there."""
+        if found := _P2P_COMMAND.search(line):
+            self._capability = _CAPABILITIES[found[1]]
 
     @classmethod
     def starting(cls, line: str) -> SmiTopologyParser | None:
@@ -179,8 +202,14 @@ class SmiTopologyParser:
     def _note(self, gpu: RawGpu) -> None:
         for column, level in zip(self._columns, self._row, strict=False):
             peer = _GPU_COLUMN.fullmatch(column)
-            if peer is not None and _LEVEL.fullmatch(level) and level != "X":
-                gpu.note(f"{PEER}{peer[1]}", _LEVELS_OF_OLD.get(level, level))
+            if level == "X" or _LEVEL.fullmatch(level) is None:
+                continue
+            if level in _STATUSES and peer is not None:
+                self.report.kind = "nvidia-smi topo -p2p"
+                gpu.note(f"{P2P}{peer[1]}/{self._capability}", _STATUSES[level])
+            elif level not in _STATUSES:
+                name = f"{ADAPTER}{column}" if peer is None else f"{PEER}{peer[1]}"
+                gpu.note(name, _LEVELS_OF_OLD.get(level, level))
         after = self._row[len(self._columns) :]
         if _NUMA in self._after and len(after) > 1 and after[1].isdecimal():
             gpu.note(NUMA_NODE, after[1])

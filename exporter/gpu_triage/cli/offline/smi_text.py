@@ -105,7 +105,8 @@ _HEADLESS: Final = frozenset(
     (
         *("clocks throttle reasons", "clocks event reasons", "clocks event reasons counters", "max clocks"),
         *("gpu power readings", "power readings", "fb memory usage", "gpu link info"),
-        *("ecc errors", "remapped rows", "retired pages"),
+        *("ecc mode", "ecc errors", "remapped rows", "retired pages"),
+        *("pci", "pcie generation", "link width", "clocks", "applications clocks"),
         *("vgpu software licensed product", "grid licensed product"),
     )
 )
@@ -132,9 +133,6 @@ class SmiTextParser:
             return None
         parser = cls()
         parser._margin = _indent(line.expandtabs())
-        if is_section:
-            parser._is_headless = True
-            parser._begin(parser.report.add_gpu())
         if _HEAD not in text:
             parser.feed(line)
         return parser
@@ -144,6 +142,9 @@ class SmiTextParser:
             return True
         line = line[:_LONGEST_LINE].expandtabs()
         text = line.strip()
+        if self._gpu is None and text.lower() in _HEADLESS:
+            self._is_headless = True
+            self._begin(self.report.add_gpu())
         if self._is_headless:
             return self._feed_fragment(text)
         indent = _indent(line) - self._margin

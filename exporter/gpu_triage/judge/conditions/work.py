@@ -175,7 +175,8 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
     if swapped > host.limit("memory.swapping", "rate") and any(gpu.occupied for gpu in host.answering):
         yield of_host("memory.swapping", f"{swapped / 1024**2:.1f} MiB/s read back from swap", swapped)
     nodes = sorted({gpu.node for gpu in host.gpus}, key=str)
-    busy_nodes = (host.recent.scarce_cpu(node, single=False) for node in nodes)
+    # Without a GPU in sight, one full CPU may be what feeds one.
+    busy_nodes = (host.recent.scarce_cpu(node, single=not nodes) for node in nodes or [None])
     scarce = {
         "memory": None,
         "storage": host.recent.scarce_storage(measured=True),
@@ -287,7 +288,9 @@ def _placement(whole: list[GpuEvidence]) -> Iterator[Finding]:
             measured = f"{count} compute processes, none on GPU {idle}: {gpu.process_names}"
             yield of_gpu("work.imbalance", gpu, measured, value=count)
         least, most = (gpu.limit("work.memory_imbalance", name) for name in ("empty", "full"))
-        empty = [other for other in free if (other.memory_share or 0.0) < least]
+        # Where processes are unknown, as in an extract of nvidia-smi, only memory shows who is free.
+        unused = [*free, *(other for other in siblings if not other.processes_known and other.memory_share is not None)]
+        empty = [other for other in unused if (other.memory_share or 0.0) < least]
         if gpu.occupied and empty and (gpu.memory_share or 0.0) > most:
             measured = f"memory {gpu.memory_share:.0%} full, GPU {empty[0].gpu} {empty[0].memory_share or 0:.0%}"
             yield of_gpu("work.memory_imbalance", gpu, measured, value=gpu.memory_share)
