@@ -45,7 +45,7 @@ from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_SLO
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES, ProcessReading
 from gpu_triage.record.masking import Masker
 
 _PROCESS: Final = re.compile(r"[^\s,;]{1,80} \((\d{1,9})\)")  # A process as findings name it: name and PID
@@ -421,10 +421,9 @@ def _by_severity(counted: Mapping[str, float]) -> str:
 def _working(_host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     """Who uses each GPU, and how its work varied while dmon watched."""
     for key, gpu in {} if files.last is None else files.last.gpus.items():
-        processes = [(each, each.sm_utilization_ratio) for each in gpu.processes.processes if each.facts]
-        named = ((f"{each.facts and each.facts.name} ({each.pid})", share) for each, share in processes)
-        if shown := [name if share is None else f"{name} at {share:.0%} of the SMs" for name, share in named]:
-            yield f"GPU {files.index(key)}: {first_few(shown, _MOST_FAILED)}"
+        used = sorted((each for each in gpu.processes.processes if each.is_compute), key=lambda each: each.pid)
+        if used:
+            yield f"GPU {files.index(key)}: {first_few(list(map(_use_of, used)), _MOST_FAILED)}"
         shares, watts = [share for share, _ in gpu.watched], [w for _, w in gpu.watched if w is not None]
         if shares and max(shares) - min(shares) >= _DIPS_SHARE:
             drew = f", {min(watts):.0f} to {max(watts):.0f} W" if watts else ""
@@ -432,6 +431,11 @@ def _working(_host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
                 f"GPU {files.index(key)} works and waits in turn: {min(shares):.0%} to {max(shares):.0%} busy{drew} in "
                 f"{len(shares)} samples"
             )
+
+
+def _use_of(process: ProcessReading) -> str:
+    name, share = "process" if process.facts is None else process.facts.name, process.sm_utilization_ratio
+    return f"{name} ({process.pid})" + ("" if share is None else f" at {share:.0%} of the SMs")
 
 
 def _links(host: HostEvidence, _files: FilesOfHost) -> Iterator[str]:

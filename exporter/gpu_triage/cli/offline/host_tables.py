@@ -32,10 +32,7 @@ _MODES: Final = {
     "id": "idle",
 }
 """Mode of /proc/stat by column."""
-_MOVED: Final = re.compile(r"(r|w)d?r?(kB|MB|GB|sec|_sec)/s")
-_NUMBER: Final = re.compile(r"(\d+(?:[.,]\d+)?)([kMG%]?)")
-_FACTORS: Final = {"": 1.0, "%": 1.0, "k": 1024.0, "M": 1024.0**2, "G": 1024.0**3}  # of iostat --human
-_BYTES: Final = {"kB": 1024.0, "MB": 1024.0**2, "GB": 1024.0**3, "sec": 512.0, "_sec": 512.0}
+_NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)?")  # some locales have a decimal comma
 _BANNER: Final = re.compile(r"\s*Linux \d\S* \(.{0,80}\)\s.*_\s+\((\d{1,5}) CPU\)")
 _MEASURE: Final = re.compile(r"^%|/s$|^tps$")
 _NOT_DISKS: Final = ("loop", "ram", "zram", "sr", "fd")
@@ -120,10 +117,9 @@ class HostTables:
             return False
         named = dict(zip(columns, cells, strict=True))
         name = next((named.pop(key) for key in table.keys if key in named), "all")
-        found = {column: _NUMBER.fullmatch(cell) for column, cell in named.items()}
-        row = {name: float(each[1].replace(",", ".")) * _FACTORS[each[2]] for name, each in found.items() if each}
-        if len(row) < len(found):
+        if not all(map(_NUMBER.fullmatch, named.values())):
             return False
+        row = {column: float(cell.replace(",", ".")) for column, cell in named.items()}
         rows = self._rows.setdefault(table, {})
         if name in rows or len(rows) < _MOST_SERIES:
             # The command's own average, over all of its run, replaces the rows.
@@ -180,11 +176,6 @@ class HostTables:
                 disk.GPU_HOST_DISK_READ_SECONDS_TOTAL: reads * row.get("r_await", wait) / 1000,
                 disk.GPU_HOST_DISK_WRITE_SECONDS_TOTAL: writes * row.get("w_await", wait) / 1000,
             }
-            for column, value in row.items():
-                if found := _MOVED.fullmatch(column):
-                    reads_it = found[1] == "r"
-                    spec = disk.GPU_HOST_DISK_READ_BYTES_TOTAL if reads_it else disk.GPU_HOST_DISK_WRITTEN_BYTES_TOTAL
-                    values[spec] = value * _BYTES[found[2]]
             yield from (spec.sample(value, name) for spec, value in values.items())
 
     def _other_samples(self) -> Iterator[Sample]:

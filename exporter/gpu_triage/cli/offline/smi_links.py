@@ -8,6 +8,7 @@ from typing import Final
 
 from gpu_triage.cli.offline.smi_facts import RawGpu, SmiReport
 from gpu_triage.read.gpu.nvlink import CRC, RECOVERY, REPLAY, LinkReading, NvlinkReading
+from gpu_triage.read.gpu.topology import CAPABILITIES, P2P_STATUSES
 
 LIST: Final = "nvidia-smi -L"
 
@@ -127,19 +128,11 @@ _AFTER_LEVELS: Final = frozenset({"CPU", "Affinity", "NUMA", "GPU", "ID"})
 _NUMA: Final = "NUMA"
 _LEVELS_OF_OLD: Final = {"SOC": "SYS", "PSB": "PXB"}  # level names of drivers before 384
 
-_CAPABILITIES: Final = {"r": "read", "w": "write", "n": "nvlink", "a": "atomics", "p": "prop"}
-"""Capability by the argument of ``nvidia-smi topo -p2p``."""
+_CAPABILITIES: Final = {name[0]: name for name in CAPABILITIES}  # as nvidia-smi topo -p2p takes them
 _STATUSES: Final = {
-    "OK": "ok",
-    "CNS": "chipset_not_supported",
-    "GNS": "gpu_not_supported",
-    "TNS": "topology_not_supported",
-    "NS": "not_supported",
-    "DR": "disabled_by_regkey",
+    **dict(zip(("OK", "CNS", "GNS", "TNS", "DR", "NS", "U"), P2P_STATUSES.values(), strict=True)),
     "Disabled": "disabled_by_regkey",
-    "U": "unknown",
 }
-"""Values of gpu_p2p_status by how ``nvidia-smi topo -p2p`` prints them."""
 
 PEER: Final = "topology/gpu "
 ADAPTER: Final = "topology/adapter "
