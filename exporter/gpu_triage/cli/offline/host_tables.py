@@ -12,8 +12,9 @@ from gpu_triage.read.host import cpu, disk, host_memory
 from gpu_triage.read.host import network_interfaces as network
 from gpu_triage.read.metrics.metric import Kind, Sample
 
-TABLE_WORDS: Final = ("%idle", "%util", "rxkB/s", "pswpin/s", "swpd")
+_HEADINGS: Final = ("%idle", "%util", "rxkB/s", "pswpin/s", "swpd")
 """Every header line has one of these."""
+TABLE_WORDS: Final = (*_HEADINGS, " CPU)")
 
 _MOST_SERIES, _MOST_ROWS = 4096, 600  # CPUs, disks and interfaces, and the last rows of each
 _LONGEST_PREFIX: Final = 3  # words before a row: ``09:52:12 AM IST``, ``Average:``
@@ -74,6 +75,11 @@ class HostTables:
         self._ended: set[_Table] = set()
 
     @property
+    def is_open(self) -> bool:
+        """Whether the next line may be a row."""
+        return self._table is not None
+
+    @property
     def commands(self) -> list[str]:
         return [table.command.split()[0] for table in self._rows]
 
@@ -88,7 +94,7 @@ class HostTables:
         if banner := _BANNER.match(line):
             self._cpus, self._ended, self._table = int(banner[1]), set(self._rows), None
             return True
-        begins = any(word in TABLE_WORDS for word in words) and self._begin(words)
+        begins = any(word in _HEADINGS for word in words) and self._begin(words)
         if self._table is not None and not begins and words and not self._take(self._table, words):
             self._table = None
         return self._table is not None

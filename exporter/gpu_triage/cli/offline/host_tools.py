@@ -17,6 +17,7 @@ from gpu_triage.judge.findings.table import Area
 WORDS: Final = (
     *TABLE_WORDS,
     *("total", "bind: ", "cpus: ", "NUMA node", "nvidia", "nouveau", "Used by", "PID", "NCCL", "ersistence mode"),
+    *("Mem: ", "Swap: "),
 )
 """Text without any of these has nothing to be read here."""
 
@@ -100,6 +101,8 @@ class HostTools:
         if self._columns and self._process(line):
             return True
         self._columns = []
+        if not self.tables.is_open and not any(word in line for word in WORDS):
+            return False  # as nearly all lines of a log
         if self.tables.feed(line):
             return True
         if "NCCL" in line:
@@ -109,8 +112,7 @@ class HostTools:
             if found := pattern.match(text):
                 self._take(command, found)
                 return True
-        words = text.split()
-        if "PID" in words and words[-1] in ("CMD", "COMMAND"):
+        if text.endswith(("CMD", "COMMAND")) and "PID" in (words := text.split()):
             self._columns = words
         return bool(self._columns)
 
