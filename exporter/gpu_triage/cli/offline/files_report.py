@@ -217,7 +217,7 @@ def _link_errors(counts: Mapping[str, float]) -> str:
 _NOT_FOUND: Final = (
     "none of these files holds what gpu-triage reads: output of nvidia-smi (-q, -q -x, the table, --query-gpu as CSV, "
     "dmon, pmon, topo -m, nvlink), nvidia-bug-report.log, a kernel log with messages about GPUs (dmesg, journalctl -k, "
-    "kern.log) or lspci -vvv"
+    "kern.log), lspci -vvv, or of what measures a host (mpstat, iostat, sar, vmstat, free, numactl, ps)"
 )
 _JUDGED_BY: Final = {
     Area.HEALTH: (ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, ecc.GPU_ECC_MODE, ecc.GPU_REMAPPED_ROWS, GPU_RECOVERY_ACTION),
