@@ -19,20 +19,18 @@ TABLE_WORDS: Final = (*_HEADINGS, " CPU)")
 _MOST_SERIES, _MOST_ROWS = 4096, 600  # CPUs, disks and interfaces, and the last rows of each
 _LONGEST_PREFIX: Final = 3  # words before a row: ``09:52:12 AM IST``, ``Average:``
 _PAGE_BYTES: Final = 4096  # of sar -W: that of x86
-_MODES: Final = {
-    **dict.fromkeys(("%usr", "%user", "%guest", "us", "gu"), "user"),  # mpstat counts guests apart from user
-    **dict.fromkeys(("%nice", "%gnice"), "nice"),
-    **dict.fromkeys(("%sys", "%system", "sy"), "system"),
-    "%iowait": "iowait",
-    "wa": "iowait",
-    "%irq": "irq",
-    "%soft": "softirq",
-    "%steal": "steal",
-    "st": "steal",
-    "%idle": "idle",
-    "id": "idle",
+_COLUMNS: Final = {
+    "user": ("%usr", "%user", "%guest", "us", "gu"),  # mpstat counts guests apart from user
+    "nice": ("%nice", "%gnice"),
+    "system": ("%sys", "%system", "sy"),
+    "iowait": ("%iowait", "wa"),
+    "irq": ("%irq",),
+    "softirq": ("%soft",),
+    "steal": ("%steal", "st"),
+    "idle": ("%idle", "id"),
 }
-"""Mode of /proc/stat by column."""
+"""How the tools name the modes of /proc/stat."""
+_MODES: Final = {column: mode for mode, columns in _COLUMNS.items() for column in columns}
 _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)?")  # some locales have a decimal comma
 _BANNER: Final = re.compile(r"\s*Linux \d\S* \(.{0,80}\)\s.*_\s+\((\d{1,5}) CPU\)")
 _MEASURE: Final = re.compile(r"^%|/s$|^tps$")
@@ -116,12 +114,12 @@ class HostTables:
         return True
 
     def _take(self, table: _Table, words: list[str]) -> bool:
-        columns = self._columns
-        at_left = table.command == "vmstat"
-        prefix, cells = ([], words[: len(columns)]) if at_left else (words[: -len(columns)], words[-len(columns) :])
-        if len(cells) < len(columns) or len(prefix) > _LONGEST_PREFIX:
+        if table.command == "vmstat":
+            words = words[: len(self._columns)]
+        extra = len(words) - len(self._columns)
+        if not 0 <= extra <= _LONGEST_PREFIX:
             return False
-        named = dict(zip(columns, cells, strict=True))
+        prefix, named = words[:extra], dict(zip(self._columns, words[extra:], strict=True))
         name = next((named.pop(key) for key in table.keys if key in named), "all")
         if not all(map(_NUMBER.fullmatch, named.values())):
             return False

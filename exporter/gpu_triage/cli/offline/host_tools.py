@@ -24,14 +24,7 @@ WORDS: Final = (
 _MOST_PROCESSES, _MOST_FACTS = 20_000, 64
 _MOST_SHOWN: Final = 4
 _FEW_PROCESSES: Final = 3  # a list of so few shows those that somebody asked for
-_STATES: Final = {
-    "R": "running",
-    "S": "sleeping",
-    "T": "stopped",
-    "t": "traced",
-    "Z": "a zombie",
-    "D": "waiting in the kernel, not to be interrupted",
-}
+_STATES: Final = {"R": "running", "S": "sleeping", "T": "stopped", "Z": "a zombie", "D": "waiting in the kernel"}
 _STUCK: Final = ("D", "Z", "T")
 _CORE, _UVM = "nvidia", "nvidia_uvm"
 
@@ -40,9 +33,7 @@ _LINES: Final[Mapping[str, re.Pattern[str]]] = {
     "free": re.compile(r"(Mem|Swap): +(\S+) +(\S+) +\S+(?:.* (\S+))?$"),
     "numactl": re.compile(r"(physcpubind|cpubind|nodebind|membind): *([\d ,-]*)$"),
     "lscpu": re.compile(r"(?:node|NUMA node) ?(\d{1,4}) (?:cpus|CPU\(s\)): *([\d ,-]+)$"),
-    "lsmod": re.compile(
-        r"(?:(nvidia(?:_\w+)?|nouveau|nova_core) +\d{3,9} +-?\d+(?: +[\w,-]+| *)|Module +Size +Used by)$"
-    ),
+    "lsmod": re.compile(r"(?:(nvidia(?:_\w+)?|nouveau|nova_core) +\d{3,9} +-?\d+( +\S+)?|Module +Size +Used by)$"),
     "nvidia-smi -pm": re.compile(
         r"(?:Persistence mode is already )?(Enabled|Disabled)(?: persistence mode)? for GPU ([0-9A-Fa-f:]+\.\d)"
     ),
@@ -52,11 +43,7 @@ _NCCL: Final = (
     (Area.PCIE, "GPU {1} reached at {0} GB/s", re.compile(r"\+ PCI\[([\d.]+)\] - GPU/(?:\d+-)?([0-9A-F]{4,8}) ")),
     (Area.HOST, "network {} over {}", re.compile(r"NET/(\w+) ?: Using \[0\]([\w.-]+)")),
     (Area.HOST, "no InfiniBand or RoCE adapter found", re.compile(r"NET/IB ?: No device found")),
-    (
-        Area.WORK,
-        "connections to other ranks lost",
-        re.compile(r"closed by remote peer|Connection (?:refused|reset by peer)"),
-    ),
+    (Area.WORK, "connections to other ranks lost", re.compile(r"closed by remote peer|Connection (?:refused|reset)")),
 )
 """What NCCL logs: the area, how it is said, and its form. Without a network of its own, ranks talk over sockets."""
 _LINK: Final = re.compile(r"CUDA Dev (\d{1,3})(?: ?\[(\d{1,3})\])? PCIe/Gen(\d) x(\d{1,2})$")
@@ -126,9 +113,8 @@ class HostTools:
             return
         self._commands["numactl" if found[0].startswith("node") else command] = None
         if command == "free" and first == "Swap":
-            self._note(
-                Area.HOST, f"{found[3]} of {second} of swap in use" if found[3].strip("0.B") else "no swap in use"
-            )
+            used = f"{found[3]} of {second} of" if found[3].strip("0.,B") else "no"
+            self._note(Area.HOST, f"{used} swap in use")
         elif command == "free" and self._shows_available:
             self._note(Area.HOST, f"{found[4]} of {second} of memory available")
         elif command == "numactl":
@@ -215,5 +201,5 @@ class HostTools:
     def missing(self) -> Iterator[str]:
         """What these outputs leave open, with the command that shows it."""
         yield from self.tables.missing()
-        if any("swap in use" in fact and fact[:2] != "no" for fact in self._facts[Area.HOST]):
+        if any("swap in use" in fact and not fact.startswith("no") for fact in self._facts[Area.HOST]):
             yield "whether swap is read back now: attach vmstat 1 5"

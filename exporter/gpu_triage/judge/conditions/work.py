@@ -27,6 +27,7 @@ from gpu_triage.read.baseline.differences import GPU_BASELINE_MISMATCH
 from gpu_triage.read.gpu import nvlink, pcie
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_VGPU_LICENSE_STATE, LICENSED
+from gpu_triage.read.host.cpu import GPU_HOST_CPUS
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.processes import on_gpu
@@ -174,9 +175,10 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
     swapped = host.risen(GPU_HOST_SWAP_IN_BYTES_TOTAL, thresholds.SWAPPING_SECONDS).mean
     if swapped > host.limit("memory.swapping", "rate") and any(gpu.occupied for gpu in host.answering):
         yield of_host("memory.swapping", f"{swapped / 1024**2:.1f} MiB/s read back from swap", swapped)
-    nodes = sorted({gpu.node for gpu in host.gpus}, key=str)
-    # Without a GPU in sight, one full CPU may be what feeds one.
-    busy_nodes = (host.recent.scarce_cpu(node, single=not nodes) for node in nodes or [None])
+    # Outputs of other tools, pasted without one of nvidia-smi: one full CPU may be what feeds a GPU.
+    unplaced = [""] if host.has(GPU_HOST_CPUS, numa_node="") else []
+    nodes = sorted({gpu.node for gpu in host.gpus}, key=str) or unplaced
+    busy_nodes = (host.recent.scarce_cpu(node, single=not host.gpus) for node in nodes)
     scarce = {
         "memory": None,
         "storage": host.recent.scarce_storage(measured=True),
