@@ -160,7 +160,8 @@ class SmiTextParser:
             return True
         if _HEAD in text or _GPU.match(text) or text.startswith(_ENDS):
             return False
-        if " :" not in text and not self._layout.belongs(label, is_section=not colon):
+        is_known = " :" in text or self._layout.belongs(label, is_section=not colon)
+        if not is_known and _SECTION.fullmatch(text) is None:
             return False
         facts = () if self._gpu is None else self._gpu.facts
         if label in _HEADLESS and any(path.startswith(f"{label}/") for path in facts):

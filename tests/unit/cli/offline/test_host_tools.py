@@ -169,3 +169,13 @@ def test_peer_access_is_told(tmp_path: Path, argument: str, told: str) -> None:
     report = report_on_text(tmp_path, f"$ nvidia-smi topo -p2p {argument}\n{matrix}")
     assert f"peer access: {told}" in str(summary(report, Area.PEERS))
     assert len(report.gpus) == 2
+
+
+def test_pieces_that_grep_cuts_out_are_of_the_gpus_before_them(tmp_path: Path) -> None:
+    piece = "PCI\n  Bus : 0x{}\n  Device : 0x00\n  Domain : 0x0000\n--\nLink Width : {}\nBridge Chip\n--\n"
+    report = report_on_text(tmp_path, piece.format("B3", "16x") + piece.format("41", "8x"))
+    assert [(gpu.pci_bus_id, gpu.readings.pcie_width) for gpu in report.gpus] == [
+        ("0000:41:00.0", 8),
+        ("0000:b3:00.0", 16),
+    ]
+    assert codes(report) == ["pcie.width_from_boot"]
