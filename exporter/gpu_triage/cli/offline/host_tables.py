@@ -16,7 +16,7 @@ _HEADINGS: Final = ("%idle", "%util", "rxkB/s", "pswpin/s", "swpd")
 """Every header line has one of these."""
 TABLE_WORDS: Final = (*_HEADINGS, " CPU)")
 
-_MOST_SERIES, _MOST_ROWS = 4096, 600  # CPUs, disks and interfaces, and the last rows of each
+_MOST_SERIES, _MOST_ROWS, _MOST_COLUMNS = 1024, 10, 32  # CPUs, disks and interfaces, and the last rows of each
 _LONGEST_PREFIX: Final = 3  # words before a row: ``09:52:12 AM IST``, ``Average:``
 _PAGE_BYTES: Final = 4096  # of sar -W: that of x86
 _COLUMNS: Final = {
@@ -59,7 +59,7 @@ _TABLES: Final = (
     _Table("sar -W", (), "pswpin/s"),
     _Table("vmstat", (), "swpd", first_since_boot=True),
 )
-_Row = Mapping[str, float]  # value by column
+_Row = tuple[float, ...]
 
 
 class HostTables:
@@ -67,6 +67,7 @@ class HostTables:
 
     def __init__(self) -> None:
         self._rows: dict[_Table, dict[str, list[_Row]]] = {}
+        self._headings: dict[_Table, list[str]] = {}  # of the columns of values
         self._table: _Table | None = None
         self._columns: list[str] = []
         self._cpus = 0
@@ -84,6 +85,7 @@ class HostTables:
     def update(self, later: HostTables) -> None:
         """Add the tables of another file of this host."""
         self._rows.update(later._rows)
+        self._headings.update(later._headings)
         self._cpus = later._cpus or self._cpus
 
     def feed(self, line: str) -> bool:
@@ -100,7 +102,7 @@ class HostTables:
     def _begin(self, words: list[str]) -> bool:
         fits = (each for each in _TABLES if each.needs in words and any(key in words for key in each.keys or words))
         table = next(fits, None)
-        if table is None:
+        if table is None or len(words) > _MOST_COLUMNS:
             return False
         # Before the first column, there may be a time.
         start = (n for n, word in enumerate(words) if word in table.keys or _MEASURE.search(word))
@@ -108,9 +110,11 @@ class HostTables:
         if table.command == "vmstat":
             # With -t, the header of the time is one word, and the time is two.
             self._columns = words[: 1 + max(n for n, word in enumerate(words) if word in _MODES)]
-        if table in self._ended:
+        headings = [column for column in self._columns if column not in table.keys]
+        if table in self._ended or self._headings.get(table) != headings:
             self._ended.discard(table)
-            del self._rows[table]
+            self._rows.pop(table, None)
+        self._headings[table] = headings
         return True
 
     def _take(self, table: _Table, words: list[str]) -> bool:
@@ -123,7 +127,7 @@ class HostTables:
         name = next((named.pop(key) for key in table.keys if key in named), "all")
         if not all(map(_NUMBER.fullmatch, named.values())):
             return False
-        row = {column: float(cell.replace(",", ".")) for column, cell in named.items()}
+        row = tuple(float(cell.replace(",", ".")) for cell in named.values())
         rows = self._rows.setdefault(table, {})
         if name in rows or len(rows) < _MOST_SERIES:
             # The command's own average, over all of its run, replaces the rows.
@@ -131,11 +135,13 @@ class HostTables:
             rows[name] = [*([] if averages else rows.get(name, [])[-_MOST_ROWS:]), row]
         return True
 
-    def _means(self, *commands: str) -> Iterator[tuple[str, _Row]]:
+    def _means(self, *commands: str) -> Iterator[tuple[str, dict[str, float]]]:
+        """The mean of the last rows of each name, by column."""
         for table, rows in self._rows.items():
             for name, own in rows.items() if table.command in commands else ():
                 counted = own[1:] if table.first_since_boot and len(own) > 1 else own
-                yield name, {column: sum(row[column] for row in counted) / len(counted) for column in own[-1]}
+                means = (sum(values) / len(counted) for values in zip(*counted, strict=True))
+                yield name, dict(zip(self._headings[table], means, strict=True))
 
     def _cpu_shares(self) -> dict[str, dict[str, float]]:
         """Share of the time in each mode, 0-1, by CPU; "all" is the whole host."""

@@ -21,7 +21,7 @@ WORDS: Final = (
 )
 """Text without any of these has nothing to be read here."""
 
-_MOST_PROCESSES, _MOST_FACTS = 20_000, 64
+_MOST_PROCESSES, _MOST_RANKS, _MOST_FACTS = 20_000, 4096, 64
 _MOST_SHOWN: Final = 4
 _FEW_PROCESSES: Final = 3  # a list of so few shows those that somebody asked for
 _STATES: Final = {"R": "running", "S": "sleeping", "T": "stopped", "Z": "a zombie", "D": "waiting in the kernel"}
@@ -121,7 +121,7 @@ class HostTools:
             self._bound[first] = ranges(second.replace(",", " ").split()) or "none"
         elif command == "lscpu":
             self._note(Area.WORK, f"NUMA node {first} has CPUs {ranges(second.split())}")
-        elif command == "lsmod":
+        elif command == "lsmod" and len(self._modules) < _MOST_FACTS:
             self._modules[first or ""] = None
 
     def _note(self, area: Area, fact: str) -> None:
@@ -143,7 +143,8 @@ class HostTools:
 
     def _nccl(self, line: str) -> bool:
         if timeout := _TIMEOUT.search(line):
-            self._timeouts[timeout[1] or "?"] = int(timeout[3]), timeout[2]
+            if len(self._timeouts) < _MOST_RANKS:
+                self._timeouts[timeout[1] or "?"] = int(timeout[3]), timeout[2]
         elif link := _LINK.search(line.rstrip()):
             gpu = self.links.gpu_at(link[2] or link[1], index=link[2] or link[1])
             gpu.note("pcie generation/current", link[3])

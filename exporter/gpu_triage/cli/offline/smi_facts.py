@@ -107,9 +107,9 @@ class SmiReport:
 
     def gpu_at(self, key: str, bus_id: str = "", index: str = "") -> RawGpu:
         """The GPU with this key, which is added if it is new."""
-        if key not in self.by_key:
+        if key not in self.by_key and len(self.by_key) < MOST_GPUS:
             self.by_key[key] = self.add_gpu(bus_id, index)
-        return self.by_key[key]
+        return self.by_key.get(key) or RawGpu(bus_id, index)
 
     def miss(self, line: str) -> None:
         if len(self.unread) < _MOST_UNREAD:
