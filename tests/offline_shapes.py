@@ -50,6 +50,10 @@ MESSAGES = (
     "EDAC MC1: {n} CE memory read error on DIMM#{n} (channel:1 slot:0)",
     '{{"MESSAGE": "NVRM: Xid (PCI:0000:41:00): 31, {n}", "__REALTIME_TIMESTAMP": "{n}"}}',
     "NVRM: Xid GSP heartbeat infoROM fail {n}",
+    "nvidia_{n}  1000 1\nEnabled persistence mode for GPU {x}:41:00.0.",
+    "Device r/s %util\nsd{n} 1 1\nsd{n} 1 2\nIFACE rxkB/s txkB/s\neth{n} {n} 1\nPID S CMD\n{n} D a{n}",
+    "[Rank {n}] Watchdog caught collective operation timeout: WorkNCCL(OpType=A) ran for {n} milliseconds",
+    "n1:1:1 [0] NCCL INFO NET/IB : Using [0]mlx{n}:1/RoCE",
     "________________\n\ndmesg:\n\n[ {n}.000001] NVRM: Xid (PCI:0000:41:00): 31, {n}",
 )
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from gpu_triage.cli.offline.host_tables import at_zero
+from gpu_triage.cli.offline.host_tools import HostTools
 from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading, cause_of
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.cli.offline.outside import Outside
@@ -22,7 +24,7 @@ from gpu_triage.judge.findings.finding import Finding, of_slot
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
-from gpu_triage.read.gpu import activity, identity, nvlink, pcie, presence, topology
+from gpu_triage.read.gpu import activity, identity, nvlink, pcie, power, presence, topology
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
@@ -35,7 +37,7 @@ from gpu_triage.read.xid.xid_metrics import XidReading
 from gpu_triage.read.xid.xid_metrics import render as render_xids
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
-_COLLECTOR: Final = "files"
+_COLLECTOR, _SAMPLED = "files", "samples"
 _OF_MOMENT: Final = (activity.ActivityReading, activity.MediaReading)
 _MOST_XIDS: Final = 64  # Xid codes per GPU
 _LEVELS: Final = {level: level for level in topology.LEVELS.values()}
@@ -56,6 +58,7 @@ class FilesOfHost:
     # why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it
     driver_error: str | None
     driver_version: str  # version of the kernel module
+    tools: HostTools  # what other tools print
     nobody_there: bool  # whether nvidia-smi reported that it found no devices
     now: float  # the reference time for ages, in the host's wall clock
     outside: tuple[Outside, ...] = ()  # causes outside the GPU
@@ -79,7 +82,12 @@ class FilesOfHost:
 def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
     """The evidence as of the most recent snapshot."""
     times = [files.now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [files.now]
-    store, history = OutcomeStore([_COLLECTOR]), MetricHistory(max(1.0, times[-1] - times[0]))
+    sampled = _sampled(files, times[-1])
+    begin = min([times[0], *(at for at, _, _ in sampled)])
+    store, history = OutcomeStore([_SAMPLED, _COLLECTOR]), MetricHistory(max(1.0, times[-1] - begin))
+    for at, subject, made in [(begin, "", ()), *sampled]:
+        store.put(Outcome(_SAMPLED, subject, made, Moment(at, at)))
+        history.note(store, Moment(at, at))
     for at, snapshot in zip(times, files.snapshots or (None,), strict=True):
         history_at = Moment(at, at)
         groups = dict(_groups(files, snapshot, config))
@@ -97,6 +105,20 @@ def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
         history.note(store, history_at)
     end = Moment(times[-1], files.now)
     return replace(history.evidence(end), at=end, time_texts=texts, ended=frozenset(ended))
+
+
+def _sampled(files: FilesOfHost, end: float) -> list[tuple[float, str, tuple[Sample, ...]]]:
+    """What was measured over some time, which ends with the last output: when, of what, and the samples then."""
+    measured = tuple(files.tools.tables.samples(thresholds.RECENT_SECONDS))
+    points = [(end - thresholds.RECENT_SECONDS, "host", at_zero(measured)), (end, "host", measured)] if measured else []
+    for key, gpu in () if files.last is None else files.last.gpus.items():
+        labels = files.labels[key]
+        for seconds, (utilization, watts) in enumerate(reversed(gpu.watched)):
+            drawn = () if watts is None else (power.GPU_POWER_WATTS.sample(watts, *labels),)
+            points.append(
+                (end - seconds, key, (activity.GPU_SM_UTILIZATION_RATIO.sample(utilization, *labels), *drawn))
+            )
+    return sorted(points, key=lambda each: each[0])
 
 
 def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
@@ -154,15 +176,22 @@ def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, con
     by_index = {each.gpu: each for each in files.labels.values()}
     peers = tuple(
         topology.PeerReading(
-            index, by_index[index].uuid, {"nvlink": "ok"} if level.startswith("NV") else {}, _LEVELS.get(level.lower())
+            index,
+            by_index[index].uuid,
+            {"nvlink": "ok"} if gpu.peers.get(index, "").startswith("NV") else _p2p(gpu, index),
+            _LEVELS.get(gpu.peers.get(index, "").lower()),
         )
-        for index, level in gpu.peers.items()
+        for index in dict.fromkeys((*gpu.peers, *(name.partition("/")[0] for name in gpu.p2p)))
         if index in by_index and labels.gpu.isdecimal()
     )
     node = gpu.numa_node if device is None or device.numa_node is None else device.numa_node
     yield from topology.render(topology.TopologyReading(node, peers), labels)
     others = (each for each in snapshot.gpus.values() if each is not gpu and each.identity.name == gpu.identity.name)
     yield from nvlink.render(reading_of(gpu.links, (each.links for each in others)), labels)
+
+
+def _p2p(gpu: SmiGpu, index: str) -> dict[str, str]:
+    return {name.partition("/")[2]: status for name, status in gpu.p2p.items() if name.startswith(f"{index}/")}
 
 
 def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkExpectation:
@@ -179,6 +208,11 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> pcie.LinkEx
             else slot.max_width or limits.slot_width,
         )
     limits = replace(limits, slot_hidden=limits.slot_hidden and limits.slot_width is None)
+    if files.last is not None and limits.system_width is limits.slot_width is None and gpu.width is not None:
+        # Without limits, as in NCCL's log, a link that is narrower than those of other GPUs lacks what they have.
+        alike = (each for each in files.last.gpus.values() if each.identity.name == gpu.identity.name)
+        widest = max(each.width or 0 for each in alike)
+        limits = replace(limits, system_width=widest if widest > gpu.width else None)
     return pcie.expectation_of(limits, config.expect_pcie_generation, config.expect_pcie_width)
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from gpu_triage.cli.measure import judge_recording
 from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
+from gpu_triage.cli.offline.host_tools import HostTools
 from gpu_triage.cli.offline.lines import pieces
 from gpu_triage.cli.offline.log_lines import date_time, written
 from gpu_triage.cli.offline.logged import logged_findings
@@ -25,24 +26,27 @@ from gpu_triage.cli.offline.sources import STANDARD_INPUT, InputFile, documents,
 from gpu_triage.documents.stream import TimeLimit
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.conditions.host import first_of
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.wording import first_few, ranges
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.findings.table import Area
-from gpu_triage.judge.findings.verdicts import verdict_on
+from gpu_triage.judge.findings.verdicts import Verdict, verdict_on
 from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.report import AreaVerdict, FileRead, GpuVerdict, JudgedHost, Report
 from gpu_triage.options.config import Config
 from gpu_triage.options.progress import ProgressLine
+from gpu_triage.read.gpu import ecc, power
 from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.ecc import GPU_ECC_MODE, GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_REMAPPED_ROWS, SEVERITIES
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.nvlink import CRC, GPU_NVLINK_UP
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_SLOT_MAX_WIDTH, GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.throttle import UNKNOWN
+from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, UNKNOWN
+from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES, ProcessReading
 from gpu_triage.record.masking import Masker
 
 _PROCESS: Final = re.compile(r"[^\s,;]{1,80} \((\d{1,9})\)")  # A process as findings name it: name and PID
@@ -143,11 +147,19 @@ def _summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
             yield _xids(files.log)
         case Area.PCIE:
             yield from _listed_links(files)
+        case Area.WORK:
+            nodes = {key: gpu.numa_node for key, gpu in ({} if files.last is None else files.last.gpus).items()}
+            known = (f"GPU {files.index(key)} on NUMA node {node}" for key, node in nodes.items() if node is not None)
+            yield ", ".join(known)
         case Area.HOST if files.log is not None and not found:
             yield _host_events(files.log)
 
 
 def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
+    if files.last is not None:
+        shown = Counter(gpu.identity.name for gpu in files.last.gpus.values() if gpu.identity.name)
+        yield ", ".join(f"nvidia-smi shows {count} x {name}" for name, count in shown.items())
+        yield f"driver {files.last.driver} answers" if files.last.driver else ""
     gpus = [device for device in files.devices.values() if device.is_gpu]
     on_bus = Counter(f"{device.model} (driver in use: {device.driver or 'none'})" for device in gpus)
     if on_bus:
@@ -203,6 +215,11 @@ def _peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator
     ]
     if levels:
         yield f"topology: {_counts(levels)}"
+    if near := [level for gpu in last.gpus.values() for level in gpu.adapters.values()]:
+        yield f"GPU to adapter: {_counts(near)}"
+    ways = [f"{name.partition('/')[2]} {status}" for gpu in last.gpus.values() for name, status in gpu.p2p.items()]
+    if ways:
+        yield f"peer access: {_counts(ways)}"
     counted = [
         (key, number, link) for key, gpu in last.gpus.items() for number, link in gpu.links.items() if link.errors
     ]
@@ -223,10 +240,10 @@ def _link_errors(counts: Mapping[str, float]) -> str:
 _NOT_FOUND: Final = (
     "none of these files holds what gpu-triage reads: output of nvidia-smi (-q, -q -x, the table, --query-gpu as CSV, "
     "dmon, pmon, topo -m, nvlink), nvidia-bug-report.log, a kernel log with messages about GPUs (dmesg, journalctl -k, "
-    "kern.log) or lspci -vvv"
+    "kern.log), lspci -vvv, or of what measures a host (mpstat, iostat, sar, vmstat, free, numactl, ps)"
 )
 _JUDGED_BY: Final = {
-    Area.HEALTH: (GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_ECC_MODE, GPU_REMAPPED_ROWS, GPU_RECOVERY_ACTION),
+    Area.HEALTH: (ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, ecc.GPU_ECC_MODE, ecc.GPU_REMAPPED_ROWS, GPU_RECOVERY_ACTION),
     Area.PCIE: (GPU_PCIE_LINK_WIDTH,),
     Area.PEERS: (GPU_NVLINK_UP,),
     Area.WORK: (GPU_PROCESSES, GPU_SM_UTILIZATION_RATIO),
@@ -264,7 +281,7 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
     files = _files_of_host(contents, read, roster, modified_at)
     evidence = evidence_of(files, config)
     judge = HostJudge(JudgedHost("files", files=True), settings=judge_settings(config.judge))
-    found = tuple(logged_findings(files, judge.settings, with_names=with_names))
+    found = (*logged_findings(files, judge.settings, with_names=with_names), *files.tools.findings())
     report = judge.judge(evidence, files.driver_error, found).report
     return _completed(report, evidence, files, contents, with_names=with_names)
 
@@ -309,6 +326,9 @@ def _files_of_host(
     collected_at = max((each for each in times if each is not None), default=None)
     sections = [section for content in contents for section in content.logs]
     log = merge(sections, collected_at, modified_at) if sections else None
+    tools = HostTools()
+    for content in contents:
+        tools.update(content.tools)
     return FilesOfHost(
         snapshots=read,
         labels=roster.labels(lost, devices, {key for each in read for key in each.gpus}),
@@ -318,6 +338,7 @@ def _files_of_host(
         devices=devices,
         ports=ports_of(devices),
         log=log,
+        tools=tools,
         driver_error=None if shows_gpus else next((each.driver_error for each in contents if each.driver_error), None),
         driver_version=next((each.driver_version for each in contents if each.driver_version), ""),
         nobody_there=not shows_gpus and any(each.no_devices for each in contents),
@@ -330,7 +351,17 @@ def _completed(
     report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content], *, with_names: bool
 ) -> Report:
     """The report with the files read and the data missing from them; an area without data never counts as healthy."""
-    areas = tuple(_area(area, host, files) for area in report.areas)
+    facts: dict[Area, list[str]] = defaultdict(list)
+    nodes = {gpu.gpu: node for gpu in host.gpus if (node := gpu.node) is not None}
+    pids = {labels["pid"] for labels in host.labels_of(GPU_PROCESS_INFO)}
+    for area, fact in files.tools.facts(nodes, pids, with_names=with_names):
+        facts[area].append(fact)
+    # What may be slow for a reason that is not in the files is no proof of health.
+    doubted = {Area.HOST} if files.tools.tables.waits else set()
+    doubted |= {Area.CLOCKS} if _below_clock(host) else set()
+    areas = tuple(_area(area, host, files, facts[area.area]) for area in report.areas)
+    areas = tuple(replace(area, is_known=area.is_known and area.area not in doubted) for area in areas)
+    is_judged = any(area.findings or (area.is_known and area.summary is not None) for area in areas)
     nothing = not any(content.kinds for content in contents)
     blocked = report.blocked
     if files.driver_error is None:
@@ -339,17 +370,20 @@ def _completed(
         if files.nobody_there and not any(area.findings for area in areas):
             blocked = "nvidia-smi found no device; set --expect.gpu-count 0 if that is right"
     severities = [finding.urgency for area in areas for finding in area.findings]
+    times = [each.at for each in files.snapshots if each.at is not None]
     return replace(
         report,
         areas=areas,
         blocked=blocked,
-        verdict=verdict_on(severities, was_read=blocked is None and host.was_read),
+        verdict=verdict_on(severities, was_read=blocked is None and host.was_read and is_judged),
+        gpus=report.gpus if is_judged else tuple(replace(gpu, verdict=Verdict.NOT_READ) for gpu in report.gpus),
         not_read=(*(() if nothing else _not_said(host, files)), *_unread(contents, files, with_names=with_names)),
         files=tuple(_file(each) for each in _named(contents)),
+        measured_seconds=times[-1] - times[0] if len(times) == len(files.snapshots) > 1 else 0.0,
     )
 
 
-def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerdict:
+def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequence[str]) -> AreaVerdict:
     # Without GPUs, the summary for a live host only lists what was not found.
     # With GPUs on the bus that nvidia-smi does not show, its count would claim that there are no others.
     on_bus = sum(device.is_gpu for device in files.devices.values())
@@ -357,16 +391,17 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerd
     known = says and area.summary is not None
     parts = [area.summary or ""] if known else [*_summaries(area.area, files, found=bool(area.findings))]
     # For partial nvidia-smi output, such as `-d ECC`, this is all there is.
-    parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
+    parts += _OF_THE_MOMENT[area.area](host, files) if area.area in _OF_THE_MOMENT else ()
     if area.area is Area.PEERS and files.last is not None:
         parts += _peer_summaries(files.last, files.labels)
     lines = () if files.log is None or area.area is not Area.HEALTH else files.log.unjudged
     doubts = any(text.startswith(OF_DRIVER) for text, _ in lines)
     parts += ["it has messages of the driver that are not judged"] if doubts else ()
-    return replace(area, summary="; ".join(parts) or None, is_known=area.is_known and not doubts)
+    summary = "; ".join(filter(None, (*parts, *facts))) or None
+    return replace(area, summary=summary, is_known=area.is_known and not doubts)
 
 
-def _held(host: HostEvidence) -> Iterator[str]:
+def _held(host: HostEvidence, _files: FilesOfHost) -> Iterator[str]:
     """Active throttle reasons of each GPU at the last sample; a duration would take two samples."""
     reasons = {gpu.gpu: active for gpu in host.answering if (active := gpu.active_reasons) is not None}
     if reasons and not any(reasons.values()):
@@ -375,17 +410,66 @@ def _held(host: HostEvidence) -> Iterator[str]:
         if active:
             named = (f"a reason that nvidia-smi calls {each}" if each == UNKNOWN else each for each in active)
             yield f"GPU {gpu} held by {', '.join(named)} {AT_THAT_MOMENT}"
+    yield from _below_clock(host)
+    targets = host.series(power.GPU_CLOCK_TARGET_HERTZ)
+    if clocks := sorted({f"{each.labels['clock']} {each.last / 1e6:.0f} MHz" for each in targets}):
+        yield f"applications clocks: {', '.join(clocks)}"
 
 
-def _errors(host: HostEvidence) -> Iterator[str]:
-    series = {severity: host.series(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity=severity) for severity in SEVERITIES}
+def _below_clock(host: HostEvidence) -> list[str]:
+    """The GPUs at their power limit that are below their highest clock, if nothing tells which reason holds it."""
+    found = []
+    for gpu in host.answering if not host.has(GPU_THROTTLE_ACTIVE) else ():
+        clock, most = (gpu.last(spec, clock="sm") for spec in (power.GPU_CLOCK_HERTZ, power.GPU_CLOCK_MAX_HERTZ))
+        drawn, heat = gpu.over(0.0).power_share or 0.0, gpu.last(power.GPU_TEMPERATURE_CELSIUS, sensor="gpu")
+        if clock and most and clock < _NEAR_CLOCK_RATIO * most and drawn >= thresholds.NEAR_LIMIT_SHARE:
+            at = f"{clock / 1e6:.0f} of {most / 1e6:.0f} MHz" + ("" if heat is None else f", at {heat:.0f} °C")
+            found.append(f"GPU {gpu.gpu} below its clock: {at} and {drawn:.0%} of its power limit")
+    return found
+
+
+def _errors(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
+    series = {
+        severity: host.series(ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, severity=severity) for severity in ecc.SEVERITIES
+    }
     counted = {severity: sum(each.last for each in found) for severity, found in series.items() if found}
+    if not host.was_read and (modes := host.lasts(ecc.GPU_ECC_MODE)):
+        yield f"ECC on for {modes.count(1)} of {len(modes)}"
     if counted:
-        counts = ", ".join(f"{count:.0f} {severity}" for severity, count in counted.items())
-        yield f"ECC errors since the driver was loaded: {counts}"
+        yield f"ECC errors since the driver was loaded: {_by_severity(counted)}"
+    last, lifetime = files.last, defaultdict[str, list[str]](list)
+    for key, gpu in () if last is None else (*last.gpus.items(), *(("", gpu) for gpu in last.unnamed)):
+        for reading in gpu.readings:
+            if isinstance(reading, ecc.EccReading) and any(reading.aggregate_errors.values()):
+                lifetime[_by_severity(reading.aggregate_errors)].append(files.index(key))
+    yield from (f"over the lifetime of GPU {ranges(gpus)}: {counts}" for counts, gpus in lifetime.items())
 
 
-def _links(host: HostEvidence) -> Iterator[str]:
+def _by_severity(counted: Mapping[str, float]) -> str:
+    return ", ".join(f"{count:.0f} {severity}" for severity, count in counted.items())
+
+
+def _working(_host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
+    """Who uses each GPU, and how its work varied while dmon watched."""
+    for key, gpu in {} if files.last is None else files.last.gpus.items():
+        used = sorted((each for each in gpu.processes.processes if each.is_compute), key=lambda each: each.pid)
+        if used:
+            yield f"GPU {files.index(key)}: {first_few(list(map(_use_of, used)), _MOST_FAILED)}"
+        shares, watts = [share for share, _ in gpu.watched], [w for _, w in gpu.watched if w is not None]
+        if shares and max(shares) - min(shares) >= _DIPS_SHARE:
+            drew = f", {min(watts):.0f} to {max(watts):.0f} W" if watts else ""
+            yield (
+                f"GPU {files.index(key)} works and waits in turn: {min(shares):.0%} to {max(shares):.0%} busy{drew} in "
+                f"{len(shares)} samples"
+            )
+
+
+def _use_of(process: ProcessReading) -> str:
+    name, share = "process" if process.facts is None else process.facts.name, process.sm_utilization_ratio
+    return f"{name} ({process.pid})" + ("" if share is None else f" at {share:.0%} of the SMs")
+
+
+def _links(host: HostEvidence, _files: FilesOfHost) -> Iterator[str]:
     links = [
         f"gen {generation:.0f} x{width:.0f}"
         for gpu in host.answering
@@ -396,7 +480,9 @@ def _links(host: HostEvidence) -> Iterator[str]:
         yield f"now {_counts(links)}"
 
 
-_OF_THE_MOMENT: Final = {Area.HEALTH: _errors, Area.CLOCKS: _held, Area.PCIE: _links}
+_NEAR_CLOCK_RATIO: Final = 0.9  # boost clocks vary by less
+_DIPS_SHARE: Final = 0.3  # of the time: more than the samples of a busy GPU differ by
+_OF_THE_MOMENT: Final = {Area.HEALTH: _errors, Area.CLOCKS: _held, Area.PCIE: _links, Area.WORK: _working}
 """Point-in-time details of an area, added to the summary that a live host gets."""
 
 
@@ -424,8 +510,20 @@ def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     if len(host.answering) > 1:
         if not any(gpu.links for each in files.snapshots for gpu in each.gpus.values()):
             yield "whether NVLinks are up: attach nvidia-smi nvlink --status"
-        yield "P2P between GPUs: run gpu-triage check on the host"
-    yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"
+        if not host.has(GPU_P2P_STATUS):
+            yield "P2P between GPUs: attach nvidia-smi topo -p2p r"
+    yield from _unexplained(host)
+    yield from files.tools.missing()
+    if not files.tools.tables.commands:
+        yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"
+
+
+def _unexplained(host: HostEvidence) -> Iterator[str]:
+    if _below_clock(host):
+        yield "what holds the clocks below their highest: attach nvidia-smi -q -d PERFORMANCE,TEMPERATURE"
+    held = any("sw_power_cap" in (gpu.active_reasons or ()) for gpu in host.answering)
+    if held and not host.has(power.GPU_POWER_DEFAULT_LIMIT_WATTS):
+        yield "whether a power limit was lowered: attach nvidia-smi -q -d POWER"
 
 
 def _named(contents: Sequence[Content]) -> Sequence[Content]:

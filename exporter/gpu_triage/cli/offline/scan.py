@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline import outside
+from gpu_triage.cli.offline.host_tools import WORDS, HostTools
 from gpu_triage.cli.offline.lines import Piece, cleaned, is_broken_xid, joined_xid, of_container
 from gpu_triage.cli.offline.log_lines import MARKERS, date_time
 from gpu_triage.cli.offline.logs import LogSection, MemoryBudget
@@ -48,7 +49,10 @@ def begin(line: str, before: str) -> _Parser | None:
         kinds = (SmiTextParser,)
     elif first.islower() or "--query-" in line:
         kinds = (SmiCsvParser,)
-    return next((parser for kind in kinds if (parser := kind.starting(line)) is not None), None)
+    parser = next((parser for kind in kinds if (parser := kind.starting(line)) is not None), None)
+    if isinstance(parser, SmiTopologyParser):
+        parser.read_command(before)
+    return parser
 
 
 def lacks_headings(line: str) -> bool:
@@ -113,12 +117,14 @@ class Content:
     no_devices: bool = False  # whether nvidia-smi found no devices
     corrupted: set[str] = field(default_factory=set)  # bus ids of GPUs with a corrupted InfoROM
     outside: outside.OutsideCauses = field(default_factory=outside.OutsideCauses)
+    tools: HostTools = field(default_factory=HostTools)  # what other tools than nvidia-smi print
     without_headings: str = ""  # a row of a CSV query without its header, so the columns are unknown; "" if none
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """Kinds of content found, for display; empty if none is recognized."""
         found = [report.kind for report in self.reports if report.gpus or report.driver]
+        found += self.tools.commands
         if self.driver_error is not None or self.no_devices or self.lost or self.corrupted:
             found.append(SmiTableParser.KIND)
         if self.devices:
@@ -159,7 +165,7 @@ class Scanner:
         self._before = ""
         self._heads_section = False
         self._in_other_file = False
-        self._has_markers = self._may_be_outside = True
+        self._has_markers = self._may_be_outside = self._has_tools = True
         self._broken = ""  # a line that ends within an Xid
 
     def read(self, pieces: Iterable[Piece]) -> Content:
@@ -170,12 +176,15 @@ class Scanner:
             # Fast path: most chunks of most files contain no kernel messages.
             self._has_markers = any(marker in piece.text for marker in MARKERS)
             self._may_be_outside = any(marker in piece.text for marker in outside.MARKERS)
+            self._has_tools = any(word in piece.text for word in WORDS)
             for line in piece.lines:
                 self._read_line(line)
         if self._broken:
             self._read_whole(self._broken)
         self._end_log("")
+        self._drop_empty()
         content.devices = self._lspci.devices
+        content.reports += [report for report in (content.tools.links, content.tools.settings) if report.gpus]
         return content
 
     def _read_line(self, line: str) -> None:
@@ -204,6 +213,8 @@ class Scanner:
         if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
             # The warning follows the output it belongs to.
             self.content.corrupted.update(map(normalize_bus_id, _BUS_IDS.findall(line)))
+        elif self._has_tools and not self._in_other_file and self.content.tools.feed(line):
+            self._parser = None
         elif not (self._parser is not None and self._goes_on(line)) and line:
             self._take(line)
 
@@ -271,14 +282,18 @@ class Scanner:
 
     def _begin(self, parser: _Parser) -> None:
         reports = self.content.reports
-        if reports and not reports[-1].gpus and not reports[-1].driver:
-            # It looked like the start of an output, but nothing followed.
-            del reports[-1]
-        elif len(reports) >= _MOST_REPORTS:
+        self._drop_empty()
+        if len(reports) >= _MOST_REPORTS:
             # In a file appended to for months, keep the latest outputs.
             del reports[0]
         reports.append(parser.report)
         self._parser, self._in_listing = parser, False
+
+    def _drop_empty(self) -> None:
+        """Drop the last output if it only looked like one: nothing that could be read followed."""
+        reports = self.content.reports
+        if reports and not reports[-1].driver and not any(gpu.says_something for gpu in reports[-1].gpus):
+            del reports[-1]
 
     def _note(self, line: str) -> None:
         content = self.content

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpu_triage.cli.offline.lines import command_of
 from gpu_triage.cli.offline.log_lines import date_time
-from gpu_triage.cli.offline.smi_facts import RawGpu, RawProcess, SmiReport
+from gpu_triage.cli.offline.smi_facts import RATIO, WATTS, RawGpu, RawProcess, SmiReport, number
 from gpu_triage.cli.offline.smi_gpu import REASONS_OF_CLOCKS
 from gpu_triage.read.gpu.throttle import REASONS, UNKNOWN_BITS
 
@@ -21,7 +21,7 @@ _FIRST: Final = re.compile(
     r"\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s+\S+\s+\|\s+(\S+)\s+\|"
 )
 _SECOND: Final = re.compile(
-    r"\|\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*/\s*(\S+)\s+\|\s+(\S+?)\s*/\s*(\S+)\s+\|\s+(\S+)\s+(\S.*?)\s+\|"
+    r"\|\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*/\s*(\S+?)\s*\|\s+(\S+?)\s*/\s*(\S+?)\s*\|\s+(\S+)\s+(\S.*?)\s+\|"
 )
 _OF_SECOND: Final = (
     *("fan speed", "temperature/gpu current temp", "performance state"),
@@ -311,6 +311,12 @@ class SmiCsvParser:
     def _note_sample(self, named: Mapping[str, str]) -> None:
         gpu = self._gpu(named)
         gpu.facts = {}
+        for name in _CLOCKS:
+            # Both are the present clock. Where they differ, the former is meant as what it should be.
+            usual, now = named.get(f"clocks.{name}"), named.get(f"clocks.current.{name}")
+            if usual != now and usual and now:
+                gpu.note(f"max clocks/{_CLOCKS[name]}", usual)
+                gpu.note(f"clocks/{_CLOCKS[name]}", now)
         for name, value in named.items():
             if name in _OF_HOST:
                 self._note_host(_OF_HOST[name], value)
@@ -365,6 +371,7 @@ _FACTS_OF_COLUMNS: Final = {
 _VIOLATIONS: Final = {"pviol": "clocks event reasons/sw power cap", "tviol": "clocks event reasons/sw thermal slowdown"}
 """Columns that are nonzero while a power or thermal limit holds the clocks below the requested ones."""
 
+_MOST_SAMPLES: Final = 59  # before the last one: a window of the judge
 _UNITS: Final = frozenset({"idx", "yyyymmdd"})  # first words of the second header line
 
 
@@ -413,7 +420,11 @@ class SmiMonitorParser:
                 facts[_FACTS_OF_COLUMNS[column]] = value
             elif column in _VIOLATIONS and value.isdecimal():
                 facts[_VIOLATIONS[column]] = "Active" if int(value) else "Not Active"
-        self.report.gpu_at(named["gpu"], index=named["gpu"]).facts = facts
+        gpu = self.report.gpu_at(named["gpu"], index=named["gpu"])
+        gpu.facts = facts
+        utilization, watts = number(named.get("sm", ""), RATIO), number(named.get("pwr", ""), WATTS)
+        if utilization is not None:
+            gpu.samples = [*gpu.samples[-_MOST_SAMPLES:], (utilization, watts)]
 
     def _note_process(self, named: Mapping[str, str], name: str) -> None:
         index, pid = named["gpu"], named["pid"]
@@ -426,7 +437,7 @@ class SmiMonitorParser:
             gpu.processes = []
         if pid != _NOT_REPORTED:
             memory = named.get("fb", "").removeprefix(_NOT_REPORTED)
-            gpu.add_process(RawProcess(pid, named.get("type", ""), name, memory))
+            gpu.add_process(RawProcess(pid, named.get("type", ""), name, memory, named.get("sm", "")))
 
 
 def _headings(line: str) -> list[str]:

@@ -22,6 +22,7 @@ class RawProcess:
     kind: str = ""  # C, G, C+G, M, M+C
     name: str = ""
     memory: str = ""
+    sm: str = ""  # utilization of the SMs
 
     def describe(self, label: str, value: str) -> None:
         """Set the attribute of a label in text or XML output; others are ignored."""
@@ -50,6 +51,11 @@ class RawGpu:
     facts: dict[str, str] = field(default_factory=dict)
     processes: list[RawProcess] = field(default_factory=list)
     lists_processes: bool = False  # whether there is a process list, even an empty one
+    samples: list[tuple[float, float | None]] = field(default_factory=list)  # of dmon: utilization (0-1), power (W)
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.bus_id or self.index or self.facts or self.lists_processes)
 
     def note(self, path: str, value: str) -> None:
         if len(self.facts) < MOST_FACTS:
@@ -101,9 +107,9 @@ class SmiReport:
 
     def gpu_at(self, key: str, bus_id: str = "", index: str = "") -> RawGpu:
         """The GPU with this key, which is added if it is new."""
-        if key not in self.by_key:
+        if key not in self.by_key and len(self.by_key) < MOST_GPUS:
             self.by_key[key] = self.add_gpu(bus_id, index)
-        return self.by_key[key]
+        return self.by_key.get(key) or RawGpu(bus_id, index)
 
     def miss(self, line: str) -> None:
         if len(self.unread) < _MOST_UNREAD:

@@ -26,7 +26,7 @@ from gpu_triage.cli.offline.smi_facts import (
     T,
     normalized,
 )
-from gpu_triage.cli.offline.smi_links import NUMA_NODE, PEER, Links, links_of
+from gpu_triage.cli.offline.smi_links import ADAPTER, NUMA_NODE, P2P, PEER, Links, links_of
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.driver.nvml.structs import VGPU_MODE
@@ -36,6 +36,7 @@ from gpu_triage.read.processes.facts import Owner, ProcessFacts
 from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
 
+_FEWEST_SAMPLES: Final = 3
 _FAILED_ENOUGH: Final = 6  # a GPU that answers never fails to report this many facts at once
 _RECOVERY: Final = {
     **{name.lower(): action for action, name in modes.GPU_RECOVERY_ACTION.states.items()},
@@ -57,7 +58,8 @@ _FABRIC_STATUSES: Final = {"success": True, "nvml_success": True, **dict.fromkey
 _COMPUTE_MODES: Final = {
     words: name for name in modes.COMPUTE_MODES.values() for words in (name, name.replace("_", " "))
 }
-BUS_ID: Final = ("pci/bus id", "pci/pci bus id")
+_BUS_ID: Final = ("pci/bus id", "pci/pci bus id")
+_ADDRESS: Final = ("pci/domain", "pci/bus", "pci/device")
 UUID: Final = ("gpu uuid", "uuid")
 _UUID: Final = re.compile(r"GPU-[\w-]{1,80}")
 _P_STATES: Final = {f"p{state}": state for state in range(16)}
@@ -78,13 +80,19 @@ class SmiGpu:
     links: Links  # NVLinks by number
     numa_node: int | None  # the NUMA node it is attached to; None if not printed
     mig_pending: bool | None  # the MIG mode after the next reset; None if unknown or as now
-    peers: Mapping[str, str]  # connection to other GPUs, by their index, as printed by ``nvidia-smi topo``
+    # connections as printed by ``nvidia-smi topo``: to other GPUs by their index, and to adapters by their name
+    peers: Mapping[str, str]
+    adapters: Mapping[str, str]
+    p2p: Mapping[str, str]  # status of peer access, by the peer's index and the capability: ``1/read``
+    width: int | None  # lanes of its PCIe link now
+    # utilization (0-1) and power (W) of each second, by dmon; empty if it took fewer samples than show how a GPU works
+    watched: tuple[tuple[float, float | None], ...]
 
 
 def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
     """Convert one GPU; `with_names`: whether to keep process names."""
     facts = Facts(raw.facts)
-    bus_id = bus_id_of(raw.bus_id) or facts.parsed(bus_id_of, *BUS_ID) or ""
+    bus_id = address_of(raw, facts)
     facts.parsed(uuid_of, *UUID)  # the roster has it; here, one in an unknown form is noticed
     failed = tuple(path for path, value in raw.facts.items() if normalized(value) in smi_facts.FAILED)
     error = _error(raw, failed)
@@ -101,18 +109,34 @@ def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
         links=links_of(raw.facts),
         numa_node=facts.count(NUMA_NODE),
         mig_pending=_mig_pending(facts),
-        peers={path.removeprefix(PEER): level for path, level in raw.facts.items() if path.startswith(PEER)},
+        peers=_below(raw, PEER),
+        adapters=_below(raw, ADAPTER),
+        p2p=_below(raw, P2P),
+        width=_pcie(facts).width,
+        watched=tuple(raw.samples) if len(raw.samples) >= _FEWEST_SAMPLES else (),
     )
+
+
+def _below(raw: RawGpu, prefix: str) -> dict[str, str]:
+    return {path.removeprefix(prefix): value for path, value in raw.facts.items() if path.startswith(prefix)}
 
 
 @cache
 def known_names() -> tuple[frozenset[str], frozenset[str]]:
     """The names looked up for any GPU, and the sections looked up as a whole."""
     facts = Facts({})
+    address_of(RawGpu(""), facts)
     _identity(facts, "")
     _pcie_limits(facts)
     tuple(_readings(facts))
     return frozenset(facts.asked), frozenset(facts.sections)
+
+
+def address_of(raw: RawGpu, facts: Facts) -> str:
+    """A GPU's PCI address in sysfs notation; "" if not printed."""
+    bus_id = bus_id_of(raw.bus_id) or facts.parsed(bus_id_of, *_BUS_ID)
+    parts = [facts.text(path).lower().removeprefix("0x") for path in _ADDRESS]
+    return bus_id or (bus_id_of("{}:{}:{}.0".format(*parts)) if all(parts) else None) or ""
 
 
 def bus_id_of(text: str) -> str | None:
@@ -151,12 +175,12 @@ def _identity(facts: Facts, bus_id: str) -> identity.IdentityReading:
 
 
 def _generation(value: str) -> int | None:
-    found = smi_facts.count(value)
+    found = smi_facts.count(value.lower().removeprefix("gen"))
     return found if found is not None and 1 <= found <= MOST_GENERATION else None
 
 
 def _width(value: str) -> int | None:
-    found = smi_facts.count(value)
+    found = smi_facts.count(value.removeprefix("x"))
     return found if found in WIDTHS else None
 
 
@@ -166,9 +190,15 @@ _LINK, _XML_LINK = "pci/gpu link info/", "pci/pci gpu link info/"
 def _pcie(facts: Facts) -> pcie.PcieReading:
     return pcie.PcieReading(
         generation=facts.parsed(
-            _generation, f"{_LINK}pcie generation/current", f"{_XML_LINK}pcie gen/current link gen"
+            _generation,
+            *(f"{_LINK}pcie generation/current", f"{_XML_LINK}pcie gen/current link gen"),
+            *("pcie generation/current", "link generation"),
         ),
-        width=facts.parsed(_width, f"{_LINK}link width/current", f"{_XML_LINK}link widths/current link width"),
+        width=facts.parsed(
+            _width,
+            *(f"{_LINK}link width/current", f"{_XML_LINK}link widths/current link width"),
+            *("link width/current", "link width"),
+        ),
         generation_transitions=None,
         width_transitions=None,
         transmit_bytes=None,
@@ -179,7 +209,8 @@ def _pcie(facts: Facts) -> pcie.PcieReading:
 
 def _pcie_limits(facts: Facts) -> pcie.PcieLimitsReading:
     def generation(label: str, tag: str) -> int | None:
-        return facts.parsed(_generation, f"{_LINK}pcie generation/{label}", f"{_XML_LINK}pcie gen/{tag}")
+        names = f"{_LINK}pcie generation/{label}", f"{_XML_LINK}pcie gen/{tag}", f"pcie generation/{label}"
+        return facts.parsed(_generation, *names)
 
     return pcie.PcieLimitsReading(
         device_generation=generation("device max", "max device link gen"),
@@ -187,7 +218,9 @@ def _pcie_limits(facts: Facts) -> pcie.PcieLimitsReading:
         slot_generation=generation("host max", "max host link gen"),
         slot_width=None,
         system_generation=generation("max", "max link gen"),
-        system_width=facts.parsed(_width, f"{_LINK}link width/max", f"{_XML_LINK}link widths/max link width"),
+        system_width=facts.parsed(
+            _width, f"{_LINK}link width/max", f"{_XML_LINK}link widths/max link width", "link width/max"
+        ),
         slot_hidden=_virtualization(facts) in modes.IN_VIRTUAL_MACHINES,
     )
 
@@ -368,22 +401,25 @@ def _memory(facts: Facts) -> device_memory.DeviceMemoryReading:
 def _errors(facts: Facts, span: str) -> dict[str, float]:
     """Errors by severity: the sum over all memories, or for drivers before Turing the printed total."""
     totals: dict[str, float] = {}
+    parts: dict[str, float] = {}
     for name, path in facts.below(f"ecc errors/{span}/"):
         severity = _severity(name)
         counted = facts.count(path) if severity else None
         if counted is not None:
-            totals[severity] = totals.get(severity, 0.0) + counted
-    return totals
+            # With a total, the memories below the same heading are part of it.
+            sums = parts if name.startswith(_BITS) and not name.endswith("/total") else totals
+            sums[severity] = sums.get(severity, 0.0) + counted
+    return {**parts, **totals}
+
+
+_BITS: Final = ("single bit", "double bit")
 
 
 def _severity(name: str) -> str:
-    """Severity of the errors under this name; "" if they are part of another count, or aren't errors."""
-    if name.startswith(("single bit", "double bit")):
-        severity = "corrected" if name.startswith("single") else "uncorrected"
-        return severity if name.endswith("/total") else ""
-    if "uncorrectable" in name:
+    """Severity of the errors under this name; "" if they aren't errors."""
+    if "uncorrectable" in name or name.startswith("double bit"):
         return "uncorrected"
-    return "corrected" if "correctable" in name else ""
+    return "corrected" if "correctable" in name or name.startswith("single bit") else ""
 
 
 def _memory_repair(facts: Facts) -> ecc.MemoryRepairReading:
@@ -485,7 +521,7 @@ def _process(process: RawProcess, kind: str, *, with_names: bool) -> ProcessRead
         pid=int(process.pid[:9]),
         is_compute=kind != "graphics",
         memory_bytes=smi_facts.number(process.memory, BYTES),
-        sm_utilization_ratio=None,
+        sm_utilization_ratio=smi_facts.number(process.sm, RATIO),
         facts=facts,
         locality=Locality.UNKNOWN,
         workload=Workload("", "", ""),

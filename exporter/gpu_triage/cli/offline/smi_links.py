@@ -8,6 +8,7 @@ from typing import Final
 
 from gpu_triage.cli.offline.smi_facts import RawGpu, SmiReport
 from gpu_triage.read.gpu.nvlink import CRC, RECOVERY, REPLAY, LinkReading, NvlinkReading
+from gpu_triage.read.gpu.topology import CAPABILITIES, P2P_STATUSES
 
 LIST: Final = "nvidia-smi -L"
 
@@ -119,14 +120,23 @@ def reading_of(own: Links, others: Iterable[Links]) -> NvlinkReading:
     return NvlinkReading(connected, totals, None, None)
 
 
+_P2P_COMMAND: Final = re.compile(r"topo\b.* -?-p2p(?:status)? +([rwnap])\b")
 _GPU_COLUMN: Final = re.compile(r"GPU(\d{1,3})")
 _DEVICE: Final = re.compile(r"(?:GPU|NIC)\d{1,3}|(?:mlx|bnxt_re|irdma|rdma|roce|ib)\w{1,20}")
-_LEVEL: Final = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PSB")
+_LEVEL: Final = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PSB|OK|CNS|GNS|TNS|NS|DR|U|Disabled")
 _AFTER_LEVELS: Final = frozenset({"CPU", "Affinity", "NUMA", "GPU", "ID"})
 _NUMA: Final = "NUMA"
 _LEVELS_OF_OLD: Final = {"SOC": "SYS", "PSB": "PXB"}  # level names of drivers before 384
 
+_CAPABILITIES: Final = {name[0]: name for name in CAPABILITIES}  # as nvidia-smi topo -p2p takes them
+_STATUSES: Final = {
+    **dict(zip(("OK", "CNS", "GNS", "TNS", "DR", "NS", "U"), P2P_STATUSES.values(), strict=True)),
+    "Disabled": "disabled_by_regkey",
+}
+
 PEER: Final = "topology/gpu "
+ADAPTER: Final = "topology/adapter "
+P2P: Final = "topology/p2p "
 NUMA_NODE: Final = "topology/numa node"
 
 
@@ -141,6 +151,12 @@ class SmiTopologyParser:
         self._after: list[str] = []
         self._row: list[str] = []
         self._gpu: RawGpu | None = None
+        self._capability = "read"
+
+    def read_command(self, line: str) -> None:
+        """Note the capability in the command above the matrix, if it is there."""
+        if found := _P2P_COMMAND.search(line):
+            self._capability = _CAPABILITIES[found[1]]
 
     @classmethod
     def starting(cls, line: str) -> SmiTopologyParser | None:
@@ -179,8 +195,14 @@ class SmiTopologyParser:
     def _note(self, gpu: RawGpu) -> None:
         for column, level in zip(self._columns, self._row, strict=False):
             peer = _GPU_COLUMN.fullmatch(column)
-            if peer is not None and _LEVEL.fullmatch(level) and level != "X":
-                gpu.note(f"{PEER}{peer[1]}", _LEVELS_OF_OLD.get(level, level))
+            if level == "X" or _LEVEL.fullmatch(level) is None:
+                continue
+            if level in _STATUSES and peer is not None:
+                self.report.kind = "nvidia-smi topo -p2p"
+                gpu.note(f"{P2P}{peer[1]}/{self._capability}", _STATUSES[level])
+            elif level not in _STATUSES:
+                name = f"{ADAPTER}{column}" if peer is None else f"{PEER}{peer[1]}"
+                gpu.note(name, _LEVELS_OF_OLD.get(level, level))
         after = self._row[len(self._columns) :]
         if _NUMA in self._after and len(after) > 1 and after[1].isdecimal():
             gpu.note(NUMA_NODE, after[1])

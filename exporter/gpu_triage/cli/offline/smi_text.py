@@ -106,7 +106,8 @@ _HEADLESS: Final = frozenset(
     (
         *("clocks throttle reasons", "clocks event reasons", "clocks event reasons counters", "max clocks"),
         *("gpu power readings", "power readings", "fb memory usage", "gpu link info"),
-        *("ecc errors", "remapped rows", "retired pages"),
+        *("ecc mode", "ecc errors", "remapped rows", "retired pages"),
+        *("pci", "pcie generation", "link width", "clocks", "applications clocks"),
         *("vgpu software licensed product", "grid licensed product"),
     )
 )
@@ -130,14 +131,12 @@ class SmiTextParser:
         text = line.strip()
         is_section = len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
         # An output that begins in the middle of a GPU, after its address.
-        is_section = is_section or (line[:4] == "    " and _FACT.match(text) and _parts(text)[0] in _known().alone)
+        is_fact = line[:4] == "    " and _FACT.match(text) is not None
+        is_section = is_section or (is_fact and _parts(text)[0] in _known().alone)
         if not (_HEAD in text or is_section or _GPU.match(text)):
             return None
         parser = cls()
         parser._margin = _indent(line.expandtabs())
-        if is_section:
-            parser._is_headless = True
-            parser._begin(parser.report.add_gpu())
         if _HEAD not in text:
             parser.feed(line)
         return parser
@@ -147,6 +146,9 @@ class SmiTextParser:
             return True
         line = line[:_LONGEST_LINE].expandtabs()
         text = line.strip()
+        if self._gpu is None and text.lower() in _HEADLESS:
+            self._is_headless = True
+            self._begin(self.report.add_gpu())
         if self._is_headless:
             return self._feed_fragment(text, _indent(line))
         indent = _indent(line) - self._margin
@@ -167,7 +169,8 @@ class SmiTextParser:
             return True
         if _HEAD in text or _GPU.match(text) or text.startswith(_ENDS):
             return False
-        if " :" not in text and not self._layout.belongs(label, is_section=not colon):
+        is_known = " :" in text or self._layout.belongs(label, is_section=not colon)
+        if not is_known and _SECTION.fullmatch(text) is None:
             return False
         facts = () if self._gpu is None else self._gpu.facts
         if label in _HEADLESS and any(path.startswith(f"{label}/") for path in facts):

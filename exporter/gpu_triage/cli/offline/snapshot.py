@@ -10,7 +10,7 @@ from gpu_triage.cli.offline.log_lines import date_time
 from gpu_triage.cli.offline.lspci import PciDevice
 from gpu_triage.cli.offline.scan import Content
 from gpu_triage.cli.offline.smi_facts import Facts, RawGpu, SmiReport, version
-from gpu_triage.cli.offline.smi_gpu import BUS_ID, UUID, SmiGpu, bus_id_of, read_gpu, uuid_of
+from gpu_triage.cli.offline.smi_gpu import UUID, SmiGpu, address_of, read_gpu, uuid_of
 from gpu_triage.errors import ConfigError
 from gpu_triage.read.metrics.contract import GpuLabels
 
@@ -37,6 +37,10 @@ class GpuIndex:
         names = [[_names(gpu) for gpu in report.gpus] for report in reports]
         everybody = [own for each in names for own in each]
         self._bus_of_uuid = {own.uuid: own.bus_id for own in everybody if own.uuid and own.bus_id}
+        self._key_of_index |= _in_bus_order(everybody)
+        for own in everybody:
+            if own.uuid and own.number in self._key_of_index:
+                self._bus_of_uuid.setdefault(own.uuid, self._key_of_index[own.number])
         for own in everybody:
             self._learn(own, own.number, self._printed)
         # Start with the complete output that lists the most GPUs: if one is lost, those after it move up.
@@ -91,8 +95,21 @@ class GpuIndex:
             return f"{_INDEX}{own.number:>03}"
         return self._keys[0] if len(self._keys) == 1 else f"{_UNKNOWN}{place:03}"
 
+    def names_nobody(self, key: str) -> bool:
+        """Whether a key is of a GPU that its output does not name, though others name all GPUs."""
+        return key.startswith(_UNKNOWN) and key not in self._keys
+
 
 _INDEX, _UNKNOWN = "index ", "unknown "
+
+
+def _in_bus_order(everybody: Sequence[_Names]) -> dict[str, str]:
+    """Address by index, if some outputs show as many addresses as others show indices: NVML counts in bus order."""
+    addresses, indices = sorted({own.bus_id for own in everybody} - {""}), {own.number for own in everybody} - {""}
+    joined = dict(zip(map(str, range(len(addresses))), addresses, strict=True))
+    # What an output says of a GPU wins.
+    agrees = all(joined.get(own.number) == own.bus_id for own in everybody if own.number and own.bus_id)
+    return joined if agrees and joined.keys() == indices else {}
 
 
 def _spoken(key: str) -> str:
@@ -102,8 +119,7 @@ def _spoken(key: str) -> str:
 
 def _names(gpu: RawGpu) -> _Names:
     facts = Facts(gpu.facts)
-    bus_id = bus_id_of(gpu.bus_id) or facts.parsed(bus_id_of, *BUS_ID) or ""
-    return _Names(bus_id, facts.parsed(uuid_of, *UUID) or "", gpu.index)
+    return _Names(address_of(gpu, facts), facts.parsed(uuid_of, *UUID) or "", gpu.index)
 
 
 def _is_whole(report: SmiReport) -> bool:
@@ -144,6 +160,7 @@ class Snapshot:
     # GPUs missing from partial outputs and carried over from earlier: when each was last seen, by key
     carried: Mapping[str, float | None]
     unread: tuple[str, ...]  # lines that could not be parsed
+    unnamed: tuple[SmiGpu, ...] = ()  # parts of outputs that do not say of which GPU they are
 
 
 @dataclass(slots=True)
@@ -157,6 +174,7 @@ class _Moment:
     attached: int | None = None
     gpus: dict[str, RawGpu] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
+    unnamed: list[RawGpu] = field(default_factory=list)
 
     def add(self, report: SmiReport, keys: Iterable[str]) -> None:
         """Add an output; existing values win."""
@@ -172,6 +190,7 @@ class _Moment:
         for key, gpu in zip(keys, report.gpus, strict=True):
             own = self.gpus.setdefault(key, RawGpu(gpu.bus_id, gpu.index))
             own.bus_id = own.bus_id or gpu.bus_id
+            own.samples = own.samples or gpu.samples
             _fill(own.facts, gpu.facts)
             if gpu.lists_processes and not own.lists_processes:
                 own.lists_processes, own.processes = True, gpu.processes
@@ -201,9 +220,11 @@ def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[S
 def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
     """The outputs of a file, each with its time, or else that of the nearest preceding or following output."""
     outputs = [(each, date_time(each.timestamp)) for each in content.reports if each.gpus or each.driver]
-    known = next((at for at in (content.written_at, *(at for _, at in outputs)) if at is not None), None)
+    # The head of a table alone is no new moment.
+    shown = (at for report, at in outputs if report.gpus)
+    known = next((at for at in (content.written_at, *shown) if at is not None), None)
     for report, at in outputs:
-        known = known if at is None else at
+        known = known if at is None or not report.gpus else at
         yield report, known
 
 
@@ -222,6 +243,8 @@ def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: GpuIndex
             near = _Moment(at, rank)
             moments.append(near)
         near.add(report, keys)
+    for moment in moments:
+        moment.unnamed = [moment.gpus.pop(key) for key in [*moment.gpus] if roster.names_nobody(key)]
     return sorted(moments, key=lambda moment: (moment.at is not None, moment.at or 0.0))
 
 
@@ -258,6 +281,7 @@ def _snapshot(moment: _Moment, before: _Moment | None, last: Snapshot | None, *,
         {**{key: read_gpu(gpu, with_names=with_names) for key, gpu in moment.gpus.items()}, **carried},
         seen,
         tuple(dict.fromkeys(moment.unread)),
+        tuple(map(read_gpu, moment.unnamed)),
     )
 
 

@@ -497,6 +497,9 @@ def in_a_moment(bottleneck: Bottleneck, gpu: GpuEvidence) -> Bottleneck:
     """Return the bottleneck if snapshots can show it, otherwise unattributed."""
     if bottleneck.name in _SHOWN_BY_SNAPSHOTS or (bottleneck.name == "idle" and gpu.processes_known):
         return bottleneck
+    utilization = gpu.one(activity.GPU_SM_UTILIZATION_RATIO)
+    if bottleneck.name in STARVED and utilization is not None and utilization.seconds > 0:
+        return bottleneck  # dmon watched how it works, and other tools what its host lacks
     reasons, share = gpu.active_reasons, gpu.over(0.0).busy_share
     held = f"held by {', '.join(reasons)} {AT_THAT_MOMENT}" if reasons else ""
     busy = "" if share is None else f"{share:.0%} busy {AT_THAT_MOMENT}"

@@ -91,7 +91,8 @@ def _capped(gpu: GpuEvidence, cap: Slowdown) -> Finding:
     limit, default = gpu.last(power.GPU_POWER_LIMIT_WATTS), gpu.last(power.GPU_POWER_DEFAULT_LIMIT_WATTS)
     share, slowdown = cap.lasting(gpu), cap.uncounted
     # A single poll gives no share of time.
-    at_it = f"; at it {share:.0%} of the time" if gpu.seconds > 0 else ""
+    counted = gpu.one(GPU_THROTTLE_SECONDS_TOTAL, reason="sw_power_cap")
+    at_it = f"; at it {share:.0%} of the time" if counted is not None and counted.seconds > 0 else ""
     if slowdown is not None:
         at_it, share = f"; it holds the clocks {slowdown.lasted}", max(share, slowdown.share)
     requested = gpu.last(power.GPU_POWER_REQUESTED_LIMIT_WATTS)

@@ -27,6 +27,7 @@ from gpu_triage.read.baseline.differences import GPU_BASELINE_MISMATCH
 from gpu_triage.read.gpu import nvlink, pcie
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_VGPU_LICENSE_STATE, LICENSED
+from gpu_triage.read.host.cpu import GPU_HOST_CPUS
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.processes import on_gpu
@@ -174,8 +175,10 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
     swapped = host.risen(GPU_HOST_SWAP_IN_BYTES_TOTAL, thresholds.SWAPPING_SECONDS).mean
     if swapped > host.limit("memory.swapping", "rate") and any(gpu.occupied for gpu in host.answering):
         yield of_host("memory.swapping", f"{swapped / 1024**2:.1f} MiB/s read back from swap", swapped)
-    nodes = sorted({gpu.node for gpu in host.gpus}, key=str)
-    busy_nodes = (host.recent.scarce_cpu(node, single=False) for node in nodes)
+    # Outputs of other tools, pasted without one of nvidia-smi: one full CPU may be what feeds a GPU.
+    unplaced = [""] if host.has(GPU_HOST_CPUS, numa_node="") else []
+    nodes = sorted({gpu.node for gpu in host.gpus}, key=str) or unplaced
+    busy_nodes = (host.recent.scarce_cpu(node, single=not host.gpus) for node in nodes)
     scarce = {
         "memory": None,
         "storage": host.recent.scarce_storage(measured=True),
@@ -287,7 +290,9 @@ def _placement(whole: list[GpuEvidence]) -> Iterator[Finding]:
             measured = f"{count} compute processes, none on GPU {idle}: {gpu.process_names}"
             yield of_gpu("work.imbalance", gpu, measured, value=count)
         least, most = (gpu.limit("work.memory_imbalance", name) for name in ("empty", "full"))
-        empty = [other for other in free if (other.memory_share or 0.0) < least]
+        # Where processes are unknown, as in an extract of nvidia-smi, only memory shows who is free.
+        unused = [*free, *(other for other in siblings if not other.processes_known and other.memory_share is not None)]
+        empty = [other for other in unused if (other.memory_share or 0.0) < least]
         if gpu.occupied and empty and (gpu.memory_share or 0.0) > most:
             measured = f"memory {gpu.memory_share:.0%} full, GPU {empty[0].gpu} {empty[0].memory_share or 0:.0%}"
             yield of_gpu("work.memory_imbalance", gpu, measured, value=gpu.memory_share)

@@ -453,13 +453,16 @@ class HostEvidence(Evidence):
             nodes = sorted({each.labels["numa_node"] for each in self.series(cpu.GPU_HOST_CPUS)})
             reasons = [self.scarce_cpu(each, ease, single=single) for each in nodes]
             return "; ".join(filter(None, reasons)) if reasons and all(reasons) else None
+        if self.has(cpu.GPU_HOST_CPUS, numa_node=""):
+            node = ""  # files may not tell which CPUs a node has
+        where = f" of NUMA node {node}" if node else ""
         shared = self.one(cpu.GPU_HOST_CPU_SHARED_BUSY_RATIO, numa_node=node)
         busy = (self.cpu_busy_share(node) if shared is None else shared.mean) or 0.0
         if busy >= self.limit("cpu.starved", "node") * ease:
-            return f"CPUs of NUMA node {node} busy {busy:.0%} of the time"
+            return f"CPUs{where} busy {busy:.0%} of the time"
         busiest = max((each.mean for each in self.series(cpu.GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)), default=0.0)
         if single and busiest >= self.limit("cpu.starved", "busiest") * ease:
-            return f"one CPU of NUMA node {node} busy {busiest:.0%} of the time"
+            return f"one CPU{where} busy {busiest:.0%} of the time"
         return None
 
     def scarce_network(self, ease: float = 1.0, *, receiving: bool = False) -> str | None:

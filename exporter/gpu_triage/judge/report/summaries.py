@@ -110,11 +110,11 @@ def summaries(host: HostEvidence) -> dict[Area, str | None]:
         Area.DRIVER: _driver(host),
         Area.HEALTH: _health(host) if host.was_read else None,
         Area.CLOCKS: _clocks(host),
-        Area.PCIE: _pcie(host) if host.was_read else None,
-        Area.PEERS: _peers(host) if host.was_read else None,
+        Area.PCIE: _pcie(host) if host.was_read or is_known(host, Area.PCIE) else None,
+        Area.PEERS: _peers(host) if host.was_read or is_known(host, Area.PEERS) else None,
         Area.HOST: _host(host),
-        Area.WORK: _work(host) if host.was_read else None,
-        Area.SETTINGS: _settings(host) if host.was_read else None,
+        Area.WORK: _work(host) if host.was_read or is_known(host, Area.WORK) else None,
+        Area.SETTINGS: _settings(host) if host.was_read or is_known(host, Area.SETTINGS) else None,
     }
     return {area: line or None for area, line in found.items()}
 
@@ -131,7 +131,13 @@ def _driver(host: HostEvidence) -> str:
 
 def _health(host: HostEvidence) -> str:
     ecc = sum(1 for gpu in host.answering if gpu.last(GPU_ECC_MODE) == 1)
-    protected = f"ECC on for {ecc} of {len(host.answering)}" if ecc else "no ECC"
+    protected = (
+        f"ECC on for {ecc} of {len(host.answering)}"
+        if ecc
+        else "no ECC"
+        if host.has(GPU_ECC_MODE)
+        else "ECC not reported"
+    )
     if not host.series(xid_metrics.GPU_EXPORTER_XID_SOURCE_UP):
         return f"no source of Xid errors; {protected}"
     last = (

@@ -43,7 +43,10 @@ def test_every_part_of_a_bug_report_is_read_once(tmp_path: Path) -> None:
     (file,) = report.files
     assert file.kinds == ("NVIDIA bug report", "nvidia-smi -q", "lspci", "kernel log")
     assert file.written == "2026-03-14 10:00:00"
-    assert summary(report, Area.WORK) == "1 compute process on GPU 0; 97% busy; GPU 0 on NUMA node 1"
+    assert (
+        summary(report, Area.WORK)
+        == "1 compute process on GPU 0; 97% busy; GPU 0 on NUMA node 1; GPU 0: python3 (4242)"
+    )
 
 
 @pytest.mark.parametrize(

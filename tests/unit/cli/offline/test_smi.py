@@ -36,7 +36,7 @@ def test_one_section_of_nvidia_smi_tells_what_it_holds(tmp_path: Path) -> None:
         "    ECC Errors\n        Volatile\n            DRAM Uncorrectable : 0\n"
     )
     report = report_on_text(tmp_path, text)
-    assert summary(report, Area.HEALTH) == "ECC errors since the driver was loaded: 0 uncorrected"
+    assert summary(report, Area.HEALTH) == "ECC on for 1 of 1; ECC errors since the driver was loaded: 0 uncorrected"
     assert summary(report, Area.PCIE) is None
 
 
@@ -44,7 +44,8 @@ def test_links_and_errors_of_the_moment_are_told(tmp_path: Path) -> None:
     gpus = [smi_gpu(facts={"generation": "1", "state": "P8", "busy": "0 %", "correctable": "4"}), smi_gpu(1)]
     report = report_on_text(tmp_path, smi(*gpus))
     assert str(summary(report, Area.PCIE)).endswith("now 1 x gen 1 x16, 1 x gen 5 x16")
-    assert str(summary(report, Area.HEALTH)).endswith("since the driver was loaded: 4 corrected, 0 uncorrected")
+    assert "since the driver was loaded: 4 corrected, 0 uncorrected" in str(summary(report, Area.HEALTH))
+    assert str(summary(report, Area.HEALTH)).endswith("over the lifetime of GPU 0-1: 7 corrected, 0 uncorrected")
 
 
 def test_one_snapshot_tells_no_share_of_time(tmp_path: Path) -> None:
