@@ -55,6 +55,15 @@ def test_what_they_wait_for_now_comes_before_what_once_cost_more() -> None:
     assert advice(job.made()).about == "GPU 1 of b:9836"
 
 
+@pytest.mark.parametrize("waited_for", [1, None])
+def test_of_findings_alike_in_severity_the_one_that_costs_most_comes_first(waited_for: int | None) -> None:
+    job = waits(waits(slow(), "c", waited_for, "computing"), "b", 0, "computing", seconds=60)
+    for place in (("a", 0), ("b", 0), ("c", 1)):
+        job.finding("pcie.width", "warning", *place)
+    found = job.finding("thermal.hw", "critical", "a", 1).made().findings
+    assert [each.host.instance[0] for each in found] == ["a", "c", "b", "a"]
+
+
 def test_the_headline_and_the_advice_are_about_the_same_part() -> None:
     """A critical finding elsewhere is listed, and does not take the place of what slows the job down."""
     job = waits(slow(), "b", 1, "computing").finding("ecc.uncorrected", "critical", "a", 0)
