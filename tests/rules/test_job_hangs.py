@@ -4,7 +4,7 @@ Checkpoints and evaluations are in `test_simulated_jobs`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count, cycle
+from itertools import cycle, product
 from typing import Final, NamedTuple
 
 import pytest
@@ -60,21 +60,15 @@ STOPS: Final = since(STOPPED_AT, 0.0, 120.0)
 
 def series_of(case: Case) -> Series:
     threads, owners = iter(case.threads or [None] * len(case.gpus)), cycle(case.owners)
-    groups = [
-        [_gpu(case, does, owner, next(threads)) for does in group]
-        for group, owner in zip(case.gpus.split(), owners, strict=False)
-    ]
-    names, number = "abcdefghijklmnop"[: len(groups)], count()
+    pairs = zip(case.gpus.split(), owners, strict=False)
+    groups = [[_gpu(case, does, owner, next(threads)) for does in group] for group, owner in pairs]
+    ranks = [name for name, group in zip("abcdefghijklmnop", groups, strict=False) for _ in group]
     finding = {"code": "work.collective_hang", "severity": "warning", "action": "fix_job"}
     return merged(
         fleet(*groups),
         *(host("gpu_host_finding", since(SEEN_AT, 1.0, NAN), each, **finding) for each in case.collective),
-        *(
-            steps(name, case.steps, "4711", str(next(number)))
-            for name, group in zip(names, groups, strict=True)
-            for _ in (group if case.steps else ())
-        ),
-        *(_processes(case.second, names) if case.second is not None else ()),
+        *(steps(name, case.steps, "4711", str(n)) for n, name in enumerate(ranks) if case.steps is not None),
+        *(_processes(case.second) if case.second is not None else ()),
     )
 
 
@@ -91,15 +85,14 @@ def _gpu(case: Case, does: str, owner: Owner, thread: float | None) -> Gpu:
     )
 
 
-def _processes(second: Mapping[str, Sequence[float]], names: str) -> Iterator[Series]:
-    """A process on each GPU of hosts with two, all alike but for the second GPU of the first host."""
-    for name, number in ((name, number) for name in names for number in "01"):
+def _processes(second: Mapping[str, Sequence[float]]) -> Iterator[Series]:
+    """A process on each GPU of four hosts with two, all alike but for the second GPU of the first host."""
+    for name, number in product("abcd", "01"):
         own = {"uuid": f"GPU-{name}{number}", "instance": name, "gpu": number}
         values = {"gpu_processes": lasting(1.0), "gpu_main_thread_cpu_seconds_total": lasting(60.0)}
         for metric, each in (values | dict(second if name + number == "a1" else {})).items():
             counted = metric.endswith("_total")
-            kind = {} if counted else {"type": "compute"}
-            yield gpu(metric, counter(each) if counted else each, **own, **kind)
+            yield gpu(metric, counter(each) if counted else each, **own, **({} if counted else {"type": "compute"}))
 
 
 PODS: Final = [pod(f"train-{number}") for number in range(4)]

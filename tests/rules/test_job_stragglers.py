@@ -36,7 +36,7 @@ def job(
     owner: Callable[[int], Owner] = lambda _: slurm(),
     **changes: Any,
 ) -> Series:
-    """Hosts of GPUs that differ as healthy ones do; one such as a1, those of a host, or "all" are slower and changed."""
+    """Hosts of GPUs that differ as healthy ones do; one such as a1, those of a host, or "all" are slower, changed."""
 
     def one(each: Gpu, *names: str) -> Gpu:
         return replace(slower(each, by), **changes) if slow in names else each

@@ -72,8 +72,7 @@ def test_the_shortest_period_that_is_nearly_the_strongest_is_found(series: list[
     assert (found and found[0]) == (period and pytest.approx(period, rel=0.02))
 
 
-def test_a_period_has_a_strength_of_a_half() -> None:
-    """The more noise, the weaker it is, until it is below a half."""
+def test_the_more_noise_the_weaker_is_a_period_until_it_is_below_a_half() -> None:
     found = [repetition(added(square(20.0), noise(watts))) for watts in range(0, 400, 2)]
     strengths = [each[1] for each in found if each is not None]
     assert found.index(None) == len(strengths) > 10
