@@ -139,13 +139,13 @@ highest one: a period of 7.5 parts has a lower peak than two of them."""
 
 GPU_POWER_PERIOD_SECONDS = gpu_gauge(
     "gpu_power_period_seconds",
-    "Period of power over two minutes, 2.5 to 40 s: often a training job's step, or a part or multiple of it, but also "
-    "whatever else repeats, or is faster than the samples. Off by default. Absent unless clear, as in most jobs.",
+    "Period of power, 2.5 to 40 s: often a training job's step, or a part or multiple of it. Off by default. Absent "
+    "unless clear for two minutes, as in most jobs.",
     source="nvmlDeviceGetSamples(TOTAL_POWER), autocorrelation",
 )
 GPU_POWER_PERIOD_STRENGTH_RATIO = gpu_gauge(
     "gpu_power_period_strength_ratio",
-    "Autocorrelation of power one and two periods apart, the lower one, 0.5-1. Absent when the period is.",
+    "Autocorrelation of power one and two periods apart, the lower one, 0.5-1.",
     source="as gpu_power_period_seconds",
 )
 
