@@ -66,7 +66,7 @@ def often(first: int, every: int, lasts: int) -> list[float]:
     return [0.0 if at >= first and (at - first) % every < lasts else 120.0 for at in range(MINUTES)]
 
 
-SOON: Final = range(FELL_AT + 5, FELL_AT + 11)
+SOON: Final = range(FELL_AT + 5, FELL_AT + 9)
 WAITS: Final = "all wait for one GPU"
 FALLS: Final = since(FELL_AT, 0.7, 0.95)
 LATER: Final = range(FELL_AT + 5, FELL_AT + 25)
