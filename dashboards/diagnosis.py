@@ -9,6 +9,7 @@ from grafana_foundation_sdk.models.common import VisibilityMode
 from dashboards.board import Board, Row
 from dashboards.diagnosis_host import software, starved, tune
 from dashboards.diagnosis_machine import held_back, path, sick
+from dashboards.job_measures import LOST_GPUS, MEMBER, OF_JOB, SCRAPED, WAITED_FOR, alerts_of_jobs
 from dashboards.judgment import findings, gpus_lost, time_lost
 from dashboards.palette import GOOD, GRAY, WATCH
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, panel_id, timeline, worded_strip
@@ -17,16 +18,18 @@ from dashboards.selectors import (
     OF_HOST,
     TARGET,
     age,
-    alerts_and_jobs,
+    alerts,
     bottleneck,
     bottleneck_in,
     by_host,
+    cluster,
     fewest,
     gpu,
     host,
     host_legend,
     known,
     most,
+    only,
     power_of_limit,
     worst,
 )
@@ -134,8 +137,14 @@ def _suspects(step: Step) -> str:
         return f"3 * {waiting}"
     held = f"2 * {waiting}" if step is SICK else waiting
     whole_host = f'label_replace(group by ({TARGET}) ({waiting}), "gpu", "", "", "")'
-    alerted = f"{_how_bad(f'({alerts_and_jobs(firing)})')}\n  unless on ({TARGET}, gpu) {whole_host}"
+    alerted = f"{_how_bad(f'({alerts(firing)}{_of_hosts_jobs(firing)})')}\n  unless on ({TARGET}, gpu) {whole_host}"
     return f"max by ({TARGET}, gpu) (\n  {held}\n  or\n  ({alerted})\n)"
+
+
+def _of_hosts_jobs(firing: str) -> str:
+    """Alerts about jobs, which have no host, at each of the selected hosts with GPUs of the job."""
+    told = f"max by ({OF_JOB}, severity) ({alerts_of_jobs(firing)})"
+    return f"\nor\ngroup by ({TARGET}, owner) ({host(MEMBER)}) * on ({OF_JOB}) group_left (severity) {told}"
 
 
 def _how_bad(alerts_firing: str) -> str:
@@ -185,23 +194,38 @@ def _bottleneck() -> PanelBuilder:
 
 
 def _alerts() -> PanelBuilder:
-    firing = 'alertstate="firing", '
-    severity = by_severity(
-        lambda matcher: f"max by ({TARGET}, gpu, alertname, action) ({alerts_and_jobs(firing + matcher)})"
-    )
+    by = f"{TARGET}, gpu, owner, alertname, action"
+    severity = by_severity(lambda matcher: f"max by ({by}) ({_of_all(matcher)})")
     watchdog = f"4 * max by (alertname, action) ({RULES_ANSWER})"
+    shown = f"bottomk({MOST_ALERTS}, {severity}\nor\n{watchdog})"
     return table_of(
         "Firing alerts",
-        "Alerts firing now, the most severe first; click a name to open its runbook. The watchdog always fires. No "
-        "data: the rules do not run.",
-        Column("Severity", expr=f"bottomk({MOST_ALERTS}, {severity}\nor\n{watchdog})", texts=SEVERITY, width=86),
+        "Alerts firing now, the most severe first, then by GPUs lost: by the job, or by jobs that wait for the "
+        "host or GPU. Click a name to open its runbook. The watchdog always fires. No data: the rules do not run.",
+        Column("Severity", expr=shown, texts=SEVERITY, width=86),
         Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=186),
         Column("Host", label="instance", min_width=112),
         GPU,
+        Column("Lost", expr=only(_lost(f"group by ({by}) ({_of_all()})"), by, shown), decimals=1, width=60),
         Column("Action", label="action", width=118),
-        sort="Severity",
+        Column("Job", label="owner", min_width=90),
+        sort=("Severity", "-Lost"),
         size=Size(9, 7),
     )
+
+
+def _of_all(matchers: str = "") -> str:
+    """Alerts about the selected GPUs and hosts, and about jobs with a GPU there."""
+    firing = alerts(f'alertstate="firing", {matchers}')
+    return f"{firing}\nor\n{alerts_of_jobs(matchers)}\nand on ({OF_JOB}) {gpu(MEMBER)}"
+
+
+def _lost(firing: str) -> str:
+    """How many GPUs the job of an alert loses, or jobs that wait for the GPU or host that it is about."""
+    lost = f"max by ({OF_JOB}) ({cluster(LOST_GPUS, SCRAPED)})"
+    waiting = f"sum by ({TARGET}, gpu) (0 * {host(WAITED_FOR)} + on ({OF_JOB}) group_left () {lost})"
+    of_job = f"({firing})\n* on ({OF_JOB}) group_left () {lost}"
+    return f"{of_job}\nor\n({firing})\n* on ({TARGET}, gpu) group_left () {waiting}"
 
 
 def _work() -> tuple[PanelBuilder, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dashboards.board import POD_LABEL, Row
+from dashboards.job_measures import LOST_GPUS, OF_JOB, SCRAPED, alerts_of_jobs
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import OWNER, TARGET, bottleneck, by_gpu, gpu, only
-from dashboards.tables import GPU, HOST, Column, table_of
+from dashboards.selectors import MOST_ROWS, OWNER, TARGET, bottleneck, by_gpu, cluster, gpu, only
+from dashboards.tables import CLUSTER, GPU, HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK
 
 _LABELS = {
@@ -20,6 +21,17 @@ _LABELS = {
 def jobs() -> Row:
     return Row(
         "GPU owners",
+        table_of(
+            "Jobs that lose GPUs",
+            "Jobs with an alert that they are slow or hang, the one that loses most first: GPUs times the missing part "
+            "of its pace. GPU job shows what it waits for. No data: no such alert fires, or the rules do not run.",
+            CLUSTER,
+            Column("Job", label="owner"),
+            Column("GPUs lost", expr=f"topk({MOST_ROWS}, {_alerted('sum', LOST_GPUS)} > 0)", decimals=1),
+            Column("Pace", expr=_alerted("min", "owner:gpu_job:pace"), unit="percentunit", decimals=0),
+            sort="-GPUs lost",
+            size=Size(24, 6),
+        ),
         table_of(
             "GPUs by pod, Slurm job and user",
             "Who was given each GPU, else whose processes are on it, for the namespaces, pods, jobs and users "
@@ -45,6 +57,11 @@ def jobs() -> Row:
             stacked=True,
         ),
     )
+
+
+def _alerted(of_servers: str, recorded: str) -> str:
+    alerts = alerts_of_jobs('alertname=~"GpuJobSlow|GpuJobHung"')
+    return f"({of_servers} by ({OF_JOB}) ({cluster(recorded, SCRAPED)}) and on ({OF_JOB}) {alerts})"
 
 
 MOST_OWNED = 400

@@ -150,18 +150,24 @@ def pace() -> str:
 
 def lost_gpus() -> str:
     """How many GPUs each of the jobs loses."""
-    return _recorded("sum", _LOST)
+    return _recorded("sum", LOST_GPUS)
 
 
-_LOST: Final = "owner:gpu_job_lost:gpus"
+LOST_GPUS: Final = "owner:gpu_job_lost:gpus"
+MEMBER: Final = "instance_gpu_owner:gpu_job:member"
+WAITED_FOR: Final = "instance_gpu_owner_why:gpu_job_waited_for:affected"
+
+
+def alerts_of_jobs(matchers: str) -> str:
+    return cluster("ALERTS", f'{SCRAPED}, instance="", owner!="", alertstate="firing", {matchers}')
 
 
 def _recorded(of_servers: str, series: str) -> str:
     """Of servers that share the hosts of a job, each records it."""
-    return f"({of_servers} by ({OF_JOB}) ({cluster(series, _SCRAPED)})\nand on ({OF_JOB}) {_jobs()})"
+    return f"({of_servers} by ({OF_JOB}) ({cluster(series, SCRAPED)})\nand on ({OF_JOB}) {_jobs()})"
 
 
-_SCRAPED: Final = 'job=~"$job"'
+SCRAPED: Final = 'job=~"$job"'
 
 
 def at_the_end(expr: str) -> str:
@@ -181,13 +187,13 @@ def hours_lost_by_pace() -> str:
 
 def _waited_for() -> str:
     """What the others wait for, with the reason; of a whole host, without a GPU."""
-    found = host("instance_gpu_owner_why:gpu_job_waited_for:affected")
+    found = host(WAITED_FOR)
     return f"group by ({OF_GPU}, why, owner) ({found}\nand on ({OF_JOB}) {_jobs()})"
 
 
 def hours_waited() -> str:
     """GPU hours that the jobs lost meanwhile."""
-    lost = f"sum by ({OF_JOB}) ({cluster(_LOST, _SCRAPED)})"
+    lost = f"sum by ({OF_JOB}) ({cluster(LOST_GPUS, SCRAPED)})"
     during = f"({_waited_for()} * on ({OF_JOB}) group_left () {lost})"
     return f"sum by ({OF_GPU}, why) (sum_over_time({during}{OVER})) * {STEP_SECONDS} / 3600"
 

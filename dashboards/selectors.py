@@ -34,8 +34,6 @@ OF_HOST: Final = "{{cluster}} {{instance}}"
 LEGEND: Final = f"{OF_HOST} GPU {{{{gpu}}}}"
 """Legend with host and GPU."""
 
-JOB_ALERTS: Final = ("GpuJobHung", "GpuJobSlow")
-
 LOST: Final = 'class!~"compute|idle"'
 """Classes that count as lost time: the GPU is neither limited by its own work nor idle."""
 
@@ -67,18 +65,6 @@ def alerts(matchers: str) -> str:
     numbers = f"group by ({TARGET}, uuid, gpu) (topk by ({TARGET}, uuid) (1, {indices}))"
     of_gpus, of_hosts = (host("ALERTS", f"{which}, {matchers}") for which in ('uuid!=""', 'uuid=""'))
     return f"{of_gpus}\n* on ({TARGET}, uuid) group_left (gpu) {numbers}\nor\n{of_hosts}"
-
-
-def alerts_and_jobs(matchers: str) -> str:
-    """Those, and alerts about jobs, which have no host, at each of the selected hosts with GPUs of the job."""
-    return "\nor\n".join((alerts(matchers), *(_of_job(name, matchers) for name in JOB_ALERTS)))
-
-
-def _of_job(alert: str, matchers: str) -> str:
-    hosts = f"group by ({TARGET}, owner) ({host('instance_gpu_owner:gpu_job:member')})"
-    firing = cluster("ALERTS", f'alertname="{alert}", {matchers}')
-    told = f"max by (cluster, owner, alertname, severity, action) ({firing})"
-    return f"{hosts}\n* on (cluster, owner) group_left (alertname, severity, action) {told}"
 
 
 def legend(what: str) -> str:

@@ -269,6 +269,7 @@ def _gpu(case: Case, number: int, shares: Sequence[Shares], common: Sequence[flo
         + each.starving * model.awake_watts
         for each, clock in zip(shares, clocks, strict=True)
     ]
+    threads = total(0.02 if each.starving > STILL else 1.0 for each in shares)
     steady = [1.0] * len(TIMES)
     uuid = f"GPU-{rank.host}-{rank.gpu}"
     labels = {"instance": rank.host, "job": "gpu-triage", "cluster": case.name, "gpu": str(rank.gpu), "uuid": uuid}
@@ -289,12 +290,7 @@ def _gpu(case: Case, number: int, shares: Sequence[Shares], common: Sequence[flo
             series("gpu_processes", [float(not each.absent) for each in shares], type="compute"),
             series(
                 "gpu_main_thread_cpu_seconds_total",
-                [
-                    math.nan if each.absent else seconds
-                    for each, seconds in zip(
-                        shares, total(0.02 if each.starving > STILL else 1.0 for each in shares), strict=True
-                    )
-                ],
+                [math.nan if each.absent else seconds for each, seconds in zip(shares, threads, strict=True)],
             ),
             series("gpu_busy_seconds_total", total(1.0 - each.starving for each in shares)),
             series("gpu_observed_seconds_total", TIMES),

@@ -105,13 +105,6 @@ def test_the_slowest_gpu_stands_beside_the_median_of_the_others(store: Store) ->
     assert slowest["own"]["power_watts"] < slowest["median_of_others"]["power_watts"]
 
 
-def test_a_host_of_which_all_gpus_are_slow_is_named_as_a_whole(store: Store) -> None:
-    found = document(store, "4702")
-    assert (found["slowest_host"]["instance"], found["slowest_host"]["stands_out"]) == ("slow-host-c:9836", True)
-    assert found["do_first"]["about"] == "GPU 0-1 of slurm/slow-host-c:9836"
-    assert found["do_first"]["code"] == "clock.policy"
-
-
 def test_findings_are_those_of_its_gpus_while_it_ran(store: Store) -> None:
     (thermal,) = (each for each in document(store, "4701")["findings"] if each["code"] == "thermal.hw")
     assert (thermal["severity"], thermal["state"], thermal["gpu"]) == ("critical", "confirmed", "1")
@@ -223,8 +216,6 @@ def test_the_jobs_of_a_user_are_listed(store: Store) -> None:
         ),
         (("starved/trian",), "did you mean starved/train?"),
         (("4701", "--cluster", "north"), 'no exporter of gpu-triage matches {cluster=~"north"}'),
-        (("4701_3",), "scontrol show job 4701_3"),
-        (("4701.batch",), "JOB: '4701.batch' is a step; write the job's number, 4701"),
         (("research/",), "write NAMESPACE/POD"),
         (("4701", "--since", "yesterday"), "is no duration and no time"),
     ],

@@ -32,7 +32,7 @@ def test_a_slow_job_is_told_with_what_it_waits_for_and_what_it_loses(
 ) -> None:
     outcome = outcomes[kind]
     assert outcome.right, (outcome.named, outcome.case.truth.culprit)
-    assert outcome.told["GpuJobSlow"] <= 11
+    assert outcome.told["GpuJobSlow"] <= 10
     assert outcome.lost == pytest.approx(
         outcome.case.truth.loss, abs=0.05 if kind == f"silent{FROM_THE_START}" else 0.03
     )

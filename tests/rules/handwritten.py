@@ -34,6 +34,7 @@ def play(
     minutes: int = 60,
     shown: Mapping[str, int],
     evaluation_seconds: float = 60,
+    recorded: str = "",
 ) -> Mapping[str, Played]:
     """What the rules say of each case. Each is a cluster of its name, of which the texts that come back say nothing.
 
@@ -41,9 +42,11 @@ def play(
 
     Args:
         shown: names of alerts of which to render the text, and the minute at which.
+        recorded: a series that stands among the alerts that fire, by its name.
     """
     series = {_within(key, name): values for name, each in cases.items() for key, values in each.items()}
-    questions = tuple((FIRING, minute * 60.0) for minute in range(minutes))
+    question = f'{FIRING} or label_replace({recorded}, "alertname", "{recorded}", "", "")' if recorded else FIRING
+    questions = tuple((question, minute * 60.0) for minute in range(minutes))
     asked = tuple((alert, minute * 60.0) for alert, minute in shown.items())
     run = Run(rules, groups_of(rules), 60, series, questions, asked, evaluation_seconds)
     answers = ask(promtool, run, directory)

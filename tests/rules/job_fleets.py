@@ -27,6 +27,9 @@ class Gpu:
     busy: Values = 0.97
     watts: Values = 610.0
     main_thread: Values | None = None  # share of a CPU that the main thread of its process takes
+    # shares of SMs and of the memory's bandwidth, where the driver reports them
+    sm_active: Sequence[float] = ()
+    dram_active: Sequence[float] = ()
     bottleneck: str | Sequence[str] = "compute"
     # share of the time by throttle reason; state by finding, 1 for pending
     throttled: Mapping[str, Values] = field(default_factory=dict)
@@ -92,7 +95,7 @@ def _gpu(instance: str, number: int, each: Gpu) -> Series:
         series("gpu_up", one),
         series("gpu_info", one, name=each.model, pci_bus_id=f"0000:{number}5:00.0", serial="1650"),
         series("gpu_clock_hertz", [mhz * MEGAHERTZ for mhz in lasting(each.mhz)], clock="sm"),
-        series("gpu_busy_seconds_total", counter(60 * share for share in lasting(each.busy))),
+        series("gpu_busy_seconds_total", _seconds(each.busy)),
         series("gpu_power_watts", lasting(each.watts)),
         series("gpu_power_limit_watts", lasting(700.0)),
         series("gpu_power_default_limit_watts", lasting(700.0)),
@@ -102,7 +105,7 @@ def _gpu(instance: str, number: int, each: Gpu) -> Series:
             for name in sorted(set(named))
         ),
         *(
-            series("gpu_throttle_seconds_total", counter(60 * share for share in lasting(shares)), reason=reason)
+            series("gpu_throttle_seconds_total", _seconds(shares), reason=reason)
             for reason, shares in {"sw_power_cap": 0.0, **each.throttled}.items()
         ),
         *(
@@ -110,11 +113,18 @@ def _gpu(instance: str, number: int, each: Gpu) -> Series:
             for code, states in each.findings.items()
         ),
         *(
-            []
-            if each.main_thread is None
-            else [
-                series("gpu_main_thread_cpu_seconds_total", counter(60 * share for share in lasting(each.main_thread)))
-            ]
+            series(metric, values)
+            for metric, values in (
+                ("gpu_main_thread_cpu_seconds_total", None if each.main_thread is None else _seconds(each.main_thread)),
+                ("gpu_sm_active_ratio", each.sm_active),
+                ("gpu_dram_active_ratio", each.dram_active),
+                ("gpu_observed_seconds_total", each.sm_active and _seconds(1.0)),
+            )
+            if values
         ),
         *([series("gpu_allocated", one, **each.owner)] if each.owner else []),
     )
+
+
+def _seconds(shares: Values) -> list[float]:
+    return counter(60 * share for share in lasting(shares))

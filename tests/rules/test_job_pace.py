@@ -1,5 +1,6 @@
 """A job's own clock: slower than its best hour, and not an evaluation, a checkpoint, its first minutes or its last."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -7,8 +8,10 @@ from typing import Final, NamedTuple
 import pytest
 from tests.conftest import RequiresTool
 from tests.rules.handwritten import Played, Series, merged, play
-from tests.rules.job_fleets import MINUTES, Gpu, between, fleet, healthy, lasting, pod, since, slurm, steps
+from tests.rules.job_fleets import MINUTES, Gpu, Values, between, fleet, healthy, lasting, pod, since, slurm, steps
 from tests.rules.rulefile import group_alone
+
+from gpu_triage.cli.fleet.job_pace import WAITED_FOR
 
 pytestmark = pytest.mark.slow
 
@@ -33,8 +36,29 @@ def job(a_minute: Sequence[float] | float, bottleneck: str | Sequence[str] = "co
     return fleet(*gpus, more=ranks)
 
 
-def starved() -> list[str]:
-    return ["storage" if at >= FELL_AT else "compute" for at in range(MINUTES)]
+def working(
+    *computing: Values, spinning: Values = 0.05, pod_name: str = "train-{}", moving: Values | None = None
+) -> Series:
+    """Two hosts of two GPUs that write no steps: shares of the time in which each computes, and all spin at most.
+
+    What each moves is in proportion to the first share, if `moving` does not say otherwise.
+    """
+
+    def doing(share: Values, host: int) -> Gpu:
+        both = [
+            (computes, min(spins, 1 - computes))
+            for computes, spins in zip(lasting(share), lasting(spinning), strict=True)
+        ]
+        sm_active = [0.8 * computes + 0.18 * spins for computes, spins in both]
+        dram_active = [0.5 * each for each in lasting(share if moving is None else moving)]
+        return Gpu(
+            busy=[sum(each) for each in both],
+            sm_active=sm_active,
+            dram_active=dram_active,
+            owner=pod(pod_name.format(host)),
+        )
+
+    return fleet([doing(each, 2) for each in computing[:2]], [doing(each, 3) for each in computing[2:]])
 
 
 def often(first: int, every: int, lasts: int) -> list[float]:
@@ -42,11 +66,15 @@ def often(first: int, every: int, lasts: int) -> list[float]:
     return [0.0 if at >= first and (at - first) % every < lasts else 120.0 for at in range(MINUTES)]
 
 
-SOON: Final = range(FELL_AT + 5, FELL_AT + 11)
+SOON: Final = range(FELL_AT + 5, FELL_AT + 9)
+WAITS: Final = "all wait for one GPU"
+FALLS: Final = since(FELL_AT, 0.7, 0.95)
 LATER: Final = range(FELL_AT + 5, FELL_AT + 25)
 """A job that goes on from a checkpoint has a quarter of an hour to itself."""
 CASES: Final[Mapping[str, Case]] = {
-    "at 0.73 of its best hour": Case(job(since(FELL_AT, 88, 120), starved()), SOON),
+    "at 0.73 of its best hour": Case(
+        job(since(FELL_AT, 88, 120), ["compute"] * FELL_AT + ["storage"] * (MINUTES - FELL_AT)), SOON
+    ),
     "at 0.85": Case(job(since(FELL_AT, 102, 120)), SOON),
     "at 0.92": Case(job(since(FELL_AT, 110.4, 120))),
     "at 0.73 for two minutes": Case(job(between(FELL_AT, FELL_AT + 2, 88, 120))),
@@ -61,6 +89,20 @@ CASES: Final[Mapping[str, Case]] = {
     "ends": Case(job([*lasting(120)[:FELL_AT], *[float("nan")] * (MINUTES - FELL_AT)])),
     "steps in its first hour, then fewer": Case(job([*[0.0] * 70, *[120.0] * 25, *[60.0] * (MINUTES - 95)])),
     "slower since it began": Case(job(60)),
+    WAITS: Case(working(FALLS, 0.95, FALLS, FALLS, spinning=0.3, moving=FALLS), SOON),
+    "all wait alike for what they share": Case(working(*[FALLS] * 4), SOON),
+    "a host waits, and the others go on": Case(working(0.95, 0.95, FALLS, FALLS)),
+    "replicas of unlike load": Case(working(0.95, FALLS, FALLS, FALLS)),
+    "pods of a Deployment": Case(working(*[FALLS] * 4, pod_name="llm-7d9f8b6c5d-bcdf{}")),
+    "stages of which scrapes of a host are lost": Case(
+        {
+            key: [
+                float("nan") if 'instance="b"' in key and at in (100, 105, 110) else each
+                for at, each in enumerate(values)
+            ]
+            for key, values in merged(working(0.95, 0.7, 0.7, 0.7, spinning=0.3)).items()
+        }
+    ),
     # Goes on from a checkpoint, which is 200 steps back, at a half of its pace.
     "goes on slower": Case(job([*[120.0] * FELL_AT, -200.0, *[60.0] * (MINUTES - FELL_AT - 1)]), LATER),
     "goes on at its pace": Case(job([*[120.0] * FELL_AT, -200.0, *[120.0] * (MINUTES - FELL_AT - 1)])),
@@ -74,7 +116,9 @@ def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory
     series = {name: case.series for name, case in CASES.items()}
     directory = tmp_path_factory.mktemp("pace")
     rules = group_alone(ALERT, directory)
-    return play(requires_tool("promtool"), directory, rules, series, minutes=END, shown={ALERT: SHOWN_AT})
+    return play(
+        requires_tool("promtool"), directory, rules, series, minutes=END, shown={ALERT: SHOWN_AT}, recorded=WAITED_FOR
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -83,9 +127,15 @@ def test_a_job_slower_than_its_best_hour(name: str, played: Mapping[str, Played]
     begins = CASES[name].begins
     assert minutes[:1] == [first for first in minutes[:1] if first in begins], minutes
     assert bool(minutes) is bool(begins)
+    assert (WAITED_FOR in played[name].firing) is (name == WAITS)
+
+
+def test_without_steps_it_is_known_by_what_its_gpus_do(played: Mapping[str, Played]) -> None:
+    (alert,) = played["all wait alike for what they share"].shown[ALERT]
+    assert re.match(r"ml/train runs at 7[2-5]\.\d+% of its best hour, losing 1\.\d GPUs$", alert.annotations["summary"])
 
 
 def test_its_text_has_the_class_that_took_the_time(played: Mapping[str, Played]) -> None:
     (alert,) = played["at 0.73 of its best hour"].shown[ALERT]
-    assert alert.annotations["summary"] == "Slurm job 4711 runs at 73.33% of its best hour"
+    assert alert.annotations["summary"] == "Slurm job 4711 runs at 73.33% of its best hour, losing 2.1 GPUs"
     assert "Its GPUs spent 100% in class storage." in alert.annotations["description"]

@@ -1,6 +1,6 @@
 """GPUs, hosts and ranks that a job waits for, in fleets written by hand: at the thresholds, and just below."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.promql.promtool import Run, ask
 from tests.rules.handwritten import Played, Series, merged, play
-from tests.rules.job_fleets import Gpu, fleet, healthy, lasting, pod, slower, slurm, steps
+from tests.rules.job_fleets import Gpu, Owner, between, fleet, healthy, pod, slower, slurm, steps
 from tests.rules.rulefile import alert_files, groups_of, rule_files
 
 pytestmark = pytest.mark.slow
@@ -21,165 +21,100 @@ MOST_RECORDED: Final = 5 * 32 + 20
 
 
 class Case(NamedTuple):
-    """A fleet, and whom the alert names: host, GPU (or "" for the whole host) and action."""
+    """A fleet, and what the one alert names: a host, a GPU such as a1, or a rank."""
 
     series: Series
-    named: frozenset[tuple[str, str, str]] = frozenset()
+    named: str = ""
+    action: str = "inspect_hardware"
 
 
-def named(*who: tuple[str, str], action: str = "inspect_hardware") -> frozenset[tuple[str, str, str]]:
-    return frozenset((*each, action) for each in who)
+def job(
+    by: float,
+    hosts: int = 4,
+    count: int = 2,
+    slow: str = "a",
+    owner: Callable[[int], Owner] = lambda _: slurm(),
+    **changes: Any,
+) -> Series:
+    """Hosts of GPUs that differ as healthy ones do; one such as a1, those of a host, or "all" are slower, changed."""
+
+    def one(each: Gpu, *names: str) -> Gpu:
+        return replace(slower(each, by), **changes) if slow in names else each
+
+    groups = ((n, name, healthy(count, owner(n), n)) for n, name in enumerate("abcdefghijklmnop"[:hosts]))
+    return fleet(*([one(each, name, f"{name}{i}", "all") for i, each in enumerate(gpus)] for n, name, gpus in groups))
 
 
-def one_slower(by: float, count: int = 8, hosts: int = 1) -> Series:
-    """A job's GPUs, of which the second one of the first host is slower."""
-    first, *others = (healthy(count, slurm(), offset) for offset in range(hosts))
-    return fleet([first[0], slower(first[1], by), *first[2:]], *others)
+def of_jobs(*names: str) -> Callable[[int], Owner]:
+    """Pods of these names on the hosts in turn."""
+    return lambda n: pod(names[n % len(names)].format(n))
 
 
-def host_slower(by: float, hosts: int = 4, count: int = 2, **changes: object) -> list[list[Gpu]]:
-    first, *others = (healthy(count, slurm(), offset) for offset in range(hosts))
-    return [[replace(slower(each, by), **changes) for each in first], *others]  # type: ignore[arg-type]  # fields of Gpu
+def unlike(*shares: float) -> Series:
+    return fleet([replace(each, mhz=1755 * share) for each, share in zip(healthy(8, slurm()), shares, strict=True)])
 
 
-def single(count: int, by: float, *, of_jobs: bool = True) -> list[list[Gpu]]:
-    """Hosts with one GPU, each with a job of its own or nobody's; the first one is slower."""
-    gpus = [healthy(1, slurm(number) if of_jobs else {}, number) for number in range(count)]
-    return [[slower(gpus[0][0], by)], *gpus[1:]]
+def ranks(*paces: float, owner: str = "4711", hosts: str = "aabb", rank: str = "{}") -> Series:
+    """Files of ranks, with so many steps a minute."""
+    return merged(*(steps(hosts[n], pace, owner.format(n), rank.format(n)) for n, pace in enumerate(paces)))
 
 
 LOCK: Final[Mapping[str, Any]] = {"throttled": {"applications_clocks": 0.98}}
-PACES: Final = {str(rank): steps("ab"[rank // 2], 60, "4711", str(rank)) for rank in range(4)}
+CAPPED: Final[Mapping[str, Any]] = {"throttled": {"sw_power_cap": 0.9}}
+HOT: Final[Mapping[str, Any]] = {"findings": {"thermal.sw": 1, "clock.straggler": 1}}
+
+
+def nobodys(_: int) -> Owner:
+    return {}
+
 
 CASES: Final[Mapping[str, Case]] = {
-    "one of 8 at -8 %": Case(one_slower(0.08), named(("a", "GPU-a1"))),
-    "one of 8 at -4 %": Case(one_slower(0.04)),
-    "one of 32 at -8 %": Case(one_slower(0.08, 8, 4), named(("a", "GPU-a1"))),
-    "one of 8 at -8 %, and the others differ as much": Case(
-        fleet([replace(each, mhz=1755 * (0.92 + 0.02 * n)) for n, each in enumerate(healthy(8, slurm()))])
-    ),
-    "one of 8 at -11 %, and the others differ": Case(
-        fleet(
-            [
-                replace(each, mhz=1755 * mhz)
-                for each, mhz in zip(healthy(8, slurm()), (0.87, *[0.97, 1.0, 1.03] * 2, 1), strict=True)
-            ]
-        ),
-        named(("a", "GPU-a0")),
-    ),
-    "healthy": Case(one_slower(0.0, 8, 4)),
-    "healthy pods": Case(fleet(*(healthy(2, pod(f"train-{number}"), number) for number in range(4)))),
-    "a host of four at -25 %": Case(fleet(*host_slower(0.25, count=8)), named(("a", ""))),
-    "a host of four at -7 %": Case(fleet(*host_slower(0.07)), named(("a", ""))),
-    "a host of two at -12 %": Case(fleet(*host_slower(0.12, hosts=2, count=4)), named(("a", ""))),
-    "a host of two at -7 %": Case(fleet(*host_slower(0.07, hosts=2, count=4))),
-    "a pair of one host at -30 %": Case(one_slower(0.3, 2), named(("a", "GPU-a1"))),
-    "a pair of one host at -30 %, hot": Case(
-        fleet(
-            [
-                healthy(1, slurm())[0],
-                replace(slower(healthy(1, slurm())[0], 0.3), findings={"thermal.sw": 1, "clock.straggler": 1}),
-            ]
-        ),
-        named(("a", "GPU-a1")),
-    ),
-    "a pair of one host at -12 %": Case(one_slower(0.12, 2), named(("a", "GPU-a1"))),
-    "a pair of one host at -9 %": Case(one_slower(0.09, 2)),
-    "a pair of two hosts at -12 %": Case(fleet(*host_slower(0.12, 2, 1)), named(("a", "GPU-a0"))),
-    "a pair of nobody's at -30 %": Case(
-        fleet([slower(healthy(1, {})[0], 0.3), *healthy(1, {}, 1)]), named(("a", "GPU-a0"))
-    ),
-    "a pair of nobody's at -15 %": Case(fleet([slower(healthy(1, {})[0], 0.15), *healthy(1, {}, 1)])),
-    "1 of 16 one-GPU hosts at -30 %": Case(fleet(*single(16, 0.3)), named(("a", "GPU-a0"))),
-    "1 of 16 one-GPU hosts of nobody's at -30 %": Case(fleet(*single(16, 0.3, of_jobs=False)), named(("a", "GPU-a0"))),
-    "1 of 16 one-GPU hosts at -18 %": Case(fleet(*single(16, 0.18))),
-    "another model": Case(
-        fleet(
-            *(
-                [replace(each, model="NVIDIA A100") for each in gpus] if n == 0 else gpus
-                for n, gpus in enumerate(single(16, 0.3))
-            )
-        )
-    ),
-    "a host of one job each at -25 %": Case(
-        fleet(*([slower(each, 0.25 * (n == 0)) for each in healthy(4, slurm(n), n)] for n in range(4))),
-        named(("a", "")),
-    ),
-    "clocks of a host locked": Case(fleet(*host_slower(0.25, **LOCK)), named(("a", ""), action="fix_host")),
-    "clocks of a host set": Case(
-        fleet(*host_slower(0.25, findings={"clock.policy": 1})), named(("a", ""), action="fix_host")
-    ),
-    "clocks of all hosts locked": Case(
-        fleet(*([replace(slower(each, 0.25), **LOCK) for each in healthy(2, slurm(), n)] for n in range(4)))
-    ),
-    "slow pod": Case(
-        fleet(*([slower(each, 0.3 * (n == 2)) for each in healthy(2, pod(f"train-worker-{n}"), n)] for n in range(4))),
-        named(("c", "")),
-    ),
-    "slow pod of an indexed job": Case(
-        fleet(*([slower(each, 0.12 * (n == 2)) for each in healthy(1, pod(f"train-{n}-x7k2b"), n)] for n in range(4))),
-        named(("c", "GPU-c0")),
-    ),
-    "pods of other names at -15 %": Case(
-        fleet(
-            *(
-                [slower(each, 0.15 * (n == 2)) for each in healthy(1, pod(f"{name}-0"), n)]
-                for n, name in enumerate(("qa", "bert", "gpt", "llama"))
-            )
-        )
-    ),
-    "harder work": Case(fleet(*host_slower(0.2, throttled={"sw_power_cap": 0.9}))),
+    "one of 8 at -8 %": Case(job(0.08, 1, 8, "a1"), "a1"),
+    "one of 8 at -4 %": Case(job(0.04, 1, 8, "a1")),
+    "one of 32 at -8 %": Case(job(0.08, 4, 8, "a1"), "a1"),
+    "one of 8 at -8 %, and the others differ as much": Case(unlike(*(0.92 + 0.02 * n for n in range(8)))),
+    "one of 8 at -11 %, and the others differ": Case(unlike(0.87, *[0.97, 1.0, 1.03] * 2, 1), "a0"),
+    "healthy": Case(job(0.0, 4, 8)),
+    "healthy pods": Case(job(0.0, owner=of_jobs("train-{}"))),
+    "a host of four at -25 %": Case(job(0.25, 4, 8), "a"),
+    "a host of four at -7 %": Case(job(0.07), "a"),
+    "a host of two at -12 %": Case(job(0.12, 2, 4), "a"),
+    "a host of two at -7 %": Case(job(0.07, 2, 4)),
+    "a pair of one host at -30 %": Case(job(0.3, 1, 2, "a1"), "a1"),
+    "a pair of one host at -30 %, hot": Case(job(0.3, 1, 2, "a1", **HOT), "a1"),
+    "a pair of one host at -12 %": Case(job(0.12, 1, 2, "a1"), "a1"),
+    "a pair of one host at -9 %": Case(job(0.09, 1, 2, "a1")),
+    "a pair of two hosts at -12 %": Case(job(0.12, 2, 1), "a0"),
+    "a pair of nobody's at -30 %": Case(job(0.3, 1, 2, "a0", nobodys), "a0"),
+    "a pair of nobody's at -15 %": Case(job(0.15, 1, 2, "a0", nobodys)),
+    "1 of 16 one-GPU hosts at -30 %": Case(job(0.3, 16, 1, owner=slurm), "a0"),
+    "1 of 16 one-GPU hosts of nobody's at -30 %": Case(job(0.3, 16, 1, owner=nobodys), "a0"),
+    "1 of 16 one-GPU hosts at -18 %": Case(job(0.18, 16, 1, owner=slurm)),
+    "another model": Case(job(0.3, 16, 1, owner=slurm, model="NVIDIA A100")),
+    "a host of one job each at -25 %": Case(job(0.25, 4, 4, owner=slurm), "a"),
+    "clocks of a host locked": Case(job(0.25, **LOCK), "a", "fix_host"),
+    "clocks of a host set": Case(job(0.25, findings={"clock.policy": 1}), "a", "fix_host"),
+    "clocks of all hosts locked": Case(job(0.25, slow="all", **LOCK)),
+    "slow pod": Case(job(0.3, slow="c", owner=of_jobs("train-worker-{}")), "c"),
+    "slow pod of an indexed job": Case(job(0.12, 4, 1, "c", of_jobs("train-{}-x7k2b")), "c0"),
+    "pods of other names at -15 %": Case(job(0.15, 4, 1, "c", of_jobs("qa-0", "bert-0", "gpt-0", "llama-0"))),
+    "harder work": Case(job(0.2, **CAPPED)),
     "at the power limit like all others": Case(
         fleet(
-            *(
-                [
-                    replace(slower(each, 0.2 * (n == 0)), throttled={"sw_power_cap": 0.9})
-                    for each in healthy(2, slurm(), n)
-                ]
-                for n in range(4)
-            )
+            *([replace(slower(each, 0.2 * (n == 0)), **CAPPED) for each in healthy(2, slurm(), n)] for n in range(4))
         ),
-        named(("a", "")),
+        "a",
     ),
-    "lighter work": Case(fleet(*host_slower(0.2, watts=250.0))),
-    "little power, as it is hot": Case(
-        fleet(*host_slower(0.4, watts=250.0, throttled={"hw_thermal": 0.6})), named(("a", ""))
-    ),
-    "idle": Case(fleet(*host_slower(0.5, busy=0.3))),
-    "slow for nine minutes": Case(
-        fleet(
-            *(
-                [
-                    replace(
-                        each,
-                        mhz=[1300.0 if n == 0 and 40 <= at < 47 else mhz for at, mhz in enumerate(lasting(each.mhz))],
-                    )
-                    for each in healthy(2, slurm(), n)
-                ]
-                for n in range(4)
-            )
-        )
-    ),
-    "a rank makes fewer steps": Case(
-        fleet(*(healthy(2, slurm(), n) for n in range(2)), more={**PACES, "2": steps("b", 50, "4711", "2")}),
-        frozenset({("b", "rank 2", "fix_job")}),
-    ),
-    "a rank makes nearly as many steps": Case(
-        fleet(*(healthy(2, slurm(), n) for n in range(2)), more={**PACES, "2": steps("b", 55, "4711", "2")})
-    ),
-    "ranks of a user": Case(
-        merged(*(steps("ab"[rank // 2], 50 if rank == 2 else 60, "alice", str(rank)) for rank in range(4))),
-        frozenset({("b", "rank 2", "fix_job")}),
-    ),
-    "jobs of one name of a user": Case(
-        merged(steps("a", 60, "alice"), steps("b", 40, "alice"), steps("c", 60, "alice"))
-    ),
-    "jobs of one name of a user, rank 0 each": Case(
-        merged(*(steps(name, pace, "alice", "0") for name, pace in (("a", 60), ("b", 40), ("c", 60))))
-    ),
-    "a rank of two": Case(
-        merged(steps("a", 60, "ml_train-0"), steps("b", 40, "ml_train-1")), frozenset({("b", "rank ", "fix_job")})
-    ),
+    "lighter work": Case(job(0.2, watts=250.0)),
+    "little power, as it is hot": Case(job(0.4, watts=250.0, throttled={"hw_thermal": 0.6}), "a"),
+    "idle": Case(job(0.5, busy=0.3)),
+    "slow for nine minutes": Case(job(0.0, mhz=between(40, 47, 1300.0, 1755.0))),
+    "a rank makes fewer steps": Case(ranks(60, 60, 50, 60), "b rank 2", "fix_job"),
+    "a rank makes nearly as many steps": Case(ranks(60, 60, 55, 60)),
+    "ranks of a user": Case(ranks(60, 60, 50, 60, owner="alice"), "b rank 2", "fix_job"),
+    "jobs of one name of a user": Case(ranks(60, 40, 60, owner="alice", hosts="abc", rank="")),
+    "jobs of one name of a user, rank 0 each": Case(ranks(60, 40, 60, owner="alice", hosts="abc", rank="0")),
+    "a rank of two": Case(ranks(60, 40, owner="ml_train-{}", hosts="ab", rank=""), "b rank ", "fix_job"),
 }
 
 
@@ -194,13 +129,15 @@ def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory
 def test_who_is_slower_than_the_others_is_named_once(name: str, played: Mapping[str, Played]) -> None:
     found = {
         (
-            labels["instance"],
-            labels.get("uuid", f"rank {labels.get('rank', '')}" if "job_name" in labels else ""),
+            f"{labels['instance']} rank {labels.get('rank', '')}"
+            if "job_name" in labels
+            else labels["instance"] + labels.get("uuid", "").removeprefix(f"GPU-{labels['instance']}"),
             labels["action"],
         )
         for labels in map(dict, played[name].firing.get(ALERT, {}))
     }
-    assert found == CASES[name].named
+    case = CASES[name]
+    assert found == ({(case.named, case.action)} if case.named else set())
 
 
 def text_of(case: str, played: Mapping[str, Played]) -> str:
@@ -211,7 +148,7 @@ def text_of(case: str, played: Mapping[str, Played]) -> str:
 def test_a_pair_is_named_with_its_owner_and_its_cause(played: Mapping[str, Played]) -> None:
     text = text_of("a pair of one host at -30 %, hot", played)
     assert text.startswith(
-        "a GPU 1: SM clock at 70% of that of its job or cluster\nGPU 1 of a (PCI 0000:15:00.0, serial 1650)"
+        "a GPU 1: SM clock at 70.16% of that of its job or cluster\nGPU 1 of a (PCI 0000:15:00.0, serial 1650)"
     )
     assert "used by Slurm job 4711 of alice" in text
     assert "Known: clock.straggler, thermal.sw." in text
@@ -222,7 +159,7 @@ def test_a_lock_of_clocks_is_named_as_that(played: Mapping[str, Played]) -> None
 
 
 def test_a_job_has_few_recorded_series(requires_tool: RequiresTool, tmp_path: Path) -> None:
-    series = fleet(*(healthy(8, slurm(), number) for number in range(4)), more=PACES)
+    series = fleet(*(healthy(8, slurm(), number) for number in range(4)), more={"": ranks(*[60] * 4)})
     rules = tuple(path for path in rule_files() if path.name == "alerts-jobs.yml")
     question = ('count({__name__=~".+:gpu_.+:.+",owner=~".+/.*"})', 70 * 60.0)
     run = Run(rules, groups_of(rules), 60, series, (question,))

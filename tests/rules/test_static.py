@@ -20,7 +20,7 @@ OF_PROMQL = {
     ("GpuDriverVersionDrift", "info", "1h"),
     ("GpuStragglerAcrossHosts", "warning", "10m"),
     ("GpuJobHung", "warning", "0"),
-    ("GpuJobSlow", "warning", "4m"),
+    ("GpuJobSlow", "warning", "2m"),
     ("GpuExportersDown", "critical", "1m"),
     ("GpuFleetHwThermalThrottling", "critical", "5m"),
     ("GpuFleetSwThermalThrottling", "warning", "20m"),

@@ -18,7 +18,7 @@ from gpu_triage.read.gpu.mig import MIG
 from gpu_triage.read.gpu.modes import MODES, RECOVERY, VGPU_LICENSE
 from gpu_triage.read.gpu.nvlink import C2C, NVLINK, NVLINK_QUALITY
 from gpu_triage.read.gpu.pcie import PCIE, PCIE_AER, PCIE_ERRORS, PCIE_LIMITS, PCIE_THROUGHPUT
-from gpu_triage.read.gpu.power import CLOCK_TARGETS, CLOCKS, LIMITS, POWER, POWER_PROFILES, THERMAL
+from gpu_triage.read.gpu.power import CLOCK_TARGETS, CLOCKS, LIMITS, POWER, POWER_PERIOD, POWER_PROFILES, THERMAL
 from gpu_triage.read.gpu.throttle import THROTTLE
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY
 from gpu_triage.read.host.access import ACCESS
@@ -46,7 +46,7 @@ from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
 from gpu_triage.read.xid import xid_metrics as xid
 
 GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
-    *(ACTIVITY, GPM, CLOCKS, CLOCK_TARGETS, POWER, THROTTLE, MEMORY, MEDIA, THERMAL),
+    *(ACTIVITY, GPM, CLOCKS, CLOCK_TARGETS, POWER, POWER_PERIOD, THROTTLE, MEMORY, MEDIA, THERMAL),
     *(PCIE, PCIE_THROUGHPUT, PCIE_ERRORS, PCIE_AER, NVLINK, NVLINK_QUALITY, C2C, ECC, RECOVERY),
     *(PROCESSES, ALLOCATION, PROCESS_MEMORY_LOCALITY, MIG, IDENTITY, MODES, POWER_PROFILES, VGPU_LICENSE, LIMITS),
     *(PCIE_LIMITS, TOPOLOGY, NIC_TOPOLOGY, MEMORY_REPAIR, FABRIC),

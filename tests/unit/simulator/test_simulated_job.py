@@ -90,8 +90,11 @@ def minute(scenario: Scenario, gpu: int, since: float = AT) -> Minute:
         return Minute(running, gpu, since)
 
 
-def test_a_gpu_that_waits_for_a_rank_that_never_comes_spins_as_real_ones_do() -> None:
-    waits = minute(fleet(EXITED)["b"], 0)
+@pytest.mark.parametrize(
+    "hosts", [fleet(EXITED), fleet(events={"at": AT, "gpu": 1, "effect": {"kind": "lost"}})], ids=["exited", "lost"]
+)
+def test_a_gpu_that_waits_for_a_rank_that_never_comes_spins_as_real_ones_do(hosts: Mapping[str, Scenario]) -> None:
+    waits = minute(hosts["b"], 0)
     assert waits.busy == 100
     assert waits.sm == pytest.approx(NCCL_PERCENT, abs=0.01)
     assert (waits.tensor, waits.dram, waits.link_kib) == (0, 0, 0)
@@ -152,11 +155,6 @@ def test_a_power_cap_slows_the_job() -> None:
     assert minute(hosts["a"], 1).sm - minute(hosts["b"], 0).sm > 10
 
 
-def test_a_gpu_that_is_lost_hangs_the_job_and_is_not_heard_of() -> None:
-    hosts = fleet(events={"at": AT, "gpu": 1, "effect": {"kind": "lost"}})
-    assert minute(hosts["b"], 0).sm == pytest.approx(NCCL_PERCENT, abs=0.01)
-
-
 def test_only_the_host_with_the_slowest_data_starves() -> None:
     """At 0.8 of the steps its GPUs run kernels for 80 % of the time; those of the other host spin instead."""
     hosts = fleet({"trouble": "starved", "at": AT, "ranks": [0, 1], "factor": 0.8})
@@ -182,19 +180,18 @@ def test_the_drivers_power_reading_smooths_what_energy_shows() -> None:
     assert sum(watts) / len(watts) == pytest.approx(sum(bursts) / len(bursts), rel=0.05)
 
 
-def test_an_evaluation_on_one_rank_computes_while_the_others_spin() -> None:
-    hosts = fleet(ALONE)
-    alone, waits = minute(hosts["a"], 1), minute(hosts["a"], 0)
-    assert alone.sm == pytest.approx(92, abs=0.1)
-    assert alone.link_kib == 0
-    assert waits.sm == pytest.approx(NCCL_PERCENT, abs=0.01)
-
-
-def test_before_a_late_rank_has_started_no_rank_runs_a_kernel() -> None:
-    hosts = fleet(LATE)
-    late, waits = minute(hosts["a"], 1), minute(hosts["b"], 0)
-    assert (late.pids, waits.pids) == ([], [7000])
-    assert late.busy == waits.busy == 0
+@pytest.mark.parametrize(
+    ("episode", "concerned", "waits"),
+    [
+        # An evaluation on one rank computes while the others spin; until a late rank starts, no rank runs a kernel.
+        (ALONE, (pytest.approx(92, abs=0.1), 100, [7001]), (pytest.approx(NCCL_PERCENT, abs=0.01), 100, [7000])),
+        (LATE, (0, 0, []), (0, 0, [7000])),
+    ],
+)
+def test_one_rank_alone_or_late(episode: Mapping[str, Any], concerned: tuple[Any, ...], waits: tuple[Any, ...]) -> None:
+    host = fleet(episode)["a"]
+    found = [(each.sm, each.busy, each.pids) for each in (minute(host, 1), minute(host, 0))]
+    assert found == [concerned, waits]
 
 
 @pytest.mark.parametrize(

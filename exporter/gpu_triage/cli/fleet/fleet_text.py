@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from gpu_triage.cli.fleet.fleet_view import LAST_SCRAPED_MINUTES, Fleet, FleetFinding, FleetHost, shared
-from gpu_triage.cli.fleet.job_pace import JobName, SlowJob, Waited
+from gpu_triage.cli.fleet.job_pace import JobName, SlowJob
 from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
@@ -151,7 +151,7 @@ def render_json(shown: FleetReport) -> str:
         "slow_jobs": [
             _known(each.name)
             | {"pace": each.pace, "lost_gpus": each.lost, "gpus": each.gpus}
-            | {"waits_for": [one.host._asdict() | _known(one, but="host") for one in each.waits_for]}
+            | {"waits_for": [one.document() for one in each.waits_for]}
             for each in shown.jobs[: shown.limit]
         ],
         "offenders": [
@@ -198,5 +198,5 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
     }
 
 
-def _known(fields: GpuOwner | JobName | Waited, but: str = "") -> dict[str, str | None]:
-    return {name: value or None for name, value in fields._asdict().items() if name != but}
+def _known(fields: GpuOwner | JobName) -> dict[str, str | None]:
+    return {name: value or None for name, value in fields._asdict().items()}

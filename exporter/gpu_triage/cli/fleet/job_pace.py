@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of
 from gpu_triage.cli.fleet.prometheus import Series
@@ -20,7 +20,7 @@ _MEMBER: Final = "instance_gpu_owner:gpu_job:member"
 
 JOB: Final = "cluster, job, owner"
 RECORDED_SECONDS: Final = 60  # interval of the rules
-_SLOW: Final = 0.9  # of its best hour, as for the alert GpuJobSlow: healthy jobs vary by less
+_ALERTED: Final = 'alertname=~"GpuJobSlow|GpuJobHung",alertstate="firing"'  # with the threshold of the rules' settings
 
 
 class JobName(NamedTuple):
@@ -41,8 +41,8 @@ def job_name(series: Series) -> JobName:
     return JobName(series.labels["cluster"], first if second else "", second or first)
 
 
-class Waited(NamedTuple):
-    """A GPU, or a host without `gpu` and `uuid`, that the others wait for now."""
+class Awaited(NamedTuple):
+    """A GPU, or a host without `gpu` and `uuid`, that the others of a job wait for."""
 
     host: HostKey
     gpu: str
@@ -53,6 +53,14 @@ class Waited(NamedTuple):
     def subject(self) -> str:
         return f"GPU {self.gpu} of {self.host}" if self.uuid else str(self.host)
 
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return self.host._asdict() | {"gpu": self.gpu or None, "uuid": self.uuid or None, "why": self.why}
+
+
+def awaited(series: Series) -> Awaited:
+    return Awaited(key_of(series), *(series.labels[name] for name in ("gpu", "uuid", "why")))
+
 
 class SlowJob(NamedTuple):
     """A job that loses GPUs now."""
@@ -60,7 +68,7 @@ class SlowJob(NamedTuple):
     name: JobName
     pace: float  # as a share of its best hour
     lost: float  # GPUs
-    waits_for: tuple[Waited, ...]
+    waits_for: tuple[Awaited, ...]
 
     @property
     def gpus(self) -> int:
@@ -74,9 +82,10 @@ def lost_by_job(selection: Selection) -> str:
 
 
 def slow_queries(selection: Selection) -> Mapping[str, str]:
-    """The queries about jobs that lose GPUs now, by name."""
+    """The queries about jobs that lose GPUs now, by name: those with an alert that have not recovered since."""
+    alerts = f"ALERTS{replace(selection, instance=None).with_matcher(_ALERTED)}"
     return {
-        "paces": f"min by ({JOB}) ({_of_jobs(PACE, selection)}) < {_SLOW}",
+        "paces": f"min by ({JOB}) ({_of_jobs(PACE, selection)}) < 1 and on ({JOB}) {alerts}",
         "lost": lost_by_job(selection),
         "waits": f"group by ({JOB}, instance, gpu, uuid, why) ({WAITED_FOR}{replace(selection, instance=None)})",
     }
@@ -90,9 +99,9 @@ def _of_jobs(recorded: str, selection: Selection) -> str:
 
 def slow_jobs(answers: Mapping[str, list[Series]]) -> tuple[SlowJob, ...]:
     """From the answers to `slow_queries`, the one that loses most first."""
-    waits: defaultdict[JobName, list[Waited]] = defaultdict(list)
+    waits: defaultdict[JobName, list[Awaited]] = defaultdict(list)
     for each in answers["waits"]:
-        waits[job_name(each)].append(Waited(key_of(each), *(each.labels[name] for name in ("gpu", "uuid", "why"))))
+        waits[job_name(each)].append(awaited(each))
     paces, lost = ({job_name(each): each.value for each in answers[name]} for name in ("paces", "lost"))
     jobs = (SlowJob(name, paces[name], lost[name], tuple(sorted(waits[name]))) for name in paces.keys() & lost.keys())
     return tuple(sorted(jobs, key=lambda job: (-job.lost, job.name)))

@@ -83,7 +83,7 @@ def compare(job: Job) -> Comparison:
     gpus = _standings([(gpu,) for gpu in job.gpus], is_host=False, known=job.loss is not None)
     hosts = _standings([*job.hosts.values()], is_host=True, known=job.loss is not None)
     awaited = job.loss.main if job.loss is not None else None
-    if awaited is not None and awaited.gpu_seconds:
+    if job.loss is not None and awaited is not None and job.loss.awaited[awaited]:
         for each in (*gpus, *hosts):
             if (each.host, "" if each.is_host else each.gpus[0].uuid) == (awaited.host, awaited.uuid):
                 told = replace(each, reasons=tuple(dict.fromkeys((OF_WAITS[awaited.why], *each.reasons))))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of, matcher
-from gpu_triage.cli.fleet.job_pace import JOB, LOST, PACE, RECORDED_SECONDS, WAITED_FOR
+from gpu_triage.cli.fleet.job_pace import JOB, LOST, PACE, RECORDED_SECONDS, WAITED_FOR, Awaited, awaited
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.job.job_runs import Kind, Run, workload_of
 
@@ -27,16 +27,6 @@ class OddThread(NamedTuple):
         return f"of all main threads, only that on {self.subject} {'runs' if self.runs else 'does not run'}"
 
 
-class Awaited(NamedTuple):
-    """A GPU, or a host without `uuid`, that the others wait for."""
-
-    host: HostKey
-    uuid: str
-    why: str  # computing, starving, clock or network
-    gpu_seconds: float  # what the job lost meanwhile
-    lasts: bool  # whether they wait at the end
-
-
 @dataclass(frozen=True, slots=True)
 class Loss:
     """What the job loses."""
@@ -44,12 +34,21 @@ class Loss:
     pace: float | None  # at the end, as a share of its best hour; None if it was not known then
     gpus: float | None  # how many GPUs it loses at the end
     gpu_seconds: float  # lost in the whole window, as far as the pace was known
-    awaited: tuple[Awaited, ...]  # what cost most first
+    awaited: Mapping[Awaited, float]  # GPU seconds that it lost meanwhile, the most first
+    at_end: frozenset[Awaited]  # what the others wait for at the end
 
     @property
     def main(self) -> Awaited | None:
         """What the others wait for at the end, or what they waited for the most."""
-        return max(self.awaited, key=lambda each: (each.lasts, each.gpu_seconds), default=None)
+        return max(self.awaited, key=lambda each: (each in self.at_end, self.awaited[each]), default=None)
+
+    def while_waiting(self, host: HostKey, uuid: str) -> float:
+        """GPU seconds lost while the others waited for a GPU or its host; without `uuid`, for a host or its GPUs."""
+        return sum(
+            seconds
+            for each, seconds in self.awaited.items()
+            if each.host == host and (each.uuid == uuid or not (each.uuid and uuid))
+        )
 
 
 def loss_queries(hosts: Selection, run: Run, seconds: float, step_seconds: int) -> Mapping[str, str]:
@@ -65,7 +64,7 @@ def loss_queries(hosts: Selection, run: Run, seconds: float, step_seconds: int) 
     of_job = Selection(hosts.cluster, hosts.job).with_matcher(matcher("owner", owner))
     step = max(RECORDED_SECONDS, step_seconds)
     over, recent = f"[{math.ceil(seconds)}s:{step}s]", f"[{_RECENT_SECONDS}s]"
-    place = "cluster, job, instance, uuid, why"
+    place = "cluster, job, instance, gpu, uuid, why"
     lost = f"max by ({JOB}) ({LOST}{of_job})"
     return {
         "paced": f"last_over_time({PACE}{of_job}{recent})",
@@ -82,16 +81,13 @@ def loss_of(facts: Mapping[str, list[Series]]) -> Loss | None:
     """The loss; None if the pace was never known."""
     if not facts.get("lost_seconds"):
         return None
-    now = {_place(each) for each in facts["awaited_now"]}
-    awaited = (
-        Awaited(key_of(each), each.labels["uuid"], each.labels["why"], each.value, _place(each) in now)
-        for each in facts["awaited"]
-    )
+    lost = {awaited(each): each.value for each in facts["awaited"]}
     return Loss(
         pace=min((each.value for each in facts["paced"]), default=None),
         gpus=max((each.value for each in facts["lost_now"]), default=None),
         gpu_seconds=sum(each.value for each in facts["lost_seconds"]),
-        awaited=tuple(sorted(awaited, key=lambda each: -each.gpu_seconds)),
+        awaited={each: lost[each] for each in sorted(lost, key=lambda each: -lost[each])},
+        at_end=frozenset(map(awaited, facts["awaited_now"])),
     )
 
 
@@ -102,7 +98,3 @@ def odd_thread_of(facts: Mapping[str, list[Series]]) -> OddThread | None:
         for each in facts.get("differs", ())
     ]
     return found[0] if len(found) == 1 else None
-
-
-def _place(series: Series) -> tuple[HostKey, str, str]:
-    return key_of(series), series.labels["uuid"], series.labels["why"]

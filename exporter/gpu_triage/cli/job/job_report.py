@@ -404,14 +404,8 @@ def _loss_json(shown: JobReport) -> dict[str, Any] | None:
         "gpu_seconds": loss.gpu_seconds,
         "cost": shown.cost,
         "waits_for": [
-            {
-                **each.host._asdict(),
-                "uuid": each.uuid or None,
-                "why": each.why,
-                "gpu_seconds": each.gpu_seconds,
-                "at_end": each.lasts,
-            }
-            for each in loss.awaited
+            each.document() | {"gpu_seconds": seconds, "at_end": each in loss.at_end}
+            for each, seconds in loss.awaited.items()
         ],
     }
 

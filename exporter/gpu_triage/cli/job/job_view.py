@@ -96,7 +96,7 @@ class Job:
     found: Found
     window: Window
     gpus: tuple[JobGpu, ...]  # by host and index
-    findings: tuple[JobFinding, ...]  # the most urgent first
+    findings: tuple[JobFinding, ...]  # the most urgent first, of these what the job loses most with
     pace: Pace | None
     loss: Loss | None
     odd_thread: OddThread | None
@@ -120,13 +120,19 @@ class Job:
 
 def job_of(found: Found, window: Window, facts: Facts) -> Job:
     gpus = tuple(sorted(_gpus(window, facts), key=lambda gpu: (gpu.host, index_order(gpu.gpu), gpu.uuid)))
+    loss = loss_of(facts)
+
+    def order(finding: JobFinding) -> tuple[object, ...]:
+        lost = 0.0 if loss is None else loss.while_waiting(finding.host, finding.uuid)
+        return -finding.rank, finding.pending, -lost, *finding.order()
+
     return Job(
         found=found,
         window=window,
         gpus=gpus,
-        findings=tuple(sorted(_findings(window, facts, gpus), key=JobFinding.order)),
+        findings=tuple(sorted(_findings(window, facts, gpus), key=order)),
         pace=pace_of(facts, found.run, window),
-        loss=loss_of(facts),
+        loss=loss,
         odd_thread=odd_thread_of(facts),
         simulated=bool(facts["simulated"]),
         start_known=bool(facts["before"]),

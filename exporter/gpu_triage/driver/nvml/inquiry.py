@@ -117,8 +117,11 @@ class Inquiry:
                 return answer
         return None
 
-    def many(self, function: str, *args: Any) -> Sequence[Any] | None:
-        """Call a list function of `nvml.lists`; empty if there are no entries, None as for `ask`."""
+    def many(self, function: str, *args: Any, about: tuple[int, ...] = ()) -> Sequence[Any] | None:
+        """Call a list function of `nvml.lists`; empty if there are no entries, None as for `ask`.
+
+        `about` are those of the arguments that determine whether the call is supported.
+        """
 
         def entries() -> Sequence[Any]:
             try:
@@ -128,7 +131,7 @@ class Inquiry:
                     return []
                 raise
 
-        return self._ask(function, (), (function,), entries)
+        return self._ask(function, (), (function, *about), entries)
 
     def fields(self, ids: Iterable[FieldId]) -> Mapping[FieldId, float]:
         """Values of the supported fields, in NVML's units; one driver call for up to 128 fields.

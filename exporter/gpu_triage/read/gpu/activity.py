@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from ctypes import c_uint
 from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
@@ -13,19 +12,13 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
 from gpu_triage.machine import Moment
+from gpu_triage.read.gpu.sample_ring import GPU_UTILIZATION, SILENCE_SECONDS, SampleRing
 from gpu_triage.read.metrics.contract import GpuCollector, max_gap_seconds
 from gpu_triage.read.metrics.metric import MetricSpec, Tier, gpu_counter, gpu_gauge
 from gpu_triage.read.metrics.rounds import GpuRound
 
-GPU_UTILIZATION_SAMPLES: Final = 1  # NVML_GPU_UTILIZATION_SAMPLES of nvmlSamplingType_t
 _SLOWEST_STATE: Final = 15
 _MOST_PERCENT: Final = 100
-_UNSIGNED_INT: Final = 1
-"""NVML_VALUE_TYPE_UNSIGNED_INT: the type of utilization samples."""
-_SILENCE_SECONDS: Final = 3.0
-"""The driver samples several times per second; after this long without a new sample, it has stopped."""
-_AHEAD_SECONDS: Final = 1.0
-"""Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
 
 GPU_SM_UTILIZATION_RATIO = gpu_gauge(
     "gpu_sm_utilization_ratio",
@@ -85,9 +78,8 @@ class ActivityReader:
         self._max_gap_seconds = max_gap_seconds
         self._polled: tuple[float, float] | None = None  # the last poll: monotonic second and ratio
         self._total = _NONE
-        self._newest_us = 0
+        self._ring = SampleRing(GPU_UTILIZATION, _MOST_PERCENT)
         self._progress_at: float | None = None
-        self._wall_ahead: float | None = None
 
     def read(self, gpu: GpuRound) -> ActivityReading:
         inquiry = gpu.inquiry
@@ -121,45 +113,28 @@ class ActivityReader:
 
     def _sampled_seconds(self, inquiry: Inquiry, at: Moment) -> _Seconds | None:
         """Seconds in new driver samples; None if polling must be used instead."""
-        wall_ahead = at.wall - at.monotonic
-        if self._wall_ahead is not None and abs(wall_ahead - self._wall_ahead) > _AHEAD_SECONDS:
-            # The wall clock was set, so timestamps no longer show which samples were already seen.
-            self._newest_us, self._progress_at = 0, None
-        self._wall_ahead = wall_ahead
-        fresh = self._fresh_samples(inquiry, (at.wall + _AHEAD_SECONDS) * 1e6)
+        if self._ring.clock_was_set(at):
+            self._progress_at = None
+        seen_us = self._ring.newest_us
+        fresh = self._ring.take(inquiry, at)
         if not fresh:
-            if self._progress_at is not None and at.monotonic - self._progress_at < _SILENCE_SECONDS:
+            if self._progress_at is not None and at.monotonic - self._progress_at < SILENCE_SECONDS:
                 # The buffer still covers this period: the next samples include it, so polling would count it twice.
                 return _NONE
-            self._newest_us = 0
+            self._ring.newest_us = 0
             return None
-        if self._newest_us == 0:
+        if seen_us == 0:
             # Ignore what the buffer held before this process started counting.
-            self._newest_us = fresh[-1][0]
             return None
         busy = observed = 0.0
         for stamp, percent in fresh:
-            seconds = (stamp - self._newest_us) / 1e6
+            seconds = (stamp - seen_us) / 1e6
             if seconds <= self._max_gap_seconds:
                 busy += percent / 100 * seconds
                 observed += seconds
-            self._newest_us = stamp
+            seen_us = stamp
         self._progress_at = at.monotonic
         return _Seconds(busy, observed)
-
-    def _fresh_samples(self, inquiry: Inquiry, latest_us: float) -> list[tuple[int, int]] | None:
-        """Timestamp in µs and percent of new samples, oldest first; None if there are no samples at all."""
-        value_type = c_uint(_UNSIGNED_INT)
-        samples = inquiry.many("nvmlDeviceGetSamples", GPU_UTILIZATION_SAMPLES, self._newest_us, value_type)
-        if samples is None:
-            return None
-        if samples and value_type.value != _UNSIGNED_INT:
-            inquiry.failures.append("malformed")
-            return None
-        stamped = sorted((sample.timeStamp, sample.sampleValue.uiVal) for sample in samples)
-        return [
-            (at, percent) for at, percent in stamped if self._newest_us < at <= latest_us and percent <= _MOST_PERCENT
-        ]
 
 
 ACTIVITY = GpuCollector(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import mul
+from statistics import fmean
 from typing import Annotated, Any, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import power_profile_masks
+from gpu_triage.read.gpu.sample_ring import SILENCE_SECONDS, TOTAL_POWER, SampleRing
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
 from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, gpu_info
@@ -122,6 +125,80 @@ def other_limit(requested_watts: float | None, limit_watts: float | None) -> flo
 
 
 POWER = GpuCollector("power", "power, power cap and energy", Tier.FAST, lambda _config: PowerReader().read)
+
+
+PERIOD_PARTS: Final = 240
+_PART_US: Final = 500_000
+"""Samples of two minutes, averaged over equal parts: twice as many parts take four times as long to compare."""
+_LEAST_STRENGTH: Final = 0.5
+_LEAST_PARTS: Final = 5
+"""A period of fewer may be that of something faster, which falls between them."""
+_SIMILAR: Final = 0.75
+"""Power also repeats after two and three periods. The shortest counts, unless its peak is lower than this share of the
+highest one: a period of 7.5 parts has a lower peak than two of them."""
+
+GPU_POWER_PERIOD_SECONDS = gpu_gauge(
+    "gpu_power_period_seconds",
+    "Period of power, 2.5 to 40 s: often a training job's step, or a part or multiple of it. Off by default. Absent "
+    "unless clear for two minutes, as in most jobs.",
+    source="nvmlDeviceGetSamples(TOTAL_POWER), autocorrelation",
+)
+GPU_POWER_PERIOD_STRENGTH_RATIO = gpu_gauge(
+    "gpu_power_period_strength_ratio",
+    "Autocorrelation of power one and two periods apart, the lower one, 0.5-1.",
+    source="as gpu_power_period_seconds",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPeriodReading:
+    seconds: Annotated[float | None, GPU_POWER_PERIOD_SECONDS] = None
+    strength: Annotated[float | None, GPU_POWER_PERIOD_STRENGTH_RATIO] = None
+
+
+class PowerPeriodReader:
+    def __init__(self) -> None:
+        self._ring = SampleRing(TOTAL_POWER, int(_MOST_WATTS * 1000))
+        self._parts: dict[int, list[int]] = {}  # milliwatts by half second since 1970
+
+    def read(self, gpu: GpuRound) -> PowerPeriodReading:
+        """Empty unless each half second of the last two minutes has a sample."""
+        if self._ring.clock_was_set(gpu.at):
+            self._parts.clear()
+        for stamp, milliwatts in self._ring.take(gpu.inquiry, gpu.at) or ():
+            self._parts.setdefault(stamp // _PART_US, []).append(milliwatts)
+        newest = self._ring.newest_us // _PART_US  # not over yet
+        self._parts = {part: values for part, values in self._parts.items() if part >= newest - PERIOD_PARTS}
+        if len(self._parts) <= PERIOD_PARTS or gpu.at.wall - self._ring.newest_us / 1e6 > SILENCE_SECONDS:
+            return PowerPeriodReading()
+        found = repetition([fmean(self._parts[part]) for part in range(newest - PERIOD_PARTS, newest)])
+        return PowerPeriodReading(found[0] * _PART_US / 1e6, found[1]) if found else PowerPeriodReading()
+
+
+def repetition(values: Sequence[float]) -> tuple[float, float] | None:
+    """Period of evenly spaced values, at most a third of their number, and its strength; None if none is clear."""
+    mean = fmean(values)
+    off = [value - mean for value in values]
+    most = len(values) // 3  # two distances must be alike: any two events have one
+    products = [sum(map(mul, off, off[lag:])) / (len(off) - lag) for lag in range(2 * most + 2)]
+    alike = [each / products[0] for each in products] if products[0] else []
+    falls = next((lag for lag, each in enumerate(alike) if each < 0), 0)
+    if falls <= 1:
+        # It does not vary, drifts, or changes faster than it is sampled.
+        return None
+    tops = (lag for lag in range(falls, most + 1) if alike[lag - 1] < alike[lag] >= alike[lag + 1])
+    peaks = [lag for lag in tops if alike[lag] >= _LEAST_STRENGTH]
+    lag = next((lag for lag in peaks if alike[lag] >= _SIMILAR * max(alike[peak] for peak in peaks)), 0)
+    strength = min(1.0, alike[lag], max(alike[2 * lag - 1 : 2 * lag + 2], default=0.0))
+    if lag < _LEAST_PARTS or strength < _LEAST_STRENGTH:
+        return None
+    before, at, after = alike[lag - 1 : lag + 2]
+    return lag + (before - after) / (before - 2 * at + after) / 2, strength  # at the top of a parabola through these
+
+
+POWER_PERIOD = GpuCollector(
+    "power_period", "period at which power repeats", Tier.FAST, lambda _config: PowerPeriodReader().read, default=False
+)
 
 
 PROFILES: Final = (

@@ -1,4 +1,4 @@
-"""A real Prometheus that has watched small hosts in several clusters, one of them sick, and three jobs."""
+"""A real Prometheus that has watched small hosts in several clusters, one of them sick, and four jobs."""
 
 import math
 from array import array
@@ -21,7 +21,8 @@ RULES_FROM_MINUTE = 10
 """Before, the rules were not loaded."""
 SLOW_SICK = {"cluster": "east", "job": "gpu-triage", "owner": "4711/"}
 SLOW_DEAD = {"cluster": "south", "job": "gpu-triage", "owner": "ml/train"}
-AS_FAST_AS_EVER = {"cluster": "west", "job": "gpu-triage", "owner": "4712/"}
+RECOVERED = {"cluster": "west", "job": "gpu-triage", "owner": "4712/"}
+JUST_SLOW = {"cluster": "west", "job": "gpu-triage", "owner": "4713/"}
 OF_GPU = {"instance": "gpu-07:9836", "gpu": "1", "uuid": "GPU-b"}
 DOWN = 'at = "8m"\nuntil = "20m"\neffect = { kind = "exporter_down" }'
 
@@ -49,17 +50,19 @@ def store(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory)
 
 
 def _recorded(history: History) -> History:
-    """What the rules recorded of three jobs, two of them slow."""
+    """What the rules recorded of four jobs, two of them slow."""
     waited_for = "instance_gpu_owner_why:gpu_job_waited_for:affected"
     found = [
         (waited_for, {**SLOW_SICK, **OF_GPU, "why": "computing"}, 0.3),
         (waited_for, {**SLOW_DEAD, "instance": "gpu-09:9836", "why": "starving"}, 0.5),
     ]
-    for owner, instance, pace in (
-        (SLOW_SICK, "gpu-07:9836", 0.7),
-        (SLOW_DEAD, "gpu-09:9836", 0.5),
-        (AS_FAST_AS_EVER, "gpu-07:9836", 0.92),
+    for owner, instance, pace, state in (
+        (SLOW_SICK, "gpu-07:9836", 0.7, "firing"),
+        (SLOW_DEAD, "gpu-09:9836", 0.5, "firing"),
+        (RECOVERED, "gpu-07:9836", 1.0, "firing"),
+        (JUST_SLOW, "gpu-07:9836", 0.6, "pending"),
     ):
+        found.append(("ALERTS", {**owner, "alertname": "GpuJobSlow", "alertstate": state}, 1))
         member = {**owner, **OF_GPU, "instance": instance, "name": "H100"}
         found.append(("instance_gpu_owner:gpu_job:member", member, 1))
         found.append(("owner:gpu_job:pace", owner, pace))

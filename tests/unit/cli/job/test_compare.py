@@ -17,27 +17,14 @@ def test_a_clock_stands_out_beyond_what_chips_differ_by(share: float, *, stands_
     assert (comparison.culprit is not None) is stands_out
 
 
-def test_the_slower_one_of_a_pair_is_told() -> None:
-    comparison = compare(JobMaker("a").gpu("a", 0, clock=1400).made())
-    assert comparison.culprit is not None
-    assert comparison.culprit.gpus[0].gpu == "0"
-    assert (comparison.culprit.others.clock_hertz, comparison.culprit.others_count) == (1980e6, 1)
-    assert comparison.host is None
-
-
 def test_one_gpu_has_no_others() -> None:
     assert compare(JobMaker("a", gpus=1).made()) == (None, None, None, 0)
 
 
 def test_gpus_of_another_model_are_no_measure() -> None:
-    mixed = JobMaker("a", "b", gpus=1).gpu("b", 0, name="A100", clock=1410).made()
-    assert compare(mixed).gpu is None
-    more = JobMaker("a", "b", gpus=2)
-    for gpu in range(2):
-        more.gpu("b", gpu, name="A100", clock=1410)
-    comparison = compare(more.made())
-    assert comparison.culprit is None
-    assert comparison.host is None
+    assert compare(JobMaker("a", "b", gpus=1).gpu("b", 0, name="A100", clock=1410).made()).gpu is None
+    more = JobMaker("a", "b").gpu("b", 0, name="A100", clock=1410).gpu("b", 1, name="A100", clock=1410)
+    assert compare(more.made())[1:3] == (None, None)
 
 
 def test_a_host_counts_as_one_if_nearly_all_of_its_gpus_are_slow() -> None:
@@ -45,28 +32,10 @@ def test_a_host_counts_as_one_if_nearly_all_of_its_gpus_are_slow() -> None:
     for gpu in range(3):
         whole.gpu("b", gpu, clock=1400)
     comparison = compare(whole.made())
+    assert comparison.host is not None
     assert comparison.culprit is comparison.host
-    assert comparison.culprit is not None
-    assert comparison.culprit.is_host
-
     one = compare(JobMaker("a", "b", "c", gpus=4).gpu("b", 0, clock=1000).made())
     assert one.culprit is one.gpu
-
-
-def test_hosts_of_one_gpu_are_named_by_it() -> None:
-    comparison = compare(JobMaker("a", "b", "c", gpus=1).gpu("c", 0, clock=1400).made())
-    assert comparison.culprit is comparison.gpu
-    assert comparison.host is not None
-    assert comparison.host.stands_out
-
-
-def test_what_the_others_wait_for_is_the_one_that_does_not() -> None:
-    job = JobMaker("a", "b")
-    for place in (("a", 0), ("a", 1), ("b", 0)):
-        job.gpu(*place, classes={"communication": 0.8, "compute": 0.2}, power=200)
-    comparison = compare(job.made())
-    assert comparison.culprit is not None
-    assert (comparison.culprit.gpus[0].gpu, comparison.culprit.reasons) == ("1", ("waiting",))
 
 
 def test_a_reading_that_is_not_known_is_not_zero() -> None:
@@ -77,13 +46,6 @@ def test_a_reading_that_is_not_known_is_not_zero() -> None:
     assert job.gpus[3].clock_hertz is None
     assert comparison.gpu is not None
     assert comparison.gpu.gpus[0] is not job.gpus[3]
-
-
-def test_all_alike_is_nobody() -> None:
-    job = JobMaker("a", "b")
-    for place in (("a", 0), ("a", 1), ("b", 0), ("b", 1)):
-        job.gpu(*place, classes={"storage": 0.7, "compute": 0.3}, busy=0.3)
-    assert compare(job.made()).culprit is None
 
 
 def test_the_documentation_has_the_thresholds(repository: Path) -> None:

@@ -1,12 +1,10 @@
 """What the rules recorded of a job decides what slows it down, and what to do first."""
 
-import promql_parser
 import pytest
 from tests.unit.cli.job.conftest import JobMaker, gpu_labels, run, series
 
 from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.job.advice import Advice, advice_on, compare
-from gpu_triage.cli.job.job_facts import Window, queries
 from gpu_triage.cli.job.job_loss import loss_of, loss_queries
 from gpu_triage.cli.job.job_runs import JobKey, Kind
 from gpu_triage.cli.job.job_view import Job
@@ -53,6 +51,15 @@ def test_what_the_others_wait_for_is_named(gpu: int | None, why: str, subject: s
 def test_what_they_wait_for_now_comes_before_what_once_cost_more() -> None:
     job = waits(waits(slow(), "a", 0, "computing", seconds=9000, lasts=False), "b", 1, "computing", seconds=60)
     assert advice(job.made()).about == "GPU 1 of b:9836"
+
+
+@pytest.mark.parametrize("waited_for", [1, None])
+def test_of_findings_alike_in_severity_the_one_that_costs_most_comes_first(waited_for: int | None) -> None:
+    job = waits(waits(slow(), "c", waited_for, "computing"), "b", 0, "computing", seconds=60)
+    for place in (("a", 0), ("b", 0), ("c", 1)):
+        job.finding("pcie.width", "warning", *place)
+    found = job.finding("thermal.hw", "critical", "a", 1).made().findings
+    assert [each.host.instance[0] for each in found] == ["a", "c", "b", "a"]
 
 
 def test_the_headline_and_the_advice_are_about_the_same_part() -> None:
@@ -122,12 +129,6 @@ def test_a_pace_that_was_never_known_is_no_loss() -> None:
     ended = loss_of({"lost_seconds": [series(60)], "paced": [], "lost_now": [], "awaited": [], "awaited_now": []})
     assert ended is not None
     assert (ended.pace, ended.gpus) == (None, None)
-
-
-@pytest.mark.parametrize("seconds", [60, 100, 239, 480, 1300, 90_000])
-def test_every_query_about_a_job_of_any_age_is_promql(seconds: float) -> None:
-    for query in queries(Selection(), run(), Window(0, seconds, 15)).values():
-        promql_parser.parse(query)
 
 
 @pytest.mark.parametrize(

@@ -112,9 +112,10 @@ def test_every_query_is_promql(name: str) -> None:
         find(server, Selection(cluster="ea.t"), wanted, None)  # type: ignore[arg-type]  # likewise
     key = run().key._replace(kind=wanted.kinds[0], name=wanted.name, namespace=wanted.namespace)
     job = run(key=key, pods=frozenset({wanted.name}), users=frozenset({HOSTILE}))
-    window = Window(0, 3600, 15)
     hosts = Selection().only("east", ["gpu-07:9836", HOSTILE])
-    asked = [*server.asked, *queries(hosts, job, window).values(), *late_queries(hosts, job, window, 60).values()]
+    asked = [*server.asked]
+    for window in (Window(0, seconds, 15) for seconds in (60, 100, 239, 480, 1300, 3600, 90_000)):
+        asked += [*queries(hosts, job, window).values(), *late_queries(hosts, job, window, 60).values()]
     for query in asked:
         promql_parser.parse(query)
         assert "vector(1)" not in re.sub(r'"(?:\\.|[^"\\])*"', '""', query)
