@@ -108,6 +108,7 @@ ELSEWHERE = {
     "GpuFleetPowerBrake": "test_many_hosts.py: likewise",
     "GpuFleetStorageDown": "test_many_hosts.py: likewise",
     "GpuFleetSwThermalThrottling": "test_many_hosts.py: likewise",
+    "GpuHostChassisFault": "test_bmc.py: no BMC is simulated",
     "GpuInFleetIncident": "test_many_hosts.py: likewise",
     "GpuDriverVersionDrift": "test_alone.py: it takes two hosts",
     "GpuExporterWebConfigReloadFailed": "test_alone.py: a history has no web server, so no web configuration",

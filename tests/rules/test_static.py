@@ -10,7 +10,7 @@ from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses, windows_matched_as_one
 from tests.promql.queries import faults
 from tests.promql.vocabulary import ACTIONS, series_labels
-from tests.rules.rulefile import Rule, alerts, read_rules, rule_files
+from tests.rules.rulefile import BMC, Rule, alerts, read_rules, rule_files
 
 from gpu_triage.alerting.build import link_elsewhere
 from gpu_triage.alerting.shipped import shipped_sources
@@ -41,10 +41,11 @@ OF_PROMQL = {
     ("GpuExporterJudgeReloadFailed", "warning", "5m"),
     ("GpuExporterSimulated", "info", "0"),
     ("GpuTriageWatchdog", "none", "0"),
+    ("GpuHostChassisFault", "warning", "5m"),
 }
 """Name, severity and ``for`` of every alert about what no host can see of itself."""
 
-RULES = read_rules(rule_files())
+RULES = read_rules((*rule_files(), BMC))
 RECORDED = frozenset(rule.name for rule in RULES if not rule.alert)
 LABELS = series_labels(RULES)
 RUNBOOKS = "exporter/gpu_triage/serve/handbook/runbooks"

@@ -160,6 +160,8 @@ SET_CLOCK_PEERS_SHARE: Final = 0.1
 # Harder work: at its default power limit for POWER_CAP_CLASS_SHARE of the time, and its peers for at most this share.
 STRAGGLER_PEERS_CAP_SHARE: Final = 0.1
 
+LOST_TOGETHER: Final = 2  # lost GPUs of a host from which what they share is suspect: two fail by chance in years
+
 FULL_LINK_SHARE: Final = 0.75  # of a PCIe link's capacity; packet headers take the rest
 
 # Waiting for the network: retransmits at least this share of the TCP segments, of at least so many per second.

@@ -25,6 +25,15 @@ DRIVER: Final = (
         decision="Find the missing GPU first: check power, seating, firmware settings and the kernel log.",
         measure=Measure(Unit.COUNT, "missing GPUs: {}"),
     ),
+    # Held longer than the findings about its GPUs, so that none of those pages when a power cycle ends all of them.
+    _critical("gpu.board_lost", Action.DRAIN, "GpuBoardLost", topic="sick", hold=10 * MINUTES, of_host=True)(
+        title="several GPUs are lost",
+        meaning="Several GPUs of this host no longer answer: more likely than that each of them failed is a fault of "
+        "what they share, such as the board, a PCIe switch or a power supply.",
+        decision="{Drain} the host, save its kernel log and the BMC's event log, power-cycle it, and inspect what the "
+        "GPUs share before you replace one.",
+        measure=Measure(Unit.COUNT, "lost GPUs: {}"),
+    ),
     _critical("gpu.lost", Action.DRAIN, "GpuLost", topic="sick", hold=7 * MINUTES)(
         title="does not answer",
         meaning="The GPU no longer answers: jobs on it have died or hang.",
