@@ -282,7 +282,7 @@ def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]
 def _board(host: HostEvidence, found: Iterable[Finding]) -> Iterator[Finding]:
     """Yield one finding for several GPUs that are lost, by the driver or the kernel log.
 
-    With all of them gone, the driver often fails, or a hanging call to the first blocks the others: only the log tells.
+    With all of them gone, the driver often fails, or the first one's call blocks the others: only the log reports it.
     """
     answering = {gpu.pci_bus_id for gpu in host.answering}
     about = (host.silent_gpus.of(finding) or finding for finding in found if finding.check.code in _LOST)

@@ -2,7 +2,7 @@
 
 import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,42 +12,43 @@ from tests.dashboards.fleet import STEP_SECONDS, Fleet
 from tests.dashboards.store import Store, serving
 from tests.jobs.histories import families_of
 
-from gpu_triage_simulator.history import START_OF_TIME, History, SeriesKey
+from gpu_triage_simulator.history import History, SeriesKey
 
 pytestmark = pytest.mark.slow
 
-STEPS, LOST_AT = 60, 20
+START_SECONDS, STEPS, LOST_AT = 1_768_435_200.0, 60, 20
 SICK, WELL, BARE = "gpu-11:9400", "gpu-12:9400", "gpu-13:9400"
 NAN = float("nan")
 
 
-def scraped() -> Iterator[tuple[SeriesKey, Sequence[float]]]:
+Column = tuple[SeriesKey, Sequence[float]]
+
+
+def series(metric: str, instance: str, value: float, labels: Mapping[str, str], since: int = 0) -> Column:
+    cluster = "bare" if instance == BARE else "recorded"
+    every = {"cluster": cluster, "job": "dcgm-exporter", "instance": instance, **labels}
+    return (metric, tuple(sorted(every.items()))), array("d", [NAN] * since + [value] * (STEPS - since))
+
+
+def scraped() -> Iterator[Column]:
     """What rules/compat/dcgm.yml records of two hosts, and a host of a cluster that did not load it."""
-
-    def series(
-        metric: str, instance: str, value: float, since: int = 0, **labels: str
-    ) -> tuple[SeriesKey, Sequence[float]]:
-        cluster = "bare" if instance == BARE else "recorded"
-        every = {"cluster": cluster, "job": "dcgm-exporter", "instance": instance, **labels}
-        return (metric, tuple(sorted(every.items()))), array("d", [NAN] * since + [value] * (STEPS - since))
-
-    yield from (series("up", instance, 1) for instance in (SICK, WELL, BARE))
-    yield series("DCGM_FI_DEV_GPU_TEMP", BARE, 40, gpu="0", UUID="GPU-bare")
+    yield from (series("up", instance, 1, {}) for instance in (SICK, WELL, BARE))
+    yield series("DCGM_FI_DEV_GPU_TEMP", BARE, 40, {"gpu": "0", "UUID": "GPU-bare"})
     for instance in (SICK, WELL):
         for gpu in "01":
             own = {"gpu": gpu, "uuid": f"GPU-{instance}-{gpu}", "recorded_from": "dcgm"}
             lost = (instance, gpu) == (SICK, "1")
-            yield series("gpu_up", instance, float(not lost), **own)
-            yield series("gpu_info", instance, 1, name="NVIDIA A100-SXM4-40GB", **own)
+            yield series("gpu_up", instance, float(not lost), own)
+            yield series("gpu_info", instance, 1, own | {"name": "NVIDIA A100-SXM4-40GB"})
             if lost:
                 facts = {"code": "gpu.lost", "severity": "critical", "action": "drain"}
-                yield series("gpu_finding", instance, 2, LOST_AT, **facts, **own)
+                yield series("gpu_finding", instance, 2, own | facts, LOST_AT)
 
 
 @pytest.fixture(scope="module")
 def store(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    series = dict(scraped())
-    history = History(START_OF_TIME, STEP_SECONDS, STEPS, series, families_of(series))
+    columns = dict(scraped())
+    history = History(START_SECONDS, STEP_SECONDS, STEPS, columns, families_of(columns))
     programs = requires_tool("prometheus"), requires_tool("promtool")
     with serving(Fleet(history, {}), *programs, tmp_path_factory.mktemp("dcgm")) as running:
         yield running
