@@ -1,6 +1,6 @@
 """Several GPUs of a host that are lost are one finding about the host."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 from tests.evidence import evidence_of
@@ -37,38 +37,31 @@ def host(*gpus: tuple[str, ...], driver: str = "") -> Iterator[Sample]:
             yield GPU_XID_LAST_TIMESTAMP_SECONDS.sample(NOW - 60.0, *gpu, "79", "")
 
 
-@pytest.mark.parametrize(
-    ("samples", "count"),
-    [
-        (host(("lost", FELL), (UP,), (UP,)), None),
-        (host(("lost", FELL), ("lost",), (UP,)), 2),
-        (host(("lost",), ("reset_required",), ("lost", FELL)), 3),
-        (host((STALLED,), (BLOCKED_BEHIND,), (BLOCKED_BEHIND,)), None),
-        (host((STALLED, FELL), (BLOCKED_BEHIND, FELL), (BLOCKED_BEHIND,)), 2),
-        (host((UP, FELL), (UP, FELL)), None),
-        (host((DRIVER_UNAVAILABLE, FELL), (DRIVER_UNAVAILABLE, FELL), driver="unknown"), 2),
-        (host((DRIVER_UNAVAILABLE,), (DRIVER_UNAVAILABLE,), driver="unknown"), None),
-    ],
-    ids=[
-        "one",
-        "two of three",
-        "all, each in its way",
-        "one hangs and blocks the others",
-        "the log names one that is blocked",
-        "they answer again",
-        "they took the driver with them",
-        "only the driver is gone",
-    ],
-)
-def test_two_lost_gpus_or_more_are_counted(samples: Iterator[Sample], count: int | None) -> None:
+GONE = (DRIVER_UNAVAILABLE,)
+CASES: Mapping[str, tuple[tuple[tuple[str, ...], ...], str, list[int]]] = {
+    "one": ((("lost", FELL), (UP,), (UP,)), "", []),
+    "two of three": ((("lost", FELL), ("lost",), (UP,)), "", [2]),
+    "all, each in its way": ((("lost",), ("reset_required",), ("lost", FELL)), "", [3]),
+    "one hangs and blocks the others": (((STALLED,), (BLOCKED_BEHIND,), (BLOCKED_BEHIND,)), "", []),
+    "the log names one that is blocked": (((STALLED, FELL), (BLOCKED_BEHIND, FELL), (BLOCKED_BEHIND,)), "", [2]),
+    "they answer again": (((UP, FELL), (UP, FELL)), "", []),
+    "they took the driver with them": (((*GONE, FELL), (*GONE, FELL)), "unknown", [2]),
+    "only the driver is gone": ((GONE, GONE), "unknown", []),
+}
+
+
+def counted(samples: Iterable[Sample]) -> list[float | None]:
     evidence = evidence_of((0.0, tuple(samples)), wall=NOW)
     found = HostJudge(JudgedHost("host", continuous=True)).judge(evidence).report.findings
-    assert [each.value for each in found if each.check.code == "gpu.board_lost"] == ([] if count is None else [count])
+    return [each.value for each in found if each.check.code == "gpu.board_lost"]
+
+
+@pytest.mark.parametrize(("gpus", "driver", "lost"), CASES.values(), ids=CASES)
+def test_two_lost_gpus_or_more_are_counted(gpus: tuple[tuple[str, ...], ...], driver: str, lost: list[int]) -> None:
+    assert counted(host(*gpus, driver=driver)) == lost
 
 
 def test_a_slot_that_the_kernel_log_names_is_the_gpu_in_it() -> None:
     """One that was lost before the exporter started is known by its address alone."""
     fallen = (GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS.sample(NOW, slot(number), "79", "") for number in (0, 7))
-    evidence = evidence_of((0.0, (*host(("lost",), (UP,)), *fallen)), wall=NOW)
-    found = HostJudge(JudgedHost("host", continuous=True)).judge(evidence).report.findings
-    assert [each.value for each in found if each.check.code == "gpu.board_lost"] == [2]
+    assert counted((*host(("lost",), (UP,)), *fallen)) == [2]
