@@ -16,7 +16,8 @@ _WORKING: Final = frozenset({"GpuDriverVersionDrift", "GpuExporterAbsent", "GpuT
 def alerts_from_dcgm() -> str:
     """The alerts, of those enabled by default, that can fire from DCGM's metrics."""
     codes: dict[str, tuple[str, ...]] = {}
-    for alert in (alert for source in shipped_sources() for alert in source.alerts if alert.enabled):
+    sources = (source for source in shipped_sources() if not source.optional)
+    for alert in (alert for source in sources for alert in source.alerts if alert.enabled):
         codes[alert.name] = (*codes.get(alert.name, ()), *alert.codes)
     working = sorted(name for name in codes if _works(name, codes))
     links = ", ".join(f"[{name}](../exporter/gpu_triage/serve/handbook/runbooks/{name}.md)" for name in working)

@@ -17,7 +17,7 @@ from gpu_triage.alerting.settings import DEFAULTS, default_settings, read_settin
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.errors import ConfigError
 
-SOURCES = shipped_sources()
+SOURCES = tuple(source for source in shipped_sources() if not source.optional)
 ALERTS = {alert.key: alert for source in SOURCES for alert in source.alerts}
 SCHEMA = {**overrides_schema(), "$defs": definitions()}
 

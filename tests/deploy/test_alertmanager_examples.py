@@ -51,8 +51,8 @@ def test_alertmanager_takes_the_merged_example(repository: Path, requires_tool: 
 
 
 def test_amlint_finds_nothing_in_the_example_with_and_without_the_rules(repository: Path) -> None:
-    rules = repository / "rules/alerts-*.yml"
-    for options in ((), ("--rules", str(rules))):
+    rules = (str(repository / "rules" / name) for name in ("alerts-*.yml", "compat/bmc.yml"))
+    for options in ((), tuple(word for each in rules for word in ("--rules", each))):
         found = output_of(AMLINT, "check", "--strict", *options, repository / ALERTMANAGER)
         # The receiver of the alert that nobody should receive.
         assert re.findall(r"\[([a-z-]+)\].*receivers\[(\w+)\]", found) == [("empty-receiver", "discard")], found

@@ -7,13 +7,13 @@ from pathlib import Path
 from tests.gathered import every, for_each
 from tests.promql.queries import faults
 from tests.promql.vocabulary import series_labels
-from tests.rules.rulefile import REPOSITORY, read_rules, rule_files
+from tests.rules.rulefile import BMC, REPOSITORY, read_rules, rule_files
 
 from gpu_triage.read.registry import METRICS
 
 FOLDERS = ("*.md", "*/README.md", "docs/*.md", "exporter/gpu_triage/serve/handbook/**/*.md")
 PAGES = tuple(page for folder in FOLDERS for page in REPOSITORY.glob(folder) if page.name != "CHANGELOG.md")
-LABELS = series_labels(read_rules(rule_files()))
+LABELS = series_labels(read_rules((*rule_files(), BMC)))
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 METRIC = re.compile(r"(?<![\w:])(?:(?:instance|name|cluster)\w*:)?gpu_[a-z0-9_]+(?::\w+)?")

@@ -23,6 +23,7 @@ DRAIN_AND_RESET = RESET | {"severity": "warning"}
 CONTAINED: Labels = {"alertname": "GpuXidContained", "severity": "warning", **SIX}
 NVLINK = XID | {"path": "nvlink"}
 FABRIC: Labels = {"alertname": "GpuFabricUnhealthy", "severity": "critical"}
+BOARD: Labels = {"alertname": "GpuBoardLost", "severity": "critical", "code": "gpu.board_lost"}
 DRIVER: Labels = {"alertname": "GpuDriverUnavailable", "severity": "critical"}
 MISSING: Labels = {"alertname": "GpuMissing", "severity": "critical"}
 DOWN: Labels = {"alertname": "GpuExporterDown", "severity": "critical"}
@@ -57,6 +58,9 @@ HELD_BACK = [
     (CONTAINED, DRAIN_AND_RESET),
     (NVLINK, FABRIC),
     (FABRIC, _ticket("GpuNvlinkDown", uuid="GPU-0")),
+    (BOARD, XID),
+    (BOARD, LOST),
+    ({"alertname": "GpuNvswitchFatal", "severity": "critical"}, BOARD),
     (XID, DRIVER),
     (LOST, MISSING),
     (DRIVER, MISSING),

@@ -25,6 +25,7 @@ _IDENTITIES = frozenset(
         "gpu_flight_recording_timestamp_seconds",
         "instance_gpu_code:gpu_finding:confirmed",
         "instance:gpu_alert:affected",
+        "instance:gpu_exporter_target:up",
         "instance_gpu:gpu_info:affected",
         "instance_gpu_name:gpu_busy:last5m",
     }

@@ -15,8 +15,8 @@ from gpu_triage.read.registry import METRICS, SUBJECTS
 from gpu_triage.sampler.driver import STALLED
 from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, MISSING
 
-TARGET_LABELS: Final = frozenset({"cluster", "instance", "job", "workload", "drill"})
-"""Labels that a scrape configuration attaches to every series of a target."""
+TARGET_LABELS: Final = frozenset({"cluster", "instance", "job", "workload", "drill", "recorded_from"})
+"""Labels that a scrape configuration attaches to every series of a target; the last one, the rules of compat/."""
 
 CLASSES: Final = BOTTLENECK_CLASSES
 SEVERITIES_OF_ALERTS: Final = frozenset({"none", *(severity.value for severity in Severity)})
@@ -41,9 +41,16 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
         Kind.GAUGE,
         ("gpu", "uuid", "owner", "slurm_job_id", "comm_name", "collective", "message_size"),
     ),
+    "ipmi_sensor_state": (Kind.GAUGE, ("id", "name", "type")),
+    "ipmi_power_state": (Kind.GAUGE, ("id", "name")),
+    "ipmi_fan_speed_state": (Kind.GAUGE, ("id", "name")),
+    "ipmi_temperature_state": (Kind.GAUGE, ("id", "name")),
+    "ipmi_chassis_power_state": (Kind.GAUGE, ()),
+    "node_hwmon_fan_rpm": (Kind.GAUGE, ("chip", "sensor")),
+    "node_hwmon_fan_min_rpm": (Kind.GAUGE, ("chip", "sensor")),
     "kube_pod_labels": (Kind.INFO, ("namespace", "pod", "label_team")),
 }
-"""Series that are neither the exporter's nor recorded: of Prometheus, of jobs' files, of kube-state-metrics."""
+"""Series that are neither the exporter's nor recorded: of Prometheus, of jobs' files, of other exporters."""
 
 OF_OTHER_TARGETS: Final = frozenset({"kube_pod_labels"})
 """Those whose job and instance are not the hosts'."""

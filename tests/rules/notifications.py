@@ -14,7 +14,7 @@ from typing import Final
 from tests.promql.promtool import Alert
 from tests.rules.exhibit_series import INSTANCE, NEIGHBOR, NOW, RECENTLY, lately, many, rack, scraped, steady
 from tests.rules.handwritten import Series, counter, gpu, host, merged, over, play
-from tests.rules.rulefile import alert_files
+from tests.rules.rulefile import BMC, alert_files
 
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.judge.findings.check import Unit
@@ -255,6 +255,13 @@ BY_HAND: Final = (
         ),
         owners=("Slurm job 4711",),
     ),
+    Exhibit(
+        "GpuHostChassisFault",
+        merged(
+            scraped(steady(1)),
+            host("ipmi_sensor_state", lately(2), "gpu-07:9290", name="PS2 Status", type="Power Supply"),
+        ),
+    ),
     Exhibit("GpuExporterAbsent", host("up", steady(1), "prometheus:9090", job="prometheus"), alone=True),
     Exhibit("GpuTriageWatchdog", scraped(steady(1)), alone=True),
 )
@@ -307,7 +314,7 @@ def notifications(promtool: Path, directory: Path) -> Mapping[str, tuple[Alert, 
         played = play(
             promtool,
             directory,
-            alert_files(),
+            (BMC, *alert_files()),
             {each.case: each.series for each in exhibits},
             minutes=0,
             shown={sources[each.alert].name: NOW for each in exhibits},

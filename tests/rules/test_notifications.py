@@ -22,7 +22,7 @@ from tests.rules.notifications import (
     read_notifications,
     text_of,
 )
-from tests.rules.rulefile import alerts, read_rules, rule_files
+from tests.rules.rulefile import BMC, alerts, read_rules, rule_files
 
 from gpu_triage.alerting.shipped import shipped_sources
 
@@ -111,13 +111,13 @@ def test_every_alert_has_a_notification_to_review_and_no_other_is_left() -> None
     # The documentation shows the one that is called like the alert.
     assert sorted(enabled.keys() - set(shown)) == [], "add an exhibit (tests/rules/notifications.py)"
     assert sorted(shown) == sorted(read_notifications()), "run `make regenerate`"
-    shipped = {(rule.name, rule.labels["severity"]) for rule in alerts(read_rules(rule_files()))}
+    shipped = {(rule.name, rule.labels["severity"]) for rule in alerts(read_rules((*rule_files(), BMC)))}
     assert {(alert.name, alert.severity) for alert in enabled.values()} == shipped
 
 
 def test_exhibits_are_made_of_series_that_an_exporter_publishes() -> None:
     """A text that asks for a label of another name would look complete here, and arrive without it."""
-    labels_of = series_labels(read_rules(rule_files()))
+    labels_of = series_labels(read_rules((*rule_files(), BMC)))
     unknown: set[tuple[str, ...]] = set()
     for exhibit in EXHIBITS:
         for series in exhibit.series:

@@ -10,7 +10,7 @@ from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses, windows_matched_as_one
 from tests.promql.queries import faults
 from tests.promql.vocabulary import ACTIONS, series_labels
-from tests.rules.rulefile import REPOSITORY, Rule, alerts, read_rules, rule_files
+from tests.rules.rulefile import BMC, REPOSITORY, Rule, alerts, read_rules, rule_files
 
 from gpu_triage.alerting.build import link_elsewhere
 from gpu_triage.alerting.shipped import shipped_sources
@@ -41,10 +41,11 @@ OF_PROMQL = {
     ("GpuExporterJudgeReloadFailed", "warning", "5m"),
     ("GpuExporterSimulated", "info", "0"),
     ("GpuTriageWatchdog", "none", "0"),
+    ("GpuHostChassisFault", "warning", "5m"),
 }
 """Name, severity and ``for`` of every alert about what no host can see of itself."""
 
-RULES = read_rules(rule_files())
+RULES = read_rules((*rule_files(), BMC))
 DCGM_FILE = REPOSITORY / "rules" / "compat" / "dcgm.yml"
 TEXTS_ONLY = tuple(
     rule for rule in read_rules([DCGM_FILE]) if ":" in rule.name and rule.name not in {each.name for each in RULES}
@@ -193,7 +194,7 @@ def test_windows_of_a_day_are_evaluated_every_five_minutes_or_less_often() -> No
 
 def test_promtool_finds_nothing_to_object_to(requires_tool: RequiresTool) -> None:
     tool = requires_tool("promtool")
-    command: list[str | Path] = [tool, "check", "rules", "--lint=all", "--lint-fatal", *rule_files(), DCGM_FILE]
+    command: list[str | Path] = [tool, "check", "rules", "--lint=all", "--lint-fatal", *rule_files(), DCGM_FILE, BMC]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 

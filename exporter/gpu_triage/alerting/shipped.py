@@ -26,6 +26,15 @@ OF_JOBS: Final = frozenset({"work.hung", "work.collective_hang", "work.low_power
 """Findings that say nothing new on hosts of a job with an alert of its own (see ``alerts-jobs.yml``)."""
 
 
+_OF_CHASSIS: Final = frozenset(
+    {
+        *("gpu.board_lost", "gpu.lost", "gpu.missing"),
+        *("thermal.hw", "thermal.sw", "thermal.margin", "power.brake", "power.hw_slowdown"),
+    }
+)
+"""Findings that a failed fan or power supply, or warm air, may explain: their texts say what the chassis reports."""
+
+
 def relays(handwritten: Collection[str]) -> tuple[Alert, ...]:
     """The alerts in table order; those named in `handwritten` have rules of their own."""
     rows: dict[tuple[str, str, str], list[Check]] = {}
@@ -89,7 +98,8 @@ def _summary(checks: Sequence[Check]) -> str:
 def _description(check: Check) -> str:
     """Measured value, meaning and action; the title is in the summary."""
     fact = f": {check.measure.template}" if check.measure else ""
-    return f"{fact}. {check.advice.meaning} {check.advice.anywhere}"
+    beside = "${chassis}" if check.code in _OF_CHASSIS else ""
+    return f"{fact}. {check.advice.meaning}{beside} {check.advice.anywhere}"
 
 
 def _by_code(checks: Sequence[Check], texts: Sequence[str]) -> str:

@@ -101,9 +101,10 @@ def test_an_alert_is_one_that_settings_would_take(alert: Alert) -> None:
 
 def test_every_macro_is_used_and_leaves_only_what_settings_fill_in() -> None:
     rules = [rule for source in SOURCES for group in source.groups for rule in group.rules]
+    labels = {"cluster_label", "target", "fleet", "subject"}
     for macros, expanded, texts, filled in (
         (read_macros().macros, text_macros(), [a.summary + a.description for a in ALERTS], {"cluster_label"}),
-        (read_macros().expressions, expression_macros(), [rule.expr for rule in rules], {"target", "fleet", "subject"}),
+        (read_macros().expressions, expression_macros(), [rule.expr for rule in rules], labels),
     ):
         everything = " ".join([*texts, *macros.values()])
         assert [name for name in every(macros) if f"${{{name}}}" not in everything] == []

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_text
-from gpu_triage.cli.fleet.fleet_view import Selection, ask
+from gpu_triage.cli.fleet.fleet_view import Selection, ask, nothing_found
 from gpu_triage.cli.fleet.job_pace import slow_jobs, slow_queries
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, read_http_config
 from gpu_triage.cli.fleet.review import first_look, review
@@ -127,9 +127,7 @@ def fleet_command(
     """  # noqa: D301 - click needs the backspace escape
     fleet = ask(client, selection, at)
     if not fleet.hosts:
-        which, matches = ("no", f" matches {selection}") if str(selection) else ("there is no", "")
-        which = f"{which} exporter of gpu-triage{matches}"
-        raise PrometheusUnavailable(f"{client.url}: {which} at that time; ask for gpu_exporter_build_info there")
+        raise PrometheusUnavailable(f"{client.url}: {nothing_found(client, selection, fleet.at)}")
     jobs = slow_jobs({name: client.at(query, fleet.at) for name, query in slow_queries(selection).items()})
     shown = FleetReport(fleet, client.url, client.warnings, limit, jobs)
     if form == "json":

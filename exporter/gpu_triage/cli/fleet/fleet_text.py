@@ -74,6 +74,11 @@ def _lines(shown: FleetReport) -> Iterator[Line]:
         yield from _host(host, fleet.at)
     if rest := fleet.hosts[shown.limit :]:
         yield Line(f"and {len(rest)} more, {_counts(rest)}: raise --limit to see them")
+    if by_dcgm := sum(host.by_dcgm for host in fleet.hosts):
+        yield Line(
+            f"hosts with dcgm-exporter alone: {by_dcgm}; gpu-triage there adds what limits each GPU, whose job it is, "
+            "most findings, and whether to keep the host"
+        )
     jobs = []
     for each in shown.jobs:
         named = ", ".join(f"{one.subject} ({one.why})" for one in each.waits_for[:_MOST_NAMED])
@@ -121,7 +126,8 @@ def _state(host: FleetHost) -> str:
         indices[gpu.bottleneck].append(gpu.gpu)
     states = ", ".join(counted(name, indices[name]) for name in BOTTLENECK_CLASSES if name in indices)
     count = len(host.gpus)
-    return f"{count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}"
+    told = ", from dcgm-exporter's metrics alone" if host.by_dcgm else ""
+    return f"{count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}{told}"
 
 
 def _finding(finding: FleetFinding, gpus: tuple[str, ...], now: float) -> Iterator[Line]:
@@ -169,6 +175,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
         "verdict": host.verdict.value,
         "answers": host.answers,
         "simulated": host.simulated,
+        "by_dcgm": host.by_dcgm,
         "held_by": [_known(each) for each in host.owners],
         "gpus": [
             {

@@ -15,15 +15,18 @@ from gpu_triage.judge.evidence.owners import GpuOwner, owners_among
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
-from gpu_triage.judge.findings.verdicts import WORST_FIRST, Verdict
+from gpu_triage.judge.findings.verdicts import WORST_FIRST, Verdict, verdict_on
 from gpu_triage.read.exporter import exporter_health, judgment
 from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
 
 _ON_HOST: Final = "on (cluster, job, instance)"
+_FROM_DCGM: Final = 'recorded_from="dcgm"'
+_DCGM: Final = '__name__=~"DCGM_FI_DEV_GPU_TEMP(_CELSIUS)?"'  # DCGM 4.7 renamed it
 _REMEMBERED: Final = "1d"  # how long an unreachable exporter is remembered from its earlier samples
 LAST_SCRAPED_MINUTES: Final = 15
 """A host to drain or watch that is no longer scraped is shown in its last state for this long."""
@@ -85,8 +88,10 @@ def queries(selection: Selection) -> Mapping[str, str]:
     findings, host_findings: start time of each present finding; states, host_states: their states.
     gpus, allocated, processes: identity and owners of the GPUs on hosts with a verdict other than keep.
     incidents: by board, over the last 30 days.
+    dcgm, dcgm_findings: hosts that only dcgm-exporter watches, by the rules of compat/dcgm.yml; when each finding was
+    first recorded, at most a day ago.
     """
-    where = str(selection)
+    where, dcgm = str(selection), selection.with_matcher(_FROM_DCGM)
     verdict = f"{judgment.GPU_HOST_VERDICT.name}{where}"
     unscraped = f"(last_over_time({verdict}[{LAST_SCRAPED_MINUTES}m]) > 0 unless {_ON_HOST} {verdict})"
 
@@ -124,9 +129,17 @@ def queries(selection: Selection) -> Mapping[str, str]:
         "host_findings": since(judgment.GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS),
         "states": now_or_last(judgment.GPU_FINDING),
         "host_states": now_or_last(judgment.GPU_HOST_FINDING),
-        "gpus": f"group by (cluster, job, instance, gpu, uuid, name, serial) ({to_look_at(GPU_INFO)})",
+        "gpus": (
+            "group by (cluster, job, instance, gpu, uuid, name, serial)"
+            f" ({to_look_at(GPU_INFO)} or {GPU_INFO.name}{dcgm})"
+        ),
         "allocated": f"({to_look_at(GPU_ALLOCATED)}) == 1",
         "processes": to_look_at(GPU_PROCESS_OWNER_INFO),
+        "dcgm": f"group by (cluster, job, instance) ({GPU_UP.name}{dcgm})",
+        "dcgm_findings": " or ".join(
+            f"min_over_time(timestamp({spec.name}{dcgm})[1d:1m])"
+            for spec in (judgment.GPU_FINDING, judgment.GPU_HOST_FINDING)
+        ),
         "incidents": (
             f"{month} >= {repeated['in_30_days'].value:.0f} "
             f"or {month} and ignoring (days) {week} >= {repeated['in_7_days'].value:.0f}"
@@ -138,6 +151,16 @@ def ask(client: PrometheusClient, selection: Selection, at: float | None) -> Fle
     """The fleet at this Unix time, or at the server's current time; raises PrometheusUnavailable."""
     seconds = client.now() if at is None else at
     return fleet_of(seconds, {name: client.at(query, seconds) for name, query in queries(selection).items()})
+
+
+def nothing_found(client: PrometheusClient, selection: Selection, at: float) -> str:
+    """Why a server has nothing of an exporter: the rest of a sentence, with what to do."""
+    if client.at(f"group ({GPU_UP.name}{selection.with_matcher(_FROM_DCGM)})", at):
+        return "only dcgm-exporter watches these GPUs; install gpu-triage on their hosts, which knows whose they are"
+    if client.at(f"group ({selection.with_matcher(_DCGM)})", at):
+        return "there is only dcgm-exporter at that time; load rules/compat/dcgm.yml, or install gpu-triage there"
+    which = f"no exporter of gpu-triage matches {selection}" if str(selection) else "there is no exporter of gpu-triage"
+    return f"{which} at that time; ask for {exporter_health.GPU_EXPORTER_BUILD_INFO.name} there"
 
 
 Key = TypeVar("Key", bound=Hashable)
@@ -216,6 +239,7 @@ class FleetHost:
     verdict: Verdict  # NOT_READ also if the exporter is down and its last verdict was keep
     answers: bool  # whether its exporter was scraped
     simulated: bool
+    by_dcgm: bool  # whether only dcgm-exporter's metrics tell of it: without serious findings, it is not read
     gpus: tuple[FleetGpu, ...]  # by index
     findings: tuple[FleetFinding, ...]  # the most severe first
 
@@ -263,17 +287,22 @@ class Fleet:
 
 def fleet_of(at: float, answers: QueryResults) -> Fleet:
     up = {key_of(each) for each in answers["exporters"]}
-    down = {key_of(each) for each in answers["down"]} - up
+    by_dcgm = {key_of(each) for each in answers["dcgm"]} - up
+    down = {key_of(each) for each in answers["down"]} - up - by_dcgm
     simulated = {key_of(each) for each in answers["simulated"]}
     verdicts = _worst(answers["host_verdicts"], key_of)
     gpus, findings = _gpus(answers), _findings(answers)
+    for key in by_dcgm:
+        severities = (Severity(each.urgency) for each in findings[key])
+        verdicts.setdefault(key, verdict_on(severities, was_read=False))
     known = up | down | verdicts.keys() | gpus.keys() | findings.keys()
     hosts = (
         FleetHost(
             key=key,
             verdict=verdicts.get(key, Verdict.NOT_READ),
-            answers=key in up,
+            answers=key in up | by_dcgm,
             simulated=key in simulated,
+            by_dcgm=key in by_dcgm,
             gpus=tuple(sorted(gpus[key], key=lambda each: (index_order(each.gpu), each.uuid))),
             findings=tuple(sorted(findings[key], key=SeenFinding.order)),
         )
@@ -344,7 +373,7 @@ def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]
         key = finding_key(series)
         states[key] = max(series.value, states.get(key, State.ENDED))
     began: dict[FindingKey, float] = {}
-    for series in (*answers["findings"], *answers["host_findings"]):
+    for series in (*answers["findings"], *answers["host_findings"], *answers["dcgm_findings"]):
         key = finding_key(series)
         if states.get(key, State.ENDED) != State.ENDED:
             began[key] = min(series.value, began.get(key, series.value))

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_text import moment
-from gpu_triage.cli.fleet.fleet_view import Selection, matcher, matcher_of_any
+from gpu_triage.cli.fleet.fleet_view import Selection, matcher, matcher_of_any, nothing_found
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.documents import nearest, quoted
 from gpu_triage.errors import PrometheusUnavailable
@@ -436,8 +436,7 @@ def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at:
             f"{missing}, and no GPU has a known owner at that time; set --slurm.jobs-directory or "
             "--kubernetes.pod-resources-socket of the exporters, see docs/jobs.md"
         )
-    which = f"no exporter of gpu-triage matches {selection}" if str(selection) else "no exporter of gpu-triage"
-    return PrometheusUnavailable(f"{missing}, and there is {which} at that time; ask for gpu_exporter_build_info there")
+    return PrometheusUnavailable(f"{missing}, and {nothing_found(client, selection, at)}")
 
 
 def owner_names(found: Iterable[Series]) -> list[str]:

@@ -35,6 +35,7 @@ _CONFIGURED: Final = GPU_FABRIC_CONFIGURATION.value_of("nothing")
 _NO_PARTITION: Final = GPU_FABRIC_CONFIGURATION.value_of("no partition")  # normal for a GPU that is not in use
 _OF_PROGRAMS: Final = "GpuXidApplication"  # the alert on Xids caused by programs
 _CUDA_MODULE: Final = "nvidia_uvm"
+_LOST: Final = frozenset({"gpu.lost", "xid.79"})
 _FATAL: Final = {"": "", "true": " (fatal)", "false": " (nonfatal)"}
 _FLAGS: Final = (
     ("memory.row_remap_failure", ecc.GPU_ROW_REMAP_FAILURE, "row remapping has failed"),
@@ -47,9 +48,10 @@ _FLAGS: Final = (
 
 def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """Yield findings about the driver, missing and unresponsive GPUs, and faults of the others, also old ones."""
-    yield from _presence(host)
+    silent = (*_presence(host), *_xids(host, bottlenecks))
+    yield from silent
+    yield from _board(host, silent)
     yield from _repeat_offenders(host)
-    yield from _xids(host, bottlenecks)
     for gpu in host.answering:
         yield from (of_gpu(code, gpu, measured) for code, spec, measured in _FLAGS if gpu.last(spec))
         yield from _ecc(gpu)
@@ -307,6 +309,19 @@ def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]
         slot: _repetitions(host, series, [each for each in boards if each.labels["pci_bus_id"] == slot])
         for slot, series in counts.items()
     }
+
+
+def _board(host: HostEvidence, found: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield one finding for several GPUs that are lost, by the driver or the kernel log.
+
+    With all of them gone, the driver often fails, or the first one's call blocks the others: only the log reports it.
+    """
+    answering = {gpu.pci_bus_id for gpu in host.answering}
+    about = (host.silent_gpus.of(finding) or finding for finding in found if finding.check.code in _LOST)
+    lost = {each.pci_bus_id or each.uuid or each.gpu: each for each in about if each.pci_bus_id not in answering}
+    if len(lost) >= thresholds.LOST_TOGETHER:
+        names = ", ".join(sorted(each.pci_bus_id if each.gpu is None else f"GPU {each.gpu}" for each in lost.values()))
+        yield of_host("gpu.board_lost", f"lost: {names}", len(lost))
 
 
 def _repeat_offenders(host: HostEvidence) -> Iterator[Finding]:

@@ -61,7 +61,7 @@ def test_the_search_is_bounded_and_ends_with_what_there_is() -> None:
     with pytest.raises(PrometheusUnavailable, match="no exporter of gpu-triage"):
         find(server, Selection(), parse_wanted("4711"), None)  # type: ignore[arg-type]  # as much of a client as is used
     assert max(server.points) <= 2001 < POINTS_OF_PROMETHEUS
-    assert len(server.asked) == 6
+    assert len(server.asked) == 8
 
 
 @pytest.mark.parametrize(("steps", "asked"), [(3, 3), (1, 5)])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.gathered import for_each
 from tests.promql.vocabulary import CLASSES
-from tests.rules.rulefile import REPOSITORY, alerts, read_rules, rule_files
+from tests.rules.rulefile import BMC, REPOSITORY, alerts, read_rules, rule_files
 
 from gpu_triage.judge.findings.table import CHECKS
 
@@ -16,7 +16,7 @@ XIDS = HANDBOOK / "xids.md"
 INDEX = HANDBOOK / "runbooks" / "README.md"
 RUNBOOKS = tuple(sorted((HANDBOOK / "runbooks").glob("Gpu*.md")))
 PAGES = (PLAYBOOK, XIDS, INDEX, *RUNBOOKS)
-RULES = read_rules(rule_files())
+RULES = read_rules((*rule_files(), BMC))
 ALERTS = {name: tuple(rule for rule in alerts(RULES) if rule.name == name) for name in {r.name for r in alerts(RULES)}}
 
 OF_FINDINGS = frozenset(check.alert for check in CHECKS if check.alert is not None)
