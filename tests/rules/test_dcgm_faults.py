@@ -160,7 +160,7 @@ CASES = {
 
 
 def scraped(name: str, case: Case) -> Series:
-    found = {}
+    found: dict[str, Sequence[float]] = {}
     for number, (values, model) in enumerate(zip(case.gpus, case.models, strict=True)):
         board = {"gpu": f"{number}", "modelName": model, "job": "dcgm", "instance": "a"}
         board |= {"UUID": f"GPU-{name}-{number}"} if case.uuids else {}
