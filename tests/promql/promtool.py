@@ -23,8 +23,8 @@ _SAMPLE = re.compile(rf"({_LABELS}) ([-+.\dEINaf]+)")
 _QUESTION = re.compile(r'^    expr: (".*"), time: (\w+),$')
 _ALERTS_OF = re.compile(r"^    alertname: (\w+), time: (\w+), $")
 _ERROR = re.compile(r"^    (expr|rule): .*, time: \w+, err: ")
-_DURATION = re.compile(r"(\d+)(d|h|ms|m|s)")
-_UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION = re.compile(r"(\d+)(w|d|h|ms|m|s)")
+_UNIT_SECONDS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 class PromtoolError(Exception):

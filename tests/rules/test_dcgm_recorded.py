@@ -83,7 +83,7 @@ def test_an_incident_is_told_in_time_to_its_end_and_nothing_else_is(
     )
     for name, (node, _, fires) in PIECES.items():
         for alert, (onset, _) in fires.items():
-            at = played[name].minutes(alert) or [math.nan]
+            at: list[float] = [*played[name].minutes(alert)] or [math.nan]
             sys.stdout.write(f"| {node} | {name} | {alert} | {at[0] - onset} min | {(at[-1] - onset) / 60:.1f} h |\n")
     for name, (node, _, fires) in PIECES.items():
         assert_told(played[name], fires, "GPU 3:" if node == "ggpu129" else "")

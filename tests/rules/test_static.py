@@ -10,7 +10,7 @@ from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses, windows_matched_as_one
 from tests.promql.queries import faults
 from tests.promql.vocabulary import ACTIONS, series_labels
-from tests.rules.rulefile import BMC, REPOSITORY, Rule, alerts, read_rules, rule_files
+from tests.rules.rulefile import BMC, Rule, alerts, read_rules, rule_files
 
 from gpu_triage.alerting.build import link_elsewhere
 from gpu_triage.alerting.shipped import shipped_sources
@@ -46,14 +46,14 @@ OF_PROMQL = {
 """Name, severity and ``for`` of every alert about what no host can see of itself."""
 
 RULES = read_rules((*rule_files(), BMC))
-DCGM_FILE = REPOSITORY / "rules" / "compat" / "dcgm.yml"
-TEXTS_ONLY = tuple(
-    rule for rule in read_rules([DCGM_FILE]) if ":" in rule.name and rule.name not in {each.name for each in RULES}
-)
-"""Off by default, and asked for by texts: where they are loaded, an alert says more."""
-RECORDED = frozenset(rule.name for rule in (*RULES, *TEXTS_ONLY) if not rule.alert)
-LABELS = series_labels((*RULES, *TEXTS_ONLY))
+RECORDED = frozenset(rule.name for rule in RULES if not rule.alert)
+LABELS = series_labels(RULES)
 RUNBOOKS = "exporter/gpu_triage/serve/handbook/runbooks"
+
+DCGM = rule_files()[0].parent / "compat" / "dcgm.yml"
+FOR_TEXTS = tuple(rule for rule in read_rules([DCGM]) if rule.name.endswith(":affected"))
+"""Off by default: where they are loaded, a text says more."""
+TEXT_LABELS = series_labels((*RULES, *FOR_TEXTS))
 
 RECORDED_NAME = re.compile(r"[a-z][a-z0-9_]*:gpu_[a-z0-9_]+:[a-z0-9_]+")
 CONFIRMED = re.compile(r"instance_gpu_code:gpu_finding(_value)?:confirmed")
@@ -153,11 +153,12 @@ def test_an_alert_says_where_what_and_what_to_do(rule: Rule) -> None:
 @every_alert
 def test_a_text_asks_prometheus_for_what_was_recorded_once(rule: Rule) -> None:
     """Hundreds of alerts at once must stay cheap."""
-    assert [fault for query in rule.queries() for fault in faults(query, LABELS)] == []
+    recorded = RECORDED.union(rule.name for rule in FOR_TEXTS)
+    assert [fault for query in rule.queries() for fault in faults(query, TEXT_LABELS)] == []
     asked = {use.metric for query in rule.queries() for use in uses(query)}
     few = rule.name in FLEET_WIDE
     asked -= {"gpu_exporter_build_info"} if rule.name in ELSEWHERE else set()
-    assert asked <= {name for name in RECORDED if few or name.endswith((":affected", ":confirmed"))}
+    assert asked <= {name for name in recorded if few or name.endswith((":affected", ":confirmed"))}
 
 
 @every_alert
@@ -194,7 +195,7 @@ def test_windows_of_a_day_are_evaluated_every_five_minutes_or_less_often() -> No
 
 def test_promtool_finds_nothing_to_object_to(requires_tool: RequiresTool) -> None:
     tool = requires_tool("promtool")
-    command: list[str | Path] = [tool, "check", "rules", "--lint=all", "--lint-fatal", *rule_files(), DCGM_FILE, BMC]
+    command: list[str | Path] = [tool, "check", "rules", "--lint=all", "--lint-fatal", *rule_files(), BMC, DCGM]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
