@@ -44,6 +44,8 @@ CASES: Mapping[str, tuple[tuple[tuple[str, ...], ...], str, list[int]]] = {
     "all, each in its way": ((("lost",), ("reset_required",), ("lost", FELL)), "", [3]),
     "one hangs and blocks the others": (((STALLED,), (BLOCKED_BEHIND,), (BLOCKED_BEHIND,)), "", []),
     "the log names one that is blocked": (((STALLED, FELL), (BLOCKED_BEHIND, FELL), (BLOCKED_BEHIND,)), "", [2]),
+    "they may not be opened": ((("no_permission",), ("no_permission",)), "", []),
+    "they went to virtual machines": ((("missing",), ("missing",)), "", []),
     "they answer again": (((UP, FELL), (UP, FELL)), "", []),
     "they took the driver with them": (((*GONE, FELL), (*GONE, FELL)), "unknown", [2]),
     "only the driver is gone": ((GONE, GONE), "unknown", []),

@@ -15,7 +15,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS
 from gpu_triage.judge.evidence.series import Evidence, Series
 from gpu_triage.judge.evidence.wording import length_of_time
-from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host, of_slot
+from gpu_triage.judge.findings.finding import AboutGpu, Finding, identity_of, of_gpu, of_host, of_slot
 from gpu_triage.judge.findings.table import BY_CODE, Severity, xid_check
 from gpu_triage.read.exporter.exporter_health import DRIVER, GPU_EXPORTER_CALL_INFLIGHT_SECONDS
 from gpu_triage.read.gpu import ecc
@@ -35,7 +35,8 @@ _CONFIGURED: Final = GPU_FABRIC_CONFIGURATION.value_of("nothing")
 _NO_PARTITION: Final = GPU_FABRIC_CONFIGURATION.value_of("no partition")  # normal for a GPU that is not in use
 _OF_PROGRAMS: Final = "GpuXidApplication"  # the alert on Xids caused by programs
 _CUDA_MODULE: Final = "nvidia_uvm"
-_LOST: Final = frozenset({"gpu.lost", "xid.79"})
+_GONE: Final = frozenset({"lost", "reset_required", "insufficient_power"})  # errors of GPUs that run no job
+_FELL: Final = "xid.79"
 _FATAL: Final = {"": "", "true": " (fatal)", "false": " (nonfatal)"}
 _FLAGS: Final = (
     ("memory.row_remap_failure", ecc.GPU_ROW_REMAP_FAILURE, "row remapping has failed"),
@@ -48,9 +49,10 @@ _FLAGS: Final = (
 
 def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """Yield findings about the driver, missing and unresponsive GPUs, and faults of the others, also old ones."""
-    silent = (*_presence(host), *_xids(host, bottlenecks))
-    yield from silent
-    yield from _board(host, silent)
+    yield from _presence(host)
+    xids = tuple(_xids(host, bottlenecks))
+    yield from xids
+    yield from _board(host, xids)
     yield from _repeat_offenders(host)
     for gpu in host.answering:
         yield from (of_gpu(code, gpu, measured) for code, spec, measured in _FLAGS if gpu.last(spec))
@@ -311,17 +313,20 @@ def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]
     }
 
 
-def _board(host: HostEvidence, found: Iterable[Finding]) -> Iterator[Finding]:
+def _board(host: HostEvidence, xids: Iterable[Finding]) -> Iterator[Finding]:
     """Yield one finding for several GPUs that are lost, by the driver or the kernel log.
 
     With all of them gone, the driver often fails, or the first one's call blocks the others: only the log reports it.
+    One that hangs, may not be opened, or went to a virtual machine does not count.
     """
     answering = {gpu.pci_bus_id for gpu in host.answering}
-    about = (host.silent_gpus.of(finding) or finding for finding in found if finding.check.code in _LOST)
-    lost = {each.pci_bus_id or each.uuid or each.gpu: each for each in about if each.pci_bus_id not in answering}
+    gone = (gpu for gpu in host.gpus if gpu.lost and gpu.error in _GONE)
+    fell = (host.silent_gpus.of(xid) or xid for xid in xids if xid.check.code == _FELL)
+    about: tuple[AboutGpu, ...] = (*gone, *fell)
+    lost = {identity_of(each): each for each in about if each.pci_bus_id not in answering}
     if len(lost) >= thresholds.LOST_TOGETHER:
-        names = ", ".join(sorted(each.pci_bus_id if each.gpu is None else f"GPU {each.gpu}" for each in lost.values()))
-        yield of_host("gpu.board_lost", f"lost: {names}", len(lost))
+        names = sorted(each.pci_bus_id if each.gpu is None else f"GPU {each.gpu}" for each in lost.values())
+        yield of_host("gpu.board_lost", f"lost: {', '.join(names)}", len(lost))
 
 
 def _repeat_offenders(host: HostEvidence) -> Iterator[Finding]:
