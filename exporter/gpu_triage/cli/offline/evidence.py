@@ -31,6 +31,7 @@ from gpu_triage.read.xid.xid_events import OFF_THE_BUS
 from gpu_triage.read.xid.xid_ledger import FATAL_LABELS, XidCount, XidCounts, XidName
 from gpu_triage.read.xid.xid_metrics import XidReading
 from gpu_triage.read.xid.xid_metrics import render as render_xids
+from gpu_triage.read.xid.xid_units import parse_process
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
 _COLLECTOR: Final = "files"
@@ -235,7 +236,6 @@ def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Event
             yield what, XidName(what.code), "; named as the cause of another Xid", events
 
 
-_PROCESS: Final = re.compile(r"pid='?(\d{1,9})'?(?:, name=([^,<]{1,64})(?=,|$))?")
 _FOLLOWS: Final = frozenset({"43", "45", "109"})
 """Xids that a failure of the program itself entails: its channels are removed, or cannot be switched away from."""
 _OF_PROGRAMS: Final = frozenset(map(str, codes_of(XidKind.APPLICATION))) - _FOLLOWS
@@ -243,9 +243,9 @@ _OF_PROGRAMS: Final = frozenset(map(str, codes_of(XidKind.APPLICATION))) - _FOLL
 
 def _process(event: LogEvent) -> str:
     """The process of an Xid, as ``python3 (4242)``; "" if the driver does not name it."""
-    found = _PROCESS.search(event.text)
+    pid, program = parse_process(event.text)
     # The name is the user's: as one word, it can be masked.
-    return "" if found is None else f"{'_'.join((found[2] or 'process').split())} ({found[1]})"
+    return f"{'_'.join(program.split()) or 'process'} ({pid})" if pid.isdecimal() else ""
 
 
 def _processes(events: Events) -> str:
