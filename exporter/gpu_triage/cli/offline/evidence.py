@@ -255,7 +255,7 @@ def _processes(events: Events) -> str:
 
 
 def _explained(what: EventKey, last: LogEvent | None, logged: Mapping[tuple[str, str], Events]) -> str:
-    """The Xid of the same process just before that explains this one; "" if there is none."""
+    """The Xid of the same process just before that explains this one; "" if none does."""
     if last is None or what.code not in _FOLLOWS or not (process := _process(last)):
         return ""
     for code in _OF_PROGRAMS:

@@ -164,7 +164,7 @@ def _xids(log: LogReading) -> str:
 
 
 def _host_events(log: LogReading) -> str:
-    """What the log holds of the host that is no finding, since it is over, long ago or corrected."""
+    """Events of the host that are not findings, because they are over, old or corrected."""
     said = [
         f"{what.code.replace('_', ' ')} {log.count_and_last(events)}" for what, events in log.of_kind(EventKind.HOST)
     ]

@@ -235,7 +235,7 @@ class LogSection:
         self.tallies: dict[EventKind, dict[EventKey, Tally]] = {}
         self.ports: dict[str, str] = {}  # above GPUs, from PCIe error messages, by the address of the device below
         self.gpus: set[str] = set()  # addresses that messages identify as GPUs
-        # kernel lines with words of error that no parser knows, and how many: by their text without numbers
+        # kernel lines with words of error that no parser supports, and how many: by their text without numbers
         self.unjudged: dict[str, tuple[str, int]] = {}
         self.lines = 0  # number of recognized kernel lines
         self.seen = 0  # number of lines

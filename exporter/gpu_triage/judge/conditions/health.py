@@ -177,7 +177,7 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
 
 
 def _are_few(code: str, count: float, host: HostEvidence) -> bool:
-    """Whether these Xids concern only the programs that caused them; in files, that is what somebody asks about."""
+    """Whether these Xids concern only the programs that caused them; in files, all count."""
     return host.ended is None and BY_CODE[code].alert == _OF_PROGRAMS and count <= host.limit(code, "count")
 
 
