@@ -195,6 +195,9 @@ def _xids(files: FilesOfHost, log: LogReading, texts: dict[float, str], ended: s
 def _counted(events: Events, words: str, log: LogReading, now: float, texts: dict[float, str]) -> XidCount:
     last = events.last
     wall = now if last is None or last.wall is None else min(last.wall, now)
+    if last is not None and log.is_over(last):
+        # It does not count as recent damage, even if the driver was loaded within the same second.
+        wall -= thresholds.XID_RECENT_SECONDS + 1
     while wall in texts:
         # Timestamps must be unique, because they are the keys of the descriptions.
         wall -= 1e-3
@@ -238,7 +241,7 @@ def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Event
 
 _FOLLOWS: Final = frozenset({"43", "45", "109"})
 """Xids that a failure of the program itself entails: its channels are removed, or cannot be switched away from."""
-_OF_PROGRAMS: Final = frozenset(map(str, codes_of(XidKind.APPLICATION))) - _FOLLOWS
+_OF_PROGRAMS: Final = tuple(code for code in map(str, codes_of(XidKind.APPLICATION)) if code not in _FOLLOWS)
 
 
 def _process(event: LogEvent) -> str:
