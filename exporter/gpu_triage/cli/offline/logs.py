@@ -372,12 +372,6 @@ class LogSection:
             tally.kept.popleft()
         tally.kept.append(kept)
 
-    def clocks(self) -> LogTime | None:
-        """A line with both seconds since boot and wall time, or None."""
-        tallies = (tally for of_kind in self.tallies.values() for tally in of_kind.values())
-        times = (log_time(tally.kept[-1].prefix) for tally in tallies)
-        return next((time for time in times if time.seconds is not None and time.wall is not None), None)
-
     def is_kernels(self) -> bool:
         """Whether this is a kernel log, even if it doesn't mention GPUs."""
         if self.lines:
@@ -527,7 +521,7 @@ def _loads(sections: Iterable[LogSection], around: float) -> dict[str, float]:
 
 def _booted_at(section: LogSection, around: float, loads: Mapping[str, float]) -> float | None:
     """Wall time of the boot from which a log counts its seconds; None if it can't be determined."""
-    both = section.clocks()
+    both = next((time for time in section.times if time.seconds is not None and time.wall is not None), None)
     if both is not None and both.seconds is not None:
         wall = _wall(both, around)
         return None if wall is None else wall - both.seconds
