@@ -125,7 +125,7 @@ def _unjudged(lines: Sequence[tuple[str, int]], *, with_names: bool) -> Iterator
     for text, count in shown:
         yield f"a kernel line with words of error{f', {count} times' if count > 1 else ''}: {text}"
     if rest := len(lines) - len(shown):
-        yield f"{rest} {'more ' if shown else ''}sorts of kernel lines with words of error"
+        yield f"{rest} {'more ' if shown else ''}sort{'s' * (rest > 1)} of kernel lines with words of error"
 
 
 _MOST_UNJUDGED: Final = 6
