@@ -35,6 +35,7 @@ from gpu_triage.read.xid.xid_events import OFF_THE_BUS
 from gpu_triage.read.xid.xid_ledger import FATAL_LABELS, XidCount, XidCounts, XidName
 from gpu_triage.read.xid.xid_metrics import XidReading
 from gpu_triage.read.xid.xid_metrics import render as render_xids
+from gpu_triage.read.xid.xid_units import parse_process
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
 _COLLECTOR, _SAMPLED = "files", "samples"
@@ -233,6 +234,9 @@ def _xids(files: FilesOfHost, log: LogReading, texts: dict[float, str], ended: s
 def _counted(events: Events, words: str, log: LogReading, now: float, texts: dict[float, str]) -> XidCount:
     last = events.last
     wall = now if last is None or last.wall is None else min(last.wall, now)
+    if last is not None and log.is_over(last):
+        # It does not count as recent damage, even if the driver was loaded within the same second.
+        wall -= thresholds.XID_RECENT_SECONDS + 1
     while wall in texts:
         # Timestamps must be unique, because they are the keys of the descriptions.
         wall -= 1e-3
@@ -286,17 +290,16 @@ def _is_at_once(event: LogEvent | None, other: LogEvent | None) -> bool:
     return one is not None and two is not None and abs(one - two) <= 1
 
 
-_PROCESS: Final = re.compile(r"pid='?(\d{1,9})'?(?:, name=([^,<]{1,64})(?=,|$))?")
 _FOLLOWS: Final = frozenset({"43", "45", "109"})
 """Xids that a failure of the program itself entails: its channels are removed, or cannot be switched away from."""
-_OF_PROGRAMS: Final = frozenset(map(str, codes_of(XidKind.APPLICATION))) - _FOLLOWS
+_OF_PROGRAMS: Final = tuple(code for code in map(str, codes_of(XidKind.APPLICATION)) if code not in _FOLLOWS)
 
 
 def _process(event: LogEvent) -> str:
     """The process of an Xid, as ``python3 (4242)``; "" if the driver does not name it."""
-    found = _PROCESS.search(event.text)
+    pid, program = parse_process(event.text)
     # The name is the user's: as one word, it can be masked.
-    return "" if found is None else f"{'_'.join((found[2] or 'process').split())} ({found[1]})"
+    return f"{'_'.join(program.split()) or 'process'} ({pid})" if pid.isdecimal() else ""
 
 
 def _processes(events: Events) -> str:
@@ -306,7 +309,7 @@ def _processes(events: Events) -> str:
 
 
 def _explained(what: EventKey, last: LogEvent | None, logged: Mapping[tuple[str, str], Events]) -> str:
-    """The Xid of the same process just before that explains this one; "" if there is none."""
+    """The Xid of the same process just before that explains this one; "" if none does."""
     if last is None or what.code not in _FOLLOWS or not (process := _process(last)):
         return ""
     for code in _OF_PROGRAMS:

@@ -130,7 +130,7 @@ def _unjudged(lines: Sequence[tuple[str, int]], *, with_names: bool) -> Iterator
     for text, count in shown:
         yield f"a kernel line with words of error{f', {count} times' if count > 1 else ''}: {text}"
     if rest := len(lines) - len(shown):
-        yield f"{rest} {'more ' if shown else ''}sorts of kernel lines with words of error"
+        yield f"{rest} {'more ' if shown else ''}sort{'s' * (rest > 1)} of kernel lines with words of error"
 
 
 _MOST_UNJUDGED: Final = 6
@@ -177,7 +177,7 @@ def _xids(log: LogReading) -> str:
 
 
 def _host_events(log: LogReading) -> str:
-    """What the log holds of the host that is no finding, since it is over, long ago or corrected."""
+    """Events of the host that are not findings, because they are over, old or corrected."""
     said = [
         f"{what.code.replace('_', ' ')} {log.count_and_last(events)}" for what, events in log.of_kind(EventKind.HOST)
     ]

@@ -57,7 +57,7 @@ def _pcie_errors(files: FilesOfHost, log: LogReading) -> Iterator[Finding]:
 
 
 def _failed_before(gpu: str, log: LogReading) -> str:
-    """The one port that failed just before a GPU fell off the bus, and thus is above it; "" if none or several did."""
+    """The one port that failed just before a GPU fell off the bus, so it is above it; "" if none or several did."""
     lost = [events.last for what, events in log.of_kind(EventKind.XID) if what.address == gpu and what.code in _LOST]
     ports = {
         what.address

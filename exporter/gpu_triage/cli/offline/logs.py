@@ -245,7 +245,7 @@ class LogSection:
         self.tallies: dict[EventKind, dict[EventKey, Tally]] = {}
         self.ports: dict[str, str] = {}  # above GPUs, from PCIe error messages, by the address of the device below
         self.gpus: set[str] = set()  # addresses that messages identify as GPUs
-        # kernel lines with words of error that no parser knows, and how many: by their text without numbers
+        # kernel lines with words of error that no parser supports, and how many: by their text without numbers
         self.unjudged: dict[str, tuple[str, int]] = {}
         self.lines = 0  # number of recognized kernel lines
         self.seen = 0  # number of lines
@@ -387,12 +387,6 @@ class LogSection:
         elif tally.kept:
             tally.kept.popleft()
         tally.kept.append(kept)
-
-    def clocks(self) -> LogTime | None:
-        """A line with both seconds since boot and wall time, or None."""
-        tallies = (tally for of_kind in self.tallies.values() for tally in of_kind.values())
-        times = (log_time(tally.kept[-1].prefix) for tally in tallies)
-        return next((time for time in times if time.seconds is not None and time.wall is not None), None)
 
     def is_kernels(self) -> bool:
         """Whether this is a kernel log, even if it doesn't mention GPUs."""
@@ -558,7 +552,7 @@ def _loads(sections: Iterable[LogSection], around: float) -> dict[str, float]:
 
 def _booted_at(section: LogSection, around: float, loads: Mapping[str, float]) -> float | None:
     """Wall time of the boot from which a log counts its seconds; None if it can't be determined."""
-    both = section.clocks()
+    both = next((time for time in section.times if time.seconds is not None and time.wall is not None), None)
     if both is not None and both.seconds is not None:
         wall = _wall(both, around)
         return None if wall is None else wall - both.seconds

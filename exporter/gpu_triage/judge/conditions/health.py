@@ -143,7 +143,8 @@ class _Xid(NamedTuple):
 
 
 def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Yield recent Xids, and earlier critical ones; of files, all."""
+    """Yield recent Xids, and earlier critical ones; of files, all. Several of one code are one finding."""
+    found: dict[tuple[str, GpuEvidence | str], list[_Xid]] = defaultdict(list)
     for gpu in host.gpus:
         for unit in gpu.series(xid_metrics.GPU_XID_SUSPECT_UNIT_PROCESSES):
             measured = f"{unit.last:.0f} processes failed at {unit.labels['unit']}"
@@ -153,7 +154,6 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
             continue
         damaged = host.driver_error is not None or _is_damaged(gpu) or bottlenecks[gpu].name == "hung"
         of_programs = _xids_of_programs(gpu)
-        found: dict[str, list[_Xid]] = defaultdict(list)
         for last in xids:
             xid, fatal = last.labels["xid"], last.labels["fatal"]
             if gpu.contained_error and xid == str(DOUBLE_BIT_ERROR):
@@ -162,31 +162,26 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
             count = gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
             code, one = _xid(last, count, host, damaged=damaged, reset=last.last < gpu.reset_at)
             if code and not _are_few(code, of_programs, host):
-                found[code].append(one)
-        yield from (of_gpu(code, gpu, _measured(each), value=_number(each)) for code, each in found.items())
+                found[code, gpu].append(one)
     answering = {gpu.pci_bus_id for gpu in host.answering}
-    in_slots: dict[tuple[str, str], list[_Xid]] = defaultdict(list)
     for last in host.series(xid_metrics.GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS):
         slot = last.labels["pci_bus_id"]
         count = host.last(xid_metrics.GPU_XID_UNASSIGNED_ERRORS_TOTAL, **last.labels) or 1
         code, one = _xid(last, count, host, damaged=slot not in answering, reset=slot in answering)
         if code and not _are_few(code, count, host):
-            in_slots[code, slot].append(one)
-    for (code, slot), each in in_slots.items():
-        yield of_slot(code, slot, _measured(each), value=_number(each))
-
-
-def _measured(xids: Iterable[_Xid]) -> str:
-    """What is measured of Xids with one finding, the critical and the latest first."""
-    return first_of([each.measured for each in sorted(xids, key=lambda each: (not each.is_critical, -each.last))])
-
-
-def _number(xids: Iterable[_Xid]) -> float:
-    return sum(each.number for each in xids)
+            found[code, slot].append(one)
+    for (code, about), each in found.items():
+        measured = first_of([one.measured for one in sorted(each, key=lambda one: (not one.is_critical, -one.last))])
+        number = sum(one.number for one in each)
+        yield (
+            of_slot(code, about, measured, number)
+            if isinstance(about, str)
+            else of_gpu(code, about, measured, value=number)
+        )
 
 
 def _are_few(code: str, count: float, host: HostEvidence) -> bool:
-    """Whether these Xids concern only the programs that caused them; in files, that is what somebody asks about."""
+    """Whether these Xids concern only the programs that caused them; in files, all count."""
     return host.ended is None and BY_CODE[code].alert == _OF_PROGRAMS and count <= host.limit(code, "count")
 
 

@@ -190,17 +190,12 @@ def _driver_messages(host: HostEvidence) -> Iterator[Finding]:
             slot = each.labels["subject"]
             if _ADDRESS.fullmatch(slot) and slot not in answering:
                 yield of_slot(code, slot, f"{words}, last {host.when(each.last)}")
-    for code, kind in _OF_DRIVER:
+    reasons = {"driver.module_rejected": ProblemKind.MODULE_REJECTED} if host.driver_error else {}
+    if host.driver_error == "version_mismatch":
+        reasons["driver.version_mismatch"] = ProblemKind.DRIVER_MISMATCH
+    for code, kind in reasons.items():
         for each in _events(host, kind):
-            if host.driver_error == "version_mismatch" or (host.driver_error and code == "driver.module_rejected"):
-                yield of_host(code, f"{each.labels['subject']}, last {host.when(each.last)}")
-
-
-_OF_DRIVER: Final = (
-    ("driver.version_mismatch", ProblemKind.DRIVER_MISMATCH),
-    ("driver.module_rejected", ProblemKind.MODULE_REJECTED),
-)
-"""Reasons why the driver does not answer."""
+            yield of_host(code, f"{each.labels['subject']}, last {host.when(each.last)}")
 
 
 def _events(host: HostEvidence, kind: ProblemKind) -> Sequence[Series]:

@@ -94,20 +94,15 @@ _VERSION: Final = r"[0-9]{1,4}(?:\.[0-9]{1,4}){1,3}"
 _NUMBER: Final = r"(?:GPU(?P<number>\d{1,3}) )?"
 _IN_FUNCTION: Final = rf"(?:GPU {_ADDRESS}: )?{_NUMBER}(?:\w{{1,80}}: )?"
 _GSP_FAILURES: Final = (
-    "Cannot initialize GSP firmware RM$",
-    "need firmware to initialize GSP$",
-    "missing NVDEC0 engine, cannot initialize GSP-RM$",
-    "unexpected WPR2 already up, cannot proceed with booting (?:GSP|gsp)$",
-    r"cannot bootstrap riscv/gsp: 0x",
-    r"failed to wait for GFW boot complete: 0x",
-    r"failed to (?:extract VBIOS image from ROM|allocate (?:Booter (?:Load|Reload|Unload)|Scrubber) ucode): 0x",
-    r"failed to parse FWSEC ucode from VBIOS image(?: \(VBIOS version \S{1,40}\))?: 0x",
-    "Error (?:preparing (?:boot binary|GSP-RM) image|calculating FB layout)$",
-    r"(?:SET_GUEST_SYSTEM_INFO|GET_GSP_STATIC_INFO|kgspSendInitRpcs) failed:? 0x",
-    r"failed to execute (?:Booter Load \(ucode for initial boot\)|Booter Load): 0x",
-    r"Failed to boot GSP\.$",
-    r"GSP-FMC reported an error while attempting to boot GSP: 0x",
-    r"Max GSP-RM boot attempts exceeded: \d",
+    r"(?:Cannot initialize GSP firmware RM|need firmware to initialize GSP|Failed to boot GSP\.)$"
+    r"|missing NVDEC0 engine, cannot initialize GSP-RM$|Max GSP-RM boot attempts exceeded: \d"
+    r"|unexpected WPR2 already up, cannot proceed with booting (?:GSP|gsp)$"
+    r"|(?:cannot bootstrap riscv/gsp|GSP-FMC reported an error while attempting to boot GSP): 0x"
+    r"|failed to (?:extract VBIOS image from ROM|allocate (?:Booter (?:Load|Reload|Unload)|Scrubber) ucode): 0x"
+    r"|failed to (?:wait for GFW boot complete|parse FWSEC ucode from VBIOS image(?: \(VBIOS version \S{1,40}\))?): 0x"
+    r"|Error (?:preparing (?:boot binary|GSP-RM) image|calculating FB layout)$"
+    r"|(?:SET_GUEST_SYSTEM_INFO|GET_GSP_STATIC_INFO|kgspSendInitRpcs) failed:? 0x"
+    r"|failed to execute Booter Load(?: \(ucode for initial boot\))?: 0x"
 )
 """Errors that end the start of the GSP, of kgspInitRm_IMPL, what it calls, and RmInitAdapter (osinit.c). Others of the
 same functions inform, or are of a reset or of unloading the driver."""
@@ -157,7 +152,7 @@ _MESSAGES: Final = (
         rf"NVRM: {_IN_FUNCTION}(?:(?:GSP RM h|LibOS h|H)eartbeat timed out|\*{{4,80}} GSP Timeout \*{{4,80}}"
         r"|={4,40} GSP(?: core|-RM) unresponsive ={4,40}|rpcRecvPoll timedout for fn)",
     ),
-    message(ProblemKind.GSP_INIT_FAILED, rf"NVRM: {_IN_FUNCTION}(?:{'|'.join(_GSP_FAILURES)})"),
+    message(ProblemKind.GSP_INIT_FAILED, rf"NVRM: {_IN_FUNCTION}(?:{_GSP_FAILURES})"),
     message(
         ProblemKind.INFOROM_CORRUPTED,
         rf"(?i)NVRM: (?:GPU {_ADDRESS}: |{_NUMBER}).{{0,100}}\binfo ?rom\b.{{0,60}}(?:corrupt|invalid)",

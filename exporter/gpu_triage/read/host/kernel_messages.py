@@ -295,7 +295,7 @@ def parse_kill_order(text: str) -> KillOrder | None:
 
 
 def parse_oom_call(text: str) -> str | None:
-    """The process that asked for the memory when the OOM killer began, which need not be the one it then kills."""
+    """The process with the allocation that started the OOM killer, which may kill another one."""
     match = _OOM_CALL.match(text)
     return None if match is None else cut(match[1])
 

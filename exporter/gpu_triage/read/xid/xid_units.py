@@ -109,6 +109,11 @@ def parse_site(text: str) -> XidSite | None:
         unit = f"GPC {int(mmu[1])} L1 {int(mmu[2])}"
     else:
         return None
+    return XidSite(unit, *parse_process(text))
+
+
+def parse_process(text: str) -> tuple[str, str]:
+    """PID and program in the message of an Xid; "" if the driver does not print them."""
     process = _PROCESS.search(text)
-    pid, program = (process[1], process[2] or "") if process is not None else ("", "")
-    return XidSite(unit, "" if pid == _UNKNOWN else pid, "" if program == _UNKNOWN else program)
+    pid, program = ("", "") if process is None else (process[1], process[2] or "")
+    return "" if pid == _UNKNOWN else pid, "" if program == _UNKNOWN else program

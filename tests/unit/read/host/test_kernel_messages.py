@@ -110,53 +110,13 @@ def test_the_oom_killer_says_whose_process_it_chose() -> None:
     assert parse_kill_order("Out of memory: Killed process 4242 (python3)") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        # Linux 4.4: the message of the port names its ID only
-        (
-            "pcieport 0000:00:1c.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, id=00e0(Receiver ID)",
-            PcieError("0000:00:1c.0", "correctable", driver="pcieport"),
-        ),
-        # 5.4: the device's driver prints behind the prefix of AER
-        (
-            "nvidia 0000:09:00.0: AER: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer, (x)",
-            PcieError("0000:09:00.0", "nonfatal", driver="nvidia"),
-        ),
-        (
-            "pcieport 0000:00:03.1: AER: Multiple Corrected error received: 0000:09:00.0",
-            PcieError("0000:09:00.0", "correctable", "0000:00:03.1"),
-        ),
-        (
-            "pcieport 0000:30:03.0: AER: Uncorrected (Fatal) error received: 0000:34:00.0",
-            PcieError("0000:34:00.0", "fatal", "0000:30:03.0"),
-        ),
-        # 6.8 and later
-        (
-            "pcieport 0000:30:03.0: AER: Uncorrectable (Fatal) error message received from 0000:34:00.0",
-            PcieError("0000:34:00.0", "fatal", "0000:30:03.0"),
-        ),
-        (
-            "pcieport 0000:30:03.0: AER: Multiple Correctable error message received from 0000:34:00.0",
-            PcieError("0000:34:00.0", "correctable", "0000:30:03.0"),
-        ),
-        (
-            "vfio-pci 0000:34:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Inaccessible, (Unregistered)",
-            PcieError("0000:34:00.0", "fatal", driver="vfio-pci"),
-        ),
-        # where the firmware handles them
-        (
-            "nvidia 0000:34:00.0: aer_status: 0x00001000, aer_mask: 0x00002000",
-            PcieError("0000:34:00.0", "correctable", driver="nvidia"),
-        ),
-        (
-            "nvidia 0000:34:00.0: AER: aer_uncor_severity: 0x00062010",
-            PcieError("0000:34:00.0", "nonfatal", driver="nvidia"),
-        ),
-    ],
-)
-def test_pcie_errors_are_read_in_the_words_of_every_kernel(text: str, error: PcieError) -> None:
-    assert parse_pcie_error(text) == error
+PCIE_ERRORS = Path(__file__).with_name("pcie_errors.tsv").read_text(encoding="utf-8").splitlines()[1:]
+
+
+@pytest.mark.parametrize("row", PCIE_ERRORS)
+def test_pcie_errors_are_read_in_the_words_of_every_kernel(row: str) -> None:
+    _, address, severity, port, driver, text = row.split("\t")
+    assert parse_pcie_error(text) == PcieError(address, severity, port, driver)
 
 
 def test_the_details_of_a_pcie_error_tell_a_gpu_by_its_vendor() -> None:
