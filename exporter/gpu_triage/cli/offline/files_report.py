@@ -371,10 +371,13 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     return replace(area, summary="; ".join(filter(None, (*parts, *facts))) or None)
 
 
-def _held(host: HostEvidence, _files: FilesOfHost) -> Iterator[str]:
+def _held(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     """Active throttle reasons of each GPU at the last sample; a duration would take two samples."""
     reasons = {gpu.gpu: active for gpu in host.answering if (active := gpu.active_reasons) is not None}
-    if reasons and not any(reasons.values()):
+    shown = {} if files.last is None else files.last.gpus
+    if unknown := [files.index(key) for key, gpu in shown.items() if gpu.held_unknown]:
+        yield f"GPU {ranges(unknown)} held by a reason that the driver calls unknown {AT_THAT_MOMENT}"
+    elif reasons and not any(reasons.values()):
         yield f"no throttle reason active {AT_THAT_MOMENT}"
     for gpu, active in reasons.items():
         if active:

@@ -17,6 +17,7 @@ from gpu_triage.judge.findings.table import Area
 WORDS: Final = (
     *TABLE_WORDS,
     *("total", "bind: ", "cpus: ", "NUMA node", "nvidia", "nouveau", "Used by", "PID", "NCCL", "ersistence mode"),
+    "MIG mode is in pending",
     *("Mem: ", "Swap: "),
 )
 """Text without any of these has nothing to be read here."""
@@ -34,6 +35,7 @@ _LINES: Final[Mapping[str, re.Pattern[str]]] = {
     "numactl": re.compile(r"(physcpubind|cpubind|nodebind|membind): *([\d ,-]*)$"),
     "lscpu": re.compile(r"(?:node|NUMA node) ?(\d{1,4}) (?:cpus|CPU\(s\)): *([\d ,-]+)$"),
     "lsmod": re.compile(r"(?:(nvidia(?:_\w+)?|nouveau|nova_core) +\d{3,9} +-?\d+( +\S+)?|Module +Size +Used by)$"),
+    "nvidia-smi -mig": re.compile(r"Warning: MIG mode is in pending (\w+) state for GPU ([0-9A-F:]+\.\d):?(.{0,80})"),
     "nvidia-smi -pm": re.compile(
         r"(?:Persistence mode is already )?(Enabled|Disabled)(?: persistence mode)? for GPU ([0-9A-Fa-f:]+\.\d)"
     ),
@@ -121,6 +123,8 @@ class HostTools:
             self._bound[first] = ranges(second.replace(",", " ").split()) or "none"
         elif command == "lscpu":
             self._note(Area.WORK, f"NUMA node {first} has CPUs {ranges(second.split())}")
+        elif command == "nvidia-smi -mig":
+            self._note(Area.SETTINGS, f"MIG mode pending, to {first}, on the GPU at {second.lower()}: {found[3]}")
         elif command == "lsmod" and len(self._modules) < _MOST_FACTS:
             self._modules[first or ""] = None
 
