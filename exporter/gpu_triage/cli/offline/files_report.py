@@ -332,7 +332,7 @@ def _completed(
     pids = {labels["pid"] for labels in host.labels_of(GPU_PROCESS_INFO)}
     for area, fact in files.tools.facts(nodes, pids, with_names=with_names):
         facts[area].append(fact)
-    # What may be slow for a reason that is not in the files is no proof of health.
+    # An area that may be slow for a reason missing from the files does not count as healthy.
     doubted = {Area.HOST} if files.tools.tables.waits else set()
     doubted |= {Area.CLOCKS} if _below_clock(host) else set()
     areas = tuple(_area(area, host, files, facts[area.area]) for area in report.areas)
@@ -389,7 +389,7 @@ def _held(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
 
 
 def _below_clock(host: HostEvidence) -> list[str]:
-    """The GPUs at their power limit that are below their highest clock, if nothing tells which reason holds it."""
+    """The GPUs at their power limit that are below their highest clock, if no output shows which reason holds it."""
     found = []
     for gpu in host.answering if not host.has(GPU_THROTTLE_ACTIVE) else ():
         clock, most = (gpu.last(spec, clock="sm") for spec in (power.GPU_CLOCK_HERTZ, power.GPU_CLOCK_MAX_HERTZ))

@@ -24,7 +24,7 @@ WORDS: Final = (
 
 _MOST_PROCESSES, _MOST_RANKS, _MOST_FACTS = 20_000, 4096, 64
 _MOST_SHOWN: Final = 4
-_FEW_PROCESSES: Final = 3  # a list of so few shows those that somebody asked for
+_FEW_PROCESSES: Final = 3  # in a list of so few, all are shown
 _STATES: Final = {"R": "running", "S": "sleeping", "T": "stopped", "Z": "a zombie", "D": "waiting in the kernel"}
 _STUCK: Final = ("D", "Z", "T")
 _CORE, _UVM = "nvidia", "nvidia_uvm"
@@ -47,7 +47,7 @@ _NCCL: Final = (
     (Area.HOST, "no InfiniBand or RoCE adapter found", re.compile(r"NET/IB ?: No device found")),
     (Area.WORK, "connections to other ranks lost", re.compile(r"closed by remote peer|Connection (?:refused|reset)")),
 )
-"""What NCCL logs: the area, how it is said, and its form. Without a network of its own, ranks talk over sockets."""
+"""What NCCL logs: the area, the words of the report, and the form of the line."""
 _LINK: Final = re.compile(r"CUDA Dev (\d{1,3})(?: ?\[(\d{1,3})\])? PCIe/Gen(\d) x(\d{1,2})$")
 _TIMEOUT: Final = re.compile(
     r"(?:[Rr]ank ?(\d{1,6})\])?[^\[\]]{0,40}Watchdog caught collective operation timeout: WorkNCCL\("
@@ -167,7 +167,7 @@ class HostTools:
     def facts(
         self, gpu_nodes: Mapping[str, str], pids: Collection[str], *, with_names: bool
     ) -> Iterator[tuple[Area, str]]:
-        """What it says, by area; `gpu_nodes`: NUMA node by GPU, `pids`: the processes on GPUs."""
+        """What these outputs show, by area; `gpu_nodes`: NUMA node by GPU, `pids`: the processes on GPUs."""
         if self._modules:
             loaded = sorted(filter(None, self._modules))
             lacks = _CORE in loaded and _UVM not in loaded
