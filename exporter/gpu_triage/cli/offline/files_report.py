@@ -356,7 +356,7 @@ def _completed(
     pids = {labels["pid"] for labels in host.labels_of(GPU_PROCESS_INFO)}
     for area, fact in files.tools.facts(nodes, pids, with_names=with_names):
         facts[area].append(fact)
-    # What may be slow for a reason that is not in the files is no proof of health.
+    # An area that may be slow for a reason missing from the files does not count as healthy.
     doubted = {Area.HOST} if files.tools.tables.waits else set()
     doubted |= {Area.CLOCKS} if _below_clock(host) else set()
     areas = tuple(_area(area, host, files, facts[area.area]) for area in report.areas)
@@ -401,10 +401,13 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost, facts: Sequ
     return replace(area, summary=summary, is_known=area.is_known and not doubts)
 
 
-def _held(host: HostEvidence, _files: FilesOfHost) -> Iterator[str]:
+def _held(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     """Active throttle reasons of each GPU at the last sample; a duration would take two samples."""
     reasons = {gpu.gpu: active for gpu in host.answering if (active := gpu.active_reasons) is not None}
-    if reasons and not any(reasons.values()):
+    shown = {} if files.last is None else files.last.gpus
+    if unknown := [files.index(key) for key, gpu in shown.items() if gpu.held_unknown]:
+        yield f"GPU {ranges(unknown)} held by a reason that the driver calls unknown {AT_THAT_MOMENT}"
+    elif reasons and not any(reasons.values()):
         yield f"no throttle reason active {AT_THAT_MOMENT}"
     for gpu, active in reasons.items():
         if active:
@@ -417,7 +420,7 @@ def _held(host: HostEvidence, _files: FilesOfHost) -> Iterator[str]:
 
 
 def _below_clock(host: HostEvidence) -> list[str]:
-    """The GPUs at their power limit that are below their highest clock, if nothing tells which reason holds it."""
+    """The GPUs at their power limit that are below their highest clock, if no output shows which reason holds it."""
     found = []
     for gpu in host.answering if not host.has(GPU_THROTTLE_ACTIVE) else ():
         clock, most = (gpu.last(spec, clock="sm") for spec in (power.GPU_CLOCK_HERTZ, power.GPU_CLOCK_MAX_HERTZ))

@@ -17,13 +17,14 @@ from gpu_triage.judge.findings.table import Area
 WORDS: Final = (
     *TABLE_WORDS,
     *("total", "bind: ", "cpus: ", "NUMA node", "nvidia", "nouveau", "Used by", "PID", "NCCL", "ersistence mode"),
+    "MIG mode is in pending",
     *("Mem: ", "Swap: "),
 )
 """Text without any of these has nothing to be read here."""
 
 _MOST_PROCESSES, _MOST_RANKS, _MOST_FACTS = 20_000, 4096, 64
 _MOST_SHOWN: Final = 4
-_FEW_PROCESSES: Final = 3  # a list of so few shows those that somebody asked for
+_FEW_PROCESSES: Final = 3  # in a list of so few, all are shown
 _STATES: Final = {"R": "running", "S": "sleeping", "T": "stopped", "Z": "a zombie", "D": "waiting in the kernel"}
 _STUCK: Final = ("D", "Z", "T")
 _CORE, _UVM = "nvidia", "nvidia_uvm"
@@ -34,6 +35,7 @@ _LINES: Final[Mapping[str, re.Pattern[str]]] = {
     "numactl": re.compile(r"(physcpubind|cpubind|nodebind|membind): *([\d ,-]*)$"),
     "lscpu": re.compile(r"(?:node|NUMA node) ?(\d{1,4}) (?:cpus|CPU\(s\)): *([\d ,-]+)$"),
     "lsmod": re.compile(r"(?:(nvidia(?:_\w+)?|nouveau|nova_core) +\d{3,9} +-?\d+( +\S+)?|Module +Size +Used by)$"),
+    "nvidia-smi -mig": re.compile(r"Warning: MIG mode is in pending (\w+) state for GPU ([0-9A-F:]+\.\d):?(.{0,80})"),
     "nvidia-smi -pm": re.compile(
         r"(?:Persistence mode is already )?(Enabled|Disabled)(?: persistence mode)? for GPU ([0-9A-Fa-f:]+\.\d)"
     ),
@@ -45,7 +47,7 @@ _NCCL: Final = (
     (Area.HOST, "no InfiniBand or RoCE adapter found", re.compile(r"NET/IB ?: No device found")),
     (Area.WORK, "connections to other ranks lost", re.compile(r"closed by remote peer|Connection (?:refused|reset)")),
 )
-"""What NCCL logs: the area, how it is said, and its form. Without a network of its own, ranks talk over sockets."""
+"""What NCCL logs: the area, the words of the report, and the form of the line."""
 _LINK: Final = re.compile(r"CUDA Dev (\d{1,3})(?: ?\[(\d{1,3})\])? PCIe/Gen(\d) x(\d{1,2})$")
 _TIMEOUT: Final = re.compile(
     r"(?:[Rr]ank ?(\d{1,6})\])?[^\[\]]{0,40}Watchdog caught collective operation timeout: WorkNCCL\("
@@ -121,6 +123,8 @@ class HostTools:
             self._bound[first] = ranges(second.replace(",", " ").split()) or "none"
         elif command == "lscpu":
             self._note(Area.WORK, f"NUMA node {first} has CPUs {ranges(second.split())}")
+        elif command == "nvidia-smi -mig":
+            self._note(Area.SETTINGS, f"MIG mode pending, to {first}, on the GPU at {second.lower()}: {found[3]}")
         elif command == "lsmod" and len(self._modules) < _MOST_FACTS:
             self._modules[first or ""] = None
 
@@ -163,7 +167,7 @@ class HostTools:
     def facts(
         self, gpu_nodes: Mapping[str, str], pids: Collection[str], *, with_names: bool
     ) -> Iterator[tuple[Area, str]]:
-        """What it says, by area; `gpu_nodes`: NUMA node by GPU, `pids`: the processes on GPUs."""
+        """What these outputs show, by area; `gpu_nodes`: NUMA node by GPU, `pids`: the processes on GPUs."""
         if self._modules:
             loaded = sorted(filter(None, self._modules))
             lacks = _CORE in loaded and _UVM not in loaded

@@ -85,6 +85,7 @@ class SmiGpu:
     adapters: Mapping[str, str]
     p2p: Mapping[str, str]  # status of peer access, by the peer's index and the capability: ``1/read``
     width: int | None  # lanes of its PCIe link now
+    held_unknown: bool  # whether a throttle reason is active that the driver calls unknown
     # utilization (0-1) and power (W) of each second, by dmon; empty if it took fewer samples than show how a GPU works
     watched: tuple[tuple[float, float | None], ...]
 
@@ -113,6 +114,7 @@ def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
         adapters=_below(raw, ADAPTER),
         p2p=_below(raw, P2P),
         width=_pcie(facts).width,
+        held_unknown=facts.flag(*(f"clocks {kind} reasons/unknown" for kind in ("event", "throttle"))) is True,
         watched=tuple(raw.samples) if len(raw.samples) >= _FEWEST_SAMPLES else (),
     )
 

@@ -107,7 +107,7 @@ def _in_bus_order(everybody: Sequence[_Names]) -> dict[str, str]:
     """Address by index, if some outputs show as many addresses as others show indices: NVML counts in bus order."""
     addresses, indices = sorted({own.bus_id for own in everybody} - {""}), {own.number for own in everybody} - {""}
     joined = dict(zip(map(str, range(len(addresses))), addresses, strict=True))
-    # What an output says of a GPU wins.
+    # Where one output has both, it has to agree.
     agrees = all(joined.get(own.number) == own.bus_id for own in everybody if own.number and own.bus_id)
     return joined if agrees and joined.keys() == indices else {}
 
@@ -220,7 +220,7 @@ def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[S
 def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
     """The outputs of a file, each with its time, or else that of the nearest preceding or following output."""
     outputs = [(each, date_time(each.timestamp)) for each in content.reports if each.gpus or each.driver]
-    # The head of a table alone is no new moment.
+    # The head of a table alone does not start a new moment.
     shown = (at for report, at in outputs if report.gpus)
     known = next((at for at in (content.written_at, *shown) if at is not None), None)
     for report, at in outputs:

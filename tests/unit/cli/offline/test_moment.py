@@ -51,6 +51,15 @@ def test_a_gpu_slowed_down_is_watched(tmp_path: Path, facts: Mapping[str, str], 
     assert report.exit_code(Severity.CRITICAL) == 0
 
 
+def test_an_unknown_throttle_reason_is_one(tmp_path: Path) -> None:
+    gpu = "GPU 00000000:41:00.0\n    Clocks Throttle Reasons\n        HW Slowdown : Not Active\n        Unknown : {}\n"
+    for value, told in (
+        ("Active", "held by a reason that the driver calls unknown"),
+        ("Not Active", "no throttle reason"),
+    ):
+        assert told in str(summary(report_on_text(tmp_path, smi(gpu.format(value))), Area.CLOCKS))
+
+
 SLOWDOWN = {"busy": "100 %", "hw slowdown": "Active"}
 FOUND: list[tuple[tuple[str, ...], dict[str, str]]] = [
     # A slowdown that costs nothing: near the highest clock (0.81 of it), at rest, in a P-state of rest.
