@@ -129,10 +129,11 @@ def is_broken_xid(line: str) -> bool:
 
 def joined_xid(line: str, more: str) -> str:
     """A line that ends within an Xid, and the next one; "" if they don't make an Xid together."""
-    text, count = _XID.subn(r"NVRM: Xid \1 ", f"{line.rstrip()} {more.lstrip()}", count=1)
-    if not count:
-        text, count = _XID.subn(r"NVRM: Xid \1 ", f"{line.rstrip()}{more.lstrip()}", count=1)
-    return text if count and "NVRM:" not in more else ""
+    for between in () if "NVRM:" in more else (" ", ""):
+        text, count = _XID.subn(r"NVRM: Xid \1 ", f"{line.rstrip()}{between}{more.lstrip()}", count=1)
+        if count:
+            return text
+    return ""
 
 
 def command_of(line: str) -> str:

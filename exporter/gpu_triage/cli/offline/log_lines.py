@@ -259,7 +259,8 @@ def _is_kernels(prefix: str) -> bool:
     """Whether the text before a message names the kernel as the sender, or names no sender."""
     if _SECONDS_ALONE.fullmatch(prefix) is not None:
         return True
-    cells, clocks = _CLOCKS.subn("", _BULLET.sub("", CRI.sub("", prefix)))
+    cells = _BULLET.sub("", CRI.sub("", prefix))
+    cells, clocks = _CLOCKS.subn("", cells) if cells.rstrip().endswith("]") else (cells, 0)
     bare = cells.strip()
     if not bare.strip(_DECORATION) or (_CELL_END.search(cells) is not None and (clocks or "kern" in cells)):
         return True
@@ -292,12 +293,15 @@ def _in_json(found: object, stamp: str, depth: int, *, by_kernel: bool = True) -
         whole = by_kernel and _MESSAGE.match(found) is not None
         inner = (said for line in found.splitlines() for said in _in_text(line, depth - 1))
         for said in [KernelMessage("", found[:_LONGEST_TEXT])] if whole else inner:
-            prefix = said.prefix if log_time(said.prefix).wall is not None else stamp + said.prefix
+            has_wall = (
+                said.prefix and not _SECONDS_ALONE.fullmatch(said.prefix) and log_time(said.prefix).wall is not None
+            )
+            prefix = said.prefix if has_wall else stamp + said.prefix
             if by_kernel or said.text.startswith(_QUOTABLE):
                 yield KernelMessage(prefix, said.text, said.quoted or not by_kernel)
     elif isinstance(found, dict):
         writers = {str(found[key]) for key in _JSON_WRITERS if key in found} - {"syslog", "journal"}
-        stamp = next(filter(None, (_json_time(found.get(key)) for key in _JSON_TIMES)), stamp)
+        stamp = next(filter(None, (_json_time(found[key]) for key in _JSON_TIMES if key in found)), stamp)
         for each in found.values():
             yield from _in_json(each, stamp, depth - 1, by_kernel=by_kernel and writers <= {"kernel"})
     elif isinstance(found, list):

@@ -29,6 +29,7 @@ MIG: Final = "mig.pending"
 
 
 class _Cause(NamedTuple):
+    marker: str  # a substring of each of its messages
     pattern: re.Pattern[str]  # its group `gpu`, if any, is the address of the GPU
     code: str  # of the finding
     text: str  # what was found, with ``{}`` for the message
@@ -37,6 +38,7 @@ class _Cause(NamedTuple):
 
 _CAUSES: Final = (
     _Cause(
+        "blocked by the operating system",
         re.compile(r"GPU access blocked by the operating system"),
         _ACCESS,
         "Windows blocks the GPU, as only WSL says: {}",
@@ -48,6 +50,7 @@ _CAUSES: Final = (
         ),
     ),
     _Cause(
+        "Unknown Error",
         re.compile(r"Failed to initialize NVML: Unknown Error"),
         _ACCESS,
         "most likely a container that has lost its devices: {}",
@@ -59,6 +62,7 @@ _CAUSES: Final = (
         ),
     ),
     _Cause(
+        "Insufficient Permissions",
         re.compile(r"Failed to initialize NVML: Insufficient Permissions"),
         _ACCESS,
         "the user or container may not open the devices: {}",
@@ -69,6 +73,7 @@ _CAUSES: Final = (
         ),
     ),
     _Cause(
+        "",
         re.compile(
             r"could not select device driver .{0,12} with capabilities: \[\[gpu"
             r"|[Uu]nknown (?:or invalid )?runtime (?:name:|specified) nvidia"
@@ -86,6 +91,7 @@ _CAUSES: Final = (
         ),
     ),
     _Cause(
+        "nvidia.com/gpu",
         re.compile(r"\bInsufficient nvidia\.com/gpu"),
         _ACCESS,
         "Kubernetes has no free GPU for a pod: {}",
@@ -96,6 +102,7 @@ _CAUSES: Final = (
         ),
     ),
     _Cause(
+        "nvidia-gridd",
         re.compile(
             r"(?i)nvidia-gridd(?:\[\d+\])?: (?!.*(?:success|acquired|no such file))"
             r"(?=.*(?:licen[cs]|token|client|feature"
@@ -105,6 +112,7 @@ _CAUSES: Final = (
         "{}",
     ),
     _Cause(
+        "MIG ",
         re.compile(
             r"(?:MIG mode is in pending (?:en|dis)able state|Unable to (?:en|dis)able MIG [Mm]ode) for GPU "
             r"(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
@@ -137,17 +145,18 @@ class OutsideCauses:
     def note(self, line: str) -> bool:
         """Note the cause that a line names; return whether it names one."""
         for place, cause in enumerate(_CAUSES):
-            found = cause.pattern.search(line)
+            found = cause.pattern.search(line) if cause.marker in line else None
             if found is None:
                 continue
             bus_id = normalize_bus_id(found["gpu"]) if cause.pattern.groups else ""
-            is_over = cause.code == LICENSE and _moment(line) < self._licensed_at
+            at = _moment(line) if cause.code == LICENSE else 0.0
+            is_over = cause.code == LICENSE and at < self._licensed_at
             if not is_over and (len(self._found) < _MOST or (place, bus_id) in self._found):
                 text = line[found.start() :].strip(" `*\"'|,")[:_LONGEST]
                 outside = Outside(cause.code, bus_id, cause.text.format(text), cause.advice)
-                self._found[place, bus_id] = (_moment(line), outside)
+                self._found[place, bus_id] = (at, outside)
             return True
-        if _LICENSED.search(line) is not None:
+        if "successfully" in line and _LICENSED.search(line) is not None:
             # Logs may be newest first: a license ends only what failed before it.
             at = self._licensed_at = _moment(line)
             of_others = {key: each for key, each in self._found.items() if each[1].code != LICENSE or each[0] > at}
