@@ -87,7 +87,7 @@ def log_time(prefix: str) -> LogTime:
     elif (syslog := _SYSLOG.search(prefix)) is not None:
         found, year, day_and_clock = syslog, syslog[4] or syslog[8] or "", syslog.group(3, 5, 6, 7)
     else:
-        return LogTime(seconds)
+        return LogTime(seconds, date_time(prefix))
     month = int(found[2]) if found[2] else _month(found[1])
     wall = None if month is None else _wall(int(year or _NO_YEAR), month, *map(int, day_and_clock))
     return LogTime(seconds, wall, lacks_year=not year)
@@ -240,6 +240,11 @@ def _in_text(text: str, depth: int) -> Iterator[KernelMessage]:
             yield from _in_json(json.loads(text), "", depth)
             return
     found = _MESSAGE.search(text)
+    if found is not None and 0 < text.find("{") < found.start() and text.rstrip().endswith("}"):
+        # Fluentd and Docker's logging drivers put a time and a tag before the record.
+        with suppress(ValueError, RecursionError):
+            yield from _in_json(json.loads(text[text.index("{") :]), text[: text.index("{")], depth)
+            return
     if found is not None and _is_kernels(text[max(0, found.start() - _LONGEST_PREFIX) : found.start()]):
         yield _message(text, found.start(), 0)
         return

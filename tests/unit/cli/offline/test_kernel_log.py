@@ -128,6 +128,7 @@ def test_of_what_others_say_only_an_xid_counts_and_as_quoted(tmp_path: Path, log
                 vector(time="2026-03-14T09:50:00Z", log=BOOTED),
                 json.dumps({"log": f"{BOOTED}\n", "stream": "stdout", "time": f"{STAMPED}Z"}),
                 json.dumps({"data": {"result": [{"values": [[f"{STAMP}000", BOOTED], [f"{STAMP}001", "x"]]}]}}),
+                f"Mar 14 09:50:00 gpu-7 kern: {json.dumps({'log': BOOTED})}",
                 json.dumps([{"line": BOOTED, "timestamp": f"{STAMP}000"}]),
                 json.dumps({"_source": {"message": BOOTED, "@timestamp": "2026-03-14T09:50:00Z"}}),
                 json.dumps({"result": {"_raw": f"Mar 14 09:50:00 gpu-7 kernel: {BOOTED}", "_time": "?"}}),

@@ -156,6 +156,11 @@ def test_a_throttle_reason_that_nvidia_smi_does_not_know_is_one(tmp_path: Path) 
     assert "no throttle reason" not in said
 
 
+def test_gpus_that_two_tables_give_one_index_are_named_by_their_address(tmp_path: Path) -> None:
+    tables = [f"index, pci.bus_id, uuid\n0, 00000000:{bus}:00.0, GPU-1-{bus}\n" for bus in ("41", "42")]
+    assert [gpu.gpu for gpu in report_on_text(tmp_path, *tables).gpus] == ["0000:41:00.0", "0000:42:00.0"]
+
+
 def test_moments_that_are_days_apart_are_so(tmp_path: Path) -> None:
     later = smi(smi_gpu(), at=AT.replace("14", "16"))
     assert "2 days apart" in render_text(report_on_text(tmp_path, smi(smi_gpu(), at=AT), later))
