@@ -77,6 +77,13 @@ def test_a_cause_outside_the_gpu_is_told(
     assert "driver.unavailable" not in codes(report)
 
 
+def test_of_several_causes_each_is_told(tmp_path: Path) -> None:
+    lines = f"{NVML}Unknown Error\n{CLI}initialization error: WSL environment detected but no adapters were found"
+    (finding,) = report_on_text(tmp_path, lines).findings
+    words = ("Unknown Error", "WSL", "Windows", "daemon-reload")
+    assert [each for each in words if each not in f"{finding.measured} {finding.advice.meaning}"] == []
+
+
 @pytest.mark.parametrize(
     "line",
     [
