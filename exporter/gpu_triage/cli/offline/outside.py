@@ -1,6 +1,6 @@
 """Causes outside the GPU that programs print: containers and WSL without access, vGPU licenses, a pending MIG mode.
 
-They are no reason to take a GPU out of use. Their table is ``outside.toml``.
+They do not take a GPU out of use. Their table is ``outside.toml``.
 """
 
 from __future__ import annotations
