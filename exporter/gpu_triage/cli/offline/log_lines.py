@@ -295,25 +295,36 @@ def _in_json(found: object, stamp: str, depth: int, *, by_kernel: bool = True) -
     if depth <= 0:
         return
     if isinstance(found, str):
-        whole = by_kernel and _MESSAGE.match(found) is not None
-        inner = (said for line in found.splitlines() for said in _in_text(line, depth - 1))
-        for said in [KernelMessage("", found[:_LONGEST_TEXT])] if whole else inner:
-            has_wall = (
-                said.prefix and not _SECONDS_ALONE.fullmatch(said.prefix) and log_time(said.prefix).wall is not None
-            )
-            prefix = said.prefix if has_wall else stamp + said.prefix
-            if by_kernel or said.text.startswith(_QUOTABLE):
-                yield KernelMessage(prefix, said.text, said.quoted or not by_kernel)
+        yield from _in_json_text(found, stamp, depth, by_kernel=by_kernel)
     elif isinstance(found, dict):
-        writers = {str(found[key]) for key in _JSON_WRITERS if key in found} - {"syslog", "journal"}
-        stamp = next(filter(None, (_json_time(found[key]) for key in _JSON_TIMES if key in found)), stamp)
-        for each in found.values():
-            yield from _in_json(each, stamp, depth - 1, by_kernel=by_kernel and writers <= {"kernel"})
+        yield from _in_record(found, stamp, depth, by_kernel=by_kernel)
     elif isinstance(found, list):
         # Loki's pairs of time and line.
         stamp = (_json_time(found[0]) if len(found) == 2 else "") or stamp  # noqa: PLR2004 - a pair
         for each in found:
             yield from _in_json(each, stamp, depth - 1, by_kernel=by_kernel)
+
+
+def _in_record(found: dict[str, object], stamp: str, depth: int, *, by_kernel: bool) -> Iterator[KernelMessage]:
+    writers = {str(found[key]) for key in _JSON_WRITERS if key in found} - {"syslog", "journal"}
+    stamp = next(filter(None, (_json_time(found[key]) for key in _JSON_TIMES if key in found)), stamp)
+    seen: set[str] = set()
+    for each in found.values():
+        for said in _in_json(each, stamp, depth - 1, by_kernel=by_kernel and writers <= {"kernel"}):
+            # Shippers keep the original line beside the message that they parsed from it.
+            if isinstance(each, list) or said.text not in seen:
+                seen.add(said.text)
+                yield said
+
+
+def _in_json_text(found: str, stamp: str, depth: int, *, by_kernel: bool) -> Iterator[KernelMessage]:
+    whole = by_kernel and _MESSAGE.match(found) is not None
+    inner = (said for line in found.splitlines() for said in _in_text(line, depth - 1))
+    for said in [KernelMessage("", found[:_LONGEST_TEXT])] if whole else inner:
+        is_booted = not said.prefix or _SECONDS_ALONE.fullmatch(said.prefix) is not None
+        prefix = stamp + said.prefix if is_booted or log_time(said.prefix).wall is None else said.prefix
+        if by_kernel or said.text.startswith(_QUOTABLE):
+            yield KernelMessage(prefix, said.text, said.quoted or not by_kernel)
 
 
 def _json_time(value: object) -> str:
