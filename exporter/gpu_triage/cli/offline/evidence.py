@@ -263,7 +263,7 @@ def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Event
     The text is to follow the time: the process, and the Xid's cause, or the recovery action requested by the driver.
     """
     logged = {(what.address, what.code): events for what, events in log.of_kind(EventKind.XID)}
-    lost = {what.address: each.last for what, each in log.of_kind(EventKind.XID) if what.code == str(OFF_THE_BUS)}
+    lost = {what.address: each.last for what, each in log.of_kind(EventKind.XID) if what.code in ("", str(OFF_THE_BUS))}
     for what, events in log.of_kind(EventKind.XID):
         if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
             continue  # the "fallen off the bus" message that accompanies this GPU's Xid

@@ -118,21 +118,18 @@ def of_container(line: str) -> str:
     return "" if found is None else line[found.end() :]
 
 
-_BROKEN: Final = re.compile(r"NVRM:(?:\s*Xid(?:\s*\([\w:.]{0,24}\)?:?)?)?\s*$")
+BROKEN_XID: Final = re.compile(r"NVRM:(?:\s*Xid(?:\s*\([\w:.]{0,24}\)?:?)?)?\s*$")
+"""A line that ends within an Xid, as in a mail or a narrow terminal."""
 _XID: Final = re.compile(r"NVRM:\s*Xid\s*(\([\w:.]{8,24}\):)\s*(?=\d)")
-
-
-def is_broken_xid(line: str) -> bool:
-    """Whether a line may end within an Xid, as in a mail or a narrow terminal."""
-    return _BROKEN.search(line) is not None
 
 
 def joined_xid(line: str, more: str) -> str:
     """A line that ends within an Xid, and the next one; "" if they don't make an Xid together."""
-    text, count = _XID.subn(r"NVRM: Xid \1 ", f"{line.rstrip()} {more.lstrip()}", count=1)
-    if not count:
-        text, count = _XID.subn(r"NVRM: Xid \1 ", f"{line.rstrip()}{more.lstrip()}", count=1)
-    return text if count and "NVRM:" not in more else ""
+    for between in () if "NVRM:" in more else (" ", ""):
+        text, count = _XID.subn(r"NVRM: Xid \1 ", f"{line.rstrip()}{between}{more.lstrip()}", count=1)
+        if count:
+            return text
+    return ""
 
 
 def command_of(line: str) -> str:

@@ -87,7 +87,7 @@ def log_time(prefix: str) -> LogTime:
     elif (syslog := _SYSLOG.search(prefix)) is not None:
         found, year, day_and_clock = syslog, syslog[4] or syslog[8] or "", syslog.group(3, 5, 6, 7)
     else:
-        return LogTime(seconds)
+        return LogTime(seconds, date_time(prefix))
     month = int(found[2]) if found[2] else _month(found[1])
     wall = None if month is None else _wall(int(year or _NO_YEAR), month, *map(int, day_and_clock))
     return LogTime(seconds, wall, lacks_year=not year)
@@ -243,6 +243,11 @@ def _in_text(text: str, depth: int) -> Iterator[KernelMessage]:
             yield from _in_json(json.loads(text), "", depth)
             return
     found = _MESSAGE.search(text)
+    if found is not None and 0 < text.find("{") < found.start() and text.rstrip().endswith("}"):
+        # Fluentd and Docker's logging drivers put a time and a tag before the record.
+        with suppress(ValueError, RecursionError):
+            yield from _in_json(json.loads(text[text.index("{") :]), text[: text.index("{")], depth)
+            return
     if found is not None:
         prefix = text[max(0, found.start() - _LONGEST_PREFIX) : found.start()]
         if _is_kernels(prefix) or (_LOADER.search(prefix) and _OF_LOADER.match(text, found.start())):
@@ -264,7 +269,8 @@ def _is_kernels(prefix: str) -> bool:
     """Whether the text before a message names the kernel as the sender, or names no sender."""
     if _SECONDS_ALONE.fullmatch(prefix) is not None:
         return True
-    cells, clocks = _CLOCKS.subn("", _BULLET.sub("", CRI.sub("", prefix)))
+    cells = _BULLET.sub("", CRI.sub("", prefix))
+    cells, clocks = _CLOCKS.subn("", cells) if cells.rstrip().endswith("]") else (cells, 0)
     bare = cells.strip()
     if not bare.strip(_DECORATION) or (_CELL_END.search(cells) is not None and (clocks or "kern" in cells)):
         return True
@@ -294,22 +300,36 @@ def _in_json(found: object, stamp: str, depth: int, *, by_kernel: bool = True) -
     if depth <= 0:
         return
     if isinstance(found, str):
-        whole = by_kernel and _MESSAGE.match(found) is not None
-        inner = (said for line in found.splitlines() for said in _in_text(line, depth - 1))
-        for said in [KernelMessage("", found[:_LONGEST_TEXT])] if whole else inner:
-            prefix = said.prefix if log_time(said.prefix).wall is not None else stamp + said.prefix
-            if by_kernel or said.text.startswith(_QUOTABLE):
-                yield KernelMessage(prefix, said.text, said.quoted or not by_kernel)
+        yield from _in_json_text(found, stamp, depth, by_kernel=by_kernel)
     elif isinstance(found, dict):
-        writers = {str(found[key]) for key in _JSON_WRITERS if key in found} - {"syslog", "journal"}
-        stamp = next(filter(None, (_json_time(found.get(key)) for key in _JSON_TIMES)), stamp)
-        for each in found.values():
-            yield from _in_json(each, stamp, depth - 1, by_kernel=by_kernel and writers <= {"kernel"})
+        yield from _in_record(found, stamp, depth, by_kernel=by_kernel)
     elif isinstance(found, list):
         # Loki's pairs of time and line.
         stamp = (_json_time(found[0]) if len(found) == 2 else "") or stamp  # noqa: PLR2004 - a pair
         for each in found:
             yield from _in_json(each, stamp, depth - 1, by_kernel=by_kernel)
+
+
+def _in_record(found: dict[str, object], stamp: str, depth: int, *, by_kernel: bool) -> Iterator[KernelMessage]:
+    writers = {str(found[key]) for key in _JSON_WRITERS if key in found} - {"syslog", "journal"}
+    stamp = next(filter(None, (_json_time(found[key]) for key in _JSON_TIMES if key in found)), stamp)
+    seen: set[str] = set()
+    for each in found.values():
+        for said in _in_json(each, stamp, depth - 1, by_kernel=by_kernel and writers <= {"kernel"}):
+            # Shippers keep the original line beside the message that they parsed from it.
+            if isinstance(each, list) or said.text not in seen:
+                seen.add(said.text)
+                yield said
+
+
+def _in_json_text(found: str, stamp: str, depth: int, *, by_kernel: bool) -> Iterator[KernelMessage]:
+    whole = by_kernel and _MESSAGE.match(found) is not None
+    inner = (said for line in found.splitlines() for said in _in_text(line, depth - 1))
+    for said in [KernelMessage("", found[:_LONGEST_TEXT])] if whole else inner:
+        is_booted = not said.prefix or _SECONDS_ALONE.fullmatch(said.prefix) is not None
+        prefix = stamp + said.prefix if is_booted or log_time(said.prefix).wall is None else said.prefix
+        if by_kernel or said.text.startswith(_QUOTABLE):
+            yield KernelMessage(prefix, said.text, said.quoted or not by_kernel)
 
 
 def _json_time(value: object) -> str:

@@ -12,11 +12,12 @@ from gpu_triage.cli.offline.evidence import FilesOfHost, logged_xids
 from gpu_triage.cli.offline.log_lines import DAY_SECONDS
 from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
-from gpu_triage.cli.offline.outside import MIG
+from gpu_triage.cli.offline.outside import MIG, Outside
 from gpu_triage.documents.pcie_values import BUILT_LANES, is_built_for_laptop
 from gpu_triage.judge.conditions.host import MESSAGE_RULES, first_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import is_critical
+from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.judge.findings.settings import JudgeSettings
 from gpu_triage.judge.findings.table import BY_CODE
@@ -272,9 +273,17 @@ def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: 
 
 def _outside(files: FilesOfHost) -> Iterator[Finding]:
     """Causes outside the GPU: messages of programs, and pending MIG modes."""
+    about: dict[tuple[str, str], list[Outside]] = defaultdict(list)
     for said in files.outside:
-        known = files.about_gpu(said.code, said.bus_id, said.measured)
-        yield replace(known if said.bus_id else of_host(said.code, said.measured), cause_advice=said.advice)
+        about[said.code, said.bus_id].append(said)
+    for (code, bus_id), causes in about.items():
+        # One finding with all of its causes: of two about the same, the judge would keep one.
+        measured = "; ".join(each.measured for each in causes)
+        advices = [each.advice for each in causes if each.advice is not None]
+        advice = Advice(*map(" ".join, zip(*advices, strict=True))) if advices else None
+        yield replace(
+            files.about_gpu(code, bus_id, measured) if bus_id else of_host(code, measured), cause_advice=advice
+        )
     told = {said.bus_id for said in files.outside if said.code == MIG}
     for address, gpu in () if files.last is None else files.last.gpus.items():
         if gpu.mig_pending is not None and address not in told:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline import outside
 from gpu_triage.cli.offline.host_tools import WORDS, HostTools
-from gpu_triage.cli.offline.lines import Piece, cleaned, is_broken_xid, joined_xid, of_container
+from gpu_triage.cli.offline.lines import BROKEN_XID, Piece, cleaned, joined_xid, of_container
 from gpu_triage.cli.offline.log_lines import MARKERS, date_time
 from gpu_triage.cli.offline.logs import LogSection, MemoryBudget
 from gpu_triage.cli.offline.lspci import LspciParser, PciDevice
@@ -200,7 +200,7 @@ class Scanner:
                 line, self._has_markers = joined, True
             else:
                 self._read_whole(broken)
-        if self._has_markers and "NVRM:" in line and is_broken_xid(line):
+        if self._has_markers and "NVRM:" in line and BROKEN_XID.search(line) is not None:
             self._broken = line
         else:
             self._read_whole(line)
@@ -208,7 +208,8 @@ class Scanner:
     def _read_whole(self, line: str) -> None:
         if line and (" F " in line or line[0] == "{") and not (self._has_markers and _is_marked(line)):
             line = of_container(line) or line
-        if self._may_be_outside and any(marker in line for marker in outside.MARKERS) and self._is_outside(line):
+        may_be_outside = self._may_be_outside and any(marker in line for marker in outside.MARKERS)
+        if may_be_outside and not self._in_other_file and self.content.outside.note(line):
             return
         if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
             # The warning follows the output it belongs to.
@@ -217,10 +218,6 @@ class Scanner:
             self._parser = None
         elif not (self._parser is not None and self._goes_on(line)) and line:
             self._take(line)
-
-    def _is_outside(self, line: str) -> bool:
-        """Note a cause outside the GPU; return whether the line is one."""
-        return not self._in_other_file and self.content.outside.note(line)
 
     def _take(self, line: str) -> None:
         first = line[0]

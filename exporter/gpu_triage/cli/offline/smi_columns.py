@@ -152,6 +152,7 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = {
     "vbios_version": "vbios version",
     "persistence_mode": "persistence mode",
     "mig.mode.current": "mig mode/current",
+    "mig.mode.pending": "mig mode/pending",
     "compute_mode": "compute mode",
     "pstate": "performance state",
     "fan.speed": "fan speed",

@@ -131,8 +131,8 @@ class SmiTextParser:
         text = line.strip()
         is_section = len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
         # An output that begins in the middle of a GPU, after its address.
-        is_fact = line[:4] == "    " and _FACT.match(text) is not None
-        is_section = is_section or (is_fact and _parts(text)[0] in _known().alone)
+        if line[:4] == "    " and _FACT.match(text) is not None and _parts(text)[0] in _known().alone:
+            is_section = True
         if not (_HEAD in text or is_section or _GPU.match(text)):
             return None
         parser = cls()

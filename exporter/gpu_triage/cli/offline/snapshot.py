@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -74,9 +75,12 @@ class GpuIndex:
         counted = {} if len(ordered) > len(keys) else self._counted
         if self._counts_all and not counted:
             counted = {key: str(index) for index, key in enumerate(ordered)}
+        names = {key: self._printed.get(key) or counted.get(key) or _spoken(key) for key in ordered}
+        # An index that two outputs give to different GPUs names neither.
+        times = Counter(names.values())
         return {
-            key: GpuLabels(self._printed.get(key) or counted.get(key) or _spoken(key), self._uuids.get(key, ""))
-            for key in ordered
+            key: GpuLabels(name if times[name] == 1 else _spoken(key), self._uuids.get(key, ""))
+            for key, name in names.items()
         }
 
     def _learn(self, own: _Names, index: str, indices: dict[str, str]) -> None:

@@ -22,7 +22,7 @@ BOOTED = f"[ 5000.123456] {XID}"
 STAMPED = "2026-03-14T09:50:00.123456789"
 
 
-def vector(**fields: str) -> str:
+def vector(**fields: object) -> str:
     """A record as Vector ships it: the journal's fields, its own beside them, more than a log's line is long."""
     own = {"PRIORITY": "4", "_KERNEL_DEVICE": "x" * 3000, "host": "gpu-7", "source_type": "journald"}
     return json.dumps({**own, **fields})
@@ -128,6 +128,10 @@ def test_of_what_others_say_only_an_xid_counts_and_as_quoted(tmp_path: Path, log
                 vector(time="2026-03-14T09:50:00Z", log=BOOTED),
                 json.dumps({"log": f"{BOOTED}\n", "stream": "stdout", "time": f"{STAMPED}Z"}),
                 json.dumps({"data": {"result": [{"values": [[f"{STAMP}000", BOOTED], [f"{STAMP}001", "x"]]}]}}),
+                vector(
+                    message=XID, event={"original": f"Mar 14 09:50:00 gpu-7 kernel: {XID}"}, ts="2026-03-14 09:50:00"
+                ),
+                f"Mar 14 09:50:00 gpu-7 kern: {json.dumps({'log': BOOTED})}",
                 json.dumps([{"line": BOOTED, "timestamp": f"{STAMP}000"}]),
                 json.dumps({"_source": {"message": BOOTED, "@timestamp": "2026-03-14T09:50:00Z"}}),
                 json.dumps({"result": {"_raw": f"Mar 14 09:50:00 gpu-7 kernel: {BOOTED}", "_time": "?"}}),

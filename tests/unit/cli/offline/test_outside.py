@@ -4,7 +4,6 @@ The advice is for a person, takes no GPU out of use, and no healthy output hides
 """
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,14 @@ from gpu_triage.judge.report.text import render_text
 
 LISTED = "GPU 0: NVIDIA A10 (UUID: GPU-00000000-1111-2222-3333-444444444444)\n"
 NVML = "Failed to initialize NVML: "
-GRIDD = "Oct 12 17:{}:37 vm nvidia-gridd[812]: {}"
-REFUSED = "Failed to acquire/renew license from license server. (Info: http://192.0.2.10:7070/request)"
-ACQUIRED = "License acquired successfully. (Info: 192.0.2.10, NVIDIA RTX Virtual Workstation)"
-IN_USE = "Warning: MIG mode is in pending {}able state for GPU 00000000:C1:00.0:In use by another client"
 CLI = "nvidia-container-cli: "
+
+
+ROWS = [
+    row.split("\t")
+    for row in (Path(__file__).parent / "files/outside.tsv").read_text(encoding="utf-8").splitlines()[1:]
+]
+"""Finding, words of it, and lines."""
 
 
 def mig(current: str, pending: str) -> str:
@@ -29,68 +31,22 @@ def mig(current: str, pending: str) -> str:
     return smi(re.sub(r" {4}MIG Mode.*?Serial", modes, smi_gpu(), flags=re.DOTALL))
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "says"),
-    [
-        (f"{NVML}GPU access blocked by the operating system", "driver.no_access", ("WSL", "Windows")),
-        (f"(container) $ nvidia-smi\n{NVML}Unknown Error", "driver.no_access", ("daemon-reload", "on the host")),
-        (f"{NVML}Insufficient Permissions", "driver.no_access", ("/dev/nvidia",)),
-        (f"E0314 main.go:12] {NVML}could not load NVML library.", "driver.no_access", ("Container Toolkit",)),
-        *(
-            (line, "driver.no_access", ("Container Toolkit", "on the host"))
-            for line in (
-                'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
-                "docker: Error response from daemon: Unknown runtime specified nvidia.",
-                "docker: Error response from daemon: unknown or invalid runtime name: nvidia.",
-                f"stderr: {CLI}initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object",
-                f"{CLI}device error: 7: unknown device: unknown",
-                'failed to get sandbox runtime: no runtime for "nvidia" is configured',
-            )
-        ),
-        ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "driver.no_access", ("device plugin",)),
-        (GRIDD.format(22, REFUSED), "vgpu.unlicensed", ("license",)),
-        *(
-            (GRIDD.format(22, words), "vgpu.unlicensed", ())
-            for words in (
-                "Invalid feature type requested",
-                "Unable to fetch the client configuration token file",
-                "Failed to register client (2)",
-            )
-        ),
-        (GRIDD.format(22, "Valid GRID license not found. GPU features will be restricted."), "vgpu.unlicensed", ()),
-        (f"{GRIDD.format(20, ACQUIRED)}\n{GRIDD.format(22, REFUSED)}", "vgpu.unlicensed", ()),
-        # Newest first.
-        (f"{GRIDD.format(22, REFUSED)}\n{GRIDD.format(20, ACQUIRED)}", "vgpu.unlicensed", ()),
-        (IN_USE.format("dis"), "mig.pending", ("0000:c1:00.0", "another client")),
-        (f"Unable to enable MIG Mode for GPU {'0' * 8}:C1:00.0: In use by another client", "mig.pending", ("c1:00.0",)),
-    ],
-)
+@pytest.mark.parametrize(("code", "says", "lines"), ROWS)
 @pytest.mark.parametrize("beside", ["", LISTED])
-def test_a_cause_outside_the_gpu_is_told(
-    tmp_path: Path, line: str, code: str, says: Iterable[str], beside: str
-) -> None:
-    report = report_on_text(tmp_path, f"{beside}{line}\n")
-    (finding,) = (each for each in report.findings if each.check.code == code)
-    text = f"{finding.subject} {finding.measured} {finding.advice.meaning} {finding.advice.decision}"
-    assert not [words for words in says if words not in text]
-    assert (report.verdict is Verdict.DRAIN, report.blocked) == (False, None)
-    assert "driver.unavailable" not in codes(report)
+def test_a_cause_outside_the_gpu_is_told(tmp_path: Path, code: str, says: str, lines: str, beside: str) -> None:
+    report = report_on_text(tmp_path, f"{beside}{lines}\n".replace("\\n", "\n"))
+    assert codes(report) == ([code] if code else [])
+    assert (report.verdict is Verdict.DRAIN, report.blocked is None) == (False, bool(code or beside))
+    for finding in report.findings:
+        text = f"{finding.subject} {finding.measured} {finding.advice.meaning} {finding.advice.decision}"
+        assert [words for words in says.split(",") if words not in text] == []
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        f"{GRIDD.format(20, REFUSED)}\n{GRIDD.format(22, ACQUIRED)}",
-        f"{GRIDD.format(22, ACQUIRED)}\n{GRIDD.format(20, REFUSED)}",
-        GRIDD.format(22, "Failed to open file /etc/nvidia/gridd.conf (No such file or directory)"),
-        GRIDD.format(22, "Ignore service provider and node-locked licensing"),
-        'dockerd[1]: level=warning error="exec: \\"nvidia-container-runtime\\": executable file not found"',
-        GRIDD.format(22, "Acquiring license. (Info: 192.0.2.10)"),
-        "Enabled MIG Mode for GPU 00000000:C1:00.0",
-    ],
-)
-def test_what_is_over_or_well_is_no_cause(tmp_path: Path, line: str) -> None:
-    assert codes(report_on_text(tmp_path, f"{LISTED}{line}\n")) == []
+def test_of_several_causes_each_is_told(tmp_path: Path) -> None:
+    lines = f"{NVML}Unknown Error\n{CLI}initialization error: WSL environment detected but no adapters were found"
+    (finding,) = report_on_text(tmp_path, lines).findings
+    words = ("Unknown Error", "WSL", "Windows", "daemon-reload")
+    assert [each for each in words if each not in f"{finding.measured} {finding.advice.meaning}"] == []
 
 
 @pytest.mark.parametrize(
@@ -154,6 +110,11 @@ def test_a_throttle_reason_that_nvidia_smi_does_not_know_is_one(tmp_path: Path) 
     assert said is not None
     assert "unknown" in said
     assert "no throttle reason" not in said
+
+
+def test_gpus_that_two_tables_give_one_index_are_named_by_their_address(tmp_path: Path) -> None:
+    tables = [f"index, pci.bus_id, uuid\n0, 00000000:{bus}:00.0, GPU-1-{bus}\n" for bus in ("41", "42")]
+    assert [gpu.gpu for gpu in report_on_text(tmp_path, *tables).gpus] == ["0000:41:00.0", "0000:42:00.0"]
 
 
 def test_moments_that_are_days_apart_are_so(tmp_path: Path) -> None:

@@ -155,12 +155,6 @@ def test_memory_is_bounded_however_much_comes_out(pack: Callable[[], bytes]) -> 
     assert peak < 8 * MIB
 
 
-def test_xz_that_needs_much_memory_is_refused_with_what_to_do() -> None:
-    stream = unpacked(in_pieces(lzma.compress(b"text", preset=9), 1000), Budget())
-    assert list(stream) == []
-    assert "xz -d" in stream.damage
-
-
 def failing_after(data: bytes) -> Callable[[int], bytes]:
     """Reads of a file on a disk that breaks."""
     file = io.BytesIO(data)
