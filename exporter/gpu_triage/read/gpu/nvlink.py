@@ -31,16 +31,12 @@ _LINKS_OF_FIRST_BLOCK: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One way to read a counter of a link: a field with the link as scope.
-
-    Attributes:
-        second: field ID of link 6, for older drivers with a field for each of twelve links; `field` is link 0's.
-        scale: factor from the counter's unit to the published unit.
-    """
+    """One way to read a counter of a link: a field with the link as scope."""
 
     field: int
+    # Field ID of link 6, for older drivers with a field for each of twelve links; `field` is link 0's.
     second: int | None = None
-    scale: int = 1
+    scale: int = 1  # factor from the counter's unit to the published unit
 
     def of(self, link: int) -> FieldId | None:
         if self.second is None:
