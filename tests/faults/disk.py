@@ -11,16 +11,11 @@ from tests.stand_in_library import compile_library
 
 
 class Disk:
-    """A disk on which each fsync takes as long as a test says.
-
-    Attributes:
-        state: the state directory on it.
-        recordings: the flight recorder's directory on it.
-    """
+    """A disk on which each fsync takes as long as a test says."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.state = folder / "state"
-        self.recordings = folder / "recordings"
+        self.state = folder / "state"  # the state directory on it
+        self.recordings = folder / "recordings"  # the flight recorder's directory on it
         self.state.mkdir()
         self._speed = folder / "slow-disk"
         self.takes(0.0)

@@ -40,21 +40,15 @@ _VALUE_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", 
 
 
 class Inquiry:
-    """NVML calls for one GPU. Records failures by name; unsupported calls just return None.
-
-    Attributes:
-        failures: error names so far, one entry per failed call.
-        answered: number of calls the driver answered, including with "not supported".
-        call: the NVML call in progress.
-    """
+    """NVML calls for one GPU. Records failures by name; unsupported calls just return None."""
 
     __slots__ = ("answered", "call", "device", "failures")
 
     def __init__(self, device: Device, call: CurrentCall | None = None) -> None:
         self.device = device
-        self.call = call or CurrentCall()
-        self.failures: list[str] = []
-        self.answered = 0
+        self.call = call or CurrentCall()  # the NVML call in progress
+        self.failures: list[str] = []  # error names so far, one entry per failed call
+        self.answered = 0  # number of calls the driver answered, including with "not supported"
 
     def ask(self, function: str, *args: Any) -> Any | None:
         """Call `pynvml.<function>(handle, *args)`; return None if unsupported, failed or not available.
