@@ -20,16 +20,11 @@ MINUTE, HOUR = 60.0, 3600.0
 
 
 class Fed:
-    """A judge and its evidence.
-
-    Attributes:
-        seconds: how long it has run.
-        latest: the last judgment; None before the first.
-    """
+    """A judge and its evidence."""
 
     def __init__(self, step_seconds: float = 15.0) -> None:
-        self.seconds = 0.0
-        self.latest: Judgment | None = None
+        self.seconds = 0.0  # how long it has run
+        self.latest: Judgment | None = None  # the last judgment; None before the first
         self._step_seconds = step_seconds
         self._store = OutcomeStore(["some"])
         window_seconds = max(60.0, 2 * step_seconds)

@@ -20,17 +20,13 @@ Code = str
 
 
 class Judged:
-    """A running exporter whose judge is looked at after each step.
-
-    Attributes:
-        running: the exporter.
-        changes: scenario second and class, by GPU, of every class that it entered.
-        lives: scenario second and state of every change of a finding, by its subject and code; None for absent.
-    """
+    """A running exporter whose judge is looked at after each step."""
 
     def __init__(self, running: Rig) -> None:
-        self.running = running
+        self.running = running  # the exporter
+        # Scenario second and class, by GPU, of every class that it entered.
         self.changes: dict[str, list[tuple[float, str]]] = {}
+        # Scenario second and state of every change of a finding, by its subject and code; None for absent.
         self.lives: dict[tuple[Subject, Code], list[tuple[float, State | None]]] = {}
 
     def run_to(self, seconds: float) -> None:

@@ -18,16 +18,12 @@ Answer = Callable[..., int]
 
 
 class AnsweringLibrary:
-    """A library below pynvml: another one's functions, but for those whose answers a test has replaced.
-
-    Attributes:
-        answers: replaced functions by name; they get pynvml's ctypes arguments and return NVML's code.
-        calls: how often each function was called.
-    """
+    """A library below pynvml: another one's functions, but for those whose answers a test has replaced."""
 
     def __init__(self, base: object) -> None:
+        # Replaced functions by name; they get pynvml's ctypes arguments and return NVML's code.
         self.answers: dict[str, Answer] = {}
-        self.calls: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()  # how often each function was called
         self._base = base
 
     def load(self) -> object:
@@ -51,28 +47,19 @@ class AnsweringLibrary:
 
 
 class Bench:
-    """NVML, initialized on a simulated machine and a virtual clock.
-
-    Attributes:
-        machine: the seams.
-        clock: moves the machine.
-        library: what pynvml calls.
-        session: the open session.
-        devices: its GPUs.
-        versions: what rounds are told of the driver.
-    """
+    """NVML, initialized on a simulated machine and a virtual clock."""
 
     def __init__(self, machine: Machine, clock: VirtualClock) -> None:
         base: NvmlLibrary = machine.nvml
-        self.machine = machine
-        self.clock = clock
+        self.machine = machine  # the seams
+        self.clock = clock  # moves the machine
         self._began = clock.now().monotonic
-        self.library = AnsweringLibrary(base.load())
-        self.session = Session(self.library)
+        self.library = AnsweringLibrary(base.load())  # what pynvml calls
+        self.session = Session(self.library)  # the open session
         self.session.open()
         self.session.read_versions()
-        self.devices = devices_of(self.session)
-        self.versions: DriverVersions = self.session.versions
+        self.devices = devices_of(self.session)  # its GPUs
+        self.versions: DriverVersions = self.session.versions  # what rounds are told of the driver
 
     def round(self, gpu: int = 0, at: Moment | None = None) -> GpuRound:
         """A new round of one GPU, now or at another moment."""

@@ -33,18 +33,13 @@ def library(nvml: NvmlLibrary) -> Iterator[None]:
 
 
 class Driver:
-    """An initialized NVML on a host with a virtual clock.
-
-    Attributes:
-        host: what it runs on.
-        clock: what moves it.
-        handles: of its GPUs, as of the start.
-    """
+    """An initialized NVML on a host with a virtual clock."""
 
     def __init__(self, host: SimulatedHost, clock: VirtualClock) -> None:
-        self.host = host
-        self.clock = clock
+        self.host = host  # what it runs on
+        self.clock = clock  # what moves it
         pynvml.nvmlInit()
+        # Of its GPUs, as of the start.
         self.handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
 
     def at(self, seconds: float) -> None:

@@ -17,19 +17,13 @@ _SETTLING_SECONDS = 1.0
 
 
 class StatusServer:
-    """A served exporter.
-
-    Attributes:
-        rig: what is behind it.
-        server: what serves it.
-        url: of its page, with a slash at its end.
-    """
+    """A served exporter."""
 
     def __init__(self, running: Rig) -> None:
-        self.rig = running
+        self.rig = running  # what is behind it
         self._front = ExporterBackend(running.sampler, running.judge, running.config, lambda: None)
-        self.server = WebServer(self._front.application(), ["127.0.0.1:0"])
-        self.url = self.server.bind()[0].rstrip("/") + "/"
+        self.server = WebServer(self._front.application(), ["127.0.0.1:0"])  # what serves it
+        self.url = self.server.bind()[0].rstrip("/") + "/"  # of its page, with a slash at its end
 
     def run(self, seconds: float) -> None:
         interval = self.rig.config.sample_fast_seconds

@@ -8,18 +8,13 @@ class GpuTriageError(Exception):
 
 
 class DocumentError(GpuTriageError):
-    """A file that is unreadable or invalid; exit code 2.
-
-    Attributes:
-        problems: one line each, with the file, the key, the problem and the remedy.
-        reason: snake_case name of the cause (``malformed``, ``missing``, ``too_large``, …).
-    """
+    """A file that is unreadable or invalid; exit code 2."""
 
     def __init__(self, *problems: str, reason: str = "malformed") -> None:
         more = len(problems) - 1
         super().__init__(f"{problems[0]} (and {more} more mistake{'s' * (more > 1)})" if more else problems[0])
-        self.problems = problems
-        self.reason = reason
+        self.problems = problems  # one line each, with the file, the key, the problem and the remedy
+        self.reason = reason  # snake_case name of the cause (``malformed``, ``missing``, ``too_large``, …)
 
 
 class ConfigError(DocumentError):
@@ -55,17 +50,13 @@ class RulesNotWritten(GpuTriageError):
 
 
 class ReasonedError(GpuTriageError):
-    """An error with a cause that is counted, or published as a label.
-
-    Attributes:
-        reason: snake_case name of the cause (``driver_not_loaded``, ``no_permission``, ``malformed``, …).
-        detail: the system's message, or the problem and the next step.
-    """
+    """An error with a cause that is counted, or published as a label."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
+        # Snake_case name of the cause (``driver_not_loaded``, ``no_permission``, ``malformed``, …).
         self.reason = reason
-        self.detail = detail
+        self.detail = detail  # the system's message, or the problem and the next step
 
 
 class DetailedError(ReasonedError):

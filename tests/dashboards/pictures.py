@@ -54,27 +54,16 @@ Chosen = Mapping[str, str | Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A dashboard on the screen.
+    """A dashboard on the screen."""
 
-    Attributes:
-        file: of the dashboard.
-        chosen: values of variables; all and the first, without.
-        since: start of the time range, in Unix seconds.
-        until: its end, which is also the present of the page.
-        width: of the window in pixels.
-        height: of the window; what is below is drawn only in pictures of the whole page.
-        unfolded: whether all rows are unfolded.
-        note: text below the dashboard.
-    """
-
-    file: str
-    chosen: Chosen
-    since: float
-    until: float
-    width: int = 1560
-    height: int = 1000
-    unfolded: bool = False
-    note: str = ""
+    file: str  # of the dashboard
+    chosen: Chosen  # values of variables; all and the first, without
+    since: float  # start of the time range, in Unix seconds
+    until: float  # its end, which is also the present of the page
+    width: int = 1560  # of the window in pixels
+    height: int = 1000  # of the window; what is below is drawn only in pictures of the whole page
+    unfolded: bool = False  # whether all rows are unfolded
+    note: str = ""  # text below the dashboard
 
 
 class Scenes:

@@ -18,13 +18,10 @@ _COMPLAINTS = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionT
 
 
 class Browser:
-    """A running browser with one page.
-
-    Attributes:
-        complaints: what the page logged, threw, was refused or popped up since it was last opened.
-    """
+    """A running browser with one page."""
 
     def __init__(self, commands: int, answers: int) -> None:
+        # What the page logged, threw, was refused or popped up since it was last opened.
         self.complaints: list[str] = []
         self._commands = commands
         self._answers = answers

@@ -58,15 +58,11 @@ class Damaged:
 
 
 class Files:
-    """The simulated kernel's files, for whoever damages them.
-
-    Attributes:
-        damaged: what is damaged now.
-        stuck: paths that match it cannot be opened in any time now; None where all can.
-    """
+    """The simulated kernel's files, for whoever damages them."""
 
     def __init__(self, root: Path) -> None:
-        self.damaged: tuple[Damaged, ...] = ()
+        self.damaged: tuple[Damaged, ...] = ()  # what is damaged now
+        # Paths that match it cannot be opened in any time now; None where all can.
         self.stuck: re.Pattern[str] | None = None
         self._root = root
         self._hurt: list[Path] = []

@@ -40,17 +40,12 @@ def no_fault(call: Call) -> int:
 
 
 class FaultyLibrary:
-    """The NvmlLibrary seam, and the library it loads.
-
-    Attributes:
-        fault: what calls pass.
-        hidden: functions that are not exported.
-        asked: exported names that were called about a GPU, in the order of their first call.
-    """
+    """The NvmlLibrary seam, and the library it loads."""
 
     def __init__(self, below: NvmlLibrary) -> None:
-        self.fault: Fault = no_fault
-        self.hidden: frozenset[str] = frozenset()
+        self.fault: Fault = no_fault  # what calls pass
+        self.hidden: frozenset[str] = frozenset()  # functions that are not exported
+        # Exported names that were called about a GPU, in the order of their first call.
         self.asked: dict[str, None] = {}
         self._below = below.load()
         self._gpus: dict[int, int] = {}

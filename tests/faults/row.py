@@ -41,15 +41,10 @@ def call_in_flight(collector: str, function: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """What the page may say, where many words are right: every GPU and the driver are up.
+    """What the page may say, where many words are right: every GPU and the driver are up."""
 
-    Attributes:
-        collectors: that may count errors, or fail.
-        errors: names they may count.
-    """
-
-    collectors: frozenset[str]
-    errors: frozenset[str]
+    collectors: frozenset[str]  # that may count errors, or fail
+    errors: frozenset[str]  # names they may count
     slow: bool = False  # whether a call may be under way, whichever it is at that moment
 
 

@@ -139,26 +139,18 @@ def _until_time_ends(job: Job) -> None:
 
 
 class Stage(Rig):
-    """A running exporter, and what can be done to its host.
-
-    Attributes:
-        library: where faults of calls are put.
-        files: where files are damaged.
-        time: the clock.
-        seconds: scenario time; the page shows the sample taken then.
-        threadless: lanes that cannot have a thread, by the beginning of their names.
-    """
+    """A running exporter, and what can be done to its host."""
 
     def __init__(self, simulated: SimulatedMachine, time: ParkingClock, config: Config) -> None:
-        self.library = FaultyLibrary(simulated.machine.nvml)
-        self.files = Files(simulated.root)
-        self.time = time
-        self.threadless: tuple[str, ...] = ()
+        self.library = FaultyLibrary(simulated.machine.nvml)  # where faults of calls are put
+        self.files = Files(simulated.root)  # where files are damaged
+        self.time = time  # the clock
+        self.threadless: tuple[str, ...] = ()  # lanes that cannot have a thread, by the beginning of their names
         whole = simulated.machine
         sysfs, procfs = (watched(root, self._opened) for root in (whole.sysfs, whole.procfs))
         machine = dataclasses.replace(whole, nvml=self.library, sysfs=sysfs, procfs=procfs)
         super().__init__(simulated, time, config, machine, lambda name: ParkingLane(name, time, self._is_threadless))
-        self.seconds = -1
+        self.seconds = -1  # scenario time; the page shows the sample taken then
 
     def second(self) -> Page:
         """Sample the next second; the page as it is then."""
@@ -237,12 +229,7 @@ def staged(scenario: Scenario, config: Config) -> Iterator[Stage]:
 
 
 class Twin:
-    """The same host without a fault: its readings by second, taken once and ahead of time.
-
-    Attributes:
-        pages: the readings by second.
-        holding: findings whose conditions held at any time, as `Stage.holding` gives them.
-    """
+    """The same host without a fault: its readings by second, taken once and ahead of time."""
 
     def __init__(self, scenario: Scenario, config: Config, seconds: int) -> None:
         pages, holding = [], set[tuple[str, str]]()
@@ -250,5 +237,5 @@ class Twin:
             for _ in range(seconds):
                 pages.append(readings(stage.second()))
                 holding |= stage.holding
-        self.pages = tuple(pages)
-        self.holding = frozenset(holding)
+        self.pages = tuple(pages)  # the readings by second
+        self.holding = frozenset(holding)  # findings whose conditions held at any time, as `Stage.holding` gives them

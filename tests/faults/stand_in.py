@@ -45,15 +45,11 @@ class StandIn:
     - ``host hang nvmlInit``, ``host error nvmlDeviceGetCount 999``, …: functions that are asked of no GPU.
     - ``init_seconds 8``: how long nvmlInit takes.
     - ``unloaded``: the driver is not loaded.
-
-    Attributes:
-        folder: holds the library, the control file, sysfs and procfs.
-        gpus: how many GPUs are on the bus.
     """
 
     def __init__(self, folder: Path, gpus: int = 8) -> None:
-        self.folder = folder
-        self.gpus = gpus
+        self.folder = folder  # holds the library, the control file, sysfs and procfs
+        self.gpus = gpus  # how many GPUs are on the bus
         self._lines: list[str] = []
         self._control = folder / "control"
         compile_library(SOURCE, folder)
@@ -132,16 +128,11 @@ def up(page: str) -> list[str]:
 
 
 class Daemon:
-    """A daemon that was just started.
-
-    Attributes:
-        process: its process.
-        log: its log.
-    """
+    """A daemon that was just started."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process = process
-        self.log = log
+        self.process = process  # its process
+        self.log = log  # its log
 
     @cached_property
     def _running(self) -> Exporter:

@@ -112,20 +112,13 @@ def scrape(client: http.client.HTTPConnection, running: Target, path: str = "/me
 
 
 class Scraper:
-    """One who scrapes as Prometheus does, over a connection that is kept, and again over a new one where that is gone.
-
-    Attributes:
-        statuses: of every scrape so far; 0 where there was no answer.
-        latencies_ms: from before the request until the whole answer, reconnecting included.
-        reconnects: connections that were found closed.
-        most: the most that the daemon was seen to take.
-    """
+    """One who scrapes as Prometheus does, over a connection that is kept, and over a new one where that is gone."""
 
     def __init__(self, running: Target, pause_seconds: float = 0.02) -> None:
-        self.statuses: list[int] = []
-        self.latencies_ms: list[float] = []
-        self.reconnects = 0
-        self.most = running.figures()
+        self.statuses: list[int] = []  # of every scrape so far; 0 where there was no answer
+        self.latencies_ms: list[float] = []  # from before the request until the whole answer, reconnecting included
+        self.reconnects = 0  # connections that were found closed
+        self.most = running.figures()  # the most that the daemon was seen to take
         self._running = running
         self._pause_seconds = pause_seconds
         self._client = running.client()

@@ -208,13 +208,3 @@ def hangs() -> Iterator[State]:
     """No work for minutes, by threads that wait for each other."""
     waits_for_ever = (Thread("python", 0.0, "S", "futex_wait_queue"),)
     yield State("a deadlock", "hung", (idle(),), threads=waits_for_ever, promised=310, lasts=340)
-    yield State(
-        "a deadlock on four H100",
-        "hung",
-        (idle("h100"),),
-        threads=waits_for_ever,
-        promised=310,
-        lasts=340,
-        board="h100",
-        gpus=4,
-    )

@@ -6,8 +6,8 @@ threads are files with the ticks and states that are written down here.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import cycle
 from pathlib import Path
@@ -131,9 +131,6 @@ BOARDS: Final = {
     ),
 }
 
-Files = Callable[[float], Mapping[str, str]]
-"""Files below the host's root by path (``proc/…``, ``sys/…``), by the second since the state began, negative before."""
-
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -144,7 +141,6 @@ class State:
     during: tuple[Any, ...] = ()  # what changes: effects, on all GPUs, or with the GPU in front
     always: tuple[Any, ...] = ()  # what was so before too
     threads: tuple[Thread, ...] = AT_WORK  # while it lasts
-    files: Files | None = None
     board: str = "l40s"
     gpus: int = 1
     jobs: bool = False  # whether each GPU has a job of its own, instead of one job for all
@@ -159,7 +155,6 @@ class State:
     cpus: str = ""  # the CPUs of all processes, if not those of their GPUs' nodes
     mig: tuple[MigInstance, ...] = ()  # of each GPU, with a process on each
     virtual: bool = False  # whether it is a virtual machine, whose slots the kernel does not know
-    limits: Config = field(default_factory=Config)
     kind: str = ""  # the family of states that it belongs to
 
     @property
@@ -262,15 +257,12 @@ Changes = tuple[tuple[float, str], ...]
 
 
 class Watch:
-    """Runs an exporter, and notes the class of every GPU as it is published.
-
-    Attributes:
-        changes: by GPU, the second from the exporter's start from which on it had a class, and the class; the first
-            class included.
-    """
+    """Runs an exporter, and notes the class of every GPU as it is published."""
 
     def __init__(self, running: Rig) -> None:
         self._running = running
+        # By GPU, the second from the exporter's start from which on it had a class, and the class; the first class
+        # included.
         self.changes: dict[str, list[tuple[float, str]]] = defaultdict(list)
 
     def run_to(self, seconds: float) -> None:
@@ -364,19 +356,15 @@ class Threads:
         """Write what is there at a second of the scenario."""
         passed = 0.0 if self._at is None else seconds - self._at
         self._at = seconds
-        since = seconds - WORK_SECONDS
         for number in range(self._state.gpus):
             pid = FIRST_PID + 10 * number
             if not (self._root / "proc" / str(pid)).is_dir():
                 continue
-            lasts = since >= 0 and seconds < self._ends_at
+            lasts = WORK_SECONDS <= seconds < self._ends_at
             for place, thread in enumerate(self._of(number, lasts=lasts)):
                 tid = pid + place
                 ticks = self._ticks[pid, tid] = self._ticks.get((pid, tid), 1000.0) + thread.share * passed * TICKS
                 self._write(f"proc/{pid}/task/{tid}", thread, tid, int(ticks))
-        if self._state.files is not None:
-            for path, text in self._state.files(since).items():
-                self._put(path, text)
 
     def _of(self, number: int, *, lasts: bool) -> list[Thread]:
         threads = self._state.threads if lasts else AT_WORK
@@ -416,7 +404,7 @@ def play(state: State, phase: float = 0.0, *, fast_seconds: float = 1.0, ends: b
         threads = Threads(simulated.root, state, ends_at or math.inf)
         threads.write(starts_at)
         clock.on_advance(lambda _moment: threads.write(simulated.host.seconds()))
-        rig = Rig(simulated, clock, replace(state.limits, sample_fast_seconds=fast_seconds))
+        rig = Rig(simulated, clock, Config(sample_fast_seconds=fast_seconds))
         watch = Watch(rig)
         watch.run_to(begins)
         late = cycle(state.late or (0.0,))
@@ -435,6 +423,6 @@ def steady_day(name: str, fast_seconds: float, hours: float) -> Mapping[str, int
     """Changes of class by GPU, of the first GPUs of a shipped scenario in which nothing is wrong."""
     clock = VirtualClock()
     with simulated_machine(pair(name), clock=clock, when_looked_at=True) as simulated:
-        watch = Watch(Rig(simulated, clock, replace(Config(), sample_fast_seconds=fast_seconds)))
+        watch = Watch(Rig(simulated, clock, Config(sample_fast_seconds=fast_seconds)))
         watch.run_to(hours * 3600)
     return {gpu: len(changes) - 1 for gpu, changes in watch.changes.items()}

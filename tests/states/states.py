@@ -135,15 +135,7 @@ def _no_history() -> Iterator[State]:
 
 def _links() -> Iterator[State]:
     narrow = Link(width=4)
-    for board, full in (("h100", 1.3e10),):
-        for name, wanted, receive in (
-            ("nothing", "compute", 5e5),
-            ("half of what it can", "compute", full / 2),
-            ("all it can", "pcie_link", full),
-        ):
-            yield State(
-                f"a narrow link of a {board} carries {name}", wanted, (narrow, Readings(receive=receive)), board=board
-            )
+    yield State("a narrow link carries nothing", "compute", (narrow, Readings(receive=5e5)), board="h100")
     yield State("a narrow link, and nobody knows what it carries", "pcie_link", (narrow,), board="v100")
     yield State(
         "a wide link that is full",
@@ -156,15 +148,6 @@ def _links() -> Iterator[State]:
         "pcie_link",
         (busy(0.99, watts=320, receive=1e9, transmit=5.4e10, sm_active=0.3),),
         board="h100",
-    )
-    yield State(
-        "paging to the host",
-        "pcie_link",
-        (busy(0.99, watts=260, receive=4.85e10, transmit=3e9, sm_active=0.5),),
-        board="h100",
-    )
-    yield State(
-        "a wide link at half its pace", "compute", (busy(0.99, watts=600, receive=3.1e10, transmit=1e9),), board="h100"
     )
     yield State(
         "a wide link that is full while the GPU waits",
@@ -217,17 +200,6 @@ def _clocks() -> Iterator[State]:
     for reason in ("board_limit", "reliability"):
         yield State(f"held at 0.7 by {reason}", "clock_cap", (Readings(sm_mhz=1700, reasons=(reason,)),))
         yield State(f"hardly held by {reason}", "compute", (Readings(sm_mhz=2400, reasons=(reason,)),))
-    yield State("clocks set a little lower", "compute", (Readings(sm_mhz=2250, reasons=("applications_clocks",)),))
-    yield State(
-        "at the default power limit, near its clock",
-        "compute",
-        (Readings(power_watts=348, sm_mhz=2160, reasons=("sw_power_cap",)),),
-    )
-    yield State(
-        "at a lowered power limit",
-        "power_cap",
-        (PowerLimit(200.0), Readings(power_watts=199, sm_mhz=1500, reasons=("sw_power_cap",))),
-    )
     yield State(
         "a lowered power limit that it does not reach",
         "compute",
@@ -246,13 +218,6 @@ def _heat() -> Iterator[State]:
         "thermal",
         (Readings(sm_mhz=1500, reasons=("sw_thermal",), power_watts=210, celsius=92.0),),
     )
-    yield State(
-        "hardware slows all of it for heat",
-        "thermal",
-        (Readings(sm_mhz=900, reasons=("hw_thermal", "hw_slowdown"), power_watts=280, celsius=92.0),),
-        board="h100",
-        gpus=4,
-    )
     yield State("hot and at its pace", "compute", (Readings(celsius=83.0),))
     yield State(
         "a power brake",
@@ -269,12 +234,6 @@ def _heat() -> Iterator[State]:
 def _cpus() -> Iterator[State]:
     for share in (0.25, 0.5):
         yield starved(
-            f"one full thread at {share:.0%}",
-            "cpu",
-            share,
-            threads=(Thread("python", 1.0, "R"), Thread("pt_data_pin", 0.2)),
-        )
-        yield starved(
             f"node full at {share:.0%}",
             "cpu",
             share,
@@ -282,12 +241,6 @@ def _cpus() -> Iterator[State]:
             threads=(Thread("python", 0.3, "R"), *([Thread("pt_data_worker", 0.6, "R")] * 8)),
         )
     yield starved("the other node is full", "unattributed", 0.4, Cpu(node=1, user=0.95, system=0.03))
-    yield starved(
-        "loaders at 88% each",
-        "unattributed",
-        0.5,
-        threads=(Thread("python", 0.1), *([Thread("pt_data_worker", 0.88, "R")] * 12)),
-    )
     yield starved(
         "its own CPU limit",
         "cpu",
@@ -340,11 +293,8 @@ def _storage() -> Iterator[State]:
 
 
 def _network() -> Iterator[State]:
-    yield starved("an Ethernet at line rate", "network", 0.4, Network(LAN, 2.98e9, 9e7))
-    yield starved("an Ethernet at half of it", "unattributed", 0.4, Network(LAN, 1.5e9, 9e7))
     yield starved("InfiniBand at line rate", "network", 0.5, Network(FABRIC, 4.7e10, 4.7e10))
     yield starved("TCP retransmits", "network", 0.4, tcp(0.11))
-    yield starved("TCP retransmits a little", "unattributed", 0.4, tcp(0.001))
     yield starved("an interface that drops", "network", 0.4, Network(LAN, 1.2e9, 9e7, drops_per_second=4000))
     yield State("TCP retransmits beside a job that computes", "compute", (tcp(0.11),))
 

@@ -94,7 +94,9 @@ class HostJudge:
             self.states.apply(settings.checks)
             self._applied = settings
         host = replace(host, settings=settings)
-        memories = {gpu: self._memory(gpu.key) for gpu in host.gpus}
+        memories = {
+            gpu: self._gpus.get(gpu.key) or GpuMemory(self._absent_seconds.pop(gpu.key, None)) for gpu in host.gpus
+        }
         self._forget({labels["uuid"] for labels in host.labels_of(GPU_INFO)})
         self._gpus |= {gpu.key: memory for gpu, memory in memories.items()}
         bottlenecks = {gpu: memory.judge(gpu, host, self._longest_gap_seconds) for gpu, memory in memories.items()}
@@ -127,9 +129,6 @@ class HostJudge:
         """Leave the time from the last judgment to the next uncounted, because one in between failed."""
         for memory in self._gpus.values():
             memory.interrupt()
-
-    def _memory(self, key: str) -> GpuMemory:
-        return self._gpus.get(key) or GpuMemory(self._absent_seconds.pop(key, None))
 
     def _forget(self, known: set[str]) -> None:
         """Drop GPUs that the exporter no longer lists, except for their counters; keep those just not being polled."""

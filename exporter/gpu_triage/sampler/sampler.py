@@ -213,14 +213,6 @@ class Sampler:
     """Reads the machine on a schedule and keeps every collector's last outcome.
 
     It writes to the state directory only with `writes_state`, which only one process may set.
-
-    Attributes:
-        store: the outcomes; readable from any thread.
-        status: the sampler's own health.
-        freshness: how long outcomes may be published.
-        view: the host as facts; only for the sampler's thread.
-        presence: GPU presence at the last publication; None before the first.
-        trouble: why part of the sampling has been stopped for a while; None while all of it runs.
     """
 
     def __init__(
@@ -253,11 +245,12 @@ class Sampler:
         pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self._baseline.enabled
         self._flight = flight
         own = (exporter.NAME,) + (judgment.NAME,) * (judge is not None) + (flight_recorder.NAME,) * (flight is not None)
+        # The outcomes; readable from any thread.
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, *own))
         self._calls = CallWatch(config.sample_deadline_seconds)
         self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
-        self.status = Status(config, self._gpu_collectors, self._host_collectors, constants)
-        self.freshness = Freshness(self.store, machine.clock, config, enabled)
+        self.status = Status(config, self._gpu_collectors, self._host_collectors, constants)  # the sampler's own health
+        self.freshness = Freshness(self.store, machine.clock, config, enabled)  # how long outcomes may be published
         self._gpus = GpuRounds(
             machine,
             config,
@@ -275,8 +268,10 @@ class Sampler:
         findings = self._saved.add(*judge.saved) if judge is not None and self._saved.writes else None
         medium_seconds = config.sample_medium_seconds
         self._judge = None if judge is None else JudgeRounds(judge, machine.clock, medium_seconds, findings)
+        # The host as facts; only for the sampler's thread.
         self.view = HostReadings(self._host_gpus, self._driver, self.store)
-        self.presence: PresenceReading | None = None
+        self.presence: PresenceReading | None = None  # GPU presence at the last publication; None before the first
+        # Why part of the sampling has been stopped for a while; None while all of it runs.
         self.trouble: str | None = None
 
     @property

@@ -43,13 +43,9 @@ T = TypeVar("T")
 
 
 class PersistentState(Protocol[T]):
-    """Part of the exporter's state that persists between runs. Only the sampler's thread uses it.
+    """Part of the exporter's state that persists between runs. Only the sampler's thread uses it."""
 
-    Attributes:
-        changed: whether it has unsaved changes.
-    """
-
-    changed: bool
+    changed: bool  # whether it has unsaved changes
 
     @property
     def memory(self) -> T:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -350,7 +350,9 @@ class XidWatch:
     ) -> XidReading:
         """All known Xids, under the current labels of the GPUs on record (`known`, and `labels_of` by UUID)."""
         readable = self._sources(now.monotonic)
-        self.owners.release(now.monotonic - WINDOW_SECONDS if self._kernel_reports(readable) else math.inf)
+        # The kernel log will have the Xids that NVML reports if it is readable, or in its first read.
+        kernel_reports = readable[XidSource.KMSG] or not self._past_read
+        self.owners.release(now.monotonic - WINDOW_SECONDS if kernel_reports else math.inf)
         gpus, unassigned = self.owners.counts(labels_of)
         self.unassigned = tuple(unassigned)
         sources = {source.value: is_readable for source, is_readable in readable.items()}
@@ -396,10 +398,6 @@ class XidWatch:
         if now >= self._gap_until:
             log.warning("the kernel log overran: Xids may be among the lost records", extra={"fields": {"lost": lost}})
         self._gap_until = now + _GAP_SECONDS
-
-    def _kernel_reports(self, readable: Mapping[XidSource, bool]) -> bool:
-        """Whether the kernel log will have the Xids that NVML reports: it is readable, or in its first read."""
-        return readable[XidSource.KMSG] or not self._past_read
 
     def _sources(self, now: float) -> dict[XidSource, bool]:
         """Whether each source is readable: not if its lane is stuck, nor shortly after it lost records."""

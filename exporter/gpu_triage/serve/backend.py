@@ -29,10 +29,6 @@ class ExporterBackend:
     Args:
         alive: returns why the sampler no longer publishes, so that this process should be restarted; None if it does.
         scenario_progress: returns what happens next in the simulated scenario; None on a real host.
-
-    Attributes:
-        published: to be called on the sampler's thread after each publication.
-        ready: returns what the first samples are still waiting for; None once they are complete.
     """
 
     def __init__(
@@ -44,8 +40,9 @@ class ExporterBackend:
         scenario_progress: Callable[[], str] | None = None,
     ) -> None:
         exposition = Exposition(sampler, Selection(config))
-        self.published = exposition.refresh
+        self.published = exposition.refresh  # to be called on the sampler's thread after each publication
         self.page = exposition.page
+        # Returns what the first samples are still waiting for; None once they are complete.
         self.ready = sampler.waiting_for
         self.alive = alive
         self._scenario_progress = scenario_progress

@@ -56,19 +56,14 @@ class Limits:
 
 
 class Clients:
-    """All connections of one server.
-
-    Attributes:
-        connections: all of them, including those in a TLS handshake.
-        waiting: those waiting for their client to send something, longest first (an ordered set).
-        unread: those with a client that isn't reading its response, longest first.
-    """
+    """All connections of one server."""
 
     def __init__(self, limits: Limits, wall: Callable[[], float], *, tls: bool = False) -> None:
         self.limits = limits
-        self.connections: set[Connection] = set()
+        self.connections: set[Connection] = set()  # all of them, including those in a TLS handshake
+        # Those waiting for their client to send something, longest first (an ordered set).
         self.waiting: dict[Connection, None] = {}
-        self.unread: dict[Connection, None] = {}
+        self.unread: dict[Connection, None] = {}  # those with a client that isn't reading its response, longest first
         self._tls = tls
         self._most = limits.tls_connections if tls else limits.connections
         # The sampler opens files, too, and must not run out of file descriptors.

@@ -56,9 +56,6 @@ class SecuritySource:
     Args:
         path: web configuration file; None for no TLS and no passwords.
         report: called with the result of each load if there is a file.
-
-    Attributes:
-        current: the current settings; replaced atomically, safe to read from any thread.
     """
 
     def __init__(
@@ -67,7 +64,7 @@ class SecuritySource:
         report: Callable[[WebConfigHealth], None] = lambda _health: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.current = Security()
+        self.current = Security()  # the current settings; replaced atomically, safe to read from any thread
         self._path = path
         self._report = report
         self._wall = wall

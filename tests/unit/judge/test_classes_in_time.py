@@ -47,15 +47,11 @@ NONE: Readings = MappingProxyType({})
 
 
 class Host:
-    """A judged host with one GPU, whose readings change.
-
-    Attributes:
-        changes: each class that the GPU entered, with the second.
-    """
+    """A judged host with one GPU, whose readings change."""
 
     def __init__(self, step_seconds: float = STEP) -> None:
         self.fed, self._step_seconds = Fed(step_seconds), step_seconds
-        self.changes: list[tuple[float, str]] = []
+        self.changes: list[tuple[float, str]] = []  # each class that the GPU entered, with the second
         self._totals: dict[Key, float] = {}
 
     def run(self, seconds: float, busy: float, more: Readings = NONE, *, processes: int | None = 1) -> Bottleneck:

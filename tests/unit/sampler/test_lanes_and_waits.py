@@ -112,23 +112,6 @@ def wait_until_idle(some: list[ThreadLane]) -> None:
         threading.Event().wait(0.001)
 
 
-def test_one_computes_at_a_time() -> None:
-    jobs, some = Jobs(), lanes(JobQueue())
-    submit_all(some, jobs.run)
-    assert jobs.wait_for(LANES)
-    assert jobs.most_at_once == 1
-
-
-def test_jobs_run_in_the_order_they_came() -> None:
-    seen: list[int] = []
-    some = lanes(JobQueue())
-    for index, lane in enumerate(some):
-        assert lane.ready()
-        lane.submit(partial(seen.append, index), queued=True)
-    wait_until_idle(some)
-    assert seen == list(range(LANES))
-
-
 def test_a_job_that_hangs_keeps_nobody_once_all_are_let_go() -> None:
     held, jobs, queue = threading.Event(), Jobs(), JobQueue()
     stuck, *others = lanes(queue)

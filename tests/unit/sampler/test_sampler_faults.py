@@ -7,19 +7,15 @@ import pynvml
 import pytest
 from tests.one_shot import finding, look_at
 from tests.parts import some
-from tests.rig import Rig, only, pair, pair_with, rig, scenario_with, three_with
+from tests.rig import Rig, only, pair_with, rig, scenario_with, three_with
 
 from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, Verdict
-from gpu_triage.machine import Clock
 from gpu_triage.options.config import Config, JudgeOption
 from gpu_triage.read.exporter import judgment
 from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.metrics.metric import declared_in
-from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
-from gpu_triage.sampler.lanes import InlineLane, Job, LaneMaker
-from gpu_triage.sampler.sampler import Sampler
-from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow
 
@@ -235,15 +231,6 @@ def calls_of(running: Rig) -> list[tuple[str, str, str, float]]:
     return [(had["gpu"], had["collector"], had["function"], seconds) for had, seconds in series]
 
 
-def test_check_names_the_gpu_that_hangs_at_the_start(tmp_path: Path) -> None:
-    report = look_at(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetUUID")), 60)
-    assert report.verdict is Verdict.DRAIN
-    assert report.blocked is None
-    lost = finding(report, "gpu.lost")
-    assert lost.subject == "GPU 1"
-    assert "nvmlDeviceGet" in lost.measured
-
-
 def silent(running: Rig) -> dict[str, tuple[str, str]]:
     """Code and text of the finding about each GPU that does not answer."""
     found = [found for found in running.report.findings if found.check.code.startswith("gpu.")]
@@ -358,71 +345,6 @@ def test_check_measures_gpus_that_answer_past_a_driver_that_hangs(tmp_path: Path
     assert "nvmlDeviceGetCount has not returned" in finding(report, "driver.unavailable").measured
     assert report.verdict is Verdict.WATCH
     assert report.exit_code(Severity.WARNING) == EXIT_FINDINGS
-
-
-class RefusedLane(InlineLane):
-    """A lane that cannot have a thread while so told."""
-
-    def __init__(self, clock: Clock, name: str, refused: list[bool]) -> None:
-        super().__init__(clock, name)
-        self._refused = refused
-
-    def ready(self) -> bool:
-        refused = bool(self._refused)
-        if not refused:
-            self.refused_since = None
-        elif self.refused_since is None:
-            self.refused_since = self._clock.now().monotonic
-        return not refused and super().ready()
-
-    def submit(self, job: Job, *, queued: bool = False) -> None:
-        assert self.refused_since is None
-        super().submit(job, queued=queued)
-
-
-def refusing(clock: VirtualClock, refused: list[bool], prefix: str) -> LaneMaker:
-    return lambda name: RefusedLane(clock, name, refused) if name.startswith(prefix) else InlineLane(clock, name)
-
-
-@pytest.mark.parametrize("at_start", [True, False])
-def test_gpus_that_lack_a_thread_are_not_called_sick_and_are_read_as_soon_as_they_have_one(*, at_start: bool) -> None:
-    clock = VirtualClock()
-    refused: list[bool] = []
-    with simulated_machine(pair("h100-8"), clock=clock, when_looked_at=True) as simulated:
-        running = Rig(simulated, clock, FEW, make_lane=refusing(clock, refused, "gpu-"))
-        if not at_start:
-            running.run(10)
-        refused.append(True)
-        running.sampler.step()
-        running.run(0)
-        assert running.value("gpu_exporter_errors_total", collector="exporter", error="no_thread") == 2
-        running.run(50)
-        assert running.series("gpu_power_watts") == []
-        assert running.series("gpu_up") == []
-        assert running.series("gpu_error_info") == []
-        assert running.value("gpu_driver_up") == 1
-        assert (running.value("gpu_exporter_errors_total", collector="exporter", error="no_thread") or 0) > 0
-        assert "no thread can be started" in (running.sampler.trouble or "")
-        refused.clear()
-        running.run(15)
-        assert [value for _, value in running.series("gpu_up")] == [1.0] * 2
-        assert len(running.series("gpu_power_watts")) == 2
-        assert running.sampler.trouble is None
-
-
-def test_a_lane_of_the_host_that_lacks_a_thread_reads_as_soon_as_it_has_one() -> None:
-    clock = VirtualClock()
-    refused = [True]
-    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
-        make = refusing(clock, refused, "host")
-        sampler = Sampler(simulated.machine, Config(), make, GPU_COLLECTORS, HOST_COLLECTORS)
-        sampler.step()
-        sampler.publish()
-        assert sampler.waiting_for() == "the first reading of the host"
-        refused.clear()
-        sampler.step()
-        sampler.publish()
-        assert sampler.waiting_for() != "the first reading of the host"
 
 
 @pytest.mark.parametrize(

@@ -40,29 +40,23 @@ _VALUE_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", 
 
 
 class Inquiry:
-    """NVML calls for one GPU. Records failures by name; unsupported calls just return None.
-
-    Attributes:
-        failures: error names so far, one entry per failed call.
-        answered: number of calls the driver answered, including with "not supported".
-        call: the NVML call in progress.
-    """
+    """NVML calls for one GPU. Records failures by name; unsupported calls just return None."""
 
     __slots__ = ("answered", "call", "device", "failures")
 
     def __init__(self, device: Device, call: CurrentCall | None = None) -> None:
         self.device = device
-        self.call = call or CurrentCall()
-        self.failures: list[str] = []
-        self.answered = 0
+        self.call = call or CurrentCall()  # the NVML call in progress
+        self.failures: list[str] = []  # error names so far, one entry per failed call
+        self.answered = 0  # number of calls the driver answered, including with "not supported"
 
     def ask(self, function: str, *args: Any) -> Any | None:
         """Call `pynvml.<function>(handle, *args)`; return None if unsupported, failed or not available.
 
         Structs to be filled are passed by reference, since pynvml does not do this itself.
         """
-        passed = (self.device.handle, *map(_passed, args)) if args else (self.device.handle,)
-        return self._ask(function, passed, _question(function, args))
+        passed = (ctypes.byref(arg) if isinstance(arg, ctypes.Structure) else arg for arg in args)
+        return self._ask(function, (self.device.handle, *passed), _question(function, args))
 
     def ask_library(self, function: str, *args: Any, about: tuple[int, ...] = ()) -> Any | None:
         """Like `ask`, for functions about this GPU that take no device handle.
@@ -160,7 +154,8 @@ class Inquiry:
                     self.failures.append("malformed")
                     continue
                 value: float = getattr(answer.value, _VALUE_MEMBERS[answer.valueType])
-                if not _is_number(value):
+                # Neither NaN or infinite, nor an integer's bits misread as a (denormal) double.
+                if not math.isfinite(value) or 0 < abs(value) < sys.float_info.min:
                     self.failures.append("malformed")
                 elif value not in _NO_VALUE and value != _NO_SIGNED_VALUE:
                     values[wanted_id] = value
@@ -223,11 +218,6 @@ class Inquiry:
         self.failures.append("malformed")
 
 
-def _is_number(value: float) -> bool:
-    """Whether a field's value is valid: not NaN, infinite, or an integer's bits misread as a (denormal) double."""
-    return math.isfinite(value) and (value == 0 or abs(value) >= sys.float_info.min)
-
-
 def _decoded(answer: Any) -> Any:
     """Decode bytes that pynvml leaves undecoded, and replace NVML's "not available" values with None."""
     if isinstance(answer, int):
@@ -246,7 +236,3 @@ def _identity(arg: Any) -> object:
     if isinstance(arg, pynvml.c_nvmlDevice_t):
         return ctypes.cast(arg, ctypes.c_void_p).value
     return type(arg) if isinstance(arg, ctypes.Structure) else arg
-
-
-def _passed(arg: Any) -> Any:
-    return ctypes.byref(arg) if isinstance(arg, ctypes.Structure) else arg

@@ -42,18 +42,13 @@ class _WideProcess(Structure):
 
 
 class _Shape(NamedTuple):
-    """Calling convention of a list function.
-
-    Attributes:
-        arguments: builds the arguments after the handle from the count's address, the buffer and the caller's args.
-        grows: whether the list may grow between two calls; sample buffers have a fixed size.
-        first_room: initial buffer size in entries; 0 to request the count before the entries.
-    """
+    """Calling convention of a list function."""
 
     entry: Any
+    # Builds the arguments after the handle from the count's address, the buffer and the caller's args.
     arguments: Callable[..., tuple[Any, ...]]
-    grows: bool = True
-    first_room: int = 0
+    grows: bool = True  # whether the list may grow between two calls; sample buffers have a fixed size
+    first_room: int = 0  # initial buffer size in entries; 0 to request the count before the entries
 
 
 _SHAPES: Final[Mapping[str, _Shape]] = {

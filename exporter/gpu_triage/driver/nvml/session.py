@@ -20,21 +20,15 @@ _MOST_CUDA_VERSION: Final = 100_000
 
 @dataclass(eq=False, slots=True)
 class Device:
-    """One GPU of the current session.
-
-    Attributes:
-        pci_bus_id: as in sysfs (``0000:65:00.0``); None if the driver does not report it.
-        handle: NVML's device handle; invalid after the session ends.
-        unsupported: calls this GPU does not support, skipped until cleared.
-        rooms: buffer sizes for its lists, in entries by function.
-    """
+    """One GPU of the current session."""
 
     index: int
     uuid: str
-    pci_bus_id: str | None
-    handle: Any
+    pci_bus_id: str | None  # as in sysfs (``0000:65:00.0``); None if the driver does not report it
+    handle: Any  # NVML's device handle; invalid after the session ends
+    # Calls this GPU does not support, skipped until cleared.
     unsupported: set[tuple[object, ...]] = field(default_factory=set)
-    rooms: dict[str, int] = field(default_factory=dict)
+    rooms: dict[str, int] = field(default_factory=dict)  # buffer sizes for its lists, in entries by function
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,22 +36,15 @@ def sram_threshold_exceeded(inquiry: Inquiry) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class FabricInfo:
-    """NVSwitch fabric state as reported by the driver, in NVML's numbers.
-
-    Attributes:
-        status: nvmlReturn_t of joining the fabric; only meaningful once the state is "completed".
-        health_summary: None if the driver does not report it.
-        health_mask: NVML_GPU_FABRIC_HEALTH_MASK_* fields, each 0 if unsupported; 0 if the driver does not report it.
-        cluster_uuid: of a fabric that spans several hosts; "" within one host.
-        clique: ID of the group of GPUs in that fabric that can reach each other.
-    """
+    """NVSwitch fabric state as reported by the driver, in NVML's numbers."""
 
     state: int
-    status: int
-    health_summary: int | None
+    status: int  # nvmlReturn_t of joining the fabric; only meaningful once the state is "completed"
+    health_summary: int | None  # None if the driver does not report it
+    # NVML_GPU_FABRIC_HEALTH_MASK_* fields, each 0 if unsupported; 0 if the driver does not report it.
     health_mask: int = 0
-    cluster_uuid: str = ""
-    clique: int = 0
+    cluster_uuid: str = ""  # of a fabric that spans several hosts; "" within one host
+    clique: int = 0  # ID of the group of GPUs in that fabric that can reach each other
 
 
 def fabric_info(inquiry: Inquiry) -> FabricInfo | None:

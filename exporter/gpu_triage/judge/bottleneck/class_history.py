@@ -35,14 +35,10 @@ class ClassPeriod(NamedTuple):
 
 
 class Soon:
-    """What the last seconds showed, judgment by judgment, to tell news from what comes and goes.
-
-    Attributes:
-        lasted: for how many seconds they have shown the same class.
-    """
+    """What the last seconds showed, judgment by judgment, to tell news from what comes and goes."""
 
     def __init__(self) -> None:
-        self.lasted = 0.0
+        self.lasted = 0.0  # for how many seconds they have shown the same class
         self._name = ""
         self._since = 0.0
         self._is_news = False

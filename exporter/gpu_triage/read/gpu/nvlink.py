@@ -31,16 +31,12 @@ _LINKS_OF_FIRST_BLOCK: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One way to read a counter of a link: a field with the link as scope.
-
-    Attributes:
-        second: field ID of link 6, for older drivers with a field for each of twelve links; `field` is link 0's.
-        scale: factor from the counter's unit to the published unit.
-    """
+    """One way to read a counter of a link: a field with the link as scope."""
 
     field: int
+    # Field ID of link 6, for older drivers with a field for each of twelve links; `field` is link 0's.
     second: int | None = None
-    scale: int = 1
+    scale: int = 1  # factor from the counter's unit to the published unit
 
     def of(self, link: int) -> FieldId | None:
         if self.second is None:
@@ -402,7 +398,7 @@ class NvlinkQualityReader:
         }
         fec = {number: totals[FIRST_FEC_FIELD + place] for place, number in enumerate(FEC_BINS)}
         return NvlinkQualityReading(
-            worst={kind: worst for kind in BER_FIELDS if (worst := _worst(rates, kind)) is not None},
+            worst={kind: max(each) for kind in BER_FIELDS if (each := [r[kind] for r in rates.values() if kind in r])},
             by_link={(str(link), kind): ratio for link, kinds in rates.items() for kind, ratio in kinds.items()},
             symbol_errors=totals[SYMBOL_ERRORS_FIELD],
             fec_blocks={number: total for number, total in fec.items() if total is not None},
@@ -418,10 +414,6 @@ class NvlinkQualityReader:
                 if ratio is not None:
                     rates.setdefault(link, {})[kind] = ratio
         return rates
-
-
-def _worst(rates: Mapping[int, Mapping[str, float]], kind: str) -> float | None:
-    return max((each[kind] for each in rates.values() if kind in each), default=None)
 
 
 NVLINK_QUALITY = GpuCollector(

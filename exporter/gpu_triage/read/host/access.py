@@ -67,18 +67,13 @@ GPU_EXPORTER_DEGRADED_INFO = host_info(
 
 @dataclass(frozen=True, slots=True)
 class Limitation:
-    """A feature that is limited.
-
-    Attributes:
-        reason: ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``,
-            ``other_cgroup_namespace``, ``other_network_namespace``, ``firmware_first``, ``io_error``, or ``excluded``
-            for a metric.
-        remedy: consequence and fix, for the log.
-    """
+    """A feature that is limited."""
 
     feature: str
+    # ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``, ``other_cgroup_namespace``,
+    # ``other_network_namespace``, ``firmware_first``, ``io_error``, or ``excluded`` for a metric.
     reason: str
-    remedy: str
+    remedy: str  # consequence and fix, for the log
 
 
 _PACKAGE: Final = Path(gpu_triage.__file__)

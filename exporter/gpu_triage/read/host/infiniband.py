@@ -258,16 +258,12 @@ class _Plan(NamedTuple):
 
 
 class _PortReader:
-    """Reads one port; continues its counters if these are saturated, absent or reset from outside.
-
-    Attributes:
-        kind: as in the plan, which lists the files that exist: drivers differ, and each check costs a system call.
-        highest: the highest rate that the port has had, in bytes per second.
-    """
+    """Reads one port; continues its counters if these are saturated, absent or reset from outside."""
 
     def __init__(self, files: _Files) -> None:
+        # As in the plan, which lists the files that exist: drivers differ, and each check costs a system call.
         self.kind = ""
-        self.highest = 0.0
+        self.highest = 0.0  # the highest rate that the port has had, in bytes per second
         self._files = files
         self._plan: _Plan | None = None
         self._rounds = 0

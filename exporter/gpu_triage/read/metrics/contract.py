@@ -38,31 +38,22 @@ HOST_LABELS: Final = GpuLabels("", "")
 
 @dataclass(frozen=True, slots=True)
 class GpuCollector(Generic[R]):
-    """A subject read from each GPU.
+    """A subject read from each GPU."""
 
-    Attributes:
-        name: the subject; the `collector` label and the flag ``--collector.<name>``.
-        about: what it reads, for ``--help``.
-        tier: how often it runs.
-        reader: factory of the read function, called once per GPU ever seen; the reader may keep state (integrals, last
-            values) for that GPU as long as the process runs.
-        render: pure function that renders a reading; by default from its annotated fields.
-        default: whether it is enabled by default.
-        kept: whether its last samples stay published while the GPU is lost (identity only).
-        asks_peers: whether its NVML calls involve other GPUs too. A call to a hung GPU would block all others, so such
-            collectors share a lane of their own.
-        also_in: additional modules that declare and render some of its metrics.
-    """
-
-    name: str
-    about: str
-    tier: Tier
+    name: str  # the subject; the `collector` label and the flag ``--collector.<name>``
+    about: str  # what it reads, for ``--help``
+    tier: Tier  # how often it runs
+    # Factory of the read function, called once per GPU ever seen; the reader may keep state (integrals, last values)
+    # for that GPU as long as the process runs.
     reader: Callable[[Config], Callable[[GpuRound], R]]
+    # Pure function that renders a reading; by default from its annotated fields.
     render: Callable[[R, GpuLabels], Iterator[Sample]] = samples
-    default: bool = True
-    kept: bool = False
+    default: bool = True  # whether it is enabled by default
+    kept: bool = False  # whether its last samples stay published while the GPU is lost (identity only)
+    # Whether its NVML calls involve other GPUs too. A call to a hung GPU would block all others, so such collectors
+    # share a lane of their own.
     asks_peers: bool = False
-    also_in: tuple[ModuleType, ...] = ()
+    also_in: tuple[ModuleType, ...] = ()  # additional modules that declare and render some of its metrics
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
@@ -72,15 +63,7 @@ class GpuCollector(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class HostCollector(Generic[R]):
-    """A subject read from the host; attributes as for GpuCollector, plus these.
-
-    Attributes:
-        foreign: metric families from other sources, to republish; they are not in the metric catalog.
-        needs: name of a Config field that must be set for the collector to run, or None.
-        own_lane: whether it runs in parallel to the other host collectors instead of in sequence: it queries hardware
-            or takes a kernel lock, and may hang.
-        kept_while_stalled: whether its last samples stay published while a read hangs. Its success is 0 meanwhile.
-    """
+    """A subject read from the host; attributes as for GpuCollector, plus these."""
 
     name: str
     about: str
@@ -88,9 +71,13 @@ class HostCollector(Generic[R]):
     reader: Callable[[Config], Callable[[HostRound], R]]
     render: Callable[[R], Iterator[Sample]] = samples
     default: bool = True
+    # Metric families from other sources, to republish; they are not in the metric catalog.
     foreign: Callable[[R], tuple[Metric, ...]] | None = None
-    needs: str | None = None
+    needs: str | None = None  # name of a Config field that must be set for the collector to run, or None
+    # Whether it runs in parallel to the other host collectors instead of in sequence: it queries hardware or takes a
+    # kernel lock, and may hang.
     own_lane: bool = False
+    # Whether its last samples stay published while a read hangs. Its success is 0 meanwhile.
     kept_while_stalled: bool = False
 
     @property

@@ -50,30 +50,21 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MetricSpec:
-    """One metric.
+    """One metric."""
 
-    Attributes:
-        name: exposed name, with unit suffix, and `_total` for counters.
-        kind: gauge, counter or info.
-        help: full sentences: meaning, range, when it is absent, how it resets.
-        source: NVML function, field ID or kernel path it is read from.
-        labels: label names in order.
-        tier: how often it is sampled; None for the subject's tier.
-        states: for a state metric, the name of each value, in order; used by help, reference, dashboards, page and
-            judges. Empty for a quantity.
-        label_values: possible values by label, where known; the only list of these values in the code.
-        default_samples: for a metric with detail series, selects the samples that are always published; the others need
-            ``--metrics.profile full``. None if all are.
-    """
-
-    name: str
-    kind: Kind
-    help: str
-    source: str
-    labels: tuple[str, ...]
-    tier: Tier | None
+    name: str  # exposed name, with unit suffix, and `_total` for counters
+    kind: Kind  # gauge, counter or info
+    help: str  # full sentences: meaning, range, when it is absent, how it resets
+    source: str  # NVML function, field ID or kernel path it is read from
+    labels: tuple[str, ...]  # label names in order
+    tier: Tier | None  # how often it is sampled; None for the subject's tier
+    # For a state metric, the name of each value, in order; used by help, reference, dashboards, page and judges. Empty
+    # for a quantity.
     states: Mapping[int, str]
+    # Possible values by label, where known; the only list of these values in the code.
     label_values: Mapping[str, tuple[str, ...]]
+    # For a metric with detail series, selects the samples that are always published; the others need
+    # ``--metrics.profile full``. None if all are.
     default_samples: Callable[[Sample], bool] | None = None
 
     def value_of(self, state: str) -> int:

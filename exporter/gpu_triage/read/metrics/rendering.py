@@ -45,12 +45,15 @@ class _Series:
         last = self._last
         if last is not None and last[0] == value:
             return last[1]
-        if self._text:
-            sample = _sample_of_text(self._spec, value, self._labels)
+        spec = self._spec
+        if self._text and spec.kind is Kind.INFO:
+            sample = spec.sample(1, *self._labels, value)
+        elif self._text:
+            sample = spec.sample(spec.value_of(value), *self._labels)
         elif last is None:
-            sample = self._spec.sample(value, *self._labels)
+            sample = spec.sample(value, *self._labels)
         else:
-            sample = self._spec.next_sample(value, self._labels)
+            sample = spec.next_sample(value, self._labels)
         # Assigned atomically: another thread may render a reading of the same subject.
         self._last = value, sample
         return sample
@@ -136,27 +139,21 @@ _Makes = Callable[[tuple[str, ...]], _Series | _Keyed | _Nested]
 def _series_of(
     kind: type, labels: tuple[str, ...]
 ) -> tuple[tuple[Callable[[object], Any], _Series | _Keyed | _Nested], ...]:
-    return tuple((of, make(labels)) for of, make in _fields(kind))
+    return tuple((of, make(labels)) for of, make in _published(kind))
 
 
 @cache
-def _fields(kind: type) -> tuple[tuple[Callable[[object], Any], _Makes], ...]:
+def _published(kind: type) -> tuple[tuple[Callable[[object], Any], _Makes], ...]:
     """Published fields of a reading type. Cached, because resolving annotations is slow."""
-    return tuple(_published(kind))
-
-
-def _published(kind: type) -> Iterator[tuple[Callable[[object], Any], _Makes]]:
+    found: list[tuple[Callable[[object], Any], _Makes]] = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if get_origin(hint) is Annotated:
             value, spec, *labels = get_args(hint)
             if isinstance(spec, Each):
-                yield attrgetter(name), partial(_Nested, spec)
+                found.append((attrgetter(name), partial(_Nested, spec)))
             elif isinstance(spec, MetricSpec):
                 mapping = next((each for each in (value, *get_args(value)) if get_origin(each) is Mapping), None)
                 kinds = (value, *get_args(value)) if mapping is None else get_args(mapping)[1:]
                 field = _Field(spec, tuple(labels), str in kinds)
-                yield attrgetter(name), partial(_Series if mapping is None else _Keyed, field)
-
-
-def _sample_of_text(spec: MetricSpec, text: str, labels: tuple[str, ...]) -> Sample:
-    return spec.sample(1, *labels, text) if spec.kind is Kind.INFO else spec.sample(spec.value_of(text), *labels)
+                found.append((attrgetter(name), partial(_Series if mapping is None else _Keyed, field)))
+    return tuple(found)

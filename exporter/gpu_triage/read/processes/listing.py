@@ -34,16 +34,12 @@ class ListedProcess(NamedTuple):
     """A process as listed by the driver, by PID on the host or in the exporter's PID namespace: see `driver_pids`.
 
     A tuple because there may be thousands, and creating one takes a third of the time of a dataclass.
-
-    Attributes:
-        is_compute: whether it has a compute context, directly or through MPS.
-        memory_bytes: device memory in use; None if the driver does not report it.
-        instances: (GPU instance ID, compute instance ID) of each MIG instance it uses; empty without MIG.
     """
 
     pid: int
-    is_compute: bool
-    memory_bytes: float | None
+    is_compute: bool  # whether it has a compute context, directly or through MPS
+    memory_bytes: float | None  # device memory in use; None if the driver does not report it
+    # (GPU instance ID, compute instance ID) of each MIG instance it uses; empty without MIG.
     instances: frozenset[tuple[int, int]]
 
 
@@ -67,7 +63,8 @@ class ProcessLister:
 
     def read(self, inquiry: Inquiry) -> ProcessList:
         lists = _lists(inquiry)
-        written = {kind: _as_written(entries) for kind, entries in lists.items()}
+        # Lists other than ctypes arrays never compare equal.
+        written = {kind: bytes(own) if isinstance(own, Array) or not own else object() for kind, own in lists.items()}
         if self._before is not None and self._before[0] == written:
             return self._before[1]
         failures = len(inquiry.failures)
@@ -85,11 +82,6 @@ def _lists(inquiry: Inquiry) -> dict[str, Sequence[Any]]:
         if entries is not None:
             lists[kind] = entries
     return lists
-
-
-def _as_written(entries: Sequence[Any]) -> object:
-    """A value that is equal for identical lists. Lists other than ctypes arrays never compare equal."""
-    return bytes(entries) if isinstance(entries, Array) or not entries else object()
 
 
 def _merged(inquiry: Inquiry, lists: Mapping[str, Sequence[Any]]) -> ProcessList:

@@ -132,19 +132,14 @@ class ProcessReading:
 
 @dataclass(frozen=True, slots=True)
 class ProcessesReading:
-    """The processes of one GPU.
+    """The processes of one GPU."""
 
-    Attributes:
-        counts: number by type; types that are not reported are missing. Empty if the driver's list is empty but may
-            have left out processes.
-        processes: the largest by memory, up to the configured maximum.
-        truncated: minimum number of processes left out.
-        locality_known: whether this host has near and far NUMA nodes, and at least one process, if any, could be read.
-    """
-
+    # Number by type; types that are not reported are missing. Empty if the driver's list is empty but may have left out
+    # processes.
     counts: Annotated[Mapping[str, int], GPU_PROCESSES]
-    processes: tuple[ProcessReading, ...]
-    truncated: int
+    processes: tuple[ProcessReading, ...]  # the largest by memory, up to the configured maximum
+    truncated: int  # minimum number of processes left out
+    # Whether this host has near and far NUMA nodes, and at least one process, if any, could be read.
     locality_known: bool
     cgroups: tuple[CgroupReading, ...] = ()
     threads: ThreadsReading | None = None

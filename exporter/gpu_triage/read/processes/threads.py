@@ -102,13 +102,10 @@ class _Thread:
 
 
 class ThreadsReader:
-    """Samples threads; remembers their previous state.
-
-    Attributes:
-        processes: those of the last round and their children; a child is listed within `_LIST_SECONDS`.
-    """
+    """Samples threads; remembers their previous state."""
 
     def __init__(self) -> None:
+        # Those of the last round and their children; a child is listed within `_LIST_SECONDS`.
         self.processes: list[int] = []
         self._threads: dict[tuple[int, int], _Thread] = {}
         self._known: list[tuple[int, int]] = []  # (PID, TID)

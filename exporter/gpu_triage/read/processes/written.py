@@ -53,9 +53,9 @@ class WrittenReader:
         known, self._known = self._known, {}
         try:
             for pid in pids[:_MOST_PROCESSES]:
-                counts = parse_file(f"{procfs}/{pid}/io", _parse, _MOST_BYTES)
-                if counts:
-                    self._known[pid] = counts
+                found = parse_file(f"{procfs}/{pid}/io", _COUNT.findall, _MOST_BYTES)
+                if found:
+                    self._known[pid] = Counter({_LAYERS[name]: int(count) for name, count in found})
         except HostReadFailed:
             self._known = {}
         if not self._known:
@@ -65,7 +65,3 @@ class WrittenReader:
             now = sum(counts[layer] for pid, counts in self._known.items() if pid in known)
             self._written[layer] += max(0, now - before)
         return WrittenReading(dict(self._written))
-
-
-def _parse(text: str) -> Counter[str]:
-    return Counter({_LAYERS[name]: int(count) for name, count in _COUNT.findall(text)})

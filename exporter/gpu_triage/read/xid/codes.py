@@ -31,25 +31,18 @@ class XidKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class XidCode:
-    """One Xid code.
-
-    Attributes:
-        meaning: completes "The driver reported Xid N: …"; lower case, no final period.
-        remedy: what to do now, as a sentence in which ``{drain}`` and ``{Drain}`` are verbs (see `with_verb`).
-        fatal_in_text: whether the kernel message contains Fatal or Nonfatal after the code. Nonfatal ones are tickets.
-        nvlink: whether it concerns an NVLink, so that links and fabric fail with it.
-        common: whether its counter starts at 0 on every GPU, so that increase() includes the first occurrence.
-        since: which GPUs report it, if not all; "" otherwise.
-    """
+    """One Xid code."""
 
     code: int
     kind: XidKind
-    meaning: str
-    remedy: str
+    meaning: str  # completes "The driver reported Xid N: …"; lower case, no final period
+    remedy: str  # what to do now, as a sentence in which ``{drain}`` and ``{Drain}`` are verbs (see `with_verb`)
+    # Whether the kernel message contains Fatal or Nonfatal after the code. Nonfatal ones are tickets.
     fatal_in_text: bool = False
-    nvlink: bool = False
+    nvlink: bool = False  # whether it concerns an NVLink, so that links and fabric fail with it
+    # Whether its counter starts at 0 on every GPU, so that increase() includes the first occurrence.
     common: bool = False
-    since: str = ""
+    since: str = ""  # which GPUs report it, if not all; "" otherwise
 
     @property
     def action(self) -> str:

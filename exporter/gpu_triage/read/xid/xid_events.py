@@ -64,25 +64,16 @@ class XidSource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class XidReport:
-    """One Xid as reported by one source, between two monotonic seconds.
+    """One Xid as reported by one source, between two monotonic seconds."""
 
-    Attributes:
-        gpu: PCI bus ID as in sysfs (``0000:65:00.0``); the UUID if the driver provides no bus ID.
-        code: the Xid, or `UNKNOWN`; None if the source only reports that the GPU fell off the bus.
-        latest: for a source without timestamps, when it was received.
-        uuid: of the GPU, if the source identifies the card and not only its address.
-        fatal: whether the message contains Fatal; None for other codes, or a source without messages.
-        site: location on the chip from the message; None if it contains none.
-    """
-
-    gpu: str
-    code: int | None
+    gpu: str  # PCI bus ID as in sysfs (``0000:65:00.0``); the UUID if the driver provides no bus ID
+    code: int | None  # the Xid, or `UNKNOWN`; None if the source only reports that the GPU fell off the bus
     source: XidSource
     earliest: float
-    latest: float
-    uuid: str | None = None
-    fatal: bool | None = None
-    site: XidSite | None = None
+    latest: float  # for a source without timestamps, when it was received
+    uuid: str | None = None  # of the GPU, if the source identifies the card and not only its address
+    fatal: bool | None = None  # whether the message contains Fatal; None for other codes, or a source without messages
+    site: XidSite | None = None  # location on the chip from the message; None if it contains none
 
 
 @dataclass(frozen=True, slots=True)

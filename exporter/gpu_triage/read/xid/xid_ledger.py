@@ -177,10 +177,6 @@ class _Series:
         return max(self.before_newest, self.newest.at)
 
 
-def _queues() -> dict[XidSource, deque[_Incident]]:
-    return {source: deque(maxlen=_MOST_AWAITED) for source in XidSource}
-
-
 @dataclass(eq=False, slots=True)
 class _Tally:
     """Incidents of one GPU and Xid; `decided_by_text` if only the kernel log has the code or whether it is fatal.
@@ -192,7 +188,9 @@ class _Tally:
     xid: str
     decided_by_text: bool
     counted: deque[CountedXid]
-    awaited: dict[XidSource, deque[_Incident]] = field(default_factory=_queues)
+    awaited: dict[XidSource, deque[_Incident]] = field(
+        default_factory=lambda: {source: deque(maxlen=_MOST_AWAITED) for source in XidSource}
+    )
     _series: dict[XidName, _Series] = field(default_factory=dict)
     _held: deque[_Incident] = field(default_factory=lambda: deque(maxlen=_MOST_AWAITED))
     _newest: _Incident | None = None

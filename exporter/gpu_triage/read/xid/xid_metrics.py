@@ -83,21 +83,17 @@ GPU_EXPORTER_XID_SOURCE_UP = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class XidReading:
-    """All Xids known now; GPUs and codes without any are missing.
+    """All Xids known now; GPUs and codes without any are missing."""
 
-    Attributes:
-        counted: GPUs for which missing codes are known to be 0: their Xids are received, including earlier ones. Empty
-            while this is not certain.
-        unassigned: counts by PCI bus ID of a GPU never seen, such as one that fell off the bus earlier; then by Xid.
-        switches: SXids by PCI bus ID of the NVSwitch, then by code.
-        suspects: by GPU, the location on the chip where programs keep failing, and the number of processes.
-    """
-
+    # GPUs for which missing codes are known to be 0: their Xids are received, including earlier ones. Empty while this
+    # is not certain.
     counted: tuple[GpuLabels, ...]
     gpus: Mapping[GpuLabels, XidCounts]
+    # Counts by PCI bus ID of a GPU never seen, such as one that fell off the bus earlier; then by Xid.
     unassigned: Mapping[str, XidCounts]
     sources: Mapping[str, bool]
-    switches: Mapping[str, XidCounts] = field(default_factory=dict)
+    switches: Mapping[str, XidCounts] = field(default_factory=dict)  # SXids by PCI bus ID of the NVSwitch, then by code
+    # By GPU, the location on the chip where programs keep failing, and the number of processes.
     suspects: Mapping[GpuLabels, tuple[str, int]] = field(default_factory=dict)
 
 

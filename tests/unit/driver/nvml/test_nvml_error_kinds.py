@@ -12,7 +12,6 @@ from tests.nvml_bench import Bench, fields_say
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.nvml_errors import name_of
-from gpu_triage.driver.nvml.session import DeniedDevice, Session, identify
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, GpuUnavailable
 from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 
@@ -75,29 +74,6 @@ def test_every_code_of_the_header_has_a_label_and_a_kind_and_no_other_number_has
     assert CODE_OF.keys() == KIND_OF.keys()
     assert {code: name_of(number) for code, number in CODE_OF.items()} == NAMES
     assert {name_of(code) for code in (-1, 1000, 0xFFFF_FFFF)} == {"malformed"}
-
-
-@every_code
-@pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"])
-def test_a_driver_that_does_not_start_or_count_gpus_is_unavailable(driver: Bench, function: str, code: str) -> None:
-    driver.answer(function, CODE_OF[code])
-    begin = Session(driver.library).open if function == "nvmlInitWithFlags" else driver.session.count
-    with pytest.raises(DriverUnavailable) as refused:
-        begin()
-    assert refused.value.reason == NAMES[code]
-    assert isinstance(refused.value, DriverReplaced) == (code in DRIVER_REPLACED.names)
-
-
-@every_code
-@pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"])
-def test_a_gpu_not_handed_out_is_denied_unless_the_driver_is_gone(driver: Bench, function: str, code: str) -> None:
-    driver.answer(function, CODE_OF[code])
-    if KIND_OF[code] in (DRIVER_GONE, DRIVER_REPLACED):
-        with pytest.raises(DriverUnavailable) as refused:
-            identify(0)
-        assert refused.value.reason == NAMES[code]
-    else:
-        assert identify(1) == DeniedDevice(1, NAMES[code])
 
 
 WAYS: dict[str, tuple[str, tuple[object, ...], frozenset[str], object]] = {

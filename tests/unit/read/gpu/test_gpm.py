@@ -132,29 +132,6 @@ def test_what_the_driver_leaves_unanswered_is_not_the_last_rounds_answer(bench: 
     assert len(addresses) == 1
 
 
-@pytest.mark.parametrize(
-    ("function", "code", "failure"),
-    [
-        ("nvmlGpmSampleGet", pynvml.NVML_ERROR_UNKNOWN, "unknown"),
-        ("nvmlGpmSampleAlloc", pynvml.NVML_ERROR_MEMORY, "memory"),
-    ],
-)
-def test_a_failed_sample_is_counted_and_passed_over(bench: BenchMaker, function: str, code: int, failure: str) -> None:
-    nvml, gpu = bench("h100-8"), reader()
-    gpu.read(nvml.round())
-    nvml.answer(function, code)
-    nvml.clock.advance(1)
-    round_ = nvml.round()
-    assert gpu.read(round_) == NOTHING
-    assert (round_.inquiry.failures, nvml.live_samples) == ([failure], 0)
-    nvml.restore(function)
-    readings = []
-    for _ in range(2):
-        nvml.clock.advance(1)
-        readings.append(gpu.read(nvml.round()))
-    assert readings[0] == NOTHING != readings[1]
-
-
 def test_hundreds_of_losses_and_new_sessions_leave_no_buffer_behind(bench: BenchMaker) -> None:
     nvml, gpu = bench("h100-mig"), reader()
     for number in range(200):

@@ -1,15 +1,14 @@
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pynvml
 import pytest
 from tests.mig_layouts import cut, seven
-from tests.nvml_bench import BenchMaker, says
+from tests.nvml_bench import BenchMaker
 from tests.rig import Rig, only, pair_with, rig, scenario_with
 
 from gpu_triage.read.gpu.activity import ActivityReader, GpmReader, read_media
-from gpu_triage.read.gpu.mig import MigReader, MigReading, profile_name, read_mig_uuids
+from gpu_triage.read.gpu.mig import MigReader, profile_name, read_mig_uuids
 from gpu_triage.read.processes.on_gpu import ProcessesReader
 
 MIB = 2**20
@@ -93,32 +92,6 @@ def test_compute_instances_on_one_gpu_instance_show_its_activity_and_cost_one_sa
     assert shared.sm_active_ratio == pytest.approx(0.8, abs=0.05)
     assert own.sm_active_ratio == 0.0
     assert nvml.calls("nvmlGpmMigSampleGet") == 4
-
-
-def test_a_junk_count_of_instances_is_not_followed(bench: BenchMaker) -> None:
-    nvml = bench("h100-mig")
-    nvml.answer("nvmlDeviceGetMaxMigDeviceCount", says(4_000_000_000))
-    round_ = nvml.round()
-    assert reader().read(round_) == MigReading(())
-    assert round_.inquiry.failures == ["implausible"]
-    assert nvml.calls("nvmlDeviceGetMigDeviceHandleByIndex") == 0
-
-
-def test_an_instance_that_goes_while_it_is_asked_is_left_out_and_two_under_one_uuid_are_one(bench: BenchMaker) -> None:
-    nvml = bench("h100-mig")
-    original: Any = nvml.library._base.nvmlDeviceGetUUID  # type: ignore[attr-defined]  # the simulated library's
-    answers = iter((pynvml.NVML_ERROR_NOT_FOUND,))
-    nvml.answer("nvmlDeviceGetUUID", lambda *arguments: next(answers, None) or original(*arguments))
-    round_ = nvml.round()
-    assert [i.profile for i in reader().read(round_).instances] == ["2g.20gb", "1g.10gb"]
-    assert round_.inquiry.failures == []
-
-    def same(_handle: Any, buffer: Any, _length: Any) -> int:
-        buffer.value = b"MIG-twice"
-        return 0
-
-    nvml.answer("nvmlDeviceGetUUID", same)
-    assert [i.uuid for i in reader().read(nvml.round()).instances] == ["MIG-twice"]
 
 
 def test_one_refusal_of_gpm_stops_all_instances_for_the_slow_interval(bench: BenchMaker) -> None:

@@ -36,11 +36,12 @@ def bonded_host(host: HostTree) -> None:
     """Two ports of a bond, the second down, InfiniBand, and what containers bring."""
     host.write({"proc/net/dev": NET_DEV})
     for name in ("lo", "docker0", "veth12ab34", "bond0.100"):
-        host.write({f"sys/class/net/{name}/operstate": "unknown\n"})
-    for name, node in (("ens1f0np0", "1"), ("ens1f1np1", "1"), ("ib0", "-1")):
+        host.write({f"sys/class/net/{name}/speed": "10000\n"})
+    for name, node, speed in (("ens1f0np0", 1, "100000"), ("ens1f1np1", 1, "-1"), ("ib0", -1, "4294967295")):
         host.write({f"sys/devices/pci0000:00/{name}/numa_node": f"{node}\n"})
         host.link(f"sys/class/net/{name}/device", f"../../../devices/pci0000:00/{name}")
-    host.write({"sys/class/net/bond0/bonding/mode": "802.3ad 4\n"})
+        host.write({f"sys/class/net/{name}/speed": f"{speed}\n", f"sys/class/net/{name}/carrier_changes": "1\n"})
+    host.write({"sys/class/net/bond0/speed": "100000\n", "sys/class/net/bond0/bonding/mode": "802.3ad 4\n"})
 
 
 def test_physical_interfaces_and_bonds_are_read_and_nothing_virtual(host: HostTree) -> None:
@@ -157,18 +158,8 @@ def rounds(host: HostTree) -> LinkRounds:
     return LinkRounds(host)
 
 
-def linked_host(host: HostTree) -> None:
-    """Two ports of a bond, the second down, InfiniBand, and what containers bring."""
-    for name in ("lo", "docker0", "veth12ab34", "bond0.100"):
-        host.write({f"sys/class/net/{name}/speed": "10000\n"})
-    for name, speed in (("ens1f0np0", "100000"), ("ens1f1np1", "-1"), ("ib0", "4294967295")):
-        host.write({f"sys/class/net/{name}/device/vendor": "0x15b3\n", f"sys/class/net/{name}/speed": f"{speed}\n"})
-        host.write({f"sys/class/net/{name}/carrier_changes": "1\n"})
-    host.write({"sys/class/net/bond0/speed": "100000\n", "sys/class/net/bond0/bonding/mode": "802.3ad 4\n"})
-
-
 def test_links_of_physical_interfaces_and_bonds_are_read(rounds: LinkRounds) -> None:
-    linked_host(rounds.host)
+    bonded_host(rounds.host)
     links, failures = rounds.read()
     assert links == {
         "bond0": InterfaceLink("bond0", 12_500_000_000, 1.0),
@@ -200,7 +191,7 @@ def test_a_speed_that_the_driver_does_not_know_is_asked_for_every_minute(rounds:
 
 def test_a_bond_is_read_again_when_a_member_changed(rounds: LinkRounds) -> None:
     """A bond's speed is that of its members together, and its own carrier stays while one is left."""
-    linked_host(rounds.host)
+    bonded_host(rounds.host)
     rounds.read(0.0)
     rounds.host.write({"sys/class/net/bond0/speed": "200000\n", "sys/class/net/ens1f1np1/speed": "100000\n"})
     rounds.host.write({"sys/class/net/ens1f1np1/carrier_changes": "2\n"})
@@ -211,7 +202,7 @@ def test_a_bond_is_read_again_when_a_member_changed(rounds: LinkRounds) -> None:
 
 
 def test_an_unreadable_speed_costs_only_itself_and_is_tried_again(rounds: LinkRounds) -> None:
-    linked_host(rounds.host)
+    bonded_host(rounds.host)
     rounds.host.write({"sys/class/net/ib0/speed": "fast\n"})
     rounds.host.spoil("sys/class/net/ens1f0np0/speed")
     links, failures = rounds.read(0.0)

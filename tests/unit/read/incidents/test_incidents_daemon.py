@@ -1,7 +1,6 @@
 """The ledger in a running exporter: what it notes and remembers, and its file damaged, locked, or on a hanging disk."""
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -216,36 +215,6 @@ def test_an_unwritable_state_directory_costs_only_memory(tmp_path: Path, caplog:
         running.run_to(300)
         assert success(running) == 1
         assert kinds(folder) == ["48"]
-
-
-def test_of_two_exporters_with_one_state_directory_one_writes_until_the_other_takes_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with rig(host(tmp_path, xid(20, 48), xid(60, 95, gpu=1)), watching(state_directory=tmp_path)) as first:
-        first.run_to(30)
-        assert first.value("gpu_exporter_state_directory_in_use") == 0
-        written, document = (tmp_path / FILE).read_bytes(), saved(tmp_path)
-        second = Rig(first.simulated, first.clock, first.config)
-        second.run(60)
-        assert (tmp_path / FILE).read_bytes() == written
-        assert incidents(second) == {("0", "48"): 1, ("1", "95"): 1}, "what the first wrote, and what it saw itself"
-        assert second.value("gpu_exporter_state_directory_in_use") == 1
-        assert success(second) == 0
-        assert errors(second)["in_use"] >= 1
-        (told,) = [record for record in caplog.records if "incidents are remembered in memory only" in record.message]
-        holder = f"{tmp_path}: another exporter writes here (its lock file names process {os.getpid()} on "
-        assert holder in fields_of(told)["cause"]
-        assert [line for line in not_read(second) if "another exporter writes there" in line] != []
-        assert [line for line in not_read(second) if "in_use" in line] == []
-        stop(first)
-        # Only the first saw this one.
-        document["incidents"].append(document["incidents"][0] | {"kind": "62", "uptime_seconds": 7.0})
-        (tmp_path / FILE).write_text(json.dumps(document))
-        second.run(80)
-        assert second.value("gpu_exporter_state_directory_in_use") == 0
-        assert success(second) == 1
-        assert kinds(tmp_path) == ["48", "62", "95"]
-        assert [line for line in not_read(second) if "state directory" in line or "in_use" in line] == []
 
 
 def test_what_cannot_be_copied_is_not_written_over(tmp_path: Path) -> None:

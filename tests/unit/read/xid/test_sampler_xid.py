@@ -126,21 +126,6 @@ def test_where_nobody_ever_listens_nothing_alarms(tmp_path: Path) -> None:
         assert errors(running) == {}
 
 
-def test_a_hang_in_the_event_wait_stalls_no_gpu_and_loses_no_record(tmp_path: Path) -> None:
-    hang = 'at = 20\nuntil = 50\ngpu = 0\neffect = { kind = "hang", function = "nvmlEventSetWait_v2" }'
-    with rig(host(tmp_path, hang, xid(30, 31, 0)), LEAN) as running:
-        for second in range(21, 50):
-            running.run_to(second)
-            assert [value for _, value in running.series("gpu_up")] == [1.0] * 2
-            assert len(running.series("gpu_power_watts")) == 2
-            assert running.value("gpu_driver_up") == 1
-        assert counts(running) == {("0", "31"): 1}
-        assert sources(running) == {"kmsg": 1, "nvml": 0}
-        running.run_to(60)
-        assert sources(running) == {"kmsg": 1, "nvml": 1}
-        assert counts(running) == {("0", "31"): 1}
-
-
 def test_counts_and_hearing_survive_that_nvml_is_opened_again(tmp_path: Path) -> None:
     lost = 'at = "20s"\nuntil = "30s"\ngpu = 1\neffect = { kind = "lost" }'
     events = (xid(10, 31, 0), lost, xid(100, 31, 0, ', reported_by = "nvml"'), xid(101, 94, 1))
