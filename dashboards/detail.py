@@ -5,7 +5,6 @@ from __future__ import annotations
 from dashboards.board import Board, Row
 from dashboards.detail_health import health
 from dashboards.detail_links import links
-from dashboards.detail_power import power
 from dashboards.detail_processes import instances, processes
 from dashboards.judgment import findings
 from dashboards.panels import Cell, PanelBuilder, Query, Size, lines, strip, timeline
@@ -187,6 +186,81 @@ def _activity() -> Row:
             Query(gpu("gpu_encoder_sessions"), legend("sessions")),
             unit="none",
             size=Size(24, 5),
+        ),
+        folded=True,
+    )
+
+
+def power() -> Row:
+    return Row(
+        "Power, clocks and heat",
+        lines(
+            "Power and its limits",
+            "The enforced limit is the one that counts; below the default: somebody lowered it. Asked for: shown "
+            "where another limit applies, for example one set by the BMC. Module: the GPU with its CPU, on GH200, "
+            "GB200 and GB300. No data: this card reports no power.",
+            Query(gpu("gpu_power_watts"), legend("draws")),
+            Query(gpu("gpu_power_limit_watts"), legend("limit")),
+            Query(gpu("gpu_power_default_limit_watts"), legend("default limit")),
+            Query(gpu("gpu_power_min_limit_watts"), legend("lowest limit")),
+            Query(gpu("gpu_power_max_limit_watts"), legend("highest limit")),
+            Query(gpu("gpu_power_requested_limit_watts"), legend("limit asked for")),
+            Query(rate(gpu("gpu_energy_joules_total")), legend("mean, from energy")),
+            Query(gpu("gpu_module_power_watts"), legend("module draws")),
+            Query(gpu("gpu_module_power_limit_watts"), legend("module's limit")),
+            unit="watt",
+        ),
+        lines(
+            "Temperatures and limits",
+            "Near slowdown the clocks drop; at shutdown the GPU turns itself off. Compare with its neighbors. "
+            "Newer cards report how much is left instead, and at how much left they slow down or shut down. No data: "
+            "this card reports no temperature.",
+            Query(gpu("gpu_temperature_celsius"), legend("{{sensor}}")),
+            Query(gpu("gpu_temperature_threshold_celsius"), legend("limit: {{threshold}}")),
+            Query(gpu("gpu_temperature_margin_celsius"), legend("left until slowdown")),
+            Query(gpu("gpu_temperature_margin_threshold_celsius"), legend("left at {{threshold}}")),
+            unit="celsius",
+            floor=None,
+        ),
+        lines(
+            "Fans",
+            "Share of full speed. Full speed and still hot: dust, a dead fan next to it, or hot air. No data: this "
+            "board has no fans of its own.",
+            Query(gpu("gpu_fan_speed_ratio"), legend("fan {{fan}}")),
+            unit="percentunit",
+            top=1,
+        ),
+        lines(
+            "Throttling time by reason",
+            "Share of time in which each reason lowered the clocks. Idle is normal, and so is the power cap at "
+            "full load. No data: the driver gives no reasons.",
+            Query(f"clamp_max({rate(gpu('gpu_throttle_seconds_total'))}, 1)", legend("{{reason}}")),
+            unit="percentunit",
+            top=1,
+        ),
+        lines(
+            "Throttle reasons, sampled",
+            "1 while a reason is active. Samples may miss short ones; the shares in the panel before do not, "
+            "unless a line says that the driver's counter of a reason is not used: then that share is sampled too. "
+            "A workload power profile (Blackwell and later) may hold clocks or power below the board's defaults. No "
+            "data: the driver gives no reasons.",
+            Query(gpu("gpu_throttle_active"), legend("{{reason}}")),
+            Query(gpu("gpu_throttle_counter_rejected_info"), legend("{{reason}} counter not used: {{cause}}")),
+            Query(gpu("gpu_power_profile_info"), legend("power profile {{profile}} {{state}}")),
+            unit="none",
+            top=1,
+        ),
+        lines(
+            "Clocks",
+            "Actual clocks, the highest, and where the driver reports them the application clocks that are set, and "
+            "their defaults. Below the maximum under load: see the reasons before. No data: the driver reports no "
+            "clocks.",
+            Query(gpu("gpu_clock_hertz"), legend("{{clock}}")),
+            Query(gpu("gpu_clock_max_hertz"), legend("{{clock}} highest")),
+            Query(gpu("gpu_clock_target_hertz"), legend("{{clock}} set")),
+            Query(gpu("gpu_clock_default_hertz"), legend("{{clock}} default")),
+            unit="hertz",
+            size=Size(8, 7),
         ),
         folded=True,
     )

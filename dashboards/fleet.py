@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dashboards.board import Board, Row
-from dashboards.fleet_differences import differences
-from dashboards.fleet_jobs import jobs
+from dashboards.board import POD_LABEL, Board, Row
+from dashboards.diagnosis_machine import power_limit
 from dashboards.fleet_links import links
 from dashboards.palette import BAD, GOOD, GRAY, INFO, WATCH
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, strip
@@ -12,11 +11,13 @@ from dashboards.selectors import (
     MOST_ROWS,
     MOST_SERIES,
     OF_HOST,
+    OWNER,
     TARGET,
     bottleneck,
     by_gpu,
     by_host,
     gpu,
+    gpu_or_host,
     host,
     known,
     most,
@@ -25,7 +26,7 @@ from dashboards.selectors import (
     worst_gpus,
     worst_hosts,
 )
-from dashboards.tables import CHOSEN_HOST, GPU, HOST, Column, table_of
+from dashboards.tables import CHOSEN_HOST, CLUSTER, GPU, HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, HOST_VERDICT, NOT_READ, PLAIN, UP, VERDICT
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_HOST_VERDICT, GPU_VERDICT
 
@@ -236,3 +237,184 @@ def _collectors() -> PanelBuilder:
         unit="s",
         size=Size(12, 8),
     )
+
+
+_LABELS = {
+    "workload_namespace": "Namespace",
+    "workload_pod": "Pod",
+    "slurm_job_id": "Slurm job",
+    "user": "User",
+    "account": "Account",
+}
+
+
+def jobs() -> Row:
+    return Row(
+        "GPU owners",
+        table_of(
+            "GPUs by pod, Slurm job and user",
+            "Who was given each GPU, else whose processes are on it, for the namespaces, pods, jobs and users "
+            "chosen above. Not busy for hours: ask the owner to free it. Of more than "
+            f"{MOST_OWNED}: the least busy. No data: nobody has a GPU, or the exporters do not know who.",
+            HOST,
+            GPU,
+            *(Column(title, label=label) for label, title in _LABELS.items()),
+            Column("Has it", expr=_least_busy(_owners()), hidden=True),
+            Column("Bottleneck", expr=_least_busy(_of_owners(bottleneck())), texts=BOTTLENECK),
+            Column("Busy", expr=_least_busy(_of_owners(_BUSY)), unit="percentunit", decimals=0),
+            sort=("Namespace", "User"),
+            size=Size(24, 9),
+        ),
+        lines(
+            "GPUs by label of pods",
+            "GPUs that were given to pods, by the label named above, such as label_team. No data: no GPU is in a "
+            "pod, or kube-state-metrics does not publish this label (--metric-labels-allowlist), or is not "
+            "scraped with the cluster label of the exporters.",
+            Query(_by_pod_label(), "{{pod_label}}"),
+            unit="none",
+            size=Size(24, 7),
+            stacked=True,
+        ),
+    )
+
+
+MOST_OWNED = 400
+_BUSY = gpu("instance_gpu:gpu_busy:ratio5m")
+
+
+def _least_busy(expr: str) -> str:
+    """Rows of the least busy GPUs, then of those without a busy share, as many as a table holds."""
+    known = f"({by_gpu(_BUSY)} or on ({TARGET}, gpu) -1 * max by ({TARGET}, gpu) ({_owners()}))"
+    return only(expr, f"{TARGET}, gpu", f"bottomk({MOST_OWNED}, {known} and on ({TARGET}, gpu) ({_owners()}))")
+
+
+def _by_pod_label() -> str:
+    """Number of GPUs by value of the selected pod label; kube-state-metrics uses the labels pod and namespace."""
+    labels = "kube_pod_labels"
+    for ours, theirs in (("pod_label", f"${POD_LABEL}"), ("workload_pod", "pod"), ("workload_namespace", "namespace")):
+        labels = f'label_replace({labels}, "{ours}", "$1", "{theirs}", "(.+)")'
+    pods = "cluster, workload_namespace, workload_pod"
+    given = f"max by ({TARGET}, gpu, workload_namespace, workload_pod) ({gpu('gpu_allocated', OWNER)} > 0)"
+    labeled = f"{given}\n* on ({pods}) group_left (pod_label)\nmax by ({pods}, pod_label) ({labels})"
+    return f"count by (pod_label) (max by ({TARGET}, gpu, pod_label) ({labeled}))"
+
+
+def _owners() -> str:
+    """1 for each owner of a GPU. A user inside a pod is the container's, so it doesn't count as an owner."""
+    by = ", ".join(label for label in _LABELS if label != "account")
+    given = f"max by ({TARGET}, gpu, {by}, account) ({gpu('gpu_allocated', OWNER)} > 0)"
+    processes = f'label_replace({gpu("gpu_process_owner_info", OWNER)}, "user", "", "workload_pod", ".+")'
+    known = f"max by ({TARGET}, gpu, {by}) ({processes})"
+    return f"{given}\nor on ({TARGET}, gpu, {by})\n{known}"
+
+
+def _of_owners(expr: str) -> str:
+    """A GPU metric repeated for each of the GPU's owners."""
+    return f"{by_gpu(expr)}\n* on ({TARGET}, gpu) group_right ()\n({_owners()})"
+
+
+def differences() -> Row:
+    return Row(
+        "Differences",
+        table_of(
+            "GPUs that differ from their model",
+            "GPUs whose power limit or expected link differs from the median of their model in their cluster, "
+            "among the selected hosts. Make them alike, or keep a job on GPUs of one kind. No data: none differs.",
+            HOST,
+            GPU,
+            Column("Power limit", expr=by_gpu(_unlike("gpu_power_limit_watts")), unit="watt"),
+            Column("Expected width", expr=by_gpu(_unlike("gpu_pcie_link_expected_width"))),
+            Column("Expected gen", expr=by_gpu(_unlike("gpu_pcie_link_expected_generation"))),
+            size=Size(12, 8),
+        ),
+        table_of(
+            "Drift from the baseline",
+            "Hosts and GPUs against the baseline recorded when they were healthy. Repair the host, or record a new "
+            "baseline if the change was intended. No data: no host has a baseline.",
+            HOST,
+            GPU,
+            Column("Field", label="field"),
+            Column(
+                "Differs",
+                expr=f"topk({MOST_DIFFERENT}, max by ({TARGET}, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')}))",
+                texts=((0, "no", GOOD), (1, "yes", WATCH)),
+            ),
+            sort="-Differs",
+            size=Size(12, 8),
+        ),
+        table_of(
+            "Settings",
+            "How many GPUs have each value of the settings that should be the same on all hosts of a job; power limit: "
+            "in percent of the default. A setting with two values: GPU detail shows each GPU's. No data: no GPU is "
+            "known.",
+            CLUSTER,
+            Column("Setting", label="setting"),
+            Column("Value", label="value", width=90),
+            Column("GPUs", expr=_settings(), width=90),
+            sort=("Setting", "-GPUs"),
+            size=Size(8, 7),
+        ),
+        table_of(
+            "Versions",
+            "How many hosts have each combination of driver, CUDA and exporter. No data: no exporter answers.",
+            CLUSTER,
+            Column("Driver", label="driver_version"),
+            Column("CUDA", label="cuda_version", width=80),
+            Column("Exporter", label="version"),
+            Column("Hosts", expr=_versions(), width=80),
+            sort="-Hosts",
+            size=Size(8, 7),
+        ),
+        lines(
+            "Drivers in use",
+            "Hosts on each driver version. More than one version in a job is a risk; a change on the day the trouble "
+            "began is a suspect. No data: no driver answers.",
+            Query(f"count by (cluster, driver_version) ({host('gpu_driver_info')})", "{{cluster}} {{driver_version}}"),
+            unit="none",
+            size=Size(8, 7),
+        ),
+        lines(
+            "Firing alerts by name",
+            "How many of each are firing. Many hosts at once: look for what they share. No data: no alert fires, or "
+            "the rules do not run.",
+            Query(f"count by (cluster, alertname) ({host('ALERTS', _FIRING)})", "{{cluster}} {{alertname}}"),
+            unit="none",
+            size=Size(12, 8),
+        ),
+    )
+
+
+def _unlike(metric: str, matchers: str = "") -> str:
+    """Values that differ from the median for their model in their cluster."""
+    labeled = f"{gpu(metric, matchers)} * on ({TARGET}, gpu, uuid) group_left (name) {_MODEL}"
+    median = f"quantile by (cluster, name) (0.5, {labeled})"
+    return f"topk({MOST_DIFFERENT}, ({labeled}) != on (cluster, name) group_left () {median})"
+
+
+def _settings() -> str:
+    """GPUs by setting and its value."""
+    on_or_off = {"persistence mode": "gpu_persistence_mode", "MIG": "gpu_mig_mode", "ECC": "gpu_ecc_mode"}
+    counted = []
+    for setting, metric in on_or_off.items():
+        values = f'count_values by (cluster) ("value", {gpu(metric)})'
+        values = f'label_replace({values}, "value", "off", "value", "0")'
+        values = f'label_replace({values}, "value", "on", "value", "1")'
+        counted.append(f'label_replace({values}, "setting", "{setting}", "", "")')
+    percent = f'count_values by (cluster) ("value", round(100 * {power_limit()}))'
+    counted.append(f'label_replace({percent}, "setting", "power limit", "", "")')
+    return "\nor\n".join(counted)
+
+
+def _versions() -> str:
+    exporters = f"group by ({TARGET}, version) ({host('gpu_exporter_build_info')})"
+    drivers = f"group by ({TARGET}, driver_version, cuda_version) ({host('gpu_driver_info')})"
+    both = f"{drivers} * on ({TARGET}) group_left (version) {exporters}"
+    return f"count by (cluster, driver_version, cuda_version, version) ({both})"
+
+
+MOST_DIFFERENT = 300
+"""The most rows of a table of GPUs that differ."""
+_FIRING = 'alertstate="firing"'
+
+
+_MODEL = f"group by ({TARGET}, gpu, uuid, name) ({gpu('gpu_info')})"

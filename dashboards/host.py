@@ -2,9 +2,389 @@
 
 from __future__ import annotations
 
-from dashboards.board import Board
-from dashboards.host_resources import network, processors, storage
-from dashboards.host_software import jobs, kernel
+from dashboards.board import Board, Row
+from dashboards.palette import WATCH
+from dashboards.panels import PanelBuilder, Query, Size, lines
+from dashboards.selectors import OF_HOST, TARGET, age, gpu, host, host_legend, in_15m, legend, most, rate, when, worst
+from dashboards.tables import HOST, Column, table_of
+from dashboards.value_mappings import PORT_STATE
+
+_BY_NODE = f"{TARGET}, numa_node"
+_ADAPTER = host_legend("{{device}}")
+_PORT = f"{_ADAPTER} port {{{{port}}}}"
+_NODE = host_legend("node {{numa_node}}")
+
+
+def processors() -> Row:
+    return Row(
+        "CPU",
+        busiest_cpus(),
+        lines(
+            "CPU utilization, by NUMA node",
+            "A node near 1 starves its GPUs even if the rest of the host is idle: give the job more CPUs, or run "
+            "fewer data workers on this node. No data: no exporter answers.",
+            Query(most(f"1 - {_cpu('idle|iowait', _BY_NODE)} / {_cpu('.+', _BY_NODE)}"), _NODE),
+            unit="percentunit",
+            top=1,
+            line_at=(0.9, WATCH),
+        ),
+        lines(
+            "CPU time, by mode",
+            "How many CPUs work for programs, for the kernel, or wait for I/O, on each NUMA node. No data: no exporter "
+            "answers.",
+            Query(most(_working()), host_legend("node {{numa_node}} {{mode}}")),
+            unit="short",
+        ),
+        lines(
+            "Clock of the busiest CPU, by NUMA node",
+            "As a share of its highest. Below 0.45 while it is busy: a governor, a power cap or heat holds it "
+            "back. No data: no CPU is busy, or the host does not report clocks, as most virtual machines.",
+            Query(most(host("gpu_host_cpu_busiest_frequency_ratio")), _NODE),
+            unit="percentunit",
+            top=1,
+            line_at=(0.45, WATCH),
+            low_is_worse=True,
+        ),
+        pressure(),
+        folded=False,
+    )
+
+
+def storage() -> Row:
+    by = f"{TARGET}, mount"
+    seconds = f"sum by ({by}) ({_rate('gpu_host_nfs_operation_seconds_total')})"
+    operations = f"sum by ({by}) ({_rate('gpu_host_nfs_operations_total')})"
+    return Row(
+        "Storage and memory",
+        disk_busy(Size(8, 7)),
+        lines(
+            "Disks",
+            "Bytes read and written per second. No data: the host has no disk of its own.",
+            Query(most(_rate("gpu_host_disk_read_bytes_total")), f"{_ADAPTER} read"),
+            Query(most(_rate("gpu_host_disk_written_bytes_total")), f"{_ADAPTER} written"),
+            unit="Bps",
+        ),
+        lines(
+            "NFS latency",
+            "Mean time of an operation on each mount with at least ten a second. Above 50 ms the server, or the "
+            "network to it, is slow: ask whoever runs it. No data: no NFS mount is in use.",
+            Query(most(f"{seconds} / ({operations} >= 10)"), host_legend("{{mount}}")),
+            unit="s",
+            line_at=(0.05, WATCH),
+        ),
+        lines(
+            "I/O wait share of CPU time",
+            "Above a tenth while GPUs wait: storage. The kernel counts it only while CPUs are idle, so a busy host "
+            "hides it. No data: no exporter answers.",
+            Query(most(f"{_cpu('iowait', TARGET)} / {_cpu('.+', TARGET)}"), OF_HOST),
+            unit="percentunit",
+            line_at=(0.1, WATCH),
+        ),
+        lines(
+            "Memory of the host",
+            "Available and total, and swap in use. Swap in use alone means nothing. No data: no exporter answers.",
+            Query(most(host("gpu_host_memory_available_bytes")), host_legend("available")),
+            Query(most(host("gpu_host_memory_total_bytes")), host_legend("total")),
+            Query(most(host("gpu_host_swap_used_bytes")), host_legend("swap used")),
+            unit="bytes",
+        ),
+        lines(
+            "Swap-in",
+            "Memory read back from swap because something needs it. If it goes on, the host is short of memory and "
+            "every step of the job pays for it. No data: no exporter answers.",
+            Query(most(_rate("gpu_host_swap_in_bytes_total")), OF_HOST),
+            unit="Bps",
+            line_at=(1048576, WATCH),
+        ),
+    )
+
+
+def network() -> Row:
+    return Row(
+        "Network and PCIe",
+        network_utilization(),
+        lines(
+            "Network",
+            "Bytes per second of each adapter. No data: no network adapter that is up.",
+            Query(most(_rate("gpu_host_network_receive_bytes_total")), f"{_ADAPTER} received"),
+            Query(most(_rate("gpu_host_network_transmit_bytes_total")), f"{_ADAPTER} sent"),
+            unit="Bps",
+        ),
+        lines(
+            "InfiniBand and RoCE",
+            "Bytes per second of each port. No data: the host has no such port.",
+            Query(most(_rate("gpu_host_infiniband_receive_bytes_total")), f"{_PORT} received"),
+            Query(most(_rate("gpu_host_infiniband_transmit_bytes_total")), f"{_PORT} sent"),
+            unit="Bps",
+        ),
+        lines(
+            "Network errors and drops",
+            "Damaged or dropped frames per second. If they go on, they cost retransmissions: check cable and "
+            "optics, and the switch for congestion. No data: no network adapter that is up.",
+            Query(most(_rate("gpu_host_network_errors_total")), f"{_ADAPTER} errors {{{{direction}}}}"),
+            Query(most(_rate("gpu_host_network_drops_total")), f"{_ADAPTER} drops {{{{direction}}}}"),
+            unit="pps",
+        ),
+        lines(
+            "Network port events in 15 minutes",
+            "Link errors, downs and timeouts; each kind of event where the exporter runs with --metrics.profile full. "
+            "No data: the host has no InfiniBand or RoCE port, and no adapter that counts downs.",
+            Query(most(in_15m(host("gpu_host_infiniband_link_errors_total"))), f"{_PORT} link errors"),
+            Query(most(in_15m(host("gpu_host_infiniband_link_downs_total"))), f"{_PORT} went down"),
+            Query(most(in_15m(host("gpu_host_infiniband_timeouts_total"))), f"{_PORT} timeouts"),
+            Query(most(in_15m(host("gpu_host_infiniband_events_total")) + " > 0"), f"{_PORT} {{{{event}}}}"),
+            Query(most(in_15m(host("gpu_host_network_carrier_downs_total"))), f"{_ADAPTER} went down"),
+            unit="short",
+        ),
+        lines(
+            "Links below their usual speed",
+            "Network ports and interfaces below the speed that they had, or that others of their kind have: cable, "
+            "transceiver or switch port. PCIe uplinks of switches: what is left of the bandwidth that all GPUs and "
+            "adapters behind the switch share. No data: all links have their usual speed, or none is known.",
+            Query(most(host("gpu_host_infiniband_rate_expected_ratio") + " < 1"), _PORT),
+            Query(most(host("gpu_host_network_speed_expected_ratio") + " < 1"), _ADAPTER),
+            Query(most(host("gpu_host_pcie_uplink_ratio")), host_legend("{{bridge}} below {{port}}")),
+            unit="percentunit",
+            top=1,
+            low_is_worse=True,
+        ),
+        table_of(
+            "Ports without a link",
+            "Their physical state. Polling or disabled: no signal, or no cable. No data: every port has a link, or the "
+            "host has no InfiniBand.",
+            HOST,
+            Column("Port of", label="device"),
+            Column("Port", label="port"),
+            Column("State", expr=_port_states(), texts=PORT_STATE),
+            size=Size(8, 7),
+        ),
+    )
+
+
+def disk_busy(size: Size) -> PanelBuilder:
+    return lines(
+        "Disk busy time",
+        "A disk near 1 while GPUs wait: the data comes from there. Cache, stage or spread the data set. With more than "
+        "40 disks: the busiest. No data: the host has no disk of its own.",
+        Query(most(f"clamp_max({_rate('gpu_host_disk_busy_seconds_total')}, 1)"), _ADAPTER),
+        unit="percentunit",
+        size=size,
+        top=1,
+        line_at=(0.9, WATCH),
+    )
+
+
+def pressure() -> PanelBuilder:
+    return lines(
+        "Pressure",
+        "Share of time in which some or all tasks were stalled on CPU, memory or I/O. What rises first as the "
+        "GPUs slow down is what is scarce. No data: the kernel has no pressure stall information (psi=1).",
+        Query(most(_rate("gpu_host_pressure_seconds_total")), host_legend("{{resource}} {{kind}}")),
+        unit="percentunit",
+        top=1,
+        line_at=(0.2, WATCH),
+    )
+
+
+def busiest_cpus() -> PanelBuilder:
+    return lines(
+        "Busiest CPU, by NUMA node",
+        "One CPU at 1 while others idle: a single thread feeds the GPU. Give the data loader more workers. No data: no "
+        "exporter answers.",
+        Query(most(host("gpu_host_cpu_busiest_ratio")), _NODE),
+        unit="percentunit",
+        top=1,
+        line_at=(0.98, WATCH),
+    )
+
+
+def network_utilization() -> PanelBuilder:
+    ethernet = f"on ({TARGET}, device) ({host('gpu_host_network_speed_bytes_per_second')} > 0)"
+    infiniband = f"on ({TARGET}, device, port) ({host('gpu_host_infiniband_rate_bytes_per_second')} > 0)"
+    return lines(
+        "Network utilization",
+        "Each adapter, both directions. Near 1 while GPUs wait: the network is the limit. Far below it with slow "
+        "collectives: look for a bad link or a wrong route. No data: no adapter tells its speed, as in most virtual "
+        "machines.",
+        Query(most(f"{_rate('gpu_host_network_receive_bytes_total')} / {ethernet}"), f"{_ADAPTER} received"),
+        Query(most(f"{_rate('gpu_host_network_transmit_bytes_total')} / {ethernet}"), f"{_ADAPTER} sent"),
+        Query(most(f"{_rate('gpu_host_infiniband_receive_bytes_total')} / {infiniband}"), f"{_PORT} received"),
+        Query(most(f"{_rate('gpu_host_infiniband_transmit_bytes_total')} / {infiniband}"), f"{_PORT} sent"),
+        unit="percentunit",
+        line_at=(0.85, WATCH),
+    )
+
+
+def _rate(metric: str) -> str:
+    return rate(host(metric))
+
+
+def _cpu(modes: str, by: str) -> str:
+    counted = host("gpu_host_cpu_seconds_total", f'mode=~"{modes}"')
+    return f"sum by ({by}) ({rate(counted)})"
+
+
+def _working() -> str:
+    counted = host("gpu_host_cpu_seconds_total", 'mode!="idle"')
+    return f"sum by ({TARGET}, numa_node, mode) ({rate(counted)})"
+
+
+def _port_states() -> str:
+    down = host("gpu_host_infiniband_physical_state")
+    state = f"max by ({TARGET}, device, port) ({down} != 5)"
+    return f"{state}\nand\ntopk(300, {state})"
+
+
+_CGROUP = host_legend("GPU {{gpu}} {{cgroup}}")
+_PER_PROCESS = host_legend("GPU {{gpu}} {{process}} {{pid}}")
+_FULL_PROFILE = "No data: published only with --metrics.profile full, or no process is seen."
+
+
+def kernel() -> Row:
+    return Row(
+        "Kernel log and blocked processes",
+        kernel_log(Size(16, 7)),
+        lines(
+            "Kernel log events in 5 minutes",
+            "By kind. One incident can be several messages. No data: the kernel log is clean, or cannot be read.",
+            Query(most(f"increase({host('gpu_host_kernel_events_total')}[5m])"), host_legend("{{kind}}")),
+            unit="short",
+            size=Size(8, 7),
+        ),
+        blocked_processes(),
+        lines(
+            "Threads of jobs that wait in the kernel",
+            "How many threads of each GPU's job wait in state D, by kernel function: ptlrpc is Lustre, cxi GPFS, "
+            "ceph CephFS, request_wait_answer FUSE, rpc NFS, and folio_wait any file system. No data: no thread waits.",
+            Query(worst(rate(gpu("gpu_blocked_thread_seconds_total"))), legend("{{wait_channel}}")),
+            unit="short",
+        ),
+        table_of(
+            "Xids of unlisted GPUs",
+            "Xids of a PCI address that the driver does not list, often a GPU that fell off the bus. No data: no such "
+            "Xid in the kernel log.",
+            HOST,
+            Column("PCI address", label="pci_bus_id"),
+            Column("Xid", label="xid", width=60),
+            Column("When", expr=when(_unassigned()), unit="dateTimeFromNow"),
+            sort="-When",
+            size=Size(8, 7),
+        ),
+    )
+
+
+def jobs() -> Row:
+    throttled = rate(host("gpu_cgroup_cpu_throttled_periods_total"))
+    periods = f"({rate(host('gpu_cgroup_cpu_periods_total'))} > 0)"
+    return Row(
+        "Jobs and processes",
+        lines(
+            "Jobs stopped by their own CPU limit",
+            "Share of the periods in which the CPU limit of a job's cgroup stopped it. Above a quarter while its "
+            "GPU waits: raise the limit. The host has CPUs left. No data: no job has a limit.",
+            Query(most(f"{throttled} / {periods}"), _CGROUP),
+            unit="percentunit",
+            top=1,
+            line_at=(0.25, WATCH),
+        ),
+        lines(
+            "Jobs at their own memory limit",
+            "How often in five minutes a job's cgroup came to its memory limits. It matters if the job stalls, and "
+            "oom_kill always does. No data: no job has a cgroup that counts.",
+            Query(most(f"increase({host('gpu_cgroup_memory_events_total')}[5m])"), f"{_CGROUP} {{{{event}}}}"),
+            unit="short",
+        ),
+        lines(
+            "Pressure on each job",
+            "Share of time in which tasks of a job were stalled on a resource. " + _FULL_PROFILE,
+            Query(most(rate(gpu("gpu_cgroup_pressure_seconds_total"))), f"{_CGROUP} {{{{resource}}}} {{{{kind}}}}"),
+            unit="percentunit",
+            top=1,
+        ),
+        lines(
+            "Threads and CPU limit of jobs",
+            "How many threads run, how much of a CPU the busiest takes, each job's CPU limit, and on how many CPUs "
+            "the limit stops it. Busiest near 1 while the GPU waits: the job waits for that one thread. Running and "
+            "busiest threads are published only with --metrics.profile full. No data: no job has a limit or that "
+            "profile.",
+            Query(worst(rate(gpu("gpu_running_thread_seconds_total"))), legend("threads running")),
+            Query(worst(gpu("gpu_busiest_thread_ratio")), legend("busiest thread: {{thread}} of {{pid}}")),
+            Query(worst(gpu("gpu_cgroup_cpu_limit_cpus")), legend("CPU limit of {{cgroup}}")),
+            Query(worst(rate(gpu("gpu_cgroup_cpu_throttled_seconds_total"))), legend("CPUs stopped in {{cgroup}}")),
+            unit="short",
+        ),
+        lines(
+            "Compute processes on each GPU",
+            "Usually the same for all GPUs of a job. A drop to 0 means that the process ended, on purpose or not. "
+            "No data: the driver lists no processes to a container without the host's PID namespace.",
+            worst(f"sum by ({TARGET}, gpu) ({gpu('gpu_processes', _COMPUTE)})"),
+            unit="short",
+        ),
+        lines(
+            "Processes on the wrong NUMA node",
+            "Compute processes that may only run on CPUs of another node than their GPU's: every transfer crosses "
+            "sockets. Pin them with numactl or the scheduler's CPU binding. No data: no process is seen, or the host "
+            "has one node.",
+            worst(gpu("gpu_numa_mismatched_processes")),
+            unit="short",
+        ),
+        lines(
+            "CPU use of each process",
+            "How many CPUs' time it takes, all its threads. At 1 for long: a single thread does all the work. "
+            f"{_FULL_PROFILE}",
+            Query(most(rate(gpu("gpu_process_cpu_seconds_total"))), _PER_PROCESS),
+            unit="short",
+        ),
+        lines(
+            "Host memory of each process",
+            f"What it has in RAM. One that keeps growing ends in the OOM killer. {_FULL_PROFILE}",
+            Query(most(gpu("gpu_process_resident_memory_bytes")), _PER_PROCESS),
+            unit="bytes",
+        ),
+        lines(
+            "Threads of each process",
+            f"One that keeps growing leaks threads. {_FULL_PROFILE}",
+            Query(most(gpu("gpu_process_threads")), _PER_PROCESS),
+            unit="short",
+        ),
+    )
+
+
+def kernel_log(size: Size) -> PanelBuilder:
+    last = f"max by ({TARGET}, kind, subject) ({host('gpu_host_kernel_event_last_timestamp_seconds')})"
+    return table_of(
+        "Kernel log events",
+        "Trouble that the kernel log tells of, within a day: killed and hung processes, storage that does not "
+        "answer, hardware errors. The subject is what the message names. docs/kernel-events.md explains the "
+        "kinds. No data: the kernel log is clean, or cannot be read.",
+        HOST,
+        Column("Kind", label="kind"),
+        Column("Subject", label="subject"),
+        Column("Last", expr=when(f"topk(300, {last})"), unit="dateTimeFromNow"),
+        sort="-Last",
+        size=size,
+    )
+
+
+def blocked_processes() -> PanelBuilder:
+    since = gpu("gpu_process_blocked_since_timestamp_seconds")
+    waiting = f"min by ({TARGET}, gpu, pid, process, wait_channel) ({since})"
+    return lines(
+        "Processes blocked in the kernel",
+        "For how long a thread of the process has waited in the kernel without running once. It cannot be "
+        "killed meanwhile. No data: no process is blocked.",
+        Query(worst(age(waiting)), host_legend("GPU {{gpu}} {{process}} ({{pid}}) {{wait_channel}}")),
+        unit="s",
+        line_at=(300, WATCH),
+    )
+
+
+_COMPUTE = 'type=~"compute|mps"'
+
+
+def _unassigned() -> str:
+    last = host("gpu_xid_unassigned_last_timestamp_seconds")
+    return f"topk(300, max by ({TARGET}, pci_bus_id, xid) ({last}))"
 
 
 def board() -> Board:

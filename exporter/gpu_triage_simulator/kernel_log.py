@@ -6,8 +6,7 @@ from typing import Final
 
 from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage_simulator import effects, host_effects
-from gpu_triage_simulator.boots import boots
-from gpu_triage_simulator.host import SimulatedHost
+from gpu_triage_simulator.host import SimulatedHost, boots
 from gpu_triage_simulator.scenario import Event, Gpu, Scenario
 
 _OFF_THE_BUS: Final = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpu_triage_simulator import kernel_log, procfs, sysfs
-from gpu_triage_simulator.boots import boots
-from gpu_triage_simulator.host import SimulatedHost
+from gpu_triage_simulator.host import SimulatedHost, boots
 
 
 class HostTree:

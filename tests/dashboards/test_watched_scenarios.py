@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from dashboards.diagnosis import VERDICTS, WHO
-from dashboards.measured import MEASURED
+from dashboards.judgment import MEASURED
 from dashboards.steps import COUNTED, PATH, SEEN, SICK, STARVED, STEPS, TUNE, Step, alerts_of
 from tests.dashboards.fleet import expected_moments
 from tests.dashboards.grafana import FILES, Target, all_targets, column, find, read, substitute, text_of, words_of

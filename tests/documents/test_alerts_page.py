@@ -1,7 +1,6 @@
 """docs/alerts.md lists every finding and every alert once."""
 
 import re
-from pathlib import Path
 
 from deploy.generate.alerts_page import alerts_page
 from tests.gathered import every, for_each
@@ -43,8 +42,3 @@ def test_thresholds_stand_with_their_ranges(alert: Alert) -> None:
 
 def test_texts_have_no_tokens_left() -> None:
     assert "${" not in PAGE
-
-
-def test_links_lead_somewhere(repository: Path) -> None:
-    links = set(re.findall(r"\]\(((?!https?://|#)[^)#\s]+)", PAGE))
-    assert [link for link in every(links) if not (repository / "docs" / link).exists()] == []

@@ -1,13 +1,9 @@
 """docs/architecture.md names every package on its floor, and no path that does not exist."""
 
 import re
-import sys
 from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from gpu_triage_simulator.schema import read_toml
 
 ROW = re.compile(r"^\| (\d+) \| `(\w+)` \|", re.MULTILINE)
 PATH = re.compile(r"`([\w./-]*(?:/|\.py|\.toml))`")
@@ -18,7 +14,7 @@ def page(repository: Path) -> str:
 
 
 def test_the_floors_are_those_that_the_linter_checks(repository: Path) -> None:
-    contracts = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    contracts = read_toml(repository / "pyproject.toml")["tool"]["importlinter"]
     layers: list[str] = contracts["contracts"][0]["layers"]
     checked = [
         (str(len(layers) - row), name.strip().removeprefix("gpu_triage."))

@@ -25,7 +25,7 @@ def _prose(repository: Path) -> list[Path]:
     handbook = repository / "exporter" / "gpu_triage" / "serve" / "handbook"
     return [
         *repository.glob("*.md"),
-        *repository.glob("*/README.md"),
+        *(page for depth in ("*", "*/*") for page in repository.glob(f"{depth}/README.md")),
         *repository.glob("docs/**/*.md"),
         *handbook.rglob("*.md"),
     ]

@@ -1,7 +1,6 @@
 """The configurations of deploy/fleet are accepted, complete, and hand on what the dashboards and commands read."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import yaml
 from deploy.generate.fleet import DRIFT_ALERT, OF_OTHERS, federated, remote_written
 from tests.conftest import RequiresTool
 from tests.fleet.topologies import TOPOLOGIES, Part, Program
+from tests.program_output import output_of
 from tests.promql.expressions import uses
 from tests.rules.rulefile import read_rules
 
@@ -18,11 +18,6 @@ from gpu_triage.read.selection import metrics_of_rules
 
 FLEET = Path(__file__).resolve().parents[2] / "deploy/fleet"
 PARTS = {part.name: part for topology in TOPOLOGIES for part in topology.parts if part.config}
-
-
-def _succeeds(*command: str | Path) -> None:
-    ended = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_a_federating_server_gets_fewer_series_than_one_that_has_all_dashboards(repository: Path) -> None:
@@ -42,7 +37,7 @@ def test_prometheus_takes_its_part(part: Part, repository: Path, tmp_path: Path,
     text = text.replace("/etc/prometheus/gpu-triage/*.yml", f"{repository}/rules/recording.yml")
     (tmp_path / "prometheus.yml").write_text(text.replace("/etc/prometheus/gpu-fleet", f"{FLEET}/rules"))
     agent = ["--agent"] if part.program is Program.AGENT else []
-    _succeeds(requires_tool("promtool"), "check", "config", *agent, tmp_path / "prometheus.yml")
+    output_of(requires_tool("promtool"), "check", "config", *agent, tmp_path / "prometheus.yml")
 
 
 def test_every_rule_that_needs_all_hosts_is_evaluated_above_and_dropped_below() -> None:
@@ -94,4 +89,4 @@ def test_every_job_that_an_alert_is_about_is_scraped() -> None:
 
 def test_vmalert_takes_the_rule_that_needs_all_hosts(requires_tool: RequiresTool) -> None:
     servers = ["-datasource.url=http://victoria:8428", "-notifier.url=http://alertmanager:9093"]
-    _succeeds(requires_tool("vmalert"), "-dryRun", f"-rule={FLEET / 'rules/drift.yml'}", *servers)
+    output_of(requires_tool("vmalert"), "-dryRun", f"-rule={FLEET / 'rules/drift.yml'}", *servers)

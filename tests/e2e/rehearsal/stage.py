@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from deploy.demo.paced_routes import paced_alertmanager
+from deploy.demo.pace import paced_alertmanager
 from deploy.demo.pager import pager
 from deploy.demo.processes import Server
 from deploy.demo.stack import SCRAPE_INTERVAL, Stack, find_programs, servers, write_rules
