@@ -1,4 +1,4 @@
-"""What can be said of the dashboards without running them."""
+"""What can be said of the dashboards without running them: what fits on a screen and what they cost, too."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from dashboards.steps import RUNBOOKS_URL
-from tests.dashboards.grafana import FILES, Target, all_targets, panels, read, rows, substitute
+from tests.dashboards.grafana import FILES, Target, all_targets, find, panels, read, rows, substitute
 from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses
 from tests.promql.queries import faults
@@ -175,3 +175,67 @@ def test_runbooks_are_linked_on_an_exporter_that_can_be_chosen(file: str) -> Non
 def test_the_readme_names_every_dashboard(repository: Path) -> None:
     text = (repository / "dashboards" / "README.md").read_text(encoding="utf-8")
     assert [file for file in FILES if file not in text] == []
+
+
+MOST_SERIES = 2000
+MOST_OPEN_QUERIES = {
+    "diagnosis.json": 20,
+    "job.json": 40,
+    "detail.json": 40,
+    "host.json": 50,
+    "fleet.json": 60,
+    "capacity.json": 40,
+}
+
+
+def test_the_first_screen_of_the_diagnosis_needs_no_scrolling_on_1080_lines() -> None:
+    """Grafana gives a row of the grid 38 pixels; browser and Grafana's own bars take some 250 of the lines."""
+    first_row = next(panel for panel in read("diagnosis.json")["panels"] if panel["type"] == "row")
+    assert first_row["gridPos"]["y"] * 38 <= 1080 - 250
+
+
+@pytest.mark.parametrize("title", ["Direct access between GPUs", "Distance between GPUs"])
+def test_a_matrix_shows_eight_gpus_on_a_window_of_1600_pixels(title: str) -> None:
+    panel = find("fleet.json", title).panel
+    widths = {
+        each["matcher"]["options"]: next(one["value"] for one in each["properties"] if one["id"] in _WIDTHS)
+        for each in panel["fieldConfig"]["overrides"]
+    }
+    assert widths["Host"] + widths["GPU"] + 8 * widths["number"] <= panel["gridPos"]["w"] / 24 * (1600 - 40) - 26
+
+
+_WIDTHS = {"custom.width", "custom.minWidth"}
+
+
+def test_which_gpu_what_and_since_when_need_no_scrolling_on_1440_by_900() -> None:
+    """Of the lines, browser and Grafana take some 250; of the columns, Grafana's bars, gaps and frames some 70."""
+    panel = find("diagnosis.json", "Findings").panel
+    place = panel["gridPos"]
+    assert (place["y"] + place["h"]) * 38 <= 900 - 250
+    columns = {
+        each["matcher"]["options"]: {one["id"]: one["value"] for one in each["properties"]}
+        for each in panel["fieldConfig"]["overrides"]
+    }
+    titles = list(columns)
+    asked = titles[: titles.index("Since") + 1]
+    assert {"Finding", "Host", "GPU", "Measured"} < set(asked)
+    wide = sum(columns[title].get("custom.width", columns[title].get("custom.minWidth", 150)) for title in asked)
+    assert wide <= place["w"] / 24 * (1440 - 40) - 26
+
+
+@every_target
+def test_no_query_pulls_the_whole_fleet(target: Target) -> None:
+    """A query whose series are of hosts is cut to a number of them, unless it is about one host or one job."""
+    if target.file in {"detail.json", "job.json"}:
+        return
+    if "instance" in labels_of(substitute(target.expr, 3600), LABELS):
+        most = [int(number) for number in re.findall(r"\b(?:top|bottom)k\((\d+)", target.expr)]
+        assert most, "whole fleet"
+        assert max(most) * len(target.panel["targets"]) <= MOST_SERIES
+
+
+@every_file
+def test_a_dashboard_opens_with_few_queries(file: str) -> None:
+    board = read(file)
+    mine = [panel for panel in board["panels"] if panel["type"] != "row"]
+    assert sum(len(panel["targets"]) for panel in mine) <= MOST_OPEN_QUERIES[file]

@@ -26,8 +26,8 @@ from deploy.demo.stack import (
     write_rules,
 )
 from tests.conftest import RequiresTool
-from tests.e2e.notifications import PAGER, TICKETS, Inbox, opened, summary
 from tests.e2e.processes import wait_for
+from tests.e2e.rehearsal.stage import PAGER, TICKETS, Inbox, opened, summary
 from tests.fleet.topologies import AGENTS, PAIR, SHARDS, VICTORIA, Part, Program, Topology
 
 from gpu_triage_simulator.scenario_file import SCENARIOS
