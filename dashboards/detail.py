@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from dashboards.board import Board, Row
-from dashboards.detail_health import health
 from dashboards.detail_links import links
-from dashboards.detail_processes import instances, processes
 from dashboards.judgment import findings
 from dashboards.panels import Cell, PanelBuilder, Query, Size, lines, strip, timeline
-from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, host, legend, rate
+from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, host, legend, rate, when
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, BOUND, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE, VIRTUALIZATION, YES
+from dashboards.value_mappings import (
+    BOTTLENECK,
+    BOUND,
+    CLASS,
+    FABRIC_CONFIGURATION,
+    FABRIC_HEALTH,
+    FABRIC_STATE,
+    NO_FAULT,
+    ON,
+    REACHED,
+    RECOVERY,
+    VERDICT,
+    VGPU_LICENSE,
+    VIRTUALIZATION,
+    YES,
+)
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_COMPUTE_BOUND, GPU_VERDICT
 
 
@@ -264,3 +277,220 @@ def power() -> Row:
         ),
         folded=True,
     )
+
+
+def health() -> Row:
+    return Row(
+        "Health",
+        table_of(
+            "Faults and repairs",
+            "Anything red kills jobs: drain, then reset or replace. N/A: this model does not report it. No data: the "
+            "exporter does not know this GPU.",
+            Column("Recovery needed", expr=by_gpu(gpu("gpu_recovery_action")), texts=RECOVERY),
+            Column("Remap failed", expr=by_gpu(gpu("gpu_row_remap_failure")), texts=NO_FAULT),
+            Column("Remap pending", expr=by_gpu(gpu("gpu_row_remap_pending")), texts=NO_FAULT),
+            Column("Banks pending", expr=by_gpu(gpu("gpu_bank_remap_pending")), texts=NO_FAULT),
+            Column("Pages pending", expr=by_gpu(gpu("gpu_retired_pages_pending")), texts=NO_FAULT),
+            Column("SRAM over limit", expr=by_gpu(gpu("gpu_ecc_sram_threshold_exceeded")), texts=NO_FAULT),
+            Column("Fabric", expr=by_gpu(gpu("gpu_fabric_state")), texts=FABRIC_STATE),
+            Column("Fabric's health", expr=by_gpu(gpu("gpu_fabric_health")), texts=FABRIC_HEALTH),
+            Column("Fabric's configuration", expr=by_gpu(gpu("gpu_fabric_configuration")), texts=FABRIC_CONFIGURATION),
+            Column("Failures in one unit", expr=by_gpu(gpu("gpu_xid_suspect_unit_processes"))),
+            Column("Fabric's faults", expr=f"sum by ({TARGET}, gpu) ({gpu('gpu_fabric_fault')})"),
+            Column("Last reset", expr=when(by_gpu(gpu("gpu_reset_timestamp_seconds"))), unit="dateTimeFromNow"),
+            Column("Error", label="error"),
+            Column("Fails", expr=f"max by ({TARGET}, gpu, error) ({gpu('gpu_error_info')})", hidden=True),
+            size=Size(24, 4),
+        ),
+        table_of(
+            "Fabric over several hosts",
+            "GPUs of one clique reach each other's memory through the switches, also on other hosts. "
+            "No data: the GPU is not in a fabric of several hosts.",
+            Column("Fabric", label="cluster_uuid"),
+            Column("Clique", label="clique"),
+            Column(
+                "Joined", expr=f"max by ({TARGET}, gpu, cluster_uuid, clique) ({gpu('gpu_fabric_info')})", hidden=True
+            ),
+            size=Size(8, 5),
+        ),
+        table_of(
+            "Incidents",
+            "How often this board, and this slot, had the same fault. A reset will not fix what keeps coming back. No "
+            "data: no fault in 30 days, or the exporter keeps no incidents.",
+            Column("Fault", label="kind"),
+            Column("On the", label="by"),
+            Column("Last 7 days", expr=_incidents(_WEEK)),
+            Column("Last 30 days", expr=_incidents(_MONTH)),
+            Column(
+                "Boards in this slot",
+                expr=f"max by ({TARGET}, gpu, kind) ({gpu('gpu_incident_boards_recent', _MONTH)})",
+            ),
+            sort="-Last 30 days",
+            size=Size(16, 5),
+        ),
+        lines(
+            "ECC errors per hour",
+            "Uncorrected ones kill jobs. More corrected ones than its peers: plan a replacement. dram: the device "
+            "memory, which the GPU repairs by remapping. sram: the chip itself, which it cannot repair. No data: "
+            "this card has no ECC, or it is off.",
+            Query(f"increase({gpu('gpu_ecc_volatile_errors_total')}[1h])", legend("{{severity}}")),
+            Query(f"increase({gpu('gpu_ecc_aggregate_errors_total')}[1h])", legend("{{severity}}, lifetime")),
+            Query(f"increase({gpu('gpu_ecc_memory_errors_total')}[1h])", legend("{{severity}} in {{memory}}")),
+            unit="short",
+        ),
+        lines(
+            "Repaired memory, and spares left",
+            "Rows remapped and pages retired so far, by cause, and whole banks replaced. A few rows are normal; a rise "
+            "due to uncorrectable errors is not. Banks with few or no spare rows, and groups of banks without spare "
+            "banks, cannot be repaired much longer. No data: this card repairs no memory, or does not report it.",
+            Query(gpu("gpu_remapped_rows"), legend("rows, {{cause}}")),
+            Query(gpu("gpu_retired_pages"), legend("pages, {{cause}}")),
+            Query(gpu("gpu_remapped_banks"), legend("banks, {{state}}")),
+            Query(gpu("gpu_row_remap_banks"), legend("banks, rows left: {{availability}}")),
+            Query(gpu("gpu_bank_remap_groups"), legend("groups, banks left: {{availability}}")),
+            unit="short",
+        ),
+        table_of(
+            "Xids of this GPU",
+            "Every Xid since the start of the host's kernel log, when it last occurred, and how often in the time "
+            "shown. No data: no Xid reported.",
+            Column("Xid", label="xid", width=60),
+            Column("When", expr=when(f"max by ({TARGET}, gpu, xid) ({_LAST_XID})"), unit="dateTimeFromNow"),
+            Column(
+                "Times",
+                expr=f"sum by ({TARGET}, gpu, xid) (increase({gpu('gpu_xid_errors_total')}[$__range]))",
+                decimals=0,
+                width=70,
+            ),
+            sort="-When",
+            size=Size(8, 7),
+        ),
+        folded=True,
+    )
+
+
+_LAST_XID = gpu("gpu_xid_last_timestamp_seconds")
+
+_WEEK = 'days="7"'
+_MONTH = 'days="30"'
+
+
+def _incidents(days: str) -> str:
+    return f"max by ({TARGET}, gpu, kind, by) ({gpu('gpu_incidents_recent', days)})"
+
+
+def processes() -> Row:
+    return Row(
+        "Workloads",
+        table_of(
+            "Processes and pods",
+            "Who holds the GPU, with user, container, pod and Slurm job where known. The distance to its CPUs is "
+            "that of the nearest, shown if none is near: 10 is the GPU's own node. N/A: the driver or the kernel "
+            "does not report it, or it does not apply. No data: no process, or the exporter cannot see processes.",
+            *(Column(title, label=label) for label, title in _OWNER.items()),
+            Column("Known", expr=_named_processes(), hidden=True),
+            Column("Memory", expr=_of_process("gpu_process_memory_bytes"), unit="bytes"),
+            Column("SM use", expr=_of_process("gpu_process_sm_utilization_ratio"), unit="percentunit", decimals=0),
+            Column("Started", expr=when(_of_process("gpu_process_start_timestamp_seconds")), unit="dateTimeFromNow"),
+            Column(
+                "Hangs since",
+                expr=when(_of_process("gpu_process_blocked_since_timestamp_seconds")),
+                unit="dateTimeFromNow",
+            ),
+            Column("CPUs on its node", expr=_of_process("gpu_process_numa_local")),
+            Column("Distance to its CPUs", expr=_of_process("gpu_process_numa_distance")),
+            Column("Memory on its node", expr=_of_process("gpu_process_numa_memory_local_ratio"), unit="percentunit"),
+            size=Size(24, 7),
+        ),
+        table_of(
+            "Allocations",
+            "Pods and Slurm jobs that the GPU, or a MIG device of it, is allocated to, whether or not they use it. No "
+            "data: allocations are unknown; docs/jobs.md of the exporter says how they become known.",
+            *(Column(title, label=label) for label, title in _HOLDER.items()),
+            Column(
+                "State",
+                expr=f"max by ({TARGET}, gpu, {', '.join(_HOLDER)}) ({gpu('gpu_allocated')})",
+                texts=((0, "free", "text"), (1, "allocated", "text")),
+            ),
+            size=Size(24, 5),
+        ),
+        lines(
+            "Memory of each process",
+            "A process that keeps growing leaks. No data: no process, or the exporter cannot see processes.",
+            Query(gpu("gpu_process_memory_bytes"), legend("{{process}} {{pid}}")),
+            unit="bytes",
+            size=Size(12, 7),
+        ),
+        lines(
+            "Number of processes",
+            "By type. Mismatched: all CPUs on the wrong NUMA node; unpinned: not bound to a node; left out: more "
+            "processes than the exporter lists. No data: the exporter cannot see processes.",
+            Query(gpu("gpu_processes"), legend("{{type}}")),
+            Query(gpu("gpu_numa_mismatched_processes"), legend("mismatched")),
+            Query(gpu("gpu_numa_unpinned_processes"), legend("unpinned")),
+            Query(gpu("gpu_processes_truncated"), legend("left out")),
+            unit="short",
+            size=Size(12, 7),
+        ),
+        folded=True,
+    )
+
+
+_OWNER = {
+    "process": "Process",
+    "pid": "PID",
+    "user": "User",
+    "container_id": "Container",
+    "pod_uid": "Pod UID",
+    "workload_namespace": "Namespace",
+    "workload_pod": "Pod",
+    "workload_container": "Pod's container",
+    "slurm_job_id": "Slurm job",
+}
+
+
+_HOLDER = {
+    "workload_namespace": "Namespace",
+    "workload_pod": "Pod",
+    "workload_container": "Pod's container",
+    "slurm_job_id": "Slurm job",
+    "user": "User",
+    "account": "Account",
+}
+
+
+def _named_processes() -> str:
+    return f"max by ({TARGET}, gpu, {', '.join(_OWNER)}) ({gpu('gpu_process_info')})"
+
+
+def _of_process(metric: str) -> str:
+    return f"max by ({TARGET}, gpu, pid, process) ({gpu(metric)})"
+
+
+def instances() -> Row:
+    return Row(
+        "MIG instances",
+        table_of(
+            "MIG instances now",
+            "Instances of the GPU, with profile, memory and activity. SM active: share of the instance's own SMs with "
+            "work; one idle and another full: choose other profiles, or move a job. No data: it is not split by MIG.",
+            Column("Profile", label="profile"),
+            Column("GPU instance", label="gi"),
+            Column("Compute instance", label="ci"),
+            Column("MIG UUID", label="mig_uuid"),
+            Column(
+                "Known", expr=f"max by ({TARGET}, gpu, mig_uuid, profile, gi, ci) ({gpu('gpu_mig_info')})", hidden=True
+            ),
+            Column("Memory used", expr=_of_instance("gpu_mig_memory_used_bytes"), unit="bytes"),
+            Column("Memory", expr=_of_instance("gpu_mig_memory_total_bytes"), unit="bytes"),
+            Column("SM active", expr=_of_instance("gpu_mig_sm_active_ratio"), unit="percentunit"),
+            Column("Tensor", expr=_of_instance("gpu_mig_tensor_active_ratio"), unit="percentunit"),
+            Column("Memory active", expr=_of_instance("gpu_mig_dram_active_ratio"), unit="percentunit"),
+            size=Size(24, 7),
+        ),
+        folded=True,
+    )
+
+
+def _of_instance(metric: str) -> str:
+    return f"max by ({TARGET}, gpu, mig_uuid) ({gpu(metric)})"
