@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 from dashboards.steps import RUNBOOKS_URL
+from tests.conftest import RequiresTool
 from tests.dashboards.grafana import FILES, Target, all_targets, find, panels, read, rows, substitute
 from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses
+from tests.promql.promtool import Run, ask, selector
 from tests.promql.queries import faults
 from tests.promql.vocabulary import OF_OTHER_TARGETS, series_labels
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
+from dashboards import selectors
 from gpu_triage.read.metrics.metric import GPU_LABELS
 from gpu_triage.read.registry import METRICS
 
@@ -239,3 +242,48 @@ def test_a_dashboard_opens_with_few_queries(file: str) -> None:
     board = read(file)
     mine = [panel for panel in board["panels"] if panel["type"] != "row"]
     assert sum(len(panel["targets"]) for panel in mine) <= MOST_OPEN_QUERIES[file]
+
+
+TARGET = (("instance", "host"), ("job", "gpu-triage"))
+NAN = float("nan")
+NOW = 600.0
+
+
+def gpu(number: str, uuid: str) -> list[tuple[str, str]]:
+    return [*TARGET, ("gpu", number), ("uuid", uuid)]
+
+
+@pytest.mark.parametrize(
+    ("series", "shown"),
+    [
+        ({selector("gpu_up", gpu("3", "A")): [0.0] * 11}, "3"),
+        # The driver is away: it lists no GPUs, and the exporter goes on with their findings.
+        ({selector("gpu_finding", [*gpu("3", "A"), ("code", "xid.119")]): [2.0] * 11}, "3"),
+        # The host died a few minutes ago.
+        ({selector("gpu_finding", [*gpu("3", "A"), ("code", "xid.119")]): [2.0] * 6 + [NAN] * 5}, "3"),
+        # It was renumbered at a boot.
+        (
+            {
+                selector("gpu_finding", [*gpu("3", "A"), ("code", "xid.119")]): [2.0] * 3 + [NAN] * 8,
+                selector("gpu_finding", [*gpu("2", "A"), ("code", "xid.79")]): [NAN] * 5 + [2.0] * 6,
+            },
+            "2",
+        ),
+        (
+            {
+                selector("gpu_finding", [*gpu("3", "A"), ("code", "xid.119")]): [2.0] * 3 + [NAN] * 8,
+                selector("gpu_up", gpu("2", "A")): [NAN] * 5 + [1.0] * 6,
+            },
+            "2",
+        ),
+    ],
+)
+def test_alerts_name_gpus(
+    series: dict[str, list[float]], shown: str, requires_tool: RequiresTool, tmp_path: Path
+) -> None:
+    """They carry a UUID alone; a dashboard shows the number that the GPU has, or had before it was gone."""
+    firing = [*TARGET, ("uuid", "A"), ("alertname", "GpuXidCritical"), ("alertstate", "firing")]
+    question = substitute(selectors.alerts('alertstate="firing"'), 1800)
+    run = Run((), (), 60, {**series, selector("ALERTS", firing): [1.0] * 11}, ((question, NOW),))
+    found = ask(requires_tool("promtool"), run, tmp_path).samples[question, NOW]
+    assert [(sample.labels["gpu"], sample.value) for sample in found] == [(shown, 1.0)]
