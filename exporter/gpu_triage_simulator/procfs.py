@@ -11,7 +11,7 @@ from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES
 from gpu_triage.read.host.cpu import MODES
 from gpu_triage_simulator import host_effects
 from gpu_triage_simulator.host import SimulatedHost, boots
-from gpu_triage_simulator.scenario import NfsMount, Nic, Process, Scenario, cpu_numbers
+from gpu_triage_simulator.scenario import NfsMount, Nic, Process, Scenario, cpu_count, cpu_numbers
 
 _TICKS: Final = 100
 """USER_HZ: /proc counts CPU time in hundredths of a second."""
@@ -110,7 +110,7 @@ def _boot_id(scenario: str, boots_before: int) -> str:
 def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
     if not host.scenario.exporter_view.host_procfs:
         return {}
-    everywhere = f"0-{_cpu_count(host.scenario) - 1}"
+    everywhere = f"0-{cpu_count(host.scenario) - 1}"
     last_node = len(host.scenario.machine.node) - 1
     nodes = f"0-{last_node}" if last_node else "0"
     return {
@@ -302,10 +302,6 @@ def _modules(host: SimulatedHost, seconds: float) -> str:
     ours = () if host.timeline.host_active(host_effects.DriverNotLoaded, seconds) else host.scenario.driver.modules
     lines = [_MODULES.get(name, f"{name} 16384 0 - Live 0x0000000000000000") for name in ours]
     return "".join(f"{line}\n" for line in [*lines, "nvme 61440 3 - Live 0x0000000000000000"])
-
-
-def _cpu_count(scenario: Scenario) -> int:
-    return sum(len(cpu_numbers(node.cpus)) for node in scenario.machine.node)
 
 
 def _file_systems(host: SimulatedHost, seconds: float) -> dict[str, str]:

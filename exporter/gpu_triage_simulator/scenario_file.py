@@ -30,6 +30,7 @@ from gpu_triage_simulator.scenario import (
     Scenario,
     ScenarioHost,
     Target,
+    cpu_count,
     cpu_numbers,
 )
 from gpu_triage_simulator.schema import Count, Seconds, read_toml
@@ -388,10 +389,6 @@ def _check_labels(scenario: Scenario, where: Place) -> None:
             raise where.at("target", "labels").error(f"{name!r} is no name of a label")
 
 
-def _cpu_count(scenario: Scenario) -> int:
-    return sum(len(cpu_numbers(node.cpus)) for node in scenario.machine.node)
-
-
 def _check_machine(scenario: Scenario, where: Place) -> None:
     machine = scenario.machine
     cpus = [cpu for node in machine.node for cpu in cpu_numbers(node.cpus)]
@@ -414,7 +411,7 @@ def _check_machine(scenario: Scenario, where: Place) -> None:
 
 
 def _check_processes(scenario: Scenario, where: Place) -> None:
-    cpus = _cpu_count(scenario)
+    cpus = cpu_count(scenario)
     pids: set[int] = set()
     for i, process in enumerate(scenario.processes):
         if process.gpu >= len(scenario.gpus):

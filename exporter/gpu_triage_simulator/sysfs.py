@@ -14,7 +14,7 @@ from gpu_triage_simulator.gpu_state import GpuState
 from gpu_triage_simulator.host import SimulatedHost
 from gpu_triage_simulator.pcie_faults import pcie_errors, uplinks
 from gpu_triage_simulator.procfs import FABRIC_MANAGER_PID
-from gpu_triage_simulator.scenario import Event, Gpu, Node, Scenario, ScenarioHost, Slot, cpu_numbers
+from gpu_triage_simulator.scenario import Event, Gpu, Node, Scenario, ScenarioHost, Slot, cpu_count, cpu_numbers
 
 _BRIDGE_CLASS, _NETWORK_CLASS, _NVME_CLASS, _SWITCH_CLASS = "0x060400", "0x020000", "0x010802", "0x068000"
 _NVIDIA, _MELLANOX, _SAMSUNG, _INTEL = "0x10de", "0x15b3", "0x144d", "0x8086"
@@ -121,7 +121,7 @@ def directories(scenario: Scenario) -> list[str]:
 def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     """Text of every file, by its path below sysfs; the host must be at `seconds` and its lock held."""
     scenario = host.scenario
-    found = {"devices/system/cpu/online": f"0-{_cpu_count(scenario) - 1}\n"}
+    found = {"devices/system/cpu/online": f"0-{cpu_count(scenario) - 1}\n"}
     found |= node_files(scenario.machine)
     if scenario.machine.iommu:
         found[f"{_IOMMU_GROUP}/type"] = "DMA-FQ\n"
@@ -231,7 +231,7 @@ def _bridge(endpoint: _Endpoint, scenario: Scenario, path: str, link: tuple[int,
 
 def _place(slot: Slot, scenario: Scenario) -> dict[str, str]:
     nodes = scenario.machine.node
-    cpus = nodes[slot.node].cpus if slot.node >= 0 else f"0-{_cpu_count(scenario) - 1}"
+    cpus = nodes[slot.node].cpus if slot.node >= 0 else f"0-{cpu_count(scenario) - 1}"
     return {"numa_node": str(slot.node), "local_cpulist": cpus}
 
 
@@ -294,10 +294,6 @@ def _networks(host: SimulatedHost, seconds: float) -> dict[str, str]:
             }
             found |= {f"{adapter}/ports/1/{name}": f"{value}\n" for name, value in port.items()}
     return found
-
-
-def _cpu_count(scenario: Scenario) -> int:
-    return sum(len(cpu_numbers(node.cpus)) for node in scenario.machine.node)
 
 
 _NODES = "devices/system/node"
