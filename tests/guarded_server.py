@@ -73,6 +73,14 @@ def run(server: WebServer) -> Iterator[None]:
 
 
 @contextmanager
+def port_of(host: Host | None = None, **options: Any) -> Iterator[int]:
+    """The port of a server with these options of `bound`, which runs for the length of a ``with`` block."""
+    server, (port,) = bound(host, **options)
+    with run(server):
+        yield port
+
+
+@contextmanager
 def serving(
     folder: Path, content: str, limits: Limits | None = None, reload_seconds: float = 600.0, host: Host | None = None
 ) -> Iterator[Running]:

@@ -12,9 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
-from deploy.demo.durations import paced_duration
-from deploy.demo.paced_routes import paced_alertmanager
-from deploy.demo.paced_rules import write_paced_rules
+from deploy.demo.pace import paced_alertmanager, paced_duration, write_paced_rules
 from deploy.demo.processes import Server, StackError, free_port
 
 from gpu_triage.alerting.files import rule_files

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from deploy.generate import REPOSITORY, chart_judge
-from deploy.generate.chart_rules import definitions, overrides_schema, rule_files
+from deploy.generate import REPOSITORY
+from deploy.generate.chart_rules import definitions, judge_schema, overrides_schema, rule_files
 
 CHART = Path("helm/gpu-triage-exporter")
 
@@ -30,8 +30,8 @@ def _schema() -> str:
     """The JSON schema of the values, including the settings of rules and judge."""
     document = json.loads((REPOSITORY / CHART / "values.schema.json").read_text(encoding="utf-8"))
     document["properties"]["rules"]["properties"]["overrides"] = overrides_schema()
-    document["properties"]["judge"] = chart_judge.schema()
-    document["$defs"] |= {**definitions(), **chart_judge.definitions()}
+    document["properties"]["judge"] = judge_schema()
+    document["$defs"] |= definitions()
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The chart's rules: their source in a form for the Helm template, and the schema of `rules.overrides`.
+"""The chart's rules in a form for the Helm template, and the schemas of `rules.overrides` and `judge`.
 
 The template applies settings like `gpu_triage.alerting.build` does; everything else is done here, so that it only has
 to replace placeholders.
@@ -6,7 +6,10 @@ to replace placeholders.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from gpu_triage.alerting.build import BuiltGroup, BuiltRule, Fields, dashboard_link, expanded_expr, expanded_text
@@ -30,8 +33,22 @@ from gpu_triage.alerting.settings import (
     plain,
 )
 from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.judge.findings.check import Unit
+from gpu_triage.judge.findings.settings import LIMITS, Limit
+from gpu_triage.judge.findings.table import CHECKS
 
 _MARK: Final = "Written by `make regenerate` for the chart's template, which fills in the tokens, not for Prometheus."
+_TIMES: Final[Mapping[str, Any]] = {
+    "wait": {"$ref": "#/$defs/judgeDuration"},
+    "hold": {"$ref": "#/$defs/judgeDuration"},
+}
+_TEXTS: Final[Mapping[Unit, str]] = {
+    Unit.RATIO: r"^[0-9]+(\.[0-9]+)? ?%?$",
+    Unit.CELSIUS: r"^[0-9]+(\.[0-9]+)?( ?°?C)?$",
+    Unit.COUNT: r"^[0-9]+$",
+    Unit.BYTES_PER_SECOND: r"^[0-9]+(\.[0-9]+)? ?([KMG]iB(/s)?)?$",
+}
+"""Text patterns for thresholds; the exporter checks the range of anything that isn't a plain number."""
 
 
 def rule_files() -> dict[str, str]:
@@ -65,11 +82,13 @@ def overrides_schema() -> dict[str, Any]:
 
 
 def definitions() -> dict[str, Any]:
-    """Definitions used by the schema of `rules.overrides`, by name below ``$defs``."""
+    """Definitions used by both schemas, by name below ``$defs``."""
     return {
         "alertLabels": _texts(RESERVED_LABELS),
         "alertHold": {"type": "string", "minLength": 1, "pattern": DURATION},
         "alertSeverity": {"type": "string", "enum": list(SEVERITIES)},
+        "judgeDuration": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$"},
+        "judgeTimes": _object(_TIMES),
     }
 
 
@@ -130,8 +149,8 @@ def _alert_schema(alert: Alert) -> dict[str, Any]:
     return _object(properties)
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": False, "properties": properties}
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": dict(properties)}
 
 
 def _number(limits: tuple[float, float]) -> dict[str, Any]:
@@ -149,3 +168,31 @@ def _texts(reserved: Iterable[str]) -> dict[str, Any]:
         "propertyNames": {"pattern": LABEL_NAME, "not": {"enum": list(reserved)}},
         "additionalProperties": _text(TEXT),
     }
+
+
+def judge_schema() -> dict[str, Any]:
+    """The schema of `judge`; findings with identical settings share an entry."""
+    codes: dict[str, list[str]] = defaultdict(list)
+    for check in CHECKS:
+        codes[json.dumps(_finding(check.code))].append(check.code)
+    alike = {f"^({'|'.join(map(re.escape, names))})$": each for each, names in codes.items() if len(names) > 1}
+    own = {names[0]: each for each, names in codes.items() if len(names) == 1}
+    return {
+        **_object({code: json.loads(each) for code, each in own.items()}),
+        "patternProperties": {pattern: json.loads(each) for pattern, each in alike.items()},
+    }
+
+
+def _finding(code: str) -> dict[str, Any]:
+    limits = LIMITS.get(code)
+    if limits is None:
+        return {"$ref": "#/$defs/judgeTimes"}
+    return _object({**_TIMES, **{name: _threshold(limit) for name, limit in limits.items()}})
+
+
+def _threshold(limit: Limit) -> dict[str, Any]:
+    if limit.unit is Unit.SECONDS:
+        return {"$ref": "#/$defs/judgeDuration"}
+    kind = "integer" if limit.unit is Unit.COUNT else "number"
+    number = {"type": kind, "minimum": limit.low, "maximum": limit.high}
+    return {"anyOf": [number, {"type": "string", "pattern": _TEXTS[limit.unit]}], "description": limit.about}

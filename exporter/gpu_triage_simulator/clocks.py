@@ -1,11 +1,11 @@
-"""Clocks of simulated hosts: one that only moves when advanced, and one that runs faster than the real one."""
+"""Clocks of simulated hosts: one that only moves when advanced, a fast one, and one with a wrong wall time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-from gpu_triage.machine import Moment, RealClock
+from gpu_triage.machine import Clock, Moment, RealClock, SteppedClock
 
 START_OF_TIME: Final = 1_768_435_200.0
 """2026-01-15T00:00:00Z in Unix seconds, where a virtual clock starts."""
@@ -56,3 +56,31 @@ class FastClock(RealClock):
     def now(self) -> Moment:
         more = (super().now().monotonic - self._start.monotonic) * self.pace
         return Moment(self._start.monotonic + more, self._start.wall + more)
+
+
+class HostClock:
+    """Another clock with an error added to wall time; `offset` returns the error at a monotonic second."""
+
+    def __init__(self, base: Clock, offset: Callable[[float], float]) -> None:
+        self._base = base
+        self._offset = offset
+
+    def now(self) -> Moment:
+        moment = self._base.now()
+        return Moment(moment.monotonic, moment.wall + self._offset(moment.monotonic))
+
+
+class SteppedHostClock(HostClock):
+    """The same for a clock that only moves when advanced."""
+
+    def __init__(self, base: SteppedClock, offset: Callable[[float], float]) -> None:
+        super().__init__(base, offset)
+        self._stepped = base
+
+    def advance(self, seconds: float) -> None:
+        self._stepped.advance(seconds)
+
+
+def host_clock(base: Clock, offset: Callable[[float], float]) -> HostClock:
+    """The clock of a host, on top of the clock that drives its simulation."""
+    return SteppedHostClock(base, offset) if isinstance(base, SteppedClock) else HostClock(base, offset)

@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import Tagged
-from gpu_triage_simulator import (
-    effects,
-    fabric_effect,
-    host_effects,
-    load,
-    observer_effects,
-    power_profile_effect,
-    readings,
-    vgpu_effect,
-)
+from gpu_triage_simulator import effects, host_effects, load, observer_effects, readings
 
 GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "load": load.Load,
@@ -48,9 +39,9 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "recovery_action": effects.RecoveryAction,
     "nvlink_down": effects.NvlinkDown,
     "nvlink_errors": effects.NvlinkErrors,
-    "fabric": fabric_effect.Fabric,
-    "vgpu_license": vgpu_effect.VgpuLicense,
-    "power_profiles": power_profile_effect.PowerProfiles,
+    "fabric": effects.Fabric,
+    "vgpu_license": effects.VgpuLicense,
+    "power_profiles": effects.PowerProfiles,
     "pulses": effects.Pulses,
     "mig": effects.Mig,
     "xid": effects.Xid,

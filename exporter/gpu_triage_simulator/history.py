@@ -1,23 +1,128 @@
-"""What Prometheus would hold after scraping a simulated host for hours, computed in seconds on a virtual clock."""
+"""What Prometheus would hold after scraping a simulated host for hours, computed in seconds on a virtual clock.
+
+It is written as OpenMetrics text with timestamps (https://prometheus.io/docs/specs/om/open_metrics_spec/).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TextIO
 
 from gpu_triage.errors import ConfigError
+from gpu_triage.judge.host_judge import DaemonJudge
+from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.options.config import Config
 from gpu_triage.options.option_sources import config_of_scenario
 from gpu_triage.options.option_table import all_options
-from gpu_triage.read.registry import COLLECTOR_SWITCHES
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
+from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.read.selection import Selection
+from gpu_triage.sampler.lanes import InlineLane
+from gpu_triage.sampler.sampler import Sampler
 from gpu_triage_simulator.clocks import START_OF_TIME, VirtualClock
-from gpu_triage_simulator.observation import Observation
+from gpu_triage_simulator.observer_effects import ExporterDown, ExporterRestart, Reboot, Release, ScrapeGap
 from gpu_triage_simulator.scenario import Scenario
 from gpu_triage_simulator.series import Family, SeriesKey, SeriesRecorder
-from gpu_triage_simulator.session import simulated_machine
+from gpu_triage_simulator.session import SimulatedMachine, simulated_machine
+
+_FIRST_ROUNDS: Final = 3
+"""Rounds that a new sampler needs to read everything once: the driver, its GPUs, and their readings."""
+_TOLERANCE_SECONDS: Final = 1e-6
+
+
+class Observation:
+    """A sampler that is stepped once per fast interval of scenario time, and scraped in between.
+
+    Unless the configuration names a state directory, it gets one, like an exporter installed from the systemd unit or
+    the Helm chart.
+    """
+
+    def __init__(self, simulated: SimulatedMachine, clock: VirtualClock, config: Config) -> None:
+        self._simulated = simulated
+        self._timeline = simulated.host.timeline
+        self._clock = clock
+        self._config = simulated.remembering(
+            replace(config, state_directory=config.state_directory or simulated.state_directory)
+        )
+        self._subject = JudgedHost(simulated.host.scenario.name, continuous=True, simulated=True)
+        self._elapsed = 0.0
+        self._rounds = 0
+        self._restarts = sorted(event.at for event, _ in self._timeline.host(ExporterRestart))
+        self._released = False
+        self._sampler: Sampler | None = None
+
+    def scrape(self, seconds: float, step: int, recorder: SeriesRecorder) -> None:
+        """Advance to a scenario time and record scrape number `step`; records nothing during a scrape gap."""
+        self._sample_to(seconds)
+        if self._timeline.host_active(ScrapeGap, seconds):
+            return
+        if self._sampler is None:
+            recorder.up(step, answered=False)
+            return
+        recorder.scrape(step, self._sampler.store, self._simulated.machine.clock.now().wall)
+        self._sampler.status.scrapes += 1
+
+    def close(self) -> None:
+        if self._sampler is not None:
+            self._sampler.close(_is_met)
+            self._sampler.save(_is_met)
+            self._sampler = None
+
+    def _sample_to(self, seconds: float) -> None:
+        while (at := self._rounds * self._config.sample_fast_seconds) <= seconds + _TOLERANCE_SECONDS:
+            self._advance_to(at)
+            self._act(at)
+            if self._sampler is not None:
+                self._sampler.step()
+                self._sampler.publish()
+            self._rounds += 1
+        self._advance_to(seconds)
+
+    def _advance_to(self, seconds: float) -> None:
+        if seconds > self._elapsed:
+            self._clock.advance(seconds - self._elapsed)
+            self._elapsed = seconds
+
+    def _act(self, seconds: float) -> None:
+        """Apply exporter restarts, downtime and releases that are due."""
+        restarted = bool(self._restarts) and self._restarts[0] <= seconds
+        self._restarts = [at for at in self._restarts if at > seconds]
+        down = self._timeline.host_active(ExporterDown, seconds) or self._timeline.host_active(Reboot, seconds)
+        if down or restarted:
+            self.close()
+        if self._sampler is None and not down:
+            self._sampler = self._start()
+            self._released = False
+        released = self._timeline.host_active(Release, seconds)
+        if self._sampler is not None and released != self._released:
+            (self._sampler.release if released else self._sampler.acquire)()
+            self._released = released
+
+    def _start(self) -> Sampler:
+        """A new exporter that has completed its first rounds, as it would have by its first scrape."""
+        clock = self._clock
+        sampler = Sampler(
+            self._simulated.for_another_process(),
+            self._config,
+            lambda name: InlineLane(clock, name),
+            GPU_COLLECTORS,
+            HOST_COLLECTORS,
+            judge=DaemonJudge(self._config, self._subject),
+            writes_state=True,
+            constants=(GPU_EXPORTER_SIMULATED.sample(1),),
+        )
+        for _ in range(_FIRST_ROUNDS):
+            sampler.step()
+            sampler.publish()
+        return sampler
+
+
+def _is_met(condition: Callable[[], bool]) -> bool:
+    """Whether it holds now: on a virtual clock, a lane finishes its job immediately."""
+    return condition()
+
 
 __all__ = ["Family", "History", "SeriesKey", "history_config", "record_history"]
 
@@ -102,3 +207,36 @@ def history_config(scenario: Scenario, step_seconds: float) -> Config:
     )
     options = all_options(COLLECTOR_SWITCHES)
     return config_of_scenario(options, scenario.exporter_options, base)
+
+
+_LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_HELP_ESCAPES = _LABEL_ESCAPES
+
+
+def write_openmetrics(history: History, stream: TextIO) -> None:
+    """Write a history, with all samples of a family and of a series together and in time order, then ``# EOF``.
+
+    Raises:
+        OSError: the stream cannot be written.
+    """
+    stamps = [_stamp(history.start_seconds + i * history.step_seconds) for i in range(history.steps)]
+    for family in history.families:
+        stream.write(f"# TYPE {family.name} {family.kind}\n")
+        if family.help:
+            stream.write(f"# HELP {family.name} {family.help.translate(_HELP_ESCAPES)}\n")
+        stream.writelines("".join(_lines(key, history.series, stamps)) for key in family.series)
+    stream.write("# EOF\n")
+
+
+def _lines(key: SeriesKey, series: Mapping[SeriesKey, Sequence[float]], stamps: list[str]) -> Iterator[str]:
+    name, labels = key
+    inside = ",".join(f'{label}="{value.translate(_LABEL_ESCAPES)}"' for label, value in labels)
+    start = f"{name}{{{inside}}} " if inside else f"{name} "
+    for value, stamp in zip(series[key], stamps, strict=True):
+        if value == value:  # noqa: PLR0124 - the fastest test for NaN, for tens of millions of values
+            yield f"{start}{value!r} {stamp}\n"
+
+
+def _stamp(seconds: float) -> str:
+    """Unix seconds, to the millisecond, because that is the database's resolution."""
+    return f"{seconds:.3f}".rstrip("0").rstrip(".")

@@ -20,8 +20,7 @@ from gpu_triage.errors import ConfigError, HistoryNotWritten
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.options.progress import ProgressLine
 from gpu_triage.options.values import LATEST_SECONDS, parse_datetime
-from gpu_triage_simulator.history import record_history
-from gpu_triage_simulator.openmetrics import write_openmetrics
+from gpu_triage_simulator.history import record_history, write_openmetrics
 from gpu_triage_simulator.scenario import Scenario
 from gpu_triage_simulator.scenario_file import load_scenario
 from gpu_triage_simulator.schema import Seconds

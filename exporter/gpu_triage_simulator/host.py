@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from gpu_triage.machine import CallBlocked, Clock, RealClock
-from gpu_triage_simulator.clocks import FastClock
+from gpu_triage_simulator.clocks import FastClock, host_clock
 from gpu_triage_simulator.conditions import Timeline
 from gpu_triage_simulator.gpu_state import GpuState
-from gpu_triage_simulator.host_clock import host_clock
 from gpu_triage_simulator.host_effects import WrongClock
 from gpu_triage_simulator.host_state import HostState
+from gpu_triage_simulator.observer_effects import ExporterDown, Reboot
 from gpu_triage_simulator.scenario import Scenario
 
 SHORTEST_VIRTUAL_DELAY_SECONDS: Final = 1.0
@@ -123,3 +123,16 @@ class SimulatedHost:
     def release(self) -> None:
         """Let all blocked calls return, including future ones."""
         self._released.set()
+
+
+def boots(scenario: Scenario, seconds: float) -> tuple[float, ...]:
+    """Scenario times up to `seconds` at which the host had booted, oldest first.
+
+    Replacing a card while the exporter is down counts as a reboot, because the host is powered off for it; replacing
+    one while the exporter runs is a hot swap.
+    """
+    down = [event for event in scenario.events if isinstance(event.effect, ExporterDown)]
+    replaced_at = {card.since for card in scenario.replacements if not card.reset}
+    booted_at = {at for at in replaced_at if any(each.at <= at < (each.until or at + 1) for each in down)}
+    booted_at |= {event.until for event in scenario.events if isinstance(event.effect, Reboot) and event.until}
+    return tuple(sorted(at for at in booted_at if at <= seconds))

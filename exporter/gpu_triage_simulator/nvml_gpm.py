@@ -8,7 +8,7 @@ from ctypes import Structure, c_uint, c_void_p, cast
 from typing import Any, Final, NamedTuple
 
 from gpu_triage.read.gpu.fabric import FABRIC_FAULTS
-from gpu_triage_simulator.fabric_effect import Fabric
+from gpu_triage_simulator.effects import Fabric
 from gpu_triage_simulator.nvml_calls import OUT, Function, at
 from gpu_triage_simulator.nvml_library import (
     CODES,

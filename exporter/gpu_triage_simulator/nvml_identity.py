@@ -6,9 +6,18 @@ from ctypes import c_char_p, c_int, c_uint, c_void_p
 from typing import Final
 
 from gpu_triage.read.gpu.topology import CAPABILITIES, LEVELS, P2P_STATUSES
+from gpu_triage_simulator.effects import VgpuLicense
 from gpu_triage_simulator.host_effects import DriverVersion
 from gpu_triage_simulator.nvml_calls import OUT, Function, at, gauge, pair, put, put_text, text
-from gpu_triage_simulator.nvml_library import PCI_INFO, Failure
+from gpu_triage_simulator.nvml_library import (
+    GRID_FEATURES,
+    GRID_LICENSE_COMPUTE,
+    NOT_VIRTUAL,
+    PASSED_THROUGH,
+    PCI_INFO,
+    VGPU,
+    Failure,
+)
 from gpu_triage_simulator.nvml_session import Device, MigDevice, NvmlSession
 from gpu_triage_simulator.sysfs import host_bridge
 
@@ -137,6 +146,26 @@ def _minor_number(device: Device) -> int:
     return device.state.index if minor is None else minor
 
 
+def _license(device: Device) -> VgpuLicense | None:
+    return device.host.timeline.latest(VgpuLicense, device.state.index, device.state.seconds)
+
+
+def _virtualization_mode(device: Device, out: int | None) -> None:
+    whole = PASSED_THROUGH if device.host.scenario.machine.virtual else NOT_VIRTUAL
+    put(c_int, out, whole if _license(device) is None else VGPU)
+
+
+def _licensable_features(device: Device, out: int | None) -> None:
+    features, vgpu = at(GRID_FEATURES, out), _license(device)
+    features.isGridLicenseSupported = int(vgpu is not None)
+    features.licensableFeaturesCount = int(vgpu is not None)
+    if vgpu is not None:
+        feature = features.gridLicensableFeatures[0]
+        feature.featureCode, feature.featureEnabled = GRID_LICENSE_COMPUTE, 1
+        feature.featureState = int(vgpu.licensed)
+        feature.productName = vgpu.product.encode()
+
+
 FUNCTIONS: Final = (
     Function("nvmlInitWithFlags", (c_uint,), _init, on="library"),
     Function("nvmlShutdown", (), _shutdown, on="library"),
@@ -162,4 +191,6 @@ FUNCTIONS: Final = (
     gauge("nvmlDeviceGetComputeMode", lambda _device: 0),
     gauge("nvmlDeviceGetBusType", lambda _device: _BUS_TYPE_PCIE),
     pair("nvmlDeviceGetCudaComputeCapability", lambda device: device.model.compute_capability, c_int),
+    Function("nvmlDeviceGetVirtualizationMode", (OUT,), _virtualization_mode),
+    Function("nvmlDeviceGetGridLicensableFeatures_v4", (OUT,), _licensable_features, since=510),
 )

@@ -6,8 +6,9 @@ import math
 import struct
 from collections.abc import Callable
 from ctypes import c_uint, c_ulonglong, memmove
-from typing import Final
+from typing import Any, Final
 
+from gpu_triage_simulator.effects import PowerProfiles
 from gpu_triage_simulator.gauges import Gauges
 from gpu_triage_simulator.nvml_calls import OUT, Function, at, gauge, pair, put
 from gpu_triage_simulator.nvml_library import (
@@ -17,6 +18,8 @@ from gpu_triage_simulator.nvml_library import (
     MEMORY,
     MEMORY_V2,
     MEMORY_V2_VERSION,
+    POWER_PROFILES,
+    POWER_PROFILES_VERSION,
     TEMPERATURE,
     TEMPERATURE_VERSION,
     UTILIZATION,
@@ -236,6 +239,17 @@ def _application_clocks(name: str, body: Callable[[Device, int, int | None], Non
     return Function(name, (c_uint, OUT), body, feature="application_clocks", until=_WITHOUT_APPLICATION_CLOCKS)
 
 
+_BITS: Final = 32
+
+
+def _current(device: Device, out: int | None) -> None:
+    profiles: Any = at(POWER_PROFILES, out, POWER_PROFILES_VERSION)
+    now = device.host.timeline.latest(PowerProfiles, device.state.index, device.state.seconds)
+    requested, enforced = ((), ()) if now is None else (now.requested, now.enforced)
+    for mask, numbers in ((profiles.requestedProfilesMask, requested), (profiles.enforcedProfilesMask, enforced)):
+        mask.mask[:] = [sum(1 << n % _BITS for n in numbers if n // _BITS == word) for word in range(len(mask.mask))]
+
+
 FUNCTIONS: Final = (
     Function("nvmlDeviceGetUtilizationRates", (OUT,), _utilization, mig="whole"),
     Function("nvmlDeviceGetSamples", (c_uint, c_ulonglong, OUT, OUT, OUT), _samples),
@@ -267,4 +281,5 @@ FUNCTIONS: Final = (
     Function("nvmlDeviceGetTemperatureThreshold", (c_uint, OUT), _threshold),
     gauge("nvmlDeviceGetNumFans", lambda device: device.model.fans),
     Function("nvmlDeviceGetFanSpeed_v2", (c_uint, OUT), _fan_speed),
+    Function("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", (OUT,), _current, since=570, feature="power_profiles"),
 )

@@ -9,10 +9,9 @@ from typing import Final
 
 from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES
 from gpu_triage.read.host.cpu import MODES
-from gpu_triage_simulator import file_systems, host_effects, nfs
-from gpu_triage_simulator.boots import boots
-from gpu_triage_simulator.host import SimulatedHost
-from gpu_triage_simulator.scenario import Nic, Process, Scenario, cpu_numbers
+from gpu_triage_simulator import host_effects
+from gpu_triage_simulator.host import SimulatedHost, boots
+from gpu_triage_simulator.scenario import NfsMount, Nic, Process, Scenario, cpu_count, cpu_numbers
 
 _TICKS: Final = 100
 """USER_HZ: /proc counts CPU time in hundredths of a second."""
@@ -77,11 +76,11 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
             stopped = host.timeline.host_active(host_effects.ServiceStopped, seconds)
             found[f"{FABRIC_MANAGER_PID}/comm"] = "" if stopped else "nv-fabricmanage\n"
     # Process 1 has the host's mounts, wherever the exporter runs. A container's own procfs shows the container's.
-    found["1/mountstats" if hosts else "self/mountstats"] = nfs.mountstats(
+    found["1/mountstats" if hosts else "self/mountstats"] = _mountstats(
         host.scenario.machine.nfs if hosts else (), counters
     )
     if hosts:
-        found |= file_systems.files(host, seconds) | _written(host, seconds)
+        found |= _file_systems(host, seconds) | _written(host, seconds)
     for resource in RESOURCES:
         lines = []
         for kind in KINDS:
@@ -111,7 +110,7 @@ def _boot_id(scenario: str, boots_before: int) -> str:
 def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
     if not host.scenario.exporter_view.host_procfs:
         return {}
-    everywhere = f"0-{_cpu_count(host.scenario) - 1}"
+    everywhere = f"0-{cpu_count(host.scenario) - 1}"
     last_node = len(host.scenario.machine.node) - 1
     nodes = f"0-{last_node}" if last_node else "0"
     return {
@@ -305,5 +304,102 @@ def _modules(host: SimulatedHost, seconds: float) -> str:
     return "".join(f"{line}\n" for line in [*lines, "nvme 61440 3 - Live 0x0000000000000000"])
 
 
-def _cpu_count(scenario: Scenario) -> int:
-    return sum(len(cpu_numbers(node.cpus)) for node in scenario.machine.node)
+def _file_systems(host: SimulatedHost, seconds: float) -> dict[str, str]:
+    """Statistics of the Lustre client and of nvidia-fs, if the scenario has them, by path below procfs."""
+    counted: dict[str, list[float]] = {}
+    for event, effect in host.timeline.host(host_effects.FileSystem):
+        lasted = max(0.0, (seconds if event.until is None else min(seconds, event.until)) - event.at)
+        reads = int(lasted * effect.reads_per_second)
+        of = counted.setdefault(effect.lustre, [0.0, 0.0, 0.0, 0.0])
+        of[0] += reads
+        of[1] += int(lasted * effect.read_bytes_per_second)
+        of[2] += reads * effect.read_seconds
+        of[3] += effect.in_flight if event.active(seconds) else 0
+    return {_statistics_path(name): (_lustre if name else _gds)(*counts) for name, counts in counted.items()}
+
+
+def _statistics_path(name: str) -> str:
+    return f"fs/lustre/llite/{name}-ffff9bc043537800/stats" if name else "driver/nvidia-fs/stats"
+
+
+def _lustre(reads: float, read_bytes: float, seconds: float, _in_flight: float) -> str:
+    return (
+        "snapshot_time             1783960164.279418700 secs.nsecs\n"
+        f"read_bytes                {reads:.0f} samples [bytes] 1 1048576 {read_bytes:.0f} 0\n"
+        f"read                      {reads:.0f} samples [usecs] 1 999999 {seconds * 1e6:.0f} 0\n"
+    )
+
+
+def _gds(reads: float, read_bytes: float, _seconds: float, in_flight: float) -> str:
+    mib = int(read_bytes) >> 20
+    return (
+        "GDS Version: 1.13.1.3 \nNVFS statistics(ver: 4.0)\nNVFS Driver(version: 2.24.3)\n"
+        f"Reads\t\t\t\t: n={reads:.0f} ok={reads:.0f} err=0 readMiB={mib} io_state_err=0\n"
+        "Writes\t\t\t\t: n=0 ok=0 err=0 writeMiB=0 io_state_err=0 pg-cache=0 pg-cache-fail=0 pg-cache-eio=0\n"
+        f"Ops\t\t\t\t: Read={in_flight:.0f} Write=0 BatchIO=0\n"
+    )
+
+
+_LOCAL_MOUNTS: Final = (
+    "device proc mounted on /proc with fstype proc\n"
+    "device /dev/nvme0n1p2 mounted on / with fstype ext4\n"
+    "device tmpfs mounted on /run with fstype tmpfs\n"
+)
+_MOUNT_HEAD: Final = """\
+\topts:\trw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,acregmin=3,acregmax=60,hard,proto=tcp,nconnect=8,sec=sys
+\tage:\t864000
+\timpl_id:\tname='',domain='',date='0,0'
+\tcaps:\tcaps=0xfffbc0bf,wtmult=512,dtsize=1048576,bsize=0,namlen=255
+\tnfsv4:\tbm0=0xfdffbfff,bm1=0x40f9be3e,bm2=0x60803,acl=0x3,sessions,pnfs=not configured
+\tsec:\tflavor=1,pseudoflavor=1
+\tevents:\t9001 812345 120 450 301 77 920001 81000 4 0 0 512 3 0 88 512 0 77 0 0 81000 0 0 0 0 0 0
+"""
+_MOUNT_TRANSPORT: Final = """\
+\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)
+\txprt:\ttcp 832 0 2 0 0 910233 910233 0 1820466 0 64 0 0
+\tper-op statistics
+"""
+
+
+def _mountstats(mounts: Sequence[NfsMount], counters: Mapping[str, float]) -> str:
+    """The file: local file systems, which have no statistics, and NFS mounts, which do."""
+    return _LOCAL_MOUNTS + "".join(_mount_section(mount, counters) for mount in mounts)
+
+
+def _mount_section(mounted: NfsMount, counters: Mapping[str, float]) -> str:
+    def count(what: str, factor: float = 1.0) -> int:
+        return int(counters[f"nfs.{mounted.mount}.{what}"] * factor)
+
+    read, written = count("read_bytes"), count("write_bytes")
+    pages = f"{read // 4096} {written // 4096}"
+    lines = [
+        _operation("NULL", 1, 44, 24, 0),
+        _operation(
+            "READ",
+            count("reads"),
+            count("reads") * 224,
+            read,
+            count("read_seconds", 1000),
+            resent=count("retransmissions"),
+            late=count("major_timeouts"),
+        ),
+        _operation("WRITE", count("writes"), written, count("writes") * 176, count("write_seconds", 1000)),
+        _operation("COMMIT", 0, 0, 0, 0),
+        _operation("OPEN", 0, 0, 0, 0),
+        _operation("GETATTR", count("getattrs"), 0, count("getattrs") * 240, count("getattr_seconds", 1000)),
+    ]
+    return (
+        f"device {_escaped(mounted.export)} mounted on {_escaped(mounted.mount)} with fstype nfs4 statvers=1.1\n"
+        f"{_MOUNT_HEAD}\tbytes:\t{read} {written} 0 0 {read} {written} {pages}\n{_MOUNT_TRANSPORT}{''.join(lines)}\n"
+    )
+
+
+def _operation(
+    name: str, requests: int, sent: int, received: int, milliseconds: int, *, resent: int = 0, late: int = 0
+) -> str:
+    counts = f"{requests} {requests + resent} {late} {sent} {received}"
+    return f"\t{name:>12}: {counts} 0 {milliseconds} {milliseconds} 0\n"
+
+
+def _escaped(path: str) -> str:
+    return "".join(f"\\{ord(character):03o}" if character in " \t\n\\" else character for character in path)

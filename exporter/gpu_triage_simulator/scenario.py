@@ -276,3 +276,7 @@ def cpu_numbers(cpus: str) -> tuple[int, ...]:
         first, _, last = part.partition("-")
         numbers.extend(range(int(first), int(last or first) + 1))
     return tuple(numbers)
+
+
+def cpu_count(scenario: Scenario) -> int:
+    return sum(len(cpu_numbers(node.cpus)) for node in scenario.machine.node)

@@ -15,12 +15,13 @@ from typing import Any, Final
 
 from gpu_triage.machine import Clock, Machine, RealClock
 from gpu_triage.options.config import Config
-from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY
+from gpu_triage.read.incidents.ledger import DAY_SECONDS, INCIDENT_HISTORY, Incident, Memory
 from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
+from gpu_triage_simulator import scenario
 from gpu_triage_simulator.clocks import VirtualClock
+from gpu_triage_simulator.describe import progress_of
 from gpu_triage_simulator.host import SimulatedHost
-from gpu_triage_simulator.past_incidents import ledger
-from gpu_triage_simulator.progress import progress_of
+from gpu_triage_simulator.replacement import identity
 from gpu_triage_simulator.scenario import Scenario
 from gpu_triage_simulator.schedulers import SimulatedPods, SimulatedSlurm
 from gpu_triage_simulator.simulated_nvml import SimulatedNvml, SimulatedProbe
@@ -168,3 +169,21 @@ def _once(function: Callable[[], None]) -> Callable[[], None]:
             pending.pop()()
 
     return run
+
+
+_EARLIER_BOOT = ""
+"""The boot ID does not matter, because uptimes of earlier boots are not used."""
+
+
+def ledger(host: SimulatedHost) -> Memory:
+    """The incident ledger when the scenario starts."""
+    begins_at = host.wall(0.0)
+    past = sorted(host.scenario.incidents, key=lambda incident: -incident.days_ago)
+    return Memory(incidents=tuple(_incident(host, each, begins_at) for each in past))
+
+
+def _incident(host: SimulatedHost, past: scenario.Incident, begins_at: float) -> Incident:
+    gpu = host.scenario.gpus[past.gpu]
+    at = begins_at - past.days_ago * DAY_SECONDS
+    serial = gpu.serial if past.card is None else identity(host.scenario.name, past.card).serial
+    return Incident(past.kind, past.card or gpu.uuid, serial, gpu.slot.bus_id, at, at, _EARLIER_BOOT, 0.0)

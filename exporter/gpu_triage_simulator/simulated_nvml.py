@@ -16,9 +16,7 @@ from gpu_triage_simulator import (
     nvml_mig,
     nvml_nvlink,
     nvml_pcie,
-    nvml_power_profiles,
     nvml_processes,
-    nvml_vgpu,
 )
 from gpu_triage_simulator.host import SimulatedHost
 from gpu_triage_simulator.nvml_calls import ErrorString, Function, NvmlFunction
@@ -37,8 +35,6 @@ FUNCTIONS: Final[dict[str, Function]] = {
         nvml_gpm,
         nvml_mig,
         nvml_events,
-        nvml_vgpu,
-        nvml_power_profiles,
     )
     for function in module.FUNCTIONS
 }

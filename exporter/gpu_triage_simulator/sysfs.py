@@ -1,4 +1,4 @@
-"""Contents of the simulated sysfs: PCI devices and their bridges, NUMA nodes, networks, disks."""
+"""Contents of the simulated sysfs: PCI devices and their bridges, NUMA nodes, networks, disks, and cgroups."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
 from gpu_triage.documents.pcie_values import TRANSFER_RATES
+from gpu_triage.driver.kernel.procfs import RESOURCES
 from gpu_triage.read.host.services import FABRIC_MANAGER
-from gpu_triage_simulator import cgroup_files, host_effects
+from gpu_triage.read.processes.facts import job_level
+from gpu_triage_simulator import host_effects
 from gpu_triage_simulator.gpu_state import GpuState
 from gpu_triage_simulator.host import SimulatedHost
 from gpu_triage_simulator.pcie_faults import pcie_errors, uplinks
 from gpu_triage_simulator.procfs import FABRIC_MANAGER_PID
-from gpu_triage_simulator.scenario import Gpu, Scenario, Slot, cpu_numbers
-from gpu_triage_simulator.sysfs_nodes import cpu_settings, memory_controllers, node_files
+from gpu_triage_simulator.scenario import Event, Gpu, Node, Scenario, ScenarioHost, Slot, cpu_count, cpu_numbers
 
 _BRIDGE_CLASS, _NETWORK_CLASS, _NVME_CLASS, _SWITCH_CLASS = "0x060400", "0x020000", "0x010802", "0x068000"
 _NVIDIA, _MELLANOX, _SAMSUNG, _INTEL = "0x10de", "0x15b3", "0x144d", "0x8086"
@@ -120,7 +121,7 @@ def directories(scenario: Scenario) -> list[str]:
 def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     """Text of every file, by its path below sysfs; the host must be at `seconds` and its lock held."""
     scenario = host.scenario
-    found = {"devices/system/cpu/online": f"0-{_cpu_count(scenario) - 1}\n"}
+    found = {"devices/system/cpu/online": f"0-{cpu_count(scenario) - 1}\n"}
     found |= node_files(scenario.machine)
     if scenario.machine.iommu:
         found[f"{_IOMMU_GROUP}/type"] = "DMA-FQ\n"
@@ -147,7 +148,7 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
                 found |= _aer_files(port_path, port_errors)
     found |= _uplinks(host, seconds)
     found |= _networks(host, seconds) | memory_controllers(host, seconds) | cpu_settings(host, seconds)
-    found |= cgroup_files.files(host, seconds)
+    found |= _cgroups(host, seconds)
     if scenario.machine.nvswitch:
         stopped = host.timeline.host_active(host_effects.ServiceStopped, seconds)
         processes = "" if stopped else f"{FABRIC_MANAGER_PID}\n"
@@ -230,7 +231,7 @@ def _bridge(endpoint: _Endpoint, scenario: Scenario, path: str, link: tuple[int,
 
 def _place(slot: Slot, scenario: Scenario) -> dict[str, str]:
     nodes = scenario.machine.node
-    cpus = nodes[slot.node].cpus if slot.node >= 0 else f"0-{_cpu_count(scenario) - 1}"
+    cpus = nodes[slot.node].cpus if slot.node >= 0 else f"0-{cpu_count(scenario) - 1}"
     return {"numa_node": str(slot.node), "local_cpulist": cpus}
 
 
@@ -295,5 +296,144 @@ def _networks(host: SimulatedHost, seconds: float) -> dict[str, str]:
     return found
 
 
-def _cpu_count(scenario: Scenario) -> int:
-    return sum(len(cpu_numbers(node.cpus)) for node in scenario.machine.node)
+_NODES = "devices/system/node"
+_HIGHEST_KILOHERTZ: Final = 3_800_000
+
+
+def node_files(machine: ScenarioHost) -> dict[str, str]:
+    """Text of every node's files, by path below sysfs."""
+    nodes = machine.node
+    found = {f"{_NODES}/online": f"0-{len(nodes) - 1}\n" if nodes[1:] else "0\n"}
+    for number, node in enumerate(nodes):
+        path = f"{_NODES}/node{number}"
+        distances = (_distance(node, other) for other in nodes)
+        found |= {
+            f"{path}/cpulist": f"{node.cpus}\n",
+            f"{path}/distance": f"{' '.join(map(str, distances))}\n",
+            f"{path}/meminfo": _meminfo(machine, number),
+            # All allocations are local.
+            f"{path}/numastat": "numa_hit 70000000\nnuma_miss 0\nnuma_foreign 0\n",
+        }
+    return found
+
+
+def _distance(node: Node, other: Node) -> int:
+    """Distance as reported by the firmware of an EPYC host."""
+    if node is other:
+        return 10
+    return 12 if node.socket is not None and node.socket == other.socket else 32
+
+
+def _meminfo(machine: ScenarioHost, number: int) -> str:
+    """Memory is split evenly between the nodes."""
+    gibibytes = {"MemTotal": machine.memory_gib, "MemFree": machine.memory_available_gib * 0.3}
+    shares = {f"{name}:": int(total * 2**20 / len(machine.node)) for name, total in gibibytes.items()}
+    return "".join(f"Node {number} {name:<16}{share:>12} kB\n" for name, share in shares.items())
+
+
+def cpu_settings(host: SimulatedHost, seconds: float) -> dict[str, str]:
+    """CPU frequency settings, one policy per node, and the clock source."""
+    events = host.timeline.host(host_effects.CpuSettings)
+    settings = next((each for event, each in events if event.active(seconds)), host_effects.CpuSettings())
+    found = {
+        "devices/system/clocksource/clocksource0/current_clocksource": f"{settings.clock_source}\n",
+        "devices/system/cpu/isolated": f"{settings.isolated or ''}\n",
+    }
+    for node in host.scenario.machine.node:
+        cpus = cpu_numbers(node.cpus)
+        policy = f"devices/system/cpu/cpufreq/policy{cpus[0]}"
+        found |= {
+            f"{policy}/related_cpus": " ".join(map(str, cpus)) + "\n",
+            f"{policy}/scaling_governor": f"{settings.governor}\n",
+            f"{policy}/scaling_cur_freq": f"{round(_HIGHEST_KILOHERTZ * settings.frequency_ratio)}\n",
+            f"{policy}/cpuinfo_max_freq": f"{_HIGHEST_KILOHERTZ}\n",
+        }
+        throttles = f"devices/system/cpu/cpu{cpus[0]}/thermal_throttle"
+        found |= {f"{throttles}/{name}": "0\n" for name in ("package_throttle_count", "package_throttle_total_time_ms")}
+    return found
+
+
+def memory_controllers(host: SimulatedHost, seconds: float) -> dict[str, str]:
+    """Memory controllers, one per node with one DIMM each, and their EDAC error counts."""
+    found: dict[str, str] = {}
+    for node in range(len(host.scenario.machine.node)):
+        corrected = uncorrected = 0
+        for event, errors in host.timeline.host(host_effects.MemoryErrors):
+            if errors.node == node and seconds >= event.at:
+                until = seconds if event.until is None else min(seconds, event.until)
+                corrected += int(errors.corrected_per_hour * (until - event.at) / 3600)
+                uncorrected += errors.uncorrected
+        path = f"devices/system/edac/mc/mc{node}"
+        found |= {
+            f"{path}/mc_name": f"Skylake Socket#{node} IMC#0\n",
+            f"{path}/ce_count": f"{corrected}\n",
+            f"{path}/ue_count": f"{uncorrected}\n",
+            f"{path}/dimm0/dimm_label": f"CPU_SrcID#{node}_MC#0_Chan#0_DIMM#0\n",
+            f"{path}/dimm0/dimm_ce_count": f"{corrected}\n",
+            f"{path}/dimm0/dimm_ue_count": f"{uncorrected}\n",
+        }
+    return found
+
+
+_PERIODS_PER_SECOND: Final = 10
+_THREADS: Final = 4
+"""CPUs that are throttled in a cgroup at the same time."""
+
+
+def _cgroups(host: SimulatedHost, seconds: float) -> dict[str, str]:
+    """Text of every cgroup file, by its path below sysfs."""
+    found: dict[str, str] = {}
+    cgroups = {process.pid: process.cgroup for process in host.scenario.processes}
+    by_path: dict[str, list[tuple[Event, host_effects.Cgroup]]] = {}
+    for event, effect in host.timeline.host(host_effects.Cgroup):
+        for path in dict.fromkeys(job_level(cgroups[pid]) for pid in effect.pids):
+            by_path.setdefault(path, []).append((event, effect))
+    if by_path:
+        found["fs/cgroup/cgroup.controllers"] = "cpuset cpu io memory pids\n"
+    for path, effects in by_path.items():
+        texts = {**_limits(effects, seconds), **_counts(effects, seconds)}
+        found |= {f"fs/cgroup{path}/{name}": text for name, text in texts.items()}
+        for pid, of in cgroups.items():
+            if job_level(of) == path:
+                found[f"fs/cgroup{of}/cgroup.procs"] = f"{pid}\n"
+    return found
+
+
+def _limits(effects: list[tuple[Event, host_effects.Cgroup]], seconds: float) -> dict[str, str]:
+    cpus = max((effect.cpus for event, effect in effects if event.active(seconds)), default=0.0)
+    memory_gib = max((effect.memory_gib for event, effect in effects if event.active(seconds)), default=0.0)
+    return {
+        "cpu.max": f"{int(cpus * 100_000) if cpus else 'max'} 100000\n",
+        "memory.max": f"{int(memory_gib * 2**30) if memory_gib else 'max'}\n",
+        "memory.high": "max\n",
+    }
+
+
+def _counts(effects: list[tuple[Event, host_effects.Cgroup]], seconds: float) -> dict[str, str]:
+    lasted = [(_lasted(event, seconds), effect) for event, effect in effects]
+    periods = sum(int(length * _PERIODS_PER_SECOND) for length, effect in lasted if effect.cpus)
+    throttled = sum(int(length * _PERIODS_PER_SECOND * effect.throttled) for length, effect in lasted)
+    reached = sum(int(length * effect.memory_events_per_second) for length, effect in lasted)
+    killed = sum(effect.oom_kills for event, effect in effects if event.at <= seconds)
+    texts = {
+        "cpu.stat": (
+            f"usage_usec {int(seconds * 1e6)}\nuser_usec {int(seconds * 1e6)}\nsystem_usec 0\n"
+            f"nr_periods {periods}\nnr_throttled {throttled}\n"
+            f"throttled_usec {throttled * _THREADS * 1_000_000 // _PERIODS_PER_SECOND // 2}\n"
+        ),
+        "memory.events": f"low 0\nhigh 0\nmax {reached}\noom {killed}\noom_kill {killed}\n",
+    }
+    written = [length * each for length, effect in lasted if (each := effect.written_bytes_per_second) is not None]
+    if written:
+        texts["io.stat"] = f"259:0 rbytes=0 wbytes={int(sum(written))} rios=0 wios=0 dbytes=0 dios=0\n"
+    for resource in RESOURCES:
+        total = sum(length * getattr(effect, f"{resource}_pressure") for length, effect in lasted)
+        texts[f"{resource}.pressure"] = "".join(
+            f"{kind} avg10=0.00 avg60=0.00 avg300=0.00 total={int(share * total * 1e6)}\n"
+            for kind, share in (("some", 1.0), ("full", 0.5))
+        )
+    return texts
+
+
+def _lasted(event: Event, seconds: float) -> float:
+    return max(0.0, (seconds if event.until is None else min(seconds, event.until)) - event.at)

@@ -24,8 +24,7 @@ from tests.bench.page import SIZING, TO_SCREEN, conditions, report, table
 from tests.bench.rules import CALM, LOOK_SECONDS, Seen, all_scraped, look
 
 from gpu_triage.options.config import DEFAULT, PROFILES
-from gpu_triage_simulator.history import History
-from gpu_triage_simulator.openmetrics import write_openmetrics
+from gpu_triage_simulator.history import History, write_openmetrics
 
 RECORDED, CHOSEN, DASHBOARDS, EVERYTHING = "recorded", "chosen", "dashboards", "everything"
 BLOCK_SECONDS = 7200

@@ -174,11 +174,6 @@ def rows(results: list[Result], driver: int) -> Iterator[dict[str, str]]:
     for title, cell in _ROWS:
         yield dict(zip(names, [title, *map(cell, results)], strict=True))
     yield dict(zip(names, ["resident memory of the simulated driver in it", _mib(driver), "", ""], strict=False))
-    ours = results[0].steady
-    cpu = (f"{ours.cpu_ratio / each.steady.cpu_ratio:.2f}" for each in results)
-    p50 = (f"{ours.scrapes.percentile_ms(50) / each.steady.scrapes.percentile_ms(50):.2f}" for each in results)
-    yield dict(zip(names, ["gpu-triage's CPU, as a share of it", *cpu], strict=True))
-    yield dict(zip(names, ["gpu-triage's latency p50, as a share of it", *p50], strict=True))
 
 
 def _percent(ratio: float) -> str:

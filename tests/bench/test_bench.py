@@ -1,11 +1,11 @@
 """The parts of the benchmarks that can be wrong without anybody noticing."""
 
-import subprocess
 import sys
 from importlib.metadata import packages_distributions
 
 from tests.bench import exporters
 from tests.bench.fleet import CHOSEN, DASHBOARDS, sent
+from tests.program_output import output_of
 
 
 def test_the_peer_starts_with_nothing_installed_but_what_its_lock_names() -> None:
@@ -19,9 +19,7 @@ def test_the_peer_starts_with_nothing_installed_but_what_its_lock_names() -> Non
     imports = ("tests.bench.launch", "gpu_triage_simulator.host", "gpu_triage_simulator.simulated_nvml")
     # None in sys.modules stands for a module that is not installed.
     program = f"import sys; sys.modules.update(dict.fromkeys({others!r})); import {', '.join(imports)}"
-    command = ["env", exporters.PYTHONPATH, sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    output_of("env", exporters.PYTHONPATH, sys.executable, "-c", program)
 
 
 def test_raw_series_that_are_sent_are_those_that_dashboards_read() -> None:

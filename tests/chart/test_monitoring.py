@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from tests.chart.matrix import MATRIX
 from tests.chart.rendering import CHART, RULES, chart_with, render
 from tests.conftest import RequiresTool
 from tests.gathered import every
+from tests.program_output import output_of
 
 from gpu_triage.alerting.settings import DEFAULTS
 
@@ -102,8 +102,7 @@ def test_promtool_takes_the_rules_of_the_chart(tmp_path: Path, requires_tool: Re
     for number, rule in every(enumerate(found)):
         file = tmp_path / f"{number}.yml"
         file.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
-        result = subprocess.run([promtool, "check", "rules", str(file)], check=False, capture_output=True, text=True)
-        assert result.returncode == 0, result.stdout + result.stderr
+        output_of(promtool, "check", "rules", file)
 
 
 def test_a_dashboard_becomes_a_config_map_that_the_sidecar_finds(tmp_path: Path) -> None:

@@ -38,34 +38,29 @@ def test_the_default_pod_has_no_right_to_spare() -> None:
 
 
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
-def test_everything_of_the_host_but_its_own_folder_is_mounted_read_only(values: dict[str, Any]) -> None:
+def test_nothing_but_the_folder_of_the_state_is_written_and_a_container_that_ends_says_why(
+    values: dict[str, Any],
+) -> None:
     rendered = render(values)
     of_host = {volume["name"] for volume in rendered.pod["volumes"] if "hostPath" in volume}
     mounts = {mount["name"]: mount for mount in rendered.container["volumeMounts"]}
     assert of_host <= set(mounts)
     assert {name for name in of_host if mounts[name].get("readOnly") is not True} <= {"state"}
+    own = [*rendered.pod.get("initContainers", ()), *rendered.pod["containers"]]
+    assert {each["terminationMessagePolicy"] for each in own} == {"FallbackToLogsOnError"}
+    pods = [pod["spec"] for pod in rendered.of_kind("Pod")]
+    others = [each for pod in pods for each in (*pod.get("initContainers", ()), *pod["containers"])]
+    assert all(each["securityContext"]["readOnlyRootFilesystem"] for each in every([*own, *others]))
 
 
-@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
-def test_a_container_that_ends_says_why_in_its_last_state(values: dict[str, Any]) -> None:
-    pod = render(values).pod
-    policies = {each["terminationMessagePolicy"] for each in (*pod.get("initContainers", ()), *pod["containers"])}
-    assert policies == {"FallbackToLogsOnError"}
-
-
-@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
-def test_the_root_file_system_is_never_writable(values: dict[str, Any]) -> None:
-    rendered = render(values)
-    pods = (rendered.pod, *(pod["spec"] for pod in rendered.of_kind("Pod")))
-    containers = [each for pod in pods for each in (*pod.get("initContainers", ()), *pod["containers"])]
-    assert all(each["securityContext"]["readOnlyRootFilesystem"] for each in every(containers))
-
-
-def test_the_hosts_processes_take_its_pid_namespace_and_no_more() -> None:
-    rendered, default = _with("hostPID"), render()
+@pytest.mark.parametrize("features", [("hostPID",), ("hostPID", "containerNames")])
+def test_processes_and_names_of_containers_take_the_hosts_pid_namespace_and_no_more(features: tuple[str, ...]) -> None:
+    rendered, default = _with(*features), render()
     assert rendered.pod["hostPID"] is True
     assert rendered.pod["securityContext"] == default.pod["securityContext"]
     assert rendered.container["securityContext"] == default.container["securityContext"]
+    names = "--kubernetes.container-logs=/host/container-logs"
+    assert (names in rendered.container["args"]) == ("containerNames" in features)
 
 
 def test_the_kubelets_socket_takes_its_owner_without_capabilities() -> None:
@@ -78,13 +73,6 @@ def test_the_kubelets_socket_takes_its_owner_without_capabilities() -> None:
 
 def test_the_kubelets_socket_does_without_the_hosts_processes() -> None:
     assert _with("podResources").pod["hostPID"] is False
-
-
-def test_names_of_containers_take_a_folder_and_no_user() -> None:
-    rendered, default = _with("hostPID", "containerNames"), render()
-    assert rendered.pod["securityContext"] == default.pod["securityContext"]
-    assert rendered.container["securityContext"] == default.container["securityContext"]
-    assert "--kubernetes.container-logs=/host/container-logs" in rendered.container["args"]
 
 
 def test_memory_maps_take_one_capability() -> None:

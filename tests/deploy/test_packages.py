@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from deploy.packages.documents import NAME
+from deploy.packages.build import NAME
 from tests.built_packages import Packages
 from tests.conftest import RequiresTool
 from tests.program_output import output_of

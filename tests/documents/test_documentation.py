@@ -1,19 +1,25 @@
-"""Reference pages and the site are complete, and prose names only what exists."""
+"""Reference pages, lists of alerts and floors, and the site are complete; prose names only what exists."""
 
 import re
 from functools import cache
 from pathlib import Path
 
-from deploy.generate.first_diagnosis import COMMAND, PAGE
+from deploy.generate import first_diagnosis
+from deploy.generate.alerts_page import alerts_page
 from deploy.generate.pages import between
 from deploy.generate.site import stage
-from tests.gathered import every
+from tests.gathered import every, for_each
 
+from gpu_triage.alerting.rule_source import Alert
+from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.judge.findings.table import CHECKS
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
+from gpu_triage.read.xid.codes import XidKind
 from gpu_triage.serve.handbook import reference
 from gpu_triage.serve.handbook.markdown import render_html
+from gpu_triage_simulator.schema import read_toml
 
 LINK = re.compile(r"\]\((?!https?://|mailto:)([^)\s]+)\)")
 NAV_FILE = re.compile(r"^ +- .*: ([\w./-]+\.md)$", re.MULTILINE)
@@ -25,7 +31,7 @@ def _prose(repository: Path) -> list[Path]:
     handbook = repository / "exporter" / "gpu_triage" / "serve" / "handbook"
     return [
         *repository.glob("*.md"),
-        *repository.glob("*/README.md"),
+        *(page for depth in ("*", "*/*") for page in repository.glob(f"{depth}/README.md")),
         *repository.glob("docs/**/*.md"),
         *handbook.rglob("*.md"),
     ]
@@ -109,5 +115,79 @@ def test_a_link_to_a_folder_leads_to_a_page(tmp_path: Path) -> None:
 
 def test_each_command_of_the_tutorial_is_run(repository: Path) -> None:
     """So what it shows is what its commands print."""
-    shown = (repository / PAGE).read_text(encoding="utf-8")
-    assert len(COMMAND.findall(shown)) == shown.count("\n$ gpu-triage ") >= 6
+    shown = (repository / first_diagnosis.PAGE).read_text(encoding="utf-8")
+    assert len(first_diagnosis.COMMAND.findall(shown)) == shown.count("\n$ gpu-triage ") >= 6
+
+
+SOURCES = shipped_sources()
+ALERTS = [alert for source in SOURCES for alert in source.alerts]
+ALERTS_PAGE = alerts_page(SOURCES)
+
+
+def test_every_finding_has_one_row_with_its_alert_and_xids_share_one() -> None:
+    lines = ALERTS_PAGE.split("\n## Alerts that Prometheus judges\n", maxsplit=1)[0]
+    rows = re.findall(
+        r"^- `([a-z][\w.]*)`: [a-z_]+, \w+/\w+[^\[\n]*(?:\[(\w+)\]\(\S+\))?(?: \(off\))?$", lines, re.MULTILINE
+    )
+    others = [check for check in CHECKS if not check.code.removeprefix("xid.").isdecimal()]
+    others.sort(key=lambda check: -check.severity.rank)
+    assert rows == [(check.code, check.alert or "") for check in others]
+    assert "- `gpu.lost`: drain, none/7m, [GpuLost](" in ALERTS_PAGE
+    assert "- `pcie.width`: inspect_hardware, 10m/25m, lanes, [GpuPcieWidthDowntrained](" in ALERTS_PAGE
+    assert ALERTS_PAGE.count("- `xid.CODE` of ") == len(XidKind)
+
+
+def test_every_alert_of_prometheus_has_one_row_with_its_runbook() -> None:
+    rows = re.findall(r"^- \[(\S+)\]\(\S+/(\w+)\.md\)(?: \(off\))?: (\w+), ", ALERTS_PAGE, re.MULTILINE)
+    assert sorted(rows) == sorted((alert.key, alert.name, alert.severity) for alert in ALERTS if not alert.codes)
+
+
+@for_each("alert", [a for a in ALERTS if a.thresholds], ids=lambda alert: alert.key)
+def test_thresholds_stand_with_their_ranges(alert: Alert) -> None:
+    for name, limits in every(alert.thresholds.items()):
+        row = f"- {alert.key} `{name}` ({limits.value:g}, {limits.low:g}-{limits.high:g}): "
+        assert row in ALERTS_PAGE or limits.high > 1e5
+
+
+def test_texts_have_no_tokens_left() -> None:
+    assert "${" not in ALERTS_PAGE
+
+
+ROW = re.compile(r"^\| (\d+) \| `(\w+)` \|", re.MULTILINE)
+PATH = re.compile(r"`([\w./-]*(?:/|\.py|\.toml))`")
+
+
+def floors(repository: Path) -> str:
+    return (repository / "docs/architecture.md").read_text(encoding="utf-8")
+
+
+def test_the_floors_are_those_that_the_linter_checks(repository: Path) -> None:
+    contracts = read_toml(repository / "pyproject.toml")["tool"]["importlinter"]
+    layers: list[str] = contracts["contracts"][0]["layers"]
+    checked = [
+        (str(len(layers) - row), name.strip().removeprefix("gpu_triage."))
+        for row, layer in enumerate(layers)
+        for name in layer.split("|")
+    ]
+    assert ROW.findall(floors(repository)) == checked
+
+
+def test_every_package_and_every_module_beside_them_has_a_row(repository: Path) -> None:
+    package = repository / "exporter/gpu_triage"
+    packages = [path.parent.name for path in package.glob("*/__init__.py")]
+    simulator = [path.parent.name for path in package.parent.glob("*/__init__.py") if path.parent != package]
+    modules = [path.stem for path in package.glob("*.py") if path.name != "__init__.py"]
+    assert sorted(name for _, name in ROW.findall(floors(repository))) == sorted([*packages, *simulator, *modules])
+
+
+def test_every_path_exists(repository: Path) -> None:
+    roots = (repository / "exporter/gpu_triage", repository / "exporter", repository)
+    paths = [path for path in PATH.findall(floors(repository)) if not path.startswith("/")]
+    assert len(paths) > 50
+    assert [path for path in paths if not any((root / path).exists() for root in roots)] == []
+
+
+def test_readme_and_contributing_lead_there(repository: Path) -> None:
+    assert "(docs/architecture.md)" in (repository / "README.md").read_text(encoding="utf-8")
+    start = (repository / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()[:8]
+    assert "(docs/architecture.md)" in "\n".join(start)

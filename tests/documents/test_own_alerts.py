@@ -1,7 +1,6 @@
 """The examples of the pages on own alerts and on thresholds can be used as they are."""
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import yaml
 from tests.command_line import config_from
 from tests.conftest import RequiresTool
 from tests.gathered import for_each
+from tests.program_output import output_of
 from tests.promql.queries import faults
 from tests.promql.vocabulary import series_labels
 
@@ -43,13 +43,10 @@ def test_a_query_answers(query: str) -> None:
 def test_the_rules_are_valid_and_fire_when_they_should(tmp_path: Path, requires_tool: RequiresTool) -> None:
     promtool = requires_tool("promtool")
     assert (len(RULES), len(QUERIES)) == (2, 3)
-    names = []
-    for number, text in enumerate(RULES):
-        (tmp_path / f"{number}.yml").write_text(text, encoding="utf-8")
-        names.append(f"{number}.yml")
-    command: list[str | Path] = [promtool, "check", "rules", *names]
-    checked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert checked.returncode == 0, checked.stderr + checked.stdout
+    files = [tmp_path / f"{number}.yml" for number in range(len(RULES))]
+    for path, text in zip(files, RULES, strict=True):
+        path.write_text(text, encoding="utf-8")
+    output_of(promtool, "check", "rules", *files)
     labels = {"instance": "a", "job": "gpu-triage", "gpu": "0", "uuid": "GPU-0"}
 
     def expected(at: str, alert: str, value: str = "") -> dict[str, Any]:
@@ -60,7 +57,7 @@ def test_the_rules_are_valid_and_fire_when_they_should(tmp_path: Path, requires_
         return {"eval_time": at, "alertname": alert, "exp_alerts": fires}
 
     document = {
-        "rule_files": names,
+        "rule_files": list(map(str, files)),
         "evaluation_interval": "1m",
         "tests": [
             {
@@ -85,10 +82,7 @@ def test_the_rules_are_valid_and_fire_when_they_should(tmp_path: Path, requires_
     }
     file = tmp_path / "test.yml"
     file.write_text(yaml.safe_dump(document), encoding="utf-8")
-    tested = subprocess.run(
-        [promtool, "test", "rules", file], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert tested.returncode == 0, tested.stderr + tested.stdout
+    output_of(promtool, "test", "rules", file)
 
 
 def _filled(text: str, labels: dict[str, str], value: str) -> str:

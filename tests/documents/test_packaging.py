@@ -1,7 +1,6 @@
 """What is installed is complete: the wheel carries its data, the locks cover what pyproject.toml asks for."""
 
 import re
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,14 @@ from packaging.version import Version
 from tests.distribution import SUPPORTED
 from tests.gathered import every
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from gpu_triage_simulator.schema import read_toml
 
 LOCKED = re.compile(r"^([A-Za-z0-9._-]+==[^\s\\;]+(?: ; [^\\\n]+?)?)(?: \\)?$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def pyproject(repository: Path) -> dict[str, Any]:
-    return tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+    return read_toml(repository / "pyproject.toml")
 
 
 @pytest.mark.slow

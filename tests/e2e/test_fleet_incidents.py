@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 from deploy.demo.pager import Notification
 from tests.conftest import RequiresTool
-from tests.e2e.notifications import PAGER, TICKETS, Inbox, opened, summary
-from tests.e2e.rehearsal.stage import Act, rehearse
+from tests.e2e.rehearsal.stage import PAGER, TICKETS, Act, Inbox, opened, rehearse, summary
 from tests.e2e.rehearsal.target import Host, Minutes
 
 pytestmark = pytest.mark.timeout(1200)

@@ -54,9 +54,9 @@ def test_prometheus_takes_whatever_a_job_writes(tmp_path: Path, repository: Path
     with ExitStack() as stack:
         running = stack.enter_context(exporter(tmp_path, *flags))
 
-        def in_text(*_: object) -> tuple[int, bytes, str]:
-            _, headers, body = running.get("/metrics")
-            return 200, body, headers["content-type"]
+        def in_text(path: str, _: bytes) -> tuple[int, bytes, str]:
+            status, headers, body = running.get(path)
+            return status, body, headers["content-type"]
 
         older = stack.enter_context(serving(in_text))
         config = config_of(

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.e2e.notifications import PAGER, Inbox, summary
-from tests.e2e.rehearsal.stage import Act, rehearse
+from tests.e2e.rehearsal.stage import PAGER, Act, Inbox, rehearse, summary
 from tests.e2e.rehearsal.target import Host
 
 pytestmark = pytest.mark.timeout(1200)

@@ -8,8 +8,7 @@ Prometheus servers run beside it: one is restarted while everything is broken, a
 import pytest
 from deploy.demo.pager import Notification
 from tests.conftest import RequiresTool
-from tests.e2e.notifications import PAGER, TICKETS, Inbox, never_resolved, opened, still_open, summary
-from tests.e2e.rehearsal.stage import Act, rehearse
+from tests.e2e.rehearsal.stage import PAGER, TICKETS, Act, Inbox, never_resolved, opened, rehearse, still_open, summary
 from tests.e2e.rehearsal.target import Host
 
 from gpu_triage.alerting.settings import Settings

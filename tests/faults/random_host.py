@@ -2,7 +2,6 @@
 
 import json
 import random
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +10,9 @@ from tests.faults.injections import CODES
 from tests.faults.library import every_function
 from tests.faults.rows_files import DAMAGES, SUBJECTS
 
+from gpu_triage.documents import parse_toml
 from gpu_triage_simulator import Scenario
 from gpu_triage_simulator.scenario_file import read_scenario
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 
 FIRST_SECOND = 12
 """Until then the host is healthy, so that there is something to compare with."""
@@ -93,7 +87,7 @@ class Hostile:
 
     @property
     def scenario(self) -> Scenario:
-        return read_scenario(tomllib.loads(self.text), f"seed {self.seed}")
+        return read_scenario(parse_toml(self.text.encode(), ""), f"seed {self.seed}")
 
     @property
     def recovers_within(self) -> int:

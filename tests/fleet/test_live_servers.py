@@ -13,9 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 import yaml
-from deploy.demo.durations import paced_duration
-from deploy.demo.paced_routes import paced_alertmanager
-from deploy.demo.paced_rules import write_paced_rules
+from deploy.demo.pace import paced_alertmanager, paced_duration, write_paced_rules
 from deploy.demo.pager import pager
 from deploy.demo.processes import Server, free_port
 from deploy.demo.stack import (
@@ -28,8 +26,8 @@ from deploy.demo.stack import (
     write_rules,
 )
 from tests.conftest import RequiresTool
-from tests.e2e.notifications import PAGER, TICKETS, Inbox, opened, summary
 from tests.e2e.processes import wait_for
+from tests.e2e.rehearsal.stage import PAGER, TICKETS, Inbox, opened, summary
 from tests.fleet.topologies import AGENTS, PAIR, SHARDS, VICTORIA, Part, Program, Topology
 
 from gpu_triage_simulator.scenario_file import SCENARIOS

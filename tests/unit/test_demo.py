@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from deploy.demo.durations import paced_duration
-from deploy.demo.paced_routes import SHIPPED, paced_alertmanager
-from deploy.demo.paced_rules import paced_expression, write_paced_rules
+from deploy.demo.pace import SHIPPED, paced_alertmanager, paced_duration, paced_expression, write_paced_rules
 
 pytestmark = pytest.mark.slow
 

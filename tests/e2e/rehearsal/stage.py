@@ -1,24 +1,79 @@
-"""Plays several acts at once, each before servers of its own."""
+"""Plays several acts at once, each before servers of its own, and counts what is told as a pager does."""
 
 import json
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from deploy.demo.paced_routes import paced_alertmanager
-from deploy.demo.pager import pager
+from deploy.demo.pace import paced_alertmanager
+from deploy.demo.pager import Alert, Notification, pager
 from deploy.demo.processes import Server
 from deploy.demo.stack import SCRAPE_INTERVAL, Stack, find_programs, servers, write_rules
-from tests.e2e.notifications import Inbox
 from tests.e2e.rehearsal.target import Host, Minutes, Script, record_all, replayed
 from tests.listening import QuietHandler, QuietServer, listening, serving
 
 from gpu_triage.alerting.settings import DEFAULTS, Settings
+
+PAGER = "gpu-pager"
+TICKETS = "gpu-tickets"
+
+
+class Inbox:
+    """What a webhook was told, in order."""
+
+    def __init__(self) -> None:
+        self._told: list[Notification] = []
+        self._lock = threading.Lock()
+
+    def add(self, notification: Notification) -> None:
+        with self._lock:
+            self._told.append(notification)
+
+    def where(self, wanted: Callable[[Alert], bool], receiver: str | None = None) -> list[Notification]:
+        """Those with an alert that is wanted, of one receiver or of all."""
+        with self._lock:
+            return [n for n in self._told if receiver in {None, n.receiver} and any(map(wanted, n.alerts))]
+
+
+def summary(notifications: list[Notification]) -> str:
+    return "\n".join(
+        f"{n.receiver} {n.status}: "
+        + ", ".join(f"{each.labels['alertname']} {each.status} {each.labels.get('gpu', '')}" for each in n.alerts)
+        for n in notifications
+    )
+
+
+def opened(notifications: list[Notification]) -> int:
+    """How many incidents a pager opens for these: a group that fires when its incident is not open."""
+    count, open_now = 0, set()
+    for each in notifications:
+        if each.status == "firing" and each.group not in open_now:
+            count += 1
+            open_now.add(each.group)
+        elif each.status == "resolved":
+            open_now.discard(each.group)
+    return count
+
+
+def still_open(notifications: list[Notification]) -> list[str]:
+    last = {each.group: each.status for each in notifications}
+    return [group for group, status in last.items() if status == "firing"]
+
+
+def never_resolved(notifications: list[Notification]) -> list[str]:
+    """Alerts that were told to fire and never to have ended, by name, labels and all."""
+    balance: Counter[str] = Counter()
+    for notification in notifications:
+        for each in notification.alerts:
+            key = str(sorted(each.labels.items()))
+            balance[key] = 1 if each.status == "firing" else 0
+    return [key for key, state in balance.items() if state]
 
 
 @dataclass(slots=True)

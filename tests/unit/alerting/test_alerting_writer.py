@@ -1,6 +1,5 @@
 """Rules as text: readable, and exactly what was meant when it is read again."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.conftest import RequiresTool
 from tests.gathered import every
+from tests.program_output import output_of
 
 from gpu_triage.alerting.build import BuiltGroup, BuiltRule, Fields, built
 from gpu_triage.alerting.files import rule_files
@@ -87,6 +87,4 @@ def test_promtool_finds_nothing_to_complain_about(tmp_path: Path, requires_tool:
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        command = [str(promtool), "check", "rules", "--lint=all", "--lint-fatal", str(path)]
-        result = subprocess.run(command, check=False, capture_output=True, text=True)
-        assert result.returncode == 0, result.stdout + result.stderr
+        output_of(promtool, "check", "rules", "--lint=all", "--lint-fatal", path)

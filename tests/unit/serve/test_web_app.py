@@ -1,9 +1,8 @@
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 
 import pytest
-from tests.guarded_server import bound, run
+from tests.guarded_server import port_of
 from tests.web_sources import LINES, OPENMETRICS, PAGE, VERDICT, Gate, Host
 
 from gpu_triage.errors import ConfigError
@@ -13,13 +12,6 @@ from gpu_triage.serve.messages import RETRY, Answer
 BODY = b"gpu_up 1\n" * 100
 
 
-@contextmanager
-def serving(host: Host, max_requests: int = 40) -> Iterator[int]:
-    server, (port,) = bound(host, max_requests=max_requests, wall=lambda: 0.0)
-    with run(server):
-        yield port
-
-
 @pytest.fixture
 def host() -> Host:
     return Host(BODY)
@@ -27,7 +19,7 @@ def host() -> Host:
 
 @pytest.fixture
 def client(host: Host) -> Iterator[HTTPConnection]:
-    with serving(host) as port:
+    with port_of(host, wall=lambda: 0.0) as port:
         connection = HTTPConnection("127.0.0.1", port, timeout=5)
         yield connection
         connection.close()
@@ -133,7 +125,7 @@ def test_what_is_judged_is_answered_as_it_is_wanted_and_never_kept(
 def test_those_who_ask_while_the_host_is_judged_share_one_verdict_and_probes_are_answered() -> None:
     gate = Gate()
     host = Host(hold=gate)
-    with serving(host) as port:
+    with port_of(host) as port:
         waiting = [HTTPConnection("127.0.0.1", port, timeout=5) for _ in range(5)]
         for each in waiting:
             each.request("GET", "/api/v1/verdict")
@@ -167,7 +159,7 @@ def test_an_error_inside_is_logged_once(client: HTTPConnection, host: Host, capl
 def test_scrapes_beyond_the_limit_are_told_to_come_back_and_probes_are_still_answered() -> None:
     gate = Gate()
     host = Host(BODY, gate)
-    with serving(host, max_requests=1) as port:
+    with port_of(host, max_requests=1) as port:
         slow, quick = (HTTPConnection("127.0.0.1", port, timeout=5) for _ in range(2))
         slow.request("GET", "/metrics?name[]=gpu_up")
         assert gate.reached.wait(5)

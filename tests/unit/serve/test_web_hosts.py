@@ -3,26 +3,18 @@
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.certificates import Authority, trusting_context
-from tests.guarded_server import PASSWORDS, basic, bound, read_all, run, status
+from tests.guarded_server import PASSWORDS, basic, port_of, read_all, status
 from tests.logged import Log
 
 from gpu_triage.serve.security import AllowedHosts, SecuritySource
 
 NAMES = ("gpu-1", "gpu-1.example.com", ".cluster.example")
 OK, BAD_REQUEST, UNAUTHORIZED, MISDIRECTED = 200, 400, 401, 421
-
-
-@contextmanager
-def serving(*names: str, security: SecuritySource | None = None) -> Iterator[int]:
-    """The port of a server that has these names."""
-    server, (port,) = bound(security=security, hosts=AllowedHosts(names))
-    with run(server):
-        yield port
 
 
 def ask(port: int, head: str, context: ssl.SSLContext | None = None) -> bytes:
@@ -62,7 +54,7 @@ HOSTS = {
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[int]:
-    with serving(*NAMES) as port:
+    with port_of(hosts=AllowedHosts(NAMES)) as port:
         yield port
 
 
@@ -97,7 +89,7 @@ def test_a_host_that_is_missing_or_ambiguous_is_not_guessed(plain: int, head: st
 
 
 def test_without_names_every_host_is_answered() -> None:
-    with serving() as port:
+    with port_of() as port:
         assert status(ask(port, get("attacker.example"))) == OK
         assert status(ask(port, "GET / HTTP/1.0\r\n\r\n")) == OK
 
@@ -106,7 +98,7 @@ def test_the_names_hold_over_tls_too_and_before_the_password(tmp_path: Path) -> 
     (tmp_path / "web.yml").write_text(Authority(tmp_path).server() + PASSWORDS)
     trusting = trusting_context(tmp_path)
     password = f"Authorization: {basic('prometheus', 'scrape')}"
-    with serving(*NAMES, security=SecuritySource(str(tmp_path / "web.yml"))) as port:
+    with port_of(security=SecuritySource(str(tmp_path / "web.yml")), hosts=AllowedHosts(NAMES)) as port:
         assert status(ask(port, get("gpu-1:9836", "/metrics", password), trusting)) == OK
         assert status(ask(port, get("gpu-1:9836", "/metrics"), trusting)) == UNAUTHORIZED
         assert status(ask(port, get("attacker.example", "/metrics", password), trusting)) == MISDIRECTED
@@ -115,7 +107,7 @@ def test_the_names_hold_over_tls_too_and_before_the_password(tmp_path: Path) -> 
 
 def test_a_refusal_is_logged_with_the_name_once_and_not_again_for_ten_minutes() -> None:
     log = Log()
-    with serving("gpu-1") as port:
+    with port_of(hosts=AllowedHosts(("gpu-1",))) as port:
         for number in range(5):
             ask(port, get(f"n{number}.attacker.example"))
     (line,) = log.lines("request refused")

@@ -1,28 +1,20 @@
 """Runbooks over HTTP: found by any name, offline, with a policy that allows nothing but their style sheet."""
 
 import re
-from collections.abc import Iterator
 from http.client import HTTPConnection
 
 import pytest
 from tests.status_pages import GPU, judged, page_of, up
-from tests.unit.serve.test_web_app import ask, serving
-from tests.web_sources import Host
+from tests.unit.serve.test_web_app import ask, client, host
 
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_WIDTH
 from gpu_triage.serve.messages import prefers_text
 from gpu_triage.serve.page.runbook import _found, runbook_answer
 from gpu_triage.serve.page.style import source_hash
 
+__all__ = ["client", "host"]
+
 BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"
-
-
-@pytest.fixture
-def client() -> Iterator[HTTPConnection]:
-    with serving(Host()) as port:
-        connection = HTTPConnection("127.0.0.1", port, timeout=5)
-        yield connection
-        connection.close()
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from tests.rig import only, scenario_with
 from gpu_triage.errors import ConfigError, ScenarioError
 from gpu_triage.read.metrics.metric import Kind
 from gpu_triage_simulator import Scenario, load_scenario
-from gpu_triage_simulator.history import History, SeriesKey, history_config, record_history
-from gpu_triage_simulator.openmetrics import write_openmetrics
+from gpu_triage_simulator.history import History, SeriesKey, history_config, record_history, write_openmetrics
 
 pytestmark = pytest.mark.slow
 

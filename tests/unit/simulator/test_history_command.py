@@ -13,9 +13,8 @@ from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Setting
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 from gpu_triage_simulator import load_scenario
-from gpu_triage_simulator.history import record_history
+from gpu_triage_simulator.history import record_history, write_openmetrics
 from gpu_triage_simulator.history_command import HistoryRequest, estimate, write_history
-from gpu_triage_simulator.openmetrics import write_openmetrics
 
 SHORT = ("simulate", "dual-a10", "--history", "1m")
 

@@ -12,9 +12,9 @@ from tests.simulated_driver import Driver, driver
 from gpu_triage.errors import ScenarioError
 from gpu_triage_simulator import Scenario, describe_scenario
 from gpu_triage_simulator.conditions import Timeline
+from gpu_triage_simulator.describe import progress_of
 from gpu_triage_simulator.host_state import HostState
 from gpu_triage_simulator.job import Episode, Job, Rank, Trouble
-from gpu_triage_simulator.progress import progress_of
 from gpu_triage_simulator.scenario_file import read_fleet, read_scenario
 from gpu_triage_simulator.schema import read_toml
 

@@ -22,8 +22,8 @@ from gpu_triage_simulator import (
     load_scenario,
     simulated_machine,
 )
+from gpu_triage_simulator.describe import progress_of
 from gpu_triage_simulator.host_effects import DriverNotLoaded
-from gpu_triage_simulator.progress import progress_of
 from gpu_triage_simulator.scenario_file import SCENARIOS
 
 SMALL = (Path(__file__).parent / "small.toml").read_text(encoding="utf-8")
