@@ -51,11 +51,10 @@ def between(first: int, end: int, value: float, otherwise: float) -> list[float]
     return [value if first <= at < end else otherwise for at in range(MINUTES)]
 
 
-def fleet(*hosts: Iterable[Gpu], more: Mapping[str, Series] | None = None) -> Series:
-    """Hosts a, b, c … with these GPUs, and more series."""
+def fleet(*hosts: Iterable[Gpu]) -> Series:
+    """Hosts a, b, c … with these GPUs."""
     named = zip("abcdefghijklmnopqrstuvwxyz", hosts, strict=False)
-    found = [_gpu(name, number, each) for name, gpus in named for number, each in enumerate(gpus)]
-    return merged(*found, *(more or {}).values())
+    return merged(*(_gpu(name, number, each) for name, gpus in named for number, each in enumerate(gpus)))
 
 
 def slurm(number: int = 4711) -> Owner:

@@ -32,8 +32,7 @@ class Case(NamedTuple):
 def job(a_minute: Sequence[float] | float, bottleneck: str | Sequence[str] = "compute") -> Series:
     """Four hosts of two GPUs; every rank counts the same steps."""
     gpus = ([replace(each, bottleneck=bottleneck) for each in healthy(2, slurm(), n)] for n in range(4))
-    ranks = {str(n): steps("abcd"[n // 2], a_minute, "4711", str(n)) for n in range(8)}
-    return fleet(*gpus, more=ranks)
+    return merged(fleet(*gpus), *(steps("abcd"[n // 2], a_minute, "4711", str(n)) for n in range(8)))
 
 
 def working(
@@ -49,21 +48,14 @@ def working(
             (computes, min(spins, 1 - computes))
             for computes, spins in zip(lasting(share), lasting(spinning), strict=True)
         ]
-        sm_active = [0.8 * computes + 0.18 * spins for computes, spins in both]
-        dram_active = [0.5 * each for each in lasting(share if moving is None else moving)]
         return Gpu(
             busy=[sum(each) for each in both],
-            sm_active=sm_active,
-            dram_active=dram_active,
+            sm_active=[0.8 * computes + 0.18 * spins for computes, spins in both],
+            dram_active=[0.5 * each for each in lasting(share if moving is None else moving)],
             owner=pod(pod_name.format(host)),
         )
 
     return fleet([doing(each, 2) for each in computing[:2]], [doing(each, 3) for each in computing[2:]])
-
-
-def often(first: int, every: int, lasts: int) -> list[float]:
-    """A pause of some minutes that comes back."""
-    return [0.0 if at >= first and (at - first) % every < lasts else 120.0 for at in range(MINUTES)]
 
 
 SOON: Final = range(FELL_AT + 5, FELL_AT + 9)
@@ -79,13 +71,14 @@ CASES: Final[Mapping[str, Case]] = {
     "at 0.92": Case(job(since(FELL_AT, 110.4, 120))),
     "at 0.73 for two minutes": Case(job(between(FELL_AT, FELL_AT + 2, 88, 120))),
     "a pod's, at a half": Case(
-        fleet([replace(Gpu(), owner=pod("train-0"))], more={"": steps("a", since(FELL_AT, 60, 120), "ml_train-0")}),
-        SOON,
+        merged(fleet([Gpu(owner=pod("train-0"))]), steps("a", since(FELL_AT, 60, 120), "ml_train-0")), SOON
     ),
     "a user's, at a half": Case(merged(steps("a", since(FELL_AT, 60, 120), "bob")), SOON),
     "an evaluation of 20 minutes": Case(job(between(FELL_AT, FELL_AT + 20, 0, 120))),
     "an evaluation of six minutes": Case(job(between(FELL_AT, FELL_AT + 6, 0, 120))),
-    "a checkpoint of two minutes every quarter of an hour": Case(job(often(FELL_AT, 15, 2))),
+    "a checkpoint of two minutes every quarter of an hour": Case(
+        job([120.0 * (at < FELL_AT or (at - FELL_AT) % 15 > 1) for at in range(MINUTES)])
+    ),
     "ends": Case(job([*lasting(120)[:FELL_AT], *[float("nan")] * (MINUTES - FELL_AT)])),
     "steps in its first hour, then fewer": Case(job([*[0.0] * 70, *[120.0] * 25, *[60.0] * (MINUTES - 95)])),
     "slower since it began": Case(job(60)),

@@ -159,7 +159,7 @@ def test_a_lock_of_clocks_is_named_as_that(played: Mapping[str, Played]) -> None
 
 
 def test_a_job_has_few_recorded_series(requires_tool: RequiresTool, tmp_path: Path) -> None:
-    series = fleet(*(healthy(8, slurm(), number) for number in range(4)), more={"": ranks(*[60] * 4)})
+    series = merged(job(0.0, 4, 8), ranks(*[60] * 4))
     rules = tuple(path for path in rule_files() if path.name == "alerts-jobs.yml")
     question = ('count({__name__=~".+:gpu_.+:.+",owner=~".+/.*"})', 70 * 60.0)
     run = Run(rules, groups_of(rules), 60, series, (question,))

@@ -28,16 +28,14 @@ GROUP_WAIT_SECONDS: Final = 30.0
 HOSTS: Final = "abcd"
 """Of two GPUs each; a rank's number is 2 for each host before it, and its GPU."""
 INSTANCE: Final = re.compile(r'instance="[^"]*"')
-SAVES: Final = {
-    "at": int(STOPPED_AT),
-    "effect": {
-        "kind": "disk",
-        "device": "nvme0n1",
-        "writes_per_second": 900,
-        "write_bytes_per_second": 2.0e9,
-        "busy": 0.5,
-    },
+WRITES: Final = {
+    "kind": "disk",
+    "device": "nvme0n1",
+    "writes_per_second": 900,
+    "write_bytes_per_second": 2e9,
+    "busy": 0.5,
 }
+SAVES: Final = {"at": int(STOPPED_AT), "effect": WRITES}
 SLURM: Final = 'slurm_job_id="4711",user="alice",account="physics"'
 
 Series = dict[str, Sequence[float]]
@@ -53,14 +51,13 @@ STOPS_WITHOUT_WAITING: Final = episode("paused")
 """Of all ranks: only the steps show it."""
 
 
-def job(*episodes: Table, events: Mapping[str, Sequence[Table]] | None = None) -> Series:
+def job(*episodes: Table, saving: str = "") -> Series:
     """What is scraped of the hosts of a job, to which all of this happens; hosts like each other are recorded once."""
     day = read_toml(SCENARIOS / "training-day.toml")
-    of_host = events or {}
     ranks = [{"host": each, "gpus": [0, 1], "compute_seconds": 0.85} for each in HOSTS]
     coupled = {"exchange_seconds": 0.15, "ranks": ranks, "episode": [*episodes]}
-    hosts = [{"name": each, "event": [*day["event"], *of_host.get(each, ())]} for each in HOSTS]
-    concerned = {HOSTS[rank // 2] for each in episodes for rank in each.get("ranks", ())} | {*of_host}
+    hosts = [{"name": each, "event": [*day["event"], *[SAVES] * (each in saving)]} for each in HOSTS]
+    concerned = {HOSTS[rank // 2] for each in episodes for rank in each.get("ranks", ())} | {*saving}
     scenarios = read_fleet({**day, "job": [coupled], "host": hosts}, "job.toml")
     found: Series = {}
     recorded: dict[str, Series] = {}
@@ -113,6 +110,6 @@ def test_a_rank_that_stops_is_told_of_within_five_minutes(
 def test_checkpoints_and_evaluations_of_ten_minutes_are_quiet(
     happens: Table, saving: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    series = job(happens, events={each: [SAVES] for each in saving}) | steps(STOPPED_AT)
+    series = job(happens, saving=saving) | steps(STOPPED_AT)
     alerts = ("GpuJobHung", "GpuCollectiveHang", "GpuHungProcess", "GpuJobSlow")
     assert fired(requires_tool("promtool"), tmp_path, series, *alerts) == {}

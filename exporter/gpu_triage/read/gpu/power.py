@@ -140,7 +140,7 @@ highest one: a period of 7.5 parts has a lower peak than two of them."""
 GPU_POWER_PERIOD_SECONDS = gpu_gauge(
     "gpu_power_period_seconds",
     "Period of power, 2.5 to 40 s: often a training job's step, or a part or multiple of it. Off by default. Absent "
-    "unless clear for two minutes, as in most jobs.",
+    "unless clear for two minutes.",
     source="nvmlDeviceGetSamples(TOTAL_POWER), autocorrelation",
 )
 GPU_POWER_PERIOD_STRENGTH_RATIO = gpu_gauge(

@@ -144,20 +144,13 @@ def test_without_the_rules_no_job_is_said_to_be_slow_or_fast(store: Store) -> No
 
 
 def test_a_job_is_named_by_its_own_waits_and_left_out_if_its_loss_is_not_known() -> None:
-    def of(owner: str, value: float, **labels: str) -> Series:
-        return series(value, owner=owner, **labels)
-
-    jobs = slow_jobs(
-        {
-            "paces": [of("1/", 0.5), of("2/", 0.5), of("3/", 0.2)],
-            "lost": [of("1/", 4), of("2/", 8)],
-            "waits": [of("2/", 1, gpu="3", uuid="GPU-d", why="clock"), of("3/", 1, why="network")],
-        }
-    )
-    assert [(job.name.name, job.gpus, [each.why for each in job.waits_for]) for job in jobs] == [
-        ("2", 16, ["clock"]),
-        ("1", 8, []),
-    ]
+    answers = {
+        "paces": [series(0.5, owner="1/"), series(0.5, owner="2/"), series(0.2, owner="3/")],
+        "lost": [series(4, owner="1/"), series(8, owner="2/")],
+        "waits": [series(1, owner="2/", gpu="3", uuid="GPU-d", why="clock"), series(1, owner="3/", why="network")],
+    }
+    found = [(job.name.name, job.gpus, [each.why for each in job.waits_for]) for job in slow_jobs(answers)]
+    assert found == [("2", 16, ["clock"]), ("1", 8, [])]
 
 
 LABELS = {"job": "gpu-triage", "instance": SICK}

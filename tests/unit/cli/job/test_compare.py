@@ -28,9 +28,7 @@ def test_gpus_of_another_model_are_no_measure() -> None:
 
 
 def test_a_host_counts_as_one_if_nearly_all_of_its_gpus_are_slow() -> None:
-    whole = JobMaker("a", "b", "c", gpus=4)
-    for gpu in range(3):
-        whole.gpu("b", gpu, clock=1400)
+    whole = JobMaker("a", "b", "c", gpus=4).gpu("b", 0, clock=1400).gpu("b", 1, clock=1400).gpu("b", 2, clock=1400)
     comparison = compare(whole.made())
     assert comparison.host is not None
     assert comparison.culprit is comparison.host

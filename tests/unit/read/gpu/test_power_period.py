@@ -91,8 +91,7 @@ def readings(nvml: Bench, reader: PowerPeriodReader, since: int, until: int) -> 
 
 
 def test_the_step_of_a_job_is_the_period_of_its_power(bench: BenchMaker) -> None:
-    found = readings(bench(job()), PowerPeriodReader(), 20, 200)
-    # The ring has the 20 s before the first look, too.
+    found = readings(bench(job()), PowerPeriodReader(), 20, 200)  # the ring has the 20 s before, too
     assert found[:99] == [NONE] * 99
     assert min(each.strength or 0.0 for each in found[105:]) > 0.8
     assert [each.seconds for each in found[105:]] == [pytest.approx(5.0, rel=0.02)] * 75
