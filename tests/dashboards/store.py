@@ -14,7 +14,7 @@ from typing import Any
 from tests.dashboards.fleet import STEP_SECONDS, Fleet
 from tests.e2e.processes import WAIT_SECONDS, prometheus
 
-from gpu_triage_simulator.openmetrics import write_openmetrics
+from gpu_triage_simulator.history import write_openmetrics
 
 ATTEMPTS = 3
 """promtool was seen to end well and to write nothing."""
