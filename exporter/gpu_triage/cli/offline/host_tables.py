@@ -17,7 +17,7 @@ _HEADINGS: Final = ("%idle", "%util", "rxkB/s", "pswpin/s", "swpd")
 TABLE_WORDS: Final = (*_HEADINGS, " CPU)")
 
 _MOST_SERIES, _MOST_ROWS, _MOST_COLUMNS = 1024, 10, 32  # CPUs, disks and interfaces, and the last rows of each
-_LONGEST_PREFIX: Final = 3  # words before a row: ``09:52:12 AM IST``, ``Average:``
+_LONGEST_PREFIX: Final = 3  # words before a row: ``09:52:12 AM CET``, ``Average:``
 _PAGE_BYTES: Final = 4096  # of sar -W: that of x86
 _COLUMNS: Final = {
     "user": ("%usr", "%user", "%guest", "us", "gu"),  # mpstat counts guests apart from user

@@ -279,8 +279,8 @@ def _outside(files: FilesOfHost) -> Iterator[Finding]:
     for (code, bus_id), causes in about.items():
         # One finding with all of its causes: of two about the same, the judge would keep one.
         measured = "; ".join(each.measured for each in causes)
-        advices = [each.advice for each in causes if each.advice is not None]
-        advice = Advice(*map(" ".join, zip(*advices, strict=True))) if advices else None
+        texts = [each.advice for each in causes if each.advice is not None]
+        advice = Advice(*map(" ".join, zip(*texts, strict=True))) if texts else None
         yield replace(
             files.about_gpu(code, bus_id, measured) if bus_id else of_host(code, measured), cause_advice=advice
         )
