@@ -26,18 +26,8 @@ from gpu_triage.log import configure
 from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import OneOf, duration
+from gpu_triage.read.baseline import host_facts
 from gpu_triage.read.baseline.differences import ACCEPTABLE, BOARD, SLOT, Comparison, accepted, changes
-from gpu_triage.read.baseline.host_facts import (
-    GPU_SOURCES,
-    HOST_SOURCES,
-    Baseline,
-    HostFacts,
-    LinkFacts,
-    encode,
-    read_baseline,
-    timestamp,
-    write_baseline,
-)
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
@@ -119,9 +109,9 @@ def write(*, config: Config, file: Path | None, force: bool, despite_findings: b
     if not despite_findings:
         _refuse_findings(config)
     if file is None:
-        click.echo(encode(facts), nl=False)
+        click.echo(host_facts.encode(facts), nl=False)
         return 0
-    write_baseline(file, facts)
+    host_facts.write_baseline(file, facts)
     click.echo(f"{file}: {facts.gpu_count} GPUs, driver {facts.driver_version}")
     return 0
 
@@ -135,7 +125,7 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
 
     Exit code 0: nothing. 1: something. 2: the file cannot be used, or the host cannot be checked.
     """
-    recorded = read_baseline(file)
+    recorded = host_facts.read_baseline(file)
     facts, lacks = _observe(config, within, well=False)
     if facts.gpu_count is None:
         raise BaselineError("no_driver", f"nothing to compare: this host lacks {lacks}; see gpu-triage check")
@@ -168,7 +158,7 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
     --field was given, the host is not complete and healthy, or the file or the options cannot be used.
     """
     path = file or _file_of_the_exporter(config)
-    recorded = read_baseline(path)
+    recorded = host_facts.read_baseline(path)
     facts = _observe_complete(config, within)
     found = changes(recorded.facts, facts)
     if found and not fields:
@@ -181,7 +171,7 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
         if not despite_findings:
             # As for write: the baseline that is about to change must not be what a finding is about.
             _refuse_findings(replace(config, baseline_file=None, baseline_from_host=False))
-        write_baseline(path, merged)
+        host_facts.write_baseline(path, merged)
     remaining = {(each.field, _subject(each)) for each in left}
     taken = [each for each in found if (each.field, _subject(each)) not in remaining]
     # A line for each difference: pdsh and its like put the host's name before it.
@@ -189,7 +179,7 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
         for each in differences:
             click.echo(printable(f"{word}: {_subject(each)}: {each.field}: {each.was} -> {each.now}"))
     if not found:
-        click.echo(f"this host is as in the baseline of {timestamp(recorded.facts.at)}")
+        click.echo(f"this host is as in the baseline of {host_facts.timestamp(recorded.facts.at)}")
     return 1 if left else 0
 
 
@@ -201,7 +191,7 @@ def _file_of_the_exporter(config: Config) -> Path:
     raise BaselineError("no_file", "name the baseline's FILE, or the exporter's configuration with --config.file")
 
 
-def _observe_complete(config: Config, within_seconds: float) -> HostFacts:
+def _observe_complete(config: Config, within_seconds: float) -> host_facts.HostFacts:
     facts, lacks = _observe(config, within_seconds, well=True)
     if lacks is not None:
         raise BaselineError("not_whole", f"no baseline of a host that lacks {lacks}; fix that first, then record it")
@@ -226,7 +216,7 @@ def _refuse_findings(config: Config) -> None:
         )
 
 
-def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[HostFacts, str | None]:
+def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[host_facts.HostFacts, str | None]:
     """The host's facts once all was read (and, with `well`, healthy), or at the deadline; and what was missing then."""
     configure("error", config.log_format)
     quick = Config(
@@ -235,12 +225,12 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[Host
         sample_deadline_seconds=config.sample_deadline_seconds,
         collectors={"xid": False},
     )
-    latest: list[tuple[HostFacts, str | None]] = []
+    latest: list[tuple[host_facts.HostFacts, str | None]] = []
     ended = threading.Event()
     with ExitStack() as stack:
         machine = live_host(config, stack).machine
         runner = Runner(machine.clock, quick.sample_fast_seconds)
-        sampler = Sampler(machine, quick, runner.lane, GPU_SOURCES, HOST_SOURCES)
+        sampler = Sampler(machine, quick, runner.lane, host_facts.GPU_SOURCES, host_facts.HOST_SOURCES)
 
         def look() -> None:
             if not ended.is_set():
@@ -259,8 +249,8 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> tuple[Host
     return latest[0]
 
 
-def _lines(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> Iterator[str]:
-    since = f"the baseline of {timestamp(recorded.facts.at)}"
+def _lines(recorded: host_facts.Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> Iterator[str]:
+    since = f"the baseline of {host_facts.timestamp(recorded.facts.at)}"
     if lacks is not None:
         yield f"not all could be read: it lacks {lacks}"
     yield f"{len(found)} difference{'s' * (len(found) > 1)} from {since}" if found else f"this host is as in {since}"
@@ -282,12 +272,12 @@ def _subject(change: Comparison) -> str:
     return f"GPU {gpu.pci_bus_id or 'without address'} {gpu.uuid} {gpu.name}".rstrip()
 
 
-def _as_json(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> str:
+def _as_json(recorded: host_facts.Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> str:
     document = {
         "format": "gpu-triage-baseline-diff",
         "version": 1,
         "equal": not found,
-        "baseline": {"recorded": timestamp(recorded.facts.at), "sha256": recorded.sha256},
+        "baseline": {"recorded": host_facts.timestamp(recorded.facts.at), "sha256": recorded.sha256},
         "lacks": lacks,
         "changes": [
             {
@@ -312,7 +302,7 @@ def meaning_of(change: Comparison) -> str:
     return _MEANINGS[change.field]
 
 
-def _link_meaning(before: LinkFacts, after: LinkFacts, attribute: Attribute) -> str:
+def _link_meaning(before: host_facts.LinkFacts, after: host_facts.LinkFacts, attribute: Attribute) -> str:
     (was, now), card, slot = (
         [getattr(link, f"{party}{attribute}") for link in (before, after)] for party in ("", "device_", "slot_")
     )

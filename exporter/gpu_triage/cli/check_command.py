@@ -7,17 +7,9 @@ from functools import partial
 
 import click
 
+from gpu_triage.cli import one_shot
 from gpu_triage.cli.machines import is_made_up, stepped_host
 from gpu_triage.cli.measure import MEASURE, applies, judge_recording, measure
-from gpu_triage.cli.one_shot import (
-    duration_option,
-    echo_text,
-    fail_on_option,
-    for_option,
-    format_option,
-    given,
-    host_options,
-)
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.machine_readable import render_json, render_lines
@@ -40,16 +32,16 @@ from gpu_triage.options.values import duration
         ("gpu-triage check --simulate h100-8-bad-night --simulate-at 70m", "see a report without a GPU"),
     ),
 )
-@for_option("10s", MEASURE)
-@duration_option(
+@one_shot.for_option("10s", MEASURE)
+@one_shot.duration_option(
     "--patience",
     "patience",
     duration("1s", "10m"),
     "30s",
     "How long to wait for the driver's first answer; opening GPUs takes seconds each without persistence.",
 )
-@format_option(text="people", json="programs", lines="shell scripts")
-@fail_on_option
+@one_shot.format_option(text="people", json="programs", lines="shell scripts")
+@one_shot.fail_on_option
 @click.option(
     "--from",
     "paths",
@@ -63,7 +55,7 @@ from gpu_triage.options.values import duration
 )
 @click.argument("more_paths", nargs=-1, metavar="")
 @click.option("--verbose", "-v", is_flag=True, help="Log sampler messages to stderr.")
-@host_options(applies)
+@one_shot.host_options(applies)
 def check_command(
     *,
     config: Config,
@@ -98,19 +90,19 @@ def check_command(
     if paths:
         if is_made_up(config):
             raise ConfigError("--from reads files, --simulate and --replay make up a host; give one of them")
-        if any(map(given, ("seconds", "patience"))):
+        if any(map(one_shot.given, ("seconds", "patience"))):
             raise ConfigError("--from measures nothing: leave out --for and --patience")
         from gpu_triage.cli.offline.files_report import check_files  # noqa: PLC0415 - only this needs the parsers
 
         report = check_files((*paths, *more_paths), config, redact=redact)
-    elif config.replay is not None and not given("seconds"):
+    elif config.replay is not None and not one_shot.given("seconds"):
         report = judge_recording(config)
     else:
         with ExitStack() as stack:
             host = stepped_host(config, stack, last_seconds=seconds)
             report = measure(host.machine, host.config, seconds, patience).report
     if form == "text":
-        echo_text(partial(render_text, report))
+        one_shot.echo_text(partial(render_text, report))
     else:
         click.echo(render_json(report) if form == "json" else render_lines(report), nl=False)
     return report.exit_code(Severity(fail_on))

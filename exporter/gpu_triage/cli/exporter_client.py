@@ -37,8 +37,7 @@ class NotJudgedYet(ExporterUnreachable):
 class ExporterClient:
     """Queries the exporter at a URL: ``http://host:9836``, ``https://host`` or ``unix:/path``; else a ConfigError.
 
-    A password is read from ~/.netrc, as with ``curl --netrc``, because command lines are visible to all users. Proxies
-    are not used.
+    A password is read from ~/.netrc, because command lines are visible to all users. Proxies are not used.
     """
 
     def __init__(self, url: str) -> None:
@@ -89,7 +88,6 @@ class ExporterClient:
 
 
 def local_url(listen_address: str, *, https: bool) -> str:
-    """Return the URL of this host's exporter, given its listen address."""
     if unix_socket_path(listen_address) is not None:
         return listen_address
     host, port = split_listen_address(listen_address)

@@ -49,7 +49,6 @@ _MOST_PERIODS: Final = 6
 
 
 def applies(option: Option) -> bool:
-    """Whether a daemon option is also a flag of this command."""
     return option.section in _SECTIONS and option.key != "simulate-pace"
 
 
@@ -157,7 +156,6 @@ class FindingTimeline:
 
     @property
     def differs(self) -> bool:
-        """Whether the judges do not agree on it."""
         return any(each != self.periods[0] for each in self.periods)
 
     @property
@@ -217,10 +215,7 @@ class _Judges:
 
 
 def timelines(machine: Machine, config: Config, seconds: float, settings: Sequence[JudgeSettings]) -> Timelines:
-    """Return what judges with these settings find on a machine with a stepped clock, run at full speed.
-
-    The machine is sampled once for all judges, with the configuration of a daemon. Its state is not written.
-    """
+    """What judges with these settings find on a machine that is sampled once for all of them, at full speed."""
     clock = machine.clock
     assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller chose it
     judges = [_WatchedJudge(config, each) for each in settings]

@@ -79,8 +79,7 @@ def live_host(config: Config, stack: ExitStack) -> Host:
 def stepped_host(config: Config, stack: ExitStack, last_seconds: float = 0.0) -> Host:
     """The host for a one-shot command; scenarios and recordings use a virtual clock, so that there is no waiting.
 
-    What an exporter keeps on disk is by another clock than theirs, and is not read. `last_seconds` is how long before
-    the end of a recording to start; 0 for its beginning.
+    The exporter's state is by another clock, and not read. `last_seconds`: where in a recording to start; 0: its begin.
     """
     if not is_made_up(config):
         return live_host(config, stack)
@@ -96,7 +95,6 @@ def stepped_host(config: Config, stack: ExitStack, last_seconds: float = 0.0) ->
 
 
 def is_made_up(config: Config) -> bool:
-    """Whether the configuration names a scenario or a recording."""
     return config.simulate is not None or config.replay is not None
 
 
@@ -108,7 +106,6 @@ def kept_apart(config: Config) -> Config:
 
 
 def judged_host(config: Config, *, continuous: bool) -> JudgedHost:
-    """What is judged under this configuration."""
     if config.replay is not None:
         return JudgedHost(str(config.replay), str(config.replay), continuous)
     name = config.simulate or platform.node() or "this host"

@@ -47,11 +47,9 @@ class Commands(click.Group):
     """The command group. Commands that the daemon doesn't need are imported on use, to save memory."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all commands."""
         return sorted({*super().list_commands(ctx), *LAZY, "simulate"})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command with this name, or None."""
         if cmd_name == "simulate":
             return simulate_command()
         if cmd_name in LAZY:
@@ -117,7 +115,6 @@ def serve(config: Config) -> int:
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
     sys.exit(run_cli(group, sys.argv[1:]))
 
 

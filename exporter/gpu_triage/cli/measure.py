@@ -48,15 +48,13 @@ _PROGRESS_SECONDS: Final = 0.25
 
 
 def applies(option: Option) -> bool:
-    """Whether a daemon option applies to a single measurement."""
     return (option.section in _SECTIONS or option.key == "sample.deadline") and option.key not in _FOR_THE_DAEMON
 
 
 def measure(machine: Machine, config: Config, seconds: float, patience_seconds: float = 30.0) -> Judgment:
     """Measure and judge a machine, with a progress line on a terminal; a stepped clock runs at full speed.
 
-    It is measured for `seconds` from the time when everything has responded. After `patience_seconds`, whatever
-    responds is measured. Raises ConfigError if the configuration's judge settings are invalid.
+    The time counts from when all has responded, at the latest after `patience_seconds`. ConfigError: of the settings.
     """
     judge = HostJudge(judged_host(config, continuous=False), settings=judge_settings(config.judge))
     units = StateDirectory(_UNIT_STATE_DIRECTORY).path(INCIDENTS)
@@ -72,10 +70,7 @@ def measure(machine: Machine, config: Config, seconds: float, patience_seconds: 
 
 
 def _links_seen_by_the_exporter(machine: Machine, config: Config) -> tuple[WidestLink, ...]:
-    """Links as the running exporter has seen them in this boot: a short look cannot know that one had more lanes.
-
-    Empty if the exporter's state cannot be read.
-    """
+    """Links of this boot in the exporter's state, if readable: a short look cannot know that one had more lanes."""
     with suppress(StateError):
         if config.state_directory is not None:
             path = StateDirectory(config.state_directory).path(FINDINGS)
@@ -136,7 +131,6 @@ class _Measurement:
             self.done.set()
 
     def evidence(self) -> tuple[HostEvidence, str | None]:
-        """What was measured, and the driver's error name."""
         began_at = self._now.monotonic if self._began_at is None else self._began_at
         end = Moment(began_at + self.measured_seconds, self._now.wall)
         return self._history.evidence(end), self._driver_error
@@ -180,9 +174,8 @@ def _run(machine: Machine, config: Config, seconds: float, patience_seconds: flo
 def judge_recording(config: Config) -> Report:
     """Judge the recording that a configuration names, to its end, as an exporter does that starts with it.
 
-    What a GPU did before decides on its class, and how long a condition has lasted on its finding: a look at the last
-    seconds alone gives another verdict than the host had. Raises RecordingError if it is unreadable or not a recording,
-    ConfigError if the configuration's judge settings are invalid.
+    What a GPU did before decides on its class, and how long a condition has lasted on its finding. Raises
+    RecordingError if it is no readable recording, ConfigError if the settings of the judge are invalid.
     """
     from gpu_triage.record.bundle import read_recording  # noqa: PLC0415 - only this needs it
 

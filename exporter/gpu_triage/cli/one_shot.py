@@ -30,14 +30,12 @@ def host_options(
 def duration_option(
     flag: str, parameter: str, kind: TextType, default: str, meaning: str
 ) -> Callable[[Command], Command]:
-    """A decorator that adds a flag for a duration; the command gets seconds."""
     return click.option(
         flag, parameter, metavar="DURATION", type=kind, default=default, show_default=True, help=meaning
     )
 
 
 def for_option(default: str, kind: TextType) -> Callable[[Command], Command]:
-    """A decorator that adds the flag ``--for``; the command gets ``seconds``."""
     return duration_option("--for", "seconds", kind, default, "How long to measure.")
 
 
@@ -49,23 +47,17 @@ def fail_on_option(command: Command) -> Command:
 
 
 def given(parameter: str) -> bool:
-    """Whether the running command was given this parameter as a flag."""
     source = click.get_current_context().get_parameter_source(parameter)
     return source is click.core.ParameterSource.COMMANDLINE
 
 
 def echo_text(render: Callable[[int | None], str]) -> None:
-    """Print what `render` returns for this width: the terminal's, or None for a pipe.
-
-    On a terminal, lines are wrapped, and colored unless that is disabled (https://no-color.org). Pipes get whole lines,
-    so that they can be searched.
-    """
+    """Print what `render` returns for the terminal's width, in color (https://no-color.org); for pipes, whole lines."""
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     click.echo(render(columns), nl=False, color=colors_wanted())
 
 
 def colors_wanted() -> bool:
-    """Whether stdout is a terminal on which colors are not disabled."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

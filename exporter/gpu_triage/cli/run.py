@@ -31,10 +31,9 @@ _NO_OUTPUT = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, er
 def run_cli(command: click.Command, argv: Sequence[str]) -> int:
     """Run a command with these arguments (without the program name), and return the exit code.
 
-    The exit code is the command's return value if that is a number, else 0; 2 for invalid arguments or configuration,
-    1 for other errors that this program raises on purpose, 130 after an interrupt, 141 if the reader closed stdout
-    early. Each such error is printed to stderr as one line; a document gets one line per mistake. Exit code 70 means
-    that the output could not be written, or that this program has a bug; then stderr has the traceback.
+    It is what the command returns if a number, else 0; 2 for invalid arguments or configuration, 1 for other errors of
+    this program, one line each on stderr, 130 after an interrupt, 141 if the reader closed stdout early, 70 if the
+    output could not be written or this program has a bug, with a traceback.
     """
     _open_missing_streams()
     code = _run(command, argv)
@@ -144,7 +143,6 @@ def _explained(error: click.ClickException) -> str:
 
 
 def _named(parameter: click.Parameter) -> str:
-    """A flag, or an argument as the help shows it."""
     if isinstance(parameter, click.Argument):
         return parameter.metavar or parameter.human_readable_name
     return parameter.opts[0]

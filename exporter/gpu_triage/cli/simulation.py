@@ -26,7 +26,6 @@ _AFTERMATH_SECONDS: Final = 3600.0
 
 
 def simulate_command() -> click.Command:
-    """``gpu-triage simulate``."""
     from gpu_triage_simulator.command import simulate_command as command  # noqa: PLC0415 - see above
 
     return command

@@ -246,7 +246,6 @@ class Watch:
             self._trouble = printable(str(error))
 
     def screen(self, columns: int, lines: int) -> list[str]:
-        """Return what to show now: what is wrong, and the report as far as there is room."""
         seen, trouble = self._seen, self._trouble
         if seen is not None and trouble:
             trouble += f"; what follows is {length_of_time(time.monotonic() - seen[1])} old"

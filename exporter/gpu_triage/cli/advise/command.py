@@ -220,7 +220,6 @@ def _count(parameters: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, without an exponent."""
     for limit, decimals in ((100, 0), (10, 1), (1, 2)):
         if value >= limit:
             return f"{value:,.{decimals}f}"
@@ -228,10 +227,7 @@ def _digits(value: float) -> str:
 
 
 def as_json(answer: Recommendation) -> str:
-    """Return the answer as JSON; docs/advise.md describes the format.
-
-    Sizes are in bytes, times in seconds, shares 0-1; null is unknown.
-    """
+    """The format is described in docs/advise.md: sizes in bytes, times in seconds, shares 0-1; null is unknown."""
     document = {
         "format": "gpu-triage-advice",
         "version": 1,

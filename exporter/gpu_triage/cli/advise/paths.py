@@ -44,10 +44,7 @@ class Link(NamedTuple):
 
 
 def pcie_link(gpu: GpuEvidence) -> Link | None:
-    """Return the GPU's PCIe link as it is now; None if it is not reported.
-
-    An idle GPU lowers its generation, so that of an idle link is the one to reach under load.
-    """
+    """The link as it is now; an idle GPU lowers its generation, so then that to reach under load. None if unknown."""
     if (speed := link_speed(gpu)) is None:
         return None
     if gpu.recent.loaded:
@@ -56,10 +53,9 @@ def pcie_link(gpu: GpuEvidence) -> Link | None:
 
 
 def slowest_nvlink(host: HostEvidence, group: tuple[GpuEvidence, ...]) -> Link | None:
-    """Return the NVLinks of the GPU of a group with the lowest rate to the others; None if a GPU reports none.
+    """The NVLinks of the GPU with the lowest rate to the others of its group; None if a GPU reports none.
 
-    Links to a switch, or to an unnamed far end, serve any peer. Of links that lead to GPUs, only those into the group
-    count.
+    Links to a switch, or an unnamed far end, serve any peer; of those that lead to GPUs, those into the group count.
     """
     members = {gpu.key for gpu in group}
     outside = {gpu.pci_bus_id for gpu in host.gpus if gpu.pci_bus_id and gpu.key not in members}
@@ -82,11 +78,10 @@ def _nvlinks(gpu: GpuEvidence, outside: set[str]) -> Link | None:
 
 
 def uplink_shares(host: HostEvidence, group: tuple[GpuEvidence, ...], *, direct: bool) -> Iterator[Link]:
-    """Yield what each GPU of a group gets of the links above PCIe switches that the group's data pass.
+    """What each GPU of a group gets of the links above PCIe switches that the group's data pass.
 
     With peer access (`direct`), data between GPUs behind one switch stay below it, and a ring crosses its uplink once.
-    Through host memory, the data of each GPU behind it pass it. At rest, a link's generation is the one to reach under
-    load.
+    Through host memory, those of each GPU pass it. At rest, the generation is the one to reach under load.
     """
     for labels in host.labels_of(GPU_HOST_PCIE_UPLINK_INFO):
         addresses = devices_behind(labels)
@@ -158,10 +153,7 @@ class Paths:
     pairs: Mapping[frozenset[str], Pair]
 
     def nearest(self, candidates: tuple[GpuEvidence, ...], count: int) -> tuple[GpuEvidence, ...]:
-        """Return the `count` GPUs with the best worst path between them; of one, the first candidate.
-
-        Grows a group greedily from each GPU; this is exact for a tree topology such as a PCI bus.
-        """
+        """The GPUs with the best worst path between them, grown from each: exact for a tree such as a PCI bus."""
         if count <= 1:
             return candidates[:count]
         groups = (self._grown(seed, candidates, count) for seed in candidates)

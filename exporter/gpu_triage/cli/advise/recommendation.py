@@ -104,10 +104,7 @@ def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
 
 
 def decide(job: Job, estimates: tuple[Estimate, ...], count: int, starved: tuple[str, ...] = ()) -> Decision:
-    """Decide between one and `count` usable GPUs, from an estimate for each group size from 2.
-
-    `starved`: why the host cannot feed more GPUs.
-    """
+    """Between one and `count` usable GPUs; `estimates` by size from 2, `starved`: why the host cannot feed more."""
     if not count:
         return Decision(Choice.NO_GPU, 0, "no GPU answers, is not split by MIG, and has no critical finding")
     if count == 1:
@@ -174,6 +171,5 @@ def _notes(
 
 
 def _occupied(gpu: GpuEvidence) -> bool:
-    """Whether workloads, and not only the driver, use memory of the GPU."""
     used, total = gpu.last(GPU_MEMORY_USED_BYTES) or 0.0, gpu.last(GPU_MEMORY_TOTAL_BYTES) or 0.0
     return used > total * _OCCUPIED

@@ -16,7 +16,7 @@ from gpu_triage.cli.fleet.job_pace import JobName, SlowJob
 from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
-from gpu_triage.judge.evidence.wording import length_of_time, ranges
+from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict
 from gpu_triage.judge.report.headline import counted
@@ -33,8 +33,6 @@ _COLORS: Final = {severity.value: color for severity, color in SEVERITY_COLORS.i
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """The fleet and how to show it."""
-
     fleet: Fleet
     source: str  # URL of the server
     warnings: Sequence[str]  # warnings returned by the server
@@ -43,7 +41,6 @@ class FleetReport:
 
 
 def moment(seconds: float) -> str:
-    """A time for display, in UTC."""
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -81,9 +78,8 @@ def _lines(shown: FleetReport) -> Iterator[Line]:
         )
     jobs = []
     for each in shown.jobs:
-        named = ", ".join(f"{one.subject} ({one.why})" for one in each.waits_for[:_MOST_NAMED])
-        more = len(each.waits_for) - _MOST_NAMED
-        waits = f"; waits for {named}{f' and {more} more' if more > 0 else ''}" if named else ""
+        named = first_few([f"{one.subject} ({one.why})" for one in each.waits_for], _MOST_NAMED)
+        waits = f"; waits for {named}" if named else ""
         jobs.append(f"{each.name}: {each.lost:.1f} of {each.gpus} GPUs, at {each.pace:.0%} of its best hour{waits}")
     yield from _listed("jobs that lose GPUs:", jobs, shown.limit)
     offenders = [

@@ -61,7 +61,6 @@ def matcher(label: str, value: str) -> str:
 
 
 def matcher_of_any(label: str, values: Iterable[str]) -> str:
-    """A PromQL matcher for exactly these values."""
     return f"{label}=~{json.dumps(any_of(values), ensure_ascii=False)}"
 
 
@@ -205,7 +204,6 @@ class SeenFinding:
 
     @property
     def check(self) -> Check | None:
-        """Its kind; None for a code that this program does not know."""
         return BY_CODE.get(self.code)
 
     @property

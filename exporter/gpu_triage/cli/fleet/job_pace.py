@@ -54,7 +54,6 @@ class Awaited(NamedTuple):
         return f"GPU {self.gpu} of {self.host}" if self.uuid else str(self.host)
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
         return self.host._asdict() | {"gpu": self.gpu or None, "uuid": self.uuid or None, "why": self.why}
 
 

@@ -98,8 +98,6 @@ class HttpConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """HTTP client settings for a server."""
-
     # sent with each request, including credentials
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     server_name: str | None = None  # name that the server's certificate must match; None for the host in the URL
@@ -145,7 +143,6 @@ def _headers(path: str, sections: Mapping[str, HeaderValues]) -> Iterator[tuple[
 
 
 def _line_of(path: str, file: str) -> str:
-    """The content of a secret file, without the trailing line break."""
     name = Path(path).parent / file
     try:
         return _one_line(read_file(name).decode("utf-8", "replace").strip())
@@ -229,7 +226,6 @@ class PrometheusClient:
         return seconds
 
     def at(self, query: str, seconds: float) -> list[Series]:
-        """Run an instant query at this Unix time."""
         data = self._ask("query", {"query": query, "time": f"{seconds:.3f}"})
         return self._series(data, "vector", lambda each: [each["value"]])
 
@@ -344,7 +340,6 @@ class _TlsConnection(http.client.HTTPConnection):
 
 
 def _remarks(document: dict[str, Any]) -> Iterator[object]:
-    """Warnings that the result may be incomplete."""
     warnings = document.get("warnings")
     yield from warnings if isinstance(warnings, list) else ()
     if document.get("isPartial") is True:  # VictoriaMetrics

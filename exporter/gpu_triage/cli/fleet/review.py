@@ -128,8 +128,6 @@ class ModelHours(NamedTuple):
 
 
 class HostHours(NamedTuple):
-    """GPU hours that one host lost to one bottleneck class."""
-
     key: HostKey
     name: str
     hours: float
@@ -222,10 +220,7 @@ def _assembled(
     window: str,
     step_seconds: float = DAY_SECONDS,
 ) -> Review:
-    """The review from the answers to `daily_queries`, and to `host_query` as ``hosts``.
-
-    `midnights` are the ends of the days, or of the only period; `window` is the whole period in PromQL.
-    """
+    """From the answers to `daily_queries` and `host_query`; `midnights`: the ends of days, `window`: all, in PromQL."""
     end = midnights[-1]
 
     def one(name: str) -> ByDay:
@@ -306,7 +301,6 @@ _IDLE: Final = "instance_gpu:gpu_allocated_idle:active"
 
 @cache
 def _recorded() -> Mapping[str, str]:
-    """The expressions of the recorded series, by name."""
     groups = yaml.safe_load(rule_files()["recording.yml"])["groups"]
     return {rule["record"]: str(rule["expr"]).strip() for group in groups for rule in group["rules"]}
 
@@ -349,10 +343,7 @@ def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
 
 
 def first_look(client: PrometheusClient, selection: Selection, now: float, seconds: float) -> Review:
-    """The review of the last seconds before this time, to whole steps of 5 minutes.
-
-    Raises PrometheusUnavailable if the server has no series of exporters in this time.
-    """
+    """The review of the last seconds, to whole steps of 5 minutes; raises PrometheusUnavailable without any series."""
     end, length = now // _STEP * _STEP, int(seconds // _STEP * _STEP)
     found = {name: client.over(query, end, end, _STEP) for name, query in first_look_queries(selection, length).items()}
     if not found["observed"]:

@@ -34,7 +34,6 @@ class Table(NamedTuple):
 
 
 def day(seconds: float) -> str:
-    """A UTC day: ``2026-11-22``."""
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d}"
 
 
@@ -87,7 +86,6 @@ def _coverage(review: Review) -> str:
 
 
 def facts(review: Review) -> Table:
-    """Totals for the whole period."""
     observed, busy, idle = total(review.observed), total(review.busy), total(review.idle)
     lost, by_jobs = total(review.lost_by_day), total(review.jobs.values())
     possible = total(count if count is None else review.step_seconds / 3600 * count for count in review.gpus)
@@ -210,8 +208,6 @@ tr > th:first-child, .words :is(th, td):not(:last-child) { text-align: left; }
 
 
 class Band(NamedTuple):
-    """One color in the stacked bars."""
-
     name: str
     mark: str  # CSS class that sets the color
     values: ByDay
@@ -332,7 +328,6 @@ def _section(each: Table) -> str:
 
 
 def render_markdown(review: Review) -> str:
-    """The same content, with a table of the days instead of plots."""
     parts = [f"# {title(review)}", *map(_escaped, provenance(review))]
     days = () if review.first_look else (days_table(review),)
     for each in (facts(review), *tables(review), *days):

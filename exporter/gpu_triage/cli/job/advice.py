@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.job.job_view import GOOD, WAITS, Job, JobFinding, JobGpu, seconds_by_class
-from gpu_triage.judge.evidence.wording import length_of_time, ranges
+from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.table import BY_CODE, EXPLAINED_BY, Severity
 from gpu_triage.judge.report.headline import STATES
 
@@ -181,9 +181,8 @@ def own_class(standing: Standing) -> str | None:
 
 def slow_in_words(job: Job, comparison: Comparison) -> str:
     pace = job.pace
-    stopped = (
-        f"; no step for {length_of_time(pace.stopped_seconds)}" if pace is not None and pace.stopped_seconds else ""
-    )
+    seconds = 0.0 if pace is None else pace.stopped_seconds
+    stopped = f"; no step for {length_of_time(seconds)}" if seconds else ""
     if comparison.culprit is not None:
         return _slow_part(comparison.culprit, comparison) + stopped
     differs = "" if job.odd_thread is None else f"; {job.odd_thread}"
@@ -191,7 +190,6 @@ def slow_in_words(job: Job, comparison: Comparison) -> str:
 
 
 def _slow_whole(job: Job, comparison: Comparison) -> str:
-    """What slows the job down if no GPU or host is an outlier."""
     name, time = leading_class(job), job.time
     if name is not None:
         # The whole is what is known: gaps are counted on their own.
@@ -254,14 +252,11 @@ def _slow_part(culprit: Standing, comparison: Comparison) -> str:
 
 def _where(job: Job, name: str) -> str:
     """The hosts that a class is on, unless it is on most."""
-    hosts: dict[HostKey, None] = {}
-    for gpu in job.gpus:
-        if gpu.seconds.get(name, 0.0) >= LOST_SHARE * sum(gpu.seconds.values()):
-            hosts[gpu.host] = None
+    lost = (gpu for gpu in job.gpus if gpu.seconds.get(name, 0.0) >= LOST_SHARE * sum(gpu.seconds.values()))
+    hosts = dict.fromkeys(gpu.host for gpu in lost)
     if not hosts or len(hosts) > len(job.hosts) / 2:
         return ""
-    more = len(hosts) - _MOST_NAMED
-    return f", on {', '.join(map(str, [*hosts][:_MOST_NAMED]))}" + (f" and {more} more hosts" if more > 0 else "")
+    return f", on {first_few([*map(str, hosts)], _MOST_NAMED)}{' hosts' if len(hosts) > _MOST_NAMED else ''}"
 
 
 def leading_class(job: Job) -> str | None:
@@ -303,8 +298,6 @@ _UNKNOWN: Final = "See why Prometheus has no data of its hosts: gpu-triage fleet
 
 
 class Advice(NamedTuple):
-    """The answer."""
-
     slow: str  # what slows the job down
     about: str  # the GPU or host to act on; "" for the job itself
     code: str  # the finding that the advice is from; "" if none
@@ -313,21 +306,12 @@ class Advice(NamedTuple):
 
 
 def advice_on(job: Job, comparison: Comparison) -> Advice:
-    """What slows the job down, and what to do first.
-
-    A finding about what the others wait for comes first, then critical findings, then what the comparison, the main
-    threads of a job that hangs and the classes show, then other warnings.
-    """
+    """In order: findings on what the others wait for, critical ones, the comparison, main threads, classes, others."""
     culprit = comparison.culprit
     # What has lasted comes before what has just begun; and the owner of a job that hangs need not free a GPU.
-    causes = sorted(
-        (
-            each
-            for each in job.findings
-            if not _explained(each, job.findings) and not (each.code == _UNUSED and _stands(job))
-        ),
-        key=lambda each: each.pending,
-    )
+    own = (each for each in job.findings if not _explained(each, job.findings))
+    used = (each for each in own if each.code != _UNUSED or not _stands(job))
+    causes = sorted(used, key=lambda each: each.pending)
     about_culprit = [each for each in causes if culprit is not None and _is_about(each, culprit)]
     known = culprit is not None and job.loss is not None
     urgent = [each for each in causes if each.rank >= Severity.CRITICAL.rank and not known]
@@ -341,7 +325,6 @@ def advice_on(job: Job, comparison: Comparison) -> Advice:
 
 
 def _of_whole(slow: str, job: Job, causes: Iterable[JobFinding]) -> Advice:
-    """Advice if no GPU or host is an outlier."""
     if job.odd_thread is not None:
         return Advice(slow, job.odd_thread.subject, _HUNG, _RANK, remarkable=True)
     name = leading_class(job)
@@ -377,7 +360,6 @@ def _fitting(findings: list[JobFinding], culprit: Standing | None) -> list[JobFi
 
 
 def _stands(job: Job) -> bool:
-    """Whether the job makes no progress at the end."""
     if job.pace is not None:
         return bool(job.pace.stopped_seconds)
     return leading_class(job) == "hung" or (job.loss is not None and job.loss.pace == 0)

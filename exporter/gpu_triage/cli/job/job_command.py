@@ -30,10 +30,7 @@ _DAYS: Final = re.compile(r"([0-9]{1,3})d")
 
 
 def parse_since(text: str) -> tuple[float | None, float]:
-    """Parse a duration before the end, such as ``2h`` or ``3d``, or a time; raises ValueError if it is neither.
-
-    Returns the time (None for a duration), and the duration in seconds (0 for a time).
-    """
+    """The time (None for a duration before the end, such as ``2h`` or ``3d``), and the duration in seconds, else 0."""
     days = _DAYS.fullmatch(text)
     if days:
         return None, 86_400.0 * int(days[1])
@@ -140,7 +137,6 @@ def _list(runs: tuple[Run, ...], form: str) -> None:
 
 
 def how_to_choose(run: Run, runs: tuple[Run, ...]) -> str:
-    """The arguments that select this run among those that match."""
     key = run.key
     argument = f"{key.namespace}/{key.name}" if key.namespace else key.name
     others = [each for each in runs if each is not run]

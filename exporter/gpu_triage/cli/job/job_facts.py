@@ -1,4 +1,4 @@
-"""The queries about one job, each over its whole time, and its steps if it counts them.
+"""The queries about one job, each over its whole time; its steps if it counts them, and its loss if rules record it.
 
 All look at its own hosts only, and at a GPU while it had it.
 """
@@ -13,20 +13,13 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_text import moment
-from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of, matcher_of_any
+from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of, matcher, matcher_of_any
+from gpu_triage.cli.fleet.job_pace import JOB, LOST, PACE, RECORDED_SECONDS, WAITED_FOR, Awaited, awaited
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
-from gpu_triage.cli.job.job_loss import loss_queries
-from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run, owned
+from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run, owned, workload_of
 from gpu_triage.errors import PrometheusUnavailable
+from gpu_triage.read.exporter import judgment
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED
-from gpu_triage.read.exporter.judgment import (
-    BOTTLENECK_CLASSES,
-    GPU_BOTTLENECK,
-    GPU_FINDING,
-    GPU_FINDING_VALUE,
-    GPU_HOST_FINDING,
-    GPU_HOST_FINDING_VALUE,
-)
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_OBSERVED_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_POWER_WATTS
@@ -145,10 +138,10 @@ def queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
 
 def _classes(hosts: Selection) -> str:
     """The class of each GPU as a label. Prometheus 2 has a bug in count_values over several steps."""
-    bottleneck = f"{GPU_BOTTLENECK.name}{hosts}"
+    bottleneck = f"{judgment.GPU_BOTTLENECK.name}{hosts}"
     return " or ".join(
         f'label_replace({bottleneck} == {number}, "class", "{name}", "", "")'
-        for number, name in enumerate(BOTTLENECK_CLASSES, 1)
+        for number, name in enumerate(judgment.BOTTLENECK_CLASSES, 1)
     )
 
 
@@ -219,11 +212,11 @@ def late_queries(hosts: Selection, run: Run, window: Window, late_seconds: float
         f"(last_over_time({GPU_ALLOCATED.name}{where}[{lately}]) == 1 "
         f"or last_over_time({GPU_PROCESS_OWNER_INFO.name}{where}[{lately}]))"
     )
-    of_gpu = f"{GPU_FINDING.name}{hosts} > 0 and on ({GPU}) {mine}"
-    of_host = f"{GPU_HOST_FINDING.name}{hosts} > 0 and on ({HOST}) {mine}"
+    of_gpu = f"{judgment.GPU_FINDING.name}{hosts} > 0 and on ({GPU}) {mine}"
+    of_host = f"{judgment.GPU_HOST_FINDING.name}{hosts} > 0 and on ({HOST}) {mine}"
     values = (
-        f"{GPU_FINDING_VALUE.name}{hosts} and on ({GPU}) {mine} "
-        f"or {GPU_HOST_FINDING_VALUE.name}{hosts} and on ({HOST}) {mine}"
+        f"{judgment.GPU_FINDING_VALUE.name}{hosts} and on ({GPU}) {mine} "
+        f"or {judgment.GPU_HOST_FINDING_VALUE.name}{hosts} and on ({HOST}) {mine}"
     )
     over = window.range(late_seconds)
     states = f"({of_gpu} or {of_host})"
@@ -243,8 +236,6 @@ _STOPPED_SECONDS: Final = 300.0
 
 
 class Rank(NamedTuple):
-    """One rank's counter of steps."""
-
     host: HostKey
     job_name: str
     rank: str  # "" if the job does not label it
@@ -259,8 +250,6 @@ class Rank(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The job's steps."""
-
     recent: float | None  # steps per second at the end of the window; None if too little was scraped
     best: float | None  # in the best stretch of `stretch_seconds`
     stretch_seconds: int
@@ -325,8 +314,93 @@ def _key(series: Series) -> tuple[tuple[str, str], ...]:
 
 
 def by_host(ranks: Iterable[Rank]) -> Mapping[HostKey, float]:
-    """The mean pace of each host's ranks."""
     found: defaultdict[HostKey, list[float]] = defaultdict(list)
     for each in ranks:
         found[each.host].append(each.per_second)
     return {host: sum(paces) / len(paces) for host, paces in found.items()}
+
+
+DIFFERS: Final = "instance_gpu_owner:gpu_hang_differs:affected"
+
+_RECENT_SECONDS: Final = 300
+
+
+class OddThread(NamedTuple):
+    """Of a job that hangs, the one GPU with a main thread that differs from those of all others."""
+
+    subject: str  # ``GPU 3 of gpu-07:9836``
+    runs: bool  # whether it runs while the others sleep; otherwise it sleeps while they run
+
+    def __str__(self) -> str:
+        return f"of all main threads, only that on {self.subject} {'runs' if self.runs else 'does not run'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    pace: float | None  # at the end, as a share of its best hour; None if it was not known then
+    gpus: float | None  # how many GPUs it loses at the end
+    gpu_seconds: float  # lost in the whole window, as far as the pace was known
+    awaited: Mapping[Awaited, float]  # GPU seconds that it lost meanwhile, the most first
+    at_end: frozenset[Awaited]  # what the others wait for at the end
+
+    @property
+    def main(self) -> Awaited | None:
+        """What the others wait for at the end, or what they waited for the most."""
+        return max(self.awaited, key=lambda each: (each in self.at_end, self.awaited[each]), default=None)
+
+    def while_waiting(self, host: HostKey, uuid: str) -> float:
+        """GPU seconds lost while the others waited for a GPU or its host; without `uuid`, for a host or its GPUs."""
+        return sum(
+            seconds
+            for each, seconds in self.awaited.items()
+            if each.host == host and (each.uuid == uuid or not (each.uuid and uuid))
+        )
+
+
+def loss_queries(hosts: Selection, run: Run, seconds: float, step_seconds: int) -> Mapping[str, str]:
+    """The queries about a job's loss in so many seconds before an evaluation; none for what a user runs.
+
+    paced, lost_now: pace and lost GPUs at the end. lost_seconds: GPU seconds lost. awaited, awaited_now: the same by
+    what the others waited for, and that at the end. differs: the odd main thread at the end, if the job hangs.
+    """
+    if run.key.kind is Kind.USER:
+        return {}
+    name = run.key.name
+    owner = f"{name}/" if run.key.kind is Kind.SLURM else f"{run.key.namespace}/{workload_of(name)}"
+    of_job = Selection(hosts.cluster, hosts.job).with_matcher(matcher("owner", owner))
+    step = max(RECORDED_SECONDS, step_seconds)
+    over, recent = f"[{math.ceil(seconds)}s:{step}s]", f"[{_RECENT_SECONDS}s]"
+    place = "cluster, job, instance, gpu, uuid, why"
+    lost = f"max by ({JOB}) ({LOST}{of_job})"
+    return {
+        "paced": f"last_over_time({PACE}{of_job}{recent})",
+        "lost_now": f"last_over_time({LOST}{of_job}{recent})",
+        "lost_seconds": f"{step} * sum_over_time({LOST}{of_job}{over})",
+        "awaited": f"{step} * sum by ({place}) "
+        f"(sum_over_time(({WAITED_FOR}{of_job} ^ 0 * on ({JOB}) group_left () {lost}){over}))",
+        "differs": f"last_over_time({DIFFERS}{of_job}{recent})",
+        "awaited_now": f"group by ({place}) (last_over_time({WAITED_FOR}{of_job}{recent}))",
+    }
+
+
+def loss_of(facts: Mapping[str, list[Series]]) -> Loss | None:
+    """The loss; None if the pace was never known."""
+    if not facts.get("lost_seconds"):
+        return None
+    lost = {awaited(each): each.value for each in facts["awaited"]}
+    return Loss(
+        pace=min((each.value for each in facts["paced"]), default=None),
+        gpus=max((each.value for each in facts["lost_now"]), default=None),
+        gpu_seconds=sum(each.value for each in facts["lost_seconds"]),
+        awaited={each: lost[each] for each in sorted(lost, key=lambda each: -lost[each])},
+        at_end=frozenset(map(awaited, facts["awaited_now"])),
+    )
+
+
+def odd_thread_of(facts: Mapping[str, list[Series]]) -> OddThread | None:
+    """The odd main thread; None if none is, or if it changed within minutes."""
+    found = [
+        OddThread(f"GPU {each.labels['gpu']} of {key_of(each)}", each.value > 0.5)  # noqa: PLR2004 - a half
+        for each in facts.get("differs", ())
+    ]
+    return found[0] if len(found) == 1 else None

@@ -35,8 +35,6 @@ _ALIKE_SHARE: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """A job and how to show it."""
-
     job: Job
     comparison: Comparison
     advice: Advice
@@ -54,8 +52,6 @@ class JobReport:
 
 
 class ClassRow(NamedTuple):
-    """GPU time in one class, or without data."""
-
     name: str
     words: str
     seconds: float
@@ -95,7 +91,6 @@ def size(job: Job) -> str:
 
 
 def class_rows(job: Job) -> Iterator[ClassRow]:
-    """GPU time by class, most first, and the time without data."""
     time = job.time
     total = time.total or 1.0
     for name, seconds in time.by_class.items():
@@ -126,7 +121,6 @@ def hours(seconds: float) -> str:
 
 
 def compared_with(standing: Standing) -> str:
-    """The slowest, whether it is an outlier, and with what it was compared."""
     count, what = standing.others_count, "host" if standing.is_host else "GPU"
     out = "" if standing.stands_out else ": no slower than they differ anyway"
     return f"{standing.subject}, against the median of {count} other {what}{'s' * (count != 1)}{out}"
@@ -201,7 +195,6 @@ class SharedFinding(NamedTuple):
 
 
 def finding_rows(job: Job) -> tuple[SharedFinding, ...]:
-    """The findings, the most urgent first; those of one kind together."""
     groups: dict[tuple[object, ...], list[JobFinding]] = {}
     for each in job.findings:
         groups.setdefault((each.code, each.urgency, each.state, each.lasts, not each.gpu), []).append(each)

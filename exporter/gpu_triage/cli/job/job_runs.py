@@ -19,6 +19,7 @@ from gpu_triage.cli.fleet.fleet_view import Selection, matcher, matcher_of_any, 
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.documents import nearest, quoted
 from gpu_triage.errors import PrometheusUnavailable
+from gpu_triage.judge.evidence.wording import first_few
 from gpu_triage.options.values import TextType
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_BUILD_INFO
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
@@ -35,8 +36,6 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The argument of the command."""
-
     kinds: tuple[Kind, ...]  # what it may name, in order of preference
     name: str
     namespace: str = ""  # of the pod; "" for any
@@ -98,10 +97,7 @@ WANTED: Final = TextType("JOB", parse_wanted)
 
 
 def workload_of(pod: str) -> str:
-    """The workload of a pod, from its name: ``train`` for ``train-worker-3``, ``train-0``, ``train-x7k2p``.
-
-    Only names are known here. Two workloads differ in what is left of their pods' names.
-    """
+    """The workload of a pod, from its name alone: ``train`` for ``train-worker-3``, ``train-0``, ``train-x7k2p``."""
     parts = pod.split("-")
     while len(parts) > 1 and (_ORDINAL.fullmatch(parts[-1]) or _SUFFIX.fullmatch(parts[-1]) or parts[-1] in _ROLES):
         parts.pop()
@@ -185,10 +181,7 @@ class _Seen:
 
 
 def runs_of(wanted: Wanted, allocated: Iterable[Series], processes: Iterable[Series]) -> tuple[Run, ...]:
-    """The periods of all jobs in these answers of Prometheus, by job and time.
-
-    Another user in the same place is another job: numbers of Slurm jobs begin again after a reinstallation.
-    """
+    """The periods of all jobs; numbers of Slurm jobs begin again after a reinstallation, so other users, other jobs."""
     allocated, processes = list(allocated), list(processes)
     exact = any(each.labels["workload_pod"] == wanted.name for each in (*allocated, *processes))
     by_key: defaultdict[JobKey, defaultdict[float, _Seen]] = defaultdict(lambda: defaultdict(_Seen))
@@ -198,7 +191,8 @@ def runs_of(wanted: Wanted, allocated: Iterable[Series], processes: Iterable[Ser
             key = _named(wanted, series, exact=exact)
             if key is not None:
                 named.add(key)
-            key = key or _of_user(wanted, series)
+            if key is None and Kind.USER in wanted.kinds and series.labels["user"] == wanted.name:
+                key = _owner(series)
             if key is not None:
                 for at, count in series.samples:
                     _note(by_key[key][at], series, int(count), is_allocation=is_allocation)
@@ -207,10 +201,7 @@ def runs_of(wanted: Wanted, allocated: Iterable[Series], processes: Iterable[Ser
 
 
 def _named(wanted: Wanted, series: Series, *, exact: bool) -> JobKey | None:
-    """The job of a series if it is a Slurm job or a pod of that name.
-
-    A pod that is named in full (`exact`) is itself; otherwise the pods of a workload belong together.
-    """
+    """The Slurm job or pod of that name; unless named in full (`exact`), pods of a workload belong together."""
     labels = series.labels
     if Kind.SLURM in wanted.kinds and labels["slurm_job_id"] == wanted.name:
         return JobKey(Kind.SLURM, labels["cluster"], "", wanted.name)
@@ -223,16 +214,14 @@ def _named(wanted: Wanted, series: Series, *, exact: bool) -> JobKey | None:
     return JobKey(Kind.POD, labels["cluster"], namespace, workload_of(pod)) if of_it else None
 
 
-def _of_user(wanted: Wanted, series: Series) -> JobKey | None:
-    """The job of a series if it is of a user of that name."""
+def _owner(series: Series) -> JobKey | None:
+    """The owner of a GPU: a Slurm job, a workload, or else a user; None if none is known."""
     labels = series.labels
-    if Kind.USER not in wanted.kinds or labels["user"] != wanted.name:
-        return None
     if labels["slurm_job_id"]:
         return JobKey(Kind.SLURM, labels["cluster"], "", labels["slurm_job_id"])
     if labels["workload_pod"]:
         return JobKey(Kind.POD, labels["cluster"], labels["workload_namespace"], workload_of(labels["workload_pod"]))
-    return JobKey(Kind.USER, labels["cluster"], "", wanted.name)
+    return JobKey(Kind.USER, labels["cluster"], "", labels["user"]) if labels["user"] else None
 
 
 def _note(seen: _Seen, series: Series, count: int, *, is_allocation: bool) -> None:
@@ -331,8 +320,6 @@ _WORDS: Final = {Kind.SLURM: "Slurm job", Kind.POD: "pod", Kind.USER: "user"}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A job in Prometheus."""
-
     run: Run  # with exact times; its end is at most the time of --at
     others: tuple[Run, ...]  # other times at which the same job had GPUs
     siblings: int  # how many other pods of its workload had GPUs at the same time
@@ -419,7 +406,6 @@ def _siblings(wanted: Wanted, run: Run, seen: _Sightings) -> int:
 
 
 def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at: float) -> PrometheusUnavailable:
-    """Why there is no such job, and which there are."""
     days = SEARCHES_SECONDS[-1] / 86_400
     *most, last = (_WORDS[kind] for kind in wanted.kinds)
     what = f"{', '.join(most)} or {last}" if most else last
@@ -428,8 +414,7 @@ def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at:
     names = owner_names(client.at(f"group by ({_OWNER}) ({every})", at))
     if names:
         close = nearest(str(wanted), names)
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        hint = f"; did you mean {close}?" if close else f"; there are {', '.join(names[:_MOST_NAMED])}{more}"
+        hint = f"; did you mean {close}?" if close else f"; there are {first_few(names, _MOST_NAMED)}"
         return PrometheusUnavailable(f"{missing}{hint}")
     if client.at(f"group ({GPU_EXPORTER_BUILD_INFO.name}{selection})", at):
         return PrometheusUnavailable(
@@ -441,14 +426,6 @@ def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at:
 
 def owner_names(found: Iterable[Series]) -> list[str]:
     """The names of owners as the command takes them: ``4711``, ``research/train``, ``ada``; users last."""
-    jobs: set[str] = set()
-    users: set[str] = set()
-    for each in found:
-        labels = each.labels
-        if labels["slurm_job_id"]:
-            jobs.add(labels["slurm_job_id"])
-        elif labels["workload_pod"]:
-            jobs.add(f"{labels['workload_namespace']}/{workload_of(labels['workload_pod'])}")
-        elif labels["user"]:
-            users.add(labels["user"])
-    return [*sorted(jobs), *sorted(users - jobs)]
+    keys = {key for each in found if (key := _owner(each)) is not None}
+    jobs = {str(Wanted((), key.name, key.namespace)) for key in keys if key.kind is not Kind.USER}
+    return [*sorted(jobs), *sorted({key.name for key in keys if key.kind is Kind.USER} - jobs)]

@@ -15,11 +15,10 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, SeenFinding, finding_key, gpu_key, index_order, key_of
 from gpu_triage.cli.fleet.prometheus import Series
-from gpu_triage.cli.job.job_facts import Facts, Pace, Window, pace_of
-from gpu_triage.cli.job.job_loss import Loss, OddThread, loss_of, odd_thread_of
+from gpu_triage.cli.job.job_facts import Facts, Loss, OddThread, Pace, Window, loss_of, odd_thread_of, pace_of
 from gpu_triage.cli.job.job_runs import Found, workload_of
 from gpu_triage.judge.evidence.owners import GpuOwner
-from gpu_triage.judge.evidence.wording import length_of_time, ranges
+from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
@@ -32,8 +31,6 @@ _NO_CAUSE: Final = GOOD | {WAITS, "unattributed"}
 
 @dataclass(frozen=True, slots=True)
 class JobGpu:
-    """One GPU of the job, while the job had it."""
-
     host: HostKey
     gpu: str
     uuid: str
@@ -106,7 +103,6 @@ class Job:
 
     @property
     def hosts(self) -> Mapping[HostKey, tuple[JobGpu, ...]]:
-        """Its GPUs by host."""
         return {host: tuple(gpus) for host, gpus in groupby(self.gpus, key=attrgetter("host"))}
 
     @property
@@ -280,5 +276,4 @@ def places_in_words(places: Iterable[tuple[HostKey, str]]) -> str:
     for host, gpu in places:
         by_host[host] += [gpu] if gpu else []
     named = [f"GPU {ranges(indices)} of {host}" if indices else str(host) for host, indices in by_host.items()]
-    more = len(named) - _MOST_NAMED
-    return ", ".join(named[:_MOST_NAMED]) + (f" and {more} more hosts" if more > 0 else "")
+    return first_few(named, _MOST_NAMED) + (" hosts" if len(named) > _MOST_NAMED else "")

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.cli.offline.host_tables import at_zero
-from gpu_triage.cli.offline.host_tools import HostTools
+from gpu_triage.cli.offline.host_tools import HostTools, at_zero
 from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading, cause_of
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.cli.offline.outside import Outside
@@ -46,8 +45,6 @@ _LEVELS: Final = {level: level for level in topology.LEVELS.values()}
 
 @dataclass(frozen=True, slots=True)
 class FilesOfHost:
-    """Everything read from the files of one host."""
-
     snapshots: tuple[Snapshot, ...]  # in chronological order
     labels: Mapping[str, GpuLabels]  # index and UUID of every GPU, from the roster
     lost: Mapping[str, str]  # errors of GPUs that nvidia-smi could not open, by bus id
@@ -69,7 +66,6 @@ class FilesOfHost:
         return self.snapshots[-1] if self.snapshots else None
 
     def index(self, key: str) -> str:
-        """The index of a GPU for display."""
         return self.labels[key].gpu if key in self.labels else "?"
 
     def about_gpu(self, code: str, address: str, measured: str, value: float | None = None) -> Finding:
@@ -165,7 +161,6 @@ def _presence(
 
 
 def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, config: Config) -> Iterator[Sample]:
-    """Samples of a GPU that answers, at one point in time."""
     labels, device = files.labels[key], files.devices.get(key)
     # Utilization is instantaneous: two samples would be mistaken for an average over the time between them.
     is_last = files.last is not None and gpu is files.last.gpus.get(key)
@@ -258,10 +253,7 @@ _NO_ACTION: Final = "None"
 
 
 def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Events]]:
-    """The Xids that were logged, and those only named as the cause of another Xid.
-
-    The text is to follow the time: the process, and the Xid's cause, or the recovery action requested by the driver.
-    """
+    """Xids, also those only named as causes; the text, to follow the time: process, cause, or the driver's request."""
     logged = {(what.address, what.code): events for what, events in log.of_kind(EventKind.XID)}
     lost = {what.address: each.last for what, each in log.of_kind(EventKind.XID) if what.code in ("", str(OFF_THE_BUS))}
     for what, events in log.of_kind(EventKind.XID):

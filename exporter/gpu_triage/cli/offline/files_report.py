@@ -53,10 +53,7 @@ _PROCESS: Final = re.compile(r"[^\s,;]{1,80} \((\d{1,9})\)")  # A process as fin
 
 
 def redacted(report: Report) -> Report:
-    """The report with UUIDs and addresses replaced consistently, and without names.
-
-    PCI bus addresses stay, since findings refer to them.
-    """
+    """Without names, UUIDs and addresses replaced consistently; those on the PCI bus stay: findings refer to them."""
     masker = Masker(secrets.token_bytes(16))
 
     def plain(text: str) -> str:
@@ -146,7 +143,8 @@ def _summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
         case Area.HEALTH if files.log is not None:
             yield _xids(files.log)
         case Area.PCIE:
-            yield from _listed_links(files)
+            listed = (device for device in files.devices.values() if device.is_gpu and not device.is_dead)
+            yield _link_counts("by lspci: ", ((device.generation, device.width) for device in listed))
         case Area.WORK:
             nodes = {key: gpu.numa_node for key, gpu in ({} if files.last is None else files.last.gpus).items()}
             known = (f"GPU {files.index(key)} on NUMA node {node}" for key, node in nodes.items() if node is not None)
@@ -186,14 +184,10 @@ def _host_events(log: LogReading) -> str:
     return f"{f'earlier: {first_of(said)};' if said else none} in {_lines(log)}"
 
 
-def _listed_links(files: FilesOfHost) -> Iterator[str]:
-    links = [
-        f"gen {device.generation} x{device.width}"
-        for device in files.devices.values()
-        if device.is_gpu and not device.is_dead and device.generation is not None and device.width is not None
-    ]
-    if links:
-        yield f"by lspci: {_counts(links)}"
+def _link_counts(begins: str, links: Iterable[tuple[float | None, float | None]]) -> str:
+    """PCIe links, from their generations and widths; "" if none is known."""
+    known = [f"gen {gen:.0f} x{width:.0f}" for gen, width in links if gen is not None and width is not None]
+    return f"{begins}{_counts(known)}" if known else ""
 
 
 def _lines(log: LogReading) -> str:
@@ -205,7 +199,6 @@ def _counts(found: Iterable[str]) -> str:
 
 
 def _peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
-    """Topology and NVLink errors; nothing if no such output was read."""
     levels = [
         level
         for key, gpu in last.gpus.items()
@@ -453,7 +446,6 @@ def _by_severity(counted: Mapping[str, float]) -> str:
 
 
 def _working(_host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
-    """Who uses each GPU, and how its work varied while dmon watched."""
     for key, gpu in {} if files.last is None else files.last.gpus.items():
         used = sorted((each for each in gpu.processes.processes if each.is_compute), key=lambda each: each.pid)
         if used:
@@ -473,14 +465,8 @@ def _use_of(process: ProcessReading) -> str:
 
 
 def _links(host: HostEvidence, _files: FilesOfHost) -> Iterator[str]:
-    links = [
-        f"gen {generation:.0f} x{width:.0f}"
-        for gpu in host.answering
-        if (generation := gpu.last(GPU_PCIE_LINK_GENERATION)) is not None
-        and (width := gpu.last(GPU_PCIE_LINK_WIDTH)) is not None
-    ]
-    if links:
-        yield f"now {_counts(links)}"
+    links = ((gpu.last(GPU_PCIE_LINK_GENERATION), gpu.last(GPU_PCIE_LINK_WIDTH)) for gpu in host.answering)
+    yield _link_counts("now ", links)
 
 
 _NEAR_CLOCK_RATIO: Final = 0.9  # boost clocks vary by less
@@ -490,7 +476,6 @@ _OF_THE_MOMENT: Final = {Area.HEALTH: _errors, Area.CLOCKS: _held, Area.PCIE: _l
 
 
 def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
-    """Whether the files contain the data that the area is judged by."""
     if area is Area.HEALTH and files.log is not None:
         return True
     if area is Area.PEERS and files.last is not None and files.last.attached == len(host.answering) == 1:

@@ -1,24 +1,252 @@
-"""Parses what other tools print about a host and its jobs: free, numactl, lscpu, lsmod, ps, and NCCL's log."""
+"""Parses what tools other than nvidia-smi print about a host and its jobs.
+
+The tables of mpstat, iostat, sar and vmstat become metrics that the judge reads of a live host; free, numactl, lscpu,
+lsmod, ps and NCCL's log become facts.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.host_tables import TABLE_WORDS, HostTables
 from gpu_triage.cli.offline.smi_facts import SmiReport
 from gpu_triage.judge.evidence.wording import first_few, ranges
 from gpu_triage.judge.findings.finding import Finding, of_host
 from gpu_triage.judge.findings.table import Area
+from gpu_triage.read.host import cpu, disk, host_memory
+from gpu_triage.read.host import network_interfaces as network
+from gpu_triage.read.metrics.metric import Kind, Sample
+
+_HEADINGS: Final = ("%idle", "%util", "rxkB/s", "pswpin/s", "swpd")  # each header line of a table has one of these
+
+_MOST_SERIES, _MOST_ROWS, _MOST_COLUMNS = 1024, 10, 32  # CPUs, disks and interfaces, and the last rows of each
+_LONGEST_PREFIX: Final = 3  # words before a row: ``09:52:12 AM CET``, ``Average:``
+_PAGE_BYTES: Final = 4096  # of sar -W: that of x86
+_COLUMNS: Final = {
+    "user": ("%usr", "%user", "%guest", "us", "gu"),  # mpstat counts guests apart from user
+    "nice": ("%nice", "%gnice"),
+    "system": ("%sys", "%system", "sy"),
+    "iowait": ("%iowait", "wa"),
+    "irq": ("%irq",),
+    "softirq": ("%soft",),
+    "steal": ("%steal", "st"),
+    "idle": ("%idle", "id"),
+}
+"""How the tools name the modes of /proc/stat."""
+_MODES: Final = {column: mode for mode, columns in _COLUMNS.items() for column in columns}
+_NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)?")  # some locales have a decimal comma
+_BANNER: Final = re.compile(r"\s*Linux \d\S* \(.{0,80}\)\s.*_\s+\((\d{1,5}) CPU\)")
+_MEASURE: Final = re.compile(r"^%|/s$|^tps$")
+_NOT_DISKS: Final = ("loop", "ram", "zram", "sr", "fd")
+_FULL_SHARE: Final = 0.98  # of the time: that of a busiest CPU that starves a job
+_ONE_WAITS: Final = 0.9  # CPUs in iowait: a task that waits all the time keeps one there, however many there are
+_MUCH_TRAFFIC: Final = 1e9 / 8 / 2  # bytes a second: half of what the slowest link of a server carries
+
+
+class _Table(NamedTuple):
+    command: str  # which prints it, for display
+    keys: tuple[str, ...]  # possible names of the column that names a row; empty if there is none
+    needs: str  # a column that it has
+    first_since_boot: bool = False  # whether the first of several reports is the average since boot
+
+
+_TABLES: Final = (
+    _Table("mpstat", ("CPU",), "%usr"),
+    _Table("sar", ("CPU",), "%user"),
+    _Table("iostat", (), "avg-cpu:", first_since_boot=True),
+    _Table("iostat -x", ("Device", "Device:"), "%util", first_since_boot=True),
+    _Table("sar -d", ("DEV",), "%util"),
+    _Table("sar -n DEV", ("IFACE",), "rxkB/s"),
+    _Table("sar -W", (), "pswpin/s"),
+    _Table("vmstat", (), "swpd", first_since_boot=True),
+)
+_Row = tuple[float, ...]
+
+
+class HostTables:
+    """Parses the tables of a file, line by line; the last run of each command wins."""
+
+    def __init__(self) -> None:
+        self._rows: dict[_Table, dict[str, list[_Row]]] = {}
+        self._headings: dict[_Table, list[str]] = {}  # of the columns of values
+        self._table: _Table | None = None
+        self._columns: list[str] = []
+        self._cpus = 0
+        self._ended: set[_Table] = set()
+
+    @property
+    def is_open(self) -> bool:
+        return self._table is not None
+
+    @property
+    def commands(self) -> list[str]:
+        return [table.command.split()[0] for table in self._rows]
+
+    def update(self, later: HostTables) -> None:
+        self._rows.update(later._rows)
+        self._headings.update(later._headings)
+        self._cpus = later._cpus or self._cpus
+
+    def feed(self, line: str) -> bool:
+        words = line.split()
+        if banner := _BANNER.match(line):
+            self._cpus, self._ended, self._table = int(banner[1]), set(self._rows), None
+            return True
+        begins = any(word in _HEADINGS for word in words) and self._begin(words)
+        if self._table is not None and not begins and words and not self._take(self._table, words):
+            self._table = None
+        return self._table is not None
+
+    def _begin(self, words: list[str]) -> bool:
+        fits = (each for each in _TABLES if each.needs in words and any(key in words for key in each.keys or words))
+        table = next(fits, None)
+        if table is None or len(words) > _MOST_COLUMNS:
+            return False
+        # Before the first column, there may be a time.
+        start = (n for n, word in enumerate(words) if word in table.keys or _MEASURE.search(word))
+        self._table, self._columns = table, words[next(start, 0) :]
+        if table.command == "vmstat":
+            # With -t, the header of the time is one word, and the time is two.
+            self._columns = words[: 1 + max(n for n, word in enumerate(words) if word in _MODES)]
+        headings = [column for column in self._columns if column not in table.keys]
+        if table in self._ended or self._headings.get(table) != headings:
+            self._ended.discard(table)
+            self._rows.pop(table, None)
+        self._headings[table] = headings
+        return True
+
+    def _take(self, table: _Table, words: list[str]) -> bool:
+        if table.command == "vmstat":
+            words = words[: len(self._columns)]
+        extra = len(words) - len(self._columns)
+        if not 0 <= extra <= _LONGEST_PREFIX:
+            return False
+        prefix, named = words[:extra], dict(zip(self._columns, words[extra:], strict=True))
+        name = next((named.pop(key) for key in table.keys if key in named), "all")
+        if not all(map(_NUMBER.fullmatch, named.values())):
+            return False
+        row = tuple(float(cell.replace(",", ".")) for cell in named.values())
+        rows = self._rows.setdefault(table, {})
+        if name in rows or len(rows) < _MOST_SERIES:
+            # The command's own average, over all of its run, replaces the rows.
+            averages = bool(prefix) and not prefix[0][0].isdigit()
+            rows[name] = [*([] if averages else rows.get(name, [])[-_MOST_ROWS:]), row]
+        return True
+
+    def _means(self, *commands: str) -> Iterator[tuple[str, dict[str, float]]]:
+        """The mean of the last rows of each name, by column."""
+        for table, rows in self._rows.items():
+            for name, own in rows.items() if table.command in commands else ():
+                counted = own[1:] if table.first_since_boot and len(own) > 1 else own
+                means = (sum(values) / len(counted) for values in zip(*counted, strict=True))
+                yield name, dict(zip(self._headings[table], means, strict=True))
+
+    def _cpu_shares(self) -> dict[str, dict[str, float]]:
+        """Share of the time in each mode, 0-1, by CPU; "all" is the whole host."""
+        found: dict[str, dict[str, float]] = {}
+        for commands in (("mpstat", "sar"), ("iostat",), ("vmstat",)):
+            for name, row in self._means(*commands) if not found else ():
+                shares: dict[str, float] = defaultdict(float)
+                for column, value in row.items():
+                    if column in _MODES:
+                        shares[_MODES[column]] += value
+                # In percent of one CPU, those of all CPUs together are above 100.
+                if total := sum(shares.values()):
+                    found[name] = {mode: value / total for mode, value in shares.items()}
+        return found
+
+    def samples(self, seconds: float) -> Iterator[Sample]:
+        """What was measured, with counters that began at 0 so many seconds before."""
+        for sample in (*self._cpu_samples(), *self._disk_samples(), *self._other_samples()):
+            is_counter = sample.spec.kind is Kind.COUNTER
+            yield sample.spec.next_sample(sample.value * seconds, sample.labels) if is_counter else sample
+
+    def _cpu_samples(self) -> Iterator[Sample]:
+        # These tables do not tell which CPUs are of which NUMA node.
+        shares = self._cpu_shares()
+        if modes := shares.pop("all", {}):
+            count = self._cpus or len(shares) or 1
+            yield cpu.GPU_HOST_CPUS.sample(count, "")
+            yield from (cpu.GPU_HOST_CPU_SECONDS_TOTAL.sample(share * count, "", mode) for mode, share in modes.items())
+        if shares:
+            yield cpu.GPU_HOST_CPU_BUSIEST_RATIO.sample(max(map(_busy, shares.values())), "")
+
+    def _disk_samples(self) -> Iterator[Sample]:
+        for name, row in self._means("iostat -x", "sar -d"):
+            if name.startswith(_NOT_DISKS):
+                continue
+            reads, writes, wait = row.get("r/s", row.get("tps", 0.0)), row.get("w/s", 0.0), row.get("await", 0.0)
+            values = {
+                disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL: row["%util"] / 100,
+                disk.GPU_HOST_DISK_QUEUE_SECONDS_TOTAL: row.get("aqu-sz", row.get("avgqu-sz", 0.0)),
+                disk.GPU_HOST_DISK_READS_TOTAL: reads,
+                disk.GPU_HOST_DISK_WRITES_TOTAL: writes,
+                disk.GPU_HOST_DISK_READ_SECONDS_TOTAL: reads * row.get("r_await", wait) / 1000,
+                disk.GPU_HOST_DISK_WRITE_SECONDS_TOTAL: writes * row.get("w_await", wait) / 1000,
+            }
+            yield from (spec.sample(value, name) for spec, value in values.items())
+
+    def _other_samples(self) -> Iterator[Sample]:
+        for name, received, sent, rate in self._traffic():
+            yield network.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(received, name)
+            yield network.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL.sample(sent, name)
+            if rate:
+                yield network.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(rate, name)
+        swapped = [row["pswpin/s"] * _PAGE_BYTES for _, row in self._means("sar -W")]
+        for _, row in self._means("vmstat"):
+            swapped.append(row["si"] * 1024)
+            yield cpu.GPU_HOST_PROCESSES_BLOCKED.sample(row["b"])
+        yield from (host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL.sample(each) for each in swapped[:1])
+
+    def _traffic(self) -> Iterator[tuple[str, float, float, float]]:
+        """Bytes per second received and sent by each interface, and its line rate; 0 if not shown."""
+        for name, row in self._means("sar -n DEV"):
+            received, sent, used = row["rxkB/s"] * 1024, row["txkB/s"] * 1024, row.get("%ifutil", 0.0)
+            if name != "lo":
+                yield name, received, sent, max(received, sent) / used * 100 if used else 0.0
+
+    def facts(self) -> Iterator[str]:
+        if full := [name for name, modes in self._cpu_shares().items() if _busy(modes) > _FULL_SHARE]:
+            yield f"CPU {ranges(full)} always busy"
+        if self.waits:
+            yield f"{self._waiting_cpus:.1f} of {self._cpus} CPUs idle while tasks wait for I/O"
+        for name, received, sent, rate in self._traffic():
+            if not rate and max(received, sent) >= _MUCH_TRAFFIC:
+                yield f"{name} receives {received * 8 / 1e9:.1f} Gbit/s and sends {sent * 8 / 1e9:.1f} Gbit/s"
+
+    @property
+    def _waiting_cpus(self) -> float:
+        return self._cpu_shares().get("all", {}).get("iowait", 0.0) * self._cpus
+
+    @property
+    def waits(self) -> bool:
+        """Whether tasks wait for I/O, and no table shows the disks."""
+        return self._waiting_cpus >= _ONE_WAITS and not any(table.needs == "%util" for table in self._rows)
+
+    def missing(self) -> Iterator[str]:
+        if self.waits:
+            yield "what tasks wait for: attach iostat -xz 1 5"
+        if any(not rate for *_, rate in self._traffic()):
+            yield "the line rate of each interface: attach sar -n DEV with %ifutil, or ethtool"
+        if any(t.first_since_boot and len(own) == 1 for t, rows in self._rows.items() for own in rows.values()):
+            yield "the load at that moment: the only report of iostat or vmstat may be the average since boot"
+
+
+def _busy(modes: Mapping[str, float]) -> float:
+    return 1.0 - modes.get("idle", 0.0) - modes.get("iowait", 0.0)
+
+
+def at_zero(samples: Iterable[Sample]) -> tuple[Sample, ...]:
+    """The counters among these samples, as they were at the beginning."""
+    return tuple(each.spec.next_sample(0.0, each.labels) for each in samples if each.spec.kind is Kind.COUNTER)
+
 
 WORDS: Final = (
-    *TABLE_WORDS,
-    *("total", "bind: ", "cpus: ", "NUMA node", "nvidia", "nouveau", "Used by", "PID", "NCCL", "ersistence mode"),
-    "MIG mode is in pending",
-    *("Mem: ", "Swap: "),
+    *(*_HEADINGS, " CPU)", "total", "bind: ", "cpus: ", "NUMA node", "nvidia", "nouveau", "Used by", "PID", "NCCL"),
+    *("ersistence mode", "Mem: ", "Swap: "),
 )
 """Text without any of these has nothing to be read here."""
 
@@ -35,7 +263,6 @@ _LINES: Final[Mapping[str, re.Pattern[str]]] = {
     "numactl": re.compile(r"(physcpubind|cpubind|nodebind|membind): *([\d ,-]*)$"),
     "lscpu": re.compile(r"(?:node|NUMA node) ?(\d{1,4}) (?:cpus|CPU\(s\)): *([\d ,-]+)$"),
     "lsmod": re.compile(r"(?:(nvidia(?:_\w+)?|nouveau|nova_core) +\d{3,9} +-?\d+( +\S+)?|Module +Size +Used by)$"),
-    "nvidia-smi -mig": re.compile(r"Warning: MIG mode is in pending (\w+) state for GPU ([0-9A-F:]+\.\d):?(.{0,80})"),
     "nvidia-smi -pm": re.compile(
         r"(?:Persistence mode is already )?(Enabled|Disabled)(?: persistence mode)? for GPU ([0-9A-Fa-f:]+\.\d)"
     ),
@@ -78,7 +305,6 @@ class HostTools:
         return (*self.tables.commands, *self._commands)
 
     def update(self, later: HostTools) -> None:
-        """Add what is in another file of this host."""
         self.tables.update(later.tables)
         for name in ("_bound", "_modules", "_processes", "_timeouts", "_unacknowledged"):
             getattr(self, name).update(getattr(later, name))
@@ -86,7 +312,6 @@ class HostTools:
             self._facts[area].update(facts)
 
     def feed(self, line: str) -> bool:
-        """Parse a line; whether it is one of these tools'."""
         if self._columns and self._process(line):
             return True
         self._columns = []
@@ -123,8 +348,6 @@ class HostTools:
             self._bound[first] = ranges(second.replace(",", " ").split()) or "none"
         elif command == "lscpu":
             self._note(Area.WORK, f"NUMA node {first} has CPUs {ranges(second.split())}")
-        elif command == "nvidia-smi -mig":
-            self._note(Area.SETTINGS, f"MIG mode pending, to {first}, on the GPU at {second.lower()}: {found[3]}")
         elif command == "lsmod" and len(self._modules) < _MOST_FACTS:
             self._modules[first or ""] = None
 
@@ -194,7 +417,6 @@ class HostTools:
         return f"the process that ran numactl is bound to CPUs {cpus} and the memory of node {memory}{remote}"
 
     def findings(self) -> Iterator[Finding]:
-        """What NCCL's log proves."""
         if self._timeouts:
             milliseconds, operation = max(self._timeouts.values())
             ranks = f"ranks {ranges(self._timeouts)}" if "?" not in self._timeouts else "a rank"

@@ -31,8 +31,6 @@ _MOSTLY: Final = 0.3
 
 
 class Piece(NamedTuple):
-    """Lines that were decoded together."""
-
     lines: list[str]  # without line endings, terminal escape sequences or NUL bytes; undecodable bytes are replaced
     text: str  # contains all of the lines, so a substring missing from it is in none of them
 

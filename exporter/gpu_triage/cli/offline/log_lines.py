@@ -9,7 +9,7 @@ import json
 import re
 import time
 from calendar import timegm
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from operator import le
@@ -18,27 +18,21 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.offline.lines import CRI
 from gpu_triage.read.host import driver_messages, kernel_messages
 
-_MONTHS: Final[Mapping[str, int]] = {
-    name: number
-    for number, names in enumerate(
-        (
-            "jan ene gen янв січ sty led oca tam",
-            "feb fév fev фев лют lut úno uno şub helm",
-            "mar mär mrz maa мар бер bře bre már",  # noqa: RUF001 - Russian and Ukrainian
-            "apr avr abr апр кві kwi dub nis huh ápr",
-            "may mai mag mei maj мая май тра kvě kve tou máj",
-            "jun giu июн чер cze čen haz kes jún",
-            "jul lug июл лип lip čec tem hei júl",
-            "aug aoû aou ago авг сер sie srp ağu agu elo",  # noqa: RUF001 - Russian and Ukrainian
-            "sep set сен вер wrz zář eyl syy sze",
-            "oct okt out ott окт жов paź paz říj rij eki lok",
-            "nov ноя лис lis kas marr",
-            "dec déc dez dic дек гру gru pro ara jou",  # noqa: RUF001 - Russian and Ukrainian
-        ),
-        start=1,
-    )
-    for name in names.split()
-}
+_MONTH_NAMES: Final = (
+    "jan ene gen янв січ sty led oca tam",
+    "feb fév fev фев лют lut úno uno şub helm",
+    "mar mär mrz maa мар бер bře bre már",  # noqa: RUF001 - Russian and Ukrainian
+    "apr avr abr апр кві kwi dub nis huh ápr",
+    "may mai mag mei maj мая май тра kvě kve tou máj",
+    "jun giu июн чер cze čen haz kes jún",
+    "jul lug июл лип lip čec tem hei júl",
+    "aug aoû aou ago авг сер sie srp ağu agu elo",  # noqa: RUF001 - Russian and Ukrainian
+    "sep set сен вер wrz zář eyl syy sze",
+    "oct okt out ott окт жов paź paz říj rij eki lok",
+    "nov ноя лис lis kas marr",
+    "dec déc dez dic дек гру gru pro ara jou",  # noqa: RUF001 - Russian and Ukrainian
+)
+_MONTHS: Final = {name: number for number, names in enumerate(_MONTH_NAMES, 1) for name in names.split()}
 """By prefix of the month name, in the languages that servers are set to; the longest matching prefix wins."""
 
 _CLOCK: Final = r"(\d{1,2})[:.](\d{2})[:.](\d{2})"
@@ -230,10 +224,7 @@ class KernelMessage(NamedTuple):
 
 
 def kernel_messages_in(line: str) -> Iterator[KernelMessage]:
-    """The kernel messages in a line, which may be JSON around them.
-
-    Other senders' words don't count, except for an Xid, which is at least quoted.
-    """
+    """The kernel messages in a line, or in JSON there; of what others say, only Xids count, which are quoted."""
     yield from islice(_in_text(line, _DEEPEST_JSON), _MOST_IN_LINE)
 
 
@@ -290,10 +281,7 @@ def _is_kernels(prefix: str) -> bool:
 
 
 def _in_json(found: object, stamp: str, depth: int, *, by_kernel: bool = True) -> Iterator[KernelMessage]:
-    """The messages in a record of ``journalctl -o json``, of a shipper, or of a query's answer with many of them.
-
-    `stamp` is the time that the record has; the lines in it may have their own. `by_kernel`: no other sender is named.
-    """
+    """Messages in JSON; `stamp`: the time of the record, lines may have others; `by_kernel`: no other is named."""
     if isinstance(found, list) and found and all(isinstance(each, int) and 0 <= each < 256 for each in found):  # noqa: PLR2004 - a byte
         # journalctl encodes unusual characters as an array of byte values.
         found = bytes(found).decode("utf-8", "replace")

@@ -42,7 +42,7 @@ def _pcie_errors(files: FilesOfHost, log: LogReading) -> Iterator[Finding]:
             below[port].append(gpu)
     reported: dict[str, list[str]] = defaultdict(list)
     counts: dict[str, int] = defaultdict(int)
-    for address, severity, events in _errors(log):
+    for (address, severity), events in _errors(log).items():
         if severity == "correctable" and events.count < _SOME_CORRECTED:
             continue
         said = log.count_and_last(events)
@@ -71,7 +71,7 @@ def _failed_before(gpu: str, log: LogReading) -> str:
     return ports.pop() if len(ports) == 1 else ""
 
 
-def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
+def _errors(log: LogReading) -> Mapping[tuple[str, str], Events]:
     """Errors by device and severity: as reported by the device, or by its port if the port counted more."""
     counted: dict[tuple[str, str], Events] = {}
     for kind in (EventKind.AER, EventKind.AER_RECEIVED):
@@ -79,7 +79,7 @@ def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
             known = counted.setdefault((what.address, what.code), events)
             if events.count > known.count:
                 counted[what.address, what.code] = events
-    yield from ((address, severity, events) for (address, severity), events in counted.items())
+    return counted
 
 
 def _narrow_links(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
@@ -112,8 +112,6 @@ _GSP_XIDS: Final = ("119", "120")
 
 
 class _Row(NamedTuple):
-    """The finding that a driver failure maps to."""
-
     code: str  # finding code
     text: str = "{}"  # text with ``{}`` for the detail from the message
     alone: bool = False  # whether to report it only if there is no more specific failure
@@ -218,13 +216,11 @@ def _named(code: str, details: Sequence[str]) -> int | None:
 
 
 def _details(events: Events) -> list[str]:
-    """Details from the messages, deduplicated, latest last."""
     messages = (parse_driver_message(each.text) for each in events.known)
     return list(dict.fromkeys(message.detail for message in messages if message is not None and message.detail))
 
 
 def _held(files: FilesOfHost, log: LogReading) -> Iterator[tuple[str, tuple[str, str]]]:
-    """GPUs bound to another kernel driver, by address: the driver, and how that is known."""
     for device in files.devices.values():
         if device.is_gpu and (device.driver == _NOUVEAU or device.driver.lower() in _NOVA):
             yield device.bus_id, (device.driver, f"lspci names {device.driver} as the driver in use")

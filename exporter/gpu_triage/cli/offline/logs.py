@@ -14,26 +14,12 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.log_lines import (
-    DAY_SECONDS,
-    NO_TIME,
-    LogTime,
-    kernel_messages_in,
-    log_time,
-    minute_of,
-    with_year,
-    written,
-)
+from gpu_triage.cli.offline import log_lines
+from gpu_triage.cli.offline.log_lines import NO_TIME, LogTime, log_time, written
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.judge.evidence.wording import length_of_time
-from gpu_triage.read.host import driver_messages
-from gpu_triage.read.host.kernel_messages import (
-    REPORTS,
-    ProblemKind,
-    parse_host_message,
-    parse_oom_call,
-    parse_trouble_over,
-)
+from gpu_triage.read.host import driver_messages, kernel_messages
+from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.xid.xid_events import is_driver_loaded, parse_found, parse_xid
 
 _ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
@@ -62,8 +48,6 @@ class EventKind(Enum):
 
 
 class EventKey(NamedTuple):
-    """The key under which events are grouped."""
-
     kind: EventKind  # type of the event
     # bus id of the GPU, or of the device that reported the error; for host problems, the affected process, device or
     # server; "" if unknown
@@ -124,8 +108,8 @@ def _found_in(text: str) -> Iterator[ParsedEvent]:
 
 
 def _of_host(text: str) -> Iterator[ParsedEvent]:
-    said = parse_host_message(text) or driver_messages.parse_device_message(text)
-    over = parse_trouble_over(text) or driver_messages.parse_device_over(text)
+    said = kernel_messages.parse_host_message(text) or driver_messages.parse_device_message(text)
+    over = kernel_messages.parse_trouble_over(text) or driver_messages.parse_device_over(text)
     if said is not None and said.trouble is ProblemKind.OOM_KILL:
         yield ParsedEvent(EventKey(EventKind.OUT_OF_MEMORY, "", said.subject))
     elif said is not None:
@@ -134,7 +118,7 @@ def _of_host(text: str) -> Iterator[ParsedEvent]:
         if said.trouble in _FROM_FIRMWARE and ":" in said.subject:
             severity = "correctable" if "severity: corrected" in text else "fatal" if ": fatal" in text else "nonfatal"
             yield ParsedEvent(EventKey(EventKind.AER, said.subject, severity))
-    elif (process := parse_oom_call(text)) is not None:
+    elif (process := kernel_messages.parse_oom_call(text)) is not None:
         yield ParsedEvent(EventKey(EventKind.OUT_OF_MEMORY_CALL, "", process))
     elif over is not None:
         yield ParsedEvent(EventKey(EventKind.HOST_OVER, over.subject, over.trouble.value))
@@ -195,7 +179,7 @@ def _continuation(text: str) -> re.Pattern[str] | None:
     """What lines that complete a message look like; None if it is complete."""
     if text.startswith(driver_messages.SENTENCES):
         return None if "\n" in text or text.rstrip().endswith(".") else _GOES_ON
-    return next((goes_on for begins, goes_on in REPORTS if begins.match(text)), None)
+    return next((goes_on for begins, goes_on in kernel_messages.REPORTS if begins.match(text)), None)
 
 
 def _has_error(text: str) -> bool:
@@ -274,7 +258,7 @@ class LogSection:
             self._head.append(line)
         self._tail.append(line)
         if line[0] == "[":
-            self._minute = minute_of(line) or self._minute
+            self._minute = log_lines.minute_of(line) or self._minute
 
     def _note_unjudged(self, text: str) -> None:
         if _KNOWN.search(text) is None:
@@ -284,8 +268,7 @@ class LogSection:
                 self.unjudged[sort] = (shown, count + 1)
 
     def feed(self, line: str) -> None:
-        """Parse a line that contains one of the MARKERS."""
-        messages = tuple(kernel_messages_in(line))
+        messages = tuple(log_lines.kernel_messages_in(line))
         if not messages:
             self.pass_by(line)
             return
@@ -313,7 +296,6 @@ class LogSection:
             self._take(prefix, text)
 
     def end(self) -> None:
-        """Finish parsing at the end of the log and drop the buffered lines."""
         self._end_report()
         tallies = (tally for of_kind in self.tallies.values() for tally in of_kind.values())
         events = sorted((kept for tally in tallies for kept in tally.kept), key=lambda each: each.place)
@@ -442,8 +424,6 @@ class Events:
 
 
 class LogReading(NamedTuple):
-    """The merged content of the logs."""
-
     reference: float  # reference time for ages, in the host's wall clock
     until: str  # description of the reference time, for display
     events: Mapping[EventKey, Events]  # by group
@@ -460,7 +440,6 @@ class LogReading(NamedTuple):
 
     @property
     def last_load(self) -> LogEvent | None:
-        """The last load of the driver."""
         return self.events[_LOADED].last if _LOADED in self.events else None
 
     def is_over(self, event: LogEvent, *, at_probe: bool = False) -> bool:
@@ -475,14 +454,13 @@ class LogReading(NamedTuple):
         return event.wall is None or self.reference - event.wall <= seconds
 
     def when(self, event: LogEvent | None) -> str:
-        """When an event happened, as display text."""
         if event is None:
             return "at an unknown time"
         return f"quoted, {self._when(event)}" if event.quoted else self._when(event)
 
     def _when(self, event: LogEvent) -> str:
         seconds = event.seconds or 0.0
-        length = f"{seconds:.0f} s" if seconds < 2 * DAY_SECONDS else length_of_time(seconds)
+        length = f"{seconds:.0f} s" if seconds < 2 * log_lines.DAY_SECONDS else length_of_time(seconds)
         after_boot = "" if event.seconds is None else f"{length} after the boot"
         if event.wall is None:
             return after_boot or "at a time that the log does not tell"
@@ -495,7 +473,6 @@ class LogReading(NamedTuple):
         return f"{after_boot}, {age}{more} before {self.until}"
 
     def count_and_last(self, events: Events) -> str:
-        """The number of events and the time of the latest."""
         return f"{'once' if events.count == 1 else f'{events.count} times, last'} {self.when(events.last)}"
 
 
@@ -540,7 +517,7 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
 
 
 def _wall(time: LogTime, around: float) -> float | None:
-    return with_year(time.wall, around) if time.wall is not None and time.lacks_year else time.wall
+    return log_lines.with_year(time.wall, around) if time.wall is not None and time.lacks_year else time.wall
 
 
 def _loads(sections: Iterable[LogSection], around: float) -> dict[str, float]:
@@ -571,7 +548,6 @@ class _Clock(NamedTuple):
     guesses_year: bool  # whether `around` comes from outside the files' content
 
     def happened(self, kept: KeptEvent, loads: Iterable[LogEvent] = ()) -> LogEvent:
-        """Convert one event; `loads` are the driver loads in the log."""
         time = log_time(kept.prefix)
         wall = _wall(time, self.around)
         exact, lacks_year = wall is not None, time.lacks_year and self.guesses_year

@@ -23,9 +23,7 @@ _NODE: Final = re.compile(r"\s+NUMA node: (-?\d{1,4})")
 _GPU_CLASSES: Final = ("0300", "0302")
 _GPU_WORDS: Final = ("VGA compatible controller", "3D controller")
 _NVIDIA: Final = "10de"
-_CLASS_ENDINGS: Final = (
-    *("controller", "bridge", "Bridge", "device", "memory", "peripheral", "interface", "accelerators"),
-)
+_ENDINGS: Final = ("controller", "bridge", "Bridge", "device", "memory", "peripheral", "interface", "accelerators")
 
 
 @dataclass(slots=True)
@@ -63,7 +61,7 @@ class LspciParser:
         ids = _IDS.search(rest)
         is_nvidia = ids[1] == _NVIDIA if ids is not None else "NVIDIA" in rest or "nVidia" in rest
         is_display = class_id in _GPU_CLASSES if class_id else kind in _GPU_WORDS
-        if ids is None and class_id is None and not kind.endswith(_CLASS_ENDINGS):
+        if ids is None and class_id is None and not kind.endswith(_ENDINGS):
             return False
         bus_id = normalize_bus_id(address if address.count(":") > 1 else f"0000:{address}")
         new = PciDevice(bus_id, _model(rest), is_nvidia and is_display, "(rev ff)" in rest)
@@ -72,7 +70,6 @@ class LspciParser:
         return True
 
     def feed(self, line: str) -> None:
-        """Parse an indented line that describes the last device."""
         device = self._device
         if device is None:
             return

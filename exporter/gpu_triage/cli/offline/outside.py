@@ -28,7 +28,6 @@ MIG: Final = "mig.pending"
 
 @cache
 def _causes() -> tuple[tuple[re.Pattern[str], Mapping[str, str]], ...]:
-    """The rows of the table, each with its pattern."""
     rows = parse_toml(packaged(__package__, "outside.toml").encode(), "outside.toml")["cause"]
     return tuple((re.compile(row["pattern"]), row) for row in rows)
 
@@ -39,8 +38,6 @@ _MOST: Final = 64
 
 
 class Outside(NamedTuple):
-    """One cause outside the GPU."""
-
     code: str
     bus_id: str  # of the GPU; "" if the message names none
     measured: str

@@ -30,10 +30,7 @@ _Parser = SmiTableParser | _LineParser
 
 
 def begin(line: str, before: str) -> _Parser | None:
-    """A parser that has consumed this line, if an output starts with it; `before`: the previous line.
-
-    Fast path: for most lines, the first character already rules it out.
-    """
+    """A parser that has consumed this line, if an output starts with it; mostly, the first character rules that out."""
     text = line.lstrip() if line[0] in " \t" else line
     first = text[:1]
     if first == "|":
@@ -92,8 +89,6 @@ _NVML_ERRORS: Final = (
 
 
 class LostGpu(NamedTuple):
-    """A GPU that nvidia-smi could not open."""
-
     bus_id: str  # in sysfs notation; "" if only the index is printed
     number: str  # NVML index; "" if not printed
     error: str  # the reason, as a value of gpu_error_info
@@ -101,8 +96,6 @@ class LostGpu(NamedTuple):
 
 @dataclass(slots=True)
 class Content:
-    """The recognized content of one file."""
-
     name: str  # display name of the file
     damage: str = ""  # what is wrong with the file; "" if it is intact
     lines: int = 0  # number of lines

@@ -149,23 +149,17 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("name", "gpu_name"), "product name"),
     **dict.fromkeys(("uuid", "gpu_uuid"), "gpu uuid"),
     **dict.fromkeys(("serial", "gpu_serial"), "serial number"),
-    "vbios_version": "vbios version",
-    "persistence_mode": "persistence mode",
-    "mig.mode.current": "mig mode/current",
-    "mig.mode.pending": "mig mode/pending",
-    "compute_mode": "compute mode",
+    **{name: name.replace("_", " ") for name in ("vbios_version", "persistence_mode", "compute_mode")},
     "pstate": "performance state",
     "fan.speed": "fan speed",
     "gpu_recovery_action": "gpu recovery action",
     "reset_status.reset_required": "gpu reset status/reset required",
     "reset_status.drain_and_reset_recommended": "gpu reset status/drain and reset recommended",
-    "pcie.link.gen.current": "pci/gpu link info/pcie generation/current",
-    "pcie.link.gen.gpucurrent": "pci/gpu link info/pcie generation/current",
+    **dict.fromkeys(("pcie.link.gen.current", "pcie.link.gen.gpucurrent"), "pci/gpu link info/pcie generation/current"),
     "pcie.link.gen.max": "pci/gpu link info/pcie generation/max",
     "pcie.link.gen.gpumax": "pci/gpu link info/pcie generation/device max",
     "pcie.link.gen.hostmax": "pci/gpu link info/pcie generation/host max",
-    "pcie.link.width.current": "pci/gpu link info/link width/current",
-    "pcie.link.width.max": "pci/gpu link info/link width/max",
+    **{f"pcie.link.width.{which}": f"pci/gpu link info/link width/{which}" for which in ("current", "max")},
     **{f"utilization.{name}": f"utilization/{name}" for name in ("gpu", "memory", "encoder", "decoder")},
     "encoder.stats.sessioncount": "encoder stats/active sessions",
     "temperature.gpu": "temperature/gpu current temp",
@@ -178,7 +172,7 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = {
     "enforced.power.limit": "power readings/enforced power limit",
     **{f"power.{which}_limit": f"power readings/{which} power limit" for which in ("default", "min", "max")},
     **{f"memory.{name}": f"fb memory usage/{name}" for name in ("total", "reserved", "used", "free")},
-    **{f"ecc.mode.{when}": f"ecc mode/{when}" for when in ("current", "pending")},
+    **{f"{what}.mode.{when}": f"{what} mode/{when}" for what in ("ecc", "mig") for when in ("current", "pending")},
     **{
         f"ecc.errors.{severity}.{span}.total": f"ecc errors/{span}/{bits} bit/total"
         for severity, bits in (("corrected", "single"), ("uncorrected", "double"))
@@ -192,9 +186,7 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("remapped_rows.uncorrectable", "remapped_rows.dbe"), "remapped rows/uncorrectable error"),
     "remapped_rows.pending": "remapped rows/pending",
     "remapped_rows.failure": "remapped rows/remapping failure occurred",
-    "fabric.state": "fabric/state",
-    "fabric.status": "fabric/status",
-    "fabric.health.summary": "fabric/health/summary",
+    **{name: name.replace(".", "/") for name in ("fabric.state", "fabric.status", "fabric.health.summary")},
     **{
         f"remapped_rows.histogram.{bank}": f"remapped rows/bank remap availability histogram/{bank}"
         for bank in ("max", "high", "partial", "low", "none")

@@ -42,8 +42,6 @@ _OF_PROCESS: Final = {
 
 @dataclass(slots=True)
 class RawGpu:
-    """One GPU as printed by nvidia-smi."""
-
     bus_id: str  # as printed; "" if not printed
     index: str = ""  # NVML index; "" if not printed
     # value by path: labels in lower case, joined by slashes, with spaces for the underscores of XML tags. The first
@@ -106,7 +104,6 @@ class SmiReport:
         return gpu
 
     def gpu_at(self, key: str, bus_id: str = "", index: str = "") -> RawGpu:
-        """The GPU with this key, which is added if it is new."""
         if key not in self.by_key and len(self.by_key) < MOST_GPUS:
             self.by_key[key] = self.add_gpu(bus_id, index)
         return self.by_key.get(key) or RawGpu(bus_id, index)
@@ -186,10 +183,7 @@ T = TypeVar("T")
 
 
 class Facts:
-    """The facts of a GPU. Methods take all names of a fact, across output formats and driver versions.
-
-    They return what the first of these names has that can be parsed; None (or "") if none has.
-    """
+    """A GPU. Methods take all names of a fact, and return the first that can be parsed; None or "" if none."""
 
     def __init__(self, facts: Mapping[str, str]) -> None:
         self._facts = facts

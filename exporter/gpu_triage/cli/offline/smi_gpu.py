@@ -13,19 +13,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from gpu_triage.cli.offline import smi_facts
-from gpu_triage.cli.offline.smi_facts import (
-    BYTES,
-    CELSIUS,
-    HERTZ,
-    RATIO,
-    SECONDS,
-    WATTS,
-    Facts,
-    RawGpu,
-    RawProcess,
-    T,
-    normalized,
-)
+from gpu_triage.cli.offline.smi_facts import BYTES, CELSIUS, HERTZ, RATIO, SECONDS, WATTS, Facts, RawGpu, RawProcess, T
 from gpu_triage.cli.offline.smi_links import ADAPTER, NUMA_NODE, P2P, PEER, Links, links_of
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
@@ -67,8 +55,6 @@ _P_STATES: Final = {f"p{state}": state for state in range(16)}
 
 @dataclass(frozen=True, slots=True)
 class SmiGpu:
-    """One GPU in one output."""
-
     bus_id: str  # in sysfs notation; "" if unknown
     error: str | None  # why it doesn't answer, as a value of gpu_error_info; None if it does
     failed: tuple[str, ...]  # facts that the driver failed to read from a GPU that answers, in nvidia-smi's words
@@ -95,7 +81,7 @@ def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
     facts = Facts(raw.facts)
     bus_id = address_of(raw, facts)
     facts.parsed(uuid_of, *UUID)  # the roster has it; here, one in an unknown form is noticed
-    failed = tuple(path for path, value in raw.facts.items() if normalized(value) in smi_facts.FAILED)
+    failed = tuple(path for path, value in raw.facts.items() if smi_facts.normalized(value) in smi_facts.FAILED)
     error = _error(raw, failed)
     processes, unread_processes = _processes(raw, with_names=with_names)
     return SmiGpu(
@@ -155,7 +141,7 @@ def uuid_of(text: str) -> str | None:
 
 
 def _error(raw: RawGpu, failed: tuple[str, ...]) -> str | None:
-    said = {normalized(value) for value in raw.facts.values()}
+    said = {smi_facts.normalized(value) for value in raw.facts.values()}
     if said & smi_facts.LOST:
         return "lost"
     if said & smi_facts.RESET_REQUIRED:
@@ -176,31 +162,30 @@ def _identity(facts: Facts, bus_id: str) -> identity.IdentityReading:
     )
 
 
-def _generation(value: str) -> int | None:
-    found = smi_facts.count(value.lower().removeprefix("gen"))
-    return found if found is not None and 1 <= found <= MOST_GENERATION else None
-
-
-def _width(value: str) -> int | None:
-    found = smi_facts.count(value.removeprefix("x"))
-    return found if found in WIDTHS else None
-
-
 _LINK, _XML_LINK = "pci/gpu link info/", "pci/pci gpu link info/"
+
+
+def _generation(facts: Facts, label: str, tag: str, *alone: str) -> int | None:
+    def parse(value: str) -> int | None:
+        found = smi_facts.count(value.lower().removeprefix("gen"))
+        return found if found is not None and 1 <= found <= MOST_GENERATION else None
+
+    name = f"pcie generation/{label}"
+    return facts.parsed(parse, f"{_LINK}{name}", f"{_XML_LINK}pcie gen/{tag} link gen", name, *alone)
+
+
+def _width(facts: Facts, label: str, *alone: str) -> int | None:
+    def parse(value: str) -> int | None:
+        return found if (found := smi_facts.count(value.removeprefix("x"))) in WIDTHS else None
+
+    name = f"link width/{label}"
+    return facts.parsed(parse, f"{_LINK}{name}", f"{_XML_LINK}link widths/{label} link width", name, *alone)
 
 
 def _pcie(facts: Facts) -> pcie.PcieReading:
     return pcie.PcieReading(
-        generation=facts.parsed(
-            _generation,
-            *(f"{_LINK}pcie generation/current", f"{_XML_LINK}pcie gen/current link gen"),
-            *("pcie generation/current", "link generation"),
-        ),
-        width=facts.parsed(
-            _width,
-            *(f"{_LINK}link width/current", f"{_XML_LINK}link widths/current link width"),
-            *("link width/current", "link width"),
-        ),
+        generation=_generation(facts, "current", "current", "link generation"),
+        width=_width(facts, "current", "link width"),
         generation_transitions=None,
         width_transitions=None,
         transmit_bytes=None,
@@ -210,19 +195,13 @@ def _pcie(facts: Facts) -> pcie.PcieReading:
 
 
 def _pcie_limits(facts: Facts) -> pcie.PcieLimitsReading:
-    def generation(label: str, tag: str) -> int | None:
-        names = f"{_LINK}pcie generation/{label}", f"{_XML_LINK}pcie gen/{tag}", f"pcie generation/{label}"
-        return facts.parsed(_generation, *names)
-
     return pcie.PcieLimitsReading(
-        device_generation=generation("device max", "max device link gen"),
+        device_generation=_generation(facts, "device max", "max device"),
         device_width=None,
-        slot_generation=generation("host max", "max host link gen"),
+        slot_generation=_generation(facts, "host max", "max host"),
         slot_width=None,
-        system_generation=generation("max", "max link gen"),
-        system_width=facts.parsed(
-            _width, f"{_LINK}link width/max", f"{_XML_LINK}link widths/max link width", "link width/max"
-        ),
+        system_generation=_generation(facts, "max", "max"),
+        system_width=_width(facts, "max"),
         slot_hidden=_virtualization(facts) in modes.IN_VIRTUAL_MACHINES,
     )
 
@@ -484,7 +463,7 @@ def _license(facts: Facts) -> modes.VgpuLicenseReading:
 
 
 def _license_state(value: str) -> int | None:
-    plain = normalized(value)
+    plain = smi_facts.normalized(value)
     return modes.LICENSED if plain.startswith("licensed") else _LICENSES.get(plain)
 
 
@@ -495,10 +474,7 @@ _MOST_SHOWN: Final = 32
 
 
 def _processes(raw: RawGpu, *, with_names: bool) -> tuple[ProcessesReading, tuple[str, ...]]:
-    """The processes, and those that could not be parsed; `with_names`: whether to keep process names.
-
-    If one could not be parsed, the process count is unknown.
-    """
+    """The processes, and those that could not be parsed; if there are any, the count is unknown."""
     if not raw.lists_processes:
         return ProcessesReading({}, (), 0, locality_known=False), ()
     counts = dict.fromkeys(("compute", "graphics"), 0)

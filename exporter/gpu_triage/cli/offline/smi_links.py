@@ -154,7 +154,6 @@ class SmiTopologyParser:
         self._capability = "read"
 
     def read_command(self, line: str) -> None:
-        """Note the capability in the command above the matrix, if it is there."""
         if found := _P2P_COMMAND.search(line):
             self._capability = _CAPABILITIES[found[1]]
 

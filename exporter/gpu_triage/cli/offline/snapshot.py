@@ -154,8 +154,6 @@ _COUNTED_ONCE: Final = "ecc errors/"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What nvidia-smi showed at one point in time."""
-
     at: float | None  # in the host's wall clock; None if unknown
     driver: str  # version; "" if unknown
     cuda: str

@@ -45,8 +45,6 @@ _ZIP_LIST_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One file on disk, or standard input."""
-
     name: str  # for display
     path: Path | None  # file path; None for standard input
     size: int | None  # bytes on disk; None if unknown

@@ -5,7 +5,7 @@ from tests.unit.cli.job.conftest import JobMaker, gpu_labels, run, series
 
 from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.job.advice import Advice, advice_on, compare
-from gpu_triage.cli.job.job_loss import loss_of, loss_queries
+from gpu_triage.cli.job.job_facts import loss_of, loss_queries
 from gpu_triage.cli.job.job_runs import JobKey, Kind
 from gpu_triage.cli.job.job_view import Job
 

@@ -85,7 +85,6 @@ def test_a_gpu_starves_if_it_was_watched_and_what_it_lacks_was_measured(tmp_path
 
 
 FREE: Final = "      total  used  free  shared  buff/cache  available\nMem:  503Gi  212Gi  21Gi  2.1Gi  270Gi  286Gi\n"
-MIG: Final = "Warning: MIG mode is in pending {} state for GPU 00000000:C1:00.0:In use by another client\n"
 LSMOD: Final = "Module     Size  Used by\n{}    126976  2\n"
 PS: Final = """USER   PID %CPU STAT START   TIME COMMAND
 root     1  0.0 Ss   Jan01   0:12 /sbin/init
@@ -101,7 +100,6 @@ SAID: Final = (
     ("lscpu", "  NUMA node1 CPU(s):     {}\n", "32-63,96-127", Area.WORK, "NUMA node 1 has CPUs 32-63,96-127"),
     ("lsmod", LSMOD, "nvidia", Area.DRIVER, "nvidia; nvidia_uvm is not among them"),
     ("lsmod", LSMOD, "ext4", Area.DRIVER, "none is listed"),
-    ("nvidia-smi -mig", MIG, "disable", Area.SETTINGS, "MIG mode pending, to disable, on the GPU at 00000000:c1"),
     ("ps", PS, "D ", Area.WORK, "python (8) waiting in the kernel"),
     ("ps", PS, "Zl", Area.WORK, "python (8) a zombie (Zl)"),
     ("NCCL's log", "n1:34:35 [0] NCCL INFO {}\n", "NET/IB : No device found.", Area.HOST, "no InfiniBand or RoCE"),
