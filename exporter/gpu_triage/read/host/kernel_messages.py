@@ -89,32 +89,12 @@ class KillOrder(NamedTuple):
 
 
 MARKERS: Final = (
-    "ut of memory: Kill",
-    "blocked for more than",
-    "blocked in I/O wait for more than",
-    "soft lockup",
-    "hard LOCKUP",
-    "detected stall",
-    "self-detected stall",
-    "detected expedited stall",
-    "Remounting filesystem read-only",
-    "hutting down filesystem",
-    "Filesystem has been shut down",
-    "forced readonly",
-    "nvme nvme",
-    "not responding, ",
-    "was lost; in progress operations",
-    "client was evicted",
-    "[Hardware Error]: ",
-    "EDAC MC",
-    "Memory failure: 0x",
-    "DPC: containment event",
-    "above threshold, cpu clock",
-    ": nobody cared",
-    "nable to handle ",
-    "kernel NULL pointer",
-    "kernel BUG at ",
-    " [#",
+    *("ut of memory: Kill", "blocked for more than", "blocked in I/O wait for more than", "soft lockup", "hard LOCKUP"),
+    *("detected stall", "self-detected stall", "detected expedited stall", "Remounting filesystem read-only"),
+    *("hutting down filesystem", "Filesystem has been shut down", "forced readonly", "nvme nvme", "not responding, "),
+    *("was lost; in progress operations", "client was evicted", "[Hardware Error]: ", "EDAC MC", "Memory failure: 0x"),
+    *("DPC: containment event", "above threshold, cpu clock", ": nobody cared", "nable to handle "),
+    *("kernel NULL pointer", "kernel BUG at ", " [#"),
 )
 """Substrings; a line without any of them is not one of these messages."""
 
