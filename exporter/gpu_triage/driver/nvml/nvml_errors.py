@@ -48,15 +48,8 @@ DRIVER_GONE: Final = frozenset(
 """No GPU answers until NVML is reinitialized, or after a version mismatch until the exporter restarts."""
 
 MALFORMED: Final = (
-    TypeError,
-    ValueError,
-    AttributeError,
-    KeyError,
-    IndexError,
-    OverflowError,
-    MemoryError,
-    ctypes.ArgumentError,
-    pynvml.NVMLLibraryMismatchError,
+    *(TypeError, ValueError, AttributeError, KeyError, IndexError, OverflowError, MemoryError),
+    *(ctypes.ArgumentError, pynvml.NVMLLibraryMismatchError),
 )
 """What pynvml's wrappers raise, besides NVMLError, for an unexpected answer or library."""
 

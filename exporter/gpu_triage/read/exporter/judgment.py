@@ -16,22 +16,8 @@ ABOUT = "what limits each GPU, and whether to keep it in service"
 TIER = Tier.MEDIUM
 
 BOTTLENECK_CLASSES: Final = (
-    "sick",
-    "thermal",
-    "power_brake",
-    "pcie_link",
-    "power_cap",
-    "clock_cap",
-    "hung",
-    "memory",
-    "storage",
-    "cpu",
-    "network",
-    "numa",
-    "communication",
-    "compute",
-    "unattributed",
-    "idle",
+    *("sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap", "hung", "memory", "storage", "cpu"),
+    *("network", "numa", "communication", "compute", "unattributed", "idle"),
 )
 """What can limit a GPU, in the order of the playbook: the first class that matches applies."""
 

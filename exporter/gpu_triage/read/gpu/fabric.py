@@ -131,5 +131,5 @@ def render(reading: FabricReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 FABRIC = GpuCollector(
-    "fabric", "state and health of the NVSwitch fabric", Tier.SLOW, lambda _config: read_fabric, render=render
+    "fabric", "state and health of the NVSwitch fabric", Tier.SLOW, lambda _config: read_fabric, render
 )

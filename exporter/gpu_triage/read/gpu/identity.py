@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
@@ -27,27 +27,10 @@ ARCHITECTURES: Final = {
 
 _MOST_MINOR_NUMBER: Final = 254  # 255 is /dev/nvidiactl
 
-GPU_INFO = gpu_info(
-    "gpu_info",
-    "Facts about the GPU; join on gpu and uuid. Kept while it is lost, and over a restart with a state directory. "
-    "Unknown facts are empty. minor_number is the N of /dev/nvidiaN, which may differ from the index.",
-    labels=(
-        "name",
-        "pci_bus_id",
-        "minor_number",
-        "serial",
-        "architecture",
-        "compute_capability",
-        "vbios_version",
-        "board_part_number",
-    ),
-    source="nvmlDeviceGetName and similar",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class IdentityReading:
-    """Identity of one GPU, in the order of gpu_info's labels; "" where not reported.
+    """Identity of one GPU, the labels of gpu_info; "" where not reported.
 
     The architecture is ``unknown_<n>`` if newer than this program; GeForce boards have no serial number.
     """
@@ -60,6 +43,15 @@ class IdentityReading:
     compute_capability: str = ""
     vbios_version: str = ""
     board_part_number: str = ""
+
+
+GPU_INFO = gpu_info(
+    "gpu_info",
+    "Facts about the GPU; join on gpu and uuid. Kept while it is lost, and over a restart with a state directory. "
+    "Unknown facts are empty. minor_number is the N of /dev/nvidiaN, which may differ from the index.",
+    labels=tuple(fact.name for fact in fields(IdentityReading)),
+    source="nvmlDeviceGetName and similar",
+)
 
 
 def read_identity(gpu: GpuRound) -> IdentityReading:
@@ -89,6 +81,4 @@ def render(reading: IdentityReading, gpu: GpuLabels) -> Iterator[Sample]:
     yield GPU_INFO.sample(1, *gpu, *astuple(reading))
 
 
-IDENTITY = GpuCollector(
-    "identity", "what each GPU is", Tier.SLOW, lambda _config: read_identity, render=render, kept=True
-)
+IDENTITY = GpuCollector("identity", "what each GPU is", Tier.SLOW, lambda _config: read_identity, render, kept=True)

@@ -108,26 +108,17 @@ VGPU_LICENSE = GpuCollector("vgpu_license", "the license of a vGPU", Tier.SLOW, 
 
 
 RECOVERY_ACTION_FIELD: Final = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+_ACTIONS: Final = (
+    *("nothing", "GPU reset", "node reboot", "drain peer-to-peer work", "drain and reset"),
+    *("recover the IMEX domain", "reset the bus", "reboot the system"),
+)
 _MOST_ACTION: Final = 255
 """Newer drivers may define more actions than gpu_recovery_action names; values beyond this are invalid."""
 
 GPU_RECOVERY_ACTION = gpu_gauge(
     "gpu_recovery_action",
     "Recovery action the driver requests for this GPU: {states}. Absent before driver 570.",
-    states=dict(
-        enumerate(
-            (
-                "nothing",
-                "GPU reset",
-                "node reboot",
-                "drain peer-to-peer work",
-                "drain and reset",
-                "recover the IMEX domain",
-                "reset the bus",
-                "reboot the system",
-            )
-        )
-    ),
+    states=dict(enumerate(_ACTIONS)),
     source="field 230",
 )
 

@@ -299,11 +299,7 @@ def render(reading: NvlinkReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 NVLINK = GpuCollector(
-    name="nvlink",
-    about="state, errors and traffic of the NVLink links",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: NvlinkReader().read,
-    render=render,
+    "nvlink", "state, errors and traffic of the NVLink links", Tier.MEDIUM, lambda _config: NvlinkReader().read, render
 )
 
 

@@ -202,21 +202,8 @@ POWER_PERIOD = GpuCollector(
 
 
 PROFILES: Final = (
-    "max_p",
-    "max_q",
-    "compute",
-    "memory_bound",
-    "network",
-    "balanced",
-    "llm_inference",
-    "llm_training",
-    "rbm",
-    "dcpcie",
-    "hmma_sparse",
-    "hmma_dense",
-    "sync_balanced",
-    "hpc",
-    "mig",
+    *("max_p", "max_q", "compute", "memory_bound", "network", "balanced", "llm_inference", "llm_training"),
+    *("rbm", "dcpcie", "hmma_sparse", "hmma_dense", "sync_balanced", "hpc", "mig"),
 )
 """Names of NVML_POWER_PROFILE_* by number, as long as all releases of nvml.h agree."""
 
@@ -500,11 +487,11 @@ def _thresholds(inquiry: Inquiry) -> Mapping[str, float]:
 def _margin_thresholds(inquiry: Inquiry) -> Mapping[str, float]:
     """Margins are not converted to temperatures: they cover several sensors, at varying offsets from the GPU's."""
     answers = inquiry.fields(MARGIN_FIELDS.values())
-    margins = {
-        label: inquiry.within(answers.get(number), -_MOST_MARGIN, _MOST_MARGIN)
+    return {
+        label: margin
         for label, number in MARGIN_FIELDS.items()
+        if (margin := inquiry.within(answers.get(number), -_MOST_MARGIN, _MOST_MARGIN)) is not None
     }
-    return {label: margin for label, margin in margins.items() if margin is not None}
 
 
 LIMITS = GpuCollector(

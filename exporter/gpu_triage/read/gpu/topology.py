@@ -130,12 +130,7 @@ def render(reading: TopologyReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 TOPOLOGY = GpuCollector(
-    name="topology",
-    about="P2P, topology levels and NUMA nodes",
-    tier=Tier.SLOW,
-    reader=lambda _config: read_topology,
-    render=render,
-    asks_peers=True,
+    "topology", "P2P, topology levels and NUMA nodes", Tier.SLOW, lambda _config: read_topology, render, asks_peers=True
 )
 
 

@@ -18,7 +18,7 @@ import re
 from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.read.host.kernel_messages import HostMessage, ProblemKind, ProblemResolved, cut, message
+from gpu_triage.read.host.kernel_messages import HostMessage, ProblemKind, ProblemResolved, cut, messages
 
 MARKERS: Final = (
     *("NVRM", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem"),
@@ -108,73 +108,53 @@ _GSP_FAILURES: Final = (
 same functions inform, or are of a reset or of unloading the driver."""
 _IN_SLOT: Final = rf"{_ADDRESS}:? (?:\(PCI ID: .{{9}}\) )?installed in"
 
-_MESSAGES: Final = (
-    message(
-        ProblemKind.GPU_INIT_FAILED,
-        rf"NVRM: (?:GPU {_ADDRESS}: )?RmInitAdapter failed! \((?P<detail>[0-9a-fx:]{{1,40}})\)",
-    ),
-    message(
-        ProblemKind.DRIVER_MISMATCH,
-        r"NVRM: API mismatch: the client (?:'.{0,64}' \(pid \d{1,10}\) )?"
-        rf"(?:has the )?version (?P<client>{_VERSION})"
-        rf"(?:,? but this kernel module (?:has the )?version (?P<kernel_module>{_VERSION}))?",
-    ),
-    message(
-        ProblemKind.DRIVER_MISMATCH,
-        rf"NVRM: (?:but )?this kernel module (?:has the )?version (?P<kernel_module>{_VERSION})",
-    ),
-    message(ProblemKind.GPU_LOST_AT_PROBE, rf"NVRM: The NVIDIA GPU {_IN_SLOT} .{{0,40}}fallen off the bus"),
-    message(
-        ProblemKind.GPU_UNSUPPORTED,
-        rf"NVRM: The NVIDIA (?:.{{0,60}} )?GPU (?:{_IN_SLOT}|installed in) this (?:vGPU host )?system "
+_MESSAGES: Final = messages(
+    {
+        ProblemKind.GPU_INIT_FAILED: rf"NVRM: (?:GPU {_ADDRESS}: )?"
+        rf"RmInitAdapter failed! \((?P<detail>[0-9a-fx:]{{1,40}})\)",
+        ProblemKind.DRIVER_MISMATCH: (
+            (
+                r"NVRM: API mismatch: the client (?:'.{0,64}' \(pid \d{1,10}\) )?"
+                rf"(?:has the )?version (?P<client>{_VERSION})"
+                rf"(?:,? but this kernel module (?:has the )?version (?P<kernel_module>{_VERSION}))?"
+            ),
+            rf"NVRM: (?:but )?this kernel module (?:has the )?version (?P<kernel_module>{_VERSION})",
+        ),
+        ProblemKind.GPU_LOST_AT_PROBE: rf"NVRM: The NVIDIA GPU {_IN_SLOT} .{{0,40}}fallen off the bus",
+        ProblemKind.GPU_UNSUPPORTED: rf"NVRM: The NVIDIA (?:.{{0,60}} )?GPU (?:{_IN_SLOT}|installed in) "
+        r"this (?:vGPU host )?system "
         r"(?P<detail>(?:is not supported by|is supported through|requires use of) .{3,80}?)(?:\. | because|\.?$)",
-    ),
-    message(ProblemKind.GPU_BOUND_ELSEWHERE, rf"NVRM: GPU {_ADDRESS} is already bound to (?P<detail>\S{{1,32}}?)\.?$"),
-    message(
-        ProblemKind.GPU_NOT_PROBED, r"NVRM: The NVIDIA probe routine was not called for (?P<detail>\d{1,4}) device"
-    ),
-    message(ProblemKind.GPU_PROBE_FAILED, r"NVRM: The NVIDIA probe routine failed for (?P<detail>\d{1,4}) device"),
-    # All of the devices that were probed failed.
-    message(ProblemKind.GPU_PROBE_FAILED, r"NVRM: None of the NVIDIA (?:graphics adapters|devices) were initialized"),
-    message(ProblemKind.DRIVER_NOT_LOADED, r"NVRM: No NVIDIA (?:devices|graphics adapter) probed"),
-    message(
-        ProblemKind.GPU_BAR,
-        r"NVRM: (?:This PCI I/O region assigned to your NVIDIA device is invalid: )?"
+        ProblemKind.GPU_BOUND_ELSEWHERE: rf"NVRM: GPU {_ADDRESS} is already bound to (?P<detail>\S{{1,32}}?)\.?$",
+        ProblemKind.GPU_NOT_PROBED: r"NVRM: The NVIDIA probe routine was not called for (?P<detail>\d{1,4}) device",
+        ProblemKind.GPU_PROBE_FAILED: (
+            r"NVRM: The NVIDIA probe routine failed for (?P<detail>\d{1,4}) device",
+            # All of the devices that were probed failed.
+            r"NVRM: None of the NVIDIA (?:graphics adapters|devices) were initialized",
+            rf"NVRM: {_IN_FUNCTION}rm_init_adapter failed(?:, device minor| for device bearing)",
+            rf"NVRM: {_IN_FUNCTION}rm_init_adapter\(\d{{1,3}}\) failed",
+            rf"NVRM: {_IN_FUNCTION}\*{{3}} Cannot (?:attach gpu|initialize the device)$",
+            rf"NVRM: {_IN_FUNCTION}\w{{4,40}}(?:\(\))? failed, bailing out of RmInitAdapter",
+        ),
+        ProblemKind.DRIVER_NOT_LOADED: r"NVRM: No NVIDIA (?:devices|graphics adapter) probed",
+        ProblemKind.GPU_BAR: r"NVRM: (?:This PCI I/O region assigned to your NVIDIA device is invalid: )?"
         rf"(?P<detail>BAR\d is \w{{1,12}} @ 0x[0-9a-fA-F]{{1,16}}) \(PCI:{_ADDRESS}\)",
-    ),
-    message(
-        ProblemKind.GPU_PROBE_FAILED,
-        rf"NVRM: {_IN_FUNCTION}(?:rm_init_adapter(?: failed(?:, device minor| for device bearing)|\(\d{{1,3}}\) failed)"
-        r"|\*{3} Cannot (?:attach gpu|initialize the device)$|\w{4,40}(?:\(\))? failed, bailing out of RmInitAdapter)",
-    ),
-    message(
-        ProblemKind.GSP_TIMEOUT,
-        rf"NVRM: {_IN_FUNCTION}(?:(?:GSP RM h|LibOS h|H)eartbeat timed out|\*{{4,80}} GSP Timeout \*{{4,80}}"
-        r"|={4,40} GSP(?: core|-RM) unresponsive ={4,40}|rpcRecvPoll timedout for fn)",
-    ),
-    message(ProblemKind.GSP_INIT_FAILED, rf"NVRM: {_IN_FUNCTION}(?:{_GSP_FAILURES})"),
-    message(
-        ProblemKind.INFOROM_CORRUPTED,
-        rf"(?i)NVRM: (?:GPU {_ADDRESS}: |{_NUMBER}).{{0,100}}\binfo ?rom\b.{{0,60}}(?:corrupt|invalid)",
-    ),
-    message(
-        ProblemKind.SWITCH_MISMATCH,
-        r"nvidia-nv(?:switch\d{0,3}|link): (?:\w{1,60}: )?[Vv]ersion mismatch, "
+        ProblemKind.GSP_TIMEOUT: rf"NVRM: {_IN_FUNCTION}(?:(?:GSP RM h|LibOS h|H)eartbeat timed out"
+        r"|\*{4,80} GSP Timeout \*{4,80}|={4,40} GSP(?: core|-RM) unresponsive ={4,40}|rpcRecvPoll timedout for fn)",
+        ProblemKind.GSP_INIT_FAILED: rf"NVRM: {_IN_FUNCTION}(?:{_GSP_FAILURES})",
+        ProblemKind.INFOROM_CORRUPTED: rf"(?i)NVRM: (?:GPU {_ADDRESS}: |{_NUMBER})"
+        r".{0,100}\binfo ?rom\b.{0,60}(?:corrupt|invalid)",
+        ProblemKind.SWITCH_MISMATCH: r"nvidia-nv(?:switch\d{0,3}|link): (?:\w{1,60}: )?[Vv]ersion mismatch, "
         rf"kernel version (?P<kernel_module>{_VERSION}) user version (?P<program>{_VERSION})",
-    ),
-    message(
-        ProblemKind.MODULE_REJECTED,
-        rf"Lockdown: (?:.{{1,16}}: )?(?P<detail>unsigned module loading|L{_UNSIGNED}) is restricted;",
-    ),
-    message(
-        ProblemKind.MODULE_REJECTED, rf"(?:nvidia[\w-]{{0,20}}: |module: )?(?P<detail>[lL]{_UNSIGNED}) is rejected$"
-    ),
-    message(
-        ProblemKind.MODULE_REJECTED,
-        rf"(?:{OF_LOADERS})(?:(?:module )?'?[\w./-]{{0,120}}?\bnvidia[\w-]{{0,20}}(?:\.ko)?(?:\.\w{{2,4}})?'?: )?"
-        "(?P<detail>Key was rejected by service|Required key not available)",
-    ),
-    message(ProblemKind.PEERMEM_ERROR, r"nvidia-peermem \w{1,60}:\d{1,6} ERROR (?P<detail>.{1,200})"),
+        ProblemKind.MODULE_REJECTED: (
+            rf"Lockdown: (?:.{{1,16}}: )?(?P<detail>unsigned module loading|L{_UNSIGNED}) is restricted;",
+            rf"(?:nvidia[\w-]{{0,20}}: |module: )?(?P<detail>[lL]{_UNSIGNED}) is rejected$",
+            (
+                rf"(?:{OF_LOADERS})(?:(?:module )?'?[\w./-]{{0,120}}?\bnvidia[\w-]{{0,20}}(?:\.ko)?"
+                r"(?:\.\w{2,4})?'?: )?(?P<detail>Key was rejected by service|Required key not available)"
+            ),
+        ),
+        ProblemKind.PEERMEM_ERROR: r"nvidia-peermem \w{1,60}:\d{1,6} ERROR (?P<detail>.{1,200})",
+    }
 )
 """Groups are what a DriverMessage has, or versions, named after what has them."""
 
@@ -245,26 +225,29 @@ _GPUS_DRIVER: Final = rf"(?:nvidia|nouveau|NovaCore|vfio-pci|pci) ({_DEVICE}): "
 _SHORT: Final = r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
 _MLX5: Final = rf"mlx5_core ({_DEVICE})(?: (\w{{1,32}}))?: (?:\w{{1,60}}:\d{{1,6}}:\(pid \d{{1,10}}\): )?"
 _MODULE: Final = _MLX5 + r"Port module event\[error\]: module \d{1,4}, .{1,40}?, "
-_OF_DEVICES: Final = (
-    # drivers/pci/pci.c; until 5.18 "can't"
-    message(
-        ProblemKind.DEVICE_INACCESSIBLE,
-        _GPUS_DRIVER
-        + r"(?:(?:Unable to|can't) change power state from .{4,20}(?:, device| \(config space) inaccessible"
-        r"|[Rr]efused to change power state(?:, currently in D3| from D3(?:hot|cold) to D0)"
-        r"|not ready \d{1,7}ms after .{1,40}; giving up)",
-    ),
-    # drivers/iommu/amd/iommu.c, intel/dmar.c, arm/arm-smmu-v3/arm-smmu-v3.c
-    message(ProblemKind.IOMMU_FAULT, rf"[\w-]{{2,24}} ({_DEVICE}): AMD-Vi: Event logged \[[A-Z_]{{4,40}} "),
-    message(
-        ProblemKind.IOMMU_FAULT,
-        r"(?:AMD-Vi: Event logged \[[A-Z_]{4,40} device=|arm-smmu-v3 \S{1,40}: event: [CF]_[A-Z_]{3,40} client: "
-        rf"|(?:dmar: )?DMAR: ?\[(?:DMA (?:Read|Write)|INTR-REMAP)[^\]]{{0,30}}\] Request device \[){_SHORT}\b",
-    ),
-    message(ProblemKind.ADAPTER_POWER, _MLX5 + r"Detected insufficient power on the PCIe slot \(\d{1,5}W\)"),
-    message(ProblemKind.ADAPTER_POWER, _MODULE + ".{0,110}(?:Power budget exceeded|insufficient/unadvertised power)"),
-    message(ProblemKind.ADAPTER_MODULE, _MODULE),
-    message(ProblemKind.ADAPTER_HOT, _MLX5 + r"High temperature on sensors"),
+_OF_DEVICES: Final = messages(
+    {
+        # drivers/pci/pci.c; until 5.18 "can't"
+        ProblemKind.DEVICE_INACCESSIBLE: (
+            _GPUS_DRIVER
+            + r"(?:(?:Unable to|can't) change power state from .{4,20}(?:, device| \(config space) inaccessible"
+            r"|[Rr]efused to change power state(?:, currently in D3| from D3(?:hot|cold) to D0)"
+            r"|not ready \d{1,7}ms after .{1,40}; giving up)"
+        ),
+        ProblemKind.IOMMU_FAULT: (
+            # drivers/iommu/amd/iommu.c, intel/dmar.c, arm/arm-smmu-v3/arm-smmu-v3.c
+            rf"[\w-]{{2,24}} ({_DEVICE}): AMD-Vi: Event logged \[[A-Z_]{{4,40}} ",
+            rf"AMD-Vi: Event logged \[[A-Z_]{{4,40}} device={_SHORT}\b",
+            rf"arm-smmu-v3 \S{{1,40}}: event: [CF]_[A-Z_]{{3,40}} client: {_SHORT}\b",
+            rf"(?:dmar: )?DMAR: ?\[(?:DMA (?:Read|Write)|INTR-REMAP)[^\]]{{0,30}}\] Request device \[{_SHORT}\b",
+        ),
+        ProblemKind.ADAPTER_POWER: (
+            _MLX5 + r"Detected insufficient power on the PCIe slot \(\d{1,5}W\)",
+            _MODULE + ".{0,110}(?:Power budget exceeded|insufficient/unadvertised power)",
+        ),
+        ProblemKind.ADAPTER_MODULE: _MODULE,
+        ProblemKind.ADAPTER_HOT: _MLX5 + r"High temperature on sensors",
+    }
 )
 _READY: Final = re.compile(_GPUS_DRIVER + r"ready \d{1,7}ms after ")
 

@@ -8,6 +8,7 @@ first word on, so a process name, which is user-controlled, is never mistaken fo
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -88,32 +89,12 @@ class KillOrder(NamedTuple):
 
 
 MARKERS: Final = (
-    "ut of memory: Kill",
-    "blocked for more than",
-    "blocked in I/O wait for more than",
-    "soft lockup",
-    "hard LOCKUP",
-    "detected stall",
-    "self-detected stall",
-    "detected expedited stall",
-    "Remounting filesystem read-only",
-    "hutting down filesystem",
-    "Filesystem has been shut down",
-    "forced readonly",
-    "nvme nvme",
-    "not responding, ",
-    "was lost; in progress operations",
-    "client was evicted",
-    "[Hardware Error]: ",
-    "EDAC MC",
-    "Memory failure: 0x",
-    "DPC: containment event",
-    "above threshold, cpu clock",
-    ": nobody cared",
-    "nable to handle ",
-    "kernel NULL pointer",
-    "kernel BUG at ",
-    " [#",
+    *("ut of memory: Kill", "blocked for more than", "blocked in I/O wait for more than", "soft lockup", "hard LOCKUP"),
+    *("detected stall", "self-detected stall", "detected expedited stall", "Remounting filesystem read-only"),
+    *("hutting down filesystem", "Filesystem has been shut down", "forced readonly", "nvme nvme", "not responding, "),
+    *("was lost; in progress operations", "client was evicted", "[Hardware Error]: ", "EDAC MC", "Memory failure: 0x"),
+    *("DPC: containment event", "above threshold, cpu clock", ": nobody cared", "nable to handle "),
+    *("kernel NULL pointer", "kernel BUG at ", " [#"),
 )
 """Substrings; a line without any of them is not one of these messages."""
 
@@ -147,9 +128,12 @@ BEGINNINGS: Final = (
 """Regular expression for the start of each message, to locate it after the timestamp in a log line."""
 
 
-def message(kind: ProblemKind, beginning: str) -> tuple[ProblemKind, re.Pattern[str]]:
-    """A message by the beginning of its text, as a regular expression."""
-    return kind, re.compile(beginning)
+def messages(
+    beginnings: Mapping[ProblemKind, str | tuple[str, ...]],
+) -> tuple[tuple[ProblemKind, re.Pattern[str]], ...]:
+    """Kinds of messages by the beginnings of their text, as regular expressions; the first that matches counts."""
+    every = ((kind, (each,) if isinstance(each, str) else each) for kind, each in beginnings.items())
+    return tuple((kind, re.compile(beginning)) for kind, several in every for beginning in several)
 
 
 _OOM_CALL: Final = re.compile(r"(\S{1,15}) invoked oom-killer: gfp_mask=0x")
@@ -169,89 +153,70 @@ def _from_firmware(severity: str) -> str:
     )
 
 
-_MESSAGES: Final = (
-    # A comm is up to 15 arbitrary bytes chosen by the process; the parentheses and numbers after it are the kernel's.
-    message(
-        ProblemKind.OOM_KILL,
-        r"(?:Memory cgroup o|O)ut of memory: Kill(?:ed)? process (?P<pid>\d{1,9}) \((?P<process>.{0,40}?)\)",
-    ),
-    message(
-        ProblemKind.HUNG_TASK,
-        r"INFO: task (?P<process>.{0,40}):(?P<pid>\d{1,9}) (?:is )?blocked (?:in I/O wait)? *for more than \d+ seconds",
-    ),
-    message(ProblemKind.SOFT_LOCKUP, r"(?:NMI )?watchdog: BUG: soft lockup - CPU#(?P<cpu>\d{1,5}) stuck for \d+s!"),
-    message(
-        ProblemKind.HARD_LOCKUP,
-        r"(?:NMI )?watchdog: (?:CPU\d{1,5}: )?(?:BUG: )?Watchdog detected hard LOCKUP on cpu (?P<cpu>\d{1,5})",
-    ),
-    message(ProblemKind.RCU_STALL, r"(?:rcu: )?INFO: (rcu_\w{1,20}) (?:self-)?detected (?:expedited )?stalls? on CPU"),
-    message(ProblemKind.FILESYSTEM_READ_ONLY, r"EXT\d-fs \(([^)\s]{1,40})\): Remounting filesystem read-only"),
-    message(
-        ProblemKind.FILESYSTEM_READ_ONLY,
-        r"XFS \(([^)\s]{1,40})\): (?!User initiated)"
-        r"(?:.{0,300}[Ss]hutting down filesystem|Filesystem has been shut down)",
-    ),
-    message(
-        ProblemKind.FILESYSTEM_READ_ONLY,
-        r"BTRFS (?:info|warning|error|critical) \(device ([^):\s]{1,40})[^)]{0,20}\): .{0,200}?forced readonly",
-    ),
-    message(
-        ProblemKind.NVME_RESET, r"nvme (nvme\d{1,4}): I/O (?:tag )?\d.{0,80}? QID \d{1,5} timeout, (?:reset|disable)\b"
-    ),
-    message(ProblemKind.NVME_TIMEOUT, r"nvme (nvme\d{1,4}): I/O (?:tag )?\d.{0,80}? QID \d{1,5} timeout"),
-    message(
-        ProblemKind.NVME_RESET,
-        r"nvme (nvme\d{1,4}): (?:controller is down; will reset|frozen state error detected, reset controller)",
-    ),
-    message(
-        ProblemKind.NVME_LOST,
-        r"nvme (nvme\d{1,4}): (?:Removing after probe failure|Disabling device after reset failure)",
-    ),
-    message(ProblemKind.NFS_NOT_RESPONDING, r"(?i:nfs): server (\S{1,255}) not responding, (?:still trying|timed out)"),
-    message(
-        ProblemKind.LUSTRE_LOST,
-        r"Lustre(?:Error)?: (?:\d{1,4}-\d{1,4}: )?\S{1,100}: (?:Connection to (\S{1,100}) \(at .{1,100}?\) was lost; "
-        r"in progress|This client was evicted by ([^\s;]{1,100});)",
-    ),
-    # Bit 61 of a bank's MCi_STATUS register: the error could not be corrected.
-    message(ProblemKind.HARDWARE_UNCORRECTED, rf"{_MACHINE_CHECK}[2367abef][0-9a-f]{{15}}"),
-    message(ProblemKind.HARDWARE_CORRECTED, rf"{_MACHINE_CHECK}[0-9a-f]{{16}}"),
-    message(ProblemKind.HARDWARE_CORRECTED, r"(?:mce: )?\[Hardware Error\]: (?:Corrected|Deferred)(?: error)?[,.]"),
-    message(
-        ProblemKind.HARDWARE_UNCORRECTED, r"(?:mce: )?\[Hardware Error\]: (?:Uncorrected|System Fatal)(?: error)?[,.]"
-    ),
-    message(ProblemKind.HARDWARE_CORRECTED, _from_firmware("corrected")),
-    message(ProblemKind.HARDWARE_UNCORRECTED, _from_firmware("(?:recoverable|fatal)")),
-    message(ProblemKind.MEMORY_CORRECTED, _EDAC.format("CE")),
-    message(ProblemKind.MEMORY_UNCORRECTED, _EDAC.format("UE")),
-    message(ProblemKind.MEMORY_UNCORRECTED, r"Memory failure: 0x[0-9a-f]{1,16}: recovery action for "),
-    message(ProblemKind.PCIE_DPC, rf"(?:pcieport|pci) ({_ADDRESS}): DPC: containment event, status:"),
-    message(
-        ProblemKind.IRQ_DISABLED, r"irq (?P<irq>\d{1,5}): nobody cared \(try booting with the \"irqpoll\" option\)"
-    ),
-    # The line that numbers it, or the reason before it; the thread is in a later line (arch/x86/kernel/dumpstack.c).
-    message(
-        ProblemKind.KERNEL_OOPS,
-        r"(?:BUG: (?:unable to handle |kernel NULL pointer dereference)|Unable to handle kernel |kernel BUG at "
-        rf"|{_DYING} \[#\d)"
+_MESSAGES: Final = messages(
+    {
+        # A comm is up to 15 bytes chosen by the process; the parentheses and numbers after it are the kernel's.
+        ProblemKind.OOM_KILL: r"(?:Memory cgroup o|O)ut of memory: Kill(?:ed)? process "
+        r"(?P<pid>\d{1,9}) \((?P<process>.{0,40}?)\)",
+        ProblemKind.HUNG_TASK: r"INFO: task (?P<process>.{0,40}):(?P<pid>\d{1,9}) "
+        r"(?:is )?blocked (?:in I/O wait)? *for more than \d+ seconds",
+        ProblemKind.SOFT_LOCKUP: r"(?:NMI )?watchdog: BUG: soft lockup - CPU#(?P<cpu>\d{1,5}) stuck for \d+s!",
+        ProblemKind.HARD_LOCKUP: r"(?:NMI )?watchdog: (?:CPU\d{1,5}: )?(?:BUG: )?"
+        r"Watchdog detected hard LOCKUP on cpu (?P<cpu>\d{1,5})",
+        ProblemKind.RCU_STALL: r"(?:rcu: )?INFO: (rcu_\w{1,20}) (?:self-)?detected (?:expedited )?stalls? on CPU",
+        ProblemKind.FILESYSTEM_READ_ONLY: (
+            r"EXT\d-fs \(([^)\s]{1,40})\): Remounting filesystem read-only",
+            r"XFS \(([^)\s]{1,40})\): (?!User initiated).{0,300}[Ss]hutting down filesystem",
+            r"XFS \(([^)\s]{1,40})\): Filesystem has been shut down",
+            r"BTRFS (?:info|warning|error|critical) \(device ([^):\s]{1,40})[^)]{0,20}\): .{0,200}?forced readonly",
+        ),
+        ProblemKind.NVME_RESET: (
+            r"nvme (nvme\d{1,4}): I/O (?:tag )?\d.{0,80}? QID \d{1,5} timeout, (?:reset|disable)\b",
+            r"nvme (nvme\d{1,4}): (?:controller is down; will reset|frozen state error detected, reset controller)",
+        ),
+        ProblemKind.NVME_TIMEOUT: r"nvme (nvme\d{1,4}): I/O (?:tag )?\d.{0,80}? QID \d{1,5} timeout",
+        ProblemKind.NVME_LOST: r"nvme (nvme\d{1,4}): "
+        r"(?:Removing after probe failure|Disabling device after reset failure)",
+        ProblemKind.NFS_NOT_RESPONDING: r"(?i:nfs): server (\S{1,255}) not responding, (?:still trying|timed out)",
+        ProblemKind.LUSTRE_LOST: r"Lustre(?:Error)?: (?:\d{1,4}-\d{1,4}: )?\S{1,100}: "
+        r"(?:Connection to (\S{1,100}) \(at .{1,100}?\) was lost; in progress"
+        r"|This client was evicted by ([^\s;]{1,100});)",
+        ProblemKind.HARDWARE_UNCORRECTED: (
+            # Bit 61 of a bank's MCi_STATUS register: the error could not be corrected.
+            rf"{_MACHINE_CHECK}[2367abef][0-9a-f]{{15}}",
+            r"(?:mce: )?\[Hardware Error\]: (?:Uncorrected|System Fatal)(?: error)?[,.]",
+            _from_firmware("(?:recoverable|fatal)"),
+        ),
+        ProblemKind.HARDWARE_CORRECTED: (
+            rf"{_MACHINE_CHECK}[0-9a-f]{{16}}",
+            r"(?:mce: )?\[Hardware Error\]: (?:Corrected|Deferred)(?: error)?[,.]",
+            _from_firmware("corrected"),
+        ),
+        ProblemKind.MEMORY_CORRECTED: _EDAC.format("CE"),
+        ProblemKind.MEMORY_UNCORRECTED: (_EDAC.format("UE"), r"Memory failure: 0x[0-9a-f]{1,16}: recovery action for "),
+        ProblemKind.PCIE_DPC: rf"(?:pcieport|pci) ({_ADDRESS}): DPC: containment event, status:",
+        ProblemKind.IRQ_DISABLED: r"irq (?P<irq>\d{1,5}): nobody cared \(try booting with the \"irqpoll\" option\)",
+        # The line that numbers it, or the reason before it; a later line has the thread (arch/x86/kernel/dumpstack.c).
+        ProblemKind.KERNEL_OOPS: r"(?:BUG: (?:unable to handle |kernel NULL pointer dereference)"
+        rf"|Unable to handle kernel |kernel BUG at |{_DYING} \[#\d)"
         r"(?s:.*? PID: (?P<pid>\d{1,9}) Comm: (?P<process>.{1,20}?) (?:Kdump: |Not tainted|Tainted: ))?",
-    ),
-    message(
-        ProblemKind.CPU_THERMAL,
-        r"(?:mce: )?CPU\d{1,5}: (Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled",
-    ),
+        ProblemKind.CPU_THERMAL: r"(?:mce: )?CPU\d{1,5}: (Core|Package) temperature (?:is )?"
+        r"above threshold, cpu clock (?:is )?throttled",
+    }
 )
 """Groups are the PID and name of a process, the number of a CPU, or what else is concerned: the last one counts."""
 
-_OVER: Final = (
-    message(ProblemKind.FILESYSTEM_READ_ONLY, r"EXT\d-fs \(([^)\s]{1,40})\): (?:re-)?mounted\b"),
-    message(ProblemKind.FILESYSTEM_READ_ONLY, r"XFS \(([^)\s]{1,40})\): (?:Mounting V\d|Unmounting) Filesystem"),
-    message(ProblemKind.FILESYSTEM_READ_ONLY, r"BTRFS info \(device ([^):\s]{1,40})\): first mount of filesystem"),
-    message(ProblemKind.NFS_NOT_RESPONDING, r"(?i:nfs): server (\S{1,255}) OK$"),
-    message(
-        ProblemKind.LUSTRE_LOST, r"Lustre: (\S{1,100}?)(?:-(?:osc|mdc|lwp|mgc)-\S{1,60})?: Connection restored to "
-    ),
-    message(ProblemKind.NVME_LOST, r"nvme (nvme\d{1,4}): pci function "),
+_OVER: Final = messages(
+    {
+        ProblemKind.FILESYSTEM_READ_ONLY: (
+            r"EXT\d-fs \(([^)\s]{1,40})\): (?:re-)?mounted\b",
+            r"XFS \(([^)\s]{1,40})\): (?:Mounting V\d|Unmounting) Filesystem",
+            r"BTRFS info \(device ([^):\s]{1,40})\): first mount of filesystem",
+        ),
+        ProblemKind.NFS_NOT_RESPONDING: r"(?i:nfs): server (\S{1,255}) OK$",
+        ProblemKind.LUSTRE_LOST: r"Lustre: (\S{1,100}?)(?:-(?:osc|mdc|lwp|mgc)-\S{1,60})?: Connection restored to ",
+        ProblemKind.NVME_LOST: r"nvme (nvme\d{1,4}): pci function ",
+    }
 )
 """Messages that end lasting problems: an administrator's action, or a server that is back."""
 

@@ -31,7 +31,7 @@ class HostPressureReading:
 
 class HostPressureReader:
     def __init__(self) -> None:
-        self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
+        self._counters: MonotoneCounters[str] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> HostPressureReading:
         """Read stall times by resource; all None on a kernel without PSI."""
@@ -42,12 +42,8 @@ class HostPressureReader:
         if readings["cpu"]:
             # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
             readings["cpu"] = {kind: seconds for kind, seconds in readings["cpu"].items() if kind == "some"}
-        return HostPressureReading(**{resource: self._kept(resource, each) for resource, each in readings.items()})
-
-    def _kept(self, resource: str, readings: Mapping[str, float] | None) -> Mapping[str, float] | None:
-        return readings and {
-            kind: self._counters.published_seconds((resource, kind), seconds) for kind, seconds in readings.items()
-        }
+        published = self._counters.published_seconds
+        return HostPressureReading(**{resource: published(resource, each) for resource, each in readings.items()})
 
 
 HOST_PRESSURE = HostCollector(

@@ -6,7 +6,7 @@ from operator import add, ge
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
 K = TypeVar("K", bound="Hashable")
 
@@ -33,9 +33,14 @@ class MonotoneCounters(Generic[K]):
         """
         return self.row(key, (value,), starts=(start,))[0]
 
-    def published_seconds(self, key: K, seconds: float) -> float:
-        """Like `published`, for a counter that the kernel keeps in microseconds, and as exact."""
-        return self.published(key, round(seconds * _MICROSECONDS)) / _MICROSECONDS
+    def published_seconds(
+        self: MonotoneCounters[str], file: str, seconds: Mapping[str, float] | None
+    ) -> Mapping[str, float] | None:
+        """Like `published`, for a file's counters by kind, which the kernel keeps in microseconds, and as exact."""
+        return seconds and {
+            kind: self.published(f"{file} {kind}", round(each * _MICROSECONDS)) / _MICROSECONDS
+            for kind, each in seconds.items()
+        }
 
     def known(self, key: K, value: int | None) -> int | None:
         return None if value is None else self.published(key, value)

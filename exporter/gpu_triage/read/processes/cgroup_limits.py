@@ -170,9 +170,9 @@ class CgroupsReader:
             throttled_periods=counted.known("nr_throttled", cpu.get("nr_throttled")),
             throttled_seconds=None if throttled is None else throttled / _NANOSECONDS,
             memory_events=events and {name: counted.published(name, count) for name, count in events.items()},
-            cpu_pressure=_kept(counted, "cpu", pressure.get("cpu")),
-            io_pressure=_kept(counted, "io", pressure.get("io")),
-            memory_pressure=_kept(counted, "memory", pressure.get("memory")),
+            cpu_pressure=counted.published_seconds("cpu", pressure.get("cpu")),
+            io_pressure=counted.published_seconds("io", pressure.get("io")),
+            memory_pressure=counted.published_seconds("memory", pressure.get("memory")),
             written_bytes=counted.known("written", None if job is None else ask(job / "io.stat", _written_bytes)),
         )
 
@@ -262,14 +262,6 @@ def parse_flat(text: str) -> dict[str, int]:
 def _written_bytes(text: str) -> int:
     """Sum over the disks of ``io.stat``, with lines like ``259:0 rbytes=4096 wbytes=8192 rios=1 wios=2 …``."""
     return sum(int(count) for count in _WRITTEN.findall(text))
-
-
-def _kept(
-    counters: MonotoneCounters[str], resource: str, seconds_by_kind: Mapping[str, float] | None
-) -> Mapping[str, float] | None:
-    return seconds_by_kind and {
-        kind: counters.published_seconds(f"{resource} {kind}", seconds) for kind, seconds in seconds_by_kind.items()
-    }
 
 
 def hides_cgroups(procfs: Path, sysfs: Path) -> str | None:

@@ -78,15 +78,8 @@ GPU_PROCESS_INFO = gpu_info(
     "Owner of a process; join on gpu, uuid and pid. Labels that do not apply or cannot be read are empty. "
     "docs/jobs.md has where the names come from.",
     labels=(
-        "pid",
-        "process",
-        "user",
-        "container_id",
-        "pod_uid",
-        "workload_pod",
-        "workload_namespace",
-        "workload_container",
-        "slurm_job_id",
+        *("pid", "process", "user", "container_id", "pod_uid"),
+        *("workload_pod", "workload_namespace", "workload_container", "slurm_job_id"),
     ),
     source="/proc/PID/{comm,status,cgroup}, /var/log/containers, the kubelet",
 )
