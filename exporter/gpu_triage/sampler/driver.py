@@ -95,10 +95,7 @@ class DriverWatch:
         return self._release_requested and not self._open
 
     def stalled(self, now: float, deadline_seconds: float, session_seconds: float) -> bool:
-        """Whether a driver-wide call has exceeded its deadline, even if individual GPUs still respond.
-
-        The deadline is `session_seconds` for shutting a session down and opening the next one.
-        """
+        """Whether a driver-wide call is late; the limit is `session_seconds` while NVML is shut down and reopened."""
         limit_seconds = session_seconds if self.ending_session else deadline_seconds
         return overdue(self.lane.busy_since, now, limit_seconds)
 
@@ -131,10 +128,7 @@ class DriverWatch:
         self._reopen = True
 
     def submit(self, now: float, *, reopen: bool, quiet: bool) -> None:
-        """Start a poll if one is due and the lane is idle; with `reopen`, reinitialize NVML.
-
-        `quiet` is whether no other lane has a call in flight, so that NVML may be shut down.
-        """
+        """Start a poll if due, or `reopen` NVML; `quiet` if no other call is in flight, so that it may be shut down."""
         if self._bus_event():
             self._look_at = now
         if self._release_requested or (now < self._look_at and not reopen) or not self.lane.ready():
@@ -276,10 +270,7 @@ class ProbeSchedule:
         self.lane.submit(lambda: self._run(probe))
 
     def needs_new_session(self, back: frozenset[str], now: float) -> bool:
-        """Whether to reinitialize NVML now for GPUs that another process can see; True also starts the next pause.
-
-        `back` are their keys; empty if only the indices differ.
-        """
+        """Whether to reopen NVML now for GPUs `back` elsewhere (none: only indices differ); if so, a pause begins."""
         if back != self._session_for:
             self._session_for, self._session_pause_seconds = back, _SESSION_PAUSE_SECONDS
         elif now < self._session_at:

@@ -112,10 +112,7 @@ class GpuRounds:
         return None
 
     def submit(self, now: float, *, ending_session: bool) -> None:
-        """Start what is due.
-
-        `ending_session` is whether a session was being shut down before the latest reports were processed.
-        """
+        """Start what is due; `ending_session` is whether NVML was being shut down before the latest reports."""
         self._probes.submit(now)
         if ending_session or self._ends_session(now):
             return

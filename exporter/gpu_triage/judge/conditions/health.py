@@ -186,10 +186,7 @@ def _are_few(code: str, count: float, host: HostEvidence) -> bool:
 
 
 def _xids_of_programs(gpu: GpuEvidence) -> float:
-    """Return the number of recent Xids caused by programs, of any code.
-
-    Until the whole period has been observed, the kernel log's count for a single code is used.
-    """
+    """Return the recent Xids caused by programs; until all is observed, the kernel log's count for a single code."""
     seconds = thresholds.XID_RECENT_SECONDS
     recent = [
         each.labels

@@ -298,10 +298,7 @@ def _refused(host: HostEvidence, paths: list[_Path]) -> Mapping[GpuEvidence, Map
 
 
 def _through_host(paths: list[_Path]) -> Iterator[Finding]:
-    """Yield one finding for all busy GPUs that reach each other only through host memory.
-
-    GPUs of different owners exchange nothing.
-    """
+    """Yield one finding for all busy GPUs, if not of different owners, that only share data through host memory."""
     slow = [path for path in paths if not path.works and path.gpu.busy and path.peer.busy]
     owners = {gpu: set(owners_of(gpu)) for gpu in {gpu for path in slow for gpu in (path.gpu, path.peer)}}
     apart = [

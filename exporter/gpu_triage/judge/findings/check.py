@@ -133,9 +133,8 @@ class Measure:
     def said(self, *values: float) -> str:
         """Return the phrase with a value, or with the range of several.
 
-        Example:
-            >>> Measure(Unit.RATIO, "throttled {} of the time").said(0.64, 0.31)
-            'throttled 31% to 64% of the time'
+        >>> Measure(Unit.RATIO, "throttled {} of the time").said(0.64, 0.31)
+        'throttled 31% to 64% of the time'
         """
         low, high = (self.unit.form.format(each / self.unit.scale) for each in (min(values), max(values)))
         return self.text.format(low if low == high else f"{low} to {high}")

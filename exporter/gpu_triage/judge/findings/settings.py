@@ -209,11 +209,7 @@ def settable(check: Check) -> dict[str, Limit]:
 
 
 def judge_settings(options: Iterable[JudgeOption] = ()) -> JudgeSettings:
-    """Return the defaults with these options applied; a repeated option overrides earlier ones.
-
-    Raises:
-        ConfigError: unknown findings or settings, or invalid values; lists all of them.
-    """
+    """Return the defaults with these options, of which the last wins. Raises ConfigError that lists all mistakes."""
     chosen: dict[tuple[str, str], float] = {}
     problems = []
     for option in options:
@@ -245,11 +241,7 @@ def _changes(chosen: Mapping[tuple[str, str], float]) -> Iterator[Change]:
 
 
 def _value(option: JudgeOption) -> float:
-    """Return the value of an option.
-
-    Raises:
-        ValueError: unknown finding or setting, or invalid or out-of-range value.
-    """
+    """Return an option's value. Raises ValueError: an unknown finding or setting, or a value that is invalid."""
     check = BY_CODE.get(option.code)
     if check is None:
         raise ValueError(f"there is no finding {quoted(option.code)}; {_near(option.code, BY_CODE)}")

@@ -103,10 +103,7 @@ EXIT_COULD_NOT_LOOK: Final = 2
 
 
 def verdict_on(severities: Iterable[Severity], *, was_read: bool) -> Verdict:
-    """Return the verdict on a GPU, or on a host with its GPUs, given the severities of the findings.
-
-    Without any readings (`was_read` is False), the absence of serious findings means NOT_READ rather than KEEP.
-    """
+    """Return the verdict by the severities of findings; NOT_READ, and not KEEP, without readings and serious ones."""
     worst = max((OF_SEVERITY[severity] for severity in severities), key=lambda each: each.rank, default=Verdict.KEEP)
     return Verdict.NOT_READ if worst is Verdict.KEEP and not was_read else worst
 

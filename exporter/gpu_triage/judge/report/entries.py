@@ -70,10 +70,7 @@ def _measured(findings: Sequence[Finding]) -> str:
 
 
 def life_cycle(finding: Finding, words: Words = CLUSTER) -> str:
-    """How long a finding has lasted and must last, and what follows; "" if it is confirmed and its condition holds.
-
-    Example: ``has lasted 40 s of 10 min; then critical: drain``.
-    """
+    """Return ``has lasted 40 s of 10 min; then critical: drain``; "" if confirmed and its condition holds."""
     return "; ".join(_life_cycle(finding, words))
 
 
@@ -92,10 +89,7 @@ def _life_cycle(finding: Finding, words: Words) -> Iterator[str]:
 
 
 def ended_text(finding: Finding, now: float) -> tuple[str, str]:
-    """Return the text before and after a finding that ended: ``ended 5 min ago`` and ``lasted 25 min``.
-
-    `now` is in Unix seconds.
-    """
+    """Return ``ended 5 min ago`` and ``lasted 25 min`` of a finding that ended; `now` is in Unix seconds."""
     ago = "" if finding.ended_at is None else f" {length_of_time(max(0.0, now - finding.ended_at))} ago"
     lasted = f"lasted {length_of_time(finding.lasted_seconds)}"
     return f"ended{ago}", ", ".join(filter(None, (lasted, _UNUSUAL_ENDS.get(finding.end, ""))))

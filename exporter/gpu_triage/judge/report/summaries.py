@@ -268,10 +268,7 @@ _NEXT_STEPS: Final = MappingProxyType(
 
 
 def why_blocked(host: HostEvidence, error: str | None) -> str | None:
-    """Return why no GPU could be checked, and what to do; None if a GPU responded or none is expected.
-
-    `error` is the driver's error name; None if it responded.
-    """
+    """Return why no GPU could be checked, and what to do, or None; `error` is the driver's, None if it responded."""
     if host.answering or host.last(presence.GPU_DEVICES, source="expected") == 0:
         return None
     if error is not None and host.last(presence.GPU_DEVICES, source="pci") == 0:

@@ -62,16 +62,10 @@ LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = MappingProxyT
 
 
 def link_cause(expected: float | None, card: float | None, slot: float | None) -> LinkCause:
-    """Find what limits a link below the expected capability.
+    """Find what limits a link below its `expected` capability: None for a maximum that is not reported.
 
-    Args:
-        expected: expected generation or number of lanes.
-        card: maximum of the card; None if not reported.
-        slot: maximum of the port above it; None if not reported.
-
-    Example:
-        >>> link_cause(16, card=16, slot=8)
-        <LinkCause.SLOT: 'slot'>
+    >>> link_cause(16, card=16, slot=8)
+    <LinkCause.SLOT: 'slot'>
     """
     if expected is not None and card is not None and card < expected:
         return LinkCause.CARD
