@@ -76,11 +76,6 @@ class DriverWatch:
         return own if given is None else min(own, given)
 
     @property
-    def own_on_bus(self) -> frozenset[str]:
-        """PCI bus IDs of the GPUs that are this host's own."""
-        return frozenset(gpu.bus_id for gpu in self.bus or () if not gpu.passed_through)
-
-    @property
     def passed_through(self) -> frozenset[str]:
         """PCI bus IDs of the GPUs that are set aside for virtual machines."""
         return frozenset(gpu.bus_id for gpu in self.bus or () if gpu.passed_through)
@@ -100,9 +95,9 @@ class DriverWatch:
         return overdue(self.lane.busy_since, now, limit_seconds)
 
     @property
-    def wants_closing(self) -> bool:
-        """Whether NVML should be shut down on request, which requires all GPU lanes to be idle first."""
-        return self._release_requested and self._open
+    def wants_ending(self) -> bool:
+        """Whether NVML should be shut down, perhaps to be reopened, which requires all GPU lanes to be idle first."""
+        return self._open and (self._release_requested or self._reopen)
 
     def release(self) -> None:
         """Request that NVML be shut down until `acquire`; from any thread or signal handler."""
@@ -113,15 +108,13 @@ class DriverWatch:
         self._release_requested = False
         self._look_at = 0.0
 
-    def submit_closing(self) -> None:
-        if self.lane.ready():
+    def end_session(self, now: float) -> None:
+        """Shut NVML down if that is requested, else reinitialize it; no call may be in flight."""
+        if not self._release_requested:
+            self.submit(now, reopen=True, quiet=True)
+        elif self.lane.ready():
             self._ending = True
             self.lane.submit(self._shut_down)
-
-    @property
-    def wants_reopening(self) -> bool:
-        """Whether NVML should be reinitialized, which requires all GPU lanes to be idle first."""
-        return self._open and self._reopen
 
     def reopen(self) -> None:
         """Request that NVML be reinitialized, because a new session is known to show more GPUs."""

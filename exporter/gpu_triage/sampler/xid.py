@@ -311,7 +311,10 @@ class XidWatch:
         if news.source is XidSource.KMSG and not news.readable:
             self._kernel_at = now.monotonic + _RETRY_SECONDS
         if news.lost:
-            self._note_gap(news.lost, now.monotonic)
+            if now.monotonic >= self._gap_until:
+                facts = {"lost": news.lost}
+                log.warning("the kernel log overran: Xids may be among the lost records", extra={"fields": facts})
+            self._gap_until = now.monotonic + _GAP_SECONDS
         self._readable[news.source] = news.readable
         if news.source is XidSource.KMSG and news.past_read:
             self._past_read = True
@@ -381,11 +384,6 @@ class XidWatch:
         at = self._walls.of(report.latest, self._clock.now())
         facts: dict[str, object] = {"gpu": report.gpu, "xid": code, "source": report.source.value, "at": at}
         log.warning("Xid", extra=repeated((report.gpu, code), _BURST_SECONDS, **facts))
-
-    def _note_gap(self, lost: int, now: float) -> None:
-        if now >= self._gap_until:
-            log.warning("the kernel log overran: Xids may be among the lost records", extra={"fields": {"lost": lost}})
-        self._gap_until = now + _GAP_SECONDS
 
     def _sources(self, now: float) -> dict[XidSource, bool]:
         """Whether each source is readable: not if its lane is stuck, nor shortly after it lost records."""

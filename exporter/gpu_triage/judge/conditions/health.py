@@ -206,10 +206,7 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
     return bool(
         not gpu.up
         or gpu.recovery_action
-        or any(
-            gpu.last(spec)
-            for spec in (ecc.GPU_ROW_REMAP_FAILURE, ecc.GPU_ROW_REMAP_PENDING, ecc.GPU_RETIRED_PAGES_PENDING)
-        )
+        or any(gpu.last(spec) for code, spec, _ in _FLAGS if code.startswith("memory."))
         or (gpu.uncorrected_errors and not gpu.contained_error)
         or gpu.fabric_trouble
         or (not gpu.partitioned and 0 in gpu.lasts(GPU_NVLINK_UP))

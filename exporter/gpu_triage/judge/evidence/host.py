@@ -165,13 +165,6 @@ def unfinished_transfers(evidence: Evidence) -> Iterator[str]:
             yield f"{begun.last:.0f} reads of GPUDirect Storage do not end"
 
 
-def silent_mounts(evidence: Evidence) -> Iterator[str]:
-    """Yield NFS mounts that complete no operations."""
-    for mount, kinds in _nfs_operations(evidence).items():
-        if not any(operations for operations, _ in kinds.values()):
-            yield mount
-
-
 def _nfs_operations(evidence: Evidence) -> dict[str, dict[str, list[float]]]:
     """Return [operations per second, seconds spent on them per second (= in flight)] by mount and kind."""
     mounts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
@@ -536,8 +529,9 @@ class HostEvidence(Evidence):
     def _silent_mounts(self) -> Iterator[str]:
         """Yield NFS mounts that complete nothing while tasks wait for I/O."""
         if stalled_tasks := self._io_without_disks():
-            silent = silent_mounts(self)
-            yield from (f"NFS {mount} answers nothing, {stalled_tasks:.0f} tasks wait for I/O" for mount in silent)
+            for mount, kinds in _nfs_operations(self).items():
+                if not any(operations for operations, _ in kinds.values()):
+                    yield f"NFS {mount} answers nothing, {stalled_tasks:.0f} tasks wait for I/O"
 
     def _silent_servers(self) -> Iterator[str]:
         """Yield unresponsive file servers from the kernel log, the only source for Lustre servers."""

@@ -189,15 +189,12 @@ def _peers(host: HostEvidence) -> str:
         return "no pair of GPUs"
     paths = host.lasts(topology.GPU_P2P_STATUS, capability="read")
     direct = len(host.lasts(topology.GPU_P2P_STATUS, capability="read", status="ok"))
+    reached = f"all {direct} pairs" if direct == len(paths) else f"{direct or 'none'} of {len(paths)} pairs"
     links = host.lasts(nvlink.GPU_NVLINK_UP)
     return _joined(
-        f"peer access works for {_of_pairs(direct, len(paths))}" if paths else "peer access not reported",
+        f"peer access works for {reached}" if paths else "peer access not reported",
         f"NVLink {sum(map(bool, links))} of {len(links)} links up" if links else "",
     )
-
-
-def _of_pairs(direct: int, pairs: int) -> str:
-    return f"all {pairs} pairs" if direct == pairs else f"{direct or 'none'} of {pairs} pairs"
 
 
 def _host(host: HostEvidence) -> str:

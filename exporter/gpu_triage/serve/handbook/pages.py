@@ -71,13 +71,10 @@ def alert_names() -> tuple[str, ...]:
     return tuple(sorted(set(_LISTED.findall(_own_page(INDEX)))))
 
 
-def first_sentence(text: str) -> str:
-    """The first sentence under a page's title."""
-    return " ".join(text.split("\n\n")[1].split()).split(". ")[0].removesuffix(".") + "."
-
-
 def summary_of(alert: str) -> str:
-    return first_sentence(_file(f"runbooks/{alert}"))
+    """The first sentence under the title of its runbook."""
+    opening = " ".join(_file(f"runbooks/{alert}").split("\n\n")[1].split())
+    return opening.split(". ")[0].removesuffix(".") + "."
 
 
 def meaning_of(xid: XidCode) -> str:
