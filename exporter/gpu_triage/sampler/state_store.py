@@ -196,19 +196,15 @@ class StateStore(Generic[T]):
         self._visit_at = now + pause_seconds
         return (news.error.reason,)
 
-    def health(self, now: float) -> tuple[CollectorHealth, ...]:
-        """Health of the store; empty if nothing is kept on disk."""
-        if not self._all.writes:
-            return ()
+    def health(self, now: float) -> CollectorHealth:
         stuck = self._is_stuck(now)
-        health = CollectorHealth(
+        return CollectorHealth(
             name=self.name,
             interval_seconds=self._interval_seconds,
             success=None if self._duration_seconds is None and not stuck else not stuck and self._error is None,
             duration_seconds=self._duration_seconds,
             last_success_at=self._last_success_at,
         )
-        return (health,)
 
     def _is_stuck(self, now: float) -> bool:
         return overdue(self._all.lane.busy_since, now, self._all.config.sample_deadline_seconds)
@@ -358,7 +354,8 @@ class StateStores:
         return store.take(news, now)
 
     def health(self, now: float) -> tuple[CollectorHealth, ...]:
-        return tuple(health for store in self._stores for health in store.health(now))
+        """Health of each file; empty if nothing is kept on disk."""
+        return tuple(store.health(now) for store in self._stores) if self.writes else ()
 
     def works(self, now: float) -> bool | None:
         """Whether all changes are being saved; None until that is known."""

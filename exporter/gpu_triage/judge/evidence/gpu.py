@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby, pairwise
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
@@ -54,12 +53,10 @@ _READ_FIRST: Final = (
 )
 """Every GPU reports at least one of these."""
 
-_NO_ANSWER: Final = MappingProxyType(
-    {
-        "lost": "GPU lost: the driver cannot reach it",
-        "reset_required": "GPU unusable: the driver asks for a reset of it",
-    }
-)
+_NO_ANSWER: Final = {
+    "lost": "GPU lost: the driver cannot reach it",
+    "reset_required": "GPU unusable: the driver asks for a reset of it",
+}
 """Driver errors explained in plain words; the other error names need no explanation."""
 
 

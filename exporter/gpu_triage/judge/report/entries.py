@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
@@ -14,14 +13,12 @@ from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import CLUSTER, OF_SEVERITY, Words
 
 _LOW_IS_WORSE: Final = frozenset({Unit.LANES, Unit.GENERATION, Unit.HERTZ, Unit.CELSIUS})
-_UNUSUAL_ENDS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        EndReason.UNSEEN.value: "could not be observed for a day",
-        EndReason.RESET.value: "the GPU was reset",
-        EndReason.REPLACED.value: "the GPU was replaced",
-        EndReason.MOVED.value: "continued under the UUID of its GPU, which was unknown",
-    }
-)
+_UNUSUAL_ENDS: Final[Mapping[str, str]] = {
+    EndReason.UNSEEN.value: "could not be observed for a day",
+    EndReason.RESET.value: "the GPU was reset",
+    EndReason.REPLACED.value: "the GPU was replaced",
+    EndReason.MOVED.value: "continued under the UUID of its GPU, which was unknown",
+}
 """Why a finding ended, except for the usual reason that its condition no longer held."""
 
 

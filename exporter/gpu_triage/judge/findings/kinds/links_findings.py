@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from types import MappingProxyType
 from typing import Final, Literal
 
 from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Advice, Area, Measure, Unit, advice_on, rows_of
@@ -37,28 +36,26 @@ _LOW_GENERATION: Final = (
     "Check the BIOS's PCIe settings; if they are right, {drain} the host and reseat card and riser.",
 )
 
-LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = MappingProxyType(
-    {
-        ("width", LinkCause.CARD): advice_on(
-            f"The card offers fewer lanes than this link should have: {_BANDWIDTH}", _SAME_CARD
-        ),
-        ("width", LinkCause.SLOT): advice_on(
-            f"The slot offers fewer lanes than this link should have: {_BANDWIDTH}",
-            "Reseating does not help: {drain} the host, then move the card to a slot with enough lanes, change the "
-            "riser or correct how the BIOS splits the lanes.",
-        ),
-        ("width", LinkCause.LINK): advice_on(*_LOST_LANES),
-        ("generation", LinkCause.CARD): advice_on(
-            "The card offers a lower PCIe generation than this link should reach.", _SAME_CARD
-        ),
-        ("generation", LinkCause.SLOT): advice_on(
-            "The slot offers a lower PCIe generation than this link should reach.",
-            "Reseating does not help: {drain} the host, then look for a BIOS setting that limits the slot, and try "
-            "another riser or slot.",
-        ),
-        ("generation", LinkCause.LINK): advice_on(*_LOW_GENERATION),
-    }
-)
+LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = {
+    ("width", LinkCause.CARD): advice_on(
+        f"The card offers fewer lanes than this link should have: {_BANDWIDTH}", _SAME_CARD
+    ),
+    ("width", LinkCause.SLOT): advice_on(
+        f"The slot offers fewer lanes than this link should have: {_BANDWIDTH}",
+        "Reseating does not help: {drain} the host, then move the card to a slot with enough lanes, change the "
+        "riser or correct how the BIOS splits the lanes.",
+    ),
+    ("width", LinkCause.LINK): advice_on(*_LOST_LANES),
+    ("generation", LinkCause.CARD): advice_on(
+        "The card offers a lower PCIe generation than this link should reach.", _SAME_CARD
+    ),
+    ("generation", LinkCause.SLOT): advice_on(
+        "The slot offers a lower PCIe generation than this link should reach.",
+        "Reseating does not help: {drain} the host, then look for a BIOS setting that limits the slot, and try "
+        "another riser or slot.",
+    ),
+    ("generation", LinkCause.LINK): advice_on(*_LOW_GENERATION),
+}
 
 
 def link_cause(expected: float | None, card: float | None, slot: float | None) -> LinkCause:
