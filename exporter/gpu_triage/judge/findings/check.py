@@ -188,6 +188,7 @@ class Rows:
     area: Area
     severity: Severity
     of_host: bool = False
+    topic: str = ""  # of the area's causes; "" if they have several
 
     def __call__(
         self, code: str, action: Action, alert: str | None = None, *, topic: str = "", **facts: Any
@@ -195,12 +196,13 @@ class Rows:
         """Return a row without its words; `facts` are other fields of it, with `wait` and `hold` in seconds."""
         seconds = {f"{name}_seconds": facts.pop(name) for name in ("wait", "hold") if name in facts}
         own = {"area": self.area, "severity": self.severity, "of_host": self.of_host, **seconds, **facts}
-        return partial(Check, code=code, action=action, alert=alert, topic=topic or code.partition(".")[0], **own)
+        topic = topic or self.topic or code.partition(".")[0]
+        return partial(Check, code=code, action=action, alert=alert, topic=topic, **own)
 
 
-def rows_of(area: Area, *, of_host: bool = False) -> tuple[Rows, Rows, Rows]:
+def rows_of(area: Area, *, of_host: bool = False, topic: str = "") -> tuple[Rows, Rows, Rows]:
     """Return what makes the critical findings, the warnings, and the information of an area."""
-    critical, warning, info = (Rows(area, each, of_host) for each in reversed(Severity))
+    critical, warning, info = (Rows(area, each, of_host, topic) for each in reversed(Severity))
     return critical, warning, info
 
 

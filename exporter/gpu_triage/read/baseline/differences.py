@@ -191,10 +191,7 @@ def match(recorded: Iterable[GpuFacts], now: Iterable[GpuFacts]) -> tuple[GpuPai
 
 
 def accepted(recorded: HostFacts, now: HostFacts, fields: Collection[str]) -> HostFacts:
-    """The recorded host with these fields as they are now; values that are not reported now are kept.
-
-    With `BOARD`, GPUs that are gone are removed. GPUs that were added come with their model.
-    """
+    """The recorded host with these fields as far as reported now; `BOARD` removes GPUs that are gone."""
     pairs = [
         pair
         for pair in match(recorded.gpus, now.gpus)
