@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class WebServer:
-    """Serves one application on one or more addresses; None for sockets passed by systemd.
+    """Serves one application on the `listen_addresses`; None for the sockets passed by systemd.
 
     asyncio's own server is unsuitable: it accepts connections up to the backlog even when file descriptors run short,
     and logs an error when they run out. Without `security`, it is plain HTTP without passwords; without `hosts`, any
