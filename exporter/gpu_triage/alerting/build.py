@@ -19,10 +19,7 @@ _FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
 
 
 def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
-    """Replace every placeholder with its value; `where` is the name for error messages.
-
-    Raises SourceError if a placeholder has no value, or is malformed.
-    """
+    """Replace every placeholder. Raises SourceError, about `where`, if one is malformed or has no value."""
 
     def value(found: re.Match[str]) -> str:
         if found[1] not in values:
@@ -147,10 +144,7 @@ def built(source: RuleSource, settings: Settings) -> tuple[BuiltGroup, ...]:
 
 
 def dashboard_link(uid: str, cluster_label: str, *, fleet: bool) -> str:
-    """URL path of a dashboard on the Grafana server, filtered to the subject of the alert.
-
-    If the alert has no cluster label, the dashboard's default cluster selection applies.
-    """
+    """URL path of a Grafana dashboard about the alert's subject; of its default clusters, if that has no label."""
     cluster = f"{{{{ with $labels.{cluster_label} }}}}&var-cluster={{{{ . | urlquery }}}}{{{{ end }}}}"
     job = f"/d/{uid}?var-job={{{{ $labels.job | urlquery }}}}{cluster}"
     if fleet:

@@ -47,10 +47,7 @@ def inhibitions(settings: Settings = DEFAULTS) -> str:
 
 
 def dashboards(settings: Settings = DEFAULTS) -> dict[str, str]:
-    """Grafana dashboards by file name, with the runbook URL and cluster label from the settings.
-
-    If there is no URL, the links still point to the exporters.
-    """
+    """Grafana dashboards by file name, for these settings; without a URL, links still point to the exporters."""
     base = (settings.runbook_base_url or DEFAULTS.runbook_base_url).replace("{{ $labels.instance }}", "${exporter:raw}")
     return {
         path.name: _with_label(path.read_text(encoding="utf-8"), settings.cluster_label).replace(
@@ -86,12 +83,8 @@ def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple
     """Write every file atomically; return the paths of removed rule files.
 
     Rule files written earlier that are no longer generated are removed, or Prometheus would continue to load them.
-    Raises ConfigError if a file not written by this program is in the way; then nothing is written; RulesNotWritten
-    after an I/O error.
-
-    Args:
-        folder: where to write; created if missing.
-        force: whether to replace files that this program did not write.
+    Raises ConfigError, having written nothing, if a file of another program is in the way, unless `force`;
+    RulesNotWritten after an I/O error.
     """
     try:
         paths = {name: folder / name for name in files}

@@ -135,10 +135,7 @@ class RuleSource:
 
 
 def read_sources(folder: Path) -> tuple[RuleSource, ...]:
-    """Read all rule sources in a folder, sorted by path; those in subfolders come last.
-
-    Raises SourceError if a file is invalid, or two alerts have the same key.
-    """
+    """Read the sources by path, subfolders last. Raises SourceError if a file is invalid, or two alerts share a key."""
     paths = sorted(folder.rglob("*.yml"), key=lambda path: (len(path.parts), path))
     found = tuple(
         _source(path, path.relative_to(folder).as_posix())

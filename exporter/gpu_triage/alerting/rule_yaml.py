@@ -1,7 +1,4 @@
-"""Formats rule files: readable YAML with comments, in a uniform layout.
-
-Long values are folded scalars, except for texts with templates.
-"""
+"""Formats rule files: uniform YAML with comments, and long values as folded scalars, except texts with templates."""
 
 from __future__ import annotations
 

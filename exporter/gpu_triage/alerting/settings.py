@@ -138,10 +138,7 @@ def plain(number: float) -> str:
 
 
 def read_settings(path: str, alerts: Mapping[str, Alert]) -> Settings:
-    """Read the settings in a file; an empty file changes nothing. `alerts` are all configurable alerts, by key.
-
-    Raises ConfigError if the file is unreadable or isn't YAML, or a key or value is invalid.
-    """
+    """Read the settings, for all configurable `alerts` by key. Raises ConfigError if the file or a value is invalid."""
     with raised_as(ConfigError):
         document = parse_yaml(read_file(path), path)
         found = read_value(_document(alerts, _target_labels(document)), document, Place(path))

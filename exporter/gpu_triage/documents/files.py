@@ -52,11 +52,7 @@ def unwritable(path: Path, error: OSError, option: str, what: str = "cannot be w
 
 
 def read_file(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, step: str = "name a readable file") -> bytes:
-    """The content of a regular file; `step` is the remedy to show if it is unreadable.
-
-    Raises:
-        DocumentError: with the reason ``missing``, ``no_permission``, ``io_error``, ``not_a_file`` or ``too_large``.
-    """
+    """The content of a regular file. Raises DocumentError with the reason, and `step`, if it is unreadable."""
     try:
         # O_NONBLOCK, so that opening a pipe doesn't wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -93,10 +89,7 @@ def identity_of(path: Path) -> FileIdentity | None:
 
 
 def write_file(path: Path, content: bytes, mode: int | None = None) -> None:
-    """Replace a file atomically and durably: after a crash or error, either the old or the new file exists.
-
-    `mode` applies regardless of the umask. Raises OSError, as do those below.
-    """
+    """Replace a file atomically and durably, with this `mode` whatever the umask. Raises OSError, as do those below."""
     with replacing(path, mode) as file:
         file.write(content)
     sync_directory(path.parent)
@@ -152,10 +145,7 @@ def _partial(path: Path) -> Path:
 
 
 def parse_toml(content: bytes, file: str) -> dict[str, Any]:
-    """The top-level table of a TOML document; `file` is the name for error messages.
-
-    Raises DocumentError if the content is not UTF-8 or not TOML.
-    """
+    """The table of a TOML document; `file` is its name in messages. Raises DocumentError if it is invalid."""
     # Imported lazily: only simulated hosts use TOML, and a daemon on a real host should save the memory.
     if sys.version_info >= (3, 11):
         import tomllib  # noqa: PLC0415
@@ -169,10 +159,7 @@ def parse_toml(content: bytes, file: str) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, file: str) -> Any:
-    """The value of a JSON document; `file` is the name for error messages.
-
-    Raises DocumentError if the content is not UTF-8 or not JSON, or a key is duplicated.
-    """
+    """The value of a JSON document named `file`. Raises DocumentError if it is invalid, or has a key twice."""
 
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)

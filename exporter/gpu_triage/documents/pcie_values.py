@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from gpu_triage.documents import Parsed, Range
 
-TRANSFER_RATES: Final[Mapping[int, float]] = MappingProxyType(
-    {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0, 7: 128.0}
-)
+TRANSFER_RATES: Final[Mapping[int, float]] = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0, 7: 128.0}
 """Gigatransfers per second by generation, as in ``max_link_speed``; 7 is the newest specified generation."""
 
 MOST_GENERATION: Final = max(TRANSFER_RATES)

@@ -14,10 +14,7 @@ _MOST_LISTED: Final = 16
 
 
 class Text(str):
-    """A key or value of a YAML document as written, with its line number.
-
-    This avoids YAML's implicit types (``no`` is false, ``1:30`` is 90, ``010`` is 8).
-    """
+    """A YAML key or value as written, with its line; not as a type (``no`` is false, ``1:30`` is 90, ``010`` is 8)."""
 
     __slots__ = ("line",)
     line: int

@@ -24,10 +24,7 @@ _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 class ProcessLock:
-    """A lock on a file. Thread-safe; on NFS a call may block as long as the server does.
-
-    On a filesystem without locks, every process acquires it, with a warning in the log.
-    """
+    """A thread-safe lock on a file. NFS may block calls; a filesystem without locks gives it to all, with a warning."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,10 +35,7 @@ class ProcessLock:
         """Acquire the lock; returns False if this process holds it already.
 
         If the file was deleted or replaced since, alone or with its directory, the lock is acquired again. Raises
-        LockTaken if another process holds it; OSError if the file can't be opened. Symbolic links are not followed.
-
-        Args:
-            wait: block until the process that holds the lock releases it.
+        LockTaken if another process holds it, unless it is to `wait`; OSError if the file can't be opened or is a link.
         """
         with self._mutex:
             if self._descriptor is not None:

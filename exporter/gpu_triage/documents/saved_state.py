@@ -61,11 +61,7 @@ class StateKind(Generic[T]):
             raise StateError(error.reason, str(error)) from error
 
     def write(self, path: Path, memory: T) -> None:
-        """Replace the file atomically. Until its directory is synced, a host crash may restore the old file.
-
-        Raises:
-            StateError: ``no_permission``, ``missing``, ``no_space``, ``read_only``, ``not_a_file`` or ``io_error``.
-        """
+        """Replace the file atomically; a host crash may undo it until its directory is synced. Raises StateError."""
         try:
             replace_file(path, self.encode(memory))
         except OSError as error:
@@ -76,13 +72,7 @@ class StateKind(Generic[T]):
         return (json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode(errors="replace")
 
     def decode(self, content: bytes, file: str, latest: float) -> LoadedState[T]:
-        """Parse a file's content.
-
-        Raises DocumentError: ``malformed`` or ``unknown_version``.
-
-        Args:
-            latest: Unix seconds; later times are rejected.
-        """
+        """Parse a file; no time may be after `latest`. Raises DocumentError: ``malformed`` or ``unknown_version``."""
         where = Place(file)
         document = parse_json(content, file)
         if not isinstance(document, dict):
@@ -99,14 +89,7 @@ class StateKind(Generic[T]):
 def read_entries(
     kind: type[Entry], listed: Any, most: int, where: Place, check: Callable[[Entry, Place], None]
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    """The valid entries of a list (the last ones if there are too many), and the problems with the others.
-
-    Raises DocumentError if the value is not a list.
-
-    Args:
-        kind: dataclass of an entry.
-        check: raises DocumentError for an entry with inconsistent values.
-    """
+    """The valid entries (the last, if too many) by `check`, and problems of others. Raises DocumentError: no list."""
     if not isinstance(listed, list):
         raise where.error("is not a list")
     found: list[Entry] = []
@@ -126,10 +109,7 @@ def read_entries(
 
 
 def set_aside(path: Path) -> Path:
-    """Move an unusable file away, replacing one that was moved before; returns the new path.
-
-    Raises StateError as `StateKind.write` does.
-    """
+    """Move an unusable file away, replacing an earlier one; returns the new path. Raises StateError."""
     aside = _aside(path)
     try:
         path.replace(aside)
@@ -139,10 +119,7 @@ def set_aside(path: Path) -> Path:
 
 
 def copy_aside(path: Path) -> Path:
-    """Copy a partially usable file to the path that `set_aside` would use; returns that path.
-
-    Raises StateError as `StateKind.write` does.
-    """
+    """Copy a partially usable file to the path that `set_aside` would use; returns it. Raises StateError."""
     aside = _aside(path)
     try:
         write_file(aside, read_file(path, MOST_BYTES))

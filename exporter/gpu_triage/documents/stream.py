@@ -175,10 +175,7 @@ def _decompressor(start: bytes) -> _Decompressor | None:
 
 
 def _members(packed: Stream) -> Iterator[bytes]:
-    """Decompress concatenated members: a bug report consists of hundreds of gzip members.
-
-    Raises EOFError if the last member is incomplete; another of `DAMAGED` if a member is damaged.
-    """
+    """Decompress members, hundreds in a bug report. Raises EOFError if the last is incomplete, or another `DAMAGED`."""
     while (member := _decompressor(packed.peek(_LONGEST_MAGIC))) is not None:
         yield from _of_member(member, packed)
         packed.give_back(member.unused_data)

@@ -84,10 +84,7 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keyed:
-    """A table of known, optional keys; read as a dictionary.
-
-    Error messages call a key `noun`, and refer to `listing` for a list of the keys.
-    """
+    """A table of known, optional keys, read as a dictionary; messages call one `noun`, and name `listing` for all."""
 
     hints: Mapping[str, Any]
     noun: str = "key"
@@ -126,10 +123,7 @@ def read_value(hint: Any, value: Any, where: Place) -> Any: ...
 
 
 def read_value(hint: Any, value: Any, where: Place) -> Any:
-    """Convert a plain value according to a type hint; `where` is its position for messages.
-
-    Raises DocumentError, which lists all invalid values, up to `MOST_PROBLEMS`.
-    """
+    """Convert the value at `where` by a type hint. Raises DocumentError with all mistakes, up to `MOST_PROBLEMS`."""
     try:
         return _read(hint, value)
     except _Wrong as wrong:

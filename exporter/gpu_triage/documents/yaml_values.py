@@ -13,11 +13,7 @@ _NO_VALUE: Final = ("", "~", "null")
 
 
 def parse(text: str, file: str) -> Any:
-    """The value of a YAML document; see `parse_yaml`.
-
-    Raises DocumentError if the text is not YAML, or a key is duplicated or isn't a plain word; RecursionError if it is
-    nested too deeply.
-    """
+    """The value of a document; see `parse_yaml`. Raises DocumentError; RecursionError if nested too deeply."""
     try:
         root = yaml.compose(text, Loader=yaml.BaseLoader)
         return None if root is None else _value(root, Place(file), {})

@@ -61,12 +61,7 @@ class Judgment:
 
 
 class HostJudge:
-    """Judges a host repeatedly, and keeps state that a single judgment cannot show.
-
-    A gap of more than `longest_gap_seconds` between two judgments counts as not observed.
-
-    Any thread may replace the `settings`; they apply from the next judgment on.
-    """
+    """Judges a host repeatedly; longer gaps count as not observed. Any thread may replace `settings`, for the next."""
 
     def __init__(
         self,
@@ -85,10 +80,7 @@ class HostJudge:
         self._walls = WallTimes()
 
     def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgment:
-        """Judge the evidence, with the driver's error name if the evidence does not include it.
-
-        `more` are findings from other sources than the evidence, such as kernel messages.
-        """
+        """Judge the evidence, with the driver's `error` if it lacks that, and `more` findings from other sources."""
         settings = self.settings
         if settings is not self._applied:
             self.states.apply(settings.checks)
@@ -164,13 +156,7 @@ class HostJudge:
 
 
 class DaemonJudge:
-    """Judges what a sampler publishes, at each round of the medium tier, on the sampler's thread.
-
-    Any thread may read the `latest` judgment; it is None before the first.
-
-    Raises:
-        ConfigError: the configuration's judge settings are invalid.
-    """
+    """Judges what a sampler publishes, on its thread; any thread may read `latest`. Raises ConfigError."""
 
     def __init__(self, config: Config, subject: JudgedHost) -> None:
         self.subject = subject
@@ -245,11 +231,7 @@ def _state(verdict: Verdict) -> str | None:
 
 
 class SettingsSource:
-    """Reloads the judge's settings from the configuration file; all other options need a restart.
-
-    `use` applies new settings. `report` receives the result of each load of the file, including the one at startup.
-    `options` are those allowed in the file.
-    """
+    """Reloads the judge's settings (others need a restart) from the file, and reports each load, also the first."""
 
     def __init__(
         self,

@@ -26,10 +26,7 @@ class _Origin(dict[str, str]):
 
 
 def refuse_useless_combinations(config: Config, sources: Mapping[str, str], options: Sequence[Option]) -> None:
-    """Check what can't be checked per option; `sources` has where each option was set, by its key.
-
-    Raises ConfigError if two options contradict each other, or one has no effect with another.
-    """
+    """Raise ConfigError if options contradict each other or have no effect; `sources` has where each was set."""
     origin = _Origin(sources)
     checks = (_intervals, _addresses, _expectations, _baseline, _simulation, _schedulers)
     for problem in chain(*(check(config, origin) for check in checks), _collectors(config, options)):

@@ -21,10 +21,7 @@ HOST_GROUP = "host"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The unparsed text of an option, and where it was set: ``config.yml: key``.
-
-    Only a repeatable option can have several texts.
-    """
+    """The unparsed texts of an option (several only if it is repeatable), and where it was set: ``config.yml: key``."""
 
     texts: tuple[str, ...]
     source: str
@@ -41,10 +38,7 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class JudgeOption:
-    """One unparsed setting of the judge: ``thermal.hw``, ``wait`` and ``5m``.
-
-    Names and values are validated where the findings are known (`gpu_triage.judge.findings.settings`).
-    """
+    """An unparsed setting of the judge: ``thermal.hw``, ``wait`` and ``5m``; validated where findings are known."""
 
     code: str  # of the finding
     name: str  # ``wait``, ``hold``, or the name of a threshold

@@ -72,11 +72,7 @@ def _texts(value: Any, *, many: bool) -> tuple[str, ...]:
 def config_in(
     ctx: click.Context, options: Sequence[Option], environment: Mapping[str, str], of_scenario: ScenarioOptions
 ) -> Config:
-    """The validated configuration of a command invocation; not all of the options need to be flags of the command.
-
-    Raises ConfigError for an unknown environment variable, or an invalid value or combination; the message names the
-    source and the remedy.
-    """
+    """The validated configuration of a command. Raises ConfigError that names the source and the remedy."""
     _refuse_unknown_variables(environment, options)
     flags = {each.key: found for each in options if (found := each.flag_in(ctx))}
     variables = {each.key: found for each in options if (found := each.variable_in(environment))}
@@ -96,10 +92,7 @@ def _read(key: str, options: Sequence[Option], *layers: _Settings) -> str | None
 
 
 def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeOption, ...]:
-    """The judge settings, with those from the configuration file reloaded.
-
-    Raises ConfigError if the file is unreadable, or has an unknown key.
-    """
+    """The judge's settings, with the file read again. Raises ConfigError if it is unreadable, or a key is unknown."""
     if config.config_file is None:
         return config.judge
     option = next(each for each in options if each.key == JUDGE)
@@ -109,10 +102,7 @@ def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeO
 
 
 def config_of_scenario(options: Sequence[Option], settings: _Settings, base: Config) -> Config:
-    """The validated configuration: `base` with the settings of a scenario.
-
-    Raises ConfigError as `config_in` does.
-    """
+    """`base` with the settings of a scenario, validated. Raises ConfigError as `config_in` does."""
     return _combined(options, {Origin.SCENARIO: settings}, base)
 
 

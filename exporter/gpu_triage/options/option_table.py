@@ -1,7 +1,4 @@
-"""Declares every option once.
-
-Flag, environment variable, file key, help and documentation all derive from one row here.
-"""
+"""Declares every option once: flag, environment variable, file key, help and documentation derive from its row."""
 
 from __future__ import annotations
 

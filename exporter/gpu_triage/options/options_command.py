@@ -32,11 +32,7 @@ _SHOW_ALL = "gpu_triage.help_all"
 
 
 class OptionsCommand(click.Command):
-    """A command decorated with `serve_options`: ``--help`` shows its essential options, ``--help-all`` all of them.
-
-    Args:
-        essential: keys of the options that ``--help`` shows in addition to the command's own.
-    """
+    """A command with `serve_options`: ``--help`` shows its own and the `essential` options, ``--help-all`` all."""
 
     def __init__(
         self,
@@ -112,12 +108,8 @@ def serve_options(
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """A decorator that adds the options to a command's function and calls it with ``config=Config``.
 
-    Other parameters are passed through unchanged. Use with ``cls=OptionsCommand`` for grouped help.
-
-    Args:
-        of_scenario: returns the options set by a scenario, given its name or path.
-        applies: whether an option has a flag in this command. The others are still read from the environment and the
-            file, which all commands on a host share.
+    Use with ``cls=OptionsCommand`` for grouped help. An option has a flag only if it `applies`; others are still read
+    from the environment and the file, which all commands on a host share. `of_scenario` gives what a scenario sets.
     """
     options = all_options(switches)
     flags = [option for option in options if applies(option)]

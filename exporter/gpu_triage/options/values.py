@@ -1,7 +1,4 @@
-"""Types of option values: how text is parsed and validated, and how values are shown.
-
-Flags, environment variables and the file all provide text, so that one type and one error message serve all three.
-"""
+"""Types of option values, with one syntax and message for flags, environment variables and the file."""
 
 from __future__ import annotations
 
@@ -43,18 +40,12 @@ LATEST_SECONDS: Final = 253_402_300_799.0
 
 
 def parse_datetime(text: str) -> datetime:
-    """Parse an ISO 8601 time such as ``2026-11-22T10:00:00Z``; before Python 3.11, fromisoformat rejects the Z.
-
-    Raises ValueError if the text is not such a time.
-    """
+    """Parse an ISO 8601 time, also with the Z that fromisoformat rejects before Python 3.11. Raises ValueError."""
     return datetime.fromisoformat(re.sub("[Zz]$", "+00:00", text))
 
 
 class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3, and not before
-    """A type of values that are parsed by `parse`, which raises ValueError with the expected syntax.
-
-    `parse` accepts the output of `show`; `name` is the placeholder shown in the help.
-    """
+    """Values called `name` in the help. `parse` reads what `show` prints, or raises ValueError with the syntax."""
 
     def __init__(self, name: str, parse: Callable[[str], object], show: Callable[[Any], str] = str) -> None:
         self.name = name
@@ -111,10 +102,7 @@ def one_of(words: Sequence[str]) -> str:
 
 
 class PathType(click.Path):
-    """A nonempty path without NUL bytes, otherwise as in click.
-
-    Permissions aren't checked here: missing ones show in the metrics, and don't stop the exporter.
-    """
+    """A nonempty path without NUL bytes. Permissions aren't checked: missing ones show in the metrics."""
 
     def __init__(self, *, exists: bool = False, file_okay: bool = True, path_type: type[Path] | None = None) -> None:
         super().__init__(exists=exists, file_okay=file_okay, readable=False, path_type=path_type)
@@ -140,10 +128,7 @@ FILE_NAME = PathType()
 
 
 def parse_duration(text: str) -> float:
-    """Parse a duration such as ``500ms``, ``5s``, ``1.5m`` or ``1h`` to seconds.
-
-    Raises ValueError if the text is not a duration; nor is a bare number, because its unit is ambiguous.
-    """
+    """Parse ``500ms``, ``5s``, ``1.5m`` or ``1h`` to seconds. Raises ValueError; a bare number is ambiguous."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"{quoted(text)} is no duration; write a number and a unit: 500ms, 5s, 1m or 1h")
@@ -211,11 +196,7 @@ URL_PATH = TextType("PATH", _parse_url_path)
 
 
 def split_listen_address(text: str) -> tuple[str, int]:
-    """Split ``host:port``, ``:port`` (empty host: all interfaces) or ``[v6]:port``.
-
-    The host is returned without brackets; with port 0, the kernel chooses one. Raises ValueError if the text is not a
-    listen address; the message has the expected syntax.
-    """
+    """Split ``host:port``, ``:port`` (all interfaces) or ``[v6]:port``. Raises ValueError with the expected syntax."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MAX_PORT or not _is_host(match["v6"], match["host"]):
         raise ValueError(f"{quoted(text)} is no listen address; write host:port, :port or [v6]:port, such as :9836")
@@ -234,10 +215,7 @@ def _is_host(v6: str | None, host: str | None) -> bool:
 
 
 def unix_socket_path(text: str) -> str | None:
-    """The path in a listen address ``unix:/path``; None for other addresses.
-
-    Raises ValueError if the path is not absolute, not printable, or longer than the kernel's limit of 107 bytes.
-    """
+    """The path in ``unix:/path``, or None. Raises ValueError if it is invalid, or longer than the kernel's limit."""
     if not text.startswith(_UNIX):
         return None
     path = text.removeprefix(_UNIX)

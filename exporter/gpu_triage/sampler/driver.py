@@ -76,11 +76,6 @@ class DriverWatch:
         return own if given is None else min(own, given)
 
     @property
-    def own_on_bus(self) -> frozenset[str]:
-        """PCI bus IDs of the GPUs that are this host's own."""
-        return frozenset(gpu.bus_id for gpu in self.bus or () if not gpu.passed_through)
-
-    @property
     def passed_through(self) -> frozenset[str]:
         """PCI bus IDs of the GPUs that are set aside for virtual machines."""
         return frozenset(gpu.bus_id for gpu in self.bus or () if gpu.passed_through)
@@ -95,17 +90,14 @@ class DriverWatch:
         return self._release_requested and not self._open
 
     def stalled(self, now: float, deadline_seconds: float, session_seconds: float) -> bool:
-        """Whether a driver-wide call has exceeded its deadline, even if individual GPUs still respond.
-
-        The deadline is `session_seconds` for shutting a session down and opening the next one.
-        """
+        """Whether a driver-wide call is late; the limit is `session_seconds` while NVML is shut down and reopened."""
         limit_seconds = session_seconds if self.ending_session else deadline_seconds
         return overdue(self.lane.busy_since, now, limit_seconds)
 
     @property
-    def wants_closing(self) -> bool:
-        """Whether NVML should be shut down on request, which requires all GPU lanes to be idle first."""
-        return self._release_requested and self._open
+    def wants_ending(self) -> bool:
+        """Whether NVML should be shut down, perhaps to be reopened, which requires all GPU lanes to be idle first."""
+        return self._open and (self._release_requested or self._reopen)
 
     def release(self) -> None:
         """Request that NVML be shut down until `acquire`; from any thread or signal handler."""
@@ -116,25 +108,20 @@ class DriverWatch:
         self._release_requested = False
         self._look_at = 0.0
 
-    def submit_closing(self) -> None:
-        if self.lane.ready():
+    def end_session(self, now: float) -> None:
+        """Shut NVML down if that is requested, else reinitialize it; no call may be in flight."""
+        if not self._release_requested:
+            self.submit(now, reopen=True, quiet=True)
+        elif self.lane.ready():
             self._ending = True
             self.lane.submit(self._shut_down)
-
-    @property
-    def wants_reopening(self) -> bool:
-        """Whether NVML should be reinitialized, which requires all GPU lanes to be idle first."""
-        return self._open and self._reopen
 
     def reopen(self) -> None:
         """Request that NVML be reinitialized, because a new session is known to show more GPUs."""
         self._reopen = True
 
     def submit(self, now: float, *, reopen: bool, quiet: bool) -> None:
-        """Start a poll if one is due and the lane is idle; with `reopen`, reinitialize NVML.
-
-        `quiet` is whether no other lane has a call in flight, so that NVML may be shut down.
-        """
+        """Start a poll if due, or `reopen` NVML; `quiet` if no other call is in flight, so that it may be shut down."""
         if self._bus_event():
             self._look_at = now
         if self._release_requested or (now < self._look_at and not reopen) or not self.lane.ready():
@@ -276,10 +263,7 @@ class ProbeSchedule:
         self.lane.submit(lambda: self._run(probe))
 
     def needs_new_session(self, back: frozenset[str], now: float) -> bool:
-        """Whether to reinitialize NVML now for GPUs that another process can see; True also starts the next pause.
-
-        `back` are their keys; empty if only the indices differ.
-        """
+        """Whether to reopen NVML now for GPUs `back` elsewhere (none: only indices differ); if so, a pause begins."""
         if back != self._session_for:
             self._session_for, self._session_pause_seconds = back, _SESSION_PAUSE_SECONDS
         elif now < self._session_at:

@@ -112,10 +112,7 @@ class GpuRounds:
         return None
 
     def submit(self, now: float, *, ending_session: bool) -> None:
-        """Start what is due.
-
-        `ending_session` is whether a session was being shut down before the latest reports were processed.
-        """
+        """Start what is due; `ending_session` is whether NVML was being shut down before the latest reports."""
         self._probes.submit(now)
         if ending_session or self._ends_session(now):
             return
@@ -175,7 +172,8 @@ class GpuRounds:
                 self._xid.owners.claim(device, now)
         if self._enumeration.waits_for_answers(now):
             return
-        places = Places(self.driver.own_on_bus, self._boards())
+        own = frozenset(gpu.bus_id for gpu in self.driver.bus or () if not gpu.passed_through)
+        places = Places(own, self._boards())
         self._forget(self.host_gpus.conclude(present, self._enumeration.conclude(), places, now))
         if self._lacks_gpus:
             self.host_gpus.remember(places.boards.values(), now)
@@ -209,7 +207,7 @@ class GpuRounds:
         Ending the session invalidates all handles, and the event set must be freed first. So this waits until all GPU
         lanes are idle; until then, idle lanes keep getting jobs. Freeing the event set may take one step.
         """
-        if not (self.driver.wants_closing or self.driver.wants_reopening):
+        if not self.driver.wants_ending:
             return False
         paused, self._paused = self._paused, False
         listening = self._xid.session_lane.busy_since is not None and not paused
@@ -218,10 +216,7 @@ class GpuRounds:
         if not self._xid.release_events():
             self._paused = not paused
             return self._paused
-        if self.driver.wants_closing:
-            self.driver.submit_closing()
-        else:
-            self.driver.submit(now, reopen=True, quiet=True)
+        self.driver.end_session(now)
         return True
 
     def _submit_round(self, record: GpuRecord, now: float) -> None:

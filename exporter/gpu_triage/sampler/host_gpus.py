@@ -82,10 +82,7 @@ class Places:
 
 
 class HostGpus:
-    """GPU records by UUID: indices shift when a GPU is added or removed.
-
-    Lanes are assigned by index, so there are only as many as GPUs: a missing GPU has none.
-    """
+    """GPU records by UUID, as indices shift; lanes are assigned by index, so a missing GPU has none."""
 
     def __init__(self, config: Config, make_lane: LaneMaker) -> None:
         self._config = config
@@ -154,10 +151,7 @@ class HostGpus:
     def conclude(
         self, present: set[str], denied: Collection[DeniedDevice], places: Places, now: float
     ) -> tuple[str, ...]:
-        """Apply a completed enumeration; returns the keys of the GPUs dropped from memory.
-
-        `present` are the keys of the identified GPUs; `denied` could not be identified.
-        """
+        """Apply an enumeration: keys identified, and indices `denied`; returns the keys dropped from memory."""
         before = self._present_labels()
         named = {int(record.labels.gpu): record.pci_bus_id for record in self if record.key in present}
         addresses = places.of(
@@ -181,10 +175,7 @@ class HostGpus:
         return self._forget_replaced(now) + self._forget_surplus()
 
     def remember(self, boards: Iterable[Board], now: float) -> None:
-        """Add the GPUs that were seen in this boot, before the exporter started, and that the driver no longer counts.
-
-        A board with another one in its slot is not missing.
-        """
+        """Add the GPUs seen earlier in this boot that the driver no longer counts, unless the slot has another one."""
         slots = {record.pci_bus_id for record in self}
         for board in boards:
             if board.uuid not in self._records and board.slot not in slots:
@@ -343,10 +334,7 @@ class Identified:
 
 
 class Enumeration:
-    """Identifies all GPUs, repeatedly. Only the sampler's thread calls it.
-
-    The queries run in the lane of each GPU, so that one that hangs does not block the others.
-    """
+    """Identifies all GPUs, each in its lane, so that one that hangs blocks no other. For the sampler's thread only."""
 
     def __init__(self, host_gpus: HostGpus, report: Callable[[Identified], None]) -> None:
         self._host_gpus = host_gpus

@@ -38,10 +38,7 @@ class HostReadings:
         )
 
     def limitations(self, *, well: bool) -> str | None:
-        """What a complete view of the host still lacks; None if nothing.
-
-        With `well`, it must be healthy too: every GPU on the bus present and responding, every NVLink up.
-        """
+        """What a complete view lacks, or None; if `well`, also GPUs that don't respond and NVLinks that are down."""
         if self.driver.error is not None:
             return f"the driver, which is unavailable: {self.driver.error.reason}"
         if self.driver.count is None:

@@ -52,16 +52,11 @@ class Step:
 
 
 class Lane(ABC):
-    """Runs one job at a time.
-
-    Attributes:
-        step: the current step of its job, or the last one.
-        refused_since: monotonic second since which no thread can be started; None while it has one or needs none.
-    """
+    """Runs one job at a time."""
 
     def __init__(self, name: str, clock: Clock) -> None:
-        self.step = self._own_step = Step(name)
-        self.refused_since: float | None = None
+        self.step = self._own_step = Step(name)  # `step` is the current step of its job, or the last one
+        self.refused_since: float | None = None  # since when no thread can be started; None with one, or if not needed
         self._clock = clock
         self._began_at: float | None = None  # of the current step
 

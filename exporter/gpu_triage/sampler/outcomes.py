@@ -52,11 +52,7 @@ class Outcome:
 
 
 def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[Sample, ...]:
-    """The samples, after checking that they can be exposed.
-
-    Raises:
-        ValueError: a sample's metric is not declared by the collector, or a series appears twice.
-    """
+    """The samples. Raises ValueError: a metric that the collector does not declare, or a series twice."""
     result = tuple(samples)
     if metrics.issuperset(map(_spec_of, result)):
         if len(set(map(_series_of, result))) == len(result):
@@ -184,10 +180,7 @@ class Freshness:
         self._judged_for = max(config.stale_after * config.sample_medium_seconds, least)
 
     def expires_at(self, outcome: Outcome) -> float:
-        """Monotonic second at which an outcome goes stale; infinity if it never does. From any thread.
-
-        GPU identity never goes stale, nor do the exporter's own metrics, which carry timestamps to show their age.
-        """
+        """Monotonic second at which it goes stale; infinite for GPU identity and our own metrics. From any thread."""
         name = outcome.collector
         if name in self._kept or name == exporter.NAME:
             return math.inf

@@ -38,10 +38,7 @@ _DEAD_AFTER_SECONDS: Final = 30.0
 
 
 class Runner:
-    """A thread that steps a sampler once per interval of real time and publishes the results.
-
-    Use `lane` to create the sampler's lanes: they wake the runner when they are done.
-    """
+    """Steps a sampler once per interval of real time and publishes, on a thread that its lanes (`lane`) wake."""
 
     def __init__(self, clock: Clock, interval_seconds: float) -> None:
         self._clock = clock
@@ -61,13 +58,7 @@ class Runner:
         return ThreadLane(name, self._clock, self._wake, self._queue)
 
     def start(self, sampler: Sampler, after_publish: Callable[[], None], on_fatal: Callable[[str], None]) -> None:
-        """Start driving `sampler`.
-
-        Args:
-            sampler: made with this runner's lanes.
-            after_publish: called on the sampler's thread after each publication.
-            on_fatal: called once with the cause when the process must exit.
-        """
+        """Start driving `sampler`; `after_publish` runs on its thread, `on_fatal` once, when the process must exit."""
         self._sampler, self._after_publish, self._on_fatal = sampler, after_publish, on_fatal
         self._thread.start()
 

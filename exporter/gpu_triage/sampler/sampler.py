@@ -96,10 +96,7 @@ class HostRounds:
         self._ends_by.pop(collector, None)
 
     def late(self, now: Moment) -> Iterator[Outcome]:
-        """A failed outcome for each collector with a round past its deadline, repeated at each interval.
-
-        It does not matter which collector holds the lane: a round that ran late or could not start has read nothing.
-        """
+        """A failed outcome per late collector and interval; whichever holds the lane, this round has read nothing."""
         for one in self._rounds:
             if one.lane.busy_since is None and one.lane.refused_since is None:
                 continue  # a round that has just ended reports its own outcome
@@ -210,10 +207,7 @@ Report = Outcome | GpuNews | XidNews | BaselineNews | AnyStateNews
 
 
 class Sampler:
-    """Reads the machine on a schedule and keeps every collector's last outcome.
-
-    It writes to the state directory only with `writes_state`, which only one process may set.
-    """
+    """Reads the machine on a schedule, and keeps the last outcomes; only one process may set `writes_state`."""
 
     def __init__(
         self,
@@ -387,10 +381,7 @@ class Sampler:
         self._saved.finish(most=1)
 
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
-        """End sampling, shut NVML down and start the writes that `save` then waits for.
-
-        `wait` returns whether the given condition holds before the time is up.
-        """
+        """End sampling and NVML, and start the writes of `save`; `wait` is whether a condition holds in time."""
         # Count the Xids that still wait for the kernel log to show whether they are fatal.
         self._xid.owners.release(math.inf)
         self._incidents.observe(self._machine.clock.now())

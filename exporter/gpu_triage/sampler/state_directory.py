@@ -34,15 +34,10 @@ class StateDirectory:
         return self._directory / f"{name}.json"
 
     def lock(self) -> int:
-        """Ensure that only this process writes here until it exits.
+        """Ensure that only this process writes here until it exits. Raises StateError.
 
-        Returns the generation of the lock: a number above 0 that changes each time the lock had to be acquired. If it
-        has changed, another exporter may have written here, or the directory may be a new one: reread the files before
-        writing.
-
-        Raises:
-            StateError: ``in_use``, ``no_permission``, ``missing``, ``no_space``, ``read_only``, ``not_a_file`` or
-                ``io_error``.
+        Returns the generation of the lock: above 0, and another one each time that the lock had to be acquired. Then
+        another exporter may have written here, or the directory is new: reread the files before writing.
         """
         try:
             acquired = self._lock.acquire()
@@ -61,11 +56,7 @@ class StateDirectory:
         return self._generation
 
     def sync(self) -> None:
-        """Make the writes so far survive a host crash. If `hurried`, do nothing: the last sync covers all writes.
-
-        Raises:
-            StateError: as in `lock`.
-        """
+        """Make writes so far survive a host crash, unless `hurried`: the last sync covers all. Raises StateError."""
         if self.hurried:
             return
         try:

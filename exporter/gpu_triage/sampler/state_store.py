@@ -1,7 +1,4 @@
-"""The files of the state directory: when they are read and written, and whether that succeeds.
-
-They are visited in one lane, because they share a disk, which may be a network file system that hangs.
-"""
+"""When the files of the state directory are read and written: in one lane, as their disk, or its server, may hang."""
 
 from __future__ import annotations
 
@@ -87,10 +84,7 @@ Visit = Callable[[], AnyStateNews]
 
 
 class StateStore(Generic[T]):
-    """Loads one kind of state, and saves it when it has changed. Only the sampler's thread calls it.
-
-    `on_load` is called with the file's contents and the ID of the current boot.
-    """
+    """Loads and saves one kind of state, on the sampler's thread; `on_load` gets the file and the current boot ID."""
 
     def __init__(
         self, kind: StateKind[T], kept: PersistentState[T], stores: StateStores, on_load: Callable[[T, str], None]
@@ -202,19 +196,15 @@ class StateStore(Generic[T]):
         self._visit_at = now + pause_seconds
         return (news.error.reason,)
 
-    def health(self, now: float) -> tuple[CollectorHealth, ...]:
-        """Health of the store; empty if nothing is kept on disk."""
-        if not self._all.writes:
-            return ()
+    def health(self, now: float) -> CollectorHealth:
         stuck = self._is_stuck(now)
-        health = CollectorHealth(
+        return CollectorHealth(
             name=self.name,
             interval_seconds=self._interval_seconds,
             success=None if self._duration_seconds is None and not stuck else not stuck and self._error is None,
             duration_seconds=self._duration_seconds,
             last_success_at=self._last_success_at,
         )
-        return (health,)
 
     def _is_stuck(self, now: float) -> bool:
         return overdue(self._all.lane.busy_since, now, self._all.config.sample_deadline_seconds)
@@ -229,10 +219,7 @@ class StateStore(Generic[T]):
         return partial(self._visit, self._generation, memory, loads=not self._loaded)
 
     def _visit(self, generation: int, memory: T | None, *, loads: bool) -> StateNews[T]:
-        """Read or write the file in the lane, as far as lock and disk permit, and read the boot ID. Never raises.
-
-        If the lock is no longer of the `generation` under which the file was read, the file is reread.
-        """
+        """Read or write the file in the lane, and read the boot ID; reread under a new `generation`. Never raises."""
         began_at = self._clock.now().monotonic
         directory, path = self._all.directory, self._path
         news: StateNews[T] = StateNews(self.name, read_boot(self._all.machine.procfs))
@@ -260,12 +247,9 @@ class StateStore(Generic[T]):
             return replace(news, error=error)
 
     def _load(self, news: StateNews[T]) -> StateNews[T]:
-        """The result with the file's contents, and an error if some of it is unusable.
+        """The result with the file's contents, and an error if some of it is unusable. Raises StateError.
 
         An unusable file is set aside before it may be overwritten, and copied if only some entries are malformed.
-
-        Raises:
-            StateError: it cannot be read now.
         """
         path, nothing = self._path, self._kind.nothing
         if path is None:
@@ -302,11 +286,7 @@ class StateStore(Generic[T]):
 
 
 class StateStores:
-    """The files of a sampler: the most important first. Only the sampler's thread calls it.
-
-    All are visited in one lane, and `report` takes the result of each visit. Without a `directory`, nothing is kept on
-    disk; unless it `may_write`, this process only reads.
-    """
+    """The files of a sampler, the most important first; in memory without `directory`, only read unless `may_write`."""
 
     def __init__(
         self,
@@ -344,10 +324,7 @@ class StateStores:
             self._start((store.name, store.due(now)) for store in self._stores)
 
     def finish(self, most: int | None = None) -> bool:
-        """Start the visits that are needed before the exporter exits, unless the lane is busy.
-
-        Returns whether there is anything to wait for. `most` limits it to the most important files.
-        """
+        """Start due visits (of the `most` important files), unless the lane is busy; whether to wait for any."""
         if self.directory is not None:
             self.directory.hurried = True
         ending = [store for store in self._stores[:most] if store.end()]
@@ -356,10 +333,7 @@ class StateStores:
         return self.lane.ready() and self._start((store.name, store.last()) for store in ending)
 
     def save(self, wait: Callable[[Callable[[], bool]], bool], take: Callable[[], None]) -> None:
-        """Write what is not on disk yet, as far as time permits, before the exporter exits.
-
-        `wait` returns whether the given condition holds before the time is up; `take` processes ended visits.
-        """
+        """Write what is not on disk yet: `wait` is whether a condition holds in time, `take` processes ended visits."""
         take()
         while self.finish() and wait(self.idle):
             take()
@@ -380,7 +354,8 @@ class StateStores:
         return store.take(news, now)
 
     def health(self, now: float) -> tuple[CollectorHealth, ...]:
-        return tuple(health for store in self._stores for health in store.health(now))
+        """Health of each file; empty if nothing is kept on disk."""
+        return tuple(store.health(now) for store in self._stores) if self.writes else ()
 
     def works(self, now: float) -> bool | None:
         """Whether all changes are being saved; None until that is known."""

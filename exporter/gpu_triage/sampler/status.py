@@ -105,11 +105,7 @@ class Status:
         recorded: Baseline | None,
         most_since_boot: int | None,
     ) -> PresenceReading:
-        """GPU and driver presence, as rendered by the presence collector.
-
-        If a driver-wide call is `stalled`, the driver's last answers are outdated. The `recorded` baseline applies if
-        the configuration expects nothing.
-        """
+        """GPUs and driver; if `stalled`, its last answers are outdated. `recorded` is expected if nothing is set."""
         count, p2p = self._config.expect_gpu_count, self._config.expect_p2p
         error = driver.error.reason if driver.error else None
         if stalled:
@@ -141,11 +137,7 @@ class Status:
         state_saved: bool | None,
         published_at: Moment,
     ) -> ExporterReading:
-        """This process, as rendered by the exporter collector.
-
-        `pushed` is the health of collectors that are not polled and only exist with GPUs, `own` of those that always
-        exist; `hanging` are those with a call that has exceeded the deadline.
-        """
+        """This process; `pushed` collectors exist only with GPUs, `own` always; `hanging` ones are past deadline."""
         listed = [self._health(collector) for collector in self._host_collectors]
         listed += own
         if (len(host_gpus) or driver.due_on_bus) and not driver.released:

@@ -1,7 +1,4 @@
-"""Xids, pushed by the driver and the kernel: read in two lanes, counted once.
-
-Each of the two sources has its own lane: a driver that hangs must not block reading the kernel log.
-"""
+"""Xids of driver and kernel, counted once; in two lanes, as a driver that hangs must not block the kernel log."""
 
 from __future__ import annotations
 
@@ -81,10 +78,7 @@ class XidOwners:
         self._highest: dict[str, dict[XidName, int]] = {}
 
     def claim(self, device: Device, now: float) -> None:
-        """Note that NVML shows this GPU at its address; repeated calls with the same device have no effect.
-
-        If its bus ID is unknown, its UUID serves as the address, as in a report.
-        """
+        """Note that NVML shows this GPU at its address (else its UUID); repeating that has no effect."""
         address = device.pci_bus_id or device.uuid
         claims = self._claims.setdefault(address, [])
         if claims and claims[-1].device is device:
@@ -137,10 +131,7 @@ class XidOwners:
         return (*left, *((xid, self._card_at(xid.gpu, xid.at)) for xid in self._ledger.take_counted()))
 
     def counts(self, labels_of: LabelsOf) -> tuple[dict[GpuLabels, XidCounts], dict[str, XidCounts]]:
-        """Xid counts of every GPU, by its current labels, and of cards without labels, by PCI address.
-
-        Counts never decrease, even if an Xid turns out to belong to another card.
-        """
+        """Xid counts by current labels, or by PCI address for other cards; they never decrease, even if reassigned."""
         gpus: dict[GpuLabels, XidCounts] = {}
         unassigned = {address: dict(counts) for address, counts in self._of_former.items()}
         addresses = {claim.uuid: address for address, claims in self._claims.items() for claim in claims}
@@ -243,10 +234,7 @@ class XidNews:
 
 
 class XidWatch:
-    """Listens for Xids and counts them. Only the sampler's thread calls it; the rounds run in its lanes.
-
-    Unless it is `enabled`, every call is a no-op.
-    """
+    """Listens for Xids and counts them, on the sampler's thread, in rounds in its lanes; a no-op unless `enabled`."""
 
     def __init__(
         self, machine: Machine, config: Config, make_lane: LaneMaker, report: Callable[[XidNews], None]
@@ -323,7 +311,10 @@ class XidWatch:
         if news.source is XidSource.KMSG and not news.readable:
             self._kernel_at = now.monotonic + _RETRY_SECONDS
         if news.lost:
-            self._note_gap(news.lost, now.monotonic)
+            if now.monotonic >= self._gap_until:
+                facts = {"lost": news.lost}
+                log.warning("the kernel log overran: Xids may be among the lost records", extra={"fields": facts})
+            self._gap_until = now.monotonic + _GAP_SECONDS
         self._readable[news.source] = news.readable
         if news.source is XidSource.KMSG and news.past_read:
             self._past_read = True
@@ -393,11 +384,6 @@ class XidWatch:
         at = self._walls.of(report.latest, self._clock.now())
         facts: dict[str, object] = {"gpu": report.gpu, "xid": code, "source": report.source.value, "at": at}
         log.warning("Xid", extra=repeated((report.gpu, code), _BURST_SECONDS, **facts))
-
-    def _note_gap(self, lost: int, now: float) -> None:
-        if now >= self._gap_until:
-            log.warning("the kernel log overran: Xids may be among the lost records", extra={"fields": {"lost": lost}})
-        self._gap_until = now + _GAP_SECONDS
 
     def _sources(self, now: float) -> dict[XidSource, bool]:
         """Whether each source is readable: not if its lane is stuck, nor shortly after it lost records."""

@@ -56,14 +56,10 @@ class Backend(Protocol):
 
 
 class WebApp:
-    """The web application.
+    """The web application; raises ConfigError if `telemetry_path` is not an absolute path or is taken.
 
-    Raises ConfigError if `telemetry_path` is not an absolute path or is taken by another page.
-
-    Args:
-        lifecycle: whether GPUs can be released and acquired over HTTP.
-        max_requests: most scrapes prepared at a time; further ones get a 503. Clients that don't read their response
-            don't count here: the server limits those (`Limits.unread`).
+    With `lifecycle`, GPUs can be released and acquired over HTTP. More than `max_requests` scrapes at a time get a 503;
+    clients that don't read their response don't count here, since the server limits those (`Limits.unread`).
     """
 
     def __init__(

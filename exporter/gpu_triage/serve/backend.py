@@ -22,13 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class ExporterBackend:
-    """The web application's source: latest samples and judgment; never accesses hardware.
+    """Source of the web application: latest samples and judgment; never accesses hardware.
 
+    `alive` returns why the sampler no longer publishes, or None; `scenario_progress` what happens next in a simulation.
     The renderers of page and verdict are imported on first use, because scrapes don't need them in memory.
-
-    Args:
-        alive: returns why the sampler no longer publishes, so that this process should be restarted; None if it does.
-        scenario_progress: returns what happens next in the simulated scenario; None on a real host.
     """
 
     def __init__(

@@ -42,10 +42,7 @@ _Texts = tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class TlsSection:
-    """``tls_server_config``, with Go's semantics: a key without a value is unset, an empty list rejects all clients.
-
-    Once read, `cert`, `key` and `client_ca` hold PEM, including content loaded from files.
-    """
+    """``tls_server_config`` as in Go: a bare key is unset, an empty list rejects all. Files are read as PEM."""
 
     cert: str | None = None
     cert_file: str | None = None
@@ -141,11 +138,7 @@ class WebFile:
 
 
 def read_web_config(path: str) -> WebConfig:
-    """Read and validate the file at `path`; relative paths in it are relative to its folder.
-
-    Raises ConfigError if a file is unreadable or invalid, or a setting is unsupported; the message has the file and the
-    key, but never a secret.
-    """
+    """Read the file; paths in it are relative to it. Raises ConfigError with file and key, but never a secret."""
     with raised_as(ConfigError):
         document = parse_yaml(read_file(path), path)
         file = read_value(WebFile, document, Place(path))

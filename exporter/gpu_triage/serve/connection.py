@@ -143,11 +143,7 @@ class Clients:
 
 
 class Connection(asyncio.Protocol):
-    """One client; handles its requests one at a time, and enforces timeouts.
-
-    Args:
-        crowd: the set of all connections; this one must be added before use.
-    """
+    """One client and its requests, one at a time, with timeouts; it must be in `crowd`, the set of all, before use."""
 
     def __init__(self, crowd: Clients, respond: Responder) -> None:
         self._crowd = crowd
@@ -239,10 +235,7 @@ class Connection(asyncio.Protocol):
             self._ends_after_answer = True
 
     def linger(self) -> None:
-        """Close the connection after what was written, but keep reading for a moment.
-
-        If it is closed with unread bytes, the kernel resets the connection, and the client may lose the response.
-        """
+        """Close after what was written, but read on: with unread bytes, a reset may cost the client the response."""
         self._ignores_input = True
         self.transport.write_eof()
         self._set_deadline("read", self._limits.linger_seconds)
@@ -356,11 +349,7 @@ class Connection(asyncio.Protocol):
 
 
 def _read_request(head: h11.Request, address: str, limits: Limits) -> Request:
-    """Convert a request head from h11; rejects some requests that h11 accepts.
-
-    Raises:
-        h11.RemoteProtocolError: with the response status in `error_status_hint`.
-    """
+    """Convert a head from h11, unless refused. Raises RemoteProtocolError with the status in `error_status_hint`."""
     # h11 accepts any two digits, and would answer HTTP/3 with HTTP/1.1.
     if not head.http_version.startswith(b"1."):
         raise h11.RemoteProtocolError("not HTTP/1", error_status_hint=505)

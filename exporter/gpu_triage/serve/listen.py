@@ -47,10 +47,8 @@ def open_listeners(addresses: Sequence[str]) -> list[socket.socket]:
 def inherited_listeners(environment: MutableMapping[str, str]) -> list[socket.socket]:
     """The sockets passed by systemd, in the order of its socket unit (sd_listen_fds(3)).
 
-    Raises ConfigError if there are none, or one isn't a listening stream socket.
-
-    Args:
-        environment: LISTEN_PID and LISTEN_FDS are removed from it, so that child processes don't use them.
+    Raises ConfigError if there are none, or one isn't a listening stream socket. LISTEN_PID and LISTEN_FDS are removed
+    from `environment`, so that child processes don't use them.
     """
     pid, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
     environment.pop("LISTEN_FDNAMES", None)
@@ -71,10 +69,7 @@ def close_listener(listener: socket.socket, *, inherited: bool = False) -> None:
 
 
 def listener_url(listener: socket.socket, scheme: str) -> str:
-    """The URL of a listening socket: ``http://127.0.0.1:9836``, ``http://[::]:9836``, ``http://unix:/path:``.
-
-    The last is nginx's notation for Unix sockets, to which a path can be appended as usual.
-    """
+    """The URL of a socket: ``http://[::]:9836``, or as in nginx ``http://unix:/path:``, to which a path is appended."""
     if listener.family == socket.AF_UNIX:
         return f"{scheme}://unix:{listener.getsockname()}:"
     host, port = listener.getsockname()[:2]

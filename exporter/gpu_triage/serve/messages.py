@@ -67,10 +67,7 @@ def html(body: bytes, policy: bytes, *headers: tuple[bytes, bytes], status: int 
 
 
 def weighted(header: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """The items of an Accept or Accept-Encoding header in lower case, with their parameters and weights of 0 to 1.
-
-    RFC 9110 12.4.2. An invalid weight counts as 0, since every client can handle the other response.
-    """
+    """The items of an Accept header in lower case, with weights of 0 to 1; 0 if invalid. Source: RFC 9110 12.4.2."""
     for item in header[:_LONGEST_HEADER].lower().split(","):
         name, *parameters = (part.strip() for part in item.split(";"))
         options = {key.strip(): value for key, _, value in (each.partition("=") for each in parameters)}

@@ -51,11 +51,8 @@ class SecuritySource:
     """Provides the current security settings, and reloads them when the file or one it refers to changes.
 
     Changes are detected by content: that works however a secret is replaced, in place or by swapping a symlink, and
-    touching a file without a change costs no connection. Raises ConfigError if the file is unreadable or invalid.
-
-    Args:
-        path: web configuration file; None for no TLS and no passwords.
-        report: called with the result of each load if there is a file.
+    touching a file costs no connection. Without a `path`, there is neither TLS nor passwords. `report` gets the result
+    of each load. Raises ConfigError if the file is unreadable or invalid.
     """
 
     def __init__(
@@ -77,10 +74,7 @@ class SecuritySource:
             report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
 
     def reload(self) -> bool:
-        """Reload the files; return whether the settings changed.
-
-        Invalid files change nothing; the error is logged once, and reported.
-        """
+        """Reload the files; return whether settings changed. Invalid ones change nothing, and are logged once."""
         if self._path is None:
             return False
         try:
@@ -203,11 +197,8 @@ _LONGEST_LOGGED: Final = 100
 class AllowedHosts:
     """Rejects requests for host names that aren't this server's.
 
-    IP addresses and localhost are always allowed, since an attacker's name is neither.
-
-    Args:
-        names: in lower case; one that starts with a dot matches a domain and all its subdomains. If empty, every
-            request is allowed.
+    IP addresses and localhost are always allowed, since an attacker's name is neither. `names` are in lower case; one
+    that starts with a dot matches a domain and its subdomains. If there are none, every request is allowed.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:

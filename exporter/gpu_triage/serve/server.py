@@ -34,19 +34,12 @@ logger = logging.getLogger(__name__)
 
 
 class WebServer:
-    """Serves one application on one or more addresses.
+    """Serves one application on the `listen_addresses`; None for the sockets passed by systemd.
 
     asyncio's own server is unsuitable: it accepts connections up to the backlog even when file descriptors run short,
-    and logs an error when they run out.
-
-    Args:
-        listen_addresses: ``:port``, ``host:port``, ``[v6]:port`` or ``unix:/path``; see `open_listeners`. None for
-            sockets passed by systemd.
-        security: TLS, passwords and headers; None for plain HTTP without passwords.
-        hosts: the allowed Host names; None for any.
-        wall: returns Unix seconds, for the Date header.
-        reload_seconds: how often the files behind `security` are checked for changes.
-        also_reload: called after each request to `reload`, on the thread that reads those files.
+    and logs an error when they run out. Without `security`, it is plain HTTP without passwords; without `hosts`, any
+    Host name is allowed. `wall` returns Unix seconds. `also_reload` is called after each request to `reload`, on the
+    thread that reads those files.
     """
 
     def __init__(
@@ -77,10 +70,7 @@ class WebServer:
         self._reload_asked = False
 
     def bind(self) -> list[str]:
-        """Open the listening sockets and return their URLs; clients can connect from now on, but wait for `run`.
-
-        Raises ConfigError if an address can't be bound; the message names it and the reason. No socket is left open.
-        """
+        """Open the sockets, on which clients wait for `run`; return their URLs. Raises ConfigError, with none open."""
         if self._addresses is None:
             self._listeners = inherited_listeners(os.environ)
         else:
@@ -89,10 +79,7 @@ class WebServer:
         return [listener_url(listener, scheme) for listener in self._listeners]
 
     def run(self) -> None:
-        """Serve on the calling thread until `stop` is called; installs no signal handlers.
-
-        In the main thread, set a handler for SIGINT first, or asyncio turns the signal into KeyboardInterrupt.
-        """
+        """Serve until `stop`. Handle SIGINT in the main thread first, or asyncio makes it a KeyboardInterrupt."""
         asyncio.run(self._serve())
 
     def stop(self) -> None:

@@ -48,13 +48,7 @@ _TLS12_SUITES = {
 
 
 def server_context(section: TlsSection, where: Place) -> ssl.SSLContext:
-    """Create the SSL context for the server.
-
-    Raises ConfigError if a setting is missing, invalid, or not supported by Python's ssl; the message names the key.
-
-    Args:
-        where: the place of the section, for messages.
-    """
+    """Create the server's SSL context. Raises ConfigError for a missing, invalid or unsupported key below `where`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     # Client-initiated renegotiation costs the server more than the client; OpenSSL 3 already rejects it by default.
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -221,11 +215,7 @@ logger = logging.getLogger(__name__)
 
 
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
-    """The protocol of the TCP transport, and at the same time the transport of a connection.
-
-    Args:
-        connection: receives the decrypted bytes; enforces timeouts, including that of the handshake.
-    """
+    """The protocol of TCP, and transport of `connection`, which enforces timeouts, also that of the handshake."""
 
     def __init__(self, connection: Connection, context: ssl.SSLContext, section: TlsSection) -> None:
         super().__init__()

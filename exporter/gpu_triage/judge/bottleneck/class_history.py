@@ -55,10 +55,7 @@ class Soon:
 
 
 class GpuMemory:
-    """The current class of a GPU, when it began, the time spent in each class, and the candidate for the next.
-
-    It continues the `seconds` that a returning GPU already spent in each class.
-    """
+    """Class of a GPU, since when, and the candidate for the next; continues the `seconds` of a GPU that returns."""
 
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
         self.seconds = dict.fromkeys(BOTTLENECK_CLASSES, 0.0) if seconds is None else seconds
@@ -79,10 +76,7 @@ class GpuMemory:
         self._gaps: deque[tuple[float, float]] = deque(maxlen=_MOST_STRETCHES)
 
     def judge(self, gpu: GpuEvidence, host: HostEvidence, longest_gap_seconds: float) -> Bottleneck:
-        """Judge the GPU and return its current class.
-
-        If the previous judgment is more than `longest_gap_seconds` old, the time since then is not counted.
-        """
+        """Judge the GPU and return its class; a gap of more than `longest_gap_seconds` before is not counted."""
         found = self._judge(gpu, host, longest_gap_seconds)
         now = host.at.monotonic
         if found.name in _WORKS:

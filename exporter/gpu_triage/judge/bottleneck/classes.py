@@ -198,10 +198,7 @@ Bottlenecks = Mapping[GpuEvidence, Bottleneck]
 
 @dataclass(frozen=True)
 class Case:
-    """A GPU to be judged: its evidence, its work history, and its current class (None if never judged).
-
-    If it is judged `soon`, the evidence is that of the last `SOON_SECONDS`, and has to be strong.
-    """
+    """A GPU to be judged, and its class, or None; `soon` is by the last `SOON_SECONDS`, which have to be strong."""
 
     gpu: GpuEvidence
     host: HostEvidence
@@ -251,10 +248,7 @@ class Case:
 
     @cached_property
     def talks(self) -> bool:
-        """Whether it has a peer to wait for: another GPU of its job, or ranks on other hosts.
-
-        RDMA traffic shows those only of a job that has the host to itself: adapters do not count by job.
-        """
+        """Whether it has a peer to wait for, here or, by RDMA traffic if no other job has a GPU here, elsewhere."""
         owners = owners_of(self.gpu)
         others = [other for other in self.host.answering if other.key != self.gpu.key and other.occupied]
         return any(owners_of(other) == owners for other in others) if others else self.host.talks_rdma
@@ -268,10 +262,7 @@ class Case:
 
     @cached_property
     def bound(self) -> Bound | None:
-        """What bounds the kernels, if they are its work.
-
-        None during a pause too, because the window then has little of that.
-        """
+        """What bounds the kernels, if they are its work; None during a pause, when the window has little of them."""
         return None if self.video or self.work.paused or self.work.recovering else bound_of(self.gpu)
 
     @cached_property
@@ -408,10 +399,7 @@ def _communication(case: Case) -> str | None:
 
 
 def _waited_for(case: Case) -> str:
-    """Name the GPUs of its job that do not spin, unless they are most of it: the others wait for them. "" if none.
-
-    GPUs that only share a user may have different jobs.
-    """
+    """Name the GPUs of its job, not just of its user, that do not spin, unless they are most of it; "" if none."""
     owners = owners_of(case.gpu)
     if not any(owner.pod or owner.slurm_job_id for owner in owners):
         return ""

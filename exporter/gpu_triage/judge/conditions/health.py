@@ -186,10 +186,7 @@ def _are_few(code: str, count: float, host: HostEvidence) -> bool:
 
 
 def _xids_of_programs(gpu: GpuEvidence) -> float:
-    """Return the number of recent Xids caused by programs, of any code.
-
-    Until the whole period has been observed, the kernel log's count for a single code is used.
-    """
+    """Return the recent Xids caused by programs; until all is observed, the kernel log's count for a single code."""
     seconds = thresholds.XID_RECENT_SECONDS
     recent = [
         each.labels
@@ -209,10 +206,7 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
     return bool(
         not gpu.up
         or gpu.recovery_action
-        or any(
-            gpu.last(spec)
-            for spec in (ecc.GPU_ROW_REMAP_FAILURE, ecc.GPU_ROW_REMAP_PENDING, ecc.GPU_RETIRED_PAGES_PENDING)
-        )
+        or any(gpu.last(spec) for code, spec, _ in _FLAGS if code.startswith("memory."))
         or (gpu.uncorrected_errors and not gpu.contained_error)
         or gpu.fabric_trouble
         or (not gpu.partitioned and 0 in gpu.lasts(GPU_NVLINK_UP))

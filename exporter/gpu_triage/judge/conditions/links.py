@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.conditions.host import first_of
@@ -38,20 +37,18 @@ from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECON
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.xid import xid_metrics
 
-_LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = MappingProxyType(
-    {
-        "generation": (
-            pcie.GPU_PCIE_LINK_EXPECTED_GENERATION,
-            pcie.GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
-            pcie.GPU_PCIE_LINK_SLOT_MAX_GENERATION,
-        ),
-        "width": (
-            pcie.GPU_PCIE_LINK_EXPECTED_WIDTH,
-            pcie.GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
-            pcie.GPU_PCIE_LINK_SLOT_MAX_WIDTH,
-        ),
-    }
-)
+_LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = {
+    "generation": (
+        pcie.GPU_PCIE_LINK_EXPECTED_GENERATION,
+        pcie.GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
+        pcie.GPU_PCIE_LINK_SLOT_MAX_GENERATION,
+    ),
+    "width": (
+        pcie.GPU_PCIE_LINK_EXPECTED_WIDTH,
+        pcie.GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
+        pcie.GPU_PCIE_LINK_SLOT_MAX_WIDTH,
+    ),
+}
 """What is expected of a link, and the maximum of card and slot."""
 
 _NVLINK_ERRORS: Final = (((nvlink.REPLAY, nvlink.RECOVERY), "replays"), (("crc",), "crc"))
@@ -298,10 +295,7 @@ def _refused(host: HostEvidence, paths: list[_Path]) -> Mapping[GpuEvidence, Map
 
 
 def _through_host(paths: list[_Path]) -> Iterator[Finding]:
-    """Yield one finding for all busy GPUs that reach each other only through host memory.
-
-    GPUs of different owners exchange nothing.
-    """
+    """Yield one finding for all busy GPUs, if not of different owners, that only share data through host memory."""
     slow = [path for path in paths if not path.works and path.gpu.busy and path.peer.busy]
     owners = {gpu: set(owners_of(gpu)) for gpu in {gpu for path in slow for gpu in (path.gpu, path.peer)}}
     apart = [

@@ -299,10 +299,7 @@ def _placement(whole: list[GpuEvidence]) -> Iterator[Finding]:
 
 
 def _of_one_owner(gpu: GpuEvidence) -> int:
-    """Return the most processes on it with the same owner; all of them if they are not listed.
-
-    Different owners share a GPU on purpose, as with time slicing.
-    """
+    """Return the most processes with one owner (all if not listed): different owners share a GPU on purpose."""
     owners = Counter(
         tuple(labels[name] for name in ("user", "container_id", "pod_uid", "slurm_job_id"))
         for labels in gpu.labels_of(on_gpu.GPU_PROCESS_INFO)

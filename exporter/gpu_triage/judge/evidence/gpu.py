@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby, pairwise
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
@@ -54,12 +53,10 @@ _READ_FIRST: Final = (
 )
 """Every GPU reports at least one of these."""
 
-_NO_ANSWER: Final = MappingProxyType(
-    {
-        "lost": "GPU lost: the driver cannot reach it",
-        "reset_required": "GPU unusable: the driver asks for a reset of it",
-    }
-)
+_NO_ANSWER: Final = {
+    "lost": "GPU lost: the driver cannot reach it",
+    "reset_required": "GPU unusable: the driver asks for a reset of it",
+}
 """Driver errors explained in plain words; the other error names need no explanation."""
 
 
@@ -151,10 +148,7 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def lost(self) -> bool:
-        """Whether the GPU was polled and did not respond.
-
-        GPUs are not polled while released or while the driver is unavailable, nor immediately afterward.
-        """
+        """Whether it was polled and did not respond; NVML down, or up just now, means that it was not polled."""
         return not self.up and self.label(GPU_ERROR_INFO, "error") not in {RELEASED, DRIVER_UNAVAILABLE}
 
     @cached_property
@@ -190,10 +184,7 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def unobserved(self) -> str:
-        """How little of the time that it is up its work was observed; "" if most, or if that is not counted.
-
-        Readings that come late are too far apart, or are withdrawn before the next one.
-        """
+        """How little of its work was observed, as readings come late; "" if most, or if that is not counted."""
         observed, up = self.one(activity.GPU_OBSERVED_SECONDS_TOTAL), self.one(GPU_UP)
         up_seconds = 0.0 if up is None else up.mean * up.seconds
         if self.partitioned or observed is None or up_seconds < thresholds.OBSERVED_SECONDS:
@@ -204,10 +195,7 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def kernel_share(self) -> float | None:
-        """Share of the observed time with a kernel resident; for a MIG parent, SM activity of its busiest instance.
-
-        None if most of the window was not observed.
-        """
+        """Share of the observed time with a kernel; for MIG, of its busiest instance's SMs. None if mostly unseen."""
         if self.partitioned:
             return max((each.mean for each in self.series(GPU_MIG_SM_ACTIVE_RATIO)), default=None)
         if self.unobserved:
@@ -231,10 +219,7 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def busy_share(self) -> float | None:
-        """Share of the window in which the GPU worked: the higher of kernel and video activity.
-
-        If kernel activity is not reported, idle video engines prove nothing, so the result is None.
-        """
+        """Higher share of kernel and video activity; None without the first, as idle video engines prove nothing."""
         if self.kernel_share is None:
             return self.video_share or None
         return max(self.kernel_share, self.video_share or 0.0)
@@ -483,10 +468,7 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def held_clock(self) -> str | None:
-        """What holds its clock most of the time without being a fault, as its default power limit does.
-
-        "" if nothing does; None if throttling is not counted.
-        """
+        """What holds its clock mostly and is no fault, such as its default limit; None if not counted, else ""."""
         if self.rate(GPU_THROTTLE_SECONDS_TOTAL) is None:
             return None
         shares = {"sw_power_cap": self.capped_share, **{reason: self.throttled(reason) for reason in _HELD_CLOCKS}}
@@ -508,10 +490,7 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def works_awake(self) -> bool:
-        """Whether the GPU did some work and never entered an idle P-state in the last part of the window.
-
-        Such a GPU's link has no reason to save power, however low the load.
-        """
+        """Whether it did some work and lately was in no idle P-state: its link then has no reason to save power."""
         state = self.recent.one(activity.GPU_PERFORMANCE_STATE)
         awake = state is not None and state.high <= thresholds.LOADED_P_STATE
         return awake and (self.recent.busy_share or 0.0) >= thresholds.WORKING_SHARE

@@ -165,13 +165,6 @@ def unfinished_transfers(evidence: Evidence) -> Iterator[str]:
             yield f"{begun.last:.0f} reads of GPUDirect Storage do not end"
 
 
-def silent_mounts(evidence: Evidence) -> Iterator[str]:
-    """Yield NFS mounts that complete no operations."""
-    for mount, kinds in _nfs_operations(evidence).items():
-        if not any(operations for operations, _ in kinds.values()):
-            yield mount
-
-
 def _nfs_operations(evidence: Evidence) -> dict[str, dict[str, list[float]]]:
     """Return [operations per second, seconds spent on them per second (= in flight)] by mount and kind."""
     mounts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
@@ -333,11 +326,7 @@ class HostEvidence(Evidence):
 
     @property
     def wanted_gpus(self) -> Mapping[str, float]:
-        """How many GPUs the driver should show, as far as known, by source.
-
-        The configured count takes precedence over the count since boot: GPUs passed to virtual machines since then are
-        not missing.
-        """
+        """GPUs that the driver should show: as configured, else since boot (virtual machines may take some)."""
         sources = {"expected": "expected", "pci": "on the PCI bus", "boot": "since the host booted"}
         counts = {words: self.last(GPU_DEVICES, source=source) for source, words in sources.items()}
         if counts["expected"] is not None:
@@ -383,10 +372,7 @@ class HostEvidence(Evidence):
         return self.rate(GPU_HOST_PRESSURE_SECONDS_TOTAL, resource=resource, kind="some")
 
     def scarce_memory(self, ease: float = 1.0, *, waiting: GpuEvidence | None = None) -> str | None:
-        """Return why memory is scarce: swap-in, or tasks that stall on memory (which also happens without swap).
-
-        For a `waiting` GPU, only the tasks of its own job count if their pressure is known.
-        """
+        """Return why memory is scarce: swap-in, or stalls (for a `waiting` GPU, only its job's, if those are known)."""
         swapped = self.rate(GPU_HOST_SWAP_IN_BYTES_TOTAL) or 0.0
         if swapped >= self.limit("memory.starved", "rate") * ease:
             return f"{swapped / 1024**2:.1f} MiB/s read back from swap"
@@ -438,10 +424,7 @@ class HostEvidence(Evidence):
         return written + (self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="write") or 0.0)
 
     def scarce_cpu_of(self, gpu: GpuEvidence, ease: float = 1.0, *, single: bool) -> str | None:
-        """Return why CPUs are scarce for a GPU; with `single`, one CPU saturated by a thread of its job is enough.
-
-        If the job's threads are unknown, any busy CPU of the node counts.
-        """
+        """Return why CPUs are scarce for a GPU; if `single`, one CPU that its job (any, if unknown) fills is enough."""
         if not knows_threads(gpu):
             return self.scarce_cpu(gpu.node, ease, single=single)
         full = full_thread(gpu.over(self.seconds), ease) if single else None
@@ -546,8 +529,9 @@ class HostEvidence(Evidence):
     def _silent_mounts(self) -> Iterator[str]:
         """Yield NFS mounts that complete nothing while tasks wait for I/O."""
         if stalled_tasks := self._io_without_disks():
-            silent = silent_mounts(self)
-            yield from (f"NFS {mount} answers nothing, {stalled_tasks:.0f} tasks wait for I/O" for mount in silent)
+            for mount, kinds in _nfs_operations(self).items():
+                if not any(operations for operations, _ in kinds.values()):
+                    yield f"NFS {mount} answers nothing, {stalled_tasks:.0f} tasks wait for I/O"
 
     def _silent_servers(self) -> Iterator[str]:
         """Yield unresponsive file servers from the kernel log, the only source for Lustre servers."""

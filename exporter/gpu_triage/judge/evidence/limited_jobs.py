@@ -33,10 +33,7 @@ class LimitedJob(NamedTuple):
 
 
 def limited_job(resource: str, gpu: GpuEvidence, ease: float = 1.0, *, lately: bool = False) -> LimitedJob | None:
-    """Return the job on the GPU that its own limit of ``cpu`` or ``memory`` slows down most; None if none does.
-
-    Measured over the window, or with `lately` over the last `CLASS_SECONDS`.
-    """
+    """Return the job that its own limit of ``cpu`` or ``memory`` slows most, in the window or `lately`, or None."""
     limits = _LIMITS.get(resource)
     return None if limits is None else max(limits(gpu, ease, lately=lately), default=None)
 
@@ -135,10 +132,7 @@ def full_thread(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
 def own_stalls(
     gpu: GpuEvidence, limits: Mapping[str, LimitedJob | None], ease: Callable[[str], float]
 ) -> dict[str, str]:
-    """Describe what the job on the GPU itself stalls for, by class.
-
-    Its threads and its cgroup prove that, whatever the GPU did before and whatever else the host does.
-    """
+    """Describe what the job's threads and cgroup prove that it stalls for, by class, whatever else the host does."""
     limited = {name: limit.because for name, limit in limits.items() if limit is not None}
     memory, io = (gpu.limit(f"{name}.starved", "pressure") * ease(name) for name in ("memory", "storage"))
     found = {

@@ -19,52 +19,48 @@ from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECON
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes import on_gpu
 
-_FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = MappingProxyType(
-    {
-        presence.GPU_DEVICES: ("gpu.missing",),
-        ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL: ("ecc.uncorrected", "ecc.contained", "ecc.corrected_rising"),
-        ecc.GPU_ECC_SRAM_THRESHOLD_EXCEEDED: ("ecc.sram_threshold",),
-        ecc.GPU_ROW_REMAP_FAILURE: ("memory.row_remap_failure",),
-        ecc.GPU_ROW_REMAP_PENDING: ("memory.row_remap_pending",),
-        ecc.GPU_RETIRED_PAGES_PENDING: ("memory.retired_pages_pending",),
-        modes.GPU_RECOVERY_ACTION: ("recovery.action", "recovery.drain_and_reset"),
-        throttle.GPU_THROTTLE_SECONDS_TOTAL: ("thermal.hw", "thermal.sw", "power.brake", "power.hw_slowdown"),
-        power.GPU_TEMPERATURE_CELSIUS: ("thermal.margin", "thermal.low_limit"),
-        power.GPU_POWER_LIMIT_WATTS: ("power.cap", "power.limit"),
-        pcie.GPU_PCIE_LINK_WIDTH: ("pcie.width", "pcie.width_idle", "pcie.width_from_boot", "pcie.width_built"),
-        pcie.GPU_PCIE_LINK_GENERATION: ("pcie.generation", "pcie.generation_low"),
-        pcie.GPU_PCIE_LINK_TRANSITIONS_TOTAL: ("pcie.flapping", "pcie.width_changes"),
-        pcie.GPU_PCIE_REPLAYS_TOTAL: ("pcie.replays",),
-        pcie.GPU_PCIE_AER_ERRORS_TOTAL: ("pcie.aer",),
-        pcie_uplinks.GPU_HOST_PCIE_UPLINK_RATIO: ("pcie.uplink",),
-        topology.GPU_P2P_STATUS: ("p2p.unavailable", "p2p.through_host"),
-        nvlink.GPU_NVLINK_UP: ("nvlink.down", "nvlink.flapping"),
-        nvlink.GPU_NVLINK_ERRORS_TOTAL: ("nvlink.errors", "nvlink.recovering"),
-        nvlink.GPU_C2C_LINKS_UP: ("c2c.down",),
-        nvlink.GPU_NVLINK_BIT_ERROR_RATIO: ("nvlink.bit_errors",),
-        modes.GPU_VGPU_LICENSE_STATE: ("vgpu.unlicensed",),
-        modes.GPU_PERSISTENCE_MODE: ("policy.persistence",),
-        host_memory.GPU_HOST_EDAC_ERRORS_TOTAL: ("host.memory_errors_rising",),
-        kernel_log.GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL: ("host.kernel_log_lost",),
-        cpu.GPU_HOST_CPU_BUSIEST_RATIO: ("cpu.slow_clock",),
-        cpu.GPU_HOST_CPU_SECONDS_TOTAL: ("cpu.starved",),
-        on_gpu.GPU_PROCESSES: ("cpu.limited", "memory.limited"),
-        host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL: ("memory.swapping",),
-        infiniband.GPU_HOST_INFINIBAND_UP: ("network.port_down",),
-        infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL: ("network.port_errors",),
-    }
-)
+_FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = {
+    presence.GPU_DEVICES: ("gpu.missing",),
+    ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL: ("ecc.uncorrected", "ecc.contained", "ecc.corrected_rising"),
+    ecc.GPU_ECC_SRAM_THRESHOLD_EXCEEDED: ("ecc.sram_threshold",),
+    ecc.GPU_ROW_REMAP_FAILURE: ("memory.row_remap_failure",),
+    ecc.GPU_ROW_REMAP_PENDING: ("memory.row_remap_pending",),
+    ecc.GPU_RETIRED_PAGES_PENDING: ("memory.retired_pages_pending",),
+    modes.GPU_RECOVERY_ACTION: ("recovery.action", "recovery.drain_and_reset"),
+    throttle.GPU_THROTTLE_SECONDS_TOTAL: ("thermal.hw", "thermal.sw", "power.brake", "power.hw_slowdown"),
+    power.GPU_TEMPERATURE_CELSIUS: ("thermal.margin", "thermal.low_limit"),
+    power.GPU_POWER_LIMIT_WATTS: ("power.cap", "power.limit"),
+    pcie.GPU_PCIE_LINK_WIDTH: ("pcie.width", "pcie.width_idle", "pcie.width_from_boot", "pcie.width_built"),
+    pcie.GPU_PCIE_LINK_GENERATION: ("pcie.generation", "pcie.generation_low"),
+    pcie.GPU_PCIE_LINK_TRANSITIONS_TOTAL: ("pcie.flapping", "pcie.width_changes"),
+    pcie.GPU_PCIE_REPLAYS_TOTAL: ("pcie.replays",),
+    pcie.GPU_PCIE_AER_ERRORS_TOTAL: ("pcie.aer",),
+    pcie_uplinks.GPU_HOST_PCIE_UPLINK_RATIO: ("pcie.uplink",),
+    topology.GPU_P2P_STATUS: ("p2p.unavailable", "p2p.through_host"),
+    nvlink.GPU_NVLINK_UP: ("nvlink.down", "nvlink.flapping"),
+    nvlink.GPU_NVLINK_ERRORS_TOTAL: ("nvlink.errors", "nvlink.recovering"),
+    nvlink.GPU_C2C_LINKS_UP: ("c2c.down",),
+    nvlink.GPU_NVLINK_BIT_ERROR_RATIO: ("nvlink.bit_errors",),
+    modes.GPU_VGPU_LICENSE_STATE: ("vgpu.unlicensed",),
+    modes.GPU_PERSISTENCE_MODE: ("policy.persistence",),
+    host_memory.GPU_HOST_EDAC_ERRORS_TOTAL: ("host.memory_errors_rising",),
+    kernel_log.GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL: ("host.kernel_log_lost",),
+    cpu.GPU_HOST_CPU_BUSIEST_RATIO: ("cpu.slow_clock",),
+    cpu.GPU_HOST_CPU_SECONDS_TOTAL: ("cpu.starved",),
+    on_gpu.GPU_PROCESSES: ("cpu.limited", "memory.limited"),
+    host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL: ("memory.swapping",),
+    infiniband.GPU_HOST_INFINIBAND_UP: ("network.port_down",),
+    infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL: ("network.port_errors",),
+}
 READS: Final = MappingProxyType({code: spec for spec, codes in _FINDINGS.items() for code in codes})
 """The metric each finding is based on, which healthy GPUs and hosts report too. Without it nothing can be concluded."""
 
-_NEEDS_SECONDS: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "ecc.corrected_rising": DAY_SECONDS,
-        "host.memory_errors_rising": DAY_SECONDS,
-        "work.allocated_idle": thresholds.ALLOCATED_IDLE_SECONDS,
-        "network.port_flapping": thresholds.PORT_DOWNS_SECONDS,
-    }
-)
+_NEEDS_SECONDS: Final[Mapping[str, float]] = {
+    "ecc.corrected_rising": DAY_SECONDS,
+    "host.memory_errors_rising": DAY_SECONDS,
+    "work.allocated_idle": thresholds.ALLOCATED_IDLE_SECONDS,
+    "network.port_flapping": thresholds.PORT_DOWNS_SECONDS,
+}
 """History needed to conclude that the finding is over; a process that just started lacks it."""
 
 _WITHOUT_ANSWER: Final = ("xid.", "gpu.", "baseline.", "driver.")

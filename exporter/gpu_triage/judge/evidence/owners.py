@@ -40,10 +40,7 @@ class GpuOwner(NamedTuple):
 
 
 def owners_of(gpu: GpuEvidence) -> tuple[GpuOwner, ...]:
-    """Return pods first, then Slurm jobs, then users of processes in neither.
-
-    Users of processes in unnamed pods are listed only if there is no other owner: they are mostly root.
-    """
+    """Return pods, then Slurm jobs, then users; those in unnamed pods only if there is no other (mostly root)."""
     return owners_among(
         (each.labels for each in gpu.series(GPU_ALLOCATED) if each.last == 1), gpu.labels_of(GPU_PROCESS_INFO)
     )

@@ -145,10 +145,7 @@ class WidestLinks:
 
 
 class Memory:
-    """History of one host by subject and name: counter increases, and shares of time.
-
-    A process that just started has little history, so results include the seconds that were observed.
-    """
+    """History of a host by subject and name: counter increases and shares, with the seconds that were observed."""
 
     def __init__(self) -> None:
         self.seconds = 0.0  # total time observed

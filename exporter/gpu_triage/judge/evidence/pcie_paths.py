@@ -237,10 +237,7 @@ class ShortUplink(NamedTuple):
 
 
 def short_uplinks(recent: Evidence, gpus: Sequence[GpuEvidence]) -> Iterator[ShortUplink]:
-    """Yield them from the last part of the window.
-
-    A low generation only counts while a GPU behind it is loaded: at rest, it saves power.
-    """
+    """Yield them, as of the last part of the window; at rest, a low generation saves power and does not count."""
     for labels in recent.labels_of(pcie_uplinks.GPU_HOST_PCIE_UPLINK_INFO):
         ratio = recent.one(pcie_uplinks.GPU_HOST_PCIE_UPLINK_RATIO, bridge=labels["bridge"], port=labels["port"])
         devices = pcie_uplinks.devices_behind(labels)
@@ -251,10 +248,7 @@ def short_uplinks(recent: Evidence, gpus: Sequence[GpuEvidence]) -> Iterator[Sho
 
 
 def _full(uplink: Mapping[str, str], gpus: Sequence[GpuEvidence]) -> str:
-    """Describe how heavily the GPUs behind an uplink load it.
-
-    Traffic between two of these GPUs counts too, though it may stay within the switch.
-    """
+    """Describe how heavily the GPUs behind an uplink load it, with traffic that may stay within the switch."""
     most = pcie_uplinks.bytes_per_second(int(uplink["generation"]), int(uplink["width"]))
     for does, counter, direction in _DIRECTIONS:
         total = sum(_rate(gpu.recent, counter, direction) or 0.0 for gpu in gpus)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
@@ -44,28 +43,26 @@ class Count:
 OWNER_LABELS: Final = ("pid", "container_id", "pod_uid", "slurm_job_id")
 """Labels that identify a killed process, or its job, as one that was on a GPU."""
 
-_COUNTERS: Final[Mapping[MetricSpec, float]] = MappingProxyType(
-    {
-        pcie.GPU_PCIE_REPLAYS_TOTAL: MINUTES_SECONDS,
-        pcie.GPU_PCIE_AER_ERRORS_TOTAL: thresholds.SEVERE_AER_SECONDS,
-        nvlink.GPU_NVLINK_ERRORS_TOTAL: MINUTES_SECONDS,
-        nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL: thresholds.RECOVERIES_SECONDS,
-        ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL: DAY_SECONDS,
-        xid_metrics.GPU_XID_ERRORS_TOTAL: MINUTES_SECONDS,
-        host_memory.GPU_HOST_EDAC_ERRORS_TOTAL: DAY_SECONDS,
-        infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL: thresholds.PORT_DOWNS_SECONDS,
-        infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL: MINUTES_SECONDS,
-        infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL: MINUTES_SECONDS,
-        network_interfaces.GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL: thresholds.PORT_DOWNS_SECONDS,
-        network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL: MINUTES_SECONDS,
-        host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL: MINUTES_SECONDS,
-        cpu.GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL: MINUTES_SECONDS,
-        cgroup_limits.GPU_CGROUP_CPU_PERIODS_TOTAL: MINUTES_SECONDS,
-        cgroup_limits.GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL: MINUTES_SECONDS,
-        cgroup_limits.GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL: MINUTES_SECONDS,
-        cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL: thresholds.OOM_KILLED_SECONDS,
-    }
-)
+_COUNTERS: Final[Mapping[MetricSpec, float]] = {
+    pcie.GPU_PCIE_REPLAYS_TOTAL: MINUTES_SECONDS,
+    pcie.GPU_PCIE_AER_ERRORS_TOTAL: thresholds.SEVERE_AER_SECONDS,
+    nvlink.GPU_NVLINK_ERRORS_TOTAL: MINUTES_SECONDS,
+    nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL: thresholds.RECOVERIES_SECONDS,
+    ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL: DAY_SECONDS,
+    xid_metrics.GPU_XID_ERRORS_TOTAL: MINUTES_SECONDS,
+    host_memory.GPU_HOST_EDAC_ERRORS_TOTAL: DAY_SECONDS,
+    infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL: thresholds.PORT_DOWNS_SECONDS,
+    infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL: MINUTES_SECONDS,
+    infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL: MINUTES_SECONDS,
+    network_interfaces.GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL: thresholds.PORT_DOWNS_SECONDS,
+    network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL: MINUTES_SECONDS,
+    host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL: MINUTES_SECONDS,
+    cpu.GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL: MINUTES_SECONDS,
+    cgroup_limits.GPU_CGROUP_CPU_PERIODS_TOTAL: MINUTES_SECONDS,
+    cgroup_limits.GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL: MINUTES_SECONDS,
+    cgroup_limits.GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL: MINUTES_SECONDS,
+    cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL: thresholds.OOM_KILLED_SECONDS,
+}
 """Counters needed for longer than one window, and how far back in seconds."""
 
 

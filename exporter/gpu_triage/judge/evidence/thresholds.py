@@ -1,7 +1,4 @@
-"""The playbook's terms as numbers, each defined once; shares are 0-1 of the window.
-
-Thresholds used by a single finding are configurable and defined in `findings.settings`.
-"""
+"""The playbook's terms as numbers; shares are 0-1 of the window. Those of one finding are in `findings.settings`."""
 
 from __future__ import annotations
 

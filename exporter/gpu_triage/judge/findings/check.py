@@ -133,9 +133,8 @@ class Measure:
     def said(self, *values: float) -> str:
         """Return the phrase with a value, or with the range of several.
 
-        Example:
-            >>> Measure(Unit.RATIO, "throttled {} of the time").said(0.64, 0.31)
-            'throttled 31% to 64% of the time'
+        >>> Measure(Unit.RATIO, "throttled {} of the time").said(0.64, 0.31)
+        'throttled 31% to 64% of the time'
         """
         low, high = (self.unit.form.format(each / self.unit.scale) for each in (min(values), max(values)))
         return self.text.format(low if low == high else f"{low} to {high}")
@@ -189,6 +188,7 @@ class Rows:
     area: Area
     severity: Severity
     of_host: bool = False
+    topic: str = ""  # of the area's causes; "" if they have several
 
     def __call__(
         self, code: str, action: Action, alert: str | None = None, *, topic: str = "", **facts: Any
@@ -196,12 +196,13 @@ class Rows:
         """Return a row without its words; `facts` are other fields of it, with `wait` and `hold` in seconds."""
         seconds = {f"{name}_seconds": facts.pop(name) for name in ("wait", "hold") if name in facts}
         own = {"area": self.area, "severity": self.severity, "of_host": self.of_host, **seconds, **facts}
-        return partial(Check, code=code, action=action, alert=alert, topic=topic or code.partition(".")[0], **own)
+        topic = topic or self.topic or code.partition(".")[0]
+        return partial(Check, code=code, action=action, alert=alert, topic=topic, **own)
 
 
-def rows_of(area: Area, *, of_host: bool = False) -> tuple[Rows, Rows, Rows]:
+def rows_of(area: Area, *, of_host: bool = False, topic: str = "") -> tuple[Rows, Rows, Rows]:
     """Return what makes the critical findings, the warnings, and the information of an area."""
-    critical, warning, info = (Rows(area, each, of_host) for each in reversed(Severity))
+    critical, warning, info = (Rows(area, each, of_host, topic) for each in reversed(Severity))
     return critical, warning, info
 
 

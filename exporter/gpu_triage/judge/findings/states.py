@@ -54,10 +54,8 @@ class Life:
 class FindingStates:
     """A host's findings across judgments.
 
-    Args:
-        window_seconds: how far back the evidence reaches. For that long after `restore`, it is unknown whether
-            conditions still hold, since shares over the window are not known yet. For that long after a reset, evidence
-            may predate the reset.
+    The evidence reaches `window_seconds` back. For that long after `restore`, it is unknown whether conditions still
+    hold, since shares over the window are not known yet; for that long after a reset, evidence may predate the reset.
     """
 
     def __init__(self, window_seconds: float = 0.0) -> None:

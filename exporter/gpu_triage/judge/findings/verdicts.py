@@ -43,57 +43,53 @@ class Color(NamedTuple):
     tone: str
 
 
-COLORS: Final[Mapping[Verdict, Color]] = MappingProxyType(
-    {
-        Verdict.DRAIN: Color("red", "red", "sick"),
-        Verdict.WATCH: Color("amber", "yellow", "held"),
-        Verdict.KEEP: Color("green", "green", "well"),
-        Verdict.NOT_READ: Color("gray", "bright_black", "idle"),
-    }
-)
+COLORS: Final[Mapping[Verdict, Color]] = {
+    Verdict.DRAIN: Color("red", "red", "sick"),
+    Verdict.WATCH: Color("amber", "yellow", "held"),
+    Verdict.KEEP: Color("green", "green", "well"),
+    Verdict.NOT_READ: Color("gray", "bright_black", "idle"),
+}
 
-CLASS_COLORS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        # Red: the GPU is sick.
-        "sick": "#be1b25",
-        # Amber: the GPU is throttled.
-        "thermal": "#ff783f",
-        "power_brake": "#f6910f",
-        # Magenta: the path to it is broken.
-        "pcie_link": "#cc379e",
-        "power_cap": "#f7c248",
-        "clock_cap": "#a48100",
-        # Violet: the software is at fault.
-        "hung": "#5a3ec2",
-        # Blue: the host starves it.
-        "memory": "#1e4da0",
-        "storage": "#217ad1",
-        "cpu": "#2aa8fd",
-        "network": "#008fb5",
-        "numa": "#3ccfdd",
-        "communication": "#8265fd",
-        # Green: the GPU itself is the bottleneck, as it should be.
-        "compute": "#29a45e",
-        "unattributed": "#a998dc",
-        "idle": "#9796a4",
-    }
-)
+CLASS_COLORS: Final[Mapping[str, str]] = {
+    # Red: the GPU is sick.
+    "sick": "#be1b25",
+    # Amber: the GPU is throttled.
+    "thermal": "#ff783f",
+    "power_brake": "#f6910f",
+    # Magenta: the path to it is broken.
+    "pcie_link": "#cc379e",
+    "power_cap": "#f7c248",
+    "clock_cap": "#a48100",
+    # Violet: the software is at fault.
+    "hung": "#5a3ec2",
+    # Blue: the host starves it.
+    "memory": "#1e4da0",
+    "storage": "#217ad1",
+    "cpu": "#2aa8fd",
+    "network": "#008fb5",
+    "numa": "#3ccfdd",
+    "communication": "#8265fd",
+    # Green: the GPU itself is the bottleneck, as it should be.
+    "compute": "#29a45e",
+    "unattributed": "#a998dc",
+    "idle": "#9796a4",
+}
 """Fill color of each class, in order of rank; legible on light and dark backgrounds, and apart without red or green."""
 
-TONE_COLORS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "sick": CLASS_COLORS["sick"],
-        "held": CLASS_COLORS["power_brake"],
-        "starved": CLASS_COLORS["storage"],
-        "well": CLASS_COLORS["compute"],
-        "idle": CLASS_COLORS["idle"],
-    }
-)
+TONE_COLORS: Final[Mapping[str, str]] = {
+    "sick": CLASS_COLORS["sick"],
+    "held": CLASS_COLORS["power_brake"],
+    "starved": CLASS_COLORS["storage"],
+    "well": CLASS_COLORS["compute"],
+    "idle": CLASS_COLORS["idle"],
+}
 """One color per tone for light and dark backgrounds: for the page's icon, and for all dashboards."""
 
-OF_SEVERITY: Final[Mapping[Severity, Verdict]] = MappingProxyType(
-    {Severity.CRITICAL: Verdict.DRAIN, Severity.WARNING: Verdict.WATCH, Severity.INFO: Verdict.KEEP}
-)
+OF_SEVERITY: Final[Mapping[Severity, Verdict]] = {
+    Severity.CRITICAL: Verdict.DRAIN,
+    Severity.WARNING: Verdict.WATCH,
+    Severity.INFO: Verdict.KEEP,
+}
 """Verdict on a GPU or host with a finding of this severity."""
 
 EXIT_SOUND: Final = 0
@@ -103,10 +99,7 @@ EXIT_COULD_NOT_LOOK: Final = 2
 
 
 def verdict_on(severities: Iterable[Severity], *, was_read: bool) -> Verdict:
-    """Return the verdict on a GPU, or on a host with its GPUs, given the severities of the findings.
-
-    Without any readings (`was_read` is False), the absence of serious findings means NOT_READ rather than KEEP.
-    """
+    """Return the verdict by the severities of findings; NOT_READ, and not KEEP, without readings and serious ones."""
     worst = max((OF_SEVERITY[severity] for severity in severities), key=lambda each: each.rank, default=Verdict.KEEP)
     return Verdict.NOT_READ if worst is Verdict.KEEP and not was_read else worst
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
@@ -14,14 +13,12 @@ from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import CLUSTER, OF_SEVERITY, Words
 
 _LOW_IS_WORSE: Final = frozenset({Unit.LANES, Unit.GENERATION, Unit.HERTZ, Unit.CELSIUS})
-_UNUSUAL_ENDS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        EndReason.UNSEEN.value: "could not be observed for a day",
-        EndReason.RESET.value: "the GPU was reset",
-        EndReason.REPLACED.value: "the GPU was replaced",
-        EndReason.MOVED.value: "continued under the UUID of its GPU, which was unknown",
-    }
-)
+_UNUSUAL_ENDS: Final[Mapping[str, str]] = {
+    EndReason.UNSEEN.value: "could not be observed for a day",
+    EndReason.RESET.value: "the GPU was reset",
+    EndReason.REPLACED.value: "the GPU was replaced",
+    EndReason.MOVED.value: "continued under the UUID of its GPU, which was unknown",
+}
 """Why a finding ended, except for the usual reason that its condition no longer held."""
 
 
@@ -70,10 +67,7 @@ def _measured(findings: Sequence[Finding]) -> str:
 
 
 def life_cycle(finding: Finding, words: Words = CLUSTER) -> str:
-    """How long a finding has lasted and must last, and what follows; "" if it is confirmed and its condition holds.
-
-    Example: ``has lasted 40 s of 10 min; then critical: drain``.
-    """
+    """Return ``has lasted 40 s of 10 min; then critical: drain``; "" if confirmed and its condition holds."""
     return "; ".join(_life_cycle(finding, words))
 
 
@@ -92,10 +86,7 @@ def _life_cycle(finding: Finding, words: Words) -> Iterator[str]:
 
 
 def ended_text(finding: Finding, now: float) -> tuple[str, str]:
-    """Return the text before and after a finding that ended: ``ended 5 min ago`` and ``lasted 25 min``.
-
-    `now` is in Unix seconds.
-    """
+    """Return ``ended 5 min ago`` and ``lasted 25 min`` of a finding that ended; `now` is in Unix seconds."""
     ago = "" if finding.ended_at is None else f" {length_of_time(max(0.0, now - finding.ended_at))} ago"
     lasted = f"lasted {length_of_time(finding.lasted_seconds)}"
     return f"ended{ago}", ", ".join(filter(None, (lasted, _UNUSUAL_ENDS.get(finding.end, ""))))

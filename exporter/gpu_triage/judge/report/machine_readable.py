@@ -159,10 +159,7 @@ def report_from_json(text: bytes | str) -> Report:
     """Return the report that `render_json` wrote, without what it omits: the times and the history of classes.
 
     It may come from any host and is not trusted: no text in it can control a terminal, and values of another type count
-    as missing.
-
-    Raises:
-        ValueError: it is not a report of this version, or contains an unknown state.
+    as missing. Raises ValueError: it is not a report of this version, or contains an unknown state.
     """
     document = json.loads(text)
     if not isinstance(document, dict) or document.get("format") != FORMAT:

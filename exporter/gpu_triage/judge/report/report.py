@@ -146,10 +146,7 @@ def report_of(
     ended: tuple[Finding, ...],
     error: str | None,
 ) -> Report:
-    """Return the report on a host with these pending and confirmed findings, and those that `ended` recently.
-
-    `error` is the driver's error name, if the evidence does not include it.
-    """
+    """Return the report on these findings, and those `ended` lately; `error` is the driver's, if not in evidence."""
     lines = summaries(host)
     blocked = why_blocked(host, error or host.driver_error)
     return Report(

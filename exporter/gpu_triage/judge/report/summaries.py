@@ -31,26 +31,24 @@ from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
 from gpu_triage.sampler.state_directory import FINDINGS, IN_USE
 
 _XID_SOURCES = {"kmsg": "kernel log", "nvml": "NVML"}
-_SOURCES: Final[Mapping[Area, Mapping[str, metric.MetricSpec]]] = MappingProxyType(
-    {
-        Area.DRIVER: {"the number of GPUs": presence.GPU_DEVICES},
-        Area.HEALTH: {
-            "Xid errors": xid_metrics.GPU_EXPORTER_XID_SOURCE_UP,
-            "memory errors": GPU_ECC_VOLATILE_ERRORS_TOTAL,
-            "whether the driver asks for a reset": GPU_RECOVERY_ACTION,
-        },
-        Area.CLOCKS: {
-            "throttling": throttle.GPU_THROTTLE_SECONDS_TOTAL,
-            "temperatures": GPU_TEMPERATURE_CELSIUS,
-            "power limits": GPU_POWER_LIMIT_WATTS,
-        },
-        Area.PCIE: {"PCIe links": pcie.GPU_PCIE_LINK_EXPECTED_WIDTH, "PCIe replays": pcie.GPU_PCIE_REPLAYS_TOTAL},
-        Area.PEERS: {"peer access": topology.GPU_P2P_STATUS, "NVLinks": nvlink.GPU_NVLINK_UP},
-        Area.HOST: {"CPUs": GPU_HOST_CPU_SECONDS_TOTAL, "swapping": host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL},
-        Area.WORK: {"processes": on_gpu.GPU_PROCESSES, "busy shares": activity.GPU_BUSY_SECONDS_TOTAL},
-        Area.SETTINGS: {"persistence mode": GPU_PERSISTENCE_MODE},
-    }
-)
+_SOURCES: Final[Mapping[Area, Mapping[str, metric.MetricSpec]]] = {
+    Area.DRIVER: {"the number of GPUs": presence.GPU_DEVICES},
+    Area.HEALTH: {
+        "Xid errors": xid_metrics.GPU_EXPORTER_XID_SOURCE_UP,
+        "memory errors": GPU_ECC_VOLATILE_ERRORS_TOTAL,
+        "whether the driver asks for a reset": GPU_RECOVERY_ACTION,
+    },
+    Area.CLOCKS: {
+        "throttling": throttle.GPU_THROTTLE_SECONDS_TOTAL,
+        "temperatures": GPU_TEMPERATURE_CELSIUS,
+        "power limits": GPU_POWER_LIMIT_WATTS,
+    },
+    Area.PCIE: {"PCIe links": pcie.GPU_PCIE_LINK_EXPECTED_WIDTH, "PCIe replays": pcie.GPU_PCIE_REPLAYS_TOTAL},
+    Area.PEERS: {"peer access": topology.GPU_P2P_STATUS, "NVLinks": nvlink.GPU_NVLINK_UP},
+    Area.HOST: {"CPUs": GPU_HOST_CPU_SECONDS_TOTAL, "swapping": host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL},
+    Area.WORK: {"processes": on_gpu.GPU_PROCESSES, "busy shares": activity.GPU_BUSY_SECONDS_TOTAL},
+    Area.SETTINGS: {"persistence mode": GPU_PERSISTENCE_MODE},
+}
 """What an area is judged by; without any of these, nothing is known about it."""
 _NOT_ON_ALL: Final = (topology.GPU_P2P_STATUS, nvlink.GPU_NVLINK_UP)
 """What is there for some GPUs only, so that its absence means nothing if its collector succeeds."""
@@ -189,15 +187,12 @@ def _peers(host: HostEvidence) -> str:
         return "no pair of GPUs"
     paths = host.lasts(topology.GPU_P2P_STATUS, capability="read")
     direct = len(host.lasts(topology.GPU_P2P_STATUS, capability="read", status="ok"))
+    reached = f"all {direct} pairs" if direct == len(paths) else f"{direct or 'none'} of {len(paths)} pairs"
     links = host.lasts(nvlink.GPU_NVLINK_UP)
     return _joined(
-        f"peer access works for {_of_pairs(direct, len(paths))}" if paths else "peer access not reported",
+        f"peer access works for {reached}" if paths else "peer access not reported",
         f"NVLink {sum(map(bool, links))} of {len(links)} links up" if links else "",
     )
-
-
-def _of_pairs(direct: int, pairs: int) -> str:
-    return f"all {pairs} pairs" if direct == pairs else f"{direct or 'none'} of {pairs} pairs"
 
 
 def _host(host: HostEvidence) -> str:
@@ -250,28 +245,22 @@ _FOUND: Final = frozenset({"lost", "reset_required", IN_USE})  # errors with a f
 _READ_LOG: Final = "read the kernel log (dmesg | grep -i nvrm)"
 _NEVER_FROM_NVML: Final = ", ".join(map(str, NEVER_FROM_NVML))
 _OF_HOST: Final = frozenset(collector.name for collector in HOST_COLLECTORS)
-_NEXT_STEPS: Final = MappingProxyType(
-    {
-        "library_not_found": "libnvidia-ml.so.1 is not installed; install the driver, or, in a container, "
-        "run it with the NVIDIA runtime and the utility capability",
-        "library_invalid": "libnvidia-ml.so.1 is there but cannot be loaded; reinstall the driver's libraries",
-        "driver_not_loaded": "the kernel module is not loaded; modprobe nvidia, then " + _READ_LOG,
-        "version_mismatch": "the library and the loaded kernel module are of different versions; reload the module "
-        "or reboot",
-        "no_permission": "the device files may not be opened; check /dev/nvidia* and the container's devices",
-        "released": "the GPUs were released on request and are not monitored; SIGUSR2 or POST /-/acquire reacquires "
-        "them",
-        "stalled": "the driver does not answer in time, as when a GPU hangs; " + _READ_LOG + " and reboot the host",
-        "no_answer": "nothing answered in time; " + _READ_LOG + ", or raise --patience",
-    }
-)
+_NEXT_STEPS: Final = {
+    "library_not_found": "libnvidia-ml.so.1 is not installed; install the driver, or, in a container, "
+    "run it with the NVIDIA runtime and the utility capability",
+    "library_invalid": "libnvidia-ml.so.1 is there but cannot be loaded; reinstall the driver's libraries",
+    "driver_not_loaded": "the kernel module is not loaded; modprobe nvidia, then " + _READ_LOG,
+    "version_mismatch": "the library and the loaded kernel module are of different versions; reload the module "
+    "or reboot",
+    "no_permission": "the device files may not be opened; check /dev/nvidia* and the container's devices",
+    "released": "the GPUs were released on request and are not monitored; SIGUSR2 or POST /-/acquire reacquires them",
+    "stalled": "the driver does not answer in time, as when a GPU hangs; " + _READ_LOG + " and reboot the host",
+    "no_answer": "nothing answered in time; " + _READ_LOG + ", or raise --patience",
+}
 
 
 def why_blocked(host: HostEvidence, error: str | None) -> str | None:
-    """Return why no GPU could be checked, and what to do; None if a GPU responded or none is expected.
-
-    `error` is the driver's error name; None if it responded.
-    """
+    """Return why no GPU could be checked, and what to do, or None; `error` is the driver's, None if it responded."""
     if host.answering or host.last(presence.GPU_DEVICES, source="expected") == 0:
         return None
     if error is not None and host.last(presence.GPU_DEVICES, source="pci") == 0:

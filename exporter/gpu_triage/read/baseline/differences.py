@@ -135,10 +135,7 @@ ACCEPTABLE: Final = (*HOST_FIELDS, *GPU_FIELDS, BOARD, SLOT)
 
 
 def compare(recorded: HostFacts, now: HostFacts) -> Iterator[Comparison]:
-    """Compare every field that both sides report, the host's first, then the GPUs' by slot; equal fields are included.
-
-    A GPU on only one side counts as a difference in `BOARD` and in ``gpu_count``, and a new one in ``gpu_model``.
-    """
+    """Compare every field that both sides report, equal ones too; a GPU on one side only differs in `BOARD`."""
     yield from _compared(_HOST, None, recorded, now)
     pairs = match(recorded.gpus, now.gpus)
     names = {gpu.uuid: then.pci_bus_id or then.uuid for then, since in pairs if then and since for gpu in (then, since)}
@@ -194,10 +191,7 @@ def match(recorded: Iterable[GpuFacts], now: Iterable[GpuFacts]) -> tuple[GpuPai
 
 
 def accepted(recorded: HostFacts, now: HostFacts, fields: Collection[str]) -> HostFacts:
-    """The recorded host with these fields as they are now; values that are not reported now are kept.
-
-    With `BOARD`, GPUs that are gone are removed. GPUs that were added come with their model.
-    """
+    """The recorded host with these fields as far as reported now; `BOARD` removes GPUs that are gone."""
     pairs = [
         pair
         for pair in match(recorded.gpus, now.gpus)

@@ -1,7 +1,4 @@
-"""Facts about a host that change only through human intervention or hardware faults, and the file that records them.
-
-The file is versioned JSON that can be edited and diffed (``docs/baseline.schema.json``): a line is one fact.
-"""
+"""Facts about a host that change only by hand or by faults, and their JSON file (``docs/baseline.schema.json``)."""
 
 from __future__ import annotations
 
@@ -89,10 +86,7 @@ ClockTables = Mapping[ClockTable, Amounts]
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """Maximum of a PCIe link: overall (card, slot and system), of the card alone, and of the slot (its port) alone.
-
-    `trained_width` is what the link had when it was recorded, if that was less and is how the board is built.
-    """
+    """Maximum of a PCIe link: overall (card, slot and system), of the card alone, and of the slot (its port) alone."""
 
     generation: Generation | None = None
     width: Width | None = None
@@ -100,7 +94,7 @@ class LinkFacts:
     device_width: Width | None = None
     slot_generation: Generation | None = None
     slot_width: Width | None = None
-    trained_width: Width | None = None
+    trained_width: Width | None = None  # what it had when recorded, if less than `width`, as the board is built
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,15 +269,12 @@ class _Content:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The facts in a file, its SHA-256 in hexadecimal, as printed by sha256sum, and what is expected because of them.
-
-    `p2p` is as of `expected_p2p`; `links` is what PCIe links support, by the GPU's UUID and by its slot.
-    """
+    """The facts in a file, and what is expected because of them."""
 
     facts: HostFacts
-    sha256: str
-    p2p: bool | None
-    links: Mapping[str, ExpectedLink]
+    sha256: str  # of the file in hexadecimal, as printed by sha256sum
+    p2p: bool | None  # as of `expected_p2p`
+    links: Mapping[str, ExpectedLink]  # what PCIe links support, by the GPU's UUID and by its slot
 
 
 def read_baseline(path: Path) -> Baseline:

@@ -84,10 +84,7 @@ class Encoder:
         return True
 
     def _write(self, samples: tuple[Sample, ...]) -> None:
-        """Write the whole page: if two subjects claim the same series, the first one wins.
-
-        Labels are bounded before series are compared, so that two that would read alike are one.
-        """
+        """Write the whole page; if two subjects claim a series, as it reads with bounded labels, the first one wins."""
         metrics: dict[MetricSpec, dict[tuple[str, ...], int]] = {}
         for number, sample in enumerate(samples):
             shown = self._selection.shown(sample.spec)

@@ -100,11 +100,7 @@ class Exposition:
         self._wanted_at: dict[tuple[Format, bool], float] = {}
 
     def refresh(self) -> None:
-        """Encode what changed, in the formats that are scraped every few seconds.
-
-        Called after each publication, on the sampler's thread: frequent scrapes get the previous response until the new
-        one is complete, and never wait for encoding.
-        """
+        """Encode changes in the usual formats, on the sampler's thread: until then, scrapes get the last response."""
         now = time.monotonic()
         with self._encoding:
             for form, gzipped in sorted(self._wanted_at, key=lambda wanted: wanted[1]):
@@ -117,12 +113,7 @@ class Exposition:
                     self._answers[form, gzipped] = self._encode_answer(form, gzipped=gzipped)
 
     def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a client property
-        """The metrics in the client's preferred format.
-
-        Args:
-            accept: the Accept header; "" if missing.
-            names: only these series, by exposed name; empty for all.
-        """
+        """The metrics as the header `accept` prefers; only those with these exposed `names`, all if there are none."""
         form = negotiate(accept)
         if names:
             body = self._selection(form, frozenset(names))

@@ -32,10 +32,7 @@ def read(text: str) -> Sequence[Node]:
 
 
 def render_html(text: str) -> str:
-    """The body of a page as HTML, with anchors on headings and scrollable tables.
-
-    Links between pages are relative to ``/runbooks/``; a link to a file that isn't served becomes plain text.
-    """
+    """The body of a page as HTML, with links relative to ``/runbooks/``; a link to a file not served becomes text."""
     parser = _parser()
     # On a phone, a wide table scrolls inside its own box instead of widening the page.
     parser.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from itertools import islice
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.documents import packaged, parse_toml
@@ -28,14 +27,12 @@ _OWN_PAGES: Final = (PLAYBOOK, XIDS, METRICS, CONFIGURATION)
 FATAL_IN_TEXT: Final = (
     "The kernel log has Fatal or Nonfatal after the code. A Nonfatal error is a ticket: the GPU keeps working."
 )
-_URGENCIES: Final[Mapping[XidKind, str]] = MappingProxyType(
-    {
-        XidKind.PAGE: "critical, pages on-call: the GPU must be taken out of use",
-        XidKind.TICKET: "a ticket for the working day",
-        XidKind.APPLICATION: "a matter of the job: a program caused it",
-        XidKind.INFORMATION: "context only: no alert",
-    }
-)
+_URGENCIES: Final[Mapping[XidKind, str]] = {
+    XidKind.PAGE: "critical, pages on-call: the GPU must be taken out of use",
+    XidKind.TICKET: "a ticket for the working day",
+    XidKind.APPLICATION: "a matter of the job: a program caused it",
+    XidKind.INFORMATION: "context only: no alert",
+}
 
 _LISTED: Final = re.compile(r"\((Gpu\w+)\.md\)")
 _COMMENT: Final = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
@@ -71,13 +68,10 @@ def alert_names() -> tuple[str, ...]:
     return tuple(sorted(set(_LISTED.findall(_own_page(INDEX)))))
 
 
-def first_sentence(text: str) -> str:
-    """The first sentence under a page's title."""
-    return " ".join(text.split("\n\n")[1].split()).split(". ")[0].removesuffix(".") + "."
-
-
 def summary_of(alert: str) -> str:
-    return first_sentence(_file(f"runbooks/{alert}"))
+    """The first sentence under the title of its runbook."""
+    opening = " ".join(_file(f"runbooks/{alert}").split("\n\n")[1].split())
+    return opening.split(". ")[0].removesuffix(".") + "."
 
 
 def meaning_of(xid: XidCode) -> str:

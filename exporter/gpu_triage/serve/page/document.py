@@ -55,12 +55,7 @@ class _Headline(NamedTuple):
 
 
 def document(latest: Judgment | None, facts: PageFacts) -> bytes:
-    """Render the page as UTF-8 HTML, with every value escaped.
-
-    Args:
-        latest: the last judgment; None before the first. Its content comes from the driver and from processes, and is
-            untrusted.
-    """
+    """Render the page as HTML; every value is escaped, as `latest` (None before the first) is not trusted."""
     headline = _headline(latest, facts)
     banner, origin = _origin(latest, facts)
     body = f"""<p id="silent" class="banner sick" role="alert" hidden></p>

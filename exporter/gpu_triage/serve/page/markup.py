@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from html import escape
-from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.documents import printable
@@ -16,9 +15,11 @@ from gpu_triage.judge.findings.verdicts import CLUSTER, COLORS, Verdict, Words
 UNKNOWN: Final = '<span class="soft">&ndash;</span>'
 """Placeholder for unreported values."""
 
-OF_SEVERITY: Final[Mapping[Severity, str]] = MappingProxyType(
-    {Severity.CRITICAL: "sick", Severity.WARNING: "held", Severity.INFO: "starved"}
-)
+OF_SEVERITY: Final[Mapping[Severity, str]] = {
+    Severity.CRITICAL: "sick",
+    Severity.WARNING: "held",
+    Severity.INFO: "starved",
+}
 """Tone by severity of a finding; the tones of verdicts are in the verdict table."""
 
 

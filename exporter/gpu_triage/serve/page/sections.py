@@ -164,10 +164,7 @@ def settings_section(report: Report) -> str:
 
 
 def findings_section(report: Report, now: float, recordings: Mapping[GpuLabels, str]) -> str:
-    """Every finding with its measurements, meaning, action and runbook, once for all GPUs that have it.
-
-    `recordings` are file names by GPU.
-    """
+    """Every finding with its meaning and action, once for all its GPUs; `recordings` are file names by GPU."""
     ended = _ended(report, now)
     if not report.findings:
         nothing = "Nothing could be checked." if report.verdict is Verdict.NOT_READ else "No findings."

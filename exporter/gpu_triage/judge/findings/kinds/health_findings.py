@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.judge.findings.check import HOURS, MINUTES, SECONDS, Action, Area, Measure, Unit, rows_of
@@ -22,15 +21,13 @@ _HOLD_SECONDS: Final = 5 * MINUTES
 _TIMES: Final = Measure(Unit.COUNT, "times reported: {}")
 
 
-_OF_KIND: Final = MappingProxyType(
-    {
-        # Held longer than findings that a reset ends at the same time, so that none of those pages when it ends.
-        XidKind.PAGE: partial(_critical, action=Action.DRAIN, topic="sick", alert="GpuXidCritical", hold=8 * MINUTES),
-        XidKind.TICKET: partial(_warning, action=Action.RESET, alert="GpuXidContained", hold=6 * MINUTES),
-        XidKind.APPLICATION: partial(_info, action=Action.FIX_JOB, alert="GpuXidApplication"),
-        XidKind.INFORMATION: partial(_info, action=Action.NONE, page="GpuXidUnlisted", hold=_HOLD_SECONDS),
-    }
-)
+_OF_KIND: Final = {
+    # Held longer than findings that a reset ends at the same time, so that none of those pages when it ends.
+    XidKind.PAGE: partial(_critical, action=Action.DRAIN, topic="sick", alert="GpuXidCritical", hold=8 * MINUTES),
+    XidKind.TICKET: partial(_warning, action=Action.RESET, alert="GpuXidContained", hold=6 * MINUTES),
+    XidKind.APPLICATION: partial(_info, action=Action.FIX_JOB, alert="GpuXidApplication"),
+    XidKind.INFORMATION: partial(_info, action=Action.NONE, page="GpuXidUnlisted", hold=_HOLD_SECONDS),
+}
 
 
 def _sentence(meaning: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from types import MappingProxyType
 from typing import Final, Literal
 
 from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Advice, Area, Measure, Unit, advice_on, rows_of
@@ -37,41 +36,33 @@ _LOW_GENERATION: Final = (
     "Check the BIOS's PCIe settings; if they are right, {drain} the host and reseat card and riser.",
 )
 
-LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = MappingProxyType(
-    {
-        ("width", LinkCause.CARD): advice_on(
-            f"The card offers fewer lanes than this link should have: {_BANDWIDTH}", _SAME_CARD
-        ),
-        ("width", LinkCause.SLOT): advice_on(
-            f"The slot offers fewer lanes than this link should have: {_BANDWIDTH}",
-            "Reseating does not help: {drain} the host, then move the card to a slot with enough lanes, change the "
-            "riser or correct how the BIOS splits the lanes.",
-        ),
-        ("width", LinkCause.LINK): advice_on(*_LOST_LANES),
-        ("generation", LinkCause.CARD): advice_on(
-            "The card offers a lower PCIe generation than this link should reach.", _SAME_CARD
-        ),
-        ("generation", LinkCause.SLOT): advice_on(
-            "The slot offers a lower PCIe generation than this link should reach.",
-            "Reseating does not help: {drain} the host, then look for a BIOS setting that limits the slot, and try "
-            "another riser or slot.",
-        ),
-        ("generation", LinkCause.LINK): advice_on(*_LOW_GENERATION),
-    }
-)
+LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = {
+    ("width", LinkCause.CARD): advice_on(
+        f"The card offers fewer lanes than this link should have: {_BANDWIDTH}", _SAME_CARD
+    ),
+    ("width", LinkCause.SLOT): advice_on(
+        f"The slot offers fewer lanes than this link should have: {_BANDWIDTH}",
+        "Reseating does not help: {drain} the host, then move the card to a slot with enough lanes, change the "
+        "riser or correct how the BIOS splits the lanes.",
+    ),
+    ("width", LinkCause.LINK): advice_on(*_LOST_LANES),
+    ("generation", LinkCause.CARD): advice_on(
+        "The card offers a lower PCIe generation than this link should reach.", _SAME_CARD
+    ),
+    ("generation", LinkCause.SLOT): advice_on(
+        "The slot offers a lower PCIe generation than this link should reach.",
+        "Reseating does not help: {drain} the host, then look for a BIOS setting that limits the slot, and try "
+        "another riser or slot.",
+    ),
+    ("generation", LinkCause.LINK): advice_on(*_LOW_GENERATION),
+}
 
 
 def link_cause(expected: float | None, card: float | None, slot: float | None) -> LinkCause:
-    """Find what limits a link below the expected capability.
+    """Find what limits a link below its `expected` capability: None for a maximum that is not reported.
 
-    Args:
-        expected: expected generation or number of lanes.
-        card: maximum of the card; None if not reported.
-        slot: maximum of the port above it; None if not reported.
-
-    Example:
-        >>> link_cause(16, card=16, slot=8)
-        <LinkCause.SLOT: 'slot'>
+    >>> link_cause(16, card=16, slot=8)
+    <LinkCause.SLOT: 'slot'>
     """
     if expected is not None and card is not None and card < expected:
         return LinkCause.CARD
@@ -80,7 +71,7 @@ def link_cause(expected: float | None, card: float | None, slot: float | None) -
     return LinkCause.LINK
 
 
-_pcie_critical, _pcie_warning, _pcie_info = rows_of(Area.PCIE)
+_pcie_critical, _pcie_warning, _pcie_info = rows_of(Area.PCIE, topic="pcie_link")
 _peers_critical, _peers_warning, _peers_info = rows_of(Area.PEERS)
 
 PCIE: Final = (
@@ -89,7 +80,6 @@ PCIE: Final = (
         "pcie.width",
         Action.INSPECT_HARDWARE,
         "GpuPcieWidthDowntrained",
-        topic="pcie_link",
         wait=10 * MINUTES,
         hold=25 * MINUTES,
         under_load=True,
@@ -99,17 +89,13 @@ PCIE: Final = (
         decision=_LOST_LANES[1],
         measure=Measure(Unit.LANES, "link width x{} under load"),
     ),
-    _pcie_warning(
-        "pcie.width_idle", Action.INSPECT_HARDWARE, "GpuPcieWidthDowntrained", topic="pcie_link", wait=1 * HOURS
-    )(
+    _pcie_warning("pcie.width_idle", Action.INSPECT_HARDWARE, "GpuPcieWidthDowntrained", wait=1 * HOURS)(
         title="its PCIe link has lost lanes",
         meaning="The link has fewer lanes than it should; some cards drop lanes at rest, so look again under load.",
         decision="Put load on the GPU and look again; if lanes are still missing, reseat card and riser.",
         measure=Measure(Unit.LANES, "link width x{}"),
     ),
-    _pcie_warning(
-        "pcie.width_from_boot", Action.INSPECT_HARDWARE, "GpuPcieWidthFromBoot", topic="pcie_link", wait=1 * HOURS
-    )(
+    _pcie_warning("pcie.width_from_boot", Action.INSPECT_HARDWARE, "GpuPcieWidthFromBoot", wait=1 * HOURS)(
         title="its PCIe link has had too few lanes since boot",
         meaning="The link has had fewer lanes since boot than card and slot claim: the board gives no more, or it "
         "trained down at boot.",
@@ -125,74 +111,45 @@ PCIE: Final = (
         measure=Measure(Unit.LANES, "link width x{}, as its siblings"),
     ),
     _pcie_critical(
-        "pcie.generation",
-        Action.INSPECT_HARDWARE,
-        "GpuPcieGenerationDowntrained",
-        topic="pcie_link",
-        wait=10 * MINUTES,
-        under_load=True,
+        "pcie.generation", Action.INSPECT_HARDWARE, "GpuPcieGenerationDowntrained", wait=10 * MINUTES, under_load=True
     )(
         title="its PCIe link runs at a low generation under load",
         meaning=_LOW_GENERATION[0],
         decision=_LOW_GENERATION[1],
         measure=Measure(Unit.GENERATION, "PCIe generation {} under load"),
     ),
-    _pcie_warning(
-        "pcie.generation_low",
-        Action.INSPECT_HARDWARE,
-        "GpuPcieGenerationDowntrained",
-        topic="pcie_link",
-        wait=1 * HOURS,
-    )(
+    _pcie_warning("pcie.generation_low", Action.INSPECT_HARDWARE, "GpuPcieGenerationDowntrained", wait=1 * HOURS)(
         title="its PCIe link runs at a low generation while it works",
         meaning="The link stays at a low generation while the GPU works, so it is not saving power.",
         decision="Check the BIOS's PCIe settings; if they are right, reseat card and riser when the host is free.",
         measure=Measure(Unit.GENERATION, "PCIe generation {}"),
     ),
-    _pcie_warning(
-        "pcie.width_changes", Action.INSPECT_HARDWARE, "GpuPcieLinkFlapping", topic="pcie_link", under_load=True
-    )(
+    _pcie_warning("pcie.width_changes", Action.INSPECT_HARDWARE, "GpuPcieLinkFlapping", under_load=True)(
         title="its PCIe link changed its width under load",
         meaning="The link changed its number of lanes while the GPU worked, which a healthy one never does.",
         decision="Check riser, seating and slot before it stays narrow; swap cards to see which is at fault.",
         measure=Measure(Unit.COUNT, "changes of width lately: {}"),
     ),
-    _pcie_warning(
-        "pcie.flapping",
-        Action.INSPECT_HARDWARE,
-        "GpuPcieLinkFlapping",
-        topic="pcie_link",
-        wait=15 * MINUTES,
-        under_load=True,
-    )(
+    _pcie_warning("pcie.flapping", Action.INSPECT_HARDWARE, "GpuPcieLinkFlapping", wait=15 * MINUTES, under_load=True)(
         title="its PCIe link keeps retraining",
         meaning="The link keeps changing its speed or width under load.",
         decision="Check riser, slot and power management settings (ASPM).",
         measure=Measure(Unit.COUNT, "retrainings of the link lately: {}"),
     ),
-    _pcie_warning(
-        "pcie.uplink",
-        Action.INSPECT_HARDWARE,
-        "GpuPcieUplinkDowntrained",
-        topic="pcie_link",
-        wait=10 * MINUTES,
-        of_host=True,
-    )(
+    _pcie_warning("pcie.uplink", Action.INSPECT_HARDWARE, "GpuPcieUplinkDowntrained", wait=10 * MINUTES, of_host=True)(
         title="the link above a PCIe switch has less bandwidth than it should",
         meaning="The link above a PCIe switch trained down: all GPUs and adapters behind it share what is left.",
         decision="Check the cable or riser to the switch board; retrain the link with a power cycle when the host is "
         "free.",
         measure=Measure(Unit.RATIO, "the narrowest has {} of its bandwidth"),
     ),
-    _pcie_warning(
-        "pcie.replays", Action.INSPECT_HARDWARE, "GpuPcieReplaysRising", topic="pcie_link", wait=15 * MINUTES
-    )(
+    _pcie_warning("pcie.replays", Action.INSPECT_HARDWARE, "GpuPcieReplaysRising", wait=15 * MINUTES)(
         title="its PCIe link keeps resending packets",
         meaning="Packets arrive damaged and are resent: the signal is marginal.",
         decision="Check riser, seating and cables before the link trains down.",
         measure=Measure(Unit.COUNT, "replays lately: {}"),
     ),
-    _pcie_warning("pcie.aer", Action.INSPECT_HARDWARE, "GpuPcieAerErrors", topic="pcie_link", wait=15 * MINUTES)(
+    _pcie_warning("pcie.aer", Action.INSPECT_HARDWARE, "GpuPcieAerErrors", wait=15 * MINUTES)(
         title="PCIe errors (AER)",
         meaning="The kernel counts PCIe errors on the GPU or on the port above it.",
         decision="Check riser, seating and cables; the end that counts is not always the end at fault.",
