@@ -70,8 +70,7 @@ def provenance(review: Review) -> Iterator[str]:
         yield _coverage(review)
     names = ("allocated but idle hours", "energy", "hours by owner", "hours lost by slow jobs", "hours by model")
     recorded = zip(names, (review.idle, review.energy, review.owners, review.jobs, review.models), strict=True)
-    absent = [name for name, values in recorded if all(value is None for value in values)]
-    if absent:
+    if absent := [name for name, values in recorded if all(value is None for value in values)]:
         yield f"Not recorded in this period: {', '.join(absent)}."
     for warning in review.warnings:
         yield f"Incomplete: {warning}"
