@@ -8,16 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.advise.paths import (
-    DIRECT_COST,
-    HOST_COST,
-    HOST_SHARE,
-    NVLINK_SHARE,
-    PEER_SHARE,
-    Path,
-    Range,
-    paths_between,
-)
+from gpu_triage.cli.advise import paths
+from gpu_triage.cli.advise.paths import Path, Range, paths_between
 from gpu_triage.documents import quoted
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
@@ -37,11 +29,11 @@ BUCKET_BYTES: Final = 25 * 2**20
 WORTHWHILE: Final = 0.7  # efficiency from which more GPUs are worth their cost: a convention, not a measurement
 
 ASSUMPTIONS: Final[Mapping[str, Range | float]] = {
-    "nvlink_share": NVLINK_SHARE,
-    "pcie_peer_share": PEER_SHARE,
-    "host_memory_share": HOST_SHARE,
-    "fixed_seconds_direct": DIRECT_COST,
-    "fixed_seconds_host_memory": HOST_COST,
+    "nvlink_share": paths.NVLINK_SHARE,
+    "pcie_peer_share": paths.PEER_SHARE,
+    "host_memory_share": paths.HOST_SHARE,
+    "fixed_seconds_direct": paths.DIRECT_COST,
+    "fixed_seconds_host_memory": paths.HOST_COST,
     "backward_share": BACKWARD_SHARE,
     "bucket_bytes": BUCKET_BYTES,
     "worthwhile_efficiency": WORTHWHILE,
@@ -53,8 +45,7 @@ _ALL_REDUCE: Final = 2
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md)."""
 _COUNT: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(?:[eE]\+?([0-9]{1,2})|([KMBTkmbt]))?")
 _UNITS: Final = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-_FEWEST_PARAMETERS: Final = 1e3
-_MOST_PARAMETERS: Final = 1e15
+_FEWEST_PARAMETERS, _MOST_PARAMETERS = 1e3, 1e15
 _BITS_PER_BYTE: Final = 8
 
 
@@ -229,17 +220,17 @@ def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
     # For a job on one GPU, prefer GPUs with the best verdict, then free ones.
     group = tuple(sorted(_usable(host, sick), key=lambda gpu: (verdicts[gpu.gpu].rank, _occupied(gpu))))
     count = min(len(group), job.gpus or len(group))
-    paths = paths_between(host, group)
+    between = paths_between(host, group)
     host_codes = dict.fromkeys(finding.check.code for finding in critical if finding.subject == "host")
     unfit = ", ".join(code for code in host_codes if code not in _ABOUT_GPUS)
-    first = tuple(_first(report, paths.nearest(group, count)))
+    first = tuple(_first(report, between.nearest(group, count)))
     starved = tuple(each.measured for each in first if each.check.area is Area.HOST and each.check.topic in _FEED)
     sizes = (1 << power for power in range(1, count.bit_length()))
-    estimates = () if unfit else tuple(Estimate(job, paths.of(paths.nearest(group, size))) for size in sizes)
+    estimates = () if unfit else tuple(Estimate(job, between.of(between.nearest(group, size))) for size in sizes)
     decision = decide(job, estimates, count, starved)
     if unfit:
         decision = Decision(Choice.NO_GPU, 0, f"this comes before any job: {unfit}")
-    chosen = paths.nearest(group, decision.gpus)
+    chosen = between.nearest(group, decision.gpus)
     free = decision.choice is Choice.ONE and not starved
     return Recommendation(
         job=job,

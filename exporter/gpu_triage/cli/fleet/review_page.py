@@ -181,11 +181,8 @@ def _offenders(review: Review) -> Table:
     return Table("offenders", "Hardware that fails again and again", note, heads, rows, words=True)
 
 
-_WIDTH: Final = 720
-_HEIGHT: Final = 200
-_LEFT: Final = 60
-_BOTTOM: Final = 22
-_TOP: Final = 10
+_WIDTH, _HEIGHT = 720, 200
+_LEFT, _BOTTOM, _TOP = 60, 22, 10  # margins
 _LABELS: Final = 6
 
 _SHEET: Final = """

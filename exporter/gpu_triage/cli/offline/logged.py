@@ -346,10 +346,10 @@ def _host(files: FilesOfHost, log: LogReading, answering: frozenset[str], *, wit
         said = []
         for what, events in recent:
             words = rule.kinds.get(ProblemKind(what.code))
-            # Another message of the same problem may name what this one does not.
-            is_named = not what.address and any(each.code == what.code and each.address for each, _ in recent)
-            if words is None or is_named or _is_over(what, events, log):
+            if words is None or _is_over(what, events, log):
                 continue
+            if not what.address and any(each.code == what.code and each.address for each, _ in recent):
+                continue  # another message of the same problem names what this one does not
             hidden = "" if with_names else _HIDDEN.get(what.code, "")
             subject = words.format(hidden or what.address or rule.unnamed)
             # The kernel lists the handlers of an interrupt that it disables.

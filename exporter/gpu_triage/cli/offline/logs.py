@@ -132,8 +132,7 @@ def cause_of(text: str) -> str:
 
 
 _KEPT: Final = 256  # events kept per group and log; older ones are only counted
-_MOST_OF_A_KIND: Final = 512
-_MOST_NOTED: Final = 256
+_MOST_OF_A_KIND, _MOST_NOTED = 512, 256
 _TAIL: Final = 40  # lines searched for the first or last one with a timestamp
 _MOST_LINES: Final = 16  # lines of one multi-line message
 _KERNEL_LINE: Final = re.compile(

@@ -54,9 +54,7 @@ def begin(line: str, before: str) -> _Parser | None:
 
 BUG_REPORT: Final = "NVIDIA bug report"
 
-_MOST_REPORTS: Final = 64
-_MOST_SECTIONS: Final = 256
-_MOST_LOST: Final = 256
+_MOST_REPORTS, _MOST_SECTIONS, _MOST_LOST = 64, 256, 256
 _LONGEST: Final = 2000
 _LONGEST_JSON: Final = 1 << 16
 """For JSON log records: one line holds all fields that the journal or a shipper stores with a message."""

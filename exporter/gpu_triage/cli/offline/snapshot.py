@@ -98,7 +98,7 @@ class GpuIndex:
 
     def names_nobody(self, key: str) -> bool:
         """Whether a key is of a GPU that its output does not name, though others name all GPUs."""
-        return key.startswith(_UNKNOWN) and key not in self._keys
+        return self._counts_all and key.startswith(_UNKNOWN) and key not in self._keys
 
 
 _INDEX, _UNKNOWN = "index ", "unknown "
