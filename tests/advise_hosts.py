@@ -7,8 +7,7 @@ from functools import cache
 import click
 
 from gpu_triage.cli.advise.command import advise_command
-from gpu_triage.cli.advise.estimate import Job
-from gpu_triage.cli.advise.recommendation import Recommendation, recommend
+from gpu_triage.cli.advise.recommendation import Job, Recommendation, recommend
 from gpu_triage.cli.main import group
 from gpu_triage.cli.measure import measure
 from gpu_triage.documents import parse_toml

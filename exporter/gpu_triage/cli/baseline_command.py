@@ -160,8 +160,7 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
     path = file or _file_of_the_exporter(config)
     recorded = host_facts.read_baseline(path)
     facts = _observe_complete(config, within)
-    found = changes(recorded.facts, facts)
-    if found and not fields:
+    if (found := changes(recorded.facts, facts)) and not fields:
         names = ", ".join(dict.fromkeys(each.field for each in found))
         what = f"{path}: differs in {names}; name with --field what was changed on purpose, or --field {_ALL}"
         raise BaselineError("no_field", what)

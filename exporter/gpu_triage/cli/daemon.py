@@ -75,7 +75,6 @@ class Daemon:
         self._stopping = False
 
     def run(self) -> int:
-        """Serve until a signal; returns the exit code."""
         # Set first, because an unhandled SIGHUP, which requests a reload, would kill the process.
         signal.signal(signal.SIGHUP, lambda _received, _frame: self._reload())
         urls = self._server.bind()

@@ -1,7 +1,4 @@
-"""``gpu-triage judge``: try other wait times, hold times and thresholds on a recorded or simulated host.
-
-Judges look at the host on a virtual clock, and the timelines of their findings are printed as text or as JSON.
-"""
+"""``gpu-triage judge``: try other wait times, hold times and thresholds on a recorded or simulated host."""
 
 from __future__ import annotations
 
@@ -40,8 +37,7 @@ from gpu_triage.sampler.sampler import Sampler
 
 _SECTIONS: Final = frozenset({"Expectations", "Simulation", "Configuration file"})
 _SIMULATED_SECONDS: Final = 3600.0
-_STEP_SECONDS: Final = 5.0
-"""Polling interval for a simulated host; a recording uses the exporter's."""
+_STEP_SECONDS: Final = 5.0  # polling interval for a simulated host; a recording uses the exporter's
 FORMAT: Final = "gpu-triage-judge"
 VERSION: Final = 1
 _MOST_PERIODS: Final = 6

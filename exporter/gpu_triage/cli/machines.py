@@ -47,8 +47,7 @@ class Host(NamedTuple):
 def live_host(config: Config, stack: ExitStack) -> Host:
     """The host of a configuration: a recording, a scenario, or this one.
 
-    Raises ConfigError if the scenario would start long after the last thing that happens in it, and StateError if what
-    is remembered of its host cannot be written to the state directory.
+    Raises ConfigError if the scenario would start long after its last event, StateError if its state isn't writable.
     """
     apart = kept_apart(config)
     if apart.state_directory is not None and is_made_up(config):

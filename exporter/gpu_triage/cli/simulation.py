@@ -62,7 +62,6 @@ def stepped(config: Config, stack: ExitStack) -> SimulatedMachine:
 
 
 def virtual_clock() -> SteppedClock:
-    """A clock that only advances when it is stepped."""
     from gpu_triage_simulator import VirtualClock  # noqa: PLC0415 - see above
 
     return VirtualClock()

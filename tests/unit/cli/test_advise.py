@@ -14,9 +14,8 @@ from tests.gathered import every
 from tests.rig import scenario_with
 
 from gpu_triage.cli.advise.command import as_text
-from gpu_triage.cli.advise.estimate import ASSUMPTIONS, PARAMETERS, Estimate, Job
 from gpu_triage.cli.advise.paths import Access, Path, Range, paths_between
-from gpu_triage.cli.advise.recommendation import Choice, decide, recommend
+from gpu_triage.cli.advise.recommendation import ASSUMPTIONS, PARAMETERS, Choice, Estimate, Job, decide, recommend
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.report.text import render_text

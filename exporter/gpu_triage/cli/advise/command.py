@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from gpu_triage.cli.advise.estimate import ASSUMPTIONS, BACKWARD_SHARE, PARAMETERS, WORTHWHILE, Estimate, Job
+from gpu_triage.cli.advise import recommendation
 from gpu_triage.cli.advise.paths import Access, Path, Range
-from gpu_triage.cli.advise.recommendation import Choice, Recommendation, recommend
+from gpu_triage.cli.advise.recommendation import Choice, Estimate, Job, Recommendation, recommend
 from gpu_triage.cli.machines import stepped_host
 from gpu_triage.cli.measure import MEASURE, applies, measure
 from gpu_triage.cli.one_shot import for_option, format_option, host_options
@@ -40,7 +40,7 @@ from gpu_triage.options.values import duration, number_among, whole_number
     "--params",
     "parameters",
     required=True,
-    type=PARAMETERS,
+    type=recommendation.PARAMETERS,
     help="Trained parameters, with LoRA those of the adapters: 350M, 3B, 7e9.",
 )
 @click.option(
@@ -156,8 +156,7 @@ def _path(path: Path) -> str:
     crossing = ", which crosses the sockets" if level and path.level == "sys" else ""
     refused = f" (peer access: {path.refused})" if path.refused else ""
     start = f"GPU {ranges(gpu.gpu for gpu in path.gpus)} {path.access.words}{refused}{level}{crossing}"
-    link = path.slowest
-    if link is None:
+    if (link := path.slowest) is None:
         return f"{start}: the speed of a link is not reported"
     return f"{start}: {link.words} at {link.owner} = {_traffic(link.line_rate)}/s"
 
@@ -174,7 +173,7 @@ def _assumed(answer: Recommendation) -> Iterator[str]:
         share = f"{access.share.worst:.0%} to {access.share.best:.0%} of the line rate"
         yield f"{access.words}, an all-reduce reaches {share}"
         yield f"{access.words}, each step takes {_times(access.fixed_seconds)} longer, whatever the model's size"
-    yield f"from none of the exchange to {BACKWARD_SHARE:.0%} of the compute time overlaps"
+    yield f"from none of the exchange to {recommendation.BACKWARD_SHARE:.0%} of the compute time overlaps"
     if answer.job.grow_batch:
         yield "each GPU has the batch of one: the total batch grows with the GPUs"
     else:
@@ -190,7 +189,8 @@ def _estimates(answer: Recommendation) -> Iterator[str]:
         if compute is not None and speedup is not None:
             yield f"{each.gpus} GPUs: compute {_time(compute)}, {parts}: {speedup} times as fast as one"
         elif (seconds := each.worthwhile_seconds) is not None:
-            yield f"{each.gpus} GPUs: {parts}: {WORTHWHILE:.0%} efficient from a step of {_times(seconds)}"
+            share = f"{recommendation.WORTHWHILE:.0%}"
+            yield f"{each.gpus} GPUs: {parts}: {share} efficient from a step of {_times(seconds)}"
     larger = [Estimate(replace(answer.job, grow_batch=True), each.path) for each in answer.estimates]
     grown = [f"{each.gpus} GPUs {each.speedup}" for each in larger if each.speedup is not None]
     if grown and not answer.job.grow_batch:
@@ -245,7 +245,7 @@ def as_json(answer: Recommendation) -> str:
         "notes": answer.notes,
         "groups": [_group(each) for each in answer.estimates],
         "try_it": tuple(commands(answer)),
-        "assumptions": dict(ASSUMPTIONS),
+        "assumptions": dict(recommendation.ASSUMPTIONS),
     }
     return json.dumps(document, indent=2)
 

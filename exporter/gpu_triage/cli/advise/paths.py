@@ -19,8 +19,6 @@ from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_INFO, bytes_p
 
 
 class Range(NamedTuple):
-    """The worst and the best case of a value."""
-
     worst: float
     best: float
 

@@ -28,7 +28,7 @@ VERSION: Final = 1  # incremented when a key changes meaning or is removed, but 
 
 _IN_WORDS: Final = {Verdict.DRAIN: "to drain", Verdict.WATCH: "to watch", Verdict.KEEP: "to keep"}
 _MOST_NAMED: Final = 3
-_COLORS: Final = {severity.value: color for severity, color in SEVERITY_COLORS.items()}
+COLOR_OF: Final = {severity.value: color for severity, color in SEVERITY_COLORS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _state(host: FleetHost) -> str:
 
 
 def _finding(finding: FleetFinding, gpus: tuple[str, ...], now: float) -> Iterator[Line]:
-    severity = click.style(printable(finding.urgency), fg=_COLORS.get(finding.urgency))
+    severity = click.style(printable(finding.urgency), fg=COLOR_OF.get(finding.urgency))
     subject = f"GPU {ranges(gpus)}" if gpus else "host"
     lasting = f"{'pending ' if finding.pending else ''}for {length_of_time(max(0.0, now - finding.since))}"
     follows = "; critical if it lasts" if finding.urgency != finding.severity else ""

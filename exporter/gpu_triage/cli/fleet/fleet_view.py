@@ -192,8 +192,6 @@ class FleetGpu(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeenFinding:
-    """A finding about a GPU or a host, as Prometheus has it."""
-
     host: HostKey
     gpu: str  # index; PCI address if the driver does not show it; "" for the host
     uuid: str
@@ -349,12 +347,10 @@ def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
     names = dict(enumerate(judgment.BOTTLENECK_CLASSES, start=1))
     found: defaultdict[HostKey, list[FleetGpu]] = defaultdict(list)
     for key in verdicts.keys() | classes.keys() | identities.keys():
-        host, gpu, uuid = key
         identity = identities.get(key, {})
-        found[host].append(
+        found[key[0]].append(
             FleetGpu(
-                gpu=gpu,
-                uuid=uuid,
+                *key[1:],
                 name=identity.get("name", ""),
                 serial=identity.get("serial", ""),
                 verdict=verdicts.get(key, Verdict.NOT_READ),
@@ -383,7 +379,6 @@ def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]
 
 
 def offender_of(series: Series, serial: str) -> RepeatOffender:
-    """The board in a series of gpu_incidents_recent."""
     labels = series.labels
     return RepeatOffender(key_of(series), labels["gpu"], labels["uuid"], serial, labels["kind"], int(series.value))
 

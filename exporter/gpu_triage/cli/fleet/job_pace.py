@@ -62,8 +62,6 @@ def awaited(series: Series) -> Awaited:
 
 
 class SlowJob(NamedTuple):
-    """A job that loses GPUs now."""
-
     name: JobName
     pace: float  # as a share of its best hour
     lost: float  # GPUs

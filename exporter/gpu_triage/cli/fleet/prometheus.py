@@ -111,8 +111,11 @@ def read_http_config(path: str) -> HttpConfig:
         file = read_value(HttpConfigFile, parse_yaml(read_file(path), path), Place(path))
         if file.basic_auth is not None and file.authorization is not None:
             raise Place(path).error("has basic_auth and authorization; keep one of them")
-        headers = (*_credentials(path, file), *_headers(path, file.http_headers))
-        return HttpConfig(headers, file.tls_config.server_name or None, _context(path, file.tls_config))
+        headers = [*_credentials(path, file)]
+        for name, each in file.http_headers.items():
+            values = (*each.values, *each.secrets, *(_line_of(path, secret) for secret in each.files))
+            headers += [(name, value) for value in values]
+        return HttpConfig(tuple(headers), file.tls_config.server_name or None, _context(path, file.tls_config))
 
 
 def _credentials(path: str, file: HttpConfigFile) -> Iterator[tuple[str, str]]:
@@ -134,12 +137,6 @@ def _credentials(path: str, file: HttpConfigFile) -> Iterator[tuple[str, str]]:
             raise where.error('type cannot be "basic"; use basic_auth')
         secret = given.credentials if given.credentials_file is None else _line_of(path, given.credentials_file)
         yield "Authorization", f"{given.type} {secret}"
-
-
-def _headers(path: str, sections: Mapping[str, HeaderValues]) -> Iterator[tuple[str, str]]:
-    for name, section in sections.items():
-        for value in (*section.values, *section.secrets, *(_line_of(path, each) for each in section.files)):
-            yield name, value
 
 
 def _line_of(path: str, file: str) -> str:
@@ -198,8 +195,7 @@ class Series(NamedTuple):
 class PrometheusClient:
     """Queries the server at a URL, which may include a path, such as Mimir's ``https://mimir/prometheus``.
 
-    Raises ConfigError if the URL is invalid. The methods raise PrometheusUnavailable with the reason if the server does
-    not respond, or responds with something else than expected.
+    Raises ConfigError if the URL is invalid, and PrometheusUnavailable if the server does not respond as expected.
     """
 
     def __init__(self, url: str, config: HttpConfig, timeout_seconds: float) -> None:

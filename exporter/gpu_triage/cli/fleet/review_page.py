@@ -70,8 +70,7 @@ def provenance(review: Review) -> Iterator[str]:
         yield _coverage(review)
     names = ("allocated but idle hours", "energy", "hours by owner", "hours lost by slow jobs", "hours by model")
     recorded = zip(names, (review.idle, review.energy, review.owners, review.jobs, review.models), strict=True)
-    absent = [name for name, values in recorded if all(value is None for value in values)]
-    if absent:
+    if absent := [name for name, values in recorded if all(value is None for value in values)]:
         yield f"Not recorded in this period: {', '.join(absent)}."
     for warning in review.warnings:
         yield f"Incomplete: {warning}"
@@ -182,11 +181,8 @@ def _offenders(review: Review) -> Table:
     return Table("offenders", "Hardware that fails again and again", note, heads, rows, words=True)
 
 
-_WIDTH: Final = 720
-_HEIGHT: Final = 200
-_LEFT: Final = 60
-_BOTTOM: Final = 22
-_TOP: Final = 10
+_WIDTH, _HEIGHT = 720, 200
+_LEFT, _BOTTOM, _TOP = 60, 22, 10  # margins
 _LABELS: Final = 6
 
 _SHEET: Final = """

@@ -197,8 +197,7 @@ def _slow_whole(job: Job, comparison: Comparison) -> str:
         return f"its GPUs are {STATES[name]} for {share:.0%} of their time{_where(job, name)}"
     if time.unknown > time.total / 2:
         return f"for {time.unknown / time.total:.0%} of its time nothing is known about its GPUs"
-    paced = _slow_pace(job)
-    if paced is not None:
+    if (paced := _slow_pace(job)) is not None:
         return paced
     unhindered = _unhindered(job)
     if len(job.gpus) == 1:
@@ -231,8 +230,7 @@ def _slow_part(culprit: Standing, comparison: Comparison) -> str:
         what = "host" if culprit.is_host else "GPU"
         subject += f", like {comparison.alike} other {what}{'s' * (comparison.alike != 1)},"
     they_wait = "; the others wait for it" if "waiting" in culprit.reasons else ""
-    name = own_class(culprit)
-    if name is not None:
+    if (name := own_class(culprit)) is not None:
         seconds = seconds_by_class(culprit.gpus)
         share = seconds[name] / sum(seconds.values())
         return f"{subject} is {STATES[name]} for {share:.0%} of its time{they_wait}"
@@ -391,8 +389,7 @@ def _of_finding(slow: str, finding: JobFinding, job: Job) -> Advice:
 
 
 def _of_culprit(slow: str, culprit: Standing) -> Advice:
-    name = own_class(culprit)
-    if name is not None:
+    if (name := own_class(culprit)) is not None:
         return _of_class(slow, name, culprit.subject)
     if "clock" not in culprit.reasons:
         return Advice(slow, culprit.subject, "", _RANK, remarkable=True)

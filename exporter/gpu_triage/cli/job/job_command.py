@@ -31,8 +31,7 @@ _DAYS: Final = re.compile(r"([0-9]{1,3})d")
 
 def parse_since(text: str) -> tuple[float | None, float]:
     """The time (None for a duration before the end, such as ``2h`` or ``3d``), and the duration in seconds, else 0."""
-    days = _DAYS.fullmatch(text)
-    if days:
+    if days := _DAYS.fullmatch(text):
         return None, 86_400.0 * int(days[1])
     try:
         return None, parse_duration(text)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from gpu_triage.cli.fleet.fleet_text import moment
+from gpu_triage.cli.fleet.fleet_text import COLOR_OF, moment
 from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.fleet.review_page import standalone_page
 from gpu_triage.cli.job.advice import Advice, Comparison, Standing
@@ -21,7 +21,7 @@ from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.headline import STATES
-from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
+from gpu_triage.judge.report.text import Line, wrapped
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.serve.page.markup import OF_SEVERITY, bar, chip, class_chip, foreign, row, safe, section, table
 from gpu_triage.serve.page.style import ICONS
@@ -154,7 +154,6 @@ def _difference(value: float, median: float | None) -> str:
 
 
 def pace_lines(job: Job) -> Iterator[str]:
-    """The job's steps per second, against its own best, and of the slowest rank."""
     pace = job.pace
     if pace is None:
         yield "not known: the job does not count them (gpu_job_steps_total, docs/textfile.md)"
@@ -223,7 +222,6 @@ def measured(finding: JobFinding) -> str:
 
 
 def by_host_rows(job: Job) -> Iterator[tuple[HostKey, tuple[JobGpu, ...]]]:
-    """The GPUs of each host, the one that lost most time to causes of its own first."""
     yield from sorted(job.hosts.items(), key=lambda each: (-sum(gpu.own_cause for gpu in each[1]), each[0]))
 
 
@@ -240,8 +238,6 @@ def main_classes(gpus: tuple[JobGpu, ...]) -> str:
 
 FORMAT: Final = "gpu-triage-job"
 VERSION: Final = 1  # incremented when a key changes meaning or is removed, but not for new keys
-
-_COLORS: Final = {severity.value: color for severity, color in SEVERITY_COLORS.items()}
 
 
 def render_text(shown: JobReport, columns: int | None = None) -> str:
@@ -297,7 +293,7 @@ def _findings(shown: JobReport) -> Iterator[Line]:
     yield from (Line(""), Line("findings while it ran:" if rows else "findings while it ran: none"))
     for each in rows[: shown.limit]:
         finding = each.first
-        severity = click.style(printable(finding.urgency), fg=_COLORS.get(finding.urgency))
+        severity = click.style(printable(finding.urgency), fg=COLOR_OF.get(finding.urgency))
         text = "; ".join((": ".join(filter(None, (each.subject, measured(finding)))), each.when))
         yield Line(f"    {severity} {click.style(printable(finding.code), bold=True)}  ", text, indent=8)
         if finding.check is not None and finding.rank >= Severity.WARNING.rank:

@@ -62,8 +62,7 @@ _SUFFIX: Final = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrst
 def parse_wanted(text: str) -> Wanted:
     """Parse ``4711``, ``research/train-0``, ``train-0``, ``ada``, or one of them after ``slurm:``, ``pod:``, ``user:``.
 
-    A number is a Slurm job, if there is one. Another name is a pod or a user, whichever exists. Raises ValueError if it
-    is empty, or a part of a Slurm job that exporters know by another number.
+    A number is a Slurm job if there is one, another name a pod or a user. ValueError: empty, or part of a Slurm job.
     """
     prefix, colon, rest = text.partition(":")
     kinds = tuple(kind for kind in Kind if colon and kind.value == prefix)
@@ -83,8 +82,7 @@ def parse_wanted(text: str) -> Wanted:
 
 
 def _refuse_parts(name: str) -> None:
-    step = _SLURM_STEP.fullmatch(name)
-    if step:
+    if step := _SLURM_STEP.fullmatch(name):
         raise ValueError(f"{quoted(name)} is a step; write the job's number, {step[1]}")
     if _SLURM_PART.fullmatch(name):
         raise ValueError(
@@ -188,8 +186,7 @@ def runs_of(wanted: Wanted, allocated: Iterable[Series], processes: Iterable[Ser
     named: set[JobKey] = set()
     for is_allocation, found in ((True, allocated), (False, processes)):
         for series in found:
-            key = _named(wanted, series, exact=exact)
-            if key is not None:
+            if (key := _named(wanted, series, exact=exact)) is not None:
                 named.add(key)
             if key is None and Kind.USER in wanted.kinds and series.labels["user"] == wanted.name:
                 key = _owner(series)
@@ -280,8 +277,7 @@ def choose(
 ) -> tuple[Run, tuple[Run, ...]]:
     """The run at the time `at`, or the last one before it; the latest if None. Then, other runs of the same job.
 
-    `now` is the time of the query, in Unix seconds; the times of runs are known to `slack_seconds`. Raises SeveralJobs
-    if several match, such as pods of one name in two namespaces.
+    `now`: Unix seconds of the query; times are known to `slack_seconds`. Raises SeveralJobs if several match.
     """
     begun = [run for run in runs if at is None or run.start - slack_seconds <= at]
     found = _preferred(wanted, begun or runs)
@@ -411,8 +407,7 @@ def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at:
     what = f"{', '.join(most)} or {last}" if most else last
     missing = f"{client.url}: no {what} {wanted} had a GPU in the {days:.0f} days before {moment(at)}"
     every = f"{GPU_ALLOCATED.name}{selection} == 1 or {GPU_PROCESS_OWNER_INFO.name}{selection}"
-    names = owner_names(client.at(f"group by ({_OWNER}) ({every})", at))
-    if names:
+    if names := owner_names(client.at(f"group by ({_OWNER}) ({every})", at)):
         close = nearest(str(wanted), names)
         hint = f"; did you mean {close}?" if close else f"; there are {first_few(names, _MOST_NAMED)}"
         return PrometheusUnavailable(f"{missing}{hint}")

@@ -57,8 +57,6 @@ class JobGpu:
 
 @dataclass(frozen=True, slots=True)
 class JobFinding(SeenFinding):
-    """One finding about a GPU or a host of the job, while it ran."""
-
     first: float  # Unix seconds at which it was first and last seen
     last: float  # likewise
     value: float | None  # what was last measured; None if nothing is
@@ -88,8 +86,6 @@ class GpuTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that is known of the job in a window of time."""
-
     found: Found
     window: Window
     gpus: tuple[JobGpu, ...]  # by host and index
@@ -151,11 +147,8 @@ def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
         neighbors[gpu_key(each)][owner] = each.value * window.step_seconds
     for each in facts["held"]:
         key = gpu_key(each)
-        host, gpu, uuid = key
         yield JobGpu(
-            host=host,
-            gpu=gpu,
-            uuid=uuid,
+            *key,
             first=first.get(key, window.start),
             last=last.get(key, window.end),
             name=names.get(key, ""),
@@ -220,8 +213,7 @@ def notes_on(job: Job) -> Iterator[str]:
         yield f"{job.found.siblings} other pods of {workload} had GPUs at the same time; compare them all by that name"
     yield from _edges(job)
     yield from _shared(job)
-    parts = [gpu for gpu in job.gpus if gpu.is_part]
-    if parts:
+    if parts := [gpu for gpu in job.gpus if gpu.is_part]:
         yield f"it had MIG devices of {names_of(parts)}: clock, power and class are those of the whole GPU"
     time = job.time
     if time.unknown > _UNKNOWN_SHARE * time.total:

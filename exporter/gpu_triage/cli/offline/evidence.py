@@ -70,14 +70,12 @@ class FilesOfHost:
 
     def about_gpu(self, code: str, address: str, measured: str, value: float | None = None) -> Finding:
         """A finding about the GPU at an address, labeled with its index if known."""
-        known = self.labels.get(address)
-        if known is not None:
+        if (known := self.labels.get(address)) is not None:
             return Finding(BY_CODE[code], measured, known.gpu, known.uuid, address, value=value)
         return of_slot(code, address, measured, value)
 
 
 def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
-    """The evidence as of the most recent snapshot."""
     times = [files.now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [files.now]
     sampled = _sampled(files, times[-1])
     begin = min([times[0], *(at for at, _, _ in sampled)])

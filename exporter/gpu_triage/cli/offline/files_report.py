@@ -159,8 +159,7 @@ def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
         yield ", ".join(f"nvidia-smi shows {count} x {name}" for name, count in shown.items())
         yield f"driver {files.last.driver} answers" if files.last.driver else ""
     gpus = [device for device in files.devices.values() if device.is_gpu]
-    on_bus = Counter(f"{device.model} (driver in use: {device.driver or 'none'})" for device in gpus)
-    if on_bus:
+    if on_bus := Counter(f"{device.model} (driver in use: {device.driver or 'none'})" for device in gpus):
         yield f"on the bus: {', '.join(f'{count} x {gpu}' for gpu, count in on_bus.items())}"
     load = None if files.log is None else files.log.last_load
     loaded = None if load is None else _VERSION.search(load.text)
@@ -210,8 +209,7 @@ def _peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator
         yield f"topology: {_counts(levels)}"
     if near := [level for gpu in last.gpus.values() for level in gpu.adapters.values()]:
         yield f"GPU to adapter: {_counts(near)}"
-    ways = [f"{name.partition('/')[2]} {status}" for gpu in last.gpus.values() for name, status in gpu.p2p.items()]
-    if ways:
+    if ways := [f"{name.partition('/')[2]} {status}" for gpu in last.gpus.values() for name, status in gpu.p2p.items()]:
         yield f"peer access: {_counts(ways)}"
     counted = [
         (key, number, link) for key, gpu in last.gpus.items() for number, link in gpu.links.items() if link.errors
@@ -219,15 +217,12 @@ def _peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator
     faulty = [
         f"GPU {labels[key].gpu} link {number}: {errors}"
         for key, number, link in counted
-        if key in labels and (errors := _link_errors(link.errors))
+        if key in labels
+        and (errors := _by_kind({"CRC" if kind == CRC else kind: n for kind, n in link.errors.items() if n}))
     ]
     if counted:
         more = f"; {len(faulty) - _MOST_LINKS} more links" if len(faulty) > _MOST_LINKS else ""
         yield f"NVLink errors since the driver was loaded: {'; '.join(faulty[:_MOST_LINKS]) or 'none'}{more}"
-
-
-def _link_errors(counts: Mapping[str, float]) -> str:
-    return ", ".join(f"{count:.0f} {'CRC' if kind == CRC else kind}" for kind, count in counts.items() if count)
 
 
 _NOT_FOUND: Final = (
@@ -251,16 +246,14 @@ _MOST_NAMED: Final = 12
 def check_files(paths: Sequence[str], config: Config, *, redact: bool = False) -> Report:
     """The report on the host these files came from; raises ConfigError if one can't be read, or if there are two hosts.
 
-    `paths` are files, folders and archives; ``-`` is standard input. `redact` removes user, host and process names,
-    UUIDs and network addresses.
+    `paths` are files, folders and archives; ``-`` is standard input. `redact`: as `redacted`.
     """
     report = _check(paths, config, with_names=not redact)
     return redacted(report) if redact else report
 
 
 def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
-    recordings = [path for path in paths if path != STANDARD_INPUT and is_recording(Path(path))]
-    if recordings:
+    if recordings := [path for path in paths if path != STANDARD_INPUT and is_recording(Path(path))]:
         if len(paths) > 1:
             raise ConfigError(f"--from: {recordings[0]}: is a recording, which says all that files do; give it alone")
         report = judge_recording(replace(config, replay=Path(paths[0])))
@@ -432,23 +425,22 @@ def _errors(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     if not host.was_read and (modes := host.lasts(ecc.GPU_ECC_MODE)):
         yield f"ECC on for {modes.count(1)} of {len(modes)}"
     if counted:
-        yield f"ECC errors since the driver was loaded: {_by_severity(counted)}"
+        yield f"ECC errors since the driver was loaded: {_by_kind(counted)}"
     last, lifetime = files.last, defaultdict[str, list[str]](list)
     for key, gpu in () if last is None else (*last.gpus.items(), *(("", gpu) for gpu in last.unnamed)):
         for reading in gpu.readings:
             if isinstance(reading, ecc.EccReading) and any(reading.aggregate_errors.values()):
-                lifetime[_by_severity(reading.aggregate_errors)].append(files.index(key))
+                lifetime[_by_kind(reading.aggregate_errors)].append(files.index(key))
     yield from (f"over the lifetime of GPU {ranges(gpus)}: {counts}" for counts, gpus in lifetime.items())
 
 
-def _by_severity(counted: Mapping[str, float]) -> str:
-    return ", ".join(f"{count:.0f} {severity}" for severity, count in counted.items())
+def _by_kind(counted: Mapping[str, float]) -> str:
+    return ", ".join(f"{count:.0f} {kind}" for kind, count in counted.items())
 
 
 def _working(_host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     for key, gpu in {} if files.last is None else files.last.gpus.items():
-        used = sorted((each for each in gpu.processes.processes if each.is_compute), key=lambda each: each.pid)
-        if used:
+        if used := sorted((each for each in gpu.processes.processes if each.is_compute), key=lambda each: each.pid):
             yield f"GPU {files.index(key)}: {first_few(list(map(_use_of, used)), _MOST_FAILED)}"
         shares, watts = [share for share, _ in gpu.watched], [w for _, w in gpu.watched if w is not None]
         if shares and max(shares) - min(shares) >= _DIPS_SHARE:

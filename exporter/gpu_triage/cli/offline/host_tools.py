@@ -382,8 +382,7 @@ class HostTools:
             for area, words, pattern in _NCCL:
                 if found := pattern.search(line):
                     self._note(area, f"NCCL: {words.format(*found.groups())}")
-        is_log = timeout is not None or "NCCL INFO" in line or "NCCL WARN" in line
-        if is_log:
+        if is_log := timeout is not None or "NCCL INFO" in line or "NCCL WARN" in line:
             self._commands["NCCL's log"] = None
         return is_log
 

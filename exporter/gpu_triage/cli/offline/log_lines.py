@@ -73,8 +73,7 @@ def log_time(prefix: str) -> LogTime:
     seconds = _seconds(prefix)
     if (iso := _ISO.search(prefix)) is not None:
         return LogTime(seconds, _of_iso(iso))
-    bracketed = _IN_BRACKETS.search(prefix)
-    if bracketed is not None and (wall := date_time(bracketed[1])) is not None:
+    if (bracketed := _IN_BRACKETS.search(prefix)) is not None and (wall := date_time(bracketed[1])) is not None:
         return LogTime(seconds, wall)
     if (minute := _MINUTE.search(prefix)) is not None:
         found, year, day_and_clock = minute, "", (*minute.group(3, 4, 5), "0")

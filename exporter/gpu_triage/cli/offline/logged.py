@@ -37,8 +37,7 @@ def _pcie_errors(files: FilesOfHost, log: LogReading) -> Iterator[Finding]:
     below: dict[str, list[str]] = defaultdict(list)
     for gpu in sorted(gpus):
         above = port_above(files.ports, gpu)
-        port = (log.ports.get(gpu) or _failed_before(gpu, log)) if above is None else above.bus_id
-        if port:
+        if port := (log.ports.get(gpu) or _failed_before(gpu, log)) if above is None else above.bus_id:
             below[port].append(gpu)
     reported: dict[str, list[str]] = defaultdict(list)
     counts: dict[str, int] = defaultdict(int)
@@ -268,7 +267,6 @@ def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: 
 
 
 def _outside(files: FilesOfHost) -> Iterator[Finding]:
-    """Causes outside the GPU: messages of programs, and pending MIG modes."""
     about: dict[tuple[str, str], list[Outside]] = defaultdict(list)
     for said in files.outside:
         about[said.code, said.bus_id].append(said)
@@ -348,11 +346,15 @@ def _host(files: FilesOfHost, log: LogReading, answering: frozenset[str], *, wit
         said = []
         for what, events in recent:
             words = rule.kinds.get(ProblemKind(what.code))
-            if words is None or _is_over(what, events, log) or _is_named_elsewhere(what, recent):
+            if words is None or _is_over(what, events, log):
                 continue
+            if not what.address and any(each.code == what.code and each.address for each, _ in recent):
+                continue  # another message of the same problem names what this one does not
             hidden = "" if with_names else _HIDDEN.get(what.code, "")
             subject = words.format(hidden or what.address or rule.unnamed)
-            measured = f"{subject}{_handler(events)}, {log.count_and_last(events)}"
+            # The kernel lists the handlers of an interrupt that it disables.
+            handler = " (its handler: nvidia)" if any("nvidia_isr" in each.text for each in events.known) else ""
+            measured = f"{subject}{handler}, {log.count_and_last(events)}"
             if rule.code == _INACCESSIBLE and what.address in (files.labels.keys() | log.gpus):
                 if what.address not in answering:
                     yield files.about_gpu("gpu.lost", what.address, measured)
@@ -365,16 +367,6 @@ def _host(files: FilesOfHost, log: LogReading, answering: frozenset[str], *, wit
 
 
 _INACCESSIBLE: Final = "pcie.inaccessible"
-
-
-def _is_named_elsewhere(what: EventKey, recent: _Groups) -> bool:
-    """Whether another message of the same problem names what this one does not."""
-    return not what.address and any(other.code == what.code and other.address for other, _ in recent)
-
-
-def _handler(events: Events) -> str:
-    """The driver that the kernel lists as the handler of a disabled interrupt."""
-    return " (its handler: nvidia)" if any("nvidia_isr" in each.text for each in events.known) else ""
 
 
 def _memory_errors(recent: _Groups, log: LogReading) -> Iterator[Finding]:

@@ -30,21 +30,11 @@ _NOUVEAU: Final = re.compile(rf"nouveau {_ADDRESS}: ")
 _CAUSE: Final = re.compile(r" caused by previous Xid (\d{1,5})$")
 
 
-class EventKind(Enum):
-    XID = "xid"
-    XID_CAUSE = "xid_cause"
-    SXID = "sxid"
-    DRIVER = "driver"
-    NOUVEAU = "nouveau"
-    AER = "aer"
-    AER_RECEIVED = "aer_received"
-    OUT_OF_MEMORY = "out_of_memory"
-    OUT_OF_MEMORY_CALL = "out_of_memory_call"
-    HOST = "host"
-    HOST_OVER = "host_over"
-    OFF_THE_BUS = "off_the_bus"
-    LOADED = "loaded"
-    FOUND = "found"
+EventKind = Enum(
+    "EventKind",
+    "XID XID_CAUSE SXID DRIVER NOUVEAU AER AER_RECEIVED OUT_OF_MEMORY OUT_OF_MEMORY_CALL HOST HOST_OVER OFF_THE_BUS "
+    "LOADED FOUND",
+)
 
 
 class EventKey(NamedTuple):
@@ -58,8 +48,7 @@ class EventKey(NamedTuple):
     fatal: bool | None = None  # as XidReport; None for everything else
 
 
-LINK_LOST: Final = "link lost"
-"""In place of a severity: the link below a port is gone."""
+LINK_LOST: Final = "link lost"  # in place of a severity: the link below a port is gone
 _FROM_FIRMWARE: Final = (ProblemKind.HARDWARE_CORRECTED, ProblemKind.HARDWARE_UNCORRECTED)
 _LOADED: Final = EventKey(EventKind.LOADED)
 
@@ -143,8 +132,7 @@ def cause_of(text: str) -> str:
 
 
 _KEPT: Final = 256  # events kept per group and log; older ones are only counted
-_MOST_OF_A_KIND: Final = 512
-_MOST_NOTED: Final = 256
+_MOST_OF_A_KIND, _MOST_NOTED = 512, 256
 _TAIL: Final = 40  # lines searched for the first or last one with a timestamp
 _MOST_LINES: Final = 16  # lines of one multi-line message
 _KERNEL_LINE: Final = re.compile(
@@ -378,8 +366,7 @@ class LogSection:
         return found >= _ENOUGH_LINES and 2 * found > len(self._tail)
 
 
-OF_DRIVER: Final = ("NVRM", "nvidia")
-"""How messages of NVIDIA's driver begin."""
+OF_DRIVER: Final = ("NVRM", "nvidia")  # how messages of NVIDIA's driver begin
 _END: Final = "the end of the log"
 _SAME_SECONDS: Final = 3.0
 """Timestamps of one event in two logs differ by at most this: syslog has whole seconds and lags behind the kernel."""
@@ -417,8 +404,7 @@ class Events:
 
     def drop_quoted(self) -> None:
         """Forget quotations of what the kernel's own lines tell."""
-        said = [each for each in self.known if not each.quoted]
-        if said:
+        if said := [each for each in self.known if not each.quoted]:
             self.count -= len(self.known) - len(said)
             self.known = said
 
@@ -479,8 +465,7 @@ class LogReading(NamedTuple):
 def merge(sections: Sequence[LogSection], reference: float | None, modified_at: float) -> LogReading:
     """Merge the logs of one host, of which several may contain the same messages.
 
-    `reference` is when the report containing the logs was made; None if unknown. Then the year missing from syslog is
-    inferred from the file's modification time.
+    `reference` is when the report with the logs was made; if None, the file's own time tells the year of syslog.
     """
     around = reference if reference is not None else modified_at
     loads = _loads(sections, around)
@@ -574,8 +559,7 @@ def _add(events: Events, tally: Tally, happened: list[LogEvent]) -> None:
     new = []
     for each in happened:
         places = unmatched[each.text]
-        same = next((place for place in places if _is_same(events.known[place], each)), None)
-        if same is None:
+        if (same := next((place for place in places if _is_same(events.known[place], each)), None)) is None:
             new.append(each)
             continue
         places.remove(same)

@@ -53,9 +53,7 @@ class LspciParser:
         self._device: PciDevice | None = None
 
     def start(self, line: str) -> bool:
-        """Parse a line that may start a device; return whether it does."""
-        found = _DEVICE.match(line)
-        if found is None:
+        if (found := _DEVICE.match(line)) is None:
             return False
         address, kind, class_id, rest = found.groups()
         ids = _IDS.search(rest)
@@ -70,8 +68,7 @@ class LspciParser:
         return True
 
     def feed(self, line: str) -> None:
-        device = self._device
-        if device is None:
+        if (device := self._device) is None:
             return
         if link := _LINK.match(line):
             generation, width = parse_link_speed(link[2].replace("GT/s", " GT/s").replace("  ", " ")), link[3]

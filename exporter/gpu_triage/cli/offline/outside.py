@@ -52,10 +52,8 @@ class OutsideCauses:
     _licensed_at: float = -1.0  # as `_moment`
 
     def note(self, line: str) -> bool:
-        """Note the cause that a line names; return whether it names one."""
         for place, (pattern, cause) in enumerate(_causes()):
-            found = pattern.search(line) if cause["marker"] in line else None
-            if found is None:
+            if (found := pattern.search(line) if cause["marker"] in line else None) is None:
                 continue
             bus_id = normalize_bus_id(found["gpu"]) if pattern.groups else ""
             is_license = cause["code"] == LICENSE

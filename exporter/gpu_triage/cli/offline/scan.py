@@ -22,7 +22,7 @@ from gpu_triage.cli.offline.smi_links import NvlinkParser, SmiTopologyParser
 from gpu_triage.cli.offline.smi_text import LONGEST_SECTION, SmiTextParser, SmiXmlParser
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 
-_WITHOUT_HEADINGS: Final = re.compile(r"(?:[^,]{0,80}, ){1,80}(?:\d+(?:\.\d+)? (?:MHz|MiB|W|%), ?){1,20}[^,]{1,80}$")
+_HEADLESS: Final = re.compile(r"(?:[^,]{0,80}, ){1,80}(?:\d+(?:\.\d+)? (?:MHz|MiB|W|%), ?){1,20}[^,]{1,80}$")
 
 
 _LineParser = SmiXmlParser | SmiMonitorParser | SmiCsvParser | SmiTextParser | NvlinkParser | SmiTopologyParser
@@ -52,16 +52,9 @@ def begin(line: str, before: str) -> _Parser | None:
     return parser
 
 
-def lacks_headings(line: str) -> bool:
-    """Whether this may be a row of a query that was run with noheader, so that the columns are unknown."""
-    return ", " in line and (" MiB" in line or " MHz" in line) and _WITHOUT_HEADINGS.match(line) is not None
-
-
 BUG_REPORT: Final = "NVIDIA bug report"
 
-_MOST_REPORTS: Final = 64
-_MOST_SECTIONS: Final = 256
-_MOST_LOST: Final = 256
+_MOST_REPORTS, _MOST_SECTIONS, _MOST_LOST = 64, 256, 256
 _LONGEST: Final = 2000
 _LONGEST_JSON: Final = 1 << 16
 """For JSON log records: one line holds all fields that the journal or a shipper stores with a message."""
@@ -115,17 +108,11 @@ class Content:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of content found, for display; empty if none is recognized."""
         found = [report.kind for report in self.reports if report.gpus or report.driver]
-        found += self.tools.commands
-        if self.driver_error is not None or self.no_devices or self.lost or self.corrupted:
-            found.append(SmiTableParser.KIND)
-        if self.devices:
-            found.append(LspciParser.KIND)
-        if self.logs:
-            found.append(LogSection.KIND)
-        if self.outside:
-            found.append(outside.KIND)
+        fails = self.driver_error is not None or self.no_devices or self.lost or self.corrupted
+        beside: dict[str, object] = {SmiTableParser.KIND: fails, LspciParser.KIND: self.devices}
+        beside |= {LogSection.KIND: self.logs, outside.KIND: self.outside}
+        found += (*self.tools.commands, *(kind for kind, there in beside.items() if there))
         return tuple(dict.fromkeys(found))
 
 
@@ -228,10 +215,9 @@ class Scanner:
 
     def _pass_by(self, line: str) -> None:
         """Process a line without a kernel message; most lines match nothing, so the checks are few and cheap."""
-        parser = begin(line, self._before)
-        if parser is not None:
+        if (parser := begin(line, self._before)) is not None:
             self._begin(parser)
-        elif line[0].isalnum() and lacks_headings(line):
+        elif line[0].isalnum() and ", " in line and (" MiB" in line or " MHz" in line) and _HEADLESS.match(line):
             self.content.without_headings = self.content.without_headings or line[:_LONGEST_ROW]
         elif line[0] in _LOOKED_AT or "NV" in line or "nv" in line or _may_be_device(line):
             self._look(line)

@@ -86,14 +86,12 @@ class SmiTableParser:
 
     def _take(self, line: str) -> bool:
         """Parse a reassembled line; False if its end may still be missing."""
-        head = _HEAD.match(line)
-        if head is not None:
+        if (head := _HEAD.match(line)) is not None:
             self._has_head = True
             self.report.note("driver version", head[2])
             self.report.note("cuda version", head[3] or "")
             return line.endswith("|")
-        first = _FIRST.match(line)
-        if first is not None:
+        if (first := _FIRST.match(line)) is not None:
             self._note_first(first)
             return True
         if self._gpu is not None and (lost := _LOST.match(line)) is not None:

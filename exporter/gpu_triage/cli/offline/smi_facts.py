@@ -93,8 +93,7 @@ class SmiReport:
     def note(self, label: str, value: str) -> None:
         """Add a host-level fact, printed before the first GPU."""
         label = label.replace("_", " ")
-        attribute = HOST_FACTS.get(label)
-        if attribute is not None and (label in _NEWER or not getattr(self, attribute)):
+        if (attribute := HOST_FACTS.get(label)) is not None and (label in _NEWER or not getattr(self, attribute)):
             setattr(self, attribute, value)
 
     def add_gpu(self, bus_id: str = "", index: str = "") -> RawGpu:

@@ -385,8 +385,7 @@ def _errors(facts: Facts, span: str) -> dict[str, float]:
     parts: dict[str, float] = {}
     for name, path in facts.below(f"ecc errors/{span}/"):
         severity = _severity(name)
-        counted = facts.count(path) if severity else None
-        if counted is not None:
+        if (counted := facts.count(path) if severity else None) is not None:
             # With a total, the memories below the same heading are part of it.
             sums = parts if name.startswith(_BITS) and not name.endswith("/total") else totals
             sums[severity] = sums.get(severity, 0.0) + counted

@@ -45,15 +45,13 @@ class NvlinkParser:
         text = line.strip()
         if not text or self._name(line):
             return True
-        link = _LINK.match(text)
-        if link is not None:
+        if (link := _LINK.match(text)) is not None:
             self._note(int(link[1]), link[2])
             return True
         return text.lower().removeprefix("nvml: ").startswith((*_NOTES, "unable to retrieve nvlink"))
 
     def _name(self, line: str) -> bool:
-        found = _GPU.match(line)
-        if found is None:
+        if (found := _GPU.match(line)) is None:
             return False
         index, name, uuid = found.groups()
         self._gpu = self.report.by_key.get(index)

@@ -22,8 +22,7 @@ PROCESSES: Final = ("processes",)
 class Layout:
     """Tracks the lines of one GPU and finds the path of each.
 
-    The path follows from the indentation. A label at the GPU's own level may have lost its indentation: then it belongs
-    to the innermost preceding section that is known to contain such a label.
+    A label at the GPU's own level may have lost its indentation: then it belongs to the last section known to have it.
     """
 
     def __init__(self) -> None:
@@ -69,8 +68,6 @@ _ALSO_ELSEWHERE: Final = frozenset({"aggregate", "free", "reserved"})
 
 
 class _Known(NamedTuple):
-    """The paths known from the text output of any driver."""
-
     paths: frozenset[Path]
     open_sections: tuple[str, ...]
     alone: Mapping[str, Path]  # that of each label that only one section has

@@ -65,9 +65,8 @@ class GpuIndex:
     ) -> dict[str, GpuLabels]:
         """Index and UUID of every GPU that nvidia-smi showed or missed, by key.
 
-        NVML numbers GPUs in bus order. GPUs that lspci shows as dead are included, but then the numbering is
-        uncertain, since the driver may or may not show them. If no output lists all GPUs, the number of GPUs before
-        one is unknown, and its key serves as the index.
+        NVML numbers GPUs in bus order. The driver may or may not show those that are dead by lspci, so then the numbers
+        are uncertain. If no output lists all GPUs, nobody knows how many come before one: its key is the index.
         """
         keys = set(shown)
         dead = {bus_id for bus_id, device in devices.items() if keys and device.is_gpu and device.is_dead}
@@ -84,16 +83,14 @@ class GpuIndex:
         }
 
     def _learn(self, own: _Names, index: str, indices: dict[str, str]) -> None:
-        key = own.bus_id or self._bus_of_uuid.get(own.uuid) or own.uuid
-        if key and own.uuid:
+        if (key := own.bus_id or self._bus_of_uuid.get(own.uuid) or own.uuid) and own.uuid:
             self._uuids.setdefault(key, own.uuid)
         if key and index:
             indices.setdefault(key, index)
             self._key_of_index.setdefault(index, key)
 
     def _key(self, own: _Names, place: int) -> str:
-        known = own.bus_id or self._bus_of_uuid.get(own.uuid) or own.uuid or self._key_of_index.get(own.number)
-        if known:
+        if known := own.bus_id or self._bus_of_uuid.get(own.uuid) or own.uuid or self._key_of_index.get(own.number):
             return known
         if own.number:
             return f"{_INDEX}{own.number:>03}"
@@ -101,7 +98,7 @@ class GpuIndex:
 
     def names_nobody(self, key: str) -> bool:
         """Whether a key is of a GPU that its output does not name, though others name all GPUs."""
-        return key.startswith(_UNKNOWN) and key not in self._keys
+        return self._counts_all and key.startswith(_UNKNOWN) and key not in self._keys
 
 
 _INDEX, _UNKNOWN = "index ", "unknown "

@@ -13,18 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from gpu_triage.documents.stream import (
-    BLOCK_BYTES,
-    CHUNK_BYTES,
-    DAMAGED,
-    Budget,
-    Stream,
-    TimeLimit,
-    is_tar,
-    members,
-    opened,
-    unpacked,
-)
+from gpu_triage.documents import stream as streams
+from gpu_triage.documents.stream import DAMAGED, Budget, Stream, TimeLimit
 from gpu_triage.errors import ConfigError
 
 STANDARD_INPUT: Final = "-"
@@ -68,9 +58,9 @@ def is_recording(path: Path) -> bool:
     with suppress(*DAMAGED):
         if path.name.endswith(".tar.gz") and path.is_file():
             with path.open("rb") as raw:
-                archive = unpacked(opened(raw.read), Budget())
-                first = next(members(archive), None) if is_tar(archive.peek(BLOCK_BYTES)) else None
-                return first is not None and first.name.rpartition("/")[2] == _ABOUT_RECORDING
+                archive = streams.unpacked(streams.opened(raw.read), Budget())
+                found = streams.members(archive) if streams.is_tar(archive.peek(streams.BLOCK_BYTES)) else ()
+                return next((each.name.rpartition("/")[2] == _ABOUT_RECORDING for each in found), False)
     return False
 
 
@@ -121,16 +111,16 @@ def documents(source: InputFile, count: Callable[[int], None], time_limit: TimeL
         if source.path is not None and stat.S_ISREG(source.path.stat().st_mode) and zipfile.is_zipfile(source.path):
             yield from _of_zip(source.name, source.path, count, budget)
         else:
-            yield from _of_stream(source.name, opened(raw.read, read), budget, _MOST_NESTED)
+            yield from _of_stream(source.name, streams.opened(raw.read, read), budget, _MOST_NESTED)
 
 
 def _of_stream(name: str, packed: Stream, budget: Budget, nested: int) -> Iterator[Document]:
-    stream = unpacked(packed, budget)
-    if not nested or not is_tar(stream.peek(BLOCK_BYTES)):
+    stream = streams.unpacked(packed, budget)
+    if not nested or not streams.is_tar(stream.peek(streams.BLOCK_BYTES)):
         yield Document(name, stream)
         return
     try:
-        for place, member in enumerate(members(stream)):
+        for place, member in enumerate(streams.members(stream)):
             if place >= _MOST_FILES:
                 raise ValueError(f"only the first {_MOST_FILES} files were read")
             if place < _FEW_FILES or _is_named_right(member.name):
@@ -172,7 +162,7 @@ def _of_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterato
         raise ValueError("it is packed by a method that gpu-triage does not read; unpack it first")
     try:
         with archive.open(member) as file:
-            while chunk := file.read(CHUNK_BYTES):
+            while chunk := file.read(streams.CHUNK_BYTES):
                 yield chunk
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise OSError(None, str(error)) from error
