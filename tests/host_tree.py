@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.watched_paths import watched
 
 from gpu_triage.machine import Moment, real_machine
-from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.metrics.contract import HostRound
 
 
 class HostTree:

@@ -10,8 +10,8 @@ from tests.simulated_driver import devices_of
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import DriverVersions, Session
 from gpu_triage.machine import Machine, Moment, NvmlLibrary
+from gpu_triage.read.metrics.contract import GpuRound
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage_simulator import VirtualClock
 
 Answer = Callable[..., int]

@@ -13,8 +13,7 @@ from tests.simulated_driver import devices_of
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Session
 from gpu_triage.machine import NvmlLibrary
-from gpu_triage.read.metrics.contract import runs
-from gpu_triage.read.metrics.rounds import GpuRound
+from gpu_triage.read.metrics.contract import GpuRound, runs
 from gpu_triage.read.registry import GPU_COLLECTORS
 from gpu_triage_simulator import VirtualClock, simulated_machine
 

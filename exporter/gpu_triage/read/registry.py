@@ -22,7 +22,7 @@ from gpu_triage.read.gpu.power import CLOCK_TARGETS, CLOCKS, LIMITS, POWER, POWE
 from gpu_triage.read.gpu.throttle import THROTTLE
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY
 from gpu_triage.read.host.access import ACCESS
-from gpu_triage.read.host.cpu import HOST_CPU, HOST_CPU_SETTINGS
+from gpu_triage.read.host.cpu import HOST_CPU, HOST_CPU_SETTINGS, HOST_PRESSURE
 from gpu_triage.read.host.disk import HOST_DISK, HOST_FILE_SYSTEMS
 from gpu_triage.read.host.host_memory import HOST_EDAC, HOST_MEMORY
 from gpu_triage.read.host.infiniband import HOST_INFINIBAND
@@ -31,7 +31,6 @@ from gpu_triage.read.host.network_interfaces import HOST_NETWORK, HOST_NETWORK_L
 from gpu_triage.read.host.nfs import HOST_NFS
 from gpu_triage.read.host.pcie_uplinks import PCIE_UPLINKS
 from gpu_triage.read.host.platform import MODULES, PLATFORM
-from gpu_triage.read.host.pressure import HOST_PRESSURE
 from gpu_triage.read.host.services import HOST_SERVICES
 from gpu_triage.read.host.textfile import TEXTFILE
 from gpu_triage.read.incidents import incident_metrics as incidents

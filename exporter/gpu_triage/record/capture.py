@@ -46,7 +46,6 @@ class Capture:
         self._hooks.enter_context(files.hooked({"sys": machine.sysfs, "proc": machine.procfs}, self._asked))
 
     def captured(self) -> Captured:
-        """What the ring has at present."""
         now, blocks = self._clock.now(), self.ring.content()
         lasted = now.monotonic - blocks[0].began if blocks else 0.0
         began = Moment(now.monotonic - lasted, now.wall - lasted)

@@ -31,8 +31,7 @@ from gpu_triage.read.baseline.host_facts import (
     write_baseline,
 )
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
-from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
-from gpu_triage.read.metrics.rounds import ExpectedLink
+from gpu_triage.read.metrics.contract import HOST_LABELS, ExpectedLink, GpuLabels
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.lanes import Lane, Step, overdue
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory

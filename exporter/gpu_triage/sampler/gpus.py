@@ -16,8 +16,7 @@ from gpu_triage.machine import Machine, ProbeReport
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import DRIVER
 from gpu_triage.read.incidents.ledger import Board
-from gpu_triage.read.metrics.contract import AnyGpuCollector
-from gpu_triage.read.metrics.rounds import ExpectedLink, GpuRound
+from gpu_triage.read.metrics.contract import AnyGpuCollector, ExpectedLink, GpuRound
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch, ProbeSchedule
 from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, GONE, Enumeration, GpuRecord, HostGpus, Identified, Places
 from gpu_triage.sampler.lanes import Job, Lane, LaneMaker, Step, overdue

@@ -14,8 +14,7 @@ from gpu_triage.errors import DriverUnavailable
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import DRIVER
 from gpu_triage.read.incidents.ledger import Board
-from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.metrics.rounds import GpuRound, PresentGpus
+from gpu_triage.read.metrics.contract import GpuLabels, GpuRound, PresentGpus
 from gpu_triage.sampler.driver import RELEASED, STALLED
 from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
 from gpu_triage.sampler.schedule import Schedule

@@ -15,9 +15,16 @@ from gpu_triage.machine import Clock, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter import exporter_health as exporter
 from gpu_triage.read.exporter import judgment
-from gpu_triage.read.metrics.contract import AnyCollector, GpuCollector, GpuLabels, HostCollector, OwnSubject
+from gpu_triage.read.metrics.contract import (
+    AnyCollector,
+    GpuCollector,
+    GpuLabels,
+    GpuRound,
+    HostCollector,
+    HostRound,
+    OwnSubject,
+)
 from gpu_triage.read.metrics.metric import MetricSpec, Sample, declared_in
-from gpu_triage.read.metrics.rounds import GpuRound, HostRound
 from gpu_triage.sampler.lanes import DEADLINE
 from gpu_triage.sampler.schedule import interval_seconds
 

@@ -22,9 +22,16 @@ from gpu_triage.read.exporter.flight_recorder import FlightWatch
 from gpu_triage.read.gpu import presence
 from gpu_triage.read.gpu.presence import PresenceReading
 from gpu_triage.read.incidents import incident_metrics as incidents
-from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, runs
+from gpu_triage.read.metrics.contract import (
+    AnyCollector,
+    AnyGpuCollector,
+    AnyHostCollector,
+    GpuLabels,
+    HostRound,
+    PresentGpus,
+    runs,
+)
 from gpu_triage.read.metrics.metric import Sample, Tier, declared_in
-from gpu_triage.read.metrics.rounds import HostRound, PresentGpus
 from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.gpus import GpuNews, GpuRounds

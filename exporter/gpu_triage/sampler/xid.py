@@ -26,6 +26,7 @@ from gpu_triage.read.xid.xid_events import (
     DriverLoaded,
     KernelNews,
     SwitchError,
+    UnitFailures,
     XidReport,
     XidSource,
 )
@@ -41,7 +42,6 @@ from gpu_triage.read.xid.xid_ledger import (
     XidName,
 )
 from gpu_triage.read.xid.xid_metrics import XidReading
-from gpu_triage.read.xid.xid_units import UnitFailures
 from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
 
 _MOST_CARDS: Final = 8

@@ -16,10 +16,9 @@ from gpu_triage.read.gpu.ecc import GPU_ECC_MODE, GPU_ECC_MODE_PENDING, GPU_ECC_
 from gpu_triage.read.gpu.power import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
-from gpu_triage.read.host.cpu import GPU_HOST_PROCESSES_BLOCKED
+from gpu_triage.read.host.cpu import GPU_HOST_PRESSURE_SECONDS_TOTAL, GPU_HOST_PROCESSES_BLOCKED
 from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL
 from gpu_triage.read.host.nfs import GPU_HOST_NFS_OPERATION_SECONDS_TOTAL, GPU_HOST_NFS_OPERATIONS_TOTAL
-from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage_simulator import Scenario, load_scenario

@@ -36,8 +36,8 @@ from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.host import cpu
+from gpu_triage.read.host.cpu import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.host.disk import GPU_HOST_DISK_WRITTEN_BYTES_TOTAL
-from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes import on_gpu
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESSES

@@ -33,7 +33,7 @@ from gpu_triage.read.gpu import activity, device_memory, nvlink, pcie, presence
 from gpu_triage.read.host import disk, infiniband, network_interfaces
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.read.processes import cgroup_limits, on_gpu
-from gpu_triage.read.processes.written import GPU_PROCESSES_WRITTEN_BYTES_TOTAL
+from gpu_triage.read.processes.threads import GPU_PROCESSES_WRITTEN_BYTES_TOTAL
 from gpu_triage_simulator.host_effects import Start
 
 EDGE = 1e-3

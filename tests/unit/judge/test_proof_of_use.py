@@ -13,11 +13,15 @@ from gpu_triage.read.gpu import activity, pcie, power
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.host import network_interfaces
-from gpu_triage.read.host.cpu import GPU_HOST_CPU_BUSIEST_RATIO, GPU_HOST_CPU_SECONDS_TOTAL, GPU_HOST_CPUS
+from gpu_triage.read.host.cpu import (
+    GPU_HOST_CPU_BUSIEST_RATIO,
+    GPU_HOST_CPU_SECONDS_TOTAL,
+    GPU_HOST_CPUS,
+    GPU_HOST_PRESSURE_SECONDS_TOTAL,
+)
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.host.pcie_uplinks import bytes_per_second
-from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes import cgroup_limits, threads
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES

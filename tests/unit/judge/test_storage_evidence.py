@@ -9,10 +9,9 @@ from tests.evidence import evidence_of
 from tests.host_tree import HostTree
 
 from gpu_triage.judge.evidence.host import HostEvidence, full_disks, slow_mounts
-from gpu_triage.read.host.cpu import GPU_HOST_PROCESSES_BLOCKED
+from gpu_triage.read.host.cpu import GPU_HOST_PRESSURE_SECONDS_TOTAL, GPU_HOST_PROCESSES_BLOCKED
 from gpu_triage.read.host.disk import HOST_DISK, HostDiskReader, parse_disk
 from gpu_triage.read.host.nfs import HOST_NFS, NfsMount
-from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import Sample
 
 SECONDS = 30.0

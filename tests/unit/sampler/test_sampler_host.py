@@ -15,9 +15,8 @@ from gpu_triage.machine import CallBlocked
 from gpu_triage.options.config import Config
 from gpu_triage.read.host import network_interfaces as network_link
 from gpu_triage.read.host.host_memory import HOST_MEMORY
-from gpu_triage.read.metrics.contract import runs
+from gpu_triage.read.metrics.contract import HostRound, runs
 from gpu_triage.read.metrics.metric import Tier
-from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.outcomes import sampled
 from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine

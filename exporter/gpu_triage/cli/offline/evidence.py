@@ -30,11 +30,10 @@ from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.processes import on_gpu
 from gpu_triage.read.xid.codes import XidKind, codes_of
-from gpu_triage.read.xid.xid_events import OFF_THE_BUS
+from gpu_triage.read.xid.xid_events import OFF_THE_BUS, parse_process
 from gpu_triage.read.xid.xid_ledger import FATAL_LABELS, XidCount, XidCounts, XidName
 from gpu_triage.read.xid.xid_metrics import XidReading
 from gpu_triage.read.xid.xid_metrics import render as render_xids
-from gpu_triage.read.xid.xid_units import parse_process
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
 _COLLECTOR, _SAMPLED = "files", "samples"

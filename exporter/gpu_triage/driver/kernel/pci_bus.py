@@ -11,6 +11,7 @@ from typing import Any
 
 from gpu_triage.documents.pcie_values import TRANSFER_RATES, WIDTHS
 from gpu_triage.driver.kernel.files import (
+    HostInquiry,
     is_present,
     names_in,
     read_int,
@@ -20,7 +21,6 @@ from gpu_triage.driver.kernel.files import (
     target_of,
     text_of,
 )
-from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.errors import HostReadFailed
 
 _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")

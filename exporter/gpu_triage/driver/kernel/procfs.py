@@ -79,7 +79,6 @@ def read_thread_stat(folder: str) -> ThreadStat | None:
 
 
 def read_process_stats(procfs: Path, pids: Iterable[int]) -> dict[int, ProcessStat | None]:
-    """Read the stats of these processes with `read_process_stat`."""
     return {pid: read_process_stat(f"{procfs}/{pid}") for pid in pids}
 
 

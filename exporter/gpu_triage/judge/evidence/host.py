@@ -36,11 +36,11 @@ from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 from gpu_triage.read.host import cpu, disk, infiniband, network_interfaces, nfs
+from gpu_triage.read.host.cpu import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
 from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.host.platform import GPU_HOST_VIRTUAL_MACHINE
-from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec
 
 

@@ -15,7 +15,7 @@ from gpu_triage.read.host.services import GPU_HOST_SERVICE_RUNNING, KUBELET, SLU
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.cgroup_limits import GPU_CGROUP_WRITTEN_BYTES_TOTAL
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
-from gpu_triage.read.processes.written import GPU_PROCESSES_WRITTEN_BYTES_TOTAL
+from gpu_triage.read.processes.threads import GPU_PROCESSES_WRITTEN_BYTES_TOTAL
 
 _SHOWN: Final = 3
 

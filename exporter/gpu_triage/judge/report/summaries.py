@@ -20,9 +20,8 @@ from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_POWER_LIMIT_WATTS, GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.host import host_memory, platform
 from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
-from gpu_triage.read.host.cpu import GPU_HOST_CPU_SECONDS_TOTAL
+from gpu_triage.read.host.cpu import GPU_HOST_CPU_SECONDS_TOTAL, GPU_HOST_PRESSURE_SECONDS_TOTAL, HOST_PRESSURE
 from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL
-from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL, HOST_PRESSURE
 from gpu_triage.read.metrics import metric
 from gpu_triage.read.processes import on_gpu
 from gpu_triage.read.registry import HOST_COLLECTORS, SUBJECTS

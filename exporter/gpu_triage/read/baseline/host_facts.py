@@ -31,8 +31,7 @@ from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, PcieLimitsReading
 from gpu_triage.read.gpu.power import CLOCK_TARGETS, LIMITS, POWER
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY, TopologyReading
 from gpu_triage.read.host.platform import PLATFORM, PlatformReading
-from gpu_triage.read.metrics.contract import GpuCollector
-from gpu_triage.read.metrics.rounds import ExpectedLink
+from gpu_triage.read.metrics.contract import ExpectedLink, GpuCollector
 
 R = TypeVar("R")
 F = TypeVar("F")

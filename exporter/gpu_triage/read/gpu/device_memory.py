@@ -7,9 +7,8 @@ from typing import Annotated, Any, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.structs import MEMORY_V2
-from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.contract import GpuCollector, GpuRound
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
-from gpu_triage.read.metrics.rounds import GpuRound
 
 _MOST_BYTES: Final = 1 << 50
 

@@ -8,10 +8,9 @@ from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.structs import sram_threshold_exceeded
-from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.contract import GpuCollector, GpuRound
 from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
-from gpu_triage.read.metrics.rounds import GpuRound
 
 SEVERITIES: Final = {"corrected": 0, "uncorrected": 1}  # label to nvmlMemoryErrorType_t
 MEMORIES: Final = {"dram": 2, "sram": 7}  # label to NVML_MEMORY_LOCATION_DRAM and _SRAM

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.structs import FABRIC_COMPLETED, fabric_info
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
 from gpu_triage.read.metrics.rendering import samples
-from gpu_triage.read.metrics.rounds import GpuRound
 
 _NOT_SUPPORTED: Final = 0  # state and health value on systems without a fabric
 _NO_ERROR: Final = 0

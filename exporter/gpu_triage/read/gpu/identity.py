@@ -7,9 +7,8 @@ from dataclasses import astuple, dataclass, fields
 from typing import Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_info
-from gpu_triage.read.metrics.rounds import GpuRound
 
 ARCHITECTURES: Final = {
     2: "kepler",

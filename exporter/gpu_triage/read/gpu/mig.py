@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Final
 
 from gpu_triage.driver.nvml import gpm as nvml_gpm
@@ -15,10 +16,9 @@ from gpu_triage.driver.nvml.structs import MEMORY_V2
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
 from gpu_triage.read.gpu.activity import Gpm
 from gpu_triage.read.gpu.modes import mig_mode
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
 from gpu_triage.read.metrics.rendering import Each, samples
-from gpu_triage.read.metrics.rounds import GpuRound
 
 MAX_MIG_DEVICES: Final = 64  # GPUs have at most 7 or 8; a higher count is treated as garbage
 _MOST_BYTES: Final = 1 << 50
@@ -36,37 +36,34 @@ GPU_MIG_INFO = gpu_info(
     labels=("mig_uuid", "gi", "ci", "profile"),
     source="nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetName",
 )
-GPU_MIG_MEMORY_USED_BYTES = gpu_gauge(
+_instance_gauge = partial(gpu_gauge, labels=("mig_uuid",))
+
+GPU_MIG_MEMORY_USED_BYTES = _instance_gauge(
     "gpu_mig_memory_used_bytes",
     "Allocated device memory of the GPU instance; the same for all its compute instances.",
-    labels=("mig_uuid",),
     source="nvmlDeviceGetMemoryInfo_v2.used of the MIG device",
 )
-GPU_MIG_MEMORY_TOTAL_BYTES = gpu_gauge(
+GPU_MIG_MEMORY_TOTAL_BYTES = _instance_gauge(
     "gpu_mig_memory_total_bytes",
     "Device memory of the GPU instance.",
-    labels=("mig_uuid",),
     source="nvmlDeviceGetMemoryInfo_v2.total of the MIG device",
 )
-GPU_MIG_SM_ACTIVE_RATIO = gpu_gauge(
+GPU_MIG_SM_ACTIVE_RATIO = _instance_gauge(
     "gpu_mig_sm_active_ratio",
     "Share of the GPU instance's SMs busy, averaged since the last round, 0-1; the same for all its compute instances. "
     "Hopper and later; absent in an instance's first round and without permission for GPM.",
-    labels=("mig_uuid",),
     source="nvmlGpmMigSampleGet, GPM 2 (SM_UTIL)",
 )
-GPU_MIG_TENSOR_ACTIVE_RATIO = gpu_gauge(
+GPU_MIG_TENSOR_ACTIVE_RATIO = _instance_gauge(
     "gpu_mig_tensor_active_ratio",
     "Share of time in tensor operations of any kind in the GPU instance, averaged since the last round, 0-1. Absent "
     "when gpu_mig_sm_active_ratio is.",
-    labels=("mig_uuid",),
     source="nvmlGpmMigSampleGet, GPM 5 (ANY_TENSOR_UTIL)",
 )
-GPU_MIG_DRAM_ACTIVE_RATIO = gpu_gauge(
+GPU_MIG_DRAM_ACTIVE_RATIO = _instance_gauge(
     "gpu_mig_dram_active_ratio",
     "Memory bandwidth of the GPU instance in use as a share of its maximum, averaged since the last round, 0-1. Absent "
     "when gpu_mig_sm_active_ratio is.",
-    labels=("mig_uuid",),
     source="nvmlGpmMigSampleGet, GPM 10 (DRAM_BW_UTIL)",
 )
 

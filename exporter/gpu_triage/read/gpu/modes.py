@@ -8,9 +8,8 @@ from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.structs import PASSED_THROUGH_MODE, VGPU_MODE, licensed_features
-from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.contract import GpuCollector, GpuRound
 from gpu_triage.read.metrics.metric import ANY, Tier, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.rounds import GpuRound
 
 COMPUTE_MODES: Final = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 """nvmlComputeMode_t to label."""

@@ -13,11 +13,10 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import far_end, in_fabric
 from gpu_triage.read.gpu.modes import mig_mode
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
 from gpu_triage.read.metrics.driver_counters import ERRORS, CounterLimit, LinkCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import samples
-from gpu_triage.read.metrics.rounds import GpuRound
 
 REPLAY, RECOVERY, CRC = "replay", "recovery", "crc"
 RECOVERY_FAILED: Final = "recovery_failed"
@@ -374,8 +373,6 @@ def bit_error_ratio(raw: float) -> float:
 
 
 class NvlinkQualityReader:
-    """Reads the links that report a bit error rate; continues their counters over resets."""
-
     def __init__(self) -> None:
         self._counters = {field: LinkCounter(_LIMIT) for field in _COUNTED_FIELDS}
 
@@ -460,8 +457,6 @@ _NONE: Final = C2cReading(None, None, {}, None)
 
 
 class C2cReader:
-    """Reads all links in two calls; continues their counters over resets."""
-
     def __init__(self) -> None:
         self._counters = {name: LinkCounter(ERRORS) for name in ERROR_FIELDS}
 

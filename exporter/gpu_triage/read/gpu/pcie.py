@@ -25,11 +25,10 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.activity import WHOLE, Gpm
 from gpu_triage.read.gpu.modes import IN_VIRTUAL_MACHINES, virtualization_mode
-from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.contract import ExpectedLink, GpuCollector, GpuRound
 from gpu_triage.read.metrics.driver_counters import ERRORS, CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
 from gpu_triage.read.metrics.rendering import Each
-from gpu_triage.read.metrics.rounds import ExpectedLink, GpuRound
 
 _BUS_TYPE_PCIE: Final = 2
 
@@ -99,8 +98,6 @@ def plausible_width(inquiry: Inquiry, answer: int | None) -> int | None:
 
 
 class PcieReader:
-    """Reads the link, and counts its transitions and traffic."""
-
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
         self._traffic = PcieTraffic(max_gap_seconds, retry_seconds)
         self._replays = DriverCounter(ERRORS)
@@ -326,8 +323,6 @@ _NOT_RECORDED: Final = ExpectedLink(None, None)
 
 @dataclass(frozen=True, slots=True)
 class LinkExpectation:
-    """The link's limits, and the generation and width expected of it."""
-
     limits: Annotated[PcieLimitsReading, Each()]
     generation: Annotated[int | None, GPU_PCIE_LINK_EXPECTED_GENERATION]
     width: Annotated[int | None, GPU_PCIE_LINK_EXPECTED_WIDTH]
@@ -353,7 +348,6 @@ class ExpectedLinkReader:
         self._host_is_virtual: bool | None = None
 
     def read(self, gpu: GpuRound) -> LinkExpectation:
-        """Read limits and expectation of one GPU's link."""
         recorded = gpu.recorded_link or _NOT_RECORDED
         limits = read_pcie_limits(gpu, virtual=self._in_virtual_machine(gpu))
         return expectation_of(limits, self._generation or recorded.generation, self._width or recorded.width)

@@ -11,11 +11,10 @@ from typing import Annotated, Any, Final
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import power_profile_masks
-from gpu_triage.read.gpu.sample_ring import SILENCE_SECONDS, TOTAL_POWER, SampleRing
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.gpu.activity import SILENCE_SECONDS, TOTAL_POWER, SampleRing
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
 from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.rounds import GpuRound
 
 AVERAGE_FIELD: Final = 185
 INSTANT_FIELD: Final = 186
@@ -80,8 +79,6 @@ class PowerReading:
 
 
 class PowerReader:
-    """Reads power; continues the energy counter over driver reloads."""
-
     def __init__(self) -> None:
         self._energy = DriverCounter(_ENERGY_LIMIT)
 

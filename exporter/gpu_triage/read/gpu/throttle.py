@@ -12,10 +12,9 @@ from typing import Annotated, Final
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import version_numbers
 from gpu_triage.log import fields
-from gpu_triage.read.metrics.contract import GpuCollector, max_gap_seconds
+from gpu_triage.read.metrics.contract import GpuCollector, GpuRound, max_gap_seconds
 from gpu_triage.read.metrics.driver_counters import DriverCounter, Integral
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.rounds import GpuRound
 
 STANDS_STILL: Final = "stands_still"
 TOO_FAST: Final = "too_fast"

@@ -14,10 +14,9 @@ from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import numa_node_of
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_gauge, gpu_info
 from gpu_triage.read.metrics.rendering import samples
-from gpu_triage.read.metrics.rounds import GpuRound
 
 CAPABILITIES: Final = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3, "prop": 4}
 """Label to nvmlGpuP2PCapsIndex_t. pynvml's constant for the first is mistakenly a tuple."""
@@ -172,7 +171,6 @@ class NicTopologyReading:
 
 
 def read_nic_topology(gpu: GpuRound) -> NicTopologyReading:
-    """Read the levels of the host's adapters."""
     sysfs, bus_id = gpu.machine.sysfs, gpu.inquiry.device.pci_bus_id
     refuse_unmounted(sysfs)
     here = _place(sysfs, sysfs / "bus" / "pci" / "devices" / bus_id) if bus_id else None

@@ -31,16 +31,15 @@ from gpu_triage.log import fields
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.read.gpu.pcie import PCIE_AER
+from gpu_triage.read.host.cpu import HOST_PRESSURE
 from gpu_triage.read.host.disk import HOST_FILE_SYSTEMS, hides_lustre
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
 from gpu_triage.read.host.network_interfaces import HOST_NETWORK, HOST_NETWORK_LINK, interface_names, shows_interfaces
 from gpu_triage.read.host.nfs import HOST_NFS
-from gpu_triage.read.host.pressure import HOST_PRESSURE
 from gpu_triage.read.host.services import FABRIC_MANAGER, HOST_SERVICES, has_switches, in_cgroup, sees_processes
 from gpu_triage.read.host.textfile import TEXTFILE
-from gpu_triage.read.metrics.contract import AnyCollector, HostCollector, runs
+from gpu_triage.read.metrics.contract import AnyCollector, HostCollector, HostRound, runs
 from gpu_triage.read.metrics.metric import Sample, Tier, host_info
-from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.cgroup_limits import hides_cgroups
 from gpu_triage.read.processes.facts import names_are_host_pids, sees_every_process
 from gpu_triage.read.processes.locality import PROCESS_MEMORY_LOCALITY
@@ -67,8 +66,6 @@ GPU_EXPORTER_DEGRADED_INFO = host_info(
 
 @dataclass(frozen=True, slots=True)
 class Limitation:
-    """A feature that is limited."""
-
     feature: str
     # ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``, ``other_cgroup_namespace``,
     # ``other_network_namespace``, ``firmware_first``, ``io_error``, or ``excluded`` for a metric.
@@ -84,8 +81,6 @@ _EXCLUDED_REMEDY: Final = "alerts that need this metric cannot fire: take it out
 
 
 class AccessReader:
-    """Probes each feature's access; logs each change once."""
-
     def __init__(self, config: Config) -> None:
         self._config = config
         self._package = identity_of(_PACKAGE)

@@ -1,4 +1,7 @@
-"""CPU time by NUMA node, the busiest CPUs, and load; and what slows all CPUs: governor, clock source and heat."""
+"""CPU time by NUMA node, the busiest CPUs, and load; what slows all CPUs: governor, clock source and heat.
+
+Also pressure stall information: time that tasks of the host spent waiting for CPU, I/O or memory.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,22 @@ from operator import sub
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import MAX_CPUS, names_in, parse_count, parse_cpu_list, read_int, text_of
-from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.files import (
+    MAX_CPUS,
+    HostInquiry,
+    names_in,
+    parse_count,
+    parse_cpu_list,
+    read_int,
+    text_of,
+)
 from gpu_triage.driver.kernel.numa import read_numa_nodes
+from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES, parse_pressure
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, host_info
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import Each
-from gpu_triage.read.metrics.rounds import HostRound
 
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """Modes of /proc/stat in order. The next two, guest and guest_nice, are already included in user and nice."""
@@ -112,8 +122,6 @@ class Stat(NamedTuple):
 
 
 class HostCpuReader:
-    """Reads CPU time; remembers the last reading of each CPU."""
-
     def __init__(self) -> None:
         self._counters: MonotoneCounters[int] = MonotoneCounters()
         self._switches: MonotoneCounters[str] = MonotoneCounters()
@@ -237,7 +245,6 @@ def parse_stat(text: str) -> Stat:
 
 
 def parse_load1(text: str) -> float:
-    """Parse the one-minute load average."""
     match = _LOAD.match(text)
     if match is None:
         raise ValueError(f"{text[:40]!r} is no load average")
@@ -268,21 +275,19 @@ GPU_HOST_CLOCK_SOURCE_INFO = host_info(
     labels=("clock_source",),
     source="/sys/devices/system/clocksource/clocksource0/current_clocksource",
 )
-GPU_HOST_CPU_THROTTLES_TOTAL = host_counter(
+_heat_counter = partial(host_counter, labels=("numa_node",), default_samples=lambda sample: sample.value > 0)
+
+GPU_HOST_CPU_THROTTLES_TOTAL = _heat_counter(
     "gpu_host_cpu_throttles_total",
     "How often the NUMA node's processor lowered its clock because it or the host was too hot. Intel only. Absent "
     "while 0, except in profile full.",
-    labels=("numa_node",),
     source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_count",
-    default_samples=lambda sample: sample.value > 0,
 )
-GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL = host_counter(
+GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL = _heat_counter(
     "gpu_host_cpu_throttled_seconds_total",
     "Time for which the NUMA node's processor had lowered its clock for heat, added when it ends. Intel only, since "
     "Linux 5.6. Absent while 0, except in profile full.",
-    labels=("numa_node",),
     source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_total_time_ms",
-    default_samples=lambda sample: sample.value > 0,
 )
 
 
@@ -335,7 +340,6 @@ class HostCpuSettingsReader:
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> HostCpuSettingsReading:
-        """Read governors, clock source and throttle counters."""
         sysfs = round_.machine.sysfs
         inquiry = HostInquiry(round_.failures, sysfs, once=True)
         clock_source = inquiry.parse(sysfs / "devices/system/clocksource/clocksource0/current_clocksource", _word)
@@ -374,4 +378,41 @@ HOST_CPU_SETTINGS = HostCollector(
     about="CPU governor, clock source, and CPU thermal throttling",
     tier=Tier.SLOW,
     reader=lambda _config: HostCpuSettingsReader().read,
+)
+
+
+GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
+    "gpu_host_pressure_seconds_total",
+    "Time since boot for which at least one (some) or all (full) active tasks waited for the resource; absent on "
+    "kernels without PSI. CPU has no full.",
+    labels={"resource": RESOURCES, "kind": KINDS},
+    source="/proc/pressure/{cpu,io,memory} total",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPressureReading:
+    cpu: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "cpu"]
+    io: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "io"]
+    memory: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "memory"]
+
+
+class HostPressureReader:
+    def __init__(self) -> None:
+        self._counters: MonotoneCounters[str] = MonotoneCounters()
+
+    def read(self, round_: HostRound) -> HostPressureReading:
+        procfs = round_.machine.procfs
+        inquiry = HostInquiry(round_.failures, procfs)
+        readings = {resource: inquiry.parse(procfs / "pressure" / resource, parse_pressure) for resource in RESOURCES}
+        inquiry.finish()
+        if readings["cpu"]:
+            # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
+            readings["cpu"] = {kind: seconds for kind, seconds in readings["cpu"].items() if kind == "some"}
+        published = self._counters.published_seconds
+        return HostPressureReading(**{resource: published(resource, each) for resource, each in readings.items()})
+
+
+HOST_PRESSURE = HostCollector(
+    "host_pressure", "pressure stall information", Tier.MEDIUM, lambda _config: HostPressureReader().read
 )

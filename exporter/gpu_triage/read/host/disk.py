@@ -9,14 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import is_present, names_in, parse_count
-from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.files import HostInquiry, is_present, names_in, parse_count
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import Each, each
-from gpu_triage.read.metrics.rounds import HostRound
 
 _BYTES_PER_SECTOR = 512  # unit of /proc/diskstats for all devices, regardless of their sector size
 _MILLISECONDS_PER_SECOND = 1000

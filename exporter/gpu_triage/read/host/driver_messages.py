@@ -45,24 +45,16 @@ SENTENCES: Final = ("NVRM: API mismatch:", "NVRM: The NVIDIA ", "NVRM: This PCI 
 
 AT_PROBE: Final = frozenset(
     {
-        ProblemKind.DRIVER_NOT_LOADED,
-        ProblemKind.GPU_LOST_AT_PROBE,
-        ProblemKind.GPU_PROBE_FAILED,
-        ProblemKind.GPU_NOT_PROBED,
-        ProblemKind.GPU_BOUND_ELSEWHERE,
-        ProblemKind.GPU_UNSUPPORTED,
+        *(ProblemKind.DRIVER_NOT_LOADED, ProblemKind.GPU_LOST_AT_PROBE, ProblemKind.GPU_PROBE_FAILED),
+        *(ProblemKind.GPU_NOT_PROBED, ProblemKind.GPU_BOUND_ELSEWHERE, ProblemKind.GPU_UNSUPPORTED),
         ProblemKind.GPU_BAR,
     }
 )
 """Logged while the driver is loading, before the message that it is loaded."""
 
 UNTIL_LOADED: Final = AT_PROBE | {
-    ProblemKind.DRIVER_MISMATCH,
-    ProblemKind.GPU_INIT_FAILED,
-    ProblemKind.GSP_INIT_FAILED,
-    ProblemKind.GSP_TIMEOUT,
-    ProblemKind.MODULE_REJECTED,
-    ProblemKind.SWITCH_MISMATCH,
+    *(ProblemKind.DRIVER_MISMATCH, ProblemKind.GPU_INIT_FAILED, ProblemKind.GSP_INIT_FAILED),
+    *(ProblemKind.GSP_TIMEOUT, ProblemKind.MODULE_REJECTED, ProblemKind.SWITCH_MISMATCH),
 }
 """Resolved once the driver has been loaded again."""
 

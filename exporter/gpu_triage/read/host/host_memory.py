@@ -11,14 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import names_in, parse_count, read_names, text_of
-from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.files import HostInquiry, names_in, parse_count, read_names, text_of
 from gpu_triage.driver.kernel.numa import gpu_memory_nodes, node_numbers, read_node_memory, read_node_misses
 from gpu_triage.read.metrics.bounds import Bound
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rounds import HostRound
 
 _BYTES_PER_KIBIBYTE = 1024
 _MOST_NODES = 64
@@ -97,7 +95,6 @@ class HostMemoryReader:
         self._counters: MonotoneCounters[str] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> HostMemoryReading:
-        """Read memory of the host and its NUMA nodes."""
         inquiry, published = HostInquiry(round_.failures), self._counters.published
         procfs, sysfs = round_.machine.procfs, round_.machine.sysfs
         vmstat = inquiry.parse(procfs / "vmstat", partial(parse_values, names=_VMSTAT), required=True) or {}
@@ -205,7 +202,6 @@ class HostEdacReader:
         self._dimms = Bound(_MOST_DIMMS, "too_many_dimms")
 
     def read(self, round_: HostRound) -> HostEdacReading:
-        """Read the error counts of memory controllers and DIMMs."""
         sysfs = round_.machine.sysfs
         inquiry = HostInquiry(round_.failures, sysfs)
         root = sysfs / "devices" / "system" / "edac" / "mc"

@@ -15,6 +15,7 @@ from typing import Annotated, Final, NamedTuple, TypeVar
 
 from gpu_triage.driver.kernel.files import (
     REJECTED,
+    HostInquiry,
     is_present,
     names_in,
     parse_count,
@@ -23,16 +24,14 @@ from gpu_triage.driver.kernel.files import (
     read_text,
     text_of,
 )
-from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.network_interfaces import DEFAULTS, is_chosen, line_rate
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import each
-from gpu_triage.read.metrics.rounds import HostRound
 
 T = TypeVar("T")
 
@@ -342,8 +341,6 @@ class _PortReader:
 
 
 class HostInfinibandReader:
-    """Reads ports, and compares their rates."""
-
     def __init__(self, config: Config = DEFAULTS) -> None:
         self._config = config
         self._files = _Files()
@@ -434,7 +431,6 @@ def _is_port(interface: Path, port: str) -> bool:
 
 
 def parse_state(text: str) -> int:
-    """Parse the number of a port's state."""
     match = _STATE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text[:40]!r} is no state of a port")

@@ -25,9 +25,8 @@ from gpu_triage.read.host.kernel_messages import (
     parse_kill_order,
     parse_trouble_over,
 )
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
-from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.facts import Owner, parse_cgroup
 from gpu_triage.read.xid.kernel_records import KernelClock, KernelLog, KernelRecord
 from gpu_triage.read.xid.xid_events import is_driver_loaded

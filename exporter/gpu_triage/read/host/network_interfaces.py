@@ -15,15 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import is_present, parse_count, read_int, read_names, text_of
-from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.files import HostInquiry, is_present, parse_count, read_int, read_names, text_of
 from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import Each, each
-from gpu_triage.read.metrics.rounds import HostRound
 
 _COLUMNS = 16
 _COUNTED = ("receive_bytes", "transmit_bytes", "receive_errors", "transmit_errors", "receive_drops", "transmit_drops")

@@ -9,15 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import missing_file, parse_count, parsing, read_text
-from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.files import HostInquiry, missing_file, parse_count, parsing, read_text
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.bounds import Bound
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import each
-from gpu_triage.read.metrics.rounds import HostRound
 
 MOST_MOUNTS: Final = 64
 """Maximum mounts published. Each has about 20 series, and a Kubernetes node has a mount per volume of every pod."""
@@ -57,19 +55,17 @@ GPU_HOST_NFS_BYTES_TOTAL = _nfs_counter(
     "Bytes the NFS mount read from and wrote to its server since it was mounted, without page cache hits.",
     labels={"mount": ANY, "direction": ("read", "write")},
 )
-GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = _nfs_counter(
+_failure_counter = partial(_nfs_counter, labels=("mount",), default_samples=lambda sample: sample.value > 0)
+
+GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = _failure_counter(
     "gpu_host_nfs_retransmissions_total",
     "Resent requests of the NFS mount since it was mounted, after a lost packet or connection. Absent while 0, "
     "except in profile full.",
-    labels=("mount",),
-    default_samples=lambda sample: sample.value > 0,
 )
-GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL = _nfs_counter(
+GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL = _failure_counter(
     "gpu_host_nfs_major_timeouts_total",
     "Requests of the NFS mount not answered within all retries (timeo, retrans) since it was mounted. Absent while 0, "
     "except in profile full.",
-    labels=("mount",),
-    default_samples=lambda sample: sample.value > 0,
 )
 
 

@@ -10,9 +10,8 @@ from typing import Final
 from gpu_triage.documents.pcie_values import TRANSFER_RATES
 from gpu_triage.driver.kernel.files import read_names, refuse_unmounted, target_of, text_of
 from gpu_triage.driver.kernel.pci_bus import is_bus_id, link_of
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Sample, Tier, host_gauge, host_info, no_sample
-from gpu_triage.read.metrics.rounds import HostRound
 
 _NVIDIA: Final = "0x10de"
 _KINDS: Final = {"0x03": "gpu", "0x02": "network", "0x0108": "nvme"}
@@ -67,8 +66,6 @@ class Uplink:
 
 
 class PcieUplinksReader:
-    """Reads uplinks; caches their locations for a minute."""
-
     def __init__(self) -> None:
         self._places: tuple[_Place, ...] = ()
         self._searched_at: float | None = None

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import read_names, read_text
-from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.files import HostInquiry, read_names, read_text
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import device_directory, read_pci_gpus
 from gpu_triage.driver.kernel.procfs import is_virtual_machine
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier, host_gauge
-from gpu_triage.read.metrics.rounds import HostRound
 
 GPU_HOST_NUMA_NODES = host_gauge(
     "gpu_host_numa_nodes", "NUMA nodes of the host that have CPUs.", source="/sys/devices/system/node"
@@ -60,8 +58,6 @@ class PlatformReading:
 
 
 class PlatformReader:
-    """Reads the platform, and once whether it is a virtual machine."""
-
     def __init__(self) -> None:
         self._is_virtual: bool | None = None
 
@@ -72,7 +68,6 @@ class PlatformReader:
 
 
 def read_platform(round_: HostRound) -> PlatformReading:
-    """Read NUMA nodes, IOMMU state, and the IOMMU domains of GPUs."""
     sysfs = round_.machine.sysfs
     inquiry = HostInquiry(round_.failures, sysfs)
     nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or None)

@@ -14,9 +14,8 @@ from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import names_in, refuse_unmounted, target_of, text_of
 from gpu_triage.machine import Machine
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier, host_gauge
-from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.facts import names_are_host_pids
 
 FABRIC_MANAGER: Final = "nvidia-fabricmanager"
@@ -64,8 +63,6 @@ class ServicesReading:
 
 
 class ServicesReader:
-    """Checks the services; remembers which have run, and the fabric manager's PID."""
-
     def __init__(self) -> None:
         self._switches: bool | None = None
         self._ran: set[str] = set()

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Sample, Tier, host_gauge, host_info
-from gpu_triage.read.metrics.rounds import HostRound
 
 if TYPE_CHECKING:
     from gpu_triage.read.host.textfile_reader import TextFilesReading

@@ -24,7 +24,7 @@ from prometheus_client.samples import Sample
 
 from gpu_triage.driver.kernel.job_folder import Folder, LinkOutside, Listing
 from gpu_triage.log import fields
-from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.metrics.contract import HostRound
 from gpu_triage.read.processes.facts import read_user_names
 
 PREFIX: Final = "gpu_job_"

@@ -1,4 +1,4 @@
-"""The collector contract: `read` does I/O and returns a Reading, `render` is pure and yields Samples.
+"""The collector contract: `read` gets a round, does I/O and returns a Reading; `render` is pure and yields Samples.
 
 A collector's metrics are those declared before it in its module, after the previous collector; a module has collectors
 of one subject, or is an OwnSubject. A host's `read` raises HostReadFailed if nothing of what exists can be read; a
@@ -8,21 +8,64 @@ parser raises ValueError for text of another format. In a Reading, what is not r
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import Device, DriverVersions
+from gpu_triage.machine import Machine, Moment
 from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.read.metrics.metric import MetricSpec, Sample, Tier, declared_in
 from gpu_triage.read.metrics.rendering import samples
-from gpu_triage.read.metrics.rounds import GpuRound, HostRound
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedLink:
+    """Recorded capability of a GPU's PCIe link; None if unknown."""
+
+    generation: int | None
+    width: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRound:
+    """One round of one GPU, which starts `at`; machine has the kernel files about the GPU.
+
+    `peers` are the other GPUs that currently answer; `recorded_link` is from the baseline, None without one.
+    """
+
+    inquiry: Inquiry
+    versions: DriverVersions
+    peers: tuple[Device, ...]
+    machine: Machine
+    at: Moment
+    recorded_link: ExpectedLink | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PresentGpus:
+    """NVML indices of the GPUs identified so far by UUID, as text; `complete` if there are no others."""
+
+    indices: Mapping[str, str] = field(default_factory=dict)
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostRound:
+    """One round of the host; readers append an error name for each failure, which the sampler counts."""
+
+    machine: Machine
+    at: Moment
+    failures: list[str] = field(default_factory=list)
+    gpus: PresentGpus = field(default_factory=PresentGpus)
 
 
 class GpuLabels(NamedTuple):

@@ -133,7 +133,6 @@ class LinkCounter:
         self._last: dict[int, float] = {}
 
     def read(self, inquiry: Inquiry, link: int, raw: float, at: float) -> float | None:
-        """The counter of one link, as `DriverCounter.read`."""
         if link not in self._counters:
             self._counters[link] = DriverCounter(self._limit)
         return self._counters[link].read(inquiry, raw, at)

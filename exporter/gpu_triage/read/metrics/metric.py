@@ -50,8 +50,6 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MetricSpec:
-    """One metric."""
-
     name: str  # exposed name, with unit suffix, and `_total` for counters
     kind: Kind  # gauge, counter or info
     help: str  # full sentences: meaning, range, when it is absent, how it resets

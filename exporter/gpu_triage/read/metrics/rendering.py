@@ -41,7 +41,6 @@ class _Series:
         self._last: tuple[Any, Sample] | None = None
 
     def sample(self, value: Any) -> Sample:
-        """Return the sample of a value."""
         last = self._last
         if last is not None and last[0] == value:
             return last[1]
@@ -68,7 +67,6 @@ class _Keyed:
         self._series: dict[str | tuple[str, ...], _Series] = {}
 
     def samples(self, values: Mapping[str | tuple[str, ...], Any]) -> Iterator[Sample]:
-        """Yield the samples of the entries, in order."""
         if len(self._series) > len(values) + _MOST_KEYS:
             self._series = {}
         known = self._series
@@ -88,7 +86,6 @@ class _Nested:
         self._labels = labels
 
     def samples(self, readings: Any) -> Iterator[Sample]:
-        """Yield the samples of the readings, in order."""
         for reading in readings if isinstance(readings, tuple) else (readings,):
             labels = list(self._labels)
             for name in self._attributes:

@@ -13,9 +13,8 @@ from gpu_triage.read.gpu.identity import read_minor_number
 from gpu_triage.read.gpu.mig import read_mig_uuids
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.bounds import Bound
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge
-from gpu_triage.read.metrics.rounds import GpuRound
 
 MOST_ALLOCATIONS: Final = 64
 """Per GPU. Time slicing typically shares a GPU among about ten pods."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
@@ -41,22 +42,21 @@ GPU_CGROUP_CPU_LIMIT_CPUS = gpu_gauge(
     labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.max; version 1: cpu.cfs_{quota,period}_us",
 )
-GPU_CGROUP_CPU_PERIODS_TOTAL = gpu_counter(
+_cgroup_counter = partial(gpu_counter, labels=("cgroup",))
+
+GPU_CGROUP_CPU_PERIODS_TOTAL = _cgroup_counter(
     "gpu_cgroup_cpu_periods_total",
     "Enforcement periods, usually 100 ms, in which a cgroup with a CPU limit had work.",
-    labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.stat nr_periods",
 )
-GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL = gpu_counter(
+GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL = _cgroup_counter(
     "gpu_cgroup_cpu_throttled_periods_total",
     "Periods in which the CPU limit throttled the cgroup.",
-    labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.stat nr_throttled",
 )
-GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL = gpu_counter(
+GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL = _cgroup_counter(
     "gpu_cgroup_cpu_throttled_seconds_total",
     "Time for which the CPU limit stopped the cgroup, summed over CPUs: up to one second per second and CPU.",
-    labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.stat throttled_usec; version 1: throttled_time",
 )
 GPU_CGROUP_MEMORY_EVENTS_TOTAL = gpu_counter(
@@ -75,11 +75,10 @@ GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
     source="/sys/fs/cgroup/**/{cpu,io,memory}.pressure total",
     default_samples=no_sample,
 )
-GPU_CGROUP_WRITTEN_BYTES_TOTAL = gpu_counter(
+GPU_CGROUP_WRITTEN_BYTES_TOTAL = _cgroup_counter(
     "gpu_cgroup_written_bytes_total",
     "Bytes that the job's own cgroup wrote to disks of the host, not to file servers. Absent with version 1 and "
     "without the io controller.",
-    labels=("cgroup",),
     source="/sys/fs/cgroup/**/io.stat wbytes",
     default_samples=no_sample,
 )
@@ -111,8 +110,6 @@ class _Limits:
 
 
 class CgroupsReader:
-    """Reads the cgroups of a GPU's processes; caches their locations, limits and counters."""
-
     def __init__(self) -> None:
         self._folders: CgroupFolders | None = None
         self._limits: dict[str, _Limits] = {}

@@ -14,10 +14,9 @@ from gpu_triage.driver.kernel.files import parse_count, parse_file
 from gpu_triage.driver.kernel.numa import near_nodes, read_distances, read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import numa_node_of
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.contract import GpuCollector, GpuRound
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
 from gpu_triage.read.metrics.rendering import Each
-from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.processes.facts import ProcessFacts, driver_pids, process_name
 from gpu_triage.read.processes.listing import ProcessLister
 
@@ -31,8 +30,6 @@ class Locality(Enum):
 
 
 class GpuLocality:
-    """Classifies CPU affinities relative to one GPU's NUMA node."""
-
     def __init__(self, gpu: GpuRound) -> None:
         try:
             self._nodes, self._distances, near = _near_nodes(gpu)

@@ -18,14 +18,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
-from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.files import HostInquiry
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
 from gpu_triage.options.values import split_listen_address
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, host_info
 from gpu_triage.read.metrics.rendering import each
-from gpu_triage.read.metrics.rounds import HostRound
 
 ACTIVE, LATE, UNRESPONSIVE, DEAD = STATES = ("active", "late", "unresponsive", "dead")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.procfs import read_process_stats
@@ -11,22 +12,19 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import MOST_LISTED
 from gpu_triage.machine import Workload
 from gpu_triage.read.gpu.modes import mig_mode
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
 from gpu_triage.read.metrics.rendering import samples
-from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.processes import cgroup_limits as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
-from gpu_triage.read.processes import written as process_written
 from gpu_triage.read.processes.cgroup_limits import CgroupReading, CgroupsReader
 from gpu_triage.read.processes.facts import ProcessFacts, ProcessFactsReader, driver_pids, sees_every_process
 from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
 from gpu_triage.read.processes.locality import GpuLocality, Locality
 from gpu_triage.read.processes.pods import WorkloadFinder
-from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading
+from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading, WrittenReader, WrittenReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
-from gpu_triage.read.processes.written import WrittenReader, WrittenReading
 
 _AHEAD_SECONDS: Final = 1.0
 """Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
@@ -46,31 +44,29 @@ GPU_PROCESSES_TRUNCATED = gpu_gauge(
     source="the exporter",
     default_samples=lambda sample: sample.value > 0,
 )
-GPU_PROCESS_MEMORY_BYTES = gpu_gauge(
+_process_gauge = partial(gpu_gauge, labels=("pid", "process"))
+
+GPU_PROCESS_MEMORY_BYTES = _process_gauge(
     "gpu_process_memory_bytes",
     "Device memory held by a process; absent if the driver cannot report it. `pid` is the host's PID; outside its "
     "namespace, with driver 535.113 and later, the PID in the exporter's.",
-    labels=("pid", "process"),
     source="nvmlDeviceGet*RunningProcesses.usedGpuMemory",
 )
-GPU_PROCESS_SM_UTILIZATION_RATIO = gpu_gauge(
+GPU_PROCESS_SM_UTILIZATION_RATIO = _process_gauge(
     "gpu_process_sm_utilization_ratio",
     "Share of time this process's kernels ran, 0-1, over the last round. Absent in MIG mode.",
-    labels=("pid", "process"),
     source="nvmlDeviceGetProcessUtilization.smUtil",
 )
-GPU_PROCESS_NUMA_LOCAL = gpu_gauge(
+GPU_PROCESS_NUMA_LOCAL = _process_gauge(
     "gpu_process_numa_local",
     "1 when every CPU allowed to the process is on the GPU's NUMA node or about as near (another node of its socket), "
     "0 when all are clearly farther. Absent when it spans both, when all nodes are about as near, and when unknown.",
-    labels=("pid", "process"),
     source="/proc/PID/status, /sys/devices/system/node/node*/distance",
 )
-GPU_PROCESS_NUMA_DISTANCE = gpu_gauge(
+GPU_PROCESS_NUMA_DISTANCE = _process_gauge(
     "gpu_process_numa_distance",
     "Firmware distance from the GPU's NUMA node to the nearest CPU allowed to the process. Only if "
     "gpu_process_numa_local is 0; absent if the kernel does not report distances.",
-    labels=("pid", "process"),
     source="/sys/devices/system/node/node*/distance",
 )
 GPU_PROCESS_INFO = gpu_info(
@@ -125,8 +121,6 @@ class ProcessReading:
 
 @dataclass(frozen=True, slots=True)
 class ProcessesReading:
-    """The processes of one GPU."""
-
     # Number by type; types that are not reported are missing. Empty if the driver's list is empty but may have left out
     # processes.
     counts: Annotated[Mapping[str, int], GPU_PROCESSES]
@@ -140,8 +134,6 @@ class ProcessesReading:
 
 
 class ProcessesReader:
-    """Reads processes; remembers the timestamp of the newest utilization sample it has seen."""
-
     def __init__(self, most: int) -> None:
         self._most = most
         self._newest_us = 0
@@ -258,5 +250,5 @@ PROCESSES = GpuCollector(
     tier=Tier.MEDIUM,
     reader=lambda config: ProcessesReader(config.process_max).read,
     render=render,
-    also_in=(process_vitals, process_cgroups, process_threads, process_written),
+    also_in=(process_vitals, process_cgroups, process_threads),
 )

@@ -18,9 +18,8 @@ from gpu_triage.errors import ConfigError, HostReadFailed
 from gpu_triage.machine import Moment, PodNames, Workload, dra_name
 from gpu_triage.read.gpu.identity import read_minor_number
 from gpu_triage.read.gpu.mig import read_mig_uuids
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import GpuRound, HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier
-from gpu_triage.read.metrics.rounds import GpuRound, HostRound
 from gpu_triage.read.processes.allocation import AllocationCache
 from gpu_triage.read.processes.facts import ProcessFacts
 from gpu_triage.read.processes.listing import ListedProcess
@@ -260,8 +259,6 @@ NO_WORKLOAD: Final = Workload("", "", "")  # for a process outside any pod, or i
 
 
 class WorkloadFinder:
-    """Finds the pods and containers of one GPU's processes."""
-
     def __init__(self, gpu: GpuRound) -> None:
         self._gpu = gpu
         # By MIG instances: processes on the same instances share the result.

@@ -20,9 +20,8 @@ from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, SlurmJob, index_name, minor_name
 from gpu_triage.options.config import INDEX
-from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier
-from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.allocation import AllocationCache
 
 SUFFIX: Final = ".job"

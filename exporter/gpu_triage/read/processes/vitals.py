@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -34,26 +35,20 @@ GPU_PROCESS_CPU_SECONDS_TOTAL = gpu_counter(
     source="/proc/PID/stat utime, stime",
     default_samples=no_sample,
 )
-GPU_PROCESS_RESIDENT_MEMORY_BYTES = gpu_gauge(
+_process_gauge = partial(gpu_gauge, labels=("pid", "process"), default_samples=no_sample)
+
+GPU_PROCESS_RESIDENT_MEMORY_BYTES = _process_gauge(
     "gpu_process_resident_memory_bytes",
     "Host memory of the process in RAM, including shared memory.",
-    labels=("pid", "process"),
     source="/proc/PID/stat rss",
-    default_samples=no_sample,
 )
-GPU_PROCESS_THREADS = gpu_gauge(
-    "gpu_process_threads",
-    "Threads of the process.",
-    labels=("pid", "process"),
-    source="/proc/PID/stat num_threads",
-    default_samples=no_sample,
+GPU_PROCESS_THREADS = _process_gauge(
+    "gpu_process_threads", "Threads of the process.", source="/proc/PID/stat num_threads"
 )
-GPU_PROCESS_START_TIMESTAMP_SECONDS = gpu_gauge(
+GPU_PROCESS_START_TIMESTAMP_SECONDS = _process_gauge(
     "gpu_process_start_timestamp_seconds",
     "Unix time at which the process started.",
-    labels=("pid", "process"),
     source="/proc/PID/stat starttime, /proc/stat btime",
-    default_samples=no_sample,
 )
 GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_process_blocked_since_timestamp_seconds",
@@ -102,8 +97,6 @@ class _Known:
 
 
 class ProcessVitalsReader:
-    """Reads the vital signs of processes; remembers which threads are blocked, and since when."""
-
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
         self._boot_at: float | None = None

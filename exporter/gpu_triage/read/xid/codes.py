@@ -31,8 +31,6 @@ class XidKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class XidCode:
-    """One Xid code."""
-
     code: int
     kind: XidKind
     meaning: str  # completes "The driver reported Xid N: …"; lower case, no final period

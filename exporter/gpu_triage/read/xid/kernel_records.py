@@ -179,7 +179,6 @@ class KernelClock:
         self._drained_at = now if drained else None
 
     def monotonic(self, record: KernelRecord) -> float:
-        """Return the monotonic second at which a record was written."""
         return record.seconds + self._ahead_seconds
 
 

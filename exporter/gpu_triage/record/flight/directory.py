@@ -65,7 +65,6 @@ def recorded_before(directory: Path, name: str, seconds: float) -> str | None:
 
 
 def lock_of(directory: Path) -> ProcessLock:
-    """The lock that a process takes before writing to the directory."""
     return ProcessLock(directory / _LOCK)
 
 

@@ -18,6 +18,7 @@ from gpu_triage.driver.kernel.files import (
     MAX_CPUS,
     QUESTIONS,
     Answer,
+    HostInquiry,
     hooked,
     is_present,
     names_in,
@@ -30,7 +31,6 @@ from gpu_triage.driver.kernel.files import (
     real_path,
     refusal,
 )
-from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.driver.kernel.job_folder import Listing
 from gpu_triage.driver.kernel.numa import near_nodes, read_distances, read_numa_nodes
 from gpu_triage.errors import HostReadFailed

@@ -47,8 +47,7 @@ from gpu_triage.read.gpu.topology import (
     read_nic_topology,
     read_topology,
 )
-from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.metrics.rounds import GpuRound
+from gpu_triage.read.metrics.contract import GpuLabels, GpuRound
 from gpu_triage_simulator import effects
 from gpu_triage_simulator.model import Pcie
 from gpu_triage_simulator.scenario import Slot

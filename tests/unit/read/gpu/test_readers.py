@@ -24,10 +24,9 @@ from gpu_triage.read.gpu.nvlink import GPU_C2C_LINKS, GPU_C2C_LINKS_UP, C2cReade
 from gpu_triage.read.gpu.pcie import PcieReader, read_pcie_throughput
 from gpu_triage.read.gpu.power import LIMITS, PowerReader, PowerReading, read_clocks, read_limits, read_thermal
 from gpu_triage.read.gpu.topology import read_topology
-from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.contract import GpuLabels, GpuRound
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rendering import samples
-from gpu_triage.read.metrics.rounds import GpuRound
 
 UNSUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
 MISSING = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND

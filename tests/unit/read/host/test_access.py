@@ -13,7 +13,7 @@ from tests.host_tree import HostTree
 from gpu_triage.machine import Moment, real_machine
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.access import AccessReader
-from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.metrics.contract import HostRound
 
 EVERYTHING = Config(collectors={"process_memory_locality": True, "host_services": False})
 """Features that this host gives every right to."""

@@ -15,7 +15,7 @@ from gpu_triage.read.host.nfs import (
     parse_section,
     unescape,
 )
-from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.metrics.contract import HostRound
 
 pytestmark = pytest.mark.slow
 

@@ -31,7 +31,7 @@ from gpu_triage.read.host.kernel_messages import (
     parse_kill_order,
     parse_trouble_over,
 )
-from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.metrics.contract import HostRound
 from gpu_triage.read.xid.kernel_records import ROUND_BYTES
 
 PARSERS = {

@@ -28,7 +28,7 @@ from gpu_triage.read.host.textfile_reader import (
     TextFilesReader,
     TextFilesReading,
 )
-from gpu_triage.read.metrics.rounds import PresentGpus
+from gpu_triage.read.metrics.contract import PresentGpus
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
 from gpu_triage.read.registry import METRICS

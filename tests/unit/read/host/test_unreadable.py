@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
-from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.files import HostInquiry
 from gpu_triage.driver.kernel.procfs import parse_pressure
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from tests.nvml_bench import Bench, BenchMaker
 
-from gpu_triage.read.metrics.rounds import GpuRound
+from gpu_triage.read.metrics.contract import GpuRound
 from gpu_triage.read.processes.locality import ProcessMemoryLocalityReader, parse_numa_maps
 
 pytestmark = pytest.mark.slow

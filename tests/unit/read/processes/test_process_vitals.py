@@ -10,8 +10,8 @@ from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.procfs import read_process_stats
 from gpu_triage.machine import Moment
+from gpu_triage.read.processes.threads import WrittenReader
 from gpu_triage.read.processes.vitals import BlockedThread, ProcessVitals, ProcessVitalsReader
-from gpu_triage.read.processes.written import WrittenReader
 
 PID = 4242
 WALL = 1_768_435_200.0

@@ -12,8 +12,7 @@ from tests.nvml_bench import BenchMaker
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, PodNames, SlurmJob, SlurmJobs, index_name, minor_name
 from gpu_triage.options.config import INDEX, MINOR
-from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.metrics.rounds import GpuRound
+from gpu_triage.read.metrics.contract import GpuLabels, GpuRound
 from gpu_triage.read.processes import slurm_jobs
 from gpu_triage.read.processes.allocation import AllocationReader, GpuAllocation, render
 from gpu_triage.read.processes.pods import PodDirectory

@@ -8,8 +8,7 @@ from tests.captured_cards import captured
 from tests.one_shot import look_at
 from tests.rig import rig, scenario_with
 
-from gpu_triage.read.xid.xid_events import parse_xid
-from gpu_triage.read.xid.xid_units import UnitFailures, XidSite, parse_site
+from gpu_triage.read.xid.xid_events import UnitFailures, XidSite, parse_site, parse_xid
 
 GPU, OTHER_GPU = "0000:18:00.0", "0000:2a:00.0"
 UNIT = "GPC 3 TPC 2"
