@@ -29,11 +29,10 @@ from dashboards.selectors import (
     host_legend,
     known,
     most,
-    only,
     power_of_limit,
     worst,
 )
-from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, SICK, STEPS, TUNE, Step, alerts_of
+from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, SICK, SOFTWARE, STEPS, TUNE, Step, alerts_of
 from dashboards.tables import GPU, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, SEVERITY, STEP, UP, by_severity
 
@@ -137,7 +136,8 @@ def _suspects(step: Step) -> str:
         return f"3 * {waiting}"
     held = f"2 * {waiting}" if step is SICK else waiting
     whole_host = f'label_replace(group by ({TARGET}) ({waiting}), "gpu", "", "", "")'
-    alerted = f"{_how_bad(f'({alerts(firing)}{_of_hosts_jobs(firing)})')}\n  unless on ({TARGET}, gpu) {whole_host}"
+    of_jobs = _of_hosts_jobs(firing) if step is SOFTWARE else ""
+    alerted = f"{_how_bad(f'({alerts(firing)}{of_jobs})')}\n  unless on ({TARGET}, gpu) {whole_host}"
     return f"max by ({TARGET}, gpu) (\n  {held}\n  or\n  ({alerted})\n)"
 
 
@@ -206,7 +206,7 @@ def _alerts() -> PanelBuilder:
         Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=186),
         Column("Host", label="instance", min_width=112),
         GPU,
-        Column("Lost", expr=only(_lost(f"group by ({by}) ({_of_all()})"), by, shown), decimals=1, width=60),
+        Column("Lost", expr=f"topk({MOST_ALERTS}, {_lost(by)})", decimals=1, width=60),
         Column("Action", label="action", width=118),
         Column("Job", label="owner", min_width=90),
         sort=("Severity", "-Lost"),
@@ -216,16 +216,23 @@ def _alerts() -> PanelBuilder:
 
 def _of_all(matchers: str = "") -> str:
     """Alerts about the selected GPUs and hosts, and about jobs with a GPU there."""
-    firing = alerts(f'alertstate="firing", {matchers}')
-    return f"{firing}\nor\n{alerts_of_jobs(matchers)}\nand on ({OF_JOB}) {gpu(MEMBER)}"
+    return f"{_of_hosts(matchers)}\nor\n{_of_jobs(matchers)}"
 
 
-def _lost(firing: str) -> str:
+def _of_hosts(matchers: str = "") -> str:
+    return alerts(f'alertstate="firing", {matchers}')
+
+
+def _of_jobs(matchers: str = "") -> str:
+    return f"{alerts_of_jobs(matchers)}\nand on ({OF_JOB}) {gpu(MEMBER)}"
+
+
+def _lost(by: str) -> str:
     """How many GPUs the job of an alert loses, or jobs that wait for the GPU or host that it is about."""
     lost = f"max by ({OF_JOB}) ({cluster(LOST_GPUS, SCRAPED)})"
     waiting = f"sum by ({TARGET}, gpu) (0 * {host(WAITED_FOR)} + on ({OF_JOB}) group_left () {lost})"
-    of_job = f"({firing})\n* on ({OF_JOB}) group_left () {lost}"
-    return f"{of_job}\nor\n({firing})\n* on ({TARGET}, gpu) group_left () {waiting}"
+    of_job = f"group by ({by}) ({_of_jobs()})\n* on ({OF_JOB}) group_left () {lost}"
+    return f"{of_job}\nor\ngroup by ({by}) ({_of_hosts()})\n* on ({TARGET}, gpu) group_left () {waiting}"
 
 
 def _work() -> tuple[PanelBuilder, ...]:

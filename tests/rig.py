@@ -172,7 +172,11 @@ def _first_gpus(scenario: Scenario, count: int) -> Scenario:
         for event in scenario.events
         if not event.gpus or min(event.gpus) < count
     )
-    return replace(scenario, gpus=scenario.gpus[:count], processes=processes, events=events)
+    jobs = tuple(
+        replace(job, ranks=tuple(each if each.gpu < count else each._replace(host="another") for each in job.ranks))
+        for job in scenario.jobs
+    )
+    return replace(scenario, gpus=scenario.gpus[:count], processes=processes, events=events, jobs=jobs)
 
 
 @contextmanager

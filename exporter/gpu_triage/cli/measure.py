@@ -175,7 +175,7 @@ def judge_recording(config: Config) -> Report:
     """Judge the recording that a configuration names, to its end, as an exporter does that starts with it.
 
     What a GPU did before decides on its class, and how long a condition has lasted on its finding. Raises
-    RecordingError if it is no readable recording, ConfigError if the settings of the judge are invalid.
+    RecordingError if it cannot be read, ConfigError if the settings of the judge are invalid.
     """
     from gpu_triage.record.bundle import read_recording  # noqa: PLC0415 - only this needs it
 

@@ -465,7 +465,7 @@ class LogReading(NamedTuple):
 def merge(sections: Sequence[LogSection], reference: float | None, modified_at: float) -> LogReading:
     """Merge the logs of one host, of which several may contain the same messages.
 
-    `reference` is when the report with the logs was made; if None, the file's own time tells the year of syslog.
+    `reference` is when the report with the logs was made; if None, the file's own time gives the year of syslog.
     """
     around = reference if reference is not None else modified_at
     loads = _loads(sections, around)

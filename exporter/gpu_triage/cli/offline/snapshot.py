@@ -66,7 +66,7 @@ class GpuIndex:
         """Index and UUID of every GPU that nvidia-smi showed or missed, by key.
 
         NVML numbers GPUs in bus order. The driver may or may not show those that are dead by lspci, so then the numbers
-        are uncertain. If no output lists all GPUs, nobody knows how many come before one: its key is the index.
+        are uncertain. If no output lists all GPUs, how many come before one is unknown: its key is the index.
         """
         keys = set(shown)
         dead = {bus_id for bus_id, device in devices.items() if keys and device.is_gpu and device.is_dead}

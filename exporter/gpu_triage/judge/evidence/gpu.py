@@ -468,7 +468,7 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def held_clock(self) -> str | None:
-        """What holds its clock mostly and is not a fault, such as its default limit; None if not counted, else ""."""
+        """What mostly holds its clock and is not a fault, as its default limit; None if not counted, else ""."""
         if self.rate(GPU_THROTTLE_SECONDS_TOTAL) is None:
             return None
         shares = {"sw_power_cap": self.capped_share, **{reason: self.throttled(reason) for reason in _HELD_CLOCKS}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import mul
-from statistics import fmean
 from typing import Annotated, Any, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
@@ -165,16 +164,16 @@ class PowerPeriodReader:
         for stamp, milliwatts in self._ring.take(gpu.inquiry, gpu.at) or ():
             self._parts.setdefault(stamp // _PART_US, []).append(milliwatts)
         newest = self._ring.newest_us // _PART_US  # not over yet
-        self._parts = {part: values for part, values in self._parts.items() if part >= newest - PERIOD_PARTS}
-        if len(self._parts) <= PERIOD_PARTS or gpu.at.wall - self._ring.newest_us / 1e6 > SILENCE_SECONDS:
+        parts = self._parts = {part: values for part, values in self._parts.items() if part >= newest - PERIOD_PARTS}
+        if len(parts) <= PERIOD_PARTS or gpu.at.wall - self._ring.newest_us / 1e6 > SILENCE_SECONDS:
             return PowerPeriodReading()
-        found = repetition([fmean(self._parts[part]) for part in range(newest - PERIOD_PARTS, newest)])
+        found = repetition([sum(parts[part]) / len(parts[part]) for part in range(newest - PERIOD_PARTS, newest)])
         return PowerPeriodReading(found[0] * _PART_US / 1e6, found[1]) if found else PowerPeriodReading()
 
 
 def repetition(values: Sequence[float]) -> tuple[float, float] | None:
     """Period of evenly spaced values, at most a third of their number, and its strength; None if none is clear."""
-    mean = fmean(values)
+    mean = sum(values) / len(values)
     off = [value - mean for value in values]
     most = len(values) // 3  # two distances must be alike: any two events have one
     products = [sum(map(mul, off, off[lag:])) / (len(off) - lag) for lag in range(2 * most + 2)]

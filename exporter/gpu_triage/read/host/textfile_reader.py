@@ -252,7 +252,7 @@ def _counted(content: bytes) -> tuple[int, int]:
 _CLAIMS: Final = re.compile(
     r"instance|job|job_?id|cluster|drill|service|endpoint|node|nodename|host|hostname|namespace|replica|prometheus"
     r"|gpu|gpu_?(?:id|index)|minor_number|serial|compute_capability|vbios_version|board_part_number"
-    r"|owner|user|user_?name|uid|account|pid|alertname|alertstate|severity"
+    r"|owner|user|user_?name|uid|account|pid|alertname|alertstate|severity|recorded_from"
     r"|(?:exported|prometheus|gpu|mig|pci|pod|container|kubernetes|workload|slurm)_.*|.*uuid|pod|container|workload",
     re.IGNORECASE,
 )
