@@ -58,7 +58,9 @@ class GpuIndex:
             # The GPUs are unnamed, but their number matches: they are in bus order.
             return self._keys
         # An output of several GPUs that begins in the middle does not name the first: it is none of the others.
-        return [f"{_UNKNOWN}{place:03}" if key in found[place + 1 :] else key for place, key in enumerate(found)]
+        first, *others = found or [""]
+        is_begun = first.startswith(_UNKNOWN) and not all(key.startswith(_UNKNOWN) for key in others)
+        return [_BEGUN, *others] if first in others or is_begun else found
 
     def labels(
         self, lost: Iterable[str], devices: Mapping[str, PciDevice], shown: Iterable[str]
@@ -97,11 +99,11 @@ class GpuIndex:
         return self._keys[0] if len(self._keys) == 1 else f"{_UNKNOWN}{place:03}"
 
     def names_nobody(self, key: str) -> bool:
-        """Whether a key is of a GPU that its output does not name, though others name all GPUs."""
-        return self._counts_all and key.startswith(_UNKNOWN) and key not in self._keys
+        """Whether a key is of a part of an output that names no GPU, though others name GPUs."""
+        return key.startswith(_UNKNOWN) and key not in self._keys
 
 
-_INDEX, _UNKNOWN = "index ", "unknown "
+_INDEX, _UNKNOWN, _BEGUN = "index ", "unknown ", "index 000 begun"
 
 
 def _in_bus_order(everybody: Sequence[_Names]) -> dict[str, str]:
@@ -114,7 +116,7 @@ def _in_bus_order(everybody: Sequence[_Names]) -> dict[str, str]:
 
 
 def _spoken(key: str) -> str:
-    number = key.removeprefix(_INDEX).removeprefix(_UNKNOWN)
+    number = key.removeprefix(_INDEX).removeprefix(_UNKNOWN).removesuffix(" begun")
     return str(int(number)) if number != key else key
 
 
