@@ -89,7 +89,8 @@ def test_a_driver_that_hangs_keeps_no_incident_from_the_disk(host: StandIn, disk
         settled(daemon, disk)
         disk.takes(SLOW)
         host.set("gpu 1 xid 1 48", "gpu 3 hang nvmlDeviceGetPowerUsage")
-        time.sleep(1.5)
+        daemon.wait_for(lambda page: 'xid="48"' in page, WAIT_SECONDS)  # and so in the history
+        time.sleep(1.0)
         took = stopped(daemon)
     assert disk.incidents() == {("48", slot(1))}
     assert took < STOP_SECONDS
