@@ -16,7 +16,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 RequiresTool = Callable[[str], Path]
-NOT_PUBLIC = "data that is no part of this repository is not at"
+NOT_PUBLIC = "data from outside this repository is missing:"
 """Begins the reason of a skip that continuous integration tolerates."""
 
 

@@ -320,7 +320,7 @@ def _in_json_text(found: str, stamp: str, depth: int, *, by_kernel: bool) -> Ite
 
 
 def _json_time(value: object) -> str:
-    """A time in ISO format, or as a number of seconds, milliseconds, microseconds or nanoseconds; "" if it is none."""
+    """A time in ISO format, or as a number of seconds, milliseconds, microseconds or nanoseconds; "" otherwise."""
     text = str(value)[:40]
     with suppress(ValueError):
         number = float(text)

@@ -21,7 +21,7 @@ MARKERS: Final = (
     *("NVML: ", "[[gpu", "nvidia-container", "nvidia-gridd", "MIG mode", "MIG Mode", "nvidia.com/gpu"),
     *("blocked by the operating system", "untime name: nvidia", "untime specified nvidia", 'untime for "nvidia"'),
 )
-"""Substrings; a line without any of them is none of these messages."""
+"""Substrings; a line with none of them cannot be one of these messages."""
 LICENSE: Final = "vgpu.unlicensed"
 MIG: Final = "mig.pending"
 

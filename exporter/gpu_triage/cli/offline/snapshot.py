@@ -57,7 +57,7 @@ class GpuIndex:
         if len(found) == len(self._keys) and all(key.startswith(_UNKNOWN) for key in found):
             # The GPUs are unnamed, but their number matches: they are in bus order.
             return self._keys
-        # An output of several GPUs that begins in the middle does not name the first: it is none of the others.
+        # An output of several GPUs that begins in the middle does not name the first, which is a GPU of its own.
         first, *others = found or [""]
         is_begun = first.startswith(_UNKNOWN) and not all(key.startswith(_UNKNOWN) for key in others)
         return [_BEGUN, *others] if first in others or is_begun else found
