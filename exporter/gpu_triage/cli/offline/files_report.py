@@ -343,7 +343,7 @@ def _completed(
     for area, fact in files.tools.facts(nodes, pids, with_names=with_names):
         facts[area].append(fact)
     # An area that may be slow for a reason missing from the files does not count as healthy.
-    doubted = {Area.HOST} if files.tools.tables.waits else set()
+    doubted = {Area.HOST} if files.tools.tables.waiting_cpus else set()
     doubted |= {Area.CLOCKS} if _below_clock(host) else set()
     areas = tuple(_area(area, host, files, facts[area.area]) for area in report.areas)
     areas = tuple(replace(area, is_known=area.is_known and area.area not in doubted) for area in areas)

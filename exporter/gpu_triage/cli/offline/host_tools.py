@@ -211,23 +211,21 @@ class HostTables:
     def facts(self) -> Iterator[str]:
         if full := [name for name, modes in self._cpu_shares().items() if _busy(modes) > _FULL_SHARE]:
             yield f"CPU {ranges(full)} always busy"
-        if self.waits:
-            yield f"{self._waiting_cpus:.1f} of {self._cpus} CPUs idle while tasks wait for I/O"
+        if waiting := self.waiting_cpus:
+            yield f"{waiting:.1f} of {self._cpus} CPUs idle while tasks wait for I/O"
         for name, received, sent, rate in self._traffic():
             if not rate and max(received, sent) >= _MUCH_TRAFFIC:
                 yield f"{name} receives {received * 8 / 1e9:.1f} Gbit/s and sends {sent * 8 / 1e9:.1f} Gbit/s"
 
     @property
-    def _waiting_cpus(self) -> float:
-        return self._cpu_shares().get("all", {}).get("iowait", 0.0) * self._cpus
-
-    @property
-    def waits(self) -> bool:
-        """Whether tasks wait for I/O, and no table shows the disks."""
-        return self._waiting_cpus >= _ONE_WAITS and not any(table.needs == "%util" for table in self._rows)
+    def waiting_cpus(self) -> float:
+        """How many CPUs are idle while tasks wait for I/O; 0 for less than one, or if a table shows the disks."""
+        waiting = self._cpu_shares().get("all", {}).get("iowait", 0.0) * self._cpus
+        shows_disks = any(table.needs == "%util" for table in self._rows)
+        return 0.0 if waiting < _ONE_WAITS or shows_disks else waiting
 
     def missing(self) -> Iterator[str]:
-        if self.waits:
+        if self.waiting_cpus:
             yield "what tasks wait for: attach iostat -xz 1 5"
         if any(not rate for *_, rate in self._traffic()):
             yield "the line rate of each interface: attach sar -n DEV with %ifutil, or ethtool"
