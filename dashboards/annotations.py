@@ -1,7 +1,5 @@
 """Annotations on every time axis: alerts, Xids, driver changes and exporter restarts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Parts shared by all dashboards: variables, links, annotations, and the layout of rows on the grid."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All dashboards as JSON files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

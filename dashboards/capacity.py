@@ -3,8 +3,6 @@
 Time series panels use series that the rules aggregate for the fleet; values per host or GPU are tables of the last day.
 """
 
-from __future__ import annotations
-
 from dashboards.board import Board, Row
 from dashboards.panels import PanelBuilder, Query, Size, lines, tile
 from dashboards.selectors import TARGET, by_gpu, cluster, gpu, host, only

@@ -1,7 +1,5 @@
 """GPU detail: everything known about one GPU."""
 
-from __future__ import annotations
-
 from dashboards.board import Board, Row
 from dashboards.detail_health import health
 from dashboards.detail_links import links

@@ -1,7 +1,5 @@
 """GPU detail: health."""
 
-from __future__ import annotations
-
 from dashboards.board import Row
 from dashboards.panels import Query, Size, lines
 from dashboards.selectors import TARGET, by_gpu, gpu, legend, when

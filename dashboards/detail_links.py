@@ -1,7 +1,5 @@
 """GPU detail: PCIe, NVLink, NVLink-C2C and peers."""
 
-from __future__ import annotations
-
 from dashboards.board import Row
 from dashboards.palette import WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines

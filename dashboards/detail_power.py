@@ -1,7 +1,5 @@
 """GPU detail: power, clocks and temperatures."""
 
-from __future__ import annotations
-
 from dashboards.board import Row
 from dashboards.panels import Query, Size, lines
 from dashboards.selectors import gpu, legend, rate

@@ -1,7 +1,5 @@
 """GPU detail: processes on the GPU, and its MIG instances."""
 
-from __future__ import annotations
-
 from dashboards.board import Row
 from dashboards.panels import Query, Size, lines
 from dashboards.selectors import TARGET, gpu, legend, when

@@ -1,7 +1,5 @@
 """GPU fast diagnosis, for incidents: a verdict per step, bottleneck and findings per GPU, a collapsed row per step."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from grafana_foundation_sdk.models.common import VisibilityMode

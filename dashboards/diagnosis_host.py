@@ -1,7 +1,5 @@
 """Steps 4 to 6 of the diagnosis: is it starved, is software in the way, and if neither, what can be tuned?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Steps 1 to 3 of the diagnosis: is it sick, is it held back, is the path to it broken?"""
 
-from __future__ import annotations
-
 from dashboards.board import Row
 from dashboards.fleet_links import link_columns
 from dashboards.palette import BAD, WATCH

@@ -1,7 +1,5 @@
 """GPU fleet & topology: the worst hosts and GPUs, how GPUs are connected, and which differ from their peers."""
 
-from __future__ import annotations
-
 from dashboards.board import Board, Row
 from dashboards.fleet_differences import differences
 from dashboards.fleet_jobs import jobs

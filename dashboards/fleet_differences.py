@@ -1,7 +1,5 @@
 """GPU fleet & topology: differences between GPUs and hosts that should be alike."""
 
-from __future__ import annotations
-
 from dashboards.board import Row
 from dashboards.diagnosis_machine import power_limit
 from dashboards.palette import GOOD, WATCH

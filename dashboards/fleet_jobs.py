@@ -1,7 +1,5 @@
 """GPU fleet & topology: which jobs and users the GPUs are allocated to."""
 
-from __future__ import annotations
-
 from dashboards.board import POD_LABEL, Row
 from dashboards.job_measures import LOST_GPUS, OF_JOB, SCRAPED, alerts_of_jobs
 from dashboards.panels import Query, Size, lines

@@ -1,7 +1,5 @@
 """GPU fleet & topology: links, peers, distances, NICs."""
 
-from __future__ import annotations
-
 from dashboards.board import Row
 from dashboards.palette import BETWEEN, GOOD, GRAY, WATCH
 from dashboards.panels import PanelBuilder, Size, limits

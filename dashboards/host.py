@@ -1,7 +1,5 @@
 """GPU host: CPUs, storage, network, kernel log and jobs of the machines around the GPUs."""
 
-from __future__ import annotations
-
 from dashboards.board import Board
 from dashboards.host_resources import network, processors, storage
 from dashboards.host_software import jobs, kernel

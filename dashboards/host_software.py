@@ -1,7 +1,5 @@
 """Panels about processes and the kernel log of hosts: those of the diagnosis, and the rest for GPU host."""
 
-from __future__ import annotations
-
 from dashboards.board import Row
 from dashboards.palette import WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines

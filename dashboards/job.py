@@ -1,7 +1,5 @@
 """Job: why is this job slow, and which GPU or host do all others wait for?"""
 
-from __future__ import annotations
-
 from grafana_foundation_sdk.models.common import VisibilityMode
 
 from dashboards.board import Board, Row

@@ -3,8 +3,6 @@
 Everything is cut to the job's own time before it is averaged, so that a job that has ended shows what it did.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from dashboards.owners import METRICS, OWNED_GPUS, owned

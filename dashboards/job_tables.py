@@ -1,7 +1,5 @@
 """Job: the owners of its GPUs, and what was found on them while it ran."""
 
-from __future__ import annotations
-
 from dashboards.job_measures import OVER, STEP_SECONDS
 from dashboards.owners import METRICS, owned
 from dashboards.panels import PanelBuilder, Size

@@ -1,7 +1,5 @@
 """Panels with the judge's results: findings with their start times, and the time lost to each bottleneck class."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from dashboards.measured import MEASURED, MEASURED_BY, measured

@@ -1,7 +1,5 @@
 """What was measured of a finding, as words: the unit is that of its code, so the number alone would say nothing."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from types import MappingProxyType

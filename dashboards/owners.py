@@ -4,8 +4,6 @@ A hidden variable holds the hosts as one pattern, so that no query reads the res
 selected, the pattern matches everything, hosts without owners included.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

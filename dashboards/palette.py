@@ -1,7 +1,5 @@
 """Colors of the dashboards: those of the status page, defined in ``gpu_triage.judge.findings.verdicts``."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpu_triage.judge.findings.verdicts import CLASS_COLORS, TONE_COLORS

@@ -1,7 +1,5 @@
 """Panel types, one function each, with everything that panels of a type have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar

@@ -1,7 +1,5 @@
 """How queries select series: always by the variables, and the worst of thousands of GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The steps of the playbook, with the bottleneck classes and alerts that each covers."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from types import MappingProxyType

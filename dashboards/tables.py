@@ -1,7 +1,5 @@
 """Table panels: one row per GPU, host, link or finding, one column per query or label."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

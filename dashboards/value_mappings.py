@@ -1,7 +1,5 @@
 """Names and colors of values: bottleneck classes, verdicts and other states."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """``make demo``: plays a simulated bad night through real servers, and shows its pages on the terminal."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Rules and Alertmanager configuration with every duration divided by a pace, for scenarios played faster."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

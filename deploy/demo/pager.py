@@ -1,7 +1,5 @@
 """A pager: receives Alertmanager's notifications over HTTP and passes them on one by one."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping

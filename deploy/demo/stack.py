@@ -1,7 +1,5 @@
 """Prometheus and Alertmanager with the shipped rules and routes at a pace, monitoring a simulated exporter."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Generates rules, docs, dashboards, chart and examples (``python -m deploy.generate``)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

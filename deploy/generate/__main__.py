@@ -1,7 +1,5 @@
 """``python -m deploy.generate``: renew everything that is generated, or only the steps that you name."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Alertmanager examples: inserts the rules' inhibitions into the route, and the route into the full configuration."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Final

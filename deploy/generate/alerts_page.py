@@ -1,7 +1,5 @@
 """Generates docs/alerts.md: the list of all findings and alerts, with their times and thresholds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Final

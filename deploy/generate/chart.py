@@ -1,7 +1,5 @@
 """Generates the derived parts of the chart: rules, dashboards and the schema for rules and judge."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The template applies settings like `gpu_triage.alerting.build` does; everything 
 to replace placeholders.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

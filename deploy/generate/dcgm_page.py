@@ -1,7 +1,5 @@
 """The list in docs/dcgm.md: which alerts work with only the series recorded by `rules/compat/dcgm.yml`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from textwrap import fill
 from typing import Final

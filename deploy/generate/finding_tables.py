@@ -1,7 +1,5 @@
 """Tables in the docs and the handbook that are generated from the findings table and its thresholds."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Generates the output in docs/first-diagnosis.md by running its commands."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 The series are those used by the dashboards, the fleet commands and the rules.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

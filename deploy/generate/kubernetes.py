@@ -1,7 +1,5 @@
 """Plain Kubernetes manifests: the rendered Helm chart without Helm's labels, one file per kind of object."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final

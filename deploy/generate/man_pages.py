@@ -3,8 +3,6 @@
 click-man does this for any program, but doesn't know our option sections, examples, or the help's exit code paragraph.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Which metrics the rules need: the exporter has them as a list, and no rules."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Final

@@ -4,8 +4,6 @@ Some pages are generated entirely. In others, the line of facts of a runbook, wh
 what is between markers, such as ``<!-- cards -->`` and ``<!-- /cards -->``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby

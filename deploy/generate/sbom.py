@@ -3,8 +3,6 @@
 It depends on the lock alone: the same lock gives the same bytes.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ MkDocs needs all pages below one folder. They are copied with their paths in the
 they link to, so that relative links work on the site as in a checkout.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What is generated, step by step: each reads what the steps before it write."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType

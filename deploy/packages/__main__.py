@@ -1,7 +1,5 @@
 """``python -m deploy.packages``: build the deb and the rpm into a folder."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Nothing is compiled, and the hosts' Python isn't needed for the build: uv unpack
 requirements/image.txt, and nfpm packs the tree.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

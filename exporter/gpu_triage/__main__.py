@@ -1,7 +1,5 @@
 """Entry point for ``python -m gpu_triage`` and the gpu-triage command."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

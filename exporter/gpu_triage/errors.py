@@ -1,7 +1,5 @@
 """The exceptions that this program raises on purpose."""
 
-from __future__ import annotations
-
 
 class GpuTriageError(Exception):
     """Base of every error this program raises on purpose."""

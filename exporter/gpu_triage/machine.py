@@ -4,8 +4,6 @@ One function creates it for the real host, another for a simulated one; the rest
 difference.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

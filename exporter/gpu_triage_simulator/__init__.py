@@ -4,8 +4,6 @@ It replaces the NVML library below pynvml and the kernel's sysfs, procfs and log
 unchanged.
 """
 
-from __future__ import annotations
-
 from gpu_triage_simulator.clocks import START_OF_TIME, FastClock, VirtualClock
 from gpu_triage_simulator.describe import describe_scenario
 from gpu_triage_simulator.scenario import Expectation, Scenario

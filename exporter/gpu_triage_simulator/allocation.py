@@ -1,7 +1,5 @@
 """GPUs that a scenario allocates to pods or Slurm jobs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

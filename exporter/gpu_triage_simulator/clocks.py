@@ -1,7 +1,5 @@
 """Clocks of simulated hosts: one that only moves when advanced, a fast one, and one with a wrong wall time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The command `gpu-triage simulate`: list and describe simulated hosts, or write their history."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The timeline of a scenario, resolved into one immutable set of conditions per GPU and segment between events."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from bisect import bisect_right

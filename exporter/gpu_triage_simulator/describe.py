@@ -1,7 +1,5 @@
 """Describes a scenario as text: the host, its GPUs, the timeline of events, and where in it a running one is."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The kinds of effect, by their names in scenario files."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import Tagged

@@ -4,8 +4,6 @@ An effect is active from its event's ``at`` to its ``until``, or indefinitely wi
 the effect ``load``, has its own file.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 

@@ -1,7 +1,5 @@
 """A simulated GPU's gauges during one step, and the bits of its throttle reasons."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from operator import attrgetter
 from types import MappingProxyType

@@ -5,8 +5,6 @@ counters grow linearly, so every counter is the exact integral of its gauge. Wit
 and wait several times: its gauges are means of the second.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import defaultdict, deque

@@ -3,8 +3,6 @@
 It is written as OpenMetrics text with timestamps (https://prometheus.io/docs/specs/om/open_metrics_spec/).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """``gpu-triage simulate NAME --history``: from command-line flags to a file that promtool can import."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

@@ -1,7 +1,5 @@
 """A simulated host: its GPUs and everything around them, at the current time of a clock."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections import deque

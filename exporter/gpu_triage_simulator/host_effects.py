@@ -1,7 +1,5 @@
 """What can happen to a simulated host outside its GPUs; see `effects` for the GPUs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

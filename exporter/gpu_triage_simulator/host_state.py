@@ -3,8 +3,6 @@
 Between two events all rates are constant, so counters are exact sums of rate times time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

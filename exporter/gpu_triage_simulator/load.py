@@ -1,7 +1,5 @@
 """Workload on a simulated GPU."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """A GPU model: its data sheet, read from files under ``models/``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path

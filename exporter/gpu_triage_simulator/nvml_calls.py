@@ -1,7 +1,5 @@
 """One exported NVML function: its name, its C signature, and its behavior."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, Structure, c_char, c_char_p, c_double, c_int, c_uint, c_ulonglong, c_void_p

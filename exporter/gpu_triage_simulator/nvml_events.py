@@ -1,7 +1,5 @@
 """NVML's event sets: Xids of registered GPUs, each delivered once; earlier ones are never delivered."""
 
-from __future__ import annotations
-
 from ctypes import c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass, field
 from typing import Any, Final

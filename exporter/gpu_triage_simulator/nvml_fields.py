@@ -1,7 +1,5 @@
 """``nvmlDeviceGetFieldValues``: the value of each field ID, and which drivers and models have it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from ctypes import c_int, sizeof
 from dataclasses import dataclass

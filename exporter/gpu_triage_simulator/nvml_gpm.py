@@ -1,7 +1,5 @@
 """NVML functions of newer data center GPUs: SM activity (GPM), and the NVLink fabric."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from ctypes import Structure, c_uint, c_void_p, cast

@@ -1,7 +1,5 @@
 """NVML functions of the library as a whole, and those for a GPU's identity and location."""
 
-from __future__ import annotations
-
 from ctypes import c_char_p, c_int, c_uint, c_void_p
 from typing import Final
 

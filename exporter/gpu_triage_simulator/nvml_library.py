@@ -4,8 +4,6 @@ They are pynvml's own, so that both sides of a call use the same layout. This is
 imports pynvml.
 """
 
-from __future__ import annotations
-
 from ctypes import Structure
 from typing import Final
 

@@ -1,7 +1,5 @@
 """NVML functions for utilization, memory, clocks, power and temperature."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Callable

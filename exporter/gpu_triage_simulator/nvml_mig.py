@@ -1,7 +1,5 @@
 """NVML functions of MIG: whether MIG is on, the MIG devices, and their attributes."""
 
-from __future__ import annotations
-
 from ctypes import c_uint, c_void_p
 from typing import Final
 

@@ -1,7 +1,5 @@
 """NVLink: the fields and functions of single links."""
 
-from __future__ import annotations
-
 from ctypes import c_uint
 from typing import Final
 

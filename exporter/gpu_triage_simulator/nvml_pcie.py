@@ -1,7 +1,5 @@
 """NVML functions for the PCIe link, ECC, and device memory health."""
 
-from __future__ import annotations
-
 from ctypes import c_uint, c_ulonglong
 from typing import Final
 

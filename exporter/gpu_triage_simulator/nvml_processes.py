@@ -1,7 +1,5 @@
 """NVML functions for the processes on a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from ctypes import c_uint, c_ulonglong, sizeof
 from typing import Any, Final

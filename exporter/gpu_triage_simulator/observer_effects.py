@@ -4,8 +4,6 @@ Only a history applies them; of a reboot, ``serve --simulate`` applies what happ
 because there a real Prometheus scrapes a real exporter. They take effect at the sampler's next round.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

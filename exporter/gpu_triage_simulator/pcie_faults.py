@@ -1,7 +1,5 @@
 """Faults of PCIe links: errors seen by each end of the link, and degraded links above switches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Contents of the simulated procfs: the host's counters, and the processes that use GPUs."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import cache

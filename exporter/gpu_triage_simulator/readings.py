@@ -1,7 +1,5 @@
 """What the driver reports of a GPU, number by number, in place of what the simulator derives from its load."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final

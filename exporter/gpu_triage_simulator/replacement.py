@@ -1,7 +1,5 @@
 """Which card is in a slot at what time, and which events end when it is replaced or reset."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Scenario files: find them, read them strictly, and report what is wrong with them."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Value types used in scenario files and GPU models."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

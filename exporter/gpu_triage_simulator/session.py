@@ -1,7 +1,5 @@
 """Lifecycle of a simulated machine: its clock, its files, and their removal."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

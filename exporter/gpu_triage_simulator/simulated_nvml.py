@@ -1,7 +1,5 @@
 """The simulated libnvidia-ml.so.1: takes the place of pynvml's CDLL."""
 
-from __future__ import annotations
-
 from ctypes import byref, c_uint, c_void_p
 from typing import Any, Final
 

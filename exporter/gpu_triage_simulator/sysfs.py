@@ -1,7 +1,5 @@
 """Contents of the simulated sysfs: PCI devices and their bridges, NUMA nodes, networks, disks, and cgroups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 

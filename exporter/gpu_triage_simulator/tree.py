@@ -1,7 +1,5 @@
 """The simulated host's sysfs, procfs and kernel log, as files under one directory."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Documents: what each format may hold, how values are read, and what is said of every mistake."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field

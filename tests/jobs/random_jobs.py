@@ -5,8 +5,6 @@ pipeline with unequal work, a parameter server, two models of GPU, evaluations o
 series come from `gpu_triage_simulator.job` directly, since a whole exporter would take a minute for each host.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Builds Prometheus rules: fills in the source's placeholders, ``${name}``, with macros and values of the settings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache

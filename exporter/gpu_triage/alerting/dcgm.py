@@ -3,8 +3,6 @@
 The alerts relay them like an exporter's findings. DCGM exposes little, so only a few kinds can be detected.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Generates files from the rules' source and settings, and writes them to a folder."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

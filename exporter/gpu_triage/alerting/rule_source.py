@@ -5,8 +5,6 @@ placeholders (``${target}``, ``${share}``) for settings; an alert's thresholds h
 severity, action and texts are next to the expression instead of below ``labels`` and ``annotations``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Formats rule files: uniform YAML with comments, and long values as folded scalars, except texts with templates."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache

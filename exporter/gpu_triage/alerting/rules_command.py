@@ -1,7 +1,5 @@
 """The command ``gpu-triage rules``: arguments, output and exit codes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

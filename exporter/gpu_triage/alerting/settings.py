@@ -1,7 +1,5 @@
 """User settings for the rules: read from a YAML file, or printed with their defaults."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

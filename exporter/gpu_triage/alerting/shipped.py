@@ -1,7 +1,5 @@
 """All shipped rules: those below ``source/``, and the alerts that relay findings, generated from the findings table."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """``gpu-triage baseline``: record the state of this host, show what has changed since, and accept a change."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

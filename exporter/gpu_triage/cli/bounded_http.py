@@ -1,7 +1,5 @@
 """Bounded HTTP client operations: a hard deadline whatever the server does, and a limit on the response size."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import threading

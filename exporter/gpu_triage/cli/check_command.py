@@ -1,7 +1,5 @@
 """The command `gpu-triage check`: its options and exit code."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The commands `gpu-triage config check`, which reads what the exporter would at startup, and `web-password`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

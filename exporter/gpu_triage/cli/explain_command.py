@@ -1,7 +1,5 @@
 """The command `gpu-triage explain`: a page of the handbook on the terminal."""
 
-from __future__ import annotations
-
 import shutil
 from typing import Final
 

@@ -1,7 +1,5 @@
 """HTTP client for a running exporter's verdict."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import json

@@ -1,7 +1,5 @@
 """``gpu-triage judge``: try other wait times, hold times and thresholds on a recorded or simulated host."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Measures a host once: runs the daemon's sampler for some seconds, then has the judge interpret the result."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Flags and output shared by the commands."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The command ``gpu-triage record``: arguments, output and exit codes."""
 
-from __future__ import annotations
-
 import math
 import threading
 from contextlib import ExitStack, closing

@@ -1,7 +1,5 @@
 """Runs the command line, and converts errors to a message and an exit code."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

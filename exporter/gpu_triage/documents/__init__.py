@@ -12,8 +12,6 @@ Traceback (most recent call last):
 gpu_triage.errors.DocumentError: web.yml: line 1: prot: unknown key; did you mean port? (and 1 more mistake)
 """
 
-from __future__ import annotations
-
 from gpu_triage.documents.files import (
     FileIdentity,
     discard_partials,

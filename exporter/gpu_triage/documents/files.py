@@ -1,7 +1,5 @@
 """Reads and writes files of bounded size, in UTF-8; duplicate keys are errors."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """PCI Express constants: generations, their transfer rates, and link widths; used by readers, options and files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Final

@@ -1,7 +1,5 @@
 """A lock held by one process at a time: flock on a file, released by the kernel when the process exits."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import logging

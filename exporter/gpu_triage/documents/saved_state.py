@@ -4,8 +4,6 @@ Reading any file gives its valid content or a named error, and the number of byt
 skipped; any other error invalidates the whole file.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A byte stream that is read once from the start: decompressed and split into files in bounded chunks."""
 
-from __future__ import annotations
-
 import bz2
 import lzma
 import time

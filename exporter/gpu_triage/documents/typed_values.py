@@ -4,8 +4,6 @@ Constraints are arguments of ``Annotated``: ``Annotated[int, Range(1, 16)]``. YA
 requires another type. All mistakes in a document are reported at once.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import sys

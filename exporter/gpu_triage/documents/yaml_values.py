@@ -1,7 +1,5 @@
 """YAML as plain values. In its own module, so that its parser is only loaded when needed."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import yaml

@@ -1,7 +1,5 @@
 """Runs one of our modules in a child process, which may hang without blocking its parent."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -7,8 +7,6 @@ file name. It does not print the other threads: they are still running, and to w
 report itself.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import io
 import signal

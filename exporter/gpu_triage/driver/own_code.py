@@ -6,8 +6,6 @@ copies its code to an anonymous file of 2 MiB when it starts, and imports everyt
 it at once would take 12 MiB.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

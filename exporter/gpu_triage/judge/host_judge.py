@@ -1,7 +1,5 @@
 """The judge, which interprets the evidence and tracks findings over time, and its settings in a running exporter."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

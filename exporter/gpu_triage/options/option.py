@@ -1,7 +1,5 @@
 """An option: a click flag that is also an environment variable, a file key and a Config field."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Combines flags, environment variables, a file and a scenario into one validated Config."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

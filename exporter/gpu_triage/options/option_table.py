@@ -1,7 +1,5 @@
 """Declares every option once: flag, environment variable, file key, help and documentation derive from its row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The options as a click command: flags, help, and the Config passed to the command."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Registry of all subjects, in playbook order, and so of all metrics. Collectors not listed here don't run."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from gpu_triage.options.option_table import CollectorSwitch

@@ -1,7 +1,5 @@
 """Which metrics are exposed: a profile, plus the user's inclusions, minus the user's exclusions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache

@@ -8,8 +8,6 @@ Everything is validated and kept in memory: no name in a recording is ever used 
 bytes and time, whatever a recording claims.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -3,8 +3,6 @@
 Works at the level of ctypes: names, numbers, handles, and output buffers.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Captures what a machine answers while the exporter runs on it: only what the exporter reads is recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace

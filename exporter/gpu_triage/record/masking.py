@@ -1,7 +1,5 @@
 """Makes recordings of what was captured, without the identifiers of boards, hosts, users and networks."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os

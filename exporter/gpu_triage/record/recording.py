@@ -1,7 +1,5 @@
 """Data model of a recording."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A Machine that replays a recording; after the end, it stays in its final state."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import tempfile

@@ -4,8 +4,6 @@ The ring consists of blocks. Each starts with the full state at its beginning, s
 decoding it. Within a block, an answer is stored as an XOR with the previous one, which is mostly zeros.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import marshal

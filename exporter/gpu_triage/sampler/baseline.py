@@ -3,8 +3,6 @@
 The file has its own lane, because it may be on a network file system that hangs, unless it is in the state directory.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

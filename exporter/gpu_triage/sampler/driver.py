@@ -1,7 +1,5 @@
 """The driver as a whole: initializes NVML with retries, polls the GPU count, and looks for GPUs that come back."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """All GPUs: the NVML session, the enumeration of GPUs, and the rounds of each GPU."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """The GPUs of this host: every GPU ever seen, how they are identified, and why some do not respond."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

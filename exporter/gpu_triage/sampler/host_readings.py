@@ -1,7 +1,5 @@
 """The host's latest readings as facts, and whether they are complete."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The incident ledger at run time: incidents and resets are recorded in it and counted for each GPU."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace

@@ -1,7 +1,5 @@
 """Lanes: worker threads for each GPU, the driver and the host, with one job in flight, so that a hang is isolated."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

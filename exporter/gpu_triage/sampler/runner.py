@@ -1,7 +1,5 @@
 """Drives a sampler in real time, on a thread of its own."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

@@ -1,7 +1,5 @@
 """The sampler: `step` starts what is due, `publish` processes the results. Threads only drive it."""
 
-from __future__ import annotations
-
 import logging
 import math
 import traceback

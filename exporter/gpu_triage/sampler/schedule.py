@@ -1,7 +1,5 @@
 """When each collector is due."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """The state directory, which persists between runs. Only one exporter at a time writes to it; any may read it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The sampler's own state: health of the collectors, GPU presence, readiness."""
 
-from __future__ import annotations
-
 import logging
 import platform
 from collections import Counter

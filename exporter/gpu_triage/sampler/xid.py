@@ -1,7 +1,5 @@
 """Xids of driver and kernel, counted once; in two lanes, as a driver that hangs must not block the kernel log."""
 
-from __future__ import annotations
-
 import logging
 import math
 import traceback

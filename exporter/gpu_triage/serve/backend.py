@@ -1,7 +1,5 @@
 """Data source of the web application in a running exporter: metrics, health, and the verdict on its host."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Settings that Python's ssl doesn't support are rejected with a reason: a security setting is never silently ignored.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """HTTP requests and responses, and parsing of headers and query strings; all client input may be hostile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl

@@ -1,7 +1,5 @@
 """Checks passwords against bcrypt hashes, so that a flood of wrong ones costs little and doesn't delay others."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

@@ -5,8 +5,6 @@ thread per GPU, and all of them allocate small objects once a second, so memory 
 doesn't. Source: mallopt(3).
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import sys

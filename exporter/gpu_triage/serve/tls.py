@@ -5,8 +5,6 @@ alert, so the client doesn't learn the reason. It also can't count connections b
 256 KiB for each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import logging

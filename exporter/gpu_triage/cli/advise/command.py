@@ -1,7 +1,5 @@
 """The command `gpu-triage advise`: whether a second GPU of this host pays for a job, as text and as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack

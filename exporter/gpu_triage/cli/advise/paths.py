@@ -1,7 +1,5 @@
 """Links of GPUs as read, the paths over them, their bandwidth, and the groups of GPUs with the best paths."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A training job on a measured host: how fast groups of GPUs would do its steps, what to do, and what to fix first."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

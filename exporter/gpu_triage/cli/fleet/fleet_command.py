@@ -1,7 +1,5 @@
 """The commands `gpu-triage fleet` and `gpu-triage report`, and the options they share with `job`."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Renders a fleet's state as text and JSON."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

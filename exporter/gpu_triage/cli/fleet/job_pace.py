@@ -3,8 +3,6 @@
 Nothing is known without these rules, in a job's first half hour, and of what a user runs without a scheduler.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace

@@ -5,8 +5,6 @@ https://prometheus.io/docs/prometheus/latest/configuration/configuration/#http_c
 Unsupported settings are rejected: ignoring a security setting would be dangerous.
 """
 
-from __future__ import annotations
-
 import base64
 import http.client
 import json

@@ -4,8 +4,6 @@ Days are UTC: the value of a recorded series at midnight covers the preceding da
 the exporters' own series of the last hours replace it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The review as sentences and tables, on one self-contained HTML page with plots, and as Markdown."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone

@@ -4,8 +4,6 @@ The slowest GPU and the slowest host are compared with the median of the others 
 can be named. GPUs of another model are left out, because their clocks and power differ anyway.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

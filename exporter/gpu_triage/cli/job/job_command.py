@@ -1,7 +1,5 @@
 """The command `gpu-triage job`: its options and its exit code."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import partial

@@ -3,8 +3,6 @@
 All look at its own hosts only, and at a GPU while it had it.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The answer as sentences and rows; as text, as JSON, and as one self-contained HTML page for a ticket."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The number of queries does not depend on its size.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

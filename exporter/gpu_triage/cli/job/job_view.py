@@ -3,8 +3,6 @@
 Notes say what the reader has to know about the numbers: what is shared, unknown, or was not there all the time.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """File contents as evidence for the judge, with the same readings and metrics as on a live host."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

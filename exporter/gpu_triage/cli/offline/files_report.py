@@ -1,7 +1,5 @@
 """The offline report: reads files, judges their content, and lists what they lack."""
 
-from __future__ import annotations
-
 import re
 import secrets
 import time

@@ -1,7 +1,5 @@
 """Lines of text: decoded from any bytes at bounded length, and cleaned of what copy and paste adds."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import json

@@ -3,8 +3,6 @@
 Lines that name a sender other than the kernel are skipped.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

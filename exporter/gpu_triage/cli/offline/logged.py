@@ -1,7 +1,5 @@
 """Findings beyond those of a live host: driver failures, PCIe errors, Xids, NVSwitch errors, host problems."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Parses ``lspci -v`` to ``-vvv`` for NVIDIA devices and the ports above them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What nvidia-smi prints, in its own words: the raw content of one output, its values and units, and a GPU's facts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 A fact has one name in text and in XML output where they differ only in the underscores of tags.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

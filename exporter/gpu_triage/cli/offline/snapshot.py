@@ -1,7 +1,5 @@
 """The GPUs of a host at each moment, from outputs that identify them by address, UUID, index or only by order."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

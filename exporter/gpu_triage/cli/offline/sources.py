@@ -1,7 +1,5 @@
 """The documents to read: files, standard input, folder contents, and archive members, nested archives included."""
 
-from __future__ import annotations
-
 import os
 import stat
 import struct

@@ -5,8 +5,6 @@ files. In this package `read_*` raises HostReadFailed for what exists and cannot
 ValueError for text of another format.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

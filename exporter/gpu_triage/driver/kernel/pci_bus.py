@@ -1,7 +1,5 @@
 """The PCI bus: NVIDIA GPUs, and the links and ports of single devices, in sysfs; and the kernel's uevents."""
 
-from __future__ import annotations
-
 import logging
 import re
 from dataclasses import dataclass

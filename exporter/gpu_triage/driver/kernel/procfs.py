@@ -5,8 +5,6 @@ parentheses and spaces; proc(5) numbers the fields after it from 3. Pressure sta
 the host and of each cgroup: https://docs.kernel.org/accounting/psi.html
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Events before registration are lost, as are those between two event sets. A set 
 a backoff with the GPUs that then accept registration.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Iterable, Iterator

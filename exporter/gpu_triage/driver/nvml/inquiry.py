@@ -1,7 +1,5 @@
 """NVML calls for one GPU with per-call error handling: unsupported, failed, or fatal for the round."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import sys

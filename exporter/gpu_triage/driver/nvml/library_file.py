@@ -4,8 +4,6 @@ The dynamic linker only reads the headers; the first access to a page beyond the
 cannot catch that. So the file is checked before loading.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import struct

@@ -6,8 +6,6 @@ would make it do so twice. pynvml's own wrappers allocate whatever count the dri
 2^32 costs gigabytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from ctypes import Structure, byref, c_int32, c_uint, c_ulonglong
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Map NVML return codes to names, and classify them: unsupported, empty, GPU gone, driver gone, or failed."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Mapping
 from typing import Final

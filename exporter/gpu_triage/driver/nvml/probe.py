@@ -5,8 +5,6 @@ Closing a working session just to check would blind the exporter while NVML init
 GPU is dying. And a command that prints the driver's version must not wait for that at all.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

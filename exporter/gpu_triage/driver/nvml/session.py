@@ -1,7 +1,5 @@
 """The NVML session and its GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """NVML calls that need a versioned struct from the caller."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The judge's history of one GPU: its work, its current class, and its classes over the last half hour."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping

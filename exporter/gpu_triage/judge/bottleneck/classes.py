@@ -1,7 +1,5 @@
 """A GPU's work, and its bottleneck: the first class that matches, in the playbook's order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Is the GPU throttled, or slower than its peers? Heat, power and clock policy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from gpu_triage.judge.evidence import thresholds

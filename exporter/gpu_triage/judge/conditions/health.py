@@ -1,7 +1,5 @@
 """Is the GPU present and healthy? Driver, count, lost GPUs, Xids, memory errors, fabric, and faults that came back."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The host around the GPUs: what the kernel log reports, network ports and interfaces, and the clocks of CPUs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """Is the path to the GPU, or from GPU to GPU, broken or slow? PCIe links, slots, uplinks, peer access and NVLink."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby

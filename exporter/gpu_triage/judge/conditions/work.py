@@ -1,7 +1,5 @@
 """Is the GPU starved, does its job hang, or is the software at fault? Resources, processes, placement, settings."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Recently published metrics: every series with its history over one window."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 

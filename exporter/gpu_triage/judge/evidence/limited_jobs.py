@@ -1,7 +1,5 @@
 """Jobs slowed down by the limits of their own cgroups, and their threads: busy with one CPU, or blocked on storage."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping

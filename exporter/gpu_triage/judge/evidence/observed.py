@@ -1,7 +1,5 @@
 """Whether the condition of a finding can currently be observed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final

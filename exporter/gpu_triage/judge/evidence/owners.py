@@ -1,7 +1,5 @@
 """Who uses a GPU (pods, jobs, owners of its processes), whether a scheduler is known, and whether a job saves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Compact history of the last minutes, hours and day."""
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable

@@ -1,7 +1,5 @@
 """History that judges need beyond the evidence window, recorded at each judgment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 

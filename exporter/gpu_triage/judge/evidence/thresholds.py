@@ -1,7 +1,5 @@
 """The playbook's terms as numbers; shares are 0-1 of the window. Those of one finding are in `findings.settings`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0  # how far back the judge looks,

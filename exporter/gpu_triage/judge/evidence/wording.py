@@ -1,7 +1,5 @@
 """Indices of GPUs, lists and lengths of time as text; imports nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 

@@ -1,7 +1,5 @@
 """Saves what the judge remembers to the state directory: findings and links. Only reused within the same boot."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Final

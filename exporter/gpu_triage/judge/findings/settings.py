@@ -1,7 +1,5 @@
 """Settings for judging findings on this host: wait times, hold times and thresholds; defaults, changes, and as text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

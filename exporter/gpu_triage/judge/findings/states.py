@@ -1,7 +1,5 @@
 """Life cycle of a finding, from pending to confirmed to ended, based on how long its condition was observed to hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum

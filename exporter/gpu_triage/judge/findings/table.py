@@ -1,7 +1,5 @@
 """The table of all kinds of findings."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Final
 

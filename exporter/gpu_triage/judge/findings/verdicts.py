@@ -1,7 +1,5 @@
 """Verdicts on GPUs and hosts that follow from findings: exit codes, colors, and the words that people get."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,5 @@
 """Findings as entries of a report: equal ones of several GPUs as one, each with how long it has lasted."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 

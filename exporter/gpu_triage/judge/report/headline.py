@@ -3,8 +3,6 @@
 It lists the worst findings of the report, also if these are mere information: it must not claim more than they allow.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from types import MappingProxyType
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """The report for programs: versioned JSON, which `top` reads again, and lines for shell scripts."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The report on a host: findings, a bottleneck and verdict per GPU, and what could not be read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

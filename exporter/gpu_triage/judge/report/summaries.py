@@ -1,7 +1,5 @@
 """One line per area on what was checked, shown even without findings; what could not be judged, and what not read."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The report for people: one-line verdict, then findings with meaning and remedy, then each GPU."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple

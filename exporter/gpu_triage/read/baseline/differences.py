@@ -4,8 +4,6 @@ GPUs are matched by UUID; a GPU unknown to the baseline is matched with the reco
 only one side reports are not compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final, NamedTuple, cast

@@ -1,7 +1,5 @@
 """Facts about a host that change only by hand or by faults, and their JSON file (``docs/baseline.schema.json``)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace

@@ -1,7 +1,5 @@
 """Metrics about the exporter itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial

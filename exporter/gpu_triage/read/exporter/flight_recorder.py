@@ -1,7 +1,5 @@
 """Metrics of the flight recorder: the latest recording written for each GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 

@@ -1,7 +1,5 @@
 """Metrics of the judge's verdicts and findings for each GPU and the host; `judge` creates the reading."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """How busy a GPU is: its SMs and memory, encoder and decoder, and what GPM measures of each."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from ctypes import c_uint
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Device memory and the BAR1 aperture: size and usage."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 

@@ -1,7 +1,5 @@
 """Memory errors (ECC), and what was repaired: retired pages and remapped rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final

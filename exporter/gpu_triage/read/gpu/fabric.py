@@ -1,7 +1,5 @@
 """Whether the GPU has joined the NVSwitch fabric, and the health of its part of the fabric."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final

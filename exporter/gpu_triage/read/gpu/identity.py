@@ -1,7 +1,5 @@
 """Identity of a GPU: product, serial number, architecture, firmware."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
 from typing import Final

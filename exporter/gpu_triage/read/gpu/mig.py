@@ -1,7 +1,5 @@
 """MIG instances of a GPU: profile, memory and SM activity."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Hashable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Modes of a GPU: persistence, MIG, compute, virtualization; a vGPU's license; the requested recovery action."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final

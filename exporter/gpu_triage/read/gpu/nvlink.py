@@ -3,8 +3,6 @@
 Also NVLink-C2C: the links between a GPU and the Grace CPU of its module.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final

@@ -7,8 +7,6 @@ every resource manager with public source (NvU32 pexCounters[] of NV2080_CTRL_BU
 25 GB/s link wraps them six times per second, and a reading every 5 s cannot distinguish 0.3 GB/s from 12.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

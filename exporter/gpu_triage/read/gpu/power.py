@@ -1,7 +1,5 @@
 """Power and energy, temperatures and fans, clocks; the limits of all three, and workload power profiles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import mul

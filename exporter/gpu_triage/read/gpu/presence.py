@@ -1,7 +1,5 @@
 """Which GPUs are present, which answer, and whether the driver does, as seen by the sampler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated

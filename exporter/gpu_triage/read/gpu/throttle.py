@@ -1,7 +1,5 @@
 """Throttling: which reasons are active, and for how long, from counters of the driver that are checked."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections import deque

@@ -1,7 +1,5 @@
 """How GPUs are connected to each other, to the host's memory, and to network adapters."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Detect which features lack permissions or mounts on this host, by trying access without reading any data."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator

@@ -3,8 +3,6 @@
 Also pressure stall information: time that tasks of the host spent waiting for CPU, I/O or memory.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

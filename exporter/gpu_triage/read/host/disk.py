@@ -1,7 +1,5 @@
 """Disk throughput and latency, and file systems not covered by disk or NFS counters: Lustre, GPUDirect Storage."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ device's line, prefixed with its driver, describes the error. Messages of mlx5 a
 drivers/net/ethernet/mellanox/mlx5/core/events.c and en_main.c, drivers/infiniband/hw/mlx5/main.c.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Memory, swap and paging of the host, and its ECC errors by memory controller and DIMM (EDAC)."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ Sources: https://docs.kernel.org/admin-guide/abi-stable.html (``state``, ``rate`
 drivers/infiniband/core/sysfs.c.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Problems around the GPUs in the kernel log: driver failures, processes, storage, adapters and hardware errors."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

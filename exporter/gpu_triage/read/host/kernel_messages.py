@@ -5,8 +5,6 @@ NVIDIA's driver and of other devices see driver_messages.py. A message is recogn
 first word on, so a process name, which is user-controlled, is never mistaken for a kernel message.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from enum import Enum

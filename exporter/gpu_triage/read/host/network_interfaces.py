@@ -5,8 +5,6 @@ which may query the firmware: the read hangs if any of these does. Sources: ``ne
 ``phys_port_name_show``), https://docs.kernel.org/networking/statistics.html
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from dataclasses import dataclass

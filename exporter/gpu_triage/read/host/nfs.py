@@ -1,7 +1,5 @@
 """Requests and latency of the host's NFS mounts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """PCIe uplinks: the links between root ports and the switches that GPUs and adapters share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Platform of the host: NUMA nodes, IOMMU use, whether it is a virtual machine, and NVIDIA's loaded kernel modules."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ This is visible without D-Bus or privileges. A fabric manager in a container, as
 cgroup; then its process is searched for.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath

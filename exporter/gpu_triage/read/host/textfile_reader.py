@@ -5,8 +5,6 @@ plugin for NCCL writes (NCCL Inspector, from NCCL 2.29.3 on with NCCL_INSPECTOR_
 parser is not used: it renames counters, and takes seconds for maliciously crafted lines.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Metrics for incidents of the last weeks, and for when each GPU was last reset."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final

@@ -1,7 +1,5 @@
 """Limit how many devices of one kind are read and published."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar

@@ -1,7 +1,5 @@
 """Counters of the driver, which may be reset, glitch, or return garbage; and integrals where it has none."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

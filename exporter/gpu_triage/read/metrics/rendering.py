@@ -1,7 +1,5 @@
 """Turn readings into samples: a field annotated with a metric is published as that metric."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache, partial
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Which pods and Slurm jobs the scheduler allocated the GPU to, even if they run no process on it yet."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar

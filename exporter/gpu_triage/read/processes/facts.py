@@ -3,8 +3,6 @@
 User names don't come from the name service, which may block on the network.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The driver's process lists of a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from ctypes import Array
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """NUMA locality of processes: their allowed CPUs, and the share of their memory that is on or near the GPU's node."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -6,8 +6,6 @@ Sources: https://github.com/NVIDIA/nccl/tree/v2.30.7-1/src/ras (``client.cc``, `
 ``collectives.cc``), https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html
 """
 
-from __future__ import annotations
-
 import json
 import re
 import socket

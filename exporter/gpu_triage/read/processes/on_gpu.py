@@ -1,7 +1,5 @@
 """Processes on each GPU: type, GPU memory, utilization, owner and NUMA locality."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial

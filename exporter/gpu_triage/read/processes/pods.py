@@ -5,8 +5,6 @@ decoder of the protobuf wire format is included: generated code would tie this p
 and escape linting and type checks.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property

@@ -5,8 +5,6 @@ device list is an eBPF program, and slurmd's spool folder and process environmen
 prolog has this information and runs as root on every node of the job.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -4,8 +4,6 @@ Data loader workers are separate processes that the driver does not list: childr
 write: a job that saves a checkpoint stops its GPUs, and so does one that hangs.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter, defaultdict

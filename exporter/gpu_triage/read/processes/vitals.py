@@ -3,8 +3,6 @@
 A thread's context switches distinguish one that hangs from one that repeatedly waits for a disk.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ report, the previous listing (https://docs.nvidia.com/deploy/xid-errors/). A cod
 NVIDIA as unused: it gets a ticket, because a human has to look it up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum

@@ -6,8 +6,6 @@ bytes of the text as ``\xNN``, followed by lines that start with a space
 the kernel still holds, so messages from before this process started are included.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """Metrics of Xids and SXids, and of the sources that report them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,7 +1,5 @@
 """The directory for flight recordings: limits their number and size by deleting the oldest."""
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

@@ -4,8 +4,6 @@ Unpacking ten minutes of a host takes tens of megabytes of memory and a second o
 passes on the compressed data, a megabyte or two. If the disk hangs, only the child process hangs with it.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -5,8 +5,6 @@ the disk, so the sampler never blocks. A child process turns the ring into a rec
 (`gpu_triage.record.flight.write`), so that the memory this takes is freed afterwards.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

@@ -1,7 +1,5 @@
 """Writes a flight recording; run with ``python -m`` by `WritingProcess`."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -5,8 +5,6 @@ flushes, because the data after one doesn't refer to the data before it. So page
 and a single gzip member, which every client supports, is built from them. Source: RFC 1951, RFC 1952.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

@@ -1,7 +1,5 @@
 """Metrics of the exporter's own process: memory, CPU time and open files, with the standard client library names."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from typing import Final

@@ -1,7 +1,5 @@
 """Parses the handbook's Markdown and renders it as HTML; the only module that uses markdown-it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Handbook pages, found by alert, finding, Xid or page name."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Markdown reference of metrics and options, for docs/METRICS.md, docs/configuration.md and the handbook."""
 
-from __future__ import annotations
-
 from collections import Counter
 from textwrap import fill
 from typing import Final

@@ -1,7 +1,5 @@
 """Renders handbook Markdown on a terminal: headings, wrapped paragraphs, aligned tables, and commands to copy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Final

@@ -1,7 +1,5 @@
 """The complete status page."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """HTML building blocks for the pages; all external values are escaped with `safe`. Durations and times for display."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from html import escape

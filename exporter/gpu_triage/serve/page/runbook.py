@@ -1,7 +1,5 @@
 """Handbook pages under ``/runbooks/``, served from the package, so that they work offline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final

@@ -1,7 +1,5 @@
 """Sections of the status page: GPUs, findings in the playbook's order, readings, areas, and the exporter itself."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """The page's style sheet, script and icons, and the Content-Security-Policy that allows only these."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Mapping

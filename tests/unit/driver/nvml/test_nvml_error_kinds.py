@@ -1,7 +1,5 @@
 """What each error code of the header means to whoever asks: the fault matrix stages one code of each kind only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

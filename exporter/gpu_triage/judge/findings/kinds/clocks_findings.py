@@ -1,7 +1,5 @@
 """Throttling and limits of a GPU: heat, power and clocks."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of

@@ -1,7 +1,5 @@
 """Driver and number of GPUs, without which nothing else can be judged."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of

@@ -1,7 +1,5 @@
 """GPU health: Xids, memory errors, repairs pending a reset, and the NVSwitch fabric."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Final
 

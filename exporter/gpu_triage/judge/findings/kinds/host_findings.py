@@ -1,7 +1,5 @@
 """The host around the GPUs: its hardware, storage, CPUs, memory and network, and the limits of jobs."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of

@@ -1,7 +1,5 @@
 """The paths of a GPU: its PCIe link and slot; and from one GPU to another: peer access, NVLink and its switches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Literal

@@ -1,7 +1,5 @@
 """Processes on GPUs and how they use them, settings of a host and its GPUs, and drift from the recorded baseline."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of
