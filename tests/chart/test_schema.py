@@ -1,6 +1,5 @@
 """The schema refuses every value that the chart does not know, by its name."""
 
-import copy
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -8,15 +7,11 @@ from typing import Any
 import helm_python
 import jsonschema
 import pytest
-import yaml
-from tests.chart.matrix import MATRIX
 from tests.chart.rendering import CHART, render
 
 from gpu_triage.alerting.shipped import shipped_sources
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown name": ({"serviceMonitr": {"enabled": True}}, "serviceMonitr"),
@@ -82,11 +77,6 @@ def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
-def test_good_values_pass_with_the_defaults_below_them(values: dict[str, Any]) -> None:
-    VALIDATOR.validate(_laid_over(DEFAULTS, values))
-
-
 def test_no_object_takes_names_it_does_not_know() -> None:
     alerts = "/properties/rules/properties/overrides/properties/alerts/properties"
     codes = {alert.key for source in shipped_sources() for alert in source.alerts if alert.codes}
@@ -113,11 +103,3 @@ def _nodes(node: object, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield path, node
         for name, below in node.items():
             yield from _nodes(below, f"{path}/{name}")
-
-
-def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    result = copy.deepcopy(below)
-    for name, value in above.items():
-        old = result.get(name)
-        result[name] = _laid_over(old, value) if isinstance(value, dict) and isinstance(old, dict) else value
-    return result

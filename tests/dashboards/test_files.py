@@ -1,22 +1,49 @@
-"""What can be said of the dashboards without running them."""
+"""What can be said of the dashboards without running them: words, colors, room and cost.
+
+Alerts about GPUs carry a UUID alone; a dashboard shows the number that the GPU has, or had before it was gone.
+"""
 
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboards.steps import RUNBOOKS_URL
-from tests.dashboards.grafana import FILES, Target, all_targets, panels, read, rows, substitute
+from dashboards.diagnosis import VERDICTS
+from dashboards.palette import GRAY
+from dashboards.selectors import bottleneck_in
+from dashboards.steps import COUNTED, RUNBOOKS_URL, STEPS, Step, alerts_of
+from tests.conftest import RequiresTool
+from tests.dashboards.grafana import (
+    FILES,
+    FOLDER,
+    Target,
+    all_targets,
+    column,
+    find,
+    panels,
+    read,
+    rows,
+    substitute,
+    words_of,
+)
 from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses
+from tests.promql.promtool import Run, ask, selector
 from tests.promql.queries import faults
 from tests.promql.vocabulary import OF_OTHER_TARGETS, series_labels
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
-from gpu_triage.read.metrics.metric import GPU_LABELS
+from dashboards import selectors
+from gpu_triage.judge.findings.check import Area
+from gpu_triage.judge.findings.verdicts import CLASS_COLORS
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES, GPU_BOTTLENECK
+from gpu_triage.read.metrics.metric import GPU_LABELS, MetricSpec
 from gpu_triage.read.registry import METRICS
+from gpu_triage.serve.handbook.markdown import render_html
+from gpu_triage.serve.handbook.pages import find as find_page
 
 RULES = read_rules(rule_files())
 LABELS = series_labels(RULES)
@@ -177,3 +204,207 @@ def test_runbooks_are_linked_on_an_exporter_that_can_be_chosen(file: str) -> Non
 def test_the_readme_names_every_dashboard(repository: Path) -> None:
     text = (repository / "dashboards" / "README.md").read_text(encoding="utf-8")
     assert [file for file in FILES if file not in text] == []
+
+
+TARGET = (("instance", "host"), ("job", "gpu-triage"))
+NAN = float("nan")
+NOW = 600.0
+
+
+def gpu(number: str, uuid: str) -> list[tuple[str, str]]:
+    return [*TARGET, ("gpu", number), ("uuid", uuid)]
+
+
+@pytest.mark.parametrize(
+    ("series", "shown"),
+    [
+        ({selector("gpu_up", gpu("3", "A")): [0.0] * 11}, "3"),
+        # The driver is away: it lists no GPUs, and the exporter goes on with their findings.
+        ({selector("gpu_finding", [*gpu("3", "A"), ("code", "xid.119")]): [2.0] * 11}, "3"),
+        # The host died a few minutes ago.
+        ({selector("gpu_finding", [*gpu("3", "A"), ("code", "xid.119")]): [2.0] * 6 + [NAN] * 5}, "3"),
+        # It was renumbered at a boot.
+        (
+            {
+                selector("gpu_finding", [*gpu("3", "A"), ("code", "xid.119")]): [2.0] * 3 + [NAN] * 8,
+                selector("gpu_finding", [*gpu("2", "A"), ("code", "xid.79")]): [NAN] * 5 + [2.0] * 6,
+            },
+            "2",
+        ),
+        (
+            {
+                selector("gpu_finding", [*gpu("3", "A"), ("code", "xid.119")]): [2.0] * 3 + [NAN] * 8,
+                selector("gpu_up", gpu("2", "A")): [NAN] * 5 + [1.0] * 6,
+            },
+            "2",
+        ),
+    ],
+)
+def test_alerts_name_gpus(
+    series: dict[str, list[float]], shown: str, requires_tool: RequiresTool, tmp_path: Path
+) -> None:
+    firing = [*TARGET, ("uuid", "A"), ("alertname", "GpuXidCritical"), ("alertstate", "firing")]
+    question = substitute(selectors.alerts('alertstate="firing"'), 1800)
+    run = Run((), (), 60, {**series, selector("ALERTS", firing): [1.0] * 11}, ((question, NOW),))
+    found = ask(requires_tool("promtool"), run, tmp_path).samples[question, NOW]
+    assert [(sample.labels["gpu"], sample.value) for sample in found] == [(shown, 1.0)]
+
+
+def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_gpu(
+    requires_tool: RequiresTool, tmp_path: Path
+) -> None:
+    owner, firing = ("owner", "4711/"), [("alertstate", "firing"), ("severity", "warning")]
+    alerting = (
+        ("GpuJobSlow", [TARGET[1], owner]),
+        ("Hot", [*TARGET, ("uuid", "A")]),
+        ("Hot", [*TARGET, ("uuid", "B")]),
+        ("Slow", [*TARGET]),
+    )
+    values = {
+        selector("owner:gpu_job_lost:gpus", [TARGET[1], owner]): 2.4,
+        selector("instance_gpu_owner:gpu_job:member", [*gpu("2", "B"), owner]): 1.0,
+        selector("instance_gpu_owner_why:gpu_job_waited_for:affected", [*gpu("3", "A"), owner]): 0.3,
+        **{selector("gpu_up", gpu(number, uuid)): 1.0 for number, uuid in (("3", "A"), ("2", "B"))},
+        **{selector("ALERTS", [*labels, *firing, ("alertname", name)]): 1.0 for name, labels in alerting},
+    }
+    series = {name: [value] * 11 for name, value in values.items()}
+    question = substitute(column("diagnosis.json", "Firing alerts", "Lost").expr, 1800)
+    found = ask(requires_tool("promtool"), Run((), (), 60, series, ((question, NOW),)), tmp_path).samples[question, NOW]
+    lost = {(each.labels["alertname"], each.labels.get("gpu")): each.value for each in found}
+    assert lost == {("GpuJobSlow", None): 2.4, ("Hot", "3"): 2.4}
+
+
+MOST_SERIES = 2000
+MOST_OPEN_QUERIES = {
+    "diagnosis.json": 20,
+    "job.json": 40,
+    "detail.json": 40,
+    "host.json": 50,
+    "fleet.json": 60,
+    "capacity.json": 40,
+}
+
+
+def test_the_first_screen_of_the_diagnosis_needs_no_scrolling_on_1080_lines() -> None:
+    """Grafana gives a row of the grid 38 pixels; browser and Grafana's own bars take some 250 of the lines."""
+    first_row = next(panel for panel in read("diagnosis.json")["panels"] if panel["type"] == "row")
+    assert first_row["gridPos"]["y"] * 38 <= 1080 - 250
+
+
+@pytest.mark.parametrize("title", ["Direct access between GPUs", "Distance between GPUs"])
+def test_a_matrix_shows_eight_gpus_on_a_window_of_1600_pixels(title: str) -> None:
+    panel = find("fleet.json", title).panel
+    widths = {
+        each["matcher"]["options"]: next(one["value"] for one in each["properties"] if one["id"] in _WIDTHS)
+        for each in panel["fieldConfig"]["overrides"]
+    }
+    assert widths["Host"] + widths["GPU"] + 8 * widths["number"] <= panel["gridPos"]["w"] / 24 * (1600 - 40) - 26
+
+
+_WIDTHS = {"custom.width", "custom.minWidth"}
+
+
+def test_which_gpu_what_and_since_when_need_no_scrolling_on_1440_by_900() -> None:
+    """Of the lines, browser and Grafana take some 250; of the columns, Grafana's bars, gaps and frames some 70."""
+    panel = find("diagnosis.json", "Findings").panel
+    place = panel["gridPos"]
+    assert (place["y"] + place["h"]) * 38 <= 900 - 250
+    columns = {
+        each["matcher"]["options"]: {one["id"]: one["value"] for one in each["properties"]}
+        for each in panel["fieldConfig"]["overrides"]
+    }
+    titles = list(columns)
+    asked = titles[: titles.index("Since") + 1]
+    assert {"Finding", "Host", "GPU", "Measured"} < set(asked)
+    wide = sum(columns[title].get("custom.width", columns[title].get("custom.minWidth", 150)) for title in asked)
+    assert wide <= place["w"] / 24 * (1440 - 40) - 26
+
+
+@every_target
+def test_no_query_pulls_the_whole_fleet(target: Target) -> None:
+    """A query whose series are of hosts is cut to a number of them, unless it is about one host or one job."""
+    if target.file in {"detail.json", "job.json"}:
+        return
+    if "instance" in labels_of(substitute(target.expr, 3600), LABELS):
+        most = [int(number) for number in re.findall(r"\b(?:top|bottom)k\((\d+)", target.expr)]
+        assert most, "whole fleet"
+        assert max(most) * len(target.panel["targets"]) <= MOST_SERIES
+
+
+@every_file
+def test_a_dashboard_opens_with_few_queries(file: str) -> None:
+    board = read(file)
+    mine = [panel for panel in board["panels"] if panel["type"] != "row"]
+    assert sum(len(panel["targets"]) for panel in mine) <= MOST_OPEN_QUERIES[file]
+
+
+STATES = [spec for spec in METRICS if spec.states]
+"""Metrics whose value is a state, with the names of the states."""
+CHOICES = frozenset({"max", "min", "count_values"})
+"""Aggregations whose result is still a state."""
+
+
+def shown(spec: MetricSpec) -> list[Target]:
+    """Queries whose answer is a state of the metric: not those that compare, count or choose by it."""
+    return [
+        target
+        for target in all_targets()
+        for use in uses(substitute(target.expr, 3600))
+        if use.metric == spec.name and set(use.inside) <= CHOICES
+    ]
+
+
+@for_each("spec", STATES, ids=lambda spec: spec.name)
+def test_every_panel_has_the_catalogs_word_for_every_state(spec: MetricSpec) -> None:
+    targets = shown(spec)
+    assert targets, "no panel shows it"
+    for target in targets:
+        words = {value: text for value, (text, _) in words_of(target).items()}
+        named = {str(value): name for value, name in spec.states.items()}
+        assert {value: words.get(value) for value in named} == named, target.name
+
+
+@for_each("target", partial(shown, GPU_BOTTLENECK), ids=lambda target: target.name)
+def test_every_panel_has_the_one_color_of_each_class(target: Target) -> None:
+    colors = {text: color for text, color in words_of(target).values() if text in CLASS_COLORS}
+    assert colors == CLASS_COLORS
+
+
+@for_each("file", FILES)
+def test_colors_are_those_of_the_status_page(file: str) -> None:
+    text = (FOLDER / file).read_text(encoding="utf-8")
+    used = set(re.findall(r'"(?:color|fixedColor|iconColor)": "([^"]+)"', text))
+    assert GRAY in used
+    assert used - set(CLASS_COLORS.values()) <= {"text", "transparent"}
+
+
+def test_classes_are_compared_by_their_values_and_consecutive_ones_at_once() -> None:
+    brake, cap = map(GPU_BOTTLENECK.value_of, ("power_brake", "power_cap"))
+    query = bottleneck_in(("clock_cap", "thermal", "power_cap", "power_brake"))
+    assert re.findall(r"[<>=]= \d+", query) == [f">= {brake - 1}", f"<= {brake}", f">= {cap}", f"<= {cap + 1}"]
+    assert re.findall(r"[<>=]= \d+", bottleneck_in(["sick"])) == [f"== {GPU_BOTTLENECK.value_of('sick')}"]
+
+
+def test_every_class_and_every_alert_belongs_to_one_step() -> None:
+    of_steps = [name for step in STEPS for name in step.classes]
+    assert sorted(of_steps) == sorted(set(BOTTLENECK_CLASSES) - {"idle", "unattributed"})
+    assert sorted(area.value for step in STEPS for area in step.areas) == sorted(area.value for area in Area)
+    counted = {rule.name for rule in alerts(read_rules(rule_files())) if rule.labels["severity"] in COUNTED}
+    assert set().union(*map(alerts_of, STEPS)) == counted
+
+
+@for_each("step", STEPS, ids=lambda step: step.title)
+def test_a_verdict_links_a_panel_of_its_step_and_the_playbook(step: Step) -> None:
+    overrides = find("diagnosis.json", VERDICTS).panel["fieldConfig"]["overrides"]
+    by_title = {
+        one["displayName"]: one
+        for one in ({each["id"]: each["value"] for each in override["properties"]} for override in overrides)
+    }
+    look, read_on = by_title[step.title]["links"]
+    assert read_on["title"] == step.decide
+    looked_at = re.search(r"viewPanel=(\d+)", look["url"])
+    assert looked_at
+    (row,) = (row for row in rows(read("diagnosis.json")) if row["title"] == step.row)
+    assert [panel["title"] for panel in row["panels"] if panel["id"] == int(looked_at[1])] == [step.key_panel]
+    page, _, anchor = read_on["url"].removeprefix(f"{RUNBOOKS_URL}/").partition("#")
+    assert f'<h3 id="{anchor}">' in render_html(find_page(page).text)

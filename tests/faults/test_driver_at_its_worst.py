@@ -4,11 +4,9 @@ import json
 import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from tests.faults.stand_in import Daemon, StandIn, up
-from tests.stand_in_library import compile_library
 
 WAIT_SECONDS = 40.0
 SEARCHES_SECONDS = 18.0
@@ -71,24 +69,3 @@ def test_check_says_which_gpu_to_drain_when_it_hangs_at_the_start(host: StandIn)
     found = [finding for finding in json.loads(done.stdout)["findings"] if finding["code"] == "gpu.lost"]
     assert [finding["gpu"] for finding in found] == ["3"]
     assert "nvmlDeviceGetUUID" in json.dumps(found)
-
-
-def test_threads_that_are_refused_for_a_while_are_had_later(
-    host: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = tmp_path / "refused"
-    refused.touch()
-    compile_library(Path(__file__).with_name("no_threads.c"), tmp_path, ["-DALLOWED=4"], name="no_threads.so")
-    monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "no_threads.so"))
-    monkeypatch.setenv("NO_THREADS", str(refused))
-    with host.daemon() as daemon:
-        no_thread = 'gpu_exporter_errors_total{collector="exporter",error="no_thread"}'
-        page = daemon.wait_for(lambda page: no_thread in page, WAIT_SECONDS)
-        assert with_value(page, "gpu_up", "0") == []
-        time.sleep(8)
-        page = daemon.get()
-        assert with_value(page, "gpu_up", "0") == []
-        assert len(up(page)) < 4
-        refused.unlink()
-        daemon.wait_for(lambda page: len(up(page)) == len(with_value(page, "gpu_power_watts")) == 4, WAIT_SECONDS)
-        assert "healthy" in daemon.get("/-/healthy")

@@ -359,15 +359,9 @@ def test_a_fault_is_told_costs_its_own_and_is_over_when_it_is_over(key: str) -> 
     assert seen.lasting == ()
 
 
-def test_some_rows_have_a_call_of_each_collector_and_every_kind_of_code_at_each_way_to_the_driver() -> None:
-    staged = {(row.group, row.fault) for row in BRIEF}
-    assert {str(row.says) for row in ROWS if row.group == ONE_CALL} == {
-        str(row.says) for row in BRIEF if row.group == ONE_CALL
-    }
-    assert {(group, kind.staged) for group in (INIT, COUNT, HANDLE, ONE_CODE) for kind in KINDS} <= staged
+def test_rows_are_told_apart_by_their_keys_and_some_are_of_every_group() -> None:
+    assert len(BY_KEY) == len(ROWS)
     assert {row.group for row in BRIEF} == {row.group for row in ROWS}
-    assert len(BRIEF) < len(BY_KEY) / 5
-    assert len(BY_KEY) == len(ROWS), "rows are told apart by their keys"
 
 
 @pytest.mark.parametrize("code", CODE_OF)

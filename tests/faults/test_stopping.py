@@ -5,7 +5,7 @@ import time
 
 import pytest
 from tests.e2e.processes import WAIT_SECONDS, wait_for
-from tests.faults.stand_in import Daemon, Disk, StandIn, listening, settled, slot, up
+from tests.faults.stand_in import Daemon, Disk, StandIn, listening, settled, slot
 
 STOP_SECONDS = 3.0
 SLOW = 0.5
@@ -71,17 +71,6 @@ def test_a_dead_disk_delays_the_end_by_three_seconds_at_most_and_the_log_says_wh
     assert str(disk.state / "incidents.json") in line
     assert f"48 at {slot(1)}" in line
     assert disk.incidents() == set()
-
-
-@pytest.mark.full
-def test_what_an_interrupted_write_left_is_removed_at_the_next_start(host: StandIn, disk: Disk) -> None:
-    (disk.state / ".incidents.json.new").write_text("half of i")
-    (disk.state / ".baseline.json.new").write_text("half of i")
-    disk.recordings.mkdir(parents=True, exist_ok=True)
-    (disk.recordings / ".20260115T000000Z-gpu-3-gpu.lost.tar.gz.new").write_text("half of i")
-    with host.daemon(*disk.flags, "--flight-recorder.directory", str(disk.recordings)) as daemon:
-        daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
-        wait_for(lambda: disk.partial() == [] and [each.name for each in disk.recordings.iterdir()] == [".lock"])
 
 
 def test_a_driver_that_hangs_keeps_no_incident_from_the_disk(host: StandIn, disk: Disk) -> None:

@@ -1,38 +1,18 @@
-"""The checks of the code and of the tests find what they look for, and nothing else.
+"""The checks of the code and of the tests find what they look for, and nothing else; mutations change the program."""
 
-A test of all cases of a rule names those that break it. A test that asserts nothing unless its collection has elements
-is found, and a name in a docstring is looked for where a reader would look for it.
-"""
-
+import ast
 from pathlib import Path
 
 import pytest
 from tests.docstring_names import unknown
 from tests.empty_collections import vacuous
-from tests.gathered import every, for_each
-
-
-def test_all_cases_that_break_the_rule_are_told_by_name() -> None:
-    @for_each("number", lambda: range(5))
-    def rule(number: int, divisor: int) -> None:
-        assert number % divisor, "is a multiple"
-
-    with pytest.raises(pytest.fail.Exception, match=r"(?s)3 of 5 break the rule.*\n2: is a multiple.*\n4: is a"):
-        rule(divisor=2)
+from tests.gathered import every
+from tests.mutations import mutations_of
 
 
 def test_a_rule_without_cases_fails() -> None:
     with pytest.raises(AssertionError, match="no case"):
         every(iter(()))
-
-
-def test_a_case_that_cannot_be_tried_is_named() -> None:
-    @for_each("word", ["12", "a dozen"])
-    def rule(word: str) -> None:
-        assert int(word)
-
-    with pytest.raises(RuntimeError, match="a dozen"):
-        rule()
 
 
 HEAD = """
@@ -99,3 +79,40 @@ def test_a_name_that_nothing_defines_is_found(tmp_path: Path, docstring: str, mi
     (tmp_path / "other.py").write_text(OTHER)
     (tmp_path / "this.py").write_text(f'def function(argument):\n    """First.\n\n    {docstring}\n    """\n')
     assert [(each.name, each.line) for each in unknown(tmp_path.glob("*.py"))] == [(name, 4) for name in missing]
+
+
+SOURCE = '''\
+"""Not 1 < 2 and 3."""
+WAIT_SECONDS: Final = 0.5
+x = max(a + 2, b if é else c)
+if not x >= share * ease and (
+    y in z
+    or w
+):
+    pass
+name = "1 + 1" + f"{x}"
+kept = config.sample_fast_seconds
+'''
+
+
+def test_every_fault_is_found_where_it_is_and_text_is_left_alone() -> None:
+    found = list(mutations_of(Path("a.py"), SOURCE))
+    assert all(ast.dump(ast.parse(each.applied(SOURCE))) != ast.dump(ast.parse(SOURCE)) for each in found)
+    assert {f"{each.line} {each.kind} {' '.join(each.after.split())}" for each in found} == {
+        "2 threshold 0.25",
+        "3 bound min",
+        "3 arithmetic (a - 2)",
+        "3 choice (c if é else b)",
+        "4 comparison (x > (share * ease))",
+        "4 comparison (x <= (share * ease))",
+        "4 hysteresis (share / ease)",
+        "4 condition ((x >= share * ease))",
+        "4 condition (not x >= share * ease or (y in z or w))",
+        "4 condition (not x >= share * ease)",
+        "4 condition ((y in z or w))",
+        "5 comparison (y not in z)",
+        "5 condition ((y in z) and w)",
+        "5 condition (w)",
+        "5 condition ((y in z))",
+        "10 threshold config.sample_medium_seconds",
+    }

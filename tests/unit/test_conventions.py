@@ -1,7 +1,7 @@
 """Rules about the code as a whole: how metrics are named, how long a file may be."""
 
 import re
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,71 +14,36 @@ LONGEST_FILE = 600
 
 # What a name may say about its unit, right before `_total` or at its end.
 UNITS = ("seconds", "bytes", "bytes_per_second", "watts", "joules", "celsius", "hertz", "ratio")
+UNIT_INSIDE = re.compile(rf"_({'|'.join(UNITS)})_(?!total$|per_second$|per_second_total$)")
 SCALED_UNITS = re.compile(
     r"_(milliseconds|ms|microseconds|us|nanoseconds|ns|minutes|hours|kilobytes|kib|kb|megabytes|mib|mb|gib|gb"
     r"|milliwatts|mw|millijoules|mj|mhz|megahertz|percent|pct|fahrenheit|bits)(_|$)"
 )
+LABEL = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+RULES: dict[str, Callable[[MetricSpec], object]] = {
+    "names are snake case and start with gpu": lambda s: re.fullmatch(r"gpu(_[a-z0-9]+)+", s.name),
+    "counters and nothing else end in total": lambda s: (s.kind is Kind.COUNTER) == s.name.endswith("_total"),
+    "nothing but infos ends in info": lambda s: s.kind is Kind.INFO or not s.name.endswith("_info"),
+    "an info carries facts in labels": lambda s: s.labels or s.kind is not Kind.INFO,
+    "units are base units": lambda s: not SCALED_UNITS.search(s.name),
+    "a unit stands at the end of the name": lambda s: not UNIT_INSIDE.search(s.name),
+    "help is sentences": lambda s: re.fullmatch(r"[A-Z0-9].*\.", s.help),
+    "the source is named": lambda s: s.source.strip(),
+    "labels are snake case": lambda s: all(map(LABEL.fullmatch, s.labels)),
+    "labels are distinct": lambda s: len(set(s.labels)) == len(s.labels),
+    "labels are none of those that Prometheus adds": lambda s: not {"job", "instance", "le", "quantile"} & {*s.labels},
+    "a GPU is named by index and UUID": lambda s: s.labels[:2] == ("gpu", "uuid") or not {"gpu", "uuid"} & {*s.labels},
+}
 
 
-def _named(specs: list[MetricSpec]) -> list[str]:
-    return [spec.name for spec in specs]
+@pytest.mark.parametrize("rule", RULES)
+def test_every_metric_obeys(rule: str) -> None:
+    assert [spec.name for spec in every(METRICS) if not RULES[rule](spec)] == []
 
 
 def test_metric_names_are_unique() -> None:
-    assert [name for name, count in every(Counter(spec.name for spec in METRICS).items()) if count > 1] == []
-
-
-def test_metric_names_are_snake_case_and_start_with_gpu() -> None:
-    assert [spec.name for spec in METRICS if not re.fullmatch(r"gpu(_[a-z0-9]+)+", spec.name)] == []
-
-
-def test_counters_and_nothing_else_end_in_total() -> None:
-    assert [s.name for s in METRICS if (s.kind is Kind.COUNTER) != s.name.endswith("_total")] == []
-
-
-def test_nothing_but_infos_ends_in_info() -> None:
-    assert _named([s for s in METRICS if s.name.endswith("_info") and s.kind is not Kind.INFO]) == []
-
-
-def test_an_info_carries_facts_in_labels() -> None:
-    assert _named([s for s in METRICS if s.kind is Kind.INFO and not s.labels]) == []
-
-
-def test_units_are_base_units() -> None:
-    assert _named([s for s in METRICS if SCALED_UNITS.search(s.name)]) == []
-
-
-def test_a_unit_stands_at_the_end_of_the_name() -> None:
-    unit_inside = re.compile(rf"_({'|'.join(UNITS)})_(?!total$|per_second$|per_second_total$)")
-    assert _named([s for s in METRICS if unit_inside.search(s.name)]) == []
-
-
-def test_help_is_sentences() -> None:
-    malformed = [s for s in METRICS if not re.match(r"[A-Z0-9]", s.help) or not s.help.endswith(".") or "\n" in s.help]
-    assert _named(malformed) == []
-
-
-def test_every_metric_says_where_it_is_read_from() -> None:
-    assert _named([s for s in METRICS if not s.source.strip()]) == []
-
-
-def test_labels_are_snake_case_and_distinct() -> None:
-    malformed = [
-        s
-        for s in METRICS
-        if len(set(s.labels)) != len(s.labels)
-        or not all(re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", label) for label in s.labels)
-    ]
-    assert _named(malformed) == []
-
-
-def test_labels_do_not_collide_with_those_prometheus_adds() -> None:
-    assert _named([s for s in METRICS if {"job", "instance", "le", "quantile"} & set(s.labels)]) == []
-
-
-def test_a_gpu_is_always_named_by_index_and_uuid() -> None:
-    halves = [s for s in METRICS if ("gpu" in s.labels or "uuid" in s.labels) and s.labels[:2] != ("gpu", "uuid")]
-    assert _named(halves) == []
+    assert len({spec.name for spec in METRICS}) == len(METRICS) > 0
 
 
 @pytest.mark.parametrize("root", ["exporter", "tests", "dashboards"])
@@ -88,5 +53,4 @@ def test_files_stay_short_enough_to_read(repository: Path, root: str) -> None:
         for path in (repository / root).rglob("*.py")
         if ".venv" not in path.parts
     }
-    too_long = {name: n for name, n in every(lengths.items()) if n > LONGEST_FILE}
-    assert too_long == {}
+    assert {name: n for name, n in every(lengths.items()) if n > LONGEST_FILE} == {}

@@ -1,7 +1,5 @@
 """A demonstration plays a scenario faster, with rules whose windows are as much shorter."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,14 +7,6 @@ import yaml
 from deploy.demo.pace import SHIPPED, paced_alertmanager, paced_duration, paced_expression, write_paced_rules
 
 pytestmark = pytest.mark.slow
-
-
-def test_a_program_that_took_ports_ends_without_a_word(repository: Path) -> None:
-    program = "from deploy.demo.processes import free_port; free_port(), free_port()"
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], cwd=repository, check=True, capture_output=True, text=True
-    )
-    assert ended.stderr == ""
 
 
 @pytest.mark.parametrize(

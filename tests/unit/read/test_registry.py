@@ -1,10 +1,8 @@
-from collections import Counter
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
 
 import pytest
-from tests.gathered import every
 
 from gpu_triage.machine import Moment
 from gpu_triage.read import baseline, exporter, gpu, host, incidents, processes, xid
@@ -21,10 +19,6 @@ KINDS = (GpuCollector, HostCollector)
 
 def modules_of(package: ModuleType) -> list[ModuleType]:
     return [import_module(f"{package.__name__}.{found.name}") for found in iter_modules(package.__path__)]
-
-
-def test_every_metric_belongs_to_exactly_one_subject() -> None:
-    assert [spec.name for spec, count in every(Counter(METRICS).items()) if count > 1] == []
 
 
 def test_every_metric_that_is_declared_is_published_under_the_name_of_its_constant() -> None:

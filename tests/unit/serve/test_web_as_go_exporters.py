@@ -181,7 +181,7 @@ def test_a_client_that_is_refused_at_the_handshake_is_told_why_and_the_log_names
 
 
 CHALLENGE = "challenge"
-"""Of a 401: it names a realm here, as test_web_auth shows."""
+"""Of a 401: it names a realm here, as test_web_passwords shows."""
 
 OM, TEXT = Format.OPENMETRICS, Format.TEXT
 PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"

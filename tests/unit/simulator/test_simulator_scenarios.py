@@ -1,18 +1,23 @@
-"""Where a scenario begins, and what it says comes next."""
+"""Where a scenario begins, what it says comes next, its models and files, and a GPU or a host that is reset."""
 
 import logging
 import os
 import re
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import pynvml
 import pytest
 from tests.gathered import every
 from tests.rig import rig, scenario_with
+from tests.simulated_driver import Driver, driver
 
 from gpu_triage.cli.machines import live_host, stepped_host
-from gpu_triage.errors import ConfigError, ScenarioError
+from gpu_triage.errors import ConfigError, DocumentError, ScenarioError
+from gpu_triage.machine import RealClock
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import (
     FastClock,
@@ -23,8 +28,11 @@ from gpu_triage_simulator import (
     simulated_machine,
 )
 from gpu_triage_simulator.describe import progress_of
+from gpu_triage_simulator.history import record_history
 from gpu_triage_simulator.host_effects import DriverNotLoaded
+from gpu_triage_simulator.model import MODELS, known_models, load_model, read_model
 from gpu_triage_simulator.scenario_file import SCENARIOS
+from gpu_triage_simulator.schema import read_toml
 
 SMALL = (Path(__file__).parent / "small.toml").read_text(encoding="utf-8")
 
@@ -311,3 +319,213 @@ def test_a_call_that_hangs_at_a_pace_blocks_for_as_much_less_real_time() -> None
         simulated.host.block(60.0)
         assert clock.now().monotonic - began >= 60
         assert time.monotonic() - real < 60
+
+
+def changed(name: str, **changes: Any) -> dict[str, Any]:
+    """The file of a model with other values; ``thermal__slowdown`` is a key of the table ``thermal``."""
+    table = read_toml(MODELS / f"{name}.toml")
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        inner = table
+        for part in path:
+            inner = inner[part]
+        inner[last] = value
+    return table
+
+
+@pytest.mark.parametrize("name", known_models())
+def test_every_model_says_where_its_facts_are_from(name: str) -> None:
+    source = load_model(name).source
+    assert source.kind in {"capture", "documentation"}
+    assert len(source.facts) > 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"memory_mibs": 1}, "memory_mibs: unknown key; did you mean memory_mib?"),
+        ({"features": ["ecc", "nvjpeg"]}, "features[1]: "),
+        ({"source": {"kind": "hearsay", "facts": "a rumour"}}, "source.kind: "),
+        ({"memory_reserved_mib": 0}, "memory_reserved_mib: is 0; write what the driver reserves"),
+        ({"row_remap_banks": 0}, "row_remap_banks: goes with the feature remapped_rows"),
+        ({"thermal__slowdown": 99}, "thermal: needs gpu_max below slowdown below shutdown"),
+        ({"power__default_limit": 1200}, "power: needs min_limit, default_limit and max_limit in this order"),
+        ({"power__idle": 700}, "power.idle: needs to be below default_limit"),
+        ({"clocks__sm_default": 2000}, "clocks.sm_default: is 2000, which is above the highest, 1980"),
+        ({"clocks__memory_load": 2700}, "clocks.memory_load: is 2700, which is above the highest, 2619"),
+        ({"nvlink_version": 0}, "nvlink_version: goes with nvlinks"),
+        ({"fan_percent": 0}, "fan_percent: needs fans"),
+        ({"memory_without_ecc_mib": 100}, "memory_without_ecc_mib: needs ECC that is on and takes memory"),
+        ({"features": []}, "clocks.sm_default: goes with"),
+        ({"idle_state": 16}, "idle_state: is 16; write "),
+    ],
+)
+def test_a_wrong_model_says_which_key_and_what_would_be_right(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DocumentError) as error:
+        read_model(changed("h100-sxm5-80gb", **changes), "h100.toml")
+    assert "h100.toml" in str(error.value)
+    assert message in str(error.value)
+
+
+def test_a_model_without_its_source_is_refused() -> None:
+    table = changed("t4")
+    del table["source"]
+    with pytest.raises(DocumentError, match="source: is missing"):
+        read_model(table, "t4.toml")
+
+
+RESET_AT, LATER = 60, 90
+RESET = f'at = {RESET_AT}\ngpu = 1\neffect = {{ kind = "gpu_reset" }}'
+REBOOT = f'at = {RESET_AT}\nuntil = {LATER}\neffect = {{ kind = "reboot" }}'
+BROKEN = 'at = 10\ngpu = 1\neffect = { kind = "%s" }'
+VOLATILE, AGGREGATE = 0, 1
+
+
+def handle_of(running: Driver, seconds: float) -> pynvml.c_nvmlDevice_t:
+    """GPU 1 at a time, for a program that starts then."""
+    running.at(seconds)
+    pynvml.nvmlShutdown()
+    pynvml.nvmlInit()
+    return pynvml.nvmlDeviceGetHandleByIndex(1)
+
+
+@pytest.mark.parametrize("kind", ["lost", "reset_required"])
+@pytest.mark.parametrize(("cure", "at"), [(RESET, RESET_AT), (REBOOT, LATER)], ids=["reset", "reboot"])
+def test_a_gpu_that_needs_a_reset_answers_after_one(kind: str, cure: str, at: float, tmp_path: Path) -> None:
+    with driver(scenario_with(tmp_path, "h100-8", BROKEN % kind, cure)) as running:
+        with pytest.raises(pynvml.NVMLError):
+            pynvml.nvmlDeviceGetPowerUsage(handle_of(running, at - 1))
+        assert pynvml.nvmlDeviceGetPowerUsage(handle_of(running, at)) > 0
+
+
+def test_a_reset_begins_counters_anew_and_leaves_the_card_what_it_is(tmp_path: Path) -> None:
+    rows = 'at = 10\ngpu = 1\neffect = { kind = "row_remap", uncorrectable = 2, pending = true }'
+    ecc = 'at = 10\ngpu = 1\neffect = { kind = "ecc", uncorrected = 3, corrected_per_hour = 3600 }'
+    cap = 'at = 10\ngpu = 1\neffect = { kind = "power_limit", watts = 400 }'
+    corrected, uncorrected = 0, 1
+    with driver(scenario_with(tmp_path, "h100-8", rows, ecc, cap, RESET)) as running:
+        before = handle_of(running, RESET_AT - 1)
+        uuid, joules = pynvml.nvmlDeviceGetUUID(before), pynvml.nvmlDeviceGetTotalEnergyConsumption(before)
+        assert pynvml.nvmlDeviceGetRemappedRows(before) == (0, 2, 1, 0)
+        assert pynvml.nvmlDeviceGetTotalEccErrors(before, uncorrected, VOLATILE) == 3
+        after = handle_of(running, LATER)
+        assert pynvml.nvmlDeviceGetUUID(after) == uuid
+        assert pynvml.nvmlDeviceGetTotalEnergyConsumption(after) < joules
+        assert pynvml.nvmlDeviceGetRemappedRows(after) == (0, 2, 0, 0)
+        assert pynvml.nvmlDeviceGetEnforcedPowerLimit(after) == 700_000
+        found = [
+            [pynvml.nvmlDeviceGetTotalEccErrors(after, severity, lifetime) for lifetime in (VOLATILE, AGGREGATE)]
+            for severity in (corrected, uncorrected)
+        ]
+        # The memory goes on failing.
+        assert found == [[LATER - RESET_AT, LATER - 10], [0, 3]]
+
+
+def test_a_reboot_ends_processes_while_it_lasts_and_begins_a_new_boot(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    with simulated_machine(scenario_with(tmp_path, "dual-a10", REBOOT), clock=clock) as simulated:
+        boots, processes = [], []
+        for at in (RESET_AT - 1, RESET_AT, LATER - 1, LATER):
+            clock.advance(at - simulated.host.seconds())
+            boots.append((simulated.machine.procfs / "sys/kernel/random/boot_id").read_text())
+            pids = [process.pid for process in simulated.host.scenario.processes]
+            processes.append(all((simulated.machine.procfs / str(pid)).exists() for pid in pids))
+    assert processes == [True, False, False, True]
+    assert boots[0] == boots[1] == boots[2] != boots[3]
+
+
+def test_a_host_that_reboots_is_not_scraped_and_counts_from_zero(tmp_path: Path) -> None:
+    history = record_history(scenario_with(tmp_path, "dual-a10", REBOOT), seconds=120, step_seconds=15)
+    (up,) = (list(column) for (name, _), column in history.series.items() if name == "up")
+    assert up == [1, 1, 1, 1, 0, 0, 1, 1, 1]
+    energy = next(column for (name, _), column in history.series.items() if name == "gpu_energy_joules_total")
+    assert energy[6] < energy[3]
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+PLACES = {
+    "a network interface": ("[[machine.nic]]", 'name = "NAME"'),
+    "an RDMA device": ("[[machine.nic]]", 'infiniband = "NAME"'),
+    "a disk": ("[[machine.disk]]", 'name = "NAME"'),
+    "a cgroup": ("[[process]]", 'cgroup = "/NAME"'),
+}
+
+
+@pytest.mark.parametrize(("table", "line"), PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("name", ["..", "../../../../escape", "a/../../../../../escape"])
+def test_no_name_leads_out_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, line: str, name: str
+) -> None:
+    monkeypatch.setattr("gpu_triage_simulator.session._MEMORY", tmp_path / "shm")
+    (tmp_path / "shm").mkdir()
+    text = (SCENARIOS / "h100-8.toml").read_text()
+    key = line.partition(" ")[0]
+    start = text.index(table)
+    end = text.index("[[", start + 2)
+    section = re.sub(rf"(?m)^{key} = .*$", "", text[start:end])
+    path = tmp_path / "evil.toml"
+    path.write_text(text[:start] + section.replace(table, f"{table}\n{line.replace('NAME', name)}") + text[end:])
+    with pytest.raises(ScenarioError, match=rf"evil.toml: .*{key}: is ") as refused, ExitStack() as stack:
+        stack.enter_context(simulated_machine(load_scenario(path), clock=VirtualClock()))
+    assert "write" in str(refused.value)
+
+
+def test_the_files_go_with_the_machine_and_it_may_be_closed_twice(clock: VirtualClock) -> None:
+    with simulated_machine(load_scenario("idle-downshift"), clock=clock) as simulated:
+        simulated.close()
+    assert not simulated.root.exists()
+    clock.advance(60)
+
+
+def test_the_real_clock_has_a_thread_that_follows_it() -> None:
+    before = frozenset(threading.enumerate())
+    with simulated_machine(load_scenario("idle-downshift")) as simulated:
+        assert isinstance(simulated.machine.clock, RealClock)
+        (follows,) = frozenset(threading.enumerate()) - before
+        assert follows.is_alive()
+    assert not follows.is_alive()
+
+
+@pytest.mark.slow
+def test_a_reader_never_sees_half_a_file(clock: VirtualClock) -> None:
+    torn: list[str] = []
+    ended = threading.Event()
+
+    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
+
+        def read() -> None:
+            while not ended.is_set():
+                text = (simulated.machine.procfs / "stat").read_text()
+                if "procs_blocked" not in text:
+                    torn.append(text)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        for _ in range(200):
+            clock.advance(1)
+        ended.set()
+        thread.join()
+    assert torn == []
+
+
+def test_the_kernel_log_begins_anew_with_a_boot_for_its_readers_too(clock: VirtualClock, tmp_path: Path) -> None:
+    xid, later = (
+        f'at = {at}\ngpu = 0\neffect = {{ kind = "xid", code = {code} }}' for at, code in ((10, 48), (30, 31))
+    )
+    replaced = 'at = 20\ngpu = 0\neffect = { kind = "replace_gpu", model = "a10" }'
+    down = 'at = 20\nuntil = 25\neffect = { kind = "exporter_down" }'
+    with simulated_machine(scenario_with(tmp_path, "dual-a10", xid, replaced, down, later), clock=clock) as simulated:
+        log = simulated.machine.kmsg
+        assert log is not None
+        with log.open() as opened_before:
+            clock.advance(15)
+            clock.advance(30)
+            followed, begun = opened_before.read(), log.read_text()
+    assert [re.findall(r"Xid \(.*\): (\d+)", text) for text in (followed, begun)] == [["48", "31"], ["31"]]
+    sequence = [int(line.split(",")[1]) for line in followed.splitlines()]
+    assert sequence == sorted(set(sequence))
+    assert set(begun.splitlines()) < set(followed.splitlines())

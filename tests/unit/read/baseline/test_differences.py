@@ -75,18 +75,17 @@ def test_a_change_is_told_as_before_and_after(changed: dict[str, Any], expected:
     assert _changes(_with(**changed)) == [("GPU-a", *expected)]
 
 
-@pytest.mark.parametrize("changed", [{name: None} for name in ("pcie", "nics", "peers", "nvlinks_up", "ecc_mode")])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({name: None} for name in ("pcie", "nics", "peers", "nvlinks_up", "ecc_mode")),
+        {"clocks": {"max_hertz": {"sm": 1.71e9}, "target_hertz": {}}},
+        {"power_watts": {"enforced": 150.2, "max": 150.0}},  # by less than a watt
+    ],
+)
 def test_what_one_side_does_not_report_is_not_compared(changed: dict[str, Any]) -> None:
     assert _changes(_with(**changed)) == []
     assert _changes(HOST, recorded=_with(**changed)) == []
-
-
-def test_a_clock_that_the_driver_no_longer_reports_is_no_difference() -> None:
-    assert _changes(_with(clocks={"max_hertz": {"sm": 1.71e9}, "target_hertz": {}})) == []
-
-
-def test_power_that_differs_by_less_than_a_watt_is_the_same() -> None:
-    assert _changes(_with(power_watts={"enforced": 150.2, "max": 150.0})) == []
 
 
 FULL_LINK, LESS = LinkFacts(4, 16, 4, 16, 4, 16), LinkFacts(4, 8, 4, 16, 4, 8)

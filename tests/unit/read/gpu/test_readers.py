@@ -84,6 +84,11 @@ ANSWERS: Mapping[str, tuple[Callable[[GpuRound], Any], list[tuple[Any, ...]]]] =
         lambda gpu: read_limits(gpu).threshold_celsius.get("slowdown"),
         [(says(89), 89), (says(20), 20), (says(19), None), (says(0), None)],
     ),
+    # What no board can draw.
+    "FieldValues": (
+        lambda gpu: PowerReader().read(gpu).power_watts,
+        [(fields_say({186: (0, "uiVal", 4_000_000_000)}), None, IMPLAUSIBLE)],
+    ),
     # A cap of nothing is no cap.
     "EnforcedPowerLimit": (lambda gpu: PowerReader().read(gpu).limit_watts, [(says(150_000), 150.0), (says(0), None)]),
     "PowerManagementDefaultLimit": (
@@ -328,14 +333,6 @@ def test_power_is_of_the_gpu_or_of_its_module(
     nvml.answer("nvmlDeviceGetEnforcedPowerLimit", says(limit * 1000))
     read = PowerReader().read(nvml.round())
     assert dataclasses.replace(read, energy_joules=None) == reading
-
-
-def test_power_no_board_can_draw_is_not_published(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer(FIELDS, fields_say({186: (0, "uiVal", 4_000_000_000)}))
-    round_ = nvml.round()
-    assert PowerReader().read(round_).power_watts is None
-    assert round_.inquiry.failures == ["implausible"]
 
 
 def test_power_falls_back_to_the_call_where_the_field_is_no_number(bench: BenchMaker) -> None:

@@ -120,18 +120,20 @@ def test_lustre_whose_statistics_are_for_user_0(host: HostTree) -> None:
     assert not hides_lustre(host.procfs, host.sysfs)
 
 
-def test_gpudirect_storage(host: HostTree) -> None:
-    host.write({"proc/driver/nvidia-fs/stats": GDS})
-    assert FileSystemsReader().read(host.round()).gds == GpuDirectStorage(
-        {"read": 3520 << 20, "write": 0}, {"read": 880, "write": 0}, {"read": 4, "write": 0}, {"read": 16, "write": 0}
-    )
+COUNTS = (
+    {"read": 3520 << 20, "write": 0},
+    {"read": 880, "write": 0},
+    {"read": 4, "write": 0},
+    {"read": 16, "write": 0},
+)
 
 
-def test_gpudirect_storage_that_does_not_count_transfers(host: HostTree) -> None:
-    host.write({"proc/driver/nvidia-fs/stats": GDS_BRIEF})
-    assert FileSystemsReader().read(host.round()).gds == GpuDirectStorage(
-        {}, {}, {"read": 1, "write": 0}, {"read": 2, "write": 1}
-    )
+@pytest.mark.parametrize(
+    ("text", "counts"), [(GDS, COUNTS), (GDS_BRIEF, ({}, {}, {"read": 1, "write": 0}, {"read": 2, "write": 1}))]
+)
+def test_gpudirect_storage(host: HostTree, text: str, counts: tuple[dict[str, int], ...]) -> None:
+    host.write({"proc/driver/nvidia-fs/stats": text})
+    assert FileSystemsReader().read(host.round()).gds == GpuDirectStorage(*counts)
 
 
 def test_one_that_is_not_understood_costs_itself(host: HostTree) -> None:

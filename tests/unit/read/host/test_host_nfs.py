@@ -72,20 +72,19 @@ def test_nfs_mounts_of_both_layouts_are_read_among_others(host: HostTree) -> Non
     assert round_.failures == []
 
 
-def test_the_hosts_mounts_come_before_those_of_the_exporters_container(host: HostTree) -> None:
-    host.write({"proc/self/mountstats": V3, "proc/1/mountstats": V4})
-    assert mounts(host.round()) == (DATA,)
-
-
-def test_mounts_of_one_export_are_told_apart_by_where_they_are(host: HostTree) -> None:
-    host.write({"proc/self/mountstats": V4 + V4.replace(" on /data ", " on /mnt/again ")})
-    assert [mount.mount for mount in mounts(host.round())] == ["/data", "/mnt/again"]
-
-
-def test_of_two_mounts_on_one_point_the_one_that_can_be_seen_counts(host: HostTree) -> None:
-    host.write({"proc/self/mountstats": V4 + V3.replace("/home\\040of\\134all", "/data")})
-    (mount,) = mounts(host.round())
-    assert (mount.mount, mount.read_bytes) == ("/data", 500)
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        # The host's come before those of the exporter's container.
+        ({"self": V3, "1": V4}, [("/data", 8388608)]),
+        # Those of one export are told apart by where they are, and of two on one point the one that is seen counts.
+        ({"self": V4 + V4.replace(" on /data ", " on /mnt/again ")}, [("/data", 8388608), ("/mnt/again", 8388608)]),
+        ({"self": V4 + V3.replace("/home\\040of\\134all", "/data")}, [("/data", 500)]),
+    ],
+)
+def test_mounts_are_told_apart(host: HostTree, files: dict[str, str], found: list[tuple[str, int]]) -> None:
+    host.write({f"proc/{process}/mountstats": text for process, text in files.items()})
+    assert [(mount.mount, mount.read_bytes) for mount in mounts(host.round())] == found
 
 
 def test_mount_points_that_come_and_go_are_not_remembered_for_ever(host: HostTree) -> None:

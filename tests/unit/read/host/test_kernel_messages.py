@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, real_machine
 from gpu_triage.read.host.driver_messages import (
-    AT_PROBE,
-    UNTIL_LOADED,
     PcieError,
     parse_device_message,
     parse_device_over,
@@ -127,10 +125,6 @@ def test_the_details_of_a_pcie_error_tell_a_gpu_by_its_vendor() -> None:
     assert parse_failing_gpu("snd_hda_intel 0000:34:00.1:   device [10de:22ba] error status/mask=1/0") is None
 
 
-def test_what_is_over_once_the_driver_was_loaded_is_known_of_every_failure_while_it_is() -> None:
-    assert AT_PROBE < UNTIL_LOADED
-
-
 BEGINNINGS = ("", "NVRM: ", "nvidia-peermem x:1 ERROR ", "mlx5_core 0000:01:00.0: ", "oom-kill:constraint=")
 
 
@@ -201,26 +195,26 @@ def test_what_a_process_wrote_into_the_log_is_not_the_kernels_word(host: Host) -
     assert host.read().events["filesystem_read_only"] == 0
 
 
-def test_a_killed_process_is_told_with_its_owner(host: Host) -> None:
-    host.log(ORDER, 998.0)
-    host.log(KILLED, 998.0)
+OF_SLURM = (
+    f"{ORDER.partition('task_memcg=')[0]}task_memcg=/system.slice/slurmstepd.scope/job_4711,task=a,pid=4242,uid=0"
+)
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels"),
+    [
+        ((ORDER, KILLED), ("4242", "python3", CONTAINER, POD, "")),
+        ((OF_SLURM, KILLED), ("4242", "python3", "", "", "4711")),
+        # An older kernel names no owner.
+        (("Out of memory: Kill process 812 (java) score 901 or sacrifice child",), ("812", "java", "", "", "")),
+    ],
+)
+def test_a_killed_process_is_told_with_its_owner(host: Host, texts: tuple[str, ...], labels: tuple[str, ...]) -> None:
+    for text in texts:
+        host.log(text, 998.0)
     reading = host.read()
     assert reading.events["oom_kill"] == 1
-    assert rendered(reading, "gpu_host_oom_kill_timestamp_seconds") == {
-        ("4242", "python3", CONTAINER, POD, ""): WALL - 2.0
-    }
-
-
-def test_a_slurm_jobs_process_is_told_with_its_job(host: Host) -> None:
-    host.log(ORDER.replace("/kubepods.slice/", "/system.slice/slurmstepd.scope/job_4711/step_0/"), 998.0)
-    host.log(KILLED, 998.0)
-    ((labels, _),) = rendered(host.read(), "gpu_host_oom_kill_timestamp_seconds").items()
-    assert labels[4] == "4711"
-
-
-def test_an_older_kernel_names_no_owner(host: Host) -> None:
-    host.log("Out of memory: Kill process 812 (java) score 901 or sacrifice child", 998.0)
-    assert list(rendered(host.read(), "gpu_host_oom_kill_timestamp_seconds")) == [("812", "java", "", "", "")]
+    assert rendered(reading, "gpu_host_oom_kill_timestamp_seconds") == {labels: WALL - 2.0}
 
 
 def test_a_kill_is_told_for_an_hour_and_a_time_for_a_day(host: Host) -> None:

@@ -58,17 +58,11 @@ def test_physical_interfaces_and_bonds_are_read_and_nothing_virtual(host: HostTr
     assert round_.failures == []
 
 
-def test_the_hosts_own_network_namespace_is_preferred_to_the_readers(host: HostTree) -> None:
+@pytest.mark.parametrize("in_sysfs", [(), ("lo", "eth0")])
+def test_the_hosts_own_network_namespace_is_preferred_to_the_readers(host: HostTree, in_sysfs: tuple[str, ...]) -> None:
+    """In a container, /proc/1/net/dev is the host's and /sys/class/net the container's: names tell interfaces apart."""
     host.write({"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n", "proc/1/net/dev": NET_DEV})
-    devices = [interface.device for interface in HostNetworkReader().read(host.round()).interfaces]
-    assert devices == ["bond0", "ens1f0np0", "ens1f1np1", "ib0"]
-
-
-def test_interfaces_of_a_host_whose_sysfs_is_not_there_are_told_by_their_names(host: HostTree) -> None:
-    """A container without the host's network: /proc/1/net/dev is the host's, /sys/class/net the container's."""
-    host.write({"proc/1/net/dev": NET_DEV})
-    for name in ("lo", "eth0"):
-        host.write({f"sys/class/net/{name}/operstate": "up\n"})
+    host.write({f"sys/class/net/{name}/operstate": "up\n" for name in in_sysfs})
     devices = [interface.device for interface in HostNetworkReader().read(host.round()).interfaces]
     assert devices == ["bond0", "ens1f0np0", "ens1f1np1", "ib0"]
 

@@ -29,7 +29,6 @@ from gpu_triage.read.metrics.metric import (
     host_info,
 )
 from gpu_triage.read.metrics.rendering import samples
-from gpu_triage.read.registry import METRICS
 
 GAUGE = gpu_gauge("gpu_thing_watts", "A thing.", source="nowhere")
 COUNTER = host_counter("gpu_thing_joules_total", "A thing.", source="nowhere")
@@ -66,12 +65,6 @@ def test_an_info_is_always_one(value: float) -> None:
     assert INFO.sample(1, "x").value == 1.0
     with pytest.raises(ValueError, match="an info is always 1"):
         INFO.sample(value, "x")
-
-
-def test_every_metric_of_a_gpu_starts_with_its_index_and_uuid() -> None:
-    of_gpus = [spec for spec in METRICS if "uuid" in spec.labels]
-    assert len(of_gpus) > 40
-    assert [spec.name for spec in of_gpus if spec.labels[:2] != ("gpu", "uuid")] == []
 
 
 @pytest.mark.parametrize(

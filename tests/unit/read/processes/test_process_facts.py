@@ -46,8 +46,13 @@ def process(host: HostTree, pid: int = 4242, **files: str) -> None:
     host.write({f"proc/{pid}/{name}": text for name, text in whole.items()})
 
 
-def facts_of(procfs: Path, pid: int) -> ProcessFacts | None:
-    return ProcessFactsReader().read(procfs, read_process_stats(procfs, (pid,)), 0.0)[pid]
+def facts_of(procfs: Path, pid: int, reader: ProcessFactsReader | None = None, now: float = 0.0) -> ProcessFacts | None:
+    return (reader or ProcessFactsReader()).read(procfs, read_process_stats(procfs, (pid,)), now)[pid]
+
+
+def known(facts: ProcessFacts | None) -> ProcessFacts:
+    assert facts is not None
+    return facts
 
 
 def test_facts_of_a_process_in_a_pod(host: HostTree) -> None:
@@ -98,16 +103,14 @@ def test_a_file_with_nothing_to_read_is_as_good_as_missing(host: HostTree, file:
     process(host)
     path = host.procfs / "4242" / file
     path.unlink()
-    missing = facts_of(host.procfs, 4242)
-    assert missing is not None
+    missing = known(facts_of(host.procfs, 4242))
     DAMAGES[damage](path)
     assert facts_of(host.procfs, 4242) == missing
 
 
 def test_a_name_made_to_look_like_something_else_does_not_shift_the_fields(host: HostTree) -> None:
     process(host, comm="a\x1b[31m) \nR 1\n", stat=f"4242 (a\x1b[31m) \nR 1) {STAT_TAIL}")
-    facts = facts_of(host.procfs, 4242)
-    assert facts is not None
+    facts = known(facts_of(host.procfs, 4242))
     assert (facts.name, facts.user) == ("a\x1b[31m) \nR 1", "1001")
 
 
@@ -122,8 +125,7 @@ def test_a_long_name_is_not_completed_from_the_command_line(tmp_path: Path) -> N
             facts = facts_of(Path("/proc"), sleep.pid)
         finally:
             sleep.kill()
-    assert facts is not None
-    assert facts.name == "train-with-secr"
+    assert known(facts).name == "train-with-secr"
 
 
 @given(st.uuids().map(str), st.text("0123456789abcdef", min_size=64, max_size=64), st.booleans())
@@ -159,20 +161,14 @@ def test_a_procfs_that_cannot_be_read_leaves_it_open(host: HostTree) -> None:
     assert names_are_host_pids(host.procfs) is None
 
 
-def kept_facts(reader: ProcessFactsReader, host: HostTree, now: float) -> ProcessFacts | None:
-    return reader.read(host.procfs, read_process_stats(host.procfs, (4242,)), now)[4242]
-
-
 def test_a_later_process_under_the_same_pid_is_never_taken_for_the_earlier(host: HostTree) -> None:
     reader = ProcessFactsReader()
     process(host)
-    first = kept_facts(reader, host, 0.0)
+    first = known(facts_of(host.procfs, 4242, reader, 0.0))
     later = f"4242 (python3) {STAT_TAIL}".replace("8812345", "8812346")
     other = STATUS.replace("1001", "1007").replace("32-63", "0-31")
     process(host, stat=later, status=other, cgroup="0::/slurm/uid_1007/job_77/step_0\n")
-    second = kept_facts(reader, host, 1.0)
-    assert first is not None
-    assert second is not None
+    second = known(facts_of(host.procfs, 4242, reader, 1.0))
     assert (first.user, first.owner) == ("1001", Owner(ID, UID))
     assert (second.user, second.owner) == ("1007", Owner("", "", "77"))
     assert second.allowed_cpus == frozenset(range(32))
@@ -181,33 +177,30 @@ def test_a_later_process_under_the_same_pid_is_never_taken_for_the_earlier(host:
 def test_a_process_that_executes_another_program_has_its_name_at_once(host: HostTree) -> None:
     reader = ProcessFactsReader()
     process(host)
-    kept_facts(reader, host, 0.0)
+    facts_of(host.procfs, 4242, reader, 0.0)
     process(host, comm="train) (S\n", stat=f"4242 (train) (S) {STAT_TAIL}")
-    facts = kept_facts(reader, host, 1.0)
-    assert facts is not None
-    assert facts.name == "train) (S"
+    assert known(facts_of(host.procfs, 4242, reader, 1.0)).name == "train) (S"
 
 
 def test_what_may_change_of_a_living_process_is_read_again_after_half_a_minute(host: HostTree) -> None:
     reader = ProcessFactsReader()
     process(host)
-    known = kept_facts(reader, host, 0.0)
+    before = facts_of(host.procfs, 4242, reader, 0.0)
     process(host, status=STATUS.replace("32-63", "0-3"), cgroup="0::/slurm/uid_1001/job_5/step_0\n")
-    assert kept_facts(reader, host, 29.0) == known
-    facts = kept_facts(reader, host, 30.0)
-    assert facts is not None
+    assert facts_of(host.procfs, 4242, reader, 29.0) == before
+    facts = known(facts_of(host.procfs, 4242, reader, 30.0))
     assert (facts.allowed_cpus, facts.owner.slurm_job_id) == (frozenset(range(4)), "5")
 
 
 def test_a_process_that_ended_has_no_facts_and_is_not_remembered(host: HostTree) -> None:
     reader = ProcessFactsReader()
     process(host)
-    assert kept_facts(reader, host, 0.0) is not None
+    assert facts_of(host.procfs, 4242, reader, 0.0) is not None
     shutil.rmtree(host.procfs / "4242")
-    assert kept_facts(reader, host, 1.0) is None
+    assert facts_of(host.procfs, 4242, reader, 1.0) is None
     assert reader._kept == {}
     process(host)
-    assert kept_facts(reader, host, 2.0) is not None
+    assert facts_of(host.procfs, 4242, reader, 2.0) is not None
     assert reader.read(host.procfs, {}, 3.0) == {}
     assert reader._kept == {}
 

@@ -1,11 +1,22 @@
+"""The ledger of Xids, where their counters begin, and failures in one place of the chip."""
+
+import os
 from collections.abc import Sequence
 from itertools import accumulate
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.captured_cards import captured
+from tests.incident_hosts import host, xid
+from tests.one_shot import look_at
+from tests.rig import Rig, only, rig, scenario_with
+from tests.unit.read.xid.test_sampler_xid import LEAN, sources
 
-from gpu_triage.read.xid.xid_events import UNKNOWN, XidReport, XidSource
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.xid.kernel_records import ROUND_BYTES, KernelLog
+from gpu_triage.read.xid.xid_events import UNKNOWN, UnitFailures, XidReport, XidSite, XidSource, parse_site, parse_xid
 from gpu_triage.read.xid.xid_ledger import (
     CODES_PER_GPU,
     OTHER,
@@ -15,6 +26,9 @@ from gpu_triage.read.xid.xid_ledger import (
     XidLedger,
     XidName,
 )
+from gpu_triage.read.xid.xid_metrics import XidReading, render
+from gpu_triage.sampler import xid as xid_sampler
+from gpu_triage_simulator import load_scenario
 
 GPU = "0000:65:00.0"
 KMSG, NVML = XidSource.KMSG, XidSource.NVML
@@ -219,3 +233,234 @@ def test_what_nobody_knows_is_unknown_and_no_code() -> None:
     assert set(ledger.counts()[GPU]) == {XidName("31")}
     ledger.release(101)
     assert ledger.counts()[GPU][XidName(UNKNOWN_XID)] == XidCount(1, 101)
+
+
+def fatals(running: Rig) -> dict[tuple[str, str], float]:
+    series = running.series("gpu_xid_errors_total")
+    return {(labels["xid"], labels["fatal"]): value for labels, value in series if value}
+
+
+NONFATAL_TEXT = "NETIR_LINK_EVT Nonfatal XC0 i0 Link 00 (0x025001c6 0x00000000)"
+
+
+@pytest.mark.slow
+def test_a_nonfatal_nvlink_xid_that_nvml_tells_first_never_looks_fatal(tmp_path: Path) -> None:
+    """NVML knows only the code: what looks like a page for some seconds is one."""
+    with rig(host(tmp_path, xid(20, 149, 0, ', reported_by = "nvml"')), LEAN) as running:
+        running.run_to(23)
+        assert fatals(running) == {}
+        running.kernel_logs(9001, f"NVRM: Xid (PCI:0000:65:00): 149, {NONFATAL_TEXT}", ago=3)
+        seen = []
+        for second in range(24, 60):
+            running.run_to(second)
+            seen.append(fatals(running))
+        assert all(now == {("149", "false"): 1} for now in seen)
+        assert len(running.series("gpu_xid_last_timestamp_seconds")) == 1
+
+
+def test_where_the_kernel_log_is_not_heard_an_nvlink_xid_is_published_at_once(tmp_path: Path) -> None:
+    with rig(host(tmp_path, xid(20, 149, 0, ', reported_by = "nvml"')), LEAN) as running:
+        running.kmsg.unlink()
+        running.run_to(21)
+        assert fatals(running) == {("149", ""): 1}
+
+
+@pytest.mark.slow
+def test_a_kernel_log_that_overran_is_not_heard_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As /dev/kmsg does it: EPIPE, then a record whose number is not the next (Documentation/ABI/testing/dev-kmsg)."""
+    answers: list[bytes | OSError] = []
+
+    def read(file: int, size: int) -> bytes:
+        answer = answers.pop(0) if answers else os.read(file, size)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(xid_sampler, "KernelLog", lambda path: KernelLog(path, read))
+    with rig(load_scenario("idle-downshift"), only("power", "identity")) as running:
+        running.run_to(20)
+        assert sources(running) == {"kmsg": 1, "nvml": 1}
+        for number in (5_000_000, 6_000_000):
+            answers[:] = [BrokenPipeError(), f"6,{number},1,-;usb 1-1: new device\n".encode()]
+            running.run(60)
+            assert sources(running) == {"kmsg": 0, "nvml": 1}
+        running.run(100)
+        assert sources(running) == {"kmsg": 1, "nvml": 1}
+        (told,) = (record for record in caplog.records if "overran" in record.message)
+        assert told.__dict__["fields"]["lost"] > 4_000_000
+
+
+def published(running: Rig) -> dict[tuple[str, str], float]:
+    return {(labels["gpu"], labels["xid"]): value for labels, value in running.series("gpu_xid_errors_total")}
+
+
+def test_a_gpu_never_seen_starts_with_none(tmp_path: Path) -> None:
+    scenario = scenario_with(tmp_path, "idle-downshift", 'at = 0\ngpu = 1\neffect = { kind = "lost" }')
+    with rig(scenario) as running:
+        running.run(10)
+        assert {gpu for gpu, _ in published(running)} == {"0"}
+
+
+def test_a_count_never_starts_below_what_the_kernel_log_holds() -> None:
+    """A log that takes several rounds to read must not look like Xids of now."""
+    with rig(load_scenario("idle-downshift")) as running:
+        running.run(10)
+        running.sampler.close(lambda condition: condition())
+        stamp = round(running.clock.now().monotonic * 1e6)
+        with running.kmsg.open("a") as log:
+            log.writelines(f"6,{5000 + i},{stamp},-;{'x' * 1000}\n" for i in range(3 * ROUND_BYTES // 1000))
+            log.writelines(f"4,{90000 + i},{stamp},-;NVRM: Xid (PCI:0000:65:00): 31, MMU Fault\n" for i in range(5))
+        again = Rig(running.simulated, running.clock, running.config)
+        seen = []
+        for _ in range(12):
+            again.run(1)
+            seen.append(published(again).get(("0", "31")))
+        assert seen[0] is None
+        assert seen[-1] == 5
+        assert set(seen) == {None, 5}
+
+
+def rendered(reading: XidReading) -> list[tuple[str, tuple[str, ...], float]]:
+    return [(sample.spec.name, sample.labels, sample.value) for sample in render(reading)]
+
+
+def test_what_a_program_causes_is_counted_from_0_and_has_no_time_before_it_happens() -> None:
+    gpu = GpuLabels("6", "GPU-a")
+    codes = {XidName("31"): XidCount(2, 5.0), XidName("79"): XidCount(1, 7.0)}
+    samples = rendered(XidReading(counted=(gpu,), gpus={gpu: codes}, unassigned={}, sources={}))
+    published = {labels[2]: value for name, labels, value in samples if name == "gpu_xid_errors_total"}
+    assert published == {"13": 0, "31": 2, "32": 0, "43": 0, "45": 0, "68": 0, "69": 0, "79": 1}
+    assert [labels[2] for name, labels, _ in samples if name == "gpu_xid_last_timestamp_seconds"] == ["31", "79"]
+
+
+BOARD, OTHER_BOARD = "0000:18:00.0", "0000:2a:00.0"
+UNIT = "GPC 3 TPC 2"
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("code", "process", "text", "site"),
+    [
+        (
+            13,
+            "pid='<unknown>', name=<unknown>",
+            "Graphics SM Warp Exception on (GPC 10, TPC 1, SM 1): Out Of Range Address",
+            XidSite("GPC 10 TPC 1", "", ""),
+        ),
+        (
+            13,
+            "pid=626486, name=pt_main_thread",
+            "Graphics SM Global Exception on (GPC 7, TPC 7, SM 0): Multiple Warp Errors",
+            XidSite("GPC 7 TPC 7", "626486", "pt_main_thread"),
+        ),
+        (
+            31,
+            "pid=79749, name=exe",
+            "Ch 0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC2 GPCCLIENT_T1_7 faulted @ 0x2b57_b3000000.",
+            XidSite("GPC 2 L1 7", "79749", "exe"),
+        ),
+        (31, "pid=1, name=a", "Ch 8. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_14 faulted @ 0x7f.", None),
+        (31, "pid=1, name=a", "Ch 8. MMU Fault: ENGINE GRAPHICS GPC2 GPCCLIENT_PROP_0 faulted @ 0x0.", None),
+        (31, "pid=1, name=a", "MMU Fault: ENGINE NVDEC HUBCLIENT_NVDEV faulted @ 0x0_00000000.", None),
+        (13, "pid='<unknown>', name=<unknown>", "Graphics Exception: ESR 0x546fb0=0x11f000e 0x546fb4=0x24", None),
+    ],
+)
+def test_a_place_is_what_the_driver_names(code: int, process: str, text: str, site: XidSite | None) -> None:
+    found = parse_xid(f"NVRM: Xid (PCI:0000:18:00): {code}, {process}, {text}")
+    assert found is not None
+    assert (found.gpu, found.site) == (BOARD, site)
+
+
+def test_real_lines_of_one_crash_name_many_places() -> None:
+    for path in captured("xid-lines.txt"):
+        failures = UnitFailures()
+        sites = [site for line in path.read_text().splitlines() if (site := parse_site(line)) is not None]
+        assert len({site.unit for site in sites}) > 3
+        for number in range(4):
+            for site in sites:
+                failures.see(BOARD, site._replace(pid=str(number), program=f"job{number}"), number * HOUR)
+        assert failures.suspects() == {}
+
+
+def failed(
+    *processes: tuple[str, str, float, str], gpu: str = BOARD, failures: UnitFailures | None = None
+) -> UnitFailures:
+    """Failures by PID, program, time and place."""
+    failures = failures or UnitFailures()
+    for pid, program, at, unit in processes:
+        failures.see(gpu, XidSite(unit, pid, program), at)
+    return failures
+
+
+THREE = (("1", "python", 0.0, UNIT), ("2", "gromacs", HOUR, UNIT), ("3", "python", 2 * HOUR, UNIT))
+
+
+AGAIN = tuple((str(n), "python", n * HOUR, UNIT) for n in range(10))
+
+
+@pytest.mark.parametrize(
+    ("processes", "suspects"),
+    [
+        # Three processes of two programs in one place speak against the board, or of one program if a day apart.
+        (THREE, 3),
+        (THREE[:2], 0),
+        (AGAIN, 0),
+        ((*AGAIN, ("99", "python", 25 * HOUR, UNIT)), 11),
+        # Lines of one crash are one failure.
+        ([("1", "python", second, UNIT) for second in (0.0, 0.1, 0.2, 5.0)], 0),
+        # Failures in other places speak for the board, but for those of one process.
+        ((*THREE, *((str(n), "python", n * HOUR, f"GPC {n} TPC 0") for n in range(10, 12))), 0),
+        ((*THREE, *(("77", "python", 9 * HOUR, f"GPC {n} TPC 0") for n in range(5))), 3),
+        # Failures without a process count by their time.
+        ([("", "", day * 86_400.0, UNIT) for day in range(3)], 3),
+    ],
+)
+def test_what_speaks_against_the_board(processes: Sequence[tuple[str, str, float, str]], suspects: int) -> None:
+    assert failed(*processes).suspects() == ({BOARD: (UNIT, suspects)} if suspects else {})
+
+
+def test_a_program_that_fails_there_on_another_gpu_too_is_the_program() -> None:
+    failures = failed(*THREE)
+    failed(("9", "python", HOUR, UNIT), gpu=OTHER_BOARD, failures=failures)
+    assert failures.suspects() == {}
+    failed(("9", "blender", HOUR, UNIT), gpu=OTHER_BOARD, failures=failures)
+    assert failures.suspects() == {}
+
+
+def test_another_card_starts_anew() -> None:
+    failures = failed(*THREE)
+    failures.forget(BOARD)
+    assert failures.suspects() == {}
+
+
+def test_memory_is_bounded() -> None:
+    failures = failed(*((str(n), f"p{n}", n * 60.0, UNIT) for n in range(1000)))
+    assert failures.suspects()[BOARD][1] == 64
+    for n in range(1000):
+        failed(*THREE, gpu=f"{n:04x}:18:00.0", failures=failures)
+    assert len(failures._failures) == 256
+
+
+def crash(at: int, pid: int, program: str) -> str:
+    place = "Graphics SM Warp Exception on (GPC 3, TPC 2, SM 1): Illegal Instruction Parameter"
+    return f'at = {at}\ngpu = 1\neffect = {{ kind = "xid", code = 13, message = "pid={pid}, name={program}, {place}" }}'
+
+
+CRASHES = (crash(5, 901, "python"), crash(20, 902, "gromacs"), crash(35, 903, "python"))
+
+
+@pytest.mark.slow
+def test_the_suspect_is_published_with_its_gpu_and_found(tmp_path: Path) -> None:
+    scenario = scenario_with(tmp_path, "dual-a10", *CRASHES)
+    with rig(scenario) as running:
+        running.run_to(30)
+        assert running.series("gpu_xid_suspect_unit_processes") == []
+        running.run_to(45)
+        ((labels, value),) = running.series("gpu_xid_suspect_unit_processes")
+        assert (labels["gpu"], labels["unit"], value) == ("1", UNIT, 3)
+    report = look_at(scenario, 60.0)
+    assert [each.measured for each in report.findings if each.check.code == "xid.same_unit"] == [
+        f"3 processes failed at {UNIT}"
+    ]

@@ -193,6 +193,8 @@ def test_a_directory_that_cannot_be_used_is_told_before_there_is_a_fault(tmp_pat
 
 def test_a_restarted_exporter_names_the_recording_that_there_is(tmp_path: Path) -> None:
     directory = tmp_path / "recordings"
+    directory.mkdir()
+    (directory / ".20260115T000000Z-gpu-3-gpu.lost.tar.gz.new").write_text("half")
     for _ in range(2):
         with flight(pair_with(tmp_path, "h100-8", LOST), directory, Disk()) as host:
             host.run(45)

@@ -1,11 +1,13 @@
-"""A page is what prometheus_client would write, whatever was kept of the one before."""
+"""A page is what prometheus_client would write, the exporter's own process included."""
 
+import os
 from dataclasses import replace
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import Metric
+from prometheus_client import Metric, ProcessCollector
 from prometheus_client.samples import Sample as WireSample
 from prometheus_client.utils import floatToGoString
 
@@ -18,6 +20,7 @@ from gpu_triage.read.selection import Selection
 from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL
 from gpu_triage.sampler.outcomes import HOST, Outcome
 from gpu_triage.serve.exposition.encoding import Encoder, Format, encode_families, go_float, label_value
+from gpu_triage.serve.exposition.process import OwnProcess
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 VALUE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
@@ -126,3 +129,23 @@ def test_series_that_are_gone_are_not_kept() -> None:
     assert len(encoder._parts) == 2
     assert encoder.encode(()) == b""
     assert encoder._parts == []
+
+
+def test_names_helps_and_values_are_those_of_prometheus_client() -> None:
+    theirs = {family.name: family for family in ProcessCollector(registry=None).collect()}
+    ours = {sample.spec.name.removesuffix("_total"): sample for sample in OwnProcess().samples()}
+    assert list(ours) == list(theirs)
+    assert [each.spec.help for each in ours.values()] == [family.documentation for family in theirs.values()]
+    for name in ("process_start_time_seconds", "process_max_fds", "process_open_fds"):
+        assert abs(ours[name].value - theirs[name].samples[0].value) <= 1
+    for name in ("process_virtual_memory_bytes", "process_resident_memory_bytes", "process_cpu_seconds"):
+        assert 0.8 < ours[name].value / theirs[name].samples[0].value < 1.25
+
+
+def test_a_process_that_cannot_be_read_costs_these_series_only() -> None:
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    ended = psutil.Process(child)
+    os.waitpid(child, 0)
+    assert list(OwnProcess(ended).samples()) == []
