@@ -80,7 +80,7 @@ def bounds() -> Group:
 def recorded_codes() -> frozenset[str]:
     lasting = (code for code, _, _ in _lasting())
     xids = (f"xid.{xid.code}" for xid in XID_CODES.values() if xid.kind in _RECORDED_XIDS)
-    return frozenset({*(code for code, _, _ in _measures()), *lasting, *xids, "xid.unlisted"})
+    return frozenset({*(code for code, _, _ in _measures()), *lasting, *xids, "xid.nonfatal", "xid.unlisted"})
 
 
 def findings() -> Group:
@@ -113,6 +113,10 @@ def _xids() -> Iterator[RecordingRule]:
             else _recent(f'=~"${{xids_{kind.value}}}"')
         )
         yield _recorded_xid(BY_CODE[f"xid.{code}"], standing, "xid.$1")
+    # DCGM does not say whether these are fatal.
+    recent = _recent('=~"${xids_fatal_in_text}"')
+    unknown = f"{recent} unless on (${{target}}, gpu, uuid) (${{dcgm_fatal_xid}})"
+    yield _recorded("gpu_finding", BY_CODE["xid.nonfatal"], f"max without (xid) (2 * ({unknown}) ^ 0)")
     yield _recorded_xid(BY_CODE["xid.unlisted"], _recent('!~"${xids_listed}"'), "xid.unlisted")
 
 

@@ -23,7 +23,8 @@ CONFIGURATION: Final = "configuration"
 _OWN_PAGES: Final = (PLAYBOOK, XIDS, METRICS, CONFIGURATION)
 
 FATAL_IN_TEXT: Final = (
-    "The kernel log has Fatal or Nonfatal after the code. A Nonfatal error is a ticket: the GPU keeps working."
+    "The kernel log has Fatal or Nonfatal after the code. Unless it is Fatal, the error is a ticket: the link goes on, "
+    "but a job may have died; then Xid 45, 48, 94, 95 or 154 follows."
 )
 _URGENCIES: Final[Mapping[XidKind, str]] = {
     XidKind.PAGE: "critical, pages on-call: the GPU must be taken out of use",
