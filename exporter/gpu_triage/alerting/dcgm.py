@@ -18,7 +18,9 @@ _DCGM: Final = 'recorded_from="dcgm"'
 _XID: Final = f"gpu_xid_last_timestamp_seconds{{{_DCGM}"
 _XID_SECONDS: Final = 3600
 """How long an Xid counts as a finding."""
-_REPLAYS: Final = thresholds.PCIE_BIT_ERROR_RATE * thresholds.PCIE_BITS_PER_SECOND[5] * 16 * thresholds.EVENTS_WINDOW_SECONDS
+_REPLAYS: Final = (
+    thresholds.PCIE_BIT_ERROR_RATE * thresholds.PCIE_BITS_PER_SECOND[5] * 16 * thresholds.EVENTS_WINDOW_SECONDS
+)
 """The most that any healthy link of today has in 15 minutes: dcgm-exporter's default fields lack speed and width."""
 _RECORDED_XIDS: Final = (XidKind.PAGE, XidKind.TICKET)
 _SLOWDOWN: Final = f'gpu_temperature_threshold_celsius{{{_DCGM}, threshold="slowdown"}}'
