@@ -8,7 +8,16 @@ from typing import Final, NamedTuple, TypeAlias, Union
 
 from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError, read_macros
 from gpu_triage.alerting.settings import AlertSettings, Settings, duration_in_words, duration_seconds, plain
-from gpu_triage.read.xid.codes import NONFATAL_ACTION, NONFATAL_MEANING, XID_CODES, XidCode, XidKind
+from gpu_triage.read.xid.codes import (
+    NONFATAL_ACTION,
+    NONFATAL_MEANING,
+    SLOW_GSP,
+    SLOW_GSP_ACTION,
+    SLOW_GSP_MEANING,
+    XID_CODES,
+    XidCode,
+    XidKind,
+)
 from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
 
 PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*(?::[a-z]+)?)\}")
@@ -66,6 +75,7 @@ def xid_lists() -> Mapping[str, str]:
         **{f"xids_{kind.value}": [each for each in every if each.kind is kind] for kind in XidKind},
         "xids_page_nvlink": [each for each in page if each.nvlink],
         "xids_page_other": [each for each in page if not each.nvlink],
+        "xids_page_at_once": [each for each in page if not each.fatal_in_text],
         "xids_fatal_in_text": [each for each in every if each.fatal_in_text],
         "xids_listed": every,
     }
@@ -80,9 +90,11 @@ def xid_texts() -> Mapping[str, str]:
         codes = [(str(each.code), each.meaning, each.action) for each in XID_CODES.values() if each.kind is kind]
         if kind is XidKind.TICKET:
             codes.append(("nonfatal", NONFATAL_MEANING, NONFATAL_ACTION))
+            codes.append((str(SLOW_GSP), SLOW_GSP_MEANING, SLOW_GSP_ACTION))
         texts[f"xid_words_{kind.value}"] = _template((code, meaning) for code, meaning, _ in codes)
         texts[f"xid_action_{kind.value}"] = _template((code, action) for code, _, action in codes)
     *first, last = NEVER_FROM_NVML
+    texts["xid_slow_gsp"] = str(SLOW_GSP)
     texts["xids_never_from_nvml"] = f"{', '.join(map(str, first))} and {last}"
     return MappingProxyType(texts)
 

@@ -18,6 +18,10 @@ _DCGM: Final = 'recorded_from="dcgm"'
 _XID: Final = f"gpu_xid_last_timestamp_seconds{{{_DCGM}"
 _XID_SECONDS: Final = 3600
 """How long an Xid counts as a finding."""
+_REPLAYS: Final = (
+    thresholds.PCIE_BIT_ERROR_RATE * thresholds.PCIE_BITS_PER_SECOND[5] * 16 * thresholds.EVENTS_WINDOW_SECONDS
+)
+"""The most that any healthy link of today has in 15 minutes: dcgm-exporter's default fields lack speed and width."""
 _RECORDED_XIDS: Final = (XidKind.PAGE, XidKind.TICKET)
 _SLOWDOWN: Final = f'gpu_temperature_threshold_celsius{{{_DCGM}, threshold="slowdown"}}'
 _HOT: Final = f'max by (${{target}}, gpu, uuid) (gpu_temperature_celsius{{{_DCGM}, sensor="gpu"}})'
@@ -34,7 +38,7 @@ def _measures() -> Iterator[tuple[str, str, str]]:
     yield "memory.row_remap_failure", f"gpu_row_remap_failure{{{_DCGM}}}", "== 1"
     yield "memory.row_remap_pending", f"gpu_row_remap_pending{{{_DCGM}}}", "== 1"
     yield "memory.retired_pages_pending", f"gpu_retired_pages_pending{{{_DCGM}}}", "> 0"
-    yield "pcie.replays", f"increase(gpu_pcie_replays_total{{{_DCGM}}}[15m])", f"> {_limit('pcie.replays', 'count')}"
+    yield "pcie.replays", f"increase(gpu_pcie_replays_total{{{_DCGM}}}[15m])", f"> {_REPLAYS:.0f}"
     yield "thermal.margin", _MARGIN, f"< {_limit('thermal.margin', 'margin')}"
     for code, reason in (("thermal.hw", "hw_thermal"), ("thermal.sw", "sw_thermal"), ("power.brake", "hw_power_brake")):
         throttled = f'avg_over_time(gpu_throttle_active{{{_DCGM}, reason="{reason}"}}[2m])'
@@ -80,7 +84,7 @@ def bounds() -> Group:
 def recorded_codes() -> frozenset[str]:
     lasting = (code for code, _, _ in _lasting())
     xids = (f"xid.{xid.code}" for xid in XID_CODES.values() if xid.kind in _RECORDED_XIDS)
-    return frozenset({*(code for code, _, _ in _measures()), *lasting, *xids, "xid.unlisted"})
+    return frozenset({*(code for code, _, _ in _measures()), *lasting, *xids, "xid.nonfatal", "xid.unlisted"})
 
 
 def findings() -> Group:
@@ -113,6 +117,10 @@ def _xids() -> Iterator[RecordingRule]:
             else _recent(f'=~"${{xids_{kind.value}}}"')
         )
         yield _recorded_xid(BY_CODE[f"xid.{code}"], standing, "xid.$1")
+    # DCGM does not say whether these are fatal.
+    recent = _recent('=~"${xids_fatal_in_text}"')
+    unknown = f"{recent} unless on (${{target}}, gpu, uuid) (${{dcgm_fatal_xid}})"
+    yield _recorded("gpu_finding", BY_CODE["xid.nonfatal"], f"max without (xid) (2 * ({unknown}) ^ 0)")
     yield _recorded_xid(BY_CODE["xid.unlisted"], _recent('!~"${xids_listed}"'), "xid.unlisted")
 
 

@@ -92,3 +92,11 @@ def test_the_list_names_all_that_can_be_explained() -> None:
     assert set(alert_names()) <= listed
     assert {str(code) for code in XID_CODES} <= listed
     assert set(FINDINGS) <= listed
+
+
+def test_a_pasted_error_of_an_nvlink_is_as_urgent_as_it_says_and_decoded() -> None:
+    head = "NVRM: Xid (PCI:0008:06:00):"
+    nonfatal = explained(f"{head} 145, RLW_REMAP Nonfatal XC0 i0 Link 0 (0x00000004 0x00000001 0x00000000)")
+    assert ("a ticket" in nonfatal, "RLW_REMAP, link 0, error status 0x1" in nonfatal) == (True, True)
+    fatal = explained(f"{head} 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)")
+    assert ("critical" in fatal, "link 8 down: a bad signal" in fatal) == (True, True)

@@ -488,6 +488,36 @@ def test_only_what_is_fatal_or_not_contained_drains(
     assert (report.gpus[0].bottleneck.name == "sick") is (verdict is Verdict.DRAIN)
 
 
+RESET_NOW = 'kind = "recovery_action", action = 1'
+UNSAID, CHANGED = (
+    f'{FATAL}, message = "NETIR_LINK_EVT"',
+    'kind = "xid", code = 154, message = "GPU recovery action changed',
+)
+
+
+@pytest.mark.parametrize(
+    ("base", "effects", "found"),
+    [
+        # The driver goes on after the first two timeouts of the GSP, and resets the GPU after three in a row.
+        ("h100-8", ('kind = "xid", code = 119, times = 2',), {"xid.gsp_slow"}),
+        ("h100-8", ('kind = "xid", code = 119, times = 3',), {"xid.119"}),
+        ("h100-8", ('kind = "xid", code = 119', RESET_NOW), {"xid.119", "recovery.action"}),
+        # Whether an error of NVLink 5 is fatal is in the kernel log alone.
+        ("h100-8", (UNSAID,), {"xid.nonfatal"}),
+        ("h100-8", (UNSAID, RESET_NOW), {"xid.nonfatal", "recovery.action"}),
+        # What the driver asks for now outranks what it said: "None" withdraws it.
+        ("h100-8", (f'{CHANGED} from 0x0 (None) to 0x1 (GPU Reset Required)"',), set()),
+        ("v100-old-driver", (f'{CHANGED} from 0x0 (None) to 0x1 (GPU Reset Required)"',), {"xid.154"}),
+        ("v100-old-driver", (f'{CHANGED} from 0x1 (GPU Reset Required) to 0x0 (None)"',), set()),
+    ],
+)
+def test_an_xid_is_as_bad_as_what_the_driver_makes_of_it(
+    tmp_path: Path, base: str, effects: tuple[str, ...], found: set[str]
+) -> None:
+    told = codes(look_at(scenario_with(tmp_path, base, *map(event, effects)), AT), "GPU 0")
+    assert {code for code in told if code.startswith(("xid.", "recovery."))} == found
+
+
 def test_an_old_nonfatal_xid_is_not_told_as_a_critical_one_of_earlier(tmp_path: Path) -> None:
     assert codes(look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event(NONFATAL)), 3700), "GPU 0") == set()
 

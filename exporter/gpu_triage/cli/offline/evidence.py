@@ -1,6 +1,5 @@
 """File contents as evidence for the judge, with the same readings and metrics as on a live host."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -28,7 +27,7 @@ from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.processes import on_gpu
 from gpu_triage.read.xid.codes import XidKind, codes_of
-from gpu_triage.read.xid.xid_events import OFF_THE_BUS, parse_process
+from gpu_triage.read.xid.xid_events import NO_ACTION, OFF_THE_BUS, nvlink_error, parse_process, recovery_action
 from gpu_triage.read.xid.xid_ledger import FATAL_LABELS, XidCount, XidCounts, XidName
 from gpu_triage.read.xid.xid_metrics import XidReading
 from gpu_triage.read.xid.xid_metrics import render as render_xids
@@ -243,8 +242,6 @@ def _resets(files: FilesOfHost, log: LogReading) -> Iterator[Sample]:
 
 _MOST_PROCESSES: Final = 3
 _RECOVERY: Final = "154"
-_ACTION: Final = re.compile(r"GPU recovery action changed from 0x\w{1,4} \(.{1,40}?\) to 0x\w{1,4} \((.{1,40}?)\)")
-_NO_ACTION: Final = "None"
 
 
 def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Events]]:
@@ -255,10 +252,11 @@ def logged_xids(log: LogReading) -> Iterator[tuple[EventKey, XidName, str, Event
         if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
             continue  # the "fallen off the bus" message that accompanies this GPU's Xid
         action = _action(what, events)
-        if action == _NO_ACTION:
+        if action == NO_ACTION:
             continue  # the driver withdrew its request
         cause = "" if events.last is None else cause_of(events.last.text)
         words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
+        words = words or (f"; {told}" if events.last is not None and (told := nvlink_error(events.last.text)) else "")
         words = words or _explained(what, events.last, logged)
         if others := sum(_is_at_once(events.last, each) for address, each in lost.items() if address != what.address):
             words += f"; {others + 1} GPUs at once: they share the cause, such as power, a riser or a PCIe switch"
@@ -308,5 +306,4 @@ def _explained(what: EventKey, last: LogEvent | None, logged: Mapping[tuple[str,
 
 def _action(what: EventKey, events: Events) -> str:
     last = events.last if what.code == _RECOVERY else None
-    found = None if last is None else _ACTION.search(last.text)
-    return "" if found is None else found[1]
+    return "" if last is None else recovery_action(last.text) or ""

@@ -25,7 +25,7 @@ from gpu_triage.read.host.platform import GPU_KERNEL_MODULE_LOADED
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
 from gpu_triage.read.xid import xid_metrics
-from gpu_triage.read.xid.codes import DOUBLE_BIT_ERROR
+from gpu_triage.read.xid.codes import DOUBLE_BIT_ERROR, SLOW_GSP, SLOW_GSP_TIMES
 from gpu_triage.sampler.driver import STALLED
 from gpu_triage.sampler.host_gpus import BLOCKED_BEHIND
 
@@ -35,6 +35,7 @@ _OF_PROGRAMS: Final = "GpuXidApplication"  # the alert on Xids caused by program
 _CUDA_MODULE: Final = "nvidia_uvm"
 _GONE: Final = frozenset({"lost", "reset_required", "insufficient_power"})  # errors of GPUs that run no job
 _FELL: Final = "xid.79"
+_RECOVERY: Final = "154"  # the Xid of a changed recovery action
 _FATAL: Final = {"": "", "true": " (fatal)", "false": " (nonfatal)"}
 _FLAGS: Final = (
     ("memory.row_remap_failure", ecc.GPU_ROW_REMAP_FAILURE, "row remapping has failed"),
@@ -154,11 +155,11 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         of_programs = _xids_of_programs(gpu)
         for last in xids:
             xid, fatal = last.labels["xid"], last.labels["fatal"]
-            if gpu.contained_error and xid == str(DOUBLE_BIT_ERROR):
-                # Xid 94 reports the same error, including what it means for the jobs.
+            if _is_told_elsewhere(xid, gpu, host):
                 continue
             count = gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
-            code, one = _xid(last, count, host, damaged=damaged, reset=last.last < gpu.reset_at)
+            harmless = xid == str(SLOW_GSP) and _in_a_row(gpu, last, count) < SLOW_GSP_TIMES
+            code, one = _xid(last, count, host, damaged=damaged, reset=last.last < gpu.reset_at, harmless=harmless)
             if code and not _are_few(code, of_programs, host):
                 found[code, gpu].append(one)
     answering = {gpu.pci_bus_id for gpu in host.answering}
@@ -176,6 +177,23 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
             if isinstance(about, str)
             else of_gpu(code, about, measured, value=number)
         )
+
+
+def _is_told_elsewhere(xid: str, gpu: GpuEvidence, host: HostEvidence) -> bool:
+    if xid == str(DOUBLE_BIT_ERROR):
+        # Xid 94 reports the same error, including what it means for the jobs.
+        return gpu.contained_error
+    # What the driver asks for now says more than an Xid: it may have withdrawn it since.
+    return xid == _RECOVERY and host.ended is None and gpu.last(GPU_RECOVERY_ACTION) is not None
+
+
+def _in_a_row(gpu: GpuEvidence, last: Series, count: float) -> float:
+    """Return how many Xids of one code came in the last minutes, at most; `count` in all."""
+    seconds = thresholds.XID_RECENT_SECONDS
+    if gpu.age_seconds(last.last) > seconds:
+        return 0
+    known = gpu.memory.seconds >= seconds
+    return gpu.risen(xid_metrics.GPU_XID_ERRORS_TOTAL, seconds, **last.labels).amount if known else count
 
 
 def _are_few(code: str, count: float, host: HostEvidence) -> bool:
@@ -211,14 +229,21 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
     )
 
 
-def _xid(last: Series, count: float, host: HostEvidence, *, damaged: bool, reset: bool) -> tuple[str, _Xid]:
-    """Return the finding code for an Xid ("" for none), and what is measured of it."""
+def _xid(
+    last: Series, count: float, host: HostEvidence, *, damaged: bool, reset: bool, harmless: bool = False
+) -> tuple[str, _Xid]:
+    """Return the finding code for an Xid ("" for none), and what is measured of it.
+
+    `harmless` if too few of it came in a row to matter to a GPU that goes on.
+    """
     xid, fatal = last.labels["xid"], last.labels["fatal"]
     age_seconds = host.age_seconds(last.last)
     times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
-    critical = is_critical(xid, fatal)
+    check, critical = xid_check(xid, fatal), is_critical(xid, fatal)
+    if harmless and not damaged and host.ended is None:
+        # Not in files, which do not show what came next: nobody pastes the timeout after which all went well.
+        check, critical = BY_CODE["xid.gsp_slow"], False
     each = _Xid(critical, last.last, count, f"Xid {xid}{_FATAL[fatal]}, last {host.when(last.last)}{times}")
-    check = xid_check(xid, fatal)
     if check.severity is Severity.INFO:
         return "" if host.ended is None and age_seconds > thresholds.XID_RECENT_SECONDS else check.code, each
     open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS

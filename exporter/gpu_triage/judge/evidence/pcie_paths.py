@@ -22,8 +22,11 @@ from gpu_triage.read.metrics.metric import MetricSpec
 
 
 def many_replays(gpu: GpuEvidence) -> float | None:
-    """Return how often the link replayed packets lately; None unless that is too often."""
-    return gpu.rose(pcie.GPU_PCIE_REPLAYS_TOTAL, gpu.limit("pcie.replays", "count"))
+    """Return how often the link replayed packets lately; None unless that is more than a healthy link has."""
+    rate = thresholds.PCIE_BITS_PER_SECOND.get(int(gpu.last(pcie.GPU_PCIE_LINK_GENERATION) or 0), 0.0)
+    bits = rate * (gpu.last(pcie.GPU_PCIE_LINK_WIDTH) or 0) * thresholds.EVENTS_WINDOW_SECONDS
+    most = max(gpu.limit("pcie.replays", "count"), thresholds.PCIE_BIT_ERROR_RATE * bits)
+    return gpu.rose(pcie.GPU_PCIE_REPLAYS_TOTAL, most)
 
 
 def aer_errors(gpu: GpuEvidence) -> Iterator[tuple[float, str, float]]:

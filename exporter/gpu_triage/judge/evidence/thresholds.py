@@ -167,3 +167,7 @@ FEWEST_SEGMENTS: Final = 100.0
 DROPPED_PER_SECOND: Final = 1000.0  # an interface that drops fewer packets may not know their protocols
 
 MEMORY_GROWTH_SECONDS: Final = 900.0  # period over which memory growth is measured
+PCIE_BIT_ERROR_RATE: Final = 1e-12
+"""What the PCIe specification allows a lane, and DCGM a link: 15 replays a minute on 16 lanes of generation 4."""
+PCIE_BITS_PER_SECOND: Final = {1: 2.5e9, 2: 5e9, 3: 8e9, 4: 16e9, 5: 32e9, 6: 64e9, 7: 128e9}
+"""Of one lane, by generation."""

@@ -75,7 +75,9 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
     "pcie.flapping": {
         "retrainings": _count(5, "The link changed its width or generation, and back, more often in 15 minutes")
     },
-    "pcie.replays": {"count": _count(30, "More replays than this in 15 minutes")},
+    "pcie.replays": {
+        "count": _count(30, "More replays in 15 minutes than this, and than one per 10^12 bits of the link")
+    },
     "pcie.aer": {"count": _count(100, "More correctable AER errors than this in 15 minutes")},
     "nvlink.errors": {
         "replays": _count(10, "More replays and recoveries than this in 15 minutes"),

@@ -10,6 +10,7 @@ from gpu_triage.judge.findings.kinds.health_findings import HEALTH
 from gpu_triage.judge.findings.kinds.host_findings import HOST
 from gpu_triage.judge.findings.kinds.links_findings import PCIE, PEERS
 from gpu_triage.judge.findings.kinds.work_findings import BASELINE, SETTINGS, WORK
+from gpu_triage.read.xid.codes import XID_CODES
 
 __all__ = ("BY_CODE", "CHECKS", "EXPLAINED_BY", "Action", "Area", "Check", "Measure", "Severity", "Unit", "xid_check")
 
@@ -38,10 +39,11 @@ EXPLAINED_BY: Final = MappingProxyType(
 """Findings caused by another finding about the same GPU; matches Alertmanager's inhibition rules."""
 
 BY_CODE: Final = MappingProxyType({check.code: check for check in CHECKS})
+_FATAL_IN_TEXT: Final = frozenset(str(xid.code) for xid in XID_CODES.values() if xid.fatal_in_text)
 
 
 def xid_check(xid: str, fatal: str = "") -> Check:
     """Return the check for an Xid, by code and severity in the kernel log (`fatal`: ``true``, ``false`` or empty)."""
-    if fatal == "false":
+    if xid in _FATAL_IN_TEXT and fatal != "true":
         return BY_CODE["xid.nonfatal"]
     return BY_CODE.get(f"xid.{xid}", BY_CODE["xid.unlisted"])

@@ -3,8 +3,9 @@
 This is the only list of Xid codes: the rules, `gpu-triage check`, the runbooks and the documentation are generated from
 it or tested against it. Sources: NVIDIA's Xid catalog
 (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) and, for codes that only Volta and older boards
-report, the previous listing (https://docs.nvidia.com/deploy/xid-errors/). A code that is not here is new, or listed by
-NVIDIA as unused: it gets a ticket, because a human has to look it up.
+report, the previous listing (https://docs.nvidia.com/deploy/xid-errors/); for codes that neither has, nverror.h of
+open-gpu-kernel-modules 595.45.04. A code that is not here is newer than this table, or one that NVIDIA lists as unused,
+which does not mean that it stays so: it gets a ticket, because a human has to look it up.
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ class XidCode:
     kind: XidKind
     meaning: str  # completes "The driver reported Xid N: …"; lower case, no final period
     remedy: str  # what to do now, as a sentence in which ``{drain}`` and ``{Drain}`` are verbs (see `with_verb`)
-    # Whether the kernel message contains Fatal or Nonfatal after the code. Nonfatal ones are tickets.
+    # Whether the kernel message contains Fatal or Nonfatal after the code. Only Fatal ones are what `kind` says.
     fatal_in_text: bool = False
     nvlink: bool = False  # whether it concerns an NVLink, so that links and fabric fail with it
     # Whether its counter starts at 0 on every GPU, so that increase() includes the first occurrence.
@@ -51,6 +52,7 @@ def with_verb(text: str, verb: str = "drain") -> str:
 
 
 DOUBLE_BIT_ERROR: Final = 48
+SLOW_GSP: Final = 119
 CONTAINED_ERROR: Final = 94
 """Reported right after a double-bit error that only killed the affected job."""
 
@@ -72,6 +74,7 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
             110: "the GPU reported a security fault",
             140: "the GPU had an ECC error that it could not recover from",
             158: "the GPU had a fatal timeout",
+            175: "the GPU's memory system hangs",
         },
         "{Drain} the GPU, then reset it, and plan to replace the board.": {
             64: "a bad memory row or page could not be replaced by a spare one"
@@ -86,7 +89,7 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
             95: "a memory error was not contained, so every job on the GPU may compute wrong results"
         },
         _RESET_GSP: {
-            119: "the GPU's system processor (GSP) did not answer in time",
+            SLOW_GSP: "the GPU's system processor (GSP) did not answer in time",
             120: "the GPU's system processor (GSP) failed",
             143: "the GPU could not be initialized",
         },
@@ -103,6 +106,9 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
         "{Drain} the host and power-cycle it; check the slot, riser and power if the error comes back.": {
             167: "PCIe had a fatal timeout"
         },
+        "{Drain} the host and reset the GPU; reboot the host if the link does not come back.": {
+            173: "the link between CPU and GPU (C2C) failed"
+        },
     },
     XidKind.TICKET: {
         _RESET_LATER: {
@@ -114,6 +120,7 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
             57: "the memory interface of the GPU could not be programmed",
             58: "the memory interface of the GPU is unstable",
             59: "the GPU's internal microcontroller had an error",
+            90: "the L2 cache of the GPU had an error",
             61: "the GPU's internal microcontroller stopped at a breakpoint",
             122: "the GPU could not read the flash memory on its board",
             123: "the GPU could not write the flash memory on its board",
@@ -209,11 +216,14 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
             37: "the driver sent the GPU's firmware a command that it does not know",
             66: "the driver made an invalid register access",
             67: "the driver made an invalid access to the GPU",
+            87: "the driver reported about itself",
             93: "the board wrote to its InfoROM more often than planned",
             106: "a test message of the management bus arrived",
             107: "a silent test message of the management bus arrived",
             160: "the driver took a channel of the GPU out of use",
             162: "the board's power smoothing was switched on again",
+            174: "the driver stopped a process and reset its channel",
+            176: "PCIe corrected errors",
         },
         "Act on the Xid 48 that comes with it.": {
             171: "an uncorrectable memory error was in DRAM",
@@ -225,13 +235,13 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
 
 _NVLINK_5: Final = range(144, 151)
 _NVLINK: Final = frozenset({74, 108, 136, 137, *_NVLINK_5, 155, 166, 170})
-_COMMON: Final = frozenset({13, 31, 32, 43, 45, 68, 69})
+_COMMON: Final = frozenset({13, 31, 32, 43, 45, 68, 69, SLOW_GSP})
 _SINCE: Final = {
     "Volta and older": (*range(1, 8), 9, 12, 18, 20, 21, 22, 24, *range(26, 31), *range(33, 37), 42, 57, 58, 59),
     "Hopper and newer": (136, 137, 151),
     "Blackwell and newer": (163, 164, 165, 166, 170),
     "Blackwell and newer (NVLink 5)": (*_NVLINK_5, 155),
-    "Grace systems": (121, 159),
+    "Grace systems": (121, 159, 173),
     "Jetson": (138, 152, 153),
 }
 
@@ -257,17 +267,34 @@ XID_CODES: Final[Mapping[int, XidCode]] = {
 }
 """By code, in ascending order."""
 
-UNLISTED_MEANING: Final = "a code that this version does not list"
+UNLISTED_MEANING: Final = "a code that is not in this version's table"
 """Meaning of an Xid that is not in the table; completes the same sentence as `XidCode.meaning`."""
 
 UNLISTED_REMEDY: Final = "Look the code up in NVIDIA's Xid catalog and decide whether to {drain} the GPU."
 """Action for an Xid that is not in the table, to be worded."""
 
-NONFATAL_MEANING: Final = "an NVLink had an error that it recovered from"
-"""Meaning of an Xid that the kernel log calls Nonfatal."""
+NONFATAL_MEANING: Final = "an NVLink had an error that is not known to be fatal; the job may have died all the same"
+"""Meaning of an Xid of which only the kernel log says whether it is fatal, and which it does not call Fatal.
 
-NONFATAL_ACTION: Final = "Watch for more of them; reset the GPU when its jobs are done if they keep coming."
-"""Action for an Xid that the kernel log calls Nonfatal."""
+The word is about the link: of the 51 nonfatal errors in NVIDIA's decode sheet, 18 end in Xid 48, 94, 95 or 45 or lose
+packets.
+"""
+
+NONFATAL_ACTION: Final = (
+    "See whether Xid 45, 48, 94, 95 or 154 followed on this GPU or at the other end of the link, and act on that; "
+    "without one, watch for more."
+)
+"""Action for such an Xid."""
+
+SLOW_GSP_TIMES: Final = 3
+"""As many timeouts in a row make the driver reset the GPU; after fewer it goes on (kernel_gsp.c,
+gspRpcTimeoutGpuResetThreshold)."""
+SLOW_GSP_MEANING: Final = "the GPU's system processor (GSP) answered late, and the driver went on"
+"""Meaning of fewer timeouts, of a GPU that answers."""
+SLOW_GSP_ACTION: Final = (
+    "Let its job reach a checkpoint; if more come, reset the GPU: after three in a row, the driver does."
+)
+"""Action for these."""
 
 
 def codes_of(kind: XidKind) -> tuple[int, ...]:

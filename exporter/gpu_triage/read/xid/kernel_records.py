@@ -18,6 +18,7 @@ from typing import Final
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.xid.xid_events import (
     MARKER,
+    NO_ACTION,
     CardFound,
     DriverLoaded,
     KernelNews,
@@ -25,6 +26,7 @@ from gpu_triage.read.xid.xid_events import (
     parse_found,
     parse_sxid,
     parse_xid,
+    recovery_action,
 )
 
 ROUND_BYTES: Final = 1 << 20
@@ -202,7 +204,8 @@ class KernelXids:
         text = record.message
         at = min(self._clock.monotonic(record), now)
         if (found := parse_sxid(text, at) or parse_xid(text, at)) is not None:
-            return found
+            # An Xid 154 that asks for nothing is the end of one before it, and no error.
+            return None if recovery_action(text) == NO_ACTION else found
         if is_driver_loaded(text):
             return DriverLoaded(at)
         address = parse_found(text)

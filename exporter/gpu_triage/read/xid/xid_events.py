@@ -50,6 +50,8 @@ _FATAL: Final = re.compile(
 _OFF_THE_BUS: Final = re.compile(
     rf"NVRM: (?:The NVIDIA )?GPU (?:at )?{_ADDRESS}:?\s.{{0,200}}?fallen off the bus", re.DOTALL
 )
+_ACTION: Final = re.compile(r"GPU recovery action changed from 0x\w{1,4} \(.{1,40}?\) to 0x\w{1,4} \((.{1,40}?)\)")
+NO_ACTION: Final = "None"
 _DRIVER_LOADED: Final = "NVRM: loading NVIDIA UNIX "
 _FOUND: Final = re.compile(
     r"pci ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]): \[10de:[0-9a-f]{4}\] type 00 class 0x03"
@@ -108,6 +110,58 @@ def parse_xid(text: str, at: float = 0.0) -> XidReport | None:
         return XidReport(_bus_id(match), code, XidSource.KMSG, at, at, fatal=fatal, site=site)
     match = _OFF_THE_BUS.match(text)
     return None if match is None else XidReport(_bus_id(match), None, XidSource.KMSG, at, at)
+
+
+def recovery_action(text: str) -> str | None:
+    """Parse what the driver asks for in the message of an Xid 154, such as ``GPU Reset Required``.
+
+    `NO_ACTION` if it withdraws what it asked for (gpu.c, gpuRefreshRecoveryAction); None for any other message.
+    """
+    match = _ACTION.search(text)
+    return None if match is None else match[1]
+
+
+_NVLINK_ERROR: Final = re.compile(
+    r"\b(1(?:4[4-9]|50)), ([A-Z][A-Z0-9_]{1,40})\S{0,40} +(Fatal|Nonfatal) +XC ?[0-9]+ +i ?[0-9]+ +Link +([0-9]{1,3})"
+    r" +[(\[](0x[0-9a-f]{1,8})(?: (0x[0-9a-f]{1,8}))?"
+)
+_LINK_EVENT: Final = "NETIR_LINK_EVT"
+_MEMORY: Final = "uncorrected memory errors follow (Xid 48, then 94 or 95)"
+_DIED: Final = "the program has died (Xid 45): do what an Xid 154 asks for, and without one restart the job"
+_PACKETS: Final = "packets were lost"
+_NONFATAL_EFFECTS: Final[tuple[tuple[str, int, str], ...]] = (
+    ("SAW_MVB", 0x09, _MEMORY),
+    ("RLW_REMAP", 0x3F, _DIED),
+    ("RLW_SRC_TRACK", 0x0C, _DIED),
+    ("RLW_RXPIPE", 0x07, _PACKETS),
+    ("TLW_CTRL", 0x02, _MEMORY),
+    ("TLW_RX", 0x02, _MEMORY),
+    ("TLW_TX", 0x02, _MEMORY),
+)
+"""Units and bits of the error status that hit jobs even if they are nonfatal; NVIDIA's sheet "Xid 144-150 Decode"."""
+_DOWN_BECAUSE: Final = {
+    **dict.fromkeys((2, 4, 10, 42, 43), "a bad signal, check cables and connectors"),
+    **dict.fromkeys((15, 17, 22, 38), "software or a person did it"),
+    **dict.fromkeys((16, 18), "software or a person did it, or a bad signal"),
+    **dict.fromkeys((21, *range(32, 38)), "the device at its other end did it"),
+    40: "the host did it",
+}
+"""Why a link went down, by bits 20 to 25 of the first number; the same sheet, column Investigatory Action."""
+
+
+def nvlink_error(text: str) -> str:
+    """What the message of an Xid 144-150 says beyond its code: unit, link, and effect or reason; "" if not one."""
+    match = _NVLINK_ERROR.search(text)
+    if match is None:
+        return ""
+    unit, link, first, status = match[2], int(match[4]), int(match[5], 16), int(match[6] or "0", 16)
+    words = f"{unit}, link {link}"
+    if unit == _LINK_EVENT:
+        reason = _DOWN_BECAUSE.get(first >> 20 & 0x3F)
+        return f"{words} down" + (f": {reason}" if reason else "")
+    bits = 0 if match[3] == "Fatal" else status
+    effects = (effect for name, hits, effect in _NONFATAL_EFFECTS if unit.startswith(name) and hits & bits)
+    return f"{words}, error status 0x{status:x}" + "".join(f"; {effect}" for effect in effects)
 
 
 def is_driver_loaded(text: str) -> bool:

@@ -19,8 +19,8 @@ _FATAL_IN_TEXT: Final = [xid.code for xid in XID_CODES.values() if xid.fatal_in_
 
 GPU_XID_ERRORS_TOTAL = gpu_counter(
     "gpu_xid_errors_total",
-    "Xid errors of the GPU by code, each counted once, including those in the kernel log at startup. Codes that "
-    f"programs often cause ({', '.join(name.xid for name in _FROM_ZERO)}) start at 0 once an Xid source is available; "
+    "Xid errors of the GPU by code, each counted once, including those in the kernel log at startup. Codes that matter "
+    f"once they repeat ({', '.join(name.xid for name in _FROM_ZERO)}) start at 0 once an Xid source is available; "
     f"others are absent until they occur. After {CODES_PER_GPU} codes of a GPU, further ones count as other. `fatal` "
     f"is true or false for the NVLink 5 codes ({_FATAL_IN_TEXT[0]} to {_FATAL_IN_TEXT[-1]}) logged as Fatal or "
     "Nonfatal, else empty.",

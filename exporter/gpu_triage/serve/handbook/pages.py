@@ -13,7 +13,8 @@ from gpu_triage.documents import packaged, parse_toml
 from gpu_triage.judge.findings.table import BY_CODE, Check, xid_check
 from gpu_triage.judge.findings.verdicts import CLASS_COLORS, DESK, Verdict
 from gpu_triage.read.xid.codes import UNLISTED_MEANING, XID_CODES, XidCode, XidKind
-from gpu_triage.read.xid.xid_events import parse_xid
+from gpu_triage.read.xid.xid_events import nvlink_error, parse_xid
+from gpu_triage.read.xid.xid_ledger import FATAL_LABELS
 
 INDEX: Final = "index"
 PLAYBOOK: Final = "playbook"
@@ -23,7 +24,8 @@ CONFIGURATION: Final = "configuration"
 _OWN_PAGES: Final = (PLAYBOOK, XIDS, METRICS, CONFIGURATION)
 
 FATAL_IN_TEXT: Final = (
-    "The kernel log has Fatal or Nonfatal after the code. A Nonfatal error is a ticket: the GPU keeps working."
+    "The kernel log has Fatal or Nonfatal after the code. Unless it is Fatal, the error is a ticket: the link goes on, "
+    "but a job may have died; then Xid 45, 48, 94, 95 or 154 follows."
 )
 _URGENCIES: Final[Mapping[XidKind, str]] = {
     XidKind.PAGE: "critical, pages on-call: the GPU must be taken out of use",
@@ -36,6 +38,7 @@ _LISTED: Final = re.compile(r"\((Gpu\w+)\.md\)")
 _COMMENT: Final = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
 _XID: Final = re.compile(r"(?:xid)?[ ._#-]?(\d{1,4})")
 _UNLISTED_ALERT: Final = "GpuXidUnlisted"
+_NONFATAL: Final = "xid.nonfatal"
 _VERDICTS: Final = {
     Verdict.DRAIN: "*Take it out of use.* A finding is critical: start no new job there, save the evidence, then do as "
     "the first finding says. [How to drain a host](playbook.md#drain-a-host).",
@@ -184,7 +187,7 @@ def _page_of_words(words: str) -> str:
     start = words.find("NVRM: Xid")
     xid = None if start < 0 else parse_xid(words[start:])
     if xid is not None and xid.code is not None:
-        return _xid_page(xid.code)
+        return _xid_page(xid.code, FATAL_LABELS[xid.fatal], nvlink_error(words[start:]))
     found = [*islice(_found_by(words), _MOST_FOUND)]
     if not found:
         return ""
@@ -222,15 +225,17 @@ def _finding_page(check: Check) -> str:
     return _before_runbook(f"Finding {check.code}\n\n{check.advice.meaning}", check, severity, check.runbook)
 
 
-def _xid_page(number: int) -> str:
-    xid, check = XID_CODES.get(number), xid_check(str(number))
+def _xid_page(number: int, fatal: str = "true", line: str = "") -> str:
+    """The page on an Xid; with what its line in the kernel log says: whether it is fatal, and more (`nvlink_error`)."""
+    xid, check = XID_CODES.get(number), xid_check(str(number), fatal)
     meaning = f"The driver reported Xid {number}: {UNLISTED_MEANING}" if xid is None else meaning_of(xid)
-    urgency = f"- **Urgency:** {_URGENCIES[XidKind.TICKET if xid is None else xid.kind]}\n"
+    kind = XidKind.TICKET if xid is None or check.code == _NONFATAL else xid.kind
+    urgency = f"- **Urgency:** {_URGENCIES[kind]}\n" + (f"- **The line says:** {line}\n" if line else "")
     about = f"Xid {number}\n\n{meaning}."
     if xid is None:
         return _before_runbook(about, check, urgency, _UNLISTED_ALERT)
-    fatal = f"- **Fatal or Nonfatal:** {FATAL_IN_TEXT}\n" if xid.fatal_in_text else ""
-    return _before_runbook(about, check, urgency, check.runbook, f"{fatal}- **All codes:** [Xid codes](../xids.md)\n")
+    words = f"- **Fatal or Nonfatal:** {FATAL_IN_TEXT}\n" if xid.fatal_in_text else ""
+    return _before_runbook(about, check, urgency, check.runbook, f"{words}- **All codes:** [Xid codes](../xids.md)\n")
 
 
 def _before_runbook(about: str, check: Check, urgency: str, runbook: str, more: str = "") -> str:

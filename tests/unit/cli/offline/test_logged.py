@@ -270,7 +270,7 @@ def test_an_xid_names_the_one_that_caused_it(tmp_path: Path) -> None:
         "NVRM: Xid (PCI:0000:42:00): 94, pid=7, name=python3, Contained: SM",
     )
     report = report_on_text(tmp_path, log)
-    assert measured(report, "xid.149").endswith("; named as the cause of another Xid")
+    assert measured(report, "xid.nonfatal").endswith("; named as the cause of another Xid")
     alone, often = (each.measured for each in report.findings if each.check.code == "xid.45")
     assert alone.endswith(", by python3 (1818990); caused by Xid 149")
     assert ", by python3 (7); caused by Xid 94, 9 times" in often

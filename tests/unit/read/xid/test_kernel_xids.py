@@ -15,7 +15,15 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.xid import codes as codes_table
 from gpu_triage.read.xid.codes import XID_CODES, XidKind, codes_of
 from gpu_triage.read.xid.kernel_records import ROUND_BYTES, KernelClock, KernelLog, KernelRecord, KernelXids
-from gpu_triage.read.xid.xid_events import CardFound, DriverLoaded, KernelNews, XidReport, XidSource, parse_xid
+from gpu_triage.read.xid.xid_events import (
+    CardFound,
+    DriverLoaded,
+    KernelNews,
+    XidReport,
+    XidSource,
+    nvlink_error,
+    parse_xid,
+)
 
 NOW = 1000.0
 GPU = "0000:65:00.0"
@@ -340,6 +348,30 @@ def test_only_the_word_after_the_unit_of_an_nvlink_5_xid_says_whether_it_is_fata
     assert fatal(code, rest) is says
 
 
+# Each row is one of NVIDIA's sheet "Xid 144-150 Decode", or a line of a driver.
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("144, SAW_MVB Nonfatal XC0 i0 Link 0 (0x00000001 0x00000008 0x00000000)", "0x8; uncorrected memory errors"),
+        ("144, SAW_MVB Nonfatal XC0 i0 Link 0 (0x00000001 0x00000004 0x00000000)", "0x4"),
+        ("144, SAW_MVB Fatal XC0 i0 Link 0 (0x00000001 0x00000002 0x00000000)", "0x2"),
+        ("145, RLW_REMAP Nonfatal XC0 i0 Link 0 (0x00000004 0x00000020 0x00000000)", "0x20; the program has died"),
+        ("145, RLW_REMAP Nonfatal XC0 i0 Link 0 (0x00000004 0x00000100 0x00000000)", "0x100"),
+        ("145, RLW_SRC_TRACK Nonfatal XC1 i0 Link 12 (0x040988e2 0x00000008 0x0)", "0x8; the program has died"),
+        ("145, RLW_RXPIPE Nonfatal XC0 i0 Link 3 (0x00000006 0x00000004 0x0)", "0x4; packets were lost"),
+        ("146, TLW_RX/TLW_RX_PIPE1 Nonfatal XC0 i0 Link 3 (0x0b 0x00000002 0x0)", "0x2; uncorrected memory errors"),
+        ("146, TLW_TX/TLW_TX_PIPE0 Nonfatal XC0 i0 Link 3 (0x0c 0x80000000 0x0)", "0x80000000"),
+        ("149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x021425c6 0x00000000)", "link 1 down: the device at its other"),
+        ("149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)", "link 8 down: a bad signal"),
+        ("149, NETIR_LINK_EVT Fatal XC 1 i 2 Link 01 [0x0000000a]", "link 1 down"),
+    ],
+)
+def test_an_nvlink_5_xid_tells_what_it_does_to_jobs_or_why_the_link_is_down(line: str, says: str) -> None:
+    told = nvlink_error(f"NVRM: Xid (PCI:0008:01:00): {line}")
+    assert says in told
+    assert bool(re.search("[;:]", told)) is bool(re.search("[;:]", says)), "nothing beyond"
+
+
 @given(st.text(), st.sampled_from(["", "NVRM: Xid (", "NVRM: Xid (PCI:0000:65:00", "NVRM: GPU 0000:65:00.0"]))
 def test_no_text_is_too_strange(text: str, head: str) -> None:
     found = parse_xid(head + text)
@@ -355,8 +387,8 @@ def test_every_code_is_listed_under_its_own_number_in_order() -> None:
 
 
 def test_a_gpu_that_must_not_go_on_pages() -> None:
-    known_to_stop_a_gpu = {46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 158, 167, *range(144, 151)}
-    assert set(codes_of(XidKind.PAGE)) == known_to_stop_a_gpu
+    known_to_stop_a_gpu = {46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 158, 167}
+    assert set(codes_of(XidKind.PAGE)) == known_to_stop_a_gpu | {173, 175} | set(range(144, 151))
 
 
 def test_only_nvlink_5_xids_say_in_their_text_whether_they_are_fatal() -> None:

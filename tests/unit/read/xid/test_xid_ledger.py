@@ -331,7 +331,7 @@ def test_what_a_program_causes_is_counted_from_0_and_has_no_time_before_it_happe
     codes = {XidName("31"): XidCount(2, 5.0), XidName("79"): XidCount(1, 7.0)}
     samples = rendered(XidReading(counted=(gpu,), gpus={gpu: codes}, unassigned={}, sources={}))
     published = {labels[2]: value for name, labels, value in samples if name == "gpu_xid_errors_total"}
-    assert published == {"13": 0, "31": 2, "32": 0, "43": 0, "45": 0, "68": 0, "69": 0, "79": 1}
+    assert published == {"13": 0, "31": 2, "32": 0, "43": 0, "45": 0, "68": 0, "69": 0, "79": 1, "119": 0}
     assert [labels[2] for name, labels, _ in samples if name == "gpu_xid_last_timestamp_seconds"] == ["31", "79"]
 
 

@@ -7,6 +7,9 @@ from gpu_triage.judge.findings.check import HOURS, MINUTES, SECONDS, Action, Are
 from gpu_triage.read.xid.codes import (
     NONFATAL_ACTION,
     NONFATAL_MEANING,
+    SLOW_GSP,
+    SLOW_GSP_ACTION,
+    SLOW_GSP_MEANING,
     UNLISTED_MEANING,
     UNLISTED_REMEDY,
     XID_CODES,
@@ -49,15 +52,21 @@ HEALTH: Final = (
         if xid.kind is kind
     ),
     _warning("xid.unlisted", Action.INSPECT_HARDWARE, "GpuXidUnlisted", hold=_HOLD_SECONDS)(
-        title="an Xid that NVIDIA does not document",
+        title="an Xid that is not in this version's table",
         meaning=_sentence(UNLISTED_MEANING),
         decision=UNLISTED_REMEDY,
         measure=_TIMES,
     ),
     _warning("xid.nonfatal", Action.RESET, "GpuXidContained", hold=_HOLD_SECONDS)(
-        title="an Xid that the kernel log calls nonfatal",
+        title="an error of an NVLink that is not known to be fatal",
         meaning=_sentence(NONFATAL_MEANING),
         decision=NONFATAL_ACTION,
+        measure=_TIMES,
+    ),
+    _warning("xid.gsp_slow", Action.RESET, "GpuXidContained", hold=_HOLD_SECONDS)(
+        title=f"Xid {SLOW_GSP}, the GPU's system processor (GSP) answered late",
+        meaning=_sentence(SLOW_GSP_MEANING),
+        decision=SLOW_GSP_ACTION,
         measure=_TIMES,
     ),
     _info("xid.earlier", Action.NONE, page="GpuXidCritical")(
