@@ -245,8 +245,8 @@ class LogSection:
         if self.seen <= _TAIL:
             self._head.append(line)
         self._tail.append(line)
-        if line[0] == "[":
-            self._minute = log_lines.minute_of(line) or self._minute
+        if line[0] == "[" and (minute := log_lines.MINUTE.match(line)) is not None:
+            self._minute = minute[0]
 
     def _note_unjudged(self, text: str) -> None:
         if _KNOWN.search(text) is None:
