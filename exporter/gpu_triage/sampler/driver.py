@@ -157,7 +157,11 @@ class DriverWatch:
             self._open = False
 
     def _look(self, *, opens: bool, quiet: bool) -> None:
-        bus = self._read_bus()
+        bus = None
+        try:
+            bus = read_pci_gpus(self._machine.sysfs, [])
+        except HostReadFailed as failed:
+            log.debug("PCI bus unreadable", extra={"fields": {"cause": str(failed)}})
         count: int | None = None
         error: DriverUnavailable | None = None
         call = CurrentCall()
@@ -192,13 +196,6 @@ class DriverWatch:
         self.session.close(call)
         error = DriverUnavailable(RELEASED, "NVML is shut down on request until it is acquired again")
         self._report(DriverLook(self.bus, None, error, opened=False))
-
-    def _read_bus(self) -> tuple[PciGpu, ...] | None:
-        try:
-            return read_pci_gpus(self._machine.sysfs, [])
-        except HostReadFailed as failed:
-            log.debug("PCI bus unreadable", extra={"fields": {"cause": str(failed)}})
-            return None
 
 
 _FIRST_PROBE_SECONDS: Final = 5.0

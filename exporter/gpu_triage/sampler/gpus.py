@@ -172,7 +172,9 @@ class GpuRounds:
         own = frozenset(gpu.bus_id for gpu in self.driver.bus or () if not gpu.passed_through)
         places = Places(own, self._boards())
         self._forget(self.host_gpus.conclude(present, self._enumeration.conclude(), places, now))
-        if self._lacks_gpus:
+        expected = self._config.expect_gpu_count
+        if self._machine.gpus_given is None and (expected is None or (self.driver.count or 0) < expected):
+            # A GPU seen earlier in this boot is missing, unless fewer are expected or given to this process.
             self.host_gpus.remember(places.boards.values(), now)
         for record in self.host_gpus:
             if record.device is None:
@@ -191,12 +193,6 @@ class GpuRounds:
         fewer = driver.count is not None and driver.due_on_bus is not None and driver.count < driver.due_on_bus
         wanted = gone or fewer or self._driver_is_stuck(now)
         self._probes.update(now, missing=wanted, at_once=driver.take_bus_change())
-
-    @property
-    def _lacks_gpus(self) -> bool:
-        """Whether a GPU seen earlier in this boot is missing, unless fewer are expected or given to this process."""
-        expected = self._config.expect_gpu_count
-        return self._machine.gpus_given is None and (expected is None or (self.driver.count or 0) < expected)
 
     def _ends_session(self, now: float) -> bool:
         """End the session if requested and possible; returns whether no GPU may be queried meanwhile.

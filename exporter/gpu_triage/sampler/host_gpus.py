@@ -117,9 +117,6 @@ class HostGpus:
             self._lanes[index] = self._make_lane(f"gpu-{index}")
         return self._lanes[index]
 
-    def labels_by_index(self) -> Mapping[int, GpuLabels]:
-        return {int(record.labels.gpu): record.labels for record in self if record.lane is not None}
-
     def present(self, count: int | None) -> PresentGpus:
         """The GPUs that are present; `count` is how many NVML has, None if that is unknown."""
         present = {record.labels.uuid: record.labels.gpu for record in self if record.lane is not None}
@@ -363,7 +360,7 @@ class Enumeration:
         """Query the indices that were not queried yet, where the lane is ready."""
         if not self._unqueried:
             return
-        labels = self._host_gpus.labels_by_index()
+        labels = {int(record.labels.gpu): record.labels for record in self._host_gpus if record.lane is not None}
         for index in sorted(self._unqueried):
             lane = self._host_gpus.lane_of(index)
             if lane.ready():

@@ -1,12 +1,14 @@
 """The host's latest readings as facts, and whether they are complete."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from gpu_triage.driver.nvml.session import Device
 from gpu_triage.read.baseline.host_facts import GPU_SOURCES, HOST_SOURCES, GpuReadings, HostFacts, host_facts
 from gpu_triage.read.gpu.nvlink import NVLINK, NvlinkReading
-from gpu_triage.read.gpu.topology import TOPOLOGY, TopologyReading
+from gpu_triage.read.gpu.topology import TopologyReading
+from gpu_triage.read.metrics.contract import AnyCollector
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
 from gpu_triage.sampler.outcomes import HOST, OutcomeStore
@@ -23,70 +25,62 @@ class HostReadings:
     def facts(self, at: float) -> HostFacts:
         """Facts from the latest readings; `at` is now, in Unix seconds."""
         versions = self.driver.versions
-        return host_facts(
-            at,
-            self.driver.count,
-            None if versions is None else versions.driver,
-            partial(self._reading, HOST),
-            [
-                GpuReadings(record.labels.uuid, record.device.pci_bus_id, partial(self._reading, record.key))
-                for record in self.host_gpus
-                if record.error is None and record.device is not None
-            ],
-        )
+        gpus = [
+            GpuReadings(record.labels.uuid, device.pci_bus_id, partial(self._reading, record.key))
+            for record, device in self._answering
+        ]
+        driver = None if versions is None else versions.driver
+        return host_facts(at, self.driver.count, driver, partial(self._reading, HOST), gpus)
 
     def limitations(self, *, well: bool) -> str | None:
         """What a complete view lacks, or None; if `well`, also GPUs that don't respond and NVLinks that are down."""
+        return next(self._limitations(well=well), None)
+
+    def _limitations(self, *, well: bool) -> Iterator[str]:
         if self.driver.error is not None:
-            return f"the driver, which is unavailable: {self.driver.error.reason}"
-        if self.driver.count is None:
-            return "the first answer of the driver"
-        answering = [record for record in self.host_gpus if record.error is None and record.device is not None]
-        if not well:
-            return self._unseen(self.driver.count) or self._unread(answering)
-        return (
-            self._ill(self.driver.count)
-            or self._unseen(self.driver.count)
-            or self._unread(answering)
-            or self._link_down(answering)
-        )
-
-    def _unseen(self, count: int) -> str | None:
-        present = [record for record in self.host_gpus if record.absent_since is None]
-        return f"GPUs: of {count}, {len(present)} are told apart" if len(present) < count else None
-
-    def _ill(self, count: int) -> str | None:
-        on_bus = self.driver.due_on_bus
-        if not count:
-            return "a GPU: the driver has none"
-        if on_bus is not None and on_bus != count:
-            return f"GPUs: the PCI bus has {on_bus} of NVIDIA, the driver {count}"
-        for record in self.host_gpus:
-            if record.error is not None:
-                return f"GPU {record.labels.gpu}, which does not answer: {record.error}"
-        return None
-
-    def _unread(self, answering: Sequence[GpuRecord]) -> str | None:
-        for collector in HOST_SOURCES:
-            if collector.name in self.store.collectors and self._reading(HOST, collector.name) is None:
-                return f"the reading of {collector.name}"
-        for record in answering:
-            for gpu_collector in GPU_SOURCES:
-                if gpu_collector.name not in self.store.collectors:
-                    continue
-                reading = self._reading(record.key, gpu_collector.name)
-                partial_view = isinstance(reading, TopologyReading) and len(reading.peers) < len(answering) - 1
-                if reading is None or (gpu_collector is TOPOLOGY and partial_view):
-                    return f"the reading of {gpu_collector.name} of GPU {record.labels.gpu}"
-        return None
-
-    def _link_down(self, answering: Sequence[GpuRecord]) -> str | None:
-        for record in answering:
+            yield f"the driver, which is unavailable: {self.driver.error.reason}"
+        if (count := self.driver.count) is None:
+            yield "the first answer of the driver"
+            return
+        if well:
+            yield from self._ill(count)
+        present = sum(record.absent_since is None for record in self.host_gpus)
+        if present < count:
+            yield f"GPUs: of {count}, {present} are told apart"
+        yield from self._unread()
+        for record, _ in self._answering if well else ():
             reading = self._reading(record.key, NVLINK.name)
             for number, link in reading.links.items() if isinstance(reading, NvlinkReading) else ():
                 if not link.is_up:
-                    return f"NVLink {number} of GPU {record.labels.gpu}, which is down"
-        return None
+                    yield f"NVLink {number} of GPU {record.labels.gpu}, which is down"
+
+    def _ill(self, count: int) -> Iterator[str]:
+        on_bus = self.driver.due_on_bus
+        if not count:
+            yield "a GPU: the driver has none"
+        if on_bus is not None and on_bus != count:
+            yield f"GPUs: the PCI bus has {on_bus} of NVIDIA, the driver {count}"
+        for record in self.host_gpus:
+            if record.error is not None:
+                yield f"GPU {record.labels.gpu}, which does not answer: {record.error}"
+
+    def _unread(self) -> Iterator[str]:
+        for name in self._read(HOST_SOURCES):
+            if self._reading(HOST, name) is None:
+                yield f"the reading of {name}"
+        for record, _ in self._answering:
+            for name in self._read(GPU_SOURCES):
+                reading = self._reading(record.key, name)
+                partial_view = isinstance(reading, TopologyReading) and len(reading.peers) < len(self._answering) - 1
+                if reading is None or partial_view:
+                    yield f"the reading of {name} of GPU {record.labels.gpu}"
+
+    @property
+    def _answering(self) -> Sequence[tuple[GpuRecord, Device]]:
+        return [(each, each.device) for each in self.host_gpus if each.error is None and each.device is not None]
+
+    def _read(self, collectors: Iterable[AnyCollector]) -> Iterator[str]:
+        return (each.name for each in collectors if each.name in self.store.collectors)
 
     def _reading(self, subject: str, collector: str) -> object | None:
         outcome = self.store.get(collector, subject)

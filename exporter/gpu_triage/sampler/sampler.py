@@ -39,7 +39,7 @@ from gpu_triage.sampler.lanes import BLOCKED, DEADLINE, NO_THREAD, CallWatch, La
 from gpu_triage.sampler.outcomes import HOST, Freshness, Outcome, OutcomeStore, checked, sampled
 from gpu_triage.sampler.schedule import Schedule, is_due, next_due
 from gpu_triage.sampler.state_directory import StateDirectory
-from gpu_triage.sampler.state_store import AnyKept, AnyStateNews, StateNews, StateStore, StateStores
+from gpu_triage.sampler.state_store import AnyStateNews, PersistentState, StateNews, StateStore, StateStores
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
 
@@ -137,7 +137,7 @@ class StoreJudge(Protocol):
     """Interprets the published readings."""
 
     @property
-    def saved(self) -> tuple[StateKind[Any], AnyKept]:
+    def saved(self) -> tuple[StateKind[Any], PersistentState[Any]]:
         """What the judge remembers between judgments: the kind of state file, and the state."""
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterable[Sample]:

@@ -61,9 +61,6 @@ class PersistentState(Protocol[T]):
         """Entries that are missing from the saved state, a few words each, oldest first."""
 
 
-AnyKept = PersistentState[Any]
-
-
 @dataclass(frozen=True, slots=True)
 class StateNews(Generic[T]):
     """The result of a visit to a file."""

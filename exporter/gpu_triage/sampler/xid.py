@@ -140,8 +140,7 @@ class XidOwners:
             elif uuid in addresses:
                 _merge(unassigned.setdefault(addresses[uuid], {}), counts)
         for address, present in self._ledger.counts().items():
-            owner = self._owner(address)
-            labels = None if owner is None else labels_of(owner.uuid)
+            labels = self.labels_at(address, labels_of)
             _merge(unassigned.setdefault(address, {}) if labels is None else gpus.setdefault(labels, {}), present)
         for labels, counts in gpus.items():
             self._keep_highest(labels.uuid, counts)

@@ -101,7 +101,9 @@ class Estimate:
         compute, exchange = self.compute_seconds, self.exchange_seconds
         if compute is None or exchange is None:
             return None
-        fixed, exposed = self.path.access.fixed_seconds, self._exposed(compute, exchange)
+        # The part of the exchange that the backward pass does not hide.
+        least = max(exchange.best - compute * BACKWARD_SHARE, self._last_bucket(exchange.best))
+        fixed, exposed = self.path.access.fixed_seconds, (exchange.worst, least)
         return Range(*(self.gpus * compute / (compute + x + f) for x, f in zip(exposed, fixed, strict=True)))
 
     @property
@@ -130,11 +132,6 @@ class Estimate:
         hidden = 1 + per_cost * BACKWARD_SHARE
         best = per_cost * max((exchange.best + fixed.best) / hidden, self._last_bucket(exchange.best) + fixed.best)
         return Range(worst * self._split, best * self._split)
-
-    def _exposed(self, compute: float, exchange: Range) -> Range:
-        """The part of the exchange that the backward pass does not hide."""
-        hidden = compute * BACKWARD_SHARE
-        return Range(exchange.worst, max(exchange.best - hidden, self._last_bucket(exchange.best)))
 
     def _last_bucket(self, exchange_seconds: float) -> float:
         return exchange_seconds * min(1.0, BUCKET_BYTES / self.job.gradient_bytes)

@@ -4,7 +4,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any, Final
 
 import click
@@ -20,6 +19,7 @@ from gpu_triage.judge.findings.verdicts import COLORS, Verdict
 from gpu_triage.judge.report.headline import counted
 from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+from gpu_triage.serve.page.markup import date_time
 
 FORMAT: Final = "gpu-triage-fleet"
 VERSION: Final = 1  # incremented when a key changes meaning or is removed, but not for new keys
@@ -36,10 +36,6 @@ class FleetReport:
     warnings: Sequence[str]  # warnings returned by the server
     limit: int  # most hosts, jobs and boards to show
     jobs: Sequence[SlowJob] = ()  # which lose GPUs, the one that loses most first
-
-
-def moment(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def render_text(shown: FleetReport, columns: int | None = None) -> str:
@@ -61,7 +57,7 @@ def _lines(shown: FleetReport) -> Iterator[Line]:
     fleet = shown.fleet
     worst = fleet.hosts[0].verdict if fleet.hosts else Verdict.NOT_READ
     yield Line(click.style(summary(fleet), fg=COLORS[worst].terminal, bold=True))
-    yield Line(f"{moment(fleet.at)}, from {printable(shown.source)}")
+    yield Line(f"{date_time(fleet.at)}, from {printable(shown.source)}")
     for warning in shown.warnings:
         yield Line(click.style("incomplete: ", fg="yellow", bold=True), warning)
     yield Line("")

@@ -2,18 +2,16 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timezone
 from itertools import islice
 from typing import Final, NamedTuple
 
 from gpu_triage import __version__
-from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Review, total
 from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.wording import first_few, length_of_time
 from gpu_triage.judge.report.headline import STATES
-from gpu_triage.serve.page.markup import class_chip, foreign, row, safe, section, table, whole_page
+from gpu_triage.serve.page.markup import class_chip, date_time, foreign, row, safe, section, table, whole_page
 from gpu_triage.serve.page.style import ICONS, STYLE, source_hash
 
 _UNKNOWN: Final = "-"
@@ -32,7 +30,7 @@ class Table(NamedTuple):
 
 
 def day(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d}"
+    return date_time(seconds)[:10]
 
 
 def number(value: float | None, unit: str = "") -> str:
@@ -61,10 +59,10 @@ def provenance(review: Review) -> Iterator[str]:
     """The source of the numbers, and what data is missing."""
     which = f", hosts {review.selection}" if review.selection else ""
     if review.first_look:
-        yield f"From {review.source}{which}, from raw series; the period ends at {moment(review.end)}."
+        yield f"From {review.source}{which}, from raw series; the period ends at {date_time(review.end)}."
         yield "A review of whole days reads recorded series and has more: leave out --since once a day is complete."
     else:
-        yield f"From {review.source}{which}. Days are in UTC; the period ends at {moment(review.end)}."
+        yield f"From {review.source}{which}. Days are in UTC; the period ends at {date_time(review.end)}."
         yield _coverage(review)
     names = ("allocated but idle hours", "energy", "hours by owner", "hours lost by slow jobs", "hours by model")
     recorded = zip(names, (review.idle, review.energy, review.owners, review.jobs, review.models), strict=True)

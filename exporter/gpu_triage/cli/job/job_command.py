@@ -8,7 +8,6 @@ from typing import Final
 import click
 
 from gpu_triage.cli.fleet.fleet_command import at_option, limit_option, parse_moment, price_option, server_options
-from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.fleet.prometheus import PrometheusClient
 from gpu_triage.cli.job.advice import advice_on, compare
@@ -22,6 +21,7 @@ from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND
 from gpu_triage.options.values import TextType, parse_duration
+from gpu_triage.serve.page.markup import date_time
 
 _MOST_LISTED: Final = 20
 _DAYS: Final = re.compile(r"([0-9]{1,3})d")
@@ -114,7 +114,8 @@ def _job(
         start = run.end - seconds if time is None else time
         if start >= run.end:
             raise PrometheusUnavailable(
-                f"{client.url}: {run} had its GPUs from {moment(run.start)} to {moment(run.end)}; --since is after that"
+                f"{client.url}: {run} had its GPUs from {date_time(run.start)} to {date_time(run.end)}; --since is "
+                "after that"
             )
     window = window_of(run, start)
     return job_of(found, window, facts_of(client, selection, found, window))
@@ -127,7 +128,7 @@ def _list(runs: tuple[Run, ...], form: str) -> None:
     click.echo(f"{len(runs)} jobs match, the latest first:", err=True)
     for run in runs[:_MOST_LISTED]:
         cluster = f" in cluster {run.key.cluster}" if run.key.cluster else ""
-        what = f"{run}{cluster}, {run.gpus} GPU{'s' * (run.gpus != 1)}, last seen {moment(run.end)}"
+        what = f"{run}{cluster}, {run.gpus} GPU{'s' * (run.gpus != 1)}, last seen {date_time(run.end)}"
         click.echo(printable(f"    {what}: gpu-triage job {how_to_choose(run, runs)}"), err=True)
     if len(runs) > _MOST_LISTED:
         click.echo(f"    and {len(runs) - _MOST_LISTED} more", err=True)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of, matcher, matcher_of_any
 from gpu_triage.cli.fleet.job_pace import JOB, LOST, PACE, RECORDED_SECONDS, WAITED_FOR, Awaited, awaited
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
@@ -23,6 +22,7 @@ from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.power import GPU_CLOCK_HERTZ, GPU_POWER_WATTS
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
+from gpu_triage.serve.page.markup import date_time
 
 GPU: Final = "cluster, job, instance, gpu, uuid"
 HOST: Final = "cluster, job, instance"
@@ -76,8 +76,8 @@ def facts_of(client: PrometheusClient, selection: Selection, found: Found, windo
     held = client.at(f"count_over_time({_mine(here, found.run)}{window.range()})", window.end)
     if not held:
         raise PrometheusUnavailable(
-            f"{client.url}: {found.run} was seen on no GPU from {moment(window.start)} to {moment(window.end)}; choose "
-            "another time with --at or --since"
+            f"{client.url}: {found.run} was seen on no GPU from {date_time(window.start)} to {date_time(window.end)}; "
+            "choose another time with --at or --since"
         )
     # Without its hosts' names, each query would read every host of the fleet.
     hosts = selection.only(found.run.key.cluster, sorted({each.labels["instance"] for each in held}))

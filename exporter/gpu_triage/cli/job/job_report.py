@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from gpu_triage.cli.fleet.fleet_text import COLOR_OF, moment
+from gpu_triage.cli.fleet.fleet_text import COLOR_OF
 from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.fleet.review_page import standalone_page
 from gpu_triage.cli.job.advice import Advice, Comparison, Standing
@@ -21,6 +21,7 @@ from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.headline import STATES
 from gpu_triage.judge.report.text import Line, wrapped
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+from gpu_triage.serve.page import markup
 from gpu_triage.serve.page.markup import OF_SEVERITY, bar, chip, class_chip, foreign, row, safe, section, table
 from gpu_triage.serve.page.style import ICONS
 
@@ -71,10 +72,10 @@ def headline(shown: JobReport) -> str:
 def duration(job: Job) -> str:
     run, window = job.found.run, job.window
     began = f"{'' if job.start_known and job.end_known else 'at least '}{length_of_time(run.end - run.start)}"
-    state = f"running for {began}, since {moment(run.start)}"
+    state = f"running for {began}, since {markup.date_time(run.start)}"
     if not job.found.ongoing:
-        state = f"ran for {began}, from {moment(run.start)} to {moment(run.end)}"
-    part = f"; this is the part from {moment(window.start)} on" if window.start > run.start else ""
+        state = f"ran for {began}, from {markup.date_time(run.start)} to {markup.date_time(run.end)}"
+    part = f"; this is the part from {markup.date_time(window.start)} on" if window.start > run.start else ""
     return f"{state}{part}"
 
 
@@ -203,9 +204,9 @@ def _shared(members: list[JobFinding], job: Job) -> SharedFinding:
     places = [(each.host, each.gpu or each.uuid) for each in members]
     last = max(each.last for each in members)
     pending = "pending " if first.pending else ""
-    until = "" if first.lasts else f", until {moment(last)}"
+    until = "" if first.lasts else f", until {markup.date_time(last)}"
     from_start = first.first <= job.window.start + job.window.step_seconds
-    since = "from its start" if from_start else f"from {moment(first.first)}"
+    since = "from its start" if from_start else f"from {markup.date_time(first.first)}"
     return SharedFinding(
         first, places_in_words(places), f"{pending}for {length_of_time(last - first.first)}, {since}{until}"
     )
@@ -484,7 +485,8 @@ def _page_head(shown: JobReport) -> str:
         f'{made_up}<header class="{"held" if advice.remarkable else "well"}">\n<h1>{safe(headline(shown))}</h1>\n'
         f"<p><strong>Do first:</strong> {about}{safe(advice.first)}</p>\n"
         f"<p>{safe(duration(job))}</p>\n<p>{safe(size(job))}</p>\n"
-        f'<p class="soft">From {safe(shown.source)}, {safe(moment(job.found.asked_at))}</p>\n{warnings}</header>'
+        f'<p class="soft">From {safe(shown.source)}, {safe(markup.date_time(job.found.asked_at))}</p>\n'
+        f"{warnings}</header>"
     )
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.fleet_view import Selection, matcher, matcher_of_any, nothing_found
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.documents import nearest, quoted
@@ -22,6 +21,7 @@ from gpu_triage.options.values import TextType
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_BUILD_INFO
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
+from gpu_triage.serve.page.markup import date_time
 
 
 class Kind(Enum):
@@ -403,7 +403,7 @@ def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at:
     days = SEARCHES_SECONDS[-1] / 86_400
     *most, last = (_WORDS[kind] for kind in wanted.kinds)
     what = f"{', '.join(most)} or {last}" if most else last
-    missing = f"{client.url}: no {what} {wanted} had a GPU in the {days:.0f} days before {moment(at)}"
+    missing = f"{client.url}: no {what} {wanted} had a GPU in the {days:.0f} days before {date_time(at)}"
     every = f"{GPU_ALLOCATED.name}{selection} == 1 or {GPU_PROCESS_OWNER_INFO.name}{selection}"
     if names := owner_names(client.at(f"group by ({_OWNER}) ({every})", at)):
         close = nearest(str(wanted), names)

@@ -10,7 +10,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, SeenFinding, finding_key, gpu_key, index_order, key_of
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.job.job_facts import Facts, Loss, OddThread, Pace, Window, loss_of, odd_thread_of, pace_of
@@ -20,6 +19,7 @@ from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+from gpu_triage.serve.page.markup import date_time
 
 GOOD: Final = frozenset({"compute", "idle"})
 """Classes in which no time is lost to a bottleneck, as in `gpu-triage report`."""
@@ -217,7 +217,7 @@ def notes_on(job: Job) -> Iterator[str]:
     if time.unknown > _UNKNOWN_SHARE * time.total:
         yield from _unknown(job)
     for run in job.found.others[:_MOST_NAMED]:
-        yield f"it also had GPUs from {moment(run.start)} to {moment(run.end)}; --at looks at that time"
+        yield f"it also had GPUs from {date_time(run.start)} to {date_time(run.end)}; --at looks at that time"
 
 
 def _edges(job: Job) -> Iterator[str]:

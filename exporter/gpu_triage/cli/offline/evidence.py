@@ -6,12 +6,13 @@ from typing import Final
 
 from gpu_triage.cli.offline.host_tools import HostTools, at_zero
 from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading, cause_of
-from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
+from gpu_triage.cli.offline.lspci import PciDevice, port_above
 from gpu_triage.cli.offline.outside import Outside
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
 from gpu_triage.cli.offline.smi_links import reading_of
 from gpu_triage.cli.offline.snapshot import Snapshot
 from gpu_triage.documents.pcie_values import BUILT_LANES, is_built_for_laptop
+from gpu_triage.driver.kernel.pci_bus import PASS_THROUGH
 from gpu_triage.driver.nvml.session import DriverVersions
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.history import MetricHistory
@@ -136,7 +137,7 @@ def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> It
 def _presence(
     files: FilesOfHost, snapshot: Snapshot | None, gpus: tuple[presence.GpuPresence, ...], config: Config
 ) -> presence.PresenceReading:
-    on_bus = [device for device in files.devices.values() if device.is_gpu and device.driver not in LENT]
+    on_bus = [device for device in files.devices.values() if device.is_gpu and device.driver not in PASS_THROUGH]
     version = files.driver_version if snapshot is None else snapshot.driver or files.driver_version
     none = 0 if files.nobody_there else None
     counted = none if snapshot is None else snapshot.attached

@@ -47,7 +47,7 @@ _SECONDS: Final = re.compile(r"\[ *(\d{1,12}\.\d{1,9})\]")
 _KMSG: Final = re.compile(r"(?:^|\s)\d{1,4},\d{1,19},(\d{1,19}),[^;]{0,80};")
 _IN_BRACKETS: Final = re.compile(r"\[([^\[\]]{12,60}(?:19|20)\d{2})\]")
 """As printed by ``dmesg -T``, in the language of the user's locale: ``[jeu. août 25 20:30:39 2022]``."""
-_MINUTE: Final = re.compile(r"\[(?:([^\W\d]{3,10})\.?|(\d{1,2})[月월]) ?(\d{1,2}) (\d{2}):(\d{2})\]")
+MINUTE: Final = re.compile(r"\[(?:([^\W\d]{3,10})\.?|(\d{1,2})[月월]) ?(\d{1,2}) (\d{2}):(\d{2})\]")
 _NO_YEAR: Final = 1972  # placeholder for the year missing from syslog, until it is inferred; a leap year
 
 _NOON = 12
@@ -73,7 +73,7 @@ def log_time(prefix: str) -> LogTime:
         return LogTime(seconds, _of_iso(iso))
     if (bracketed := _IN_BRACKETS.search(prefix)) is not None and (wall := date_time(bracketed[1])) is not None:
         return LogTime(seconds, wall)
-    if (minute := _MINUTE.search(prefix)) is not None:
+    if (minute := MINUTE.search(prefix)) is not None:
         found, year, day_and_clock = minute, "", (*minute.group(3, 4, 5), "0")
     elif (syslog := _SYSLOG.search(prefix)) is not None:
         found, year, day_and_clock = syslog, syslog[4] or syslog[8] or "", syslog.group(3, 5, 6, 7)
@@ -82,12 +82,6 @@ def log_time(prefix: str) -> LogTime:
     month = int(found[2]) if found[2] else _month(found[1])
     wall = None if month is None else _wall(int(year or _NO_YEAR), month, *map(int, day_and_clock))
     return LogTime(seconds, wall, lacks_year=not year)
-
-
-def minute_of(line: str) -> str:
-    """The timestamp that ``dmesg --human`` prints once a minute at the start of a line; "" if absent."""
-    found = _MINUTE.match(line)
-    return "" if found is None else found[0]
 
 
 def _seconds(prefix: str) -> float | None:

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.offline.evidence import FilesOfHost, logged_xids
 from gpu_triage.cli.offline.log_lines import DAY_SECONDS
 from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading
-from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
+from gpu_triage.cli.offline.lspci import PciDevice, port_above
 from gpu_triage.cli.offline.outside import MIG, Outside
 from gpu_triage.documents.pcie_values import BUILT_LANES, is_built_for_laptop
+from gpu_triage.driver.kernel.pci_bus import PASS_THROUGH
 from gpu_triage.judge.conditions.host import MESSAGE_RULES, first_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import is_critical
@@ -158,7 +159,7 @@ def _driver(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
             # The kernel does not name the module that it rejects: if the driver was loaded, it was another one.
             others_module = trouble is ProblemKind.MODULE_REJECTED and not current.count
             is_second = row.alone and (found or earlier or held)
-            if is_second or others_module or what.address in held or set(details) & set(LENT):
+            if is_second or others_module or what.address in held or PASS_THROUGH.intersection(details):
                 continue
             finding = _finding(row, what, current if current.count else events, log)
             if not current.count:

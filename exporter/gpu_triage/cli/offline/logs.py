@@ -245,8 +245,8 @@ class LogSection:
         if self.seen <= _TAIL:
             self._head.append(line)
         self._tail.append(line)
-        if line[0] == "[":
-            self._minute = log_lines.minute_of(line) or self._minute
+        if line[0] == "[" and (minute := log_lines.MINUTE.match(line)) is not None:
+            self._minute = minute[0]
 
     def _note_unjudged(self, text: str) -> None:
         if _KNOWN.search(text) is None:
@@ -402,12 +402,6 @@ class Events:
         """The latest event; one without a time takes precedence, since it may be the most recent."""
         return max(self.known, key=lambda each: (each.wall is None, each.wall or 0.0, each.place), default=None)
 
-    def drop_quoted(self) -> None:
-        """Forget quotations of what the kernel's own lines tell."""
-        if said := [each for each in self.known if not each.quoted]:
-            self.count -= len(self.known) - len(said)
-            self.known = said
-
 
 class LogReading(NamedTuple):
     reference: float  # reference time for ages, in the host's wall clock
@@ -487,7 +481,10 @@ def merge(sections: Sequence[LogSection], reference: float | None, modified_at: 
             _add(events.setdefault(what, Events()), tally, happened)
     unjudged = {sort: each for section in sections for sort, each in section.unjudged.items()}
     for each in events.values():
-        each.drop_quoted()
+        # Quotations of what the kernel's own lines tell do not count.
+        if said := [event for event in each.known if not event.quoted]:
+            each.count -= len(each.known) - len(said)
+            each.known = said
     loaded = events[_LOADED].known if _LOADED in events else ()
     return LogReading(
         now,

@@ -7,8 +7,6 @@ from typing import Final
 
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id, parse_link_speed, parse_link_width
 
-LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")  # drivers that hold a device for passthrough to a virtual machine
-
 _MOST_DEVICES: Final = 4096
 _DEVICE: Final = re.compile(
     r"((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ([^:\[]{3,60}?)(?: \[([0-9a-f]{4})\])?: (.{0,300})"

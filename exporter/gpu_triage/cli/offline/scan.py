@@ -268,7 +268,9 @@ class Scanner:
     def _drop_empty(self) -> None:
         """Drop the last output if it only looked like one: nothing that could be read followed."""
         reports = self.content.reports
-        if reports and not reports[-1].driver and not any(gpu.says_something for gpu in reports[-1].gpus):
+        gpus = reports[-1].gpus if reports else ()
+        said = any(gpu.bus_id or gpu.index or gpu.facts or gpu.lists_processes for gpu in gpus)
+        if reports and not reports[-1].driver and not said:
             del reports[-1]
 
     def _note(self, line: str) -> None:

@@ -49,10 +49,6 @@ class RawGpu:
     lists_processes: bool = False  # whether there is a process list, even an empty one
     samples: list[tuple[float, float | None]] = field(default_factory=list)  # of dmon: utilization (0-1), power (W)
 
-    @property
-    def says_something(self) -> bool:
-        return bool(self.bus_id or self.index or self.facts or self.lists_processes)
-
     def note(self, path: str, value: str) -> None:
         if len(self.facts) < MOST_FACTS:
             self.facts.setdefault(path, value[:LONGEST_VALUE])

@@ -11,13 +11,14 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from gpu_triage.cli.offline import smi_facts
-from gpu_triage.cli.offline.smi_facts import BYTES, CELSIUS, HERTZ, RATIO, SECONDS, WATTS, Facts, RawGpu, RawProcess, T
+from gpu_triage.cli.offline.smi_facts import BYTES, CELSIUS, HERTZ, RATIO, SECONDS, WATTS, Facts, RawGpu, RawProcess
 from gpu_triage.cli.offline.smi_links import ADAPTER, NUMA_NODE, P2P, PEER, Links, links_of
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.driver.nvml.structs import VGPU_MODE
 from gpu_triage.machine import Workload
 from gpu_triage.read.gpu import activity, device_memory, ecc, fabric, identity, modes, pcie, power, throttle
+from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.processes.facts import Owner, ProcessFacts
 from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
@@ -298,7 +299,7 @@ def _throttle(facts: Facts) -> throttle.ThrottleReading:
         counted = None if counter is None else facts.within(0.0, 1e10, SECONDS, path)
         if counter is not None and counted is not None:
             seconds[counter] = counted
-    return throttle.ThrottleReading(_known(active) or None, seconds)
+    return throttle.ThrottleReading(known(active) or None, seconds)
 
 
 def _watts(facts: Facts, *labels: str) -> float | None:
@@ -329,7 +330,7 @@ def _thermal(facts: Facts) -> power.ThermalReading:
         memory_celsius=celsius(1, "memory current temp", "memory temp"),
         # The second is that of driver 610 and later.
         margin_celsius=celsius(-200, "gpu t.limit temp", "gpu current t.limit temp", "gpu temp tlimit"),
-        fan_ratios=_known({"0": facts.within(0, 2, RATIO, "fan speed")}),
+        fan_ratios=known({"0": facts.within(0, 2, RATIO, "fan speed")}),
     )
 
 
@@ -355,8 +356,8 @@ def _limits(facts: Facts) -> power.LimitsReading:
         power_default_watts=_watts(facts, "default power limit"),
         power_min_watts=_watts(facts, "min power limit"),
         power_max_watts=_watts(facts, "max power limit"),
-        threshold_celsius=_known(celsius),
-        margin_threshold_celsius=_known(margins),
+        threshold_celsius=known(celsius),
+        margin_threshold_celsius=known(margins),
     )
 
 
@@ -368,7 +369,7 @@ def _clocks(facts: Facts, section: str, least: float = 0.0) -> dict[str, float]:
         for label, tag in tags.items()
         if label != "video" or "applications" not in section
     }
-    return {label: hertz for label, hertz in _known(found).items() if hertz >= least}
+    return {label: hertz for label, hertz in known(found).items() if hertz >= least}
 
 
 def _memory(facts: Facts) -> device_memory.DeviceMemoryReading:
@@ -423,17 +424,13 @@ def _memory_repair(facts: Facts) -> ecc.MemoryRepairReading:
         ecc_mode=facts.flag("ecc mode/current", "ecc mode/current ecc"),
         ecc_mode_pending=facts.flag("ecc mode/pending", "ecc mode/pending ecc"),
         sram_threshold_exceeded=facts.flag("ecc errors/aggregate/sram threshold exceeded"),
-        retired_pages=_known(pages),
+        retired_pages=known(pages),
         retired_pages_pending=facts.flag(*(f"retired pages/{name}" for name in pending_pages)),
-        remapped_rows=_known(rows),
+        remapped_rows=known(rows),
         row_remap_pending=facts.flag("remapped rows/pending", "remapped rows/remapped row pending"),
         row_remap_failure=facts.flag("remapped rows/remapping failure occurred", "remapped rows/remapped row failure"),
-        row_remap_banks=_known(banks),
+        row_remap_banks=known(banks),
     )
-
-
-def _known(found: Mapping[str, T | None]) -> dict[str, T]:
-    return {name: value for name, value in found.items() if value is not None}
 
 
 _LICENSES: Final = {
@@ -484,8 +481,8 @@ def _processes(raw: RawGpu, *, with_names: bool) -> tuple[ProcessesReading, tupl
         elif letters != _OTHER:
             unread.append(f"process {process.pid or '?'}, type : {process.kind or '?'}")
     shown.sort(key=lambda each: -(each.memory_bytes or 0.0))
-    known, more = {} if unread else counts, max(0, len(shown) - _MOST_SHOWN)
-    return ProcessesReading(known, tuple(shown[:_MOST_SHOWN]), more, locality_known=False), tuple(unread)
+    shares, more = {} if unread else counts, max(0, len(shown) - _MOST_SHOWN)
+    return ProcessesReading(shares, tuple(shown[:_MOST_SHOWN]), more, locality_known=False), tuple(unread)
 
 
 def _process(process: RawProcess, kind: str, *, with_names: bool) -> ProcessReading:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, TypeVar, get_args
+from typing import Final, Literal, ParamSpec, TypeVar, get_args
 
 from gpu_triage.errors import HostReadFailed
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 DEFAULT_LIMIT_BYTES = 1 << 20  # far above any file read here; /proc/stat of a 512-CPU host is about 60 KiB
 _CHUNK_BYTES = 1 << 16
@@ -147,11 +148,16 @@ def _content(path: Path | str, limit: int, *, may_reject: bool) -> bytes | None:
     return content
 
 
-def text_of(path: Path | str) -> str:
+def if_readable(read: Callable[P, T | None], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """What `read` returns for these arguments; None if it raises HostReadFailed."""
     try:
-        return read_text(path) or ""
+        return read(*args, **kwargs)
     except HostReadFailed:
-        return ""
+        return None
+
+
+def text_of(path: Path | str) -> str:
+    return if_readable(read_text, path) or ""
 
 
 def parse_file(path: Path | str, parser: Callable[[str], T], limit: int = DEFAULT_LIMIT_BYTES) -> T | None:
@@ -190,10 +196,7 @@ def _folders(directory: Path | str) -> str:
 
 def names_in(directory: Path | str, *, folders: bool = False) -> list[str]:
     """Sorted names in a kernel directory, as by `read_names`; empty if it cannot be read."""
-    try:
-        return read_names(directory, folders=folders) or []
-    except HostReadFailed:
-        return []
+    return if_readable(read_names, directory, folders=folders) or []
 
 
 def read_link(path: Path | str) -> str | None:
@@ -204,27 +207,18 @@ def read_link(path: Path | str) -> str | None:
 
 def target_of(path: Path | str) -> str:
     """Target of a symbolic link, unresolved, or "" if it cannot be read."""
-    try:
-        return read_link(path) or ""
-    except HostReadFailed:
-        return ""
+    return if_readable(read_link, path) or ""
 
 
 def real_path(path: Path | str) -> str | None:
     """A path with all links resolved; None if it does not exist, or cannot be resolved."""
-    try:
-        found = _ask("place", path, partial(_answered, path, partial(os.path.realpath, strict=True)))
-    except HostReadFailed:
-        return None
+    found = if_readable(_ask, "place", path, partial(_answered, path, partial(os.path.realpath, strict=True)))
     return None if found is None else os.fsdecode(found)
 
 
 def is_present(path: Path | str) -> bool:
     """Whether the path exists; a symlink counts even if its target is missing or inaccessible."""
-    try:
-        return _ask("presence", path, partial(_answered, path, _present)) is not None
-    except HostReadFailed:
-        return False
+    return if_readable(_ask, "presence", path, partial(_answered, path, _present)) is not None
 
 
 def _present(path: Path | str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from gpu_triage.documents.pcie_values import TRANSFER_RATES, WIDTHS
 from gpu_triage.driver.kernel.files import (
     HostInquiry,
+    if_readable,
     is_present,
     names_in,
     read_int,
@@ -22,7 +23,6 @@ from gpu_triage.driver.kernel.files import (
 from gpu_triage.errors import HostReadFailed
 
 _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
-_NVIDIA = "0x10de"
 # Display controllers: VGA-compatible and 3D. NVSwitches are bridges (0x0680), a GPU's audio device is 0x0403.
 _GPU_CLASSES = ("0x0300", "0x0302")
 _BRIDGE_CLASS = "0x0604"
@@ -32,7 +32,8 @@ _HYPERVISORS = frozenset({"0x1b36", "0x5853", "0x15ad", "0x1414", "0x1d0f"})
 _AER_SERVICES = (":pcie002", ":pcie602")
 _MOST_DEVICES = 1024
 """Number of device Paths cached: creating a Path costs as much as reading a file."""
-_PASS_THROUGH = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
+PASS_THROUGH = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
+"""Drivers that hold a device for passthrough to a virtual machine."""
 _LINK_SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
 _GENERATIONS = {rate: generation for generation, rate in TRANSFER_RATES.items()}
 
@@ -47,7 +48,7 @@ class PciGpu:
     @property
     def passed_through(self) -> bool:
         """Whether it is reserved for a virtual machine, so that this host's NVIDIA driver cannot see it."""
-        return self.driver in _PASS_THROUGH
+        return self.driver in PASS_THROUGH
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +124,17 @@ def handles_aer(sysfs: Path, bus_id: str | None = None) -> bool | None:
     return f"{ports[0]}{_AER_SERVICES[0]}" in names if ports else False
 
 
+def is_nvidias(vendor: str) -> bool:
+    return vendor.strip() == "0x10de"
+
+
 def is_bus_id(name: str) -> bool:
     return _BUS_ID.fullmatch(name) is not None
 
 
 def numa_node_of(sysfs: Path, bus_id: str) -> int | None:
     """NUMA node of a device: -1 if the firmware does not report it; None if it cannot be read."""
-    try:
-        node = read_int(device_directory(sysfs, bus_id) / "numa_node")
-    except HostReadFailed:
-        return None
+    node = if_readable(read_int, device_directory(sysfs, bus_id) / "numa_node")
     return node if node is not None and node >= -1 else None
 
 
@@ -169,7 +171,7 @@ def device_directory(sysfs: Path, bus_id: str) -> Path:
 
 def _nvidia_gpu(device: str) -> PciGpu | None:
     # Most devices are not NVIDIA's. They cost one read each and no Path, which would double the cost.
-    if (read_text(f"{device}/vendor", limit=4096) or "").strip() != _NVIDIA:
+    if not is_nvidias(read_text(f"{device}/vendor", limit=4096) or ""):
         return None
     if not (read_text(f"{device}/class", limit=4096) or "").startswith(_GPU_CLASSES):
         return None

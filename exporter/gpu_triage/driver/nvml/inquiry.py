@@ -79,7 +79,12 @@ class Inquiry:
             self._failed(function, error.value, question)
             return None
         except MALFORMED as error:
-            self._malformed(error, question)
+            if isinstance(error, pynvml.NVMLLibraryMismatchError):
+                # The unversioned process lists raise this if the symbol is missing.
+                self.answered += 1
+                self.device.unsupported.add(question)
+            else:
+                self.failures.append("malformed")
             return None
         self.answered += 1
         return _decoded(answer)
@@ -206,14 +211,6 @@ class Inquiry:
         if code in DRIVER_GONE:
             raise driver_unavailable(pynvml.NVMLError(code))
         self.failures.append(name_of(code))
-
-    def _malformed(self, error: Exception, question: tuple[object, ...]) -> None:
-        if isinstance(error, pynvml.NVMLLibraryMismatchError):
-            # The unversioned process lists raise this if the symbol is missing.
-            self.answered += 1
-            self.device.unsupported.add(question)
-            return
-        self.failures.append("malformed")
 
 
 def _decoded(answer: Any) -> Any:

@@ -1,6 +1,5 @@
 """NVML calls that need a versioned struct from the caller."""
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -83,7 +82,8 @@ def power_profile_masks(inquiry: Inquiry) -> tuple[Sequence[int], Sequence[int]]
 
 def _uuid(raw: bytes) -> str:
     """Format a UUID like nvidia-smi; "" if all zeros, which means none."""
-    return str(uuid.UUID(bytes=raw)) if any(raw) else ""
+    digits = raw.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])) if any(raw) else ""
 
 
 def in_fabric(inquiry: Inquiry) -> bool:
@@ -121,10 +121,6 @@ def licensed_features(inquiry: Inquiry) -> dict[str, bool]:
     count = inquiry.within(answer.licensableFeaturesCount, 0, pynvml.NVML_GRID_LICENSE_FEATURE_MAX_COUNT)
     features = answer.gridLicensableFeatures[: count or 0]
     enabled = [feature for feature in features if feature.featureEnabled] or features
-    return {_product_of(feature): bool(feature.featureState) for feature in enabled}
-
-
-def _product_of(feature: pynvml.c_nvmlGridLicensableFeature_v4_t) -> str:
-    # Bypass pynvml's attribute hook, which raises if the name is not UTF-8.
-    raw: bytes = type(feature).productName.__get__(feature)
-    return raw.decode("utf-8", "replace").strip()
+    # Bypass pynvml's attribute hook, which raises if a name is not UTF-8.
+    products = [type(feature).productName.__get__(feature).decode("utf-8", "replace").strip() for feature in enabled]
+    return {product: bool(feature.featureState) for product, feature in zip(products, enabled, strict=True)}

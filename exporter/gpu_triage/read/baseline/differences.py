@@ -69,8 +69,8 @@ class _Field(NamedTuple):
     has: Callable[[str], bool] = lambda _key: True  # whether a key of the attribute belongs to the field
 
 
-def _one(form: str = "{}") -> Callable[[Any], Aspects]:
-    return lambda value: {"": form.format(value)}
+def _plain(value: object) -> Aspects:
+    return {"": str(value)}
 
 
 def _switch(value: bool) -> Aspects:  # noqa: FBT001 - data, not a mode switch
@@ -106,26 +106,26 @@ def _clocks(tables: Mapping[str, Mapping[str, float]]) -> Aspects:
 
 
 _HOST: Final = (
-    _Field("gpu_count", "gpu_count", _one()),
-    _Field("driver_version", "driver_version", _one()),
+    _Field("gpu_count", "gpu_count", _plain),
+    _Field("driver_version", "driver_version", _plain),
     _Field("iommu", "iommu_active", _switch),
 )
 _GPU: Final = (
-    _Field("gpu_model", "name", _one()),
+    _Field("gpu_model", "name", _plain),
     _link("generation", "generation {}"),
     _link("width", "x{}"),
-    _Field("numa_node", "numa_node", _one()),
+    _Field("numa_node", "numa_node", _plain),
     _Field("nic_affinity", "nics", dict, whole=True),
     _Field("p2p", "peers", _p2p, has=lambda key: key != LEVEL),
     _Field("topology", "peers", _topology, has=lambda key: key == LEVEL),
     _Field("nvlink", "nvlinks_up", lambda links: {f"link {number}": "up" for number in links}, whole=True),
-    _Field("vbios_version", "vbios_version", _one()),
+    _Field("vbios_version", "vbios_version", _plain),
     _Field("power_limit", "power_watts", lambda limits: {name: f"{watts:.0f} W" for name, watts in limits.items()}),
     _Field("clocks", "clocks", _clocks),
     _Field("persistence_mode", "persistence_mode", _switch),
     _Field("ecc_mode", "ecc_mode", _switch),
 )
-_SLOT: Final = _Field(SLOT, "pci_bus_id", _one())
+_SLOT: Final = _Field(SLOT, "pci_bus_id", _plain)
 GPU_FIELDS: Final = tuple(field.name for field in _GPU)
 HOST_FIELDS: Final = tuple(field.name for field in _HOST)
 ACCEPTABLE: Final = (*HOST_FIELDS, *GPU_FIELDS, BOARD, SLOT)

@@ -29,7 +29,7 @@ from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, PcieLimitsReading
 from gpu_triage.read.gpu.power import CLOCK_TARGETS, LIMITS, POWER
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY, TopologyReading
 from gpu_triage.read.host.platform import PLATFORM, PlatformReading
-from gpu_triage.read.metrics.contract import ExpectedLink, GpuCollector
+from gpu_triage.read.metrics.contract import ExpectedLink, GpuCollector, known
 
 R = TypeVar("R")
 F = TypeVar("F")
@@ -211,8 +211,8 @@ def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuF
         nics=gpu.fact(NIC_TOPOLOGY, lambda nics: dict(nics.levels)),
         peers=gpu.fact(TOPOLOGY, lambda topology: _peers(gpu.uuid, topology, levels, split)),
         nvlinks_up=gpu.fact(NVLINK, _links_up),
-        power_watts={limit: value for limit, value in watts.items() if value is not None} or None,
-        clocks={kind: dict(hertz) for kind, hertz in clocks.items() if hertz is not None} or None,
+        power_watts=known(watts) or None,
+        clocks=known(clocks) or None,
         persistence_mode=gpu.fact(MODES, lambda modes: modes.persistence),
         ecc_mode=gpu.fact(MEMORY_REPAIR, lambda repair: repair.ecc_mode),
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.structs import sram_threshold_exceeded
-from gpu_triage.read.metrics.contract import GpuCollector, GpuRound
+from gpu_triage.read.metrics.contract import GpuCollector, GpuRound, known
 from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
 
@@ -70,17 +70,16 @@ class EccReader:
             severity: self._count(gpu, self._counters[severity, kind], "nvmlDeviceGetTotalEccErrors", number, kind)
             for severity, number in SEVERITIES.items()
         }
-        return {severity: count for severity, count in counts.items() if count is not None}
+        return known(counts)
 
     def _memory_errors(self, gpu: GpuRound, volatile: Mapping[str, float]) -> dict[tuple[str, str], float]:
-        errors: dict[tuple[str, str], float] = {}
-        for (severity, memory), counter in self._by_memory.items():
-            if volatile.get(severity):
-                where = (SEVERITIES[severity], VOLATILE, MEMORIES[memory])
-                count = self._count(gpu, counter, "nvmlDeviceGetMemoryErrorCounter", *where)
-                if count is not None:
-                    errors[severity, memory] = count
-        return errors
+        function = "nvmlDeviceGetMemoryErrorCounter"
+        counts = {
+            (severity, memory): self._count(gpu, counter, function, SEVERITIES[severity], VOLATILE, MEMORIES[memory])
+            for (severity, memory), counter in self._by_memory.items()
+            if volatile.get(severity)
+        }
+        return known(counts)
 
     def _count(self, gpu: GpuRound, counter: DriverCounter, function: str, *arguments: int) -> float | None:
         return counter.read(gpu.inquiry, gpu.inquiry.ask(function, *arguments), gpu.at.monotonic)
@@ -218,8 +217,8 @@ def _retired_pages(inquiry: Inquiry) -> Mapping[str, int]:
 
 
 def _counts(inquiry: Inquiry, answers: Mapping[str, float | None]) -> dict[str, int]:
-    plausible = {label: inquiry.within(count, 0, _MOST_COUNT) for label, count in answers.items()}
-    return {label: int(count) for label, count in plausible.items() if count is not None}
+    plausible = known({label: inquiry.within(count, 0, _MOST_COUNT) for label, count in answers.items()})
+    return {label: int(count) for label, count in plausible.items()}
 
 
 MEMORY_REPAIR = GpuCollector(

@@ -11,7 +11,7 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import far_end, in_fabric
 from gpu_triage.read.gpu.modes import mig_mode
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound, known
 from gpu_triage.read.metrics.driver_counters import ERRORS, CounterLimit, LinkCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import samples
@@ -214,7 +214,9 @@ class NvlinkReader:
             # A board in an NVSwitch fabric has its links connected, so these have been down from the start.
             self._connected.update(link for link, reading in readings.items() if reading.is_up is False)
         connected = {link: reading for link, reading in readings.items() if link in self._connected}
-        totals = {name: total for name in SOURCES if (total := self._total(name, connected)) is not None}
+        # Includes links that currently do not answer or are no longer counted.
+        counts = {name: known({link: each.counted(name) for link, each in connected.items()}) for name in SOURCES}
+        totals = known({name: self._counters[name].total(counts[name]) for name in SOURCES})
         return NvlinkReading(
             links=connected,
             errors={name: totals[name] for name in ERROR_TYPES if name in totals},
@@ -239,11 +241,6 @@ class NvlinkReader:
                 totals[end] = totals.get(end, 0.0) + megabytes * _BYTES_PER_MB
         return totals
 
-    def _total(self, name: str, links: Mapping[int, LinkReading]) -> float | None:
-        """Sum of a counter over all links, including those that currently do not answer or are no longer counted."""
-        counts = {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
-        return self._counters[name].total(counts)
-
     def _candidates(self, link: int, name: str) -> tuple[tuple[Source, FieldId], ...]:
         """Ways to read a counter: the one that worked before, else all. Never switch, since their values differ."""
         chosen = self._chosen.get((link, name))
@@ -255,7 +252,7 @@ class NvlinkReader:
         counters = {name: self._counter(gpu, link, name, values) for name in SOURCES}
         return LinkReading(
             is_up=_is_up(gpu.inquiry, link, values.get((STATE_FIELD, link))),
-            errors={name: count for name in ERROR_TYPES if (count := counters[name]) is not None},
+            errors=known({name: counters[name] for name in ERROR_TYPES}),
             transmit_bytes=counters[TRANSMIT],
             receive_bytes=counters[RECEIVE],
         )
@@ -270,11 +267,11 @@ class NvlinkReader:
 
 
 def _is_up(inquiry: Inquiry, link: int, state: float | None) -> bool | None:
-    known = inquiry.ask("nvmlDeviceGetNvLinkState", link) if state is None else state
-    if known is not None and known not in STATES:
+    said = inquiry.ask("nvmlDeviceGetNvLinkState", link) if state is None else state
+    if said is not None and said not in STATES:
         inquiry.failures.append("implausible")
         return None
-    return None if known is None else STATES[int(known)]
+    return None if said is None else STATES[int(said)]
 
 
 def _leads_somewhere(inquiry: Inquiry, link: int, reading: LinkReading) -> bool:
@@ -387,12 +384,11 @@ class NvlinkQualityReader:
             field: counter.read_total(inquiry, field, counted, gpu.at.monotonic)
             for field, counter in self._counters.items()
         }
-        fec = {number: totals[FIRST_FEC_FIELD + place] for place, number in enumerate(FEC_BINS)}
         return NvlinkQualityReading(
             worst={kind: max(each) for kind in BER_FIELDS if (each := [r[kind] for r in rates.values() if kind in r])},
             by_link={(str(link), kind): ratio for link, kinds in rates.items() for kind, ratio in kinds.items()},
             symbol_errors=totals[SYMBOL_ERRORS_FIELD],
-            fec_blocks={number: total for number, total in fec.items() if total is not None},
+            fec_blocks=known({number: totals[FIRST_FEC_FIELD + place] for place, number in enumerate(FEC_BINS)}),
         )
 
     def _rates(self, inquiry: Inquiry, links: int) -> dict[int, dict[str, float]]:
@@ -466,12 +462,8 @@ class C2cReader:
         links = range(int(count))
         fields = (STATUS_FIELD, BANDWIDTH_FIELD, *ERROR_FIELDS.values())
         values = inquiry.fields([(field, link) for field in fields for link in links])
-        speeds = [
-            inquiry.within(values[BANDWIDTH_FIELD, link], 0, _MOST_MEGABYTES_PER_SECOND)
-            for link in links
-            if (BANDWIDTH_FIELD, link) in values
-        ]
-        known = [speed for speed in speeds if speed is not None]
+        rates = [values.get((BANDWIDTH_FIELD, link)) for link in links]
+        speeds = known({link: inquiry.within(rate, 0, _MOST_MEGABYTES_PER_SECOND) for link, rate in enumerate(rates)})
         states = [values[STATUS_FIELD, link] == 1 for link in links if (STATUS_FIELD, link) in values]
         counted = {
             name: self._counters[name].read_total(inquiry, field, values, gpu.at.monotonic)
@@ -480,8 +472,8 @@ class C2cReader:
         return C2cReading(
             links=int(count),
             links_up=sum(states) if states else None,
-            max_bytes_per_second=sum(known) * _BYTES_PER_MEGABYTE if known else None,
-            errors={name: total for name, total in counted.items() if total is not None},
+            max_bytes_per_second=sum(speeds.values()) * _BYTES_PER_MEGABYTE if speeds else None,
+            errors=known(counted),
         )
 
 

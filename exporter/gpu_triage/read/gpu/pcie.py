@@ -23,7 +23,7 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.activity import WHOLE, Gpm
 from gpu_triage.read.gpu.modes import IN_VIRTUAL_MACHINES, virtualization_mode
-from gpu_triage.read.metrics.contract import ExpectedLink, GpuCollector, GpuRound
+from gpu_triage.read.metrics.contract import ExpectedLink, GpuCollector, GpuRound, known
 from gpu_triage.read.metrics.driver_counters import ERRORS, CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
 from gpu_triage.read.metrics.rendering import Each
@@ -152,13 +152,11 @@ class PcieTraffic:
         if averages is not None:
             return self._integrate(averages[WHOLE])
         counted = gpu.inquiry.fields(_FIELDS.values())
-        totals: dict[str, float] = {}
-        for direction, field in _FIELDS.items():
-            counter = self._counters[direction]
-            total = counter.add(gpu.inquiry, counted.get(field), gpu.at.monotonic)
-            if total is not None:
-                totals[direction] = self._averaged.get(direction, 0.0) + total
-        return totals
+        totals = {
+            direction: self._counters[direction].add(gpu.inquiry, counted.get(field), gpu.at.monotonic)
+            for direction, field in _FIELDS.items()
+        }
+        return {direction: self._averaged.get(direction, 0.0) + total for direction, total in known(totals).items()}
 
     def _integrate(self, averages: Mapping[int, float]) -> dict[str, float]:
         totals: dict[str, float] = {}
@@ -388,12 +386,11 @@ def read_pcie_throughput(gpu: GpuRound) -> PcieThroughputReading:
     inquiry = gpu.inquiry
     if not on_pcie(inquiry):
         return PcieThroughputReading({})
-    rates = {}
-    for label, counter in DIRECTIONS.items():
-        kb_per_second = inquiry.within(inquiry.ask("nvmlDeviceGetPcieThroughput", counter), 0, _MOST_KB_PER_SECOND)
-        if kb_per_second is not None:
-            rates[label] = kb_per_second * _BYTES_PER_KB
-    return PcieThroughputReading(rates)
+    rates = {
+        label: inquiry.within(inquiry.ask("nvmlDeviceGetPcieThroughput", counter), 0, _MOST_KB_PER_SECOND)
+        for label, counter in DIRECTIONS.items()
+    }
+    return PcieThroughputReading({label: rate * _BYTES_PER_KB for label, rate in known(rates).items()})
 
 
 PCIE_THROUGHPUT = GpuCollector(
@@ -444,12 +441,11 @@ class PcieErrorsReader:
         if not on_pcie(inquiry):
             return PcieErrorsReading({})
         counted = inquiry.fields(TYPE_FIELDS.values())
-        errors = {}
-        for label, field in TYPE_FIELDS.items():
-            count = self._counters[label].read(inquiry, counted.get(field), gpu.at.monotonic)
-            if count is not None:
-                errors[label] = count
-        return PcieErrorsReading(errors)
+        counts = {
+            label: self._counters[label].read(inquiry, counted.get(field), gpu.at.monotonic)
+            for label, field in TYPE_FIELDS.items()
+        }
+        return PcieErrorsReading(known(counts))
 
 
 PCIE_ERRORS = GpuCollector(
@@ -505,12 +501,8 @@ class PcieAerReader:
         )
 
     def _errors(self, gpu: GpuRound, end: str, bus_id: str) -> Mapping[str, float]:
-        counts = {severity: self._count(gpu, bus_id, severity) for severity in TOTALS}
-        return {
-            severity: self._counters[end, severity].add(count, gpu.at.monotonic)
-            for severity, count in counts.items()
-            if count is not None
-        }
+        counts = known({severity: self._count(gpu, bus_id, severity) for severity in TOTALS})
+        return {name: self._counters[end, name].add(count, gpu.at.monotonic) for name, count in counts.items()}
 
     def _count(self, gpu: GpuRound, bus_id: str, severity: str) -> int | None:
         path = f"{device_directory(gpu.machine.sysfs, bus_id)}/aer_dev_{severity}"

@@ -9,7 +9,7 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import power_profile_masks
 from gpu_triage.read.gpu.activity import SILENCE_SECONDS, TOTAL_POWER, SampleRing
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound, known
 from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, gpu_info
 
@@ -318,8 +318,7 @@ def _fan_ratios(inquiry: Inquiry) -> Mapping[str, float]:
         if count is None
         else [inquiry.ask("nvmlDeviceGetFanSpeed_v2", fan) for fan in range(count)]
     )
-    ratios = {str(fan): inquiry.ratio(answer, _MOST_FAN_PERCENT) for fan, answer in enumerate(answers)}
-    return {fan: ratio for fan, ratio in ratios.items() if ratio is not None}
+    return known({str(fan): inquiry.ratio(answer, _MOST_FAN_PERCENT) for fan, answer in enumerate(answers)})
 
 
 THERMAL = GpuCollector("thermal", "temperatures, margin and fans", Tier.MEDIUM, lambda _config: read_thermal)
@@ -350,12 +349,8 @@ def read_clock_table(
     inquiry: Inquiry, function: str, clocks: Mapping[str, int], least_mhz: int = 0
 ) -> Mapping[str, float]:
     """Hertz by clock from an NVML function that takes a clock type and returns MHz; below `least_mhz` means unset."""
-    table = {}
-    for label, clock_type in clocks.items():
-        mhz = inquiry.within(inquiry.ask(function, clock_type), 0, _MOST_MHZ)
-        if mhz is not None and mhz >= least_mhz:
-            table[label] = mhz * _HERTZ_PER_MHZ
-    return table
+    table = known({label: inquiry.within(inquiry.ask(function, kind), 0, _MOST_MHZ) for label, kind in clocks.items()})
+    return {label: mhz * _HERTZ_PER_MHZ for label, mhz in table.items() if mhz >= least_mhz}
 
 
 CLOCKS = GpuCollector("clocks", "clock frequencies", Tier.FAST, lambda _config: read_clocks)
@@ -471,21 +466,15 @@ def read_limits(gpu: GpuRound) -> LimitsReading:
 
 def _thresholds(inquiry: Inquiry) -> Mapping[str, float]:
     celsius = {label: inquiry.ask("nvmlDeviceGetTemperatureThreshold", kind) for label, kind in THRESHOLDS.items()}
-    return {
-        label: value
-        for label, value in celsius.items()
-        if value is not None and _LEAST_THRESHOLD_CELSIUS <= value <= _MOST_THRESHOLD_CELSIUS
-    }
+    most, least = _MOST_THRESHOLD_CELSIUS, _LEAST_THRESHOLD_CELSIUS
+    return {label: value for label, value in known(celsius).items() if least <= value <= most}
 
 
 def _margin_thresholds(inquiry: Inquiry) -> Mapping[str, float]:
     """Margins are not converted to temperatures: they cover several sensors, at varying offsets from the GPU's."""
     answers = inquiry.fields(MARGIN_FIELDS.values())
-    return {
-        label: margin
-        for label, number in MARGIN_FIELDS.items()
-        if (margin := inquiry.within(answers.get(number), -_MOST_MARGIN, _MOST_MARGIN)) is not None
-    }
+    margins = {label: answers.get(number) for label, number in MARGIN_FIELDS.items()}
+    return known({label: inquiry.within(each, -_MOST_MARGIN, _MOST_MARGIN) for label, each in margins.items()})
 
 
 LIMITS = GpuCollector(

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -12,7 +13,7 @@ from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import numa_node_of
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels, GpuRound, known
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_gauge, gpu_info
 from gpu_triage.read.metrics.rendering import samples
 
@@ -98,11 +99,8 @@ def read_topology(gpu: GpuRound) -> TopologyReading:
 
 
 def _peer(inquiry: Inquiry, peer: Device) -> PeerReading:
-    statuses: dict[str, str] = {}
-    for capability, index in CAPABILITIES.items():
-        status = inquiry.ask_pair("nvmlDeviceGetP2PStatus", peer, index)
-        if status is not None:
-            statuses[capability] = P2P_STATUSES.get(status, "unknown")
+    answers = {name: inquiry.ask_pair("nvmlDeviceGetP2PStatus", peer, index) for name, index in CAPABILITIES.items()}
+    statuses = {name: P2P_STATUSES.get(status, "unknown") for name, status in known(answers).items()}
     ancestor = inquiry.ask_pair("nvmlDeviceGetTopologyCommonAncestor", peer)
     level = None if ancestor is None else LEVELS.get(ancestor)
     return PeerReading(str(peer.index), peer.uuid, statuses, level)
@@ -175,13 +173,9 @@ def read_nic_topology(gpu: GpuRound) -> NicTopologyReading:
     if here is None:
         return NicTopologyReading({})
     one_node = len(read_numa_nodes(sysfs)) <= 1
-    levels: dict[str, str] = {}
-    for name, device in _adapters(sysfs):
-        there = _place(sysfs, device)
-        level = level_between(here, there, one_node=one_node) if there else None
-        if level is not None and len(levels) < MOST_ADAPTERS:
-            levels[name] = level
-    return NicTopologyReading(levels)
+    places = known({name: _place(sysfs, device) for name, device in _adapters(sysfs)})
+    levels = known({name: level_between(here, there, one_node=one_node) for name, there in places.items()})
+    return NicTopologyReading(dict(islice(levels.items(), MOST_ADAPTERS)))
 
 
 def level_between(here: PciPlace, there: PciPlace, *, one_node: bool) -> str | None:

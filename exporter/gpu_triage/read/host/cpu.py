@@ -17,6 +17,7 @@ from typing import Annotated, Final, NamedTuple
 from gpu_triage.driver.kernel.files import (
     MAX_CPUS,
     HostInquiry,
+    if_readable,
     names_in,
     parse_count,
     parse_cpu_list,
@@ -25,7 +26,6 @@ from gpu_triage.driver.kernel.files import (
 )
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES, parse_pressure
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, host_info
 from gpu_triage.read.metrics.monotone import MonotoneCounters
@@ -325,10 +325,7 @@ class CpuFrequencies:
         policy = self._policy_of.get(cpu)
         if policy is None:
             return None
-        try:
-            now, most = read_int(policy / "scaling_cur_freq"), read_int(policy / "cpuinfo_max_freq")
-        except HostReadFailed:
-            return None
+        now, most = (if_readable(read_int, policy / name) for name in ("scaling_cur_freq", "cpuinfo_max_freq"))
         # If the reported maximum excludes boost, a CPU may exceed it.
         return min(1.0, now / most) if now is not None and most is not None and now > 0 and most > 0 else None
 

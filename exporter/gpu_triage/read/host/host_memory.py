@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from gpu_triage.driver.kernel.files import HostInquiry, names_in, parse_count, read_names, text_of
 from gpu_triage.driver.kernel.numa import gpu_memory_nodes, node_numbers, read_node_memory, read_node_misses
 from gpu_triage.read.metrics.bounds import Bound
-from gpu_triage.read.metrics.contract import HostCollector, HostRound
+from gpu_triage.read.metrics.contract import HostCollector, HostRound, known
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 
@@ -118,9 +118,7 @@ class HostMemoryReader:
             node_total_bytes={node: found["MemTotal"] for node, found in memory.items() if "MemTotal" in found},
             node_free_bytes={node: found["MemFree"] for node, found in memory.items() if "MemFree" in found},
             node_miss_bytes={
-                node: published(f"misses of node {node}", pages) * page_bytes
-                for node, pages in missed.items()
-                if pages is not None
+                node: published(f"misses of node {node}", pages) * page_bytes for node, pages in known(missed).items()
             },
         )
 

@@ -7,11 +7,10 @@ from typing import Final
 
 from gpu_triage.documents.pcie_values import TRANSFER_RATES
 from gpu_triage.driver.kernel.files import read_names, refuse_unmounted, target_of, text_of
-from gpu_triage.driver.kernel.pci_bus import is_bus_id, link_of
+from gpu_triage.driver.kernel.pci_bus import is_bus_id, is_nvidias, link_of
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Sample, Tier, host_gauge, host_info, no_sample
 
-_NVIDIA: Final = "0x10de"
 _KINDS: Final = {"0x03": "gpu", "0x02": "network", "0x0108": "nvme"}
 """Devices that move data, by prefix of their PCI class."""
 _MOST_UPLINKS: Final = 64
@@ -103,7 +102,7 @@ def _kind(device: str) -> str | None:
     """Kind of a device; None if it does not move data of jobs."""
     pci_class = text_of(f"{device}/class")
     kind = next((kind for begin, kind in _KINDS.items() if pci_class.startswith(begin)), None)
-    return None if kind == "gpu" and text_of(f"{device}/vendor").strip() != _NVIDIA else kind
+    return None if kind == "gpu" and not is_nvidias(text_of(f"{device}/vendor")) else kind
 
 
 def _uplink(sysfs: Path, bridge: str, port: str, behind: tuple[str, ...]) -> Uplink | None:

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import names_in, refuse_unmounted, target_of, text_of
+from gpu_triage.driver.kernel.pci_bus import PASS_THROUGH, is_nvidias
 from gpu_triage.machine import Machine
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier, host_gauge
@@ -41,8 +42,6 @@ _ONCE_RUN: Final = {
 
 _COMMAND: Final = "nv-fabricmanager"[:15]  # the kernel truncates command names to 15 bytes
 _SWITCH_CLASS: Final = "0x0680"
-_NVIDIA: Final = "0x10de"
-_LENT: Final = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 _STARTING_SECONDS: Final = 300.0
 _SEARCH_SECONDS: Final = 15.0
 _MOST_PROCESSES: Final = 65_536
@@ -138,9 +137,9 @@ def sees_processes(procfs: Path) -> bool:
 
 
 def _is_switch(device: Path) -> bool:
-    if text_of(device / "vendor").strip() != _NVIDIA or not text_of(device / "class").startswith(_SWITCH_CLASS):
+    if not is_nvidias(text_of(device / "vendor")) or not text_of(device / "class").startswith(_SWITCH_CLASS):
         return False
-    return PurePosixPath(target_of(device / "driver")).name not in _LENT
+    return PurePosixPath(target_of(device / "driver")).name not in PASS_THROUGH
 
 
 HOST_SERVICES = HostCollector(

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 R = TypeVar("R")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def known(values: Mapping[K, V | None]) -> dict[K, V]:
+    """Leave out what is not reported."""
+    return {key: value for key, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

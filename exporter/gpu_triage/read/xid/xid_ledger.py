@@ -82,7 +82,9 @@ class XidLedger:
         if tally is None:
             return False
         is_first = tally.see(report)
-        if is_first and report.source is XidSource.KMSG and self._was_unknown(report):
+        unknown = self._gpus[report.gpu].get(UNKNOWN_XID)
+        if is_first and report.source is XidSource.KMSG and unknown is not None and unknown.drop_held(report):
+            # NVML reported this incident without a known code.
             tally.cease_to_await(XidSource.NVML)
         return is_first
 
@@ -125,11 +127,6 @@ class XidLedger:
         # Try high codes first: a code that NVML does not know is a new one.
         newest_first = sorted(tallies, key=lambda xid: int(xid) if xid.isdecimal() else 0, reverse=True)
         return any(tallies[xid].take_awaited(report) is not None for xid in newest_first)
-
-    def _was_unknown(self, report: XidReport) -> bool:
-        """Whether NVML reported this incident without a known code; if so, drop the held-back one."""
-        unknown = self._gpus[report.gpu].get(UNKNOWN_XID)
-        return unknown is not None and unknown.drop_held(report)
 
     def _tally(self, report: XidReport) -> _Tally | None:
         if report.gpu not in self._gpus and len(self._gpus) >= MAX_GPUS:

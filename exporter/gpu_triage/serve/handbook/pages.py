@@ -94,7 +94,8 @@ def find(word: str) -> Page:
     elif number := _XID.fullmatch(plain):
         text = _xid_page(int(number[1]))
     elif check := BY_CODE.get(plain):
-        text = _finding_page(check)
+        severity = f"- **Severity:** {check.severity.value}\n"
+        text = _before_runbook(f"Finding {check.code}\n\n{check.advice.meaning}", check, severity, check.runbook)
     elif plain in CLASS_COLORS:
         text = _class_page(plain)
     elif verdict := next((each for each in Verdict if plain in (each.value, each.text, DESK.verdicts[each])), None):
@@ -218,11 +219,6 @@ def _file(name: str) -> str:
     """A page without comments; of a runbook, what to do comes before what it means."""
     head, *sections = re.split(r"^(?=## )", _COMMENT.sub("", packaged(__package__, f"{name}.md")), flags=re.MULTILINE)
     return "".join((head, *sorted(sections, key=lambda section: not section.startswith("## Mitigation"))))
-
-
-def _finding_page(check: Check) -> str:
-    severity = f"- **Severity:** {check.severity.value}\n"
-    return _before_runbook(f"Finding {check.code}\n\n{check.advice.meaning}", check, severity, check.runbook)
 
 
 def _xid_page(number: int, fatal: str = "true", line: str = "") -> str:
