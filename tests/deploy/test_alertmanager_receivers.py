@@ -154,9 +154,9 @@ COMMAND = "gpu-triage explain GpuExportersDown"
 FLEET = [_alert("GpuExportersDown", runbook_url=COMMAND)]
 TICKET = [_alert("GpuRowRemapPending", "gpu-09:9836")]
 TITLES = (
-    ONE[0]["annotations"]["summary"],
-    f"{EIGHT[0]['annotations']['summary']} and 7 more",
-    FLEET[0]["annotations"]["summary"],
+    f"{ONE[0]['annotations']['summary']} (used by {OWNER}) [drain]",
+    f"{EIGHT[0]['annotations']['summary']} (used by {OWNER}) [inspect hardware] and 7 more",
+    f"{FLEET[0]['annotations']['summary']} [fix host]",
 )
 LINES = [f"{each['annotations']['summary']} (used by {OWNER})" for each in EIGHT]
 RUNBOOK = "http://gpu-07:9836/runbooks/GpuXidCritical"
@@ -232,7 +232,7 @@ def test_a_page_says_first_what_a_person_needs(sent: Sent) -> None:
         ("2 action", ACTION),
         ("3 runbook", RUNBOOK),
         ("4 description", ONE[0]["annotations"]["description"]),
-        ("firing", f"{TITLES[0]} (used by {OWNER})"),
+        ("firing", f"{ONE[0]['annotations']['summary']} (used by {OWNER})"),
     ]
 
 

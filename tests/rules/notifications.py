@@ -87,13 +87,83 @@ def of_slot(metric: str, values: Sequence[float], **labels: str) -> Series:
     return gpu(metric, values, "", gpu="", instance=INSTANCE, pci_bus_id=ADDRESS, **labels)
 
 
-def found(code: str, about: Callable[..., Series] = of_gpu) -> Series:
-    """A finding that was confirmed half an hour ago, with a value where it has one."""
+def found(code: str, about: Callable[..., Series] = of_gpu, began: float | None = 12) -> Series:
+    """A finding that was confirmed half an hour ago, with a value where it has one.
+
+    Its condition began at a minute, yesterday before 0; None is of an exporter that tells neither that nor a detail.
+    """
     check = BY_CODE[code]
     facts = {"code": code, "severity": check.severity.value, "action": check.action.value}
     series, name = (of_host, "gpu_host_finding") if check.of_host else (about, "gpu_finding")
     value = _VALUES.get(check.measure.unit, 3.0) if check.measure else math.nan
-    return merged(series(name, lately(2, 1), **facts), series(f"{name}_value", steady(value), code=code))
+    since = math.nan if began is None else 60 * began
+    return merged(
+        series(name, lately(2, 1), **facts),
+        series(f"{name}_value", steady(value), code=code),
+        series(f"{name}_since_timestamp_seconds", steady(since), detail=DETAILS.get(code, ""), **facts),
+    )
+
+
+_HOT: Final = "91 °C (limit 90 °C), SM clock about 1095 of 1980 MHz"
+DETAILS: Final[Mapping[str, str]] = {
+    "clock.policy": "SM clock about 1200 of 1980 MHz",
+    "clock.straggler": "SM clock about 1410 MHz, its peers about 1755 MHz",
+    "cpu.limited": "4 CPUs, job_4711",
+    "cpu.slow_clock": "NUMA node 1, governor powersave",
+    "cpu.starved": "GPU 0-7, NUMA node 1",
+    "driver.unavailable": "version mismatch",
+    "fabric.degraded": "access timeout recovery",
+    "fabric.unhealthy": "GPU 0-7 (not joined)",
+    "gpu.board_lost": "GPU 0, GPU 1, GPU 2",
+    "gpu.lost": "lost",
+    "gpu.missing": "1 of 8 missing, 0000:5d:00.0",
+    "gpu.repeat_offender": "Xid 79, 3 times in 30 days on this board",
+    "host.clock_source": "hpet",
+    "host.hardware_error": "CPU 12",
+    "host.hung_task": "python3 (4242) in rpc_wait_bit_killable, and nas01 does not answer",
+    "host.lockup": "CPU 12",
+    "host.memory_errors_rising": "memory controller mc0, DIMM_A1",
+    "memory.limited": "job_4711",
+    "memory.oom_killed": "python3 (4242) of Slurm job 4711",
+    "memory.starved": "GPU 0-7",
+    "network.link_degraded": "eth0",
+    "network.port_down": "mlx5_3 port 1",
+    "network.port_errors": "mlx5_3 port 1",
+    "network.port_flapping": "mlx5_3 port 1",
+    "network.port_slow": "mlx5_3 port 1",
+    "network.starved": "GPU 0-7, mlx5_3 port 1",
+    "numa.mismatch": "python3 (4242)",
+    "nvlink.bit_errors": "link 4",
+    "nvlink.down": "link 4, 7",
+    "nvlink.recovering": "link 4",
+    "nvswitch.sxid_fatal": "SXid 20034 of switch 0000:c1:00.0",
+    "p2p.unavailable": "GPU 2",
+    "pcie.below_peers": "PCIe 4 x8 (15.8 GB/s), that of GPU 0 PCIe 4 x16 (31.5 GB/s)",
+    "pcie.generation": "3 of 5",
+    "pcie.generation_low": "3 of 5",
+    "pcie.uplink": "x8 PCIe 4 of x16 PCIe 4, port 0000:40:01.0",
+    "pcie.width": "x4 of x16",
+    "pcie.width_from_boot": "x8 of x16",
+    "pcie.width_idle": "x4 of x16",
+    "power.brake": _HOT,
+    "power.cap": "300 W instead of 700 W",
+    "power.hw_slowdown": _HOT,
+    "recovery.action": "reset GPU",
+    "storage.nvme": "nvme0",
+    "storage.read_only": "md0",
+    "storage.starved": "GPU 0-7, NFS /data",
+    "thermal.hw": _HOT,
+    "thermal.margin": "gpu at 87 °C, slowdown at 90 °C",
+    "thermal.sw": _HOT,
+    "vgpu.unlicensed": "NVIDIA RTX Virtual Workstation",
+    "work.blocked": "python3 (4242) in rpc_wait_bit_killable",
+    "work.collective_hang": "GPU 0-7",
+    "work.hung": "python3 (4242)",
+    "work.imbalance": "3 processes, none on GPU 4",
+    "xid.same_unit": "GPC 2 TPC 3 SM 1",
+    "xid.unlisted": "Xid 999",
+}
+"""As the judge names the parts."""
 
 
 _VALUES: Final[Mapping[Unit, float]] = {
@@ -112,12 +182,15 @@ def collector(name: str, metric: str, values: Sequence[float]) -> Series:
 
 
 def clock(seconds: float) -> Series:
-    return of_host("gpu_exporter_time_seconds", [60.0 * minute + seconds for minute in range(NOW + 1)])
+    return of_host(
+        "gpu_exporter_time_seconds",
+        [60.0 * minute + (seconds if minute > RECENTLY else 0.0) for minute in range(NOW + 1)],
+    )
 
 
 def drifting(number: int, version: str) -> Series:
     instance = f"gpu-drift-{number}:9836"
-    driver = host("gpu_driver_info", steady(1), instance, driver_version=version)
+    driver = host("gpu_driver_info", over((math.nan, 12), (1, NOW - 11)), instance, driver_version=version)
     return merged(driver, gpu("gpu_info", steady(1), f"GPU-drift-{number}", instance=instance, name=MODEL))
 
 
@@ -180,6 +253,9 @@ BY_HAND: Final = (
     held("GpuXidCritical", found("xid.64"), found("xid.48"), what="two codes"),
     held("GpuXidCritical", found("xid.74"), what="nvlink", owners=FIVE),
     held("GpuXidCritical", found("xid.79", of_slot), what="slot", owners={}),
+    held("GpuHostFilesystemReadOnly", found("storage.read_only", began=None), what="older exporter"),
+    held("GpuLost", found("gpu.lost", began=-192), what="since yesterday"),
+    held("GpuStarved", found("storage.starved"), found("storage.not_responding"), what="dead server"),
     held("GpuXidContained", found("xid.94")),
     held("GpuXidContained", found("xid.nonfatal"), what="nonfatal", owners=USER),
     held("GpuXidApplication", found("xid.13"), found("xid.31"), owners=USER),
@@ -209,17 +285,21 @@ BY_HAND: Final = (
         "restarting",
     ),
     Exhibit("GpuExporterJudgeFailing", of_host("gpu_exporter_collector_success", lately(0, 1), collector="judge")),
-    Exhibit("GpuExporterXidDeaf", of_host("gpu_exporter_xid_source_up", steady(0), source="kmsg")),
+    Exhibit("GpuExporterXidDeaf", of_host("gpu_exporter_xid_source_up", lately(0, 1), source="kmsg")),
     Exhibit("GpuExporterCollectorFailing", collector("host_nfs", "success", lately(0, 1))),
     Exhibit(
         "GpuExporterStale",
-        collector("ecc", "stale_seconds", [60.0 * max(0, minute - RECENTLY) for minute in range(NOW + 1)]),
+        collector(
+            "ecc",
+            "stale_seconds",
+            [60.0 * (minute - RECENTLY) if minute > RECENTLY else math.nan for minute in range(NOW + 1)],
+        ),
     ),
     Exhibit("GpuHostClockWrong", clock(-4200.0)),
     Exhibit("GpuHostClockWrong", clock(7200.0), "ahead"),
     Exhibit("GpuExporterWebConfigReloadFailed", of_host("gpu_exporter_web_config_reload_success", lately(0, 1))),
     Exhibit("GpuExporterJudgeReloadFailed", of_host("gpu_exporter_judge_settings_reload_success", lately(0, 1))),
-    Exhibit("GpuExporterSimulated", of_host("gpu_exporter_simulated", steady(1))),
+    Exhibit("GpuExporterSimulated", of_host("gpu_exporter_simulated", lately(1))),
     Exhibit("GpuDriverVersionDrift", merged(drifting(1, "570.172.08"), drifting(2, "580.95.05"))),
     Exhibit(
         "GpuStragglerAcrossHosts",

@@ -181,7 +181,7 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
         )
     chosen = settings.alerts.get(rule.key, AlertSettings())
     hold = rule.hold if chosen.hold is None else chosen.hold
-    numbers, texts = dict(values), values | {"for": duration_in_words(hold)}
+    numbers, texts = dict(values), values | {"for": duration_in_words(hold), "alertname": rule.name}
     for name, each in rule.thresholds.items():
         value = chosen.thresholds.get(name, each.value)
         numbers[name] = plain(value)
