@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+import yaml
 from tests.promql.promtool import Alert
 from tests.rules.exhibit_series import INSTANCE, NEIGHBOR, NOW, RECENTLY, lately, many, rack, scraped, steady
 from tests.rules.handwritten import Series, counter, gpu, host, merged, over, play
@@ -104,66 +105,8 @@ def found(code: str, about: Callable[..., Series] = of_gpu, began: float | None 
     )
 
 
-_HOT: Final = "91 °C (limit 90 °C), SM clock about 1095 of 1980 MHz"
-DETAILS: Final[Mapping[str, str]] = {
-    "clock.policy": "SM clock about 1200 of 1980 MHz",
-    "clock.straggler": "SM clock about 1410 MHz, its peers about 1755 MHz",
-    "cpu.limited": "4 CPUs, job_4711",
-    "cpu.slow_clock": "NUMA node 1, governor powersave",
-    "cpu.starved": "GPU 0-7, NUMA node 1",
-    "driver.unavailable": "version mismatch",
-    "fabric.degraded": "access timeout recovery",
-    "fabric.unhealthy": "GPU 0-7 (not joined)",
-    "gpu.board_lost": "GPU 0, GPU 1, GPU 2",
-    "gpu.lost": "lost",
-    "gpu.missing": "1 of 8 missing, 0000:5d:00.0",
-    "gpu.repeat_offender": "Xid 79, 3 times in 30 days on this board",
-    "host.clock_source": "hpet",
-    "host.hardware_error": "CPU 12",
-    "host.hung_task": "python3 (4242) in rpc_wait_bit_killable, and nas01 does not answer",
-    "host.lockup": "CPU 12",
-    "host.memory_errors_rising": "memory controller mc0, DIMM_A1",
-    "memory.limited": "job_4711",
-    "memory.oom_killed": "python3 (4242) of Slurm job 4711",
-    "memory.starved": "GPU 0-7",
-    "network.link_degraded": "eth0",
-    "network.port_down": "mlx5_3 port 1",
-    "network.port_errors": "mlx5_3 port 1",
-    "network.port_flapping": "mlx5_3 port 1",
-    "network.port_slow": "mlx5_3 port 1",
-    "network.starved": "GPU 0-7, mlx5_3 port 1",
-    "numa.mismatch": "python3 (4242)",
-    "nvlink.bit_errors": "link 4",
-    "nvlink.down": "link 4, 7",
-    "nvlink.recovering": "link 4",
-    "nvswitch.sxid_fatal": "SXid 20034 of switch 0000:c1:00.0",
-    "p2p.unavailable": "GPU 2",
-    "pcie.below_peers": "PCIe 4 x8 (15.8 GB/s), that of GPU 0 PCIe 4 x16 (31.5 GB/s)",
-    "pcie.generation": "3 of 5",
-    "pcie.generation_low": "3 of 5",
-    "pcie.uplink": "x8 PCIe 4 of x16 PCIe 4, port 0000:40:01.0",
-    "pcie.width": "x4 of x16",
-    "pcie.width_from_boot": "x8 of x16",
-    "pcie.width_idle": "x4 of x16",
-    "power.brake": _HOT,
-    "power.cap": "300 W instead of 700 W",
-    "power.hw_slowdown": _HOT,
-    "recovery.action": "reset GPU",
-    "storage.nvme": "nvme0",
-    "storage.read_only": "md0",
-    "storage.starved": "GPU 0-7, NFS /data",
-    "thermal.hw": _HOT,
-    "thermal.margin": "gpu at 87 °C, slowdown at 90 °C",
-    "thermal.sw": _HOT,
-    "vgpu.unlicensed": "NVIDIA RTX Virtual Workstation",
-    "work.blocked": "python3 (4242) in rpc_wait_bit_killable",
-    "work.collective_hang": "GPU 0-7",
-    "work.hung": "python3 (4242)",
-    "work.imbalance": "3 processes, none on GPU 4",
-    "xid.same_unit": "GPC 2 TPC 3 SM 1",
-    "xid.unlisted": "Xid 999",
-}
-"""As the judge names the parts."""
+DETAILS: Final[Mapping[str, str]] = yaml.safe_load(Path(__file__).with_name("details.yml").read_text("utf-8"))
+"""What a finding of the exhibits is about, by its code."""
 
 
 _VALUES: Final[Mapping[Unit, float]] = {

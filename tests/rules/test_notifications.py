@@ -44,10 +44,7 @@ FLAWS = {
 }
 """Patterns of what must be in no text, by what it is."""
 
-TIMELESS = {
-    *("GpuTriageWatchdog", "GpuExporterAbsent", "GpuInFleetIncident", "GpuInFleetIncident.down"),
-    "GpuHostFilesystemReadOnly.older exporter",
-}
+TIMELESS = {*("GpuTriageWatchdog", "GpuExporterAbsent", "GpuInFleetIncident", "GpuInFleetIncident.down")}
 """Exhibits of what begins with the first sample, reaches nobody, or is not known to have begun."""
 
 SENTENCE_END = re.compile(r"\. (?=[A-Z])")

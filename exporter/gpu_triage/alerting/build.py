@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, Union
 
 from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError, read_macros
-from gpu_triage.alerting.settings import AlertSettings, Settings, duration_in_words, duration_seconds, plain
+from gpu_triage.alerting.settings import AlertSettings, Settings, duration_seconds, plain
 from gpu_triage.read.xid.codes import NONFATAL_ACTION, NONFATAL_MEANING, XID_CODES, XidCode, XidKind
 from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
 
-PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*(?::[a-z]+)?)\}")
+PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
 _FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
 """If several Xids came together, a text is about the first of these, or else about another one."""
 
@@ -85,11 +85,6 @@ def xid_texts() -> Mapping[str, str]:
     *first, last = NEVER_FROM_NVML
     texts["xids_never_from_nvml"] = f"{', '.join(map(str, first))} and {last}"
     return MappingProxyType(texts)
-
-
-def percent(share: float) -> str:
-    """Format a ratio as a percentage, as the Helm template does."""
-    return f"{share * 100:.4f}".rstrip("0").rstrip(".") + "%"
 
 
 def _expanded(text: str, macros: Mapping[str, str]) -> str:
@@ -181,11 +176,8 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
         )
     chosen = settings.alerts.get(rule.key, AlertSettings())
     hold = rule.hold if chosen.hold is None else chosen.hold
-    numbers, texts = dict(values), values | {"for": duration_in_words(hold), "alertname": rule.name}
-    for name, each in rule.thresholds.items():
-        value = chosen.thresholds.get(name, each.value)
-        numbers[name] = plain(value)
-        texts |= {name: plain(value), f"{name}:percent": percent(value)}
+    chosen_numbers = ((name, chosen.thresholds.get(name, each.value)) for name, each in rule.thresholds.items())
+    numbers, texts = values | {name: plain(value) for name, value in chosen_numbers}, values | {"alertname": rule.name}
     fields: Fields = {
         "alert": rule.name,
         "expr": filled_in(f"{rule.key}: expr", expanded_expr(rule.expr), numbers),

@@ -138,7 +138,7 @@ def _missing(host: HostEvidence) -> Iterator[Finding]:
         known = sorted(gpu.pci_bus_id for gpu in host.gpus if not gpu.up and gpu.pci_bus_id)
         which = f", {first_few(known, 3)}" if known else ""
         detail = f"{host.missing_gpus:.0f} of {shown + host.missing_gpus:.0f} missing{which}"
-        yield of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {more}", host.missing_gpus, detail)
+        yield of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {more}{which}", host.missing_gpus, detail)
 
 
 class _Xid(NamedTuple):

@@ -141,7 +141,7 @@ def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
         if len(said) >= least or (said and repeated):
             subjects = sorted({subject for subject, _, _ in named})
             waits = _waits(host, subjects) if rule.code == "host.hung_task" else ""
-            yield of_host(rule.code, first_of(said), len(said), f"{first_few(subjects, _SHOWN)}{waits}")
+            yield of_host(rule.code, f"{first_of(said)}{waits}", len(said), f"{first_few(subjects, _SHOWN)}{waits}")
     yield from _driver_messages(host)
     yield from _memory_errors(host)
     yield from _oom_killed(host)
