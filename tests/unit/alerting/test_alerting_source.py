@@ -93,7 +93,12 @@ def test_every_macro_is_used_and_leaves_only_what_settings_fill_in() -> None:
     rules = [rule for source in SOURCES for group in source.groups for rule in group.rules]
     labels = {"cluster_label", "target", "fleet", "subject"}
     for macros, expanded, texts, filled in (
-        (read_macros().macros, text_macros(), [a.summary + a.description for a in ALERTS], {"cluster_label"}),
+        (
+            read_macros().macros,
+            text_macros(),
+            [a.summary + a.description for a in ALERTS],
+            {"cluster_label", "alertname"},
+        ),
         (read_macros().expressions, expression_macros(), [rule.expr for rule in rules], labels),
     ):
         everything = " ".join([*texts, *macros.values()])

@@ -128,18 +128,18 @@ def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
     for rule in MESSAGE_RULES:
         named = [
-            (each.labels["subject"] or rule.unnamed, words, host.when(each.last))
+            (each.labels["subject"], words, host.when(each.last))
             for kind, words in rule.kinds.items()
             for each in _events(host, kind)
             if host.age_seconds(each.last) <= rule.seconds and not (rule.until_reset and each.last < reset_at)
         ]
-        said = [f"{words.format(subject)}, last {when}" for subject, words, when in named]
+        said = [f"{words.format(subject or rule.unnamed)}, last {when}" for subject, words, when in named]
         if rule.code == "cpu.thermal":
             said += _hot_cpus(host)
         repeated = rule.again and host.memory.over("", rule.again, rule.seconds).amount > 0
         least = host.limit(rule.code, rule.limit) if rule.limit else 1
         if len(said) >= least or (said and repeated):
-            subjects = sorted({subject for subject, _, _ in named})
+            subjects = sorted({subject for subject, _, _ in named if subject})
             waits = _waits(host, subjects) if rule.code == "host.hung_task" else ""
             yield of_host(rule.code, f"{first_of(said)}{waits}", len(said), f"{first_few(subjects, _SHOWN)}{waits}")
     yield from _driver_messages(host)
