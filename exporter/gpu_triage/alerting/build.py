@@ -176,11 +176,11 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
         )
     chosen = settings.alerts.get(rule.key, AlertSettings())
     hold = rule.hold if chosen.hold is None else chosen.hold
-    chosen_numbers = ((name, chosen.thresholds.get(name, each.value)) for name, each in rule.thresholds.items())
-    numbers, texts = values | {name: plain(value) for name, value in chosen_numbers}, values | {"alertname": rule.name}
+    numbers = {name: plain(chosen.thresholds.get(name, each.value)) for name, each in rule.thresholds.items()}
+    values |= {"alertname": rule.name, **numbers}
     fields: Fields = {
         "alert": rule.name,
-        "expr": filled_in(f"{rule.key}: expr", expanded_expr(rule.expr), numbers),
+        "expr": filled_in(f"{rule.key}: expr", expanded_expr(rule.expr), values),
         **({"for": hold} if duration_seconds(hold) else {}),
         **({"keep_firing_for": rule.keep} if rule.keep else {}),
         "labels": {
@@ -191,8 +191,8 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
             **chosen.labels,
         },
         "annotations": {
-            "summary": filled_in(f"{rule.key}: summary", expanded_text(rule.summary), texts),
-            "description": filled_in(f"{rule.key}: description", expanded_text(rule.description), texts),
+            "summary": filled_in(f"{rule.key}: summary", expanded_text(rule.summary), values),
+            "description": filled_in(f"{rule.key}: description", expanded_text(rule.description), values),
             **_links(rule, settings),
             **settings.annotations,
         },

@@ -43,7 +43,7 @@ def _missing(host: HostEvidence) -> Iterator[Finding]:
             judge_host,
             {**TASK, (SAID, ("nfs_not_responding", "nas01")): 0.0},
             "host.hung_task",
-            "dd (7), python3 (42), and nas01 does not answer",
+            "dd (7), python3 (42), and NFS server nas01 does not respond",
         ),
         (
             judge_host,

@@ -155,14 +155,7 @@ def _waits(host: HostEvidence, tasks: Sequence[str]) -> str:
     """Return what hung tasks wait for, as far as their GPUs or other messages show: the kernel does not name it."""
     blocked = (labels for gpu in host.gpus for labels in gpu.labels_of(GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS))
     channels = {each["wait_channel"] for each in blocked if f"{each['process']} ({each['pid']})" in tasks}
-    silent = {
-        each.labels["subject"]
-        for kind in (ProblemKind.NFS_NOT_RESPONDING, ProblemKind.LUSTRE_LOST)
-        for each in _events(host, kind)
-        if host.age_seconds(each.last) <= _RECENT
-    }
-    where = "".join(f" in {channel}" for channel in sorted(channels) if channel)
-    return where + "".join(f", and {server} does not answer" for server in sorted(silent))
+    return " in ".join(("", *sorted(filter(None, channels)))) + ", and ".join(("", *host.silent_servers()))
 
 
 def _hot_cpus(host: HostEvidence) -> Iterator[str]:
