@@ -229,7 +229,13 @@ BY_HAND: Final = (
     ),
     Exhibit("GpuExporterJudgeFailing", of_host("gpu_exporter_collector_success", lately(0, 1), collector="judge")),
     Exhibit("GpuExporterXidDeaf", of_host("gpu_exporter_xid_source_up", lately(0, 1), source="kmsg")),
-    Exhibit("GpuExporterCollectorFailing", collector("host_nfs", "success", lately(0, 1))),
+    Exhibit(
+        "GpuExporterCollectorFailing",
+        merged(
+            collector("host_nfs", "success", lately(0, 1)),
+            of_host("gpu_exporter_errors_total", counter(lately(12)), collector="host_nfs", error="permission_denied"),
+        ),
+    ),
     Exhibit(
         "GpuExporterStale",
         collector(
