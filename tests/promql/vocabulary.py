@@ -32,6 +32,10 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
         Kind.GAUGE,
         ("alertname", "alertstate", "severity", "action", "gpu", "uuid", "owner", "job_name", "code", "subject"),
     ),
+    "ALERTS_FOR_STATE": (
+        Kind.GAUGE,
+        ("alertname", "uuid", "pci_bus_id", "code", "collector", "field", "owner", "name", "rank"),
+    ),
     "gpu_job_steps_total": (Kind.COUNTER, ("job_name", "owner", "rank")),
     "gpu_job_samples_total": (Kind.COUNTER, ("job_name", "owner")),
     "gpu_job_step_seconds_bucket": (Kind.COUNTER, ("job_name", "owner", "le")),

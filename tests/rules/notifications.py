@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+import yaml
 from tests.promql.promtool import Alert
 from tests.rules.exhibit_series import INSTANCE, NEIGHBOR, NOW, RECENTLY, lately, many, rack, scraped, steady
 from tests.rules.handwritten import Series, counter, gpu, host, merged, over, play
@@ -87,13 +88,25 @@ def of_slot(metric: str, values: Sequence[float], **labels: str) -> Series:
     return gpu(metric, values, "", gpu="", instance=INSTANCE, pci_bus_id=ADDRESS, **labels)
 
 
-def found(code: str, about: Callable[..., Series] = of_gpu) -> Series:
-    """A finding that was confirmed half an hour ago, with a value where it has one."""
+def found(code: str, about: Callable[..., Series] = of_gpu, began: float | None = 12) -> Series:
+    """A finding that was confirmed half an hour ago, with a value where it has one.
+
+    Its condition began at a minute, yesterday before 0; None is of an exporter that tells neither that nor a detail.
+    """
     check = BY_CODE[code]
     facts = {"code": code, "severity": check.severity.value, "action": check.action.value}
     series, name = (of_host, "gpu_host_finding") if check.of_host else (about, "gpu_finding")
     value = _VALUES.get(check.measure.unit, 3.0) if check.measure else math.nan
-    return merged(series(name, lately(2, 1), **facts), series(f"{name}_value", steady(value), code=code))
+    since = math.nan if began is None else 60 * began
+    return merged(
+        series(name, lately(2, 1), **facts),
+        series(f"{name}_value", steady(value), code=code),
+        series(f"{name}_since_timestamp_seconds", steady(since), detail=DETAILS.get(code, ""), **facts),
+    )
+
+
+DETAILS: Final[Mapping[str, str]] = yaml.safe_load(Path(__file__).with_name("details.yml").read_text("utf-8"))
+"""What a finding of the exhibits is about, by its code."""
 
 
 _VALUES: Final[Mapping[Unit, float]] = {
@@ -112,12 +125,15 @@ def collector(name: str, metric: str, values: Sequence[float]) -> Series:
 
 
 def clock(seconds: float) -> Series:
-    return of_host("gpu_exporter_time_seconds", [60.0 * minute + seconds for minute in range(NOW + 1)])
+    return of_host(
+        "gpu_exporter_time_seconds",
+        [60.0 * minute + (seconds if minute > RECENTLY else 0.0) for minute in range(NOW + 1)],
+    )
 
 
 def drifting(number: int, version: str) -> Series:
     instance = f"gpu-drift-{number}:9836"
-    driver = host("gpu_driver_info", steady(1), instance, driver_version=version)
+    driver = host("gpu_driver_info", over((math.nan, 12), (1, NOW - 11)), instance, driver_version=version)
     return merged(driver, gpu("gpu_info", steady(1), f"GPU-drift-{number}", instance=instance, name=MODEL))
 
 
@@ -180,6 +196,9 @@ BY_HAND: Final = (
     held("GpuXidCritical", found("xid.64"), found("xid.48"), what="two codes"),
     held("GpuXidCritical", found("xid.74"), what="nvlink", owners=FIVE),
     held("GpuXidCritical", found("xid.79", of_slot), what="slot", owners={}),
+    held("GpuHostFilesystemReadOnly", found("storage.read_only", began=None), what="older exporter"),
+    held("GpuLost", found("gpu.lost", began=-192), what="since yesterday"),
+    held("GpuStarved", found("storage.starved"), found("storage.not_responding"), what="dead server"),
     held("GpuXidContained", found("xid.94")),
     held("GpuXidContained", found("xid.nonfatal"), what="nonfatal", owners=USER),
     held("GpuXidApplication", found("xid.13"), found("xid.31"), owners=USER),
@@ -209,17 +228,27 @@ BY_HAND: Final = (
         "restarting",
     ),
     Exhibit("GpuExporterJudgeFailing", of_host("gpu_exporter_collector_success", lately(0, 1), collector="judge")),
-    Exhibit("GpuExporterXidDeaf", of_host("gpu_exporter_xid_source_up", steady(0), source="kmsg")),
-    Exhibit("GpuExporterCollectorFailing", collector("host_nfs", "success", lately(0, 1))),
+    Exhibit("GpuExporterXidDeaf", of_host("gpu_exporter_xid_source_up", lately(0, 1), source="kmsg")),
+    Exhibit(
+        "GpuExporterCollectorFailing",
+        merged(
+            collector("host_nfs", "success", lately(0, 1)),
+            of_host("gpu_exporter_errors_total", counter(lately(12)), collector="host_nfs", error="permission_denied"),
+        ),
+    ),
     Exhibit(
         "GpuExporterStale",
-        collector("ecc", "stale_seconds", [60.0 * max(0, minute - RECENTLY) for minute in range(NOW + 1)]),
+        collector(
+            "ecc",
+            "stale_seconds",
+            [60.0 * (minute - RECENTLY) if minute > RECENTLY else math.nan for minute in range(NOW + 1)],
+        ),
     ),
     Exhibit("GpuHostClockWrong", clock(-4200.0)),
     Exhibit("GpuHostClockWrong", clock(7200.0), "ahead"),
     Exhibit("GpuExporterWebConfigReloadFailed", of_host("gpu_exporter_web_config_reload_success", lately(0, 1))),
     Exhibit("GpuExporterJudgeReloadFailed", of_host("gpu_exporter_judge_settings_reload_success", lately(0, 1))),
-    Exhibit("GpuExporterSimulated", of_host("gpu_exporter_simulated", steady(1))),
+    Exhibit("GpuExporterSimulated", of_host("gpu_exporter_simulated", lately(1))),
     Exhibit("GpuDriverVersionDrift", merged(drifting(1, "570.172.08"), drifting(2, "580.95.05"))),
     Exhibit(
         "GpuStragglerAcrossHosts",

@@ -35,7 +35,9 @@ class Rule:
     def queries(self) -> tuple[str, ...]:
         """What its annotations ask Prometheus, with some text in place of what they fill in."""
         return tuple(
-            query.replace("code=%q", 'code="thermal.hw"').replace("%q", '"x"')
+            query.replace("code=%q", 'code="thermal.hw"')
+            .replace("collector=%q", 'collector="ecc"')
+            .replace("%q", '"x"')
             for text in self.annotations.values()
             for query in _QUERY.findall(text)
         )

@@ -40,8 +40,12 @@ FLAWS = {
     "a value without words": r"\([a-z ]*[=:] ?-?\d|\bgpu_\w+ (is )?-?\d",
     "a plural of one": r"(?<![\w.-])1 (GPUs|NVIDIA GPUs|NVLinks|PCIe errors|process(?:es)? of|errors|times)\b",
     "one word twice": r"\b(\w+) \1\b",
+    "a share with three digits": r"\d\.\d\d+%|\d\d\.\d+%",
 }
 """Patterns of what must be in no text, by what it is."""
+
+TIMELESS = {*("GpuTriageWatchdog", "GpuExporterAbsent", "GpuInFleetIncident", "GpuInFleetIncident.down")}
+"""Exhibits of what begins with the first sample, reaches nobody, or is not known to have begun."""
 
 SENTENCE_END = re.compile(r"\. (?=[A-Z])")
 """Neither the steps of a list, which begin with "(1)", nor what stands in parentheses."""
@@ -103,6 +107,13 @@ def test_a_text_says_which_gpu_and_who_is_hit(exhibit: Exhibit, sent: Sent) -> N
     if "uuid" in notification.labels:
         assert f"(PCI {ADDRESS}, serial {SERIAL})" in description
     assert [owner for owner in exhibit.owners if owner not in description] == []
+
+
+@of_every_exhibit
+def test_a_text_says_since_when(exhibit: Exhibit, sent: Sent) -> None:
+    texts = only(exhibit, sent).annotations
+    timeless = exhibit.name in TIMELESS
+    assert [name for name in ("summary", "description") if (", since " in texts[name]) is timeless] == []
 
 
 def test_every_alert_has_a_notification_to_review_and_no_other_is_left() -> None:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, Union
 
 from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError, read_macros
-from gpu_triage.alerting.settings import AlertSettings, Settings, duration_in_words, duration_seconds, plain
+from gpu_triage.alerting.settings import AlertSettings, Settings, duration_seconds, plain
 from gpu_triage.read.xid.codes import (
     NONFATAL_ACTION,
     NONFATAL_MEANING,
@@ -20,7 +20,7 @@ from gpu_triage.read.xid.codes import (
 )
 from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
 
-PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*(?::[a-z]+)?)\}")
+PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
 _FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
 """If several Xids came together, a text is about the first of these, or else about another one."""
 
@@ -97,11 +97,6 @@ def xid_texts() -> Mapping[str, str]:
     texts["xid_slow_gsp"] = str(SLOW_GSP)
     texts["xids_never_from_nvml"] = f"{', '.join(map(str, first))} and {last}"
     return MappingProxyType(texts)
-
-
-def percent(share: float) -> str:
-    """Format a ratio as a percentage, as the Helm template does."""
-    return f"{share * 100:.4f}".rstrip("0").rstrip(".") + "%"
 
 
 def _expanded(text: str, macros: Mapping[str, str]) -> str:
@@ -193,14 +188,11 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
         )
     chosen = settings.alerts.get(rule.key, AlertSettings())
     hold = rule.hold if chosen.hold is None else chosen.hold
-    numbers, texts = dict(values), values | {"for": duration_in_words(hold)}
-    for name, each in rule.thresholds.items():
-        value = chosen.thresholds.get(name, each.value)
-        numbers[name] = plain(value)
-        texts |= {name: plain(value), f"{name}:percent": percent(value)}
+    numbers = {name: plain(chosen.thresholds.get(name, each.value)) for name, each in rule.thresholds.items()}
+    values |= {"alertname": rule.name, **numbers}
     fields: Fields = {
         "alert": rule.name,
-        "expr": filled_in(f"{rule.key}: expr", expanded_expr(rule.expr), numbers),
+        "expr": filled_in(f"{rule.key}: expr", expanded_expr(rule.expr), values),
         **({"for": hold} if duration_seconds(hold) else {}),
         **({"keep_firing_for": rule.keep} if rule.keep else {}),
         "labels": {
@@ -211,8 +203,8 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
             **chosen.labels,
         },
         "annotations": {
-            "summary": filled_in(f"{rule.key}: summary", expanded_text(rule.summary), texts),
-            "description": filled_in(f"{rule.key}: description", expanded_text(rule.description), texts),
+            "summary": filled_in(f"{rule.key}: summary", expanded_text(rule.summary), values),
+            "description": filled_in(f"{rule.key}: description", expanded_text(rule.description), values),
             **_links(rule, settings),
             **settings.annotations,
         },

@@ -53,7 +53,7 @@ RUNBOOK_URL: Final = r"^(https?://([^\s{}]|\{\{ ?\$labels\.[a-zA-Z_][a-zA-Z0-9_]
 DURATION: Final = "^([0-9]{1,2}d)?([0-9]{1,3}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$"
 """A duration in Prometheus' syntax (``30s``, ``1h30m``); also matches the empty text, which is rejected separately."""
 
-_UNITS: Final = {"d": (86400, "day"), "h": (3600, "hour"), "m": (60, "minute"), "s": (1, "second")}
+_UNITS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _PART: Final = re.compile(r"([0-9]+)([dhms])")
 
 
@@ -117,13 +117,7 @@ def duration_seconds(text: str) -> int | None:
     """The length of a duration in seconds; None if the text is not a duration."""
     if not text or not re.fullmatch(DURATION, text):
         return None
-    return sum(int(number) * _UNITS[unit][0] for number, unit in _PART.findall(text))
-
-
-def duration_in_words(text: str) -> str:
-    """A duration in words: ``10 minutes``, ``1 hour 30 minutes``."""
-    parts = [(int(number), _UNITS[unit][1]) for number, unit in _PART.findall(text)]
-    return " ".join(f"{number} {word}{'s' * (number != 1)}" for number, word in parts if number) or "a moment"
+    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
 _NOT_RE2: Final = re.compile(r"\(\?(=|!|<=|<!|P=)|\\[1-9]")

@@ -7,7 +7,8 @@ from typing import Final
 
 from gpu_triage.alerting.dcgm import bounds, findings
 from gpu_triage.alerting.rule_source import SOURCE, Alert, Group, RecordingRule, RuleSource, read_sources
-from gpu_triage.judge.findings.table import CHECKS, Area, Check
+from gpu_triage.judge.findings.check import Unit
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area, Check
 
 _DCGM: Final = "compat/dcgm.yml"
 
@@ -31,6 +32,10 @@ _OF_CHASSIS: Final = frozenset(
     }
 )
 """Findings that a failed fan or power supply, or warm air, may explain: their texts say what the chassis reports."""
+
+
+_BESIDE_DETAIL: Final = frozenset({Unit.RATIO, Unit.BYTES_PER_SECOND})
+_CAUSES: Final = {"storage.starved": BY_CODE["storage.not_responding"]}
 
 
 def relays(handwritten: Collection[str]) -> tuple[Alert, ...]:
@@ -60,7 +65,9 @@ def _relay(name: str, variant: str, checks: Sequence[Check]) -> Alert:
         severity=first.severity.value,
         action=first.action.value,
         summary=_summary(checks),
-        description=f"${{about}}{_by_code(checks, [_description(check) for check in checks])}{heat}",
+        description="${finding}${about}"
+        + _by_code(checks, [_fact(check) for check in checks])
+        + f"${{since}}. {_by_code(checks, [_advice(check) for check in checks])}{heat}",
         dashboard="gpu-triage-fleet" if first.area is Area.SETTINGS else "gpu-triage-diagnosis",
         codes=tuple(check.code for check in checks),
         enabled=any(check.relayed for check in checks),
@@ -87,17 +94,32 @@ def _matcher(codes: Sequence[str]) -> str:
 
 def _summary(checks: Sequence[Check]) -> str:
     where = {check.of_host: "${host}: " if check.of_host else "${host} ${gpu}: " for check in checks}
-    texts = [check.title + (f"; {check.measure.template}" if check.measure else "") for check in checks]
+    texts = [check.title + _fact(check) for check in checks]
     if len(where) == 1:
-        return where[checks[0].of_host] + _by_code(checks, texts)
-    return _by_code(checks, [where[check.of_host] + text for check, text in zip(checks, texts, strict=True)])
+        return "${finding}" + where[checks[0].of_host] + _by_code(checks, texts) + "${since}"
+    texts = [where[check.of_host] + text for check, text in zip(checks, texts, strict=True)]
+    return "${finding}" + _by_code(checks, texts) + "${since}"
 
 
-def _description(check: Check) -> str:
-    """Measured value, meaning and action; the title is in the summary."""
-    fact = f": {check.measure.template}" if check.measure else ""
+def _fact(check: Check) -> str:
+    """The part that it is about, and what was measured unless that only counts the parts."""
+    measured = check.measure.template if check.measure else ""
+    if check.measure and check.measure.unit in _BESIDE_DETAIL:
+        return f": {{{{ with $detail }}}}{{{{ . }}}}, {{{{ end }}}}{measured}"
+    if measured:
+        return f": {{{{ with $detail }}}}{{{{ . }}}}{{{{ else }}}}{measured}{{{{ end }}}}"
+    return "{{ with $detail }}: {{ . }}{{ end }}"
+
+
+def _advice(check: Check) -> str:
+    """Meaning and action: those of its cause instead while that is confirmed, too."""
     beside = "${chassis}" if check.code in _OF_CHASSIS else ""
-    return f"{fact}. {check.advice.meaning}{beside} {check.advice.anywhere}"
+    text = f"{check.advice.meaning}{beside} {check.advice.anywhere}"
+    if check.code not in _CAUSES:
+        return text
+    cause = _CAUSES[check.code]
+    confirmed = f"printf `{_CONFIRMED}{{${{match}},code=%q}}` ${{args}} `{cause.code}` | query"
+    return f"{{{{ if {confirmed} }}}}{cause.advice.meaning} {cause.advice.anywhere}{{{{ else }}}}{text}{{{{ end }}}}"
 
 
 def _by_code(checks: Sequence[Check], texts: Sequence[str]) -> str:

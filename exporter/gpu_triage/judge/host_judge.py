@@ -104,7 +104,9 @@ class HostJudge:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
         rows = (replace(f, check=settings.checks[f.check.code]) for f in (*judged, *more))
         named = (f if (gpu := host.silent_gpus.of(f)) is None else f.about(gpu) for f in rows)
-        found = sorted(named, key=lambda f: _ORDER[f.check.code])
+        published = {life.key: life.finding.detail for life in self.states.lives if life.state is State.CONFIRMED}
+        kept = (f.with_earlier(published.get((f.identity, f.check.code), "")) for f in named)
+        found = sorted(kept, key=lambda f: _ORDER[f.check.code])
         present, ended = self.states.judge(
             found, partial(observable, host), host.at.monotonic, partial(last_reset, host), host.known_gpus
         )
@@ -209,6 +211,7 @@ def _reading(report: Report) -> JudgmentReading:
             finding.lasted_seconds,
             finding.value,
             None if finding.state is State.ENDED else finding.since,
+            finding.detail if finding.state is State.CONFIRMED else "",
         )
         published.setdefault((finding.identity, check.code), facts)
     gpus = tuple(

@@ -8,19 +8,6 @@ rules holds is data: the braces in it ({{ $labels.gpu }}) are Prometheus's, and 
 {{- regexReplaceAll "\\.?0+$" (printf (printf "%%.%df" .decimals) (float64 .number)) "" -}}
 {{- end }}
 
-{{- /* A duration as prose has it: 1 hour 30 minutes. */}}
-{{- define "gpu-triage.rules.duration" -}}
-{{- $words := dict "d" "day" "h" "hour" "m" "minute" "s" "second" }}
-{{- $parts := list }}
-{{- range regexFindAll "[0-9]+[dhms]" . -1 }}
-{{- $number := regexFind "[0-9]+" . | atoi }}
-{{- if $number }}
-{{- $parts = append $parts (printf "%d %s%s" $number (get $words (regexFind "[dhms]" .)) (ternary "" "s" (eq $number 1))) }}
-{{- end }}
-{{- end }}
-{{- join " " $parts | default "a moment" -}}
-{{- end }}
-
 {{- /* Seconds of a duration. */}}
 {{- define "gpu-triage.rules.seconds" -}}
 {{- $lengths := dict "d" 86400 "h" 3600 "m" 60 "s" 1 }}
@@ -126,11 +113,9 @@ it is for the pod network. command: what prints a runbook; kubectl picks a pod t
 {{- fail (printf "rules.overrides.alerts.%s.for: is %q; the longest is 7d" $rule.key $for) }}
 {{- end }}
 {{- $tokens := deepCopy .tokens }}
-{{- $inText := dict "for" (include "gpu-triage.rules.duration" $for) }}
+{{- $inText := dict "alertname" $rule.alert }}
 {{- range $name, $value := mergeOverwrite (dict) ($rule.thresholds | default dict) ($own.thresholds | default dict) }}
 {{- $_ := set $tokens $name (include "gpu-triage.rules.plain" (dict "number" $value "decimals" 6)) }}
-{{- $percent := include "gpu-triage.rules.plain" (dict "number" (mulf $value 100) "decimals" 4) }}
-{{- $_ := set $inText (printf "%s:percent" $name) (printf "%s%%" $percent) }}
 {{- end }}
 {{- $_ := set $rule "expr" (include "gpu-triage.rules.filled" (dict "text" $rule.expr "tokens" $tokens)) }}
 {{- $labels := $rule.labels | default dict }}

@@ -94,12 +94,6 @@ def test_an_alert_takes_severity_wait_labels_and_annotations(read: Read) -> None
     assert {rule["annotations"]["wiki"] for rule in rules.values()} == {"x"}
 
 
-def test_the_text_names_the_wait_and_the_thresholds_that_were_set(read: Read) -> None:
-    key = next(key for key, alert in ALERTS.items() if "${for}" in alert.description)
-    text = rules_of(read(f"alerts: {{{key}: {{for: 2h1m}}}}"))[key]["annotations"]["description"]
-    assert "2 hours 1 minute" in text
-
-
 def test_a_threshold_stands_in_the_expression(read: Read) -> None:
     value = LIMITS.high
     rule = rules_of(read(f"alerts: {{{WITH_THRESHOLD.key}: {{thresholds: {{{THRESHOLD}: {value}}}}}}}"))

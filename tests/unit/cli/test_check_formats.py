@@ -77,6 +77,7 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
         "ended_at": None,
         "end": None,
         "measured": "8 of 16 lanes under load, at 0000:65:00.0",
+        "detail": "x8 of x16",
         "value": width["value"],
         "meaning": BY_CODE["pcie.width"].advice.meaning,
         "decision": BY_CODE["pcie.width"].advice.decision,

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from tests.gathered import every
 
-from gpu_triage.judge.findings.check import Measure, Unit, length_in_words
+from gpu_triage.judge.findings.check import Action, Measure, Unit, length_in_words
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, EXPLAINED_BY
 from gpu_triage.serve.handbook.pages import alert_names
 
@@ -65,6 +65,14 @@ def test_a_title_is_the_end_of_a_summary_line() -> None:
         assert not check.title.endswith("."), check.code
 
 
+def test_a_decision_and_its_action_agree_on_whether_to_drain() -> None:
+    """Schedulers act on the label, and people on the text."""
+    told = {check.code for check in CHECKS if check.decision.startswith("{Drain}")}
+    drained = {check.code for check in CHECKS if check.action is Action.DRAIN}
+    assert drained <= told
+    assert told - drained <= {check.code for check in CHECKS if check.action is Action.RESET}, "a reset drains first"
+
+
 def test_a_measure_words_one_value() -> None:
     for check in CHECKS:
         if check.measure is not None:
@@ -78,6 +86,8 @@ def test_a_measure_words_one_value() -> None:
     [
         (Measure(Unit.RATIO, "throttled {} of the time"), 0.34, "throttled 34% of the time"),
         (Measure(Unit.LANES, "link width x{}"), 4.0, "link width x4"),
+        (Measure(Unit.COUNT, "{} process(es)"), 1.0, "1 process"),
+        (Measure(Unit.COUNT, "{} process(es)"), 2.0, "2 processes"),
         (Measure(Unit.CELSIUS, "{} left"), -2.0, "-2 °C left"),
         (Measure(Unit.HERTZ, "SM clock {}"), 1.41e9, "SM clock 1410 MHz"),
         (Measure(Unit.BYTES, "{} held"), 1024.0**3, "1.0 GiB held"),

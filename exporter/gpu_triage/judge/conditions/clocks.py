@@ -1,5 +1,6 @@
 """Is the GPU throttled, or slower than its peers? Heat, power and clock policy."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from gpu_triage.judge.evidence import thresholds
@@ -17,9 +18,11 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
         yield from _slowdowns(gpu)
         yield from _temperatures(gpu)
         if (overread := _overread(gpu)) is not None:
-            yield of_gpu("power.reading", gpu, overread, value=gpu.last(power.GPU_POWER_WATTS))
+            watts = gpu.last(power.GPU_POWER_WATTS)
+            yield of_gpu("power.reading", gpu, overread, value=watts, detail=_with_about(overread))
     for gpu, limited in host.limited_clocks.items():
-        yield of_gpu("clock.policy", gpu, limited.text, value=limited.share)
+        clock = _clock_of_limit(gpu)
+        yield of_gpu("clock.policy", gpu, limited.text, value=limited.share, detail=_with_about(clock))
     yield from judge_stragglers(host)
 
 
@@ -30,9 +33,11 @@ def _slowdowns(gpu: GpuEvidence) -> Iterator[Finding]:
         if slowdown.exceeded(gpu, share := slowdown.lasting(gpu)):
             more = ", without heat or brake" if slowdown.reason == "hw_slowdown" else ""
             more = _heat_and_clock(gpu) if slowdown.reason.endswith("thermal") else more
-            yield of_gpu(slowdown.code, gpu, f"{slowdown.reason} {share:.0%} of the time{more}", value=share)
+            measured = f"{slowdown.reason} {share:.0%} of the time{more}"
+            yield of_gpu(slowdown.code, gpu, measured, value=share, detail=_heat_of_limit(gpu))
         if (now := slowdown.uncounted) is not None:
-            yield of_gpu(slowdown.code, gpu, f"{now.text}{_heat_and_clock(gpu)}", value=now.share)
+            measured = f"{now.text}{_heat_and_clock(gpu)}"
+            yield of_gpu(slowdown.code, gpu, measured, value=now.share, detail=_heat_of_limit(gpu))
     if gpu.capped:
         yield _capped(gpu, cap)
 
@@ -42,17 +47,33 @@ def _temperatures(gpu: GpuEvidence) -> Iterator[Finding]:
     if margin is not None and (margin.near or gpu.under_load):
         often = gpu.memory.over(gpu.key, Share.NEAR_SLOWDOWN, thresholds.NEAR_SLOWDOWN_SECONDS)
         if often.mean >= thresholds.NEAR_SLOWDOWN_SHARE or (margin.near and not often.seconds):
-            yield of_gpu("thermal.margin", gpu, margin.text, value=margin.celsius)
+            yield of_gpu("thermal.margin", gpu, margin.text, value=margin.celsius, detail=margin.text)
     if low is not None:
         limit = gpu.last(power.GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold="gpu_max")
-        yield of_gpu("thermal.low_limit", gpu, low, value=limit)
+        yield of_gpu("thermal.low_limit", gpu, low, value=limit, detail=low)
 
 
 def _heat_and_clock(gpu: GpuEvidence) -> str:
-    heat, clock = gpu.last(power.GPU_TEMPERATURE_CELSIUS, sensor="gpu"), gpu.last(power.GPU_CLOCK_HERTZ, clock="sm")
-    most = gpu.last(power.GPU_CLOCK_MAX_HERTZ, clock="sm")
-    at = "" if heat is None else f", {heat:.0f} °C"
-    return at if clock is None or most is None else f"{at}, SM clock {clock / 1e6:.0f} of {most / 1e6:.0f} MHz"
+    heat, clock = gpu.last(power.GPU_TEMPERATURE_CELSIUS, sensor="gpu"), _clock_of_limit(gpu)
+    return "".join(f", {part}" for part in ("" if heat is None else f"{heat:.0f} °C", clock) if part)
+
+
+def _clock_of_limit(gpu: GpuEvidence) -> str:
+    clock, most = (gpu.last(spec, clock="sm") for spec in (power.GPU_CLOCK_HERTZ, power.GPU_CLOCK_MAX_HERTZ))
+    return "" if clock is None or most is None else f"SM clock {clock / 1e6:.0f} of {most / 1e6:.0f} MHz"
+
+
+def _heat_of_limit(gpu: GpuEvidence) -> str:
+    """Return the detail of a throttled GPU: ``91 °C (limit 90 °C), SM clock about 1095 of 1980 MHz``."""
+    limit = gpu.last(power.GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold="slowdown")
+    heat = gpu.last(power.GPU_TEMPERATURE_CELSIUS, sensor="gpu")
+    known = "" if heat is None else f"{heat:.0f} °C" + ("" if limit is None else f" (limit {limit:.0f} °C)")
+    return ", ".join(filter(None, (known, _with_about(_clock_of_limit(gpu)))))
+
+
+def _with_about(measured: str) -> str:
+    """Mark the measurement in a detail: a clock or power that is not a limit."""
+    return re.sub(r"(clock|reads) (?=\d)", r"\1 about ", measured)
 
 
 def _low_limit(gpu: GpuEvidence) -> str | None:
@@ -97,8 +118,8 @@ def _capped(gpu: GpuEvidence, cap: Slowdown) -> Finding:
     asked = "" if requested is None else f" ({requested:.0f} W requested: the BMC or another limit applies)"
     measured = f"limit {limit:.0f} W{asked}, default {default:.0f} W{at_it}"
     if cap.exceeded(gpu, share) or slowdown is not None:
-        return of_gpu("power.cap", gpu, measured, value=share)
-    return of_gpu("power.limit", gpu, measured, value=limit)
+        return of_gpu("power.cap", gpu, measured, value=share, detail=f"{limit:.0f} W instead of {default:.0f} W")
+    return of_gpu("power.limit", gpu, measured, value=limit, detail=f"{limit:.0f} W instead of {default:.0f} W")
 
 
 def judge_stragglers(host: HostEvidence) -> Iterator[Finding]:
@@ -110,12 +131,13 @@ def judge_stragglers(host: HostEvidence) -> Iterator[Finding]:
     """
     for peers in host.busy_models:
         peers_are_free = median(peer.gpu.capped_share for peer in peers) <= thresholds.STRAGGLER_PEERS_CAP_SHARE
-        for peer, _, words in slower(peers, host.limit("clock.straggler", "drop")):
+        for peer, usual, words in slower(peers, host.limit("clock.straggler", "drop")):
             gpu = peer.gpu
             at_limit = gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE and not gpu.capped
             if gpu in host.limited_clocks or (at_limit and peers_are_free) or _works_less(peer, peers):
                 continue
-            yield of_gpu("clock.straggler", gpu, words, value=peer.clock_hertz)
+            detail = f"SM clock about {peer.clock_hertz / 1e6:.0f} MHz, its peers about {usual / 1e6:.0f} MHz"
+            yield of_gpu("clock.straggler", gpu, words, value=peer.clock_hertz, detail=detail)
 
 
 def _works_less(peer: BusyGpu, peers: Sequence[BusyGpu]) -> bool:

@@ -12,7 +12,7 @@ from gpu_triage.judge.evidence.gpu import GpuEvidence, is_critical
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS
 from gpu_triage.judge.evidence.series import Evidence, Series
-from gpu_triage.judge.evidence.wording import length_of_time
+from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.finding import AboutGpu, Finding, identity_of, of_gpu, of_host, of_slot
 from gpu_triage.judge.findings.table import BY_CODE, Severity, xid_check
 from gpu_triage.read.exporter.exporter_health import DRIVER, GPU_EXPORTER_CALL_INFLIGHT_SECONDS
@@ -36,6 +36,7 @@ _CUDA_MODULE: Final = "nvidia_uvm"
 _GONE: Final = frozenset({"lost", "reset_required", "insufficient_power"})  # errors of GPUs that run no job
 _FELL: Final = "xid.79"
 _RECOVERY: Final = "154"  # the Xid of a changed recovery action
+_OF_SEVERAL_XIDS: Final = frozenset({"xid.unlisted", "xid.nonfatal", "xid.earlier"})
 _FATAL: Final = {"": "", "true": " (fatal)", "false": " (nonfatal)"}
 _FLAGS: Final = (
     ("memory.row_remap_failure", ecc.GPU_ROW_REMAP_FAILURE, "row remapping has failed"),
@@ -59,14 +60,19 @@ def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Findi
         if action := gpu.recovery_action:
             wanted = GPU_RECOVERY_ACTION.states.get(action, f"action {action}")
             code = "recovery.drain_and_reset" if action == DRAIN_AND_RESET else "recovery.action"
-            yield of_gpu(code, gpu, f"the driver asks for: {wanted}")
+            yield of_gpu(code, gpu, f"the driver asks for: {wanted}", detail=wanted)
     troubles = {gpu.gpu: trouble for gpu in host.answering if (trouble := gpu.fabric_trouble) is not None}
     if troubles:
         first = next(iter(troubles.values()))
-        yield of_host("fabric.unhealthy", f"GPU {', '.join(troubles)}: {first}", len(troubles))
+        yield of_host(
+            "fabric.unhealthy",
+            f"GPU {', '.join(troubles)}: {first}",
+            len(troubles),
+            f"GPU {ranges(troubles)} ({first})",
+        )
     for gpu in host.answering:
         if gpu.gpu not in troubles and (faults := _fabric_faults(gpu)):
-            yield of_gpu("fabric.degraded", gpu, f"the driver reports: {', '.join(faults)}")
+            yield of_gpu("fabric.degraded", gpu, f"the driver reports: {', '.join(faults)}", detail=", ".join(faults))
     # The last part of the window is long enough to restart the service.
     for service in host.recent.series(GPU_HOST_SERVICE_RUNNING, service=FABRIC_MANAGER):
         if service.high == 0:
@@ -90,7 +96,8 @@ def _presence(host: HostEvidence) -> Iterator[Finding]:
         hangs = ""
         if call := host.one(GPU_EXPORTER_CALL_INFLIGHT_SECONDS, gpu="", collector=DRIVER):
             hangs = f" ({call.labels['function'] or 'sysfs'} has not returned for {call.last:.0f} s)"
-        yield of_host("driver.unavailable", f"the driver does not answer: {host.driver_error}{hangs}")
+        detail = host.driver_error.replace("_", " ")
+        yield of_host("driver.unavailable", f"the driver does not answer: {host.driver_error}{hangs}", detail=detail)
         if not host.answering:
             return
     else:
@@ -106,11 +113,11 @@ def _silent(host: HostEvidence, gpu: GpuEvidence) -> Finding:
         stalled = [each for each in host.gpus if each.lost and each.error == STALLED]
         first = max(stalled, key=lambda each: each.silent_seconds or 0.0, default=None)
         behind = "behind another GPU" if first is None else f"behind GPU {first.gpu}, which {first.no_answer}"
-        return of_gpu("gpu.blocked", gpu, f"blocked {behind}")
+        return of_gpu("gpu.blocked", gpu, f"blocked {behind}", detail="" if first is None else f"GPU {first.gpu}")
     storm, silent = _corrected_storm(gpu), gpu.silent_seconds
     if storm is not None and gpu.error == STALLED and (silent or 0.0) <= gpu.limit("gpu.slow", "seconds"):
         return of_gpu("gpu.slow", gpu, f"{storm:.0f} corrected errors a second; {gpu.no_answer}", value=storm)
-    return of_gpu("gpu.lost", gpu, gpu.no_answer)
+    return of_gpu("gpu.lost", gpu, gpu.no_answer, detail=gpu.error.replace("_", " "))
 
 
 def _corrected_storm(gpu: GpuEvidence) -> float | None:
@@ -129,7 +136,10 @@ def _missing(host: HostEvidence) -> Iterator[Finding]:
     if host.missing_gpus > 0:
         shown = host.last(GPU_DEVICES, source="nvml") or 0
         more = " and ".join(f"{count:.0f} {words}" for words, count in host.wanted_gpus.items() if shown < count)
-        yield of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {more}", host.missing_gpus)
+        known = sorted(gpu.pci_bus_id for gpu in host.gpus if not gpu.up and gpu.pci_bus_id)
+        which = f", {first_few(known, 3)}" if known else ""
+        detail = f"{host.missing_gpus:.0f} of {shown + host.missing_gpus:.0f} missing{which}"
+        yield of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {more}{which}", host.missing_gpus, detail)
 
 
 class _Xid(NamedTuple):
@@ -139,6 +149,7 @@ class _Xid(NamedTuple):
     last: float  # when it last happened
     number: float
     measured: str
+    name: str  # as "Xid 79"
 
 
 def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
@@ -147,7 +158,7 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     for gpu in host.gpus:
         for unit in gpu.series(xid_metrics.GPU_XID_SUSPECT_UNIT_PROCESSES):
             measured = f"{unit.last:.0f} processes failed at {unit.labels['unit']}"
-            yield of_gpu("xid.same_unit", gpu, measured, value=unit.last)
+            yield of_gpu("xid.same_unit", gpu, measured, value=unit.last, detail=unit.labels["unit"])
         xids = gpu.series(xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS)
         if not xids:
             continue
@@ -172,10 +183,11 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     for (code, about), each in found.items():
         measured = first_of([one.measured for one in sorted(each, key=lambda one: (not one.is_critical, -one.last))])
         number = sum(one.number for one in each)
+        detail = first_few(sorted({one.name for one in each}), 3) if code in _OF_SEVERAL_XIDS else ""
         yield (
-            of_slot(code, about, measured, number)
+            of_slot(code, about, measured, number, detail)
             if isinstance(about, str)
-            else of_gpu(code, about, measured, value=number)
+            else of_gpu(code, about, measured, value=number, detail=detail)
         )
 
 
@@ -243,7 +255,8 @@ def _xid(
     if harmless and not damaged and host.ended is None:
         # Not in files, which do not show what came next: nobody pastes the timeout after which all went well.
         check, critical = BY_CODE["xid.gsp_slow"], False
-    each = _Xid(critical, last.last, count, f"Xid {xid}{_FATAL[fatal]}, last {host.when(last.last)}{times}")
+    measured = f"Xid {xid}{_FATAL[fatal]}, last {host.when(last.last)}{times}"
+    each = _Xid(critical, last.last, count, measured, f"Xid {xid}")
     if check.severity is Severity.INFO:
         return "" if host.ended is None and age_seconds > thresholds.XID_RECENT_SECONDS else check.code, each
     open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
@@ -338,17 +351,17 @@ def _board(host: HostEvidence, xids: Iterable[Finding]) -> Iterator[Finding]:
     lost = {identity_of(each): each for each in about if each.pci_bus_id not in answering}
     if len(lost) >= thresholds.LOST_TOGETHER:
         names = sorted(each.pci_bus_id if each.gpu is None else f"GPU {each.gpu}" for each in lost.values())
-        yield of_host("gpu.board_lost", f"lost: {', '.join(names)}", len(lost))
+        yield of_host("gpu.board_lost", f"lost: {', '.join(names)}", len(lost), first_few(names, 8))
 
 
 def _repeat_offenders(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding per GPU, or slot without one, with incidents that came back."""
     for gpu in host.gpus:
         if came_back := repetitions(gpu):
-            yield of_gpu(_CODE, gpu, _described(came_back), value=came_back[0].count)
+            yield of_gpu(_CODE, gpu, _described(came_back), value=came_back[0].count, detail=came_back[0].description)
     for slot, came_back in slots_without_gpu(host).items():
         if came_back:
-            yield of_slot(_CODE, slot, _described(came_back), value=came_back[0].count)
+            yield of_slot(_CODE, slot, _described(came_back), came_back[0].count, came_back[0].description)
 
 
 def _described(came_back: Sequence[Repetition]) -> str:

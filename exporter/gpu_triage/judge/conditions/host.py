@@ -9,14 +9,15 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS, Amount
 from gpu_triage.judge.evidence.remember import OWNER_LABELS, Count, lately, was_up
 from gpu_triage.judge.evidence.series import Series
-from gpu_triage.judge.evidence.wording import length_of_time
+from gpu_triage.judge.evidence.wording import first_few, length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.host import cpu, infiniband, kernel_log, network_interfaces
-from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
+from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
 
 _SHOWN: Final = 3
 _RECENT: Final = thresholds.KERNEL_RECENT_SECONDS
@@ -126,18 +127,21 @@ def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding for each kind of trouble, with the subjects that the kernel names."""
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
     for rule in MESSAGE_RULES:
-        said = [
-            f"{words.format(each.labels['subject'] or rule.unnamed)}, last {host.when(each.last)}"
+        named = [
+            (each.labels["subject"], words, host.when(each.last))
             for kind, words in rule.kinds.items()
             for each in _events(host, kind)
             if host.age_seconds(each.last) <= rule.seconds and not (rule.until_reset and each.last < reset_at)
         ]
+        said = [f"{words.format(subject or rule.unnamed)}, last {when}" for subject, words, when in named]
         if rule.code == "cpu.thermal":
             said += _hot_cpus(host)
         repeated = rule.again and host.memory.over("", rule.again, rule.seconds).amount > 0
         least = host.limit(rule.code, rule.limit) if rule.limit else 1
         if len(said) >= least or (said and repeated):
-            yield of_host(rule.code, first_of(said), len(said))
+            subjects = sorted({subject for subject, _, _ in named if subject})
+            waits = _waits(host, subjects) if rule.code == "host.hung_task" else ""
+            yield of_host(rule.code, f"{first_of(said)}{waits}", len(said), f"{first_few(subjects, _SHOWN)}{waits}")
     yield from _driver_messages(host)
     yield from _memory_errors(host)
     yield from _oom_killed(host)
@@ -145,6 +149,13 @@ def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
     if lost is not None and lost.increase > 0:
         measured = f"{lost.increase:.0f} records of the kernel log were lost before they could be read"
         yield of_host("host.kernel_log_lost", measured, lost.increase)
+
+
+def _waits(host: HostEvidence, tasks: Sequence[str]) -> str:
+    """Return what hung tasks wait for, as far as their GPUs or other messages show: the kernel does not name it."""
+    blocked = (labels for gpu in host.gpus for labels in gpu.labels_of(GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS))
+    channels = {each["wait_channel"] for each in blocked if f"{each['process']} ({each['pid']})" in tasks}
+    return " in ".join(("", *sorted(filter(None, channels)))) + ", and ".join(("", *host.silent_servers()))
 
 
 def _hot_cpus(host: HostEvidence) -> Iterator[str]:
@@ -157,15 +168,16 @@ def _hot_cpus(host: HostEvidence) -> Iterator[str]:
 
 def _oom_killed(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about OOM-killed processes: those of jobs with a GPU, and others."""
-    killed: dict[str, list[str]] = {"memory.oom_killed": [], "memory.oom_killed_other": []}
+    killed: dict[str, list[tuple[str, str]]] = {"memory.oom_killed": [], "memory.oom_killed_other": []}
     for each in host.series(kernel_log.GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS):
         if host.age_seconds(each.last) <= thresholds.OOM_KILLED_SECONDS:
             code = "memory.oom_killed" if _had_gpu(host, each) else "memory.oom_killed_other"
             process = f"{each.labels['process'] or 'process'} ({each.labels['pid']}){_of_owner(each.labels)}"
-            killed[code].append(f"the kernel killed {process}, {host.when(each.last)}")
+            killed[code].append((f"the kernel killed {process}, {host.when(each.last)}", process))
     for code, said in killed.items():
         if said:
-            yield of_host(code, first_of(said[::-1]), len(said))
+            texts, processes = zip(*said[::-1], strict=True)
+            yield of_host(code, first_of(texts), len(said), first_few(processes, _SHOWN))
 
 
 def _had_gpu(host: HostEvidence, killed: Series) -> bool:
@@ -193,7 +205,8 @@ def _driver_messages(host: HostEvidence) -> Iterator[Finding]:
         reasons["driver.version_mismatch"] = ProblemKind.DRIVER_MISMATCH
     for code, kind in reasons.items():
         for each in _events(host, kind):
-            yield of_host(code, f"{each.labels['subject']}, last {host.when(each.last)}")
+            subject = each.labels["subject"]
+            yield of_host(code, f"{subject}, last {host.when(each.last)}", detail=subject)
 
 
 def _events(host: HostEvidence, kind: ProblemKind) -> Sequence[Series]:
@@ -206,7 +219,7 @@ def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
     uncorrected, where = _errors(host, "uncorrected", thresholds.UNCORRECTED_SECONDS)
     if uncorrected.amount:
         count = uncorrected.amount
-        yield of_host("host.hardware_error", f"{count:.0f} uncorrected memory errors lately, of {where}", count)
+        yield of_host("host.hardware_error", f"{count:.0f} uncorrected memory errors lately, of {where}", count, where)
     now = [each for each in host.series(GPU_HOST_EDAC_ERRORS_TOTAL, severity="corrected") if each.increase > 0]
     if now:
         count, of = sum(each.increase for each in now), ", ".join(each.labels["controller"] for each in now)
@@ -216,7 +229,7 @@ def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
     a_day, where = _errors(host, "corrected", DAY_SECONDS)
     if a_day.amount > host.limit("host.memory_errors_rising", "a_day"):
         measured = f"{a_day.amount:.0f} corrected memory errors in {length_of_time(a_day.seconds)}, of {where}"
-        yield of_host("host.memory_errors_rising", measured, a_day.amount)
+        yield of_host("host.memory_errors_rising", measured, a_day.amount, where)
 
 
 def _errors(host: HostEvidence, severity: str, seconds: float) -> tuple[Amount, str]:
@@ -226,8 +239,14 @@ def _errors(host: HostEvidence, severity: str, seconds: float) -> tuple[Amount, 
         controller: host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity, controller=controller)
         for controller in controllers
     }
-    rising = ", ".join(controller for controller, rise in rises.items() if rise.amount)
-    return host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity), f"memory controller {rising}"
+    rising = [controller for controller, rise in rises.items() if rise.amount]
+    modules = {
+        labels["dimm_label"] or labels["dimm"]
+        for labels in host.labels_of(GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, severity=severity)
+        if labels["controller"] in rising and host.risen(GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, seconds, **labels).amount
+    }
+    where = f"memory controller {', '.join(rising)}" + (f", {first_few(sorted(modules), _SHOWN)}" if modules else "")
+    return host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity), where
 
 
 def _of_owner(labels: Mapping[str, str]) -> str:
@@ -252,24 +271,28 @@ def _network(host: HostEvidence) -> Iterator[Finding]:
     ]
     if flapping:
         ports = ", ".join(f"{port} {count:.0f} times" for port, count in flapping)
-        yield of_host("network.port_flapping", f"link lost in the last hour: {ports}", _most(flapping))
+        yield of_host(
+            "network.port_flapping", f"link lost in the last hour: {ports}", _most(flapping), _ports(flapping)
+        )
     if errors := _rose(
         host, infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, host.limit("network.port_errors", "count")
     ):
         ports = ", ".join(f"{port} {count:.0f} link errors" for port, count in errors)
-        yield of_host("network.port_errors", f"{ports} {lately(host)}", _most(errors))
+        yield of_host("network.port_errors", f"{ports} {lately(host)}", _most(errors), _ports(errors))
     slow = [each for each in host.series(infiniband.GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO) if each.high < 1]
     if ports := ", ".join(f"{':'.join(each.values)} at {each.last:.0%}" for each in slow):
-        yield of_host("network.port_slow", f"{ports} of the rate that it should have", min(each.last for each in slow))
+        least = min(each.last for each in slow)
+        yield of_host("network.port_slow", f"{ports} of the rate that it should have", least, _ports_of(slow))
     yield from _interfaces(host)
     if timeouts := _rose(host, infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, host.limit("network.timeouts", "count")):
         ports = ", ".join(f"{port} {count:.0f}" for port, count in timeouts)
-        yield of_host("network.timeouts", f"requests not acknowledged: {ports} {lately(host)}", _most(timeouts))
+        measured = f"requests not acknowledged: {ports} {lately(host)}"
+        yield of_host("network.timeouts", measured, _most(timeouts), _ports(timeouts))
     down = [
         each for each in host.series(infiniband.GPU_HOST_INFINIBAND_UP) if not each.last and was_up(host, each.values)
     ]
     if ports := ", ".join(":".join(each.values) for each in down):
-        yield of_host("network.port_down", f"was up, and is down: {ports}", len(down))
+        yield of_host("network.port_down", f"was up, and is down: {ports}", len(down), _ports_of(down))
     linked = (
         each
         for each in host.series(infiniband.GPU_HOST_INFINIBAND_PHYSICAL_STATE)
@@ -277,7 +300,16 @@ def _network(host: HostEvidence) -> Iterator[Finding]:
     )
     waiting = [port for port in linked if _never_up(host, port.labels)]
     if ports := ", ".join(":".join(each.values) for each in waiting):
-        yield of_host("network.port_waiting", f"link up and port not active: {ports}", len(waiting))
+        yield of_host("network.port_waiting", f"link up and port not active: {ports}", len(waiting), _ports_of(waiting))
+
+
+def _ports(counts: Sequence[tuple[str, float]]) -> str:
+    """Return the ports that count something as a detail: ``mlx5_3 port 1``."""
+    return first_few([port.replace(":", " port ") for port, _ in counts], _SHOWN)
+
+
+def _ports_of(found: Sequence[Series]) -> str:
+    return _ports([(":".join(each.values), each.last) for each in found])
 
 
 def _interfaces(host: HostEvidence) -> Iterator[Finding]:
@@ -291,7 +323,8 @@ def _interfaces(host: HostEvidence) -> Iterator[Finding]:
     slow = (ratio for ratio in host.series(network_interfaces.GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO) if ratio.high < 1)
     degraded += [f"{ratio.labels['device']} runs at {ratio.last:.0%} of the speed that it had" for ratio in slow]
     if degraded:
-        yield of_host("network.link_degraded", "; ".join(degraded), len(degraded))
+        detail = first_few([each.partition(" ")[0] for each in degraded], _SHOWN)
+        yield of_host("network.link_degraded", "; ".join(degraded), len(degraded), detail)
     devices = dict.fromkeys(
         labels["device"] for labels in host.labels_of(network_interfaces.GPU_HOST_NETWORK_ERRORS_TOTAL)
     )
@@ -301,7 +334,7 @@ def _interfaces(host: HostEvidence) -> Iterator[Finding]:
     )
     if bad := [(device, count) for device, count in counts if count is not None]:
         ports = ", ".join(f"{device} {count:.0f}" for device, count in bad)
-        yield of_host("network.interface_errors", f"bad packets: {ports} {lately(host)}", _most(bad))
+        yield of_host("network.interface_errors", f"bad packets: {ports} {lately(host)}", _most(bad), _ports(bad))
 
 
 def _downs(host: HostEvidence, spec: MetricSpec, labels: Mapping[str, str]) -> float:
@@ -334,7 +367,8 @@ def _cpu_settings(host: HostEvidence) -> Iterator[Finding]:
         if is_busy and clock.high < host.limit("cpu.slow_clock", "ratio"):
             by = f", governor {governors}" if governors else ""
             measured = f"the busiest CPU of NUMA node {node} runs at {clock.high:.0%} of its clock{by}"
-            yield of_host("cpu.slow_clock", measured, clock.high)
+            yield of_host("cpu.slow_clock", measured, clock.high, f"NUMA node {node}{by}")
     for source in host.labels_of(cpu.GPU_HOST_CLOCK_SOURCE_INFO):
         if source["clock_source"] in cpu.SLOW_CLOCK_SOURCES:
-            yield of_host("host.clock_source", f"the kernel takes the time from {source['clock_source']}")
+            name = source["clock_source"]
+            yield of_host("host.clock_source", f"the kernel takes the time from {name}", detail=name)

@@ -22,7 +22,7 @@ from gpu_triage.judge.evidence.pcie_paths import (
 )
 from gpu_triage.judge.evidence.remember import Count, lately
 from gpu_triage.judge.evidence.series import many, sum_of
-from gpu_triage.judge.evidence.wording import length_of_time, ranges
+from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE, Attribute, LinkCause, link_cause
@@ -49,6 +49,7 @@ _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = 
 }
 """What is expected of a link, and the maximum of card and slot."""
 
+_GENERATION: Final = "PCIe generation "
 _NVLINK_ERRORS: Final = (((nvlink.REPLAY, nvlink.RECOVERY), "replays"), (("crc",), "crc"))
 """Types of NVLink errors that count together, and the name of their limit."""
 
@@ -82,10 +83,19 @@ def _pcie(host: HostEvidence, gpu: GpuEvidence) -> Iterator[Finding]:
     if slow is not None:
         advice, generation = _cause_advice(gpu, "generation"), gpu.last(pcie.GPU_PCIE_LINK_GENERATION)
         if loaded:
-            yield of_gpu("pcie.generation", gpu, f"{slow} under load{slot}", advice, generation)
+            yield of_gpu(
+                "pcie.generation",
+                gpu,
+                f"{slow} under load{slot}",
+                advice,
+                generation,
+                detail=slow.removeprefix(_GENERATION),
+            )
         elif gpu.works_awake:
             measured = f"{slow}, in a P-state of load and busy {gpu.busy_share or 0.0:.0%} of the time{slot}"
-            yield of_gpu("pcie.generation_low", gpu, measured, advice, generation)
+            yield of_gpu(
+                "pcie.generation_low", gpu, measured, advice, generation, detail=slow.removeprefix(_GENERATION)
+            )
     yield from _link_changes(gpu, slot)
 
 
@@ -93,14 +103,16 @@ def _narrow(gpu: GpuEvidence, missing: MissingLanes, slot: str) -> Finding:
     """Return the finding about missing lanes: lost ones, or ones that the link has not had since boot."""
     loaded = gpu.recent.loaded
     load = "under load" if loaded else "at rest" if gpu.busy_share is not None else "load unknown"
-    measured = f"{missing.text} {load}"
+    measured, detail = f"{missing.text} {load}", f"x{missing.lanes:.0f} of x{missing.expected:.0f}"
     if missing.kind is Shortage.LOST:
         code = "pcie.width" if loaded else "pcie.width_idle"
-        return of_gpu(code, gpu, f"{measured}{slot}", _cause_advice(gpu, "width"), missing.lanes)
+        return of_gpu(code, gpu, f"{measured}{slot}", _cause_advice(gpu, "width"), missing.lanes, detail=detail)
     if missing.kind is Shortage.BUILT:
         group = ranges(each.gpu for each in (gpu, *missing.siblings))
-        return of_gpu("pcie.width_built", gpu, f"{measured}, as all of GPU {group} since boot", value=missing.lanes)
-    return of_gpu("pcie.width_from_boot", gpu, f"{measured}, no more seen since boot{slot}", value=missing.lanes)
+        code, more = "pcie.width_built", f"as all of GPU {group} since boot"
+    else:
+        code, more = "pcie.width_from_boot", f"no more seen since boot{slot}"
+    return of_gpu(code, gpu, f"{measured}, {more}", value=missing.lanes, detail=detail)
 
 
 def _link_changes(gpu: GpuEvidence, slot: str) -> Iterator[Finding]:
@@ -139,7 +151,8 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
         down = [link.labels["link"] for link in links if link.high == 0]
         due = gpu in linked and len(linked) > 1 and gpu.last(GPU_FABRIC_STATE) in (None, FABRIC_JOINED)
         if down and (in_use or due):
-            yield of_gpu("nvlink.down", gpu, f"down: link {', '.join(down)}", value=len(down))
+            detail = f"link {ranges(down)}"
+            yield of_gpu("nvlink.down", gpu, f"down: link {', '.join(down)}", value=len(down), detail=detail)
         downs = gpu.memory.over(gpu.key, Count.NVLINK_DOWNS, thresholds.NVLINK_FLAPS_SECONDS)
         if downs.amount >= gpu.limit("nvlink.flapping", "downs"):
             measured = f"links went down {downs.amount:.0f} times in {length_of_time(downs.seconds)}"
@@ -175,21 +188,25 @@ def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
             words = ", ".join(f"link {link.labels['link']} recovered {rise.amount:.0f} times" for rise, link in again)
             longest = max(rise.seconds for rise, _ in again)
             most = max(rise.amount for rise, _ in again)
-            yield of_gpu("nvlink.recovering", gpu, f"{words} in {length_of_time(longest)}", value=most)
-    high = [
-        f"link {link.labels['link']}: {link.last:.0e}"
+            detail = f"link {ranges(link.labels['link'] for _, link in again)}"
+            measured = f"{words} in {length_of_time(longest)}"
+            yield of_gpu("nvlink.recovering", gpu, measured, value=most, detail=detail)
+    high = {
+        link.labels["link"]: f"link {link.labels['link']}: {link.last:.0e}"
         for link in gpu.series(nvlink.GPU_NVLINK_LINK_BIT_ERROR_RATIO, kind="effective")
         if link.low > nvlink.EFFECTIVE_BER_LIMIT
-    ]
+    }
     if high:
-        yield of_gpu("nvlink.bit_errors", gpu, f"effective bit error rate of {', '.join(high)}")
+        measured = f"effective bit error rate of {', '.join(high.values())}"
+        yield of_gpu("nvlink.bit_errors", gpu, measured, detail=f"link {ranges(high)}")
 
 
 def _c2c(gpu: GpuEvidence) -> Iterator[Finding]:
     """Yield links to the module's CPU that are down."""
     links, links_up = gpu.last(nvlink.GPU_C2C_LINKS), gpu.recent.one(nvlink.GPU_C2C_LINKS_UP)
     if links is not None and links_up is not None and links_up.high < links:
-        yield of_gpu("c2c.down", gpu, f"{links_up.last:.0f} of {links:.0f} links are up", value=links - links_up.last)
+        measured = f"{links_up.last:.0f} of {links:.0f} links are up"
+        yield of_gpu("c2c.down", gpu, measured, value=links - links_up.last, detail=measured)
 
 
 def _switches(host: HostEvidence) -> Iterator[Finding]:
@@ -197,7 +214,7 @@ def _switches(host: HostEvidence) -> Iterator[Finding]:
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
     damaged = any(gpu.fabric_trouble is not None for gpu in host.answering)
     open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
-    found: dict[str, list[str]] = defaultdict(list)
+    found: dict[str, dict[str, str]] = defaultdict(dict)
     for last in host.series(xid_metrics.GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS):
         fatal = last.labels["fatal"] == "true"
         age_seconds = host.age_seconds(last.last)
@@ -206,28 +223,30 @@ def _switches(host: HostEvidence) -> Iterator[Finding]:
         count = host.last(xid_metrics.GPU_NVSWITCH_SXID_ERRORS_TOTAL, **last.labels) or 1
         times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
         word = "fatal" if fatal else "nonfatal"
-        found["nvswitch.sxid_fatal" if fatal else "nvswitch.sxid"].append(
-            f"SXid {last.labels['sxid']} ({word}) of the switch at {last.labels['pci_bus_id']}, "
-            f"last {host.when(last.last)}{times}"
+        sxid, switch = f"SXid {last.labels['sxid']}", last.labels["pci_bus_id"]
+        found["nvswitch.sxid_fatal" if fatal else "nvswitch.sxid"][f"{sxid} of switch {switch}"] = (
+            f"{sxid} ({word}) of the switch at {switch}, last {host.when(last.last)}{times}"
         )
     for code, seen in found.items():
-        yield of_host(code, first_of(seen), len(seen))
+        yield of_host(code, first_of([*seen.values()]), len(seen), first_few(sorted(seen), 3))
 
 
 def _uplinks(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding for all uplinks slower than both ends allow, the slowest first."""
-    short = sorted((uplink.ratio, _uplink_text(host, uplink)) for uplink in host.short_uplinks)
+    short = sorted((uplink.ratio, *_uplink_texts(host, uplink)) for uplink in host.short_uplinks)
     if short:
-        yield of_host("pcie.uplink", first_of([words for _, words in short]), short[0][0])
+        yield of_host("pcie.uplink", first_of([words for _, words, _ in short]), short[0][0], short[0][2])
 
 
-def _uplink_text(host: HostEvidence, uplink: ShortUplink) -> str:
+def _uplink_texts(host: HostEvidence, uplink: ShortUplink) -> tuple[str, str]:
+    """Return what is measured of an uplink, and its detail."""
     labels = uplink.labels
     gpus = {gpu.pci_bus_id: f"GPU {gpu.gpu}" for gpu in host.gpus}
     shared = ", ".join(gpus.get(bus_id, f"{kind} {bus_id}") for bus_id, kind in devices_behind(labels).items())
     is_, best = (f"x{labels[f'{of}width']} PCIe {labels[f'{of}generation']}" for of in ("", "expected_"))
     traffic = f"; {uplink.full}" if uplink.full else ""
-    return f"switch {labels['bridge']} below port {labels['port']}: {is_} of {best}; behind it: {shared}{traffic}"
+    place = f"switch {labels['bridge']} below port {labels['port']}"
+    return f"{place}: {is_} of {best}; behind it: {shared}{traffic}", f"{is_} of {best}, port {labels['port']}"
 
 
 class _Path(NamedTuple):
@@ -251,14 +270,15 @@ def _peers(host: HostEvidence) -> Iterator[Finding]:
             f"its slot gives {lesser.gives.text}, that of GPU {ranges(lesser.in_slots_of)} {lesser.better.text}"
             f"{moves and f'; it {moves}'}"
         )
-        yield of_gpu("pcie.below_peers", gpu, measured, value=lesser.gives.lanes)
+        detail = f"{lesser.gives.text}, that of GPU {ranges(lesser.in_slots_of)} {lesser.better.text}"
+        yield of_gpu("pcie.below_peers", gpu, measured, value=lesser.gives.lanes, detail=detail)
     if host.last(GPU_P2P_EXPECTED) == 0:
         return
     paths = list(_peer_paths(host))
     refused = _refused(host, paths)
     for gpu, peers in refused.items():
         words = ", ".join(f"GPU {peer}: {status}" for peer, status in peers.items())
-        yield of_gpu("p2p.unavailable", gpu, words, value=len(peers))
+        yield of_gpu("p2p.unavailable", gpu, words, value=len(peers), detail=f"GPU {ranges(peers)}")
     yield from _through_host([path for path in paths if path.gpu not in refused and path.peer not in refused])
 
 
@@ -304,7 +324,7 @@ def _through_host(paths: list[_Path]) -> Iterator[Finding]:
         return
     statuses = ", ".join(sorted({path.status for path in apart}))
     measured = f"GPU {ranges(gpus)} exchange data through host memory ({statuses}){_cost(gpus.values())}"
-    yield of_host("p2p.through_host", measured, value=len(gpus))
+    yield of_host("p2p.through_host", measured, len(gpus), f"GPU {ranges(gpus)}")
 
 
 def _cost(gpus: Iterable[GpuEvidence]) -> str:

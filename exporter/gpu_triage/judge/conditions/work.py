@@ -1,7 +1,9 @@
 """Is the GPU starved, does its job hang, or is the software at fault? Resources, processes, placement, settings."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from gpu_triage.judge.bottleneck.classes import STARVED, Bottleneck, Bottlenecks
@@ -18,7 +20,7 @@ from gpu_triage.judge.evidence.owners import (
     saving_explains_seconds,
 )
 from gpu_triage.judge.evidence.remember import Count, Share, is_held
-from gpu_triage.judge.evidence.wording import length_of_time
+from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.baseline.differences import GPU_BASELINE_MISMATCH
@@ -32,6 +34,11 @@ from gpu_triage.read.processes import on_gpu
 from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
 
 _SHARING: Final = 2
+_NAMED: Final = re.compile(
+    r"(?:NFS|Lustre|disk|NUMA node|server|target|thread \S+ of process) \S+|\S+(?= (?:receives|sends|went down|had) )"
+)
+_PORT: Final = re.compile(r"^(\w+):(\d+)$")
+"""The parts that a reason names: a mount, a disk, an adapter; its other words are measurements."""
 _SPINS: Final = "busy at low power, and no data moves"
 _PCIE_TRAFFIC: Final = (pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL)
 _NVLINK_TRAFFIC: Final = (nvlink.GPU_NVLINK_TRANSMIT_BYTES_TOTAL, nvlink.GPU_NVLINK_RECEIVE_BYTES_TOTAL)
@@ -69,9 +76,11 @@ def _hangs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         spinning = (gpu for gpu, each in bottlenecks.items() if each.spinning_seconds >= thresholds.UNEXPLAINED_SECONDS)
         lasting = [gpu for gpu in spinning if _is_silent(host, gpu)]
         if len(lasting) >= thresholds.SILENT_GPUS:
-            found = [(f"GPU {_indices(lasting)}: {_SPINS}", len(lasting))]
+            found = [(f"GPU {_indices(lasting)}: {_SPINS}", [gpu.gpu for gpu in lasting])]
     if found:
-        yield of_host("work.collective_hang", "; ".join(text for text, _ in found), sum(count for _, count in found))
+        texts, stuck = zip(*found, strict=True)
+        indices = ranges(index for gpus in stuck for index in gpus)
+        yield of_host("work.collective_hang", "; ".join(texts), sum(map(len, stuck)), f"GPU {indices}")
 
 
 def _jobs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Sequence[GpuEvidence]]:
@@ -87,8 +96,10 @@ def _jobs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Sequence[Gpu
             yield gpus
 
 
-def _together(host: HostEvidence, gpus: Sequence[GpuEvidence], bottlenecks: Bottlenecks) -> tuple[str, int] | None:
-    """Describe and count the stuck GPUs of one job; None if one of them works, or not for long enough."""
+def _together(
+    host: HostEvidence, gpus: Sequence[GpuEvidence], bottlenecks: Bottlenecks
+) -> tuple[str, Sequence[str]] | None:
+    """Describe and list the stuck GPUs of one job; None if one of them works, or not for long enough."""
     stopped_for: dict[GpuEvidence, float] = {}
     spinning_for: dict[GpuEvidence, float] = {}
     for gpu in gpus:
@@ -106,9 +117,9 @@ def _together(host: HostEvidence, gpus: Sequence[GpuEvidence], bottlenecks: Bott
     if seconds < saving_explains_seconds(host.recent, gpus[0]):
         return None
     if not spinning_for:
-        return f"GPU {_indices(stopped_for)} stopped together, directly after they worked", len(gpus)
+        return f"GPU {_indices(stopped_for)} stopped together, directly after they worked", [gpu.gpu for gpu in gpus]
     spins = f"GPU {_indices(spinning_for)}: {_SPINS}"
-    return (f"GPU {_indices(stopped_for)} stopped; {spins}" if stopped_for else spins), len(gpus)
+    return (f"GPU {_indices(stopped_for)} stopped; {spins}" if stopped_for else spins), [gpu.gpu for gpu in gpus]
 
 
 def _indices(gpus: Iterable[GpuEvidence]) -> str:
@@ -152,7 +163,8 @@ def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding
         for state in gpu.series(GPU_VGPU_LICENSE_STATE):
             if state.last != LICENSED:
                 product = state.labels["product"] or "its license"
-                yield of_gpu("vgpu.unlicensed", gpu, f"{product}: {GPU_VGPU_LICENSE_STATE.states[int(state.last)]}")
+                measured = f"{product}: {GPU_VGPU_LICENSE_STATE.states[int(state.last)]}"
+                yield of_gpu("vgpu.unlicensed", gpu, measured, detail=state.labels["product"])
     yield from _placement([gpu for gpu in host.answering if not gpu.partitioned])
     yield from _baseline(host)
 
@@ -163,7 +175,7 @@ def _classes(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         if spins := time_in_class("communication", gpu, bottleneck):
             yield of_gpu("work.low_power", gpu, spins, value=gpu.power_share)
         if hangs := time_in_class("hung", gpu, bottleneck) or stopped(host, gpu, bottleneck):
-            yield of_gpu("work.hung", gpu, f"{hangs}; {_held(gpu)}")
+            yield of_gpu("work.hung", gpu, f"{hangs}; {_held(gpu)}", detail=gpu.process_names)
         elif bottleneck.name == "unattributed" and gpu.held_idle:
             busy = gpu.busy_share or 0.0
             yield of_gpu("work.held_idle", gpu, f"{_held(gpu)}, busy {busy:.0%} of the time", value=busy)
@@ -192,7 +204,14 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
             gpus = _counted([gpu for gpu, _ in starved])
             # Why a GPU waits now is more useful than how long one waited.
             because = next((b.because for gpu, _ in starved if (b := bottlenecks[gpu]).name == resource), starved[0][1])
-            yield of_host(f"{resource}.starved", f"{gpus} waiting: {because}", len(starved))
+            silent = "; ".join(host.silent_servers()) if resource == "storage" else ""
+            named = dict.fromkeys(_PORT.sub(r"\1 port \2", name) for name in _NAMED.findall(silent or because))
+            detail = ", ".join((f"GPU {ranges(gpu.gpu for gpu, _ in starved)}", *named))
+            measured, advice = (
+                f"{gpus} waiting: {because}",
+                BY_CODE["storage.not_responding"].advice if silent else None,
+            )
+            yield of_host(f"{resource}.starved", measured, len(starved), detail, advice)
         elif reason is not None:
             yield of_host(f"{resource}.saturated", reason)
 
@@ -207,7 +226,7 @@ def _limited(resource: str, limited: Mapping[GpuEvidence, LimitedJob]) -> Findin
     code = f"{resource}.limited"
     measured = f"{_counted(list(limited))} waiting: {worst.because}"
     # memory.limited also covers OOM kills, which have no share.
-    return of_host(code, measured, worst.share if BY_CODE[code].measure else None)
+    return of_host(code, measured, worst.share if BY_CODE[code].measure else None, worst.limit)
 
 
 def _killed(host: HostEvidence) -> Iterator[Finding]:
@@ -215,7 +234,9 @@ def _killed(host: HostEvidence) -> Iterator[Finding]:
     killed = {name: count for gpu in host.answering for name, count in killed_at_limit(gpu)}
     if killed:
         measured = ", ".join(f"{count:.0f} process{'es' if count > 1 else ''} of {n}" for n, count in killed.items())
-        yield of_host("memory.limited", f"killed at the job's own memory limit: {measured}")
+        yield of_host(
+            "memory.limited", f"killed at the job's own memory limit: {measured}", detail=first_few([*killed], 3)
+        )
 
 
 def _counted(gpus: Sequence[GpuEvidence]) -> str:
@@ -234,7 +255,7 @@ def _blocked(gpu: GpuEvidence) -> Iterator[Finding]:
             where = f" in {labels['wait_channel']}" if labels["wait_channel"] else ""
             process = f"{labels['process'] or 'process'} ({labels['pid']})"
             measured = f"{process} has waited{where} for {length_of_time(seconds)} without running"
-            yield of_gpu("work.blocked", gpu, measured, value=seconds)
+            yield of_gpu("work.blocked", gpu, measured, value=seconds, detail=f"{process}{where}")
 
 
 def _unused(gpu: GpuEvidence) -> str:
@@ -260,7 +281,8 @@ def _locality(gpu: GpuEvidence) -> Iterator[Finding]:
             f"{labels['process'] or 'process'} ({labels['pid']}){_distance(gpu, labels)}" for labels in remote
         )
         measured = f"GPU on node {gpu.node}, on far nodes: {names or 'a process'}"
-        yield of_gpu("numa.mismatch", gpu, measured, value=gpu.last(on_gpu.GPU_NUMA_MISMATCHED_PROCESSES))
+        count = gpu.last(on_gpu.GPU_NUMA_MISMATCHED_PROCESSES)
+        yield of_gpu("numa.mismatch", gpu, measured, value=count, detail=names)
 
 
 def _distance(gpu: GpuEvidence, labels: Mapping[str, str]) -> str:
@@ -286,7 +308,7 @@ def _placement(whole: list[GpuEvidence]) -> Iterator[Finding]:
         if free and gpu.compute_processes >= _SHARING and _of_one_owner(gpu) >= _SHARING:
             idle, count = ", ".join(other.gpu for other in free), gpu.compute_processes
             measured = f"{count} compute processes, none on GPU {idle}: {gpu.process_names}"
-            yield of_gpu("work.imbalance", gpu, measured, value=count)
+            yield of_gpu("work.imbalance", gpu, measured, value=count, detail=f"{count} processes, none on GPU {idle}")
         least, most = (gpu.limit("work.memory_imbalance", name) for name in ("empty", "full"))
         # Where processes are unknown, as in an extract of nvidia-smi, only memory shows who is free.
         unused = [*free, *(other for other in siblings if not other.processes_known and other.memory_share is not None)]
@@ -313,4 +335,5 @@ def _baseline(host: HostEvidence) -> Iterator[Finding]:
             drifted[mismatch.labels["gpu"], mismatch.labels["uuid"]].append(mismatch.labels["field"])
     for (gpu, uuid), fields in drifted.items():
         differs = f"differs in {', '.join(sorted(fields))}"
-        yield Finding(BY_CODE["baseline.drift"], differs, gpu or None, uuid, value=len(fields))
+        drift = Finding(BY_CODE["baseline.drift"], differs, gpu or None, uuid, value=len(fields))
+        yield replace(drift, detail=first_few(sorted(fields), 3))

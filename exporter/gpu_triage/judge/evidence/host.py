@@ -396,7 +396,7 @@ class HostEvidence(Evidence):
         """
         blocked = None if waiting is None else waits_for_storage(waiting.over(self.seconds), ease)
         reasons = [*filter(None, (blocked,)), *self._slow_storage(ease, waiting)]
-        reasons += () if measured else self._silent_servers()
+        reasons += () if measured else self.silent_servers()
         return "; ".join(reasons) or None
 
     def _of_job(self, gpu: GpuEvidence | None, resource: str) -> float | None:
@@ -533,7 +533,7 @@ class HostEvidence(Evidence):
                 if not any(operations for operations, _ in kinds.values()):
                     yield f"NFS {mount} answers nothing, {stalled_tasks:.0f} tasks wait for I/O"
 
-    def _silent_servers(self) -> Iterator[str]:
+    def silent_servers(self) -> Iterator[str]:
         """Yield unresponsive file servers from the kernel log, the only source for Lustre servers."""
         for kind, words in _SERVERS.items():
             for each in self.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):

@@ -28,6 +28,7 @@ class LimitedJob(NamedTuple):
 
     share: float  # share of the time, 0-1
     because: str  # the reason, as text
+    limit: str  # the limit and its cgroup
 
 
 def limited_job(resource: str, gpu: GpuEvidence, ease: float = 1.0, *, lately: bool = False) -> LimitedJob | None:
@@ -69,8 +70,9 @@ def _cpu_limits(gpu: GpuEvidence, ease: float, *, lately: bool) -> Iterator[Limi
         enough = share >= gpu.limit("cpu.limited", "share") * ease
         if enough and seconds.mean >= thresholds.THROTTLED_CPUS * ease:
             cpus = f"{limit.last:.3g} CPU{'' if limit.last == 1 else 's'}"
-            words = f"its own CPU limit of {cpus} stops it in {share:.0%} of the periods ({short_name(of['cgroup'])})"
-            yield LimitedJob(min(1.0, share), words)
+            where = short_name(of["cgroup"])
+            words = f"its own CPU limit of {cpus} stops it in {share:.0%} of the periods ({where})"
+            yield LimitedJob(min(1.0, share), words, f"{cpus}, {where}")
 
 
 def _memory_limits(gpu: GpuEvidence, ease: float, *, lately: bool) -> Iterator[LimitedJob]:
@@ -82,7 +84,8 @@ def _memory_limits(gpu: GpuEvidence, ease: float, *, lately: bool) -> Iterator[L
         reached = each.labels["event"] in _LIMITS_REACHED
         if reached and _rise(gpu, cgroup_limits.GPU_CGROUP_MEMORY_EVENTS_TOTAL, each.labels, lately=lately).amount >= 1:
             where = short_name(each.labels["cgroup"])
-            yield LimitedJob(stalled, f"its own memory limit stalls its tasks {stalled:.0%} of the time ({where})")
+            words = f"its own memory limit stalls its tasks {stalled:.0%} of the time ({where})"
+            yield LimitedJob(stalled, words, where)
 
 
 _LIMITS: Final = MappingProxyType({"cpu": _cpu_limits, "memory": _memory_limits})

@@ -56,16 +56,21 @@ class Area(Enum):
 class Unit(Enum):
     """Unit of a finding's value, with its format in Prometheus templates and in Python."""
 
-    RATIO = "ratio", "{{ $value | humanizePercentage }}", "{:.0%}"
-    SECONDS = "seconds", "{{ $value | humanizeDuration }}", "{:.0f} s"
+    RATIO = "ratio", '{{ printf "%.2g" $value | humanizePercentage }}', "{:.0%}"
+    SECONDS = "seconds", '{{ $value | humanizeDuration | reReplaceAll " 0s$" "" }}', "{:.0f} s"
     CELSIUS = "degrees Celsius", '{{ printf "%.0f" $value }} °C', "{:.0f} °C"
     WATTS = "watts", '{{ printf "%.0f" $value }} W', "{:.0f} W"
-    HERTZ = "hertz", "{{ $value | humanize }}Hz", "{:.0f} MHz", 1e6
+    HERTZ = "hertz", '{{ $value | humanize | reReplaceAll "([kMGT]?)$" " $1" }}Hz', "{:.0f} MHz", 1e6
     LANES = "lanes", '{{ printf "%.0f" $value }}', "{:.0f}"
     GENERATION = "generation", '{{ printf "%.0f" $value }}', "{:.0f}"
     COUNT = "count", '{{ printf "%.0f" $value }}', "{:.0f}"
-    BYTES = "bytes", "{{ $value | humanize1024 }}B", "{:.1f} GiB", 1024.0**3
-    BYTES_PER_SECOND = "bytes per second", "{{ $value | humanize1024 }}B/s", "{:.1f} MiB/s", 1024.0**2
+    BYTES = "bytes", '{{ $value | humanize1024 | reReplaceAll "([KMGT]i)?$" " $1" }}B', "{:.1f} GiB", 1024.0**3
+    BYTES_PER_SECOND = (
+        "bytes per second",
+        '{{ $value | humanize1024 | reReplaceAll "([KMGT]i)?$" " $1" }}B/s',
+        "{:.1f} MiB/s",
+        1024.0**2,
+    )
 
     def __init__(self, words: str, template: str, form: str, scale: float = 1.0) -> None:
         self.text = words  # name of the unit
@@ -74,9 +79,11 @@ class Unit(Enum):
         self.scale = scale
 
 
+_PLURAL: Final = re.compile(r"\((e?s)\)")
 _HANDS_ON: Final = re.compile(
     r"\b(reseat|seating|riser|slot|cable|BIOS|firmware|GPU's board|board replaced|replace the (board|card)|DIMM|"
-    r"transceiver|cooling|fans|airflow|power (supplies|delivery|it off)|power-cycle|bridges|BMC|inspect the hardware)",
+    r"transceiver|cooling|fans|airflow|power (supplies|delivery|(it|the host) off)|power-cycle|bridges|BMC|"
+    r"inspect the hardware)",
     re.IGNORECASE,
 )
 """Words of decisions on parts that a virtual machine does not have, and its user cannot reach."""
@@ -123,12 +130,12 @@ class Measure:
     """What a kind of finding measures."""
 
     unit: Unit  # unit of gpu_finding_value
-    text: str  # a phrase with one ``{}`` for the formatted value; it must fit singular and plural
+    text: str  # a phrase with one ``{}`` for the formatted value; "(s)" and "(es)" stand for the plural
 
     @property
     def template(self) -> str:
         """The phrase as used in alerts, with a Prometheus template in place of the value."""
-        return self.text.format(self.unit.template)
+        return _PLURAL.sub(r"{{ if ne $value 1.0 }}\1{{ end }}", self.text.format(self.unit.template))
 
     def said(self, *values: float) -> str:
         """Return the phrase with a value, or with the range of several.
@@ -137,7 +144,8 @@ class Measure:
         'throttled 31% to 64% of the time'
         """
         low, high = (self.unit.form.format(each / self.unit.scale) for each in (min(values), max(values)))
-        return self.text.format(low if low == high else f"{low} to {high}")
+        value = low if low == high else f"{low} to {high}"
+        return _PLURAL.sub("" if value == "1" else r"\1", self.text.format(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ that was lost before the exporter started has an address, and a UUID once it ans
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -33,6 +34,12 @@ class AboutGpu(Protocol):
 
 
 G = TypeVar("G", bound=AboutGpu)
+
+_DETAIL_CHARACTERS: Final = 100
+_INTERPRETED: Final = re.compile(r"[^\w .,:;()/+=°#-]")
+"""Characters of a process name, say, that a chat or a pager might take for markup."""
+_MOVING: Final = re.compile(r"about [\d.]+|[\d.]+(?= °C)")
+"""A measurement in a detail."""
 
 
 def identity_of(about: AboutGpu) -> str:
@@ -100,6 +107,9 @@ class Finding:
     since: float | None = None  # Unix seconds when it was first observed; None in a single poll
     cause_advice: Advice | None = None  # advice on its specific cause; None if that is unknown
     value: float | None = None  # measured value, in the unit of its check's measure; None if nothing is measured
+    # Names the part, for the texts of alerts: ``mlx5_3 port 1``, ``x4 of x16``; "" if there is nothing to add. It is a
+    # label, so measurements in it are temperatures or are marked with "about".
+    detail: str = ""
     state: State = State.PENDING
     lasted_seconds: float = 0.0  # how long its condition was observed to hold
     holds: bool | None = True  # whether its condition holds now; None if this cannot be observed
@@ -141,6 +151,11 @@ class Finding:
         """Return the finding with the present names of its GPU."""
         return replace(self, gpu=gpu.gpu, uuid=gpu.uuid, pci_bus_id=gpu.pci_bus_id or self.pci_bus_id)
 
+    def with_earlier(self, detail: str) -> Finding:
+        """Return the finding with its detail as published before, unless more than measurements in it have changed."""
+        same = bool(detail) and _MOVING.sub("", detail) == _MOVING.sub("", self.detail)
+        return replace(self, detail=detail) if same else self
+
     @property
     def subject(self) -> str:
         """What it concerns: ``GPU 3``, ``GPU at 0000:65:00`` or ``host``."""
@@ -150,14 +165,27 @@ class Finding:
 
 
 def of_gpu(
-    code: str, gpu: AboutGpu, measured: str, cause_advice: Advice | None = None, value: float | None = None
+    code: str,
+    gpu: AboutGpu,
+    measured: str,
+    cause_advice: Advice | None = None,
+    value: float | None = None,
+    *,
+    detail: str = "",
 ) -> Finding:
-    return Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, gpu.pci_bus_id, cause_advice=cause_advice, value=value)
+    finding = Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, gpu.pci_bus_id, cause_advice=cause_advice)
+    return replace(finding, value=value, detail=_printable(detail))
 
 
-def of_slot(code: str, pci_bus_id: str, measured: str, value: float | None = None) -> Finding:
-    return Finding(BY_CODE[code], measured, pci_bus_id=pci_bus_id, value=value)
+def of_slot(code: str, pci_bus_id: str, measured: str, value: float | None = None, detail: str = "") -> Finding:
+    return Finding(BY_CODE[code], measured, pci_bus_id=pci_bus_id, value=value, detail=_printable(detail))
 
 
-def of_host(code: str, measured: str, value: float | None = None) -> Finding:
-    return Finding(BY_CODE[code], measured, value=value)
+def of_host(
+    code: str, measured: str, value: float | None = None, detail: str = "", cause_advice: Advice | None = None
+) -> Finding:
+    return Finding(BY_CODE[code], measured, value=value, detail=_printable(detail), cause_advice=cause_advice)
+
+
+def _printable(detail: str) -> str:
+    return _INTERPRETED.sub("_", detail)[:_DETAIL_CHARACTERS]

@@ -108,6 +108,7 @@ class _Entry:
     quiet_seconds: _Seconds
     unseen_seconds: _Seconds
     end: Annotated[str, Pattern("|".join(end.value for end in EndReason), "why it ended")] | None
+    detail: Annotated[str, AtMost(_MOST_CHARACTERS)] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,7 @@ def _entry(life: Life) -> dict[str, Any]:
         "uuid": finding.uuid,
         "pci_bus_id": finding.pci_bus_id,
         "measured": printable[:_MOST_CHARACTERS],
+        "detail": finding.detail,
         "value": value if value is not None and math.isfinite(value) else None,
         "state": int(life.state),
         **{name: getattr(life, name) for name in _AS_THEY_ARE},
@@ -166,7 +168,13 @@ def _entry(life: Life) -> dict[str, Any]:
 
 def _life(entry: _Entry) -> Life:
     finding = Finding(
-        BY_CODE[entry.code], entry.measured, entry.gpu, entry.uuid, pci_bus_id=entry.pci_bus_id, value=entry.value
+        BY_CODE[entry.code],
+        entry.measured,
+        entry.gpu,
+        entry.uuid,
+        pci_bus_id=entry.pci_bus_id,
+        value=entry.value,
+        detail=entry.detail,
     )
     unchanged = {name: getattr(entry, name) for name in _AS_THEY_ARE}
     return Life(finding, State(entry.state), **unchanged, end=None if entry.end is None else EndReason(entry.end))

@@ -142,6 +142,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "ended_at": _seconds(finding.ended_at),
         "end": finding.end or None,
         "measured": finding.measured,
+        "detail": finding.detail or None,
         "value": _rounded(finding.value),
         "meaning": finding.advice.meaning,
         "decision": finding.advice.decision,
@@ -227,7 +228,7 @@ def _read_finding(finding: dict[str, Any]) -> Finding:
     )
     return Finding(
         check,
-        **_texts_of(finding, "measured", "uuid", "pci_bus_id", "explained_by", "end"),
+        **_texts_of(finding, "measured", "detail", "uuid", "pci_bus_id", "explained_by", "end"),
         gpu=_text(finding, "gpu") or None,
         since=_number(finding, "since"),
         cause_advice=_known_advice().get((check.meaning, check.decision)),

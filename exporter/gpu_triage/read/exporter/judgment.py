@@ -77,8 +77,9 @@ GPU_FINDING_VALUE = _finding_gauge(
 )
 GPU_FINDING_SINCE_TIMESTAMP_SECONDS = _judge_gauge(
     "gpu_finding_since_timestamp_seconds",
-    "Unix time at which the condition of a pending or confirmed finding was first observed. Absent otherwise.",
-    labels=("pci_bus_id", "code", "severity", "action"),
+    "Unix time at which the condition of a pending or confirmed finding was first observed. Absent otherwise. Once it "
+    "is confirmed, `detail` names the part in up to 100 characters, if there is more to name: x4 of x16.",
+    labels=("pci_bus_id", "code", "severity", "action", "detail"),
 )
 GPU_HOST_FINDINGS = _host_judge_gauge(
     "gpu_host_findings", "Number of pending or confirmed findings about the host and its GPUs."
@@ -102,8 +103,8 @@ GPU_HOST_FINDING_VALUE = _host_judge_gauge(
 GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS = _host_judge_gauge(
     "gpu_host_finding_since_timestamp_seconds",
     "Unix time at which the condition of a pending or confirmed finding about the host was first observed. Absent "
-    "otherwise.",
-    labels=("code", "severity", "action"),
+    "otherwise. `detail` is as in gpu_finding_since_timestamp_seconds: mlx5_3 port 1.",
+    labels=("code", "severity", "action", "detail"),
 )
 
 
@@ -111,7 +112,7 @@ GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS = _host_judge_gauge(
 class PublishedFinding:
     """A current finding, or one that ended recently; `gpu` has index, UUID and PCI address, and is None for the host.
 
-    The state is a value of gpu_finding; `since` has Unix seconds, None if it ended.
+    The state is a value of gpu_finding; `since` has Unix seconds, None if it ended; `detail` is "" until confirmed.
     """
 
     gpu: tuple[str, str, str] | None
@@ -122,6 +123,7 @@ class PublishedFinding:
     lasted_seconds: float
     value: float | None
     since: float | None
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def render(reading: JudgmentReading) -> Iterator[Sample]:
         if finding.value is not None:
             yield value.sample(finding.value, *gpu_labels, finding.code)
         if finding.since is not None:
-            yield since.sample(finding.since, *gpu_labels, *facts)
+            yield since.sample(finding.since, *gpu_labels, *facts, finding.detail)
 
 
 _OF_GPU: Final = (GPU_FINDING, GPU_FINDING_LASTED_SECONDS, GPU_FINDING_VALUE, GPU_FINDING_SINCE_TIMESTAMP_SECONDS)

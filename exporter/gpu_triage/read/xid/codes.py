@@ -85,7 +85,7 @@ _MEANINGS: Final[Mapping[XidKind, Mapping[str, Mapping[int, str]]]] = {
         "{Drain} the host and power-cycle it; check the GPU's seating, cables and power if it is lost again.": {
             79: "the GPU fell off the bus (power, PCIe signal, heat or a dying board)"
         },
-        "Stop every job on the GPU, then reset it.": {
+        "{Drain} the GPU and stop every job on it, then reset it.": {
             95: "a memory error was not contained, so every job on the GPU may compute wrong results"
         },
         _RESET_GSP: {

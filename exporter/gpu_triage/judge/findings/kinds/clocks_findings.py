@@ -17,7 +17,7 @@ CLOCKS: Final = (
         hold=20 * MINUTES,
         under_load=True,
     )(
-        title="too hot, throttled by the hardware",
+        title="too hot, slowed down by the hardware",
         meaning="The hardware slows the GPU down to protect it from heat; with several GPUs the others wait for it.",
         decision="Take it out of use; check fans, airflow, dust, inlet air and the cooler's seating.",
         measure=_THROTTLED,
@@ -34,13 +34,13 @@ CLOCKS: Final = (
         title="close to its slowdown temperature",
         meaning="The GPU or its memory is a few degrees from slowing down.",
         decision="Check cooling before it throttles.",
-        measure=Measure(Unit.CELSIUS, "margin to slowdown: {}"),
+        measure=Measure(Unit.CELSIUS, "{} left"),
     ),
     _warning("thermal.low_limit", Action.FIX_HOST, page="GpuSwThermalThrottling", wait=15 * MINUTES)(
         title="limited by the firmware to a low temperature",
         meaning="The firmware limits the GPU to a temperature far below the one at which the board slows down.",
         decision="On a laptop, check its thermal profile and thermald; then update or roll back BIOS and driver.",
-        measure=Measure(Unit.CELSIUS, "limited to {}"),
+        measure=Measure(Unit.CELSIUS, "limit {}"),
     ),
     # Held longer than the findings that the brake explains.
     _critical(
@@ -55,7 +55,7 @@ CLOCKS: Final = (
         title="slowed down by the power brake",
         meaning="The power supply or the board pulled the power brake: the clocks are halved or worse.",
         decision="Check power supplies, cables and the rack's budget.",
-        measure=Measure(Unit.RATIO, "power brake on {} of the time"),
+        measure=Measure(Unit.RATIO, "brake on {} of the time"),
     ),
     _warning(
         "power.hw_slowdown",
@@ -65,7 +65,7 @@ CLOCKS: Final = (
         wait=15 * MINUTES,
         under_load=True,
     )(
-        title="throttled by the board for an unknown reason",
+        title="slowed down by the board for an unknown reason",
         meaning="The hardware slows the clocks down and reports neither heat nor power brake.",
         decision="Check power delivery and cooling; brief spikes on P-state changes are normal.",
         measure=_THROTTLED,
@@ -76,26 +76,26 @@ CLOCKS: Final = (
         title="throttled because of a wrong power reading",
         meaning="The driver reads more power than the board can draw at this clock, and throttles the GPU for it.",
         decision="Power-cycle the host; if it persists, go back to the driver, BIOS and linux-firmware that worked.",
-        measure=Measure(Unit.WATTS, "power reads {}"),
+        measure=Measure(Unit.WATTS, "reads {}"),
     ),
     _info("power.cap", Action.FIX_HOST, "GpuPowerCapped", topic="power_cap", wait=1 * HOURS, under_load=True)(
         title="held back by a lowered power limit",
         meaning="Somebody set the power limit below the board's default, and it holds the clocks.",
         decision="Unless that is intended, restore the limit (nvidia-smi -pl).",
-        measure=Measure(Unit.RATIO, "at its power limit {} of the time"),
+        measure=Measure(Unit.RATIO, "at the limit {} of the time"),
     ),
     _info("power.limit", Action.FIX_HOST, topic="power_limit", page="GpuPowerCapped", wait=1 * HOURS)(
         title="its power limit is below the default",
         meaning="The power limit is below the board's default; it will hold the clocks under load.",
         decision="Unless that is intended, restore the limit (nvidia-smi -pl).",
-        measure=Measure(Unit.WATTS, "power limit {}"),
+        measure=Measure(Unit.WATTS, "limit {}"),
     ),
     _warning("clock.policy", Action.FIX_HOST, "GpuClockPolicyDrift", topic="clock_cap", wait=30 * MINUTES)(
-        title="its clocks are set or held below normal",
+        title="its clocks are set or held too low",
         meaning="A setting, or a limit of the board, holds the clocks below normal: every job here is slower than "
         "elsewhere.",
         decision="Unless that is intended, reset them (nvidia-smi -rac, and -rgc for locked ones).",
-        measure=Measure(Unit.RATIO, "clocks held at {} of normal"),
+        measure=Measure(Unit.RATIO, "at {} of normal"),
     ),
     _warning(
         "clock.straggler",

@@ -20,8 +20,8 @@ DRIVER: Final = (
     _critical("gpu.missing", Action.DRAIN, "GpuMissing", topic="missing", hold=5 * MINUTES, of_host=True)(
         title="the driver shows fewer GPUs than the host has",
         meaning="The driver shows fewer GPUs than the host should have.",
-        decision="Find the missing GPU first: check power, seating, firmware settings and the kernel log.",
-        measure=Measure(Unit.COUNT, "missing GPUs: {}"),
+        decision="{Drain} the host, and find the missing GPU: check kernel log, power, seating and firmware settings.",
+        measure=Measure(Unit.COUNT, "{} missing"),
     ),
     # Held longer than the findings about its GPUs, so that none of those pages when a power cycle ends all of them.
     _critical("gpu.board_lost", Action.DRAIN, "GpuBoardLost", topic="sick", hold=10 * MINUTES, of_host=True)(
@@ -30,7 +30,7 @@ DRIVER: Final = (
         "what they share, such as the board, a PCIe switch or a power supply.",
         decision="{Drain} the host, save its kernel log and the BMC's event log, power-cycle it, and inspect what the "
         "GPUs share before you replace one.",
-        measure=Measure(Unit.COUNT, "lost GPUs: {}"),
+        measure=Measure(Unit.COUNT, "{} of them"),
     ),
     _critical("gpu.lost", Action.DRAIN, "GpuLost", topic="sick", hold=7 * MINUTES)(
         title="does not answer",
@@ -40,8 +40,8 @@ DRIVER: Final = (
     _warning("gpu.slow", Action.INSPECT_HARDWARE, topic="ecc", page="GpuEccCorrectedRising")(
         title="answers slowly while it corrects a flood of memory errors",
         meaning="The GPU corrects so many memory errors that the driver answers late: it is slow, and not lost.",
-        decision="Let its job reach a checkpoint, then {drain} the GPU and have the board replaced.",
-        measure=Measure(Unit.COUNT, "corrected errors a second: {}"),
+        decision="Let its job reach a checkpoint and end, then have the board replaced.",
+        measure=Measure(Unit.COUNT, "{} corrected error(s) a second"),
     ),
     _warning("gpu.blocked", Action.NONE, topic="driver", page="GpuLost", hold=1 * MINUTES)(
         title="cannot be read while another GPU blocks the driver",
@@ -117,6 +117,6 @@ DRIVER: Final = (
         "too.",
         decision="Find what writes so much (dmesg | tail), and stop it; a larger log (log_buf_len=16M) helps "
         "meanwhile.",
-        measure=Measure(Unit.COUNT, "records lost within a minute: {}"),
+        measure=Measure(Unit.COUNT, "{} record(s) lost within a minute"),
     ),
 )

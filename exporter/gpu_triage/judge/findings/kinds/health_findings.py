@@ -17,9 +17,9 @@ from gpu_triage.read.xid.codes import (
 )
 
 _critical, _warning, _info = rows_of(Area.HEALTH)
-_UNCORRECTED: Final = Measure(Unit.COUNT, "uncorrected memory errors since the driver was loaded: {}")
+_UNCORRECTED: Final = Measure(Unit.COUNT, "{} in all")
 _HOLD_SECONDS: Final = 5 * MINUTES
-_TIMES: Final = Measure(Unit.COUNT, "times reported: {}")
+_TIMES: Final = Measure(Unit.COUNT, "reported {} time(s)")
 
 
 _OF_KIND: Final = {
@@ -41,7 +41,7 @@ HEALTH: Final = (
         title="a GPU's system processor (GSP) does not answer",
         meaning="The GPU's system processor (GSP) stopped answering the driver: the GPU does no more work.",
         decision="{Drain} the GPU, then reset it; reboot the host if the reset fails.",
-        measure=Measure(Unit.COUNT, "GPUs that the kernel names: {}"),
+        measure=Measure(Unit.COUNT, "{} GPU(s)"),
     ),
     *(
         _OF_KIND[kind](f"xid.{xid.code}")(
@@ -78,15 +78,15 @@ HEALTH: Final = (
     _warning("xid.same_unit", Action.INSPECT_HARDWARE, "GpuXidSameUnit", hold=_HOLD_SECONDS)(
         title="programs keep failing in the same place of the chip",
         meaning="Different programs fail in one place of this GPU's chip: the board is at fault, not the programs.",
-        decision="{Drain} the GPU when its job ends, run dcgmi diag -r 3, and have the board replaced.",
-        measure=Measure(Unit.COUNT, "processes that failed there: {}"),
+        decision="When its job ends, run dcgmi diag -r 3, and have the board replaced.",
+        measure=Measure(Unit.COUNT, "{} process(es) failed there"),
     ),
     _warning("gpu.repeat_offender", Action.INSPECT_HARDWARE, "GpuRepeatOffender", topic="repeat_offender")(
         title="the same fault came back",
         meaning="The same fault came back on this board or in this slot: another reset will not fix it.",
         decision="If different boards failed in the slot, check the slot, riser and power; otherwise replace the "
         "board.",
-        measure=Measure(Unit.COUNT, "incidents of one kind: {}"),
+        measure=Measure(Unit.COUNT, "{} time(s)"),
     ),
     _critical("ecc.uncorrected", Action.DRAIN, "GpuEccUncorrected", topic="sick", hold=5 * MINUTES)(
         title="uncorrected memory errors",
@@ -104,14 +104,14 @@ HEALTH: Final = (
         title="corrected memory errors",
         meaning="ECC has just corrected memory errors: harmless alone, a warning sign if they keep coming.",
         decision="Watch the daily count.",
-        measure=Measure(Unit.COUNT, "corrected memory errors just now: {}"),
+        measure=Measure(Unit.COUNT, "{} just now"),
     ),
     _warning("ecc.corrected_rising", Action.INSPECT_HARDWARE, "GpuEccCorrectedRising", wait=1 * HOURS)(
         title="many corrected memory errors",
         meaning="ECC corrected more memory errors within a day than a healthy board has.",
         decision="Look for pending row remaps, run dcgmi diag -r 3 when its job ends, and watch for uncorrected "
         "errors.",
-        measure=Measure(Unit.COUNT, "corrected memory errors in a day: {}"),
+        measure=Measure(Unit.COUNT, "{} in a day"),
     ),
     _warning("ecc.sram_threshold", Action.INSPECT_HARDWARE, "GpuEccSramThreshold", hold=5 * MINUTES)(
         title="too many SRAM errors, replace the board",
@@ -171,11 +171,11 @@ HEALTH: Final = (
         hold=7 * MINUTES,
         of_host=True,
     )(
-        title="GPUs are not in the NVSwitch fabric, or it is unhealthy",
+        title="not in a healthy NVSwitch fabric",
         meaning="The GPU has not joined the NVSwitch fabric, or its part of the fabric is unhealthy: multi-GPU jobs "
         "fail.",
-        decision="Check the fabric manager's service and log; then the switches.",
-        measure=Measure(Unit.COUNT, "GPUs that are affected: {}"),
+        decision="{Drain} the host; check the fabric manager's service and log, then the switches.",
+        measure=Measure(Unit.COUNT, "{} GPU(s)"),
     ),
     _warning("fabric.degraded", Action.INSPECT_HARDWARE, "GpuFabricDegraded", wait=5 * MINUTES, hold=6 * MINUTES)(
         title="its part of the NVSwitch fabric is degraded",
@@ -201,7 +201,7 @@ HEALTH: Final = (
         meaning="A program that manages the NVSwitches, mostly the fabric manager, is not of the driver's version.",
         decision="Install the fabric manager (or nscq) of the driver's version and restart it: CUDA fails without a "
         "fabric.",
-        measure=Measure(Unit.COUNT, "programs that the kernel names: {}"),
+        measure=Measure(Unit.COUNT, "{} program(s)"),
     ),
     _warning("gpu.inforom", Action.INSPECT_HARDWARE, topic="inforom", page="GpuXidContained")(
         title="its InfoROM is damaged",

@@ -25,13 +25,13 @@ _BANDWIDTH: Final = "transfers to and from the GPU have a fraction of their band
 _LOST_LANES: Final = (
     f"The link lost lanes while at work: {_BANDWIDTH}",
     (
-        "{Drain} the host now and power it off and on; if lanes are still missing, reseat card and riser and check the "
-        "BIOS's lane settings."
+        "Stop its jobs at a checkpoint, then power the host off and on; if lanes are still missing, reseat "
+        "card and riser and check the BIOS's lane settings."
     ),
 )
 _LOW_GENERATION: Final = (
     "The link runs at a lower PCIe generation than it should under load, where that saves no power.",
-    "Check the BIOS's PCIe settings; if they are right, {drain} the host and reseat card and riser.",
+    "Check the BIOS's PCIe settings; if they are right, reseat card and riser.",
 )
 
 LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = {
@@ -85,13 +85,13 @@ PCIE: Final = (
         title="its PCIe link lost lanes under load",
         meaning=_LOST_LANES[0],
         decision=_LOST_LANES[1],
-        measure=Measure(Unit.LANES, "link width x{} under load"),
+        measure=Measure(Unit.LANES, "x{}"),
     ),
     _pcie_warning("pcie.width_idle", Action.INSPECT_HARDWARE, "GpuPcieWidthDowntrained", wait=1 * HOURS)(
         title="its PCIe link has lost lanes",
         meaning="The link has fewer lanes than it should; some cards drop lanes at rest, so look again under load.",
         decision="Put load on the GPU and look again; if lanes are still missing, reseat card and riser.",
-        measure=Measure(Unit.LANES, "link width x{}"),
+        measure=Measure(Unit.LANES, "x{}"),
     ),
     _pcie_warning("pcie.width_from_boot", Action.INSPECT_HARDWARE, "GpuPcieWidthFromBoot", wait=1 * HOURS)(
         title="its PCIe link has had too few lanes since boot",
@@ -99,14 +99,14 @@ PCIE: Final = (
         "trained down at boot.",
         decision="Compare it with other hosts of this kind, and look for a riser or a slot that shares lanes; if that "
         "is how it is built, declare it with --expect.pcie-width or record a baseline, else reseat the card.",
-        measure=Measure(Unit.LANES, "link width x{} since boot"),
+        measure=Measure(Unit.LANES, "x{}"),
     ),
     _pcie_info("pcie.width_built", Action.NONE, topic="pcie_slot", page="GpuPcieWidthFromBoot", wait=30 * MINUTES)(
         title="its PCIe link has as many lanes as those of its siblings, and fewer than card and slot claim",
         meaning="The board splits its lanes over the slots, so each GPU has had the same number since boot.",
         decision="Nothing, if the board is built like that: --expect.pcie-width or a baseline settles it, and then no "
         "later loss is taken for the board's choice.",
-        measure=Measure(Unit.LANES, "link width x{}, as its siblings"),
+        measure=Measure(Unit.LANES, "x{}"),
     ),
     _pcie_critical(
         "pcie.generation", Action.INSPECT_HARDWARE, "GpuPcieGenerationDowntrained", wait=10 * MINUTES, under_load=True
@@ -114,7 +114,7 @@ PCIE: Final = (
         title="its PCIe link runs at a low generation under load",
         meaning=_LOW_GENERATION[0],
         decision=_LOW_GENERATION[1],
-        measure=Measure(Unit.GENERATION, "PCIe generation {} under load"),
+        measure=Measure(Unit.GENERATION, "PCIe generation {}"),
     ),
     _pcie_warning("pcie.generation_low", Action.INSPECT_HARDWARE, "GpuPcieGenerationDowntrained", wait=1 * HOURS)(
         title="its PCIe link runs at a low generation while it works",
@@ -126,32 +126,32 @@ PCIE: Final = (
         title="its PCIe link changed its width under load",
         meaning="The link changed its number of lanes while the GPU worked, which a healthy one never does.",
         decision="Check riser, seating and slot before it stays narrow; swap cards to see which is at fault.",
-        measure=Measure(Unit.COUNT, "changes of width lately: {}"),
+        measure=Measure(Unit.COUNT, "{} time(s) lately"),
     ),
     _pcie_warning("pcie.flapping", Action.INSPECT_HARDWARE, "GpuPcieLinkFlapping", wait=15 * MINUTES, under_load=True)(
         title="its PCIe link keeps retraining",
         meaning="The link keeps changing its speed or width under load.",
         decision="Check riser, slot and power management settings (ASPM).",
-        measure=Measure(Unit.COUNT, "retrainings of the link lately: {}"),
+        measure=Measure(Unit.COUNT, "{} time(s) lately"),
     ),
     _pcie_warning("pcie.uplink", Action.INSPECT_HARDWARE, "GpuPcieUplinkDowntrained", wait=10 * MINUTES, of_host=True)(
         title="the link above a PCIe switch has less bandwidth than it should",
         meaning="The link above a PCIe switch trained down: all GPUs and adapters behind it share what is left.",
         decision="Check the cable or riser to the switch board; retrain the link with a power cycle when the host is "
         "free.",
-        measure=Measure(Unit.RATIO, "the narrowest has {} of its bandwidth"),
+        measure=Measure(Unit.RATIO, "at {} of its bandwidth"),
     ),
     _pcie_warning("pcie.replays", Action.INSPECT_HARDWARE, "GpuPcieReplaysRising", wait=15 * MINUTES)(
         title="its PCIe link keeps resending packets",
         meaning="Packets arrive damaged and are resent: the signal is marginal.",
         decision="Check riser, seating and cables before the link trains down.",
-        measure=Measure(Unit.COUNT, "replays lately: {}"),
+        measure=Measure(Unit.COUNT, "{} lately"),
     ),
     _pcie_warning("pcie.aer", Action.INSPECT_HARDWARE, "GpuPcieAerErrors", wait=15 * MINUTES)(
         title="PCIe errors (AER)",
         meaning="The kernel counts PCIe errors on the GPU or on the port above it.",
         decision="Check riser, seating and cables; the end that counts is not always the end at fault.",
-        measure=Measure(Unit.COUNT, "AER errors lately: {}"),
+        measure=Measure(Unit.COUNT, "{} lately"),
     ),
     _pcie_info("pcie.below_peers", Action.INSPECT_HARDWARE, "GpuPcieBelowPeers", topic="pcie_slot", wait=30 * MINUTES)(
         title="its slot offers less PCIe bandwidth than its peers' slots",
@@ -168,7 +168,7 @@ PEERS: Final = (
         title="no direct access to other GPUs",
         meaning="GPUs that should reach each other directly cannot: their traffic goes through host memory.",
         decision="Check IOMMU, ACS, virtualization and firmware settings.",
-        measure=Measure(Unit.COUNT, "GPUs that it cannot reach: {}"),
+        measure=Measure(Unit.COUNT, "{} GPU(s)"),
     ),
     _peers_info("p2p.through_host", Action.NONE, page="GpuP2pUnavailable", of_host=True)(
         title="its busy GPUs exchange data through host memory",
@@ -176,25 +176,25 @@ PEERS: Final = (
         "is copied through host memory and crosses both links.",
         decision="Nothing on these cards; jobs with little to exchange scale best, so use larger batches per GPU or "
         "accumulate gradients, and give both cards the fastest links. --expect.p2p false settles it.",
-        measure=Measure(Unit.COUNT, "GPUs without direct access: {}"),
+        measure=Measure(Unit.COUNT, "{} GPU(s)"),
     ),
     _peers_warning("nvlink.down", Action.INSPECT_HARDWARE, "GpuNvlinkDown", wait=5 * MINUTES, hold=6 * MINUTES)(
         title="NVLinks are down",
         meaning="An NVLink link is down: collectives lose its bandwidth.",
         decision="Check bridges, seating and the fabric manager; reset the GPU.",
-        measure=Measure(Unit.COUNT, "links that are down: {}"),
+        measure=Measure(Unit.COUNT, "{} link(s)"),
     ),
     _peers_warning("nvlink.flapping", Action.INSPECT_HARDWARE, "GpuNvlinkDown")(
         title="NVLinks go down and come back",
         meaning="NVLinks go down and come back: collectives stall or take slower paths each time.",
         decision="Check bridges, seating and the fabric manager's log; reset the GPU, and inspect it if it goes on.",
-        measure=Measure(Unit.COUNT, "times that a link went down: {}"),
+        measure=Measure(Unit.COUNT, "{} time(s)"),
     ),
     _peers_warning("nvlink.errors", Action.INSPECT_HARDWARE, "GpuNvlinkErrorsRising", wait=15 * MINUTES)(
         title="its NVLinks count errors",
         meaning="NVLink links count errors.",
         decision="Watch them; if they go on, check bridges and seating.",
-        measure=Measure(Unit.COUNT, "NVLink errors lately: {}"),
+        measure=Measure(Unit.COUNT, "{} lately"),
     ),
     _peers_warning(
         "nvlink.recovering", Action.INSPECT_HARDWARE, "GpuNvlinkErrorsRising", wait=15 * MINUTES, hold=60 * MINUTES
@@ -202,8 +202,8 @@ PEERS: Final = (
         title="one of its NVLinks recovers again and again",
         meaning="A link of NVLink 5 went into recovery more than once within an hour. Healthy links never do, and such "
         "a link may fail permanently within days.",
-        decision="Plan to {drain} the host; have the GPU's board, the cable and the switch's port checked.",
-        measure=Measure(Unit.COUNT, "recoveries within the hour: {}"),
+        decision="When the host is free, have the GPU's board, the cable and the switch's port checked.",
+        measure=Measure(Unit.COUNT, "{} time(s) within the hour"),
     ),
     _peers_warning("nvlink.bit_errors", Action.INSPECT_HARDWARE, "GpuNvlinkErrorsRising", wait=15 * MINUTES)(
         title="the bit error rate of its NVLinks is too high",
@@ -216,8 +216,8 @@ PEERS: Final = (
         title="links to the CPU of its module are down",
         meaning="NVLink-C2C links between the GPU and its Grace CPU are down: transfers between them are slow, or "
         "fail.",
-        decision="{Drain} the host and power it off and on; if they stay down, have the module replaced.",
-        measure=Measure(Unit.COUNT, "C2C links that are down: {}"),
+        decision="When its jobs end, power the host off and on; if they stay down, have the module replaced.",
+        measure=Measure(Unit.COUNT, "{} link(s)"),
     ),
     # Held longer than the findings on Xids of the GPUs on its links.
     _peers_critical(
@@ -226,12 +226,12 @@ PEERS: Final = (
         title="an NVSwitch reported a fatal error",
         meaning="An NVSwitch had a fatal error: jobs over several GPUs of this host fail until it is reset.",
         decision="{Drain} the host, reset all GPUs and switches or reboot; then check the switch and its links.",
-        measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),
+        measure=Measure(Unit.COUNT, "{} error(s)"),
     ),
     _peers_warning("nvswitch.sxid", Action.INSPECT_HARDWARE, topic="nvlink", page="GpuNvswitchFatal", of_host=True)(
         title="an NVSwitch reported an error",
         meaning="An NVSwitch reported a nonfatal or old error.",
         decision="Watch for more of them; check the links that it names if they keep coming.",
-        measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),
+        measure=Measure(Unit.COUNT, "{} error(s)"),
     ),
 )

@@ -15,19 +15,19 @@ WORK: Final = (
         "meanwhile.",
         decision="Read its stack (/proc/PID/task/*/stack), and restore what it waits for: file server, disk or GPU "
         "driver.",
-        measure=Measure(Unit.SECONDS, "waiting for {}"),
+        measure=Measure(Unit.SECONDS, "for {}"),
     ),
     _work_warning("numa.mismatch", Action.FIX_JOB, "GpuNumaMismatch", wait=30 * MINUTES)(
         title="a process runs on the wrong NUMA node",
         meaning="A process is bound to the CPUs of another socket than its GPU's: every transfer crosses between them.",
         decision="Bind it to the GPU's own node or socket (numactl, the scheduler's affinity settings).",
-        measure=Measure(Unit.COUNT, "processes on the wrong node: {}"),
+        measure=Measure(Unit.COUNT, "{} process(es)"),
     ),
     _work_warning("work.imbalance", Action.FIX_JOB, "GpuImbalance", topic="imbalance", wait=20 * MINUTES)(
         title="several processes on it while another GPU is free",
         meaning="Several processes share one GPU while another has none.",
         decision="Fix the launcher: one rank per GPU, and look at CUDA_VISIBLE_DEVICES.",
-        measure=Measure(Unit.COUNT, "compute processes on it: {}"),
+        measure=Measure(Unit.COUNT, "{} process(es)"),
     ),
     _work_info("work.memory_imbalance", Action.FIX_JOB, topic="imbalance", page="GpuImbalance", wait=20 * MINUTES)(
         title="its memory is nearly full while another GPU's is nearly empty",
@@ -39,7 +39,7 @@ WORK: Final = (
         title="busy at low power",
         meaning="Kernels are resident all the time and do little: most likely they spin at barriers.",
         decision="Look at communication: P2P, NVLink, placement; then batch size and overlap.",
-        measure=Measure(Unit.RATIO, "power at {} of its limit"),
+        measure=Measure(Unit.RATIO, "at {} of its power limit"),
     ),
     # The wait is from when it is found, so that a person can save stacks before NCCL aborts after 10 minutes.
     _work_warning(
@@ -50,12 +50,12 @@ WORK: Final = (
         wait=2 * MINUTES,
         of_host=True,
     )(
-        title="GPUs are stuck in a collective",
+        title="stuck in a collective",
         meaning="No GPU of a job works: they stopped, or look busy at low power while no data moves, and wait for a "
         "rank.",
         decision="Find the rank that differs (py-spy dump on each, the NCCL flight recorder), save the stacks, and let "
         "the owner restart the job.",
-        measure=Measure(Unit.COUNT, "GPUs that are stuck: {}"),
+        measure=Measure(Unit.COUNT, "{} GPU(s)"),
     ),
     _work_info(
         "work.memory_full", Action.FIX_JOB, "GpuMemoryNearFull", topic="memory_full", wait=30 * MINUTES, relayed=False
@@ -95,7 +95,7 @@ BASELINE: Final = (
         meaning="The host is not what it was when its baseline was recorded.",
         decision="Run gpu-triage baseline diff to see what changed; repair it, or run baseline accept if it is "
         "intended.",
-        measure=Measure(Unit.COUNT, "fields that differ: {}"),
+        measure=Measure(Unit.COUNT, "{} field(s)"),
     ),
 )
 
