@@ -117,7 +117,7 @@ def serving(course: Course) -> None:
     for hour in range(int(course.ends / HOUR)):
         day = 0.5 - 0.5 * math.cos((hour - 4) / 24 * math.tau)
         asked = peak * (0.1 + 0.9 * day) * (0.6 if _at_weekend(hour // 24) else 1.0) * course.spread(1, 0.15)
-        course.work(hour * HOUR, HOUR, min(asked, 0.97), jitter=0.15, resting_watts=60)
+        course.work(hour * HOUR, HOUR, min(asked, 0.97), jitter=0.15)
     for at in deploys:
         course.during(at, course.spread(90, 0.5), Kill((FIRST_PID,)), Load(utilization=0.0))
 

@@ -73,13 +73,13 @@ def play(hosts: Sequence[Scenario], days: int, played: Waiting) -> None:
             observed.append((host, config, Observation(simulated, clock, config)))
         for day in range(days):
             for host, config, observation in observed:
-                began = time.monotonic()
+                began = time.process_time()
                 labels = {"job": DEFAULT_JOB, "instance": host.name, **DRILL}
                 recorder = SeriesRecorder(labels, STEPS, Selection(config))
                 for step in range(STEPS):
                     observation.scrape((day * STEPS + step) * STEP_SECONDS, step, recorder)
                 recorder.finish()
-                played.put((day, host.name, recorder.columns, time.monotonic() - began))
+                played.put((day, host.name, recorder.columns, time.process_time() - began))
 
 
 def joined(before: Columns, day: Columns) -> Columns:
@@ -138,7 +138,7 @@ def main(days: int, seed: int, only: str, processes: int) -> None:
         while len(days_of.setdefault(day, {})) < len(hosts):
             number, name, columns, seconds = waiting.get(timeout=3600)
             days_of.setdefault(number, {})[name] = columns
-            click.echo(f"day {number} of {name}: {seconds:.0f} s")
+            click.echo(f"day {number} of {name}: {seconds:.0f} s of a CPU")
         fresh = {key: column for columns in days_of.pop(day).values() for key, column in columns.items()}
         began = time.monotonic()
         new = list(told(Path(promtool), before, fresh, day, known))
