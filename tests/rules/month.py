@@ -1,7 +1,7 @@
 """``python -m tests.rules.month``: a month of a healthy fleet through exporters and all rules; `make long` runs it.
 
-Each host has one exporter whose judge remembers all of the month; the hosts share processes, and the rules see the
-whole fleet, day by day. Prints every host-day and every alert, and fails with a page, or with more than one ticket.
+Each host has one exporter whose judge remembers all of the month, and the rules see the whole fleet, day by day. Prints
+every host-day and every alert, and fails with a page, or with more than one ticket.
 """
 
 import math
@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Queue
@@ -63,24 +63,23 @@ class Told:
         return f"day {int(day)} {clock} {self.labels['severity']} {self.labels['alertname']} {where}: {self.summary}"
 
 
-def play(hosts: Sequence[Scenario], days: int, played: Waiting) -> None:
-    """Simulate hosts, a day of each in turn, and put what is scraped of each day into a queue."""
-    with ExitStack() as stack:
-        observed = []
-        for host in hosts:
-            clock = VirtualClock()
-            config = replace(history_config(host, STEP_SECONDS), metrics_profile="rules")
-            simulated = stack.enter_context(simulated_machine(host, clock=clock, when_looked_at=True))
-            observed.append((host, config, Observation(simulated, clock, config)))
+def play(host: Scenario, days: int, turns: AbstractContextManager[bool], played: Waiting) -> None:
+    """Simulate a host, and put what is scraped of each day into a queue.
+
+    It takes turns with others, each in a process of its own: pynvml has one driver per process.
+    """
+    clock = VirtualClock()
+    config = replace(history_config(host, STEP_SECONDS), metrics_profile="rules")
+    labels = {"job": DEFAULT_JOB, "instance": host.name, **DRILL}
+    with simulated_machine(host, clock=clock, when_looked_at=True) as simulated:
+        observation = Observation(simulated, clock, config)
         for day in range(days):
-            for host, config, observation in observed:
-                began = time.process_time()
-                labels = {"job": DEFAULT_JOB, "instance": host.name, **DRILL}
-                recorder = SeriesRecorder(labels, STEPS, Selection(config))
+            began, recorder = time.process_time(), SeriesRecorder(labels, STEPS, Selection(config))
+            with turns:
                 for step in range(STEPS):
                     observation.scrape((day * STEPS + step) * STEP_SECONDS, step, recorder)
-                recorder.finish()
-                played.put((day, host.name, recorder.columns, time.process_time() - began))
+            recorder.finish()
+            played.put((day, host.name, recorder.columns, time.process_time() - began))
 
 
 def joined(before: Columns, day: Columns) -> Columns:
@@ -123,7 +122,9 @@ def told(promtool: Path, before: Columns, day: Columns, number: int, known: set[
 @click.option("--days", default=30, show_default=True, help="How long.")
 @click.option("--seed", default=1, show_default=True, help="Of all chance.")
 @click.option("--only", default="", help="The hosts, as a regular expression, such as notebook|tune-0.")
-@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="That simulate hosts.")
+@click.option(
+    "--processes", default=os.cpu_count() or 1, show_default=True, help="How many hosts are simulated at once."
+)
 def main(days: int, seed: int, only: str, processes: int) -> None:
     """Simulate a healthy fleet, and fail with a page or more than one ticket."""
     promtool = which("promtool")
@@ -132,9 +133,9 @@ def main(days: int, seed: int, only: str, processes: int) -> None:
     hosts = [host for host in fleet(days, seed) if re.match(only, host.name)]
     click.echo(f"{len(hosts)} hosts, {days} days, --seed {seed}")
     waiting: Waiting = multiprocessing.Queue(AHEAD + len(hosts))  # type: ignore[assignment]  # has the same methods
-    for first in range(processes):
-        own = hosts[first::processes]
-        multiprocessing.Process(target=play, args=(own, days, waiting), daemon=True).start()
+    turns = multiprocessing.Semaphore(processes)
+    for host in hosts:
+        multiprocessing.Process(target=play, args=(host, days, turns, waiting), daemon=True).start()
     found, known, before = list[Told](), set[str](), dict[SeriesKey, Sequence[float]]()
     days_of: dict[int, dict[str, Columns]] = {}
     for day in range(days):
