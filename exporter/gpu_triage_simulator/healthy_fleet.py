@@ -179,7 +179,7 @@ def desk(course: Course) -> None:
         while at < day * DAY + 18 * HOUR:
             at = course.during(at, course.spread(30 * MINUTE, 1.0), Load(course.chance.uniform(0.02, 0.4), 0.05, 0.3))
             at += course.spread(10 * MINUTE, 1.0)
-        if course.likely(0.5):
+        if day == 0 or course.likely(0.5):
             evening = course.processes(day * DAY + 19 * HOUR, course.spread(2 * HOUR, 0.5))
             course.work(day * DAY + 19 * HOUR, evening - day * DAY - 19 * HOUR, 0.95, burst_period_seconds=9.0)
 
