@@ -72,6 +72,11 @@ full: $(DEV) ## every test beyond `make test`, about half an hour: all scenarios
 	@tests/environment/install-servers.sh full
 	$(IN_PARALLEL) -m full $(PYTEST_ARGS)
 
+.PHONY: long
+long: $(DEV) ## a month of twenty healthy hosts, three hours of two cores: no page, one ticket at most; ARGS='--days 3' for less
+	@tests/environment/install-servers.sh test
+	$(BIN)/python -m tests.rules.month $(ARGS)
+
 # Three runs of pytest, not three workers of one: each worker would collect all of the tests.
 QUICKLY := $(BIN)/pytest --quiet --exitfirst -m 'not slow and not full'
 
@@ -102,7 +107,7 @@ lint: $(DEV) ## ruff, import-linter, names in docstrings, tests that look at not
 	$(BIN)/codespell
 
 .PHONY: types
-types: $(DEV) ## mypy --strict
+types: $(DEV)
 	$(BIN)/mypy
 
 .PHONY: regenerate

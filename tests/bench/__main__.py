@@ -4,7 +4,7 @@ from importlib import import_module
 
 import click
 
-MODULES = ("peer", "scale", "attribution", "jobs", "rules", "dcgm", "fleet", "hostile", "soak")
+MODULES = ("peer", "scale", "attribution", "jobs", "onset", "rules", "dcgm", "fleet", "hostile", "soak")
 
 
 class Benchmarks(click.Group):
