@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.classes import Bottlenecks
@@ -128,7 +128,8 @@ def _missing(host: HostEvidence) -> Iterator[Finding]:
     if host.missing_gpus > 0:
         shown = host.last(GPU_DEVICES, source="nvml") or 0
         more = " and ".join(f"{count:.0f} {words}" for words, count in host.wanted_gpus.items() if shown < count)
-        yield of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {more}", host.missing_gpus)
+        missing = of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {more}", host.missing_gpus)
+        yield replace(missing, settling=host.is_starting)
 
 
 class _Xid(NamedTuple):
