@@ -97,17 +97,17 @@ def overdue(since: int, collector: str) -> Series:
     )
 
 
-def started(*spans: tuple[float, int]) -> Series:
+def started(*spans: tuple[float, int], instance: str = "a") -> Series:
     """The same with the time of its last start, which an exporter says of itself."""
     values, starts = over(*spans), 0.0
     at = [starts := minute * 60.0 if minute and not values[minute - 1] else starts for minute in range(len(values))]
     said = [start if value else NAN for start, value in zip(at, values, strict=True)]
-    return merged(up(*spans), host("process_start_time_seconds", said))
+    return merged(up(*spans, instance=instance), host("process_start_time_seconds", said, instance))
 
 
-def again(bad: int, good: int, fault: float = 0, sound: float = 1) -> list[float]:
-    """A fault that comes and goes for as long as is played."""
-    return over(*((fault, bad), (sound, good)) * (END // (bad + good)))
+def again(metric: str, fault: float = 0, sound: float = 1, **labels: str) -> Callable[[int, int], Series]:
+    """A fault that comes and goes for as long as is played, by its minutes and those without it."""
+    return lambda bad, good: host(metric, over((fault, bad), (sound, good)) * (END // (bad + good)), **labels)
 
 
 RELEASED = host("gpu_exporter_gpus_released", over((1, END)))
@@ -182,10 +182,8 @@ CASES: Final[Mapping[str, Case]] = {
         range(51, END),
         merged(
             *(
-                {key.replace('"a"', f'"gpu-{number}"'): values for key, values in series.items()}
-                for number, series in enumerate(
-                    [started(*((1, 6), (0, 4)) * (END // 10))] * 5 + [started((1, END))] * (HOSTS - 5)
-                )
+                started(*(((1, 6), (0, 4)) if number < 5 else ((1, 6), (1, 4))) * (END // 10), instance=f"gpu-{number}")
+                for number in range(HOSTS)
             )
         ),
     ),
@@ -215,25 +213,14 @@ CASES: Final[Mapping[str, Case]] = {
         "GpuExporterJudgeFailing", range(21, END), merged(judge((1, END)), overdue(19, "judge"))
     ),
 }
-RATIO: Final = {"owner": "4711/", "name": "H100"}
 PERIODIC: Final[Mapping[str, Callable[[int, int], Series]]] = {
-    "GpuExporterJudgeFailing": lambda bad, good: host(
-        "gpu_exporter_collector_success", again(bad, good), collector="judge"
-    ),
-    "GpuExporterCollectorFailing": lambda bad, good: host(
-        "gpu_exporter_collector_success", again(bad, good), collector="nfs"
-    ),
-    "GpuExporterStale": lambda bad, good: host(
-        "gpu_exporter_collector_stale_seconds", again(bad, good, 60.0, NAN), collector="nfs"
-    ),
-    "GpuExporterXidDeaf": lambda bad, good: host("gpu_exporter_xid_source_up", again(bad, good), source="kmsg"),
-    "GpuStragglerAcrossHosts": lambda bad, good: gpu(
-        "instance_gpu_owner:gpu_clock:straggling", again(bad, good, 0.8, NAN), **RATIO
-    ),
-    "GpuStragglerAcrossHosts of ranks": lambda bad, good: host(
-        "instance_rank:gpu_job_steps:low", again(bad, good, 0.8, NAN), job_name="bert", owner="4711", rank="3"
-    ),
-    "GpuExporterDown": lambda bad, good: up(*((0, bad), (1, good)) * (END // (bad + good))),
+    "GpuExporterJudgeFailing": again("gpu_exporter_collector_success", collector="judge"),
+    "GpuExporterCollectorFailing": again("gpu_exporter_collector_success", collector="nfs"),
+    "GpuExporterStale": again("gpu_exporter_collector_stale_seconds", 60, NAN, collector="nfs"),
+    "GpuExporterXidDeaf": again("gpu_exporter_xid_source_up", source="kmsg"),
+    "GpuExporterDown": again("up"),
+    "GpuStragglerAcrossHosts": again("instance_gpu_owner:gpu_clock:straggling", 0.8, NAN, uuid="GPU-1", owner="4711/"),
+    "GpuStragglerAcrossHosts of ranks": again("instance_rank:gpu_job_steps:low", 0.8, NAN, owner="4711", rank="3"),
 }
 """Each fault as it comes and goes; what is recorded of jobs stands for their GPUs."""
 ROUNDS: Final = {"0.8": (8, 2), "0.5": (5, 5), "0.4": (4, 6), "0.1": (1, 9)}
