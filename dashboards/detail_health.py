@@ -2,7 +2,7 @@
 
 from dashboards.board import Row
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import TARGET, by_gpu, gpu, legend, when
+from dashboards.selectors import TARGET, by_gpu, gpu, legend, risen, when
 from dashboards.tables import Column, table_of
 from dashboards.value_mappings import FABRIC_CONFIGURATION, FABRIC_HEALTH, FABRIC_STATE, NO_FAULT, RECOVERY
 
@@ -63,7 +63,7 @@ def health() -> Row:
             "this card has no ECC, or it is off.",
             Query(f"increase({gpu('gpu_ecc_volatile_errors_total')}[1h])", legend("{{severity}}")),
             Query(f"increase({gpu('gpu_ecc_aggregate_errors_total')}[1h])", legend("{{severity}}, lifetime")),
-            Query(f"increase({gpu('gpu_ecc_memory_errors_total')}[1h])", legend("{{severity}} in {{memory}}")),
+            Query(risen(gpu("gpu_ecc_memory_errors_total"), "1h"), legend("{{severity}} in {{memory}}")),
             unit="short",
         ),
         lines(
@@ -86,7 +86,7 @@ def health() -> Row:
             Column("When", expr=when(f"max by ({TARGET}, gpu, xid) ({_LAST_XID})"), unit="dateTimeFromNow"),
             Column(
                 "Times",
-                expr=f"sum by ({TARGET}, gpu, xid) (increase({gpu('gpu_xid_errors_total')}[$__range]))",
+                expr=f"sum by ({TARGET}, gpu, xid) {risen(gpu('gpu_xid_errors_total'), '$__range')}",
                 decimals=0,
                 width=70,
             ),

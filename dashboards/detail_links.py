@@ -3,7 +3,7 @@
 from dashboards.board import Row
 from dashboards.palette import WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import TARGET, both_ways, by_gpu, gpu, in_15m, legend, rate
+from dashboards.selectors import TARGET, both_ways, by_gpu, gpu, in_15m, legend, rate, risen
 from dashboards.tables import Column, table_of
 from gpu_triage.read.gpu.nvlink import EFFECTIVE_BER_LIMIT
 
@@ -29,7 +29,7 @@ def links() -> Row:
             "the link is flapping. No data: neither the GPU nor the kernel counts them.",
             Query(in_15m(gpu("gpu_pcie_replays_total")), legend("replays")),
             Query(in_15m(gpu("gpu_pcie_errors_total")), legend("{{type}}")),
-            Query(in_15m(gpu("gpu_pcie_aer_errors_total")), legend("AER {{device}} {{severity}}")),
+            Query(risen(gpu("gpu_pcie_aer_errors_total")), legend("AER {{device}} {{severity}}")),
             Query(in_15m(gpu("gpu_pcie_link_transitions_total")), legend("changes of {{attribute}}")),
             unit="short",
         ),
@@ -49,7 +49,7 @@ def links() -> Row:
             Query(gpu("gpu_nvlink_links_up"), legend("links up")),
             Query(gpu("gpu_nvlink_up"), legend("link {{link}} up")),
             Query(in_15m(gpu("gpu_nvlink_errors_total")), legend("{{type}}")),
-            Query(in_15m(gpu("gpu_nvlink_link_errors_total")), legend("link {{link}} {{type}}")),
+            Query(risen(gpu("gpu_nvlink_link_errors_total")), legend("link {{link}} {{type}}")),
             unit="short",
         ),
         lines(

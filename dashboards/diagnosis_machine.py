@@ -18,6 +18,7 @@ from dashboards.selectors import (
     link_of_expected,
     most,
     rate,
+    risen,
     when,
     worst,
     worst_gpus,
@@ -166,7 +167,7 @@ def path() -> Row:
             "Replays counted by the GPU, and errors reported to the kernel at either end of the link (AER). Errors "
             "that keep coming on a link that lost lanes: card or riser. No data: neither GPU nor kernel counts them.",
             Query(worst(in_15m(gpu("gpu_pcie_replays_total"))), legend("replays")),
-            Query(worst(in_15m(gpu("gpu_pcie_aer_errors_total"))), legend("AER {{device}} {{severity}}")),
+            Query(worst(risen(gpu("gpu_pcie_aer_errors_total"))), legend("AER {{device}} {{severity}}")),
             unit="short",
             line_at=(30, WATCH),
             size=HALF,

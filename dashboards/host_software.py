@@ -3,7 +3,7 @@
 from dashboards.board import Row
 from dashboards.palette import WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import TARGET, age, gpu, host, host_legend, legend, most, rate, when, worst
+from dashboards.selectors import TARGET, age, gpu, host, host_legend, legend, most, rate, risen, when, worst
 from dashboards.tables import HOST, Column, table_of
 
 _CGROUP = host_legend("GPU {{gpu}} {{cgroup}}")
@@ -62,7 +62,7 @@ def jobs() -> Row:
             "Jobs at their own memory limit",
             "How often in five minutes a job's cgroup came to its memory limits. It matters if the job stalls, and "
             "oom_kill always does. No data: no job has a cgroup that counts.",
-            Query(most(f"increase({host('gpu_cgroup_memory_events_total')}[5m])"), f"{_CGROUP} {{{{event}}}}"),
+            Query(most(risen(host("gpu_cgroup_memory_events_total"), "5m")), f"{_CGROUP} {{{{event}}}}"),
             unit="short",
         ),
         lines(

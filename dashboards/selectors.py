@@ -166,6 +166,13 @@ def in_15m(selected: str) -> str:
     return f"increase({selected}[15m])"
 
 
+def risen(selected: str, window: str = "15m") -> str:
+    """Like increase(), of a counter that is absent until its first event: one that is new counts as it is."""
+    return (
+        f"((max_over_time({selected}[{window}]) unless {selected} offset {window}) or increase({selected}[{window}]))"
+    )
+
+
 def power_of_limit() -> str:
     return f"{gpu('gpu_power_watts')} / on ({TARGET}, gpu, uuid) group_left () ({gpu('gpu_power_limit_watts')} > 0)"
 

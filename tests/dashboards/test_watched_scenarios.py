@@ -15,6 +15,8 @@ from tests.dashboards.fleet import expected_moments
 from tests.dashboards.grafana import FILES, Target, all_targets, column, find, read, substitute, text_of, words_of
 from tests.dashboards.jobs import FILE as JOB_FILE
 from tests.dashboards.store import Series, Store
+from tests.documents.test_first_event import is_played
+from tests.documents.test_promql import fenced, of_each
 from tests.gathered import every, for_each
 from tests.rules.rulefile import alerts, read_rules, rule_files
 from tests.rules.verdict import wanted
@@ -56,6 +58,11 @@ def test_a_query_finds_data_in_some_scenario_with_the_labels_that_its_panel_show
     assert found, "no scenario shows anything here"
     labels = {label for series in found for label in series.labels}
     assert set(LABEL.findall(target.legend)) - labels <= ABSENT
+
+
+@for_each(("page", "query"), [(page, query) for page, query in of_each(fenced) if is_played(query)])
+def test_a_documented_query_finds_its_event_in_some_scenario(store: Store, page: str, query: str) -> None:
+    assert any(store.at(query, minute * 60) for minute in MOMENTS), page
 
 
 @of_each_table

@@ -115,7 +115,7 @@ def _uses(node: promql.Expr, inside: tuple[str, ...]) -> Iterator[Use]:
         yield from _uses(node.expr, (str(node.op), *inside))
     elif isinstance(node, promql.BinaryExpr):
         yield from _uses(node.lhs, inside)
-        yield from _uses(node.rhs, inside)
+        yield from _uses(node.rhs, ("unless", *inside) if str(node.op) == "unless" else inside)
     elif isinstance(node, (promql.ParenExpr, promql.UnaryExpr)):
         yield from _uses(node.expr, inside)
 

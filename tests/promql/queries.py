@@ -9,7 +9,7 @@ from tests.promql.vocabulary import kinds, words
 from gpu_triage.read.metrics.metric import Kind
 
 _COUNTER_FUNCTIONS = frozenset({"rate", "increase", "irate", "resets"})
-_PRESENCE_FUNCTIONS = frozenset({"absent", "absent_over_time", "present_over_time", "count", "group"})
+_PRESENCE_FUNCTIONS = frozenset({"absent", "absent_over_time", "present_over_time", "count", "group", "unless"})
 _LEVELS = frozenset({"gpu_ecc_volatile_errors_total"})
 """Counters that say something as they stand: one error counts until the reset that clears it."""
 _COPIES = frozenset({"last_over_time", "max_over_time"})

@@ -97,6 +97,19 @@ def overdue(since: int, collector: str) -> Series:
     )
 
 
+def started(*spans: tuple[float, int], instance: str = "a") -> Series:
+    """The same with the time of its last start, which an exporter says of itself."""
+    values, starts = over(*spans), 0.0
+    at = [starts := minute * 60.0 if minute and not values[minute - 1] else starts for minute in range(len(values))]
+    said = [start if value else NAN for start, value in zip(at, values, strict=True)]
+    return merged(up(*spans, instance=instance), host("process_start_time_seconds", said, instance))
+
+
+def again(metric: str, fault: float = 0, sound: float = 1, **labels: str) -> Callable[[int, int], Series]:
+    """A fault that comes and goes for as long as is played, by its minutes and those without it."""
+    return lambda bad, good: host(metric, over((fault, bad), (sound, good)) * (END // (bad + good)), **labels)
+
+
 RELEASED = host("gpu_exporter_gpus_released", over((1, END)))
 CASES: Final[Mapping[str, Case]] = {
     "two drivers": Case(
@@ -158,6 +171,22 @@ CASES: Final[Mapping[str, Case]] = {
     "crashes after each start": Case(
         "GpuExporterDown", range(29, END), up((1, 10), *((0, 2), (1, 1), (0, 3)) * (END // 6))
     ),
+    "up for most of the time": Case("GpuExporterDown", range(58, END), started(*((1, 8), (0, 2)) * (END // 10))),
+    "crashes every half hour": Case("GpuExporterDown", NEVER, started(*((1, 29), (0, 1)) * (END // 30))),
+    "rolled out twice": Case("GpuExporterDown", NEVER, started((1, 10), (0, 2), (1, 20), (0, 2), (1, END - 34))),
+    "rebooted twice, and rolled out": Case(
+        "GpuExporterDown", NEVER, started((1, 10), (0, 9), (1, 3), (0, 9), (1, 14), (0, 2), (1, END - 47))
+    ),
+    "a quarter of a fleet that restarts again and again": Case(
+        "GpuExportersDown",
+        range(51, END),
+        merged(
+            *(
+                started(*(((1, 6), (0, 4)) if number < 5 else ((1, 6), (1, 4))) * (END // 10), instance=f"gpu-{number}")
+                for number in range(HOSTS)
+            )
+        ),
+    ),
     "down for hours in a job of any name": Case(
         "GpuExporterDown", range(20, END), up((1, 10), (0, END - 10), job="nodes")
     ),
@@ -184,6 +213,18 @@ CASES: Final[Mapping[str, Case]] = {
         "GpuExporterJudgeFailing", range(21, END), merged(judge((1, END)), overdue(19, "judge"))
     ),
 }
+PERIODIC: Final[Mapping[str, Callable[[int, int], Series]]] = {
+    "GpuExporterJudgeFailing": again("gpu_exporter_collector_success", collector="judge"),
+    "GpuExporterCollectorFailing": again("gpu_exporter_collector_success", collector="nfs"),
+    "GpuExporterStale": again("gpu_exporter_collector_stale_seconds", 60, NAN, collector="nfs"),
+    "GpuExporterXidDeaf": again("gpu_exporter_xid_source_up", source="kmsg"),
+    "GpuExporterDown": again("up"),
+    "GpuStragglerAcrossHosts": again("instance_gpu_owner:gpu_clock:straggling", 0.8, NAN, uuid="GPU-1", owner="4711/"),
+    "GpuStragglerAcrossHosts of ranks": again("instance_rank:gpu_job_steps:low", 0.8, NAN, owner="4711", rank="3"),
+}
+"""Each fault as it comes and goes; what is recorded of jobs stands for their GPUs."""
+ROUNDS: Final = {"0.8": (8, 2), "0.5": (5, 5), "0.4": (4, 6), "0.1": (1, 9)}
+"""Minutes with the fault and without it, by its share. None of them is as long as the rule waits."""
 SHOWN_AT: Final = END - 30
 
 
@@ -191,9 +232,11 @@ SHOWN_AT: Final = END - 30
 def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Played]:
     """What the rules say of all cases together: a cluster tells nothing of another one."""
     series = {name: case.series for name, case in CASES.items()}
+    for alert, fault in PERIODIC.items():
+        series |= {f"{alert} at {share}": fault(*minutes) for share, minutes in ROUNDS.items()}
     shown = {case.alert: SHOWN_AT for case in CASES.values() if case.summary}
     directory = tmp_path_factory.mktemp("alone")
-    rules = tuple(path for path in alert_files() if path.name not in {"alerts-findings.yml", "alerts-jobs.yml"})
+    rules = tuple(path for path in alert_files() if path.name != "alerts-findings.yml")
     return play(requires_tool("promtool"), directory, rules, series, minutes=END, shown=shown)
 
 
@@ -204,6 +247,15 @@ def test_an_alert_about_what_no_host_can_see(name: str, played: Mapping[str, Pla
     if case.summary:
         (alert,) = played[name].shown[case.alert]
         assert alert.annotations["summary"] == case.summary
+
+
+@pytest.mark.parametrize("share", ROUNDS)
+@pytest.mark.parametrize("alert", PERIODIC)
+def test_a_fault_that_comes_and_goes_is_told_like_one_that_stays(
+    alert: str, share: str, played: Mapping[str, Played]
+) -> None:
+    fires = played[f"{alert} at {share}"].minutes(alert.partition(" ")[0])
+    assert [minute for minute in fires if minute >= HOUR] == ([] if share == "0.1" else [*range(HOUR, END)])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
@@ -188,3 +189,29 @@ def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory
 @for_each("name", CASES)
 def test_a_fault_is_told_in_time_by_one_alert_until_it_ends(name: str, played: Mapping[str, Played]) -> None:
     assert_told(played[name], CASES[name].fires, CASES[name].text)
+
+
+ROUNDS = {0.8: (8, 2), 0.5: (5, 5), 0.4: (4, 6), 0.1: (1, 9)}
+"""Minutes with a fault and without it, by its share."""
+PERIODIC = {
+    "GpuHwThermalThrottling": "hw_thermal",
+    "GpuSwThermalThrottling": "sw_thermal",
+    "GpuPowerBrake": "hw_power_brake",
+}
+
+
+def test_a_fault_that_comes_and_goes_is_told_like_one_that_stays(requires_tool: RequiresTool, tmp_path: Path) -> None:
+    labels = {"gpu": "0", "uuid": "GPU-1", "instance": "a", "job": "dcgm", "recorded_from": "dcgm"}
+    hosts = {
+        f"{alert} {share}": {
+            selector("gpu_throttle_active", {**labels, "reason": reason}.items()): over((1, bad), (0, good))
+            * (MINUTES // (bad + good))
+        }
+        for alert, reason in PERIODIC.items()
+        for share, (bad, good) in ROUNDS.items()
+    }
+    played = play(requires_tool("promtool"), tmp_path, RULES, hosts, minutes=MINUTES, shown={})
+    told = {
+        name: {alert: len(each.minutes(alert)) > MINUTES // 3 for alert in each.firing} for name, each in played.items()
+    }
+    assert told == {f"{alert} {share}": {alert: True} if share > 0.3 else {} for alert in PERIODIC for share in ROUNDS}

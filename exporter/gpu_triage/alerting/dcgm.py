@@ -25,6 +25,8 @@ _REPLAYS: Final = (
 _RECORDED_XIDS: Final = (XidKind.PAGE, XidKind.TICKET)
 _SLOWDOWN: Final = f'gpu_temperature_threshold_celsius{{{_DCGM}, threshold="slowdown"}}'
 _HOT: Final = f'max by (${{target}}, gpu, uuid) (gpu_temperature_celsius{{{_DCGM}, sensor="gpu"}})'
+_HOLDS: Final = "instance_gpu_code:gpu_dcgm_fault:holds"
+"""1 while a condition with a wait holds. Sound GPUs have none, so that looking back at it costs nothing for them."""
 _MARGIN: Final = f"max without (threshold) ({_SLOWDOWN} - on (${{target}}, gpu, uuid) group_left () {_HOT})"
 
 
@@ -92,8 +94,12 @@ def findings() -> Group:
         rule for code, condition, measured in _lasting() for rule in _finding(code, f"2 * ({condition}) ^ 0", measured)
     ]
     for code, measured, fault in _measures():
-        wait_seconds = BY_CODE[code].wait_seconds
-        rules += _finding(code, _confirmed(f"{measured} {fault}", wait_seconds), measured)
+        if wait_seconds := BY_CODE[code].wait_seconds:
+            rules.append(RecordingRule(_HOLDS, f"({measured} {fault}) ^ 0", labels={"code": code}))
+            expr = _confirmed(f'max without (code) ({_HOLDS}{{code="{code}"}})', round(wait_seconds / 60))
+        else:
+            expr = f"2 * ({measured} {fault}) ^ 0"
+        rules += _finding(code, expr, measured)
     rules += _xids()
     return Group("gpu-triage-dcgm-findings", "30s", tuple(rules), "What the alerts relay, as far as DCGM can tell.")
 
@@ -135,12 +141,15 @@ def _recorded_xid(check: Check, standing: str, code: str) -> RecordingRule:
     return RecordingRule("gpu_finding", expr, labels=labels)
 
 
-def _confirmed(condition: str, wait_seconds: float) -> str:
-    """An expression that is 2 (confirmed) once a condition has held for this time."""
-    if not wait_seconds:
-        return f"2 * ({condition}) ^ 0"
-    minutes = round(wait_seconds / 60)
-    return f"2 * (count_over_time(({condition})[{minutes}m:1m]) >= {minutes}) ^ 0"
+def _confirmed(condition: str, minutes: int) -> str:
+    """An expression that is 2 (confirmed) once a condition has held for this long, of twice as long.
+
+    It holds as long as the condition did in the last ten minutes.
+    """
+    return (
+        f"2 * (count_over_time(({condition})[{2 * minutes}m:1m]) >= {minutes}"
+        f" and count_over_time(({condition})[10m:1m])) ^ 0"
+    )
 
 
 def _recorded(name: str, check: Check, expr: str, *, with_facts: bool = True) -> RecordingRule:

@@ -16,6 +16,7 @@ from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.exporter import exporter_health
 from gpu_triage.read.gpu import activity, device_memory, ecc, fabric, pcie, power, presence, throttle
 from gpu_triage.read.host import host_memory, kernel_log
+from gpu_triage.read.incidents import incident_metrics
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.read.xid import xid_metrics
@@ -280,6 +281,29 @@ def test_a_gpu_that_the_driver_showed_since_the_boot_is_missing() -> None:
     fed.run(10 * MINUTE, lambda at: devices(at, nvml=7, pci=7, boot=8))
     assert fed.state("gpu.missing") == "confirmed"
     assert fed.finding("gpu.missing").measured == "the driver shows 7 GPUs, 8 since the host booted"
+
+
+@pytest.mark.parametrize(
+    ("booted", "late", "states"),
+    [
+        pytest.param(0.0, 2 * MINUTE, {"pending"}, id="two minutes late"),
+        pytest.param(0.0, HOUR, {"pending", "confirmed"}, id="it never comes"),
+        pytest.param(-4 * MINUTE, HOUR, {"pending", "confirmed"}, id="it is awaited for another minute"),
+        pytest.param(-5 * MINUTE, HOUR, {"confirmed"}, id="later"),
+    ],
+)
+def test_a_gpu_may_appear_minutes_after_a_boot(booted: float, late: float, states: set[str]) -> None:
+    fed, found = Fed(), []
+
+    def samples(at: float) -> Iterator[Sample]:
+        yield from devices(at, nvml=8 if at >= late else 7, pci=7, expected=8)
+        yield incident_metrics.GPU_RESET_TIMESTAMP_SECONDS.sample(WALL + booted, *GPU)
+
+    for _ in range(7):
+        fed.run(MINUTE, samples)
+        found += [fed.state("gpu.missing")] if "gpu.missing" in fed.codes() else []
+    assert set(found) == states
+    assert ("confirmed" in found[:4]) == (booted <= -4 * MINUTE)
 
 
 def test_a_gpu_given_to_a_virtual_machine_is_not_missing_and_hides_none_that_is() -> None:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.classes import Bottlenecks
@@ -139,7 +139,9 @@ def _missing(host: HostEvidence) -> Iterator[Finding]:
         known = sorted(gpu.pci_bus_id for gpu in host.gpus if not gpu.up and gpu.pci_bus_id)
         which = f", {first_few(known, 3)}" if known else ""
         detail = f"{host.missing_gpus:.0f} of {shown + host.missing_gpus:.0f} missing{which}"
-        yield of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {more}{which}", host.missing_gpus, detail)
+        measured = f"the driver shows {shown:.0f} GPUs, {more}{which}"
+        missing = of_host("gpu.missing", measured, host.missing_gpus, detail)
+        yield replace(missing, settling=host.is_starting)
 
 
 class _Xid(NamedTuple):

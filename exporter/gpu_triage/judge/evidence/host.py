@@ -338,6 +338,12 @@ class HostEvidence(Evidence):
         """How many GPUs the driver does not show."""
         return max((0.0, *self.wanted_gpus.values())) - (self.last(GPU_DEVICES, source="nvml") or 0)
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether no GPU was initialized earlier than minutes ago: the host booted, or the driver was loaded."""
+        initialized = [gpu.reset_at for gpu in self.gpus if gpu.reset_at]
+        return bool(initialized) and self.at.wall - min(initialized) < thresholds.STARTING_SECONDS
+
     @cached_property
     def is_virtual(self) -> bool:
         """Whether it is known to be a virtual machine, by what the driver reports of its GPUs, else by the kernel."""

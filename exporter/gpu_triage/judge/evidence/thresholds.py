@@ -15,6 +15,10 @@ NEWS_SECONDS: Final = 90.0
 NO_CAUSE_SECONDS: Final = 8.0  # for so long in addition, a GPU waits for nothing known: a cause may show later,
 STILL_SECONDS: Final = 5.0  # and to the end
 
+# How long after a boot, or after the driver was loaded, a GPU may still appear: one behind a PCIe switch or a cable was
+# seen two minutes after the others. As long as the fabric manager may take to start.
+STARTING_SECONDS: Final = 300.0
+
 # Busy: a kernel resident, or video encoded or decoded, for at least this share of the time.
 BUSY_SHARE: Final = 0.7
 STILL_BUSY_SHARE: Final = 0.65  # down to this, a GPU stays in class compute

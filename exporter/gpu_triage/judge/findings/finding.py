@@ -110,6 +110,7 @@ class Finding:
     # Names the part, for the texts of alerts: ``mlx5_3 port 1``, ``x4 of x16``; "" if there is nothing to add. It is a
     # label, so measurements in it are temperatures or are marked with "about".
     detail: str = ""
+    settling: bool = False  # whether a host that just started may still mend it: it stays pending
     state: State = State.PENDING
     lasted_seconds: float = 0.0  # how long its condition was observed to hold
     holds: bool | None = True  # whether its condition holds now; None if this cannot be observed

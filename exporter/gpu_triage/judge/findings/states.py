@@ -189,7 +189,8 @@ def _seen(life: Life | None, finding: Finding, now: float) -> Life:
 
 
 def _confirmed_in_time(life: Life) -> Life:
-    return replace(life, state=State.CONFIRMED) if life.lasted_seconds >= life.finding.check.wait_seconds else life
+    lasted = life.lasted_seconds >= life.finding.check.wait_seconds and not life.finding.settling
+    return replace(life, state=State.CONFIRMED) if lasted else life
 
 
 def _quiet_seconds(life: Life, now: float) -> float:

@@ -16,7 +16,7 @@ DRIVER: Final = (
         decision="Read the kernel log and the module's state (lsmod, dkms status), then repair or reload the driver. "
         "Reboot if it is stalled.",
     ),
-    # No wait: the module responds only after probing all GPUs, so a count that is too low will not rise.
+    # No wait: the module responds only after probing all GPUs, so a low count rises only while a host starts.
     _critical("gpu.missing", Action.DRAIN, "GpuMissing", topic="missing", hold=5 * MINUTES, of_host=True)(
         title="the driver shows fewer GPUs than the host has",
         meaning="The driver shows fewer GPUs than the host should have.",
