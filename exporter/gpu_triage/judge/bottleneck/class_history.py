@@ -11,6 +11,7 @@ from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
 
 STRIP_SECONDS: Final = 1800.0  # how far back the strip of classes reaches
 _MOST_STRETCHES: Final = 400  # one per round of the medium tier over STRIP_SECONDS, the fastest a class can change
@@ -68,6 +69,8 @@ class GpuMemory:
         self._matched = ("", 0.0)  # why the current class matched, and when it last did
         self._sudden_at = -math.inf
         self._deserted_at = -math.inf
+        self._job_since = -math.inf
+        self._pids: frozenset[str] = frozenset()
         self._soon = Soon()
         self._next: tuple[str, float] | None = None
         self._changes: deque[tuple[float, str]] = deque(maxlen=_MOST_STRETCHES)
@@ -81,11 +84,16 @@ class GpuMemory:
             self._worked_at = now
         if gpu.deserted:
             self._deserted_at = now
+        pids = frozenset(labels["pid"] for labels in gpu.labels_of(GPU_PROCESS_INFO))
+        if gpu.deserted or (self._pids and pids and not pids & self._pids):
+            self._job_since = now
+        self._pids = pids or self._pids
         since = now if self._since is None or found.name != "communication" else self._since
         return found._replace(
             stopped_seconds=self._work.stopped_seconds,
             spinning_seconds=now - since,
             spins_after_work=self._worked_at is not None and since - self._worked_at <= thresholds.WORKED_SECONDS,
+            job_seconds=now - self._job_since,
             lately=self._lately(now),
         )
 

@@ -1,11 +1,12 @@
 """Is the GPU throttled, or slower than its peers? Heat, power and clock policy."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import BusyGpu, HostEvidence, median, slower
-from gpu_triage.judge.evidence.remember import Share, slowdown_margin
+from gpu_triage.judge.evidence.remember import Share, loss, slowdown_margin
 from gpu_triage.judge.findings.finding import Finding, of_gpu
 from gpu_triage.read.gpu import power
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
@@ -14,12 +15,15 @@ from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECON
 def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about throttling, temperatures close to it, and lowered clocks."""
     for gpu in host.answering:
-        yield from _slowdowns(gpu)
+        clock = gpu.one(power.GPU_CLOCK_HERTZ, clock="sm")
+        lost = loss(gpu, Share.CLOCK, None if clock is None else clock.mean)
+        yield from (replace(each, loss=lost) for each in _slowdowns(gpu))
         yield from _temperatures(gpu)
         if (overread := _overread(gpu)) is not None:
-            yield of_gpu("power.reading", gpu, overread, value=gpu.last(power.GPU_POWER_WATTS))
+            yield replace(of_gpu("power.reading", gpu, overread, value=gpu.last(power.GPU_POWER_WATTS)), loss=lost)
     for gpu, limited in host.limited_clocks.items():
-        yield of_gpu("clock.policy", gpu, limited.text, value=limited.share)
+        lost = 1.0 - limited.share if gpu.loaded else None
+        yield replace(of_gpu("clock.policy", gpu, limited.text, value=limited.share), loss=lost)
     yield from judge_stragglers(host)
 
 
@@ -110,12 +114,13 @@ def judge_stragglers(host: HostEvidence) -> Iterator[Finding]:
     """
     for peers in host.busy_models:
         peers_are_free = median(peer.gpu.capped_share for peer in peers) <= thresholds.STRAGGLER_PEERS_CAP_SHARE
-        for peer, _, words in slower(peers, host.limit("clock.straggler", "drop")):
+        for peer, usual, words in slower(peers, host.limit("clock.straggler", "drop")):
             gpu = peer.gpu
             at_limit = gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE and not gpu.capped
             if gpu in host.limited_clocks or (at_limit and peers_are_free) or _works_less(peer, peers):
                 continue
-            yield of_gpu("clock.straggler", gpu, words, value=peer.clock_hertz)
+            lost = 1.0 - peer.clock_hertz / usual
+            yield replace(of_gpu("clock.straggler", gpu, words, value=peer.clock_hertz), loss=lost)
 
 
 def _works_less(peer: BusyGpu, peers: Sequence[BusyGpu]) -> bool:

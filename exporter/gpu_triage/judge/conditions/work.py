@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from gpu_triage.judge.bottleneck.classes import STARVED, Bottleneck, Bottlenecks
@@ -17,7 +18,7 @@ from gpu_triage.judge.evidence.owners import (
     saves,
     saving_explains_seconds,
 )
-from gpu_triage.judge.evidence.remember import Count, Share, is_held
+from gpu_triage.judge.evidence.remember import Count, Share, is_held, loss
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE
@@ -170,7 +171,7 @@ def _classes(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
 
 
 def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    swapped = host.risen(GPU_HOST_SWAP_IN_BYTES_TOTAL, thresholds.SWAPPING_SECONDS).mean
+    swapped = host.risen(GPU_HOST_SWAP_IN_BYTES_TOTAL, thresholds.WINDOW_SECONDS).mean
     if swapped > host.limit("memory.swapping", "rate") and any(gpu.occupied for gpu in host.answering):
         yield of_host("memory.swapping", f"{swapped / 1024**2:.1f} MiB/s read back from swap", swapped)
     # Outputs of other tools, pasted without one of nvidia-smi: one full CPU may be what feeds a GPU.
@@ -187,14 +188,24 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
         spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := time_in_class(resource, gpu, each))]
         limited = {gpu: limit for gpu, _ in spent if (limit := _limit(resource, gpu, bottlenecks[gpu]))}
         if limited:
-            yield _limited(resource, limited)
+            yield replace(_limited(resource, limited), loss=_lost(resource, limited, bottlenecks))
         if starved := [(gpu, because) for gpu, because in spent if gpu not in limited]:
             gpus = _counted([gpu for gpu, _ in starved])
             # Why a GPU waits now is more useful than how long one waited.
             because = next((b.because for gpu, _ in starved if (b := bottlenecks[gpu]).name == resource), starved[0][1])
-            yield of_host(f"{resource}.starved", f"{gpus} waiting: {because}", len(starved))
+            finding = of_host(f"{resource}.starved", f"{gpus} waiting: {because}", len(starved))
+            yield replace(finding, loss=_lost(resource, (gpu for gpu, _ in starved), bottlenecks))
         elif reason is not None:
             yield of_host(f"{resource}.saturated", reason)
+
+
+def _lost(resource: str, gpus: Iterable[GpuEvidence], bottlenecks: Bottlenecks) -> float | None:
+    """Return the most that a job loses of its pace on GPUs that wait now; None if unknown, or if it pauses."""
+    waiting = ((gpu, bottlenecks[gpu].job_seconds) for gpu in gpus if bottlenecks[gpu].name == resource)
+    losses = (loss(gpu, Share.BUSY, gpu.busy_share, seconds) for gpu, seconds in waiting)
+    return max(
+        (each for each in losses if each is not None and each <= 1 - thresholds.PAUSES_BELOW_SHARE), default=None
+    )
 
 
 def _limit(resource: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> LimitedJob | None:

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.read.xid.codes import with_verb
 
 SECONDS: Final = 1.0
@@ -157,9 +158,16 @@ class Check:
     relayed: bool = True  # whether the alert rules include that alert by default
     page: str = ""  # alert with a relevant runbook, if it has no alert of its own, or ""
     wait_seconds: float = 0.0  # how long its condition must last before it is confirmed
+    # whether it must last so long without a gap, which proves that it was none, or which its evidence bridges itself
+    continuous: bool = False
     hold_seconds: float = 15 * MINUTES  # how long it outlasts its condition; a recurrence is the same finding
     under_load: bool = False  # whether its condition can only be observed under load
     of_host: bool = False  # whether it always concerns the host as a whole rather than one GPU
+
+    @property
+    def window_seconds(self) -> float:
+        """Within how much observed time its condition must last for the wait."""
+        return self.wait_seconds * (1.0 if self.continuous else thresholds.WAITS_IN_WINDOW)
 
     @property
     def advice(self) -> Advice:

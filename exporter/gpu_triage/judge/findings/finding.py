@@ -100,6 +100,7 @@ class Finding:
     since: float | None = None  # Unix seconds when it was first observed; None in a single poll
     cause_advice: Advice | None = None  # advice on its specific cause; None if that is unknown
     value: float | None = None  # measured value, in the unit of its check's measure; None if nothing is measured
+    loss: float | None = None  # share of its usual pace or clock that a job loses now, 0-1; None if unknown
     state: State = State.PENDING
     lasted_seconds: float = 0.0  # how long its condition was observed to hold
     holds: bool | None = True  # whether its condition holds now; None if this cannot be observed
