@@ -9,6 +9,7 @@ from gpu_triage.judge.bottleneck.classes import Bottleneck, Case, Work, bottlene
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.past import Past
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
@@ -69,7 +70,7 @@ class GpuMemory:
         self._matched = ("", 0.0)  # why the current class matched, and when it last did
         self._sudden_at = -math.inf
         self._deserted_at = -math.inf
-        self._job_since = -math.inf
+        self._pace = Past(thresholds.USUAL_SECONDS)
         self._pids: frozenset[str] = frozenset()
         self._soon = Soon()
         self._next: tuple[str, float] | None = None
@@ -78,24 +79,35 @@ class GpuMemory:
 
     def judge(self, gpu: GpuEvidence, host: HostEvidence, longest_gap_seconds: float) -> Bottleneck:
         """Judge the GPU and return its class; a gap of more than `longest_gap_seconds` before is not counted."""
+        seconds = host.at.monotonic - self._judged_at
+        loss = self._loss(gpu, seconds if seconds <= longest_gap_seconds else 0.0)
         found = self._judge(gpu, host, longest_gap_seconds)
         now = host.at.monotonic
         if found.name in _WORKS:
             self._worked_at = now
         if gpu.deserted:
             self._deserted_at = now
-        pids = frozenset(labels["pid"] for labels in gpu.labels_of(GPU_PROCESS_INFO))
-        if gpu.deserted or (self._pids and pids and not pids & self._pids):
-            self._job_since = now
-        self._pids = pids or self._pids
         since = now if self._since is None or found.name != "communication" else self._since
         return found._replace(
             stopped_seconds=self._work.stopped_seconds,
             spinning_seconds=now - since,
             spins_after_work=self._worked_at is not None and since - self._worked_at <= thresholds.WORKED_SECONDS,
-            job_seconds=now - self._job_since,
+            loss=loss,
             lately=self._lately(now),
         )
+
+    def _loss(self, gpu: GpuEvidence, seconds: float) -> float | None:
+        """Note the pace at which its job worked in the last seconds; return how far it is below the usual one."""
+        pids = frozenset(labels["pid"] for labels in gpu.labels_of(GPU_PROCESS_INFO))
+        if gpu.deserted or (self._pids and pids and not pids & self._pids):
+            self._pace = Past(thresholds.USUAL_SECONDS)
+        self._pids = pids or self._pids
+        loss = self._pace.shortfall(gpu.busy_share)
+        if loss is not None and loss > 1 - thresholds.PAUSES_BELOW_SHARE:
+            return None
+        if (gpu.busy_share or 0.0) >= thresholds.LOADED_SHARE:
+            self._pace.note(seconds, (gpu.busy_share or 0.0) * seconds)
+        return loss
 
     def _judge(self, gpu: GpuEvidence, host: HostEvidence, longest_gap_seconds: float) -> Bottleneck:
         now = host.at.monotonic

@@ -6,7 +6,7 @@ from dataclasses import replace
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import BusyGpu, HostEvidence, median, slower
-from gpu_triage.judge.evidence.remember import Share, loss, slowdown_margin
+from gpu_triage.judge.evidence.remember import Share, slowdown_margin
 from gpu_triage.judge.findings.finding import Finding, of_gpu
 from gpu_triage.read.gpu import power
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
@@ -16,7 +16,7 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about throttling, temperatures close to it, and lowered clocks."""
     for gpu in host.answering:
         clock = gpu.one(power.GPU_CLOCK_HERTZ, clock="sm")
-        lost = loss(gpu, Share.CLOCK, None if clock is None else clock.mean)
+        lost = gpu.memory.shortfall(gpu.key, Share.CLOCK, None if clock is None else clock.mean)
         yield from (replace(each, loss=lost) for each in _slowdowns(gpu))
         yield from _temperatures(gpu)
         if (overread := _overread(gpu)) is not None:

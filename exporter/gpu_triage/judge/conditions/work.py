@@ -18,7 +18,7 @@ from gpu_triage.judge.evidence.owners import (
     saves,
     saving_explains_seconds,
 )
-from gpu_triage.judge.evidence.remember import Count, Share, is_held, loss
+from gpu_triage.judge.evidence.remember import Count, Share, is_held
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE
@@ -200,12 +200,9 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
 
 
 def _lost(resource: str, gpus: Iterable[GpuEvidence], bottlenecks: Bottlenecks) -> float | None:
-    """Return the most that a job loses of its pace on GPUs that wait now; None if unknown, or if it pauses."""
-    waiting = ((gpu, bottlenecks[gpu].job_seconds) for gpu in gpus if bottlenecks[gpu].name == resource)
-    losses = (loss(gpu, Share.BUSY, gpu.busy_share, seconds) for gpu, seconds in waiting)
-    return max(
-        (each for each in losses if each is not None and each <= 1 - thresholds.PAUSES_BELOW_SHARE), default=None
-    )
+    """Return the most that a job loses of its pace on GPUs that wait now; None if unknown."""
+    waiting = (bottlenecks[gpu] for gpu in gpus if bottlenecks[gpu].name == resource)
+    return max((each.loss for each in waiting if each.loss is not None), default=None)
 
 
 def _limit(resource: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> LimitedJob | None:

@@ -1,6 +1,5 @@
 """History that judges need beyond the evidence window, recorded at each judgment."""
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -107,20 +106,6 @@ def _note_shares(gpu: GpuEvidence, seconds: float) -> None:
 
     if (clock := gpu.one(power.GPU_CLOCK_HERTZ, clock="sm")) is not None and gpu.under_load:
         memory.note(key, Share.CLOCK, seconds, clock.mean * seconds, thresholds.USUAL_SECONDS)
-
-
-def loss(gpu: GpuEvidence, name: str, now: float | None, job_seconds: float = math.inf) -> float | None:
-    """Return how far something (a busy share, or a clock) is below what it usually was, 0-1 of that; None if unknown.
-
-    Usual is its mean of half an hour, as far as that belongs to a job that has run for `job_seconds`. The last minutes
-    do not count, in which it may have begun to be lower.
-    """
-    reach_seconds = min(thresholds.USUAL_SECONDS, job_seconds)
-    past, lately = (gpu.memory.over(gpu.key, name, each) for each in (reach_seconds, thresholds.LATELY_SECONDS))
-    seconds, amount = past.seconds - lately.seconds, past.amount - lately.amount
-    if now is None or seconds < thresholds.KNOWN_SECONDS or amount <= 0:
-        return None
-    return max(0.0, 1.0 - now * seconds / amount)
 
 
 def is_held(gpu: GpuEvidence) -> bool:
