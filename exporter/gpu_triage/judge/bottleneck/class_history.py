@@ -102,11 +102,11 @@ class GpuMemory:
         if gpu.deserted or (self._pids and pids and not pids & self._pids):
             self._pace = Past(thresholds.USUAL_SECONDS)
         self._pids = pids or self._pids
-        loss = self._pace.shortfall(gpu.busy_share)
-        if loss is not None and loss > 1 - thresholds.PAUSES_BELOW_SHARE:
-            return None
-        if (gpu.busy_share or 0.0) >= thresholds.LOADED_SHARE:
-            self._pace.note(seconds, (gpu.busy_share or 0.0) * seconds)
+        share = gpu.busy_share or 0.0
+        if share < thresholds.LOADED_SHARE:
+            return None  # it pauses, as for a checkpoint
+        loss = self._pace.shortfall(share)
+        self._pace.note(seconds, share * seconds)
         return loss
 
     def _judge(self, gpu: GpuEvidence, host: HostEvidence, longest_gap_seconds: float) -> Bottleneck:

@@ -24,7 +24,6 @@ MOST_LOSS: Final = 0.5
 USUAL_SECONDS: Final = 2400.0
 LATELY_SECONDS: Final = 600.0
 KNOWN_SECONDS: Final = 600.0
-PAUSES_BELOW_SHARE: Final = 0.25  # of its usual pace: a job that does less pauses, as for a checkpoint
 
 # Strong evidence decides sooner: over this much of the window, if nothing like it was seen for NEWS_SECONDS before.
 # What comes back sooner is the rhythm of the job, which the whole window judges.

@@ -158,8 +158,7 @@ class Check:
     relayed: bool = True  # whether the alert rules include that alert by default
     page: str = ""  # alert with a relevant runbook, if it has no alert of its own, or ""
     wait_seconds: float = 0.0  # how long its condition must last before it is confirmed
-    # whether it must last so long without a gap, which proves that it was none, or which its evidence bridges itself
-    continuous: bool = False
+    continuous: bool = False  # whether without a gap, which would disprove it, or which its evidence bridges itself
     hold_seconds: float = 15 * MINUTES  # how long it outlasts its condition; a recurrence is the same finding
     under_load: bool = False  # whether its condition can only be observed under load
     of_host: bool = False  # whether it always concerns the host as a whole rather than one GPU
@@ -201,7 +200,12 @@ class Rows:
     def __call__(
         self, code: str, action: Action, alert: str | None = None, *, topic: str = "", **facts: Any
     ) -> partial[Check]:
-        """Return a row without its words; `facts` are other fields of it, with `wait` and `hold` in seconds."""
+        """Return a row without its words; `facts` are other fields of it, with `wait` and `hold` in seconds.
+
+        `unbroken` is a wait that must be `continuous`.
+        """
+        if "unbroken" in facts:
+            facts |= {"wait": facts.pop("unbroken"), "continuous": True}
         seconds = {f"{name}_seconds": facts.pop(name) for name in ("wait", "hold") if name in facts}
         own = {"area": self.area, "severity": self.severity, "of_host": self.of_host, **seconds, **facts}
         topic = topic or self.topic or code.partition(".")[0]

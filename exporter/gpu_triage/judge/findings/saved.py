@@ -155,13 +155,10 @@ def _check(entry: _Entry, where: Place) -> None:
             raise where.at(name).error("is longer than from began_at to seen_at")
     if (entry.state == State.ENDED) is (entry.end is None):
         raise where.at("state").error("does not agree with end")
-    if len(entry.parts) % len(Part._fields) or not all(_is_part(each, entry) for each in _parts(entry)):
-        raise where.at("parts").error("are not parts of the time from began_at to seen_at")
-
-
-def _is_part(part: Part, entry: _Entry) -> bool:
     earliest, latest = entry.began_at - _TOLERANCE_SECONDS, entry.seen_at + _TOLERANCE_SECONDS
-    return earliest <= part.began_at <= latest and part.held_seconds <= part.observed_seconds
+    parts = (earliest <= began <= latest and held <= observed for began, observed, held in _parts(entry))
+    if len(entry.parts) % len(Part._fields) or not all(parts):
+        raise where.at("parts").error("are not parts of the time from began_at to seen_at")
 
 
 def _parts(entry: _Entry) -> tuple[Part, ...]:

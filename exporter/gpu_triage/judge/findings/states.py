@@ -1,8 +1,7 @@
 """Life cycle of a finding, from pending to confirmed to ended, based on how long its condition was observed to hold.
 
-A wait need not pass in one go: a fault that comes and goes is confirmed once it has lasted its wait within a window of
-observed time (`Check.window_seconds`), and stands through gaps like those that it had. While the condition of a pending
-finding does not hold, nothing is published: that it held a while ago is no claim about now.
+A fault that comes and goes is confirmed once it has lasted its wait within its window of observed time, and stands
+through gaps like those that it had. In the gaps of a pending one, nothing is published: it is no claim about now.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -259,8 +258,9 @@ def _not_seen(life: Life, now: float, *, observable: bool) -> Life | None:
     pending = life.state is State.PENDING
     if observable:
         # Whether it held since it last did is not known.
-        quiet = replace(_passed(life, now) if life.holds is False else life, lost_seconds=0.0)
-        quiet = replace(quiet, seen_at=now, holds=False, quiet_seconds=_quiet_seconds(life, now), unseen_seconds=0.0)
+        passed, quiet_seconds = life if life.holds else _passed(life, now), _quiet_seconds(life, now)
+        times = {"seen_at": now, "quiet_seconds": quiet_seconds, "unseen_seconds": 0.0, "lost_seconds": 0.0}
+        quiet = replace(passed, holds=False, **times)
         if pending:
             return quiet if quiet.parts and not life.finding.check.continuous else None
         return _ended(quiet, EndReason.GONE, now) if _is_gone(quiet, now) else quiet

@@ -198,7 +198,7 @@ HOST: Final = (
         decision="Keep such jobs off the host; reseat or replace cable and transceiver, and check the switch port.",
         measure=Measure(Unit.COUNT, "times that a link went down: {}"),
     ),
-    _warning("network.port_errors", Action.FIX_HOST, "GpuInfinibandLinkDegraded", wait=15 * MINUTES, continuous=True)(
+    _warning("network.port_errors", Action.FIX_HOST, "GpuInfinibandLinkDegraded", unbroken=15 * MINUTES)(
         title="the link of an InfiniBand port counts errors",
         meaning="The link of an InfiniBand or RoCE port counts errors: its signal is poor, and packets are sent again.",
         decision="Clean or replace cable and transceiver when the host is free.",
@@ -218,9 +218,7 @@ HOST: Final = (
         decision="Check cable, transceiver and switch port, and of a bond which member is missing.",
         measure=Measure(Unit.COUNT, "interfaces that are affected: {}"),
     ),
-    _info(
-        "network.interface_errors", Action.FIX_HOST, page="GpuNetworkLinkDegraded", wait=15 * MINUTES, continuous=True
-    )(
+    _info("network.interface_errors", Action.FIX_HOST, page="GpuNetworkLinkDegraded", unbroken=15 * MINUTES)(
         title="a network interface counts bad packets",
         meaning="A network interface counts bad packets: they are lost, and TCP sends them again.",
         decision="Check cable, transceiver and switch port (ethtool -S tells which errors).",
@@ -247,7 +245,7 @@ HOST: Final = (
         decision="Nothing for a job that was killed; otherwise check that nvidia-peermem matches the driver and OFED.",
         measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),
     ),
-    _info("network.timeouts", Action.FIX_HOST, page="GpuInfinibandLinkDegraded", wait=15 * MINUTES, continuous=True)(
+    _info("network.timeouts", Action.FIX_HOST, page="GpuInfinibandLinkDegraded", unbroken=15 * MINUTES)(
         title="RDMA requests time out",
         meaning="RDMA requests are not acknowledged in time: packets are lost on the way, or hosts of the job are "
         "gone.",
