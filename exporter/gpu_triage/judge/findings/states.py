@@ -258,9 +258,8 @@ def _not_seen(life: Life, now: float, *, observable: bool) -> Life | None:
     pending = life.state is State.PENDING
     if observable:
         # Whether it held since it last did is not known.
-        passed, quiet_seconds = life if life.holds else _passed(life, now), _quiet_seconds(life, now)
-        times = {"seen_at": now, "quiet_seconds": quiet_seconds, "unseen_seconds": 0.0, "lost_seconds": 0.0}
-        quiet = replace(passed, holds=False, **times)
+        quiet = replace(life if life.holds else _passed(life, now), seen_at=now, holds=False, lost_seconds=0.0)
+        quiet = replace(quiet, quiet_seconds=_quiet_seconds(life, now), unseen_seconds=0.0)
         if pending:
             return quiet if quiet.parts and not life.finding.check.continuous else None
         return _ended(quiet, EndReason.GONE, now) if _is_gone(quiet, now) else quiet
