@@ -48,7 +48,7 @@ def turns(on_seconds: float, off_seconds: float, most: float = 1.0) -> Callable[
     ("reason", "hot_minutes", "minutes", "latest"),
     [
         *[("hw_thermal", 8, 22, 26), ("hw_thermal", 3, 7, 18), ("hw_thermal", 4, 10, 22), ("hw_thermal", 0.5, 3, 20)],
-        *[("sw_thermal", 4, 10, 75), ("sw_thermal", 16, 40, 80)],
+        *[("sw_thermal", 4, 10, 90), ("sw_thermal", 16, 40, 80)],
     ],
 )
 def test_heat_that_comes_and_goes_for_hours_is_one_confirmed_finding(
