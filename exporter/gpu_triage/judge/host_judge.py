@@ -145,6 +145,7 @@ class HostJudge:
     def _with_life(self, life: Life, now: Moment) -> Finding:
         return replace(
             life.finding,
+            check=replace(life.finding.check, hold_seconds=life.hold_seconds),
             since=self._walls.of(life.began_at, now) if self._subject.continuous else None,
             state=life.state,
             lasted_seconds=life.lasted_seconds,

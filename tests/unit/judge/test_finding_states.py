@@ -39,7 +39,7 @@ from gpu_triage.judge.findings.states import (
     FindingStates,
     Life,
 )
-from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Check
 from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.machine import Moment
@@ -60,8 +60,19 @@ LIVES: Final = MappingProxyType[str, "tuple[Step, ...]"](
         "is confirmed when it has lasted its wait and not before": (
             *((H, 0, P), (H, WAIT - EPSILON, P), (H, EPSILON, C), (BEGAN, 1000, A), (LASTED, WAIT, A)),
         ),
-        "was nothing if its condition is gone while it is pending, and its wait begins anew": (
-            *((H, 0, P), (H, WAIT - 1, P), (G, 5, A), (H, 5, P), (H, WAIT - 1, P)),
+        "is confirmed when it has lasted its wait within three, with gaps in which nothing is told": (
+            *((H, 0, P), (H, WAIT - 10, P), (G, 5, A), (G, WAIT, A), (H, 5, P), (LASTED, WAIT - 10, A)),
+            *((H, 10 - EPSILON, P), (H, EPSILON, C), (BEGAN, 1000, A)),
+        ),
+        "was nothing if its condition held longer ago, and its wait begins anew": (
+            *((H, 0, P), (H, 300, P), (G, 5, A), (G, 3 * WAIT - EPSILON, A), (H, 5, P), (LASTED, 0, A)),
+        ),
+        "does not end in a gap like the longest before": (
+            *((H, 0, P), (H, 400, P), (G, 0, A), (G, 800, A), (H, 0, P), (H, 200, C), (G, 0, C)),
+            *((G, 1200 - EPSILON, C), (G, EPSILON, E)),
+        ),
+        "has a gap only as far as somebody looked": (
+            *((H, 0, P), (H, 400, P), (G, 0, A), (B, 2000, A), (B, 2000, A), (H, 0, P), (LASTED, 400, A)),
         ),
         "ends when it has been gone for its hold and not before": (
             *SURE,
@@ -125,6 +136,9 @@ LIVES: Final = MappingProxyType[str, "tuple[Step, ...]"](
             *(*NEARLY, (DOWN, 30, A), (G, 0, P), (G, WINDOW - EPSILON, P), (H, 0, P), (LASTED, WAIT - 10 - EPSILON, A)),
         ),
         "is gone once the window is full": (*NEARLY, (DOWN, 30, A), (G, 0, P), (G, WINDOW, A)),
+        "has gaps over a restart": (
+            *(*NEARLY, (G, 5, A), (DOWN, WAIT, A), (G, 0, A), (G, WINDOW, A), (H, 0, P), (H, 99, P), (H, 1, C)),
+        ),
         "ends after a day if it is restored again and again and never seen": (
             *(*SURE, *THIRD, *THIRD, *THIRD, (DOWN, 3, A), (B, 0, UNSEEN)),
         ),
@@ -151,7 +165,7 @@ def follow(steps: Sequence[Step], found: Finding = HOT) -> None:
         else:
             state = course.look(*[found] * (what == H), after=seconds, blind=what == B, reset_at=reset_at)
             assert (course.life.end if state is ENDED else state) is then, (number, what)
-            assert (state is ABSENT) == (course.states.lives == ())
+            assert state is not ABSENT or all(life.state is PENDING and not life.holds for life in course.states.lives)
             assert then is not CURED or course.life.seen_at == course.now
 
 
@@ -174,6 +188,55 @@ def test_a_finding(steps: Sequence[Step]) -> None:
 )
 def test_a_finding_of_another_check(found: Finding, steps: Sequence[Step]) -> None:
     follow(steps, found)
+
+
+PERIODIC: Final = [check for check in CHECKS if check.wait_seconds and not check.continuous]
+CONTINUOUS: Final = [check for check in CHECKS if check.wait_seconds and check.continuous]
+
+
+def played(check: Check, duty: float, spell_waits: float, loss: float | None = None) -> list[State | None]:
+    """Return its states over ten windows of a condition that lasts so many waits at a time, for a share of the time."""
+    course, found, states = Course(), replace(HOT, check=check, loss=loss), list[State | None]()
+    step, waits = check.wait_seconds / 30, 10 * 3
+    for number in range(30 * waits):
+        lasts = number / 30 % (spell_waits / duty) < spell_waits
+        course.look(*[found] * lasts, after=step)
+        states.append(next((life.state for life in course.states.lives), ABSENT))
+    return states
+
+
+@pytest.mark.parametrize("check", PERIODIC, ids=lambda check: check.code)
+@pytest.mark.parametrize(("duty", "spell_waits"), [(0.8, 0.9), (0.5, 0.5), (0.5, 0.9), (0.4, 0.3), (0.4, 0.9)])
+def test_a_fault_that_comes_and_goes_is_one_incident(check: Check, duty: float, spell_waits: float) -> None:
+    states = played(check, duty, spell_waits)
+    assert list(dict.fromkeys(states)) == [PENDING, CONFIRMED]
+    assert states.index(CONFIRMED) <= 3 * 30
+    assert set(states[states.index(CONFIRMED) :]) == {CONFIRMED}
+
+
+@pytest.mark.parametrize("check", PERIODIC, ids=lambda check: check.code)
+@pytest.mark.parametrize(("duty", "spell_waits"), [(0.1, 0.3), (0.2, 0.3), (0.2, 0.45)])
+def test_a_short_spell_now_and_then_is_healthy(check: Check, duty: float, spell_waits: float) -> None:
+    assert CONFIRMED not in played(check, duty, spell_waits)
+
+
+@pytest.mark.parametrize("check", CONTINUOUS, ids=lambda check: check.code)
+def test_a_gap_proves_that_a_job_did_not_hang_and_bridged_errors_were_few(check: Check) -> None:
+    assert CONFIRMED not in played(check, 0.8, 0.9)
+    assert CONFIRMED in played(check, 0.9, 1.1)
+
+
+@pytest.mark.parametrize(
+    ("loss", "seconds"), [(None, WAIT), (0.1, WAIT), (0.2, WAIT), (0.3, 400), (0.5, 200), (0.9, 200)]
+)
+def test_what_costs_a_job_more_is_told_sooner(loss: float | None, seconds: float) -> None:
+    course, found = Course(), replace(HOT, loss=loss)
+    states = [course.look(found, after=5) for _ in range(int(WAIT / 5) + 1)]
+    assert states.index(CONFIRMED) == pytest.approx(seconds / 5, abs=1)
+
+
+def test_what_a_job_loses_now_and_then_does_not_add_up() -> None:
+    assert CONFIRMED not in played(CHECK, 0.2, 0.3, loss=0.5)
 
 
 def test_a_gpu_with_another_index_has_the_same_incident() -> None:

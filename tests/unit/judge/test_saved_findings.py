@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from gpu_triage.documents.saved_state import MOST_BYTES
 from gpu_triage.errors import DocumentError
 from gpu_triage.judge.evidence.past import MOST_LINKS, WidestLink, WidestLinks
+from gpu_triage.judge.evidence.thresholds import WINDOW_PARTS
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.saved import SAVE_SECONDS, SAVED_FINDINGS, KeptFindings, SavedLives
-from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life
+from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life, Part
 from gpu_triage.judge.findings.table import BY_CODE
 
 HOT = Finding(BY_CODE["thermal.hw"], "throttled 50 % at 91 °C", "3", "GPU-a", value=0.5)
@@ -22,7 +23,20 @@ PRESENT = Life(HOT, State.CONFIRMED, 1000.0, 700.0, 2000.0, 1900.0, None, 20.0, 
 OVER = Life(
     Finding(BY_CODE["gpu.missing"], "7 of 8"), State.ENDED, 1.5, 90.25, 1200.0, 300.0, holds=False, end=EndReason.GONE
 )
-SLOT = Life(Finding(BY_CODE["gpu.missing"], "gone", pci_bus_id="0000:65:00.0"), State.PENDING, 10.0, 0.0, 10.0, 10.0)
+SLOT = Life(
+    *(
+        Finding(BY_CODE["gpu.missing"], "gone", pci_bus_id="0000:65:00.0"),
+        State.PENDING,
+        10.0,
+        20.0,
+        100.0,
+        40.0,
+        False,
+    ),
+    gap_seconds=25.5,
+    lost_seconds=8.0,
+    parts=(Part(10.0, 60.0, 20.0), Part(70.0, 30.0, 0.0)),
+)
 LINK = WidestLink("GPU-a", "0000:65:00.0", 16)
 SAVED = SavedLives("boot", (PRESENT, OVER, SLOT), (LINK,))
 
@@ -50,7 +64,9 @@ def test_what_is_written_is_read() -> None:
 def test_the_most_findings_with_the_longest_texts_fit() -> None:
     finding = replace(HOT, measured="\U0001f525" * 5000, gpu="12345", uuid="G" * 80, value=-1.2345678901234567e-300)
     seconds = 123456789.12345678
-    life = Life(finding, State.ENDED, seconds, seconds, seconds, seconds, None, seconds, seconds, EndReason.UNSEEN)
+    parts = (Part(seconds, 3 * 86_399.9, 3 * 86_399.9),) * (WINDOW_PARTS + 2)
+    times = (seconds, seconds, seconds, seconds, None, seconds, seconds, EndReason.UNSEEN, seconds, seconds)
+    life = Life(finding, State.ENDED, *times, parts)
     assert len(SAVED_FINDINGS.encode(SavedLives("b" * 36, (life,) * MOST_FINDINGS))) < MOST_BYTES
 
 
@@ -82,6 +98,11 @@ def test_whatever_a_finding_says_can_be_saved(measured: str) -> None:
         ({"quiet_seconds": 1e9}, "[0].quiet_seconds: is longer than from began_at to seen_at"),
         ({"unseen_seconds": 86_500.0}, "[0].unseen_seconds: is longer than from began_at to seen_at"),
         ({"value": float("inf")}, "[0].value: is inf"),
+        ({"parts": [1000.0, 5.0]}, "[0].parts: are not parts"),
+        ({"parts": [1000.0, 5.0, 6.0]}, "[0].parts: are not parts"),
+        ({"parts": [900.0, 5.0, 5.0]}, "[0].parts: are not parts"),
+        ({"parts": [2002.0, 5.0, 5.0]}, "[0].parts: are not parts"),
+        ({"parts": [1000.0, 5.0, 5.0] * 15}, "[0].parts: "),
         ({"value": "0.5"}, "[0].value: is '0.5'"),
         ({"gpu": "<b>"}, "[0].gpu: is '<b>'"),
         ({"gpu": 3}, "[0].gpu: is 3"),

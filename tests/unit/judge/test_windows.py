@@ -45,14 +45,33 @@ def turns(on_seconds: float, off_seconds: float, most: float = 1.0) -> Callable[
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize(("hot_minutes", "cool_minutes", "latest"), [(8, 14, 13 * MINUTE), (3, 4, 2 * HOUR)])
+@pytest.mark.parametrize(
+    ("reason", "hot_minutes", "minutes", "latest"),
+    [
+        *[("hw_thermal", 8, 22, 26), ("hw_thermal", 3, 7, 18), ("hw_thermal", 4, 10, 22), ("hw_thermal", 0.5, 3, 20)],
+        *[("sw_thermal", 4, 10, 90), ("sw_thermal", 16, 40, 80)],
+    ],
+)
 def test_heat_that_comes_and_goes_for_hours_is_one_confirmed_finding(
-    step: float, hot_minutes: int, cool_minutes: int, latest: float
+    step: float, reason: str, hot_minutes: float, minutes: float, latest: float
 ) -> None:
-    hot = turns(hot_minutes * MINUTE, cool_minutes * MINUTE)
-    changes = Fed(step).states("thermal.hw", 4.5 * HOUR, throttled("hw_thermal", hot))
-    assert [state for _, state in changes] == ["pending", "confirmed"]
-    assert changes[-1][0] <= latest
+    hot = turns(hot_minutes * MINUTE, (minutes - hot_minutes) * MINUTE, 0.8)
+    changes = Fed(step).states(f"thermal.{reason[:2]}", 4.5 * HOUR, throttled(reason, hot))
+    assert [state for _, state in changes].count("confirmed") == 1
+    assert (changes[-1][1], changes[-1][0] <= latest * MINUTE) == ("confirmed", True), changes
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("reason", "hot_seconds", "minutes"),
+    [("hw_thermal", 60, 10), ("hw_thermal", 10, 3), ("hw_thermal", 60, 40), ("sw_thermal", 240, 45)],
+)
+def test_a_little_heat_now_and_then_is_never_confirmed(
+    step: float, reason: str, hot_seconds: float, minutes: float
+) -> None:
+    hot = turns(hot_seconds, minutes * MINUTE - hot_seconds, 0.8)
+    changes = Fed(step).states(f"thermal.{reason[:2]}", 4.5 * HOUR, throttled(reason, hot))
+    assert {state for _, state in changes} == {"pending", "absent"}
 
 
 @pytest.mark.parametrize("step", STEPS)

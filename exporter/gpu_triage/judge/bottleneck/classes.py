@@ -184,6 +184,7 @@ class Bottleneck(NamedTuple):
     stopped_seconds: float = 0.0  # how long it has been idle directly after working; 0 if it is not
     spinning_seconds: float = 0.0  # how long it has been in class communication; 0 if it is not
     spins_after_work: bool = False  # whether it worked before that, within the last hour
+    loss: float | None = None  # how far its busy share is below the usual one of its job; None if unknown, or a pause
     # share of `CLASS_SECONDS` in each class; empty until enough was observed
     lately: Mapping[str, float] = MappingProxyType({})
 

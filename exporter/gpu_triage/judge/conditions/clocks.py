@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence, Slowdown
@@ -15,14 +16,18 @@ from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECON
 def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about throttling, temperatures close to it, and lowered clocks."""
     for gpu in host.answering:
-        yield from _slowdowns(gpu)
+        clock = gpu.one(power.GPU_CLOCK_HERTZ, clock="sm")
+        lost = gpu.memory.shortfall(gpu.key, Share.CLOCK, None if clock is None else clock.mean)
+        yield from (replace(each, loss=lost) for each in _slowdowns(gpu))
         yield from _temperatures(gpu)
         if (overread := _overread(gpu)) is not None:
             watts = gpu.last(power.GPU_POWER_WATTS)
-            yield of_gpu("power.reading", gpu, overread, value=watts, detail=_with_about(overread))
+            found = of_gpu("power.reading", gpu, overread, value=watts, detail=_with_about(overread))
+            yield replace(found, loss=lost)
     for gpu, limited in host.limited_clocks.items():
-        clock = _clock_of_limit(gpu)
-        yield of_gpu("clock.policy", gpu, limited.text, value=limited.share, detail=_with_about(clock))
+        lost = 1.0 - limited.share if gpu.loaded else None
+        detail = _with_about(_clock_of_limit(gpu))
+        yield replace(of_gpu("clock.policy", gpu, limited.text, value=limited.share, detail=detail), loss=lost)
     yield from judge_stragglers(host)
 
 
@@ -137,7 +142,8 @@ def judge_stragglers(host: HostEvidence) -> Iterator[Finding]:
             if gpu in host.limited_clocks or (at_limit and peers_are_free) or _works_less(peer, peers):
                 continue
             detail = f"SM clock about {peer.clock_hertz / 1e6:.0f} MHz, its peers about {usual / 1e6:.0f} MHz"
-            yield of_gpu("clock.straggler", gpu, words, value=peer.clock_hertz, detail=detail)
+            found = of_gpu("clock.straggler", gpu, words, value=peer.clock_hertz, detail=detail)
+            yield replace(found, loss=1.0 - peer.clock_hertz / usual)
 
 
 def _works_less(peer: BusyGpu, peers: Sequence[BusyGpu]) -> bool:

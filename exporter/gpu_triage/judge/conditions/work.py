@@ -182,7 +182,7 @@ def _classes(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
 
 
 def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    swapped = host.risen(GPU_HOST_SWAP_IN_BYTES_TOTAL, thresholds.SWAPPING_SECONDS).mean
+    swapped = host.risen(GPU_HOST_SWAP_IN_BYTES_TOTAL, thresholds.WINDOW_SECONDS).mean
     if swapped > host.limit("memory.swapping", "rate") and any(gpu.occupied for gpu in host.answering):
         yield of_host("memory.swapping", f"{swapped / 1024**2:.1f} MiB/s read back from swap", swapped)
     # Outputs of other tools, pasted without one of nvidia-smi: one full CPU may be what feeds a GPU.
@@ -199,7 +199,7 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
         spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := time_in_class(resource, gpu, each))]
         limited = {gpu: limit for gpu, _ in spent if (limit := _limit(resource, gpu, bottlenecks[gpu]))}
         if limited:
-            yield _limited(resource, limited)
+            yield replace(_limited(resource, limited), loss=_lost(resource, limited, bottlenecks))
         if starved := [(gpu, because) for gpu, because in spent if gpu not in limited]:
             gpus = _counted([gpu for gpu, _ in starved])
             # Why a GPU waits now is more useful than how long one waited.
@@ -207,13 +207,17 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
             silent = "; ".join(host.silent_servers()) if resource == "storage" else ""
             named = dict.fromkeys(_PORT.sub(r"\1 port \2", name) for name in _NAMED.findall(silent or because))
             detail = ", ".join((f"GPU {ranges(gpu.gpu for gpu, _ in starved)}", *named))
-            measured, advice = (
-                f"{gpus} waiting: {because}",
-                BY_CODE["storage.not_responding"].advice if silent else None,
-            )
-            yield of_host(f"{resource}.starved", measured, len(starved), detail, advice)
+            advice = BY_CODE["storage.not_responding"].advice if silent else None
+            finding = of_host(f"{resource}.starved", f"{gpus} waiting: {because}", len(starved), detail, advice)
+            yield replace(finding, loss=_lost(resource, (gpu for gpu, _ in starved), bottlenecks))
         elif reason is not None:
             yield of_host(f"{resource}.saturated", reason)
+
+
+def _lost(resource: str, gpus: Iterable[GpuEvidence], bottlenecks: Bottlenecks) -> float | None:
+    """Return the most that a job loses of its pace on GPUs that wait now; None if unknown."""
+    waiting = (bottlenecks[gpu] for gpu in gpus if bottlenecks[gpu].name == resource)
+    return max((each.loss for each in waiting if each.loss is not None), default=None)
 
 
 def _limit(resource: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> LimitedJob | None:

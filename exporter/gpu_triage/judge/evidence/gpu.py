@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
@@ -79,7 +79,6 @@ class Slowdown(NamedTuple):
     reason: str  # of the driver
     share: float  # share of the window, 0-1
     observed: bool  # it may end with the load, so an idle GPU only shows that it is still there
-    seconds: float  # over which the share has to exceed the limit
     uncounted: UncountedSlowdown | None  # how it slows the GPU now, judged without its counter; None if it does not
 
     def exceeded(self, gpu: GpuEvidence, share: float) -> bool:
@@ -87,9 +86,9 @@ class Slowdown(NamedTuple):
         return self.observed and share > gpu.limit(self.code, "share")
 
     def lasting(self, gpu: GpuEvidence) -> float:
-        """Return the highest of its share now, over its time, and over 15 minutes if it is intermittent, 0-1.
+        """Return its share of the window, or since an earlier spell above the limit ended if it is intermittent, 0-1.
 
-        It is intermittent if it exceeded the limit in at least two separate spells. Only observable time counts.
+        A short spell now and then is thus not taken for more than it is. Only observable time counts.
         """
         past = partial(gpu.memory.over, gpu.key, self.code)
         ends = [thresholds.PART_SECONDS * part for part in range(thresholds.PARTS + 1)]
@@ -98,9 +97,9 @@ class Slowdown(NamedTuple):
         sums = [past(end).amount for end in ends]
         parts = [(longer - shorter) / thresholds.PART_SECONDS for shorter, longer in pairwise(sums)]
         most = gpu.limit(self.code, "share")
-        spells = sum(1 for high, _ in groupby(part > most for part in parts) if high)
-        all_parts = sums[-1] / ends[-1] if spells >= thresholds.RETURNED_SPELLS else 0.0
-        return max(self.share, past(self.seconds).mean, all_parts)
+        # Newest first: an earlier spell ends where a part above the limit follows one that is not.
+        ended = (place for place in range(1, len(parts)) if parts[place] > most >= parts[place - 1])
+        return max((sum(parts[:place]) / place for place in ended), default=self.share)
 
 
 class LimitedClock(NamedTuple):
@@ -391,13 +390,13 @@ class GpuEvidence(Evidence):
         loaded, brake, slowdown = self.under_load, self.throttled("hw_power_brake"), self.unexplained_slowdown
         capped = self.capped_share if self.capped else 0.0
         return tuple(
-            Slowdown(code, reason, share, observed, seconds, self._uncounted(reason))
-            for code, reason, share, observed, seconds in (
-                ("thermal.hw", "hw_thermal", self.throttled("hw_thermal"), loaded, thresholds.THERMAL_SECONDS),
-                ("thermal.sw", "sw_thermal", self.throttled("sw_thermal"), loaded, thresholds.SW_THERMAL_SECONDS),
-                ("power.brake", "hw_power_brake", brake, loaded or brake > 0, thresholds.POWER_BRAKE_SECONDS),
-                ("power.hw_slowdown", "hw_slowdown", slowdown, loaded or slowdown > 0, thresholds.SLOWDOWN_SECONDS),
-                ("power.cap", "sw_power_cap", capped, loaded, thresholds.POWER_CAP_SECONDS),
+            Slowdown(code, reason, share, observed, self._uncounted(reason))
+            for code, reason, share, observed in (
+                ("thermal.hw", "hw_thermal", self.throttled("hw_thermal"), loaded),
+                ("thermal.sw", "sw_thermal", self.throttled("sw_thermal"), loaded),
+                ("power.brake", "hw_power_brake", brake, loaded or brake > 0),
+                ("power.hw_slowdown", "hw_slowdown", slowdown, loaded or slowdown > 0),
+                ("power.cap", "sw_power_cap", capped, loaded),
             )
         )
 

@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.read.metrics.metric import MetricSpec
 
 K = TypeVar("K", bound=Hashable)
@@ -79,6 +80,17 @@ class Past:
         began, ended = clock[after - 1], clock[after]
         before = sums[after - 1] + (sums[after] - sums[after - 1]) * (start - began) / (ended - began)
         return Amount(sums[-1] - before, now - start)
+
+    def shortfall(self, now: float | None) -> float | None:
+        """Return how far a value is below its usual mean, as a share of that; None if either is unknown.
+
+        What is usual was observed for half an hour, or part of it, before the last minutes: now may have begun in them.
+        """
+        past, lately = self.over(thresholds.USUAL_SECONDS), self.over(thresholds.LATELY_SECONDS)
+        seconds, amount = past.seconds - lately.seconds, past.amount - lately.amount
+        if now is None or seconds < thresholds.KNOWN_SECONDS or amount <= 0:
+            return None
+        return max(0.0, 1.0 - now * seconds / amount)
 
     def _thin(self) -> None:
         """Thin points to the resolutions; the first one kept is the last that is too old."""
@@ -194,6 +206,11 @@ class Memory:
         """Return the amount for a GPU (by its key) or the host ("") over the last `seconds` of observed time."""
         past = self._pasts.get((subject, name))
         return Amount(0.0, 0.0) if past is None else past.over(seconds)
+
+    def shortfall(self, subject: str, name: Hashable, now: float | None) -> float | None:
+        """Return how far a value is below its usual mean; see `Past.shortfall`."""
+        past = self._pasts.get((subject, name))
+        return None if past is None else past.shortfall(now)
 
     def replace(self, subject: str, name: Hashable, value: object) -> object | None:
         """Store a value of which only changes matter, and return the previous one; None the first time."""

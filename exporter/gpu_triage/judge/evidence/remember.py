@@ -26,6 +26,7 @@ class Share:
     NEAR_SLOWDOWN: Final = "near the temperature at which it slows down"
     HELD: Final = "held by a job"
     BUSY: Final = "working"
+    CLOCK: Final = "hertz of the SM clock under load"
 
 
 class Count:
@@ -102,6 +103,9 @@ def _note_shares(gpu: GpuEvidence, seconds: float) -> None:
         keep_seconds = thresholds.ALLOCATED_IDLE_SECONDS
         memory.note(key, Share.HELD, seconds, seconds if is_held(gpu) else 0.0, keep_seconds)
         memory.note(key, Share.BUSY, seconds, gpu.busy_share * seconds, keep_seconds)
+
+    if (clock := gpu.one(power.GPU_CLOCK_HERTZ, clock="sm")) is not None and gpu.under_load:
+        memory.note(key, Share.CLOCK, seconds, clock.mean * seconds, thresholds.USUAL_SECONDS)
 
 
 def is_held(gpu: GpuEvidence) -> bool:

@@ -8,6 +8,23 @@ RECENT_SECONDS: Final = 30.0  # last part of the window, used for scarcity on th
 NOW_SECONDS: Final = 15.0  # used to judge whether an unlisted process works on a GPU
 EASE: Final = 0.85  # hysteresis: a class is left only below this share of its entry threshold
 
+# A condition must last its wait within so many waits. A third of the time costs a job more than most of what lasts; a
+# checkpoint, an evaluation or a reload takes less of it.
+WAITS_IN_WINDOW: Final = 3.0
+WINDOW_PARTS: Final = 12  # how finely the window is kept: a quarter of a wait
+LIKE_GAP: Final = 1.5  # up to this many times its longest gap, the next one is like it
+# A job that has lost so many seconds of its work is told without the rest of the wait. A tenth does not count: the pace
+# of a healthy job varies so much. Nor does more than a half: at half its pace, it takes 200 s, five minutes with the
+# time that the evidence needs and the alert, and longer than an evaluation or a data loader that catches up.
+LOST_SECONDS: Final = 80.0
+LEAST_LOSS: Final = 0.1
+MOST_LOSS: Final = 0.5
+# What a GPU did before, on average: over the time from USUAL_SECONDS to LATELY_SECONDS ago, of the same job. It must
+# have lasted for KNOWN_SECONDS: a job that starts was never faster.
+USUAL_SECONDS: Final = 2400.0
+LATELY_SECONDS: Final = 600.0
+KNOWN_SECONDS: Final = 600.0
+
 # Strong evidence decides sooner: over this much of the window, if nothing like it was seen for NEWS_SECONDS before.
 # What comes back sooner is the rhythm of the job, which the whole window judges.
 SOON_SECONDS: Final = 10.0
@@ -42,20 +59,14 @@ WORKED_SECONDS: Final = 3600.0
 
 SLOWED_CLOCK_RATIO: Final = 0.8  # slowed down: SM clock below this share of its maximum
 STOPPED_COUNTER_SHARE: Final = 0.5  # stuck counter: constant while its reason is active this share of RECENT_SECONDS
-THERMAL_SECONDS: Final = 300.0  # finding thermal.hw: share of this much time under load,
-SW_THERMAL_SECONDS: Final = 900.0  # and thermal.sw of this much
 NEAR_SLOWDOWN_SHARE: Final = 0.5  # near slowdown for this share
 NEAR_SLOWDOWN_SECONDS: Final = 600.0  # of this much time under load: after a pause, a GPU takes minutes to warm up
-POWER_BRAKE_SECONDS: Final = 120.0  # short, so that the finding for one event (such as a PSU failover) ends soon
-SLOWDOWN_SECONDS: Final = 300.0  # the same for hw_slowdown
-# Intermittent: above its share in RETURNED_SPELLS separate spells within PARTS parts of PART_SECONDS, and overall.
+# Intermittent: above its share in separate spells within PARTS parts of PART_SECONDS under load, and on average.
 PART_SECONDS: Final = 60.0
 PARTS: Final = 15
-RETURNED_SPELLS: Final = 2
 
 # Class power_cap: sw_power_cap for at least this share, the limit lowered below its default, and the GPU at the limit.
 POWER_CAP_CLASS_SHARE: Final = 0.5
-POWER_CAP_SECONDS: Final = 300.0  # the finding uses this much time under load
 NEAR_LIMIT_SHARE: Final = 0.9  # at the limit: draws at least this share of it, or gpu_throttle_active reports it
 
 # Hung: busy for less than this share, drawing less than HUNG_POWER_SHARE of the limit and holding HELD_BYTES for
@@ -69,8 +80,6 @@ PAUSE_SECONDS: Final = 15.0  # idle for this long is a pause; less is the rhythm
 PAUSES_APART_SECONDS: Final = 120.0  # pauses that end closer together do not count: something keeps the job waiting
 SAME_PACE: Final = 0.7  # at this share of its pace before a pause, a job has resumed normally
 UNKNOWN_SECONDS: Final = 20.0  # before entering unattributed or idle, the classes without a known cause or job
-
-SWAPPING_SECONDS: Final = 300.0  # period of the finding memory.swapping
 
 # Finding about a class: the GPU is in the class, or was for more than this share of CLASS_SECONDS.
 CLASS_SHARE: Final = 0.5

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.read.xid.codes import with_verb
 
 SECONDS: Final = 1.0
@@ -165,9 +166,15 @@ class Check:
     relayed: bool = True  # whether the alert rules include that alert by default
     page: str = ""  # alert with a relevant runbook, if it has no alert of its own, or ""
     wait_seconds: float = 0.0  # how long its condition must last before it is confirmed
+    continuous: bool = False  # whether without a gap, which would disprove it, or which its evidence bridges itself
     hold_seconds: float = 15 * MINUTES  # how long it outlasts its condition; a recurrence is the same finding
     under_load: bool = False  # whether its condition can only be observed under load
     of_host: bool = False  # whether it always concerns the host as a whole rather than one GPU
+
+    @property
+    def window_seconds(self) -> float:
+        """Within how much observed time its condition must last for the wait."""
+        return self.wait_seconds * (1.0 if self.continuous else thresholds.WAITS_IN_WINDOW)
 
     @property
     def advice(self) -> Advice:
@@ -201,7 +208,12 @@ class Rows:
     def __call__(
         self, code: str, action: Action, alert: str | None = None, *, topic: str = "", **facts: Any
     ) -> partial[Check]:
-        """Return a row without its words; `facts` are other fields of it, with `wait` and `hold` in seconds."""
+        """Return a row without its words; `facts` are other fields of it, with `wait` and `hold` in seconds.
+
+        `unbroken` is a wait that must be `continuous`.
+        """
+        if "unbroken" in facts:
+            facts |= {"wait": facts.pop("unbroken"), "continuous": True}
         seconds = {f"{name}_seconds": facts.pop(name) for name in ("wait", "hold") if name in facts}
         own = {"area": self.area, "severity": self.severity, "of_host": self.of_host, **seconds, **facts}
         topic = topic or self.topic or code.partition(".")[0]

@@ -111,6 +111,7 @@ class Finding:
     # label, so measurements in it are temperatures or are marked with "about".
     detail: str = ""
     settling: bool = False  # whether a host that just started may still mend it: it stays pending
+    loss: float | None = None  # share of its usual pace or clock that a job loses now, 0-1; None if unknown
     state: State = State.PENDING
     lasted_seconds: float = 0.0  # how long its condition was observed to hold
     holds: bool | None = True  # whether its condition holds now; None if this cannot be observed

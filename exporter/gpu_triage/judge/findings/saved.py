@@ -7,9 +7,10 @@ from typing import Annotated, Any, Final
 from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
 from gpu_triage.documents.pcie_values import Width
 from gpu_triage.documents.saved_state import LoadedState, StateKind, read_entries
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.past import MOST_LINKS, WidestLink, WidestLinks
 from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life
+from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life, Part
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.sampler.state_directory import FINDINGS
 
@@ -20,7 +21,12 @@ _MOST_CHARACTERS: Final = 200
 _TOLERANCE_SECONDS: Final = 1.0
 """Allowed rounding error of summed durations."""
 
-_AS_THEY_ARE: Final = ("began_at", "lasted_seconds", "seen_at", "held_at", "holds", "quiet_seconds", "unseen_seconds")
+_MOST_PARTS: Final = thresholds.WINDOW_PARTS + 2
+_PART_DIGITS: Final = 1  # a tenth of a second, so that the file stays small
+_AS_THEY_ARE: Final = (
+    *("began_at", "lasted_seconds", "seen_at", "held_at", "holds", "quiet_seconds", "unseen_seconds", "gap_seconds"),
+    "lost_seconds",
+)
 """Fields of a life that are saved unchanged."""
 
 _Name = Annotated[str, Pattern(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]
@@ -107,6 +113,9 @@ class _Entry:
     holds: bool | None
     quiet_seconds: _Seconds
     unseen_seconds: _Seconds
+    gap_seconds: _Seconds
+    lost_seconds: _Seconds
+    parts: Annotated[tuple[_Seconds, ...], AtMost(len(Part._fields) * _MOST_PARTS)]  # one after another
     end: Annotated[str, Pattern("|".join(end.value for end in EndReason), "why it ended")] | None
     detail: Annotated[str, AtMost(_MOST_CHARACTERS)] = ""
 
@@ -147,6 +156,15 @@ def _check(entry: _Entry, where: Place) -> None:
             raise where.at(name).error("is longer than from began_at to seen_at")
     if (entry.state == State.ENDED) is (entry.end is None):
         raise where.at("state").error("does not agree with end")
+    earliest, latest = entry.began_at - _TOLERANCE_SECONDS, entry.seen_at + _TOLERANCE_SECONDS
+    parts = (earliest <= began <= latest and held <= observed for began, observed, held in _parts(entry))
+    if len(entry.parts) % len(Part._fields) or not all(parts):
+        raise where.at("parts").error("are not parts of the time from began_at to seen_at")
+
+
+def _parts(entry: _Entry) -> tuple[Part, ...]:
+    times = iter(entry.parts)
+    return tuple(map(Part, times, times, times))
 
 
 def _entry(life: Life) -> dict[str, Any]:
@@ -162,6 +180,7 @@ def _entry(life: Life) -> dict[str, Any]:
         "value": value if value is not None and math.isfinite(value) else None,
         "state": int(life.state),
         **{name: getattr(life, name) for name in _AS_THEY_ARE},
+        "parts": [round(each, _PART_DIGITS) for part in life.parts for each in part],
         "end": None if life.end is None else life.end.value,
     }
 
@@ -177,7 +196,8 @@ def _life(entry: _Entry) -> Life:
         detail=entry.detail,
     )
     unchanged = {name: getattr(entry, name) for name in _AS_THEY_ARE}
-    return Life(finding, State(entry.state), **unchanged, end=None if entry.end is None else EndReason(entry.end))
+    end = None if entry.end is None else EndReason(entry.end)
+    return Life(finding, State(entry.state), **unchanged, end=end, parts=_parts(entry))
 
 
 SAVED_FINDINGS: Final = StateKind(

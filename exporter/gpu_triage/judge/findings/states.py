@@ -1,11 +1,16 @@
-"""Life cycle of a finding, from pending to confirmed to ended, based on how long its condition was observed to hold."""
+"""Life cycle of a finding, from pending to confirmed to ended, based on how long its condition was observed to hold.
+
+A fault that comes and goes is confirmed once it has lasted its wait within its window of observed time, and stands
+through gaps like those that it had. In the gaps of a pending one, nothing is published: it is no claim about now.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.finding import Finding, KnownGpus, State
 from gpu_triage.judge.findings.table import Check
 
@@ -28,6 +33,14 @@ class EndReason(Enum):
     MOVED = "moved"  # it goes on under the UUID of its GPU, which was known by its address alone
 
 
+class Part(NamedTuple):
+    """A part of the window in which the condition of a pending finding has to last its wait."""
+
+    began_at: float  # monotonic seconds
+    observed_seconds: float
+    held_seconds: float  # of these, those in which its condition held
+
+
 @dataclass(frozen=True, slots=True)
 class Life:
     """History of one finding. Times are monotonic seconds, which also pass while the exporter is down."""
@@ -35,13 +48,22 @@ class Life:
     finding: Finding  # the finding as last observed
     state: State  # its current state
     began_at: float  # when its condition was first observed to hold
-    lasted_seconds: float  # how long it was observed to hold, without time in which it could not be observed
+    lasted_seconds: float  # how long it was observed to hold: while pending, within its window
     seen_at: float  # when it was last judged
     held_at: float  # when its condition was last observed to hold
     holds: bool | None = True  # whether its condition held at `seen_at`; None if it could not be observed
     quiet_seconds: float = 0.0  # how long it has been observed not to hold since `held_at`
     unseen_seconds: float = 0.0  # how long it has been unobservable
     end: EndReason | None = None  # why it ended, at `seen_at`; None before
+    gap_seconds: float = 0.0  # the longest time after which its condition held again
+    lost_seconds: float = 0.0  # how much time its job lost since its condition last began to hold
+    parts: tuple[Part, ...] = ()  # its window, oldest first, from when its condition held; empty if not pending
+
+    @property
+    def hold_seconds(self) -> float:
+        """How long it outlasts its condition: what came back after a gap has not ended in a gap like that."""
+        check = self.finding.check
+        return max(check.hold_seconds, min(thresholds.LIKE_GAP * self.gap_seconds, check.window_seconds))
 
     @property
     def key(self) -> tuple[str, str]:
@@ -89,9 +111,10 @@ class FindingStates:
     ) -> tuple[tuple[Life, ...], tuple[Life, ...]]:
         """Record which conditions hold now: those of `found`, without duplicates. If it raises, nothing is recorded.
 
-        Returns the pending and confirmed lives, those in `found` first and in that order, and those that ended in the
-        last ENDED_SECONDS. For a finding not in `found`, `observable` returns whether its condition can be observed
-        now, and `reset_at` the monotonic second of its GPU's last reset, if one is known. `gpus` are those of the host.
+        Returns the confirmed lives and the pending ones with conditions not known to be gone, those in `found` first
+        and in that order, and those that ended in the last ENDED_SECONDS. For a finding not in `found`, `observable`
+        returns whether its condition can be observed now, and `reset_at` the monotonic second of its GPU's last reset,
+        if one is known. `gpus` are those of the host.
         """
         if self._restored:
             self._restored, self._blind_until = False, now + self._window_seconds
@@ -115,9 +138,11 @@ class FindingStates:
                 kept = _not_seen(life, now, observable=observable(life.finding))
             if kept is not None:
                 lives[key] = kept
-        present = [life for life in lives.values() if life.state is not State.ENDED][:MOST_FINDINGS]
-        ended = [life for life in lives.values() if life.state is State.ENDED][: MOST_FINDINGS - len(present)]
-        self._lives = {life.key: life for life in (*present, *ended)}
+        shown = [life for life in lives.values() if life.state is not State.PENDING or life.holds is not False]
+        present = [life for life in shown if life.state is not State.ENDED][:MOST_FINDINGS]
+        ended = [life for life in shown if life.state is State.ENDED][: MOST_FINDINGS - len(present)]
+        away = (life for life in lives.values() if life.state is State.PENDING and life.holds is False)
+        self._lives = {life.key: life for life in (*present, *ended, *away)[:MOST_FINDINGS]}
         return tuple(present), tuple(ended)
 
     def _with_uuids(self, found: Sequence[Finding], gpus: KnownGpus[Any]) -> list[Finding]:
@@ -172,25 +197,49 @@ def _seen(life: Life | None, finding: Finding, now: float) -> Life:
     """Return the life of a finding with a condition that holds now."""
     if life is None or life.state is State.ENDED or _is_gone(life, now):
         return _confirmed_in_time(Life(finding, State.PENDING, now, 0.0, now, now))
-    # If it held at two judgments in a row, it held in between.
-    lasted_seconds = life.lasted_seconds + (now - life.seen_at if life.holds else 0.0)
-    return _confirmed_in_time(
-        replace(
-            life,
-            finding=finding,
-            lasted_seconds=lasted_seconds,
-            seen_at=now,
-            held_at=now,
-            holds=True,
-            quiet_seconds=0.0,
-            unseen_seconds=0.0,
-        )
+    seen = replace(
+        _passed(life, now),
+        finding=finding,
+        seen_at=now,
+        held_at=now,
+        holds=True,
+        quiet_seconds=0.0,
+        unseen_seconds=0.0,
+        gap_seconds=max(life.gap_seconds, _quiet_seconds(life, now)),
     )
+    # If it held at two judgments in a row, it held in between.
+    lost = min(finding.loss or 0.0, thresholds.MOST_LOSS) - thresholds.LEAST_LOSS if life.holds else 0.0
+    return _confirmed_in_time(replace(seen, lost_seconds=life.lost_seconds + max(0.0, lost) * (now - life.seen_at)))
 
 
 def _confirmed_in_time(life: Life) -> Life:
-    lasted = life.lasted_seconds >= life.finding.check.wait_seconds and not life.finding.settling
-    return replace(life, state=State.CONFIRMED) if lasted else life
+    lasted = life.lasted_seconds >= life.finding.check.wait_seconds or life.lost_seconds >= thresholds.LOST_SECONDS
+    if life.finding.settling or not lasted:
+        return life
+    return replace(life, state=State.CONFIRMED, parts=())
+
+
+def _passed(life: Life, now: float) -> Life:
+    """Return the life with the time since it was last judged, if that was observed; `held` as it did then."""
+    seconds = 0.0 if life.holds is None else now - life.seen_at
+    held_seconds = seconds if life.holds else 0.0
+    if life.state is State.CONFIRMED or not seconds:
+        return replace(life, lasted_seconds=life.lasted_seconds + held_seconds)
+    window_seconds = life.finding.check.window_seconds
+    parts = list(life.parts) or [Part(life.seen_at, 0.0, 0.0)]
+    if parts[-1].observed_seconds >= window_seconds / thresholds.WINDOW_PARTS:
+        parts.append(Part(life.seen_at, 0.0, 0.0))
+    began_at, observed, held = parts[-1]
+    parts[-1] = Part(began_at, observed + seconds, held + held_seconds)
+    surplus = sum(each.observed_seconds for each in parts) - window_seconds
+    while parts and (surplus >= parts[0].observed_seconds or not parts[0].held_seconds):
+        surplus -= parts.pop(0).observed_seconds
+    if not parts:
+        return replace(life, lasted_seconds=0.0, parts=())
+    first = parts[0]
+    too_old_seconds = first.held_seconds * max(0.0, surplus) / first.observed_seconds
+    lasted_seconds = sum(each.held_seconds for each in parts) - too_old_seconds
+    return replace(life, began_at=first.began_at, lasted_seconds=lasted_seconds, parts=tuple(parts))
 
 
 def _quiet_seconds(life: Life, now: float) -> float:
@@ -200,21 +249,27 @@ def _quiet_seconds(life: Life, now: float) -> float:
 
 
 def _is_gone(life: Life, now: float) -> bool:
-    return life.holds is False and _quiet_seconds(life, now) >= life.finding.check.hold_seconds
+    if life.state is State.PENDING:
+        return life.holds is False and not _passed(life, now).parts
+    return life.holds is False and _quiet_seconds(life, now) >= life.hold_seconds
 
 
 def _not_seen(life: Life, now: float, *, observable: bool) -> Life | None:
     """Return the life of an active finding that was not found now; None if a pending one is dropped."""
+    pending = life.state is State.PENDING
     if observable:
-        if life.state is State.PENDING:
-            return None
-        quiet = replace(life, seen_at=now, holds=False, quiet_seconds=_quiet_seconds(life, now), unseen_seconds=0.0)
+        # Whether it held since it last did is not known.
+        quiet = replace(life if life.holds else _passed(life, now), seen_at=now, holds=False, lost_seconds=0.0)
+        quiet = replace(quiet, quiet_seconds=_quiet_seconds(life, now), unseen_seconds=0.0)
+        if pending:
+            return quiet if quiet.parts and not life.finding.check.continuous else None
         return _ended(quiet, EndReason.GONE, now) if _is_gone(quiet, now) else quiet
     unseen_seconds = life.unseen_seconds + (now - life.seen_at)
-    unseen = replace(life, seen_at=now, holds=None, unseen_seconds=unseen_seconds)
+    holds = False if pending and life.holds is False else None
+    unseen = replace(life, seen_at=now, holds=holds, unseen_seconds=unseen_seconds)
     if unseen_seconds < UNSEEN_SECONDS:
         return unseen
-    return None if life.state is State.PENDING else replace(unseen, state=State.ENDED, end=EndReason.UNSEEN)
+    return None if pending else replace(unseen, state=State.ENDED, end=EndReason.UNSEEN)
 
 
 def _ended(life: Life, end: EndReason, now: float) -> Life:
@@ -234,5 +289,6 @@ def _joined(saved: Life, known: Life) -> Life:
         joined = _seen(saved, known.finding, known.seen_at)
     else:
         lasted_seconds = max(saved.lasted_seconds, known.lasted_seconds)
-        joined = replace(known, state=saved.state, began_at=saved.began_at, lasted_seconds=lasted_seconds)
+        kept = {name: getattr(saved, name) for name in ("state", "began_at", "gap_seconds", "parts")}
+        joined = replace(known, lasted_seconds=lasted_seconds, **kept)
     return joined if joined.lasted_seconds >= known.lasted_seconds else known

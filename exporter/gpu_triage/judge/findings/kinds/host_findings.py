@@ -199,7 +199,7 @@ HOST: Final = (
         decision="Keep such jobs off the host; reseat or replace cable and transceiver, and check the switch port.",
         measure=Measure(Unit.COUNT, "{} time(s)"),
     ),
-    _warning("network.port_errors", Action.FIX_HOST, "GpuInfinibandLinkDegraded", wait=15 * MINUTES)(
+    _warning("network.port_errors", Action.FIX_HOST, "GpuInfinibandLinkDegraded", unbroken=15 * MINUTES)(
         title="the link of an InfiniBand port counts errors",
         meaning="The link of an InfiniBand or RoCE port counts errors: its signal is poor, and packets are sent again.",
         decision="Clean or replace cable and transceiver when the host is free.",
@@ -219,7 +219,7 @@ HOST: Final = (
         decision="Check cable, transceiver and switch port, and of a bond which member is missing.",
         measure=Measure(Unit.COUNT, "{} interface(s)"),
     ),
-    _info("network.interface_errors", Action.FIX_HOST, page="GpuNetworkLinkDegraded", wait=15 * MINUTES)(
+    _info("network.interface_errors", Action.FIX_HOST, page="GpuNetworkLinkDegraded", unbroken=15 * MINUTES)(
         title="a network interface counts bad packets",
         meaning="A network interface counts bad packets: they are lost, and TCP sends them again.",
         decision="Check cable, transceiver and switch port (ethtool -S tells which errors).",
@@ -246,7 +246,7 @@ HOST: Final = (
         decision="Nothing for a job that was killed; otherwise check that nvidia-peermem matches the driver and OFED.",
         measure=Measure(Unit.COUNT, "{} error(s)"),
     ),
-    _info("network.timeouts", Action.FIX_HOST, page="GpuInfinibandLinkDegraded", wait=15 * MINUTES)(
+    _info("network.timeouts", Action.FIX_HOST, page="GpuInfinibandLinkDegraded", unbroken=15 * MINUTES)(
         title="RDMA requests time out",
         meaning="RDMA requests are not acknowledged in time: packets are lost on the way, or hosts of the job are "
         "gone.",

@@ -128,7 +128,9 @@ PCIE: Final = (
         decision="Check riser, seating and slot before it stays narrow; swap cards to see which is at fault.",
         measure=Measure(Unit.COUNT, "{} time(s) lately"),
     ),
-    _pcie_warning("pcie.flapping", Action.INSPECT_HARDWARE, "GpuPcieLinkFlapping", wait=15 * MINUTES, under_load=True)(
+    _pcie_warning(
+        "pcie.flapping", Action.INSPECT_HARDWARE, "GpuPcieLinkFlapping", unbroken=15 * MINUTES, under_load=True
+    )(
         title="its PCIe link keeps retraining",
         meaning="The link keeps changing its speed or width under load.",
         decision="Check riser, slot and power management settings (ASPM).",
@@ -141,13 +143,13 @@ PCIE: Final = (
         "free.",
         measure=Measure(Unit.RATIO, "at {} of its bandwidth"),
     ),
-    _pcie_warning("pcie.replays", Action.INSPECT_HARDWARE, "GpuPcieReplaysRising", wait=15 * MINUTES)(
+    _pcie_warning("pcie.replays", Action.INSPECT_HARDWARE, "GpuPcieReplaysRising", unbroken=15 * MINUTES)(
         title="its PCIe link keeps resending packets",
         meaning="Packets arrive damaged and are resent: the signal is marginal.",
         decision="Check riser, seating and cables before the link trains down.",
         measure=Measure(Unit.COUNT, "{} lately"),
     ),
-    _pcie_warning("pcie.aer", Action.INSPECT_HARDWARE, "GpuPcieAerErrors", wait=15 * MINUTES)(
+    _pcie_warning("pcie.aer", Action.INSPECT_HARDWARE, "GpuPcieAerErrors", unbroken=15 * MINUTES)(
         title="PCIe errors (AER)",
         meaning="The kernel counts PCIe errors on the GPU or on the port above it.",
         decision="Check riser, seating and cables; the end that counts is not always the end at fault.",
@@ -190,7 +192,7 @@ PEERS: Final = (
         decision="Check bridges, seating and the fabric manager's log; reset the GPU, and inspect it if it goes on.",
         measure=Measure(Unit.COUNT, "{} time(s)"),
     ),
-    _peers_warning("nvlink.errors", Action.INSPECT_HARDWARE, "GpuNvlinkErrorsRising", wait=15 * MINUTES)(
+    _peers_warning("nvlink.errors", Action.INSPECT_HARDWARE, "GpuNvlinkErrorsRising", unbroken=15 * MINUTES)(
         title="its NVLinks count errors",
         meaning="NVLink links count errors.",
         decision="Watch them; if they go on, check bridges and seating.",

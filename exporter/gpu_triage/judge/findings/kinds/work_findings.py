@@ -47,7 +47,7 @@ WORK: Final = (
         Action.FIX_JOB,
         "GpuCollectiveHang",
         topic="communication",
-        wait=2 * MINUTES,
+        unbroken=2 * MINUTES,
         of_host=True,
     )(
         title="stuck in a collective",
@@ -58,19 +58,26 @@ WORK: Final = (
         measure=Measure(Unit.COUNT, "{} GPU(s)"),
     ),
     _work_info(
-        "work.memory_full", Action.FIX_JOB, "GpuMemoryNearFull", topic="memory_full", wait=30 * MINUTES, relayed=False
+        "work.memory_full",
+        Action.FIX_JOB,
+        "GpuMemoryNearFull",
+        topic="memory_full",
+        unbroken=30 * MINUTES,
+        relayed=False,
     )(
         title="its memory is nearly full and rising",
         meaning="Device memory is nearly full and still growing.",
         decision="Expect an out-of-memory error; many frameworks pre-allocate, which is not a fault.",
         measure=Measure(Unit.RATIO, "memory {} full"),
     ),
-    _work_warning("work.hung", Action.FIX_JOB, "GpuHungProcess", topic="hung", wait=20 * MINUTES, hold=10 * MINUTES)(
+    _work_warning(
+        "work.hung", Action.FIX_JOB, "GpuHungProcess", topic="hung", unbroken=20 * MINUTES, hold=10 * MINUTES
+    )(
         title="its job has stopped working",
         meaning="The job worked, then stopped without releasing the GPU: a dead peer, a deadlock, a lost filesystem.",
         decision="Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
     ),
-    _work_info("work.held_idle", Action.FIX_JOB, topic="held_idle", page="GpuHungProcess", wait=20 * MINUTES)(
+    _work_info("work.held_idle", Action.FIX_JOB, topic="held_idle", page="GpuHungProcess", unbroken=20 * MINUTES)(
         title="its memory is held and it does no work",
         meaning="A process holds device memory and the GPU is idle: it may be hung, starting, or idle.",
         decision="Look at its log and stack; only history (GpuHungProcess, GpuAllocatedIdle) can tell which.",
