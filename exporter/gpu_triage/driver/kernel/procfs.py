@@ -21,10 +21,13 @@ _MAKERS_OF_VIRTUAL_MACHINES: Final = (
 
 UNINTERRUPTIBLE: Final = "D"
 RUNNING: Final = "R"
+STOPPED: Final = ("T", "t")
+"""By a signal, or by a debugger."""
 
 _STATE: Final = 0
 _TICKS_END: Final = 13
-_COUNTS: Final = (11, 12, 17, 19, 21)
+_COUNTS: Final = (1, 2, 11, 12, 17, 19, 21)
+_TERMINAL: Final = slice(4, 6)  # its terminal (0: none), and the process group in the foreground of that
 
 
 def is_virtual_machine(procfs: Path, sysfs: Path) -> bool | None:
@@ -44,10 +47,14 @@ class ProcessStat(NamedTuple):
     """The fields used of a process's stat file. Times are in ticks of 1/sysconf(SC_CLK_TCK) seconds.
 
     The name is the comm: 15 bytes at most. Ticks are those of all threads; `started_ticks` count from boot.
+    `foreground` is whether it is in the foreground process group of a terminal.
     """
 
     name: str
     state: str
+    foreground: bool
+    parent: int
+    group: int
     user_ticks: int
     system_ticks: int
     threads: int
@@ -90,7 +97,9 @@ def read_process_stat(folder: Path | str) -> ProcessStat | None:
         counts = [parse_count(fields[place]) for place in _COUNTS]
     except (ValueError, IndexError):
         return None
-    return ProcessStat(before.partition("(")[2], fields[_STATE], *counts)
+    terminal, group = fields[_TERMINAL]
+    foreground = terminal != "0" and group == str(counts[1])
+    return ProcessStat(before.partition("(")[2], fields[_STATE], foreground, *counts)
 
 
 PAGE_CACHE: Final = "local disks or the page cache"
