@@ -175,7 +175,9 @@ def _process(process: Process, cpus: str, nodes: str, started_seconds: float) ->
         "stat": f"{process.pid} ({process.name}) S 1 {process.pid} {tail}\n",
         "cgroup": f"0::{process.cgroup}\n",
     } | (
-        {f"task/{process.pid + _OTHER_THREAD}/stat": f"0 ({process.thread}) S 1 0" + " 0" * 47} if process.thread else {}
+        {f"task/{process.pid + _OTHER_THREAD}/stat": f"0 ({process.thread}) S 1 0" + " 0" * 47}
+        if process.thread
+        else {}
     )
 
 
