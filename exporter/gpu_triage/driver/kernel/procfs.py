@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import parse_count, text_of
+from gpu_triage.driver.kernel.files import names_in, parse_count, text_of
 
 _MAKERS_OF_VIRTUAL_MACHINES: Final = (
     *("QEMU", "KVM", "Red Hat", "Xen", "VMware", "OpenStack", "Nutanix", "Parallels", "innotek", "Bochs"),
@@ -81,6 +81,10 @@ def read_thread_stat(folder: str) -> ThreadStat | None:
     except ValueError:
         return None
     return ThreadStat(before.partition("(")[2], fields[_STATE], ticks)
+
+
+def thread_numbers(folder: str) -> list[int]:
+    return [int(name) for name in names_in(f"{folder}/task") if name.isdecimal() and name.isascii()]
 
 
 def read_process_stats(procfs: Path, pids: Iterable[int]) -> dict[int, ProcessStat | None]:

@@ -10,7 +10,7 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT, GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_stalls
-from gpu_triage.judge.evidence.owners import idle_for_a_reason, owners_of, saves, saving_explains_seconds
+from gpu_triage.judge.evidence.owners import idle_for_a_reason, owners_of, ranks_of, saves, saving_explains_seconds
 from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.check import Area
@@ -57,8 +57,7 @@ class Work:
             self.pace = window_share
         self.worked_recently = self._worked_at is not None and now - self._worked_at <= thresholds.WORKED_SECONDS
         worked = self._began_at is None and self.pace >= thresholds.WORKED_SHARE
-        rests = self._rests_since is not None and worked
-        self.stopped_seconds = now - (self._rests_since or 0.0) if rests else 0.0
+        self.stopped_seconds = now - self._rests_since if worked and self._rests_since is not None else 0.0
 
     def _note_start(self, gpu: GpuEvidence, now: float) -> None:
         """Note when other processes begin, and when they work: they may load for long, whatever the last ones did."""
@@ -256,9 +255,10 @@ class Case:
     @cached_property
     def talks(self) -> bool:
         """Whether it has a peer to wait for, here or, by RDMA traffic if no other job has a GPU here, elsewhere."""
-        owners = owners_of(self.gpu)
-        others = [other for other in self.host.answering if other.key != self.gpu.key and other.occupied]
-        return any(owners_of(other) == owners for other in others) if others else self.host.talks_rdma
+        others = any(other.occupied for other in self.host.answering if other.key != self.gpu.key)
+        return (
+            any(rank.key != self.gpu.key for rank in ranks_of(self.host, self.gpu)) if others else self.host.talks_rdma
+        )
 
     @cached_property
     def video(self) -> str:
@@ -393,11 +393,14 @@ def _hung(case: Case) -> str | None:
     seconds = case.work.stopped_seconds
     if seconds < thresholds.HUNG_SECONDS or not case.gpu.held_idle:
         return None
-    if case.storage is not None or seconds < saving_explains_seconds(case.host.recent, case.gpu):
+    host = case.host.recent
+    if case.storage is not None or seconds < saving_explains_seconds(host, case.gpu):
         return None  # slow storage, not the job, is to blame, or the job saves a checkpoint
-    if idle_for_a_reason(case.host.recent, case.gpu):
-        return None
-    return f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
+    return (
+        None
+        if idle_for_a_reason(host, case.gpu)
+        else f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
+    )
 
 
 def _communication(case: Case) -> str | None:
@@ -409,10 +412,9 @@ def _communication(case: Case) -> str | None:
 
 def _waited_for(case: Case) -> str:
     """Name the GPUs of its job, not just of its user, that do not spin, unless they are most of it; "" if none."""
-    owners = owners_of(case.gpu)
-    if not any(owner.pod or owner.slurm_job_id for owner in owners):
+    if not any(owner.pod or owner.slurm_job_id for owner in owners_of(case.gpu)):
         return ""
-    job = [gpu for gpu in case.host.answering if gpu.occupied and owners_of(gpu) == owners]
+    job = ranks_of(case.host, case.gpu)
     others = [gpu for gpu in job if gpu.busy_share is not None and _spins(gpu.recent, thresholds.EASE) is None]
     known = others and len(others) <= len(job) / 2
     return f", waiting for GPU {ranges(gpu.gpu for gpu in others)} of its job" if known else ""

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import parse_file, text_of
-from gpu_triage.driver.kernel.procfs import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat
+from gpu_triage.driver.kernel.procfs import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat, thread_numbers
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import Each
-from gpu_triage.read.processes.vitals import thread_numbers, wait_channel
+from gpu_triage.read.processes.vitals import wait_channel
 
 _MOST_LOOKS: Final = 128
 """Threads sampled per round, at about 15 µs each. If there are more, they take turns over several rounds."""
