@@ -90,19 +90,23 @@ FIRST, NEXT = Life({"7000": 0}), Life({"7001": 0})
 
 
 @pytest.mark.parametrize(
-    ("life", "busy", "read", "starved"),
+    ("life", "busy", "read", "stalled", "found"),
     [
-        pytest.param(NEXT, 0.0, LOADS, False, id="it loads"),
-        pytest.param(NEXT, 0.0, ALMOST_LOADS, True, id="it makes no progress"),
-        pytest.param(NEXT, WORKING_SHARE * EDGE, LOADS, False, id="it does not work yet"),
-        pytest.param(NEXT, WORKING_SHARE / EDGE, LOADS, True, id="it works slowly"),
-        pytest.param(NEXT._replace(read=ALMOST_LOADS), 0.0, LOADS, True, id="others read"),
-        pytest.param(NEXT._replace(read=LOADS), 0.0, 0.0, False, id="it reads from elsewhere"),
-        pytest.param(FIRST, 0.0, LOADS, True, id="it has worked before"),
+        pytest.param(NEXT, 0.0, LOADS, 0.9, set(), id="it loads"),
+        pytest.param(NEXT, 0.0, ALMOST_LOADS, 0.9, {STARVED}, id="it makes no progress"),
+        pytest.param(NEXT, WORKING_SHARE * EDGE, LOADS, 0.9, set(), id="it does not work yet"),
+        pytest.param(NEXT, WORKING_SHARE / EDGE, LOADS, 0.9, {STARVED}, id="it works slowly"),
+        pytest.param(NEXT._replace(read=ALMOST_LOADS), 0.0, LOADS, 0.9, {STARVED}, id="others read"),
+        pytest.param(NEXT._replace(read=LOADS), 0.0, 0.0, 0.9, set(), id="it reads from elsewhere"),
+        pytest.param(FIRST, 0.0, LOADS, 0.9, {STARVED}, id="it has worked before"),
+        pytest.param(NEXT, 0.0, 0.0, 0.0, set(), id="it begins, which is not seen"),
+        pytest.param(FIRST, 0.0, 0.0, 0.0, {HUNG}, id="it has worked before, and stops"),
     ],
 )
-def test_a_start_that_makes_progress_is_not_starvation(life: Life, busy: float, read: float, starved: bool) -> None:  # noqa: FBT001 - a table
+def test_a_start_that_makes_progress_is_neither_starved_nor_hung(
+    life: Life, busy: float, read: float, stalled: float, found: set[str]
+) -> None:
     fed = Fed(5.0)
     fed.run(3 * MINUTE, lambda at: samples(at, 1.0, [FIRST], read=read))
-    fed.run(5 * MINUTE + RECENT_SECONDS, lambda at: samples(at, busy, [life], stalled=0.9, read=read))
-    assert (STARVED in fed.codes()) == starved
+    fed.run(5 * MINUTE + RECENT_SECONDS, lambda at: samples(at, busy, [life], stalled=stalled, read=read))
+    assert fed.codes() & {STARVED, HUNG} == found
