@@ -59,11 +59,10 @@ class Cgroup:
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """How much each of these processes writes and reads; without it, the exporter may not know that."""
+    """How much each of these processes writes; without it, the exporter may not read that."""
 
     pids: tuple[Count, ...]
     bytes_per_second: Amount = 0.0
-    read_bytes_per_second: Amount = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,17 +90,13 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
 
 
 def _written(host: SimulatedHost, seconds: float) -> dict[str, str]:
-    """Text of ``/proc/PID/io`` of the processes that the scenario has writing or reading."""
-    counts: dict[int, tuple[float, float]] = {}
+    """Text of ``/proc/PID/io`` of the processes that the scenario has writing."""
+    counts: dict[int, float] = {}
     for event, effect in host.timeline.host(host_effects.Writes):
         for pid in (pid for pid in effect.pids if host.timeline.running(pid, seconds)):
             lasted = max(0.0, (seconds if event.until is None else min(seconds, event.until)) - event.at)
-            wrote, read = counts.get(pid, (0.0, 0.0))
-            counts[pid] = wrote + lasted * effect.bytes_per_second, read + lasted * effect.read_bytes_per_second
-    return {
-        f"{pid}/io": f"rchar: {int(read)}\nwchar: {int(wrote)}\nread_bytes: {int(read)}\nwrite_bytes: {int(wrote)}\n"
-        for pid, (wrote, read) in counts.items()
-    }
+            counts[pid] = counts.get(pid, 0.0) + lasted * effect.bytes_per_second
+    return {f"{pid}/io": f"wchar: {int(count)}\nwrite_bytes: {int(count)}\n" for pid, count in counts.items()}
 
 
 @cache
@@ -118,10 +114,17 @@ def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
     return {
         process.pid: _process(process, process.cpus or everywhere, nodes, host.uptime(-_STARTED_BEFORE_SECONDS))
         | {"numa_maps": _numa_maps(process, host.scenario)}
+        | _second_thread(process)
         | _blocked(host, process, seconds)
         for process in host.scenario.processes
         if host.timeline.running(process.pid, seconds)
     }
+
+
+def _second_thread(process: Process) -> dict[str, str]:
+    thread = process.pid + _OTHER_THREAD
+    tail = f"S 1 {process.pid}" + " 0" * 47
+    return {f"task/{thread}/stat": f"{thread} ({process.thread}) {tail}\n"} if process.thread else {}
 
 
 def _blocked(host: SimulatedHost, process: Process, seconds: float) -> dict[str, str]:
@@ -167,18 +170,13 @@ def _process(process: Process, cpus: str, nodes: str, started_seconds: float) ->
         "Cpus_allowed_list": cpus,
         "Mems_allowed_list": nodes,
     }
-    terminal = f"{process.pid} 34816 {process.pid}" if process.terminal else "0 0 -1"
-    tail = f"{terminal} 4194560 0 0 0 0 360000 36000 0 0 20 0 32 0 {started} 0 {resident // 4}" + " 0" * 28
+    tail = f"0 0 -1 4194560 0 0 0 0 360000 36000 0 0 20 0 32 0 {started} 0 {resident // 4}" + " 0" * 28
     return {
         "comm": f"{process.name}\n",
         "status": "".join(f"{key}:\t{value}\n" for key, value in status.items()),
         "stat": f"{process.pid} ({process.name}) S 1 {process.pid} {tail}\n",
         "cgroup": f"0::{process.cgroup}\n",
-    } | (
-        {f"task/{process.pid + _OTHER_THREAD}/stat": f"0 ({process.thread}) S 1 0" + " 0" * 47}
-        if process.thread
-        else {}
-    )
+    }
 
 
 def _numa_maps(process: Process, scenario: Scenario) -> str:
