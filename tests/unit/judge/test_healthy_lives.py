@@ -43,6 +43,7 @@ def samples(at: float, busy: float, lives: Sequence[Life], stalled: float = 0.0,
         yield activity.GPU_SM_UTILIZATION_RATIO.sample(busy, *gpu)
         yield activity.GPU_BUSY_SECONDS_TOTAL.sample(busy * at, *gpu)
         yield cgroup_limits.GPU_CGROUP_PRESSURE_SECONDS_TOTAL.sample(stalled * at, *gpu, "/job", "io", "some")
+        yield threads.GPU_MAIN_THREAD_CPU_SECONDS_TOTAL.sample(0.0, *gpu)
         yield threads.GPU_BUSIEST_THREAD_RATIO.sample(life.thread, *gpu, "7000", "python")
         if life.read:
             yield threads.GPU_PROCESSES_READ_BYTES_TOTAL.sample(life.read * at, *gpu, "calls")
@@ -84,6 +85,9 @@ def test_a_job_that_stops_is_hung_unless_something_explains_it(lives: list[Life]
     stopped = fed.seconds
     fed.run(HUNG_SECONDS + MINUTE, lambda at: samples(at, 0.0 if at > stopped else 1.0, lives))
     assert fed.codes() & {HANG, HUNG, IDLE} == found
+    said = [each.measured for each in fed.report.findings if each.check.code == IDLE]
+    assert bool(said) == (IDLE in found)
+    assert all("CPUs" in each for each in said)
 
 
 FIRST, NEXT = Life({"7000": 0}), Life({"7001": 0})

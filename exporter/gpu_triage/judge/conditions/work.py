@@ -31,7 +31,8 @@ from gpu_triage.read.host.cpu import GPU_HOST_CPUS
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.processes import on_gpu
-from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS, GPU_PROCESS_CPU_SECONDS_TOTAL
+from gpu_triage.read.processes.threads import GPU_MAIN_THREAD_CPU_SECONDS_TOTAL
+from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
 
 _SHARING: Final = 2
 _SPINS: Final = "busy at low power, and no data moves"
@@ -175,12 +176,12 @@ def _classes(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
 def _idles(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
     """Describe a GPU whose job does nothing by what is known of it, which does not show that it hangs."""
     stopped, starting = bottleneck.stopped_seconds, bottleneck.starting_seconds
-    cpus = gpu.rate(GPU_PROCESS_CPU_SECONDS_TOTAL)
+    cpus = gpu.rate(GPU_MAIN_THREAD_CPU_SECONDS_TOTAL)
     known = (
         f"{_held(gpu)}, busy {gpu.busy_share or 0.0:.0%} of the time",
         f"no work for {length_of_time(stopped)}" if stopped else "",
         f"no work since its processes began {length_of_time(starting)} ago" if starting else "",
-        "" if cpus is None else f"its processes use {cpus:.1f} CPUs",
+        "" if cpus is None else f"its main threads use {cpus:.1f} CPUs",
         idle_for_a_reason(host.recent, gpu),
     )
     return "; ".join(filter(None, known))
