@@ -114,10 +114,17 @@ def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
     return {
         process.pid: _process(process, process.cpus or everywhere, nodes, host.uptime(-_STARTED_BEFORE_SECONDS))
         | {"numa_maps": _numa_maps(process, host.scenario)}
+        | _second_thread(process)
         | _blocked(host, process, seconds)
         for process in host.scenario.processes
         if host.timeline.running(process.pid, seconds)
     }
+
+
+def _second_thread(process: Process) -> dict[str, str]:
+    thread = process.pid + _OTHER_THREAD
+    tail = f"S 1 {process.pid}" + " 0" * 47
+    return {f"task/{thread}/stat": f"{thread} ({process.thread}) {tail}\n"} if process.thread else {}
 
 
 def _blocked(host: SimulatedHost, process: Process, seconds: float) -> dict[str, str]:

@@ -171,6 +171,7 @@ class Process:
     cgroup: CgroupPath = "/user.slice/user-1000.slice/session-1.scope"  # in ``/proc/<pid>/cgroup``, after ``0::``
     memory_node: Count | None = None  # NUMA node of its memory; by default spread evenly over the nodes of its CPUs
     pod: Pod | None = None  # the container that the kubelet assigned the GPU to
+    thread: str = ""  # name of its second thread; without it, its threads are not seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,10 +175,12 @@ ELSEWHERE = {
     "gpu_baseline_mismatch",
     "gpu_p2p_status",
     "gpu_process_owner_info",
+    "gpu_process_waits_for",
     "gpu_exporter_call_inflight_seconds",
     "gpu_flight_recording_timestamp_seconds",
     "gpu_cgroup_written_bytes_total",
     "gpu_main_thread_cpu_seconds_total",
+    "gpu_processes_read_bytes_total",
     "gpu_processes_written_bytes_total",
     "gpu_nvlink_bandwidth_bytes_per_second",
     "gpu_nvlink_link_receive_bytes_total",
@@ -189,8 +191,8 @@ ELSEWHERE = {
 """Shown by `check` and the status page, how long a finding has
 lasted; in the fleet's dashboard, where hosts are compared with what they were, each pair of GPUs has a cell, and GPUs
 have owners; by `check` and the runbooks, as long as a call does not return; on the status page and in the text of the
-alert, which name a recording; and what jobs write, the traffic of single links, the line rate to each far end and the
-period of power nowhere: they are not published unless asked for."""
+alert, which name a recording; and what jobs read, write and may wait for, the traffic of single links, the line rate to
+each far end and the period of power nowhere: most are not published unless asked for."""
 
 
 @pytest.mark.parametrize("file", ["diagnosis.json", "detail.json"])

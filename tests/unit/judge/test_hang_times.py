@@ -4,13 +4,9 @@ A hang is judged before NCCL aborts the job; checkpoints, evaluations and loadin
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from tests.evidence import evidence_of
-from tests.judged import judged
-from tests.rig import scenario_with
 from tests.states.play import play
 from tests.states.states import STATES
 
@@ -28,13 +24,11 @@ from gpu_triage.judge.evidence.thresholds import (
     WAITED_FOR_SECONDS,
 )
 from gpu_triage.judge.findings.finding import State
-from gpu_triage.options.config import Config
 from gpu_triage.read.gpu import activity, device_memory, nvlink, pcie, presence
 from gpu_triage.read.host import disk, infiniband, network_interfaces
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.read.processes import cgroup_limits, on_gpu
 from gpu_triage.read.processes.threads import GPU_PROCESSES_WRITTEN_BYTES_TOTAL
-from gpu_triage_simulator.host_effects import Start
 
 EDGE = 1e-3
 HANG, HUNG = "work.collective_hang", "work.hung"
@@ -239,22 +233,3 @@ def test_a_hang_is_confirmed_before_nccl_aborts_and_a_checkpoint_never(name: str
     found = {each.check.code: each.state for each in seen.report.findings}.get(HANG, ABSENT)
     assert (found, seen.seconds <= state.promised) == (hang, True)
     assert ("hung" in {each for of_gpu in seen.found.values() for each in of_gpu}) == (state.wanted == "hung")
-
-
-def event(effect: str) -> str:
-    return f"at = 300\neffect = {{ {effect} }}"
-
-
-@pytest.mark.slow
-@pytest.mark.full
-def test_the_next_job_that_loads_has_not_stopped(tmp_path: Path) -> None:
-    """It begins where another one ended, and holds memory from the start."""
-    stop, kill = 'kind = "load", utilization = 0.0, jitter = 0.0', 'kind = "kill", pids = [7000, 7001]'
-    scenario = scenario_with(tmp_path, "training-day", event(stop), event(kill))
-    others = tuple(replace(each, pid=each.pid + 2000) for each in scenario.processes)
-    begins = replace(scenario.events[-1], effect=Start(tuple(each.pid for each in others)))
-    processes, events = (*scenario.processes, *others), (*scenario.events, begins)
-    config = Config(sample_fast_seconds=10.0, sample_medium_seconds=10.0)
-    with judged(replace(scenario, processes=processes, events=events), config) as host:
-        host.run_to(900)
-        assert {code for _, code in host.lives} & {HANG, HUNG} == set()

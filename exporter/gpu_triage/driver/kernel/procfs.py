@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import parse_count, text_of
+from gpu_triage.driver.kernel.files import names_in, parse_count, text_of
 
 _MAKERS_OF_VIRTUAL_MACHINES: Final = (
     *("QEMU", "KVM", "Red Hat", "Xen", "VMware", "OpenStack", "Nutanix", "Parallels", "innotek", "Bochs"),
@@ -21,10 +21,13 @@ _MAKERS_OF_VIRTUAL_MACHINES: Final = (
 
 UNINTERRUPTIBLE: Final = "D"
 RUNNING: Final = "R"
+STOPPED: Final = ("T", "t")
+"""By a signal, or by a debugger."""
 
 _STATE: Final = 0
 _TICKS_END: Final = 13
-_COUNTS: Final = (11, 12, 17, 19, 21)
+_COUNTS: Final = (1, 2, 11, 12, 17, 19, 21)
+_TERMINAL: Final = slice(4, 6)  # its terminal (0: none), and the process group in the foreground of that
 
 
 def is_virtual_machine(procfs: Path, sysfs: Path) -> bool | None:
@@ -44,10 +47,14 @@ class ProcessStat(NamedTuple):
     """The fields used of a process's stat file. Times are in ticks of 1/sysconf(SC_CLK_TCK) seconds.
 
     The name is the comm: 15 bytes at most. Ticks are those of all threads; `started_ticks` count from boot.
+    `foreground` is whether it is in the foreground process group of a terminal.
     """
 
     name: str
     state: str
+    foreground: bool
+    parent: int
+    group: int
     user_ticks: int
     system_ticks: int
     threads: int
@@ -76,6 +83,10 @@ def read_thread_stat(folder: str) -> ThreadStat | None:
     return ThreadStat(before.partition("(")[2], fields[_STATE], ticks)
 
 
+def thread_numbers(folder: str) -> list[int]:
+    return [int(name) for name in names_in(f"{folder}/task") if name.isdecimal() and name.isascii()]
+
+
 def read_process_stats(procfs: Path, pids: Iterable[int]) -> dict[int, ProcessStat | None]:
     return {pid: read_process_stat(f"{procfs}/{pid}") for pid in pids}
 
@@ -90,7 +101,9 @@ def read_process_stat(folder: Path | str) -> ProcessStat | None:
         counts = [parse_count(fields[place]) for place in _COUNTS]
     except (ValueError, IndexError):
         return None
-    return ProcessStat(before.partition("(")[2], fields[_STATE], *counts)
+    terminal, group = fields[_TERMINAL]
+    foreground = terminal != "0" and group == str(counts[1])
+    return ProcessStat(before.partition("(")[2], fields[_STATE], foreground, *counts)
 
 
 PAGE_CACHE: Final = "local disks or the page cache"

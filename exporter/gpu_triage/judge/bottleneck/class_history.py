@@ -69,7 +69,7 @@ class GpuMemory:
         self._interrupted = False
         self._matched = ("", 0.0)  # why the current class matched, and when it last did
         self._sudden_at = -math.inf
-        self._deserted_at = -math.inf
+        self._not_begun_at = -math.inf
         self._pace = Past(thresholds.USUAL_SECONDS)
         self._pids: frozenset[str] = frozenset()
         self._soon = Soon()
@@ -85,11 +85,12 @@ class GpuMemory:
         now = host.at.monotonic
         if found.name in _WORKS:
             self._worked_at = now
-        if gpu.deserted:
-            self._deserted_at = now
+        if gpu.deserted or self._work.starting_seconds:
+            self._not_begun_at = now
         since = now if self._since is None or found.name != "communication" else self._since
         return found._replace(
             stopped_seconds=self._work.stopped_seconds,
+            starting_seconds=self._work.starting_seconds,
             spinning_seconds=now - since,
             spins_after_work=self._worked_at is not None and since - self._worked_at <= thresholds.WORKED_SECONDS,
             loss=loss,
@@ -186,9 +187,9 @@ class GpuMemory:
         )
 
     def _lately(self, now: float) -> Mapping[str, float]:
-        """Return the share of the last minutes in each class; what was before the last job ended does not count."""
+        """Return the share of the last minutes in each class; what was before its job began to work does not count."""
         spent: dict[str, float] = {}
-        longest = min(thresholds.CLASS_SECONDS, now - self._deserted_at)
+        longest = min(thresholds.CLASS_SECONDS, now - self._not_begun_at)
         for name, *ago in self.strip(now):
             began, ended = (min(each, longest) for each in ago)
             spent[name] = spent.get(name, 0.0) + began - ended

@@ -10,7 +10,7 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT, GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job, own_stalls
-from gpu_triage.judge.evidence.owners import owners_of, saves, saving_explains_seconds
+from gpu_triage.judge.evidence.owners import idle_for_a_reason, owners_of, ranks_of, saves, saving_explains_seconds
 from gpu_triage.judge.evidence.pcie_paths import Shortage, full_link, traffic_known
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.check import Area
@@ -26,13 +26,14 @@ class Work:
     """History of a GPU's work."""
 
     def __init__(self) -> None:
-        self.worked_recently = False  # within the last hour
+        self.worked_recently = False  # its present processes did, within the last hour
+        self.starting_seconds = 0.0  # how long its processes are known not to have worked since they began; else 0
         self.pace = 0.0  # busy share of the minute before it became idle; 0 if it never worked
         self.stopped_seconds = 0.0  # how long it has been idle directly after working; 0 if it is not
         self.recovering = False  # whether it resumed at its pace after a pause that is still in the window
         self._worked_at: float | None = None
-        self._workers: frozenset[str] = frozenset()  # PIDs with which it last worked; empty if unknown
-        self._pids: frozenset[str] = frozenset()  # PIDs at the last reading, perhaps of a job that has just begun
+        self._pids: frozenset[str] | None = None  # of the last job; empty before the first, None if unknown
+        self._began_at: float | None = None  # when its processes began, if they have not worked since
         self._rests_since: float | None = None
         self._resumed_at: float | None = None
         self._worked_seconds = 0.0
@@ -46,7 +47,8 @@ class Work:
     def note(self, gpu: GpuEvidence, now: float) -> None:
         """Add what was read since the last call."""
         window_share = gpu.busy_share or 0.0
-        if window_share >= thresholds.WORKING_SHARE:
+        self._note_start(gpu, now)
+        if self._began_at is None and window_share >= thresholds.WORKING_SHARE:
             self._worked_at = now
         if (news := self._news(gpu)) is not None:
             self._take(*news)
@@ -54,17 +56,20 @@ class Work:
         if self._rests_since is None and not self.recovering and not gpu.unobserved:
             self.pace = window_share
         self.worked_recently = self._worked_at is not None and now - self._worked_at <= thresholds.WORKED_SECONDS
-        same_job = self._same_job(gpu)
-        rests = self._rests_since is not None and self.pace >= thresholds.WORKED_SHARE and same_job
-        self.stopped_seconds = now - (self._rests_since or 0.0) if rests else 0.0
+        worked = self._began_at is None and self.pace >= thresholds.WORKED_SHARE
+        self.stopped_seconds = now - self._rests_since if worked and self._rests_since is not None else 0.0
 
-    def _same_job(self, gpu: GpuEvidence) -> bool:
-        """Whether a process with which it worked is still there; the next job may load for minutes."""
+    def _note_start(self, gpu: GpuEvidence, now: float) -> None:
+        """Note when other processes begin, and when they work: they may load for long, whatever the last ones did."""
         pids = frozenset(labels["pid"] for labels in gpu.labels_of(GPU_PROCESS_INFO))
-        if self._rests_since is None or not self._workers:
-            self._workers = self._pids
-        self._pids = pids
-        return not pids or not self._workers or bool(pids & self._workers)
+        if self._pids is not None and pids and not pids & self._pids:
+            self._began_at, self._worked_at = now, None
+        if pids or (self._pids is None and gpu.deserted):
+            self._pids = pids
+        seconds = 0.0 if self._began_at is None else now - self._began_at
+        if seconds >= thresholds.RECENT_SECONDS and (gpu.recent.busy_share or 0.0) >= thresholds.WORKING_SHARE:
+            self._began_at, seconds = None, 0.0
+        self.starting_seconds = seconds
 
     def _take(self, share: float, began_at: float, ended_at: float) -> None:
         if share < thresholds.WORKING_SHARE:
@@ -182,6 +187,7 @@ class Bottleneck(NamedTuple):
     limit: LimitedJob | None = None  # of its own job, if that makes it wait in class memory or cpu
     bound: Bound | None = None  # what bounds the kernels; only in class compute, and if the GPU reports it
     stopped_seconds: float = 0.0  # how long it has been idle directly after working; 0 if it is not
+    starting_seconds: float = 0.0  # how long its processes are known not to have worked since they began; else 0
     spinning_seconds: float = 0.0  # how long it has been in class communication; 0 if it is not
     spins_after_work: bool = False  # whether it worked before that, within the last hour
     loss: float | None = None  # how far its busy share is below the usual one of its job; None if unknown, or a pause
@@ -233,6 +239,8 @@ class Case:
     @cached_property
     def host_counts(self) -> bool:
         """Whether what its whole host lacks may be what it waits for; else only what its own job stalls for."""
+        if self.gpu.held_idle and self.gpu.may_wait_for:
+            return False
         starved = self.current in STARVED
         below = thresholds.SOON_WAITING_SHARE if self.soon else thresholds.WAITING_BELOW_SHARE
         below = thresholds.STILL_WAITING_SHARE if starved else below
@@ -248,9 +256,10 @@ class Case:
     @cached_property
     def talks(self) -> bool:
         """Whether it has a peer to wait for, here or, by RDMA traffic if no other job has a GPU here, elsewhere."""
-        owners = owners_of(self.gpu)
-        others = [other for other in self.host.answering if other.key != self.gpu.key and other.occupied]
-        return any(owners_of(other) == owners for other in others) if others else self.host.talks_rdma
+        others = any(other.occupied for other in self.host.answering if other.key != self.gpu.key)
+        return (
+            any(rank.key != self.gpu.key for rank in ranks_of(self.host, self.gpu)) if others else self.host.talks_rdma
+        )
 
     @cached_property
     def video(self) -> str:
@@ -385,9 +394,14 @@ def _hung(case: Case) -> str | None:
     seconds = case.work.stopped_seconds
     if seconds < thresholds.HUNG_SECONDS or not case.gpu.held_idle:
         return None
-    if case.storage is not None or seconds < saving_explains_seconds(case.host.recent, case.gpu):
+    host = case.host.recent
+    if case.storage is not None or seconds < saving_explains_seconds(host, case.gpu):
         return None  # slow storage, not the job, is to blame, or the job saves a checkpoint
-    return f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
+    return (
+        None
+        if idle_for_a_reason(host, case.gpu)
+        else f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
+    )
 
 
 def _communication(case: Case) -> str | None:
@@ -399,10 +413,9 @@ def _communication(case: Case) -> str | None:
 
 def _waited_for(case: Case) -> str:
     """Name the GPUs of its job, not just of its user, that do not spin, unless they are most of it; "" if none."""
-    owners = owners_of(case.gpu)
-    if not any(owner.pod or owner.slurm_job_id for owner in owners):
+    if not any(owner.pod or owner.slurm_job_id for owner in owners_of(case.gpu)):
         return ""
-    job = [gpu for gpu in case.host.answering if gpu.occupied and owners_of(gpu) == owners]
+    job = ranks_of(case.host, case.gpu)
     others = [gpu for gpu in job if gpu.busy_share is not None and _spins(gpu.recent, thresholds.EASE) is None]
     known = others and len(others) <= len(job) / 2
     return f", waiting for GPU {ranges(gpu.gpu for gpu in others)} of its job" if known else ""
@@ -455,12 +468,13 @@ def _unattributed(case: Case) -> str | None:
         return "a compute process, busy share not known"
     owner = ", by a process that the driver does not list" if gpu.owner_unseen else ""
     saving = case.work.stopped_seconds and saves(case.host.recent, gpu)
-    unknown = "whether they wait is not known" if gpu.partitioned else "no cause seen"
+    reason = idle_for_a_reason(case.host.recent, gpu) if gpu.held_idle else ""
+    unknown = "whether they wait is not known" if gpu.partitioned else reason or "no cause seen"
     return f"{_busy(gpu, gpu.busy_share)}{owner}, {'its job writes' if saving else unknown}"
 
 
 def _unseen(case: Case) -> str:
-    if case.work.worked_recently:
+    if case.work.worked_recently or case.work.starting_seconds or case.gpu.may_wait_for:
         return ""
     if case.gpu.held_idle:
         return "hung, if it was busy before: not observed"

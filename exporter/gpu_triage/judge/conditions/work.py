@@ -14,6 +14,8 @@ from gpu_triage.judge.evidence.limited_jobs import LimitedJob, killed_at_limit, 
 from gpu_triage.judge.evidence.owners import (
     GpuOwner,
     allocated_to,
+    idle_for_a_reason,
+    loaded_bytes_per_second,
     owners_of,
     owners_text,
     saves,
@@ -31,6 +33,7 @@ from gpu_triage.read.host.cpu import GPU_HOST_CPUS
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.processes import on_gpu
+from gpu_triage.read.processes.threads import GPU_MAIN_THREAD_CPU_SECONDS_TOTAL
 from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
 
 _SHARING: Final = 2
@@ -57,7 +60,7 @@ def stopped(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> str
     seconds = bottleneck.stopped_seconds
     if seconds < thresholds.STOPPED_SECONDS or not _stands_still(gpu, bottleneck):
         return ""
-    if seconds < saving_explains_seconds(host.recent, gpu):
+    if seconds < saving_explains_seconds(host.recent, gpu) or idle_for_a_reason(host.recent, gpu):
         return ""
     unknown = "" if saves(host.recent, gpu) is not None else "; what its job writes is not known"
     return f"no work for {seconds:.0f} s, directly after it worked{unknown}"
@@ -117,6 +120,8 @@ def _together(
     if seconds < saving_explains_seconds(host.recent, gpus[0]):
         return None
     if not spinning_for:
+        if all(idle_for_a_reason(host.recent, gpu) for gpu in stopped_for):
+            return None
         return f"GPU {_indices(stopped_for)} stopped together, directly after they worked", [gpu.gpu for gpu in gpus]
     spins = f"GPU {_indices(spinning_for)}: {_SPINS}"
     return (f"GPU {_indices(stopped_for)} stopped; {spins}" if stopped_for else spins), [gpu.gpu for gpu in gpus]
@@ -177,8 +182,28 @@ def _classes(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         if hangs := time_in_class("hung", gpu, bottleneck) or stopped(host, gpu, bottleneck):
             yield of_gpu("work.hung", gpu, f"{hangs}; {_held(gpu)}", detail=gpu.process_names)
         elif bottleneck.name == "unattributed" and gpu.held_idle:
-            busy = gpu.busy_share or 0.0
-            yield of_gpu("work.held_idle", gpu, f"{_held(gpu)}, busy {busy:.0%} of the time", value=busy)
+            yield of_gpu("work.held_idle", gpu, _idles(host, gpu, bottleneck), value=gpu.busy_share or 0.0)
+
+
+def _idles(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
+    """Describe a GPU whose job does nothing by what is known of it, which does not show that it hangs."""
+    stopped, starting = bottleneck.stopped_seconds, bottleneck.starting_seconds
+    cpus = gpu.rate(GPU_MAIN_THREAD_CPU_SECONDS_TOTAL)
+    known = (
+        f"{_held(gpu)}, busy {gpu.busy_share or 0.0:.0%} of the time",
+        f"no work for {length_of_time(stopped)}" if stopped else "",
+        f"no work since its processes began {length_of_time(starting)} ago" if starting else "",
+        "" if cpus is None else f"its main threads use {cpus:.1f} CPUs",
+        idle_for_a_reason(host.recent, gpu),
+    )
+    return "; ".join(filter(None, known))
+
+
+def _loads(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> bool:
+    """Whether its job has not begun to work and makes progress: it reads what it needs for that."""
+    own = loaded_bytes_per_second(host, gpu)
+    read = host.read_bytes_per_second if own is None else own
+    return bottleneck.starting_seconds > 0 and read >= thresholds.LOADING_BYTES_PER_SECOND
 
 
 def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
@@ -197,6 +222,8 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
     }
     for resource, reason in scarce.items():
         spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := time_in_class(resource, gpu, each))]
+        if resource == "storage":
+            spent = [each for each in spent if not _loads(host.recent, each[0], bottlenecks[each[0]])]
         limited = {gpu: limit for gpu, _ in spent if (limit := _limit(resource, gpu, bottlenecks[gpu]))}
         if limited:
             yield replace(_limited(resource, limited), loss=_lost(resource, limited, bottlenecks))

@@ -26,7 +26,7 @@ from gpu_triage.read.gpu.presence import GPU_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.gpu.topology import GPU_NUMA_NODE
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
-from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_WAITS_FOR, GPU_PROCESSES
 from gpu_triage.read.xid.codes import CONTAINED_ERROR, DOUBLE_BIT_ERROR
 from gpu_triage.read.xid.xid_metrics import GPU_XID_LAST_TIMESTAMP_SECONDS
 from gpu_triage.sampler.driver import RELEASED
@@ -309,6 +309,12 @@ class GpuEvidence(Evidence):
         """Its first few processes by name and PID, or ""."""
         labels = self.labels_of(GPU_PROCESS_INFO)
         return first_few([f"{each['process'] or 'process'} ({each['pid']})" for each in labels], _NAMES_SHOWN)
+
+    @cached_property
+    def may_wait_for(self) -> str:
+        """What its compute processes may wait for while they do nothing, as text; "" if that of one is not known."""
+        states = sorted({int(each.last) for each in self.series(GPU_PROCESS_WAITS_FOR)})
+        return "" if 0 in states else " and ".join(GPU_PROCESS_WAITS_FOR.states[state] for state in states)
 
     @cached_property
     def processes_known(self) -> bool:

@@ -411,10 +411,14 @@ class HostEvidence(Evidence):
 
     def mostly_writes(self) -> bool:
         """Whether disks, NFS and Lustre write more than they read, as while a checkpoint is saved."""
+        return self.written_bytes_per_second() > self.read_bytes_per_second
+
+    @property
+    def read_bytes_per_second(self) -> float:
+        """What it reads from its disks and from file servers."""
         read = self.rate(disk.GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
         read += self.rate(nfs.GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
-        read += self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="read") or 0.0
-        return self.written_bytes_per_second() > read
+        return read + (self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="read") or 0.0)
 
     @property
     def uploaded_bytes_per_second(self) -> float:

@@ -10,10 +10,10 @@ from gpu_triage.judge.evidence.limited_jobs import own_stalls
 from gpu_triage.judge.evidence.wording import first_few
 from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
 from gpu_triage.read.host.services import GPU_HOST_SERVICE_RUNNING, KUBELET, SLURMD
+from gpu_triage.read.processes import threads
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.cgroup_limits import GPU_CGROUP_WRITTEN_BYTES_TOTAL
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
-from gpu_triage.read.processes.threads import GPU_PROCESSES_WRITTEN_BYTES_TOTAL
 
 _SHOWN: Final = 3
 
@@ -93,6 +93,35 @@ def scheduler_known(host: HostEvidence) -> bool:
     return any(each["pod_uid"] or each["slurm_job_id"] for each in host.labels_of(GPU_PROCESS_INFO))
 
 
+def ranks_of(host: HostEvidence, gpu: GpuEvidence) -> list[GpuEvidence]:
+    """Return the GPUs of this host that the job on a GPU has, with that GPU."""
+    owners = owners_of(gpu)
+    return [each for each in host.answering if each.occupied and owners_of(each) == owners]
+
+
+def idle_for_a_reason(host: HostEvidence, gpu: GpuEvidence) -> str:
+    """Describe why a job that stopped its GPU need not hang; "" if nothing is known that explains it.
+
+    What computes on CPUs may do so for long if nobody waits for it; a rank of several may as well spin.
+    """
+    if gpu.may_wait_for:
+        return f"it may wait for {gpu.may_wait_for}"
+    if (read := loaded_bytes_per_second(host, gpu) or 0.0) >= thresholds.LOADING_BYTES_PER_SECOND:
+        return f"its job reads {read / 1e6:.0f} MB a second"
+    if len({each["pid"] for rank in ranks_of(host, gpu) for each in rank.labels_of(GPU_PROCESS_INFO)}) > 1:
+        return ""
+    busiest = gpu.one(threads.GPU_BUSIEST_THREAD_RATIO)
+    if busiest is None or busiest.mean < thresholds.WORKING_CPU_SHARE:
+        return ""
+    return f"thread {busiest.labels['thread']} of process {busiest.labels['pid']} uses {busiest.mean:.0%} of a CPU"
+
+
+def loaded_bytes_per_second(host: HostEvidence, gpu: GpuEvidence) -> float | None:
+    """Return what the rank that reads most, of the job on the GPU, reads on this host; None if that is not known."""
+    counters = (each for rank in ranks_of(host, gpu) for each in rank.series(threads.GPU_PROCESSES_READ_BYTES_TOTAL))
+    return max((rate for each in counters if (rate := each.rate) is not None), default=None)
+
+
 def saves(host: HostEvidence, gpu: GpuEvidence) -> bool | None:
     """Return whether the job on the GPU writes as much as while it saves a checkpoint; None if that cannot be read.
 
@@ -100,12 +129,13 @@ def saves(host: HostEvidence, gpu: GpuEvidence) -> bool | None:
     saves, but not that it does not: a cgroup does not count what goes to file servers. What is in the page
     cache may take minutes to be written back: then the job's own tasks wait for that, and the host writes.
     """
-    owners = owners_of(gpu)
-    ranks = [each for each in host.answering if each.occupied and owners_of(each) == owners]
+    ranks = ranks_of(host, gpu)
     processes: dict[frozenset[str], float] = {}  # by PIDs: a process on several GPUs counts once
     cgroups: dict[str, float] = {}
     for rank in ranks:
-        rates = [rate for each in rank.series(GPU_PROCESSES_WRITTEN_BYTES_TOTAL) if (rate := each.rate) is not None]
+        rates = [
+            rate for each in rank.series(threads.GPU_PROCESSES_WRITTEN_BYTES_TOTAL) if (rate := each.rate) is not None
+        ]
         if rates:
             processes[frozenset(labels["pid"] for labels in rank.labels_of(GPU_PROCESS_INFO))] = max(rates)
         cgroups |= {each.labels["cgroup"]: each.rate or 0.0 for each in rank.series(GPU_CGROUP_WRITTEN_BYTES_TOTAL)}

@@ -99,6 +99,8 @@ UNEXPLAINED_SECONDS: Final = 1200.0
 # finding's wait and a person need some of them.
 HOST_SAVES_SECONDS: Final = 300.0
 SAVING_BYTES_PER_SECOND: Final = 1e7  # a job, or a host, that saves a checkpoint writes or uploads this much
+LOADING_BYTES_PER_SECOND: Final = 1e7  # a job that loads data or a model reads this much: more than logs and modules
+WORKING_CPU_SHARE: Final = 0.5  # of a CPU: a thread of a job that computes there while its GPU is idle
 UPLOADING_RATIO: Final = 3.0  # uploads: sends this many times what it receives, as ranks send as much as they receive
 
 ALLOCATED_IDLE_SECONDS: Final = 7200.0  # held throughout, and working for less than WORKING_SHARE of it

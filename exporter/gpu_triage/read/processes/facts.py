@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.cgroups import NO_CGROUPS, Membership, hierarchies, parse_membership
 from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, read_link, read_text, refusal, text_of
-from gpu_triage.driver.kernel.procfs import ProcessStat, read_process_stat
+from gpu_triage.driver.kernel.procfs import STOPPED, ProcessStat, read_process_stat, read_thread_stat, thread_numbers
 from gpu_triage.driver.nvml.session import version_numbers
 from gpu_triage.errors import HostReadFailed
 
@@ -36,6 +36,7 @@ class ProcessFacts:
     allowed_cpus: frozenset[int] | None
     owner: Owner
     cgroups: Membership = NO_CGROUPS
+    waits_for: int = 0  # a state of gpu_process_waits_for
 
 
 # /docker/ID, docker-ID.scope, crio-ID.scope, cri-containerd-ID.scope, …:cri-containerd:ID, libpod-ID.scope,
@@ -189,7 +190,7 @@ class ProcessFactsReader:
                 if stat is None and refusal(f"{procfs}/{pid}/stat") != "no_permission":
                     continue
                 user_names = read_user_names(procfs) if user_names is None else user_names
-                read = _read_facts(procfs, pid, user_names)
+                read = _read_facts(procfs, pid, stat, user_names)
                 if _identity(read_process_stat(f"{procfs}/{pid}")) != identity:
                     continue
                 facts[pid] = read
@@ -217,7 +218,7 @@ def _identity(stat: ProcessStat | None) -> tuple[str, int] | None:
     return (stat.name, stat.started_ticks) if stat else None
 
 
-def _read_facts(procfs: Path, pid: int, user_names: Mapping[int, str]) -> ProcessFacts:
+def _read_facts(procfs: Path, pid: int, stat: ProcessStat | None, user_names: Mapping[int, str]) -> ProcessFacts:
     status = parse_status(text_of(f"{procfs}/{pid}/status"))
     cgroups = text_of(f"{procfs}/{pid}/cgroup")
     return ProcessFacts(
@@ -226,7 +227,36 @@ def _read_facts(procfs: Path, pid: int, user_names: Mapping[int, str]) -> Proces
         _cpus(status.get("Cpus_allowed_list", "")),
         parse_cgroup(cgroups),
         parse_membership(cgroups),
+        0 if stat is None else _waits_for(procfs, pid, stat),
     )
+
+
+WAITS_FOR: Final = {0: "unknown", 1: "input", 2: "requests", 3: "continuation"}
+_SERVES: Final = re.compile(
+    r"jupyter.*|ipython.*|rsession.*|ZMQbg/.*|ray::(?:IDLE|ServeRepl.*)|dask.*|VLLM::.*|sglang::.*|tritonserver|ollama.*"
+    r"|llama-server"
+)
+"""Names of notebooks, servers and idle workers, and of libzmq's threads, which every Jupyter kernel has from the start:
+its own name is python3."""
+_FIRST_THREADS: Final = 32
+
+
+def _waits_for(procfs: Path, pid: int, stat: ProcessStat) -> int:
+    """Tell what a process without work may wait for; it serves if its parent does, as that of a worker.
+
+    A rank that was started by hand waits for the others of its process group, not for a person.
+    """
+    if stat.state in STOPPED:
+        return 3
+    parent = read_process_stat(f"{procfs}/{stat.parent}")
+    first = sorted(thread_numbers(f"{procfs}/{pid}"))[:_FIRST_THREADS]
+    threads = (read_thread_stat(f"{procfs}/{pid}/task/{thread}") for thread in first)
+    if any(each is not None and _SERVES.fullmatch(each.name) for each in (stat, parent, *threads)):
+        return 2
+    siblings = text_of(f"{procfs}/{stat.parent}/task/{stat.parent}/children").split() if stat.foreground else []
+    others = (read_process_stat(f"{procfs}/{each}") for each in siblings if each.isdecimal() and int(each) != pid)
+    is_rank = any(each and (each.name, each.group) == (stat.name, stat.group) for each in others)
+    return int(stat.foreground and not is_rank)
 
 
 def _user(uids: str, user_names: Mapping[int, str]) -> str:

@@ -17,11 +17,11 @@ from gpu_triage.read.processes import cgroup_limits as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
 from gpu_triage.read.processes.cgroup_limits import CgroupReading, CgroupsReader
-from gpu_triage.read.processes.facts import ProcessFacts, ProcessFactsReader, driver_pids, sees_every_process
+from gpu_triage.read.processes.facts import WAITS_FOR, ProcessFacts, ProcessFactsReader, driver_pids, sees_every_process
 from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
 from gpu_triage.read.processes.locality import GpuLocality, Locality
 from gpu_triage.read.processes.pods import WorkloadFinder
-from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading, WrittenReader, WrittenReading
+from gpu_triage.read.processes.threads import IoReader, IoReading, ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
 
 _AHEAD_SECONDS: Final = 1.0
@@ -66,6 +66,15 @@ GPU_PROCESS_NUMA_DISTANCE = _process_gauge(
     "Firmware distance from the GPU's NUMA node to the nearest CPU allowed to the process. Only if "
     "gpu_process_numa_local is 0; absent if the kernel does not report distances.",
     source="/sys/devices/system/node/node*/distance",
+)
+GPU_PROCESS_WAITS_FOR = _process_gauge(
+    "gpu_process_waits_for",
+    "What a compute process may wait for while it does nothing, without being hung: {states}. input: it alone is in "
+    "the foreground of a terminal; requests: it, its parent or a thread has the name of a notebook, server or idle "
+    "worker; continuation: a signal or a debugger stopped it.",
+    states=WAITS_FOR,
+    source="/proc/PID/stat state, tpgid, comm; /proc/PID/task/TID/stat comm",
+    default_samples=lambda sample: sample.value > 0,
 )
 GPU_PROCESS_INFO = gpu_info(
     "gpu_process_info",
@@ -128,7 +137,7 @@ class ProcessesReading:
     locality_known: bool
     cgroups: tuple[CgroupReading, ...] = ()
     threads: ThreadsReading | None = None
-    written: WrittenReading | None = None
+    io: IoReading | None = None
 
 
 class ProcessesReader:
@@ -140,7 +149,7 @@ class ProcessesReader:
         self._vitals = ProcessVitalsReader()
         self._cgroups = CgroupsReader()
         self._threads = ThreadsReader()
-        self._written = WrittenReader()
+        self._io = IoReader()
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
         listed = self._lister.read(gpu.inquiry)
@@ -182,7 +191,7 @@ class ProcessesReader:
             locality_known=numa.can_tell and (not listed.processes or any(process.facts for process in processes)),
             cgroups=self._cgroups.read(gpu.machine, facts, gpu.at.monotonic, gpu.inquiry.failures),
             threads=threads,
-            written=self._written.read(gpu.machine.procfs, self._threads.processes),
+            io=self._io.read(gpu.machine.procfs, self._threads.processes),
         )
 
     def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float | None] | None:
@@ -214,7 +223,7 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
     for owner in dict.fromkeys(_owner_labels(process) for process in reading.processes):
         yield GPU_PROCESS_OWNER_INFO.sample(1, *gpu, *owner)
     yield from samples(reading.threads, gpu)
-    yield from samples(reading.written, gpu)
+    yield from samples(reading.io, gpu)
     for cgroup in reading.cgroups:
         yield from samples(cgroup, (*gpu, cgroup.path))
     if reading.locality_known and "compute" in reading.counts:
@@ -230,6 +239,8 @@ def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]
     if process.locality in _LOCAL:
         yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *gpu, pid, name)
     yield from samples(process.vitals, (*gpu, pid, name))
+    if facts and process.is_compute:
+        yield GPU_PROCESS_WAITS_FOR.sample(facts.waits_for, *gpu, pid, name)
     user, (container, pod, job) = (facts.user, facts.owner) if facts else ("", ("", "", ""))
     yield GPU_PROCESS_INFO.sample(1, *gpu, pid, name, user, container, pod, *process.workload, job)
 

@@ -1,7 +1,7 @@
 """Thread activity of the jobs on a GPU: the main threads, the busiest one, and where threads block in the kernel.
 
 Data loader workers are separate processes that the driver does not list: children of those it does. Also how much they
-write: a job that saves a checkpoint stops its GPUs, and so does one that hangs.
+write and read: a job that saves a checkpoint or loads one stops its GPUs, and so does one that hangs.
 """
 
 import os
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import parse_file, text_of
-from gpu_triage.driver.kernel.procfs import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat
+from gpu_triage.driver.kernel.procfs import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat, thread_numbers
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import Each
-from gpu_triage.read.processes.vitals import thread_numbers, wait_channel
+from gpu_triage.read.processes.vitals import wait_channel
 
 _MOST_LOOKS: Final = 128
 """Threads sampled per round, at about 15 µs each. If there are more, they take turns over several rounds."""
@@ -228,12 +228,12 @@ def _family(procfs: Path, pids: list[int]) -> Iterator[int]:
         yield from generation
 
 
-_MOST_WRITERS: Final = 64
-"""Per GPU and round, at about 20 µs each; those on the GPU come first. When a process ends, what it wrote passes to its
-parent, so short-lived writers need not be looked at."""
+_MOST_PROCESSES_OF_IO: Final = 64
+"""Per GPU and round, at about 20 µs each; those on the GPU come first. When a process ends, its bytes pass to its
+parent, so short-lived ones need not be looked at."""
 _MOST_IO_BYTES: Final = 4096
-_LAYERS: Final = {"write_bytes": "storage", "wchar": "calls"}
-_COUNT: Final = re.compile(rf"^({'|'.join(_LAYERS)}): ([0-9]{{1,20}})$", re.MULTILINE)
+_LAYERS: Final = {"storage": ("write_bytes", "read_bytes"), "calls": ("wchar", "rchar")}
+_COUNT: Final = re.compile(r"^(write_bytes|read_bytes|wchar|rchar): ([0-9]{1,20})$", re.MULTILINE)
 
 GPU_PROCESSES_WRITTEN_BYTES_TOTAL = gpu_counter(
     "gpu_processes_written_bytes_total",
@@ -241,40 +241,50 @@ GPU_PROCESSES_WRITTEN_BYTES_TOTAL = gpu_counter(
     "what they put into the page cache or sent to a disk, of NFS and Lustre too; calls is what they passed to write(), "
     "also for sockets, pipes and file systems that bypass the page cache, such as GPFS and FUSE. Absent without the "
     "right to read it: CAP_SYS_PTRACE, or the same user.",
-    labels={"layer": tuple(_LAYERS.values())},
+    labels={"layer": tuple(_LAYERS)},
     source="/proc/PID/io write_bytes, wchar",
+    default_samples=no_sample,
+)
+GPU_PROCESSES_READ_BYTES_TOTAL = gpu_counter(
+    "gpu_processes_read_bytes_total",
+    "Bytes that these processes read since then, by {layer}: storage is what came from disks and file servers, calls "
+    "what read() returned, also from the page cache.",
+    labels={"layer": tuple(_LAYERS)},
+    source="/proc/PID/io read_bytes, rchar",
     default_samples=no_sample,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenReading:
+class IoReading:
     written_bytes: Annotated[Mapping[str, int], GPU_PROCESSES_WRITTEN_BYTES_TOTAL]
+    read_bytes: Annotated[Mapping[str, int], GPU_PROCESSES_READ_BYTES_TOTAL]
 
 
-class WrittenReader:
+class IoReader:
     def __init__(self) -> None:
         self._known: dict[int, Counter[str]] = {}
-        self._written = Counter[str]()
+        self._bytes = Counter[str]()
 
-    def read(self, procfs: Path, pids: Sequence[int]) -> WrittenReading | None:
-        """Return what they wrote; None if the kernel does not tell, or not for all of these processes.
+    def read(self, procfs: Path, pids: Sequence[int]) -> IoReading | None:
+        """Return what they wrote and read; None if the kernel does not tell, or not for all of these processes.
 
-        What a process had written when it was first seen does not count. A process that ended took its bytes to its
-        parent, so the sum over all of them shows what was written since.
+        What a process had moved when it was first seen does not count. A process that ended took its bytes to its
+        parent, so the sum over all of them shows what was moved since.
         """
         known, self._known = self._known, {}
         try:
-            for pid in pids[:_MOST_WRITERS]:
+            for pid in pids[:_MOST_PROCESSES_OF_IO]:
                 found = parse_file(f"{procfs}/{pid}/io", _COUNT.findall, _MOST_IO_BYTES)
                 if found:
-                    self._known[pid] = Counter({_LAYERS[name]: int(count) for name, count in found})
+                    self._known[pid] = Counter({name: int(count) for name, count in found})
         except HostReadFailed:
             self._known = {}
         if not self._known:
             return None
-        for layer in _LAYERS.values():
-            before = sum(counts[layer] for counts in known.values())
-            now = sum(counts[layer] for pid, counts in self._known.items() if pid in known)
-            self._written[layer] += max(0, now - before)
-        return WrittenReading(dict(self._written))
+        for name in (name for names in _LAYERS.values() for name in names):
+            before = sum(counts[name] for counts in known.values())
+            now = sum(counts[name] for pid, counts in self._known.items() if pid in known)
+            self._bytes[name] += max(0, now - before)
+        written, read = ({layer: self._bytes[names[way]] for layer, names in _LAYERS.items()} for way in (0, 1))
+        return IoReading(written, read)

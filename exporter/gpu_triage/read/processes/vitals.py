@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import names_in, parse_count, text_of
-from gpu_triage.driver.kernel.procfs import UNINTERRUPTIBLE, ProcessStat, read_boot, read_process_stat
+from gpu_triage.driver.kernel.files import parse_count, text_of
+from gpu_triage.driver.kernel.procfs import UNINTERRUPTIBLE, ProcessStat, read_boot, read_process_stat, thread_numbers
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import Each
@@ -159,10 +159,6 @@ class ProcessVitalsReader:
 def _is_uninterruptible(folder: str, thread: int) -> bool:
     stat = read_process_stat(f"{folder}/task/{thread}")
     return stat is not None and stat.state == UNINTERRUPTIBLE
-
-
-def thread_numbers(folder: str) -> list[int]:
-    return [int(name) for name in names_in(f"{folder}/task") if name.isdecimal() and name.isascii()]
 
 
 def wait_channel(folder: str) -> str:

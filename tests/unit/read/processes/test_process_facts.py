@@ -114,6 +114,42 @@ def test_a_name_made_to_look_like_something_else_does_not_shift_the_fields(host:
     assert (facts.name, facts.user) == ("a\x1b[31m) \nR 1", "1001")
 
 
+BATCH, FOREGROUND = "S 4200 4242 4242 0 -1", "S 4200 4242 4200 34816 4242"
+"""State, parent, process group, session, terminal, and the process group in the foreground of that."""
+
+
+@pytest.mark.parametrize(
+    ("name", "stat", "parent", "sibling", "thread", "waits_for"),
+    [
+        pytest.param("python3", BATCH, "slurmstepd", "", "", 0, id="a batch job"),
+        pytest.param("python3", FOREGROUND, "bash", "", "", 1, id="by hand"),
+        pytest.param("python3", FOREGROUND[:-2] + "00", "bash", "", "", 0, id="with nohup and &"),
+        pytest.param("python3", BATCH.replace("S", "T"), "slurmstepd", "", "", 3, id="suspended"),
+        pytest.param("python3", FOREGROUND.replace("S", "t"), "gdb", "", "", 3, id="in a debugger"),
+        pytest.param("python3", FOREGROUND, "torchrun", "python3) S 4200 4242", "", 0, id="a rank by hand"),
+        pytest.param("python3", FOREGROUND, "bash", "python3) S 4200 4250", "", 1, id="beside one in the background"),
+        pytest.param("python3", FOREGROUND, "bash", "tee) S 4200 4242", "", 1, id="through a pipe"),
+        pytest.param("python3", BATCH, "sh", "", "ZMQbg/IO/0", 2, id="a Jupyter kernel"),
+        pytest.param("python3", BATCH, "dask-worker", "", "", 2, id="a worker of Dask"),
+        pytest.param("VLLM::EngineCor", BATCH, "vllm", "", "pt_main_thread", 2, id="a server"),
+        pytest.param("ray::RayTrainWo", BATCH, "raylet", "", "", 0, id="a training in Ray"),
+    ],
+)
+def test_what_a_process_may_wait_for(  # noqa: PLR0917 - a table
+    host: HostTree, name: str, stat: str, parent: str, sibling: str, thread: str, waits_for: int
+) -> None:
+    rest = STAT_TAIL.removeprefix("S 1 4242 4242 0 -1")
+    process(host, stat=f"4242 ({name}) {stat}{rest}")
+    process(host, 4200, stat=f"4200 ({parent}) S 1 4200 4200 0 -1{rest}")
+    process(host, 4243, stat=f"4243 ({sibling} 4200 0 -1{rest}" if sibling else "")
+    host.write(
+        {"proc/4200/task/4200/children": "4242 4243 ", "proc/4242/task/4244/stat": f"4244 ({thread}) {STAT_TAIL}"}
+    )
+    facts = facts_of(host.procfs, 4242)
+    assert facts is not None
+    assert facts.waits_for == waits_for
+
+
 def test_a_long_name_is_not_completed_from_the_command_line(tmp_path: Path) -> None:
     # Programs that set their title write their arguments there.
     program = tmp_path / "train-with-secr"

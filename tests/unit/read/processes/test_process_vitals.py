@@ -14,7 +14,7 @@ from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.procfs import read_process_stats
 from gpu_triage.machine import Moment
-from gpu_triage.read.processes.threads import BusiestThread, ThreadsReader, ThreadsReading, WrittenReader
+from gpu_triage.read.processes.threads import BusiestThread, IoReader, ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import BlockedThread, ProcessVitals, ProcessVitalsReader
 
 PID = 4242
@@ -165,23 +165,27 @@ def written(host: HostTree, pid: int, calls: int, storage: int = 0) -> None:
     host.write({f"proc/{pid}/io": IO.format(calls, storage)})
 
 
-def read(host: HostTree, reader: WrittenReader, *pids: int) -> Mapping[str, int] | None:
+def read(host: HostTree, reader: IoReader, *pids: int) -> Mapping[str, int] | None:
     reading = reader.read(host.procfs, pids)
     return None if reading is None else reading.written_bytes
 
 
 def test_what_processes_write_from_then_on_is_added_up(host: HostTree) -> None:
-    reader = WrittenReader()
+    reader = IoReader()
     written(host, RANK, 500, 400)
     written(host, LOADER, 70, 0)
     assert read(host, reader, RANK, LOADER) == {"storage": 0, "calls": 0}
     written(host, RANK, 1500, 4400)
     written(host, LOADER, 75, 0)
     assert read(host, reader, RANK, LOADER) == {"storage": 4000, "calls": 1005}
+    (path := host.procfs / str(RANK) / "io").write_text(path.read_text().replace("22413312", "22413399"))
+    reading = reader.read(host.procfs, (RANK, LOADER))
+    assert reading is not None
+    assert reading.read_bytes == {"storage": 87, "calls": 0}
 
 
 def test_what_a_process_wrote_before_it_was_seen_does_not_count(host: HostTree) -> None:
-    reader = WrittenReader()
+    reader = IoReader()
     written(host, RANK, 500)
     read(host, reader, RANK)
     written(host, OTHER, 9000)
@@ -193,7 +197,7 @@ def test_what_a_process_wrote_before_it_was_seen_does_not_count(host: HostTree) 
 @pytest.mark.parametrize(("inherited", "counted"), [(0, 100), (130, 130)])
 def test_what_a_child_wrote_counts_once_when_it_ends(host: HostTree, inherited: int, counted: int) -> None:
     """The kernel adds it to the parent that waited for it (kernel/exit.c, wait_task_zombie), or forgets it."""
-    reader = WrittenReader()
+    reader = IoReader()
     written(host, RANK, 500)
     written(host, LOADER, 0)
     read(host, reader, RANK, LOADER)
@@ -206,7 +210,7 @@ def test_what_a_child_wrote_counts_once_when_it_ends(host: HostTree, inherited: 
 
 @pytest.mark.parametrize("unreadable", [RANK, LOADER])
 def test_nothing_is_claimed_if_one_of_them_may_not_be_read(host: HostTree, unreadable: int) -> None:
-    reader = WrittenReader()
+    reader = IoReader()
     written(host, RANK, 500)
     written(host, LOADER, 500)
     assert read(host, reader, RANK, LOADER) is not None
@@ -217,7 +221,7 @@ def test_nothing_is_claimed_if_one_of_them_may_not_be_read(host: HostTree, unrea
 @pytest.mark.parametrize("pids", [(), (RANK,)])
 def test_nothing_is_claimed_without_processes_or_accounting(host: HostTree, pids: tuple[int, ...]) -> None:
     (host.procfs / str(RANK)).mkdir(parents=True)
-    assert read(host, WrittenReader(), *pids) is None
+    assert read(host, IoReader(), *pids) is None
 
 
 WORKER = 4300

@@ -74,13 +74,15 @@ WORK: Final = (
         "work.hung", Action.FIX_JOB, "GpuHungProcess", topic="hung", unbroken=20 * MINUTES, hold=10 * MINUTES
     )(
         title="its job has stopped working",
-        meaning="The job worked, then stopped without releasing the GPU: a dead peer, a deadlock, a lost filesystem.",
+        meaning="The job worked, then stopped without releasing the GPU, and nothing seen explains that: a deadlock, a "
+        "dead peer, a lost filesystem.",
         decision="Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
     ),
     _work_info("work.held_idle", Action.FIX_JOB, topic="held_idle", page="GpuHungProcess", unbroken=20 * MINUTES)(
         title="its memory is held and it does no work",
-        meaning="A process holds device memory and the GPU is idle: it may be hung, starting, or idle.",
-        decision="Look at its log and stack; only history (GpuHungProcess, GpuAllocatedIdle) can tell which.",
+        meaning="A process holds device memory and the GPU is idle: it may start, compute on CPUs, wait for input or "
+        "requests, or hang.",
+        decision="Ask its owner: its log and stack (ps -o stat,tty,pcpu, py-spy dump) tell which.",
         measure=_BUSY,
     ),
     _work_info("work.allocated_unused", Action.FIX_JOB, topic="allocated", page="GpuAllocatedIdle", wait=20 * MINUTES)(
