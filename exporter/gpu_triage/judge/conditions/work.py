@@ -185,6 +185,9 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
     }
     for resource, reason in scarce.items():
         spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := time_in_class(resource, gpu, each))]
+        if resource == "storage":
+            # Data does not come slowly, it does not come: work.blocked says why.
+            spent = [(gpu, because) for gpu, because in spent if not any(_blocked(gpu))]
         limited = {gpu: limit for gpu, _ in spent if (limit := _limit(resource, gpu, bottlenecks[gpu]))}
         if limited:
             yield _limited(resource, limited)
