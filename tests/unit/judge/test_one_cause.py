@@ -110,6 +110,9 @@ PAIRS: Final = tuple(each for each in combinations(FAULTS, 2) if each != ("power
 def test_two_faults_are_both_told(faults: tuple[str, str]) -> None:
     """But for a low clock, of which the other one is reason enough."""
     found = told(*faults)
-    low_clock = {BY_CODE["clock.straggler"].alert, BY_CODE["thermal.sw"].alert}
-    explained = low_clock if found & {BY_CODE[cause].alert for cause in EXPLAINED_BY["clock.straggler"]} else set()
+    explained = {
+        BY_CODE[symptom].alert
+        for symptom in ("clock.straggler", "thermal.sw")
+        if found & {BY_CODE[cause].alert for cause in EXPLAINED_BY[symptom]}
+    }
     assert found >= (FAULTS[faults[0]][1] | FAULTS[faults[1]][1]) - explained
