@@ -177,12 +177,10 @@ def of_two_hosts(megahertz: float) -> Series:
 LOCKED: Final = merged(
     *(
         gpu(
-            "gpu_finding",
-            steady(1),
+            "gpu_throttle_seconds_total",
+            [60.0 * minute for minute in range(NOW + 1)],
             f"GPU-{INSTANCE}-{number}",
-            code="clock.policy",
-            severity="warning",
-            action="fix_host",
+            reason="applications_clocks",
             instance=INSTANCE,
             gpu=str(number),
         )
@@ -254,7 +252,7 @@ BY_HAND: Final = (
         "GpuStragglerAcrossHosts",
         merged(
             clocks(1300, 1755, 1755, 1755),
-            of_gpu("gpu_finding", steady(1), code="thermal.sw", severity="warning", action="inspect_hardware"),
+            of_gpu("gpu_finding", steady(1), code="pcie.width", severity="critical", action="inspect_hardware"),
         ),
         owners=("Slurm job 4711 of alice",),
     ),

@@ -19,6 +19,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("gpu-triage-findings", "instance_code:gpu_fleet_incident:since"): FLEET,
     ("gpu-triage-targets", "instance_code:gpu_fleet_incident:since"): FLEET,
     ("gpu-triage-findings", "instance:gpu_hang:affected"): WINDOW,
+    ("gpu-triage-findings", "instance:gpu_slow_job:affected"): WINDOW,
     ("gpu-triage-job-pace", "instance_gpu_owner:gpu_clock:straggling"): WINDOW,
     ("gpu-triage-hangs", "instance_gpu_owner:gpu_job:member"): WINDOW,
     ("gpu-triage-job-pace", "instance_gpu_owner:gpu_hang_left:affected"): WINDOW,

@@ -62,6 +62,7 @@ def ranks(*paces: float, owner: str = "4711", hosts: str = "aabb", rank: str = "
 LOCK: Final[Mapping[str, Any]] = {"throttled": {"applications_clocks": 0.98}}
 CAPPED: Final[Mapping[str, Any]] = {"throttled": {"sw_power_cap": 0.9}}
 HOT: Final[Mapping[str, Any]] = {"findings": {"thermal.sw": 1, "clock.straggler": 1}}
+NARROW: Final[Mapping[str, Any]] = {"findings": {"power.cap": 1, "pcie.width": 1}}
 
 
 def nobodys(_: int) -> Owner:
@@ -81,7 +82,8 @@ CASES: Final[Mapping[str, Case]] = {
     "a host of two at -12 %": Case(job(0.12, 2, 4), "a"),
     "a host of two at -7 %": Case(job(0.07, 2, 4)),
     "a pair of one host at -30 %": Case(job(0.3, 1, 2, "a1"), "a1"),
-    "a pair of one host at -30 %, hot": Case(job(0.3, 1, 2, "a1", **HOT), "a1"),
+    "a pair of one host at -30 %, narrow": Case(job(0.3, 1, 2, "a1", **NARROW), "a1"),
+    "a pair of one host at -30 %, hot: its host says so": Case(job(0.3, 1, 2, "a1", **HOT)),
     "a pair of one host at -12 %": Case(job(0.12, 1, 2, "a1"), "a1"),
     "a pair of one host at -9 %": Case(job(0.09, 1, 2, "a1")),
     "a pair of two hosts at -12 %": Case(job(0.12, 2, 1), "a0"),
@@ -93,7 +95,7 @@ CASES: Final[Mapping[str, Case]] = {
     "another model": Case(job(0.3, 16, 1, owner=slurm, model="NVIDIA A100")),
     "a host of one job each at -25 %": Case(job(0.25, 4, 4, owner=slurm), "a"),
     "clocks of a host locked": Case(job(0.25, **LOCK), "a", "fix_host"),
-    "clocks of a host set": Case(job(0.25, findings={"clock.policy": 1}), "a", "fix_host"),
+    "clocks of a host set: it says so": Case(job(0.25, findings={"clock.policy": 1})),
     "clocks of all hosts locked": Case(job(0.25, slow="all", **LOCK)),
     "slow pod": Case(job(0.3, slow="c", owner=of_jobs("train-worker-{}")), "c"),
     "slow pod of an indexed job": Case(job(0.12, 4, 1, "c", of_jobs("train-{}-x7k2b")), "c0"),
@@ -146,12 +148,12 @@ def text_of(case: str, played: Mapping[str, Played]) -> str:
 
 
 def test_a_pair_is_named_with_its_owner_and_its_cause(played: Mapping[str, Played]) -> None:
-    text = text_of("a pair of one host at -30 %, hot", played)
+    text = text_of("a pair of one host at -30 %, narrow", played)
     assert text.startswith(
         "a GPU 1: SM clock at 70.16% of that of its job or cluster\nGPU 1 of a (PCI 0000:15:00.0, serial 1650)"
     )
     assert "used by Slurm job 4711 of alice" in text
-    assert "Known: clock.straggler, thermal.sw." in text
+    assert "Known: pcie.width, power.cap." in text
 
 
 def test_a_lock_of_clocks_is_named_as_that(played: Mapping[str, Played]) -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import pytest
 from tests.conftest import RequiresTool
 from tests.rules.exhibit_series import NOW, RECENTLY, many
-from tests.rules.handwritten import Played, Series, play
+from tests.rules.handwritten import Played, Series, host, merged, over, play
 from tests.rules.rulefile import alert_files
 
 pytestmark = pytest.mark.slow
@@ -85,3 +85,59 @@ def test_a_host_is_muted_for_a_little_longer_than_its_own_alert_lasts(played: Ma
     own, muted = (max(played["over"].minutes(name)) for name in ("GpuHwThermalThrottling", "GpuInFleetIncident"))
     assert own == OVER_AT - 1
     assert own + 5 <= muted < NOW
+
+
+DOWN_AT, OK_AT = 10, 71
+"""Minutes at which the file server stops to answer, and answers again."""
+
+
+def outage() -> Series:
+    """Hosts that wait for a file server for an hour, and log that once; one of them has no exporter for a while."""
+    code = {"code": "storage.not_responding", "severity": "warning", "action": "fix_host"}
+    event = {"kind": "nfs_not_responding", "subject": "nas01"}
+    since = 60.0 * DOWN_AT
+    every = []
+    for number in range(1, 17):
+        gap = 10 if number == 1 else 0
+        instance = f"10.4.0.{number}:9836"
+        shown = {
+            "gpu_exporter_build_info": over((1, 110)),
+            "gpu_exporter_collector_success": over((1, 110)),
+            **(
+                {
+                    "gpu_host_finding": over((math.nan, DOWN_AT), (1, 5), (2, OK_AT + 15 - DOWN_AT), (0, 24)),
+                    "gpu_host_finding_since_timestamp_seconds": over((math.nan, DOWN_AT), (since, 80), (math.nan, 24)),
+                    "gpu_host_kernel_event_last_timestamp_seconds": over(
+                        (math.nan, DOWN_AT), (since, OK_AT - DOWN_AT), (math.nan, 110 - OK_AT)
+                    ),
+                }
+                if number <= 4
+                else {}
+            ),
+        }
+        labels = {
+            "gpu_exporter_collector_success": {"collector": "host_kernel_log"},
+            "gpu_host_finding": code,
+            "gpu_host_finding_since_timestamp_seconds": code,
+            "gpu_host_kernel_event_last_timestamp_seconds": event,
+        }
+        every.append(host("up", over((1, 110)), instance))
+        for metric, values in shown.items():
+            blind = [math.nan if 40 <= at < 40 + gap else value for at, value in enumerate(values)]
+            every.append(host(metric, blind, instance, **labels.get(metric, {})))
+    return merged(*every)
+
+
+def test_a_file_server_is_one_page_for_as_long_as_it_is_silent(
+    requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rules = tuple(path for path in alert_files() if path.name != "alerts-jobs.yml")
+    folder = tmp_path_factory.mktemp("outage")
+    played = play(requires_tool("promtool"), folder, rules, {"outage": outage()}, minutes=109, shown={})["outage"]
+    told = played.minutes("GpuFleetStorageDown")
+    assert told == list(range(told[0], told[-1] + 1)), "one page, not two"
+    assert told[0] <= DOWN_AT + 10
+    assert OK_AT <= told[-1] <= OK_AT + 6
+    # Tasks that hung and GPUs that starved are told for a while after the server is back.
+    assert len(played.firing["GpuInFleetIncident"]) == 4
+    assert min(max(minutes) for minutes in played.firing["GpuInFleetIncident"].values()) >= OK_AT + 15

@@ -118,6 +118,7 @@ ELSEWHERE = {
     "GpuExporterWebConfigReloadFailed": "test_alone.py: a history has no web server, so no web configuration",
     "GpuExporterJudgeReloadFailed": "test_alone.py: a history is never told to reload",
     "GpuJobHung": "test_job_hangs.py: a scenario is of one host",
+    "GpuStragglerAcrossHosts": "test_job_stragglers.py: on its own host GpuStraggler, or its cause, reports it",
     "GpuTriageWatchdog": "it fires at every step of every scenario, or the scenario fails",
 }
 """Alerts that no scenario expects, and where they are shown instead."""

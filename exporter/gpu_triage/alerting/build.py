@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeAlias, Union
 
 from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError, read_macros
 from gpu_triage.alerting.settings import AlertSettings, Settings, duration_seconds, plain
+from gpu_triage.read.registry import GPU_COLLECTORS
 from gpu_triage.read.xid.codes import (
     NONFATAL_ACTION,
     NONFATAL_MEANING,
@@ -50,8 +51,8 @@ def expanded_text(text: str) -> str:
 
 @cache
 def expression_macros() -> Mapping[str, str]:
-    """Macros of expressions, by name: lists of Xid codes, and parts that several rules share."""
-    found = dict(xid_lists())
+    """Macros of expressions, by name: lists of Xid codes and of collectors, and parts that several rules share."""
+    found = {**xid_lists(), "gpu_collectors": "|".join(collector.name for collector in GPU_COLLECTORS)}
     for name, text in read_macros().expressions.items():
         found[name] = _expanded(text, found)
     return MappingProxyType(found)

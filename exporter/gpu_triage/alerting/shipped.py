@@ -24,6 +24,8 @@ NOT_OF_SERVERS: Final = frozenset({"work.hung", "work.allocated_idle", "cpu.star
 OF_JOBS: Final = frozenset({"work.hung", "work.collective_hang", "work.low_power"})
 """Findings that say nothing new on hosts of a job with an alert of its own (see ``alerts-jobs.yml``)."""
 
+OF_SLOW_JOBS: Final = frozenset({"memory.starved", "storage.starved", "cpu.starved", "network.starved"})
+"""Findings that say nothing new on hosts of jobs with GpuJobSlow, which is earlier and says what they wait for."""
 
 _OF_CHASSIS: Final = frozenset(
     {
@@ -83,6 +85,9 @@ def _expression(checks: Sequence[Check]) -> str:
     known = " or ".join(f"{series}{{{_matcher(codes)}{more}}}" for more, codes in matched.items() if codes)
     if all(check.code in OF_JOBS for check in checks):
         return f"{known} unless on (${{target}}) last_over_time(instance:gpu_hang:affected[1m])"
+    if all(check.code in OF_SLOW_JOBS for check in checks):
+        # GpuJobSlow goes on for longer than its own evaluations are apart.
+        return f"({known}) unless on (${{target}}) last_over_time(instance:gpu_slow_job:affected[3m])"
     return known
 
 

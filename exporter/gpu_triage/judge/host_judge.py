@@ -22,6 +22,7 @@ from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.observed import last_reset, observable
 from gpu_triage.judge.evidence.remember import remember
+from gpu_triage.judge.findings.check import Check
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS, KeptFindings, SavedLives
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, JudgeSettings, judge_settings
@@ -76,6 +77,7 @@ class HostJudge:
         self.states = FindingStates(longest_gap_seconds)
         self.states.apply(settings.checks)
         self._walls = WallTimes()
+        self._told: set[tuple[str, str]] = set()
 
     def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgment:
         """Judge the evidence, with the driver's `error` if it lacks that, and `more` findings from other sources."""
@@ -131,15 +133,25 @@ class HostJudge:
 
     def _completed(self, present: Sequence[Life], host: HostEvidence) -> list[Finding]:
         """Return the findings with state, history, the code of the cause of each, and advice that fits the host."""
-        keys = {life.key for life in present}
+        lives = {life.key: life for life in present}
+        self._told &= lives.keys()
         completed = []
         for life in present:
             finding = self._with_life(life, host.at)
             if host.is_virtual:
                 finding = replace(finding, cause_advice=finding.advice.in_a_virtual_machine)
-            causes = EXPLAINED_BY.get(finding.check.code, ())
-            cause = next((code for code in causes if (finding.identity, code) in keys), "")
-            completed.append(replace(finding, explained_by=cause))
+            causes = [
+                cause
+                for code in EXPLAINED_BY.get(finding.check.code, ())
+                if (cause := lives.get((finding.identity, code)))
+            ]
+            if finding.state is State.CONFIRMED and life.key not in self._told:
+                # One that is known before its cause stays: its alert would end, and fire again without the cause.
+                if self._subject.continuous and any(_alerts_for(each.finding.check, finding.check) for each in causes):
+                    finding = replace(finding, state=State.PENDING)
+                else:
+                    self._told.add(life.key)
+            completed.append(replace(finding, explained_by=causes[0].finding.check.code if causes else ""))
         return sorted(completed, key=lambda f: _ORDER[f.check.code])
 
     def _with_life(self, life: Life, now: Moment) -> Finding:
@@ -190,6 +202,11 @@ class DaemonJudge:
     def interrupt(self) -> None:
         """Record that a judgment failed: no time is counted until the next."""
         self._judge.interrupt()
+
+
+def _alerts_for(cause: Check, symptom: Check) -> bool:
+    """Whether a person who is told of the cause need not be told of the symptom."""
+    return bool(cause.alert) and cause.severity.rank >= symptom.severity.rank
 
 
 def _confirmed_in_files(life: Life) -> Life:

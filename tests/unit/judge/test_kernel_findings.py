@@ -20,6 +20,7 @@ from gpu_triage.read.host.kernel_log import (
     GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
     GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
 )
+from gpu_triage.read.host.nfs import GPU_HOST_NFS_OPERATIONS_TOTAL
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage_simulator import load_scenario
@@ -41,11 +42,11 @@ def found(*samples: Sample) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("kind", "subject", "ago", "code"),
     [
-        ("pcie_dpc", "0000:a9:10.0", 60, "pcie.dpc"),
-        ("device_inaccessible", "0000:a9:00.0", 3000, "pcie.inaccessible"),
+        ("pcie_dpc", "0000:a9:10.0", 80_000, "pcie.dpc"),
+        ("device_inaccessible", "0000:a9:00.0", 80_000, "pcie.inaccessible"),
         ("iommu_fault", "0000:a9:00.0", 60, "host.iommu_fault"),
-        ("irq_disabled", "IRQ 16", 3000, "host.kernel_fault"),
-        ("kernel_oops", "nv_queue (7)", 3000, "host.kernel_fault"),
+        ("irq_disabled", "IRQ 16", 700_000, "host.kernel_fault"),
+        ("kernel_oops", "nv_queue (7)", 700_000, "host.kernel_fault"),
         ("memory_uncorrected", "P1-DIMMA1", 3000, "host.hardware_error"),
         ("hardware_uncorrected", "", 60, "host.hardware_error"),
         ("soft_lockup", "CPU 3", 60, "host.lockup"),
@@ -53,13 +54,13 @@ def found(*samples: Sample) -> dict[str, str]:
         ("nvme_lost", "nvme2", 700_000, "storage.nvme"),
         ("nvme_reset", "nvme2", 3000, "storage.nvme"),
         ("nvme_timeout", "nvme2", 60, "storage.nvme_timeout"),
-        ("nfs_not_responding", "nas01", 60, "storage.not_responding"),
+        ("nfs_not_responding", "nas01", 80_000, "storage.not_responding"),
         ("cpu_thermal", "package", 60, "cpu.thermal"),
-        ("gsp_timeout", "GPU 6", 3000, "gpu.gsp_timeout"),
+        ("gsp_timeout", "GPU 6", 700_000, "gpu.gsp_timeout"),
         ("gsp_timeout", "", 60, "gpu.gsp_timeout"),
         ("nvswitch_version_mismatch", "program 450.51.06", 60, "fabric.version_mismatch"),
-        ("adapter_module", "0000:5c:00.0", 60, "network.adapter_module"),
-        ("adapter_power", "0000:5c:00.0", 60, "network.adapter_power"),
+        ("adapter_module", "0000:5c:00.0", 80_000, "network.adapter_module"),
+        ("adapter_power", "0000:5c:00.0", 80_000, "network.adapter_power"),
         ("peermem_error", "x", 60, "network.peermem"),
         ("gpu_bound_elsewhere", "0000:01:00.0", 200_000, "driver.bound_elsewhere"),
         ("gpu_init_failed", "0000:01:00.0", 60, "driver.init_failed"),
@@ -76,17 +77,16 @@ def test_a_message_is_a_finding_with_its_subject_and_its_age(kind: str, subject:
 @pytest.mark.parametrize(
     "sample",
     [
-        said("pcie_dpc", "0000:a9:10.0", 601),
         said("soft_lockup", "CPU 3", 601),
         said("iommu_fault", "0000:a9:00.0", 601),
         said("module_rejected", "unsigned module", 1),
         said("hardware_uncorrected", "CPU 3", 3601),
         said("nvme_reset", "nvme2", 3601),
-        said("nfs_not_responding", "nas01", 601),
+        said("adapter_hot", "0000:5c:00.0", 3601),
+        said("nvswitch_version_mismatch", "program 450.51.06", 3601),
         said("hardware_corrected", "CPU 3", 1),
         said("memory_corrected", "MC0", 1),
         said("hung_task", "jbd2 (911)", 1),
-        said("gsp_timeout", "GPU 6", 3601),
         said("gpu_init_failed", "0x25:0x40:1084", 1),
         said("driver_version_mismatch", "client 1.2, kernel module 1.3", 1),
         said("pcie_corrected", "0000:09:00.0", 1),
@@ -125,6 +125,19 @@ def test_why_a_gpu_failed_is_not_told_of_one_that_answers(tmp_path: Path) -> Non
     report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event), 60.0)
     assert codes(report, "host") == {"p2p.through_host"}
     assert {gpu.verdict for gpu in report.gpus} == {Verdict.KEEP}
+
+
+@pytest.mark.parametrize(("rates", "codes"), [((4.0, 0.0), {"storage.not_responding"}), ((4.0, 1.0), set())])
+def test_a_server_is_silent_until_every_nfs_mount_has_answers(rates: tuple[float, ...], codes: set[str]) -> None:
+    """No OK is logged, if what waited for it was killed; nothing tells which server a mount has."""
+    old, new = said("nfs_not_responding", "nas01", 600), said("nfs_not_responding", "nas01", 20)
+    rounds = [
+        (at, [GPU_HOST_NFS_OPERATIONS_TOTAL.sample(rate * at, f"/{i}", "READ") for i, rate in enumerate(rates)])
+        for at in (0.0, 60.0)
+    ]
+    for event, expected in ((old, codes), (new, {"storage.not_responding"})):
+        host = evidence_of(*((at, [*samples, event]) for at, samples in rounds), wall=WALL)
+        assert {each.check.code for each in judge_kernel(host)} == expected
 
 
 def test_tasks_that_hang_together_are_one_finding() -> None:

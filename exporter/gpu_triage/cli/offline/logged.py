@@ -21,6 +21,7 @@ from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.judge.findings.settings import JudgeSettings
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.host.driver_messages import AT_PROBE, UNTIL_LOADED, parse_driver_message
+from gpu_triage.read.host.kernel_log import EVENT_ANYWAY
 from gpu_triage.read.host.kernel_messages import ProblemKind, corrected_errors
 from gpu_triage.read.xid.xid_events import OFF_THE_BUS
 
@@ -344,8 +345,9 @@ def _host(files: FilesOfHost, log: LogReading, answering: frozenset[str], *, wit
     for rule in MESSAGE_RULES:
         said = []
         for what, events in recent:
-            words = rule.kinds.get(ProblemKind(what.code))
-            if words is None or _is_over(what, events, log):
+            kind = ProblemKind(what.code)
+            words = rule.kinds.get(kind)
+            if words is None or (kind not in EVENT_ANYWAY and _is_over(what, events, log)):
                 continue
             if not what.address and any(each.code == what.code and each.address for each, _ in recent):
                 continue  # another message of the same problem names what this one does not

@@ -14,6 +14,7 @@ from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.host import cpu, infiniband, kernel_log, network_interfaces
 from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.host.kernel_log import ENDINGS, Ending
 from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
@@ -22,7 +23,6 @@ from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP
 _SHOWN: Final = 3
 _RECENT: Final = thresholds.KERNEL_RECENT_SECONDS
 _OPEN: Final = thresholds.KERNEL_OPEN_SECONDS
-_LASTING: Final = float("inf")
 
 
 class MessageRule(NamedTuple):
@@ -30,7 +30,7 @@ class MessageRule(NamedTuple):
 
     code: str  # code of the finding
     kinds: dict[ProblemKind, str]  # kinds of message, with the text for each subject
-    seconds: float  # how long a message counts
+    seconds: float = _RECENT  # how long a momentary message counts; others count until they are over
     limit: str = ""  # name of the threshold for the number of subjects; "" if one is enough
     unnamed: str = "an unnamed part"  # what to call a subject that the message does not name
     until_reset: bool = False  # whether the finding ends once a GPU was reset
@@ -39,20 +39,15 @@ class MessageRule(NamedTuple):
 
 MESSAGE_RULES: Final = (
     MessageRule(
-        "gpu.gsp_timeout",
-        {ProblemKind.GSP_TIMEOUT: "the GSP of {} does not answer"},
-        _OPEN,
-        unnamed="a GPU",
-        until_reset=True,
+        "gpu.gsp_timeout", {ProblemKind.GSP_TIMEOUT: "the GSP of {} does not answer"}, unnamed="a GPU", until_reset=True
     ),
     MessageRule("fabric.version_mismatch", {ProblemKind.SWITCH_MISMATCH: "{}"}, _OPEN),
-    MessageRule("pcie.dpc", {ProblemKind.PCIE_DPC: "port {} shut its link"}, _RECENT),
-    MessageRule("pcie.inaccessible", {ProblemKind.DEVICE_INACCESSIBLE: "{} is inaccessible"}, _OPEN),
-    MessageRule("host.iommu_fault", {ProblemKind.IOMMU_FAULT: "accesses of {}"}, _RECENT),
+    MessageRule("pcie.dpc", {ProblemKind.PCIE_DPC: "port {} shut its link"}),
+    MessageRule("pcie.inaccessible", {ProblemKind.DEVICE_INACCESSIBLE: "{} is inaccessible"}),
+    MessageRule("host.iommu_fault", {ProblemKind.IOMMU_FAULT: "accesses of {}"}),
     MessageRule(
         "host.kernel_fault",
         {ProblemKind.KERNEL_OOPS: "{} crashed", ProblemKind.IRQ_DISABLED: "{} disabled"},
-        _OPEN,
         unnamed="a thread",
     ),
     MessageRule(
@@ -70,39 +65,33 @@ MESSAGE_RULES: Final = (
             ProblemKind.HARD_LOCKUP: "hard lockup of {}",
             ProblemKind.RCU_STALL: "RCU stall of {}",
         },
-        _RECENT,
     ),
     MessageRule(
         "host.hung_task",
         {ProblemKind.HUNG_TASK: "{} hung"},
-        thresholds.HUNG_TASK_SECONDS,
+        thresholds.HUNG_AGAIN_SECONDS,
         limit="tasks",
         again=Count.HUNG_AGAIN,
     ),
-    MessageRule(
-        "storage.read_only", {ProblemKind.FILESYSTEM_READ_ONLY: "the filesystem on {} went read-only"}, _LASTING
-    ),
-    MessageRule("storage.nvme", {ProblemKind.NVME_LOST: "{} is gone"}, _LASTING),
+    MessageRule("storage.read_only", {ProblemKind.FILESYSTEM_READ_ONLY: "the filesystem on {} went read-only"}),
+    MessageRule("storage.nvme", {ProblemKind.NVME_LOST: "{} is gone"}),
     MessageRule("storage.nvme", {ProblemKind.NVME_RESET: "{} was reset"}, _OPEN),
-    MessageRule("storage.nvme_timeout", {ProblemKind.NVME_TIMEOUT: "commands to {} timed out"}, _RECENT),
+    MessageRule("storage.nvme_timeout", {ProblemKind.NVME_TIMEOUT: "commands to {} timed out"}),
     MessageRule(
         "storage.not_responding",
         {
             ProblemKind.NFS_NOT_RESPONDING: "NFS server {} does not respond",
             ProblemKind.LUSTRE_LOST: "connection to Lustre target {} lost",
         },
-        _RECENT,
     ),
-    MessageRule("cpu.thermal", {ProblemKind.CPU_THERMAL: "{} too hot, clock lowered"}, _RECENT),
+    MessageRule("cpu.thermal", {ProblemKind.CPU_THERMAL: "{} too hot, clock lowered"}),
     MessageRule(
         "network.adapter_module",
         {ProblemKind.ADAPTER_MODULE: "cable or module of {} failed", ProblemKind.ADAPTER_HOT: "{} too hot"},
         _OPEN,
     ),
-    MessageRule(
-        "network.adapter_power", {ProblemKind.ADAPTER_POWER: "the slot of {} does not guarantee enough power"}, _OPEN
-    ),
-    MessageRule("network.peermem", {ProblemKind.PEERMEM_ERROR: "nvidia-peermem: {}"}, _RECENT),
+    MessageRule("network.adapter_power", {ProblemKind.ADAPTER_POWER: "the slot of {} does not guarantee enough power"}),
+    MessageRule("network.peermem", {ProblemKind.PEERMEM_ERROR: "nvidia-peermem: {}"}),
 )
 """Every finding based on kernel messages alone, in the order of the table of findings."""
 
@@ -127,19 +116,25 @@ def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding for each kind of trouble, with the subjects that the kernel names."""
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
     for rule in MESSAGE_RULES:
-        named = [
-            (each.labels["subject"], words, host.when(each.last))
+        counted = [
+            (words, each)
             for kind, words in rule.kinds.items()
-            for each in _events(host, kind)
-            if host.age_seconds(each.last) <= rule.seconds and not (rule.until_reset and each.last < reset_at)
+            for each in host.kernel_events(kind)
+            if ENDINGS[kind] is not Ending.MOMENTARY or host.age_seconds(each.last) <= rule.seconds
+            if not (rule.until_reset and each.last < reset_at)
         ]
-        said = [f"{words.format(subject or rule.unnamed)}, last {when}" for subject, words, when in named]
+        said = [
+            f"{words.format(each.labels['subject'] or rule.unnamed)}, last {host.when(each.last)}"
+            for words, each in counted
+        ]
         if rule.code == "cpu.thermal":
             said += _hot_cpus(host)
-        repeated = rule.again and host.memory.over("", rule.again, rule.seconds).amount > 0
+        # The kernel reports a task every two minutes, ten times at most, but it hangs for longer.
+        since = rule.seconds + max((host.age_seconds(each.last) for _, each in counted), default=0.0)
+        repeated = rule.again and host.memory.over("", rule.again, since).amount > 0
         least = host.limit(rule.code, rule.limit) if rule.limit else 1
         if len(said) >= least or (said and repeated):
-            subjects = sorted({subject for subject, _, _ in named if subject})
+            subjects = sorted({each.labels["subject"] for _, each in counted} - {""})
             waits = _waits(host, subjects) if rule.code == "host.hung_task" else ""
             yield of_host(rule.code, f"{first_of(said)}{waits}", len(said), f"{first_few(subjects, _SHOWN)}{waits}")
     yield from _driver_messages(host)
@@ -196,7 +191,7 @@ def _driver_messages(host: HostEvidence) -> Iterator[Finding]:
         return
     answering = {gpu.pci_bus_id for gpu in host.answering}
     for code, kind, words in _OF_GPU:
-        for each in _events(host, kind):
+        for each in host.kernel_events(kind):
             slot = each.labels["subject"]
             if _ADDRESS.fullmatch(slot) and slot not in answering:
                 yield of_slot(code, slot, f"{words}, last {host.when(each.last)}")
@@ -204,14 +199,9 @@ def _driver_messages(host: HostEvidence) -> Iterator[Finding]:
     if host.driver_error == "version_mismatch":
         reasons["driver.version_mismatch"] = ProblemKind.DRIVER_MISMATCH
     for code, kind in reasons.items():
-        for each in _events(host, kind):
+        for each in host.kernel_events(kind):
             subject = each.labels["subject"]
             yield of_host(code, f"{subject}, last {host.when(each.last)}", detail=subject)
-
-
-def _events(host: HostEvidence, kind: ProblemKind) -> Sequence[Series]:
-    """When there was such a message last, by subject."""
-    return host.series(kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
 
 
 def _memory_errors(host: HostEvidence) -> Iterator[Finding]:

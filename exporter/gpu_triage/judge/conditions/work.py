@@ -223,7 +223,12 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
     for resource, reason in scarce.items():
         spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := time_in_class(resource, gpu, each))]
         if resource == "storage":
-            spent = [each for each in spent if not _loads(host.recent, each[0], bottlenecks[each[0]])]
+            # Of a blocked one, data does not come slowly, it does not come: work.blocked says why.
+            spent = [
+                (gpu, because)
+                for gpu, because in spent
+                if not any(_blocked(gpu)) and not _loads(host.recent, gpu, bottlenecks[gpu])
+            ]
         limited = {gpu: limit for gpu, _ in spent if (limit := _limit(resource, gpu, bottlenecks[gpu]))}
         if limited:
             yield replace(_limited(resource, limited), loss=_lost(resource, limited, bottlenecks))

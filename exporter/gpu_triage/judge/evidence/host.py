@@ -27,7 +27,7 @@ from gpu_triage.judge.evidence.pcie_paths import (
     missing_lanes,
     short_uplinks,
 )
-from gpu_triage.judge.evidence.series import Evidence, many
+from gpu_triage.judge.evidence.series import Evidence, Series, many
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import KnownGpus
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
@@ -546,9 +546,22 @@ class HostEvidence(Evidence):
     def silent_servers(self) -> Iterator[str]:
         """Yield unresponsive file servers from the kernel log, the only source for Lustre servers."""
         for kind, words in _SERVERS.items():
-            for each in self.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):
-                if self.age_seconds(each.last) <= thresholds.KERNEL_RECENT_SECONDS:
-                    yield words.format(each.labels["subject"])
+            for each in self.kernel_events(kind):
+                yield words.format(each.labels["subject"])
+
+    def kernel_events(self, kind: ProblemKind) -> Sequence[Series]:
+        """Return when there was such a message last, by subject.
+
+        If the processes that waited for an NFS server were killed, the kernel never logs that it is back. It answers,
+        if each NFS mount had requests completed since: which server a mount has is not known.
+        """
+        events = self.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
+        if kind is not ProblemKind.NFS_NOT_RESPONDING or not events:
+            return events
+        mounts = _nfs_operations(self).values()
+        if not mounts or not all(any(done for done, _ in kinds.values()) for kinds in mounts):
+            return events
+        return [each for each in events if self.age_seconds(each.last) <= self.seconds]
 
     def _io_without_disks(self) -> float:
         """Return how many tasks wait for I/O while no disk works, on a kernel without PSI; 0 otherwise.

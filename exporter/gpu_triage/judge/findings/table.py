@@ -21,8 +21,13 @@ EXPLAINED_BY: Final = MappingProxyType(
     {
         "thermal.sw": ("thermal.hw",),
         "thermal.margin": ("thermal.hw", "thermal.sw"),
-        "clock.straggler": ("thermal.hw", "thermal.sw", "power.brake", "power.cap", "clock.policy"),
+        "power.hw_slowdown": ("power.brake",),
+        "clock.straggler": (
+            *("thermal.hw", "thermal.sw", "power.brake", "power.hw_slowdown", "power.cap", "clock.policy"),
+        ),
         "work.hung": ("work.blocked",),
+        "memory.starved": ("memory.swapping",),
+        "storage.starved": ("host.hung_task",),
         "work.held_idle": ("work.blocked",),
         "pcie.width_idle": ("pcie.width",),
         "pcie.width_from_boot": ("pcie.width",),
@@ -36,7 +41,11 @@ EXPLAINED_BY: Final = MappingProxyType(
         "memory.limited": ("memory.oom_killed",),
     }
 )
-"""Findings caused by another finding about the same GPU; matches Alertmanager's inhibition rules."""
+"""Findings caused by another one about the same GPU, or both about the host.
+
+The judge holds a finding back while a cause that alerts as urgently is pending or confirmed: an alert fires for the
+cause, and none for a symptom that is known earlier. Alertmanager inhibits what Prometheus judges.
+"""
 
 BY_CODE: Final = MappingProxyType({check.code: check for check in CHECKS})
 _FATAL_IN_TEXT: Final = frozenset(str(xid.code) for xid in XID_CODES.values() if xid.fatal_in_text)

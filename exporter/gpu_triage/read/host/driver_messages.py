@@ -169,7 +169,7 @@ def parse_driver_message(text: str) -> DriverMessage | None:
 
 DEVICE_MARKERS: Final = (
     *("PCIe Bus Error", "AER: ", "aer_", ": [10de:", "  device [10de:", "mlx5_core ", "pciehp: Slot("),
-    *("AMD-Vi: Event logged", "DMAR:", "arm-smmu-v3 ", "change power state", "ms after "),
+    *("AMD-Vi: Event logged", "DMAR:", "arm-smmu-v3 ", "change power state", "ms after ", ": enabling device ("),
 )
 """Substrings; a line without any of them is not one of these messages."""
 
@@ -178,6 +178,7 @@ _DEVICE: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 DEVICE_BEGINNINGS: Final = (
     rf"(?:pcieport|pci|nvidia|nouveau|mlx5_core) {_DEVICE}[: ]"
     rf"|[\w-]{{2,24}} {_DEVICE}: (?:AER: |PCIe Bus |aer_|  device \[10de:|AMD-Vi: |(?:not )?ready |.{{5,10}} change )"
+    rf"|[\w-]{{2,24}} {_DEVICE}: enabling device "
     r"|AMD-Vi: Event |(?:dmar: )?DMAR: ?\[|arm-smmu-v3 "
 )
 """Regular expression for the start of each message, to locate it after the timestamp in a log line."""
@@ -239,7 +240,18 @@ _OF_DEVICES: Final = messages(
         ProblemKind.ADAPTER_HOT: _MLX5 + r"High temperature on sensors",
     }
 )
-_READY: Final = re.compile(_GPUS_DRIVER + r"ready \d{1,7}ms after ")
+_OVER_OF_DEVICES: Final = messages(
+    {
+        # The kernel logs the second one only if it could read the device's registers (drivers/pci/setup-res.c).
+        ProblemKind.DEVICE_INACCESSIBLE: _GPUS_DRIVER + r"(?:ready \d{1,7}ms after |enabling device \()",
+        # drivers/pci/pcie/err.c; drivers/pci/hotplug/pciehp_ctrl.c
+        ProblemKind.PCIE_DPC: rf"pcieport ({_DEVICE}): "
+        r"(?:AER: [Dd]evice recovery successful|pciehp: Slot\([^)]{1,40}\): Link Up)$",
+        # drivers/net/ethernet/mellanox/mlx5/core/events.c
+        ProblemKind.ADAPTER_POWER: _MLX5 + r"PCIe slot advertised sufficient power",
+        ProblemKind.ADAPTER_MODULE: _MLX5 + r"Port module event: module \d",
+    }
+)
 
 _LINK: Final = re.compile(_MLX5 + r"(?:Port: (\d{1,3}) )?Link (up|ACTIVE|down|DOWN)\b")
 
@@ -290,9 +302,10 @@ def parse_device_message(text: str) -> HostMessage | None:
 
 
 def parse_device_over(text: str) -> ProblemResolved | None:
-    """Parse a message that an adapter port's link is up again, or a device ready; None for any other message."""
-    if (ready := _READY.match(text)) is not None:
-        return ProblemResolved(ProblemKind.DEVICE_INACCESSIBLE, _bus_id(ready[1]))
+    """Parse a message that a device, port or link works again; None for any other message."""
+    for trouble, pattern in _OVER_OF_DEVICES:
+        if (match := pattern.match(text)) is not None:
+            return ProblemResolved(trouble, _bus_id(match[1]))
     link = _LINK.match(text)
     is_up = link is not None and link[4] in ("up", "ACTIVE")
     return ProblemResolved(ProblemKind.ADAPTER_LINK_DOWN, _port(link)) if link is not None and is_up else None

@@ -3,9 +3,12 @@
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Final
 
+from gpu_triage.driver.kernel.procfs import UNINTERRUPTIBLE, read_process_stat
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.host.driver_messages import (
@@ -25,13 +28,58 @@ from gpu_triage.read.host.kernel_messages import (
 )
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
-from gpu_triage.read.processes.facts import Owner, parse_cgroup
+from gpu_triage.read.processes.facts import Owner, names_are_host_pids, parse_cgroup
 from gpu_triage.read.xid.kernel_records import KernelClock, KernelLog, KernelRecord
 from gpu_triage.read.xid.xid_events import is_driver_loaded
 
 _KEPT_SECONDS: Final = 86_400.0
-_LASTING: Final = UNTIL_LOADED | {ProblemKind.FILESYSTEM_READ_ONLY, ProblemKind.NVME_LOST}
-"""Kinds that last until an event that ends them, which the kernel logs too."""
+
+
+class Ending(Enum):
+    """When what a kernel message reports is over."""
+
+    MOMENTARY = "it is an event, and logged again if it happens again"
+    ANNOUNCED = "the kernel logs its end; a day at most, as the end may go unlogged (a server that was retired)"
+    REPAIRED = "the kernel logs its end, however much later"
+    UNBLOCKED = "the task leaves state D; if no such process is visible, 15 minutes after the last message"
+    LOADED = "the driver is loaded again"
+    REBOOTED = "the host reboots, which begins another kernel log"
+
+
+_ENDINGS: Final = {
+    Ending.ANNOUNCED: (
+        *(ProblemKind.NFS_NOT_RESPONDING, ProblemKind.LUSTRE_LOST),
+        *(ProblemKind.PCIE_DPC, ProblemKind.DEVICE_INACCESSIBLE),
+        *(ProblemKind.ADAPTER_POWER, ProblemKind.ADAPTER_MODULE, ProblemKind.ADAPTER_LINK_DOWN),
+    ),
+    Ending.REPAIRED: (ProblemKind.FILESYSTEM_READ_ONLY, ProblemKind.NVME_LOST),
+    Ending.UNBLOCKED: (ProblemKind.HUNG_TASK,),
+    Ending.LOADED: tuple(UNTIL_LOADED - {ProblemKind.SWITCH_MISMATCH}),
+    # A thread that crashed keeps its locks.
+    Ending.REBOOTED: (ProblemKind.KERNEL_OOPS, ProblemKind.IRQ_DISABLED),
+    # Lockups and stalls are logged again every minute; heat and memory errors have counters.
+    Ending.MOMENTARY: (
+        *(ProblemKind.OOM_KILL, ProblemKind.SOFT_LOCKUP, ProblemKind.HARD_LOCKUP, ProblemKind.RCU_STALL),
+        *(ProblemKind.NVME_TIMEOUT, ProblemKind.NVME_RESET, ProblemKind.IOMMU_FAULT),
+        *(ProblemKind.HARDWARE_CORRECTED, ProblemKind.HARDWARE_UNCORRECTED),
+        *(ProblemKind.MEMORY_CORRECTED, ProblemKind.MEMORY_UNCORRECTED),
+        *(ProblemKind.PCIE_CORRECTED, ProblemKind.PCIE_UNCORRECTED, ProblemKind.CPU_THERMAL),
+        *(ProblemKind.ADAPTER_HOT, ProblemKind.PEERMEM_ERROR, ProblemKind.INFOROM_CORRUPTED),
+        # Another fabric manager needs no reload of the driver.
+        ProblemKind.SWITCH_MISMATCH,
+    ),
+}
+ENDINGS: Final = MappingProxyType({kind: ending for ending, kinds in _ENDINGS.items() for kind in kinds})
+"""How each kind ends; a subject that is over is no longer published."""
+
+EVENT_ANYWAY: Final = frozenset({ProblemKind.PCIE_DPC})
+"""Kinds that matter even if they are over: a port that recovers at once still shut its link."""
+
+_TRANSIENT_SECONDS: Final = 600.0
+"""How long what may be over already is kept: a port that recovered, a server that a soft mount gave up on."""
+_HUNG_SECONDS: Final = 900.0
+_OF_SOFT_MOUNT: Final = "not responding, timed out"
+"""The end of the message about a request that failed; no message says later that the server answers."""
 
 _KEPT_SUBJECTS: Final = 8
 """Latest subjects kept per kind: a dead server or a bad DIMM is a single one, but hung tasks come in groups."""
@@ -53,8 +101,8 @@ GPU_HOST_KERNEL_EVENTS_TOTAL = host_counter(
 GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_kernel_event_last_timestamp_seconds",
     "Unix time of the last such message about this subject, such as a process as name (pid); empty if it names none. "
-    f"The latest {_KEPT_SUBJECTS} subjects of a kind, for a day (filesystem_read_only, nvme_lost and driver failures "
-    "without limit). Removed when the kernel reports recovery.",
+    f"The latest {_KEPT_SUBJECTS} subjects of a kind, for a day; what lasts, until it is over "
+    "(docs/kernel-events.md).",
     labels={"kind": _KINDS, "subject": ANY},
     source="/dev/kmsg",
 )
@@ -105,6 +153,8 @@ class HostKernelLogReader:
         self._events: Counter[ProblemKind] = Counter()
         # Monotonic second of the last message, by kind and subject.
         self._last: dict[ProblemKind, dict[str, float]] = {}
+        self._transient: set[tuple[ProblemKind, str]] = set()
+        self._hung: dict[str, int] = {}
         self._kills: deque[tuple[float, tuple[str, str, str, str, str]]] = deque(maxlen=_KEPT_KILLS)
         self._walls = WallTimes()
         self._orders: dict[int, str] = {}
@@ -126,6 +176,8 @@ class HostKernelLogReader:
             if record.from_kernel:
                 self._take(record, round_.at.monotonic)
         self._past_told |= self._log.drained
+        if self._past_told:
+            self._end_hung(round_.machine.procfs, round_.at.monotonic)
         return self._reading(self._log.lost, round_.at) if self._past_told else _NOTHING
 
     def _take(self, record: KernelRecord, now: float) -> None:
@@ -138,9 +190,12 @@ class HostKernelLogReader:
             return
         at = min(self._clock.monotonic(record), now)
         if message := _understood(text):
-            self._note(message, at)
+            self._note(message, at, transient=text.endswith(_OF_SOFT_MOUNT))
         elif over := parse_trouble_over(text) or parse_device_over(text):
-            self._last.get(over.trouble, {}).pop(over.subject, None)
+            if over.trouble in EVENT_ANYWAY:
+                self._transient.add((over.trouble, over.subject))
+            else:
+                self._last.get(over.trouble, {}).pop(over.subject, None)
         elif is_driver_loaded(text):
             self._end_failures(at)
 
@@ -152,9 +207,31 @@ class HostKernelLogReader:
             for subject in [each for each, last in of_kind.items() if last <= until]:
                 del of_kind[subject]
 
-    def _note(self, message: HostMessage, at: float) -> None:
+    def _end_hung(self, procfs: Path, now: float) -> None:
+        """Discard tasks that are no longer blocked: the kernel does not log that."""
+        hung = self._last.get(ProblemKind.HUNG_TASK, {})
+        self._hung = {subject: pid for subject, pid in self._hung.items() if subject in hung}
+        visible = bool(hung) and names_are_host_pids(procfs) is not False
+        for subject, pid in self._hung.items():
+            stat = read_process_stat(procfs / str(pid)) if visible else None
+            of_task = stat is not None and subject.startswith(f"{stat.name} (")
+            if stat is not None and of_task:
+                is_over = stat.state != UNINTERRUPTIBLE
+            else:
+                is_over = now - hung[subject] > _HUNG_SECONDS
+            if is_over:
+                del hung[subject]
+
+    def _note(self, message: HostMessage, at: float, *, transient: bool) -> None:
         self._events[message.trouble] += 1
         subjects = self._last.setdefault(message.trouble, {})
+        key = (message.trouble, message.subject)
+        if not transient:
+            self._transient.discard(key)
+        elif message.subject not in subjects:
+            self._transient.add(key)
+        if message.trouble is ProblemKind.HUNG_TASK and message.pid is not None:
+            self._hung[message.subject] = message.pid
         subjects.pop(message.subject, None)
         subjects[message.subject] = at
         for surplus in tuple(subjects)[:-_KEPT_SUBJECTS]:
@@ -167,11 +244,11 @@ class HostKernelLogReader:
 
     def _reading(self, lost: int, now: Moment) -> HostKernelLogReading:
         for kind, subjects in self._last.items():
-            ended = [
-                each for each, at in subjects.items() if now.monotonic - at > _KEPT_SECONDS and kind not in _LASTING
-            ]
-            for subject in ended:
+            for subject in [
+                each for each, at in subjects.items() if now.monotonic - at > self._kept_seconds(kind, each)
+            ]:
                 del subjects[subject]
+                self._transient.discard((kind, subject))
         while self._kills and now.monotonic - self._kills[0][0] > _KILLED_SECONDS:
             self._kills.popleft()
         return HostKernelLogReading(
@@ -185,6 +262,11 @@ class HostKernelLogReader:
             # A PID can be reused within the hour: of two kills with the same one, the later counts.
             kills={labels: self._walls.of(at, now) for at, labels in self._kills},
         )
+
+    def _kept_seconds(self, kind: ProblemKind, subject: str) -> float:
+        if (kind, subject) in self._transient:
+            return _TRANSIENT_SECONDS
+        return _KEPT_SECONDS if ENDINGS[kind] in (Ending.MOMENTARY, Ending.ANNOUNCED) else float("inf")
 
 
 def _understood(text: str) -> HostMessage | None:

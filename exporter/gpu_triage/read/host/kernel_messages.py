@@ -96,7 +96,9 @@ MARKERS: Final = (
 )
 """Substrings; a line without any of them is not one of these messages."""
 
-OVER_MARKERS: Final = ("nfs: server ", "Connection restored to ", "mounted", "ounting ", ": pci function ")
+OVER_MARKERS: Final = (
+    *("nfs: server ", "Connection restored to ", "mounted", "ounting ", "unmount of filesystem", ": pci function "),
+)
 """The same for messages that a problem is resolved."""
 
 _DYING: Final = r"(?:Oops|Internal error|general protection fault|invalid opcode)\b[^\n]{0,120}?: [0-9a-f]{4,16}"
@@ -207,9 +209,9 @@ _MESSAGES: Final = messages(
 _OVER: Final = messages(
     {
         ProblemKind.FILESYSTEM_READ_ONLY: (
-            r"EXT\d-fs \(([^)\s]{1,40})\): (?:re-)?mounted\b",
+            r"EXT\d-fs \(([^)\s]{1,40})\): (?:(?:re-)?mounted\b|unmounting filesystem)",
             r"XFS \(([^)\s]{1,40})\): (?:Mounting V\d|Unmounting) Filesystem",
-            r"BTRFS info \(device ([^):\s]{1,40})\): first mount of filesystem",
+            r"BTRFS info \(device ([^):\s]{1,40})\): (?:first mount|last unmount) of filesystem",
         ),
         ProblemKind.NFS_NOT_RESPONDING: r"(?i:nfs): server (\S{1,255}) OK$",
         ProblemKind.LUSTRE_LOST: r"Lustre: (\S{1,100}?)(?:-(?:osc|mdc|lwp|mgc)-\S{1,60})?: Connection restored to ",

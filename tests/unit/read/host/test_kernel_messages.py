@@ -3,12 +3,14 @@
 The host's collector makes counts, times and owners of what was killed of a log.
 """
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rules.rulefile import REPOSITORY
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, real_machine
@@ -20,7 +22,7 @@ from gpu_triage.read.host.driver_messages import (
     parse_failing_gpu,
     parse_pcie_error,
 )
-from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG, HostKernelLogReader, HostKernelLogReading
+from gpu_triage.read.host.kernel_log import ENDINGS, HOST_KERNEL_LOG, Ending, HostKernelLogReader, HostKernelLogReading
 from gpu_triage.read.host.kernel_messages import (
     KillOrder,
     ProblemKind,
@@ -162,7 +164,7 @@ class Host:
             file.write(f"{priority},{self.sequence},{round(seconds * 1e6)},-;{text}\n")
 
     def read(self, seconds: float = 1000.0) -> HostKernelLogReading:
-        machine = real_machine(Path("/none"), Path("/none"), self.path)
+        machine = real_machine(Path("/none"), self.path.parent / "proc", self.path)
         return self.reader.read(HostRound(machine, Moment(seconds, WALL + seconds - 1000.0)))
 
 
@@ -243,6 +245,47 @@ def test_a_server_that_answers_again_is_no_longer_told(host: Host) -> None:
     assert list(host.read().last) == [("nfs_not_responding", "nas01")]
     host.log("nfs: server nas01 OK", 990.0)
     assert host.read().last == {}
+
+
+def test_what_a_soft_mount_gave_up_on_is_told_for_ten_minutes_unless_others_wait_for_it(host: Host) -> None:
+    host.log("nfs: server nas01 not responding, timed out", 900.0)
+    assert list(host.read().last) == [("nfs_not_responding", "nas01")]
+    assert host.read(1501.0).last == {}
+    host.log("nfs: server nas01 not responding, still trying", 1600.0)
+    host.log("nfs: server nas01 not responding, timed out", 1601.0)
+    assert list(host.read(9000.0).last) == [("nfs_not_responding", "nas01")]
+
+
+@pytest.mark.parametrize("end", ["AER: device recovery successful", "pciehp: Slot(3): Link Up"])
+def test_a_port_that_recovers_is_told_for_ten_minutes_and_one_that_does_not_for_longer(host: Host, end: str) -> None:
+    for port in ("0000:a9:10.0", "0000:b3:10.0"):
+        host.log(f"pcieport {port}: DPC: containment event, status:0x1f01 source:0x0000", 990.0)
+    host.log(f"pcieport 0000:a9:10.0: {end}", 990.5)
+    assert len(host.read().last) == 2
+    assert list(host.read(1591.0).last) == [("pcie_dpc", "0000:b3:10.0")]
+
+
+@pytest.mark.parametrize(
+    ("stat", "told_after"),
+    [("python3) D", (60, 7200)), ("python3) S", ()), ("other) D", (60, 900)), ("", (60, 900))],
+    ids=["blocked", "runs", "another process", "not visible"],
+)
+def test_a_task_hangs_while_it_is_blocked(host: Host, stat: str, told_after: tuple[int, ...]) -> None:
+    host.log("INFO: task python3:4242 blocked for more than 122 seconds.", 1000.0)
+    folder = host.path.parent / "proc" / "4242"
+    folder.mkdir(parents=True)
+    if stat:
+        (folder / "stat").write_text(f"4242 ({stat}" + " 1" * 50)
+    assert [after for after in (60, 900, 7200) if host.read(1000.0 + after).last] == [
+        after for after in (60, 900, 7200) if after <= max(told_after, default=0)
+    ]
+
+
+def test_every_kind_has_an_ending_that_the_documentation_tells() -> None:
+    lines = (REPOSITORY / "docs" / "kernel-events.md").read_text(encoding="utf-8").replace("\n  ", " ").split("\n")
+    lasting = {kind.value for kind in ProblemKind if ENDINGS[kind] is not Ending.MOMENTARY}
+    told = {match[1]: "Until " in line for line in lines if (match := re.match(r"- `(\w+)`", line))}
+    assert told == {kind.value: kind.value in lasting for kind in ProblemKind}
 
 
 def test_of_many_subjects_the_latest_are_told_and_all_are_counted(host: Host) -> None:
