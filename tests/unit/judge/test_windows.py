@@ -143,20 +143,20 @@ def test_errors_of_a_link_rise_above_their_number_in_a_quarter_of_an_hour(
 
 
 @pytest.mark.parametrize(("generation", "width", "most"), [(4, 16, 230.4), (5, 16, 460.8), (3, 4, 30)])
-def test_replays_within_the_bit_error_rate_of_a_link_are_healthy(generation: int, width: int, most: float) -> None:
-    def of_link(samples: Callable[[float], Iterator[Sample]]) -> Callable[[float], Iterator[Sample]]:
-        def with_link(at: float) -> Iterator[Sample]:
-            yield from samples(at)
-            yield pcie.GPU_PCIE_LINK_GENERATION.sample(generation, *GPU)
-            yield pcie.GPU_PCIE_LINK_WIDTH.sample(width, *GPU)
+@pytest.mark.parametrize(("share", "state"), [(0.95, "absent"), (1.1, "confirmed")])
+def test_replays_within_the_bit_error_rate_of_a_link_are_healthy(
+    generation: int, width: int, most: float, share: float, state: str
+) -> None:
+    replays = counting(pcie.GPU_PCIE_REPLAYS_TOTAL, lambda _: share * most / 900, *GPU)
 
-        return with_link
+    def of_link(at: float) -> Iterator[Sample]:
+        yield from replays(at)
+        yield pcie.GPU_PCIE_LINK_GENERATION.sample(generation, *GPU)
+        yield pcie.GPU_PCIE_LINK_WIDTH.sample(width, *GPU)
 
-    for share, state in ((0.95, "absent"), (1.1, "confirmed")):
-        fed = Fed(60.0)
-        rate = share * most / 900
-        fed.run(HOUR, of_link(counting(pcie.GPU_PCIE_REPLAYS_TOTAL, lambda _, rate=rate: rate, *GPU)))
-        assert fed.state("pcie.replays") == state
+    fed = Fed(60.0)
+    fed.run(HOUR, of_link)
+    assert fed.state("pcie.replays") == state
 
 
 @pytest.mark.parametrize(("code", "spec", "labels", "most"), RISING, ids=[row[0] for row in RISING])
