@@ -90,8 +90,8 @@ def test_a_finding_that_ends_and_returns_is_told_twice(run: Run, tmp_path: Path)
     for periods, confirmed, lasted in ((found["default"], False, 0), (found["with these settings"], True, 60)):
         first, second = periods
         assert (first["confirmed_at"] is not None) is confirmed
-        # The condition looks at five minutes.
-        assert first["ended_at"] - START == pytest.approx(80 + 300 + lasted, abs=10)
+        # The condition looks at one minute.
+        assert first["ended_at"] - START == pytest.approx(80 + 60 + lasted, abs=10)
         assert second["pending_at"] - START == pytest.approx(490, abs=10)
         assert second["ended_at"] is None
 
