@@ -4,6 +4,7 @@ from dashboards.board import Row
 from dashboards.panels import Query, Size, lines
 from dashboards.selectors import TARGET, gpu, legend, when
 from dashboards.tables import Column, table_of
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_WAITS_FOR
 
 
 def processes() -> Row:
@@ -24,6 +25,7 @@ def processes() -> Row:
                 expr=when(_of_process("gpu_process_blocked_since_timestamp_seconds")),
                 unit="dateTimeFromNow",
             ),
+            Column("Waits for", expr=_of_process("gpu_process_waits_for"), texts=_WAITS_FOR),
             Column("CPUs on its node", expr=_of_process("gpu_process_numa_local")),
             Column("Distance to its CPUs", expr=_of_process("gpu_process_numa_distance")),
             Column("Memory on its node", expr=_of_process("gpu_process_numa_memory_local_ratio"), unit="percentunit"),
@@ -63,6 +65,7 @@ def processes() -> Row:
     )
 
 
+_WAITS_FOR = tuple((state, word, "text") for state, word in GPU_PROCESS_WAITS_FOR.states.items())
 _OWNER = {
     "process": "Process",
     "pid": "PID",

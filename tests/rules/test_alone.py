@@ -151,13 +151,13 @@ CASES: Final[Mapping[str, Case]] = {
         "GpuHostClockWrong",
         range(15, END),
         clock(lambda minute: BEHIND if minute >= 10 else 0.0),
-        "a: the clock is 1h 10m 0s behind",
+        "a: the clock is 1h 10m behind, since 00:10 UTC",
     ),
     "clock ahead": Case(
         "GpuHostClockWrong",
         range(15, END),
         clock(lambda minute: AHEAD if minute >= 10 else 0.0),
-        "a: the clock is 2h 0m 0s ahead",
+        "a: the clock is 2h ahead, since 00:10 UTC",
     ),
     "clock ahead of a minute": Case("GpuHostClockWrong", range(5, END), clock(lambda _minute: 61.0)),
     "clock nearly ahead": Case("GpuHostClockWrong", NEVER, clock(lambda _minute: 59.0)),
@@ -207,7 +207,7 @@ CASES: Final[Mapping[str, Case]] = {
             *(judge((1, 10), (0, END - 10), instance=f"gpu-{number}") for number in range(5)),
             *(judge((1, END), instance=f"gpu-{number}") for number in range(5, HOSTS)),
         ),
-        "gpu-triage: on 5 hosts the exporter cannot judge",
+        "gpu-triage: on 5 hosts the exporter cannot judge, since 00:10 UTC",
     ),
     "a judge that hangs": Case(
         "GpuExporterJudgeFailing", range(21, END), merged(judge((1, END)), overdue(19, "judge"))

@@ -180,7 +180,7 @@ def test_a_job_that_hangs(name: str, played: Mapping[str, Played]) -> None:
 def test_a_rank_that_left_is_named(played: Mapping[str, Played]) -> None:
     for name in ("a rank exits", "a rank does nothing"):
         (alert,) = played[name].shown[ALERT]
-        assert alert.annotations["summary"] == "Slurm job 4711 hangs: all wait for GPU 1 of a"
+        assert alert.annotations["summary"] == "Slurm job 4711 hangs, since 00:32 UTC: all wait for GPU 1 of a"
 
 
 @pytest.mark.parametrize("name", DIFFERING)
@@ -188,6 +188,6 @@ def test_the_main_thread_that_differs_is_named_where_nothing_else_is_known(
     name: str, played: Mapping[str, Played]
 ) -> None:
     (alert,) = [each for each in played[name].shown[ALERT] if each.labels["owner"] != "4712/"]
-    _, _, said = alert.annotations["summary"].partition(" hangs: ")
+    _, _, said = alert.annotations["summary"].partition(" UTC: ")
     assert said.endswith(DIFFERING[name][1])
     assert bool(said) is bool(DIFFERING[name][1])

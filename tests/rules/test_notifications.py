@@ -44,8 +44,12 @@ FLAWS = {
 }
 """Patterns of what must be in no text, by what it is."""
 
-TIMELESS = {*("GpuTriageWatchdog", "GpuExporterAbsent", "GpuInFleetIncident", "GpuInFleetIncident.down")}
-"""Exhibits of what begins with the first sample, reaches nobody, or is not known to have begun."""
+TIMELESS = {
+    *("GpuTriageWatchdog", "GpuExporterAbsent", "GpuInFleetIncident", "GpuInFleetIncident.down"),
+    "GpuDriverVersionDrift",
+}
+"""Exhibits of what begins with the first sample, reaches nobody, or is not known to have begun; and one for vmalert, of
+which older versions have no times in texts."""
 
 SENTENCE_END = re.compile(r"\. (?=[A-Z])")
 """Neither the steps of a list, which begin with "(1)", nor what stands in parentheses."""
