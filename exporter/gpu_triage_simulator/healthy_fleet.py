@@ -81,7 +81,7 @@ class Course:
             at += self.chance.expovariate(1 / mean)
 
     def work(self, at: float, seconds: float, utilization: float, **more: Any) -> float:
-        """Kernels of a job whose processes are there, and the CPUs that feed them."""
+        """Kernels of a job with running processes, and the CPUs that feed them."""
         load = Load(utilization, 0.5 * utilization, 0.75, jitter=0.02, pcie_receive_bytes_per_second=4e8 * utilization)
         return self.during(at, seconds, replace(load, **more), Cpu(user=0.2 * utilization + 0.02, system=0.02))
 
@@ -173,7 +173,7 @@ def fine_tuning(course: Course) -> None:
 
 
 def desk(course: Course) -> None:
-    """A display by day; on some evenings somebody trains something, or plays."""
+    """A display by day; on some evenings its user trains something, or plays."""
     for day in range(math.ceil(course.ends / DAY)):
         at = day * DAY + course.spread(8.5 * HOUR, 0.1)
         while at < day * DAY + 18 * HOUR:
@@ -189,7 +189,7 @@ def reserve(_: Course) -> None:
 
 
 def spanning(course: Course) -> None:
-    """One job on two hosts, whose checkpoints, evaluations and restarts are those of `training`."""
+    """One job on two hosts, with the checkpoints, evaluations and restarts of `training`."""
     at, both = 0.0, frozenset((0, 1))
     evaluates = course.spread(3 * HOUR, 0.5)
     restarts = course.spread(DAY, 0.8)

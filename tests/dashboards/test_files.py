@@ -175,7 +175,6 @@ ELSEWHERE = {
     "gpu_baseline_mismatch",
     "gpu_p2p_status",
     "gpu_process_owner_info",
-    "gpu_process_waits_for",
     "gpu_exporter_call_inflight_seconds",
     "gpu_flight_recording_timestamp_seconds",
     "gpu_cgroup_written_bytes_total",

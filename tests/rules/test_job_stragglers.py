@@ -150,7 +150,8 @@ def text_of(case: str, played: Mapping[str, Played]) -> str:
 def test_a_pair_is_named_with_its_owner_and_its_cause(played: Mapping[str, Played]) -> None:
     text = text_of("a pair of one host at -30 %, narrow", played)
     assert text.startswith(
-        "a GPU 1: SM clock at 70% of that of its job or cluster, since 00:04 UTC\nGPU 1 of a (PCI 0000:15:00.0, serial 1650)"
+        "a GPU 1: SM clock at 70% of that of its job or cluster, since 00:04 UTC\n"
+        "GPU 1 of a (PCI 0000:15:00.0, serial 1650)"
     )
     assert "used by Slurm job 4711 of alice" in text
     assert "Known: pcie.width, power.cap." in text

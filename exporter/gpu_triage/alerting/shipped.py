@@ -25,7 +25,7 @@ OF_JOBS: Final = frozenset({"work.hung", "work.collective_hang", "work.low_power
 """Findings that say nothing new on hosts of a job with an alert of its own (see ``alerts-jobs.yml``)."""
 
 OF_SLOW_JOBS: Final = frozenset({"memory.starved", "storage.starved", "cpu.starved", "network.starved"})
-"""Findings that say nothing new on hosts of jobs with GpuJobSlow, which is earlier and says what they wait for."""
+"""Findings that add nothing on hosts of jobs with GpuJobSlow, which is earlier and names what they wait for."""
 
 _OF_CHASSIS: Final = frozenset(
     {

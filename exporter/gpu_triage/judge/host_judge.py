@@ -205,7 +205,7 @@ class DaemonJudge:
 
 
 def _alerts_for(cause: Check, symptom: Check) -> bool:
-    """Whether a person who is told of the cause need not be told of the symptom."""
+    """Whether an alert on the cause makes one on the symptom needless."""
     return bool(cause.alert) and cause.severity.rank >= symptom.severity.rank
 
 

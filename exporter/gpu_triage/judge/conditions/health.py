@@ -197,7 +197,7 @@ def _is_told_elsewhere(xid: str, gpu: GpuEvidence, host: HostEvidence) -> bool:
     if xid == str(DOUBLE_BIT_ERROR):
         # Xid 94 reports the same error, including what it means for the jobs.
         return gpu.contained_error
-    # What the driver asks for now says more than an Xid: it may have withdrawn it since.
+    # What the driver requests now outranks an Xid: it may have withdrawn that since.
     return xid == _RECOVERY and host.ended is None and gpu.last(GPU_RECOVERY_ACTION) is not None
 
 
@@ -255,7 +255,7 @@ def _xid(
     times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
     check, critical = xid_check(xid, fatal), is_critical(xid, fatal)
     if harmless and not damaged and host.ended is None:
-        # Not in files, which do not show what came next: nobody pastes the timeout after which all went well.
+        # Not in files, which do not show what came next: the timeout after which all went well is never pasted.
         check, critical = BY_CODE["xid.gsp_slow"], False
     measured = f"Xid {xid}{_FATAL[fatal]}, last {host.when(last.last)}{times}"
     each = _Xid(critical, last.last, count, measured, f"Xid {xid}")

@@ -186,7 +186,7 @@ def _classes(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
 
 
 def _idles(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
-    """Describe a GPU whose job does nothing by what is known of it, which does not show that it hangs."""
+    """Describe a GPU with a job that does nothing by what is known of it, which does not show a hang."""
     stopped, starting = bottleneck.stopped_seconds, bottleneck.starting_seconds
     cpus = gpu.rate(GPU_MAIN_THREAD_CPU_SECONDS_TOTAL)
     known = (
@@ -223,7 +223,7 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
     for resource, reason in scarce.items():
         spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := time_in_class(resource, gpu, each))]
         if resource == "storage":
-            # Of a blocked one, data does not come slowly, it does not come: work.blocked says why.
+            # Of a blocked one, data does not come slowly, it does not come: work.blocked explains why.
             spent = [
                 (gpu, because)
                 for gpu, because in spent

@@ -88,7 +88,7 @@ class Slowdown(NamedTuple):
     def lasting(self, gpu: GpuEvidence) -> float:
         """Return its share of the window, or since an earlier spell above the limit ended if it is intermittent, 0-1.
 
-        A short spell now and then is thus not taken for more than it is. Only observable time counts.
+        A short spell now and then is not taken for more than it is. Only observable time counts.
         """
         past = partial(gpu.memory.over, gpu.key, self.code)
         ends = [thresholds.PART_SECONDS * part for part in range(thresholds.PARTS + 1)]

@@ -102,7 +102,7 @@ def ranks_of(host: HostEvidence, gpu: GpuEvidence) -> list[GpuEvidence]:
 def idle_for_a_reason(host: HostEvidence, gpu: GpuEvidence) -> str:
     """Describe why a job that stopped its GPU need not hang; "" if nothing is known that explains it.
 
-    What computes on CPUs may do so for long if nobody waits for it; a rank of several may as well spin.
+    What computes on CPUs may do so for long if no other rank waits for it; a rank of several may as well spin.
     """
     if gpu.may_wait_for:
         return f"it may wait for {gpu.may_wait_for}"

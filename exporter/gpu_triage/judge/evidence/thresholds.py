@@ -13,8 +13,8 @@ EASE: Final = 0.85  # hysteresis: a class is left only below this share of its e
 WAITS_IN_WINDOW: Final = 3.0
 WINDOW_PARTS: Final = 12  # how finely the window is kept: a quarter of a wait
 LIKE_GAP: Final = 1.5  # up to this many times its longest gap, the next one is like it
-# A job that has lost so many seconds of its work is told without the rest of the wait. A tenth does not count: the pace
-# of a healthy job varies so much. Nor does more than a half: at half its pace, it takes 200 s, five minutes with the
+# A job that has lost so many seconds of its work is reported without the rest of the wait. A tenth does not count: the
+# pace of a healthy job varies so much. Nor does more than a half: at half its pace, it takes 200 s, five minutes with the
 # time that the evidence needs and the alert, and longer than an evaluation or a data loader that catches up.
 LOST_SECONDS: Final = 80.0
 LEAST_LOSS: Final = 0.1
@@ -183,6 +183,6 @@ DROPPED_PER_SECOND: Final = 1000.0  # an interface that drops fewer packets may 
 
 MEMORY_GROWTH_SECONDS: Final = 900.0  # period over which memory growth is measured
 PCIE_BIT_ERROR_RATE: Final = 1e-12
-"""What the PCIe specification allows a lane, and DCGM a link: 15 replays a minute on 16 lanes of generation 4."""
+"""What the PCIe specification allows a lane, and DCGM a link: 15 replays per minute on 16 lanes of generation 4."""
 PCIE_BITS_PER_SECOND: Final = {1: 2.5e9, 2: 5e9, 3: 8e9, 4: 16e9, 5: 32e9, 6: 64e9, 7: 128e9}
 """Of one lane, by generation."""

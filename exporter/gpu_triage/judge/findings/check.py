@@ -131,7 +131,7 @@ class Measure:
     """What a kind of finding measures."""
 
     unit: Unit  # unit of gpu_finding_value
-    text: str  # a phrase with one ``{}`` for the formatted value; "(s)" and "(es)" stand for the plural
+    text: str  # a phrase with one ``{}`` for the formatted value; "(s)" and "(es)" mark the plural
 
     @property
     def template(self) -> str:

@@ -1,7 +1,7 @@
 """Life cycle of a finding, from pending to confirmed to ended, based on how long its condition was observed to hold.
 
-A fault that comes and goes is confirmed once it has lasted its wait within its window of observed time, and stands
-through gaps like those that it had. In the gaps of a pending one, nothing is published: it is no claim about now.
+A fault that comes and goes is confirmed once it has lasted its wait within its window of observed time, and lasts
+through gaps like those that it had. In the gaps of a pending one, nothing is published: that is about now.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -79,7 +79,7 @@ _TRANSIENT_SECONDS: Final = 600.0
 """How long what may be over already is kept: a port that recovered, a server that a soft mount gave up on."""
 _HUNG_SECONDS: Final = 900.0
 _OF_SOFT_MOUNT: Final = "not responding, timed out"
-"""The end of the message about a request that failed; no message says later that the server answers."""
+"""The end of the message about a request that failed; no later message reports that the server answers."""
 
 _KEPT_SUBJECTS: Final = 8
 """Latest subjects kept per kind: a dead server or a bad DIMM is a single one, but hung tasks come in groups."""

@@ -34,7 +34,7 @@ class XidCode:
     kind: XidKind
     meaning: str  # completes "The driver reported Xid N: …"; lower case, no final period
     remedy: str  # what to do now, as a sentence in which ``{drain}`` and ``{Drain}`` are verbs (see `with_verb`)
-    # Whether the kernel message contains Fatal or Nonfatal after the code. Only Fatal ones are what `kind` says.
+    # Whether the kernel message contains Fatal or Nonfatal after the code. `kind` is that of the Fatal ones.
     fatal_in_text: bool = False
     nvlink: bool = False  # whether it concerns an NVLink, so that links and fabric fail with it
     # Whether its counter starts at 0 on every GPU, so that increase() includes the first occurrence.
@@ -274,7 +274,7 @@ UNLISTED_REMEDY: Final = "Look the code up in NVIDIA's Xid catalog and decide wh
 """Action for an Xid that is not in the table, to be worded."""
 
 NONFATAL_MEANING: Final = "an NVLink had an error that is not known to be fatal; the job may have died all the same"
-"""Meaning of an Xid of which only the kernel log says whether it is fatal, and which it does not call Fatal.
+"""Meaning of an NVLink 5 Xid that the kernel log does not call Fatal.
 
 The word is about the link: of the 51 nonfatal errors in NVIDIA's decode sheet, 18 end in Xid 48, 94, 95 or 45 or lose
 packets.

@@ -204,7 +204,7 @@ class KernelXids:
         text = record.message
         at = min(self._clock.monotonic(record), now)
         if (found := parse_sxid(text, at) or parse_xid(text, at)) is not None:
-            # An Xid 154 that asks for nothing is the end of one before it, and no error.
+            # An Xid 154 with the action None ends one before it, and is not an error.
             return None if recovery_action(text) == NO_ACTION else found
         if is_driver_loaded(text):
             return DriverLoaded(at)

@@ -113,9 +113,9 @@ def parse_xid(text: str, at: float = 0.0) -> XidReport | None:
 
 
 def recovery_action(text: str) -> str | None:
-    """Parse what the driver asks for in the message of an Xid 154, such as ``GPU Reset Required``.
+    """Parse the action that the driver requests in the message of an Xid 154, such as ``GPU Reset Required``.
 
-    `NO_ACTION` if it withdraws what it asked for (gpu.c, gpuRefreshRecoveryAction); None for any other message.
+    `NO_ACTION` if it withdraws a request (gpu.c, gpuRefreshRecoveryAction); None for any other message.
     """
     match = _ACTION.search(text)
     return None if match is None else match[1]
@@ -150,7 +150,7 @@ _DOWN_BECAUSE: Final = {
 
 
 def nvlink_error(text: str) -> str:
-    """What the message of an Xid 144-150 says beyond its code: unit, link, and effect or reason; "" if not one."""
+    """What the message of an Xid 144-150 contains beyond its code: unit, link, and effect or reason; "" if not one."""
     match = _NVLINK_ERROR.search(text)
     if match is None:
         return ""

@@ -222,7 +222,7 @@ def _file(name: str) -> str:
 
 
 def _xid_page(number: int, fatal: str = "true", line: str = "") -> str:
-    """The page on an Xid; with what its line in the kernel log says: whether it is fatal, and more (`nvlink_error`)."""
+    """The page on an Xid, with what its line in the kernel log contains: whether it is fatal, and `nvlink_error`."""
     xid, check = XID_CODES.get(number), xid_check(str(number), fatal)
     meaning = f"The driver reported Xid {number}: {UNLISTED_MEANING}" if xid is None else meaning_of(xid)
     kind = XidKind.TICKET if xid is None or check.code == _NONFATAL else xid.kind
