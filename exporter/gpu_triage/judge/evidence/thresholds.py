@@ -14,8 +14,8 @@ WAITS_IN_WINDOW: Final = 3.0
 WINDOW_PARTS: Final = 12  # how finely the window is kept: a quarter of a wait
 LIKE_GAP: Final = 1.5  # up to this many times its longest gap, the next one is like it
 # A job that has lost so many seconds of its work is reported without the rest of the wait. A tenth does not count: the
-# pace of a healthy job varies so much. Nor does more than a half: at half its pace, it takes 200 s, five minutes with the
-# time that the evidence needs and the alert, and longer than an evaluation or a data loader that catches up.
+# pace of a healthy job varies so much. Nor does more than a half: at half its pace, it takes 200 s, five minutes with
+# the time that the evidence needs and the alert, and longer than an evaluation or a data loader that catches up.
 LOST_SECONDS: Final = 80.0
 LEAST_LOSS: Final = 0.1
 MOST_LOSS: Final = 0.5
