@@ -88,7 +88,7 @@ def _text(page: Notification) -> tuple[str, str]:
 def test_one_cause_is_one_notification(inbox: Inbox, cluster: str, receiver: str, alert: str, title: str) -> None:
     assert _opened(inbox, cluster) == {receiver: 1}, summary(_heard(inbox, cluster))
     text, description = _text(_first(inbox, cluster, alert))
-    assert re.fullmatch(f"{cluster}/gpu-triage: {title}".replace("SINCE", "since ..:.. UTC"), text), text
+    assert re.fullmatch(f"{cluster}/gpu-triage: {title}".replace(" SINCE", ", since ..:.. UTC"), text), text
     three = ", ".join(f"{cluster}-00{i}:9836" for i in range(3))
     assert f" Among them: {three}; " in description
     assert re.search(r" All hosts: http://\S+$", description)

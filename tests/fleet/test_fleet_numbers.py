@@ -46,7 +46,6 @@ COMMANDS = {
 COUNTED_OTHERWISE = {
     "detail: Time in each class A",
     "detail: ECC errors per hour B",
-    "detail: Xids of this GPU B",
     "capacity: Energy, last day A",
     "capacity: Clusters, last day E",
     "capacity: Least used hosts, last day C",
