@@ -1,11 +1,9 @@
 """The source of the rules: read strictly, complete, and every token of it filled in."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from tests.gathered import every, for_each
 
 from gpu_triage.alerting.build import (
@@ -18,9 +16,8 @@ from gpu_triage.alerting.build import (
     xid_lists,
     xid_texts,
 )
-from gpu_triage.alerting.files import inhibitions
 from gpu_triage.alerting.rule_source import Alert, RuleSource, SourceError, read_macros, read_sources
-from gpu_triage.alerting.settings import DEFAULTS, SEVERITIES, AlertSettings, Settings, duration_seconds, plain
+from gpu_triage.alerting.settings import DEFAULTS, SEVERITIES, duration_seconds, plain
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.read.xid.codes import NONFATAL_MEANING, XID_CODES, XidKind, codes_of
 
@@ -65,20 +62,6 @@ def test_every_token_of_every_source_has_a_value(source: RuleSource) -> None:
     for group in every(built(source, DEFAULTS)):
         for rule in group.rules:
             assert "${" not in str(rule.fields)
-
-
-@for_each(("alert", "name"), [(alert, name) for alert in ALERTS for name in alert.thresholds])
-def test_a_threshold_at_either_end_of_its_range_changes_the_expression(alert: Alert, name: str) -> None:
-    source, threshold = RuleSource("a.yml", "", ()), alert.thresholds[name]
-    for value in every({threshold.low, threshold.high} - {threshold.value}):
-        chosen = Settings(alerts={alert.key: AlertSettings(thresholds={name: value})})
-        assert expr_of(source, alert, chosen) != expr_of(source, alert, DEFAULTS)
-
-
-def expr_of(source: RuleSource, alert: Alert, settings: Settings) -> str:
-    (group,) = next(each for each in SOURCES if alert in each.alerts).groups[:1]
-    alone = replace(source, groups=(replace(group, rules=(alert,)),))
-    return str(built(alone, settings)[0].rules[0].fields["expr"])
 
 
 @every_alert
@@ -127,12 +110,6 @@ def test_the_words_for_an_xid_are_those_of_the_table() -> None:
             branches = dict(re.findall(r'match " \(([0-9|]+)\) " \$codes \}\}(.*?)\{\{', text))
             assert [said for codes, said in branches.items() if str(code) in codes.split("|")] == [wanted]
     assert f'match " (nonfatal) " $codes }}}}{NONFATAL_MEANING}' in xid_texts()["xid_words_ticket"]
-
-
-def test_inhibitions_compare_the_labels_that_settings_name() -> None:
-    settings = Settings(cluster_label="region", replica_labels=("replica",))
-    rules = yaml.safe_load(inhibitions(settings))["inhibit_rules"]
-    assert {tuple(rule["equal"][:3]) for rule in rules} == {("region", "replica", "job")}
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def throttled(share: float, cpus: float) -> Readings:
 
 
 HOST_WAITS: Readings = {(GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")): 0.9}
+HOST_SWAPS: Readings = {(GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")): 0.9}
 SHARE, FEW = limit("storage.starved", "blocked"), thresholds.BLOCKED_THREADS
 IO, MEMORY = limit("storage.starved", "pressure"), limit("memory.starved", "pressure")
 FULL, STOPPED = limit("cpu.starved", "busiest"), limit("cpu.limited", "share")
@@ -148,6 +149,8 @@ BORDER, STALLS = thresholds.WAITING_BELOW_SHARE, thresholds.OWN_STALL_SHARE
         pytest.param(STALLS, thread(1.0), "compute", id="busy in spite of a full thread"),
         pytest.param(STALLS * BELOW, stalled("io", 0.5), "storage", id="mostly busy, and its job waits"),
         pytest.param(STALLS, stalled("io", 0.5), "compute", id="busy although its job waits"),
+        pytest.param(STALLS, throttled(STOPPED, 1.0), "compute", id="busy in spite of its CPU limit"),
+        pytest.param(BORDER * BELOW, {**HOST_SWAPS, **stalled("memory", 0.01)}, "unattributed", id="others stall"),
     ],
 )
 def test_there_is_one_border_and_above_it_only_the_jobs_own_stalls_count(
@@ -426,10 +429,6 @@ def test_gpus_wait_for_a_network_that_loses_segments_or_packets(busy: float, rea
     assert judged(busy, readings).name == name
 
 
-EDGE = 1.001
-"""Just beyond a threshold: counters are sums of floats."""
-
-
 class Row(NamedTuple):
     """A class, and a reading that is in it from a threshold on; beyond is how far, 1 at the threshold."""
 
@@ -440,9 +439,9 @@ class Row(NamedTuple):
     busy: float = 1.0
     more: Readings = MappingProxyType({})
 
-    def readings(self, beyond: float) -> Readings:
+    def judged(self, beyond: float, current: str | None) -> str:
         value = self.threshold / beyond if self.falls else self.threshold * beyond
-        return {**always(self.busy), **self.more, self.reading: value}
+        return judged(self.busy, {**self.more, self.reading: value}, current=current).name
 
 
 DRAW, UTILIZATION = (power.GPU_POWER_WATTS, GPU), (activity.GPU_SM_UTILIZATION_RATIO, GPU)
@@ -511,19 +510,13 @@ ROWS = (
 )
 
 
-def class_of(row: Row, beyond: float, current: str | None) -> str:
-    host, work = steady(row.readings(beyond)), Work()
-    work.worked_recently = True
-    return bottleneck_of(Case(host.gpus[0], host, work, current)).name
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.name}: {row.reading[0].name}")
 def test_a_class_is_left_below_less_than_it_is_entered_at(row: Row) -> None:
     between = (1 + thresholds.EASE) / 2
     seen = {
-        (beyond, current): class_of(row, beyond, current) == row.name
-        for beyond in (EDGE, between, thresholds.EASE / EDGE)
+        (beyond, current): row.judged(beyond, current) == row.name
+        for beyond in (ABOVE, between, thresholds.EASE / ABOVE)
         for current in (None, "compute", row.name)
     }
     stays = {key for key, is_in in seen.items() if is_in}
-    assert stays == {(EDGE, None), (EDGE, "compute"), (EDGE, row.name), (between, row.name)}
+    assert stays == {(ABOVE, None), (ABOVE, "compute"), (ABOVE, row.name), (between, row.name)}
