@@ -16,11 +16,7 @@ from gpu_triage.judge.host_judge import HostJudge, _reading
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.read.gpu import pcie, power
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_UP
-from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO
-from gpu_triage.read.host.kernel_log import (
-    GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
-    GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
-)
+from gpu_triage.read.host import infiniband, kernel_log
 from gpu_triage.read.xid.xid_metrics import GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
 
 GPU = ("0", "GPU-0")
@@ -28,13 +24,13 @@ UP: Readings = {(GPU_UP, GPU): 1.0}
 
 
 def said(kind: str, *subjects: str) -> Readings:
-    return {(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, (kind, subject)): 0.0 for subject in subjects}
+    return {(kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, (kind, subject)): 0.0 for subject in subjects}
 
 
 TASK, SILENT = said("hung_task", "python3 (42)", "dd (7)"), said("nfs_not_responding", "nas01")
 TASKS = "dd (7), python3 (42)"
-KILLED: Readings = {(GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS, ("42", "<!here>", "", "", "4711")): 0.0}
-SLOW_PORT: Readings = {(GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO, ("mlx5_3", "1")): 0.5}
+KILLED: Readings = {(kernel_log.GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS, ("42", "<!here>", "", "", "4711")): 0.0}
+SLOW_PORT: Readings = {(infiniband.GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO, ("mlx5_3", "1")): 0.5}
 SXID: Readings = {(GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS, ("0000:c1:00.0", "20034", "true")): 0.0}
 NARROW: Readings = {(pcie.GPU_PCIE_LINK_WIDTH, GPU): 4.0, (pcie.GPU_PCIE_LINK_EXPECTED_WIDTH, GPU): 16.0}
 HOT: Readings = {

@@ -226,15 +226,6 @@ def test_a_gap_proves_that_a_job_did_not_hang_and_bridged_errors_were_few(check:
     assert CONFIRMED in played(check, 0.9, 1.1)
 
 
-@pytest.mark.parametrize(
-    ("loss", "seconds"), [(None, WAIT), (0.1, WAIT), (0.2, WAIT), (0.3, 400), (0.5, 200), (0.9, 200)]
-)
-def test_what_costs_a_job_more_is_told_sooner(loss: float | None, seconds: float) -> None:
-    course, found = Course(), replace(HOT, loss=loss)
-    states = [course.look(found, after=5) for _ in range(int(WAIT / 5) + 1)]
-    assert states.index(CONFIRMED) == pytest.approx(seconds / 5, abs=1)
-
-
 def test_what_a_job_loses_now_and_then_does_not_add_up() -> None:
     assert CONFIRMED not in played(CHECK, 0.2, 0.3, loss=0.5)
 

@@ -13,14 +13,7 @@ from gpu_triage.judge.conditions.host import judge_kernel
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO
-from gpu_triage.read.host.cpu import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
-from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL
-from gpu_triage.read.host.kernel_log import (
-    GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
-    GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
-    GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
-)
-from gpu_triage.read.host.nfs import GPU_HOST_NFS_OPERATIONS_TOTAL
+from gpu_triage.read.host import cpu, host_memory, kernel_log, nfs
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage_simulator import load_scenario
@@ -31,7 +24,7 @@ WALL = 1_768_435_200.0
 
 
 def said(kind: str, subject: str, ago: float) -> Sample:
-    return GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS.sample(WALL - ago, kind, subject)
+    return kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS.sample(WALL - ago, kind, subject)
 
 
 def found(*samples: Sample) -> dict[str, str]:
@@ -124,7 +117,7 @@ def test_a_server_is_silent_until_every_nfs_mount_has_answers(rates: tuple[float
     """No OK is logged, if what waited for it was killed; nothing tells which server a mount has."""
     old, new = said("nfs_not_responding", "nas01", 600), said("nfs_not_responding", "nas01", 20)
     rounds = [
-        (at, [GPU_HOST_NFS_OPERATIONS_TOTAL.sample(rate * at, f"/{i}", "READ") for i, rate in enumerate(rates)])
+        (at, [nfs.GPU_HOST_NFS_OPERATIONS_TOTAL.sample(rate * at, f"/{i}", "READ") for i, rate in enumerate(rates)])
         for at in (0.0, 60.0)
     ]
     for event, expected in ((old, codes), (new, {"storage.not_responding"})):
@@ -143,8 +136,8 @@ def test_tasks_that_hang_together_are_one_finding() -> None:
     [(("", "", "4711"), " of Slurm job 4711"), (("", "0a1b", ""), " of pod 0a1b"), (("", "", ""), "")],
 )
 def test_a_killed_process_is_told_with_its_job(owner: tuple[str, str, str], words: str) -> None:
-    kill = GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(WALL - 60, "4242", "python3", *owner)
-    old = GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(WALL - 901, "4243", "python3", *owner)
+    kill = kernel_log.GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(WALL - 60, "4242", "python3", *owner)
+    old = kernel_log.GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(WALL - 901, "4243", "python3", *owner)
     assert found(kill, old) == {"memory.oom_killed": f"the kernel killed python3 (4242){words}, 60 s ago"}
 
 
@@ -170,19 +163,19 @@ def counted(spec: MetricSpec, seconds: float, before: float, now: float, *labels
 )
 def test_errors_that_memory_controllers_count_now_are_found(severity: str, code: str, when: str) -> None:
     measured = f"2 {severity} memory errors {when}, of memory controller mc0"
-    assert counted(GPU_HOST_EDAC_ERRORS_TOTAL, 30.0, 5, 7, "mc0", severity) == {code: measured}
-    assert counted(GPU_HOST_EDAC_ERRORS_TOTAL, 30.0, 5, 5, "mc0", severity) == {}
+    assert counted(host_memory.GPU_HOST_EDAC_ERRORS_TOTAL, 30.0, 5, 7, "mc0", severity) == {code: measured}
+    assert counted(host_memory.GPU_HOST_EDAC_ERRORS_TOTAL, 30.0, 5, 5, "mc0", severity) == {}
 
 
 def test_a_kernel_log_that_lost_records_is_found() -> None:
-    ((code, measured),) = counted(GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL, 30.0, 0, 120).items()
+    ((code, measured),) = counted(kernel_log.GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL, 30.0, 0, 120).items()
     assert code == "host.kernel_log_lost"
     assert measured.startswith("120 records of the kernel log were lost ")
 
 
 @pytest.mark.parametrize(("seconds", "hot"), [(2.0, False), (15.0, True)])
 def test_processors_that_count_heat_are_found(seconds: float, *, hot: bool) -> None:
-    found = counted(GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL, 60.0, 100.0, 100.0 + seconds, "1")
+    found = counted(cpu.GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL, 60.0, 100.0, 100.0 + seconds, "1")
     assert found == ({"cpu.thermal": "CPUs of NUMA node 1 too hot for 25% of the time"} if hot else {})
 
 

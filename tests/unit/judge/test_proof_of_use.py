@@ -12,15 +12,7 @@ from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.gpu import activity, pcie, power
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
-from gpu_triage.read.host import network_interfaces
-from gpu_triage.read.host.cpu import (
-    GPU_HOST_CPU_BUSIEST_RATIO,
-    GPU_HOST_CPU_SECONDS_TOTAL,
-    GPU_HOST_CPUS,
-    GPU_HOST_PRESSURE_SECONDS_TOTAL,
-)
-from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.host import cpu, host_memory, infiniband, network_interfaces
 from gpu_triage.read.host.pcie_uplinks import bytes_per_second
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes import cgroup_limits, threads
@@ -88,8 +80,8 @@ def throttled(share: float, cpus: float) -> Readings:
     }
 
 
-HOST_WAITS: Readings = {(GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")): 0.9}
-HOST_SWAPS: Readings = {(GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")): 0.9}
+HOST_WAITS: Readings = {(cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")): 0.9}
+HOST_SWAPS: Readings = {(cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")): 0.9}
 SHARE, FEW = limit("storage.starved", "blocked"), thresholds.BLOCKED_THREADS
 IO, MEMORY = limit("storage.starved", "pressure"), limit("memory.starved", "pressure")
 FULL, STOPPED = limit("cpu.starved", "busiest"), limit("cpu.limited", "share")
@@ -240,7 +232,7 @@ def process(gpu: tuple[str, str], user: str) -> Readings:
 
 
 def rdma(bytes_per_second_: float) -> Readings:
-    return {(GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL, ("mlx5_0", "1")): bytes_per_second_}
+    return {(infiniband.GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL, ("mlx5_0", "1")): bytes_per_second_}
 
 
 ADA = {**process(GPU, "ada"), **process(PEER, "ada")}
@@ -449,8 +441,8 @@ DRAM = (activity.GPU_MEMORY_UTILIZATION_RATIO, GPU)
 TALKS: Readings = {DRAM: 0.0, (GPU_UP, PEER): 1.0, (GPU_PROCESSES, (*PEER, "compute")): 1.0}
 SPINNING: Readings = {**TALKS, DRAW: WATTS * 0.3}
 AT_X16: Readings = {(pcie.GPU_PCIE_LINK_GENERATION, GPU): 4.0, (pcie.GPU_PCIE_LINK_WIDTH, GPU): 16.0}
-IDLE_CPUS: Readings = {(GPU_HOST_CPUS, ("0",)): 8.0, (GPU_HOST_CPU_SECONDS_TOTAL, ("0", "idle")): 8.0}
-FULL_CPU: Readings = {**IDLE_CPUS, (GPU_HOST_CPU_BUSIEST_RATIO, ("0",)): 0.1}
+IDLE_CPUS: Readings = {(cpu.GPU_HOST_CPUS, ("0",)): 8.0, (cpu.GPU_HOST_CPU_SECONDS_TOTAL, ("0", "idle")): 8.0}
+FULL_CPU: Readings = {**IDLE_CPUS, (cpu.GPU_HOST_CPU_BUSIEST_RATIO, ("0",)): 0.1}
 ROWS = (
     Row("thermal", (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_thermal")), limit("thermal.hw", "share")),
     Row("power_brake", (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_power_brake")), limit("power.brake", "share")),
@@ -466,9 +458,16 @@ ROWS = (
         thresholds.FULL_LINK_SHARE * bytes_per_second(4, 16),
         more=AT_X16,
     ),
-    Row("memory", (GPU_HOST_SWAP_IN_BYTES_TOTAL, ()), limit("memory.starved", "rate"), busy=0.3),
-    Row("memory", (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")), limit("memory.starved", "pressure"), busy=0.3),
-    Row("storage", (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")), limit("storage.starved", "pressure"), busy=0.3),
+    Row("memory", (host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL, ()), limit("memory.starved", "rate"), busy=0.3),
+    Row(
+        "memory",
+        (cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")),
+        limit("memory.starved", "pressure"),
+        busy=0.3,
+    ),
+    Row(
+        "storage", (cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")), limit("storage.starved", "pressure"), busy=0.3
+    ),
     Row(
         "storage",
         (threads.GPU_BLOCKED_THREAD_SECONDS_TOTAL, (*GPU, "folio_wait_bit_common")),
@@ -476,7 +475,7 @@ ROWS = (
         busy=0.3,
         more={**HOST_WAITS, (threads.GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): 4.0},
     ),
-    Row("cpu", (GPU_HOST_CPU_BUSIEST_RATIO, ("0",)), limit("cpu.starved", "busiest"), busy=0.3, more=FULL_CPU),
+    Row("cpu", (cpu.GPU_HOST_CPU_BUSIEST_RATIO, ("0",)), limit("cpu.starved", "busiest"), busy=0.3, more=FULL_CPU),
     Row(
         "network",
         (network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL, ("eno1",)),
