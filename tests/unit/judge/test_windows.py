@@ -405,31 +405,26 @@ def test_memory_that_is_full_and_grows_over_a_quarter_of_an_hour_is_context(grow
     assert fed.state("work.memory_full") == state
 
 
-def killed(at: float, owner: tuple[str, str, str], *, on_gpu: bool) -> Iterator[Sample]:
-    yield from loaded(at)
-    if on_gpu and at < HOUR:
-        yield GPU_PROCESS_INFO.sample(1, *GPU, *(_process(label) for label in GPU_PROCESS_INFO.labels[2:]))
-    if at >= HOUR:
-        yield kernel_log.GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(WALL + HOUR, "4242", "python3", *owner)
-
-
-def _process(label: str) -> str:
-    return {"pid": "4241", "slurm_job_id": "4711"}.get(label, "")
-
-
 @pytest.mark.parametrize(
-    ("owner", "on_gpu", "code"),
+    ("job", "on_gpu", "code"),
     [
-        pytest.param(("", "", "4711"), True, "memory.oom_killed", id="of the job on the GPU"),
-        pytest.param(("", "", "4712"), True, "memory.oom_killed_other", id="of another job"),
-        pytest.param(("", "", "4711"), False, "memory.oom_killed_other", id="of a job without a GPU"),
+        pytest.param("4711", True, "memory.oom_killed", id="of the job on the GPU"),
+        pytest.param("4712", True, "memory.oom_killed_other", id="of another job"),
+        pytest.param("4711", False, "memory.oom_killed_other", id="of a job without a GPU"),
     ],
 )
-def test_only_the_end_of_a_process_whose_job_had_a_gpu_is_a_ticket(
-    owner: tuple[str, str, str], code: str, *, on_gpu: bool
-) -> None:
+def test_only_the_end_of_a_process_whose_job_had_a_gpu_is_a_ticket(job: str, code: str, *, on_gpu: bool) -> None:
+    process = {"gpu": GPU[0], "uuid": GPU[1], "pid": "4241", "slurm_job_id": "4711"}
+
+    def samples(at: float) -> Iterator[Sample]:
+        yield from loaded(at)
+        if on_gpu and at < HOUR:
+            yield GPU_PROCESS_INFO.sample(1, *(process.get(label, "") for label in GPU_PROCESS_INFO.labels))
+        if at >= HOUR:
+            yield kernel_log.GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(WALL + HOUR, "4242", "python3", "", "", job)
+
     fed = Fed(60.0)
-    fed.run(HOUR + 10 * MINUTE, lambda at: killed(at, owner, on_gpu=on_gpu))
+    fed.run(HOUR + 10 * MINUTE, samples)
     assert fed.codes() == {code}
 
 
