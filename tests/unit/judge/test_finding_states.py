@@ -56,17 +56,13 @@ class Course:
         """
         self.now += after
         present, self.ended = self.states.judge(found, lambda _finding: not blind, self.now, lambda _finding: reset_at)
-        lives = [life for life in (*present, *self.ended) if life.key == self.key]
+        lives = [life for life in (*present, *self.ended) if life.key == (HOT.uuid, CHECK.code)]
         assert len(lives) <= 1
         return lives[0].state if lives else None
 
     @property
-    def key(self) -> tuple[str, str]:
-        return "GPU-a", CHECK.code
-
-    @property
     def life(self) -> Life:
-        (life,) = (life for life in self.states.lives if life.key == self.key)
+        (life,) = (life for life in self.states.lives if life.key == (HOT.uuid, CHECK.code))
         return life
 
 
