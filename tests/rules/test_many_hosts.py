@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 
 HEAT: Final = "GpuFleetHwThermalThrottling"
 OVER_AT: Final = NOW - 9
+NAN: Final = math.nan
 
 
 class Case(NamedTuple):
@@ -24,7 +25,7 @@ class Case(NamedTuple):
 
 def over_soon(series: Series) -> Series:
     """The same, but that the findings are over at a minute."""
-    after = {"gpu_finding": 0.0, "gpu_finding_since_timestamp_seconds": math.nan}
+    after = {"gpu_finding": 0.0, "gpu_finding_since_timestamp_seconds": NAN}
     return {
         key: [after.get(key.partition("{")[0], value) if at >= OVER_AT else value for at, value in enumerate(values)]
         for key, values in series.items()
@@ -106,38 +107,29 @@ DOWN_AT, OK_AT = 10, 71
 
 def outage() -> Series:
     """Hosts that wait for a file server for an hour, and log that once; one of them has no exporter for a while."""
-    code = {"code": "storage.not_responding", "severity": "warning", "action": "fix_host"}
+    finding = {"code": "storage.not_responding", "severity": "warning", "action": "fix_host"}
     event = {"kind": "nfs_not_responding", "subject": "nas01"}
-    since = 60.0 * DOWN_AT
-    every = []
+    since, every = 60.0 * DOWN_AT, []
     for number in range(1, 17):
-        gap = 10 if number == 1 else 0
-        instance = f"10.4.0.{number}:9836"
-        shown = {
-            "gpu_exporter_build_info": over((1, 110)),
-            "gpu_exporter_collector_success": over((1, 110)),
-            **(
-                {
-                    "gpu_host_finding": over((math.nan, DOWN_AT), (1, 5), (2, OK_AT + 15 - DOWN_AT), (0, 24)),
-                    "gpu_host_finding_since_timestamp_seconds": over((math.nan, DOWN_AT), (since, 80), (math.nan, 24)),
-                    "gpu_host_kernel_event_last_timestamp_seconds": over(
-                        (math.nan, DOWN_AT), (since, OK_AT - DOWN_AT), (math.nan, 110 - OK_AT)
-                    ),
-                }
-                if number <= 4
-                else {}
-            ),
-        }
-        labels = {
-            "gpu_exporter_collector_success": {"collector": "host_kernel_log"},
-            "gpu_host_finding": code,
-            "gpu_host_finding_since_timestamp_seconds": code,
-            "gpu_host_kernel_event_last_timestamp_seconds": event,
-        }
+        instance, blind = f"10.4.0.{number}:9836", range(40, 50) if number == 1 else range(0)
+        series: list[tuple[str, list[tuple[float, int]], dict[str, str]]] = [
+            ("gpu_exporter_build_info", [(1, 110)], {}),
+            ("gpu_exporter_collector_success", [(1, 110)], {"collector": "host_kernel_log"}),
+        ]
+        if number <= 4:
+            series += [
+                ("gpu_host_finding", [(NAN, DOWN_AT), (1, 5), (2, OK_AT + 15 - DOWN_AT), (0, 24)], finding),
+                ("gpu_host_finding_since_timestamp_seconds", [(NAN, DOWN_AT), (since, 80), (NAN, 24)], finding),
+                (
+                    "gpu_host_kernel_event_last_timestamp_seconds",
+                    [(NAN, DOWN_AT), (since, OK_AT - DOWN_AT), (NAN, 110 - OK_AT)],
+                    event,
+                ),
+            ]
         every.append(host("up", over((1, 110)), instance))
-        for metric, values in shown.items():
-            blind = [math.nan if 40 <= at < 40 + gap else value for at, value in enumerate(values)]
-            every.append(host(metric, blind, instance, **labels.get(metric, {})))
+        for metric, spans, labels in series:
+            values = [NAN if at in blind else value for at, value in enumerate(over(*spans))]
+            every.append(host(metric, values, instance, **labels))
     return merged(*every)
 
 

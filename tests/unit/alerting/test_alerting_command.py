@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.gathered import every
 
 from gpu_triage.alerting.files import rule_files, shipped
@@ -58,26 +59,25 @@ def test_files_are_readable_by_the_servers_that_load_them_and_dashboards_can_be_
 
 
 def test_settings_reach_rules_and_inhibitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = "cluster_label: region\nalerts: {GpuLost: {enabled: false}, GpuMissing: {severity: warning}}"
-    assert rules(tmp_path / "out", config=config) == 0
+    labels = "cluster_label: region\nreplica_labels: [replica]\n"
+    alerts = "alerts: {GpuLost: {enabled: false}, GpuMissing: {severity: warning}}"
+    assert rules(tmp_path / "out", config=labels + alerts) == 0
     files = written(tmp_path / "out")
     assert "alert: GpuLost\n" not in files["rules/alerts-findings.yml"]
-    assert "equal: [region, job, instance" in files["alertmanager-inhibit.yml"]
+    inhibitions = yaml.safe_load(files["alertmanager-inhibit.yml"])["inhibit_rules"]
+    assert {tuple(each["equal"][:3]) for each in inhibitions} == {("region", "replica", "job")}
     assert "3 disabled" in capsys.readouterr().out
 
 
-def test_dashboards_link_to_the_runbooks_of_the_settings(tmp_path: Path) -> None:
+def test_dashboards_use_label_and_runbooks_of_the_settings_and_keep_the_variable_that_links_set(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert rules(out, config="runbook_base_url: https://runbooks.example.org/gpu\n") == 0
-    diagnosis = written(out)["dashboards/diagnosis.json"]
-    assert "https://runbooks.example.org/gpu/playbook#1-is-it-sick" in diagnosis
-    assert "http://${exporter:raw}/runbooks" not in diagnosis
-
-
-def test_dashboards_use_the_label_of_the_settings_and_keep_the_variable_that_links_set(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert rules(out, config="{cluster_label: region, grafana_base_url: 'https://grafana.example.org'}") == 0
+    runbooks = "https://runbooks.example.org/gpu"
+    addresses = f"grafana_base_url: 'https://grafana.example.org', runbook_base_url: '{runbooks}'"
+    assert rules(out, config=f"{{cluster_label: region, {addresses}}}") == 0
     files = written(out)
+    diagnosis = files["dashboards/diagnosis.json"]
+    assert f"{runbooks}/playbook#1-is-it-sick" in diagnosis
+    assert "http://${exporter:raw}/runbooks" not in diagnosis
     for name in ("capacity", "detail", "diagnosis", "fleet"):
         board = json.loads(files[f"dashboards/{name}.json"])
         variable = next(each for each in board["templating"]["list"] if each["label"] == "Cluster")

@@ -44,11 +44,15 @@ def read(tmp_path: Path) -> Read:
     return from_text
 
 
+def rule_of(key: str, settings: Settings) -> dict[str, Any]:
+    """The rule of an alert; empty if it is off."""
+    groups = built(RuleSource("", "", (Group("g", "1m", (ALERTS[key],)),)), settings)
+    return dict(groups[0].rules[0].fields) if groups else {}
+
+
 def rules_of(settings: Settings) -> Mapping[str, dict[str, Any]]:
     """Every alert's rule by its key, without those that are off."""
-    alone = {key: RuleSource("", "", (Group("g", "1m", (alert,)),)) for key, alert in ALERTS.items()}
-    groups = {key: built(source, settings) for key, source in alone.items()}
-    return {key: dict(found[0].rules[0].fields) for key, found in groups.items() if found}
+    return {key: rule for key in ALERTS if (rule := rule_of(key, settings))}
 
 
 def test_the_printed_configuration_is_the_default(read: Read) -> None:
@@ -94,10 +98,12 @@ def test_an_alert_takes_severity_wait_labels_and_annotations(read: Read) -> None
     assert {rule["annotations"]["wiki"] for rule in rules.values()} == {"x"}
 
 
-def test_a_threshold_stands_in_the_expression(read: Read) -> None:
-    value = LIMITS.high
-    rule = rules_of(read(f"alerts: {{{WITH_THRESHOLD.key}: {{thresholds: {{{THRESHOLD}: {value}}}}}}}"))
-    assert rule[WITH_THRESHOLD.key]["expr"] != rules_of(DEFAULTS)[WITH_THRESHOLD.key]["expr"]
+@for_each(("key", "name"), [(alert.key, name) for alert in ALERTS.values() for name in alert.thresholds])
+def test_a_threshold_at_either_end_of_its_range_stands_in_the_expression(key: str, name: str, read: Read) -> None:
+    limits = ALERTS[key].thresholds[name]
+    for value in every({limits.low, limits.high} - {limits.value}):
+        chosen = read(f"alerts: {{{key}: {{thresholds: {{{name}: {value}}}}}}}")
+        assert rule_of(key, chosen)["expr"] != rule_of(key, DEFAULTS)["expr"]
 
 
 def test_targets_are_told_apart_by_the_labels_named(read: Read) -> None:

@@ -1,26 +1,14 @@
 """The source of the rules: read strictly, complete, and every token of it filled in."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from tests.gathered import every, for_each
 
-from gpu_triage.alerting.build import (
-    PLACEHOLDER,
-    built,
-    expanded_expr,
-    expression_macros,
-    filled_in,
-    text_macros,
-    xid_lists,
-    xid_texts,
-)
-from gpu_triage.alerting.files import inhibitions
+from gpu_triage.alerting import build
 from gpu_triage.alerting.rule_source import Alert, RuleSource, SourceError, read_macros, read_sources
-from gpu_triage.alerting.settings import DEFAULTS, SEVERITIES, AlertSettings, Settings, duration_seconds, plain
+from gpu_triage.alerting.settings import DEFAULTS, SEVERITIES, duration_seconds, plain
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.read.xid.codes import NONFATAL_MEANING, XID_CODES, XidKind, codes_of
 
@@ -62,23 +50,9 @@ def first_alert(source: RuleSource) -> Alert:
 
 @every_source
 def test_every_token_of_every_source_has_a_value(source: RuleSource) -> None:
-    for group in every(built(source, DEFAULTS)):
+    for group in every(build.built(source, DEFAULTS)):
         for rule in group.rules:
             assert "${" not in str(rule.fields)
-
-
-@for_each(("alert", "name"), [(alert, name) for alert in ALERTS for name in alert.thresholds])
-def test_a_threshold_at_either_end_of_its_range_changes_the_expression(alert: Alert, name: str) -> None:
-    source, threshold = RuleSource("a.yml", "", ()), alert.thresholds[name]
-    for value in every({threshold.low, threshold.high} - {threshold.value}):
-        chosen = Settings(alerts={alert.key: AlertSettings(thresholds={name: value})})
-        assert expr_of(source, alert, chosen) != expr_of(source, alert, DEFAULTS)
-
-
-def expr_of(source: RuleSource, alert: Alert, settings: Settings) -> str:
-    (group,) = next(each for each in SOURCES if alert in each.alerts).groups[:1]
-    alone = replace(source, groups=(replace(group, rules=(alert,)),))
-    return str(built(alone, settings)[0].rules[0].fields["expr"])
 
 
 @every_alert
@@ -95,44 +69,38 @@ def test_every_macro_is_used_and_leaves_only_what_settings_fill_in() -> None:
     for macros, expanded, texts, filled in (
         (
             read_macros().macros,
-            text_macros(),
+            build.text_macros(),
             [a.summary + a.description for a in ALERTS],
             {"cluster_label", "alertname"},
         ),
-        (read_macros().expressions, expression_macros(), [rule.expr for rule in rules], labels),
+        (read_macros().expressions, build.expression_macros(), [rule.expr for rule in rules], labels),
     ):
         everything = " ".join([*texts, *macros.values()])
         assert [name for name in every(macros) if f"${{{name}}}" not in everything] == []
-        assert {token for text in expanded.values() for token in PLACEHOLDER.findall(text)} <= filled
+        assert {token for text in expanded.values() for token in build.PLACEHOLDER.findall(text)} <= filled
 
 
 def test_a_part_of_an_expression_is_indented_like_the_line_that_it_is_in() -> None:
-    first, *others = expanded_expr("max (\n  ${owned}\n)").splitlines()[1:-1]
+    first, *others = build.expanded_expr("max (\n  ${owned}\n)").splitlines()[1:-1]
     assert first.startswith("  group by")
     assert [line for line in others if not line.startswith("  ")] == []
 
 
 def test_lists_of_xids_are_those_of_the_table() -> None:
-    lists = {name: [int(code) for code in text.split("|")] for name, text in xid_lists().items()}
+    lists = {name: [int(code) for code in text.split("|")] for name, text in build.xid_lists().items()}
     assert sorted(lists["xids_ticket"]) == list(codes_of(XidKind.TICKET))
     assert sorted(lists["xids_listed"]) == sorted(XID_CODES)
     assert sorted([*lists["xids_page_nvlink"], *lists["xids_page_other"]]) == list(codes_of(XidKind.PAGE))
-    assert expanded_expr('x{xid=~"${xids_page}"}') == f'x{{xid=~"{xid_lists()["xids_page"]}"}}'
+    assert build.expanded_expr('x{xid=~"${xids_page}"}') == f'x{{xid=~"{build.xid_lists()["xids_page"]}"}}'
 
 
 def test_the_words_for_an_xid_are_those_of_the_table() -> None:
-    words, action = xid_texts()["xid_words_page"], xid_texts()["xid_action_page"]
+    words, action = build.xid_texts()["xid_words_page"], build.xid_texts()["xid_action_page"]
     for code in codes_of(XidKind.PAGE):
         for text, wanted in ((words, XID_CODES[code].meaning), (action, XID_CODES[code].action)):
             branches = dict(re.findall(r'match " \(([0-9|]+)\) " \$codes \}\}(.*?)\{\{', text))
             assert [said for codes, said in branches.items() if str(code) in codes.split("|")] == [wanted]
-    assert f'match " (nonfatal) " $codes }}}}{NONFATAL_MEANING}' in xid_texts()["xid_words_ticket"]
-
-
-def test_inhibitions_compare_the_labels_that_settings_name() -> None:
-    settings = Settings(cluster_label="region", replica_labels=("replica",))
-    rules = yaml.safe_load(inhibitions(settings))["inhibit_rules"]
-    assert {tuple(rule["equal"][:3]) for rule in rules} == {("region", "replica", "job")}
+    assert f'match " (nonfatal) " $codes }}}}{NONFATAL_MEANING}' in build.xid_texts()["xid_words_ticket"]
 
 
 @pytest.mark.parametrize(
@@ -154,9 +122,9 @@ def test_a_wrong_source_is_refused_by_name(tmp_path: Path, wrong: str, message: 
 
 @pytest.mark.parametrize(("text", "message"), [("up > ${shar}", "known are share"), ("${Share}", "lower case")])
 def test_an_unknown_token_is_refused(text: str, message: str) -> None:
-    assert filled_in("a", "up > ${share}", {"share": "1"}) == "up > 1"
+    assert build.filled_in("a", "up > ${share}", {"share": "1"}) == "up > 1"
     with pytest.raises(SourceError, match=message):
-        filled_in("a", text, {"share": "1"})
+        build.filled_in("a", text, {"share": "1"})
 
 
 @pytest.mark.parametrize(
@@ -166,13 +134,10 @@ def test_numbers_have_no_exponent_and_no_idle_zeros(number: float, text: str) ->
     assert plain(number) == text
 
 
-@pytest.mark.parametrize(
-    ("duration", "length"), [("1m", 60), ("90s", 90), ("1h30m", 5400), ("7d", 604800), ("0s", 0), ("", None)]
-)
-def test_the_length_of_a_duration(duration: str, length: int | None) -> None:
-    assert duration_seconds(duration) == length
+LENGTHS = {"1m": 60, "90s": 90, "1h30m": 5400, "7d": 604800, "0s": 0}
+OTHERS = dict.fromkeys(["", "5", "m", "5x", "30m1h", "1.5h", "-1m", "5 m", "1h\n"])
 
 
-@pytest.mark.parametrize("text", ["", "5", "m", "5x", "30m1h", "1.5h", "-1m", "5 m", "1h\n"])
-def test_other_texts_are_no_duration(text: str) -> None:
-    assert duration_seconds(text) is None
+@pytest.mark.parametrize(("text", "length"), [*LENGTHS.items(), *OTHERS.items()])
+def test_the_length_of_a_duration_and_other_texts_are_none(text: str, length: int | None) -> None:
+    assert duration_seconds(text) == length

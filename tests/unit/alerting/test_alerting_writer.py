@@ -1,14 +1,10 @@
 """Rules as text: readable, and exactly what was meant when it is read again."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.conftest import RequiresTool
 from tests.gathered import every
-from tests.program_output import output_of
 
 from gpu_triage.alerting.build import BuiltGroup, BuiltRule, Fields, built
 from gpu_triage.alerting.files import rule_files
@@ -79,12 +75,3 @@ def test_keys_come_in_one_order_and_no_line_ends_in_a_space() -> None:
                 if "alert" in rule:
                     assert list(rule["labels"])[:2] == ["severity", "action"]
                     assert list(rule["annotations"])[:4] == ["summary", "description", "runbook_url", "dashboard_uid"]
-
-
-def test_promtool_finds_nothing_to_complain_about(tmp_path: Path, requires_tool: RequiresTool) -> None:
-    promtool = requires_tool("promtool")
-    for name, text in every(rule_files().items()):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        output_of(promtool, "check", "rules", "--lint=all", "--lint-fatal", path)

@@ -2,8 +2,8 @@
 
 import pytest
 from tests.one_shot import look_at
-from tests.unit.judge.test_check_codes import JUDGED_BY_PROMETHEUS
 
+from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.judge.findings.finding import State
 from gpu_triage_simulator import Expectation, list_scenarios, load_scenario
 
@@ -43,6 +43,7 @@ OUTLASTS_ITS_CAUSE = {
 }
 """Alerts that still fire at a moment though a look finds nothing any more, and why."""
 
+JUDGED_BY_PROMETHEUS = {alert.name for source in shipped_sources() for alert in source.alerts if not alert.codes}
 NEED_MORE_THAN_A_LOOK = {
     "GpuEccCorrectedRising": "a day of counts",
     "GpuHostMemoryErrorsRising": "a day of counts",
@@ -74,7 +75,7 @@ def unheard(scenario: str, expectation: Expectation) -> set[str]:
     behind = any((name, at) == (scenario, expectation.at) for name, at, _ in BEHIND_THE_DAEMON)
     _, over = OUTLASTS_ITS_CAUSE.get((scenario, expectation.at), ("", set()))
     return (
-        set(JUDGED_BY_PROMETHEUS)
+        JUDGED_BY_PROMETHEUS
         | set(NEED_MORE_THAN_A_LOOK)
         | over
         | ({"GpuPcieWidthDowntrained", "GpuBaselineDrift"} if behind else set())

@@ -1,51 +1,13 @@
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from tests.gathered import every
 
 from gpu_triage.judge.findings.check import Action, Measure, Unit, length_in_words
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, EXPLAINED_BY
 from gpu_triage.serve.handbook.pages import alert_names
-
-JUDGED_BY_PROMETHEUS = {
-    "GpuDriverVersionDrift": "other hosts",
-    "GpuStragglerAcrossHosts": "other hosts",
-    "GpuJobHung": "all hosts of a job",
-    "GpuJobSlow": "an hour of a job",
-    "GpuExporterAbsent": "a Prometheus",
-    "GpuExporterDown": "a daemon",
-    "GpuExporterXidDeaf": "a daemon; the report says what could not be read",
-    "GpuExportersDown": "other hosts",
-    "GpuFleetHwThermalThrottling": "other hosts",
-    "GpuFleetSwThermalThrottling": "other hosts",
-    "GpuFleetPowerBrake": "other hosts",
-    "GpuFleetDriverUnavailable": "other hosts",
-    "GpuFleetStorageDown": "other hosts",
-    "GpuFleetFabricUnhealthy": "other hosts",
-    "GpuFleetNetworkDown": "other hosts",
-    "GpuInFleetIncident": "other hosts",
-    "GpuExporterCollectorFailing": "a daemon; the report says what could not be read",
-    "GpuExporterStale": "a daemon",
-    "GpuExporterJudgeFailing": "a daemon",
-    "GpuHostClockWrong": "another host's clock",
-    "GpuExporterWebConfigReloadFailed": "a daemon",
-    "GpuExporterJudgeReloadFailed": "a daemon",
-    "GpuExporterSimulated": "a daemon; the report says that a host is simulated",
-    "GpuTriageWatchdog": "an Alertmanager",
-}
-"""What they need that no finding of one host has."""
-
-
-def alerts(repository: Path) -> list[dict[str, Any]]:
-    """All alerting rules."""
-    files = sorted((repository / "rules").glob("alerts-*.yml"))
-    groups = [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
-    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
 
 
 def test_each_code_is_there_once() -> None:
@@ -138,25 +100,5 @@ def test_findings_with_one_alert_and_one_severity_ask_for_the_same_or_for_what_i
     assert twice == {"GpuStarved"}
 
 
-def test_every_alert_relays_a_finding_or_is_judged_by_prometheus(repository: Path) -> None:
-    relayed = {check.alert for check in CHECKS if check.relayed} - {None}
-    assert {rule["alert"] for rule in alerts(repository)} == relayed | set(JUDGED_BY_PROMETHEUS)
-
-
-def test_a_finding_is_as_severe_as_its_alert_and_asks_for_the_same(repository: Path) -> None:
-    ruled = {
-        (rule["alert"], rule["labels"]["severity"], rule["labels"]["action"])
-        for rule in alerts(repository)
-        if rule["alert"] not in JUDGED_BY_PROMETHEUS
-    }
-    assert ruled == {(check.alert, check.severity.value, check.action.value) for check in CHECKS if check.relayed} - {
-        (None, check.severity.value, check.action.value) for check in CHECKS
-    }
-
-
 def test_a_runbook_is_the_page_of_an_alert() -> None:
     assert {check.runbook for check in CHECKS} - {""} <= set(alert_names())
-
-
-def test_what_explains_a_finding_is_a_finding_itself() -> None:
-    assert {code for causes in EXPLAINED_BY.values() for code in causes} | set(EXPLAINED_BY) <= set(BY_CODE)

@@ -30,17 +30,10 @@ from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.report import GpuVerdict
-from gpu_triage.read.gpu import activity, device_memory, power, presence
-from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.presence import GPU_UP
-from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
-from gpu_triage.read.host import cpu
-from gpu_triage.read.host.cpu import GPU_HOST_PRESSURE_SECONDS_TOTAL
-from gpu_triage.read.host.disk import GPU_HOST_DISK_WRITTEN_BYTES_TOTAL
+from gpu_triage.read.gpu import activity, device_memory, power, presence, throttle
+from gpu_triage.read.host import cpu, disk
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes import on_gpu
-from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESSES
 
 STEP = 5.0
 NONE: Readings = MappingProxyType({})
@@ -57,16 +50,16 @@ class Host:
     def run(self, seconds: float, busy: float, more: Readings = NONE, *, processes: int | None = 1) -> Bottleneck:
         """Judge this for so long, each round; return what is said at the end."""
         readings: dict[Key, float] = {
-            (GPU_UP, GPU): 1.0,
-            (GPU_PERFORMANCE_STATE, GPU): 0.0,
-            (GPU_MEMORY_USED_BYTES, GPU): 0.0 if processes == 0 else 8.0 * 1024**3,
-            (GPU_SM_UTILIZATION_RATIO, GPU): busy,
-            (GPU_BUSY_SECONDS_TOTAL, GPU): busy,
+            (presence.GPU_UP, GPU): 1.0,
+            (activity.GPU_PERFORMANCE_STATE, GPU): 0.0,
+            (device_memory.GPU_MEMORY_USED_BYTES, GPU): 0.0 if processes == 0 else 8.0 * 1024**3,
+            (activity.GPU_SM_UTILIZATION_RATIO, GPU): busy,
+            (activity.GPU_BUSY_SECONDS_TOTAL, GPU): busy,
             **CALM,
             **more,
         }
         if processes is not None:
-            readings[GPU_PROCESSES, (*GPU, "compute")] = processes
+            readings[on_gpu.GPU_PROCESSES, (*GPU, "compute")] = processes
         until = self.fed.seconds + seconds
         while self.fed.seconds < until:
             at = self.fed.seconds
@@ -86,11 +79,14 @@ class Host:
         return self.fed.report.gpus[0].bottleneck
 
 
-PRESSURE, HEAT = (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")), (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_thermal"))
-CALM: Readings = {PRESSURE: 0.0, HEAT: 0.0, (GPU_HOST_DISK_WRITTEN_BYTES_TOTAL, ("nvme0n1",)): 0.0}
+PRESSURE, HEAT = (
+    (cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")),
+    (throttle.GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_thermal")),
+)
+CALM: Readings = {PRESSURE: 0.0, HEAT: 0.0, (disk.GPU_HOST_DISK_WRITTEN_BYTES_TOTAL, ("nvme0n1",)): 0.0}
 STALLED: Readings = {PRESSURE: 0.9}
-SAVES: Readings = {**STALLED, (GPU_HOST_DISK_WRITTEN_BYTES_TOTAL, ("nvme0n1",)): 1e9}
-MISPLACED: Readings = {(GPU_NUMA_MISMATCHED_PROCESSES, GPU): 1.0}
+SAVES: Readings = {**STALLED, (disk.GPU_HOST_DISK_WRITTEN_BYTES_TOTAL, ("nvme0n1",)): 1e9}
+MISPLACED: Readings = {(on_gpu.GPU_NUMA_MISMATCHED_PROCESSES, GPU): 1.0}
 WORK_SECONDS, LOOK_SECONDS = 180.0, 120.0
 HOT = LIMITS["thermal.hw"]["share"].value
 AT_ONCE = SOON_SECONDS + STEP

@@ -15,13 +15,7 @@ from gpu_triage.judge.bottleneck.classes import Bound, bound_of
 from gpu_triage.judge.evidence.thresholds import ARITHMETIC_BOUND_SHARE, MEMORY_BOUND_SHARE
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.text import render_text
-from gpu_triage.read.gpu.activity import (
-    GPU_DRAM_ACTIVE_RATIO,
-    GPU_FP16_ACTIVE_RATIO,
-    GPU_FP32_ACTIVE_RATIO,
-    GPU_FP64_ACTIVE_RATIO,
-    GPU_TENSOR_ACTIVE_RATIO,
-)
+from gpu_triage.read.gpu import activity
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.metrics.metric import MetricSpec
 
@@ -52,18 +46,22 @@ def bound(readings: dict[MetricSpec, float], *more: dict[MetricSpec, float]) -> 
     return bound_of(host.gpus[0])
 
 
-TENSOR, DRAM = GPU_TENSOR_ACTIVE_RATIO, GPU_DRAM_ACTIVE_RATIO
+TENSOR, DRAM = activity.GPU_TENSOR_ACTIVE_RATIO, activity.GPU_DRAM_ACTIVE_RATIO
 
 
 def test_the_busiest_pipe_counts_on_average_over_the_window() -> None:
-    others = {GPU_FP64_ACTIVE_RATIO: 0.7, GPU_FP32_ACTIVE_RATIO: 0.2, GPU_FP16_ACTIVE_RATIO: 0.0}
+    others = {
+        activity.GPU_FP64_ACTIVE_RATIO: 0.7,
+        activity.GPU_FP32_ACTIVE_RATIO: 0.2,
+        activity.GPU_FP16_ACTIVE_RATIO: 0.0,
+    }
     assert bound({TENSOR: 0.1, DRAM: 0.3, **others}) == ("FP64 units", 0.7, 0.3)
     halves = bound({TENSOR: 0.8, DRAM: 0.0}, {TENSOR: 0.2, DRAM: 0.9}, {TENSOR: 0.2, DRAM: 0.9})
     assert halves is not None
     assert [halves.pipe_ratio, halves.memory_ratio] == pytest.approx([0.35, 0.675])
 
 
-@pytest.mark.parametrize("readings", [{}, {TENSOR: 0.9}, {DRAM: 0.9}, {GPU_FP32_ACTIVE_RATIO: 0.9, DRAM: 0.9}])
+@pytest.mark.parametrize("readings", [{}, {TENSOR: 0.9}, {DRAM: 0.9}, {activity.GPU_FP32_ACTIVE_RATIO: 0.9, DRAM: 0.9}])
 def test_half_of_the_readings_proves_nothing(readings: dict[MetricSpec, float]) -> None:
     assert bound(readings) is None
 

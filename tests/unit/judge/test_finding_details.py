@@ -16,17 +16,28 @@ from gpu_triage.judge.host_judge import HostJudge, _reading
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.read.gpu import pcie, power
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_UP
-from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO
-from gpu_triage.read.host.kernel_log import (
-    GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
-    GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
-)
+from gpu_triage.read.host import infiniband, kernel_log
 from gpu_triage.read.xid.xid_metrics import GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
 
 GPU = ("0", "GPU-0")
-SAID = GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
 UP: Readings = {(GPU_UP, GPU): 1.0}
-TASK: Readings = {(SAID, ("hung_task", "python3 (42)")): 0.0, (SAID, ("hung_task", "dd (7)")): 0.0}
+
+
+def said(kind: str, *subjects: str) -> Readings:
+    return {(kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, (kind, subject)): 0.0 for subject in subjects}
+
+
+TASK, SILENT = said("hung_task", "python3 (42)", "dd (7)"), said("nfs_not_responding", "nas01")
+TASKS = "dd (7), python3 (42)"
+KILLED: Readings = {(kernel_log.GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS, ("42", "<!here>", "", "", "4711")): 0.0}
+SLOW_PORT: Readings = {(infiniband.GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO, ("mlx5_3", "1")): 0.5}
+SXID: Readings = {(GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS, ("0000:c1:00.0", "20034", "true")): 0.0}
+NARROW: Readings = {(pcie.GPU_PCIE_LINK_WIDTH, GPU): 4.0, (pcie.GPU_PCIE_LINK_EXPECTED_WIDTH, GPU): 16.0}
+HOT: Readings = {
+    (power.GPU_TEMPERATURE_CELSIUS, (*GPU, "gpu")): 89.0,
+    (power.GPU_TEMPERATURE_THRESHOLD_CELSIUS, (*GPU, "slowdown")): 90.0,
+}
+SEVEN: Readings = {(GPU_DEVICES, ("nvml",)): 7.0, (GPU_DEVICES, ("expected",)): 8.0}
 
 
 def _missing(host: HostEvidence) -> Iterator[Finding]:
@@ -36,50 +47,21 @@ def _missing(host: HostEvidence) -> Iterator[Finding]:
 @pytest.mark.parametrize(
     ("judge", "readings", "code", "detail"),
     [
-        (judge_host, {(SAID, ("filesystem_read_only", "md0")): 0.0}, "storage.read_only", "md0"),
-        (judge_host, {(SAID, ("nfs_not_responding", "nas01")): 0.0}, "storage.not_responding", "nas01"),
-        (judge_host, TASK, "host.hung_task", "dd (7), python3 (42)"),
+        (judge_host, said("filesystem_read_only", "md0"), "storage.read_only", "md0"),
+        (judge_host, SILENT, "storage.not_responding", "nas01"),
+        (judge_host, TASK, "host.hung_task", TASKS),
         (
             judge_host,
-            {**TASK, (SAID, ("nfs_not_responding", "nas01")): 0.0},
+            {**TASK, **SILENT},
             "host.hung_task",
             "dd (7), python3 (42), and NFS server nas01 does not respond",
         ),
-        (
-            judge_host,
-            {(GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS, ("42", "<!here>", "", "", "4711")): 0.0},
-            "memory.oom_killed_other",
-            "__here_ (42) of Slurm job 4711",
-        ),
-        (
-            judge_host,
-            {(GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO, ("mlx5_3", "1")): 0.5},
-            "network.port_slow",
-            "mlx5_3 port 1",
-        ),
-        (
-            judge_links,
-            {(GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS, ("0000:c1:00.0", "20034", "true")): 0.0},
-            "nvswitch.sxid_fatal",
-            "SXid 20034 of switch 0000:c1:00.0",
-        ),
-        (
-            judge_links,
-            {**UP, (pcie.GPU_PCIE_LINK_WIDTH, GPU): 4.0, (pcie.GPU_PCIE_LINK_EXPECTED_WIDTH, GPU): 16.0},
-            "pcie.width_from_boot",
-            "x4 of x16",
-        ),
-        (
-            judge_clocks,
-            {
-                **UP,
-                (power.GPU_TEMPERATURE_CELSIUS, (*GPU, "gpu")): 89.0,
-                (power.GPU_TEMPERATURE_THRESHOLD_CELSIUS, (*GPU, "slowdown")): 90.0,
-            },
-            "thermal.margin",
-            "gpu at 89 °C, slowdown at 90 °C",
-        ),
-        (_missing, {(GPU_DEVICES, ("nvml",)): 7.0, (GPU_DEVICES, ("expected",)): 8.0}, "gpu.missing", "1 of 8 missing"),
+        (judge_host, KILLED, "memory.oom_killed_other", "__here_ (42) of Slurm job 4711"),
+        (judge_host, SLOW_PORT, "network.port_slow", "mlx5_3 port 1"),
+        (judge_links, SXID, "nvswitch.sxid_fatal", "SXid 20034 of switch 0000:c1:00.0"),
+        (judge_links, {**UP, **NARROW}, "pcie.width_from_boot", "x4 of x16"),
+        (judge_clocks, {**UP, **HOT}, "thermal.margin", "gpu at 89 °C, slowdown at 90 °C"),
+        (_missing, SEVEN, "gpu.missing", "1 of 8 missing"),
     ],
 )
 def test_a_detail_names_the_part(

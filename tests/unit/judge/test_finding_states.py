@@ -1,7 +1,7 @@
 """The life of a finding, each transition at its time and just before it; also over a restart of the exporter."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -9,22 +9,6 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.finding_course import (
-    ABSENT,
-    CHECK,
-    CONFIRMED,
-    ENDED,
-    EPSILON,
-    HOLD,
-    HOT,
-    LATCHED,
-    PENDING,
-    WAIT,
-    WINDOW,
-    Course,
-    confirmed,
-    restarted,
-)
 from tests.judged import judged
 from tests.rig import only, pair_with, scenario_with
 
@@ -43,6 +27,58 @@ from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Check
 from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.machine import Moment
+
+WAIT, HOLD, WINDOW = 600.0, 900.0, 60.0
+ABSENT, ENDED, PENDING, CONFIRMED = None, State.ENDED, State.PENDING, State.CONFIRMED
+
+CHECK = replace(BY_CODE["thermal.hw"], wait_seconds=WAIT, hold_seconds=HOLD)
+HOT = Finding(CHECK, "hot", "0", "GPU-a", value=0.5)
+LATCHED = Finding(replace(CHECK, wait_seconds=0.0), "hot", "0", "GPU-a")
+EPSILON = 0.25
+
+
+@dataclass
+class Course:
+    """The states of one host, and the second that it is there."""
+
+    states: FindingStates = field(default_factory=FindingStates)
+    now: float = 1000.0
+    ended: tuple[Life, ...] = ()
+
+    def look(
+        self, *found: Finding, after: float = 0.0, blind: bool = False, reset_at: float | None = None
+    ) -> State | None:
+        """Judge after some seconds; returns the state of HOT.
+
+        Args:
+            after: seconds since the last look.
+            blind: what was not found could not be observed.
+        """
+        self.now += after
+        present, self.ended = self.states.judge(found, lambda _finding: not blind, self.now, lambda _finding: reset_at)
+        lives = [life for life in (*present, *self.ended) if life.key == (HOT.uuid, CHECK.code)]
+        assert len(lives) <= 1
+        return lives[0].state if lives else None
+
+    @property
+    def life(self) -> Life:
+        (life,) = (life for life in self.states.lives if life.key == (HOT.uuid, CHECK.code))
+        return life
+
+
+def confirmed() -> Course:
+    course = Course()
+    course.look(HOT)
+    assert course.look(HOT, after=WAIT) is CONFIRMED
+    return course
+
+
+def restarted(course: Course, down_seconds: float) -> Course:
+    """The course of another exporter that was started later in this boot."""
+    states = FindingStates(WINDOW)
+    states.restore(course.states.lives)
+    return Course(states, course.now + down_seconds)
+
 
 Step = tuple[str, float, "State | EndReason | None"]
 H, G, B = "hot", "gone", "blind"
@@ -224,15 +260,6 @@ def test_a_short_spell_now_and_then_is_healthy(check: Check, duty: float, spell_
 def test_a_gap_proves_that_a_job_did_not_hang_and_bridged_errors_were_few(check: Check) -> None:
     assert CONFIRMED not in played(check, 0.8, 0.9)
     assert CONFIRMED in played(check, 0.9, 1.1)
-
-
-@pytest.mark.parametrize(
-    ("loss", "seconds"), [(None, WAIT), (0.1, WAIT), (0.2, WAIT), (0.3, 400), (0.5, 200), (0.9, 200)]
-)
-def test_what_costs_a_job_more_is_told_sooner(loss: float | None, seconds: float) -> None:
-    course, found = Course(), replace(HOT, loss=loss)
-    states = [course.look(found, after=5) for _ in range(int(WAIT / 5) + 1)]
-    assert states.index(CONFIRMED) == pytest.approx(seconds / 5, abs=1)
 
 
 def test_what_a_job_loses_now_and_then_does_not_add_up() -> None:

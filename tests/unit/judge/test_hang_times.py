@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 from tests.evidence import evidence_of
-from tests.states.play import play
+from tests.states.play import State, play
 from tests.states.states import STATES
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck
@@ -23,7 +23,7 @@ from gpu_triage.judge.evidence.thresholds import (
     UPLOADING_RATIO,
     WAITED_FOR_SECONDS,
 )
-from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.findings import finding
 from gpu_triage.read.gpu import activity, device_memory, nvlink, pcie, presence
 from gpu_triage.read.host import disk, infiniband, network_interfaces
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
@@ -206,30 +206,15 @@ def test_rdma_traffic_of_the_host_explains_that_gpus_spin_only_if_it_may_be_thei
 
 NCCL_ABORTS_SECONDS = 600
 """The timeout of PyTorch's NCCL process groups."""
-BY_NAME = {state.name: state for state in STATES}
-ABSENT = 0
+HANGS = [state for state in STATES if state.kind == "hangs" and state.gpus == 2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "hang"),
-    [
-        ("a hang", State.CONFIRMED),
-        ("a hang while others write", State.CONFIRMED),
-        ("a hang while others write, by its cgroup", State.CONFIRMED),
-        ("a hang while somebody writes", State.CONFIRMED),
-        ("a collective hangs while others send", State.CONFIRMED),
-        ("a long checkpoint", ABSENT),
-        ("a long checkpoint, by its cgroup", ABSENT),
-        ("a checkpoint of somebody", ABSENT),
-        ("a job that waits for a slow server", ABSENT),
-    ],
-)
-def test_a_hang_is_confirmed_before_nccl_aborts_and_a_checkpoint_never(name: str, hang: int) -> None:
-    state = BY_NAME[name]
+@pytest.mark.parametrize("state", HANGS, ids=lambda state: str(state.name))
+def test_a_hang_is_confirmed_before_nccl_aborts_and_a_checkpoint_never(state: State) -> None:
     assert state.lasts < NCCL_ABORTS_SECONDS
     seen = play(state)
     assert seen.report is not None
-    found = {each.check.code: each.state for each in seen.report.findings}.get(HANG, ABSENT)
-    assert (found, seen.seconds <= state.promised) == (hang, True)
+    confirmed = {each.check.code for each in seen.report.findings if each.state is finding.State.CONFIRMED}
+    assert (HANG in confirmed, seen.seconds <= state.promised) == ("hang" in state.name, True)
     assert ("hung" in {each for of_gpu in seen.found.values() for each in of_gpu}) == (state.wanted == "hung")

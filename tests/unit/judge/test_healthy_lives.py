@@ -6,14 +6,7 @@ from typing import NamedTuple
 import pytest
 from tests.fed import Fed
 
-from gpu_triage.judge.evidence.thresholds import (
-    HELD_BYTES,
-    HUNG_SECONDS,
-    LOADING_BYTES_PER_SECOND,
-    RECENT_SECONDS,
-    WORKING_CPU_SHARE,
-    WORKING_SHARE,
-)
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.read.gpu import activity, device_memory, presence
 from gpu_triage.read.host import disk
 from gpu_triage.read.metrics.metric import Sample
@@ -39,7 +32,7 @@ def samples(at: float, busy: float, lives: Sequence[Life], stalled: float = 0.0,
         gpu = (str(index), f"GPU-{index}")
         yield presence.GPU_UP.sample(1, *gpu)
         yield on_gpu.GPU_PROCESSES.sample(len(life.waits), *gpu, "compute")
-        yield device_memory.GPU_MEMORY_USED_BYTES.sample(HELD_BYTES, *gpu)
+        yield device_memory.GPU_MEMORY_USED_BYTES.sample(thresholds.HELD_BYTES, *gpu)
         yield activity.GPU_SM_UTILIZATION_RATIO.sample(busy, *gpu)
         yield activity.GPU_BUSY_SECONDS_TOTAL.sample(busy * at, *gpu)
         yield cgroup_limits.GPU_CGROUP_PRESSURE_SECONDS_TOTAL.sample(stalled * at, *gpu, "/job", "io", "some")
@@ -54,7 +47,7 @@ def samples(at: float, busy: float, lives: Sequence[Life], stalled: float = 0.0,
 
 
 RANK = Life({"7001": 0})
-LOADS, ALMOST_LOADS = LOADING_BYTES_PER_SECOND, LOADING_BYTES_PER_SECOND * EDGE
+LOADS, ALMOST_LOADS = thresholds.LOADING_BYTES_PER_SECOND, thresholds.LOADING_BYTES_PER_SECOND * EDGE
 
 
 @pytest.mark.parametrize(
@@ -74,8 +67,8 @@ LOADS, ALMOST_LOADS = LOADING_BYTES_PER_SECOND, LOADING_BYTES_PER_SECOND * EDGE
         pytest.param([Life(read=LOADS)], {IDLE}, id="it reads"),
         pytest.param([Life(read=ALMOST_LOADS)], {HUNG}, id="it hardly reads"),
         pytest.param([Life(read=LOADS), RANK], {IDLE}, id="one rank reads for all"),
-        pytest.param([Life(thread=WORKING_CPU_SHARE)], {IDLE}, id="it computes on a CPU"),
-        pytest.param([Life(thread=WORKING_CPU_SHARE * EDGE)], {HUNG}, id="it hardly uses a CPU"),
+        pytest.param([Life(thread=thresholds.WORKING_CPU_SHARE)], {IDLE}, id="it computes on a CPU"),
+        pytest.param([Life(thread=thresholds.WORKING_CPU_SHARE * EDGE)], {HUNG}, id="it hardly uses a CPU"),
         pytest.param([Life(thread=1.0), RANK._replace(thread=1.0)], {HUNG, HANG}, id="ranks that spin on CPUs"),
     ],
 )
@@ -83,7 +76,7 @@ def test_a_job_that_stops_is_hung_unless_something_explains_it(lives: list[Life]
     fed = Fed(5.0)
     fed.run(3 * MINUTE, lambda at: samples(at, 1.0, lives))
     stopped = fed.seconds
-    fed.run(HUNG_SECONDS + MINUTE, lambda at: samples(at, 0.0 if at > stopped else 1.0, lives))
+    fed.run(thresholds.HUNG_SECONDS + MINUTE, lambda at: samples(at, 0.0 if at > stopped else 1.0, lives))
     assert fed.codes() & {HANG, HUNG, IDLE} == found
     said = [each.measured for each in fed.report.findings if each.check.code == IDLE]
     assert bool(said) == (IDLE in found)
@@ -98,8 +91,8 @@ FIRST, NEXT = Life({"7000": 0}), Life({"7001": 0})
     [
         pytest.param(NEXT, 0.0, LOADS, 0.9, set(), id="it loads"),
         pytest.param(NEXT, 0.0, ALMOST_LOADS, 0.9, {STARVED}, id="it makes no progress"),
-        pytest.param(NEXT, WORKING_SHARE * EDGE, LOADS, 0.9, set(), id="it does not work yet"),
-        pytest.param(NEXT, WORKING_SHARE / EDGE, LOADS, 0.9, {STARVED}, id="it works slowly"),
+        pytest.param(NEXT, thresholds.WORKING_SHARE * EDGE, LOADS, 0.9, set(), id="it does not work yet"),
+        pytest.param(NEXT, thresholds.WORKING_SHARE / EDGE, LOADS, 0.9, {STARVED}, id="it works slowly"),
         pytest.param(NEXT._replace(read=ALMOST_LOADS), 0.0, LOADS, 0.9, {STARVED}, id="others read"),
         pytest.param(NEXT._replace(read=LOADS), 0.0, 0.0, 0.9, set(), id="it reads from elsewhere"),
         pytest.param(FIRST, 0.0, LOADS, 0.9, {STARVED}, id="it has worked before"),
@@ -112,5 +105,5 @@ def test_a_start_that_makes_progress_is_neither_starved_nor_hung(
 ) -> None:
     fed = Fed(5.0)
     fed.run(3 * MINUTE, lambda at: samples(at, 1.0, [FIRST], read=read))
-    fed.run(5 * MINUTE + RECENT_SECONDS, lambda at: samples(at, busy, [life], stalled=stalled, read=read))
+    fed.run(5 * MINUTE + thresholds.RECENT_SECONDS, lambda at: samples(at, busy, [life], stalled=stalled, read=read))
     assert fed.codes() & {STARVED, HUNG} == found

@@ -15,16 +15,7 @@ from tests.rig import only
 from tests.rules.cases import load_case
 
 from gpu_triage.judge.findings.table import BY_CODE, EXPLAINED_BY, Severity
-from gpu_triage_simulator import host_effects
-from gpu_triage_simulator.effects import (
-    ApplicationClock,
-    EccErrors,
-    Link,
-    PcieErrors,
-    PowerBrake,
-    PowerLimit,
-    ThermalThrottle,
-)
+from gpu_triage_simulator import effects, host_effects
 from gpu_triage_simulator.load import Load
 from gpu_triage_simulator.scenario import Event
 
@@ -42,16 +33,16 @@ _SILENT: Final = (
 )
 
 FAULTS: Final[dict[str, tuple[tuple[Any, ...], set[str]]]] = {
-    "locked clock": ((ApplicationClock(1000),), {"GpuClockPolicyDrift"}),
-    "slow fan": ((ThermalThrottle("sw", 1000),), {"GpuSwThermalThrottling"}),
-    "dead fan": ((ThermalThrottle("hw", 1000),), {"GpuHwThermalThrottling"}),
-    "power brake": ((PowerBrake(900),), {"GpuPowerBrake"}),
+    "locked clock": ((effects.ApplicationClock(1000),), {"GpuClockPolicyDrift"}),
+    "slow fan": ((effects.ThermalThrottle("sw", 1000),), {"GpuSwThermalThrottling"}),
+    "dead fan": ((effects.ThermalThrottle("hw", 1000),), {"GpuHwThermalThrottling"}),
+    "power brake": ((effects.PowerBrake(900),), {"GpuPowerBrake"}),
     # A lowered limit is context, and the GPU that it makes slow a ticket.
-    "power cap": ((PowerLimit(90.0),), {"GpuStraggler"}),
-    "bad memory": ((EccErrors(corrected_per_hour=2000),), {"GpuEccCorrectedRising"}),
-    "broken memory": ((EccErrors(uncorrected=2),), {"GpuEccUncorrected"}),
-    "narrow link": ((Link(width=4),), {"GpuPcieWidthDowntrained"}),
-    "noisy link": ((PcieErrors(replays_per_hour=4000),), {"GpuPcieReplaysRising"}),
+    "power cap": ((effects.PowerLimit(90.0),), {"GpuStraggler"}),
+    "bad memory": ((effects.EccErrors(corrected_per_hour=2000),), {"GpuEccCorrectedRising"}),
+    "broken memory": ((effects.EccErrors(uncorrected=2),), {"GpuEccUncorrected"}),
+    "narrow link": ((effects.Link(width=4),), {"GpuPcieWidthDowntrained"}),
+    "noisy link": ((effects.PcieErrors(replays_per_hour=4000),), {"GpuPcieReplaysRising"}),
     "silent file server": (
         (_WAITS, _STUCK, host_effects.Pressure("io", 0.99), host_effects.KernelMessages(_SILENT)),
         {"GpuHostTaskHung"},
@@ -90,7 +81,10 @@ def told(*faults: str) -> set[str]:
 
 
 def test_what_was_told_before_its_cause_began_goes_on() -> None:
-    slow, hot = Event(_BEGINS, None, (0,), PowerLimit(90.0)), Event(2400, None, (0,), ThermalThrottle("hw", 1000))
+    slow, hot = (
+        Event(_BEGINS, None, (0,), effects.PowerLimit(90.0)),
+        Event(2400, None, (0,), effects.ThermalThrottle("hw", 1000)),
+    )
     with playing(slow, hot) as watched:
         ((straggler, until),) = watched.told("0", "clock.straggler")
         ((heat, _),) = watched.told("0", "thermal.hw")

@@ -12,15 +12,7 @@ from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.gpu import activity, pcie, power
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
-from gpu_triage.read.host import network_interfaces
-from gpu_triage.read.host.cpu import (
-    GPU_HOST_CPU_BUSIEST_RATIO,
-    GPU_HOST_CPU_SECONDS_TOTAL,
-    GPU_HOST_CPUS,
-    GPU_HOST_PRESSURE_SECONDS_TOTAL,
-)
-from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.host import cpu, host_memory, infiniband, network_interfaces
 from gpu_triage.read.host.pcie_uplinks import bytes_per_second
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes import cgroup_limits, threads
@@ -88,7 +80,8 @@ def throttled(share: float, cpus: float) -> Readings:
     }
 
 
-HOST_WAITS: Readings = {(GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")): 0.9}
+HOST_WAITS: Readings = {(cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")): 0.9}
+HOST_SWAPS: Readings = {(cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")): 0.9}
 SHARE, FEW = limit("storage.starved", "blocked"), thresholds.BLOCKED_THREADS
 IO, MEMORY = limit("storage.starved", "pressure"), limit("memory.starved", "pressure")
 FULL, STOPPED = limit("cpu.starved", "busiest"), limit("cpu.limited", "share")
@@ -148,6 +141,8 @@ BORDER, STALLS = thresholds.WAITING_BELOW_SHARE, thresholds.OWN_STALL_SHARE
         pytest.param(STALLS, thread(1.0), "compute", id="busy in spite of a full thread"),
         pytest.param(STALLS * BELOW, stalled("io", 0.5), "storage", id="mostly busy, and its job waits"),
         pytest.param(STALLS, stalled("io", 0.5), "compute", id="busy although its job waits"),
+        pytest.param(STALLS, throttled(STOPPED, 1.0), "compute", id="busy in spite of its CPU limit"),
+        pytest.param(BORDER * BELOW, {**HOST_SWAPS, **stalled("memory", 0.01)}, "unattributed", id="others stall"),
     ],
 )
 def test_there_is_one_border_and_above_it_only_the_jobs_own_stalls_count(
@@ -237,7 +232,7 @@ def process(gpu: tuple[str, str], user: str) -> Readings:
 
 
 def rdma(bytes_per_second_: float) -> Readings:
-    return {(GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL, ("mlx5_0", "1")): bytes_per_second_}
+    return {(infiniband.GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL, ("mlx5_0", "1")): bytes_per_second_}
 
 
 ADA = {**process(GPU, "ada"), **process(PEER, "ada")}
@@ -426,10 +421,6 @@ def test_gpus_wait_for_a_network_that_loses_segments_or_packets(busy: float, rea
     assert judged(busy, readings).name == name
 
 
-EDGE = 1.001
-"""Just beyond a threshold: counters are sums of floats."""
-
-
 class Row(NamedTuple):
     """A class, and a reading that is in it from a threshold on; beyond is how far, 1 at the threshold."""
 
@@ -440,9 +431,9 @@ class Row(NamedTuple):
     busy: float = 1.0
     more: Readings = MappingProxyType({})
 
-    def readings(self, beyond: float) -> Readings:
+    def judged(self, beyond: float, current: str | None) -> str:
         value = self.threshold / beyond if self.falls else self.threshold * beyond
-        return {**always(self.busy), **self.more, self.reading: value}
+        return judged(self.busy, {**self.more, self.reading: value}, current=current).name
 
 
 DRAW, UTILIZATION = (power.GPU_POWER_WATTS, GPU), (activity.GPU_SM_UTILIZATION_RATIO, GPU)
@@ -450,8 +441,8 @@ DRAM = (activity.GPU_MEMORY_UTILIZATION_RATIO, GPU)
 TALKS: Readings = {DRAM: 0.0, (GPU_UP, PEER): 1.0, (GPU_PROCESSES, (*PEER, "compute")): 1.0}
 SPINNING: Readings = {**TALKS, DRAW: WATTS * 0.3}
 AT_X16: Readings = {(pcie.GPU_PCIE_LINK_GENERATION, GPU): 4.0, (pcie.GPU_PCIE_LINK_WIDTH, GPU): 16.0}
-IDLE_CPUS: Readings = {(GPU_HOST_CPUS, ("0",)): 8.0, (GPU_HOST_CPU_SECONDS_TOTAL, ("0", "idle")): 8.0}
-FULL_CPU: Readings = {**IDLE_CPUS, (GPU_HOST_CPU_BUSIEST_RATIO, ("0",)): 0.1}
+IDLE_CPUS: Readings = {(cpu.GPU_HOST_CPUS, ("0",)): 8.0, (cpu.GPU_HOST_CPU_SECONDS_TOTAL, ("0", "idle")): 8.0}
+FULL_CPU: Readings = {**IDLE_CPUS, (cpu.GPU_HOST_CPU_BUSIEST_RATIO, ("0",)): 0.1}
 ROWS = (
     Row("thermal", (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_thermal")), limit("thermal.hw", "share")),
     Row("power_brake", (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_power_brake")), limit("power.brake", "share")),
@@ -467,9 +458,16 @@ ROWS = (
         thresholds.FULL_LINK_SHARE * bytes_per_second(4, 16),
         more=AT_X16,
     ),
-    Row("memory", (GPU_HOST_SWAP_IN_BYTES_TOTAL, ()), limit("memory.starved", "rate"), busy=0.3),
-    Row("memory", (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")), limit("memory.starved", "pressure"), busy=0.3),
-    Row("storage", (GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")), limit("storage.starved", "pressure"), busy=0.3),
+    Row("memory", (host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL, ()), limit("memory.starved", "rate"), busy=0.3),
+    Row(
+        "memory",
+        (cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")),
+        limit("memory.starved", "pressure"),
+        busy=0.3,
+    ),
+    Row(
+        "storage", (cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")), limit("storage.starved", "pressure"), busy=0.3
+    ),
     Row(
         "storage",
         (threads.GPU_BLOCKED_THREAD_SECONDS_TOTAL, (*GPU, "folio_wait_bit_common")),
@@ -477,7 +475,7 @@ ROWS = (
         busy=0.3,
         more={**HOST_WAITS, (threads.GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): 4.0},
     ),
-    Row("cpu", (GPU_HOST_CPU_BUSIEST_RATIO, ("0",)), limit("cpu.starved", "busiest"), busy=0.3, more=FULL_CPU),
+    Row("cpu", (cpu.GPU_HOST_CPU_BUSIEST_RATIO, ("0",)), limit("cpu.starved", "busiest"), busy=0.3, more=FULL_CPU),
     Row(
         "network",
         (network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL, ("eno1",)),
@@ -511,19 +509,13 @@ ROWS = (
 )
 
 
-def class_of(row: Row, beyond: float, current: str | None) -> str:
-    host, work = steady(row.readings(beyond)), Work()
-    work.worked_recently = True
-    return bottleneck_of(Case(host.gpus[0], host, work, current)).name
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.name}: {row.reading[0].name}")
 def test_a_class_is_left_below_less_than_it_is_entered_at(row: Row) -> None:
     between = (1 + thresholds.EASE) / 2
     seen = {
-        (beyond, current): class_of(row, beyond, current) == row.name
-        for beyond in (EDGE, between, thresholds.EASE / EDGE)
+        (beyond, current): row.judged(beyond, current) == row.name
+        for beyond in (ABOVE, between, thresholds.EASE / ABOVE)
         for current in (None, "compute", row.name)
     }
     stays = {key for key, is_in in seen.items() if is_in}
-    assert stays == {(EDGE, None), (EDGE, "compute"), (EDGE, row.name), (between, row.name)}
+    assert stays == {(ABOVE, None), (ABOVE, "compute"), (ABOVE, row.name), (between, row.name)}

@@ -32,13 +32,7 @@ from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
-from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
-from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL
-from gpu_triage.read.host.network_interfaces import (
-    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
-    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
-)
-from gpu_triage.read.host.services import GPU_HOST_SERVICE_RUNNING
+from gpu_triage.read.host import access, disk, network_interfaces, services
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
@@ -153,14 +147,14 @@ ALLOCATED = allocated(0.0)
     [
         ([], False),
         ([process(pid="9", user="ada")], False),
-        ([GPU_HOST_SERVICE_RUNNING.sample(1, "nvidia-fabricmanager")], False),
-        ([GPU_EXPORTER_DEGRADED_INFO.sample(1, "pcie_aer", "no_permission")], False),
+        ([services.GPU_HOST_SERVICE_RUNNING.sample(1, "nvidia-fabricmanager")], False),
+        ([access.GPU_EXPORTER_DEGRADED_INFO.sample(1, "pcie_aer", "no_permission")], False),
         ([process(pid="9", slurm_job_id="4711")], True),
         ([process(pid="9", pod_uid="0a1b")], True),
         ([ALLOCATED], True),
-        ([GPU_HOST_SERVICE_RUNNING.sample(1, "slurmd")], True),
-        ([GPU_HOST_SERVICE_RUNNING.sample(0, "kubelet")], True),
-        ([GPU_EXPORTER_DEGRADED_INFO.sample(1, "slurm_jobs", "no_permission")], True),
+        ([services.GPU_HOST_SERVICE_RUNNING.sample(1, "slurmd")], True),
+        ([services.GPU_HOST_SERVICE_RUNNING.sample(0, "kubelet")], True),
+        ([access.GPU_EXPORTER_DEGRADED_INFO.sample(1, "slurm_jobs", "no_permission")], True),
     ],
 )
 def test_a_scheduler_is_known_by_its_service_its_jobs_or_its_options(samples: Iterable[Sample], *, known: bool) -> None:
@@ -202,9 +196,12 @@ def test_the_line_of_the_host_shows_its_busiest_disk_and_adapter() -> None:
     rounds = [
         (
             at,
-            [GPU_HOST_DISK_BUSY_SECONDS_TOTAL.sample(at * share, name) for name, share in disks.items()]
-            + [GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(at * rate, name) for name, rate in lan.items()]
-            + [GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(1e9, name) for name in lan],
+            [disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL.sample(at * share, name) for name, share in disks.items()]
+            + [
+                network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(at * rate, name)
+                for name, rate in lan.items()
+            ]
+            + [network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(1e9, name) for name in lan],
         )
         for at in (0.0, 60.0)
     ]

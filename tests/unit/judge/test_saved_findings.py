@@ -1,7 +1,6 @@
 """The file of findings: what is written is read, and nothing that is wrong in it is believed."""
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -219,10 +218,6 @@ def test_it_is_restored_in_the_same_boot_only(saved_in: str, boot: str, restored
     assert bool(saved.states.lives) is restored
 
 
-def codes(lost: Iterable[str]) -> list[str]:
-    return [each.split()[0] for each in lost]
-
-
 def test_the_most_lanes_of_a_link_outlast_a_restart_in_the_same_boot() -> None:
     saved = Saved()
     saved.widest.see([LINK, LINK._replace(lanes=8)])
@@ -258,4 +253,4 @@ def test_what_is_not_on_disk_is_named() -> None:
     pending = saved.kept.memory
     assert saved.kept.not_in(pending) == []
     saved.judge(5.0 + HOT.check.wait_seconds, HOT)
-    assert codes(saved.kept.not_in(pending)) == ["thermal.hw"]
+    assert saved.kept.not_in(pending) == ["thermal.hw of GPU 3"]

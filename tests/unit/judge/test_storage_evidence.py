@@ -10,7 +10,7 @@ from tests.host_tree import HostTree
 
 from gpu_triage.judge.evidence.host import HostEvidence, full_disks, slow_mounts
 from gpu_triage.read.host.cpu import GPU_HOST_PRESSURE_SECONDS_TOTAL, GPU_HOST_PROCESSES_BLOCKED
-from gpu_triage.read.host.disk import HOST_DISK, HostDiskReader, parse_disk
+from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL, HOST_DISK, HostDiskReader, parse_disk
 from gpu_triage.read.host.nfs import HOST_NFS, NfsMount
 from gpu_triage.read.metrics.metric import Sample
 
@@ -109,15 +109,17 @@ def test_lines_are_what_the_reader_reads(host: HostTree) -> None:
     assert parse_disk(IDLE) == ("nvme0n1", (0,) * 8)
 
 
-def mounted(retransmissions: int = 0, timeouts: int = 0, **operations: tuple[float, float]) -> HostEvidence:
+def mounted(
+    retransmissions: int = 0, timeouts: int = 0, *more: tuple[Sample, Sample], **operations: tuple[float, float]
+) -> HostEvidence:
     """Evidence of a mount with so many of each operation a second, each of which takes so many seconds."""
 
     def samples(seconds: float) -> list[Sample]:
-        counts = {name: round(rate * seconds) for name, (rate, _) in operations.items()}
+        counts = {name: 5000 + round(rate * seconds) for name, (rate, _) in operations.items()}
         took = {name: rate * seconds * each for name, (rate, each) in operations.items()}
         share = seconds / SECONDS
         mount = NfsMount("/data", counts, took, 0, 0, round(retransmissions * share), round(timeouts * share))
-        return list(HOST_NFS.render((mount,)))
+        return [*HOST_NFS.render((mount,)), *(each[seconds > 0] for each in more)]
 
     return evidence_of((0.0, samples(0.0)), (SECONDS, samples(SECONDS)))
 
@@ -154,3 +156,23 @@ def test_slow_nfs_is_told_by_the_kind_of_operation(host: HostEvidence, words: st
 )
 def test_fast_or_idle_nfs_is_not(host: HostEvidence) -> None:
     assert list(slow_mounts(host, 1.0)) == []
+
+
+SILENT = "NFS /data answers nothing, 3 tasks wait for I/O"
+READS = GPU_HOST_DISK_BUSY_SECONDS_TOTAL.sample(0.0, "nvme0n1"), GPU_HOST_DISK_BUSY_SECONDS_TOTAL.sample(6.0, "nvme0n1")
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        pytest.param(mounted(0, 0, blocked(3), READ=(0, 0.0)), SILENT, id="silent, on a host without PSI"),
+        pytest.param(mounted(0, 0, blocked(0), READ=(0, 0.0)), None, id="nobody waits"),
+        pytest.param(mounted(0, 0, blocked(3), READ=(1, 0.0)), None, id="it answers"),
+        pytest.param(mounted(0, 0, blocked(3), stalled(0.0), READ=(0, 0.0)), None, id="PSI tells"),
+        pytest.param(mounted(0, 0, blocked(3), READS, READ=(0, 0.0)), None, id="a disk is at work"),
+    ],
+)
+def test_a_mount_without_answers_is_scarce_only_if_tasks_wait_for_nothing_else(
+    host: HostEvidence, said: str | None
+) -> None:
+    assert host.scarce_storage() == said
