@@ -126,18 +126,6 @@ def test_a_name_with_a_tab_or_a_line_break_makes_no_field_and_no_line(hostile: R
     assert "\x1b" not in lines
 
 
-def test_no_name_can_speak_to_the_terminal(hostile: Report) -> None:
-    text = render_text(hostile)
-    assert "\x1b[2J" not in text
-    assert "\x07" not in text
-    assert "\u202e" not in text
-    assert "\\x1b[2J" in text
-
-
-def test_hostile_names_leave_json_whole(hostile: Report) -> None:
-    assert json.loads(render_json(hostile))["host"] == HOSTILE
-
-
 def test_a_healthy_host_gets_one_calm_line_an_area_and_exit_code_0(run: Run) -> None:
     code, out, err = run("check", "--simulate", "idle-downshift", "--for", "5s", "--fail-on", "info")
     assert (code, err) == (0, "")
