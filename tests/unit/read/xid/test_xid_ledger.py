@@ -191,11 +191,6 @@ def test_no_interleaving_counts_fewer_than_a_source_alone_or_more_than_both(case
         assert max(alone) <= count(*kept) <= sum(alone)
 
 
-def test_a_source_that_is_minutes_late_counts_nothing_twice() -> None:
-    early = [told(second, second + 1) for second in range(0, 300, 10)]
-    assert count(*early, *(logged(second + 0.5) for second in range(0, 300, 10))) == len(early)
-
-
 def test_what_nobody_knows_is_unknown_and_no_code() -> None:
     ledger = XidLedger()
     ledger.see(told(100, 101, code=UNKNOWN))
