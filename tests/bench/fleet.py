@@ -21,14 +21,12 @@ from deploy.generate import REPOSITORY
 from deploy.generate.fleet import federated, remote_written
 from tests.bench.hosts import PlayedPages, history_of_host, own_page, prometheus, served, sink, summed, with_noise
 from tests.bench.page import SIZING, TO_SCREEN, conditions, report, table
-from tests.bench.rules import CALM, LOOK_SECONDS, Seen, all_scraped, look
+from tests.bench.rules import BLOCK_SECONDS, CALM, LOOK_SECONDS, Seen, all_scraped, look
 
 from gpu_triage.options.config import DEFAULT, PROFILES
 from gpu_triage_simulator.history import History, write_openmetrics
 
 RECORDED, CHOSEN, DASHBOARDS, EVERYTHING = "recorded", "chosen", "dashboards", "everything"
-BLOCK_SECONDS = 7200
-"""A block of Prometheus: it starts at a multiple of this."""
 MONTH_SECONDS = 30 * 86400
 GIB, GB, MBIT = 2**30, 1e9, 1e6
 MACHINES_GIB = (16, 32, 64, 128)
