@@ -33,6 +33,12 @@ class HostTree:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)
 
+    def in_container(self, nspid: str = "7") -> None:
+        """Show the exporter in a PID namespace of its own; its PIDs from the outermost in (pid_namespaces(7))."""
+        self.write({"proc/self/status": f"Name:\tgpu-triage\nNSpid:\t{nspid}\n"})
+        if not (self.procfs / "self/ns/pid").is_symlink():
+            self.link("proc/self/ns/pid", "pid:[4026532441]")
+
     def spoil(self, path: str) -> None:
         """Make reading the file fail, for root too: a folder stands in its place."""
         file = self.root / path

@@ -21,14 +21,12 @@ from deploy.generate import REPOSITORY
 from deploy.generate.fleet import federated, remote_written
 from tests.bench.hosts import PlayedPages, history_of_host, own_page, prometheus, served, sink, summed, with_noise
 from tests.bench.page import SIZING, TO_SCREEN, conditions, report, table
-from tests.bench.rules import CALM, LOOK_SECONDS, Seen, all_scraped, look
+from tests.bench.rules import BLOCK_SECONDS, CALM, LOOK_SECONDS, Seen, all_scraped, look
 
 from gpu_triage.options.config import DEFAULT, PROFILES
 from gpu_triage_simulator.history import History, write_openmetrics
 
 RECORDED, CHOSEN, DASHBOARDS, EVERYTHING = "recorded", "chosen", "dashboards", "everything"
-BLOCK_SECONDS = 7200
-"""A block of Prometheus: it starts at a multiple of this."""
 MONTH_SECONDS = 30 * 86400
 GIB, GB, MBIT = 2**30, 1e9, 1e6
 MACHINES_GIB = (16, 32, 64, 128)
@@ -69,17 +67,6 @@ class Cost:
     evaluation: tuple[float, str]  # the longest as a share of its group's interval, and the group
     complete: bool  # whether no scrape was missed
     writes: Mapping[str, Write]  # what each queue sent
-
-
-class Block(NamedTuple):
-    """What the history of a host takes on disk."""
-
-    samples: int
-    bytes_on_disk: int  # chunks and index
-
-    @property
-    def bytes_per_sample(self) -> float:
-        return self.bytes_on_disk / self.samples
 
 
 def sent() -> Mapping[str, str]:
@@ -170,8 +157,8 @@ def _peak(process: psutil.Process) -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-def block_of(history: History) -> Block:
-    """Measure a history, which must fit one block of two hours, as a real block of Prometheus."""
+def bytes_per_sample(history: History) -> float:
+    """On disk, chunks and index, of a history that must fit one block of two hours, in a real block of Prometheus."""
     with tempfile.TemporaryDirectory() as directory:
         text, blocks = Path(directory) / "history.om", Path(directory) / "blocks"
         with text.open("w", encoding="utf-8") as out:
@@ -181,7 +168,7 @@ def block_of(history: History) -> Block:
         (written,) = (path.parent for path in blocks.glob("*/meta.json"))
         stats = json.loads((written / "meta.json").read_text(encoding="utf-8"))["stats"]
         parts = [*(written / "chunks").iterdir(), written / "index"]
-        return Block(stats["numSamples"], sum(path.stat().st_size for path in parts))
+        return float(sum(path.stat().st_size for path in parts) / stats["numSamples"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +176,7 @@ class Fleet:
     """All that was measured."""
 
     costs: Sequence[Cost]
-    blocks: Mapping[str, Block]  # disk by profile
+    bytes_per_sample: Mapping[str, float]  # on disk, by profile
 
     @property
     def plain(self) -> list[Cost]:
@@ -212,7 +199,7 @@ class Fleet:
         """Disk of Prometheus in 30 days."""
         cost = self.largest(profile)
         samples = cost.samples_per_second / cost.hosts * hosts * MONTH_SECONDS
-        size = samples * self.blocks[profile].bytes_per_sample / GB
+        size = samples * self.bytes_per_sample[profile] / GB
         return f"{size:,.0f} GB" if size >= 10 else f"{size:.2f} GB"
 
     def hosts_within(self, profile: str, memory_bytes: float) -> int:
@@ -254,7 +241,7 @@ class Fleet:
             "series served": f"{cost.page_series:,}",
             "series held": f"{cost.series / cost.hosts:,.0f}",
             "samples/s": f"{cost.samples_per_second / cost.hosts:,.0f}",
-            "bytes per sample on disk": f"{self.blocks[profile].bytes_per_sample:.2f}",
+            "bytes per sample on disk": f"{self.bytes_per_sample[profile]:.2f}",
             "disk, 30 days": self.month(profile, 1),
         }
 
@@ -304,7 +291,7 @@ def main(
     runs = [*((smallest, profile) for profile in PROFILES), *((size, DEFAULT) for size in larger)]
     costs = [bench.run(*run) for run in runs]
     costs.append(bench.run(smallest, DEFAULT, tuple(sent())))
-    fleet = Fleet(costs, {profile: block_of(history) for profile, history in histories.items()})
+    fleet = Fleet(costs, {profile: bytes_per_sample(history) for profile, history in histories.items()})
     report("fleet", [conditions(), "", *fleet.tables()], to_screen=to_screen)
     for name, lines in fleet.sizing().items():
         report(name, lines, to_screen=to_screen, page=SIZING)

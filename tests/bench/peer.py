@@ -4,9 +4,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,7 +22,7 @@ from tests.bench.exporters import (
     write_scenario,
 )
 from tests.bench.page import TO_SCREEN, conditions, report, table
-from tests.bench.scrape import PageSize, Scrapes
+from tests.bench.scrape import Scrapes
 
 SCRAPERS = 4
 SCRAPES_PER_SECOND = 4.0
@@ -35,63 +33,50 @@ HANG = (15, 45)
 """Seconds after the exporter's start between which one GPU hangs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Steady:
+Cells = dict[str, str]
+"""Of one exporter's column, by the title of the row; all of it is about one host."""
+
+
+def steady(scenario: Path, logs: Path, seconds: float, exporter: Exporter) -> Cells:
     """One scrape a second for minutes; CPU in shares of one core, once it has settled."""
-
-    scrapes: Scrapes
-    cpu_ratio: float
-    resident_bytes: int  # at the end
-    page: PageSize
-
-
-@dataclass(frozen=True, slots=True)
-class Hung:
-    """Several scrapers at a pace while one GPU does not answer."""
-
-    scrapes: Scrapes
-    moving: int  # GPUs whose power changed between two pages of the hang
-    stale: int  # GPUs whose power stood on both pages, unchanged
-
-
-@dataclass(frozen=True, slots=True)
-class Metered:
-    """Where the CPU time went while every call of the simulated driver was timed."""
-
-    cpu_ratio: float  # of one core, the whole process
-    driver_ratio: float  # of one core, the simulated driver inside it
-    calls_per_second: float  # NVML calls
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """All about one exporter; None for what does not apply to it."""
-
-    exporter: Exporter
-    steady: Steady
-    loaded: Scrapes
-    hung: Hung | None
-    metered: Metered | None
-
-
-def steady(scenario: Path, logs: Path, seconds: float, exporter: Exporter) -> Steady:
     with running(exporter, scenario, logs) as process:
         first = scrape.scrape_for(process.port, seconds / 5, 1.0)
         cpu, began = process.cpu_seconds(), time.monotonic()
         rest = scrape.scrape_for(process.port, seconds * 4 / 5, 1.0)
         cpu_ratio = (process.cpu_seconds() - cpu) / (time.monotonic() - began)
-        scrapes = Scrapes(rest.latencies_ms, first.failures + rest.failures)
-        return Steady(scrapes, cpu_ratio, process.resident_bytes(), scrape.page_size(process.port))
+        resident = process.resident_bytes()
+        return {
+            **page_size(process.port),
+            "latency p50 / p99 / slowest": Scrapes(rest.latencies_ms, first.failures + rest.failures).latencies,
+            "CPU, of one core": _percent(cpu_ratio),
+            "resident memory at the end": _mib(resident),
+        }
 
 
-def loaded(exporter: Exporter, scenario: Path, logs: Path, seconds: float) -> Scrapes:
+def page_size(port: int) -> Cells:
+    headers = ({**scrape.HEADERS, "Accept-Encoding": coding} for coding in ("identity", "gzip"))
+    plain, packed = (scrape.page(port, **each) for each in headers)
+    series = [line for line in plain.decode().splitlines() if line and not line.startswith("#")]
+    counts = {
+        "series": len(series),
+        "series about one process": sum('pid="' in line for line in series),
+        "bytes per scrape, plain": len(plain),
+        "bytes per scrape, gzip": len(packed),
+    }
+    return {title: f"{count:,}" for title, count in counts.items()}
+
+
+def loaded(exporter: Exporter, scenario: Path, logs: Path, seconds: float) -> Cells:
     with running(exporter, scenario, logs) as process:
         time.sleep(WARM_UP_SECONDS)
-        return _side_by_side(process.port, seconds)
+        return {f"{SCRAPERS} scrapers: latency p50 / p99 / slowest": _side_by_side(process.port, seconds).latencies}
 
 
-def hung(exporter: Exporter, power: str, scenario: Path, logs: Path) -> Hung:
-    """Scrapers side by side during a hang, from one second after its start to one before its end."""
+def hung(exporter: Exporter, power: str, scenario: Path, logs: Path) -> Cells:
+    """Scrapers side by side during a hang, from one second after its start to one before its end.
+
+    A GPU is measured if its power changed between two pages of the hang.
+    """
     starts, ends = HANG
     with running(exporter, scenario, logs) as process:
         time.sleep(max(0.0, process.started + starts + 1.0 - time.monotonic()))
@@ -102,19 +87,27 @@ def hung(exporter: Exporter, power: str, scenario: Path, logs: Path) -> Hung:
             early, late = pages.result()
     both = early.keys() & late.keys()
     moving = sum(early[gpu] != late[gpu] for gpu in both)
-    return Hung(scrapes, moving, len(both) - moving)
+    return {
+        "one GPU hangs: latency p50 / p99 / slowest": scrapes.latencies,
+        "one GPU hangs: GPUs still measured": str(moving),
+        "one GPU hangs: GPUs with an old value": str(len(both) - moving),
+    }
 
 
-def metered(exporter: Exporter, scenario: Path, logs: Path, seconds: float) -> Metered:
-    """One scrape a second, with the simulated driver's calls timed inside the process."""
+def metered(exporter: Exporter, scenario: Path, logs: Path, seconds: float) -> Cells:
+    """Where the CPU time goes, of one core: one scrape a second, while each call of the simulated driver is timed."""
     meter = logs / f"{exporter.name}.meter"
     with running(exporter, scenario, logs, meter) as process:
         scrape.scrape_for(process.port, WARM_UP_SECONDS, 1.0)
         cpu, (driver, calls), began = process.cpu_seconds(), launch.totals(meter), time.monotonic()
         scrape.scrape_for(process.port, seconds, 1.0)
         took, (driver_end, calls_end) = time.monotonic() - began, launch.totals(meter)
-        cpu_ratio = (process.cpu_seconds() - cpu) / took
-        return Metered(cpu_ratio, (driver_end - driver) / took, (calls_end - calls) / took)
+        of_all, of_driver = (process.cpu_seconds() - cpu) / took, (driver_end - driver) / took
+        return {
+            "NVML calls per second": f"{(calls_end - calls) / took:.0f}",
+            "CPU of the simulated driver, in another run": _percent(of_driver),
+            "CPU without it": _percent(of_all - of_driver),
+        }
 
 
 def driver_bytes(scenario: Path) -> int:
@@ -145,35 +138,23 @@ def _side_by_side(port: int, seconds: float) -> Scrapes:
         return scrape.merged([part.result() for part in parts])
 
 
-def measure(seconds: float) -> tuple[list[Result], int]:
-    """Every measurement of every exporter, ours first; and the resident bytes of the simulated driver in ours."""
+def measure(seconds: float) -> list[dict[str, str]]:
+    """The rows of every measurement, with a column for each exporter, ours first."""
     exporters = [each for each in (this_exporter(), nvitop_exporter(), node_exporter()) if each is not None]
     with tempfile.TemporaryDirectory(prefix="gpu-triage-bench-") as directory, sleepers() as pids:
         logs = Path(directory)
         calm, hanging = write_scenario(logs, pids), write_scenario(logs, pids, HANG)
         click.echo(f"one scrape a second, all at once: {seconds:.0f} s", err=True)
         with ThreadPoolExecutor(len(exporters)) as pool:
-            rest = list(pool.map(partial(steady, calm, logs, seconds), exporters))
-        results = []
-        for each, at_rest in zip(exporters, rest, strict=True):
+            columns = list(pool.map(partial(steady, calm, logs, seconds), exporters))
+        for each, cells in zip(exporters, columns, strict=True):
             click.echo(f"{each.name} under load", err=True)
-            results.append(
-                Result(
-                    each,
-                    at_rest,
-                    loaded(each, calm, logs, seconds / 5),
-                    hung(each, each.power, hanging, logs) if each.power else None,
-                    metered(each, calm, logs, seconds / 5) if each.power else None,
-                )
-            )
-        return results, driver_bytes(calm)
-
-
-def rows(results: list[Result], driver: int) -> Iterator[dict[str, str]]:
-    names = ["<", *(f"{each.exporter.name} {each.exporter.version}" for each in results)]
-    for title, cell in _ROWS:
-        yield dict(zip(names, [title, *map(cell, results)], strict=True))
-    yield dict(zip(names, ["resident memory of the simulated driver in it", _mib(driver), "", ""], strict=False))
+            cells.update(loaded(each, calm, logs, seconds / 5))
+            if each.power:
+                cells.update(hung(each, each.power, hanging, logs) | metered(each, calm, logs, seconds / 5))
+        columns[0]["resident memory of the simulated driver in it"] = _mib(driver_bytes(calm))
+    names = [f"{each.name} {each.version}" for each in exporters]
+    return [{"<": title, **dict(zip(names, [c.get(title, "") for c in columns], strict=True))} for title in columns[0]]
 
 
 def _percent(ratio: float) -> str:
@@ -184,35 +165,9 @@ def _mib(size: int) -> str:
     return f"{size / 2**20:.1f} MiB"
 
 
-def _of_hung(cell: Callable[[Hung], str]) -> Callable[[Result], str]:
-    return lambda result: cell(result.hung) if result.hung else ""
-
-
-def _of_metered(cell: Callable[[Metered], str]) -> Callable[[Result], str]:
-    return lambda result: cell(result.metered) if result.metered else ""
-
-
-_ROWS: tuple[tuple[str, Callable[[Result], str]], ...] = (
-    ("series", lambda r: f"{r.steady.page.series:,}"),
-    ("series about one process", lambda r: f"{r.steady.page.process_series:,}"),
-    ("bytes per scrape, plain", lambda r: f"{r.steady.page.plain_bytes:,}"),
-    ("bytes per scrape, gzip", lambda r: f"{r.steady.page.gzip_bytes:,}"),
-    ("latency p50 / p99 / slowest", lambda r: r.steady.scrapes.latencies),
-    ("CPU, of one core", lambda r: _percent(r.steady.cpu_ratio)),
-    ("resident memory at the end", lambda r: _mib(r.steady.resident_bytes)),
-    (f"{SCRAPERS} scrapers: latency p50 / p99 / slowest", lambda r: r.loaded.latencies),
-    ("one GPU hangs: latency p50 / p99 / slowest", _of_hung(lambda hung: hung.scrapes.latencies)),
-    ("one GPU hangs: GPUs still measured", _of_hung(lambda hung: str(hung.moving))),
-    ("one GPU hangs: GPUs with an old value", _of_hung(lambda hung: str(hung.stale))),
-    ("NVML calls per second", _of_metered(lambda metered: f"{metered.calls_per_second:.0f}")),
-    ("CPU of the simulated driver, in another run", _of_metered(lambda metered: _percent(metered.driver_ratio))),
-    ("CPU without it", _of_metered(lambda metered: _percent(metered.cpu_ratio - metered.driver_ratio))),
-)
-
-
 @click.command(help=__doc__)
 @click.option("--seconds", default=300.0, show_default=True, help="Of one scrape a second; other phases take a fifth.")
 @TO_SCREEN
 def main(seconds: float, *, to_screen: bool) -> None:
-    results, driver = measure(seconds)
-    report("cost", [conditions(), "", *table(rows(results, driver))], to_screen=to_screen)
+    rows = measure(seconds)
+    report("cost", [conditions(), "", *table(rows)], to_screen=to_screen)

@@ -52,7 +52,7 @@ LOOK_SECONDS = 15.0
 RECORDED, FIRING = 'count({__name__=~".+:.+"})', 'count(ALERTS{alertname="GpuHwThermalThrottling",alertstate="firing"})'
 
 BLOCK_SECONDS = 7200
-"""promtool reads its input once for each block that it spans: each block gets a file of its own."""
+"""Of a block of Prometheus, which starts at a multiple of it. promtool reads its input once for each."""
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 SCRAPED: dict[str, int] = {"gpu_info": 15 * MINUTE, "gpu_process_owner_info": 15 * MINUTE}

@@ -6,8 +6,7 @@ own time is taken off.
 
 import gc
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 import click
@@ -25,17 +24,6 @@ REPEATS = 3
 OPENMETRICS = "application/openmetrics-text"
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What one size costs."""
-
-    gpus: int
-    processes: int  # on all of them together
-    milliseconds: float  # CPU time of one sampled second: reading, rendering and encoding
-    series: int
-    page_bytes: int  # uncompressed
-
-
 def scaled(base: Scenario, gpus: int, processes: int) -> Scenario:
     """The scenario with so many GPUs of its first one's model, the processes dealt out evenly among them."""
     return replace(
@@ -47,7 +35,8 @@ def scaled(base: Scenario, gpus: int, processes: int) -> Scenario:
     )
 
 
-def measure(gpus: int, processes: int, driver: Meter, seconds: int) -> Cost:
+def measure(gpus: int, processes: int, driver: Meter, seconds: int) -> dict[str, object]:
+    """The row of one size: CPU time of reading, rendering and encoding, and the uncompressed page."""
     with rig(scaled(load_scenario("h100-8"), gpus, processes)) as running:
         running.exposition.page(OPENMETRICS, (), gzipped=True)
         running.run(SETTLE_SECONDS)
@@ -55,7 +44,13 @@ def measure(gpus: int, processes: int, driver: Meter, seconds: int) -> Cost:
         page = running.page()
     click.echo(f"{gpus} GPUs, {processes} processes: {milliseconds:.1f} ms a second", err=True)
     series = sum(not line.startswith("#") for line in page.splitlines())
-    return Cost(gpus, processes, milliseconds, series, len(page))
+    return {
+        "GPUs": gpus,
+        "processes": f"{processes:,}",
+        "CPU per second": f"{milliseconds:.1f} ms",
+        "series": f"{series:,}",
+        "page": f"{len(page) / 1024:.0f} KiB",
+    }
 
 
 def _milliseconds(running: Rig, driver: Meter, seconds: int) -> float:
@@ -83,17 +78,6 @@ def _process(model: Process, number: int, gpu: int) -> Process:
     return replace(model, pid=100_000 + number, gpu=gpu, memory_mib=8, sm=0.0, memory=0.0)
 
 
-def _rows(costs: list[Cost]) -> Iterator[dict[str, object]]:
-    for cost in costs:
-        yield {
-            "GPUs": cost.gpus,
-            "processes": f"{cost.processes:,}",
-            "CPU per second": f"{cost.milliseconds:.1f} ms",
-            "series": f"{cost.series:,}",
-            "page": f"{cost.page_bytes / 1024:.0f} KiB",
-        }
-
-
 @click.command(help=__doc__)
 @click.option("--seconds", default=60, show_default=True, help="Measured for each size, three times.")
 @TO_SCREEN
@@ -101,5 +85,5 @@ def main(seconds: int, *, to_screen: bool) -> None:
     driver = metered_driver()
     by_gpus = [measure(gpus, 8 * gpus, driver, seconds) for gpus in GPU_COUNTS]
     by_processes = [measure(8, processes, driver, seconds) for processes in PROCESS_COUNTS]
-    lines = [conditions(), "", *table(_rows(by_gpus)), "", *table(_rows(by_processes))]
+    lines = [conditions(), "", *table(by_gpus), "", *table(by_processes)]
     report("scale", lines, to_screen=to_screen)

@@ -36,16 +36,6 @@ class Scrapes:
         return ordered[int(max(0, -(-len(ordered) * percent // 100) - 1))] if ordered else float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class PageSize:
-    """One page of metrics."""
-
-    series: int  # samples on it, those of the exporter about itself included
-    process_series: int  # those of them that are about one process (label `pid`)
-    plain_bytes: int
-    gzip_bytes: int
-
-
 class Connection:
     """Asks 127.0.0.1 for /metrics, over one connection for as long as the server keeps it.
 
@@ -152,9 +142,3 @@ def page(port: int, **headers: str) -> bytes:
     if status != http.HTTPStatus.OK:
         raise OSError(f"port {port} answers {status}")
     return body
-
-
-def page_size(port: int) -> PageSize:
-    plain, packed = (page(port, **{**HEADERS, "Accept-Encoding": coding}) for coding in ("identity", "gzip"))
-    series = [line for line in plain.decode().splitlines() if line and not line.startswith("#")]
-    return PageSize(len(series), sum('pid="' in line for line in series), len(plain), len(packed))

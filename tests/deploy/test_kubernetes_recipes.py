@@ -10,7 +10,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from deploy.generate.kubernetes import EXPORTER, OPERATOR
+from deploy.generate.kubernetes import OPERATOR
 from tests.chart.rendering import CHART, Rendered, render
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
@@ -156,16 +156,6 @@ def _objects(repository: Path, folder: Path) -> list[dict[str, Any]]:
     files = sorted((repository / folder).glob("*.yaml"))
     every = (each for path in files for each in yaml.safe_load_all(path.read_bytes()))
     return [each for each in every if each["kind"] != "Kustomization"]
-
-
-def test_the_monitor_and_the_service_find_the_pods(repository: Path) -> None:
-    objects = {each["kind"]: each for folder in (EXPORTER, OPERATOR) for each in _objects(repository, folder)}
-    labels = objects["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
-    assert objects["Service"]["spec"]["selector"].items() <= labels.items()
-    assert objects["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
-    monitor = objects["ServiceMonitor"]
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= objects["Service"]["metadata"]["labels"].items()
-    assert "gpu-triage" in objects["Service"]["metadata"]["labels"][monitor["spec"]["jobLabel"]]
 
 
 def test_every_alert_is_there_and_each_object_fits_into_an_annotation(repository: Path) -> None:

@@ -95,11 +95,6 @@ def test_an_epilog_without_scontrol_leaves_it_to_slurmd(node: Node, sick: str) -
     assert "scontrol cannot drain the node" in result.stderr
 
 
-def test_the_health_check_drains_for_any_gpu(node: Node, sick: str) -> None:
-    assert node.run("health-check", sick).returncode == 0
-    assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu-triage: GPU 1 gpu.lost, GPU 1 xid.79"]
-
-
 def test_a_link_that_is_too_narrow_drains_the_node_once_that_has_lasted(node: Node) -> None:
     config = Config(simulate="dual-a10", sample_fast_seconds=15.0)
     with status_server(load_scenario("dual-a10"), 300.0, config=config, sampled_seconds=300.0) as server:

@@ -1,10 +1,8 @@
 """The daemon's doors as its host sees them: a web configuration file, a Unix socket, sockets of systemd."""
 
-import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,28 +32,6 @@ scrape_configs:
 """
 
 
-REFUSED = """
-global: {{scrape_interval: 1s, scrape_timeout: 1s}}
-scrape_configs:
-  - job_name: without certificate
-    scheme: https
-    tls_config: {{ca_file: {folder}/ca.pem}}
-    static_configs: [{{targets: ["{address}"]}}]
-  - job_name: of another authority
-    scheme: https
-    tls_config: {{ca_file: {folder}/ca.pem, cert_file: {folder}/stranger.pem, key_file: {folder}/stranger.key}}
-    static_configs: [{{targets: ["{address}"]}}]
-  - job_name: without TLS
-    static_configs: [{{targets: ["{address}"]}}]
-"""
-WHY = {
-    "without certificate": "tls: certificate required",
-    "of another authority": "tls: unknown certificate authority",
-    "without TLS": "HTTP status 400 Bad Request",
-}
-"""What Prometheus shows as the last error, by job."""
-
-
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[str]:
     """The address of a daemon that wants a client certificate and a password."""
@@ -75,23 +51,6 @@ def test_prometheus_scrapes_with_both_credentials(tmp_path: Path, guarded: str, 
         wait_for(lambda: query("up == 1"))
         wait_for(lambda: query("gpu_exporter_web_config_reload_success == 1"))
         assert query("time() - gpu_exporter_web_config_last_reload_success_timestamp_seconds < 3600")
-
-
-def test_prometheus_shows_why_it_is_refused(tmp_path: Path, guarded: str, requires_tool: RequiresTool) -> None:
-    Authority(tmp_path, "elsewhere").issue("stranger", "DNS:prometheus")
-    config = REFUSED.format(folder=tmp_path, address=guarded)
-    with prometheus(requires_tool("prometheus"), tmp_path, config) as running:
-        wait_for(lambda: len(list(filter(None, running.last_errors().values()))) == len(WHY))
-        for _ in range(3):
-            shown = running.last_errors()
-            assert {job: why in shown[job] for job, why in WHY.items()} == dict.fromkeys(WHY, True), shown
-            time.sleep(1)
-    log = (tmp_path / "log").read_text()
-    assert sorted(re.findall(r'msg="TLS connection refused" cause="([^:;"]*)', log)) == [
-        "the client sent no certificate",
-        "the client speaks plain HTTP",
-        "the client's certificate is refused",
-    ]
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])

@@ -17,8 +17,8 @@ CODES = {name: getattr(pynvml, name) for name in sorted(dir(pynvml)) if name.sta
 
 FOREVER = float("inf")
 
-_IDENTIFYING = frozenset({"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3"})
-_OUTPUTS = (ctypes.Structure, ctypes.Array, ctypes.c_uint, ctypes.c_int, ctypes.c_ulonglong, ctypes.c_ulong)
+OF_THE_LOOK = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
+OUTPUTS = (ctypes.Structure, ctypes.Array, ctypes.c_uint, ctypes.c_int, ctypes.c_ulonglong, ctypes.c_ulong)
 
 
 def nothing(_stage: Stage) -> None:
@@ -160,10 +160,10 @@ def garbled(seed: int) -> Begin:
 
     def fault(call: Call) -> int:
         code = call.proceed()
-        if call.gpu == 0 and code == pynvml.NVML_SUCCESS and call.function not in _IDENTIFYING:
+        if call.gpu == 0 and code == pynvml.NVML_SUCCESS and call.function not in OF_THE_LOOK:
             pointed = [getattr(argument, "_obj", argument) for argument in call.arguments[1:]]
             for target in pointed:
-                if isinstance(target, _OUTPUTS):
+                if isinstance(target, OUTPUTS):
                     ctypes.memmove(
                         ctypes.addressof(target), chance.randbytes(ctypes.sizeof(target)), ctypes.sizeof(target)
                     )

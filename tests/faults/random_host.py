@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.faults.injections import CODES
+from tests.faults.injections import CODES, OF_THE_LOOK
 from tests.faults.library import every_function
 from tests.faults.rows_files import DAMAGES, SUBJECTS
 
@@ -31,7 +31,6 @@ MANY_GPUS = {12: 8, 25: 16}
 """Every 12th host has 8, every 25th 16: they take long to play."""
 
 OF_THE_LIBRARY = ("nvmlDeviceGetCount_v2", "nvmlEventSetWait_v2", "nvmlSystemGetDriverVersion")
-OF_THE_LOOK = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
 
 FIELDS = "nvmlDeviceGetFieldValues"
 

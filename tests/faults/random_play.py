@@ -13,8 +13,8 @@ import pynvml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.faults.files import Damaged
+from tests.faults.injections import OF_THE_LOOK, OUTPUTS
 from tests.faults.page import Page, found, name_of
-from tests.faults.random_host import OF_THE_LOOK
 from tests.faults.rows_files import DAMAGES, SUBJECTS
 from tests.faults.stage import Stage, staged
 
@@ -55,7 +55,6 @@ _MAY_FALL = re.compile(r"gpu_ecc_(volatile|aggregate)_errors_total")
 _WHOLE = (1, 3)
 """Types of a field's value: unsigned numbers of 32 and 64 bits."""
 
-_LIBRARY_OUT = (ctypes.Structure, ctypes.Array, ctypes.c_uint, ctypes.c_int, ctypes.c_ulonglong, ctypes.c_ulong)
 _PASSING = re.compile(
     r"gpu_(process_|mig_|finding|incident|reset|xid|bottleneck|verdict|host_|exporter_|error_info|nvlink)"
 )
@@ -260,7 +259,7 @@ def _faulty(stage: Stage, fault: CallFault, call: Call, now: float) -> int | Non
 def _outputs(call: Call) -> Iterator[Output]:
     for argument in call.arguments[1:]:
         target = getattr(argument, "_obj", argument)
-        if isinstance(target, _LIBRARY_OUT):
+        if isinstance(target, OUTPUTS):
             yield target
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from tests.faults.hosts import EVERY_SECOND, SLOW_TIER_EVERY_TEN_SECONDS
-from tests.faults.injections import FOREVER, Begin, takes
+from tests.faults.injections import FOREVER, OF_THE_LOOK, Begin, takes
 from tests.faults.library import asked_by_collector, every_collector
 from tests.faults.row import DRIVER, HOST, Row, Says, Within, call_in_flight
 from tests.faults.stage import Stage
@@ -20,7 +20,6 @@ from gpu_triage_simulator.scenario import Event
 
 _INIT, _COUNT = "nvmlInitWithFlags", "nvmlDeviceGetCount_v2"
 _VERSIONS = ("nvmlSystemGetDriverVersion", "nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetNVMLVersion")
-_IDENTIFYING = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
 _FIRST_OF_ALL = call_in_flight("activity", "nvmlDeviceGetUtilizationRates")
 _FIRST_EVENT = call_in_flight("xid", "nvmlEventSetWait")
 
@@ -43,7 +42,7 @@ def rows() -> Iterator[Row]:
         begin=takes(FOREVER, _COUNT, gpus={None}),
         recovers_within=1,
     )
-    for function in _IDENTIFYING:
+    for function in OF_THE_LOOK:
         for moment, at in (("the first look at the driver", 0), ("a look for GPUs that came or went", 20)):
             yield Row(
                 group=HANG,

@@ -137,21 +137,20 @@ def test_a_shard_that_is_down_for_two_minutes_is_told_with_the_hosts_that_are_mi
     assert "do not show them (missing: 2)." in told.annotations["description"]
 
 
-def test_a_replica_that_is_down_for_five_minutes_is_a_ticket(firing: Firing) -> None:
+@pytest.mark.parametrize(
+    ("job", "instance", "alert"),
+    [("gpu-replicas", "replica-a:9090", "GpuReplicaDown"), ("gpu-fleet", "above:9090", "GpuFleetServerDown")],
+)
+def test_another_server_that_is_down_for_five_minutes_is_a_ticket(
+    firing: Firing, job: str, instance: str, alert: str
+) -> None:
     series = {
-        'up{job="gpu-replicas",instance="replica-a:9090"}': [UP] * 10 + [DOWN] * 10,
-        'up{job="gpu-replicas",instance="alertmanager-1:9093"}': [UP] * 10 + [DOWN] * 3 + [UP] * 7,
+        f'up{{job="{job}",instance="{instance}"}}': [UP] * 10 + [DOWN] * 10,
+        f'up{{job="{job}",instance="other:9093"}}': [UP] * 10 + [DOWN] * 3 + [UP] * 7,
     }
-    before, down = firing("GpuReplicaDown", series, (14, 16))
+    before, down = firing(alert, series, (14, 16))
     assert before == ()
-    assert [(each.labels["instance"], each.labels["severity"]) for each in down] == [("replica-a:9090", "warning")]
-
-
-def test_the_server_that_has_all_hosts_is_a_ticket_too(firing: Firing) -> None:
-    series = {'up{job="gpu-fleet",instance="above:9090"}': [UP] * 10 + [DOWN] * 10}
-    before, down = firing("GpuFleetServerDown", series, (14, 16))
-    assert before == ()
-    assert [(each.labels["instance"], each.labels["severity"]) for each in down] == [("above:9090", "warning")]
+    assert [(each.labels["instance"], each.labels["severity"]) for each in down] == [(instance, "warning")]
 
 
 def test_a_site_that_sends_nothing_is_told_until_twelve_hours_have_passed(firing: Firing) -> None:

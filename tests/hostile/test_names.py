@@ -10,7 +10,7 @@ import click
 import pytest
 from tests.conftest import RequiresTool
 from tests.e2e.processes import prometheus, wait_for
-from tests.job_files import write
+from tests.job_files import read, write
 from tests.listening import serving
 from tests.rig import Rig, rig
 from tests.scrape_limits import check, config_of, page_of, scrape_of_the_chart
@@ -44,6 +44,19 @@ KERNEL_LOG = (
     f"NVRM: Xid (PCI:0000:65:00): 94, pid='<unknown>', name={BIDI}{TITLE}",
 )
 
+CHARACTERS = (*map(chr, {*range(32)} - {ord("\n")}), "\x7f", "\x85", "\u2028", "\ufeff", "\uffff", "\U0010ffff")
+JOB_FILES = {
+    "many": "".join(f'gpu_job_many{{n="{number}"}} 1\n' for number in range(5000)),
+    "mute": 'instance_gpu:gpu_busy:ratio5m{gpu="0"} 0\n',
+    "up": "up 0\n",
+    "target": 'gpu_job_x{instance="other",job="other"} 1\n',
+    "timestamp": "gpu_job_x 1 1000\n",
+    "end": "gpu_job_end 1\n# EOF\ngpu_job_end_after 1\n",
+    "type": "# TYPE gpu_job_steps_total histogram\ngpu_job_steps_total_sum 1\n",
+    "histogram": '# TYPE gpu_job_h histogram\ngpu_job_h_bucket{le="x"} 1\ngpu_job_h_sum NaN\n',
+    "summary": '# TYPE gpu_job_s summary\ngpu_job_s{quantile="x"} 1\ngpu_job_s_count -1\n',
+    **{f"{ord(each):x}": f'# HELP gpu_job_x a{each}b\ngpu_job_x{{a="{each}"}} 1\n' for each in CHARACTERS},
+}
 JOB_FILE = "".join(f'gpu_job_x{{a="{name}",l{number}="{name}"}} 1\n' for number, name in enumerate(HARMFUL[:4]))
 
 
@@ -119,24 +132,29 @@ def test_a_scrape_takes_in_whatever_others_name(running: Rig, form: Format, char
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_real_prometheus_with_the_charts_limits_takes_in_the_page(
+def test_a_real_prometheus_with_the_charts_limits_takes_in_the_page_and_whatever_jobs_write(
     running: Rig, chart: Mapping[str, Any], tmp_path: Path, requires_tool: RequiresTool
 ) -> None:
     program = requires_tool("prometheus")
+    write(tmp_path / "jobs", {f"{name}/job.prom": text for name, text in JOB_FILES.items()})
+    of_jobs = read(tmp_path / "jobs").families
 
     def answer(path: str, _: bytes) -> tuple[int, bytes, str]:
-        page = running.exposition.page("" if path == "/text" else Format.OPENMETRICS.value, (), gzipped=False)
-        return 200, page.body, page.content_type
+        form = Format.TEXT if path.endswith("text") else Format.OPENMETRICS
+        page = running.exposition.page(form.value, (), gzipped=False)
+        return 200, page_of(form, foreign=of_jobs).encode() if "jobs" in path else page.body, page.content_type
 
-    with (
-        serving(answer) as address,
-        prometheus(program, tmp_path, config_of(chart, openmetrics=(address, "/"), text=(address, "/text"))) as query,
-    ):
-        wait_for(lambda: len(query("count_over_time(up[1m]) >= 2")) == 2)
-        assert query.last_errors() == {"openmetrics": "", "text": ""}
-        assert len(query("min_over_time(up[1m]) == 1")) == 2
-        assert len(query('count by (job) (gpu_cgroup_cpu_limit_cpus{cgroup=~"/deep/.*~[0-9a-f]{8}"}) == 2')) == 2
-        assert "duplicate" not in (tmp_path / "prometheus.log").read_text().lower()
+    with serving(answer) as address:
+        paths = {name: (address, f"/{name}") for name in ("openmetrics", "text", "jobs", "jobs_text")}
+        with prometheus(program, tmp_path, config_of(chart, **paths)) as query:
+            wait_for(lambda: len(query("count_over_time(up[1m]) >= 2")) == len(paths))
+            assert query.last_errors() == dict.fromkeys(paths, "")
+            assert len(query("min_over_time(up[1m]) == 1")) == len(paths)
+            assert len(query('count by (job) ({__name__=~"gpu_job_.*"}) > 5000')) == 2
+            assert query('{__name__=~".+",__name__!~"gpu_.*|process_.*|python_.*|up|scrape_.*"}') == []
+            assert query('{__name__=~".+",instance="other"}') == []
+            assert len(query('count by (job) (gpu_cgroup_cpu_limit_cpus{cgroup=~"/deep/.*~[0-9a-f]{8}"}) == 2')) == 2
+            assert "duplicate" not in (tmp_path / "prometheus.log").read_text().lower()
 
 
 def commanded(text: str) -> str:

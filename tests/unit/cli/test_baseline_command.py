@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.command_line import Ran, Run, config_from
+from tests.command_line import Ran, Run
 from tests.mig_layouts import seven
 from tests.rig import scenario_with
 
@@ -80,11 +80,6 @@ def test_programs_get_the_same_as_json(recorded: Path, later: tuple[str, ...], r
 def test_a_silent_gpu_is_a_difference(recorded: Path, scenario: str, run: Run) -> None:
     code, out, _ = run("baseline", "diff", recorded, "--simulate", scenario, "--simulate-at", "25m")
     assert (code, "The recorded GPU is gone or does not answer" in out) == (1, True)
-
-
-def test_a_simulated_host_may_learn_a_baseline_and_keep_it_nowhere() -> None:
-    variables = {"GPU_TRIAGE_BASELINE_FROM_HOST": "true", "GPU_TRIAGE_SIMULATE": "dual-a10"}
-    assert config_from([], variables).baseline_from_host
 
 
 def test_without_a_file_the_baseline_is_printed(scenario: str, run: Run) -> None:

@@ -21,21 +21,12 @@ from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow
 
-HOSTILE = "py\x1b[2J\x1b]0;owned\x07\u202ethon\n\x00<&>"
+HOSTILE = "py\x1b[2J\x1b]0;owned\x07\u202e\tthon\n\x00<&>"
 
 
 @pytest.fixture(scope="module")
 def ailing() -> Report:
     return look_at(load_scenario("dual-a10"), 3600)
-
-
-@pytest.fixture
-def hostile(ailing: Report) -> Report:
-    area = ailing.areas[0]
-    lost = Finding(BY_CODE["gpu.lost"], HOSTILE, "0", state=State.CONFIRMED)
-    evil = replace(area, severity=Severity.CRITICAL, findings=(lost,))
-    verdict = replace(ailing.gpus[0], name=HOSTILE)
-    return replace(ailing, host=HOSTILE, areas=(evil, *ailing.areas[1:]), gpus=(verdict,), not_read=(HOSTILE,))
 
 
 def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
@@ -119,23 +110,14 @@ def test_lines_say_who_what_and_how_bad(ailing: Report) -> None:
     assert {len(record) for record in findings} == {11}
 
 
-def test_a_name_with_a_tab_or_a_line_break_makes_no_field_and_no_line(hostile: Report) -> None:
-    lines = render_lines(hostile)
+def test_a_name_with_a_tab_or_a_line_break_makes_no_field_and_no_line(ailing: Report) -> None:
+    lost = Finding(BY_CODE["gpu.lost"], HOSTILE, "0", state=State.CONFIRMED)
+    evil = replace(ailing.areas[0], severity=Severity.CRITICAL, findings=(lost,))
+    named = replace(ailing.gpus[0], name=HOSTILE)
+    lines = render_lines(replace(ailing, host=HOSTILE, areas=(evil, *ailing.areas[1:]), gpus=(named,)))
     assert {line.split("\t")[0] for line in lines.splitlines()} <= {"host", "gpu", "finding"}
     assert {line.count("\t") for line in lines.splitlines()} <= {3, 5, 10}
     assert "\x1b" not in lines
-
-
-def test_no_name_can_speak_to_the_terminal(hostile: Report) -> None:
-    text = render_text(hostile)
-    assert "\x1b[2J" not in text
-    assert "\x07" not in text
-    assert "\u202e" not in text
-    assert "\\x1b[2J" in text
-
-
-def test_hostile_names_leave_json_whole(hostile: Report) -> None:
-    assert json.loads(render_json(hostile))["host"] == HOSTILE
 
 
 def test_a_healthy_host_gets_one_calm_line_an_area_and_exit_code_0(run: Run) -> None:

@@ -276,14 +276,6 @@ def test_progress_names_the_time_and_the_next_change(at: int, pace: int, expecte
     assert progress_of(load_scenario(NIGHT), at, pace) == expected
 
 
-def test_the_machine_follows_its_clock() -> None:
-    clock = VirtualClock()
-    with simulated_machine(load_scenario(NIGHT), clock=clock, starting_at=540) as simulated:
-        assert "9m into the scenario. Next, in 60 s" in simulated.progress()
-        clock.advance(60)
-        assert "10m into the scenario. Next, in 10 min: GPU 5: link, pcie errors." in simulated.progress()
-
-
 def test_serving_starts_there_and_logs_what_comes_next(caplog: pytest.LogCaptureFixture) -> None:
     config = Config(simulate=NIGHT, simulate_at_seconds=1800, simulate_pace=4)
     with caplog.at_level(logging.WARNING), ExitStack() as stack:

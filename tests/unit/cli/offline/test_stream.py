@@ -43,15 +43,6 @@ def whole(stream: Stream) -> bytes:
     return data
 
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=25)
-@given(st.lists(st.tuples(packers, sizes), min_size=1, max_size=6), cuts)
-def test_members_of_any_size_cut_anywhere_come_out_whole(parts: list[tuple[Packer, int]], cut: int) -> None:
-    texts = [filled(size, seed) for seed, (_, size) in enumerate(parts)]
-    packed = b"".join(pack(text) for (pack, _), text in zip(parts, texts, strict=True))
-    assert whole(unpacked(in_pieces(packed, cut), Budget())) == b"".join(texts)
-
-
 @settings(deadline=None, max_examples=40)
 @given(st.lists(packers, min_size=1, max_size=4), sizes, cuts)
 def test_what_is_packed_several_times_comes_out_whole(layers: list[Packer], size: int, cut: int) -> None:
@@ -64,10 +55,13 @@ def test_what_is_packed_several_times_comes_out_whole(layers: list[Packer], size
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(packers, sizes), min_size=1, max_size=4), cuts, st.floats(0, 1, exclude_max=True))
-def test_of_a_truncated_file_the_front_comes_out(parts: list[tuple[Packer, int]], cut: int, share: float) -> None:
+def test_members_of_any_size_cut_anywhere_come_out_whole_and_of_a_truncated_file_the_front(
+    parts: list[tuple[Packer, int]], cut: int, share: float
+) -> None:
     texts = [filled(size, seed) for seed, (_, size) in enumerate(parts)]
     members_ = [pack(text) for (pack, _), text in zip(parts, texts, strict=True)]
     packed = b"".join(members_)
+    assert whole(unpacked(in_pieces(packed, cut), Budget())) == b"".join(texts)
     kept = int(share * len(packed))
     stream = unpacked(in_pieces(packed[:kept], cut), Budget())
     found = b"".join(stream)

@@ -235,14 +235,6 @@ def test_laptops_are_wired_with_eight_lanes(tmp_path: Path, name: str, width: st
         assert bool(found) == (width == "4")
 
 
-def test_a_throttle_reason_that_nvidia_smi_does_not_know_is_one(tmp_path: Path) -> None:
-    text = smi(re.sub(r"(\n +)(Idle +: Not Active)", r"\1\2\1Unknown : Active", smi_gpu()))
-    said = summary(report_on_text(tmp_path, text), Area.CLOCKS)
-    assert said is not None
-    assert "unknown" in said
-    assert "no throttle reason" not in said
-
-
 def test_gpus_that_two_tables_give_one_index_are_named_by_their_address(tmp_path: Path) -> None:
     tables = [f"index, pci.bus_id, uuid\n0, 00000000:{bus}:00.0, GPU-1-{bus}\n" for bus in ("41", "42")]
     assert [gpu.gpu for gpu in report_on_text(tmp_path, *tables).gpus] == ["0000:41:00.0", "0000:42:00.0"]

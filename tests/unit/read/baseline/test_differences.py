@@ -167,18 +167,9 @@ EVERYTHING_ELSE = replace(
     gpus=(
         replace(
             A,
-            uuid="GPU-c",
-            name="NVIDIA A30",
-            vbios_version="95",
-            pcie=LinkFacts(3, 8, 3, 8, 3, 8),
-            numa_node=1,
-            nics={"eth0": "sys"},
-            peers={"GPU-b": {"level": "sys", "p2p_read": "not_supported", "p2p_write": "ok"}},
-            nvlinks_up=(0,),
-            power_watts={"enforced": 100.0, "max": 150.0},
-            clocks={"target_hertz": {"sm": 1.2e9}},
-            persistence_mode=False,
-            ecc_mode=False,
+            **{field: value for changed, _ in CHANGED for field, value in changed.items()}
+            | {"uuid": "GPU-c", "pcie": LinkFacts(3, 8, 3, 8, 3, 8)}
+            | {"peers": {"GPU-b": {"level": "sys", "p2p_read": "not_supported", "p2p_write": "ok"}}},
         ),
         replace(B, pci_bus_id="0000:99:00.0", peers={"GPU-c": {"level": "sys", "p2p_read": "ok", "p2p_write": "ok"}}),
     ),

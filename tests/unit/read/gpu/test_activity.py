@@ -63,13 +63,6 @@ def busy_after(nvml: Bench, reader: ActivityReader, second: float, wall: float |
     return seconds
 
 
-def test_in_mig_mode_there_is_no_busy_time(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetUtilizationRates", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    reading = ActivityReader(3.0).read(nvml.round())
-    assert (reading.sm_utilization_ratio, reading.busy_seconds, reading.observed_seconds) == (None, None, None)
-
-
 def test_bursts_between_polls_are_counted_from_the_drivers_samples(bench: BenchMaker) -> None:
     nvml, reader = bench(), ActivityReader(3.0)
     samples = sampled(nvml)

@@ -125,7 +125,8 @@ def test_the_parent_in_mig_mode_has_no_utilization_of_any_kind(bench: BenchMaker
             nvml.answer("nvmlDeviceGetProcessUtilization", pynvml.NVML_ERROR_NOT_FOUND)
         round_ = nvml.round()
         read = activity.read(round_)
-        assert (read.sm_utilization_ratio, read.memory_utilization_ratio, read.busy_seconds) == (None, None, None)
+        assert (read.sm_utilization_ratio, read.memory_utilization_ratio) == (None, None)
+        assert (read.busy_seconds, read.observed_seconds) == (None, None)
         assert read.performance_state == 0
         assert read_media(round_).encoder_utilization_ratio is None
         assert GpmReader(3.0, 60.0).read(round_).sm_active_ratio is None

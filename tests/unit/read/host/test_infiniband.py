@@ -413,14 +413,7 @@ COUNTERS = counter_files(
     "port_rcv_data=7 port_xmit_data=7 symbol_error=7 link_error_recovery=7 port_rcv_errors=7 link_downed=7 "
     "local_link_integrity_errors=7 excessive_buffer_overrun_errors=7 port_xmit_discards=7",
 )
-FILES = {
-    "state": "4: ACTIVE\n",
-    "phys_state": "5: LinkUp\n",
-    "rate": "400 Gb/sec (4X NDR)\n",
-    "link_layer": "InfiniBand\n",
-    "hw_counters/local_ack_timeout_err": "3\n",
-    **COUNTERS,
-}
+FILES = PLAIN | COUNTERS | {"hw_counters/local_ack_timeout_err": "3\n"}
 NAMES = frozenset(FILES)
 
 

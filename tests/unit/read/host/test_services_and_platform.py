@@ -129,14 +129,9 @@ def test_after_a_boot_the_service_has_time_to_start(host: HostTree) -> None:
     assert reader.read(host.round(180)).fabric_manager is False
 
 
-def in_a_container(host: HostTree) -> None:
-    host.write({"proc/self/status": "Name:\tgpu-triage\nNSpid:\t7\n"})
-    host.link("proc/self/ns/pid", "pid:[4026532999]")
-
-
 def test_where_processes_are_hidden_nothing_is_claimed_of_a_service_that_never_ran(host: HostTree) -> None:
     hgx(host)
-    in_a_container(host)
+    host.in_container()
     reader = ServicesReader()
     assert reader.read(host.round(0)) == NONE
     host.write({FABRIC_MANAGER: "0\n"})
@@ -147,7 +142,7 @@ def test_where_processes_are_hidden_nothing_is_claimed_of_a_service_that_never_r
 
 def test_cgroups_that_are_no_longer_visible_stop_no_service(host: HostTree) -> None:
     hgx(host)
-    in_a_container(host)
+    host.in_container()
     reader = ServicesReader()
     host.write({FABRIC_MANAGER: "0\n"})
     assert reader.read(host.round(0)).fabric_manager is True
@@ -162,7 +157,7 @@ def test_a_host_whose_fabric_manager_cannot_be_seen_says_so(host: HostTree) -> N
     host.write({"proc/stat": ""})
     reader = AccessReader(Config(collectors={"xid": False, "processes": False, "host": False, "host_services": True}))
     assert reader.read(host.round()) == ()
-    in_a_container(host)
+    host.in_container()
     (lack,) = reader.read(host.round())
     assert (lack.feature, lack.reason) == ("host_services", "other_pid_namespace")
     host.write({FABRIC_MANAGER: "0\n"})

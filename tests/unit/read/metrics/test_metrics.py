@@ -92,7 +92,6 @@ def test_a_help_is_filled_with_states_and_words() -> None:
 
 
 GPU = ("0", "GPU-1")
-POWER = gpu_gauge("gpu_thing_watts", "A thing.", source="nowhere")
 HEAT = gpu_gauge("gpu_thing_celsius", "A thing.", labels=("sensor",), source="nowhere")
 ERRORS = gpu_counter("gpu_thing_errors_total", "A thing.", labels=("end", "severity"), source="nowhere")
 MODE = gpu_info("gpu_thing_mode_info", "A thing.", labels=("mode",), source="nowhere")
@@ -103,7 +102,7 @@ STATE = gpu_gauge("gpu_thing_state", "A thing: {states}.", states={1: "calm", 2:
 @dataclass(frozen=True, slots=True)
 class Reading:
     name: str = "not published"
-    watts: Annotated[float | None, POWER] = None
+    watts: Annotated[float | None, GAUGE] = None
     core: Annotated[float | None, HEAT, "core"] = None
     others: Annotated[Mapping[str, float] | None, HEAT] = None
     errors: Annotated[Mapping[str, int] | None, ERRORS, "port"] = None
@@ -120,14 +119,14 @@ def test_what_is_absent_has_no_sample() -> None:
 
 
 def test_zero_and_false_are_present() -> None:
-    assert list(samples(Reading(watts=0), GPU)) == [POWER.sample(0, *GPU)]
-    assert list(samples(Reading(watts=False), GPU)) == [POWER.sample(0, *GPU)]
+    assert list(samples(Reading(watts=0), GPU)) == [GAUGE.sample(0, *GPU)]
+    assert list(samples(Reading(watts=False), GPU)) == [GAUGE.sample(0, *GPU)]
 
 
 def test_fields_are_published_in_their_order_with_the_labels_of_their_annotation() -> None:
     reading = Reading(watts=1, core=2, others={"memory": 3, "board": 4}, errors={"fatal": 5})
     assert list(samples(reading, GPU)) == [
-        POWER.sample(1, *GPU),
+        GAUGE.sample(1, *GPU),
         HEAT.sample(2, *GPU, "core"),
         HEAT.sample(3, *GPU, "memory"),
         HEAT.sample(4, *GPU, "board"),

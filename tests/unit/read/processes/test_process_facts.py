@@ -4,8 +4,6 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.faults.rows_files import DAMAGES, UNREADABLE
 from tests.host_tree import HostTree
 
@@ -162,16 +160,6 @@ def test_a_long_name_is_not_completed_from_the_command_line(tmp_path: Path) -> N
         finally:
             sleep.kill()
     assert known(facts).name == "train-with-secr"
-
-
-@given(st.uuids().map(str), st.text("0123456789abcdef", min_size=64, max_size=64), st.booleans())
-def test_pod_uids_come_back_with_dashes_under_both_drivers(uid: str, container: str, systemd: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
-    path = (
-        f"/kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice/crio-{container}.scope"
-        if systemd
-        else f"/kubepods/besteffort/pod{uid}/{container}"
-    )
-    assert parse_cgroup(f"0::{path}\n") == Owner(container, uid)
 
 
 @pytest.mark.parametrize(

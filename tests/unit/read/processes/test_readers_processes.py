@@ -160,10 +160,7 @@ def test_an_empty_list_in_a_pid_namespace_of_its_own_says_nothing(
     bench: BenchMaker, compute: tuple[tuple[int, int], ...], counts: dict[str, int]
 ) -> None:
     nvml = listing(bench("idle-downshift"), compute=compute)
-    own = nvml.machine.procfs / "self"
-    (own / "ns").mkdir(parents=True)
-    (own / "status").write_text("Name:\tgpu-triage\nNSpid:\t7\n")
-    (own / "ns" / "pid").symlink_to("pid:[4026532281]")
+    HostTree(nvml.machine.procfs.parent).in_container()
     reading = ProcessesReader(32).read(nvml.round())
     assert (reading.counts, reading.locality_known) == (counts, False)
 
@@ -298,17 +295,6 @@ RIGHT = DriverPids(procfs=True, memory=True, utilization=True)
 NOTHING = DriverPids(procfs=False, memory=False, utilization=False)
 
 
-def own_procfs(host: HostTree) -> None:
-    host.write({"proc/self/status": "Name:\tgpu-triage\nNSpid:\t7\n"})
-    host.link("proc/self/ns/pid", "pid:[4026532441]")
-
-
-def host_procfs(host: HostTree) -> None:
-    """As seen from a container: the host's procfs has this process with both of its PIDs."""
-    host.write({"proc/self/status": "Name:\tgpu-triage\nNSpid:\t81200\t7\n"})
-    host.link("proc/self/ns/pid", "pid:[4026532441]")
-
-
 @pytest.mark.parametrize(
     ("driver", "beside_own", "beside_the_hosts"),
     [
@@ -324,10 +310,10 @@ def host_procfs(host: HostTree) -> None:
 def test_pids_by_driver(
     host: HostTree, driver: str | None, beside_own: DriverPids, beside_the_hosts: DriverPids
 ) -> None:
-    own_procfs(host)
+    host.in_container()
     assert driver_pids(host.procfs, driver) == beside_own
-    (host.procfs / "self" / "ns" / "pid").unlink()
-    host_procfs(host)
+    # The host's procfs has this process with both of its PIDs.
+    host.in_container("81200\t7")
     assert driver_pids(host.procfs, driver) == beside_the_hosts
 
 
@@ -341,10 +327,7 @@ def test_on_the_host_all_pids_are_the_hosts(host: HostTree, driver: str | None) 
 def process_in_a_container(nvml: Bench, driver: str, nspid: str) -> ProcessReading:
     """The one process, PID 24819 of the scenario's procfs, as an exporter in a container reads it with a driver."""
     nvml.versions = replace(nvml.versions, driver=driver)
-    own = nvml.machine.procfs / "self"
-    (own / "ns").mkdir(parents=True, exist_ok=True)
-    (own / "status").write_text(f"Name:\tgpu-triage\nNSpid:\t{nspid}\n")
-    (own / "ns" / "pid").symlink_to("pid:[4026532281]")
+    HostTree(nvml.machine.procfs.parent).in_container(nspid)
     listing(nvml, compute=((24819, 500),))
     nvml.answer("nvmlDeviceGetProcessUtilization", utilization((24819, nvml.clock.now().wall, 72)))
     (process,) = ProcessesReader(32).read(nvml.round()).processes

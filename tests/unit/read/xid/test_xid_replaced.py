@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.incident_hosts import host, restarted
+from tests.incident_hosts import host, restarted, xid
 from tests.parts import some
 from tests.rig import Rig, only, rig
 
@@ -17,13 +17,10 @@ pytestmark = pytest.mark.slow
 
 LEAN = only("power", "identity")
 ADDRESS = "0000:b3:00.0"
+BY_NVML = ', reported_by = "nvml"'
 LOST = 'at = 20\ngpu = 1\neffect = { kind = "lost" }'
 REPLACED = 'at = 40\ngpu = 1\neffect = { kind = "replace_gpu", model = "v100-sxm2-16gb" }'
 FOUND = f"pci {ADDRESS}: [10de:1db1] type 00 class 0x030200"
-
-
-def xid(at: int, code: int, reported_by: str = "both") -> str:
-    return f'at = {at}\ngpu = 1\neffect = {{ kind = "xid", code = {code}, reported_by = "{reported_by}" }}'
 
 
 def counts(running: Rig) -> dict[tuple[str, str], float]:
@@ -60,7 +57,7 @@ def test_a_new_card_does_not_inherit_the_xids_of_the_one_it_replaces(tmp_path: P
 
 
 def test_without_the_kernel_log_too_an_xid_stays_with_the_card_that_had_it(tmp_path: Path) -> None:
-    scenario = host(tmp_path, xid(20, 48, "nvml"), REPLACED, xid(200, 31, "nvml"))
+    scenario = host(tmp_path, xid(20, 48, 1, BY_NVML), REPLACED, xid(200, 31, 1, BY_NVML))
     old, new = scenario.gpus[1].uuid, scenario.card(1, 40).uuid
     with rig(scenario, LEAN) as running:
         running.kmsg.unlink()
@@ -71,7 +68,7 @@ def test_without_the_kernel_log_too_an_xid_stays_with_the_card_that_had_it(tmp_p
 
 
 def test_a_new_card_that_fails_before_the_driver_shows_it_has_its_own_xid(tmp_path: Path) -> None:
-    scenario = host(tmp_path, LOST, REPLACED, xid(41, 143, "kmsg"))
+    scenario = host(tmp_path, LOST, REPLACED, xid(41, 143, 1, ', reported_by = "kmsg"'))
     old, new = scenario.gpus[1].uuid, scenario.card(1, 40).uuid
     with rig(scenario, LEAN) as running:
         running.run_to(42)
@@ -84,7 +81,7 @@ def test_a_new_card_that_fails_before_the_driver_shows_it_has_its_own_xid(tmp_pa
 
 @pytest.mark.parametrize("at", some([40, 41, 60, 170], usual=[41, 170]))
 def test_after_a_restart_the_kernel_log_tells_the_cards_apart(tmp_path: Path, at: int) -> None:
-    scenario = host(tmp_path, LOST, REPLACED, xid(160, 31))
+    scenario = host(tmp_path, LOST, REPLACED, xid(160, 31, 1))
     new = scenario.card(1, 40).uuid
     with rig(scenario, LEAN) as running:
         running.run_to(at)
@@ -99,7 +96,7 @@ def test_after_a_restart_the_kernel_log_tells_the_cards_apart(tmp_path: Path, at
 
 def test_a_card_that_is_found_again_keeps_its_xids_while_the_exporter_lives(tmp_path: Path) -> None:
     away = 'at = 20\nuntil = 40\ngpu = 1\neffect = { kind = "removed" }'
-    scenario = host(tmp_path, xid(10, 48), away, xid(200, 31))
+    scenario = host(tmp_path, xid(10, 48, 1), away, xid(200, 31, 1))
     uuid = scenario.gpus[1].uuid
     with rig(scenario, LEAN) as running:
         for second in (19, 21, 39, 40, 41, 45, 50, 60, 100, 120):
@@ -126,7 +123,7 @@ def test_a_card_that_is_found_again_keeps_its_xids_while_the_exporter_lives(tmp_
     ],
 )
 def test_what_exchanges_no_card_takes_no_xid(tmp_path: Path, logged: dict[str, float], more: dict[str, float]) -> None:
-    scenario = host(tmp_path, xid(20, 48))
+    scenario = host(tmp_path, xid(20, 48, 1))
     xids = {(scenario.gpus[1].uuid, code): count for code, count in (more | {"48": 1}).items()}
     with rig(scenario, LEAN) as running:
         running.run_to(0 if more else 30)
