@@ -92,7 +92,7 @@ quick-unit-2: $(DEV)
 # Everything that is generated, and the rules as text.
 quick-documents: $(DEV)
 	$(QUICKLY) tests/golden tests/documents tests/chart/test_copies.py \
-	    $(addprefix tests/dashboards/test_,files.py states_and_colors.py) \
+	    tests/dashboards/test_files.py \
 	    $(addprefix tests/deploy/test_,alertmanager_examples.py kubernetes_recipes.py) \
 	    tests/promql $(addprefix tests/rules/test_,dependencies.py static.py) $(PYTEST_ARGS)
 
