@@ -12,7 +12,6 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import Past
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
-from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
 
 STRIP_SECONDS: Final = 1800.0  # how far back the strip of classes reaches
 _MOST_STRETCHES: Final = 400  # one per round of the medium tier over STRIP_SECONDS, the fastest a class can change
@@ -71,7 +70,6 @@ class GpuMemory:
         self._sudden_at = -math.inf
         self._not_begun_at = -math.inf
         self._pace = Past(thresholds.USUAL_SECONDS)
-        self._pids: frozenset[str] = frozenset()
         self._soon = Soon()
         self._next: tuple[str, float] | None = None
         self._changes: deque[tuple[float, str]] = deque(maxlen=_MOST_STRETCHES)
@@ -80,8 +78,8 @@ class GpuMemory:
     def judge(self, gpu: GpuEvidence, host: HostEvidence, longest_gap_seconds: float) -> Bottleneck:
         """Judge the GPU and return its class; a gap of more than `longest_gap_seconds` before is not counted."""
         seconds = host.at.monotonic - self._judged_at
-        loss = self._loss(gpu, seconds if seconds <= longest_gap_seconds else 0.0)
         found = self._judge(gpu, host, longest_gap_seconds)
+        loss = self._loss(gpu, seconds if seconds <= longest_gap_seconds else 0.0)
         now = host.at.monotonic
         if found.name in _WORKS:
             self._worked_at = now
@@ -99,10 +97,8 @@ class GpuMemory:
 
     def _loss(self, gpu: GpuEvidence, seconds: float) -> float | None:
         """Note the pace at which its job worked in the last seconds; return how far it is below the usual one."""
-        pids = frozenset(labels["pid"] for labels in gpu.labels_of(GPU_PROCESS_INFO))
-        if gpu.deserted or (self._pids and pids and not pids & self._pids):
+        if gpu.deserted or self._work.others_began:
             self._pace = Past(thresholds.USUAL_SECONDS)
-        self._pids = pids or self._pids
         share = gpu.busy_share or 0.0
         if share < thresholds.LOADED_SHARE:
             return None  # it pauses, as for a checkpoint

@@ -28,6 +28,7 @@ class Work:
     def __init__(self) -> None:
         self.worked_recently = False  # its present processes did, within the last hour
         self.starting_seconds = 0.0  # how long its processes are known not to have worked since they began; else 0
+        self.others_began = False  # whether other processes began since the last call
         self.pace = 0.0  # busy share of the minute before it became idle; 0 if it never worked
         self.stopped_seconds = 0.0  # how long it has been idle directly after working; 0 if it is not
         self.recovering = False  # whether it resumed at its pace after a pause that is still in the window
@@ -62,7 +63,8 @@ class Work:
     def _note_start(self, gpu: GpuEvidence, now: float) -> None:
         """Note when other processes begin, and when they work: they may load for long, whatever the last ones did."""
         pids = frozenset(labels["pid"] for labels in gpu.labels_of(GPU_PROCESS_INFO))
-        if self._pids is not None and pids and not pids & self._pids:
+        self.others_began = self._pids is not None and bool(pids) and not pids & self._pids
+        if self.others_began:
             self._began_at, self._worked_at = now, None
         if pids or (self._pids is None and gpu.deserted):
             self._pids = pids
