@@ -32,7 +32,7 @@ RULES: dict[str, Callable[[MetricSpec], object]] = {
     "the source is named": lambda s: s.source.strip(),
     "labels are snake case": lambda s: all(map(LABEL.fullmatch, s.labels)),
     "labels are distinct": lambda s: len(set(s.labels)) == len(s.labels),
-    "labels are none of those that Prometheus adds": lambda s: not {"job", "instance", "le", "quantile"} & {*s.labels},
+    "no label has a name that Prometheus adds": lambda s: not {"job", "instance", "le", "quantile"} & {*s.labels},
     "a GPU is named by index and UUID": lambda s: s.labels[:2] == ("gpu", "uuid") or not {"gpu", "uuid"} & {*s.labels},
 }
 

@@ -352,7 +352,7 @@ def device(host: HostTree, path: str, vendor: str, class_: str, **attributes: st
 
 
 def gpu_server(host: HostTree) -> None:
-    """A GPU behind a root port, another passed through to a guest, one without a driver, and their kin."""
+    """A GPU behind a root port, another passed through to a guest, one without a driver, and devices like these."""
     link = {"max_link_width": "16", "current_link_speed": "2.5 GT/s PCIe", "current_link_width": "8"}
     below = f"pci0000:64/{PORT}"
     device(host, below, "0x8086", "0x060400", max_link_speed="16.0 GT/s PCIe", **link)
