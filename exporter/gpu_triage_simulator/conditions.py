@@ -289,6 +289,14 @@ class Timeline:
             return False
         return not killed and (not starts or any(event.active(seconds) for event in starts))
 
+    def began(self, pid: int, seconds: float) -> float:
+        """When a process that runs began, in seconds of scenario time; an hour before it, if nothing started it."""
+        starts = [float(event.at) for event, pids in self._starts if pid in pids and event.active(seconds)]
+        ends = [event.until for event, pids in self._kills if pid in pids] + [
+            each.until for each, _ in self.host(Reboot)
+        ]
+        return max([-3600.0, *starts, *(float(end) for end in ends if end is not None and end <= seconds)])
+
     def _resolve(self, gpu: Gpu, index: int, seconds: float) -> GpuConditions:
         active = [event.effect for event in self._by_gpu[index] if event.active(seconds)]
         load = overlay(_NO_LOAD, gpu.load)

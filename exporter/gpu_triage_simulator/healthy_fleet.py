@@ -237,12 +237,13 @@ class Kind:
     models: tuple[str, ...]
     course: Callable[[Course], None]
     program: str = "python"
+    thread: str = ""  # name of its second thread
 
 
 KINDS: Final[Mapping[str, Kind]] = {
     "train": Kind(("l40s", "a10", "rtx-3090"), training),
-    "serve": Kind(("l4", "t4", "a10g"), serving, "vllm"),
-    "notebook": Kind(("t4", "a10", "rtx-4090"), notebook),
+    "serve": Kind(("l4", "t4", "a10g"), serving, "VLLM::EngineCor"),
+    "notebook": Kind(("t4", "a10", "rtx-4090"), notebook, thread="ZMQbg/IO/0"),
     "mig": Kind(("a100-sxm4-40gb",), partitioned, "tritonserver"),
     "burn-in": Kind(("l40s", "a10"), burn_in, "gpu_burn"),
     "sweep": Kind(("a10", "rtx-3080"), sweep),
@@ -264,11 +265,11 @@ def fleet(days: float, seed: int) -> tuple[Scenario, ...]:
             kind.course(course)
             course.chance.seed(f"{seed} {name} {number}")
             weather(course)
-            hosts.append(_host(f"{name}-{number}", model, kind.program, course, seed))
+            hosts.append(_host(f"{name}-{number}", model, kind, course, seed))
     return (*(each for each in hosts if not each.jobs), *coupled([each for each in hosts if each.jobs]))
 
 
-def _host(name: str, model: str, program: str, course: Course, seed: int) -> Scenario:
+def _host(name: str, model: str, uses: Kind, course: Course, seed: int) -> Scenario:
     board = load_model(model)
     slot = Slot("0000:41:00.0", 0, ("0000:40:01.0",), board.pcie.generation, board.pcie.width)
     known = identity(name, slot.bus_id)
@@ -278,7 +279,9 @@ def _host(name: str, model: str, program: str, course: Course, seed: int) -> Sce
     pod = None if kind == "desk" else Pod(name if kind == "span" else f"{name}-0", "research", "main")
     gis = tuple(each.gi for event in course.events if isinstance(event.effect, Mig) for each in event.effect.instances)
     users = tuple(
-        Process(0, FIRST_PID + place, program, 4000, gi, sm=0.9, memory=0.4, cpus="0-15", pod=pod)
+        Process(
+            0, FIRST_PID + place, uses.program, 4000, gi, sm=0.9, memory=0.4, cpus="0-15", pod=pod, thread=uses.thread
+        )
         for place, gi in enumerate(gis or (None,))
     )
     display = (Process(0, 1200, "Xorg", 600, sm=0.05, type="graphics"),) if kind == "desk" else ()

@@ -14,7 +14,6 @@ from gpu_triage_simulator.scenario import NfsMount, Nic, Process, Scenario, cpu_
 _TICKS: Final = 100
 """USER_HZ: /proc counts CPU time in hundredths of a second."""
 _SECTOR: Final = 512
-_STARTED_BEFORE_SECONDS: Final = 3600.0
 _MODULES: Final = {
     "nvidia_peermem": "nvidia_peermem 16384 0 - Live 0x0000000000000000 (OE)",
     "nvidia_uvm": "nvidia_uvm 1679360 4 - Live 0x0000000000000000 (OE)",
@@ -112,13 +111,18 @@ def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
     last_node = len(host.scenario.machine.node) - 1
     nodes = f"0-{last_node}" if last_node else "0"
     return {
-        process.pid: _process(process, process.cpus or everywhere, nodes, host.uptime(-_STARTED_BEFORE_SECONDS))
+        process.pid: _process(process, process.cpus or everywhere, nodes, _began(host, process, seconds))
         | {"numa_maps": _numa_maps(process, host.scenario)}
         | _second_thread(process)
         | _blocked(host, process, seconds)
         for process in host.scenario.processes
         if host.timeline.running(process.pid, seconds)
     }
+
+
+def _began(host: SimulatedHost, process: Process, seconds: float) -> float:
+    """When it began, in seconds since boot."""
+    return host.uptime(host.timeline.began(process.pid, seconds))
 
 
 def _second_thread(process: Process) -> dict[str, str]:
@@ -144,7 +148,7 @@ def _blocked(host: SimulatedHost, process: Process, seconds: float) -> dict[str,
             f"task/{thread}/wchan": blocked.wait_channel if holds else "0",
         }
         if blocked.first_thread and holds:
-            first = _process(process, process.cpus or "0", "0", host.uptime(-_STARTED_BEFORE_SECONDS))["stat"]
+            first = _process(process, process.cpus or "0", "0", _began(host, process, seconds))["stat"]
             found["stat"] = first.replace(") S ", ") D ", 1)
     return found
 

@@ -42,10 +42,11 @@ def play(
 
     Args:
         shown: names of alerts of which to render the text, and the minute at which.
-        recorded: a series that stands among the alerts that fire, by its name.
+        recorded: series that are found among the alerts that fire, by their names, as a regular expression.
     """
     series = {_within(key, name): values for name, each in cases.items() for key, values in each.items()}
-    question = f'{FIRING} or label_replace({recorded}, "alertname", "{recorded}", "", "")' if recorded else FIRING
+    named = f'label_replace({{__name__=~"{recorded}"}}, "alertname", "$1", "__name__", "(.+)")'
+    question = f"{FIRING} or {named}" if recorded else FIRING
     questions = tuple((question, minute * 60.0) for minute in range(minutes))
     asked = tuple((alert, minute * 60.0) for alert, minute in shown.items())
     run = Run(rules, groups_of(rules), 60, series, questions, asked, evaluation_seconds)

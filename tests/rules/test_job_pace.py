@@ -19,6 +19,7 @@ ALERT: Final = "GpuJobSlow"
 FELL_AT: Final = 90
 SHOWN_AT: Final = 115
 END: Final = 140
+BEST: Final = "owner_of:gpu_job_work:best1h"
 NEVER: Final = range(0)
 
 
@@ -61,6 +62,7 @@ def working(
 SOON: Final = range(FELL_AT + 5, FELL_AT + 9)
 WAITS: Final = "all wait for one GPU"
 FALLS: Final = since(FELL_AT, 0.7, 0.95)
+RESTED: Final = [0.2 if 60 <= at < 64 else each for at, each in enumerate(lasting(FALLS))]
 LATER: Final = range(FELL_AT + 5, FELL_AT + 25)
 """A job that goes on from a checkpoint has a quarter of an hour to itself."""
 CASES: Final[Mapping[str, Case]] = {
@@ -86,6 +88,8 @@ CASES: Final[Mapping[str, Case]] = {
     "all wait alike for what they share": Case(working(*[FALLS] * 4), SOON),
     "a host waits, and the others go on": Case(working(0.95, 0.95, FALLS, FALLS)),
     "replicas of unlike load": Case(working(0.95, FALLS, FALLS, FALLS)),
+    "pods of a StatefulSet, one of which rested while the others worked": Case(working(RESTED, *[FALLS] * 3)),
+    "one that waited for the others to save": Case(working(*[RESTED] * 4), SOON),
     "pods of a Deployment": Case(working(*[FALLS] * 4, pod_name="llm-7d9f8b6c5d-bcdf{}")),
     "stages of which scrapes of a host are lost": Case(
         {
@@ -110,7 +114,13 @@ def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory
     directory = tmp_path_factory.mktemp("pace")
     rules = group_alone(ALERT, directory)
     return play(
-        requires_tool("promtool"), directory, rules, series, minutes=END, shown={ALERT: SHOWN_AT}, recorded=WAITED_FOR
+        requires_tool("promtool"),
+        directory,
+        rules,
+        series,
+        minutes=END,
+        shown={ALERT: SHOWN_AT},
+        recorded=f"{WAITED_FOR}|{BEST}",
     )
 
 
@@ -128,6 +138,11 @@ def test_without_steps_it_is_known_by_what_its_gpus_do(played: Mapping[str, Play
     assert re.match(
         r"ml/train runs at 7[2-5]% of its best hour, losing 1\.\d GPUs, since", alert.annotations["summary"]
     )
+
+
+def test_what_is_known_of_a_job_ends_half_an_hour_after_it(played: Mapping[str, Played]) -> None:
+    assert FELL_AT + 30 <= played["ends"].minutes(BEST)[-1] <= FELL_AT + 36
+    assert played["at 0.92"].minutes(BEST)[-1] == END - 1
 
 
 def test_its_text_has_the_class_that_took_the_time(played: Mapping[str, Played]) -> None:

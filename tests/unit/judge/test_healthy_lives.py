@@ -10,7 +10,7 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.read.gpu import activity, device_memory, presence
 from gpu_triage.read.host import disk
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.read.processes import cgroup_limits, on_gpu, threads
+from gpu_triage.read.processes import cgroup_limits, on_gpu, threads, vitals
 
 EDGE, MINUTE = 0.999, 60.0
 HANG, HUNG, IDLE, STARVED = "work.collective_hang", "work.hung", "work.held_idle", "storage.starved"
@@ -23,6 +23,7 @@ class Life(NamedTuple):
     waits: Mapping[str, int | None] = {"7000": 0}  # by PID, a state of gpu_process_waits_for; None if unknown
     read: float = 0.0  # bytes a second
     thread: float = 0.0  # share of a CPU that its busiest thread uses
+    began: float | None = None  # when its processes did, if known
 
 
 def samples(at: float, busy: float, lives: Sequence[Life], stalled: float = 0.0, read: float = 0.0) -> Iterator[Sample]:
@@ -42,6 +43,8 @@ def samples(at: float, busy: float, lives: Sequence[Life], stalled: float = 0.0,
             yield threads.GPU_PROCESSES_READ_BYTES_TOTAL.sample(life.read * at, *gpu, "calls")
         for pid, state in life.waits.items():
             yield on_gpu.GPU_PROCESS_INFO.sample(1, *gpu, pid, "python", *("",) * 6, "42")
+            if life.began is not None:
+                yield vitals.GPU_PROCESS_START_TIMESTAMP_SECONDS.sample(life.began, *gpu, pid, "python")
             if state is not None:
                 yield on_gpu.GPU_PROCESS_WAITS_FOR.sample(state, *gpu, pid, "python")
 
@@ -97,6 +100,8 @@ FIRST, NEXT = Life({"7000": 0}), Life({"7001": 0})
         pytest.param(NEXT._replace(read=LOADS), 0.0, 0.0, 0.9, set(), id="it reads from elsewhere"),
         pytest.param(FIRST, 0.0, LOADS, 0.9, {STARVED}, id="it has worked before"),
         pytest.param(NEXT, 0.0, 0.0, 0.0, set(), id="it begins, which is not seen"),
+        pytest.param(FIRST._replace(began=2.0), 0.0, LOADS, 0.9, set(), id="it loads, under the PID of the last one"),
+        pytest.param(FIRST._replace(began=1.0), 0.0, LOADS, 0.9, {STARVED}, id="it has worked since then"),
         pytest.param(FIRST, 0.0, 0.0, 0.0, {HUNG}, id="it has worked before, and stops"),
     ],
 )
@@ -104,6 +109,6 @@ def test_a_start_that_makes_progress_is_neither_starved_nor_hung(
     life: Life, busy: float, read: float, stalled: float, found: set[str]
 ) -> None:
     fed = Fed(5.0)
-    fed.run(3 * MINUTE, lambda at: samples(at, 1.0, [FIRST], read=read))
+    fed.run(3 * MINUTE, lambda at: samples(at, 1.0, [FIRST._replace(began=life.began and 1.0)], read=read))
     fed.run(5 * MINUTE + thresholds.RECENT_SECONDS, lambda at: samples(at, busy, [life], stalled=stalled, read=read))
     assert fed.codes() & {STARVED, HUNG} == found

@@ -20,6 +20,7 @@ from gpu_triage.read.gpu.ecc import GPU_ROW_REMAP_FAILURE
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.modes import DRAIN_AND_RESET
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESS_INFO
+from gpu_triage.read.processes.vitals import GPU_PROCESS_START_TIMESTAMP_SECONDS
 
 
 class Work:
@@ -33,7 +34,8 @@ class Work:
         self.stopped_seconds = 0.0  # how long it has been idle directly after working; 0 if it is not
         self.recovering = False  # whether it resumed at its pace after a pause that is still in the window
         self._worked_at: float | None = None
-        self._pids: frozenset[str] | None = None  # of the last job; empty before the first, None if unknown
+        # When each of the last job's began, by PID, None if unknown; empty before the first, None if that is unknown.
+        self._processes: Mapping[str, float | None] | None = None
         self._began_at: float | None = None  # when its processes began, if they have not worked since
         self._rests_since: float | None = None
         self._resumed_at: float | None = None
@@ -62,16 +64,23 @@ class Work:
 
     def _note_start(self, gpu: GpuEvidence, now: float) -> None:
         """Note when other processes begin, and when they work: they may load for long, whatever the last ones did."""
-        pids = frozenset(labels["pid"] for labels in gpu.labels_of(GPU_PROCESS_INFO))
-        self.others_began = self._pids is not None and bool(pids) and not pids & self._pids
+        starts = {each.labels["pid"]: each.last for each in gpu.series(GPU_PROCESS_START_TIMESTAMP_SECONDS)}
+        processes = {labels["pid"]: starts.get(labels["pid"]) for labels in gpu.labels_of(GPU_PROCESS_INFO)}
+        self.others_began = self._processes is not None and bool(processes) and not self._goes_on(processes)
         if self.others_began:
             self._began_at, self._worked_at = now, None
-        if pids or (self._pids is None and gpu.deserted):
-            self._pids = pids
+        if processes or (self._processes is None and gpu.deserted):
+            self._processes = processes
         seconds = 0.0 if self._began_at is None else now - self._began_at
         if seconds >= thresholds.RECENT_SECONDS and (gpu.recent.busy_share or 0.0) >= thresholds.WORKING_SHARE:
             self._began_at, seconds = None, 0.0
         self.starting_seconds = seconds
+
+    def _goes_on(self, processes: Mapping[str, float | None]) -> bool:
+        """Whether one of them was there before: a PID is used again, by another process that began at another time."""
+        before = self._processes or {}
+        both = [(before[pid], began) for pid, began in processes.items() if pid in before]
+        return any(None in pair or pair[0] == pair[1] for pair in both)
 
     def _take(self, share: float, began_at: float, ended_at: float) -> None:
         if share < thresholds.WORKING_SHARE:
