@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-INHIBITIONS: Final = Path("rules/alertmanager-inhibit.yml")
+from gpu_triage.alerting.files import inhibitions
+
 ROUTE: Final = Path("deploy/alertmanager/gpu-triage-route.yml")
 ALERTMANAGER: Final = Path("deploy/alertmanager/alertmanager.yml")
 
@@ -17,9 +18,8 @@ _MARKED: Final = re.compile(
 
 def alertmanager_files(repository: Path) -> dict[Path, str]:
     """The text of both files, by path, with the shared parts regenerated."""
-    inhibitions = _list(_read(repository, INHIBITIONS), "inhibit_rules")
     head = _read(repository, ROUTE).partition("\ninhibit_rules:\n")[0]
-    route = f"{head}\ninhibit_rules:\n{inhibitions}"
+    route = f"{head}\ninhibit_rules:\n{_list(inhibitions(), 'inhibit_rules')}"
     merged = iter([_list(route, key) for key in _LISTS])
     whole = _MARKED.sub(lambda found: found[1] + next(merged) + found[2], _read(repository, ALERTMANAGER))
     return {ROUTE: route, ALERTMANAGER: whole}

@@ -12,7 +12,7 @@ from deploy.generate.fleet import fleet_files
 from deploy.generate.kubernetes import kubernetes_files
 from deploy.generate.metrics_of_rules import metrics_of_rules
 
-from gpu_triage.alerting.files import shipped
+from gpu_triage.alerting.files import rule_files
 
 
 class Step(NamedTuple):
@@ -23,7 +23,7 @@ class Step(NamedTuple):
 
 
 def _rules() -> dict[Path, str]:
-    rules = {Path("rules") / name: text for name, text in shipped().items()}
+    rules = {Path("rules") / name: text for name, text in rule_files().items()}
     return rules | {Path("exporter/gpu_triage/read/metrics_of_rules.txt"): metrics_of_rules()}
 
 

@@ -15,6 +15,8 @@ from tests.conftest import RequiresTool
 from tests.program_output import output_of
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
+from gpu_triage.alerting.files import inhibitions
+
 AMLINT = Path(sys.executable).with_name("amlint")
 ROW = re.compile(r"^\| `([^`]+)`[^|]*\| `([^`]+)` \|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$", re.MULTILINE)
 OTHER_TEAMS = {
@@ -39,9 +41,9 @@ def _receiver(amtool: Path, config: Path, labels: str) -> str:
 def test_the_merged_example_holds_the_whole_route(repository: Path) -> None:
     """The texts are copied; this compares what Alertmanager reads."""
     part, whole = (yaml.safe_load((repository / path).read_bytes()) for path in (ROUTE, ALERTMANAGER))
-    inhibitions = yaml.safe_load((repository / "rules/alertmanager-inhibit.yml").read_bytes())["inhibit_rules"]
-    assert part["inhibit_rules"] == inhibitions
-    assert whole["inhibit_rules"][-len(inhibitions) :] == inhibitions
+    shipped = yaml.safe_load(inhibitions())["inhibit_rules"]
+    assert part["inhibit_rules"] == shipped
+    assert whole["inhibit_rules"][-len(shipped) :] == shipped
     assert whole["route"]["routes"][0] == part["route"]["routes"][0]
     assert whole["receivers"][-len(part["receivers"]) :] == part["receivers"]
 
@@ -125,7 +127,7 @@ def test_prometheus_takes_the_example(repository: Path, tmp_path: Path, name: st
     shutil.copytree(repository / "deploy/prometheus/targets", tmp_path / "targets")
     # Debian builds Prometheus without Kubernetes' client; everything else of that example is checked.
     text = DISCOVERY.sub("    static_configs: [{targets: [pod]}]\n", text)
-    text = text.replace("/etc/prometheus/gpu-triage", str(repository / "rules"))
+    text = text.replace("/etc/prometheus/gpu-triage/rules", str(repository / "rules"))
     (tmp_path / "prometheus.yml").write_text(text, encoding="utf-8")
     output_of(promtool, "check", "config", tmp_path / "prometheus.yml")
 

@@ -41,7 +41,7 @@ def test_prometheus_takes_its_part(part: Part, repository: Path, tmp_path: Path,
         assert f"${{{name}}}" in text
         text = text.replace(f"${{{name}}}", value)
     assert "${" not in text
-    text = text.replace("/etc/prometheus/gpu-triage/*.yml", f"{repository}/rules/recording.yml")
+    text = text.replace("/etc/prometheus/gpu-triage/rules/*.yml", f"{repository}/rules/recording.yml")
     (tmp_path / "prometheus.yml").write_text(text.replace("/etc/prometheus/gpu-fleet", f"{FLEET}/rules"))
     agent = ["--agent"] if part.program is Program.AGENT else []
     output_of(requires_tool("promtool"), "check", "config", *agent, tmp_path / "prometheus.yml")

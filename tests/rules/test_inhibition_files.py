@@ -10,14 +10,14 @@ import yaml
 from tests.gathered import every
 from tests.promql.expressions import labels_of
 from tests.promql.vocabulary import series_labels
-from tests.rules.rulefile import BMC, REPOSITORY, Rule, alerts, read_rules, rule_files, with_those_that_are_off
+from tests.rules.rulefile import BMC, Rule, alerts, read_rules, rule_files, with_those_that_are_off
+
+from gpu_triage.alerting.files import inhibitions
 
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 LABELS = series_labels(read_rules((*rule_files(), BMC)))
 ALERTS = alerts(with_those_that_are_off())
-INHIBITIONS: Final[list[dict[str, Any]]] = yaml.safe_load(
-    (REPOSITORY / "rules" / "alertmanager-inhibit.yml").read_bytes()
-)["inhibit_rules"]
+INHIBITIONS: Final[list[dict[str, Any]]] = yaml.safe_load(inhibitions())["inhibit_rules"]
 GPU_PAGES = ["GpuXidCritical", "GpuLost", "GpuRowRemapFailed", "GpuRecoveryActionNeeded", "GpuEccUncorrected"]
 
 

@@ -73,10 +73,6 @@ def _relabeled(node: Any, label: str) -> Any:
     return _CLUSTER.sub(label, node) if isinstance(node, str) else node
 
 
-def shipped() -> dict[str, str]:
-    return {**rule_files(), INHIBITIONS: inhibitions()}
-
-
 def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple[str, ...]:
     """Write every file atomically; return the paths of removed rule files.
 

@@ -1,6 +1,7 @@
 """The command ``gpu-triage rules``: arguments, output and exit codes."""
 
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -8,6 +9,14 @@ from gpu_triage.alerting.files import dashboards, inhibitions, rule_files, write
 from gpu_triage.alerting.rule_source import INHIBITIONS
 from gpu_triage.alerting.settings import DEFAULTS, AlertSettings, default_settings, read_settings
 from gpu_triage.alerting.shipped import shipped_sources
+
+_LOADED: Final = """
+  prometheus.yml:
+    rule_files:
+      - {0}/rules/*.yml
+  alertmanager.yml, under inhibit_rules: the list in
+    {0}/alertmanager-inhibit.yml
+"""
 
 
 @click.command(
@@ -30,8 +39,8 @@ def rules_command(
       (edit rules.yaml: keep what you change, delete the rest)
       gpu-triage rules --config rules.yaml --output /etc/prometheus/gpu-triage
 
-    Then load DIR/rules/*.yml in Prometheus (rule_files) and DIR/alertmanager-inhibit.yml in Alertmanager
-    (inhibit_rules), and import DIR/dashboards/*.json into Grafana. Settings look like this:
+    It prints the lines that load them in Prometheus and Alertmanager; import DIR/dashboards/*.json into Grafana.
+    Settings look like this:
 
     \b
       job: "gpu-nodes"
@@ -64,4 +73,5 @@ def rules_command(
         not settings.alerts.get(key, AlertSettings()).enables(by_default=alert.enabled) for key, alert in alerts.items()
     )
     click.echo(f"wrote {len(files)} files to {output}: {len(alerts) - disabled} alerts, {disabled} disabled")
+    click.echo(f"Load them:\n{_LOADED.format(output.absolute())}", nl=False)
     return 0

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from tests.gathered import every
 
-from gpu_triage.alerting.files import rule_files, shipped
+from gpu_triage.alerting.files import inhibitions, rule_files
 from gpu_triage.alerting.rule_yaml import MARK
 from gpu_triage.cli.main import group
 from gpu_triage.cli.run import run_cli
@@ -44,7 +44,7 @@ def test_rules_and_dashboards_are_written(out: Path, repository: Path, capsys: p
     assert rules(out) == 0
     files = written(out)
     assert {name for name in files if name.startswith("rules/")} == {f"rules/{name}" for name in rule_files()}
-    assert files["alertmanager-inhibit.yml"] == shipped()["alertmanager-inhibit.yml"]
+    assert files["alertmanager-inhibit.yml"] == inhibitions()
     for path in every((repository / "dashboards").glob("*.json")):
         assert files[f"dashboards/{path.name}"] == path.read_text(encoding="utf-8")
     said = capsys.readouterr()
@@ -64,8 +64,8 @@ def test_settings_reach_rules_and_inhibitions(tmp_path: Path, capsys: pytest.Cap
     assert rules(tmp_path / "out", config=labels + alerts) == 0
     files = written(tmp_path / "out")
     assert "alert: GpuLost\n" not in files["rules/alerts-findings.yml"]
-    inhibitions = yaml.safe_load(files["alertmanager-inhibit.yml"])["inhibit_rules"]
-    assert {tuple(each["equal"][:3]) for each in inhibitions} == {("region", "replica", "job")}
+    muted = yaml.safe_load(files["alertmanager-inhibit.yml"])["inhibit_rules"]
+    assert {tuple(each["equal"][:3]) for each in muted} == {("region", "replica", "job")}
     assert "3 disabled" in capsys.readouterr().out
 
 
