@@ -18,6 +18,7 @@ BIN := $(VENV)/bin
 # Stamps: one per state of the virtual environment, newer than the locks it was made from.
 BASE := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
+PACKAGES := $(VENV)/.stamp-packages
 DEV := $(VENV)/.stamp-dev
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 
@@ -119,7 +120,7 @@ lock: $(DEV) ## resolve requirements/*.txt again; ARGS=--upgrade takes the newes
 	requirements/lock.sh $(BIN)/uv $(ARGS)
 
 .PHONY: packages
-packages: $(DEV) ## build the deb and the rpm, dist/; ARGS='--python 3.12 --arch arm64' for other hosts
+packages: $(PACKAGES) ## build the deb and the rpm, dist/; ARGS='--python 3.12 --arch arm64' for other hosts
 	$(BIN)/python -m deploy.packages $(ARGS)
 
 .PHONY: clean
@@ -138,7 +139,11 @@ $(RUNTIME): requirements/build.txt requirements/runtime.txt pyproject.toml | $(B
 	$(INSTALL_PACKAGE)
 	@touch $@
 
+$(PACKAGES): requirements/packages.txt $(RUNTIME)
+	$(PIP_INSTALL) --require-hashes -r requirements/packages.txt
+	@touch $@
+
 $(DEV): requirements/dev.txt pyproject.toml | $(BASE)
 	$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
 	$(INSTALL_PACKAGE)
-	@touch $@ $(RUNTIME)
+	@touch $@ $(RUNTIME) $(PACKAGES)

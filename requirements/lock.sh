@@ -1,5 +1,5 @@
 #!/bin/sh
-# Resolve the five lock files again, for every Python version the package supports at once.
+# Resolve the six lock files again, for every Python version the package supports at once.
 # Usage: requirements/lock.sh UV [--upgrade]   (UV is the uv program; make lock passes the one in .venv)
 # Without --upgrade a version already locked stays while pyproject.toml still allows it.
 set -eu
@@ -21,5 +21,6 @@ compile requirements/runtime.txt "$@" pyproject.toml
 # The image's: with the extras, because nobody can add one to a built image.
 compile requirements/image.txt "$@" --constraint requirements/runtime.txt --extra kubernetes pyproject.toml
 compile requirements/dev.txt "$@" --constraint requirements/build.txt --constraint requirements/image.txt \
-    --group dev pyproject.toml requirements/build.in requirements/tools.in
+    --group dev pyproject.toml requirements/build.in requirements/packages.in requirements/tools.in
+compile requirements/packages.txt "$@" --constraint requirements/dev.txt requirements/packages.in
 compile requirements/site.txt "$@" requirements/site.in

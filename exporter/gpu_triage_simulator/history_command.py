@@ -22,6 +22,7 @@ from gpu_triage_simulator.history import record_history, write_openmetrics
 from gpu_triage_simulator.scenario import Scenario
 from gpu_triage_simulator.scenario_file import load_scenario
 from gpu_triage_simulator.schema import Seconds
+from gpu_triage_simulator.series import MOST_VALUES
 
 _LABEL: Final = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*)=(.*)", re.DOTALL)
 """Splits ``name=value``."""
@@ -65,7 +66,7 @@ def write_history(request: HistoryRequest, now_seconds: float) -> None:
     try:
         # Opened first, so that an unwritable file is reported before the work, not after.
         with _output(request.output) as stream:
-            if sys.stderr.isatty() and (estimated := estimate(scenario, seconds, step_seconds, target)) is not None:
+            if (estimated := estimate(scenario, seconds, step_seconds, target)) is not None:
                 _say(estimated)
             with ProgressLine() as line:
                 history = record_history(
@@ -140,9 +141,9 @@ def _output(name: str | None) -> Iterator[TextIO]:
 
 
 def estimate(scenario: Scenario, seconds: float, step_seconds: float, target: Mapping[str, str]) -> str | None:
-    """Size and duration of the history, estimated from its first scrapes; None for a short one."""
-    steps = int(seconds / step_seconds)
-    if steps < _FEWEST_STEPS:
+    """Size and duration of the history, estimated from its first scrapes; None for a short, wrong or too long one."""
+    steps = int(seconds / step_seconds) if step_seconds > 0 else 0
+    if not _FEWEST_STEPS <= steps <= MOST_VALUES:
         return None
     ends: list[float] = []
     sample = record_history(
@@ -159,6 +160,8 @@ def estimate(scenario: Scenario, seconds: float, step_seconds: float, target: Ma
     recording_seconds = (ends[-1] - ends[0]) / (sample.steps - 1) * steps
     size = len(text.getvalue()) / sample.steps * steps
     series = len(sample.series)
+    if series * steps > MOST_VALUES:
+        return None
     return (
         f"{steps + 1:,} scrapes of about {series:,} series: about {size / 1e6:,.0f} MB, "
         f"and about {length_of_time(recording_seconds + writing_seconds)}"
