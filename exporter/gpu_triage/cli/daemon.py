@@ -81,6 +81,11 @@ class Daemon:
         for url in urls:
             metrics = url.rstrip("/") + self._config.web_telemetry_path
             log.info("listening", extra=fields(url=metrics, version=__version__))
+        if self._config.web_config_file is None and any("//[::]:" in url or "//0.0.0.0:" in url for url in urls):
+            log.info(
+                "open to the network, with names of users and processes",
+                extra=fields(this_host_only="--web.listen-address 127.0.0.1:9836"),
+            )
         if self._config.state_directory is None:
             log.warning("no state directory: findings and incidents are forgotten at a restart; set --state.directory")
         # Interactive use only; a service has the URL in its log.

@@ -151,15 +151,16 @@ def show_duration(seconds: float) -> str:
 
 def duration(minimum: str, maximum: str) -> TextType:
     lowest, highest = parse_duration(minimum), parse_duration(maximum)
+    between = f"a duration from {minimum} to {maximum}"
 
     def parse(text: str) -> float:
         if _NUMBER.fullmatch(text):
-            sensible = [unit for unit in ("ms", "s") if lowest <= parse_duration(text + unit) <= highest] or ["s"]
-            meant = one_of([text[:_LONGEST_SHOWN] + unit for unit in sensible])
+            sensible = [unit for unit in ("ms", "s") if lowest <= parse_duration(text + unit) <= highest]
+            meant = one_of([text[:_LONGEST_SHOWN] + unit for unit in sensible]) if sensible else between
             raise ValueError(f"{quoted(text)} has no unit; write {meant}")
         seconds = parse_duration(text)
         if not lowest <= seconds <= highest:
-            raise ValueError(f"{quoted(text)} is out of range; write a duration from {minimum} to {maximum}")
+            raise ValueError(f"{quoted(text)} is out of range; write {between}")
         return seconds
 
     return TextType(DURATION, parse, show_duration)

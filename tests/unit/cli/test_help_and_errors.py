@@ -29,6 +29,7 @@ def test_help_is_listed(run: Run) -> None:
         ("web-password --cost 64k", "--cost: '64k' is invalid; write a whole number from 4 to 16"),
         ("advise --params 7B --gpus 64k", "--gpus: '64k' is invalid; write a whole number from 1 to 64"),
         ("serve --sample.fast 5", "--sample.fast: '5' has no unit; write 5s"),
+        ("top --every 0", "--every: '0' has no unit; write a duration from 1s to 1m"),
         ("serve --sample.fsat 5s", "no such option --sample.fsat; did you mean --sample.fast?"),
         ("serve --no-colector.host", "no such option --no-colector.host; did you mean --no-collector.host?"),
         ("serve --zzzzzz", "no such option --zzzzzz; gpu-triage serve --help-all lists them"),
