@@ -6,6 +6,8 @@ from pathlib import Path
 from deploy.generate import REPOSITORY
 from deploy.generate.chart_rules import definitions, judge_schema, overrides_schema, rule_files
 
+from gpu_triage_simulator.scenario_file import SCENARIOS
+
 CHART = Path("helm/gpu-triage-exporter")
 
 
@@ -29,6 +31,13 @@ def _schema() -> str:
     document = json.loads((REPOSITORY / CHART / "values.schema.json").read_text(encoding="utf-8"))
     document["properties"]["rules"]["properties"]["overrides"] = overrides_schema()
     document["properties"]["judge"] = judge_schema()
+    # A file of one's own is possible, too, mounted with extraVolumes.
+    document["properties"]["simulate"] = {
+        "anyOf": [
+            {"enum": ["", *sorted(path.stem for path in SCENARIOS.glob("*.toml"))]},
+            {"pattern": r"^/[^\0]*\.toml$"},
+        ]
+    }
     document["$defs"] |= definitions()
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 

@@ -157,6 +157,9 @@ def test_the_notes_warn_of_labels_that_prometheus_wants() -> None:
     labels = {"labels": {"release": "stack"}}
     labeled = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True, **labels}, "scrape": labels}
     assert "ruleSelectorNilUsesHelmValues" not in render(labeled).notes
+    assert render(labeled).notes.count('{"release":"stack"}') == 2
+    assert "kubectl get prometheus" in render(labeled).notes
+    assert "kubectl get prometheus" not in render().notes
 
 
 TO_LINK = "--set rules.overrides.runbook_base_url=https://gpu.example.org/runbooks"

@@ -162,12 +162,23 @@ def test_the_folder_of_the_state_is_given_to_the_exporters_user_with_one_capabil
 @pytest.mark.parametrize(
     ("values", "user"),
     [
-        ({"features": {"kernelLog": {"enabled": True}}}, "0:0"),
+        ({"features": {"podResources": {"enabled": True}}}, "0:0"),
         ({"podSecurityContext": {"runAsUser": 1000, "runAsGroup": 2000}}, "1000:2000"),
     ],
 )
 def test_the_folder_of_the_state_is_given_to_whatever_user_the_pod_has(values: dict[str, Any], user: str) -> None:
     assert _owner_of_state(values)["command"][1] == user
+
+
+def test_the_init_container_has_the_selinux_type_of_the_exporter_and_a_privileged_exporter_has_none() -> None:
+    options = {"type": "spc_t"}
+    assert (
+        _owner_of_state({"securityContext": {"seLinuxOptions": options}})["securityContext"]["seLinuxOptions"]
+        == options
+    )
+    kernel_log = {"features": {"kernelLog": {"enabled": True}}}
+    assert "initContainers" not in render(kernel_log).pod
+    assert _owner_of_state({**kernel_log, "podSecurityContext": {"runAsUser": 1000}})["command"][1].startswith("1000:")
 
 
 def test_where_a_policy_forbids_root_the_state_does_without_the_init_container() -> None:

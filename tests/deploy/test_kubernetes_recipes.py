@@ -63,7 +63,7 @@ def test_the_values_of_a_platform_turn_on_everything(platform: str) -> None:
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_a_platform_has_the_runtime_class_that_it_knows_and_the_gpus_taint(platform: str) -> None:
     rendered = _recipe(platform)
-    known = {"gpu-operator": "nvidia", "openshift": "nvidia", "k3s": "nvidia"}
+    known = {"gpu-operator": "nvidia", "openshift": "nvidia", "k3s": "nvidia", "microk8s": "nvidia", "talos": "nvidia"}
     assert rendered.pod.get("runtimeClassName") == known.get(platform)
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in rendered.pod["tolerations"]
 
@@ -179,3 +179,34 @@ def test_kubernetes_takes_the_preflight(repository: Path) -> None:
     job = yaml.safe_load((repository / "deploy/kubernetes/preflight.yaml").read_bytes())
     for version in ("1.25.0", "1.37.0"):
         kubernetes_validate.validate(job, version, strict=True)
+
+
+def _matches(term: dict[str, Any], labels: dict[str, str]) -> bool:
+    """As Kubernetes: NotIn holds for a node without the label."""
+    return all(
+        (labels.get(each["key"]) in each["values"]) == (each["operator"] == "In") for each in term["matchExpressions"]
+    )
+
+
+@pytest.mark.parametrize("found", ["nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present"])
+def test_the_pod_leaves_a_node_while_the_operator_unloads_its_driver(found: str) -> None:
+    """Of gpu-operator 26.7 and of older ones, whose driver manager pauses its own dcgm-exporter likewise."""
+    affinity = _recipe("gpu-operator").pod["affinity"]["nodeAffinity"]
+    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    for labels, runs in (
+        ({}, True),
+        ({"client": "true", "dcgm-exporter": "true"}, True),
+        ({"dcgm-exporter": "false"}, True),
+        ({"client": "paused-for-driver-upgrade", "dcgm-exporter": "true"}, False),
+        ({"dcgm-exporter": "paused-for-driver-upgrade"}, False),
+        ({"client": "paused-for-mig-change"}, False),
+    ):
+        node = {found: "true"} | {f"nvidia.com/gpu.deploy.{name}": value for name, value in labels.items()}
+        assert any(_matches(term, node) for term in terms) is runs, labels
+
+
+def test_googles_prometheus_selects_the_charts_pods() -> None:
+    monitoring = yaml.safe_load((RECIPES.parent / "managed-prometheus.yaml").read_text(encoding="utf-8"))
+    pod = _recipe("gke").only("DaemonSet")["spec"]["template"]["metadata"]["labels"]
+    assert monitoring["spec"]["selector"]["matchLabels"].items() <= pod.items()
+    assert "gpu-triage" in monitoring["metadata"]["name"]

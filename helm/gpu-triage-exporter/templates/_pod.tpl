@@ -77,7 +77,7 @@
 
 {{- define "gpu-triage.securityContext" -}}
 {{- $own := dict "readOnlyRootFilesystem" true -}}
-{{- if or .Values.features.kernelLog.enabled .Values.securityContext.privileged -}}
+{{- if include "gpu-triage.privileged" . -}}
 {{- /* Kubernetes refuses a privileged container that may not gain privileges. */ -}}
 {{- $_ := set $own "privileged" true -}}
 {{- else -}}
@@ -162,9 +162,17 @@
 {{- end }}
 {{- end -}}
 
+{{/* Of user 0 with all capabilities, which owns what it finds; SELinux confines only containers that are not. */}}
+{{- define "gpu-triage.privileged" -}}
+{{- if or .Values.features.kernelLog.enabled .Values.securityContext.privileged }}yes{{ end -}}
+{{- end -}}
+
 {{/* The kubelet creates the state's folder as root, and fsGroup does not apply to folders of the node. */}}
 {{- define "gpu-triage.initContainers" -}}
 {{- $pod := include "gpu-triage.podSecurityContext" . | fromYaml -}}
+{{- $security := dict "runAsNonRoot" false "runAsUser" 0 "readOnlyRootFilesystem" true "allowPrivilegeEscalation" false -}}
+{{- $_ := set $security "capabilities" (dict "drop" (list "ALL") "add" (list "CHOWN")) -}}
+{{- with .Values.securityContext.seLinuxOptions }}{{ $_ := set $security "seLinuxOptions" . }}{{ end -}}
 - name: state
   image: {{ include "gpu-triage.image" . | quote }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -173,11 +181,7 @@
   resources:
     {{- toYaml .Values.resources | nindent 4 }}
   securityContext:
-    runAsNonRoot: false
-    runAsUser: 0
-    readOnlyRootFilesystem: true
-    allowPrivilegeEscalation: false
-    capabilities: {drop: [ALL], add: [CHOWN]}
+    {{- toYaml $security | nindent 4 }}
   volumeMounts:
     - {name: state, mountPath: /var/lib/gpu-triage}
 {{- end -}}
