@@ -37,7 +37,11 @@ def job(a_minute: Sequence[float] | float, bottleneck: str | Sequence[str] = "co
 
 
 def working(
-    *computing: Values, spinning: Values = 0.05, pod_name: str = "train-{}", moving: Values | None = None
+    *computing: Values,
+    spinning: Values = 0.05,
+    pod_name: str = "train-{}",
+    moving: Values | None = None,
+    bottleneck: str = "compute",
 ) -> Series:
     """Two hosts of two GPUs that write no steps: shares of the time in which each computes, and all spin at most.
 
@@ -54,6 +58,7 @@ def working(
             sm_active=[0.8 * computes + 0.18 * spins for computes, spins in both],
             dram_active=[0.5 * each for each in lasting(share if moving is None else moving)],
             owner=pod(pod_name.format(host)),
+            bottleneck=bottleneck,
         )
 
     return fleet([doing(each, 2) for each in computing[:2]], [doing(each, 3) for each in computing[2:]])
@@ -85,11 +90,15 @@ CASES: Final[Mapping[str, Case]] = {
     "steps in its first hour, then fewer": Case(job([*[0.0] * 70, *[120.0] * 25, *[60.0] * (MINUTES - 95)])),
     "slower since it began": Case(job(60)),
     WAITS: Case(working(FALLS, 0.95, FALLS, FALLS, spinning=0.3, moving=FALLS), SOON),
-    "all wait alike for what they share": Case(working(*[FALLS] * 4), SOON),
+    "all wait alike for what they share": Case(working(*[FALLS] * 4, bottleneck="storage"), SOON),
+    "all wait alike for each other": Case(working(*[FALLS] * 4, spinning=0.3), SOON),
+    "replicas with less load": Case(working(*[FALLS] * 4)),
     "a host waits, and the others go on": Case(working(0.95, 0.95, FALLS, FALLS)),
     "replicas of unlike load": Case(working(0.95, FALLS, FALLS, FALLS)),
-    "pods of a StatefulSet, one of which rested while the others worked": Case(working(RESTED, *[FALLS] * 3)),
-    "one that waited for the others to save": Case(working(*[RESTED] * 4), SOON),
+    "pods of a StatefulSet, one of which rested while the others worked": Case(
+        working(RESTED, *[FALLS] * 3, bottleneck="storage")
+    ),
+    "one that saved": Case(working(*[RESTED] * 4, bottleneck="storage"), SOON),
     "pods of a Deployment": Case(working(*[FALLS] * 4, pod_name="llm-7d9f8b6c5d-bcdf{}")),
     "stages of which scrapes of a host are lost": Case(
         {
