@@ -178,15 +178,9 @@ def test_a_counter_that_stands_still_beside_its_reason_is_integrated(
     assert reading.rejected == {"hw_thermal": "stands_still"}
     assert hot.failures == []
     (record,) = (each for each in caplog.records if "is not used" in each.message)
-    device = bench().devices[0]
-    assert record.__dict__["fields"] == {
-        "gpu": 0,
-        "uuid": device.uuid,
-        "reason": "hw_thermal",
-        "cause": "stands_still",
-        "field": 270,
-        "driver": "590.48.01",
-    }
+    gpu = {"gpu": 0, "uuid": bench().devices[0].uuid}
+    counter = {"reason": "hw_thermal", "cause": "stands_still", "field": 270, "driver": "590.48.01"}
+    assert record.__dict__["fields"] == {**gpu, **counter}
 
 
 @pytest.mark.parametrize(
