@@ -199,14 +199,19 @@ def test_a_thread_is_started_when_it_is_needed(lane: ThreadLane) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("end", [SystemExit, MemoryError, KeyboardInterrupt])
-def test_a_thread_that_dies_in_a_job_is_replaced(lane: ThreadLane, end: type[BaseException]) -> None:
+def test_a_thread_that_dies_in_a_job_is_replaced_and_gets_no_other(end: type[BaseException]) -> None:
     def die() -> None:
         raise end
 
+    idle: list[bool] = []
+    lane = ThreadLane("test", RealClock(), lambda: idle.append(lane.busy_since is None))
     assert lane.ready()
     lane.submit(die)
     wait_for(lane.ready)
+    assert idle == [False]
     assert_works(lane)
+    wait_for(lambda: idle == [False, True])
+    lane.close()
 
 
 def test_a_thread_that_dies_before_its_job_is_replaced() -> None:
