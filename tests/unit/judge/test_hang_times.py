@@ -160,9 +160,7 @@ ON_ITS_WAY = {"own": (0.0, 0.0), "stalled": 0.2}
         pytest.param(STOP, {"cgroup": ALMOST_SAVES, "written": 1e9}, {HANG, HUNG}, id="others write to the disks"),
         # and so does one whose writing is on its way.
         pytest.param(STOP, {**ON_ITS_WAY, "written": SAVES}, set(), id="they wait for what they wrote"),
-        pytest.param(
-            STOP, {**ON_ITS_WAY, "stalled": 0.2 - EDGE, "written": SAVES}, {HANG, HUNG}, id="they hardly wait"
-        ),
+        pytest.param(STOP, {**ON_ITS_WAY, "stalled": 0.2 - EDGE, "written": SAVES}, {HANG, HUNG}, id="they hardly do"),
         pytest.param(STOP, {**ON_ITS_WAY, "written": ALMOST_SAVES}, {HANG, HUNG}, id="nobody writes it back"),
     ],
 )

@@ -88,6 +88,9 @@ def peers(at: float, **first: float) -> Iterator[Sample]:
             yield power.GPU_CLOCK_DEFAULT_HERTZ.sample(1980e6, *gpu, "sm")
 
 
+LOWERED = {"clock": 1700e6, "power": 500.0, "capped": 55.0, "limit": 500.0}
+
+
 @pytest.mark.parametrize(
     ("first", "codes"),
     [
@@ -100,9 +103,7 @@ def peers(at: float, **first: float) -> Iterator[Sample]:
         pytest.param({"clock": 1700e6, "power": 370.0}, ["clock.straggler"], id="work that is not much lighter"),
         pytest.param({"clock": 1700e6, "power": 700.0, "capped": 55.0}, [], id="harder work, at the default limit"),
         pytest.param({"clock": 1700e6, "power": 700.0, "capped": 3.0}, ["clock.straggler"], id="rarely at its limit"),
-        pytest.param(
-            {"clock": 1700e6, "power": 500.0, "capped": 55.0, "limit": 500.0}, ["clock.straggler"], id="lowered limit"
-        ),
+        pytest.param(LOWERED, ["clock.straggler"], id="lowered limit"),
         pytest.param({"clock": 1700e6, "power": 350.0, "hot": 6.0}, ["clock.straggler"], id="little power, for heat"),
     ],
 )

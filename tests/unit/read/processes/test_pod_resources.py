@@ -237,10 +237,7 @@ OTHER_ID = "1c4e91d0" * 8
     ("name", "workload"),
     [
         (f"train-0_research_trainer-{ID}.log", Workload("train-0", "research", "trainer")),
-        (
-            f"plugin-x7k2p_gpu-operator_device-plugin-{ID}.log",
-            Workload("plugin-x7k2p", "gpu-operator", "device-plugin"),
-        ),
+        (f"plugin-x7k2p_operator_device-plugin-{ID}.log", Workload("plugin-x7k2p", "operator", "device-plugin")),
         (f"etcd-7.example.org_kube-system_etcd-{ID}.log", Workload("etcd-7.example.org", "kube-system", "etcd")),
         (f"{'a' * 190}_n_c-{ID[:50]}.log", None),
         (f"train-0_research_trainer-{ID}", None),

@@ -117,12 +117,7 @@ Listed = tuple[int, float | None, bool]
     ("answers", "processes", "counts", "failures"),
     [
         # In several lists, it is one process; on several MIG instances, it has the sum of their memory.
-        (
-            SEVERAL,
-            [(24819, 5, True), (7, 1, False)],
-            {"compute": 0, "graphics": 1, "compute_graphics": 1, "mps": 1},
-            [],
-        ),
+        (SEVERAL, [(24819, 5, True), (7, 1, False)], OF_SEVERAL, []),
         ({"Compute_v3": lists((9, 500), (9, 300), instances=True)}, [(9, 800, True)], {"compute": 1} | NONE, []),
         # It is listed for each of its clients, outside of the host's PID namespace: it holds its memory once.
         ({"Compute_v3": lists((9, 5), (9, 5), (11, 2))}, [(9, 5, True), (11, 2, True)], {"compute": 2} | NONE, []),
