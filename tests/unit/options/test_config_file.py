@@ -10,14 +10,9 @@ from gpu_triage.options.config import Config, JudgeOption, Origin, Setting
 from gpu_triage.options.option_sources import config_of_scenario, judge_options_now
 from gpu_triage.options.option_table import CollectorSwitch, all_options
 
-SWITCHES = (
-    CollectorSwitch("process", "Processes on each GPU.", default=True),
-    CollectorSwitch("host_disk", "Disk use.", default=True),
-)
-
 
 def config_of(path: Path | str) -> Config:
-    return config_from([f"--config.file={path}"], {}, SWITCHES)
+    return config_from([f"--config.file={path}"], {}, [CollectorSwitch("host_disk", "Disk use.", default=True)])
 
 
 @pytest.fixture

@@ -80,8 +80,7 @@ def test_a_driver_that_names_no_profile_has_it_made_of_the_sizes(bench: BenchMak
 def test_compute_instances_on_one_gpu_instance_show_its_activity_and_cost_one_sample(bench: BenchMaker) -> None:
     nvml, gpu = bench("h100-8", cut("1c.3g.40gb 2 0 0 0.5", "2c.3g.40gb 2 1 1 0.9", "1g.10gb 9 0 2 0.0")), reader()
     gpu.read(nvml.round())
-    nvml.clock.advance(5)
-    shared, same, own = gpu.read(nvml.round()).instances
+    shared, same, own = gpu.read(nvml.after(5)).instances
     assert shared.uuid != same.uuid
     assert shared.sm_active_ratio == same.sm_active_ratio
     assert shared.sm_active_ratio == pytest.approx(0.8, abs=0.05)
@@ -95,8 +94,7 @@ def test_one_refusal_of_gpm_stops_all_instances_for_the_slow_interval(bench: Ben
     nvml.answer("nvmlGpmMigSampleGet", pynvml.NVML_ERROR_NO_PERMISSION)
     failures: list[str] = []
     for _ in range(12):
-        nvml.clock.advance(5)
-        round_ = nvml.round()
+        round_ = nvml.after(5)
         reading = gpu.read(round_)
         assert [i.memory_used_bytes is not None for i in reading.instances] == [True] * 3
         assert {i.sm_active_ratio for i in reading.instances} == {None}
@@ -105,8 +103,7 @@ def test_one_refusal_of_gpm_stops_all_instances_for_the_slow_interval(bench: Ben
     assert nvml.live_samples == 0
     nvml.restore("nvmlGpmMigSampleGet")
     for _ in range(3):
-        nvml.clock.advance(5)
-        reading = gpu.read(nvml.round())
+        reading = gpu.read(nvml.after(5))
     assert None not in {i.sm_active_ratio for i in reading.instances}
 
 

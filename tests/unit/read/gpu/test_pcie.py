@@ -291,8 +291,7 @@ def test_traffic_that_no_link_carries_is_dropped(bench: BenchMaker) -> None:
     assert traffic.read(round_) == {}
     assert round_.inquiry.failures == ["implausible"] * 2
     nvml.restore("nvmlGpmMetricsGet")
-    nvml.clock.advance(5)
-    after = traffic.read(nvml.round()).get(RECEIVE)
+    after = traffic.read(nvml.after(5)).get(RECEIVE)
     assert after == pytest.approx((before or 0.0) + 5 * TRUE_BYTES_PER_SECOND, rel=0.01)
 
 

@@ -42,8 +42,7 @@ def test_counter_ids_are_those_of_the_driver_at_hand(version: str | None, ids: d
 
 
 def throttled(nvml: Bench, reader: ThrottleReader, second: float) -> dict[str, float]:
-    nvml.clock.advance(START + second - nvml.clock.now().monotonic)
-    return dict(reader.read(nvml.round()).seconds)
+    return dict(reader.read(nvml.after(START + second - nvml.clock.now().monotonic)).seconds)
 
 
 @pytest.mark.parametrize(

@@ -170,12 +170,10 @@ def test_the_scenario_of_a_repeat_offender_blames_the_slot_which_is_remembered_b
             assert (labels["gpu"], labels["pci_bus_id"], value) == ("1", "0000:b3:00.0", count)
 
 
-@pytest.mark.parametrize(
-    "content",
-    some(
-        [b"", b'{"version": 2}', b"\x00" * 100, b"[" * 5000, b"x" * (2 << 20)], usual=[b'{"version": 2}', b"[" * 5000]
-    ),
-)
+CONTENTS = [b"", b'{"version": 2}', b"\x00" * 100, b"[" * 5000, b"x" * (2 << 20)]
+
+
+@pytest.mark.parametrize("content", some(CONTENTS, usual=[b'{"version": 2}', b"[" * 5000]))
 def test_a_corrupt_file_is_set_aside_once(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FILE).write_bytes(content)
     with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
