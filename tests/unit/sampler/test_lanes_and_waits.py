@@ -204,14 +204,14 @@ def test_a_thread_that_dies_in_a_job_is_replaced_and_gets_no_other(end: type[Bas
         raise end
 
     idle: list[bool] = []
-    lane = ThreadLane("test", RealClock(), lambda: idle.append(lane.busy_since is None))
-    assert lane.ready()
-    lane.submit(die)
-    wait_for(lane.ready)
+    dying = ThreadLane("test", RealClock(), lambda: idle.append(dying.busy_since is None))
+    assert dying.ready()
+    dying.submit(die)
+    wait_for(dying.ready)
     assert idle == [False]
-    assert_works(lane)
+    assert_works(dying)
     wait_for(lambda: idle == [False, True])
-    lane.close()
+    dying.close()
 
 
 def test_a_thread_that_dies_before_its_job_is_replaced() -> None:
