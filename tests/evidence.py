@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.remember import remember
+from gpu_triage.judge.host_judge import HostJudge
+from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.machine import Moment
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
@@ -33,6 +35,11 @@ def evidence_of(
     host = history.evidence(now)
     remember(host, window_seconds)
     return host
+
+
+def report_of(*rounds: tuple[float, Iterable[Sample] | None], wall: float = 0.0) -> Report:
+    """What a judge that knows of nothing before says after these rounds."""
+    return HostJudge(JudgedHost("host", continuous=True)).judge(evidence_of(*rounds, wall=wall)).report
 
 
 def samples_at(seconds: float, readings: Readings) -> list[Sample]:

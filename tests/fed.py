@@ -80,6 +80,13 @@ class Fed:
         return {each.check.code for each in self.report.findings}
 
 
+def after(seconds: float, samples: Callable[[float], Iterable[Sample]], step_seconds: float = 15.0) -> Fed:
+    """A judge that has seen this for so long."""
+    fed = Fed(step_seconds)
+    fed.run(seconds, samples)
+    return fed
+
+
 def loaded(at: float, busy: float = 1.0, gpu: tuple[str, str] = GPU, p_state: int = 0) -> Iterable[Sample]:
     """A GPU that works for this share of the time, and has done so since the beginning."""
     return (

@@ -33,6 +33,14 @@ class HostTree:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)
 
+    def device(self, path: str, vendor: str, class_: str, **attributes: str) -> None:
+        """Show a PCI device at its place below /sys/devices, and its link under bus/pci."""
+        files = {"vendor": vendor, "class": class_, **attributes}
+        self.write({f"sys/devices/{path}/{name}": f"{text}\n" for name, text in files.items()})
+        link = f"sys/bus/pci/devices/{path.rpartition('/')[2]}"
+        if not (self.root / link).is_symlink():
+            self.link(link, f"../../../devices/{path}")
+
     def in_container(self, nspid: str = "7") -> None:
         """Show the exporter in a PID namespace of its own; its PIDs from the outermost in (pid_namespaces(7))."""
         self.write({"proc/self/status": f"Name:\tgpu-triage\nNSpid:\t{nspid}\n"})

@@ -56,11 +56,12 @@ def stop(running: Rig) -> None:
     running.sampler.save(lambda condition: condition())
 
 
-def restarted(running: Rig, config: Config | None = None) -> Rig:
-    """The exporter stopped and started again on the same host."""
+def restarted(running: Rig, config: Config | None = None, down_seconds: float = 0.0) -> Rig:
+    """The exporter stopped and, after so many seconds, started again on the same host."""
     stop(running)
+    running.clock.advance(down_seconds)
     again = Rig(running.simulated, running.clock, config or running.config)
-    again.elapsed = running.elapsed
+    again.elapsed = running.elapsed + down_seconds
     return again
 
 
@@ -87,3 +88,14 @@ class HangingLane(InlineLane):
     @staticmethod
     def _hang() -> None:
         raise CallBlocked(float("inf"))
+
+
+def on_a_hanging_disk(running: Rig) -> Rig:
+    """Another exporter on the host, whose state directory does not answer."""
+
+    def make_lane(name: str) -> InlineLane:
+        return (HangingLane if name == "incidents" else InlineLane)(running.clock, name)
+
+    another = Rig(running.simulated, running.clock, running.config, make_lane=make_lane)
+    another.elapsed = running.elapsed
+    return another

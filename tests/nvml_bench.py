@@ -69,7 +69,11 @@ class Bench:
 
     def at(self, seconds: float, gpu: int = 0) -> GpuRound:
         """A new round of one GPU when the scenario has come to a time."""
-        self.clock.advance(self._began + seconds - self.clock.now().monotonic)
+        return self.after(self._began + seconds - self.clock.now().monotonic, gpu)
+
+    def after(self, seconds: float, gpu: int = 0) -> GpuRound:
+        """A new round of one GPU so much later."""
+        self.clock.advance(seconds)
         return self.round(gpu)
 
     def answer(self, function: str, answer: Answer | int) -> None:

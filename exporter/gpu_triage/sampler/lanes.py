@@ -191,8 +191,9 @@ class ThreadLane(Lane):
         while (job := jobs.get()) is not None:
             try:
                 job()
-            finally:
+                # If it raises, the thread ends, and must get no further job until then.
                 self._began_at = None
+            finally:
                 self._on_idle()
 
 

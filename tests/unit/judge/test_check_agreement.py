@@ -32,14 +32,13 @@ OUTLASTS_ITS_CAUSE = {
         "what nobody can observe on a lost GPU has not ended",
         {"GpuNumaMismatch", "GpuPcieWidthDowntrained", "GpuSwThermalThrottling"},
     ),
-    ("h100-8-bad-night", 2820): (
-        "heat is over for less than its hold",
-        {"GpuHwThermalThrottling", "GpuStraggler", "GpuTemperatureNearSlowdown"},
-    ),
-    ("h100-8-bad-night", 3180): (
-        "heat is over for less than its hold",
-        {"GpuHwThermalThrottling", "GpuStraggler", "GpuTemperatureNearSlowdown"},
-    ),
+    **{
+        ("h100-8-bad-night", at): (
+            "heat is over for less than its hold",
+            {"GpuHwThermalThrottling", "GpuStraggler", "GpuTemperatureNearSlowdown"},
+        )
+        for at in (2820, 3180)
+    },
 }
 """Alerts that still fire at a moment though a look finds nothing any more, and why."""
 
@@ -54,20 +53,6 @@ NEED_MORE_THAN_A_LOOK = {
     "GpuInfinibandPortDown": "that the port was up before",
 }
 """Alerts whose findings only the daemon makes, and what they need."""
-
-
-at_each_moment = pytest.mark.parametrize(
-    ("scenario", "expectation"),
-    [
-        pytest.param(
-            name,
-            expectation,
-            id=f"{name}-{expectation.at // 60}m",
-            marks=[] if expectation.findings and name != EIGHT_GPUS else pytest.mark.full,
-        )
-        for name, expectation in MOMENTS
-    ],
-)
 
 
 def unheard(scenario: str, expectation: Expectation) -> set[str]:
@@ -86,7 +71,18 @@ def alert_names(expectation: Expectation) -> set[str]:
     return {alert.partition("{")[0] for alert in expectation.alerts}
 
 
-@at_each_moment
+@pytest.mark.parametrize(
+    ("scenario", "expectation"),
+    [
+        pytest.param(
+            name,
+            expectation,
+            id=f"{name}-{expectation.at // 60}m",
+            marks=[] if expectation.findings and name != EIGHT_GPUS else pytest.mark.full,
+        )
+        for name, expectation in MOMENTS
+    ],
+)
 def test_check_finds_what_the_scenario_expects_and_names_the_bottlenecks_of_the_daemon(
     scenario: str, expectation: Expectation
 ) -> None:

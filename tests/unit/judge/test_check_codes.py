@@ -14,17 +14,13 @@ def test_each_code_is_there_once() -> None:
     assert [code for code, count in every(Counter(check.code for check in CHECKS).items()) if count > 1] == []
 
 
-def test_each_finding_says_what_it_means_and_what_to_do_in_a_sentence() -> None:
-    for check in CHECKS:
-        for words in every(check.advice):
-            assert words[0].isupper(), check.code
-            assert words.endswith("."), check.code
-
-
-def test_a_title_is_the_end_of_a_summary_line() -> None:
+def test_each_finding_has_a_title_and_says_what_it_means_and_what_to_do_in_a_sentence() -> None:
     for check in CHECKS:
         assert 5 < len(check.title) < 110, check.code
         assert not check.title.endswith("."), check.code
+        for words in every(check.advice):
+            assert words[0].isupper(), check.code
+            assert words.endswith("."), check.code
 
 
 def test_a_decision_and_its_action_agree_on_whether_to_drain() -> None:
@@ -89,9 +85,8 @@ def test_what_is_latched_waits_for_nothing() -> None:
 
 def test_a_cause_is_held_for_as_long_as_what_it_explains() -> None:
     held = {code: check.hold_seconds for code, check in BY_CODE.items()}
-    assert [
-        (code, cause) for code, causes in EXPLAINED_BY.items() for cause in causes if held[cause] < held[code]
-    ] == []
+    pairs = [(code, cause) for code, causes in EXPLAINED_BY.items() for cause in causes]
+    assert [(code, cause) for code, cause in every(pairs) if held[cause] < held[code]] == []
 
 
 def test_findings_with_one_alert_and_one_severity_ask_for_the_same_or_for_what_is_scarce() -> None:

@@ -1,8 +1,9 @@
 from itertools import product
 from pathlib import Path
+from typing import Final
 
 import pytest
-from tests.evidence import evidence_of
+from tests.evidence import evidence_of, report_of
 from tests.judged import judged
 from tests.one_shot import codes, finding, look_at
 from tests.rig import only, pair, pair_with, rig, scenario_with, three_with
@@ -10,8 +11,6 @@ from tests.rig import only, pair, pair_with, rig, scenario_with, three_with
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_SOUND, Verdict
-from gpu_triage.judge.host_judge import HostJudge
-from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.ecc import GPU_ECC_MODE, GPU_ECC_MODE_PENDING, GPU_ECC_SRAM_THRESHOLD_EXCEEDED
 from gpu_triage.read.gpu.power import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
@@ -26,6 +25,11 @@ pytestmark = pytest.mark.slow
 
 AT, GPU = 60.0, ("0", "GPU-a")
 STARVED = 'at = 0\neffect = { kind = "load", utilization = 0.3 }'
+SPINS = 'kind = "load", utilization = 0.97, memory_utilization = 0.02, intensity = 0.1'
+HOT: Final = (
+    (GPU_TEMPERATURE_CELSIUS, (104.0, 104.0), "memory"),
+    (GPU_TEMPERATURE_THRESHOLD_CELSIUS, (105.0, 105.0), "memory_max"),
+)
 
 
 def event(effect: str, gpu: int | None = 0, at: str = "0") -> str:
@@ -74,12 +78,7 @@ def test_a_link_is_to_be_reseated_if_card_and_slot_can_do_what_is_expected(
         ("rtx-4070-ti-super", 'kind = "lost"', "gpu.lost", "sick"),
         ("rtx-4070-ti-super", 'kind = "reset_required"', "gpu.lost", "sick"),
         ("rtx-4070-ti-super", 'kind = "hang", function = "nvmlDeviceGetUtilizationRates"', "gpu.lost", "sick"),
-        (
-            "rtx-4070-ti-super",
-            'kind = "load", utilization = 0.97, memory_utilization = 0.02, intensity = 0.1',
-            "work.low_power",
-            "communication",
-        ),
+        ("rtx-4070-ti-super", SPINS, "work.low_power", "communication"),
         ("rtx-4070-ti-super", 'kind = "load", utilization = 0.0', "work.held_idle", "unattributed"),
     ],
 )
@@ -91,6 +90,8 @@ def test_what_befalls_a_gpu_is_found_and_is_its_bottleneck(
     assert report.gpus[0].bottleneck.name == bottleneck
     assert code in report.gpus[0].codes
     assert codes(report, "GPU 1") & {code} == ({code} if code == "p2p.unavailable" else set())
+    # One look cannot tell a hang from a pause.
+    assert report.gpus[0].bottleneck.unseen.startswith("hung") is (code == "work.held_idle")
 
 
 @pytest.mark.parametrize(
@@ -164,10 +165,8 @@ def test_a_fabric_manager_that_does_not_run_concerns_the_host_and_no_gpu(tmp_pat
 def test_an_error_of_a_switch_is_found_with_its_code_and_address(tmp_path: Path, fatal: str, code: str) -> None:
     sxid = event(f'kind = "sxid", code = 20034, fatal = {fatal}', gpu=None, at="10")
     report = look_at(pair_with(tmp_path, "h100-8", sxid), AT)
-    (measured,) = [found.measured for found in report.findings if found.check.code == code]
-    assert measured.startswith(
-        f"SXid 20034 ({'fatal' if fatal == 'true' else 'nonfatal'}) of the switch at 0000:07:00.0"
-    )
+    said = f"SXid 20034 ({'fatal' if fatal == 'true' else 'nonfatal'}) of the switch at 0000:07:00.0"
+    assert finding(report, code).measured.startswith(said)
     assert codes(report, "host") & {"nvswitch.sxid_fatal", "nvswitch.sxid"} == {code}
 
 
@@ -190,11 +189,6 @@ def test_a_gpu_has_the_class_of_what_it_waits_for(
     assert codes(report, "host") - {"p2p.through_host"} == found
     assert {gpu.bottleneck.name for gpu in report.gpus} == {bottleneck}
     assert ("clock.policy" in codes(report, "GPU 0")) is (LOWERED in events)
-
-
-def test_a_gpu_at_rest_says_that_one_look_cannot_tell_a_hang_from_a_pause(tmp_path: Path) -> None:
-    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "load", utilization = 0.0')), AT)
-    assert report.gpus[0].bottleneck.unseen.startswith("hung, if it was busy before")
 
 
 def test_missing_lanes_at_rest_are_a_ticket_and_a_low_generation_at_rest_is_nothing(tmp_path: Path) -> None:
@@ -291,13 +285,7 @@ def test_what_is_context_is_found_and_costs_no_verdict(
         ([(GPU_THROTTLE_SECONDS_TOTAL, (0.0, 5.0), "hw_slowdown")], "power.hw_slowdown"),
         ([(GPU_ECC_SRAM_THRESHOLD_EXCEEDED, (1.0, 1.0))], "ecc.sram_threshold"),
         ([(GPU_ECC_MODE, (1.0, 1.0)), (GPU_ECC_MODE_PENDING, (0.0, 0.0))], "ecc.mode_pending"),
-        (
-            [
-                (GPU_TEMPERATURE_CELSIUS, (104.0, 104.0), "memory"),
-                (GPU_TEMPERATURE_THRESHOLD_CELSIUS, (105.0, 105.0), "memory_max"),
-            ],
-            "thermal.margin",
-        ),
+        ([*HOT], "thermal.margin"),
     ],
 )
 def test_what_no_scenario_can_stage_is_judged_by_its_readings(
@@ -307,7 +295,7 @@ def test_what_no_scenario_can_stage_is_judged_by_its_readings(
     for number, at in enumerate((0.0, 10.0)):
         samples = [spec.sample(values[number], *GPU, *labels) for spec, values, *labels in readings]
         rounds.append((at, [GPU_UP.sample(1, *GPU), *samples]))
-    assert codes(HostJudge(JudgedHost("host")).judge(evidence_of(*rounds)).report, "GPU 0") == {code}
+    assert codes(report_of(*rounds), "GPU 0") == {code}
 
 
 DISABLED, DOWN = 'kind = "p2p", status = "disabled_by_regkey"', f'kind = "nvlink_down", links = {list(range(18))}'
@@ -423,11 +411,8 @@ def test_only_what_is_fatal_or_not_contained_drains(
     assert (report.gpus[0].bottleneck.name == "sick") is (verdict is Verdict.DRAIN)
 
 
-RESET_NOW = 'kind = "recovery_action", action = 1'
-UNSAID, CHANGED = (
-    f'{FATAL}, message = "NETIR_LINK_EVT"',
-    'kind = "xid", code = 154, message = "GPU recovery action changed',
-)
+RESET_NOW, UNSAID = 'kind = "recovery_action", action = 1', f'{FATAL}, message = "NETIR_LINK_EVT"'
+CHANGED = 'kind = "xid", code = 154, message = "GPU recovery action changed'
 
 
 @pytest.mark.parametrize(
@@ -464,7 +449,6 @@ def test_a_few_xids_of_an_application_are_its_own_business(tmp_path: Path) -> No
     assert codes(look_at(many, AT), "GPU 0") == {"xid.31"}
 
 
-DAMAGE = 'kind = "recovery_action", action = 1'
 RESET = 'at = 120\nuntil = 180\neffect = { kind = "driver_not_loaded" }'
 
 
@@ -473,12 +457,12 @@ RESET = 'at = 120\nuntil = 180\neffect = { kind = "driver_not_loaded" }'
     [
         pytest.param((event(XID_48),), 3000, "xid.48", id="for an hour"),
         pytest.param((event(XID_48),), 7200, "xid.earlier", id="after that it is mentioned"),
-        pytest.param((event(XID_48), event(DAMAGE)), 7200, "xid.48", id="for as long as the damage lasts"),
+        pytest.param((event(XID_48), event(RESET_NOW)), 7200, "xid.48", id="for as long as the damage lasts"),
         pytest.param((event(XID_48), RESET), 400, "xid.earlier", id="until a reset"),
     ],
 )
 def test_how_long_a_critical_xid_drains(tmp_path: Path, events: tuple[str, ...], at: int, found: str) -> None:
     report = look_at(scenario_with(tmp_path, "idle-downshift", *events), at)
     assert {code for code in codes(report, "GPU 0") if code.startswith("xid.")} == {found}
-    drains = {event(DAMAGE) in events, found == "xid.48"} & {True}
+    drains = {event(RESET_NOW) in events, found == "xid.48"} & {True}
     assert report.gpus[0].verdict is (Verdict.DRAIN if drains else Verdict.KEEP)

@@ -259,24 +259,19 @@ def test_a_held_clock_has_class_and_finding_on_every_gpu(gpus: int, share: float
 
 @pytest.mark.parametrize(("mhz", "is_held"), [(1800.0, True), (1950.0, False)])
 def test_a_gpu_set_below_its_peers_has_class_and_finding(mhz: float, *, is_held: bool) -> None:
-    report = judged(Card(mhz=mhz, held={"applications_clocks": 0.9}), *[Card()] * 3)
+    report = judged(SET._replace(mhz=mhz), *[Card()] * 3)
     assert [gpu.bottleneck.name for gpu in report.gpus] == ["clock_cap" if is_held else "compute", *["compute"] * 3]
     assert ["clock.policy" in gpu.codes for gpu in report.gpus] == [is_held, False, False, False]
 
 
-CAPPED = Card(held={"sw_power_cap": 0.9})
+CAPPED, SET = Card(held={"sw_power_cap": 0.9}), Card(held={"applications_clocks": 0.9})
+AT_ITS_LIMIT = ("at its power limit 90% of the time", "1695 of 2100 MHz")
 HELD: dict[str, tuple[Card, tuple[str, ...]]] = {
     "at its pace": (Card(), (NOTHING,)),
-    "at its default power limit": (
-        CAPPED._replace(mhz=1695.0, watts=296.0),
-        ("at its power limit 90% of the time", "1695 of 2100 MHz"),
-    ),
+    "at its default power limit": (CAPPED._replace(mhz=1695.0, watts=296.0), AT_ITS_LIMIT),
     "seldom at its power limit": (Card(held={"sw_power_cap": 0.45}, watts=296.0), (NOTHING,)),
     "a counter that counts far below the limit": (CAPPED._replace(watts=180.0), (NOTHING,)),
-    "a clock set a little lower": (
-        Card(mhz=1890.0, held={"applications_clocks": 0.9}),
-        ("held by applications_clocks", "1890 of 2100 MHz"),
-    ),
+    "a clock set a little lower": (SET._replace(mhz=1890.0), ("held by applications_clocks", "1890 of 2100 MHz")),
     "throttling is not read": (Card(counted=False), ()),
 }
 
@@ -451,12 +446,7 @@ def test_a_host_is_to_be_watched_once_a_warning_is_likely_to_last() -> None:
     assert {verdict for at, verdict in verdicts.items() if at >= began} == {Verdict.WATCH}
 
 
-OF_CLASS = {
-    "no cause seen": "unattributed",
-    "no compute process": "idle",
-    "fills one CPU": "cpu",
-    "busy 98%": "compute",
-}
+NAMES = {"no cause seen": "unattributed", "no compute process": "idle", "fills one CPU": "cpu", "busy 98%": "compute"}
 
 
 def test_the_words_are_those_of_the_class_through_every_change() -> None:
@@ -467,8 +457,8 @@ def test_the_words_are_those_of_the_class_through_every_change() -> None:
         worked_seconds += 5.0 * (card.busy or 0.0)
         fed.see(read(card._replace(worked_seconds=worked_seconds), fed.seconds))
         bottleneck = gpu_of(fed).bottleneck
-        said |= {(words, bottleneck.name) for words in OF_CLASS if words in bottleneck.because}
-    assert said == {*OF_CLASS.items()}
+        said |= {(words, bottleneck.name) for words in NAMES if words in bottleneck.because}
+    assert said == {*NAMES.items()}
 
 
 EDGE = 1e-3

@@ -1,7 +1,6 @@
 """Whether a busy GPU is compute- or memory-bound, and everything that shows it."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -20,9 +19,8 @@ from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.metrics.metric import MetricSpec
 
 LABELS = ("0", "GPU-1")
-LEAN = replace(
-    only("activity", "gpm", "identity", "memory", "modes", "power", "processes", "throttle"), sample_fast_seconds=5.0
-)
+COLLECTORS = ("activity", "gpm", "identity", "memory", "modes", "power", "processes", "throttle")
+LEAN = only(*COLLECTORS, sample_fast_seconds=5.0)
 BELOW = 1e-6
 
 

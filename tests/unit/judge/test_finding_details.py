@@ -40,28 +40,19 @@ HOT: Readings = {
 SEVEN: Readings = {(GPU_DEVICES, ("nvml",)): 7.0, (GPU_DEVICES, ("expected",)): 8.0}
 
 
-def _missing(host: HostEvidence) -> Iterator[Finding]:
-    return judge_health(host, {})
-
-
 @pytest.mark.parametrize(
     ("judge", "readings", "code", "detail"),
     [
         (judge_host, said("filesystem_read_only", "md0"), "storage.read_only", "md0"),
         (judge_host, SILENT, "storage.not_responding", "nas01"),
         (judge_host, TASK, "host.hung_task", TASKS),
-        (
-            judge_host,
-            {**TASK, **SILENT},
-            "host.hung_task",
-            "dd (7), python3 (42), and NFS server nas01 does not respond",
-        ),
+        (judge_host, {**TASK, **SILENT}, "host.hung_task", f"{TASKS}, and NFS server nas01 does not respond"),
         (judge_host, KILLED, "memory.oom_killed_other", "__here_ (42) of Slurm job 4711"),
         (judge_host, SLOW_PORT, "network.port_slow", "mlx5_3 port 1"),
         (judge_links, SXID, "nvswitch.sxid_fatal", "SXid 20034 of switch 0000:c1:00.0"),
         (judge_links, {**UP, **NARROW}, "pcie.width_from_boot", "x4 of x16"),
         (judge_clocks, {**UP, **HOT}, "thermal.margin", "gpu at 89 °C, slowdown at 90 °C"),
-        (_missing, SEVEN, "gpu.missing", "1 of 8 missing"),
+        (lambda host: judge_health(host, {}), SEVEN, "gpu.missing", "1 of 8 missing"),
     ],
 )
 def test_a_detail_names_the_part(

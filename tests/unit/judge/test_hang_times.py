@@ -4,6 +4,7 @@ A hang is judged before NCCL aborts the job; checkpoints, evaluations and loadin
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pytest
 from tests.evidence import evidence_of
@@ -121,87 +122,50 @@ def test_the_gpu_that_stopped_is_named() -> None:
 
 
 PCIE, NVLINK = pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, nvlink.GPU_NVLINK_TRANSMIT_BYTES_TOTAL
+STOP, STUCK = [stops(STOPPED_SECONDS)] * 2, [spins(STUCK_SECONDS)] * 2
+SOME, MORE = SILENT_BYTES_PER_SECOND, SILENT_BYTES_PER_SECOND * (1 + EDGE)
+UPLOAD = {"sent": SAVES, "received": SAVES / UPLOADING_RATIO * (1 - EDGE)}
+ALMOST_UNEXPLAINED, UNEXPLAINED = [stops(UNEXPLAINED_SECONDS - EDGE)] * 2, [stops(UNEXPLAINED_SECONDS)] * 2
+ON_ITS_WAY = {"own": (0.0, 0.0), "stalled": 0.2}
 
 
 @pytest.mark.parametrize(
-    ("moved", "counters", "links", "found"),
+    ("gpus", "facts", "found"),
     [
-        pytest.param(SILENT_BYTES_PER_SECOND, (PCIE, NVLINK), 1, {HANG}, id="silent"),
-        pytest.param(SILENT_BYTES_PER_SECOND * (1 + EDGE), (PCIE, NVLINK), 1, set(), id="data moves"),
-        pytest.param(0.0, (NVLINK,), 1, {HANG}, id="NVLink alone is counted"),
-        pytest.param(0.0, (NVLINK,), 0, set(), id="links that are not up carry nothing"),
-        pytest.param(0.0, (), 1, set(), id="nobody counts"),
+        # Traffic: GPUs are stuck only if it is counted and does not grow.
+        pytest.param(STUCK, {"moved": SOME, "counters": (PCIE, NVLINK)}, {HANG}, id="silent"),
+        pytest.param(STUCK, {"moved": MORE, "counters": (PCIE, NVLINK)}, set(), id="data moves"),
+        pytest.param(STUCK, {"counters": (NVLINK,)}, {HANG}, id="NVLink alone is counted"),
+        pytest.param(STUCK, {"counters": (NVLINK,), "links": 0}, set(), id="links that are not up carry nothing"),
+        pytest.param(STUCK, {"counters": ()}, set(), id="nobody counts"),
+        # RDMA traffic of the host explains that they spin only if it may be theirs.
+        pytest.param(STUCK, {"rdma": 1e9}, {HANG}, id="of others: their own links are silent"),
+        pytest.param(STUCK, {"rdma": 1e9, "chip_links": 10}, set(), id="perhaps theirs, over NVLink-C2C"),
+        pytest.param(STUCK, {"rdma": SOME, "chip_links": 10}, {HANG}, id="no RDMA traffic"),
+        # A host that writes explains a stop if nobody knows what its job writes.
+        pytest.param(STOP, {"written": SAVES}, set(), id="to a disk"),
+        pytest.param(STOP, {"written": ALMOST_SAVES}, {HANG, HUNG}, id="to a disk, too little"),
+        pytest.param(STOP, UPLOAD, set(), id="to a store"),
+        pytest.param(STOP, {**UPLOAD, "received": SAVES / UPLOADING_RATIO}, {HANG, HUNG}, id="ranks exchange data"),
+        pytest.param([stops(HOST_SAVES_SECONDS - EDGE)] * 2, {"written": SAVES}, set(), id="almost for too long"),
+        pytest.param([stops(HOST_SAVES_SECONDS)] * 2, {"written": SAVES}, {HANG, HUNG}, id="for too long"),
+        # A job that saves a checkpoint explains its stop,
+        pytest.param(STOP, {"own": (SAVES, 0.0)}, set(), id="one rank writes for all"),
+        pytest.param(STOP, {"own": (SAVES / 2, SAVES / 2)}, set(), id="each writes its part"),
+        pytest.param(STOP, {"own": (ALMOST_SAVES, 0.0), "written": 1e9}, {HANG, HUNG}, id="others write"),
+        pytest.param(ALMOST_UNEXPLAINED, {"own": (SAVES, 0.0)}, set(), id="a job, almost for too long"),
+        pytest.param(UNEXPLAINED, {"own": (SAVES, 0.0)}, {HANG, HUNG}, id="a job, for too long"),
+        pytest.param(ALMOST_UNEXPLAINED, {"cgroup": SAVES}, set(), id="its cgroup writes"),
+        pytest.param(ALMOST_UNEXPLAINED, {"own": (0.0, 0.0), "cgroup": SAVES}, set(), id="its cgroup writes back"),
+        pytest.param(STOP, {"cgroup": ALMOST_SAVES, "written": 1e9}, {HANG, HUNG}, id="others write to the disks"),
+        # and so does one whose writing is on its way.
+        pytest.param(STOP, {**ON_ITS_WAY, "written": SAVES}, set(), id="they wait for what they wrote"),
+        pytest.param(STOP, {**ON_ITS_WAY, "stalled": 0.2 - EDGE, "written": SAVES}, {HANG, HUNG}, id="they hardly do"),
+        pytest.param(STOP, {**ON_ITS_WAY, "written": ALMOST_SAVES}, {HANG, HUNG}, id="nobody writes it back"),
     ],
 )
-def test_gpus_are_stuck_only_if_their_traffic_is_counted_and_does_not_grow(
-    moved: float, counters: tuple[MetricSpec, ...], links: int, found: set[str]
-) -> None:
-    stuck = spins(STUCK_SECONDS)
-    assert hangs(stuck, stuck, moved=moved, counters=counters, links=links).keys() == found
-
-
-@pytest.mark.parametrize(
-    ("seconds", "written", "sent", "received", "found"),
-    [
-        pytest.param(STOPPED_SECONDS, SAVES, 0.0, 0.0, set(), id="to a disk"),
-        pytest.param(STOPPED_SECONDS, ALMOST_SAVES, 0.0, 0.0, {HANG, HUNG}, id="to a disk, too little"),
-        pytest.param(STOPPED_SECONDS, 0.0, SAVES, SAVES / UPLOADING_RATIO * (1 - EDGE), set(), id="to a store"),
-        pytest.param(STOPPED_SECONDS, 0.0, SAVES, SAVES / UPLOADING_RATIO, {HANG, HUNG}, id="ranks exchange data"),
-        pytest.param(HOST_SAVES_SECONDS - EDGE, SAVES, 0.0, 0.0, set(), id="almost for too long"),
-        pytest.param(HOST_SAVES_SECONDS, SAVES, 0.0, 0.0, {HANG, HUNG}, id="for too long"),
-    ],
-)
-def test_a_host_that_writes_explains_a_stop_if_nobody_knows_what_its_job_writes(
-    seconds: float, written: float, sent: float, received: float, found: set[str]
-) -> None:
-    assert hangs(stops(seconds), stops(seconds), written=written, sent=sent, received=received).keys() == found
-
-
-@pytest.mark.parametrize(
-    ("seconds", "own", "cgroup", "written", "found"),
-    [
-        pytest.param(STOPPED_SECONDS, (SAVES, 0.0), None, 0.0, set(), id="one rank writes for all"),
-        pytest.param(STOPPED_SECONDS, (SAVES / 2, SAVES / 2), None, 0.0, set(), id="each writes its part"),
-        pytest.param(STOPPED_SECONDS, (ALMOST_SAVES, 0.0), None, 1e9, {HANG, HUNG}, id="others write"),
-        pytest.param(UNEXPLAINED_SECONDS - EDGE, (SAVES, 0.0), None, 0.0, set(), id="almost for too long"),
-        pytest.param(UNEXPLAINED_SECONDS, (SAVES, 0.0), None, 0.0, {HANG, HUNG}, id="for too long"),
-        pytest.param(UNEXPLAINED_SECONDS - EDGE, (), SAVES, 0.0, set(), id="its cgroup writes"),
-        pytest.param(UNEXPLAINED_SECONDS - EDGE, (0.0, 0.0), SAVES, 0.0, set(), id="its cgroup writes back"),
-        pytest.param(STOPPED_SECONDS, (), ALMOST_SAVES, 1e9, {HANG, HUNG}, id="others write to the disks"),
-    ],
-)
-def test_a_job_that_saves_a_checkpoint_explains_its_stop(
-    seconds: float, own: Sequence[float], cgroup: float | None, written: float, found: set[str]
-) -> None:
-    assert hangs(stops(seconds), stops(seconds), own=own, cgroup=cgroup, written=written).keys() == found
-
-
-@pytest.mark.parametrize(
-    ("stalled", "written", "found"),
-    [
-        pytest.param(0.2, SAVES, set(), id="they wait for what they wrote"),
-        pytest.param(0.2 - EDGE, SAVES, {HANG, HUNG}, id="they hardly wait"),
-        pytest.param(0.2, ALMOST_SAVES, {HANG, HUNG}, id="nobody writes it back"),
-    ],
-)
-def test_a_job_whose_writing_is_on_its_way_still_saves(stalled: float, written: float, found: set[str]) -> None:
-    stopped = stops(STOPPED_SECONDS)
-    assert hangs(stopped, stopped, own=(0.0, 0.0), stalled=stalled, written=written).keys() == found
-
-
-@pytest.mark.parametrize(
-    ("chip_links", "rdma", "found"),
-    [
-        pytest.param(0, 1e9, {HANG}, id="of others: its own links are silent"),
-        pytest.param(10, 1e9, set(), id="perhaps its own, over NVLink-C2C"),
-        pytest.param(10, SILENT_BYTES_PER_SECOND, {HANG}, id="none"),
-    ],
-)
-def test_rdma_traffic_of_the_host_explains_that_gpus_spin_only_if_it_may_be_theirs(
-    chip_links: int, rdma: float, found: set[str]
-) -> None:
-    stuck = spins(STUCK_SECONDS)
-    assert hangs(stuck, stuck, rdma=rdma, chip_links=chip_links).keys() == found
+def test_gpus_hang_unless_something_explains_it(gpus: list[Bottleneck], facts: dict[str, Any], found: set[str]) -> None:
+    assert hangs(*gpus, **facts).keys() == found
 
 
 NCCL_ABORTS_SECONDS = 600

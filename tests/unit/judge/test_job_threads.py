@@ -96,7 +96,7 @@ def test_slow_nfs_counts_where_the_jobs_own_waits_are_not_known(known: tuple[Rea
     assert (name, "NFS /home takes 80 ms a lookup" in because) == ("storage", True)
 
 
-ACTIVE = "75% of the job's active threads wait for"
+ACTIVE, LOCAL_DISKS = "75% of the job's active threads wait for", "local disks or the page cache"
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,7 @@ ACTIVE = "75% of the job's active threads wait for"
         ((blocked("ceph_mdsc_wait_request", 3.0, 1.0),), "storage", f"{ACTIVE} CephFS (ceph_mdsc_wait_request)"),
         ((blocked("request_wait_answer", 3.0, 1.0),), "storage", f"{ACTIVE} FUSE (request_wait_answer)"),
         ((blocked("rpc_wait_bit_killable", 3.0, 1.0),), "storage", f"{ACTIVE} NFS (rpc_wait_bit_killable)"),
-        (
-            (blocked("wait_on_page_bit", 3.0, 1.0),),
-            "storage",
-            f"{ACTIVE} local disks or the page cache (wait_on_page_bit)",
-        ),
+        ((blocked("wait_on_page_bit", 3.0, 1.0),), "storage", f"{ACTIVE} {LOCAL_DISKS} (wait_on_page_bit)"),
         ((blocked("", 3.0, 1.0),), "storage", f"{ACTIVE} storage or a driver"),
         ((thread(0.2), SLOW_LUSTRE), "storage", "Lustre scratch takes 200 ms a read"),
         ((thread(0.2), STUCK_GDS), "storage", "16 reads of GPUDirect Storage do not end"),

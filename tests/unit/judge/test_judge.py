@@ -206,6 +206,9 @@ OF_JOBS = only(
 )
 
 
+AT_MEMORY_LIMIT = "memory_gib = 64, memory_events_per_second = 20, memory_pressure = 0.3"
+
+
 def limited(tmp_path: Path, effect: str, *more: str) -> Scenario:
     """A GPU whose job gets slow when something happens to its cgroup."""
     slow = 'at = 120\ngpu = 0\neffect = { kind = "load", utilization = 0.3 }'
@@ -217,12 +220,7 @@ def limited(tmp_path: Path, effect: str, *more: str) -> Scenario:
     ("effect", "name", "code", "because"),
     [
         ("cpus = 4, throttled = 0.8", "cpu", "cpu.limited", "its own CPU limit of 4 CPUs stops it in 80% of"),
-        (
-            "memory_gib = 64, memory_events_per_second = 20, memory_pressure = 0.3",
-            "memory",
-            "memory.limited",
-            "its own memory limit stalls its tasks 30% of the time",
-        ),
+        (AT_MEMORY_LIMIT, "memory", "memory.limited", "its own memory limit stalls its tasks 30% of the time"),
         ("io_pressure = 0.45", "storage", "storage.starved", "tasks of the job stalled for I/O 45%"),
     ],
 )

@@ -152,18 +152,13 @@ class Judging:
 
     def report(self, at: float, celsius: float) -> Report:
         """The report of a look at this second."""
-        evidence = evidence_of(
-            (
-                at,
-                (
-                    GPU_UP.sample(1.0, *GPU),
-                    GPU_POWER_WATTS.sample(300.0, *GPU),
-                    GPU_TEMPERATURE_CELSIUS.sample(celsius, *GPU, "gpu"),
-                    GPU_TEMPERATURE_THRESHOLD_CELSIUS.sample(90.0, *GPU, "slowdown"),
-                ),
-            )
+        read = (
+            GPU_UP.sample(1.0, *GPU),
+            GPU_POWER_WATTS.sample(300.0, *GPU),
+            GPU_TEMPERATURE_CELSIUS.sample(celsius, *GPU, "gpu"),
+            GPU_TEMPERATURE_THRESHOLD_CELSIUS.sample(90.0, *GPU, "slowdown"),
         )
-        return self.judge.judge(evidence).report
+        return self.judge.judge(evidence_of((at, read))).report
 
     def margin(self, at: float, celsius: float) -> str:
         """State of thermal.margin after a look at this second, ``absent`` or ``ended``; how long it has lasted."""
@@ -210,18 +205,11 @@ def test_what_differs_from_the_defaults_is_told_with_every_verdict() -> None:
     assert (usual.settings, settings_section(usual)) == ((), "")
     host.set(("wait", "5m"))
     report = host.report(5, 60)
-    assert json.loads(render_json(report))["settings"] == [
-        {
-            "finding": "thermal.margin",
-            "name": "wait",
-            "value": 300,
-            "default": 900,
-            "unit": "seconds",
-            "words": "thermal.margin waits 5 minutes instead of 15 minutes",
-        }
-    ]
-    assert "settings that are not the defaults:\n    thermal.margin waits 5 minutes" in render_text(report)
-    assert "<li>thermal.margin waits 5 minutes instead of 15 minutes</li>" in settings_section(report)
+    words = "thermal.margin waits 5 minutes instead of 15 minutes"
+    setting = {"finding": "thermal.margin", "name": "wait", "value": 300, "default": 900, "unit": "seconds"}
+    assert json.loads(render_json(report))["settings"] == [{**setting, "words": words}]
+    assert f"settings that are not the defaults:\n    {words}" in render_text(report)
+    assert f"<li>{words}</li>" in settings_section(report)
 
 
 class Source:

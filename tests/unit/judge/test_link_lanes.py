@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
-from tests.fed import HOUR, MINUTE, Fed, loaded
+from tests.fed import HOUR, MINUTE, Fed, after, loaded
 
 from gpu_triage.judge.evidence.past import WidestLink
 from gpu_triage.judge.findings.verdicts import Verdict
@@ -79,15 +79,12 @@ def of_card(at: float, card: Card, gpu: tuple[str, str]) -> Iterator[Sample]:
         yield pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL.sample(at * card.moves[1], *gpu)
 
 
-def found(series: Series, seconds: float = 3 * MINUTE) -> Fed:
-    fed = Fed()
-    fed.run(seconds, series)
-    return fed
+def found(series: Series) -> Fed:
+    return after(3 * MINUTE, series)
 
 
 def codes_of(fed: Fed) -> dict[str, set[str]]:
-    report = fed.report
-    return {each.gpu: {code for code in each.codes if code.startswith("pcie.")} for each in report.gpus}
+    return {each.gpu: {code for code in each.codes if code.startswith("pcie.")} for each in fed.report.gpus}
 
 
 X8 = Card(8)
@@ -141,9 +138,7 @@ def test_a_sibling_that_does_not_respond_is_remembered(lanes: int, code: str) ->
         yield from (sample for sample in both(at) if sample.spec is GPU_INFO and sample.labels[0] == "1")
         yield GPU_UP.sample(0, "1", "GPU-1")
 
-    fed = Fed()
-    fed.run(5 * MINUTE, samples)
-    assert codes_of(fed)["0"] == {code}
+    assert codes_of(after(5 * MINUTE, samples))["0"] == {code}
 
 
 @pytest.mark.parametrize("lanes", [8, 16])
@@ -161,8 +156,7 @@ def test_a_declared_width_settles_it(lanes: int) -> None:
     ],
 )
 def test_only_lost_lanes_are_a_reason_to_drain(cards: list[Card], code: str, verdict: Verdict, bottleneck: str) -> None:
-    fed = Fed(60.0)
-    fed.run(HOUR + 3 * MINUTE, desk(*cards))
+    fed = after(HOUR + 3 * MINUTE, desk(*cards), 60.0)
     assert fed.state(code) == "confirmed"
     (gpu, *_) = fed.report.gpus
     assert (gpu.verdict, gpu.bottleneck.name) == (verdict, bottleneck)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.fed import GPU, HOUR, MINUTE, Fed, Total, loaded
+from tests.fed import GPU, HOUR, MINUTE, Fed, Total, after, loaded
 from tests.judged import HOST, judged
 from tests.parts import some
 from tests.rig import only, three_with
@@ -48,8 +48,7 @@ def link(
 
 
 def test_a_link_that_lost_lanes_for_good_is_told_as_that() -> None:
-    fed = Fed()
-    fed.run(HOUR, link(lambda at: 8 if at >= 600 else 16))
+    fed = after(HOUR, link(lambda at: 8 if at >= 600 else 16))
     assert fed.state("pcie.width") == "confirmed"
     assert fed.state("pcie.width_changes") == "absent"
     assert fed.finding("pcie.width").value == 8
@@ -77,9 +76,7 @@ def test_errors_of_a_link_are_told_with_the_time_in_which_they_were_counted() ->
         yield pcie.GPU_PCIE_AER_ERRORS_TOTAL.sample(at, *GPU, "gpu", "correctable")
         yield pcie.GPU_PCIE_AER_ERRORS_TOTAL.sample(at >= 3000, *GPU, "port", "fatal")
 
-    fed = Fed()
-    fed.run(HOUR, errors)
-    measured = fed.finding("pcie.aer").measured
+    measured = after(HOUR, errors).finding("pcie.aer").measured
     assert re.fullmatch("[56][0-9]{2} correctable on the gpu in 10 min, 1 fatal on the port in 30 min", measured)
 
 
@@ -93,9 +90,7 @@ def test_a_low_generation_at_low_load_in_a_p_state_of_load_is_a_ticket_after_an_
 
 @pytest.mark.parametrize(("busy", "p_state"), [(0.04, 0), (0.12, 5), (0.0, 8)])
 def test_a_low_generation_of_a_gpu_that_rests_saves_power(busy: float, p_state: int) -> None:
-    fed = Fed(60.0)
-    fed.run(3 * HOUR, link(lambda _: 16, lambda _: 1, busy=busy, p_state=p_state))
-    assert fed.codes() == set()
+    assert after(3 * HOUR, link(lambda _: 16, lambda _: 1, busy=busy, p_state=p_state), 60.0).codes() == set()
 
 
 def nvlinks(down: Callable[[float], int]) -> Series:
@@ -110,13 +105,8 @@ def nvlinks(down: Callable[[float], int]) -> Series:
 
 @pytest.mark.parametrize(("downs", "state"), [(3, "absent"), (4, "confirmed")])
 def test_a_port_flaps_that_loses_its_link_more_than_three_times_an_hour(downs: int, state: str) -> None:
-    fed = Fed(60.0)
     total = Total(lambda at: 1.0 if at % HOUR < downs * 300 and at % 300 == 150 and at < HOUR else 0.0)
-
-    def samples(at: float) -> Iterator[Sample]:
-        yield GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL.sample(7 + total.at(at), "mlx5_0", "1")
-
-    fed.run(HOUR, samples)
+    fed = after(HOUR, lambda at: [GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL.sample(7 + total.at(at), "mlx5_0", "1")], 60.0)
     assert fed.state("network.port_flapping") == state
 
 
@@ -146,9 +136,7 @@ def test_a_port_that_was_up_and_is_down_is_found_and_one_without_a_cable_is_not(
     assert fed.finding("network.port_down").measured == "was up, and is down: mlx5_0:1"
 
 
-def recovering(
-    recoveries: Callable[[float, int], int], *, replays: bool = False, rate: float = 0.0
-) -> Callable[[float], Iterator[Sample]]:
+def recovering(recoveries: Callable[[float, int], int], *, replays: bool = False, rate: float = 0.0) -> Series:
     """A GPU whose 18 links had so many recoveries at a second; with replays, it is of an earlier generation.
 
     NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS (215): "Number of times link went from Up to recovery". On one rack of
@@ -198,9 +186,7 @@ def test_a_link_that_recovers_thrice_in_21_minutes_is_a_warning_and_named() -> N
     ],
 )
 def test_only_a_link_that_is_about_to_fail_is_a_warning(series: Series, codes: set[str]) -> None:
-    fed = Fed()
-    fed.run(HOUR, series)
-    assert fed.codes() == codes
+    assert after(HOUR, series).codes() == codes
 
 
 QUIET = {
@@ -255,10 +241,8 @@ def test_a_low_generation_counts_while_a_gpu_behind_it_works(tmp_path: Path) -> 
 
 
 def test_a_narrow_uplink_that_its_gpu_fills_is_its_bottleneck(tmp_path: Path) -> None:
-    load = (
-        'at = 60\ngpu = 0\neffect = { kind = "load", utilization = 0.9, pcie_receive_bytes_per_second = 7.0e9, '
-        "pcie_transmit_bytes_per_second = 1.0e9 }"
-    )
+    moves = "utilization = 0.9, pcie_receive_bytes_per_second = 7.0e9, pcie_transmit_bytes_per_second = 1.0e9"
+    load = f'at = 60\ngpu = 0\neffect = {{ kind = "load", {moves} }}'
     with judged(play(tmp_path, 8, 3, load), COARSE) as seen:
         seen.run_to(200)
         assert seen.classes()["0"] == "pcie_link"

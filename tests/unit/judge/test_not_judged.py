@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click import unstyle
-from tests.evidence import evidence_of
+from tests.evidence import report_of
 from tests.gathered import for_each
 from tests.one_shot import look_at, with_life
 from tests.rig import only, pair, pair_with, rig, scenario_with, three
@@ -16,9 +16,8 @@ from tests.rig import only, pair, pair_with, rig, scenario_with, three
 from gpu_triage.cli.measure import measure
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE, Area
-from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.machine_readable import render_json, report_from_json
-from gpu_triage.judge.report.report import JudgedHost, Report
+from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter import judgment
@@ -31,7 +30,8 @@ from gpu_triage_simulator.scenario_file import SCENARIOS
 pytestmark = pytest.mark.slow
 
 FAILS = 'at = 0\neffect = {{ kind = "error", function = "{}", code = "UNKNOWN" }}'
-ABSENT = 'at = 0\n{}effect = {{ kind = "error", function = "{}", code = "NOT_SUPPORTED" }}'
+MODE = "nvmlDeviceGetPersistenceMode"
+ABSENT = f'at = 0\ngpu = 1\neffect = {{ kind = "error", function = "{MODE}", code = "NOT_SUPPORTED" }}'
 LOST = 'at = 5\ngpu = 1\neffect = { kind = "lost" }'
 
 
@@ -43,9 +43,8 @@ def marks(report: Report) -> dict[str, str]:
     """The mark of each area in the text."""
     text = unstyle(render_text(report))
     names = "|".join(re.escape(area.value) for area in Area)
-    return {
-        area: mark.strip() for mark, area in re.findall(rf"^(ok|-|not read|[a-z]+) +({names})\b", text, re.MULTILINE)
-    }
+    found = re.findall(rf"^(ok|-|not read|[a-z]+) +({names})\b", text, re.MULTILINE)
+    return {area: mark.strip() for mark, area in found}
 
 
 def states(report: Report) -> dict[str, str]:
@@ -73,20 +72,13 @@ def test_what_no_collector_reads_is_not_ok() -> None:
     assert {state for area, state in states(report).items() if area not in ("driver", "health")} == {"not_read"}
 
 
+FAILING = (FAILS.format(MODE), FAILS.format("nvmlDeviceGetPcieReplayCounter"))
 CASES: dict[str, tuple[str, tuple[str, ...], set[str]]] = {
     "a GeForce has no ECC": ("rtx-4070-ti-super", (), {"memory errors (not reported by GPU 0-1)"}),
     "an old driver": ("v100-old-driver", (), {"whether the driver asks for a reset (not reported by GPU 0-3)"}),
     "processes that a container does not see": ("no-host-pids", (), {"processes (not reported by GPU 0-1)"}),
-    "a call that fails": (
-        "h100-8",
-        (FAILS.format("nvmlDeviceGetPersistenceMode"), FAILS.format("nvmlDeviceGetPcieReplayCounter")),
-        {"PCIe replays, persistence mode (not reported by GPU 0-1)"},
-    ),
-    "one GPU of two": (
-        "h100-8",
-        (ABSENT.format("gpu = 1\n", "nvmlDeviceGetPersistenceMode"),),
-        {"persistence mode (not reported by GPU 1)"},
-    ),
+    "a call that fails": ("h100-8", FAILING, {"PCIe replays, persistence mode (not reported by GPU 0-1)"}),
+    "one GPU of two": ("h100-8", (ABSENT,), {"persistence mode (not reported by GPU 1)"}),
     "a GPU that does not answer": ("h100-8", (LOST,), {"GPU 1 (no answer)"}),
 }
 
@@ -122,6 +114,7 @@ def ailing() -> Report:
 
 
 YOUNG = {"since": 1.0, "lasted_seconds": 40.0}
+GONE = {"state": State.CONFIRMED, "holds": False, "quiet_seconds": 180.0}
 TO_COME = "warning pcie.width  GPU 0: {} (has lasted 40 s of 10 min; then critical: take it out of use"
 
 
@@ -131,10 +124,7 @@ TO_COME = "warning pcie.width  GPU 0: {} (has lasted 40 s of 10 min; then critic
         (YOUNG, f"{TO_COME})"),
         ({**YOUNG, "holds": None}, f"{TO_COME}; cannot be observed now)"),
         ({"state": State.CONFIRMED, "lasted_seconds": 700.0}, "critical pcie.width  GPU 0: {}"),
-        (
-            {"state": State.CONFIRMED, "holds": False, "quiet_seconds": 180.0},
-            "warning pcie.width  GPU 0: {} (gone for 3 min, ends after 25 min)",
-        ),
+        (GONE, "warning pcie.width  GPU 0: {} (gone for 3 min, ends after 25 min)"),
     ],
 )
 def test_a_finding_says_where_it_stands(ailing: Report, life: dict[str, object], said: str) -> None:
@@ -175,11 +165,8 @@ def test_each_metric_and_all_of_a_collector_may_be_missing(rounds: Rounds) -> No
 
     @for_each("missing", {each for names in published for each in names} - {GPU_UP.name})
     def judged_without(missing: str) -> None:
-        less = [
-            (at, [each for name, each in samples if missing not in (name, each.spec.name)]) for at, samples in rounds
-        ]
-        report = HostJudge(JudgedHost("host")).judge(evidence_of(*less)).report
-        assert len(report.gpus) == 3 or missing == "presence"
+        less = [(at, [one for name, one in found if missing not in (name, one.spec.name)]) for at, found in rounds]
+        assert len(report_of(*less).gpus) == 3 or missing == "presence"
 
     judged_without()
 

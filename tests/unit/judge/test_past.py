@@ -54,9 +54,8 @@ def test_a_window_holds_what_happened_in_it(step: float, seconds: float) -> None
 
 def test_a_burst_leaves_a_window_when_it_is_older() -> None:
     past = Past()
-    past.note(5.0, 100.0)
-    for _ in range(int(830 / 5)):
-        past.note(5.0, 0.0)
+    for amount in (100.0, *[0.0] * (830 // 5)):
+        past.note(5.0, amount)
     assert past.over(840.0).amount == 100.0
     for _ in range(2):
         past.note(5.0, 0.0)
@@ -142,36 +141,23 @@ def one(evidence: HostEvidence, spec: MetricSpec) -> Series:
     return series
 
 
-STILL = [(float(at), 7.0) for at in range(0, 600, 5)]
+BUSY, WATTS = GPU_BUSY_SECONDS_TOTAL, GPU_POWER_WATTS
+STOOD = [*((float(at), 7.0) for at in range(0, 600, 5)), (600.0, 9.0)]
+TENS = [(float(at), 10.0) for at in range(0, 51, 5)]
+SLEPT = [(0, 0), (5, 5), (3600, 6), (3605, 11)]
 RISING = [(float(at), float(at)) for at in range(0, 205, 5)]
 SERIES = {
     "what is still published counts once": (
-        GPU_POWER_WATTS,
+        WATTS,
         [(100, 50), (100, 50), (100, 50), (105, 80)],
         {"mean": 65, "low": 50, "high": 80, "first": 50, "last": 80},
     ),
-    "a counter has the rate of its readings": (GPU_BUSY_SECONDS_TOTAL, [(100, 5), (104, 8), (110, 10)], {"rate": 0.5}),
-    "a counter read once has no rate": (GPU_BUSY_SECONDS_TOTAL, [(100, 5)], {"rate": None}),
-    "a counter that was reset rises from zero": (
-        GPU_BUSY_SECONDS_TOTAL,
-        [(100, 50), (101, 52), (102, 1)],
-        {"increase": 3},
-    ),
-    "a mean is over time however few readings differ": (
-        GPU_POWER_WATTS,
-        [*((float(at), 10.0) for at in range(0, 51, 5)), (60, 70.0)],
-        {"mean": (50 * 10 + 10 * 40) / 60},
-    ),
-    "a counter that stood still rose within the window only": (
-        GPU_BUSY_SECONDS_TOTAL,
-        [*STILL, (600.0, 9.0)],
-        {"increase": 2, "seconds": 60},
-    ),
-    "what was read before the host slept is not of now": (
-        GPU_BUSY_SECONDS_TOTAL,
-        [(0, 0), (5, 5), (3600, 6), (3605, 11)],
-        {"rate": 1.0},
-    ),
+    "a counter has the rate of its readings": (BUSY, [(100, 5), (104, 8), (110, 10)], {"rate": 0.5}),
+    "a counter read once has no rate": (BUSY, [(100, 5)], {"rate": None}),
+    "a counter that was reset rises from zero": (BUSY, [(100, 50), (101, 52), (102, 1)], {"increase": 3}),
+    "a mean is over time however few readings differ": (WATTS, [*TENS, (60, 70.0)], {"mean": (50 * 10 + 10 * 40) / 60}),
+    "a counter that stood still rose within the window only": (BUSY, STOOD, {"increase": 2, "seconds": 60}),
+    "what was read before the host slept is not of now": (BUSY, SLEPT, {"rate": 1.0}),
 }
 
 
@@ -191,10 +177,8 @@ def test_only_the_window_counts_from_the_last_reading_before_it() -> None:
 def test_what_is_withdrawn_is_no_evidence_and_begins_anew_when_it_is_back() -> None:
     gone = evidence_of((100, [GPU_POWER_WATTS.sample(50, *GPU)]), (100, None))
     assert (gone.series(GPU_POWER_WATTS), gone.last(GPU_POWER_WATTS)) == ((), None)
-    back = one(
-        evidence_of((100, [GPU_POWER_WATTS.sample(50, *GPU)]), (100, None), (102, [GPU_POWER_WATTS.sample(70, *GPU)])),
-        GPU_POWER_WATTS,
-    )
+    is_back = (102, [GPU_POWER_WATTS.sample(70, *GPU)])
+    back = one(evidence_of((100, [GPU_POWER_WATTS.sample(50, *GPU)]), (100, None), is_back), GPU_POWER_WATTS)
     assert (back.first, back.mean) == (70, 70)
 
 

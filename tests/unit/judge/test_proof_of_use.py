@@ -14,7 +14,6 @@ from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.host import cpu, host_memory, infiniband, network_interfaces
 from gpu_triage.read.host.pcie_uplinks import bytes_per_second
-from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes import cgroup_limits, threads
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 
@@ -80,8 +79,13 @@ def throttled(share: float, cpus: float) -> Readings:
     }
 
 
-HOST_WAITS: Readings = {(cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")): 0.9}
-HOST_SWAPS: Readings = {(cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")): 0.9}
+def held_by(reason: str) -> Key:
+    return GPU_THROTTLE_SECONDS_TOTAL, (*GPU, reason)
+
+
+IN_IO: Key = (cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some"))
+IN_MEMORY: Key = (cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some"))
+HOST_WAITS, HOST_SWAPS = {IN_IO: 0.9}, {IN_MEMORY: 0.9}
 SHARE, FEW = limit("storage.starved", "blocked"), thresholds.BLOCKED_THREADS
 IO, MEMORY = limit("storage.starved", "pressure"), limit("memory.starved", "pressure")
 FULL, STOPPED = limit("cpu.starved", "busiest"), limit("cpu.limited", "share")
@@ -127,28 +131,22 @@ VIDEO: Readings = {(activity.GPU_ENCODER_UTILIZATION_RATIO, GPU): 0.65}
 BORDER, STALLS = thresholds.WAITING_BELOW_SHARE, thresholds.OWN_STALL_SHARE
 
 
-@pytest.mark.parametrize(
-    ("busy", "more", "name"),
-    [
-        pytest.param(BORDER, NONE, "compute", id="busy"),
-        pytest.param(BORDER * BELOW, NONE, "unattributed", id="not busy"),
-        pytest.param(BORDER, HOST_WAITS, "compute", id="busy, and its host waits"),
-        pytest.param(BORDER * BELOW, HOST_WAITS, "storage", id="not busy, and its host waits"),
-        pytest.param(0.0, HOST_WAITS, "storage", id="at a standstill, and its host waits"),
-        pytest.param(0.08, {**HOST_WAITS, **VIDEO}, "unattributed", id="it encodes at the speed of its streams"),
-        pytest.param(BORDER * BELOW, {**HOST_WAITS, **stalled("io", 0.01)}, "unattributed", id="its host, not its job"),
-        pytest.param(STALLS * BELOW, thread(1.0), "cpu", id="mostly busy behind a full thread"),
-        pytest.param(STALLS, thread(1.0), "compute", id="busy in spite of a full thread"),
-        pytest.param(STALLS * BELOW, stalled("io", 0.5), "storage", id="mostly busy, and its job waits"),
-        pytest.param(STALLS, stalled("io", 0.5), "compute", id="busy although its job waits"),
-        pytest.param(STALLS, throttled(STOPPED, 1.0), "compute", id="busy in spite of its CPU limit"),
-        pytest.param(BORDER * BELOW, {**HOST_SWAPS, **stalled("memory", 0.01)}, "unattributed", id="others stall"),
-    ],
-)
-def test_there_is_one_border_and_above_it_only_the_jobs_own_stalls_count(
-    busy: float, more: Readings, name: str
-) -> None:
-    assert judged(busy, more).name == name
+BUSY = [
+    pytest.param(BORDER, NONE, "compute", id="busy"),
+    pytest.param(BORDER * BELOW, NONE, "unattributed", id="not busy"),
+    pytest.param(BORDER, HOST_WAITS, "compute", id="busy, and its host waits"),
+    pytest.param(BORDER * BELOW, HOST_WAITS, "storage", id="not busy, and its host waits"),
+    pytest.param(0.0, HOST_WAITS, "storage", id="at a standstill, and its host waits"),
+    pytest.param(0.08, {**HOST_WAITS, **VIDEO}, "unattributed", id="it encodes at the speed of its streams"),
+    pytest.param(BORDER * BELOW, {**HOST_WAITS, **stalled("io", 0.01)}, "unattributed", id="its host, not its job"),
+    pytest.param(STALLS * BELOW, thread(1.0), "cpu", id="mostly busy behind a full thread"),
+    pytest.param(STALLS, thread(1.0), "compute", id="busy in spite of a full thread"),
+    pytest.param(STALLS * BELOW, stalled("io", 0.5), "storage", id="mostly busy, and its job waits"),
+    pytest.param(STALLS, stalled("io", 0.5), "compute", id="busy although its job waits"),
+    pytest.param(STALLS, throttled(STOPPED, 1.0), "compute", id="busy in spite of its CPU limit"),
+    pytest.param(BORDER * BELOW, {**HOST_SWAPS, **stalled("memory", 0.01)}, "unattributed", id="others stall"),
+]
+"""There is one border, and above it only the job's own stalls count."""
 
 
 STILL, STILL_STALLS = thresholds.STILL_WAITING_SHARE, thresholds.STILL_OWN_STALL_SHARE
@@ -201,18 +199,13 @@ LOWERED: Readings = {(power.GPU_POWER_DEFAULT_LIMIT_WATTS, GPU): 2 * WATTS, (pow
     ],
 )
 def test_a_few_seconds_of_throttling_have_to_show_more(reason: str, name: str, share: float, factor: float) -> None:
-    held_by = (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, reason))
     found = {
-        (held, seconds): judged(1.0, {held_by: share * held, **LOWERED}, seconds=seconds).name
+        (held, seconds)
         for held in (BELOW, ABOVE, factor * BELOW, factor * ABOVE)
         for seconds in (10, 60)
+        if judged(1.0, {held_by(reason): share * held, **LOWERED}, seconds=seconds).name == name
     }
-    assert {key for key, each in found.items() if each == name} == {
-        (ABOVE, 60),
-        (factor * BELOW, 60),
-        (factor * ABOVE, 60),
-        (factor * ABOVE, 10),
-    }
+    assert found == {(ABOVE, 60), (factor * BELOW, 60), (factor * ABOVE, 60), (factor * ABOVE, 10)}
 
 
 def spins(*more: Readings, memory: float | None = 0.0) -> Readings:
@@ -236,44 +229,33 @@ def rdma(bytes_per_second_: float) -> Readings:
 
 
 ADA = {**process(GPU, "ada"), **process(PEER, "ada")}
+AND_BOB = {**process(GPU, "ada"), **process(PEER, "bob")}
+BY_GPM: Key = (activity.GPU_DRAM_ACTIVE_RATIO, GPU)
 QUIET, TALK = thresholds.SPINNING_MEMORY_SHARE, thresholds.TALKING_BYTES_PER_SECOND
 
 
-@pytest.mark.parametrize(
-    ("readings", "name"),
-    [
-        pytest.param(spins(ADA), "communication", id="a peer of the same user"),
-        pytest.param(spins(ADA, {(GPU_UP, PEER): 0.0}), "compute", id="a peer that is lost"),
-        pytest.param(spins(ADA, {(GPU_PROCESSES, (*PEER, "compute")): 0.0}), "compute", id="a peer without a process"),
-        pytest.param(spins(process(GPU, "ada"), process(PEER, "bob")), "compute", id="a peer of another user"),
-        pytest.param(
-            spins(process(GPU, "ada"), process(PEER, "bob"), rdma(TALK * ABOVE)), "compute", id="others talk to hosts"
-        ),
-        pytest.param(spins(process(GPU, "ada")), "compute", id="nobody"),
-        pytest.param(spins(process(GPU, "ada"), rdma(TALK * ABOVE)), "communication", id="other hosts"),
-        pytest.param(spins(process(GPU, "ada"), rdma(TALK * BELOW)), "compute", id="hardly any traffic"),
-        pytest.param(spins(ADA, memory=QUIET * BELOW), "communication", id="its memory is hardly used"),
-        pytest.param(spins(ADA, memory=QUIET), "compute", id="its memory is used"),
-        pytest.param(spins(ADA, memory=None), "compute", id="nobody knows about its memory"),
-        pytest.param(
-            spins(ADA, {(activity.GPU_DRAM_ACTIVE_RATIO, GPU): QUIET * BELOW}, memory=0.5),
-            "communication",
-            id="GPM is exacter",
-        ),
-        pytest.param(spins(ADA, {(activity.GPU_DRAM_ACTIVE_RATIO, GPU): QUIET}), "compute", id="and tells what works"),
-    ],
-)
-def test_communication_is_not_working_while_there_is_somebody_to_talk_to(readings: Readings, name: str) -> None:
-    assert judged(1.0, readings).name == name
+TALKING = [
+    pytest.param(1.0, spins(ADA), "communication", id="a peer of the same user"),
+    pytest.param(1.0, spins(ADA, {(GPU_UP, PEER): 0.0}), "compute", id="a peer that is lost"),
+    pytest.param(1.0, spins(ADA, {(GPU_PROCESSES, (*PEER, "compute")): 0.0}), "compute", id="a peer without a process"),
+    pytest.param(1.0, spins(AND_BOB), "compute", id="a peer of another user"),
+    pytest.param(1.0, spins(AND_BOB, rdma(TALK * ABOVE)), "compute", id="others talk to hosts"),
+    pytest.param(1.0, spins(process(GPU, "ada")), "compute", id="nobody"),
+    pytest.param(1.0, spins(process(GPU, "ada"), rdma(TALK * ABOVE)), "communication", id="other hosts"),
+    pytest.param(1.0, spins(process(GPU, "ada"), rdma(TALK * BELOW)), "compute", id="hardly any traffic"),
+    pytest.param(1.0, spins(ADA, memory=QUIET * BELOW), "communication", id="its memory is hardly used"),
+    pytest.param(1.0, spins(ADA, memory=QUIET), "compute", id="its memory is used"),
+    pytest.param(1.0, spins(ADA, memory=None), "compute", id="nobody knows about its memory"),
+    pytest.param(1.0, spins(ADA, {BY_GPM: QUIET * BELOW}, memory=0.5), "communication", id="GPM is exacter"),
+    pytest.param(1.0, spins(ADA, {BY_GPM: QUIET}), "compute", id="and tells what works"),
+]
+"""Communication is not working while there is somebody to talk to."""
 
 
 def test_a_peer_that_leaves_does_not_end_the_wait_for_it() -> None:
     alone = spins(process(GPU, "ada"))
-    assert [judged(1.0, alone, current=each).name for each in (None, "compute", "communication")] == [
-        "compute",
-        "compute",
-        "communication",
-    ]
+    names = [judged(1.0, alone, current=each).name for each in (None, "compute", "communication")]
+    assert names == ["compute", "compute", "communication"]
 
 
 def link(generation: int | None = 4, lanes: int | None = 16, **moved: float) -> Readings:
@@ -297,31 +279,27 @@ X16, X4, GEN1 = (
 )
 
 
-@pytest.mark.parametrize(
-    ("busy", "readings", "name"),
-    [
-        pytest.param(1.0, link(received=X16 * ABOVE, sent=0.0), "pcie_link", id="full"),
-        pytest.param(1.0, link(received=0.0, sent=X16 * ABOVE), "pcie_link", id="full the other way"),
-        pytest.param(1.0, link(received=X16 * BELOW, sent=X16 * BELOW), "compute", id="not full in either direction"),
-        pytest.param(1.0, link(receive=X16 * ABOVE), "pcie_link", id="full by samples"),
-        pytest.param(1.0, link(transmit=X16 * BELOW), "compute", id="not full by samples"),
-        pytest.param(1.0, link(lanes=4, received=X4 * ABOVE), "pcie_link", id="narrow and full"),
-        pytest.param(1.0, link(lanes=4, received=X4 * BELOW), "compute", id="narrow and not full"),
-        pytest.param(1.0, link(1, received=GEN1 * ABOVE), "pcie_link", id="slow and full"),
-        pytest.param(1.0, link(1, received=GEN1 * BELOW), "compute", id="slow and not full"),
-        pytest.param(1.0, link(None, received=X16 * ABOVE), "compute", id="its generation is not known"),
-        pytest.param(1.0, link(4, None, received=X16 * ABOVE), "compute", id="its width is not known"),
-        pytest.param(0.3, link(received=X16 * ABOVE), "pcie_link", id="full while the GPU waits"),
-        pytest.param(1.0, link(lanes=4), "pcie_link", id="narrow, and nobody knows what it carries"),
-        pytest.param(1.0, link(1), "pcie_link", id="slow, and nobody knows what it carries"),
-        pytest.param(1.0, link(), "compute", id="as it should be, and nobody knows what it carries"),
-        pytest.param(thresholds.LOADED_SHARE * BELOW, link(lanes=4), "unattributed", id="narrow and hardly used"),
-        pytest.param(0.3, {**link(lanes=4), **HOST_WAITS}, "storage", id="narrow while the host waits"),
-        pytest.param(0.3, {**link(lanes=4), **thread(1.0)}, "cpu", id="narrow while a thread fills a CPU"),
-    ],
-)
-def test_a_link_is_the_bottleneck_by_what_it_carries(busy: float, readings: Readings, name: str) -> None:
-    assert judged(busy, readings).name == name
+LINKS = [
+    pytest.param(1.0, link(received=X16 * ABOVE, sent=0.0), "pcie_link", id="full"),
+    pytest.param(1.0, link(received=0.0, sent=X16 * ABOVE), "pcie_link", id="full the other way"),
+    pytest.param(1.0, link(received=X16 * BELOW, sent=X16 * BELOW), "compute", id="not full in either direction"),
+    pytest.param(1.0, link(receive=X16 * ABOVE), "pcie_link", id="full by samples"),
+    pytest.param(1.0, link(transmit=X16 * BELOW), "compute", id="not full by samples"),
+    pytest.param(1.0, link(lanes=4, received=X4 * ABOVE), "pcie_link", id="narrow and full"),
+    pytest.param(1.0, link(lanes=4, received=X4 * BELOW), "compute", id="narrow and not full"),
+    pytest.param(1.0, link(1, received=GEN1 * ABOVE), "pcie_link", id="slow and full"),
+    pytest.param(1.0, link(1, received=GEN1 * BELOW), "compute", id="slow and not full"),
+    pytest.param(1.0, link(None, received=X16 * ABOVE), "compute", id="its generation is not known"),
+    pytest.param(1.0, link(4, None, received=X16 * ABOVE), "compute", id="its width is not known"),
+    pytest.param(0.3, link(received=X16 * ABOVE), "pcie_link", id="full while the GPU waits"),
+    pytest.param(1.0, link(lanes=4), "pcie_link", id="narrow, and nobody knows what it carries"),
+    pytest.param(1.0, link(1), "pcie_link", id="slow, and nobody knows what it carries"),
+    pytest.param(1.0, link(), "compute", id="as it should be, and nobody knows what it carries"),
+    pytest.param(thresholds.LOADED_SHARE * BELOW, link(lanes=4), "unattributed", id="narrow and hardly used"),
+    pytest.param(0.3, {**link(lanes=4), **HOST_WAITS}, "storage", id="narrow while the host waits"),
+    pytest.param(0.3, {**link(lanes=4), **thread(1.0)}, "cpu", id="narrow while a thread fills a CPU"),
+]
+"""A link is the bottleneck by what it carries."""
 
 
 def test_lanes_that_the_board_does_not_have_are_no_bottleneck() -> None:
@@ -363,29 +341,23 @@ def clocks(sm: float, share: float, reason: str, **more: float) -> Readings:
 LOW, HALF = thresholds.SLOWED_CLOCK_RATIO * BELOW, thresholds.SET_CLOCK_SHARE
 
 
-@pytest.mark.parametrize(
-    ("busy", "readings", "name"),
-    [
-        *(
-            pytest.param(1.0, clocks(LOW, HALF * ABOVE, reason), "clock_cap", id=reason)
-            for reason in ("applications_clocks", "board_limit", "reliability", "sync_boost", "display_clocks")
-        ),
-        pytest.param(1.0, clocks(LOW, HALF * BELOW, "applications_clocks"), "compute", id="held for less than half"),
-        pytest.param(1.0, clocks(0.8, 1.0, "applications_clocks"), "compute", id="hardly lower"),
-        pytest.param(1.0, clocks(LOW, 1.0, "idle"), "compute", id="idle holds nothing"),
-        pytest.param(1.0, clocks(LOW, 1.0, "sw_power_cap"), "compute", id="power is a class of its own"),
-        pytest.param(1.0, clocks(LOW, 1.0, "hw_thermal"), "thermal", id="heat is a class of its own"),
-        pytest.param(1.0, clocks(LOW, 1.0, "board_limit", most=0.0), "compute", id="its highest clock is not known"),
-        pytest.param(1.0, clocks(LOW, 1.0, "board_limit", p_state=8.0), "compute", id="not under load"),
-        pytest.param(0.3, clocks(LOW, 1.0, "board_limit"), "unattributed", id="it waits"),
-        pytest.param(1.0, clocks(0.95, 0.0, "board_limit", target=0.89), "clock_cap", id="set below its default"),
-        pytest.param(1.0, clocks(0.95, 0.0, "board_limit", target=0.9), "compute", id="set to its default"),
-    ],
-)
-def test_a_clock_is_limited_by_its_setting_or_by_what_holds_it_for_half_of_the_time(
-    busy: float, readings: Readings, name: str
-) -> None:
-    assert judged(busy, readings).name == name
+CLOCKS = [
+    *(
+        pytest.param(1.0, clocks(LOW, HALF * ABOVE, reason), "clock_cap", id=reason)
+        for reason in ("applications_clocks", "board_limit", "reliability", "sync_boost", "display_clocks")
+    ),
+    pytest.param(1.0, clocks(LOW, HALF * BELOW, "applications_clocks"), "compute", id="held for less than half"),
+    pytest.param(1.0, clocks(0.8, 1.0, "applications_clocks"), "compute", id="hardly lower"),
+    pytest.param(1.0, clocks(LOW, 1.0, "idle"), "compute", id="idle holds nothing"),
+    pytest.param(1.0, clocks(LOW, 1.0, "sw_power_cap"), "compute", id="power is a class of its own"),
+    pytest.param(1.0, clocks(LOW, 1.0, "hw_thermal"), "thermal", id="heat is a class of its own"),
+    pytest.param(1.0, clocks(LOW, 1.0, "board_limit", most=0.0), "compute", id="its highest clock is not known"),
+    pytest.param(1.0, clocks(LOW, 1.0, "board_limit", p_state=8.0), "compute", id="not under load"),
+    pytest.param(0.3, clocks(LOW, 1.0, "board_limit"), "unattributed", id="it waits"),
+    pytest.param(1.0, clocks(0.95, 0.0, "board_limit", target=0.89), "clock_cap", id="set below its default"),
+    pytest.param(1.0, clocks(0.95, 0.0, "board_limit", target=0.9), "compute", id="set to its default"),
+]
+"""A clock is limited by its setting or by what holds it for half of the time."""
 
 
 LOST, FEWEST = thresholds.RETRANSMITTED_SHARE, thresholds.FEWEST_SEGMENTS
@@ -403,21 +375,22 @@ def dropped(packets: float) -> Readings:
     return {(network_interfaces.GPU_HOST_NETWORK_DROPS_TOTAL, ("eno1", "receive")): packets}
 
 
-@pytest.mark.parametrize(
-    ("busy", "readings", "name"),
-    [
-        pytest.param(0.3, tcp(FEWEST * ABOVE, FEWEST * LOST * 2), "network", id="many of enough"),
-        pytest.param(0.3, tcp(FEWEST * BELOW, FEWEST), "unattributed", id="of too few"),
-        pytest.param(0.3, tcp(1e4, 1e4 * LOST * ABOVE), "network", id="just enough"),
-        pytest.param(0.3, tcp(1e4, 1e4 * LOST * BELOW), "unattributed", id="not enough"),
-        pytest.param(0.3, tcp(1e4, None), "unattributed", id="not counted"),
-        pytest.param(0.3, tcp(None, 1e4), "unattributed", id="of an unknown number"),
-        pytest.param(1.0, tcp(1e4, 1e4), "compute", id="nobody waits"),
-        pytest.param(0.3, dropped(thresholds.DROPPED_PER_SECOND * ABOVE), "network", id="many dropped"),
-        pytest.param(0.3, dropped(thresholds.DROPPED_PER_SECOND * BELOW), "unattributed", id="some dropped"),
-    ],
-)
-def test_gpus_wait_for_a_network_that_loses_segments_or_packets(busy: float, readings: Readings, name: str) -> None:
+NETWORKS = [
+    pytest.param(0.3, tcp(FEWEST * ABOVE, FEWEST * LOST * 2), "network", id="many of enough"),
+    pytest.param(0.3, tcp(FEWEST * BELOW, FEWEST), "unattributed", id="of too few"),
+    pytest.param(0.3, tcp(1e4, 1e4 * LOST * ABOVE), "network", id="just enough"),
+    pytest.param(0.3, tcp(1e4, 1e4 * LOST * BELOW), "unattributed", id="not enough"),
+    pytest.param(0.3, tcp(1e4, None), "unattributed", id="not counted"),
+    pytest.param(0.3, tcp(None, 1e4), "unattributed", id="of an unknown number"),
+    pytest.param(1.0, tcp(1e4, 1e4), "compute", id="nobody waits"),
+    pytest.param(0.3, dropped(thresholds.DROPPED_PER_SECOND * ABOVE), "network", id="many dropped"),
+    pytest.param(0.3, dropped(thresholds.DROPPED_PER_SECOND * BELOW), "unattributed", id="some dropped"),
+]
+"""GPUs wait for a network that loses segments or packets."""
+
+
+@pytest.mark.parametrize(("busy", "readings", "name"), [*BUSY, *TALKING, *LINKS, *CLOCKS, *NETWORKS])
+def test_a_gpu_has_the_class_that_is_proven(busy: float, readings: Readings, name: str) -> None:
     assert judged(busy, readings).name == name
 
 
@@ -425,11 +398,11 @@ class Row(NamedTuple):
     """A class, and a reading that is in it from a threshold on; beyond is how far, 1 at the threshold."""
 
     name: str
-    reading: tuple[MetricSpec, tuple[str, ...]]
+    reading: Key
     threshold: float
     falls: bool = False  # whether the class begins below the threshold
     busy: float = 1.0
-    more: Readings = MappingProxyType({})
+    more: Readings = NONE
 
     def judged(self, beyond: float, current: str | None) -> str:
         value = self.threshold / beyond if self.falls else self.threshold * beyond
@@ -437,75 +410,39 @@ class Row(NamedTuple):
 
 
 DRAW, UTILIZATION = (power.GPU_POWER_WATTS, GPU), (activity.GPU_SM_UTILIZATION_RATIO, GPU)
-DRAM = (activity.GPU_MEMORY_UTILIZATION_RATIO, GPU)
+DRAM, SM_ACTIVE = (activity.GPU_MEMORY_UTILIZATION_RATIO, GPU), (activity.GPU_SM_ACTIVE_RATIO, GPU)
 TALKS: Readings = {DRAM: 0.0, (GPU_UP, PEER): 1.0, (GPU_PROCESSES, (*PEER, "compute")): 1.0}
 SPINNING: Readings = {**TALKS, DRAW: WATTS * 0.3}
 AT_X16: Readings = {(pcie.GPU_PCIE_LINK_GENERATION, GPU): 4.0, (pcie.GPU_PCIE_LINK_WIDTH, GPU): 16.0}
 IDLE_CPUS: Readings = {(cpu.GPU_HOST_CPUS, ("0",)): 8.0, (cpu.GPU_HOST_CPU_SECONDS_TOTAL, ("0", "idle")): 8.0}
 FULL_CPU: Readings = {**IDLE_CPUS, (cpu.GPU_HOST_CPU_BUSIEST_RATIO, ("0",)): 0.1}
+RECEIVED: Key = (network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL, ("eno1",))
+LINE_RATE: Readings = {(network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND, ("eno1",)): 1e9}
+SENT_AGAIN: Key = (network_interfaces.GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL, ())
+BLOCKED: Key = (threads.GPU_BLOCKED_THREAD_SECONDS_TOTAL, (*GPU, "folio_wait_bit_common"))
+RUNS: Readings = {**HOST_WAITS, (threads.GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): 4.0}
 ROWS = (
-    Row("thermal", (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_thermal")), limit("thermal.hw", "share")),
-    Row("power_brake", (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "hw_power_brake")), limit("power.brake", "share")),
-    Row(
-        "power_cap",
-        (GPU_THROTTLE_SECONDS_TOTAL, (*GPU, "sw_power_cap")),
-        thresholds.POWER_CAP_CLASS_SHARE,
-        more=LOWERED,
-    ),
-    Row(
-        "pcie_link",
-        (pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU),
-        thresholds.FULL_LINK_SHARE * bytes_per_second(4, 16),
-        more=AT_X16,
-    ),
+    Row("thermal", held_by("hw_thermal"), HEAT),
+    Row("power_brake", held_by("hw_power_brake"), BRAKE),
+    Row("power_cap", held_by("sw_power_cap"), thresholds.POWER_CAP_CLASS_SHARE, more=LOWERED),
+    Row("pcie_link", (pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU), X16, more=AT_X16),
     Row("memory", (host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL, ()), limit("memory.starved", "rate"), busy=0.3),
-    Row(
-        "memory",
-        (cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("memory", "some")),
-        limit("memory.starved", "pressure"),
-        busy=0.3,
-    ),
-    Row(
-        "storage", (cpu.GPU_HOST_PRESSURE_SECONDS_TOTAL, ("io", "some")), limit("storage.starved", "pressure"), busy=0.3
-    ),
-    Row(
-        "storage",
-        (threads.GPU_BLOCKED_THREAD_SECONDS_TOTAL, (*GPU, "folio_wait_bit_common")),
-        thresholds.BLOCKED_THREADS,
-        busy=0.3,
-        more={**HOST_WAITS, (threads.GPU_RUNNING_THREAD_SECONDS_TOTAL, GPU): 4.0},
-    ),
-    Row("cpu", (cpu.GPU_HOST_CPU_BUSIEST_RATIO, ("0",)), limit("cpu.starved", "busiest"), busy=0.3, more=FULL_CPU),
-    Row(
-        "network",
-        (network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL, ("eno1",)),
-        limit("network.starved", "line_rate") * 1e9,
-        busy=0.3,
-        more={(network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND, ("eno1",)): 1e9},
-    ),
-    Row(
-        "network",
-        (network_interfaces.GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL, ()),
-        thresholds.RETRANSMITTED_SHARE * 1000,
-        busy=0.3,
-        more={(network_interfaces.GPU_HOST_TCP_SEGMENTS_SENT_TOTAL, ()): 1000.0},
-    ),
+    Row("memory", IN_MEMORY, MEMORY, busy=0.3),
+    Row("storage", IN_IO, IO, busy=0.3),
+    Row("storage", BLOCKED, FEW, busy=0.3, more=RUNS),
+    Row("cpu", (cpu.GPU_HOST_CPU_BUSIEST_RATIO, ("0",)), FULL, busy=0.3, more=FULL_CPU),
+    Row("network", RECEIVED, limit("network.starved", "line_rate") * 1e9, busy=0.3, more=LINE_RATE),
+    Row("network", SENT_AGAIN, LOST * 1000, busy=0.3, more=tcp(1000.0, None)),
     *(
-        Row(
-            name,
-            (cgroup_limits.GPU_CGROUP_PRESSURE_SECONDS_TOTAL, (*GPU, "/job", resource, "some")),
-            limit(f"{name}.starved", "pressure"),
-            busy=busy,
-        )
+        Row(name, key, limit(f"{name}.starved", "pressure"), busy=busy)
         for name, resource in (("memory", "memory"), ("storage", "io"))
+        for key in stalled(resource, 0.0)
         for busy in (0.3, 0.78)
     ),
     Row("communication", UTILIZATION, thresholds.SPINNING_BUSY_SHARE, more=SPINNING),
     Row("communication", DRAW, thresholds.SPINNING_POWER_SHARE * WATTS, falls=True, more=TALKS),
-    Row("communication", DRAM, thresholds.SPINNING_MEMORY_SHARE, falls=True, more=SPINNING),
-    Row(
-        "communication", (activity.GPU_SM_ACTIVE_RATIO, GPU), thresholds.SPINNING_SM_ACTIVITY, falls=True, more=SPINNING
-    ),
+    Row("communication", DRAM, QUIET, falls=True, more=SPINNING),
+    Row("communication", SM_ACTIVE, thresholds.SPINNING_SM_ACTIVITY, falls=True, more=SPINNING),
 )
 
 

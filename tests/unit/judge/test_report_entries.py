@@ -176,12 +176,8 @@ def test_without_a_scheduler_nobody_is_asked_to_drain() -> None:
             assert ("rain" in text) is report.scheduled
     values = [[gpu["verdict"] for gpu in json.loads(render_json(each))["gpus"]] for each in (alone, cluster)]
     assert values[0] == values[1]
-    assert {json.loads(render_json(each))["summary"].partition(".")[0] for each in (alone, cluster)} <= {
-        "keep",
-        "watch",
-        "drain",
-        "not read",
-    }
+    summed_up = {json.loads(render_json(each))["summary"].partition(".")[0] for each in (alone, cluster)}
+    assert summed_up <= {"keep", "watch", "drain", "not read"}
 
 
 def test_no_advice_asks_a_desk_to_drain_and_none_shows_the_place_of_the_verb() -> None:
@@ -193,19 +189,14 @@ def test_no_advice_asks_a_desk_to_drain_and_none_shows_the_place_of_the_verb() -
 
 def test_the_line_of_the_host_shows_its_busiest_disk_and_adapter() -> None:
     disks, lan = {"sda": 0.1, "nvme0n1": 0.9, "sdb": 0.2}, {"eno1": 2e8, "eno2": 7e8, "eno3": 1e8}
-    rounds = [
-        (
-            at,
-            [disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL.sample(at * share, name) for name, share in disks.items()]
-            + [
-                network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(at * rate, name)
-                for name, rate in lan.items()
-            ]
-            + [network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(1e9, name) for name in lan],
-        )
-        for at in (0.0, 60.0)
-    ]
-    line = summaries(evidence_of(*rounds))[Area.HOST] or ""
+
+    def samples(at: float) -> Iterator[Sample]:
+        yield from (disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL.sample(at * share, name) for name, share in disks.items())
+        for name, rate in lan.items():
+            yield network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(at * rate, name)
+            yield network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(1e9, name)
+
+    line = summaries(evidence_of(*((at, samples(at)) for at in (0.0, 60.0))))[Area.HOST] or ""
     assert {"busiest disk 90%", "busiest adapter 70% of line rate"} <= set(line.split("; "))
 
 
@@ -222,6 +213,7 @@ def test_owners_are_called_as_in_the_alerts_the_first_by_name_and_the_others_cou
 
 
 IN_POD = {"workload_namespace": "ml", "workload_pod": "train-0"}
+OF_POD = tuple(allocated(**IN_POD, workload_container=container) for container in "ab")
 OF_JOB = allocated(slurm_job_id="42", user="alice", account="physics")
 
 
@@ -231,13 +223,7 @@ OF_JOB = allocated(slurm_job_id="42", user="alice", account="physics")
         ((), ()),
         ((ALLOCATED,), ()),
         # One and the same, given it and at work on it.
-        (
-            (
-                *(allocated(**IN_POD, workload_container=container) for container in "ab"),
-                process(pid="1", user="root", pod_uid="u", **IN_POD),
-            ),
-            (POD,),
-        ),
+        ((*OF_POD, process(pid="1", user="root", pod_uid="u", **IN_POD)), (POD,)),
         # The prolog knows the account, and the name of a user that the process has as a number.
         ((OF_JOB, process(pid="1", user="1000", slurm_job_id="42")), (JOB,)),
         ((process(pid="1", user="alice", slurm_job_id="42"),), (GpuOwner(slurm_job_id="42", user="alice"),)),
@@ -286,12 +272,9 @@ def test_a_gpu_that_its_job_uses_is_no_finding() -> None:
 
 def test_a_look_at_a_host_can_ask_who_was_given_its_gpus() -> None:
     flags = {option.key for option in all_options(COLLECTOR_SWITCHES) if applies(option)}
-    assert {key for key in flags if key.startswith(("kubernetes.", "slurm."))} == {
-        "kubernetes.pod-resources-socket",
-        "kubernetes.container-logs",
-        "slurm.jobs-directory",
-        "slurm.gpu-numbers",
-    }
+    kubernetes = ["kubernetes.container-logs", "kubernetes.pod-resources-socket"]
+    of_schedulers = sorted(key for key in flags if key.startswith(("kubernetes.", "slurm.")))
+    assert of_schedulers == [*kubernetes, "slurm.gpu-numbers", "slurm.jobs-directory"]
 
 
 @pytest.fixture(scope="module")

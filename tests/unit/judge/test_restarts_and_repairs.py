@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.incident_hosts import stop
+from tests.incident_hosts import restarted
 from tests.parts import some
 from tests.rig import Rig, rig, three_with
 
@@ -94,16 +94,13 @@ def twice(running: Rig) -> set[tuple[str, str]]:
 
 def next_exporter(running: Rig, down: float, step_seconds: float = STEP) -> Rig:
     """The one that is started after so many seconds."""
-    stop(running)
+    config = replace(running.config, sample_fast_seconds=step_seconds, sample_medium_seconds=step_seconds)
+    made = restarted(running, config, down)
     nvml = running.simulated.machine.nvml
     assert isinstance(nvml, SimulatedNvml)
     while nvml.session._references:
         # The kernel closes what a process left open because a call hung.
         nvml.session.shut_down()
-    running.clock.advance(down)
-    config = replace(running.config, sample_fast_seconds=step_seconds, sample_medium_seconds=step_seconds)
-    made = Rig(running.simulated, running.clock, config)
-    made.elapsed = running.elapsed + down
     return made
 
 
@@ -125,9 +122,7 @@ def played(running: Rig, chance: random.Random) -> tuple[Rig, set[str]]:
 @pytest.mark.parametrize("seed", some(range(5), usual={0}))
 @pytest.mark.parametrize("remembers", some([True, False], usual={True}))
 def test_whatever_the_order_of_faults_restarts_and_repairs_nothing_is_left_of_what_was_repaired(
-    tmp_path: Path,
-    seed: int,
-    remembers: bool,  # noqa: FBT001 - a parameter of pytest
+    tmp_path: Path, seed: int, *, remembers: bool
 ) -> None:
     chance, folder = random.Random(seed), tmp_path / "state"
     folder.mkdir()

@@ -6,7 +6,6 @@ which a request started or ended.
 
 import pytest
 from tests.evidence import evidence_of
-from tests.host_tree import HostTree
 
 from gpu_triage.judge.evidence.host import HostEvidence, full_disks, slow_mounts
 from gpu_triage.read.host.cpu import GPU_HOST_PRESSURE_SECONDS_TOTAL, GPU_HOST_PROCESSES_BLOCKED
@@ -102,13 +101,6 @@ def test_a_class_that_is_entered_is_kept_until_all_of_it_is_lower(
     assert said.endswith(sign)
 
 
-def test_lines_are_what_the_reader_reads(host: HostTree) -> None:
-    host.write({"proc/diskstats": line(10, 20, 30) + "\n"})
-    (disk,) = HostDiskReader().read(host.round())
-    assert (disk.reads, disk.read_seconds, disk.busy_seconds, disk.queue_seconds) == (10, 0.02, 0.03, 0.02)
-    assert parse_disk(IDLE) == ("nvme0n1", (0,) * 8)
-
-
 def mounted(
     retransmissions: int = 0, timeouts: int = 0, *more: tuple[Sample, Sample], **operations: tuple[float, float]
 ) -> HostEvidence:
@@ -130,10 +122,7 @@ def mounted(
         # net/sunrpc/stats.c sums execution time by operation: 400 ms READs among a hundred times as many GETATTRs,
         # 4.3 ms an operation on average.
         (mounted(READ=(10, 0.4), GETATTR=(1000, 0.0003)), "NFS /data takes 400 ms a READ, 4.0 under way"),
-        (
-            mounted(12, 3, READ=(10, 0.4), WRITE=(0.0, 0.0)),
-            "NFS /data takes 400 ms a READ, 4.0 under way (12 requests sent again, 3 timed out)",
-        ),
+        (mounted(12, 3, READ=(10, 0.4), WRITE=(0.0, 0.0)), "4.0 under way (12 requests sent again, 3 timed out)"),
         (mounted(WRITE=(30, 0.06), COMMIT=(1, 0.5)), "NFS /data takes 74 ms a WRITE, 2.3 under way"),
         (mounted(OPEN=(20, 0.08), LOOKUP=(10, 0.06), READ=(500, 0.001)), "takes 73 ms a lookup, 2.2 under way"),
         (mounted(READ=(5, 0.4)), "NFS /data takes 400 ms a READ, 2.0 under way"),

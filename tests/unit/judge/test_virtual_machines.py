@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fed import MINUTE, Fed, loaded
+from tests.fed import MINUTE, after, loaded
 from tests.host_tree import HostTree
 from tests.judged import Judged, judged
 from tests.offline_files import codes, report_on_text, smi, smi_gpu
@@ -132,14 +132,11 @@ def test_a_link_of_a_hidden_slot_that_had_more_lanes_has_lost_them(before: int, 
         yield from loaded(at, 0.95)
         yield GPU_PCIE_LINK_WIDTH.sample(before if at < MINUTE else 8, "0", "GPU-a")
 
-    fed = Fed()
-    fed.run(4 * MINUTE, samples)
+    fed = after(4 * MINUTE, samples)
     assert {code for code in fed.codes() if code != "pcie.width_changes" and code.startswith("pcie.")} == found
 
 
-HANDS_ON = re.compile(
-    r"(?i)reseat|seating|riser|\bslot|cable|bios|\bfans?\b|airflow|power suppl|power it off|DIMM|bridges"
-)
+HANDS_ON = re.compile(r"(?i)reseat|seating|riser|\bslot|cable|bios|\bfans?\b|airflow|power (suppl|it off)|DIMM|bridges")
 
 
 def test_no_advice_for_a_virtual_machine_needs_a_hand_on_the_hardware() -> None:

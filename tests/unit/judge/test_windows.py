@@ -1,10 +1,14 @@
-"""Conditions over more than a minute: at their threshold, just below it, and when what they look at comes and goes."""
+"""Conditions over more than a minute: at their threshold, just below it, and when what they look at comes and goes.
 
-from collections.abc import Callable, Iterator
+What costs a job much is told soon: minutes from when it became slower until its finding is confirmed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import pytest
 from tests.evidence import evidence_of
-from tests.fed import GPU, HOUR, MINUTE, WALL, Fed, Total, loaded
+from tests.fed import GPU, HOUR, MINUTE, WALL, Fed, Total, after, loaded
 from tests.parts import some
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck
@@ -13,11 +17,15 @@ from gpu_triage.judge.evidence.observed import observable
 from gpu_triage.judge.evidence.thresholds import EVENTS_REMEMBERED_SECONDS, XID_DAMAGE_SECONDS, XID_OPEN_SECONDS
 from gpu_triage.judge.findings.finding import of_gpu, of_host
 from gpu_triage.judge.findings.settings import LIMITS
+from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.exporter import exporter_health
 from gpu_triage.read.gpu import device_memory, ecc, fabric, pcie, power, presence, throttle
 from gpu_triage.read.host import host_memory, kernel_log
+from gpu_triage.read.host import network_interfaces as network
+from gpu_triage.read.host.cpu import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.incidents import incident_metrics
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
+from gpu_triage.read.processes import cgroup_limits
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.read.xid import xid_metrics
 
@@ -127,10 +135,8 @@ RISING = [
 def test_errors_of_a_link_rise_above_their_number_in_a_quarter_of_an_hour(
     code: str, spec: MetricSpec, labels: tuple[str, ...], most: int, step: float
 ) -> None:
-    few, many = Fed(step), Fed(step)
-    few.run(HOUR, counting(spec, lambda _: 0.95 * most / 900, *labels))
-    assert few.state(code) == "absent"
-    many.run(HOUR, counting(spec, lambda _: 1.1 * most / 900, *labels))
+    assert after(HOUR, counting(spec, lambda _: 0.95 * most / 900, *labels), step).state(code) == "absent"
+    many = after(HOUR, counting(spec, lambda _: 1.1 * most / 900, *labels), step)
     assert many.state(code) == "confirmed"
     assert many.finding(code).value == pytest.approx(1.1 * most * EVENTS_REMEMBERED_SECONDS / 900, abs=2)
 
@@ -141,15 +147,8 @@ def test_replays_within_the_bit_error_rate_of_a_link_are_healthy(
     generation: int, width: int, most: float, share: float, state: str
 ) -> None:
     replays = counting(pcie.GPU_PCIE_REPLAYS_TOTAL, lambda _: share * most / 900, *GPU)
-
-    def of_link(at: float) -> Iterator[Sample]:
-        yield from replays(at)
-        yield pcie.GPU_PCIE_LINK_GENERATION.sample(generation, *GPU)
-        yield pcie.GPU_PCIE_LINK_WIDTH.sample(width, *GPU)
-
-    fed = Fed(60.0)
-    fed.run(HOUR, of_link)
-    assert fed.state("pcie.replays") == state
+    link = (pcie.GPU_PCIE_LINK_GENERATION.sample(generation, *GPU), pcie.GPU_PCIE_LINK_WIDTH.sample(width, *GPU))
+    assert after(HOUR, lambda at: (*replays(at), *link), 60.0).state("pcie.replays") == state
 
 
 @pytest.mark.parametrize(("code", "spec", "labels", "most"), RISING, ids=[row[0] for row in RISING])
@@ -157,16 +156,13 @@ def test_replays_within_the_bit_error_rate_of_a_link_are_healthy(
 def test_one_burst_of_errors_is_never_confirmed(
     code: str, spec: MetricSpec, labels: tuple[str, ...], most: int, step: float
 ) -> None:
-    fed = Fed(step)
-    changes = fed.states(code, HOUR, counting(spec, burst(5.0 * most), *labels))
+    changes = Fed(step).states(code, HOUR, counting(spec, burst(5.0 * most), *labels))
     assert [state for _, state in changes] == ["pending", "absent"]
 
 
 def test_one_error_that_a_link_could_not_correct_is_confirmed() -> None:
-    fed = Fed()
-    changes = fed.states(
-        "pcie.aer", 2 * HOUR, counting(pcie.GPU_PCIE_AER_ERRORS_TOTAL, burst(1.0), *GPU, "port", "nonfatal")
-    )
+    one = counting(pcie.GPU_PCIE_AER_ERRORS_TOTAL, burst(1.0), *GPU, "port", "nonfatal")
+    changes = Fed().states("pcie.aer", 2 * HOUR, one)
     assert [state for _, state in changes] == ["pending", "confirmed", "ended", "absent"]
 
 
@@ -178,25 +174,21 @@ def test_one_error_that_a_link_could_not_correct_is_confirmed() -> None:
     ],
 )
 def test_corrected_errors_are_counted_over_a_day(code: str, spec: MetricSpec, labels: tuple[str, ...]) -> None:
-    few, many = Fed(600.0), Fed(600.0)
-    few.run(30 * HOUR, counting(spec, lambda _: 99 / 86_400, *labels))
-    assert few.state(code) == "absent"
-    many.run(30 * HOUR, counting(spec, lambda _: 103 / 86_400, *labels))
+    assert after(30 * HOUR, counting(spec, lambda _: 99 / 86_400, *labels), 600.0).state(code) == "absent"
+    many = after(30 * HOUR, counting(spec, lambda _: 103 / 86_400, *labels), 600.0)
     assert many.state(code) == "confirmed"
     assert 100 < (many.finding(code).value or 0.0) <= 104
 
 
 def test_a_process_that_just_started_cannot_say_that_a_day_of_errors_is_over() -> None:
-    fed = Fed(60.0)
-    series = counting(ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, burst(200.0), *GPU, "corrected")
-    fed.run(3 * HOUR, series)
+    fed = after(3 * HOUR, counting(ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, burst(200.0), *GPU, "corrected"), 60.0)
     assert fed.state("ecc.corrected_rising") == "confirmed"
     assert fed.finding("ecc.corrected_rising").measured.startswith("200 corrected errors in ")
 
 
-def margin(celsius: Callable[[float], float]) -> Series:
+def margin(celsius: Callable[[float], float], load: Callable[[float], Iterable[Sample]] = loaded) -> Series:
     def samples(at: float) -> Iterator[Sample]:
-        yield from loaded(at)
+        yield from load(at)
         yield power.GPU_TEMPERATURE_MARGIN_CELSIUS.sample(celsius(at), *GPU)
         yield power.GPU_TEMPERATURE_CELSIUS.sample(90.0 - celsius(at), *GPU, "gpu")
 
@@ -204,58 +196,46 @@ def margin(celsius: Callable[[float], float]) -> Series:
 
 
 def test_one_hot_sample_in_five_minutes_is_not_near_slowdown() -> None:
-    fed = Fed()
-    changes = fed.states("thermal.margin", HOUR, margin(lambda at: 3.0 if at % 300 == 285 else 20.0))
-    assert changes == []
+    assert Fed().states("thermal.margin", HOUR, margin(lambda at: 3.0 if at % 300 == 285 else 20.0)) == []
 
 
 @pytest.mark.parametrize(("hot_seconds", "state"), [(180, "confirmed"), (120, "absent")])
 def test_near_slowdown_for_half_of_the_time_is_a_ticket(hot_seconds: int, state: str) -> None:
-    fed = Fed()
-    fed.run(HOUR, margin(lambda at: 4.9 if at % 300 < hot_seconds else 20.0))
+    fed = after(HOUR, margin(lambda at: 4.9 if at % 300 < hot_seconds else 20.0))
     assert fed.state("thermal.margin") == state
 
 
 def test_a_gpu_that_warms_up_after_each_pause_of_its_job_is_near_slowdown() -> None:
     """Eight minutes hot, at rest for two, and nearly three until it is as hot again."""
     work = turns(11 * MINUTE, 2 * MINUTE)
-    busy, fed = Total(work), Fed()
-
-    def samples(at: float) -> Iterator[Sample]:
-        yield from loaded(busy.at(at), p_state=0 if work(at) else 8)
-        celsius = 4.0 if 160 <= at % (13 * MINUTE) < 11 * MINUTE else 20.0
-        yield power.GPU_TEMPERATURE_MARGIN_CELSIUS.sample(celsius, *GPU)
-        yield power.GPU_TEMPERATURE_CELSIUS.sample(90.0 - celsius, *GPU, "gpu")
-
-    changes = fed.states("thermal.margin", HOUR, samples)
+    busy = Total(work)
+    warm = margin(
+        lambda at: 4.0 if 160 <= at % (13 * MINUTE) < 11 * MINUTE else 20.0,
+        lambda at: loaded(busy.at(at), p_state=0 if work(at) else 8),
+    )
+    changes = Fed().states("thermal.margin", HOUR, warm)
     assert [state for _, state in changes] == ["pending", "confirmed"]
 
 
 @pytest.mark.parametrize(("celsius", "state"), [(91.0, "absent"), (93.0, "absent"), (94.0, "confirmed")])
 def test_memory_may_run_close_to_its_highest_temperature(celsius: float, state: str) -> None:
-    fed = Fed(60.0)
-
-    def samples(at: float) -> Iterator[Sample]:
-        yield from loaded(at)
-        yield power.GPU_TEMPERATURE_CELSIUS.sample(celsius, *GPU, "memory")
-        yield power.GPU_TEMPERATURE_THRESHOLD_CELSIUS.sample(95.0, *GPU, "memory_max")
-
-    fed.run(HOUR, samples)
-    assert fed.state("thermal.margin") == state
+    heat = (
+        power.GPU_TEMPERATURE_CELSIUS.sample(celsius, *GPU, "memory"),
+        power.GPU_TEMPERATURE_THRESHOLD_CELSIUS.sample(95.0, *GPU, "memory_max"),
+    )
+    assert after(HOUR, lambda at: (*loaded(at), *heat), 60.0).state("thermal.margin") == state
 
 
 @pytest.mark.parametrize(("share", "code"), [(0.89, "power.limit"), (0.92, "power.cap")])
 def test_a_lowered_power_limit_holds_a_gpu_back_above_its_share(share: float, code: str) -> None:
-    fed, capped = Fed(60.0), Total(lambda _: share)
-
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(at)
         yield power.GPU_POWER_WATTS.sample(198.0, *GPU)
         yield power.GPU_POWER_LIMIT_WATTS.sample(200.0, *GPU)
         yield power.GPU_POWER_DEFAULT_LIMIT_WATTS.sample(400.0, *GPU)
-        yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(capped.at(at), *GPU, "sw_power_cap")
+        yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(share * at, *GPU, "sw_power_cap")
 
-    fed.run(1.5 * HOUR, samples)
+    fed = after(1.5 * HOUR, samples, 60.0)
     assert fed.codes() == {code}
     assert fed.state(code) == "confirmed"
 
@@ -263,7 +243,6 @@ def test_a_lowered_power_limit_holds_a_gpu_back_above_its_share(share: float, co
 @pytest.mark.parametrize(("apart", "found"), [(120.0, {"xid.31", "xid.13"}), (300.0, set())])
 def test_xids_of_programs_are_found_above_three_in_ten_minutes(apart: float, found: set[str]) -> None:
     """Of two codes by turns, one every two or five minutes."""
-    fed = Fed(30.0)
 
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(at)
@@ -274,8 +253,7 @@ def test_xids_of_programs_are_found_above_three_in_ten_minutes(apart: float, fou
             yield xid_metrics.GPU_XID_ERRORS_TOTAL.sample(5 + count, *GPU, xid, "")
             yield xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS.sample(WALL + last, *GPU, xid, "")
 
-    fed.run(2 * HOUR, samples)
-    assert fed.codes() == found
+    assert after(2 * HOUR, samples, 30.0).codes() == found
 
 
 def devices(at: float, **counts: int) -> Iterator[Sample]:
@@ -284,8 +262,7 @@ def devices(at: float, **counts: int) -> Iterator[Sample]:
 
 
 def test_a_gpu_that_the_driver_showed_since_the_boot_is_missing() -> None:
-    fed = Fed()
-    fed.run(10 * MINUTE, lambda at: devices(at, nvml=8, pci=8, boot=8))
+    fed = after(10 * MINUTE, lambda at: devices(at, nvml=8, pci=8, boot=8))
     assert fed.codes() == set()
     fed.run(10 * MINUTE, lambda at: devices(at, nvml=7, pci=7, boot=8))
     assert fed.state("gpu.missing") == "confirmed"
@@ -316,8 +293,7 @@ def test_a_gpu_may_appear_minutes_after_a_boot(booted: float, late: float, state
 
 
 def test_a_gpu_given_to_a_virtual_machine_is_not_missing_and_hides_none_that_is() -> None:
-    fed = Fed(60.0)
-    fed.run(4 * HOUR, lambda at: devices(at, nvml=7, pci=7, boot=7))
+    fed = after(4 * HOUR, lambda at: devices(at, nvml=7, pci=7, boot=7), 60.0)
     assert fed.codes() == set()
     fed.run(4 * HOUR, lambda at: devices(at, nvml=6, pci=6, boot=7))
     assert fed.state("gpu.missing") == "confirmed"
@@ -325,9 +301,7 @@ def test_a_gpu_given_to_a_virtual_machine_is_not_missing_and_hides_none_that_is(
 
 
 def test_what_is_expected_outranks_what_was_there_before() -> None:
-    fed = Fed()
-    fed.run(10 * MINUTE, lambda at: devices(at, nvml=7, pci=7, boot=8, expected=7))
-    assert fed.codes() == set()
+    assert after(10 * MINUTE, lambda at: devices(at, nvml=7, pci=7, boot=8, expected=7)).codes() == set()
 
 
 @pytest.mark.parametrize(("busy", "state"), [(0.04, "confirmed"), (0.06, "absent")])
@@ -351,10 +325,8 @@ def test_a_gpu_that_waits_for_most_of_the_time_is_starved_at_every_moment(share:
     """For some of each five minutes, its class is storage."""
     host = evidence_of((0.0, tuple(loaded(0.0))))
     (gpu,) = host.gpus
-    codes = {
-        each.check.code for each in judge_work(host, {gpu: Bottleneck("compute", "busy", lately={"storage": share})})
-    }
-    assert ("storage.starved" in codes) is found
+    waits = Bottleneck("compute", "busy", lately={"storage": share})
+    assert ("storage.starved" in {each.check.code for each in judge_work(host, {gpu: waits})}) is found
 
 
 SWAPPED = LIMITS["memory.swapping"]["rate"].value
@@ -392,7 +364,7 @@ def test_swapping_and_full_memory_are_found_above_their_limits(
 
 @pytest.mark.parametrize(("grown", "state"), [(0.0012, "confirmed"), (0.0008, "absent")])
 def test_memory_that_is_full_and_grows_over_a_quarter_of_an_hour_is_context(grown: float, state: str) -> None:
-    fed, total = Fed(60.0), 80 * 1024.0**3
+    total = 80 * 1024.0**3
 
     def samples(at: float) -> Iterator[Sample]:
         used = total * (0.975 + grown * at / 900)
@@ -401,8 +373,7 @@ def test_memory_that_is_full_and_grows_over_a_quarter_of_an_hour_is_context(grow
         yield device_memory.GPU_MEMORY_USED_BYTES.sample(used, *GPU)
         yield device_memory.GPU_MEMORY_FREE_BYTES.sample(total - used, *GPU)
 
-    fed.run(HOUR, samples)
-    assert fed.state("work.memory_full") == state
+    assert after(HOUR, samples, 60.0).state("work.memory_full") == state
 
 
 @pytest.mark.parametrize(
@@ -423,29 +394,27 @@ def test_only_the_end_of_a_process_whose_job_had_a_gpu_is_a_ticket(job: str, cod
         if at >= HOUR:
             yield kernel_log.GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(WALL + HOUR, "4242", "python3", "", "", job)
 
-    fed = Fed(60.0)
-    fed.run(HOUR + 10 * MINUTE, samples)
-    assert fed.codes() == {code}
+    assert after(HOUR + 10 * MINUTE, samples, 60.0).codes() == {code}
 
 
 @pytest.mark.parametrize(("again", "found"), [(0, set()), (300, {"host.hung_task"})])
 def test_one_task_that_hangs_again_and_again_is_enough(again: float, found: set[str]) -> None:
-    fed = Fed()
+    hung = kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
 
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(at)
-        last = 300 + (again if at >= 600 else 0)
         if at >= 300:
-            yield kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS.sample(
-                WALL + last, "hung_task", "kworker (9)"
-            )
+            yield hung.sample(WALL + 300 + (again if at >= 600 else 0), "hung_task", "kworker (9)")
 
-    fed.run(15 * MINUTE, samples)
-    assert fed.codes() == found
+    assert after(15 * MINUTE, samples).codes() == found
 
 
 def seen(*more: Sample, busy: float = 1.0, p_state: int = 0) -> tuple[Sample, ...]:
     return (*loaded(60.0, busy, p_state=p_state), pcie.GPU_PCIE_LINK_WIDTH.sample(16, *GPU), *more)
+
+
+RELEASED, LOST = exporter_health.GPU_EXPORTER_GPUS_RELEASED.sample(1), presence.GPU_UP.sample(0, *GPU)
+NO_DRIVER = (presence.GPU_DEVICES.sample(8, "pci"), presence.GPU_DRIVER_ERROR_INFO.sample(1, "driver_not_loaded"))
 
 
 @pytest.mark.parametrize(
@@ -455,43 +424,25 @@ def seen(*more: Sample, busy: float = 1.0, p_state: int = 0) -> tuple[Sample, ..
         pytest.param(seen(busy=0.0, p_state=8), "pcie.width", False, id="at rest"),
         pytest.param(seen(busy=0.0, p_state=8), "pcie.width_idle", True, id="at rest, of what rest shows"),
         pytest.param(tuple(loaded(60.0)), "pcie.width", False, id="its metric is not there"),
-        pytest.param(seen(exporter_health.GPU_EXPORTER_GPUS_RELEASED.sample(1)), "pcie.width", False, id="released"),
-        pytest.param((presence.GPU_UP.sample(0, *GPU),), "pcie.width", False, id="lost"),
-        pytest.param((presence.GPU_UP.sample(0, *GPU),), "xid.79", True, id="lost, of what the kernel log tells"),
+        pytest.param(seen(RELEASED), "pcie.width", False, id="released"),
+        pytest.param((LOST,), "pcie.width", False, id="lost"),
+        pytest.param((LOST,), "xid.79", True, id="lost, of what the kernel log tells"),
         pytest.param((), "pcie.width", False, id="not there"),
         pytest.param(seen(), "ecc.corrected_rising", False, id="no day was seen"),
-    ],
-)
-def test_whether_a_finding_about_a_gpu_can_be_observed(
-    samples: tuple[Sample, ...], code: str, *, is_observable: bool
-) -> None:
-    (gpu,) = evidence_of((0.0, seen())).gpus
-    assert observable(evidence_of((0.0, samples)), of_gpu(code, gpu, "")) is is_observable
-
-
-@pytest.mark.parametrize(
-    ("samples", "code", "is_observable"),
-    [
+        # About the host:
         pytest.param((presence.GPU_DEVICES.sample(8, "nvml"),), "gpu.missing", True, id="counted"),
         pytest.param((), "gpu.missing", False, id="not counted"),
-        pytest.param(
-            (presence.GPU_DEVICES.sample(8, "pci"), presence.GPU_DRIVER_ERROR_INFO.sample(1, "driver_not_loaded")),
-            "gpu.missing",
-            False,
-            id="no driver to count",
-        ),
-        pytest.param(
-            (exporter_health.GPU_EXPORTER_GPUS_RELEASED.sample(1),), "driver.unavailable", False, id="released"
-        ),
-        pytest.param((presence.GPU_UP.sample(0, *GPU),), "fabric.unhealthy", False, id="no GPU answers"),
+        pytest.param(NO_DRIVER, "gpu.missing", False, id="no driver to count"),
+        pytest.param((RELEASED,), "driver.unavailable", False, id="no driver is looked at"),
+        pytest.param((LOST,), "fabric.unhealthy", False, id="no GPU answers"),
         pytest.param((), "host.lockup", True, id="by the age of a message"),
         pytest.param((), "memory.swapping", False, id="not read"),
     ],
 )
-def test_whether_a_finding_about_the_host_can_be_observed(
-    samples: tuple[Sample, ...], code: str, *, is_observable: bool
-) -> None:
-    assert observable(evidence_of((0.0, samples)), of_host(code, "")) is is_observable
+def test_whether_a_finding_can_be_observed(samples: tuple[Sample, ...], code: str, *, is_observable: bool) -> None:
+    (gpu,) = evidence_of((0.0, seen())).gpus
+    about = of_host(code, "") if BY_CODE[code].of_host else of_gpu(code, gpu, "")
+    assert observable(evidence_of((0.0, samples)), about) is is_observable
 
 
 FATAL = {"xid.79", "nvswitch.sxid_fatal"}
@@ -519,3 +470,97 @@ def test_fatal_errors_of_gpu_and_switch_count_for_an_hour_and_with_damage_for_a_
         ]
     )
     assert fed.codes() & FATAL == found
+
+
+Scarce = Callable[[float, float], Iterator[Sample]]
+"""Samples at a second, of something that has been scarce for so many."""
+BEGINS, CLOCK = 40 * MINUTE, 1.98e9
+
+
+def _job(at: float, seconds: float) -> Iterator[Sample]:
+    job = (*GPU, "/job")
+    yield cgroup_limits.GPU_CGROUP_CPU_LIMIT_CPUS.sample(4.0, *job)
+    yield cgroup_limits.GPU_CGROUP_CPU_PERIODS_TOTAL.sample(at * 10, *job)
+    yield cgroup_limits.GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL.sample(seconds * 9, *job)
+    yield cgroup_limits.GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL.sample(seconds, *job)
+
+
+def _adapter(at: float, seconds: float) -> Iterator[Sample]:
+    yield network.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(1e9, "eno1")
+    yield network.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(at * 1e8 + seconds * 8.5e8, "eno1")
+
+
+def _pressure(resource: str) -> Scarce:
+    return lambda _at, seconds: iter((GPU_HOST_PRESSURE_SECONDS_TOTAL.sample(seconds * 0.9, resource, "some"),))
+
+
+def _held(reason: str) -> Scarce:
+    return lambda _at, seconds: iter((throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(seconds, *GPU, reason),))
+
+
+STARVED: Final = {
+    "storage.starved": _pressure("io"),
+    "memory.starved": _pressure("memory"),
+    "cpu.limited": _job,
+    "network.starved": _adapter,
+}
+SLOWED: Final = {
+    "thermal.hw": _held("hw_thermal"),
+    "thermal.sw": _held("sw_thermal"),
+    "power.hw_slowdown": _held("hw_slowdown"),
+}
+
+
+def minutes_to_told(code: str, loss: float, minutes: float = 60.0, pid: str = "7") -> float | None:
+    """Return how long it takes to confirm a fault of so many minutes that costs a job so much; None if it never is."""
+
+    def slow(at: float) -> float:
+        return loss if BEGINS <= at < BEGINS + minutes * MINUTE else 0.0
+
+    pace = 0.96 if code in SLOWED else 0.64 if loss < 0.3 else 0.96
+    busy, scarce = Total(lambda at: pace * (1 - slow(at) * (code in STARVED))), Total(lambda at: float(slow(at) > 0))
+
+    def samples(at: float) -> Iterator[Sample]:
+        yield from (each for each in loaded(busy.at(at)) if "utilization" not in each.spec.name)
+        yield GPU_PROCESSES.sample(1, *GPU, "compute")
+        labels = {"gpu": GPU[0], "uuid": GPU[1], "pid": "7" if at < BEGINS else pid}
+        yield GPU_PROCESS_INFO.sample(1, *(labels.get(name, "") for name in GPU_PROCESS_INFO.labels))
+        yield power.GPU_CLOCK_HERTZ.sample(CLOCK * (1 - slow(at) * (code in SLOWED)), *GPU, "sm")
+        yield power.GPU_CLOCK_MAX_HERTZ.sample(CLOCK, *GPU, "sm")
+        yield from {**STARVED, **SLOWED}[code](at, scarce.at(at))
+
+    changes = Fed(5.0).states(code, BEGINS + 35 * MINUTE, samples)
+    return next(((at - BEGINS) / MINUTE for at, state in changes if state == "confirmed"), None)
+
+
+@pytest.mark.parametrize("code", [*STARVED, *SLOWED])
+def test_a_job_that_loses_half_is_told_within_five_minutes(code: str) -> None:
+    told = minutes_to_told(code, 0.5)
+    assert told is not None
+    assert 3.5 < told < 4.75, "so that its alert comes within five"
+
+
+@pytest.mark.parametrize(
+    ("code", "loss", "least", "most"),
+    [
+        *[("storage.starved", 0.1, 20, 21), ("storage.starved", 0.25, 9, 11), ("storage.starved", 0.7, 3, 4.75)],
+        *[("storage.starved", 0.95, 20, 21), ("thermal.hw", 0.1, 10, 11), ("thermal.hw", 0.3, 6.5, 8)],
+        *[("thermal.sw", 0.1, 30, 31), ("thermal.sw", 0.8, 3, 4.75), ("power.hw_slowdown", 0.2, 13, 15)],
+    ],
+)
+def test_the_more_it_costs_the_sooner_it_is_told(code: str, loss: float, least: float, most: float) -> None:
+    told = minutes_to_told(code, loss)
+    assert told is not None
+    assert least <= told <= most
+
+
+@pytest.mark.parametrize(
+    ("loss", "minutes", "pid"),
+    [
+        pytest.param(1.0, 5.0, "7", id="a checkpoint, an evaluation on the CPU, or data that is loaded"),
+        pytest.param(0.5, 3.0, "7", id="an evaluation at half the pace"),
+        pytest.param(0.6, 15.0, "8", id="another job, which was never faster"),
+    ],
+)
+def test_a_healthy_job_is_not_told(loss: float, minutes: float, pid: str) -> None:
+    assert minutes_to_told("storage.starved", loss, minutes, pid) is None

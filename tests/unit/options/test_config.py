@@ -116,9 +116,8 @@ def test_an_option_sets_its_field_from_flag_and_variable_alike(name: str, text: 
     for config in (config_from([flag(option, text)]), config_from([], {option.variable: text})):
         chosen = getattr(config, str(option.field))
         assert chosen == value
-        assert isinstance(chosen, tuple | Path) or type(chosen) in getattr(
-            hints[str(option.field)], "__args__", (hints[str(option.field)],)
-        )
+        hint = hints[str(option.field)]
+        assert isinstance(chosen, tuple | Path) or type(chosen) in getattr(hint, "__args__", (hint,))
 
 
 def test_every_field_of_config_has_an_option_and_a_case_above() -> None:
@@ -189,17 +188,10 @@ def test_a_bad_value_is_refused_naming_its_source_and_what_would_be_right(name: 
 def test_flag_beats_variable_beats_file_beats_default(tmp_path: Path) -> None:
     file = tmp_path / "config.yml"
     file.write_text("sample: {fast: 2s, medium: 20s, slow: 200s}\nstale-after: 9\n")
-    environment = {
-        "GPU_TRIAGE_CONFIG_FILE": str(file),
-        "GPU_TRIAGE_SAMPLE_FAST": "3s",
-        "GPU_TRIAGE_SAMPLE_MEDIUM": "30s",
-    }
-    config = config_of(environment, sample__fast="4s")
-    assert config.sample_fast_seconds == 4
-    assert config.sample_medium_seconds == 30
-    assert config.sample_slow_seconds == 200
-    assert config.stale_after == 9
-    assert config.process_max == Config().process_max
+    variables = {"CONFIG_FILE": str(file), "SAMPLE_FAST": "3s", "SAMPLE_MEDIUM": "30s"}
+    config = config_of({f"GPU_TRIAGE_{name}": text for name, text in variables.items()}, sample__fast="4s")
+    assert (config.sample_fast_seconds, config.sample_medium_seconds, config.sample_slow_seconds) == (4, 30, 200)
+    assert (config.stale_after, config.process_max) == (9, Config().process_max)
 
 
 def test_a_value_that_is_overridden_does_not_stop_the_start() -> None:

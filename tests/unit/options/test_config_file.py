@@ -10,14 +10,9 @@ from gpu_triage.options.config import Config, JudgeOption, Origin, Setting
 from gpu_triage.options.option_sources import config_of_scenario, judge_options_now
 from gpu_triage.options.option_table import CollectorSwitch, all_options
 
-SWITCHES = (
-    CollectorSwitch("process", "Processes on each GPU.", default=True),
-    CollectorSwitch("host_disk", "Disk use.", default=True),
-)
-
 
 def config_of(path: Path | str) -> Config:
-    return config_from([f"--config.file={path}"], {}, SWITCHES)
+    return config_from([f"--config.file={path}"], {}, [CollectorSwitch("host_disk", "Disk use.", default=True)])
 
 
 @pytest.fixture
@@ -103,19 +98,10 @@ def test_no_object_is_made_of_a_tagged_value(file: Path) -> None:
         config_of(file)
 
 
-FILE = """
-judge:
-  thermal.hw: {wait: 5m, hold: 15m, share: 20 %}
-  xid.79:
-    wait: 1m
-"""
-
-
 @pytest.fixture
-def judge_file(tmp_path: Path) -> Path:
-    path = tmp_path / "config.yml"
-    path.write_text(FILE)
-    return path
+def judge_file(file: Path) -> Path:
+    file.write_text("judge:\n  thermal.hw: {wait: 5m, hold: 15m, share: 20 %}\n  xid.79:\n    wait: 1m\n")
+    return file
 
 
 def test_the_file_has_a_table_for_each_finding(judge_file: Path) -> None:
@@ -151,11 +137,8 @@ def test_what_several_sources_say_is_combined_and_the_flag_comes_last(judge_file
 def test_a_scenario_that_is_not_run_by_a_command_says_it_too() -> None:
     settings = {"judge": Setting(("power.cap.share=0.8",), "the scenario")}
     (option,) = config_of_scenario(all_options(()), settings, Config()).judge
-    assert (option, option.origin, option.place) == (
-        JudgeOption("power.cap", "share", "0.8"),
-        Origin.SCENARIO,
-        "the scenario",
-    )
+    assert option == JudgeOption("power.cap", "share", "0.8")
+    assert (option.origin, option.place) == (Origin.SCENARIO, "the scenario")
 
 
 @pytest.mark.parametrize("text", ["", "thermal.hw.wait", "wait=5m", "thermal.hw wait=5m", "=5m"])

@@ -73,15 +73,11 @@ def test_the_profile_of_the_rules_has_every_metric_that_a_rule_reads() -> None:
     assert read & names <= metrics_of_rules().keys() & names < names
 
 
-def shown_by_the_profile_of_the_rules() -> set[str]:
-    selection = Selection(Config(metrics_profile="rules"))
-    return {spec.name for spec in METRICS if selection.shown(spec)}
-
-
 def test_the_profile_of_the_rules_has_every_series_of_a_finding() -> None:
+    selection = Selection(Config(metrics_profile="rules"))
     findings = {spec.name for spec in METRICS if re.match("gpu_(host_)?finding(s|_|$)", spec.name)}
     assert len(findings) == 9
-    assert findings < shown_by_the_profile_of_the_rules()
+    assert findings < {spec.name for spec in METRICS if selection.shown(spec)}
 
 
 def test_an_excluded_metric_that_an_alert_needs_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -98,7 +94,7 @@ def test_an_excluded_metric_that_an_alert_needs_is_named(tmp_path: Path, caplog:
 def test_a_host_of_eight_gpus_and_64_processes_stays_within_the_documented_series(profile: str, most: int) -> None:
     with rig(load_scenario("h100-8"), replace(SLOWLY, metrics_profile=profile)) as running:
         running.run_to(75)
-        page = running.exposition.page("", (), gzipped=False).body.decode()
+        page = running.page()
     assert sum(not line.startswith("#") for line in page.splitlines()) <= most
     assert ('clock="sm"' in page, 'clock="memory"' in page) == (True, profile == "default")
 
@@ -106,5 +102,5 @@ def test_a_host_of_eight_gpus_and_64_processes_stays_within_the_documented_serie
 def test_a_gpu_without_processes_has_at_most_190_series_by_default() -> None:
     with rig(load_scenario("h100-8"), replace(SLOWLY, process_max=0)) as running:
         running.run_to(75)
-        page = running.exposition.page("", (), gzipped=False).body.decode()
+        page = running.page()
     assert sum('gpu="0"' in line for line in page.splitlines()) <= 190

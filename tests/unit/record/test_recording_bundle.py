@@ -54,11 +54,7 @@ CORRUPT: dict[str, tuple[str, Callable[[str], str], str]] = {
     "deep": ("recording.json", lambda _: "[" * 100_000, "recording.json: is nested too deeply"),
     "another format": ("recording.json", lambda s: s.replace("gpu-triage-r", "x"), "format: is"),
     "a newer version": ("recording.json", lambda s: s.replace('"version": 1', '"version": 2'), "this program reads 1"),
-    "a key twice": (
-        "recording.json",
-        lambda s: s.replace('"wall": ', '"wall": 0, "wall": '),
-        "'wall' is written twice",
-    ),
+    "a key twice": ("recording.json", lambda s: s.replace('"wall"', '"wall": 0, "wall"'), "'wall' is written twice"),
     "an unknown key": ("recording.json", lambda s: s.replace('"wall": ', '"well": 0, "wall": '), "did you mean wall?"),
     "a day": (
         "recording.json",

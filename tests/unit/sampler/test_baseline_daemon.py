@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.incident_hosts import HangingLane, stop
+from tests.incident_hosts import on_a_hanging_disk, stop
 from tests.parts import some
 from tests.rig import Rig, pair_with, rig, scenario_with
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.baseline.differences import GPU_FIELDS, HOST_FIELDS
 from gpu_triage.read.baseline.host_facts import read_baseline, write_baseline
-from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow
@@ -236,12 +235,7 @@ def test_a_baseline_on_a_disk_that_hangs_keeps_nothing_from_ending_and_is_logged
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with rig(scenario_with(tmp_path, "dual-a10"), replace(CALM, state_directory=tmp_path)) as host:
-        hanging = Rig(
-            host.simulated,
-            host.clock,
-            host.config,
-            make_lane=lambda name: (HangingLane if name == "incidents" else InlineLane)(host.clock),
-        )
+        hanging = on_a_hanging_disk(host)
         hanging.run(10)
         assert hanging.sampler.idle(), "it delays no publication"
         stop(hanging)

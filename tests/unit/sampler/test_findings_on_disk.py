@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.incident_hosts import HangingLane, restarted, stop
+from tests.incident_hosts import on_a_hanging_disk, restarted, stop
+from tests.one_shot import finding
 from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.cli.measure import measure
@@ -19,12 +20,11 @@ from gpu_triage.sampler.sampler import Sampler
 pytestmark = pytest.mark.slow
 
 HOST = "rtx-4070-ti-super"
-FILE = "findings.json"
 CODE = "thermal.hw"
 WAIT, HOLD = 200, 160
 JUDGE = (JudgeOption(CODE, "wait", f"{WAIT}s"), JudgeOption(CODE, "hold", f"{HOLD}s"))
 ONSET, HOURS = 50, 3600
-PENDING, CONFIRMED, ENDED = 1.0, 2.0, 0.0
+PENDING, CONFIRMED = 1.0, 2.0
 STEP = 5.0
 COLLECTORS = ("throttle", "thermal", "power", "clocks", "activity", "identity")
 
@@ -56,12 +56,11 @@ def running(tmp_path: Path, config: Config) -> Iterator[Rig]:
 
 def path(config: Config) -> Path:
     assert config.state_directory is not None
-    return config.state_directory / FILE
+    return config.state_directory / "findings.json"
 
 
-def document(config: Config) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path(config).read_text())
-    return found
+def document(config: Config) -> Any:
+    return json.loads(path(config).read_text())
 
 
 def state(running: Rig) -> float | None:
@@ -90,13 +89,6 @@ def killed(running: Rig) -> Rig:
     return again
 
 
-def confirmed_at(running: Rig, latest: float) -> float:
-    while state(running) != CONFIRMED:
-        assert running.elapsed < latest
-        running.run(STEP)
-    return running.elapsed
-
-
 @pytest.mark.parametrize("end", [restarted, killed])
 def test_a_restart_in_the_middle_of_a_wait_does_not_begin_it_anew(running: Rig, end: Any) -> None:
     running.run_to(ONSET + 100)
@@ -108,7 +100,10 @@ def test_a_restart_in_the_middle_of_a_wait_does_not_begin_it_anew(running: Rig, 
     assert began(again) == pytest.approx(onset, abs=0.01)
     again.run(4 * STEP)
     assert state(again) == PENDING, "its share of the last minute is not known yet"
-    assert confirmed_at(again, onset + WAIT + 2 * STEP) >= onset + WAIT
+    while state(again) != CONFIRMED:
+        assert again.elapsed < onset + WAIT + 2 * STEP
+        again.run(STEP)
+    assert again.elapsed >= onset + WAIT
     assert lasted(again) == pytest.approx(WAIT, abs=60)
 
 
@@ -140,30 +135,20 @@ def test_a_suspend_counts_for_nothing(tmp_path: Path, config: Config) -> None:
 def test_another_boot_knows_nothing_of_it(running: Rig, config: Config, caplog: pytest.LogCaptureFixture) -> None:
     running.run_to(ONSET + 60 + WAIT)
     stop(running)
-    other = document(config) | {"boot": "00000000-0000-4000-8000-000000000000"}
-    path(config).write_text(json.dumps(other))
+    path(config).write_text(json.dumps(document(config) | {"boot": "00000000-0000-4000-8000-000000000000"}))
     again = Rig(running.simulated, running.clock, running.config)
     again.run(90)
     assert state(again) == PENDING
     assert lasted(again) < 90
-    assert (
-        document(config)["boot"]
-        == running.simulated.machine.procfs.joinpath("sys/kernel/random/boot_id").read_text().strip()
-    )
+    boot_id = running.simulated.machine.procfs / "sys/kernel/random/boot_id"
+    assert document(config)["boot"] == boot_id.read_text().strip()
     assert [record for record in caplog.records if "findings" in record.message] == []
 
 
-def test_a_disk_that_hangs_delays_the_first_judgment_by_seconds_and_nothing_else(running: Rig, config: Config) -> None:
+def test_a_disk_that_hangs_delays_the_first_judgment_by_seconds_and_nothing_else(running: Rig) -> None:
     running.run_to(ONSET + 100)
     stop(running)
-    clock = running.clock
-    hanging = Rig(
-        running.simulated,
-        clock,
-        config,
-        make_lane=lambda name: (HangingLane if name == "incidents" else InlineLane)(clock, name),
-    )
-    hanging.elapsed = running.elapsed
+    hanging = on_a_hanging_disk(running)
     hanging.run(STEP)
     assert hanging.judge.latest is None
     assert len(hanging.series("gpu_power_watts")) == 2
@@ -217,10 +202,8 @@ def test_a_single_check_has_its_own_look_and_writes_nothing(running: Rig, config
     assert state(running) == CONFIRMED
     stop(running)
     written = path(config).read_bytes()
-    report = measure(running.simulated.machine, config, 30.0).report
-    (finding,) = (finding for finding in report.findings if finding.check.code == CODE)
-    assert finding.state is State.PENDING
-    assert finding.lasted_seconds == 0
+    found = finding(measure(running.simulated.machine, config, 30.0).report, CODE)
+    assert (found.state, found.lasted_seconds) == (State.PENDING, 0)
     assert path(config).read_bytes() == written
 
 

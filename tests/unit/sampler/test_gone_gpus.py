@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -14,10 +15,26 @@ from tests.rig import Rig, only, rig, scenario_with, three_with
 from gpu_triage.machine import Clock, Machine
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
-from gpu_triage.sampler.lanes import InlineLane, Job, LaneMaker
+from gpu_triage.sampler.lanes import InlineLane, Job
 from gpu_triage_simulator import SimulatedMachine, VirtualClock, load_scenario, simulated_machine
 
 pytestmark = pytest.mark.slow
+
+
+class CountedLane(InlineLane):
+    """Is in `used` from its first job until it is closed: for so long it has a thread."""
+
+    def __init__(self, used: set[CountedLane], clock: Clock, name: str) -> None:
+        super().__init__(clock, name)
+        self.is_of_gpu, self._used = name.startswith("gpu-"), used
+
+    def submit(self, job: Job, *, queued: bool = False) -> None:
+        self._used.add(self)
+        super().submit(job, queued=queued)
+
+    def close(self) -> None:
+        self._used.discard(self)
+
 
 LEAN = only("power", "thermal", "clocks", "topology", "identity")
 MOST_REMEMBERED = 2 * 14
@@ -49,17 +66,17 @@ def test_a_driver_that_invents_gpus_does_not_grow_the_exporter() -> None:
             call.arguments[1].value = f"GPU-{next(invented):08x}".encode()
         return code
 
-    clock, lanes = VirtualClock(), LanesInUse()
+    clock, used = VirtualClock(), set[CountedLane]()
     with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
-        machine = machine_with(simulated, inventing)
-        running = Rig(simulated, clock, only("power", "identity", sample_fast_seconds=5.0), machine, lanes.make(clock))
+        machine, config = machine_with(simulated, inventing), only("power", "identity", sample_fast_seconds=5.0)
+        running = Rig(simulated, clock, config, machine, partial(CountedLane, used, clock))
         while next(invented) < 120:
             running.run(5)
         status, store = running.sampler.status, running.sampler.store
         assert len(running.series("gpu_up")) <= MOST_REMEMBERED
         assert max(len(store.of(collector)) for collector in store.collectors) <= MOST_REMEMBERED
         assert sum(status.noted(f"GPU-{number:08x}") for number in range(next(invented))) <= MOST_REMEMBERED
-        assert lanes.of_gpus() <= 2 * 2
+        assert sum(lane.is_of_gpu for lane in used) <= 2 * 2
 
 
 def test_a_gpu_of_which_nothing_can_be_asked_is_there_and_nothing_is_made_up() -> None:
@@ -104,44 +121,14 @@ def test_a_gpu_that_one_look_misnamed_is_forgotten_within_a_minute_and_a_half(tm
 
 def test_a_gpu_lost_soon_after_the_start_is_not_forgotten_and_has_no_lane(tmp_path: Path) -> None:
     gone = 'at = 8\ngpu = 0\neffect = { kind = "removed" }'
-    clock, lanes = VirtualClock(), LanesInUse()
+    clock, used = VirtualClock(), set[CountedLane]()
     with simulated_machine(scenario_with(tmp_path, "dual-a10", gone), clock=clock) as simulated:
-        running = Rig(simulated, clock, LEAN, make_lane=lanes.make(clock))
+        running = Rig(simulated, clock, LEAN, make_lane=partial(CountedLane, used, clock))
         running.run_to(7)
-        assert lanes.of_gpus() == 2
+        assert sum(lane.is_of_gpu for lane in used) == 2
         running.run_to(300)
         assert sorted(value for _, value in running.series("gpu_up")) == [0, 1]
-        assert lanes.of_gpus() == 1
-
-
-class LanesInUse:
-    """Makes lanes and counts those that were given a job and not closed since: each is a thread."""
-
-    def __init__(self) -> None:
-        self._used: set[CountedLane] = set()
-
-    def make(self, clock: VirtualClock) -> LaneMaker:
-        """A lane maker for a sampler on this clock."""
-        return lambda name: CountedLane(name, clock, self._used)
-
-    def of_gpus(self) -> int:
-        """Lanes of GPUs among them."""
-        return sum(lane.name.startswith("gpu-") for lane in self._used)
-
-
-class CountedLane(InlineLane):
-    def __init__(self, name: str, clock: VirtualClock, used: set[CountedLane]) -> None:
-        super().__init__(clock)
-        self.name = name
-        self._used = used
-
-    def submit(self, job: Job, *, queued: bool = False) -> None:
-        self._used.add(self)
-        super().submit(job, queued=queued)
-
-    def close(self) -> None:
-        self._used.discard(self)
-        super().close()
+        assert sum(lane.is_of_gpu for lane in used) == 1
 
 
 class LateLane(InlineLane):
@@ -167,11 +154,8 @@ class LateLane(InlineLane):
 
 def test_an_answer_about_peers_that_comes_after_the_gpu_was_lost_is_not_published(tmp_path: Path) -> None:
     clock, late = VirtualClock(), list[bool]()
-    no_clock = (
-        'at = 65\ngpu = 1\neffect = { kind = "error", function = "nvmlDeviceGetClockInfo", code = "GPU_IS_LOST" }'
-    )
-    scenario = three_with(tmp_path, "h100-8", no_clock)
-    with simulated_machine(scenario, clock=clock) as simulated:
+    no_clock = NO_CLOCK.replace("30", "65").replace("UNKNOWN", "GPU_IS_LOST")
+    with simulated_machine(three_with(tmp_path, "h100-8", no_clock), clock=clock) as simulated:
         make = lambda name: LateLane(clock, name, late) if name == "peers" else InlineLane(clock, name)  # noqa: E731
         running = Rig(simulated, clock, LEAN, make_lane=make)
         running.run(55)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.gathered import every
 from tests.judged import judged
 from tests.parts import some
 from tests.rig import Rig, only, rig, scenario_with
@@ -33,14 +34,13 @@ QUICK = replace(LEAN, sample_fast_seconds=5.0)
 def test_it_judges_on_the_medium_tier_and_at_once_when_a_gpu_is_lost(tmp_path: Path) -> None:
     lost = 'at = 62\ngpu = 1\neffect = { kind = "lost" }'
     with judged(scenario_with(tmp_path, HOST, lost)) as seen:
-        moments = []
+        moments = set()
         for second in range(50, 80):
             seen.run_to(second)
             latest = seen.running.judge.latest
             assert latest is not None
-            moments.append(latest.at.monotonic)
-        ends = sorted(set(moments))
-        apart = [round(b - a) for a, b in pairwise(ends)]
+            moments.add(latest.at.monotonic)
+        apart = [round(b - a) for a, b in pairwise(sorted(moments))]
         assert set(apart) <= {1, 2, 3, 4, 5}
         assert apart.count(5) >= 3
         assert seen.entered("1", "sick") <= 64
@@ -101,8 +101,8 @@ def test_a_gpu_that_moves_to_another_index_takes_its_seconds_with_it(tmp_path: P
         seen.run_to(90)
         (before,) = {labels["uuid"] for labels, _ in seen.running.series("gpu_bottleneck", gpu="1")}
         seen.run_to(250)
-        for uuid in {labels["uuid"] for labels, _ in seen.running.series("gpu_up")}:
-            classes = seen.running.series("gpu_bottleneck", uuid=uuid)
+        for labels, _ in every(seen.running.series("gpu_up")):
+            classes = seen.running.series("gpu_bottleneck", uuid=labels["uuid"])
             assert len(classes) == 1, "one class a GPU, whatever its index"
         counted = sum(v for _, v in seen.running.series("gpu_bottleneck_seconds_total", uuid=before))
         assert counted == pytest.approx(250, abs=10)
@@ -128,8 +128,7 @@ def test_without_gpu_or_driver_there_is_no_class_and_the_host_is_not_kept() -> N
         assert seen.running.series("gpu_bottleneck") == []
         assert seen.running.value("gpu_host_verdict") == 2
         areas = {area.area.name: area.summary for area in seen.report.areas}
-        assert areas["HEALTH"] is None
-        assert areas["PCIE"] is None
+        assert (areas["HEALTH"], areas["PCIE"]) == (None, None)
 
 
 def test_what_was_not_read_yet_has_no_verdict() -> None:
@@ -141,8 +140,7 @@ def test_what_was_not_read_yet_has_no_verdict() -> None:
 
 
 def test_a_slower_medium_tier_is_judged_over_two_of_its_rounds() -> None:
-    config = replace(Config(), sample_fast_seconds=15.0, sample_medium_seconds=60.0)
-    with judged(load_scenario(HOST), config) as seen:
+    with judged(load_scenario(HOST), Config(sample_fast_seconds=15.0, sample_medium_seconds=60.0)) as seen:
         seen.run_to(600)
         assert set(seen.classes().values()) == {"compute"}
         assert seen.report.measured_seconds == 120
@@ -206,9 +204,8 @@ def test_an_xid_since_the_boot_is_never_before_the_boot(tmp_path: Path, offset: 
 def test_a_gpu_is_sick_for_ten_minutes_after_an_xid_and_not_longer_whatever_is_done_to_the_clock(
     tmp_path: Path, offset: float
 ) -> None:
-    with judged(
-        scenario_with(tmp_path, HOST, XID, wrong_clock(offset, 100)), replace(OF_TIMES, sample_fast_seconds=5.0)
-    ) as seen:
+    scenario = scenario_with(tmp_path, HOST, XID, wrong_clock(offset, 100))
+    with judged(scenario, replace(OF_TIMES, sample_fast_seconds=5.0)) as seen:
         for second in (30, 95, 105, 300, 610):
             seen.run_to(second)
             assert seen.classes()["1"] == "sick", second

@@ -101,10 +101,10 @@ def _fail() -> None:
     raise ValueError
 
 
-def submit_all(some: list[ThreadLane], job: Callable[[], None], *, queued: bool = True) -> None:
+def submit_all(some: list[ThreadLane], job: Job) -> None:
     for lane in some:
         assert lane.ready()
-        lane.submit(job, queued=queued)
+        lane.submit(job, queued=True)
 
 
 def wait_until_idle(some: list[ThreadLane]) -> None:
@@ -115,8 +115,7 @@ def wait_until_idle(some: list[ThreadLane]) -> None:
 def test_a_job_that_hangs_keeps_nobody_once_all_are_let_go() -> None:
     held, jobs, queue = threading.Event(), Jobs(), JobQueue()
     stuck, *others = lanes(queue)
-    assert stuck.ready()
-    stuck.submit(partial(_hang_until, held), queued=True)
+    submit_all([stuck], partial(_hang_until, held))
     submit_all(others, jobs.run)
     assert not jobs.done.acquire(timeout=0.05)
     try:
@@ -200,14 +199,19 @@ def test_a_thread_is_started_when_it_is_needed(lane: ThreadLane) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("end", [SystemExit, MemoryError, KeyboardInterrupt])
-def test_a_thread_that_dies_in_a_job_is_replaced(lane: ThreadLane, end: type[BaseException]) -> None:
+def test_a_thread_that_dies_in_a_job_is_replaced_and_gets_no_other(end: type[BaseException]) -> None:
     def die() -> None:
         raise end
 
-    assert lane.ready()
-    lane.submit(die)
-    wait_for(lane.ready)
-    assert_works(lane)
+    idle: list[bool] = []
+    dying = ThreadLane("test", RealClock(), lambda: idle.append(dying.busy_since is None))
+    assert dying.ready()
+    dying.submit(die)
+    wait_for(dying.ready)
+    assert idle == [False]
+    assert_works(dying)
+    wait_for(lambda: idle == [False, True])
+    dying.close()
 
 
 def test_a_thread_that_dies_before_its_job_is_replaced() -> None:
@@ -305,21 +309,14 @@ def test_a_session_for_the_same_gpus_is_opened_after_a_pause_that_doubles() -> N
     assert not probes.needs_new_session(frozenset({"GPU-2"}), 2746.0 + 15 - EPSILON)
 
 
-def taken(directory: Path) -> None:
-    directory.mkdir()
-    StateDirectory(directory).lock()
-
-
-def absent(_directory: Path) -> None:
-    return None
-
-
-@pytest.mark.parametrize(("prepare", "reason", "seconds"), [(taken, "in_use", 10.0), (absent, "missing", 60.0)])
+@pytest.mark.parametrize(("reason", "seconds"), [("in_use", 10.0), ("missing", 60.0)])
 def test_a_state_directory_that_cannot_be_used_is_tried_again(
-    machine: Machine, tmp_path: Path, prepare: Callable[[Path], None], reason: str, seconds: float
+    machine: Machine, tmp_path: Path, reason: str, seconds: float
 ) -> None:
     directory = tmp_path / "state"
-    prepare(directory)
+    if reason == "in_use":
+        directory.mkdir()
+        StateDirectory(directory).lock()
     store = state_store(machine, directory)
     visit = store.due(0.0)
     assert visit is not None
@@ -372,10 +369,8 @@ class NoJudge:
 
 
 def test_the_first_judgment_waits_for_the_first_readings_for_ten_seconds() -> None:
-    judge = NoJudge()
-    clock = VirtualClock()
-    rounds = JudgeRounds(judge, clock, 5.0)  # type: ignore[arg-type]  # it keeps nothing
-    counted = []
+    judge, counted = NoJudge(), []
+    rounds = JudgeRounds(judge, VirtualClock(), 5.0)  # type: ignore[arg-type]  # it keeps nothing
     for now in (0.0, 10.0 - EPSILON, 10.0, 15.0 - EPSILON, 15.0):
         rounds.run(OutcomeStore(["judge"]), None, Moment(now, now), starting=True)
         counted.append(judge.judged)

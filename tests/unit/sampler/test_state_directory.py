@@ -22,10 +22,6 @@ time.sleep(60)
 """
 
 
-def directory(path: Path) -> StateDirectory:
-    return StateDirectory(path)
-
-
 def refusal(state: StateDirectory) -> StateError:
     with pytest.raises(StateError) as raised:
         state.lock()
@@ -33,7 +29,7 @@ def refusal(state: StateDirectory) -> StateError:
 
 
 def test_one_exporter_holds_it_and_the_next_is_told_which(tmp_path: Path) -> None:
-    first, second = directory(tmp_path), directory(tmp_path)
+    first, second = StateDirectory(tmp_path), StateDirectory(tmp_path)
     assert [first.lock(), first.lock()] == [1, 1]
     error = refusal(second)
     assert error.reason == "in_use"
@@ -47,7 +43,7 @@ def test_one_exporter_holds_it_and_the_next_is_told_which(tmp_path: Path) -> Non
 def test_what_is_replaced_is_locked_again_and_must_be_read_again(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
-    state = directory(folder)
+    state = StateDirectory(folder)
     assert state.lock() == 1
     if name == "directory":
         folder.rename(tmp_path / "moved")
@@ -56,11 +52,11 @@ def test_what_is_replaced_is_locked_again_and_must_be_read_again(tmp_path: Path,
     else:
         (folder / ".lock").unlink()
     assert state.lock() == 2
-    assert refusal(directory(folder)).reason == "in_use"
+    assert refusal(StateDirectory(folder)).reason == "in_use"
 
 
 def test_what_interrupted_writes_left_is_removed_once_it_is_held_and_not_before(tmp_path: Path) -> None:
-    first, second = directory(tmp_path), directory(tmp_path)
+    first, second = StateDirectory(tmp_path), StateDirectory(tmp_path)
     first.lock()
     left = [tmp_path / f".{name}.new" for name in ("incidents.json", "incidents.json.corrupt", "baseline.json")]
     for each in left:
@@ -77,7 +73,7 @@ def test_a_link_in_the_place_of_the_lock_is_neither_followed_nor_written_to(tmp_
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / ".lock").symlink_to(victim)
-    error = refusal(directory(tmp_path))
+    error = refusal(StateDirectory(tmp_path))
     assert error.reason == "not_a_file"
     assert f"{tmp_path / '.lock'}: cannot be locked" in error.detail
     assert victim.read_text() == "precious"
@@ -87,17 +83,17 @@ def test_a_link_in_the_place_of_the_lock_is_neither_followed_nor_written_to(tmp_
 def test_what_is_no_file_in_the_place_of_the_lock_does_not_hold_it_up(tmp_path: Path, kind: str) -> None:
     if kind == "fifo":
         os.mkfifo(tmp_path / ".lock")
-        assert directory(tmp_path).lock() == 1
+        assert StateDirectory(tmp_path).lock() == 1
     else:
         (tmp_path / ".lock").mkdir()
-        assert refusal(directory(tmp_path)).reason == "not_a_file"
+        assert refusal(StateDirectory(tmp_path)).reason == "not_a_file"
 
 
 def test_what_a_lock_file_says_is_shown_only_where_it_names_a_process(tmp_path: Path) -> None:
-    first = directory(tmp_path)
+    first = StateDirectory(tmp_path)
     first.lock()
     (tmp_path / ".lock").write_text("<script>\x1b[31m" * 100)
-    assert "(another process has the lock)" in refusal(directory(tmp_path)).detail
+    assert "(another process has the lock)" in refusal(StateDirectory(tmp_path)).detail
 
 
 def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.incident_hosts import restarted, stop
+from tests.incident_hosts import restarted
 from tests.rig import Rig, only, pair_with, rig, scenario_with, three_with
 
 from gpu_triage.judge.findings.finding import State
@@ -45,11 +45,8 @@ def silent(running: Rig) -> list[tuple[str, str, str]]:
 
 
 def restarted_later(running: Rig, seconds: float) -> Rig:
-    """The next exporter on the host, which was started so much later."""
-    stop(running)
-    running.clock.advance(seconds)
-    again = Rig(running.simulated, running.clock, running.config)
-    again.elapsed = running.elapsed + seconds
+    """The next exporter on the host, 20 s after it was started so much later."""
+    again = restarted(running, down_seconds=seconds)
     again.run(20)
     return again
 
@@ -73,8 +70,7 @@ def test_over_a_restart_a_gpu_that_is_gone_stays_who_it_is(tmp_path: Path, confi
         assert names(running) == [whole]
         again = running
         for _ in range(2):
-            again = restarted(again)
-            again.run(20)
+            again = restarted_later(again, 0)
             assert (names(again), silent(again)) == ([whole], before)
             assert again.series("gpu_info", uuid=gpu.uuid) == facts
             assert again.series("gpu_xid_unassigned_errors_total") == []
@@ -84,9 +80,7 @@ def test_over_a_restart_a_gpu_that_is_gone_stays_who_it_is(tmp_path: Path, confi
 @pytest.mark.slow
 @pytest.mark.parametrize("remembers", [True, False])
 def test_gpus_that_were_lost_while_no_exporter_ran_are_the_boards_that_were_there(
-    tmp_path: Path,
-    config: Config,
-    remembers: bool,  # noqa: FBT001 - a parameter of pytest
+    tmp_path: Path, config: Config, *, remembers: bool
 ) -> None:
     """Without a state directory they are known by their addresses."""
     scenario = three_with(tmp_path, "h100-8", gone("lost", 0), gone("lost", 2))

@@ -344,31 +344,24 @@ GPU = "0000:65:00.0"
 PORT = "0000:64:00.0"
 
 
-def device(host: HostTree, path: str, vendor: str, class_: str, **attributes: str) -> None:
-    """One PCI device at its place in the tree, and its link under bus/pci."""
-    files = {"vendor": vendor, "class": class_, **attributes}
-    host.write({f"sys/devices/{path}/{name}": f"{text}\n" for name, text in files.items()})
-    host.link(f"sys/bus/pci/devices/{path.rpartition('/')[2]}", f"../../../devices/{path}")
-
-
 def gpu_server(host: HostTree) -> None:
     """A GPU behind a root port, another passed through to a guest, one without a driver, and devices like these."""
     link = {"max_link_width": "16", "current_link_speed": "2.5 GT/s PCIe", "current_link_width": "8"}
     below = f"pci0000:64/{PORT}"
-    device(host, below, "0x8086", "0x060400", max_link_speed="16.0 GT/s PCIe", **link)
-    device(host, f"{below}/{GPU}", "0x10de", "0x030200", max_link_speed="32.0 GT/s PCIe", numa_node="1", **link)
+    host.device(below, "0x8086", "0x060400", max_link_speed="16.0 GT/s PCIe", **link)
+    host.device(f"{below}/{GPU}", "0x10de", "0x030200", max_link_speed="32.0 GT/s PCIe", numa_node="1", **link)
     host.link(f"sys/devices/{below}/{GPU}/driver", "../../../../bus/pci/drivers/nvidia")
-    device(host, f"{below}/0000:65:00.1", "0x10de", "0x040300")
-    device(host, "pci0000:00/0000:00:05.0", "0x10de", "0x030000", numa_node="-1")
+    host.device(f"{below}/0000:65:00.1", "0x10de", "0x040300")
+    host.device("pci0000:00/0000:00:05.0", "0x10de", "0x030000", numa_node="-1")
     host.link("sys/devices/pci0000:00/0000:00:05.0/driver", "../../../bus/pci/drivers/vfio-pci")
-    device(host, "pci10000:00/10000:01:00.0", "0x10de", "0x030200", numa_node="junk")
-    device(host, "pci0000:80/0000:c1:00.0", "0x10de", "0x068000")
-    device(host, "pci0000:80/0000:03:00.0", "0x1a03", "0x030000")
+    host.device("pci10000:00/10000:01:00.0", "0x10de", "0x030200", numa_node="junk")
+    host.device("pci0000:80/0000:c1:00.0", "0x10de", "0x068000")
+    host.device("pci0000:80/0000:03:00.0", "0x1a03", "0x030000")
 
 
 def test_gpus_are_told_from_bridges_sound_and_other_vendors(host: HostTree) -> None:
     assert read_pci_gpus(host.sysfs, []) is None  # a host without a PCI bus is not one without GPUs
-    device(host, "pci0000:00/0000:02:00.0", "0x1a03", "0x030000")
+    host.device("pci0000:00/0000:02:00.0", "0x1a03", "0x030000")
     assert read_pci_gpus(host.sysfs, []) == ()
     gpu_server(host)
     found = (PciGpu("0000:00:05.0", "vfio-pci"), PciGpu(GPU, "nvidia"), PciGpu("10000:01:00.0", None))
@@ -399,7 +392,7 @@ def test_a_device_that_left_or_reads_all_ones_has_no_link(host: HostTree) -> Non
     nothing = PcieLink(None, None, None, None)
     assert link_of(host.sysfs, GPU) == nothing
     dead = dict.fromkeys(("current_link_speed", "max_link_speed"), "Unknown")
-    device(host, f"pci0000:64/{GPU}", "0x10de", "0x030200", **dead, current_link_width="63", max_link_width="255")
+    host.device(f"pci0000:64/{GPU}", "0x10de", "0x030200", **dead, current_link_width="63", max_link_width="255")
     assert link_of(host.sysfs, GPU) == nothing
     host.spoil(f"sys/devices/pci0000:64/{GPU}/current_link_speed")
     assert link_of(host.sysfs, GPU) == nothing
@@ -428,10 +421,7 @@ def test_bus_ids_as_sysfs_writes_them(nvml: str, sysfs: str) -> None:
 @pytest.mark.parametrize(
     ("text", "generation"),
     [
-        *(
-            (f"{speed} GT/s PCIe\n", i)
-            for i, speed in enumerate(("2.5", "5.0", "8.0", "16.0", "32.0", "64.0", "128.0"), 1)
-        ),
+        *((f"{speed} GT/s PCIe\n", place) for place, speed in enumerate((2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0), 1)),
         *(("5 GT/s\n", 2), ("16 GT/s\n", 4)),
         *((text, None) for text in ("Unknown\n", "Unknown speed\n", "66 MHz PCI\n", "")),
     ],

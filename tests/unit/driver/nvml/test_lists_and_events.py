@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pynvml
 import pytest
 from tests.incident_hosts import host, xid
-from tests.nvml_bench import Bench, BenchMaker, fields_say
+from tests.nvml_bench import FIELDS, Bench, BenchMaker, fields_say
 from tests.simulated_driver import Driver, driver
 
 from gpu_triage.driver.nvml.events import MOST_XID, ROUND_EVENTS, XidEvents
@@ -152,9 +152,6 @@ def test_later_drivers_have_the_wide_entries_in_another_list(h100: Bench) -> Non
     assert [entry.pid for entry in read_list(PROCESSES, h100.devices[0].handle)] == before != []
 
 
-FUNCTION = "nvmlDeviceGetFieldValues"
-
-
 def strict(known: Mapping[int, int], refusal: int) -> Any:
     """A driver that refuses a call without any field that it supports, as NVML's documentation allows."""
 
@@ -180,17 +177,15 @@ def refusing_in_company(known: Mapping[int, int], refusal: int) -> Any:
 
 
 REFUSALS = [
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_DEPRECATED,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    pynvml.NVML_ERROR_INVALID_ARGUMENT,
+    *(pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_DEPRECATED),
+    *(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT),
 ]
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_a_call_refused_as_a_whole_speaks_for_its_own_fields_alone(bench: BenchMaker, refusal: int) -> None:
     nvml = bench()
-    nvml.answer(FUNCTION, strict({186: 151_500, 82: 44}, refusal))
+    nvml.answer(FIELDS, strict({186: 151_500, 82: 44}, refusal))
     inquiry = nvml.round().inquiry
     assert inquiry.fields([74, 76]) == {}
     assert inquiry.fields([91]) == {}
@@ -202,19 +197,19 @@ def test_a_call_refused_as_a_whole_speaks_for_its_own_fields_alone(bench: BenchM
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_fields_a_gpu_has_are_read_beside_one_for_which_the_call_is_refused(bench: BenchMaker, refusal: int) -> None:
     nvml = bench()
-    nvml.answer(FUNCTION, refusing_in_company({186: 5, 185: 6}, refusal))
+    nvml.answer(FIELDS, refusing_in_company({186: 5, 185: 6}, refusal))
     for _ in range(2):
         inquiry = nvml.round().inquiry
         assert inquiry.fields([186, 74, 185]) == {186: 5, 185: 6}
         assert inquiry.failures == []
     # The second time it knows which to leave out, and asks once.
-    assert nvml.calls(FUNCTION) == 1 + 3 + 1
+    assert nvml.calls(FIELDS) == 1 + 3 + 1
 
 
 @pytest.mark.parametrize("member", ["sllVal", "siVal"])
 def test_minus_one_is_no_value(bench: BenchMaker, member: str) -> None:
     nvml, minus_one = bench(), (0, member, -1)
-    nvml.answer(FUNCTION, fields_say({82: minus_one, 197: minus_one, 91: minus_one}))
+    nvml.answer(FIELDS, fields_say({82: minus_one, 197: minus_one, 91: minus_one}))
     inquiry = nvml.round().inquiry
     assert inquiry.fields([82, 197, 91]) == {}
     assert read_thermal(nvml.round()).memory_celsius is None
@@ -237,7 +232,7 @@ def test_a_field_without_value_is_absent_and_one_of_no_known_type_is_malformed(
     bench: BenchMaker, answer: Any, found: dict[int, float], failures: list[str]
 ) -> None:
     nvml = bench()
-    nvml.answer(FUNCTION, answer)
+    nvml.answer(FIELDS, answer)
     inquiry = nvml.round().inquiry
     assert inquiry.fields([186, 74] if found else [186]) == found
     assert inquiry.failures == failures
@@ -246,11 +241,11 @@ def test_a_field_without_value_is_absent_and_one_of_no_known_type_is_malformed(
 def test_a_field_that_fails_costs_itself_and_one_that_is_unknown_is_not_asked_again(bench: BenchMaker) -> None:
     nvml = bench()
     codes = {185: pynvml.NVML_ERROR_UNKNOWN, 186: pynvml.NVML_ERROR_INVALID_ARGUMENT}
-    nvml.answer("nvmlDeviceGetFieldValues", fields_say({i: (code, "uiVal", 1) for i, code in codes.items()}))
+    nvml.answer(FIELDS, fields_say({i: (code, "uiVal", 1) for i, code in codes.items()}))
     inquiry = nvml.round().inquiry
     assert inquiry.fields([185, 186]) == {}
     assert inquiry.failures == ["unknown"]
-    nvml.answer("nvmlDeviceGetFieldValues", fields_say({185: (0, "uiVal", 5), 186: (0, "uiVal", 6)}))
+    nvml.answer(FIELDS, fields_say({185: (0, "uiVal", 5), 186: (0, "uiVal", 6)}))
     assert nvml.round().inquiry.fields([185, 186]) == {185: 5}
 
 

@@ -10,6 +10,7 @@ from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE, LinkCaus
 from gpu_triage.read.baseline.differences import ACCEPTABLE, GPU_FIELDS, HOST_FIELDS, accepted, changes, compare, match
 from gpu_triage.read.baseline.host_facts import GpuFacts, HostFacts, LinkFacts, decode, encode, expected_p2p
 
+PIX = {"level": "pix", "p2p_read": "ok", "p2p_write": "ok"}
 A = GpuFacts(
     "GPU-a",
     "0000:17:00.0",
@@ -18,16 +19,14 @@ A = GpuFacts(
     pcie=LinkFacts(4, 16, 4, 16, 4, 16),
     numa_node=0,
     nics={"eth0": "pix", "mlx5_0": "sys"},
-    peers={"GPU-b": {"level": "pix", "p2p_read": "ok", "p2p_write": "ok"}},
+    peers={"GPU-b": PIX},
     nvlinks_up=(0, 1),
     power_watts={"enforced": 150.0, "max": 150.0},
     clocks={"max_hertz": {"sm": 1.71e9}, "target_hertz": {"sm": 1.71e9}, "default_hertz": {"sm": 1.71e9}},
     persistence_mode=True,
     ecc_mode=True,
 )
-B = replace(
-    A, uuid="GPU-b", pci_bus_id="0000:65:00.0", peers={"GPU-a": {"level": "pix", "p2p_read": "ok", "p2p_write": "ok"}}
-)
+B = replace(A, uuid="GPU-b", pci_bus_id="0000:65:00.0", peers={"GPU-a": PIX})
 HOST = HostFacts(0.0, 2, "580.95.05", False, (A, B))  # noqa: FBT003 - a fact
 
 
@@ -60,13 +59,10 @@ CHANGED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
     ({"persistence_mode": False}, ("persistence_mode", "on", "off")),
     ({"ecc_mode": False}, ("ecc_mode", "on", "off")),
     (
-        {"peers": {"GPU-b": {"level": "pix", "p2p_read": "not_supported", "p2p_write": "ok"}}},
+        {"peers": {"GPU-b": PIX | {"p2p_read": "not_supported"}}},
         ("p2p", "read to 0000:65:00.0 ok", "read to 0000:65:00.0 not_supported"),
     ),
-    (
-        {"peers": {"GPU-b": {"level": "sys", "p2p_read": "ok", "p2p_write": "ok"}}},
-        ("topology", "to 0000:65:00.0 pix", "to 0000:65:00.0 sys"),
-    ),
+    ({"peers": {"GPU-b": PIX | {"level": "sys"}}}, ("topology", "to 0000:65:00.0 pix", "to 0000:65:00.0 sys")),
 ]
 
 
@@ -114,7 +110,7 @@ def test_a_slower_link_is_explained(then: LinkFacts, now: LinkFacts, share: str,
 
 def test_a_replaced_board_is_compared_with_the_one_before_it_and_peers_are_told_apart_by_slot() -> None:
     board = replace(A, uuid="GPU-c", numa_node=1)
-    peer = replace(B, peers={"GPU-c": {"level": "pix", "p2p_read": "ok", "p2p_write": "ok"}})
+    peer = replace(B, peers={"GPU-c": PIX})
     now = replace(HOST, gpus=(board, peer))
     assert _changes(now) == [("GPU-c", "uuid", "GPU-a", "GPU-c"), ("GPU-c", "numa_node", "0", "1")]
 
@@ -146,10 +142,8 @@ def test_a_gpu_that_is_gone_and_one_that_is_new_are_told() -> None:
 def test_a_gpu_without_an_address_stands_for_nobody() -> None:
     nowhere = replace(A, uuid="GPU-c", pci_bus_id="")
     pairs = match((replace(A, pci_bus_id=""),), (nowhere,))
-    assert {(p.recorded.uuid if p.recorded else None, p.now.uuid if p.now else None) for p in pairs} == {
-        ("GPU-a", None),
-        (None, "GPU-c"),
-    }
+    uuids = {(p.recorded.uuid if p.recorded else None, p.now.uuid if p.now else None) for p in pairs}
+    assert uuids == {("GPU-a", None), (None, "GPU-c")}
 
 
 def test_other_models_are_not_expected_to_reach_each_other() -> None:
@@ -169,9 +163,9 @@ EVERYTHING_ELSE = replace(
             A,
             **{field: value for changed, _ in CHANGED for field, value in changed.items()}
             | {"uuid": "GPU-c", "pcie": LinkFacts(3, 8, 3, 8, 3, 8)}
-            | {"peers": {"GPU-b": {"level": "sys", "p2p_read": "not_supported", "p2p_write": "ok"}}},
+            | {"peers": {"GPU-b": PIX | {"level": "sys", "p2p_read": "not_supported"}}},
         ),
-        replace(B, pci_bus_id="0000:99:00.0", peers={"GPU-c": {"level": "sys", "p2p_read": "ok", "p2p_write": "ok"}}),
+        replace(B, pci_bus_id="0000:99:00.0", peers={"GPU-c": PIX | {"level": "sys"}}),
     ),
 )
 """A host of which no field is as it was."""
@@ -231,6 +225,6 @@ def test_a_gpu_that_was_added_comes_with_its_peers() -> None:
 
 def test_a_replaced_board_is_known_to_its_peers_by_its_new_name() -> None:
     board = replace(A, uuid="GPU-c")
-    peer = replace(B, peers={"GPU-c": {"level": "pix", "p2p_read": "ok", "p2p_write": "ok"}})
+    peer = replace(B, peers={"GPU-c": PIX})
     merged = accepted(HOST, replace(HOST, gpus=(board, peer)), {"uuid"})
     assert merged.gpus == (board, peer)

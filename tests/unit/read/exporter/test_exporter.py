@@ -15,13 +15,8 @@ from gpu_triage.read.exporter.exporter_health import (
 
 NOW = Moment(monotonic=5000.0, wall=1_000_000.0)
 LATER = Moment(monotonic=5001.0, wall=1_000_001.0)
-POWER = CollectorHealth(
-    "power",
-    success=True,
-    duration_seconds=0.25,
-    interval_seconds=5,
-    last_success_at=Moment(NOW.monotonic - 45, NOW.wall - 45),
-)
+BEFORE = Moment(NOW.monotonic - 45, NOW.wall - 45)
+POWER = CollectorHealth("power", success=True, duration_seconds=0.25, interval_seconds=5, last_success_at=BEFORE)
 READING = ExporterReading(
     version="1",
     revision="",

@@ -56,11 +56,19 @@ def sampled(nvml: Bench) -> Samples:
     return samples
 
 
-def busy_after(nvml: Bench, reader: ActivityReader, second: float, wall: float | None = None) -> float:
+def observed_after(
+    nvml: Bench, reader: ActivityReader, second: float, wall: float | None = None
+) -> tuple[float, float]:
+    """Busy seconds, and the seconds in which that was observed."""
     at = Moment(monotonic=500.0 + second, wall=WALL + second if wall is None else wall)
-    seconds = reader.read(nvml.round(at=at)).busy_seconds
-    assert seconds is not None
-    return seconds
+    reading = reader.read(nvml.round(at=at))
+    assert reading.busy_seconds is not None
+    assert reading.observed_seconds is not None
+    return reading.busy_seconds, reading.observed_seconds
+
+
+def busy_after(nvml: Bench, reader: ActivityReader, second: float, wall: float | None = None) -> float:
+    return observed_after(nvml, reader, second, wall)[0]
 
 
 def test_bursts_between_polls_are_counted_from_the_drivers_samples(bench: BenchMaker) -> None:
@@ -127,14 +135,6 @@ def test_busy_seconds_go_on(bench: BenchMaker, step: float, sampled_until: int) 
         assert total <= now <= second + 1
         total = now
     assert total == pytest.approx(60.0, abs=2.5 if step else 3.0)
-
-
-def observed_after(nvml: Bench, reader: ActivityReader, second: float) -> tuple[float, float]:
-    """Busy seconds, and the seconds in which that was observed."""
-    reading = reader.read(nvml.round(at=Moment(monotonic=500.0 + second, wall=WALL + second)))
-    assert reading.busy_seconds is not None
-    assert reading.observed_seconds is not None
-    return reading.busy_seconds, reading.observed_seconds
 
 
 LATE = (0.0, 1.0, 2.0, 5.0, 8.001, 20.0, 21.0)  # gaps of 1, 1, 3, just over 3, 12, and 1 s

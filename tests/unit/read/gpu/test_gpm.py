@@ -39,8 +39,7 @@ def test_the_first_round_tells_nothing_and_each_later_one_the_time_since_the_las
     nvml, gpu = bench("h100-8"), reader()
     assert gpu.read(nvml.round()) == NOTHING
     for _ in range(5):
-        nvml.clock.advance(1)
-        round_ = nvml.round()
+        round_ = nvml.after(1)
         reading = gpu.read(round_)
         assert reading.sm_active_ratio == pytest.approx(0.89, abs=0.03)
         assert reading.sm_occupancy_ratio == pytest.approx(0.33, abs=0.02)
@@ -86,12 +85,9 @@ def test_rounds_every_100_ms_leave_more_than_100_ms_between_samples_and_no_hole(
 def test_an_average_over_a_gap_longer_than_values_stay_published_is_not_told(bench: BenchMaker) -> None:
     nvml, gpu = bench("h100-8"), reader()
     gpu.read(nvml.round())
-    nvml.clock.advance(1)
-    assert gpu.read(nvml.round()) != NOTHING
-    nvml.clock.advance(30)
-    assert gpu.read(nvml.round()) == NOTHING
-    nvml.clock.advance(1)
-    assert gpu.read(nvml.round()) != NOTHING
+    assert gpu.read(nvml.after(1)) != NOTHING
+    assert gpu.read(nvml.after(30)) == NOTHING
+    assert gpu.read(nvml.after(1)) != NOTHING
 
 
 def test_each_metric_stands_or_falls_by_its_own_return_code_and_range(bench: BenchMaker) -> None:
@@ -106,8 +102,7 @@ def test_each_metric_stands_or_falls_by_its_own_return_code_and_range(bench: Ben
 
     gpu.read(nvml.round())
     nvml.answer("nvmlGpmMetricsGet", answer)
-    nvml.clock.advance(1)
-    round_ = nvml.round()
+    round_ = nvml.after(1)
     assert gpu.read(round_) == GpmReading(0.555, None, None, None, None, 1.0, None)
     assert round_.inquiry.failures == ["unknown", "implausible", "implausible"]
 
@@ -121,12 +116,10 @@ def test_what_the_driver_leaves_unanswered_is_not_the_last_rounds_answer(bench: 
         return 0
 
     gpu.read(nvml.round())
-    nvml.clock.advance(1)
-    assert gpu.read(nvml.round()) != NOTHING
+    assert gpu.read(nvml.after(1)) != NOTHING
     nvml.answer("nvmlGpmMetricsGet", silent)
     for _ in range(3):
-        nvml.clock.advance(1)
-        round_ = nvml.round()
+        round_ = nvml.after(1)
         assert gpu.read(round_) == NOTHING
         assert round_.inquiry.failures == []
     assert len(addresses) == 1

@@ -13,6 +13,7 @@ from gpu_triage.read.processes.on_gpu import ProcessesReader
 
 MIB = 2**20
 LEAN = only("gpm", "mig", "modes", "activity", "identity")
+HOLES = cut("1g.10gb 13 0 6 0.1", "3g.40gb 1 0 0 0.2", "2g.20gb 5 0 3 0.3")
 
 
 def reader() -> MigReader:
@@ -28,11 +29,7 @@ def reader() -> MigReader:
         (("a100-power-capped",), 0, []),
         (("h100-8", cut()), 0, []),  # MIG mode without instances
         # Holes between the driver's indices.
-        (
-            ("h100-8", cut("1g.10gb 13 0 6 0.1", "3g.40gb 1 0 0 0.2", "2g.20gb 5 0 3 0.3")),
-            0,
-            ["3g.40gb", "2g.20gb", "1g.10gb"],
-        ),
+        (("h100-8", HOLES), 0, ["3g.40gb", "2g.20gb", "1g.10gb"]),
     ],
 )
 def test_a_gpu_has_the_instances_it_is_cut_into(
@@ -64,10 +61,8 @@ def test_a_gpu_has_the_instances_it_is_cut_into(
     ],
 )
 def test_profiles_are_named_as_nvidia_smi_names_them(gpu_mib: int, sizes: tuple[int, int, int, int], name: str) -> None:
-    slices, compute, memory_mib, ofa = sizes
-    attributes = SimpleNamespace(
-        gpuInstanceSliceCount=slices, computeInstanceSliceCount=compute, memorySizeMB=memory_mib, sharedOfaCount=ofa
-    )
+    names = ("gpuInstanceSliceCount", "computeInstanceSliceCount", "memorySizeMB", "sharedOfaCount")
+    attributes = SimpleNamespace(**dict(zip(names, sizes, strict=True)))
     assert profile_name(attributes, gpu_mib * MIB) == name
 
 
@@ -85,8 +80,7 @@ def test_a_driver_that_names_no_profile_has_it_made_of_the_sizes(bench: BenchMak
 def test_compute_instances_on_one_gpu_instance_show_its_activity_and_cost_one_sample(bench: BenchMaker) -> None:
     nvml, gpu = bench("h100-8", cut("1c.3g.40gb 2 0 0 0.5", "2c.3g.40gb 2 1 1 0.9", "1g.10gb 9 0 2 0.0")), reader()
     gpu.read(nvml.round())
-    nvml.clock.advance(5)
-    shared, same, own = gpu.read(nvml.round()).instances
+    shared, same, own = gpu.read(nvml.after(5)).instances
     assert shared.uuid != same.uuid
     assert shared.sm_active_ratio == same.sm_active_ratio
     assert shared.sm_active_ratio == pytest.approx(0.8, abs=0.05)
@@ -100,8 +94,7 @@ def test_one_refusal_of_gpm_stops_all_instances_for_the_slow_interval(bench: Ben
     nvml.answer("nvmlGpmMigSampleGet", pynvml.NVML_ERROR_NO_PERMISSION)
     failures: list[str] = []
     for _ in range(12):
-        nvml.clock.advance(5)
-        round_ = nvml.round()
+        round_ = nvml.after(5)
         reading = gpu.read(round_)
         assert [i.memory_used_bytes is not None for i in reading.instances] == [True] * 3
         assert {i.sm_active_ratio for i in reading.instances} == {None}
@@ -110,8 +103,7 @@ def test_one_refusal_of_gpm_stops_all_instances_for_the_slow_interval(bench: Ben
     assert nvml.live_samples == 0
     nvml.restore("nvmlGpmMigSampleGet")
     for _ in range(3):
-        nvml.clock.advance(5)
-        reading = gpu.read(nvml.round())
+        reading = gpu.read(nvml.after(5))
     assert None not in {i.sm_active_ratio for i in reading.instances}
 
 
@@ -132,11 +124,8 @@ def test_the_parent_in_mig_mode_has_no_utilization_of_any_kind(bench: BenchMaker
         assert GpmReader(3.0, 60.0).read(round_).sm_active_ratio is None
         listed = processes.read(round_)
         assert listed.counts == {"compute": 3, "graphics": 0, "compute_graphics": 0, "mps": 0}
-        assert [(p.pid, p.memory_bytes) for p in listed.processes] == [
-            (52100, 35600 * MIB),
-            (52200, 14200 * MIB),
-            (52300, 3100 * MIB),
-        ]
+        held = [(52100, 35600 * MIB), (52200, 14200 * MIB), (52300, 3100 * MIB)]
+        assert [(p.pid, p.memory_bytes) for p in listed.processes] == held
         assert {p.sm_utilization_ratio for p in listed.processes} == {None}
         assert round_.inquiry.failures == []
 
@@ -163,13 +152,9 @@ def profiles(running: Rig, gpu: str = "0") -> dict[str, str]:
 @pytest.mark.slow
 def test_reconfiguration_shows_the_new_instances_and_drops_the_old_within_a_round(tmp_path: Path) -> None:
     # The new ones get the old ones' indices, and so their handles, and some of their ids.
-    scenario = scenario_with(
-        tmp_path,
-        "h100-8",
-        cut("3g.40gb 1 0 0 0.9", "3g.40gb 2 0 1 0.8"),
-        cut("1g.10gb 9 0 0 0.1", "3g.40gb 1 0 1 0.2", "2g.20gb 5 0 2 0.3", at="22s"),
-    )
-    with rig(scenario, LEAN) as running:
+    first = cut("3g.40gb 1 0 0 0.9", "3g.40gb 2 0 1 0.8")
+    then = cut("1g.10gb 9 0 0 0.1", "3g.40gb 1 0 1 0.2", "2g.20gb 5 0 2 0.3", at="22s")
+    with rig(scenario_with(tmp_path, "h100-8", first, then), LEAN) as running:
         running.run_to(21)
         before = profiles(running)
         assert sorted(before.values()) == ["3g.40gb", "3g.40gb"]
@@ -189,8 +174,7 @@ def test_reconfiguration_shows_the_new_instances_and_drops_the_old_within_a_roun
 def test_mig_switched_on_and_off_moves_what_can_be_told_and_no_counter_goes_back(tmp_path: Path) -> None:
     with rig(pair_with(tmp_path, "h100-8", seven("20s", until="100s")), LEAN) as running:
         running.run_to(19)
-        busy = running.value("gpu_busy_seconds_total", gpu="0")
-        assert busy is not None
+        busy = running.value("gpu_busy_seconds_total", gpu="0") or 0.0
         assert busy > 15
         assert profiles(running) == {}
         running.run_to(30)

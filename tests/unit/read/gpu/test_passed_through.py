@@ -43,18 +43,16 @@ def test_a_gpu_bound_to_vfio_is_not_counted_as_this_hosts(tmp_path: Path) -> Non
 
 
 def test_a_gpu_that_is_handed_to_a_virtual_machine_is_not_lost(tmp_path: Path) -> None:
-    scenario = scenario_with(
-        tmp_path,
-        "idle-downshift",
-        'at = 15\ngpu = 1\neffect = { kind = "xid", code = 31 }',
-        'at = 20\nuntil = 80\ngpu = 1\neffect = { kind = "removed" }',
-    )
+    xid = 'at = 15\ngpu = 1\neffect = { kind = "xid", code = 31 }'
+    removed = 'at = 20\nuntil = 80\ngpu = 1\neffect = { kind = "removed" }'
+    scenario = scenario_with(tmp_path, "idle-downshift", xid, removed)
     of_it = {"uuid": scenario.gpus[1].uuid}
     with rig(scenario) as running:
         running.run_to(40)
         assert running.value("gpu_up", **of_it) == 0
-        device = plug(running.simulated.machine.sysfs, scenario.gpus[1].slot.bus_id)
-        bind_to_vfio(running.simulated.machine.sysfs, device)
+        sysfs = running.simulated.machine.sysfs
+        device = plug(sysfs, scenario.gpus[1].slot.bus_id)
+        bind_to_vfio(sysfs, device)
         running.run_to(60)
         # What was found of it before stays for as long as what nobody can observe.
         left = [line for line in running.page().splitlines() if of_it["uuid"] in line]

@@ -63,11 +63,8 @@ ANSWERS: Mapping[str, tuple[Callable[[GpuRound], Any], list[tuple[Any, ...]]]] =
     "MigMode": (
         lambda gpu: read_modes(gpu).mig,
         [
-            (says(0, 0), False),
-            (says(1, 0), True),
-            (says(0, 1), False),
-            (says(7, 0), None, IMPLAUSIBLE),
-            (UNSUPPORTED, None),
+            *((says(mode, pending), mode == 1) for mode, pending in ((0, 0), (1, 0), (0, 1))),
+            *((says(7, 0), None, IMPLAUSIBLE), (UNSUPPORTED, None)),
         ],
     ),
     "ComputeMode": (
@@ -114,14 +111,12 @@ ANSWERS: Mapping[str, tuple[Callable[[GpuRound], Any], list[tuple[Any, ...]]]] =
     "P2PStatus": (
         lambda gpu: set(read_topology(gpu).peers[0].p2p.values()),
         [
-            (says(0), {"ok"}),
-            (says(1), {"chipset_not_supported"}),
-            (says(2), {"gpu_not_supported"}),
-            (says(3), {"topology_not_supported"}),
-            (says(4), {"disabled_by_regkey"}),
-            (says(5), {"not_supported"}),
-            (says(6), {"unknown"}),
-            (says(77), {"unknown"}),
+            *(
+                (says(code), {name})
+                for code, name in ((0, "ok"), (1, "chipset_not_supported"), (2, "gpu_not_supported"))
+            ),
+            *((says(code), {name}) for code, name in ((3, "topology_not_supported"), (4, "disabled_by_regkey"))),
+            *((says(code), {name}) for code, name in ((5, "not_supported"), (6, "unknown"), (77, "unknown"))),
             # The peer may be the one that is lost.
             (pynvml.NVML_ERROR_GPU_IS_LOST, set(), *["peer_lost"] * 5),
         ],

@@ -70,14 +70,12 @@ def test_points_without_a_mount_are_told_with_the_option(tmp_path: Path, caplog:
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
-def test_a_kernel_log_that_is_not_there_is_told(host: HostTree) -> None:
-    (host.root / "kmsg").unlink()
-    assert limitations(host) == {"kernel_log": "missing"}
-
-
-def test_hidden_processes_are_told(host: HostTree) -> None:
-    (host.root / "proc/1/status").unlink()
-    assert limitations(host) == {"processes": "hidden"}
+@pytest.mark.parametrize(
+    ("file", "lacking"), [("kmsg", {"kernel_log": "missing"}), ("proc/1/status", {"processes": "hidden"})]
+)
+def test_what_is_not_there_is_told(host: HostTree, file: str, lacking: dict[str, str]) -> None:
+    (host.root / file).unlink()
+    assert limitations(host) == lacking
 
 
 def test_cgroups_that_a_container_does_not_see_are_told(host: HostTree, caplog: pytest.LogCaptureFixture) -> None:
@@ -153,11 +151,8 @@ def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: HostTree, caplog:
         reader.read(round_of(host))
         kmsg.unlink()
         reader.read(round_of(host))
-    assert [record.message for record in caplog.records] == [
-        "feature degraded",
-        "feature no longer degraded",
-        "feature degraded",
-    ]
+    told = [record.message for record in caplog.records]
+    assert told == ["feature degraded", "feature no longer degraded", "feature degraded"]
 
 
 def interfaces(*names: str) -> str:

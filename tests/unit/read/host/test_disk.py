@@ -23,29 +23,14 @@ from gpu_triage.read.host.disk import (
 # Kernel 6.8: 20 columns. vda has the 14 of kernels before 4.18.
 DISKSTATS = (Path(__file__).parent / "files/diskstats").read_text(encoding="utf-8")
 DISKS = ["dm-0", "md127", "nvme0n1", "sda", "vda"]
-SDA = Disk(
-    device="sda",
-    reads=100,
-    writes=200,
-    read_bytes=1_024_000,
-    written_bytes=2_048_000,
-    read_seconds=0.3,
-    write_seconds=0.7,
-    busy_seconds=0.5,
-    queue_seconds=1.0,
-)
 
 
-def test_counts_become_bytes_and_seconds(host: HostTree) -> None:
+def test_counts_become_bytes_and_seconds_of_whole_disks_which_are_known_by_name_without_sysfs(host: HostTree) -> None:
     host.write({"proc/diskstats": DISKSTATS})
     disks = {disk.device: disk for disk in HostDiskReader().read(host.round())}
-    assert disks["sda"] == SDA
+    assert list(disks) == DISKS
+    assert disks["sda"] == Disk("sda", 1_024_000, 2_048_000, 100, 200, 0.3, 0.7, 0.5, 1.0)
     assert disks["vda"] == Disk("vda", 1024, 2560, 1, 4, 0.003, 0.006, 0.007, 0.008)
-
-
-def test_without_sysfs_whole_disks_are_known_by_name(host: HostTree) -> None:
-    host.write({"proc/diskstats": DISKSTATS})
-    assert [disk.device for disk in HostDiskReader().read(host.round())] == DISKS
 
 
 def test_sysfs_says_what_a_partition_is_whatever_its_name(host: HostTree) -> None:
@@ -120,12 +105,7 @@ def test_lustre_whose_statistics_are_for_user_0(host: HostTree) -> None:
     assert not hides_lustre(host.procfs, host.sysfs)
 
 
-COUNTS = (
-    {"read": 3520 << 20, "write": 0},
-    {"read": 880, "write": 0},
-    {"read": 4, "write": 0},
-    {"read": 16, "write": 0},
-)
+COUNTS = tuple({"read": count, "write": 0} for count in (3520 << 20, 880, 4, 16))
 
 
 @pytest.mark.parametrize(

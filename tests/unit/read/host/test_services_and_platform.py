@@ -33,16 +33,12 @@ NONE = ServicesReading(None, None)
 
 def hgx(host: HostTree, *, driver: str | None = "nvidia-nvswitch") -> None:
     """An HGX H100 board: four NVSwitches, of which one is written, beside a GPU and an adapter."""
-    for bus_id, vendor, device_class in (
-        ("0000:07:00.0", "0x10de", "0x068000"),
-        ("0000:18:00.0", "0x10de", "0x030200"),
-        ("0000:1a:00.0", "0x15b3", "0x020700"),
-        ("0000:00:1f.0", "0x8086", "0x068000"),
-    ):
-        folder = f"sys/bus/pci/devices/{bus_id}"
-        host.write({f"{folder}/vendor": f"{vendor}\n", f"{folder}/class": f"{device_class}\n"})
+    host.device("pci0000:00/0000:07:00.0", "0x10de", "0x068000")
+    host.device("pci0000:00/0000:18:00.0", "0x10de", "0x030200")
+    host.device("pci0000:00/0000:1a:00.0", "0x15b3", "0x020700")
+    host.device("pci0000:00/0000:00:1f.0", "0x8086", "0x068000")
     if driver:
-        host.link("sys/bus/pci/devices/0000:07:00.0/driver", f"../../../../bus/pci/drivers/{driver}")
+        host.link("sys/devices/pci0000:00/0000:07:00.0/driver", f"../../../bus/pci/drivers/{driver}")
     host.write({"proc/1/comm": "systemd\n", "proc/uptime": "86400.12 5000000.00\n"})
 
 
@@ -89,8 +85,8 @@ def test_switches_of_a_virtual_machine_need_no_fabric_manager_here(host: HostTre
 
 
 def test_a_host_without_switches_needs_neither(host: HostTree) -> None:
-    host.write({"proc/1/comm": "systemd\n", "sys/bus/pci/devices/0000:65:00.0/vendor": "0x10de\n"})
-    host.write({"sys/bus/pci/devices/0000:65:00.0/class": "0x030200\n"})
+    host.write({"proc/1/comm": "systemd\n"})
+    host.device("pci0000:00/0000:65:00.0", "0x10de", "0x030200")
     assert ServicesReader().read(host.round(0)) == NONE
     assert not has_switches(host.sysfs)
 
@@ -171,8 +167,7 @@ def test_an_iommu_in_use_shows_as_a_unit_or_as_groups(host: HostTree) -> None:
     host.write(NODES | {"sys/kernel/iommu_groups/0/type": "DMA-FQ\n"})
     assert read_platform(host.round()) == PlatformReading(numa_nodes=2, iommu_active=True)
     (host.sysfs / "class" / "iommu" / "dmar0").mkdir(parents=True)
-    (host.sysfs / "kernel" / "iommu_groups" / "0" / "type").unlink()
-    (host.sysfs / "kernel" / "iommu_groups" / "0").rmdir()
+    shutil.rmtree(host.sysfs / "kernel" / "iommu_groups" / "0")
     assert read_platform(host.round()).iommu_active is True
 
 
@@ -181,23 +176,19 @@ def test_an_iommu_that_is_off_leaves_empty_folders(host: HostTree) -> None:
     assert read_platform(host.round()).iommu_active is False
 
 
-def gpu(host: HostTree, bus_id: str, domain: str | None) -> None:
+def gpu(host: HostTree, bus_id: str, domain: str) -> None:
     """An NVIDIA GPU in an IOMMU group of this type."""
-    device = f"sys/devices/pci0000:00/{bus_id}"
-    host.write({f"{device}/vendor": "0x10de\n", f"{device}/class": "0x030200\n"})
-    host.link(f"sys/bus/pci/devices/{bus_id}", f"../../../devices/pci0000:00/{bus_id}")
-    group = f"sys/kernel/iommu_groups/{int(bus_id[5:7], 16)}"
-    host.write({f"{group}/devices/.keep": ""} | ({f"{group}/type": f"{domain}\n"} if domain else {}))
-    host.link(f"{device}/iommu_group", f"../../../kernel/iommu_groups/{int(bus_id[5:7], 16)}")
+    host.device(f"pci0000:00/{bus_id}", "0x10de", "0x030200")
+    group = f"kernel/iommu_groups/{int(bus_id[5:7], 16)}"
+    host.write({f"sys/{group}/type": f"{domain}\n"})
+    host.link(f"sys/devices/pci0000:00/{bus_id}/iommu_group", f"../../../{group}")
 
 
 def test_gpus_are_counted_by_the_type_of_their_iommu_domain(host: HostTree) -> None:
     """Documentation/ABI/testing/sysfs-kernel-iommu_groups, iommu_group_show_type of drivers/iommu/iommu.c."""
     host.write(NODES)
-    for bus_id, domain in (("0000:17:00.0", "DMA-FQ"), ("0000:2a:00.0", "DMA-FQ"), ("0000:65:00.0", "identity")):
-        gpu(host, bus_id, domain)
-    gpu(host, "0000:66:00.0", "unmanaged")
-    gpu(host, "0000:67:00.0", "something new")
+    for number, domain in enumerate(("DMA-FQ", "DMA-FQ", "identity", "unmanaged", "something new")):
+        gpu(host, f"0000:1{number}:00.0", domain)
     round_ = host.round()
     reading = read_platform(round_)
     assert reading.iommu_gpus == {"dma_fq": 2, "identity": 1, "unmanaged": 1}
@@ -237,19 +228,8 @@ def device(
     host: HostTree, path: str, pci_class: str, link: tuple[str, str], most: tuple[str, str], *, vendor: str = "0x10de"
 ) -> None:
     """A device by its path below /sys/devices, with its link now and at best: speed and width."""
-    texts = {
-        "class": pci_class,
-        "current_link_speed": link[0],
-        "current_link_width": link[1],
-        "max_link_speed": most[0],
-        "max_link_width": most[1],
-        "vendor": vendor,
-    }
-    host.write({f"sys/devices/{path}/{name}": f"{text}\n" for name, text in texts.items()})
-    name = path.rpartition("/")[2]
-    link_path = host.sysfs / "bus" / "pci" / "devices" / name
-    if not link_path.is_symlink():
-        host.link(f"sys/bus/pci/devices/{name}", f"../../../devices/{path}")
+    now = {"current_link_speed": link[0], "current_link_width": link[1]}
+    host.device(path, vendor, pci_class, **now, max_link_speed=most[0], max_link_width=most[1])
 
 
 FULL = ("32.0 GT/s PCIe", "16")
@@ -326,12 +306,11 @@ def test_a_link_that_is_not_told_is_no_short_one(host: HostTree, width: str) -> 
 
 
 def test_series_of_a_healthy_uplink_are_details(host: HostTree) -> None:
-    tray(host)
-    samples = list(PCIE_UPLINKS.render(PcieUplinksReader().read(host.round())))
-    assert [sample.spec.default_samples(sample) for sample in samples if sample.spec.default_samples] == [False, False]
-    tray(host, ("32.0 GT/s PCIe", "8"))
-    samples = list(PCIE_UPLINKS.render(PcieUplinksReader().read(host.round())))
-    assert [sample.spec.default_samples(sample) for sample in samples if sample.spec.default_samples] == [True, False]
+    for width, shown in (("16", False), ("8", True)):
+        tray(host, ("32.0 GT/s PCIe", width))
+        samples = PCIE_UPLINKS.render(PcieUplinksReader().read(host.round()))
+        found = [sample.spec.default_samples(sample) for sample in samples if sample.spec.default_samples]
+        assert found == [shown, False]
 
 
 def test_bandwidth_is_that_of_the_specification() -> None:

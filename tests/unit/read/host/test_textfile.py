@@ -152,10 +152,8 @@ def test_why_a_file_is_rejected_is_logged_once_with_a_remedy(tmp_path: Path, cap
     for _ in range(3):
         read(tmp_path, reader=reader)
     logged = [record.__dict__["fields"] for record in caplog.records if record.msg == "job's file rejected"]
-    assert [(facts["file"], facts["reason"]) for facts in logged] == [
-        ("node.prom", "name_not_allowed"),
-        ("other.prom", "malformed"),
-    ]
+    told = [(facts["file"], facts["reason"]) for facts in logged]
+    assert told == [("node.prom", "name_not_allowed"), ("other.prom", "malformed")]
     assert logged[0]["remedy"] == Error.NAME_NOT_ALLOWED.value
     assert "node_exporter's textfile collector" in Error.NAME_NOT_ALLOWED.value
 

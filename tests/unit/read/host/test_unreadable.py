@@ -30,16 +30,8 @@ ELSEWHERE = frozenset({"host_kernel_log", "access"})
 
 OF_FEATURES = frozenset(
     {
-        "modules",
-        "platform",
-        "host_cpu_settings",
-        "host_pressure",
-        "host_infiniband",
-        "host_network_link",
-        "host_services",
-        "host_edac",
-        "host_file_systems",
-        "pcie_uplinks",
+        *("modules", "platform", "host_cpu_settings", "host_pressure", "host_infiniband", "host_network_link"),
+        *("host_services", "host_edac", "host_file_systems", "pcie_uplinks"),
     }
 )
 """Collectors of what a kernel or a host need not have."""
@@ -47,12 +39,8 @@ OF_FEATURES = frozenset(
 READERS = tuple(c for c in HOST_COLLECTORS if runs(c, Config()) and c.name not in ELSEWHERE)
 
 
-def named(collector: AnyHostCollector) -> str:
-    return collector.name
-
-
 @pytest.mark.parametrize("exists", [True, False])
-@pytest.mark.parametrize("collector", READERS, ids=named)
+@pytest.mark.parametrize("collector", READERS, ids=lambda collector: str(collector.name))
 def test_a_collector_fails_without_a_mount(host: HostTree, collector: AnyHostCollector, *, exists: bool) -> None:
     if exists:
         host.procfs.mkdir()
@@ -63,7 +51,7 @@ def test_a_collector_fails_without_a_mount(host: HostTree, collector: AnyHostCol
     assert str(host.procfs) in failed.value.detail or str(host.sysfs) in failed.value.detail
 
 
-@pytest.mark.parametrize("collector", READERS, ids=named)
+@pytest.mark.parametrize("collector", READERS, ids=lambda collector: str(collector.name))
 def test_only_what_every_host_has_is_missed_on_a_bare_kernel(host: HostTree, collector: AnyHostCollector) -> None:
     host.mount()
     round_ = host.round()

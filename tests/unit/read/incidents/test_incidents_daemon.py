@@ -10,12 +10,12 @@ from tests.gathered import every
 from tests.incident_hosts import (
     COARSE,
     FILE,
-    HangingLane,
     errors,
     event,
     fields_of,
     host,
     incidents,
+    on_a_hanging_disk,
     resets,
     restarted,
     saved,
@@ -26,7 +26,6 @@ from tests.incident_hosts import (
 from tests.parts import some
 from tests.rig import Rig, rig
 
-from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow
@@ -44,11 +43,6 @@ def success(running: Rig) -> float | None:
     return running.value("gpu_exporter_collector_success", collector="incidents")
 
 
-def not_read(running: Rig) -> tuple[str, ...]:
-    assert running.judge.latest is not None
-    return tuple(running.judge.latest.report.not_read)
-
-
 def test_pages_tickets_losses_and_memory_errors_are_noted_and_programs_are_not(tmp_path: Path) -> None:
     events = (
         xid(20, 48),
@@ -63,10 +57,8 @@ def test_pages_tickets_losses_and_memory_errors_are_noted_and_programs_are_not(t
         running.run_to(90)
         expected = {("0", "48"): 1, ("0", "63"): 1, ("1", "79"): 1, ("1", "lost"): 1, ("0", "uncorrected"): 1}
         assert incidents(running) == incidents(running, by="slot") == incidents(running, days="30") == expected
-        boards = running.series("gpu_incident_boards_recent", gpu="1", kind="79")
-        assert [(labels["pci_bus_id"], labels["days"], value) for labels, value in boards] == [
-            ("0000:b3:00.0", "30", 1.0)
-        ]
+        ((board, value),) = running.series("gpu_incident_boards_recent", gpu="1", kind="79")
+        assert (board["pci_bus_id"], board["days"], value) == ("0000:b3:00.0", "30", 1.0)
 
 
 def test_a_restart_forgets_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
@@ -174,18 +166,14 @@ def test_the_scenario_of_a_repeat_offender_blames_the_slot_which_is_remembered_b
         again = restarted(running)
         again.run(30)
         for by, count in (("slot", 3.0), ("board", 1.0)):
-            series = again.series("gpu_incidents_recent", by=by, days="30", kind="79")
-            assert [(labels["gpu"], labels["pci_bus_id"], value) for labels, value in series] == [
-                ("1", "0000:b3:00.0", count)
-            ]
+            ((labels, value),) = again.series("gpu_incidents_recent", by=by, days="30", kind="79")
+            assert (labels["gpu"], labels["pci_bus_id"], value) == ("1", "0000:b3:00.0", count)
 
 
-@pytest.mark.parametrize(
-    "content",
-    some(
-        [b"", b'{"version": 2}', b"\x00" * 100, b"[" * 5000, b"x" * (2 << 20)], usual=[b'{"version": 2}', b"[" * 5000]
-    ),
-)
+CONTENTS = [b"", b'{"version": 2}', b"\x00" * 100, b"[" * 5000, b"x" * (2 << 20)]
+
+
+@pytest.mark.parametrize("content", some(CONTENTS, usual=[b'{"version": 2}', b"[" * 5000]))
 def test_a_corrupt_file_is_set_aside_once(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FILE).write_bytes(content)
     with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
@@ -249,12 +237,7 @@ def test_what_was_noted_in_the_last_moment_is_written_at_the_end(
 
 def test_a_hanging_state_directory_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
-        clock = running.clock
-
-        def make_lane(name: str) -> InlineLane:
-            return (HangingLane if name == "incidents" else InlineLane)(clock)
-
-        hanging = Rig(running.simulated, clock, running.config, make_lane=make_lane)
+        hanging = on_a_hanging_disk(running)
         hanging.run_to(90)
         assert incidents(hanging) == {("0", "48"): 1}
         assert hanging.value("gpu_devices", source="boot") == 2

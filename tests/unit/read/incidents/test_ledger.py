@@ -50,10 +50,8 @@ def ledger(*incidents: Incident) -> IncidentLedger:
     return made
 
 
-def counted(
-    made: IncidentLedger, uuid: str = BOARD, slot: str = SLOT, now: float = NOW
-) -> Mapping[tuple[str, str, str], int]:
-    return made.recent(uuid, slot, now)
+def counted(made: IncidentLedger, now: float = NOW) -> Mapping[tuple[str, str, str], int]:
+    return made.recent(BOARD, SLOT, now)
 
 
 def days(count: float) -> float:
@@ -92,12 +90,7 @@ def test_two_reports_are_of_one_incident_or_of_two(first: Incident, second: Inci
 
 def test_counts_are_of_the_board_wherever_it_was_and_of_the_slot_whoever_was_there() -> None:
     made = ledger(incident(days(20), uuid=OTHER_BOARD), incident(days(10), slot="0000:b3:00.0"), incident(days(1)))
-    assert counted(made) == {
-        ("board", "79", "7"): 1,
-        ("board", "79", "30"): 2,
-        ("slot", "79", "7"): 1,
-        ("slot", "79", "30"): 2,
-    }
+    assert counted(made) == {(by, "79", days): n for by in ("board", "slot") for days, n in (("7", 1), ("30", 2))}
     assert made.boards_recent(SLOT, NOW) == {("79", "30"): 2}
 
 
@@ -114,7 +107,7 @@ def test_a_clock_that_jumps_ahead_and_back_loses_nothing() -> None:
 
 
 def test_a_board_without_uuid_and_a_slot_without_address_are_nobodys() -> None:
-    assert counted(ledger(incident(NOW, uuid="")), uuid="", slot="") == {}
+    assert ledger(incident(NOW, uuid="")).recent("", "", NOW) == {}
     assert ledger(incident(NOW, slot="")).boards_recent("", NOW) == {}
 
 
@@ -124,8 +117,7 @@ def test_incidents_are_bounded_and_resets_go_first() -> None:
     for number in range(MOST_INCIDENTS):
         made.note(incident(days(99) + number * 2 * SAME_SECONDS, kind=RESET))
     kinds = [each.kind for each in made.memory.incidents]
-    assert len(kinds) == MOST_INCIDENTS
-    assert kinds.count("79") == 50
+    assert (len(kinds), kinds.count("79")) == (MOST_INCIDENTS, 50)
 
 
 def test_what_is_loaded_late_is_added_to_what_was_seen_meanwhile() -> None:
@@ -212,14 +204,7 @@ def test_the_largest_ledger_fits() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"\x00" * 4096,
-        b"\xff\xfe\x00garbage",
-        b"[]",
-        b"null",
-        b"{}",
-        b'{"version": 1}',
-        b"[" * 100_000,
+        *(b"", b"\x00" * 4096, b"\xff\xfe\x00garbage", b"[]", b"null", b"{}", b'{"version": 1}', b"[" * 100_000),
         b'{"version": 1, "boot": ' + b"9" * 10_000 + b"}",
         INCIDENT_HISTORY.encode(MEMORY).replace(b'"boot": "boot"', b'"boot": "boot", "boot": "boot"'),
         INCIDENT_HISTORY.encode(MEMORY).replace(b'"version": 1,', b""),
@@ -288,11 +273,7 @@ def write_huge(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("plant", "reason"),
-    [
-        (write_huge, "too_large"),  # it is not read whole
-        (os.mkfifo, "not_a_file"),
-        (Path.mkdir, "not_a_file"),
-    ],
+    [(write_huge, "too_large"), (os.mkfifo, "not_a_file"), (Path.mkdir, "not_a_file")],  # no huge one is read whole
 )
 def test_what_is_no_file_of_ours_is_refused(tmp_path: Path, plant: Callable[[Path], object], reason: str) -> None:
     plant(tmp_path / "incidents.json")

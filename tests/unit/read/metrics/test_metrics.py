@@ -67,14 +67,10 @@ def test_an_info_is_always_one(value: float) -> None:
         INFO.sample(value, "x")
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [GPU_DEVICES, GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_P2P_EXPECTED],
-    ids=lambda spec: spec.name,
-)
-def test_what_a_baseline_overrides_says_so_in_its_help_and_source(spec: MetricSpec) -> None:
-    assert "baseline" in spec.help
-    assert "else the baseline" in spec.source
+def test_what_a_baseline_overrides_says_so_in_its_help_and_source() -> None:
+    for spec in (GPU_DEVICES, GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_P2P_EXPECTED):
+        assert "baseline" in spec.help, spec.name
+        assert "else the baseline" in spec.source, spec.name
 
 
 @pytest.mark.parametrize("spec", [GPU_TOPOLOGY_INFO, GPU_COMPUTE_MODE_INFO], ids=lambda spec: spec.name)
@@ -84,9 +80,8 @@ def test_a_help_that_lists_words_lists_them_all(spec: MetricSpec) -> None:
 
 
 def test_a_help_is_filled_with_states_and_words() -> None:
-    spec = gpu_gauge(
-        "gpu_x", "By end ({end}): {states}.", labels={"end": ("a", "b"), "name": ANY}, states={1: "on"}, source="x"
-    )
+    labels = {"end": ("a", "b"), "name": ANY}
+    spec = gpu_gauge("gpu_x", "By end ({end}): {states}.", labels=labels, states={1: "on"}, source="x")
     assert spec.help == "By end (a, b): 1 on."
     assert (spec.labels, spec.label_values) == (("gpu", "uuid", "end", "name"), {"end": ("a", "b")})
 
@@ -118,9 +113,9 @@ def test_what_is_absent_has_no_sample() -> None:
     assert list(samples(None)) == []
 
 
-def test_zero_and_false_are_present() -> None:
-    assert list(samples(Reading(watts=0), GPU)) == [GAUGE.sample(0, *GPU)]
-    assert list(samples(Reading(watts=False), GPU)) == [GAUGE.sample(0, *GPU)]
+@pytest.mark.parametrize("watts", [0, False])
+def test_zero_and_false_are_present(watts: float) -> None:
+    assert list(samples(Reading(watts=watts), GPU)) == [GAUGE.sample(0, *GPU)]
 
 
 def test_fields_are_published_in_their_order_with_the_labels_of_their_annotation() -> None:
@@ -245,19 +240,14 @@ def test_no_sum_goes_back_whoever_is_in_it(steps: list[dict[int, float]]) -> Non
         before = before if now is None else now
 
 
-ratios = st.floats(0, 1)
-steps = st.floats(0, 100)
-
-
-@given(st.lists(st.tuples(ratios, st.floats(-10, 100))), st.floats(0.1, 50))
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(-10, 100))), st.floats(0.1, 50))
 def test_an_integral_never_goes_back_and_never_outruns_time(readings: list[tuple[float, float]], gap: float) -> None:
     integral, at, total, elapsed = Integral(gap), 0.0, 0.0, 0.0
     for ratio, step in readings:
         at += step
         elapsed += max(step, 0.0)
         now = integral.add(ratio, at)
-        assert now >= total
-        assert now <= elapsed * (1 + 1e-9)
+        assert total <= now <= elapsed * (1 + 1e-9)
         total = now
 
 

@@ -276,14 +276,8 @@ def test_a_job_and_its_gpus_are_read_as_the_prolog_has_them(text: str, job: Slur
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "SLURM_JOB_ID=7\n",
-        "SLURM_JOB_ID=7\nSLURM_JOB_GPUS=\n",
-        "SLURM_JOB_GPUS=0\n",
-        "SLURM_JOB_ID=seven\nSLURM_JOB_GPUS=0\n",
-        "SLURM_JOB_ID=7\nSLURM_JOB_GPUS=a100:2\n",
-        "SLURM_JOB_ID=7\nSLURM_JOB_GPUS=0-99999999\n",
-        "\x00\x00\x00",
+        *("", "\x00\x00\x00", "SLURM_JOB_ID=7\n", "SLURM_JOB_GPUS=0\n", "SLURM_JOB_ID=seven\nSLURM_JOB_GPUS=0\n"),
+        *(f"SLURM_JOB_ID=7\nSLURM_JOB_GPUS={gpus}\n" for gpus in ("", "a100:2", "0-99999999")),
     ],
 )
 def test_a_file_that_names_no_job_or_no_gpu_is_malformed(text: str) -> None:
@@ -292,11 +286,8 @@ def test_a_file_that_names_no_job_or_no_gpu_is_malformed(text: str) -> None:
 
 
 def test_a_file_for_dcgm_exporter_lists_the_jobs_of_the_gpu_it_is_named_after() -> None:
-    device = frozenset({index_name(3)})
-    assert list(parse_list("3", "4242\n\n4243\n")) == [
-        JobFile(SlurmJob("4242", "", ""), device),
-        JobFile(SlurmJob("4243", "", ""), device),
-    ]
+    jobs = [JobFile(SlurmJob(number, "", ""), frozenset({index_name(3)})) for number in ("4242", "4243")]
+    assert list(parse_list("3", "4242\n\n4243\n")) == jobs
     with pytest.raises(ValueError, match="is not a job number"):
         list(parse_list("3", "host-job-0\n"))
 
@@ -392,10 +383,8 @@ SHARES = (Held("a", "n", "c", (f"{GPU}::0",)), Held("b", "n", "c", (f"{GPU}::1",
 def test_holders_of_a_gpu(bench: BenchMaker, pods: PodDirectory | None, gpu: int, told: list[tuple[str, ...]]) -> None:
     rounds = bench("h100-8")
     reading = AllocationReader().read(asked(rounds.at(1, gpu=gpu), pods))
-    free = told == [("",) * 7]
-    assert [(sample.labels[2:], sample.value) for sample in render(reading, LABELS)] == [
-        (labels, float(not free)) for labels in told
-    ]
+    value = float(told != [("",) * 7])
+    assert [(sample.labels[2:], sample.value) for sample in render(reading, LABELS)] == [(each, value) for each in told]
 
 
 def test_a_claim_is_found_by_the_minor_number_which_is_asked_for_once(bench: BenchMaker) -> None:
@@ -416,15 +405,10 @@ def test_a_job_is_found_by_slurms_number_of_the_gpu(bench: BenchMaker, tmp_path:
     swapped = {1: 3, 3: 1}
     gpus = tuple(dataclasses.replace(g, minor_number=swapped.get(i, i)) for i, g in enumerate(scenario.gpus))
     rounds = bench(dataclasses.replace(scenario, gpus=gpus))
-    found = {
-        index: AllocationReader()
-        .read(asked(rounds.at(1, gpu=index), slurm=JobDirectory(tmp_path, numbers, 15.0)))
-        .allocations
-        for index in range(4)
-    }
-    assert found == {
-        index: () if index != gpu else (GpuAllocation(slurm_job_id="42", user="alice"),) for index in range(4)
-    }
+    for index in range(4):
+        round_ = asked(rounds.at(1, gpu=index), slurm=JobDirectory(tmp_path, numbers, 15.0))
+        held = (GpuAllocation(slurm_job_id="42", user="alice"),) if index == gpu else ()
+        assert AllocationReader().read(round_).allocations == held
 
 
 def test_a_pod_on_a_mig_device_holds_that_device(bench: BenchMaker) -> None:

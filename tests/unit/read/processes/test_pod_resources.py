@@ -116,13 +116,8 @@ def test_fields_that_are_not_known_are_skipped() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        b"\x0a",
-        b"\x0a\x05abc",
-        b"\x08",
-        b"\x0b",
-        b"\x08" + b"\xff" * 11,
-        b"\x0a\x03\x0a\x05a",
-        b"\x0a\x04\x0a\x02\xff\xff",
+        *(b"\x0a", b"\x0a\x05abc", b"\x08", b"\x0b", b"\x08" + b"\xff" * 11),
+        *(b"\x0a\x03\x0a\x05a", b"\x0a\x04\x0a\x02\xff\xff"),
     ],
     ids=["no length", "cut", "no number", "group", "endless number", "cut inside", "no UTF-8"],
 )
@@ -191,12 +186,10 @@ def clock() -> VirtualClock:
 @pytest.fixture
 def running(clock: VirtualClock) -> Iterator[tuple[Rig, Kubelet]]:
     """An exporter on a node of a cluster; GPU 0's and 1's pods are known."""
-    config = only(
-        "power", "processes", "pod_names", "host_cpu", "identity", kubernetes_pod_resources_socket=Path("/kubelet.sock")
-    )
-    asked = Kubelet(
-        Held(*TRAINER, (GPU,)), Held("a", "n", "c", (f"{OTHER}::0",)), Held("b", "n", "c", (f"{OTHER}::1",))
-    )
+    collectors = ("power", "processes", "pod_names", "host_cpu", "identity")
+    config = only(*collectors, kubernetes_pod_resources_socket=Path("/kubelet.sock"))
+    shares = (Held(name, "n", "c", (f"{OTHER}::{number}",)) for number, name in enumerate("ab"))
+    asked = Kubelet(Held(*TRAINER, (GPU,)), *shares)
     with simulated_machine(three("h100-8"), clock=clock, when_looked_at=True) as simulated:
         simulated.machine = dataclasses.replace(simulated.machine, pods=PodDirectory(asked, 15.0))
         yield Rig(simulated, clock, config), asked
@@ -244,14 +237,8 @@ OTHER_ID = "1c4e91d0" * 8
     ("name", "workload"),
     [
         (f"train-0_research_trainer-{ID}.log", Workload("train-0", "research", "trainer")),
-        (
-            f"nvidia-device-plugin-daemonset-x7k2p_gpu-operator_nvidia-device-plugin-{ID}.log",
-            Workload("nvidia-device-plugin-daemonset-x7k2p", "gpu-operator", "nvidia-device-plugin"),
-        ),
-        (
-            f"etcd-node-7.example.org_kube-system_etcd-{ID}.log",
-            Workload("etcd-node-7.example.org", "kube-system", "etcd"),
-        ),
+        (f"plugin-x7k2p_operator_device-plugin-{ID}.log", Workload("plugin-x7k2p", "operator", "device-plugin")),
+        (f"etcd-7.example.org_kube-system_etcd-{ID}.log", Workload("etcd-7.example.org", "kube-system", "etcd")),
         (f"{'a' * 190}_n_c-{ID[:50]}.log", None),
         (f"train-0_research_trainer-{ID}", None),
         (f"train-0_trainer-{ID}.log", None),

@@ -140,12 +140,9 @@ def test_what_a_process_may_wait_for(  # noqa: PLR0917 - a table
     process(host, stat=f"4242 ({name}) {stat}{rest}")
     process(host, 4200, stat=f"4200 ({parent}) S 1 4200 4200 0 -1{rest}")
     process(host, 4243, stat=f"4243 ({sibling} 4200 0 -1{rest}" if sibling else "")
-    host.write(
-        {"proc/4200/task/4200/children": "4242 4243 ", "proc/4242/task/4244/stat": f"4244 ({thread}) {STAT_TAIL}"}
-    )
-    facts = facts_of(host.procfs, 4242)
-    assert facts is not None
-    assert facts.waits_for == waits_for
+    host.write({"proc/4200/task/4200/children": "4242 4243 "})
+    host.write({"proc/4242/task/4244/stat": f"4244 ({thread}) {STAT_TAIL}"})
+    assert known(facts_of(host.procfs, 4242)).waits_for == waits_for
 
 
 def test_a_long_name_is_not_completed_from_the_command_line(tmp_path: Path) -> None:
@@ -229,7 +226,9 @@ def test_a_process_that_ended_has_no_facts_and_is_not_remembered(host: HostTree)
     assert reader._kept == {}
 
 
-JOB = Owner("", "", "4711")
+JOB, IN_POD = Owner("", "", "4711"), Owner(ID, UID)
+MIXED = f"/system.slice/containerd.service/kubepods-besteffort-pod{SYSTEMD_UID}.slice"
+KIND = f"kubelet-kubepods-burstable-pod{SYSTEMD_UID}.slice"
 OWNERS = {
     "docker, v2, systemd": (f"0::/system.slice/docker-{ID}.scope", Owner(ID)),
     "docker, v2, cgroupfs": (f"0::/docker/{ID}", Owner(ID)),
@@ -245,21 +244,12 @@ OWNERS = {
     "kubelet, containerd, v2, systemd": (f"0::{POD_SLICE}/cri-containerd-{ID}.scope", Owner(ID, UID)),
     "kubelet, containerd, v1, cgroupfs": (f"3:memory:/kubepods/burstable/pod{UID}/{ID}", Owner(ID, UID)),
     "kubelet, guaranteed pod, cgroupfs": (f"0::/kubepods/pod{UID}/{ID}", Owner(ID, UID)),
-    "kubelet, cri-o, guaranteed pod": (
-        f"0::/kubepods.slice/kubepods-pod{SYSTEMD_UID}.slice/crio-{ID}.scope",
-        Owner(ID, UID),
-    ),
+    "kubelet, cri-o, guaranteed": (f"0::/kubepods.slice/kubepods-pod{SYSTEMD_UID}.slice/crio-{ID}.scope", IN_POD),
     "kubelet, cri-o with crun": (f"0::{POD_SLICE}/crio-{ID}.scope/container", Owner(ID, UID)),
     "cri-o's monitor": (f"0::{POD_SLICE}/crio-conmon-{ID}.scope", Owner("", UID)),
     "kubelet, dockershim": (f"4:cpu:{POD_SLICE}/docker-{ID}.scope", Owner(ID, UID)),
-    "kubelet on cgroupfs, containerd on systemd": (
-        f"11:devices:/system.slice/containerd.service/kubepods-besteffort-pod{SYSTEMD_UID}.slice:cri-containerd:{ID}",
-        Owner(ID, UID),
-    ),
-    "kind": (
-        f"0::/docker/{OUTER_ID}/kubelet.slice/kubelet-kubepods-burstable-pod{SYSTEMD_UID}.slice/cri-containerd-{ID}.scope",
-        Owner(ID, UID),
-    ),
+    "kubelet on cgroupfs, containerd on systemd": (f"11:devices:{MIXED}:cri-containerd:{ID}", IN_POD),
+    "kind": (f"0::/docker/{OUTER_ID}/kubelet.slice/{KIND}/cri-containerd-{ID}.scope", IN_POD),
     "Slurm, v2": ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0", JOB),
     "Slurm, v2, several slurmd on a host": ("0::/system.slice/node7_slurmstepd.scope/job_4711/step_batch/user", JOB),
     "Slurm, v1": ("5:cpuset:/slurm/uid_1001/job_4711/step_0/task_0\n1:name=systemd:/system.slice/slurmd.service", JOB),

@@ -113,15 +113,9 @@ def test_a_later_process_under_the_pid_has_not_hung_yet(host: HostTree) -> None:
     ("channel", "status", "blocked"),
     [
         # A wait channel that is not told is empty.
-        *(
-            (channel, None, BlockedThread(WALL, ""))
-            for channel in ("0", "", "0xffffffff81234567", "a b", "x" * 65, "\x1b")
-        ),
+        *((name, None, BlockedThread(WALL, "")) for name in ("0", "", "0xffffffff81234567", "a b", "x" * 65, "\x1b")),
         # Without a count of switches nobody knows that a thread hangs.
-        *(
-            ("nfs", status, None)
-            for status in ("", "voluntary_ctxt_switches:\t9\n", "voluntary_ctxt_switches:\tmany\n")
-        ),
+        *(("nfs", status, None) for status in ("", *(f"voluntary_ctxt_switches:\t{count}\n" for count in (9, "many")))),
     ],
 )
 def test_what_the_kernel_hides_is_unknown(
@@ -305,12 +299,11 @@ def test_a_thread_that_polls_the_network_does_not_count(host: HostTree, name: st
 def test_workers_are_children_of_the_process_on_the_gpu(host: HostTree) -> None:
     """PyTorch's DataLoader forks them, or has a server fork them: /proc/PID/task/TID/children of proc(5)."""
     job_thread(host, PID, PID)
-    host.write(
-        {f"proc/{PID}/task/{PID}/children": f"{WORKER} \n", f"proc/{WORKER}/task/{WORKER}/children": "4301 4302 \n"}
-    )
+    for pid, children in ((PID, WORKER), (WORKER, "4301 4302")):
+        host.write({f"proc/{pid}/task/{pid}/children": f"{children} \n"})
     job_thread(host, WORKER, WORKER)
-    job_thread(host, 4301, 4301, "pt_data_worker", "D", channel="ptlrpc_set_wait")
-    job_thread(host, 4302, 4302, "pt_data_worker", "D", channel="ptlrpc_set_wait")
+    for pid in (4301, 4302):
+        job_thread(host, pid, pid, "pt_data_worker", "D", channel="ptlrpc_set_wait")
     watch = ThreadWatch(host)
     watch.at(0.0)
     assert watch.at(5.0).blocked_seconds == {"ptlrpc_set_wait": 10.0}
@@ -370,9 +363,7 @@ def test_a_thread_that_waits_is_looked_at_each_time_though_there_are_many(host: 
         job_thread(host, PID, tid)
     job_thread(host, PID, 5100, state="D", channel="nfs_wait_bit_killable")
     watch = ThreadWatch(host)
-    counted = [
-        watch.at(float(seconds)).blocked_seconds.get("nfs_wait_bit_killable", 0.0) for seconds in range(0, 205, 5)
-    ]
+    counted = [watch.at(5.0 * number).blocked_seconds.get("nfs_wait_bit_killable", 0.0) for number in range(41)]
     assert counted[-1] - counted[10] == pytest.approx(150.0)
 
 

@@ -5,6 +5,7 @@ Boundaries of drivers are from the tags of open-gpu-kernel-modules. 535.113.01: 
 """
 
 import dataclasses
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -75,11 +76,7 @@ def listing(nvml: Bench, **processes: tuple[tuple[int, int], ...]) -> Bench:
 def locality_of(nvml: Bench, cpus: str) -> Locality:
     """The locality of PID 24819 on GPU 0 when it may run on these CPUs."""
     status = nvml.machine.procfs / "24819" / "status"
-    lines = [
-        f"Cpus_allowed_list:\t{cpus}" if "Cpus_allowed_list" in line else line
-        for line in status.read_text().split("\n")
-    ]
-    status.write_text("\n".join(lines))
+    status.write_text(re.sub(r"(?<=Cpus_allowed_list:\t).*", cpus, status.read_text()))
     return next(p.locality for p in ProcessesReader(32).read(nvml.round()).processes if p.pid == 24819)
 
 
@@ -106,23 +103,21 @@ def test_with_no_process_looked_at_nobody_is_said_to_be_well_placed(bench: Bench
 
 
 NONE: dict[str, int] = dict.fromkeys(("graphics", "compute_graphics", "mps"), 0)
+NO_MPS = {"compute": 1, "graphics": 0, "compute_graphics": 0}
 MISSING = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+SEVERAL = {f"{kind}_v3": lists((24819, 5)) for kind in ("Compute", "MPSCompute")}
+SEVERAL |= {"Graphics_v3": lists((24819, 5), (7, 1))}
+OF_SEVERAL = {"compute": 0, "graphics": 1, "compute_graphics": 1, "mps": 1}
+WITHOUT_MPS = {"Compute_v3": lists((9, 1)), "MPSCompute_v2": MISSING, "MPSCompute_v3": MISSING}
+Listed = tuple[int, float | None, bool]
+"""PID, bytes, and whether it computes."""
 
 
 @pytest.mark.parametrize(
     ("answers", "processes", "counts", "failures"),
     [
         # In several lists, it is one process; on several MIG instances, it has the sum of their memory.
-        (
-            {
-                "Compute_v3": lists((24819, 5)),
-                "MPSCompute_v3": lists((24819, 5)),
-                "Graphics_v3": lists((24819, 5), (7, 1)),
-            },
-            [(24819, 5, True), (7, 1, False)],
-            {"compute": 0, "graphics": 1, "compute_graphics": 1, "mps": 1},
-            [],
-        ),
+        (SEVERAL, [(24819, 5, True), (7, 1, False)], OF_SEVERAL, []),
         ({"Compute_v3": lists((9, 500), (9, 300), instances=True)}, [(9, 800, True)], {"compute": 1} | NONE, []),
         # It is listed for each of its clients, outside of the host's PID namespace: it holds its memory once.
         ({"Compute_v3": lists((9, 5), (9, 5), (11, 2))}, [(9, 5, True), (11, 2, True)], {"compute": 2} | NONE, []),
@@ -130,20 +125,11 @@ MISSING = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
         # No kernel gives out such a PID.
         ({"Compute_v3": lists((0xFFFFFFFF, 10), (9, 10))}, [(9, 10, True)], {"compute": 1} | NONE, ["implausible"]),
         ({"Compute_v3": MISSING, "Compute_v2": lists((9, 77))}, [(9, 77, True)], {"compute": 1} | NONE, []),
-        (
-            {"Compute_v3": lists((9, 1)), "MPSCompute_v2": MISSING, "MPSCompute_v3": MISSING},
-            [(9, 1, True)],
-            {"compute": 1, "graphics": 0, "compute_graphics": 0},
-            [],
-        ),
+        (WITHOUT_MPS, [(9, 1, True)], NO_MPS, []),
     ],
 )
 def test_what_lists_tell(
-    bench: BenchMaker,
-    answers: dict[str, Any],
-    processes: list[tuple[int, float | None, bool]],
-    counts: dict[str, int],
-    failures: list[str],
+    bench: BenchMaker, answers: dict[str, Any], processes: list[Listed], counts: dict[str, int], failures: list[str]
 ) -> None:
     nvml = listing(bench())
     for name, answer in answers.items():
@@ -170,8 +156,8 @@ def test_a_process_without_a_new_sample_ran_nothing(bench: BenchMaker) -> None:
     now = nvml.clock.now().wall
     nvml.answer("nvmlDeviceGetProcessUtilization", utilization((1, now - 1.0, 40), (1, now - 0.5, 60)))
     reader = ProcessesReader(32)
-    assert [p.sm_utilization_ratio for p in reader.read(nvml.round()).processes] == [0.6, 0.0]
-    assert [p.sm_utilization_ratio for p in reader.read(nvml.round()).processes] == [0.0, 0.0]
+    for ratios in ([0.6, 0.0], [0.0, 0.0]):
+        assert [p.sm_utilization_ratio for p in reader.read(nvml.round()).processes] == ratios
 
 
 @pytest.mark.parametrize(
@@ -371,11 +357,8 @@ def test_an_owner_has_one_series_however_many_processes_and_containers_it_has_on
         owned(5, "alice", job),
     )
     reading = ProcessesReading({"compute": len(listed)}, listed, 0, locality_known=False)
-    owners = [
-        (sample.labels[2], sample.labels[6], sample.value)
-        for sample in processes.render(reading, GPU)
-        if sample.spec is GPU_PROCESS_OWNER_INFO
-    ]
+    shown = [each for each in processes.render(reading, GPU) if each.spec is GPU_PROCESS_OWNER_INFO]
+    owners = [(each.labels[2], each.labels[6], each.value) for each in shown]
     assert owners == [("alice", "42", 1.0), ("alice", "43", 1.0), ("bob", "", 1.0)]
 
 

@@ -244,10 +244,8 @@ def test_what_was_not_recorded_is_counted_and_logged(
             host.recorder.observe(replace(lost, report=replace(lost.report, areas=areas)))
             host.recorder.round()
         host.rig.run(0)
-        counted = {
-            labels["error"]: value
-            for labels, value in host.rig.series("gpu_exporter_errors_total", collector="flight_recorder")
-        }
+        errors = host.rig.series("gpu_exporter_errors_total", collector="flight_recorder")
+        counted = {labels["error"]: value for labels, value in errors}
         success = host.rig.value("gpu_exporter_collector_success", collector="flight_recorder")
     logged = sum(record.getMessage() == "the flight recorder cannot record" for record in caplog.records)
     assert set(counted) == ({error} if error else set())

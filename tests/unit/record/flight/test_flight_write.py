@@ -157,13 +157,10 @@ def test_a_recording_from_before_the_clock_was_set_back_suppresses_no_other(tmp_
     assert recorded_before(tmp_path, file_name(MIDNIGHT + 60, "GPU 3", "gpu.lost"), 3600) is not None
 
 
-def test_the_directory_is_made_for_the_exporter_alone(tmp_path: Path) -> None:
-    refuse_unusable(tmp_path / "a" / "recordings")
-    assert (tmp_path / "a" / "recordings").stat().st_mode & 0o007 == 0
-    assert list((tmp_path / "a" / "recordings").iterdir()) == []
-
-
-def test_a_place_that_is_no_folder_is_told(tmp_path: Path) -> None:
+def test_the_directory_is_made_for_the_exporter_alone_and_a_place_that_is_no_folder_is_told(tmp_path: Path) -> None:
+    directory = tmp_path / "a" / "recordings"
+    refuse_unusable(directory)
+    assert (directory.stat().st_mode & 0o007, names(directory)) == (0, [])
     (tmp_path / "file").touch()
     with pytest.raises(FlightRecorderError, match="cannot be written") as raised:
         refuse_unusable(tmp_path / "file" / "below")
@@ -173,11 +170,8 @@ def test_a_place_that_is_no_folder_is_told(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_was_not_handed_over_whole_is_not_written(tmp_path: Path) -> None:
     given = pickle.dumps((tmp_path, recording(MIDNIGHT)))
-    for cut, said in (
-        (len(given), recording().name),
-        (len(given) - 10, "ended before it had handed over"),
-        (0, "ended"),
-    ):
+    cuts = ((len(given), recording().name), (len(given) - 10, "ended before it had handed over"), (0, "ended"))
+    for cut, said in cuts:
         stdout, code = ChildProcess("gpu_triage.record.flight.write").run(60, given[:cut])
         assert (code, said in stdout.decode()) == (0, True)
     assert names(tmp_path) == [".lock", recording().name]

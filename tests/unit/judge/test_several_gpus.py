@@ -1,16 +1,21 @@
-"""Which of several busy GPUs is a straggler: one that is below the median of them, however many there are."""
+"""Which of several busy GPUs is a straggler: one that is below the median of them, however many there are.
 
-from collections.abc import Iterator
+Several GPUs of a host that are lost are one finding about the host.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
-from tests.evidence import evidence_of
+from tests.evidence import evidence_of, report_of
 from tests.fed import MINUTE, Fed, Total, loaded
 
 from gpu_triage.judge.conditions.clocks import judge_clocks, judge_stragglers
-from gpu_triage.judge.host_judge import HostJudge
-from gpu_triage.judge.report.report import JudgedHost, Report
+from gpu_triage.judge.report.report import Report
 from gpu_triage.read.gpu import activity, identity, power, presence, throttle
 from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.xid.xid_metrics import GPU_XID_LAST_TIMESTAMP_SECONDS, GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS
+from gpu_triage.sampler.driver import STALLED
+from gpu_triage.sampler.host_gpus import BLOCKED_BEHIND, DRIVER_UNAVAILABLE
 
 MODEL = ("NVIDIA H100 80GB HBM3", "", "", "", "hopper", "9.0", "", "")
 
@@ -83,6 +88,9 @@ def peers(at: float, **first: float) -> Iterator[Sample]:
             yield power.GPU_CLOCK_DEFAULT_HERTZ.sample(1980e6, *gpu, "sm")
 
 
+LOWERED = {"clock": 1700e6, "power": 500.0, "capped": 55.0, "limit": 500.0}
+
+
 @pytest.mark.parametrize(
     ("first", "codes"),
     [
@@ -95,9 +103,7 @@ def peers(at: float, **first: float) -> Iterator[Sample]:
         pytest.param({"clock": 1700e6, "power": 370.0}, ["clock.straggler"], id="work that is not much lighter"),
         pytest.param({"clock": 1700e6, "power": 700.0, "capped": 55.0}, [], id="harder work, at the default limit"),
         pytest.param({"clock": 1700e6, "power": 700.0, "capped": 3.0}, ["clock.straggler"], id="rarely at its limit"),
-        pytest.param(
-            {"clock": 1700e6, "power": 500.0, "capped": 55.0, "limit": 500.0}, ["clock.straggler"], id="lowered limit"
-        ),
+        pytest.param(LOWERED, ["clock.straggler"], id="lowered limit"),
         pytest.param({"clock": 1700e6, "power": 350.0, "hot": 6.0}, ["clock.straggler"], id="little power, for heat"),
     ],
 )
@@ -123,36 +129,86 @@ def sample(*, is_active: bool, counted: float | None, clock: float = 345e6) -> I
         yield throttle.GPU_THROTTLE_SECONDS_TOTAL.sample(counted, *GPU, REASON)
 
 
-def judged(*rounds: tuple[float, Iterator[Sample]]) -> Report:
-    return HostJudge(JudgedHost("host")).judge(evidence_of(*rounds)).report
-
-
 def found(report: Report) -> list[tuple[str, str]]:
     return [(each.check.code, each.measured) for each in report.findings]
 
 
 @pytest.mark.parametrize("counted", [None, 7.0])
 def test_a_bit_that_was_read_once_is_a_warning_until_its_counter_is_read_again(counted: float | None) -> None:
-    report = judged((0.0, sample(is_active=True, counted=counted)))
+    report = report_of((0.0, sample(is_active=True, counted=counted)))
     assert found(report) == [(CODE, f"{REASON} at that moment, SM clock 345 of 1410 MHz")]
     assert report.gpus[0].bottleneck.name == "power_brake"
 
 
 def test_a_counter_that_stands_still_hides_no_slowdown() -> None:
-    report = judged(*((at, sample(is_active=True, counted=0.0)) for at in range(0, 65, 5)))
+    report = report_of(*((at, sample(is_active=True, counted=0.0)) for at in range(0, 65, 5)))
     assert found(report) == [(CODE, f"{REASON} for at least 60 s, SM clock 345 of 1410 MHz")]
 
 
 def test_a_counter_that_moves_is_believed() -> None:
-    report = judged(*((at, sample(is_active=True, counted=float(at))) for at in range(0, 65, 5)))
+    report = report_of(*((at, sample(is_active=True, counted=float(at))) for at in range(0, 65, 5)))
     assert found(report) == [(CODE, f"{REASON} 100% of the time")]
 
 
 def test_a_flash_that_its_counter_has_not_shown_yet_is_quiet() -> None:
     before = [(float(at), sample(is_active=False, counted=0.0)) for at in range(0, 60, 5)]
-    assert found(judged(*before, (60.0, sample(is_active=True, counted=0.0)))) == []
+    assert found(report_of(*before, (60.0, sample(is_active=True, counted=0.0)))) == []
 
 
 def test_a_slowdown_that_leaves_the_clock_near_its_highest_is_quiet() -> None:
-    assert found(judged((0.0, sample(is_active=True, counted=None, clock=1130e6)))) == []
-    assert found(judged((0.0, sample(is_active=True, counted=None, clock=1127e6)))) != []
+    for clock, codes in ((1130e6, []), (1127e6, [CODE])):
+        report = report_of((0.0, sample(is_active=True, counted=None, clock=clock)))
+        assert [code for code, _ in found(report)] == codes
+
+
+NOW = 1_700_000_000.0
+UP, FELL = "", "fell off the bus"
+
+
+def slot(number: int) -> str:
+    return f"0000:{number}1:00.0"
+
+
+def host(*gpus: tuple[str, ...], driver: str = "") -> Iterator[Sample]:
+    """GPUs, each with why it does not answer ("" if it does) and perhaps FELL, and the driver's error."""
+    if driver:
+        yield presence.GPU_DRIVER_ERROR_INFO.sample(1.0, driver)
+    for number, (error, *logged) in enumerate(gpus):
+        gpu = (str(number), f"GPU-{number}")
+        yield identity.GPU_INFO.sample(1.0, *gpu, "", slot(number), *[""] * 6)
+        yield presence.GPU_UP.sample(float(not error), *gpu)
+        if error:
+            yield presence.GPU_ERROR_INFO.sample(1.0, *gpu, error)
+        if logged:
+            yield GPU_XID_LAST_TIMESTAMP_SECONDS.sample(NOW - 60.0, *gpu, "79", "")
+
+
+GONE = (DRIVER_UNAVAILABLE,)
+CASES: Mapping[str, tuple[tuple[tuple[str, ...], ...], str, list[int]]] = {
+    "one": ((("lost", FELL), (UP,), (UP,)), "", []),
+    "two of three": ((("lost", FELL), ("lost",), (UP,)), "", [2]),
+    "all, each in its way": ((("lost",), ("reset_required",), ("lost", FELL)), "", [3]),
+    "one hangs and blocks the others": (((STALLED,), (BLOCKED_BEHIND,), (BLOCKED_BEHIND,)), "", []),
+    "the log names one that is blocked": (((STALLED, FELL), (BLOCKED_BEHIND, FELL), (BLOCKED_BEHIND,)), "", [2]),
+    "they may not be opened": ((("no_permission",), ("no_permission",)), "", []),
+    "they went to virtual machines": ((("missing",), ("missing",)), "", []),
+    "they answer again": (((UP, FELL), (UP, FELL)), "", []),
+    "they took the driver with them": (((*GONE, FELL), (*GONE, FELL)), "unknown", [2]),
+    "only the driver is gone": ((GONE, GONE), "unknown", []),
+}
+
+
+def counted(samples: Iterable[Sample]) -> list[float | None]:
+    found = report_of((0.0, samples), wall=NOW).findings
+    return [each.value for each in found if each.check.code == "gpu.board_lost"]
+
+
+@pytest.mark.parametrize(("gpus", "driver", "lost"), CASES.values(), ids=CASES)
+def test_two_lost_gpus_or_more_are_counted(gpus: tuple[tuple[str, ...], ...], driver: str, lost: list[int]) -> None:
+    assert counted(host(*gpus, driver=driver)) == lost
+
+
+def test_a_slot_that_the_kernel_log_names_is_the_gpu_in_it() -> None:
+    """One that was lost before the exporter started is known by its address alone."""
+    fallen = (GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS.sample(NOW, slot(number), "79", "") for number in (0, 7))
+    assert counted((*host(("lost",), (UP,)), *fallen)) == [2]
