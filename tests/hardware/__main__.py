@@ -17,22 +17,20 @@ from typing import Final
 from tests.hardware.table import AGREES, DIFFERS, VERDICTS, compare, lines
 from tests.hardware.visit import FILES, Plan, Visit
 
-_NO_DRIVER: Final = (
-    "Install the NVIDIA driver (nvidia-smi comes with it) or load it (modprobe nvidia), and run this again."
-)
+_NO_DRIVER: Final = "Install the NVIDIA driver, which has nvidia-smi, or load it (modprobe nvidia), and run this again."
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hardware", description=__doc__)
     parser.add_argument("--out", type=Path, help="new folder for the bundle")
     parser.add_argument("--load", metavar="COMMAND", help="shell command that keeps the GPUs busy until it is ended")
-    parser.add_argument(
-        "--judge", type=Path, metavar="FOLDER", help="print the table of this bundle again, and no more"
-    )
+    parser.add_argument("--judge", type=Path, metavar="FOLDER", help="print the table of this bundle, and no more")
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="make a folder to copy to hosts without network")
     parser.add_argument("--simulate", metavar="SCENARIO", help="the exporter's simulated host in place of this one")
     for each in fields(Plan):
-        parser.add_argument(f"--{each.name}", type=type(each.default), default=each.default)
+        parser.add_argument(
+            f"--{each.name}", type=type(each.default), default=each.default, help="see Plan in visit.py"
+        )
     given = parser.parse_args()
     if given.pack:
         from tests.hardware.pack import pack  # noqa: PLC0415 - it is not in what it packs

@@ -177,7 +177,7 @@ def _leaves(element: ET.Element, path: str = "") -> Iterator[tuple[str, str]]:
     """Texts of the innermost elements by their paths, and how many processes there are."""
     for child in element:
         if child.tag == "processes":
-            yield "processes/count", str(len(child))
+            yield "processes/count", (child.text or "").strip() or str(len(child))
         elif len(child):
             yield from _leaves(child, f"{path}{child.tag}/")
         else:

@@ -59,8 +59,8 @@ _PRIVATE: Final = re.compile(
 )
 _KEPT: Final = (
     *(row.metric for row in rows()),
-    *("gpu_up{", "gpu_error_info{", "gpu_energy_", "gpu_sm_active_", "gpu_topology_info{"),
-    *("gpu_driver_", "gpu_exporter_"),
+    *("gpu_up{", "gpu_error_info{", "gpu_energy_", "gpu_sm_active_", "gpu_pcie_", "gpu_nvlink_"),
+    *("gpu_topology_info{", "gpu_driver_", "gpu_exporter_"),
 )
 """How the series begin that a bundle keeps: none names a process, user, job, file or network."""
 
