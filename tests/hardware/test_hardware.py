@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from tests.hardware.__main__ import report
 from tests.hardware.pack import pack
 from tests.hardware.table import AGREES, CANNOT_KNOW, DIFFERS, Row, compare, judged, links, topology
 from tests.hardware.visit import HANGS, QUERY
@@ -142,6 +143,17 @@ def test_values_are_compared_by_kind(
 def test_a_gpu_that_is_not_on_the_page_differs_but_no_page_says_nothing() -> None:
     row = Row("gpu_value", {}, "", "constant", 0, ("place",))
     assert [judged(row, [{"place": "7"}], [page]).verdict for page in ((), None)] == [DIFFERS, CANNOT_KNOW]
+
+
+@pytest.mark.parametrize(("printed", "code"), [("7", 0), ("8", 1), ("N/A", 2)])
+def test_the_exit_code_is_0_only_if_something_agrees(tmp_path: Path, printed: str, code: int) -> None:
+    (tmp_path / "idle").mkdir()
+    (tmp_path / "about.json").write_text('{"steps": [], "load": null}')
+    (tmp_path / "idle" / "0.prom").write_text('gpu_pcie_replays_total{uuid="GPU-1"} 7\n')
+    pci = f"<pci><replay_counter>{printed}</replay_counter></pci>"
+    for number in range(2):
+        (tmp_path / "idle" / f"{number}.xml").write_text(f"<log><gpu><uuid>GPU-1</uuid>{pci}</gpu></log>")
+    assert report(tmp_path) == code
 
 
 def test_topology_and_links_are_read_from_tables() -> None:
