@@ -47,6 +47,7 @@ IN_REAL_TIME = (
     "e2e/",
     "faults/",
     "fleet/test_live",
+    "hardware/",
     "hostile/",
     "image/",
     "privilege/",

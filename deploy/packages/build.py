@@ -93,7 +93,7 @@ def _epoch(repository: Path) -> int:
 def _make_tree(repository: Path, target: Target, root: Path, scratch: Path, epoch: int) -> None:
     home = root / HOME
     site = home / "lib" / f"python{target.python}" / "site-packages"
-    _install_wheels(repository, target, site, scratch)
+    install_wheels(repository, target, site, scratch)
     (home / "bin").mkdir()
     (home / "bin" / "python3").symlink_to(f"../../../bin/python{target.python}")
     _write(home / "pyvenv.cfg", f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {target.python}\n")
@@ -137,7 +137,7 @@ def _for_package(unit: str) -> str:
     return unit.replace(line, "ExecStart=/usr/bin/gpu-triage ")
 
 
-def _install_wheels(repository: Path, target: Target, site: Path, scratch: Path) -> None:
+def install_wheels(repository: Path, target: Target, site: Path, scratch: Path, lock: str = "image.txt") -> None:
     """Install the pinned packages with hash checks, and ours, built from a copy because setuptools leaves a build/."""
     source, wheels = _made(scratch / "source"), scratch / "wheels"
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -149,7 +149,7 @@ def _install_wheels(repository: Path, target: Target, site: Path, scratch: Path)
     platform = f"{ARCHITECTURES[target.architecture]}-manylinux_{_GLIBC.replace('.', '_')}"
     hosts = (f"--python-version={target.python}", f"--python-platform={platform}")
     place = (f"--python={sys.executable}", f"--target={site}", *hosts)
-    locked = ("--only-binary=:all:", "--require-hashes", f"--requirements={repository / 'requirements/image.txt'}")
+    locked = ("--only-binary=:all:", "--require-hashes", f"--requirements={repository / 'requirements' / lock}")
     # Copied, because the default is hard links to uv's cache, and file modes are changed later.
     _uv("pip", "install", "--link-mode", "copy", *place, *locked)
     _uv("pip", "install", "--link-mode", "copy", *place, "--no-deps", *map(str, wheels.glob("*.whl")))

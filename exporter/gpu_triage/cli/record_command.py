@@ -20,7 +20,7 @@ from gpu_triage.options.values import duration
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.record.bundle import prepare_target, write_recording
 from gpu_triage.record.capture import Capture
-from gpu_triage.record.masking import local_masker, masked
+from gpu_triage.record.masking import Masker, local_masker, masked
 from gpu_triage.record.recording import Recording
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
@@ -52,13 +52,13 @@ def record_command(*, config: Config, target: Path, force: bool, seconds: float)
     prepare_target(target, replace=force)
     configure("error", config.log_format)
     with ExitStack() as stack:
-        recording = record_host(live_host(config, stack).machine, config, seconds)
+        recording = record_host(live_host(config, stack).machine, config, seconds, local_masker())
     write_recording(recording, target)
     click.echo(f"{target}: {len(recording.answers)} answers of NVML, {len(recording.files)} of files")
     return 0
 
 
-def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
+def record_host(machine: Machine, config: Config, seconds: float, masker: Masker) -> Recording:
     """Record a machine while the exporter's collectors run on it, for this long in real time."""
     with closing(Capture(machine, math.inf, _MOST_BYTES)) as capture:
         runner, ended = Runner(machine.clock, config.sample_fast_seconds), threading.Event()
@@ -70,4 +70,4 @@ def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
             return f"recording, {done:.0f} of {seconds:.0f} s"
 
         sample_for(seconds, runner, sampler, capture.ring.drain, ended, progress=progress)
-        return masked(capture.captured(), local_masker())
+        return masked(capture.captured(), masker)

@@ -84,11 +84,11 @@ class Masker:
         return hmac.new(self._key, kind + b"\0" + raw, hashlib.sha256).digest()
 
 
-def local_masker() -> Masker:
-    """Create a masker with a new key for this host's name and users."""
+def local_masker(key: bytes = b"") -> Masker:
+    """Create a masker for this host's name and users, with a new key if none is given."""
     name = socket.gethostname()
     people = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid >= _FIRST_UID_OF_PEOPLE]
-    return Masker(os.urandom(32), hosts=(name, name.split(".")[0]), users=people)
+    return Masker(key or os.urandom(32), hosts=(name, name.split(".")[0]), users=people)
 
 
 def masked(captured: Captured, masker: Masker, verdict: str | None = None) -> Recording:
