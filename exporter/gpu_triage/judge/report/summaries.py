@@ -87,7 +87,7 @@ def _reports(gpu: GpuEvidence, spec: metric.MetricSpec) -> bool:
 def _why_not(host: HostEvidence, spec: metric.MetricSpec) -> str | None:
     """Return why something could not be read; None if it was, or is not there to be read."""
     of_gpus = spec.labels[: len(metric.GPU_LABELS)] == metric.GPU_LABELS
-    lacking = [gpu.gpu for gpu in host.answering if not _reports(gpu, spec)] if of_gpus else []
+    lacking = [gpu for gpu in host.answering if not _reports(gpu, spec)] if of_gpus else []
     if _was_read(host, spec) and not lacking:
         return None
     collector = _COLLECTORS[spec]
@@ -100,7 +100,8 @@ def _why_not(host: HostEvidence, spec: metric.MetricSpec) -> str | None:
         return None
     if spec is pcie.GPU_PCIE_LINK_EXPECTED_WIDTH and host.is_virtual:
         return "a virtual machine does not show the slot"
-    return f"not reported by GPU {ranges(lacking)}" if lacking else "no source"
+    mode = "in MIG mode " if all(gpu.partitioned for gpu in lacking) else ""
+    return f"not reported {mode}by GPU {ranges([gpu.gpu for gpu in lacking])}" if lacking else "no source"
 
 
 def summaries(host: HostEvidence) -> dict[Area, str | None]:
