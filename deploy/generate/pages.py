@@ -18,6 +18,7 @@ from deploy.generate.finding_tables import class_words, facts, matches, read_fac
 
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.main import group
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.read.xid.codes import XID_CODES, XidCode, XidKind
 from gpu_triage.serve.handbook.pages import FATAL_IN_TEXT, meaning_of
 from gpu_triage.serve.handbook.reference import configuration_markdown, metrics_markdown
@@ -81,6 +82,7 @@ def _pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "METRICS.md", metrics_markdown()
     yield DOCS / "configuration.md", configuration_markdown()
     yield DOCS / "cards.md", _between(DOCS / "cards.md", "cards", _cards())
+    yield DOCS / "thresholds.md", _between(DOCS / "thresholds.md", "sources", _sources())
     yield DOCS / "alerts.md", alerts_page(shipped_sources())
     yield DOCS / "dcgm.md", _between(DOCS / "dcgm.md", "alerts", alerts_from_dcgm())
     yield HANDBOOK / "xids.md", _xids_page()
@@ -125,22 +127,34 @@ def between(page: str, name: str, text: str) -> str:
 def _cards() -> str:
     """What each GPU model reports."""
     models = sorted((load_model(name) for name in known_models()), key=lambda model: model.name)
-    return "".join(f"- {model.name}: {', '.join(filter(None, _card(model)))}\n" for model in models)
+    return "".join(
+        f"- {model.name.removeprefix('NVIDIA ')}: {', '.join(filter(None, _card(model)))}\n" for model in models
+    )
+
+
+def _sources() -> str:
+    """Thresholds that are not the house's."""
+    return "".join(
+        f"- `{name}` ({getattr(thresholds, name):g}): {source}\n" for name, source in thresholds.SOURCES.items()
+    )
 
 
 def _card(model: GpuModel) -> Iterator[str]:
+    """What its source has: no assumption is a fact of a card."""
+    source = model.source
     yield from (words for feature, words in _FEATURES.items() if feature in model.features)
-    if model.clocks.sm_default:
+    if model.clocks.sm_default and not source.assumed.keys() & {"clocks", "sm_default"}:
         yield f"{model.clocks.sm_default}/{model.clocks.sm_max} MHz"
     if "ecc" in model.features:
         yield "ECC on" if model.ecc_on else "ECC off"
-    if model.row_remap_banks:
+    if model.row_remap_banks and "row_remap_banks" not in source.assumed:
         yield f"{model.row_remap_banks} banks"
-    if model.nvlinks:
-        yield f"{model.nvlinks} NVLink{'s' if model.nvlinks > 1 else ''}"
+    if model.nvlinks and "nvlinks" not in source.assumed:
+        yield f"{model.nvlinks} NVLinks"
     if model.fans:
         yield "fan always 0" if model.fan_percent == 0 else "fan"
     yield f"P{model.idle_state}/P{model.load_state}"
+    yield " and ".join(source.drivers) or source.kind
 
 
 def _xids_page() -> str:

@@ -1,6 +1,8 @@
 """A GPU model: its data sheet, read from files under ``models/``."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -10,6 +12,9 @@ from gpu_triage.documents.pcie_values import Generation, Width
 from gpu_triage_simulator.schema import Amount, Count, Ratio, read_toml
 
 MODELS = Path(__file__).parent / "models"
+
+WITHOUT_APPLICATION_CLOCKS: Final = 590
+"""The first driver that no longer reports application clocks (captures; NVML's change log deprecates them in 580)."""
 
 _LEAST_RESERVED_MIB: Final = 32
 """Lower bound for reserved memory: every real card that reports it reserves at least twice as much."""
@@ -45,8 +50,14 @@ class ModelSource:
     # "capture" if recorded from a real card, "documentation" if only from data sheets and manuals
     kind: Literal["capture", "documentation"]
     facts: Sentence  # who published the data, with card and driver
-    # data without a source; in every model, heating per watt and idle power noise are assumed, too
-    assumed: Sentence | None = None
+    # data without a source by key, or by table of keys, and why this value; docs/cards.md leaves them out. In every
+    # model, heating per watt and idle power noise are assumed, too
+    assumed: Mapping[str, Sentence] = field(default_factory=dict)
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """Versions of the drivers of its captures, such as ``570.148.08``."""
+        return tuple(re.findall(r"\b[1-9]\d\d(?:\.\d+){1,2}\b", self.facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +185,7 @@ def read_model(table: dict[str, Any], name: str) -> GpuModel:
     """
     where = Place(name)
     model = read_value(GpuModel, table, where)
+    _check_source(model, where)
     _check_memory(model, where)
     _check_heat_and_power(model, where)
     _check_clocks(model, where)
@@ -184,6 +196,21 @@ def read_model(table: dict[str, Any], name: str) -> GpuModel:
     if model.fan_percent is not None and not model.fans:
         raise where.at("fan_percent").error("needs fans")
     return model
+
+
+def _check_source(model: GpuModel, where: Place) -> None:
+    """What a file holds is in its source, or is called assumed."""
+    source = model.source
+    keys = {each.name for table in (GpuModel, Clocks, Power, Thermal, Pcie) for each in fields(table)}
+    if unknown := sorted(source.assumed.keys() - keys):
+        raise where.at("source", "assumed").error(f"has no key of a model: {unknown[0]}")
+    majors = [int(version.split(".")[0]) for version in source.drivers]
+    held = not majors or min(majors) < WITHOUT_APPLICATION_CLOCKS
+    if model.clocks.sm_default and not held and not source.assumed.keys() & {"clocks", "sm_default"}:
+        raise where.at("clocks", "sm_default").error(
+            f"is not in its source: drivers from {WITHOUT_APPLICATION_CLOCKS} on do not report it; cite an older one, "
+            "or list it in source.assumed"
+        )
 
 
 def _check_memory(model: GpuModel, where: Place) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gpu_triage_simulator.effects import PowerProfiles
 from gpu_triage_simulator.gauges import Gauges
+from gpu_triage_simulator.model import WITHOUT_APPLICATION_CLOCKS
 from gpu_triage_simulator.nvml_calls import OUT, Function, at, gauge, pair, put
 from gpu_triage_simulator.nvml_library import (
     BAR1_MEMORY,
@@ -39,7 +40,6 @@ _SUPPORTED_REASONS: Final = 0x1FF
 """The same on every card, GeForce included; a real driver may omit reasons that a card's settings rule out."""
 _RESERVED_APART: Final = 510
 """Driver branch from which on the total includes the driver's reserved memory."""
-_WITHOUT_APPLICATION_CLOCKS: Final = 590
 
 
 def percent(share: float) -> int:
@@ -234,7 +234,7 @@ def _supported_reasons(_device: Device) -> int:
 
 
 def _application_clocks(name: str, body: Callable[[Device, int, int | None], None]) -> Function:
-    return Function(name, (c_uint, OUT), body, feature="application_clocks", until=_WITHOUT_APPLICATION_CLOCKS)
+    return Function(name, (c_uint, OUT), body, feature="application_clocks", until=WITHOUT_APPLICATION_CLOCKS)
 
 
 _BITS: Final = 32

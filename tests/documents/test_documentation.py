@@ -12,6 +12,7 @@ from tests.gathered import every, for_each
 
 from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.table import CHECKS
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
@@ -19,6 +20,7 @@ from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.read.xid.codes import XidKind
 from gpu_triage.serve.handbook import reference
 from gpu_triage.serve.handbook.markdown import render_html
+from gpu_triage_simulator.model import known_models, load_model
 from gpu_triage_simulator.schema import read_toml
 
 LINK = re.compile(r"\]\((?!https?://|mailto:)([^)\s]+)\)")
@@ -41,6 +43,21 @@ def test_the_manual_page_names_every_option_and_the_exit_codes(repository: Path)
     serve = (repository / "docs/man/gpu-triage-serve.1").read_text(encoding="utf-8").replace("\\-", "-")
     assert [each.key for each in all_options(COLLECTOR_SWITCHES) if each.variable not in serve] == []
     assert ".SH EXIT STATUS\n0 after a signal; 2 " in serve
+
+
+def test_no_assumption_is_a_fact_of_a_card_and_each_names_its_source(repository: Path) -> None:
+    page = (repository / "docs/cards.md").read_text(encoding="utf-8")
+    cards = dict(re.findall(r"^- ([^:*`]+): (.+)$", page.partition("<!-- cards -->")[2], re.MULTILINE))
+    for model in every([load_model(name) for name in known_models()]):
+        card = cards[model.name.removeprefix("NVIDIA ")]
+        said = {"clocks": "MHz", "sm_default": "MHz", "row_remap_banks": "banks", "nvlinks": "NVLink"}
+        assert [key for key in model.source.assumed if said.get(key, "none") in card] == []
+        assert card.endswith((*model.source.drivers[-1:], model.source.kind))
+
+
+def test_the_page_on_thresholds_names_every_source(repository: Path) -> None:
+    page = (repository / "docs/thresholds.md").read_text(encoding="utf-8")
+    assert re.findall(r"^- `([A-Z_]+)` \(\S+\): \S", page, re.MULTILINE) == list(every(thresholds.SOURCES))
 
 
 def test_what_stands_between_markers_is_replaced_and_nothing_else() -> None:

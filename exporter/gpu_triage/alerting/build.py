@@ -19,7 +19,7 @@ from gpu_triage.read.xid.codes import (
     XidCode,
     XidKind,
 )
-from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
+from gpu_triage.read.xid.xid_events import MISSED_BY_NVML
 
 PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
 _FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
@@ -94,9 +94,9 @@ def xid_texts() -> Mapping[str, str]:
             codes.append((str(SLOW_GSP), SLOW_GSP_MEANING, SLOW_GSP_ACTION))
         texts[f"xid_words_{kind.value}"] = _template((code, meaning) for code, meaning, _ in codes)
         texts[f"xid_action_{kind.value}"] = _template((code, action) for code, _, action in codes)
-    *first, last = NEVER_FROM_NVML
+    *first, last = MISSED_BY_NVML
     texts["xid_slow_gsp"] = str(SLOW_GSP)
-    texts["xids_never_from_nvml"] = f"{', '.join(map(str, first))} and {last}"
+    texts["xids_missed_by_nvml"] = f"{', '.join(map(str, first))} and {last}"
     return MappingProxyType(texts)
 
 

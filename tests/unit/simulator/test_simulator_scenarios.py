@@ -332,12 +332,18 @@ def test_every_model_says_where_its_facts_are_from(name: str) -> None:
     assert len(source.facts) > 20
 
 
+DEPRECATED = {"kind": "capture", "facts": "nvidia-smi -q, drivers 590.48.01 and 595.80"}
+"""Captures whose application clocks are "Requested functionality has been deprecated"."""
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"memory_mibs": 1}, "memory_mibs: unknown key; did you mean memory_mib?"),
         ({"features": ["ecc", "nvjpeg"]}, "features[1]: "),
         ({"source": {"kind": "hearsay", "facts": "a rumour"}}, "source.kind: "),
+        ({"source": DEPRECATED}, "clocks.sm_default: is not in its source"),
+        ({"source": DEPRECATED | {"assumed": {"sm_defualt": "as before"}}}, "source.assumed: has no key of a model"),
         ({"memory_reserved_mib": 0}, "memory_reserved_mib: is 0; write what the driver reserves"),
         ({"row_remap_banks": 0}, "row_remap_banks: goes with the feature remapped_rows"),
         ({"thermal__slowdown": 99}, "thermal: needs gpu_max below slowdown below shutdown"),

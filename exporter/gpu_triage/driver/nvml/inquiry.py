@@ -23,7 +23,7 @@ from gpu_triage.errors import GpuUnavailable
 
 _NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})  # NVML_VALUE_NOT_AVAILABLE, as 32 and 64 bits
 _NO_SIGNED_VALUE: Final = -1
-"""The same as a signed number. None of the fields read here has -1 as a valid value."""
+"""The same as a signed number. Only in offsets may -1 be valid."""
 
 _INVALID_ARGUMENT: Final = name_of(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
@@ -130,16 +130,19 @@ class Inquiry:
 
         return self._ask(function, (), (function, *about), entries)
 
-    def fields(self, ids: Iterable[FieldId]) -> Mapping[FieldId, float]:
+    def fields(self, ids: Iterable[FieldId], *, offsets: bool = False) -> Mapping[FieldId, float]:
         """Values of the supported fields, in NVML's units; one driver call for up to 128 fields.
 
-        Fields the driver or board does not support are missing, and not requested again.
+        Fields the driver or board does not support are missing, and not requested again. Of `offsets`, a -1 is a value
+        if there is another value.
         """
         wanted = [i for i in ids if ("field", i) not in self.device.unsupported]
         values: dict[FieldId, float] = {}
         for first in range(0, len(wanted), _MOST_FIELDS):
             values |= self._field_values(wanted[first : first + _MOST_FIELDS])
-        return values
+        if offsets and set(values.values()) != {_NO_SIGNED_VALUE}:
+            return values
+        return {field: value for field, value in values.items() if value != _NO_SIGNED_VALUE}
 
     def _field_values(self, wanted: list[FieldId]) -> dict[FieldId, float]:
         question = ("field", wanted[0]) if len(wanted) == 1 else ("fields", *wanted)
@@ -160,7 +163,7 @@ class Inquiry:
                 # Neither NaN or infinite, nor an integer's bits misread as a (denormal) double.
                 if not math.isfinite(value) or 0 < abs(value) < sys.float_info.min:
                     self.failures.append("malformed")
-                elif value not in _NO_VALUE and value != _NO_SIGNED_VALUE:
+                elif value not in _NO_VALUE:
                     values[wanted_id] = value
             elif code in UNSUPPORTED or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
                 # Drivers that do not know the field return "invalid argument".

@@ -1,5 +1,6 @@
 """The playbook's terms as numbers; shares are 0-1 of the window. Those of one finding are in `findings.settings`."""
 
+from collections.abc import Mapping
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0  # how far back the judge looks,
@@ -72,7 +73,7 @@ NEAR_LIMIT_SHARE: Final = 0.9  # at the limit: draws at least this share of it, 
 # Hung: busy for less than this share, drawing less than HUNG_POWER_SHARE of the limit and holding HELD_BYTES for
 # HUNG_SECONDS, directly after being busy for WORKED_SHARE.
 HUNG_BUSY_SHARE: Final = 0.01
-HUNG_POWER_SHARE: Final = 0.5  # T4 and L4 kept awake (P0) by a process idle at up to 0.43: 27 W of 70 and 72
+HUNG_POWER_SHARE: Final = 0.5
 HELD_BYTES: Final = 1024.0**3  # as much device memory as a job would use
 HUNG_SECONDS: Final = 270.0  # longest pause of a job, for a checkpoint or between epochs
 WORKED_SHARE: Final = 0.5  # of the minute before it became idle
@@ -108,7 +109,7 @@ ALLOCATED_IDLE_SECONDS: Final = 7200.0  # held throughout, and working for less 
 # Average NFS or Lustre requests in flight; fewer do not prove that a task is waiting for the server.
 OUTSTANDING_REQUESTS: Final = 1.0
 # A disk that is busy all the time is saturated if its requests take this long (a hard disk's latency), this many are in
-# flight (SATA's queue depth), or tasks stall on I/O for this share of the time.
+# flight, or tasks stall on I/O for this share of the time.
 SLOW_REQUEST_SECONDS: Final = 0.005
 LONG_QUEUE: Final = 32.0
 STALLED_BY_DISK_SHARE: Final = 0.05
@@ -129,9 +130,7 @@ SPINNING_MEMORY_SHARE: Final = 0.1
 TALKING_BYTES_PER_SECOND: Final = 1e6  # RDMA adapters send this much: the job has ranks on other hosts
 
 # Class compute, on average over the window. Compute-bound: the busiest pipe of the SMs is active for this share of the
-# time. NVIDIA's trainings of large models on H100 reach 0.41 to 0.48 of the tensor cores' peak (MFU in the README of
-# Megatron-LM). Memory-bound: this share of the memory bandwidth is in use, about 60% of the 0.8 that can be reached in
-# practice (DCGM's documentation of DRAM activity); Nsight Compute reports latency issues below 60%.
+# time. Memory-bound: this share of the memory bandwidth is in use.
 ARITHMETIC_BOUND_SHARE: Final = 0.4
 MEMORY_BOUND_SHARE: Final = 0.5
 
@@ -182,7 +181,17 @@ FEWEST_SEGMENTS: Final = 100.0
 DROPPED_PER_SECOND: Final = 1000.0  # an interface that drops fewer packets may not know their protocols
 
 MEMORY_GROWTH_SECONDS: Final = 900.0  # period over which memory growth is measured
-PCIE_BIT_ERROR_RATE: Final = 1e-12
-"""What the PCIe specification allows a lane, and DCGM a link: 15 replays per minute on 16 lanes of generation 4."""
+PCIE_BIT_ERROR_RATE: Final = 1e-12  # of a link: 15 replays per minute on 16 lanes of generation 4
 PCIE_BITS_PER_SECOND: Final = {1: 2.5e9, 2: 5e9, 3: 8e9, 4: 16e9, 5: 32e9, 6: 64e9, 7: 128e9}
 """Of one lane, by generation."""
+
+SOURCES: Final[Mapping[str, str]] = {
+    "ARITHMETIC_BOUND_SHARE": "NVIDIA's trainings on H100 reach 0.41 to 0.48 of the tensor cores' peak (MFU, README of "
+    "Megatron-LM)",
+    "HUNG_POWER_SHARE": "captures of T4 and L4 kept awake by an idle process: 27 W of 70 and 72",
+    "LONG_QUEUE": "depth of SATA's queue",
+    "MEMORY_BOUND_SHARE": "60% of the 0.8 that can be reached (DCGM, DRAM activity): below it, Nsight Compute reports "
+    "latency issues",
+    "PCIE_BIT_ERROR_RATE": "the PCIe specification for a lane, DCGM for a link",
+}
+"""Where a threshold is from; all others, of findings and rules too, are house values."""

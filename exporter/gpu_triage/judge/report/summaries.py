@@ -24,7 +24,7 @@ from gpu_triage.read.metrics import metric
 from gpu_triage.read.processes import on_gpu
 from gpu_triage.read.registry import HOST_COLLECTORS, SUBJECTS
 from gpu_triage.read.xid import xid_metrics
-from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
+from gpu_triage.read.xid.xid_events import MISSED_BY_NVML
 from gpu_triage.sampler.state_directory import FINDINGS, IN_USE
 
 _XID_SOURCES = {"kmsg": "kernel log", "nvml": "NVML"}
@@ -76,6 +76,10 @@ def _was_read(host: HostEvidence, spec: metric.MetricSpec) -> bool:
 
 
 def _reports(gpu: GpuEvidence, spec: metric.MetricSpec) -> bool:
+    if spec is GPU_ECC_VOLATILE_ERRORS_TOTAL and gpu.partitioned:
+        # "Querying volatile errors using device handles is currently not supported" (nvml.h of CUDA 11 to 13, of
+        # nvmlDeviceGetMemoryErrorCounter with MIG), but drivers 535 to 590 return 0.
+        return any(gpu.lasts(spec))
     # Of a GPU with MIG devices, it is derived from theirs.
     return gpu.has(spec) or (spec is activity.GPU_BUSY_SECONDS_TOTAL and gpu.busy_share is not None)
 
@@ -83,7 +87,7 @@ def _reports(gpu: GpuEvidence, spec: metric.MetricSpec) -> bool:
 def _why_not(host: HostEvidence, spec: metric.MetricSpec) -> str | None:
     """Return why something could not be read; None if it was, or is not there to be read."""
     of_gpus = spec.labels[: len(metric.GPU_LABELS)] == metric.GPU_LABELS
-    lacking = [gpu.gpu for gpu in host.answering if not _reports(gpu, spec)] if of_gpus else []
+    lacking = [gpu for gpu in host.answering if not _reports(gpu, spec)] if of_gpus else []
     if _was_read(host, spec) and not lacking:
         return None
     collector = _COLLECTORS[spec]
@@ -96,7 +100,8 @@ def _why_not(host: HostEvidence, spec: metric.MetricSpec) -> str | None:
         return None
     if spec is pcie.GPU_PCIE_LINK_EXPECTED_WIDTH and host.is_virtual:
         return "a virtual machine does not show the slot"
-    return f"not reported by GPU {ranges(lacking)}" if lacking else "no source"
+    mode = "in MIG mode " if all(gpu.partitioned for gpu in lacking) else ""
+    return f"not reported {mode}by GPU {ranges([gpu.gpu for gpu in lacking])}" if lacking else "no source"
 
 
 def summaries(host: HostEvidence) -> dict[Area, str | None]:
@@ -240,7 +245,7 @@ def _settings(host: HostEvidence) -> str:
 
 _FOUND: Final = frozenset({"lost", "reset_required", IN_USE})  # errors with a finding or report line of their own
 _READ_LOG: Final = "read the kernel log (dmesg | grep -i nvrm)"
-_NEVER_FROM_NVML: Final = ", ".join(map(str, NEVER_FROM_NVML))
+_MISSED_BY_NVML: Final = ", ".join(map(str, MISSED_BY_NVML))
 _OF_HOST: Final = frozenset(collector.name for collector in HOST_COLLECTORS)
 _NEXT_STEPS: Final = {
     "library_not_found": "libnvidia-ml.so.1 is not installed; install the driver, or, in a container, "
@@ -285,8 +290,8 @@ def _unheard(host: HostEvidence) -> Iterator[str]:
     sources = {each.labels["source"]: each.last for each in host.series(xid_metrics.GPU_EXPORTER_XID_SOURCE_UP)}
     if sources.get("kmsg") == 0:
         yield (
-            f"the kernel log: Xids from before this run are not seen, and Xids {_NEVER_FROM_NVML} never; run as "
-            "root or with CAP_SYSLOG, or give --path.kmsg"
+            "the kernel log: Xids from before this run are not seen, nor, with drivers of 2024, Xids "
+            f"{_MISSED_BY_NVML}; run as root or with CAP_SYSLOG, or give --path.kmsg"
         )
     if host.answering and sources.get("nvml") == 0:
         yield "NVML's events: new Xids are only visible in the kernel log"

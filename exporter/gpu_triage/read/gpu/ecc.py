@@ -22,7 +22,7 @@ _LIMIT: Final = CounterLimit(per_second=1e6, most=1 << 48)
 GPU_ECC_VOLATILE_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_volatile_errors_total",
     "ECC errors since the driver was loaded or the GPU reset. Unlike other counters it then returns to 0 while the "
-    "exporter runs.",
+    "exporter runs. In MIG mode, 0 proves nothing (nvml.h).",
     labels={"severity": SEVERITIES},
     source="nvmlDeviceGetTotalEccErrors(VOLATILE)",
 )

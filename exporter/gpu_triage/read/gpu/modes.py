@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import version_numbers
 from gpu_triage.driver.nvml.structs import PASSED_THROUGH_MODE, VGPU_MODE, licensed_features
 from gpu_triage.read.metrics.contract import GpuCollector, GpuRound
 from gpu_triage.read.metrics.metric import ANY, Tier, gpu_gauge, gpu_info
@@ -114,7 +115,7 @@ _MOST_ACTION: Final = 255
 
 GPU_RECOVERY_ACTION = gpu_gauge(
     "gpu_recovery_action",
-    "Recovery action the driver requests for this GPU: {states}. Absent before driver 570.",
+    "Recovery action the driver requests for this GPU: {states}. Absent before driver 570; driver 580's 5 is 6 here.",
     states=dict(enumerate(_ACTIONS)),
     source="field 230",
 )
@@ -122,6 +123,10 @@ GPU_RECOVERY_ACTION = gpu_gauge(
 NO_RECOVERY: Final = GPU_RECOVERY_ACTION.value_of("nothing")
 DRAIN_AND_RESET: Final = GPU_RECOVERY_ACTION.value_of("drain and reset")
 """The action that can wait until the GPU's jobs are done."""
+_RECOVER_IMEX: Final = GPU_RECOVERY_ACTION.value_of("recover the IMEX domain")
+_IMEX_SINCE: Final = (590,)
+"""NVML_GPU_RECOVERY_ACTION_GPU_RESET_BUS is 5 in NVIDIA's pynvml 13.580, 5 has no name in 13.590, and
+…_RECOVER_IMEX_DOMAIN is 5 from NVML 595 on; …_BUS_RESET and …_SYSTEM_REBOOT came as 6 and 7 with 615."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,8 @@ def read_recovery(gpu: GpuRound) -> RecoveryReading:
     inquiry = gpu.inquiry
     asked = inquiry.fields((RECOVERY_ACTION_FIELD,)).get(RECOVERY_ACTION_FIELD)
     action = inquiry.within(asked, 0, _MOST_ACTION)
+    if action == _RECOVER_IMEX and () < version_numbers(gpu.versions.driver) < _IMEX_SINCE:
+        action = GPU_RECOVERY_ACTION.value_of("reset the bus")
     return RecoveryReading(None if action is None else int(action))
 
 

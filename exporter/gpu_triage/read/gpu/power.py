@@ -34,7 +34,8 @@ _ENERGY_LIMIT: Final = CounterLimit(per_second=10_000.0, most=10_000.0 * 10 * 36
 
 GPU_POWER_WATTS = gpu_gauge(
     "gpu_power_watts",
-    "Power draw of the board: instantaneous if the driver offers it, else a one-second average.",
+    "Power draw of the board: instantaneous if the driver offers it, before Ampere and on GA100 always; else a "
+    "one-second average.",
     source="field 186, else 185, else nvmlDeviceGetPowerUsage",
 )
 GPU_POWER_LIMIT_WATTS = gpu_gauge(
@@ -472,7 +473,7 @@ def _thresholds(inquiry: Inquiry) -> Mapping[str, float]:
 
 def _margin_thresholds(inquiry: Inquiry) -> Mapping[str, float]:
     """Margins are not converted to temperatures: they cover several sensors, at varying offsets from the GPU's."""
-    answers = inquiry.fields(MARGIN_FIELDS.values())
+    answers = inquiry.fields(MARGIN_FIELDS.values(), offsets=True)  # -2 to -12 in captures
     margins = {label: answers.get(number) for label, number in MARGIN_FIELDS.items()}
     return known({label: inquiry.within(each, -_MOST_MARGIN, _MOST_MARGIN) for label, each in margins.items()})
 

@@ -46,7 +46,7 @@ from gpu_triage.read.processes.pods import CONTAINER_NAMES, POD_NAMES
 from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
 from gpu_triage.read.selection import needed_but_excluded
 from gpu_triage.read.xid import xid_metrics as xid
-from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
+from gpu_triage.read.xid.xid_events import MISSED_BY_NVML
 
 log = logging.getLogger(__name__)
 
@@ -218,8 +218,9 @@ PROBES: Final = (
         "kernel_log",
         lambda config: collector_enabled(config, xid.NAME, default=True) or runs(HOST_KERNEL_LOG, config),
         lambda view: None if view.machine.kmsg is None else refusal(view.machine.kmsg),
-        f"Xids from before startup or while the driver hangs, Xids {', '.join(map(str, NEVER_FROM_NVML))}, SXids of "
-        "NVSwitches and kernel messages about the host are not read: grant CAP_SYSLOG or run a privileged container",
+        "Xids from before startup or while the driver hangs, with drivers of 2024 also Xids "
+        f"{', '.join(map(str, MISSED_BY_NVML))}, SXids of NVSwitches and kernel messages about the host are not read: "
+        "grant CAP_SYSLOG or run a privileged container",
     ),
     Probe(
         "pci_bus",

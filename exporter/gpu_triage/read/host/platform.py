@@ -36,13 +36,15 @@ _DOMAINS: Final = {
     "unmanaged": "unmanaged",
     "blocked": "blocked",
 }
-"""The kernel's names of IOMMU domain types (``iommu_group_show_type`` of drivers/iommu/iommu.c) to labels."""
+"""Types of a group's default domain (``iommu_group_show_type`` of drivers/iommu/iommu.c), which vfio does not change,
+to labels."""
 
 GPU_HOST_IOMMU_GPUS = host_gauge(
     "gpu_host_iommu_gpus",
-    "NVIDIA GPUs on the bus by IOMMU domain type ({domain}). dma and dma_fq send traffic between GPUs through the "
-    "CPU; unmanaged belongs to a virtual machine. Absent without an IOMMU, and before Linux 5.11.",
-    labels={"domain": _DOMAINS.values()},
+    "NVIDIA GPUs on the bus by default domain of their IOMMU group ({default_domain}), even while vfio has attached "
+    "another one. dma and dma_fq send traffic between GPUs through the CPU. Absent without an IOMMU, and before Linux "
+    "4.19.",
+    labels={"default_domain": _DOMAINS.values()},
     source="/sys/bus/pci/devices/*/iommu_group/type",
 )
 
@@ -85,7 +87,7 @@ def read_platform(round_: HostRound) -> PlatformReading:
 
 PLATFORM = HostCollector(
     name="platform",
-    about="NUMA nodes of the host, its IOMMU, the GPUs' domains, and whether it is virtual",
+    about="NUMA nodes of the host, its IOMMU, the GPUs' default domains, and whether it is virtual",
     tier=Tier.SLOW,
     reader=lambda _config: PlatformReader().read,
 )

@@ -35,8 +35,9 @@ OFF_THE_BUS: Final = 79  # the Xid of a GPU that fell off the bus
 UNKNOWN: Final = 999
 """NVML's code for an Xid that it does not know (nvmlEventData_t, nvml.h); the kernel log has the actual code."""
 
-NEVER_FROM_NVML: Final = (79, 119, 120)
-"""Codes NVML's events do not deliver, according to NVIDIA about DCGM (github.com/NVIDIA/DCGM, issue 162)."""
+MISSED_BY_NVML: Final = (79, 119, 120)
+"""Codes that NVML's events did not deliver on 2024-04-24, when NVIDIA was working on it (github.com/NVIDIA/DCGM, issue
+162); whether later drivers do is unknown."""
 
 _WITH_SITE: Final = frozenset({13, 31})  # Xids with a message that may contain a location on the chip
 _ADDRESS: Final = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(\.[0-7])?"

@@ -7,7 +7,7 @@ from typing import Final
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, host_counter, host_gauge
 from gpu_triage.read.xid.codes import XID_CODES
-from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML, XidSource
+from gpu_triage.read.xid.xid_events import MISSED_BY_NVML, XidSource
 from gpu_triage.read.xid.xid_ledger import CODES_PER_GPU, FATAL_LABELS, XidCounts, XidName
 
 NAME: Final = "xid"
@@ -72,8 +72,8 @@ GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS = host_gauge(
 GPU_EXPORTER_XID_SOURCE_UP = host_gauge(
     "gpu_exporter_xid_source_up",
     "1 while the exporter receives Xid errors from this source (kmsg, nvml), 0 otherwise. The kernel log is 0 for 2 "
-    "minutes after an overrun. NVML misses events from before the exporter, and "
-    f"Xids {', '.join(map(str, NEVER_FROM_NVML))}.",
+    "minutes after an overrun. NVML misses events from before the exporter, and in 2024 missed "
+    f"Xids {', '.join(map(str, MISSED_BY_NVML))}.",
     labels={"source": [source.value for source in XidSource]},
     source="the sampler",
 )

@@ -13,13 +13,14 @@ import pytest
 from tests.fed import GPU, MINUTE, Fed, loaded
 from tests.nvml_bench import FIELDS, BenchMaker, fields_say, fills, says, shown
 
+from gpu_triage.driver.nvml.session import DriverVersions
 from gpu_triage.read.gpu import power as power_profiles
 from gpu_triage.read.gpu.activity import ActivityReader, read_media
 from gpu_triage.read.gpu.device_memory import read_device_memory
 from gpu_triage.read.gpu.ecc import EccReader, read_memory_repair
 from gpu_triage.read.gpu.fabric import read_fabric
 from gpu_triage.read.gpu.identity import IdentityReading, read_identity, render
-from gpu_triage.read.gpu.modes import read_modes
+from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, read_modes, read_recovery
 from gpu_triage.read.gpu.nvlink import GPU_C2C_LINKS, GPU_C2C_LINKS_UP, C2cReader, C2cReading
 from gpu_triage.read.gpu.pcie import PcieReader, read_pcie_throughput
 from gpu_triage.read.gpu.power import LIMITS, PowerReader, PowerReading, read_clocks, read_limits, read_thermal
@@ -221,14 +222,36 @@ def test_fans_are_shares_and_may_be_absent(bench: BenchMaker, card: str, speed: 
     assert read_thermal(nvml.round()).fan_ratios == ratios
 
 
+@pytest.mark.parametrize(
+    ("driver", "asked", "action"),
+    [
+        # NVML_GPU_RECOVERY_ACTION_GPU_RESET_BUS = 5 in nvidia-ml-py 13.580.65 to 13.580.126, gone in 13.590.44
+        *(("580.95.05", 5, "reset the bus"), ("580.95.05", 4, "drain and reset")),
+        # NV2080_CTRL_GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN = 5 in the open driver 595.44.02, and nvidia-ml-py 13.610
+        *((driver, 5, "recover the IMEX domain") for driver in ("590.48.01", "595.44.02", "610.43.02", None)),
+        # NVML_GPU_RECOVERY_ACTION_BUS_RESET and _SYSTEM_REBOOT: NVML's change log, 610 to 615
+        *(("615.71.01", 6, "reset the bus"), ("615.71.01", 7, "reboot the system")),
+    ],
+)
+def test_the_fifth_recovery_action_is_what_the_driver_of_the_day_calls_it(
+    bench: BenchMaker, driver: str | None, asked: int, action: str
+) -> None:
+    nvml = bench()
+    nvml.versions = DriverVersions(driver, None, None)
+    nvml.answer(FIELDS, fields_say({230: (0, "uiVal", asked)}))
+    assert read_recovery(nvml.round()).action == GPU_RECOVERY_ACTION.value_of(action)
+
+
 def test_thresholds_are_temperatures_or_margins_of_a_driver_that_no_longer_tells_them(bench: BenchMaker) -> None:
-    """NVML_FI_DEV_TEMPERATURE_*_TLIMIT (193-196), as an H100 has them (utkuozdemir/nvidia_gpu_exporter)."""
+    """NVML_FI_DEV_TEMPERATURE_*_TLIMIT (193-196): -8, -2 and 0 on H100, -5, -3 and 0 on B200; -1 is as good."""
     nvml = bench("h100-8")
     reading = read_limits(nvml.round())
     assert reading.threshold_celsius == {"shutdown": 95, "slowdown": 89, "memory_max": 95, "gpu_max": 87}
     assert reading.margin_threshold_celsius == {}
-    margins = {"shutdown": -8.0, "slowdown": -2.0, "memory_max": 0.0, "gpu_max": 0.0}
+    margins = {"shutdown": -8.0, "slowdown": -1.0, "memory_max": 0.0, "gpu_max": 0.0}
     nvml.answer("nvmlDeviceGetTemperatureThreshold", UNSUPPORTED)
+    nvml.answer(FIELDS, fields_say({193 + i: (0, "siVal", -1) for i in range(4)}))
+    assert read_limits(nvml.round()).margin_threshold_celsius == {}, "-1 alone is NVML_VALUE_NOT_AVAILABLE"
     nvml.answer(FIELDS, fields_say({193 + i: (0, "siVal", int(each)) for i, each in enumerate(margins.values())}))
     round_ = nvml.round()
     reading = read_limits(round_)
