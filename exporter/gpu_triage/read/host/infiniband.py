@@ -103,7 +103,7 @@ _BYTES_PER_WORD: Final = 4  # unit of port_rcv_data and port_xmit_data, accordin
 _BYTES_PER_SECOND_PER_GIGABIT: Final = 1_000_000_000 / 8
 _WORDS, _BYTES = "counters", "hw_counters"
 _RDMA_APART: Final = frozenset({"mlx5_core", "bnxt_en", "ice"})
-"""Drivers whose RoCE ports count RDMA alone, and whose interfaces what the kernel's queues carry.
+"""Drivers with RoCE ports that count RDMA alone, and interfaces that count what the kernel's queues carry.
 
 Sources: ``pma_cnt_ext_assign`` of mlx5, ``bnxt_get_ring_stats``, ``ice_get_stats64``. In switchdev mode, mlx5 counts
 all that is on the wire for the interface (``mlx5e_get_stats``), and has hw_counters of the device, which it otherwise
