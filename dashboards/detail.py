@@ -76,6 +76,7 @@ def _now() -> Row:
             Column("ECC after reboot", expr=by_gpu(gpu("gpu_ecc_mode_pending")), texts=ON),
             Column("vGPU license", expr=by_gpu(gpu("gpu_vgpu_license_state")), texts=VGPU_LICENSE),
             Column("Virtualization", expr=by_gpu(gpu("gpu_virtualization_mode")), texts=VIRTUALIZATION),
+            Column("OS manages memory", expr=by_gpu(gpu("gpu_memory_os_managed")), texts=YES),
             Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node"))),
             Column("Compute mode", label="mode"),
             Column("Mode", expr=f"max by ({TARGET}, gpu, mode) ({gpu('gpu_compute_mode_info')})", hidden=True),

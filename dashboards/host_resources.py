@@ -201,9 +201,9 @@ def network_utilization() -> PanelBuilder:
     infiniband = f"on ({TARGET}, device, port) ({host('gpu_host_infiniband_rate_bytes_per_second')} > 0)"
     return lines(
         "Network utilization",
-        "Each adapter, both directions. Near 1 while GPUs wait: the network is the limit. Far below it with slow "
-        "collectives: look for a bad link or a wrong route. No data: no adapter tells its speed, as in most virtual "
-        "machines.",
+        "Each adapter, both directions; a RoCE port carries its RDMA and the traffic of its network interface. Near 1 "
+        "while GPUs wait: the network is the limit. Far below it with slow collectives: look for a bad link or a wrong "
+        "route. No data: no adapter tells its speed, as in most virtual machines.",
         Query(most(f"{_rate('gpu_host_network_receive_bytes_total')} / {ethernet}"), f"{_ADAPTER} received"),
         Query(most(f"{_rate('gpu_host_network_transmit_bytes_total')} / {ethernet}"), f"{_ADAPTER} sent"),
         Query(most(f"{_rate('gpu_host_infiniband_receive_bytes_total')} / {infiniband}"), f"{_PORT} received"),

@@ -30,6 +30,7 @@ Feature = Literal[
     "gpm",
     "memory_temperature",
     "mig",
+    "numa_memory",
     "p2p",
     "pcie_byte_counters",
     "power_average",

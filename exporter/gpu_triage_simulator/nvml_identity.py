@@ -88,9 +88,11 @@ def _pci_info(device: Device, out: int | None) -> None:
     info.busIdLegacy = bus_id.upper().encode()
 
 
-def _numa_node(_device: Device, _out: int | None) -> None:
-    # Only available if the GPU is itself a NUMA node, which it is on no x86 host.
-    raise Failure("NOT_SUPPORTED")
+def _numa_node(device: Device, out: int | None) -> None:
+    # Only if the GPU's memory is a NUMA node of the kernel. Numbered as on a GB200 (sgl-project/sglang #11208).
+    if "numa_memory" not in device.model.features or device.state.conditions.mig is not None:
+        raise Failure("NOT_SUPPORTED")
+    put(c_int, out, 2 + 8 * device.state.index)
 
 
 def _p2p_status(device: Device, other: int | None, capability: int, out: int | None) -> None:

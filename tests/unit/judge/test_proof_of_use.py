@@ -8,14 +8,19 @@ from tests.evidence import Key, Readings, steady
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Case, Work, bottleneck_of
 from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.remember import is_held
 from gpu_triage.judge.findings.settings import LIMITS
-from gpu_triage.read.gpu import activity, pcie, power
+from gpu_triage.read.gpu import activity, device_memory, pcie, power
+from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.gpu.modes import GPU_MEMORY_OS_MANAGED
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.host import cpu, host_memory, infiniband, network_interfaces
 from gpu_triage.read.host.pcie_uplinks import bytes_per_second
+from gpu_triage.read.metrics.contract import known
+from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes import cgroup_limits, threads
-from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_MEMORY_BYTES, GPU_PROCESSES
 
 GPU, PEER = ("0", "GPU-0"), ("1", "GPU-1")
 WATTS = 400.0
@@ -456,3 +461,24 @@ def test_a_class_is_left_below_less_than_it_is_entered_at(row: Row) -> None:
     }
     stays = {key for key, is_in in seen.items() if is_in}
     assert stays == {(ABOVE, None), (ABOVE, "compute"), (ABOVE, row.name), (between, row.name)}
+
+
+@pytest.mark.parametrize(
+    ("name", "os_managed", "proves"),
+    [("GB200", 1.0, False), ("GB200", 0.0, True), ("GH200 480GB", None, False), ("H200", None, True)],
+)
+def test_used_memory_proves_nothing_where_the_page_cache_may_be_in_it(
+    name: str, os_managed: float | None, *, proves: bool
+) -> None:
+    """NVIDIA/TensorRT-LLM #13955: on a GB200, files that were read count as used memory of a GPU."""
+    used, free = ((spec, GPU) for spec in (device_memory.GPU_MEMORY_USED_BYTES, device_memory.GPU_MEMORY_FREE_BYTES))
+    names = ("" if label != "name" else f"NVIDIA {name}" for label in GPU_INFO.labels[2:])
+    facts = {(GPU_UP, GPU): 1.0, (GPU_INFO, (*GPU, *names)): 1.0, (GPU_MEMORY_OS_MANAGED, GPU): os_managed}
+    unlisted = known({**facts, UTILIZATION: 0.0, used: 2e11, free: 2e9})
+    (gpu,) = steady(unlisted).gpus
+    assert (gpu.occupied, is_held(gpu), gpu.memory_share is not None) == (proves, proves, proves)
+    assert steady({**unlisted, used: 0.0}).gpus[0].deserted is proves
+    # What a listed process holds is proof everywhere.
+    held = {(GPU_PROCESSES, (*GPU, "compute")): 1.0, (GPU_PROCESS_MEMORY_BYTES, (*GPU, "7", "python3")): 2e9}
+    (gpu,) = steady({**unlisted, **held}).gpus
+    assert (gpu.held_idle, gpu.held_bytes) == (True, 2e11 if proves else 2e9)

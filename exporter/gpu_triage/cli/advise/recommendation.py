@@ -18,7 +18,7 @@ from gpu_triage.judge.findings.verdicts import Words
 from gpu_triage.judge.report.entries import life_cycle
 from gpu_triage.judge.report.report import Report
 from gpu_triage.options.values import TextType
-from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES
 
 BACKWARD_SHARE: Final = 2 / 3
 """Share of the compute time, the backward pass, behind which the exchange is hidden in the best case."""
@@ -308,5 +308,4 @@ def _notes(
 
 
 def _occupied(gpu: GpuEvidence) -> bool:
-    used, total = gpu.last(GPU_MEMORY_USED_BYTES) or 0.0, gpu.last(GPU_MEMORY_TOTAL_BYTES) or 0.0
-    return used > total * _OCCUPIED
+    return (gpu.held_bytes or 0.0) > (gpu.last(GPU_MEMORY_TOTAL_BYTES) or 0.0) * _OCCUPIED

@@ -38,7 +38,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.options.progress import ProgressLine
 from gpu_triage.read.gpu import ecc, power
 from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_RECOVERY_ACTION
+from gpu_triage.read.gpu.modes import GPU_MEMORY_OS_MANAGED, GPU_PERSISTENCE_MODE, GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.nvlink import CRC, GPU_NVLINK_UP
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_SLOT_MAX_WIDTH, GPU_PCIE_LINK_WIDTH
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, UNKNOWN
@@ -497,6 +497,8 @@ def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
 
 
 def _unexplained(host: HostEvidence) -> Iterator[str]:
+    if not all(gpu.memory_is_held or gpu.has(GPU_MEMORY_OS_MANAGED) for gpu in host.answering):
+        yield "whether used GPU memory includes the page cache: attach nvidia-smi topo -m"
     if _below_clock(host):
         yield "what holds the clocks below their highest: attach nvidia-smi -q -d PERFORMANCE,TEMPERATURE"
     held = any("sw_power_cap" in (gpu.active_reasons or ()) for gpu in host.answering)

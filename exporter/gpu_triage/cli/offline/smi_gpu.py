@@ -12,7 +12,7 @@ from typing import Final
 
 from gpu_triage.cli.offline import smi_facts
 from gpu_triage.cli.offline.smi_facts import BYTES, CELSIUS, HERTZ, RATIO, SECONDS, WATTS, Facts, RawGpu, RawProcess
-from gpu_triage.cli.offline.smi_links import ADAPTER, NUMA_NODE, P2P, PEER, Links, links_of
+from gpu_triage.cli.offline.smi_links import ADAPTER, MEMORY_IS_NODE, NUMA_NODE, P2P, PEER, Links, links_of
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.driver.nvml.structs import VGPU_MODE
@@ -231,6 +231,7 @@ def _readings(facts: Facts) -> Iterator[object]:
         mig=facts.flag("mig mode/current", "mig mode/current mig"),
         compute=facts.choice(_COMPUTE_MODES, "compute mode"),
         virtualization=_virtualization(facts),
+        memory_os_managed=facts.choice({"yes": True, "no": False}, MEMORY_IS_NODE),
     )
     yield modes.RecoveryReading(_recovery(facts))
     yield _fabric(facts)

@@ -122,8 +122,8 @@ _P2P_COMMAND: Final = re.compile(r"topo\b.* -?-p2p(?:status)? +([rwnap])\b")
 _GPU_COLUMN: Final = re.compile(r"GPU(\d{1,3})")
 _DEVICE: Final = re.compile(r"(?:GPU|NIC)\d{1,3}|(?:mlx|bnxt_re|irdma|rdma|roce|ib)\w{1,20}")
 _LEVEL: Final = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PSB|OK|CNS|GNS|TNS|NS|DR|U|Disabled")
-_AFTER_LEVELS: Final = frozenset({"CPU", "Affinity", "NUMA", "GPU", "ID"})
-_NUMA: Final = "NUMA"
+_NUMA, _ID = "NUMA", "ID"
+_AFTER_LEVELS: Final = frozenset({"CPU", "Affinity", _NUMA, "GPU", _ID})
 _LEVELS_OF_OLD: Final = {"SOC": "SYS", "PSB": "PXB"}  # level names of drivers before 384
 
 _CAPABILITIES: Final = {name[0]: name for name in CAPABILITIES}  # as nvidia-smi topo -p2p takes them
@@ -136,6 +136,7 @@ PEER: Final = "topology/gpu "
 ADAPTER: Final = "topology/adapter "
 P2P: Final = "topology/p2p "
 NUMA_NODE: Final = "topology/numa node"
+MEMORY_IS_NODE: Final = "topology/memory is a numa node"
 
 
 class SmiTopologyParser:
@@ -201,5 +202,9 @@ class SmiTopologyParser:
                 name = f"{ADAPTER}{column}" if peer is None else f"{PEER}{peer[1]}"
                 gpu.note(name, _LEVELS_OF_OLD.get(level, level))
         after = self._row[len(self._columns) :]
-        if _NUMA in self._after and len(after) > 1 and after[1].isdecimal():
-            gpu.note(NUMA_NODE, after[1])
+        if _NUMA in self._after and len(after) > 1:
+            # Nodes for memory of MIG instances follow: 0,3-9.
+            if (node := after[1].partition(",")[0]).isdecimal():
+                gpu.note(NUMA_NODE, node)
+            if _ID in self._after and after[2:]:
+                gpu.note(MEMORY_IS_NODE, "yes" if after[2].isdecimal() else "no")

@@ -27,7 +27,7 @@ from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.baseline.differences import GPU_BASELINE_MISMATCH
 from gpu_triage.read.gpu import nvlink, pcie
-from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_VGPU_LICENSE_STATE, LICENSED
 from gpu_triage.read.host.cpu import GPU_HOST_CPUS
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
@@ -280,7 +280,7 @@ def _counted(gpus: Sequence[GpuEvidence]) -> str:
 
 
 def _held(gpu: GpuEvidence) -> str:
-    held = (gpu.last(GPU_MEMORY_USED_BYTES) or 0.0) / 1024**3
+    held = (gpu.held_bytes or 0.0) / 1024**3
     return f"{held:.1f} GiB held by {gpu.process_names or 'a process'}"
 
 

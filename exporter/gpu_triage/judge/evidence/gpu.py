@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -20,13 +21,18 @@ from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, FABRIC_UNHEALTHY, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
-from gpu_triage.read.gpu.modes import GPU_MIG_MODE, GPU_RECOVERY_ACTION
+from gpu_triage.read.gpu.modes import GPU_MEMORY_OS_MANAGED, GPU_MIG_MODE, GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_GENERATION
 from gpu_triage.read.gpu.presence import GPU_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.gpu.topology import GPU_NUMA_NODE
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
-from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_WAITS_FOR, GPU_PROCESSES
+from gpu_triage.read.processes.on_gpu import (
+    GPU_PROCESS_INFO,
+    GPU_PROCESS_MEMORY_BYTES,
+    GPU_PROCESS_WAITS_FOR,
+    GPU_PROCESSES,
+)
 from gpu_triage.read.xid.codes import CONTAINED_ERROR, DOUBLE_BIT_ERROR
 from gpu_triage.read.xid.xid_metrics import GPU_XID_LAST_TIMESTAMP_SECONDS
 from gpu_triage.sampler.driver import RELEASED
@@ -39,6 +45,8 @@ _SLOWDOWN_CAUSES: Final = ("hw_thermal", "hw_power_brake")
 """Causes of hw_slowdown. Unlike hw_slowdown itself, they are never set by a mere P-state change."""
 _HELD_CLOCKS: Final = ("applications_clocks", "board_limit", "reliability", "sync_boost", "display_clocks")
 """Reasons other than heat, power and idleness."""
+_COHERENT: Final = re.compile(r"\bG[BH][23]00\b")
+"""Names of the GPUs of Grace superchips: the operating system may manage their memory."""
 _VIDEO_ENGINES: Final = {
     "decoder": activity.GPU_DECODER_UTILIZATION_RATIO,
     "encoder": activity.GPU_ENCODER_UTILIZATION_RATIO,
@@ -252,9 +260,22 @@ class GpuEvidence(Evidence):
         return state is None or state.low <= thresholds.LOADED_P_STATE
 
     @cached_property
+    def memory_is_held(self) -> bool:
+        """Whether used memory is what processes hold, and not also the page cache of an operating system."""
+        managed = self.last(GPU_MEMORY_OS_MANAGED)
+        return not (_COHERENT.search(self.name) if managed is None else managed)
+
+    @cached_property
+    def held_bytes(self) -> float | None:
+        """Device memory that processes hold; if used memory does not show it, what the driver lists by process."""
+        if self.memory_is_held:
+            return self.last(GPU_MEMORY_USED_BYTES)
+        return sum(self.lasts(GPU_PROCESS_MEMORY_BYTES), start=0.0) if self.has(GPU_PROCESS_MEMORY_BYTES) else None
+
+    @property
     def holds_memory(self) -> bool:
-        """Whether at least as much device memory is in use as a job would use."""
-        return (self.last(GPU_MEMORY_USED_BYTES) or 0.0) >= thresholds.HELD_BYTES
+        """Whether processes hold at least as much device memory as a job would use."""
+        return (self.held_bytes or 0.0) >= thresholds.HELD_BYTES
 
     @cached_property
     def occupied(self) -> bool:
@@ -295,7 +316,7 @@ class GpuEvidence(Evidence):
     def deserted(self) -> bool:
         """Whether its last job has gone: what it did before was that job's work."""
         if not self.processes_known:
-            return self.last(GPU_MEMORY_USED_BYTES) is not None and not self.occupied
+            return self.held_bytes is not None and not self.occupied
         works = self.owner_unseen or (self._rarely_read and self.works)
         return not works and not sum(self.lasts(GPU_PROCESSES))
 
@@ -352,9 +373,11 @@ class GpuEvidence(Evidence):
 
     @property
     def memory_share(self) -> float | None:
-        """Device memory in use, as a share of the memory available to jobs."""
+        """Device memory that jobs use, as a share of the memory available to them; None if unknown."""
         used, free = self.last(GPU_MEMORY_USED_BYTES), self.last(GPU_MEMORY_FREE_BYTES)
-        return None if used is None or free is None or used + free == 0 else used / (used + free)
+        if not self.memory_is_held or used is None or free is None or used + free == 0:
+            return None
+        return used / (used + free)
 
     @property
     def node(self) -> str | None:

@@ -41,6 +41,7 @@ from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
 from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.host.platform import GPU_HOST_VIRTUAL_MACHINE
+from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.metrics.metric import MetricSpec
 
 
@@ -208,19 +209,17 @@ def _sign(evidence: Evidence, load: DiskLoad, ease: float) -> str:
     return f"nothing completed, {blocked.last:.0f} tasks wait for I/O" if hangs and blocked is not None else ""
 
 
-_ADAPTERS = (
-    (
-        network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
-        network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
-        network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
-    ),
-    (
-        infiniband.GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
-        infiniband.GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
-        infiniband.GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
-    ),
-)
-"""Line rate, bytes received and bytes sent, for each kind of adapter."""
+_ADAPTERS: Final = {
+    network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND: {
+        "receives": network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
+        "sends": network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
+    },
+    infiniband.GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND: {
+        "receives": infiniband.GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
+        "sends": infiniband.GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
+    },
+}
+"""Line rate of each kind of adapter, and its traffic by direction."""
 
 _SERVERS = {
     ProblemKind.NFS_NOT_RESPONDING: "NFS server {} does not respond",
@@ -506,13 +505,25 @@ class HostEvidence(Evidence):
                 yield ":".join(each.values), count
 
     def line_rates(self) -> Iterator[tuple[str, str, float]]:
-        """Yield adapter, direction, and traffic as a share of line rate, for every adapter with a known rate."""
-        for speed_of, received, sent in _ADAPTERS:
-            for speed in self.series(speed_of):
-                for direction, spec in (("receives", received), ("sends", sent)):
-                    traffic = self.rate(spec, **speed.labels)
-                    if traffic is not None and speed.last > 0:
-                        yield ":".join(speed.values), direction, traffic / speed.last
+        """Yield adapter, direction, and traffic as a share of line rate, for every adapter with a known rate.
+
+        A RoCE port carries RDMA and what its interface counts, so the two are judged as one adapter.
+        """
+        lines = {}
+        for rate_of, traffic_of in _ADAPTERS.items():
+            for line in self.series(rate_of):
+                rates = {way: self.rate(spec, **line.labels) for way, spec in traffic_of.items()}
+                lines[":".join(line.values)] = line.last, known(rates)
+        for shared in self.series(infiniband.GPU_HOST_INFINIBAND_INTERFACE_EXCLUDES_RDMA):
+            interface, port = shared.labels["interface"], ":".join(shared.values[:2])
+            if interface in lines and port in lines:
+                port_rate, rdma = lines.pop(port)
+                if shared.last:
+                    rate, own = lines.pop(interface)
+                    both = {way: own.get(way, 0.0) + rdma.get(way, 0.0) for way in own | rdma}
+                    lines[f"{interface} with {port}"] = min(rate, port_rate), both
+        for name, (rate, traffic) in lines.items():
+            yield from ((name, way, carried / rate) for way, carried in traffic.items() if rate > 0)
 
     def _slow_storage(self, ease: float, waiting: GpuEvidence | None) -> Iterator[str]:
         of_job = self._of_job(waiting, "io")

@@ -228,7 +228,10 @@ def _work(host: HostEvidence) -> str:
     unknown = "processes not reported" if host.answering else ""
     busy = _span((gpu.busy_share for gpu in host.answering), "{:.0%}", "busy")
     located = ", ".join(f"GPU {ranges(gpus)} on NUMA node {node}" for node, gpus in sorted(nodes.items()))
-    return _joined(", ".join(processes) or unknown, busy, "" if set(nodes) <= {"unknown"} else located) or "no GPU"
+    cached = [gpu.gpu for gpu in host.answering if not gpu.memory_is_held]
+    unproved = f"used memory of GPU {ranges(cached)} not judged, as it may include the page cache" if cached else ""
+    where = "" if set(nodes) <= {"unknown"} else located
+    return _joined(", ".join(processes) or unknown, busy, where, unproved) or "no GPU"
 
 
 def _settings(host: HostEvidence) -> str:

@@ -15,7 +15,7 @@ GPU_MEMORY_TOTAL_BYTES = gpu_gauge(
 )
 GPU_MEMORY_USED_BYTES = gpu_gauge(
     "gpu_memory_used_bytes",
-    "Allocated device memory, without what the driver reserves.",
+    "Allocated device memory, without what the driver reserves; see gpu_memory_os_managed.",
     source="nvmlDeviceGetMemoryInfo_v2.used",
 )
 GPU_MEMORY_FREE_BYTES = gpu_gauge(

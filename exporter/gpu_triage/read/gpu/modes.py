@@ -37,6 +37,13 @@ GPU_VIRTUALIZATION_MODE = gpu_gauge(
     source="nvmlDeviceGetVirtualizationMode",
     default_samples=lambda sample: sample.value > 0,
 )
+GPU_MEMORY_OS_MANAGED = gpu_gauge(
+    "gpu_memory_os_managed",
+    "1 if the operating system manages the GPU's memory as a NUMA node (GH200, GB200, GB300, by default before driver "
+    "615): used memory includes the page cache. 0, only in profile full, if not. Absent if unknown, as with MIG.",
+    source="nvmlDeviceGetNumaNodeId",
+    default_samples=lambda sample: sample.value > 0,
+)
 IN_VIRTUAL_MACHINES: Final = (PASSED_THROUGH_MODE, VGPU_MODE)
 """Modes of a GPU in a virtual machine."""
 
@@ -47,17 +54,30 @@ class ModesReading:
     mig: Annotated[bool | None, GPU_MIG_MODE]
     compute: Annotated[str | None, GPU_COMPUTE_MODE_INFO]
     virtualization: Annotated[int | None, GPU_VIRTUALIZATION_MODE]
+    memory_os_managed: Annotated[bool | None, GPU_MEMORY_OS_MANAGED]
 
 
 def read_modes(gpu: GpuRound) -> ModesReading:
     persistence = gpu.inquiry.ask("nvmlDeviceGetPersistenceMode")
     compute = gpu.inquiry.ask("nvmlDeviceGetComputeMode")
+    mig = mig_mode(gpu.inquiry)
     return ModesReading(
         persistence=gpu.inquiry.flag(persistence),
-        mig=mig_mode(gpu.inquiry),
+        mig=mig,
         compute=None if compute is None else COMPUTE_MODES.get(compute, f"unknown_{compute}"),
         virtualization=virtualization_mode(gpu.inquiry),
+        memory_os_managed=None if mig else _memory_os_managed(gpu.inquiry),
     )
+
+
+def _memory_os_managed(inquiry: Inquiry) -> bool | None:
+    """Whether the GPU's memory is a NUMA node of the kernel; with MIG, the instances' is. None if unknown.
+
+    The addressing mode does not tell: it is ATS also in CDMM mode, in which the driver manages the memory.
+    """
+    before = len(inquiry.failures)
+    node = inquiry.ask("nvmlDeviceGetNumaNodeId")
+    return None if len(inquiry.failures) > before else node is not None and node >= 0
 
 
 def virtualization_mode(inquiry: Inquiry) -> int | None:

@@ -24,7 +24,7 @@ _VMSTAT = frozenset({"pswpin", "pswpout", "pgmajfault"})
 
 GPU_HOST_MEMORY_TOTAL_BYTES = host_gauge(
     "gpu_host_memory_total_bytes",
-    "Memory available to the kernel, without GPU memory that it has as NUMA nodes (GH200, GB200).",
+    "Memory available to the kernel, without that of GPUs (gpu_memory_os_managed).",
     source="/proc/meminfo MemTotal",
 )
 GPU_HOST_MEMORY_AVAILABLE_BYTES = host_gauge(

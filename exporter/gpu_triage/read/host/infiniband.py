@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Final, NamedTuple, TypeVar
 
 from gpu_triage.driver.kernel.files import (
@@ -20,6 +20,7 @@ from gpu_triage.driver.kernel.files import (
     parsing,
     read_names,
     read_text,
+    target_of,
     text_of,
 )
 from gpu_triage.errors import HostReadFailed
@@ -101,6 +102,13 @@ _NO_ANSWER: Final = (1 << 64) - 1  # value read from a device that fell off the 
 _BYTES_PER_WORD: Final = 4  # unit of port_rcv_data and port_xmit_data, according to the InfiniBand specification
 _BYTES_PER_SECOND_PER_GIGABIT: Final = 1_000_000_000 / 8
 _WORDS, _BYTES = "counters", "hw_counters"
+_RDMA_APART: Final = frozenset({"mlx5_core", "bnxt_en", "ice"})
+"""Drivers with RoCE ports that count RDMA alone, and interfaces that count what the kernel's queues carry.
+
+Sources: ``pma_cnt_ext_assign`` of mlx5, ``bnxt_get_ring_stats``, ``ice_get_stats64``. In switchdev mode, mlx5 counts
+all that is on the wire for the interface (``mlx5e_get_stats``), and has hw_counters of the device, which it otherwise
+has not (``mlx5_ib_counters_init``).
+"""
 _ACTIVE: Final = 4
 PORT_LINK_UP: Final = 5
 """Physical state of a port with a link."""
@@ -116,18 +124,24 @@ _port_counter = partial(host_counter, labels=("device", "port"))
 
 GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL = _port_counter(
     "gpu_host_infiniband_receive_bytes_total",
-    "Bytes received by the InfiniBand or RoCE port, including RDMA. Absent if the adapter does not count, and while "
-    "a 32-bit counter is full.",
+    "Bytes received by the port; of RoCE only RDMA. Absent if the adapter does not count, and while a 32-bit counter "
+    "is full.",
     source="/sys/class/infiniband/*/ports/*/counters/port_rcv_data, else hw_counters/{rx_bytes,ip4InOctets}",
 )
 GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL = _port_counter(
     "gpu_host_infiniband_transmit_bytes_total",
-    "Bytes sent by the InfiniBand or RoCE port, including RDMA. Absent if the adapter does not count, and while a "
-    "32-bit counter is full.",
+    "Bytes sent by the port, counted like those received.",
     source="/sys/class/infiniband/*/ports/*/counters/port_xmit_data, else hw_counters/{tx_bytes,ip4OutOctets}",
 )
 _port_gauge = partial(host_gauge, labels=("device", "port"))
 
+GPU_HOST_INFINIBAND_INTERFACE_EXCLUDES_RDMA = host_gauge(
+    "gpu_host_infiniband_interface_excludes_rdma",
+    "1 if the RoCE port's interface does not count RDMA: the port carries the sum. 0 if it does (switchdev mode). "
+    "Absent if unknown (bonds).",
+    labels=("device", "port", "interface"),
+    source="/sys/class/infiniband/*/{device/net,hw_counters}",
+)
 GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND = _port_gauge(
     "gpu_host_infiniband_rate_bytes_per_second",
     "Link rate per direction: --network.line-rate, else the driver's. Absent while the port is not up.",
@@ -155,9 +169,8 @@ GPU_HOST_INFINIBAND_PHYSICAL_STATE = _port_gauge(
 )
 GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = _port_gauge(
     "gpu_host_infiniband_rate_expected_ratio",
-    "Rate of an active port as a share of the expected one, 0-1: its highest since the exporter started, or that of "
-    "all other active ports of the same board type on this host, if at least three agree. Only below 1, except in "
-    "profile full.",
+    "Rate of an active port as a share of its highest since the exporter started, or of that of all other active ports "
+    "of its board type, if at least three agree. Only below 1, except in profile full.",
     source="/sys/class/infiniband/*/ports/*/rate",
     default_samples=lambda sample: sample.value < 1,
 )
@@ -205,6 +218,8 @@ class InfinibandPort:
     link_downs: Annotated[int | None, GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL] = None
     timeouts: Annotated[int | None, GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL] = None
     events: Annotated[Mapping[str, int], GPU_HOST_INFINIBAND_EVENTS_TOTAL] = field(default_factory=dict)
+    # By the name of the port's interface; empty if unknown.
+    no_rdma: Annotated[Mapping[str, bool], GPU_HOST_INFINIBAND_INTERFACE_EXCLUDES_RDMA] = field(default_factory=dict)
 
 
 class _Files:
@@ -252,6 +267,7 @@ class _Plan(NamedTuple):
     link_downs: Path
     received: tuple[Path, ...]
     sent: tuple[Path, ...]
+    no_rdma: Mapping[str, bool]  # as in the reading
 
 
 class _PortReader:
@@ -290,6 +306,7 @@ class _PortReader:
             rate_bytes_per_second=(line_rate or rate) if up and rate else None,
             up=up,
             physical_state=physical if physical in GPU_HOST_INFINIBAND_PHYSICAL_STATE.states else None,
+            no_rdma=plan.no_rdma,
         )
         # Counters of a virtual function are those of its adapter, or nonexistent.
         return read if is_virtual_function(adapter) else self._with_faults(read, inquiry, plan)
@@ -410,7 +427,16 @@ def _plan(adapter: Path, port: str) -> _Plan:
         link_downs=directory / _WORDS / in_hardware if interface is None else interface / of_interface,
         received=received,
         sent=sent,
+        no_rdma={} if interface is None else _no_rdma(adapter, directory, interface.name),
     )
+
+
+def _no_rdma(adapter: Path, directory: Path, interface: str) -> Mapping[str, bool]:
+    """Whether a RoCE port's interface does not count its RDMA, by name; empty if unknown, or if a bond has the port."""
+    owner = text_of(directory / "gid_attrs" / "ndevs" / "0").strip() or interface
+    driver = PurePosixPath(target_of(adapter / "device" / "driver")).name
+    known = driver in _RDMA_APART and owner == interface
+    return {interface: not is_present(adapter / _BYTES)} if known else {}
 
 
 def _interface_of_roce(adapter: Path, port: str) -> Path | None:

@@ -57,13 +57,13 @@ _traffic_counter = partial(host_counter, source="/proc/1/net/dev, else /proc/net
 
 GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = _traffic_counter(
     "gpu_host_network_receive_bytes_total",
-    "Bytes received by the physical or bond interface since it appeared. A bond appears beside its members: do not sum "
-    "over device.",
+    "Bytes received by the physical or bond interface since it appeared, without RDMA (see "
+    "gpu_host_infiniband_interface_excludes_rdma). A bond appears beside its members: do not sum over device.",
     labels=("device",),
 )
 GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL = _traffic_counter(
     "gpu_host_network_transmit_bytes_total",
-    "Bytes sent by the physical or bond interface since it appeared.",
+    "Bytes sent by the interface, counted like those received.",
     labels=("device",),
 )
 GPU_HOST_NETWORK_ERRORS_TOTAL = _traffic_counter(
@@ -89,7 +89,7 @@ GPU_HOST_TCP_SEGMENTS_SENT_TOTAL = host_counter(
 )
 GPU_HOST_TCP_SEGMENTS_RETRANSMITTED_TOTAL = host_counter(
     "gpu_host_tcp_segments_retransmitted_total",
-    "TCP segments that the host sent again, because they were lost or not acknowledged in time.",
+    "TCP segments that the host sent again: lost, or not acknowledged in time.",
     source="/proc/1/net/snmp, else /proc/net/snmp: Tcp RetransSegs",
 )
 
@@ -237,8 +237,8 @@ GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
 )
 GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
     "gpu_host_network_speed_expected_ratio",
-    "Link speed as a share of the highest since the exporter started, 0-1; of a bond, that of its members together. "
-    "Only below 1, except in profile full. Absent if the link is down, and for InfiniBand and RoCE adapters.",
+    "Link speed as a share of the highest since the exporter started; of a bond, that of its members together. Only "
+    "below 1, except in profile full. Absent if the link is down, and for RDMA adapters.",
     labels=("device",),
     source="/sys/class/net/*/speed",
     default_samples=lambda sample: sample.value < 1,

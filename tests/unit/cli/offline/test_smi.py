@@ -1,5 +1,6 @@
 """What nvidia-smi -q says, as text and as XML, -L, topo -m, nvlink and the table, alone and beside other outputs."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -246,10 +247,25 @@ def test_how_gpus_reach_each_other_is_told(tmp_path: Path, text: str) -> None:
     assert codes(report) == []
 
 
-def test_the_numa_nodes_are_those_of_the_gpus_of_other_outputs(tmp_path: Path) -> None:
-    gpus = [smi_gpu(place, processes=["7 a"]) for place in range(3)]
-    report = report_on_text(tmp_path, smi(*gpus) + "\n$ nvidia-smi topo -m\n" + WITH_NICS)
-    assert "GPU 0-1 on NUMA node 0, GPU 2 on NUMA node 1" in str(summary(report, Area.WORK))
+OF_GB200 = """        GPU0    GPU1    GPU2    CPU Affinity    NUMA Affinity   GPU NUMA ID
+GPU0     X      NV18    NV18    0-71    0,3-9,11-17             2
+GPU1    NV18     X      NV18    0-71    0,3-9,11-17             10
+GPU2    NV18    NV18     X      72-143  1,19-25,27-33           18
+"""
+"""From sgl-project/sglang #11208 (driver 570.172.08), without its last GPU and its adapters."""
+CDMM = re.sub(r"(?<=-\d\d) +\d+$", " N/A", OF_GB200, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(("topology", "found"), [("", []), (OF_GB200, []), (CDMM, ["work.memory_imbalance"])])
+def test_used_memory_is_judged_only_if_no_page_cache_can_be_in_it(
+    tmp_path: Path, topology: str, found: list[str]
+) -> None:
+    used = "index, name, memory.used [MiB], memory.free [MiB], utilization.gpu [%]\n0, NVIDIA GB200, 184000, 4000, 9\n"
+    used += "".join(f"{place}, NVIDIA GB200, 1000, 187000, 0\n" for place in (1, 2))
+    report = report_on_text(tmp_path, used, *([f"$ nvidia-smi topo -m\n{topology}"] if topology else []))
+    work, nodes = str(summary(report, Area.WORK)), "GPU 0-1 on NUMA node 0, GPU 2 on NUMA node 1"
+    assert (codes(report), "page cache" in work, nodes in work) == (found, not found, bool(topology))
+    assert any("topo -m" in each for each in report.not_read) is (not topology)
     assert len(report.gpus) == 3
 
 

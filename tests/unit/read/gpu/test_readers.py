@@ -62,15 +62,23 @@ ANSWERS: Mapping[str, tuple[Callable[[GpuRound], Any], list[tuple[Any, ...]]]] =
     ),
     "Architecture": (lambda gpu: read_identity(gpu).architecture, [(says(9), "hopper"), (says(14), "unknown_14")]),
     "MigMode": (
-        lambda gpu: read_modes(gpu).mig,
+        lambda gpu: ((modes := read_modes(gpu)).mig, modes.memory_os_managed),
         [
-            *((says(mode, pending), mode == 1) for mode, pending in ((0, 0), (1, 0), (0, 1))),
-            *((says(7, 0), None, IMPLAUSIBLE), (UNSUPPORTED, None)),
+            *(
+                (says(mode, pending), (on, None if on else False))
+                for mode, pending, on in ((0, 0, False), (1, 0, True), (0, 1, False))
+            ),
+            *((says(7, 0), (None, False), IMPLAUSIBLE), (UNSUPPORTED, (None, False))),
         ],
     ),
     "ComputeMode": (
         lambda gpu: read_modes(gpu).compute,
         [(says(0), "default"), (says(2), "prohibited"), (says(3), "exclusive_process"), (says(9), "unknown_9")],
+    ),
+    # Of GPUs that are NUMA nodes (nvml.h).
+    "NumaNodeId": (
+        lambda gpu: read_modes(gpu).memory_os_managed,
+        [(says(2), True), (UNSUPPORTED, False), (MISSING, False), (pynvml.NVML_ERROR_UNKNOWN, None, "unknown")],
     ),
     "ClockInfo": (
         lambda gpu: read_clocks(gpu).hertz.get("sm"),

@@ -20,23 +20,15 @@ from typing import Any
 
 import pytest
 from tests.captured_cards import captured
-from tests.evidence import evidence_of
+from tests.evidence import steady
 from tests.host_tree import HostTree, counter_files
 
 from gpu_triage.options.config import Config, LineRate
 from gpu_triage.options.values import DEVICE_PATTERN, LINE_RATE
+from gpu_triage.read.host import infiniband, network_interfaces
 from gpu_triage.read.host.infiniband import EVENTS, HOST_INFINIBAND, HostInfinibandReader, InfinibandPort
-from gpu_triage.read.host.network_interfaces import (
-    DEFAULTS,
-    HOST_NETWORK,
-    HOST_NETWORK_LINK,
-    HostNetworkLinkReader,
-    HostNetworkReader,
-    HostNetworkReading,
-    InterfaceLink,
-    NetworkInterface,
-)
-from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.host.network_interfaces import DEFAULTS, HostNetworkLinkReader, HostNetworkReader, InterfaceLink
+from gpu_triage.read.metrics.contract import known
 from gpu_triage.read.selection import Selection
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
@@ -197,6 +189,54 @@ def test_the_downs_of_a_roce_port_are_those_of_its_network_interface(host: HostT
     netdev(host, "ens1f0np0_0", carrier_down_count="99", phys_port_name="pf0vf0")
     found = read(HostInfinibandReader(), host)
     assert (found.link_downs, found.events["receive_error"]) == (6, 1000)
+
+
+@pytest.mark.parametrize(
+    ("driver", "owner", "of_device", "no_rdma"),
+    [
+        ("mlx5_core", "ens1f0np0", {}, {"ens1f0np0": True}),
+        ("mlx5_core", "", {}, {"ens1f0np0": True}),
+        # mlx5_ib_alloc_hw_stats of Linux 5.0 to 5.13: "(is_switchdev && port_num) || (!is_switchdev && !port_num)".
+        ("mlx5_core", "ens1f0np0", {"../../hw_counters/out_of_buffer": "0\n"}, {"ens1f0np0": False}),
+        ("bnxt_en", "ens1f0np0", {}, {"ens1f0np0": True}),
+        # mlx4 has counters of the device in any mode.
+        ("mlx4_core", "ens1f0np0", {"../../hw_counters/rq_num_lle": "0\n"}, {}),
+        ("mlx5_core", "bond0", {}, {}),
+    ],
+)
+def test_which_interface_counts_no_rdma(
+    host: HostTree, driver: str, owner: str, of_device: dict[str, str], no_rdma: dict[str, bool]
+) -> None:
+    port(host, files=PLAIN | of_device, link_layer="Ethernet\n", gid_attrs__ndevs__0=f"{owner}\n")
+    netdev(host, "ens1f0np0")
+    host.link("sys/class/infiniband/mlx5_0/device/driver", f"../../../bus/pci/drivers/{driver}")
+    assert read(HostInfinibandReader(), host).no_rdma == no_rdma
+
+
+@pytest.mark.parametrize(
+    ("no_rdma", "rdma", "own", "said"),
+    [
+        (1.0, 0.5, 0.5, "ens1f0np0 with mlx5_0:1 receives at 100% of its line rate"),
+        (1.0, 0.4, 0.44, None),
+        # In switchdev mode, the interface counts RDMA too.
+        (0.0, 0.5, 0.5, None),
+        (0.0, 0.9, 0.9, "ens1f0np0 receives at 90% of its line rate"),
+        (None, 0.5, 0.5, None),
+        (None, 0.9, 0.9, "; ".join(f"{each} receives at 90% of its line rate" for each in ("ens1f0np0", "mlx5_0:1"))),
+    ],
+)
+def test_a_port_is_full_of_rdma_and_other_traffic_together(
+    no_rdma: float | None, rdma: float, own: float, said: str | None
+) -> None:
+    device, interface = ("mlx5_0", "1"), ("ens1f0np0",)
+    readings = {
+        (network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND, interface): 5e10,
+        (network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL, interface): 5e10 * own,
+        (infiniband.GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND, device): 5e10,
+        (infiniband.GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL, device): 5e10 * rdma,
+        (infiniband.GPU_HOST_INFINIBAND_INTERFACE_EXCLUDES_RDMA, device + interface): no_rdma,
+    }
+    assert steady(known(readings)).scarce_network() == said
 
 
 def test_an_interface_that_shows_up_later_makes_no_downs(host: HostTree) -> None:
@@ -387,25 +427,6 @@ def test_the_speed_of_an_interface_that_has_none_can_be_given(host: HostTree) ->
     assert ena(host, ())[0].speed_bytes_per_second is None
     assert ena(host, rates)[0].speed_bytes_per_second == 12_500_000_000
     assert ena(host, rates, "down")[0].speed_bytes_per_second is None
-
-
-def test_full_efa_and_ena_are_scarce_network(host: HostTree) -> None:
-    rates = (LineRate("ens5", 12_500_000_000),)
-    link, port = ena(host, rates), port_of(host, EFA)
-
-    def samples(share: float, seconds: float) -> list[Sample]:
-        carried = round(12_500_000_000 * share * seconds)
-        interface = NetworkInterface("ens5", carried, 0, 0, 0, 0, 0, None)
-        return [
-            *HOST_INFINIBAND.render((replace(port, receive_bytes=carried),)),
-            *HOST_NETWORK.render(HostNetworkReading((interface,))),
-            *HOST_NETWORK_LINK.render(link),
-        ]
-
-    full = evidence_of(*((at, samples(0.9, at)) for at in (0.0, 30.0)))
-    assert full.scarce_network() == ("ens5 receives at 90% of its line rate; rdmap0:1 receives at 90% of its line rate")
-    idle = evidence_of(*((at, samples(0.5, at)) for at in (0.0, 30.0)))
-    assert idle.scarce_network() is None
 
 
 COUNTERS = counter_files(
