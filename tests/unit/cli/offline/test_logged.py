@@ -93,9 +93,7 @@ def test_trouble_of_the_host_that_is_over_is_no_finding(tmp_path: Path) -> None:
         logged(line, at=f"09:5{minute}:00")
         for minute, line in enumerate(
             (
-                "nfs: server nas01 not responding, still trying",
-                "nfs: server nas01 OK",
-                "nfs: server nas02 OK",
+                *("nfs: server nas01 not responding, still trying", "nfs: server nas01 OK", "nfs: server nas02 OK"),
                 "nfs: server nas02 not responding, still trying",
                 "EXT4-fs (sda3): Remounting filesystem read-only",
                 "EXT4-fs (sda3): mounted filesystem with ordered data mode. Opts: (null)",
