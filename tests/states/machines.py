@@ -27,18 +27,14 @@ def cards() -> Iterator[State]:
     yield State("a T4 at a lowered limit", "power_cap", limit, board="t4")
     for board in ("t4", "v100", "a100"):
         yield State(f"a {board} waits for one thread", "cpu", (waits(0.4, board),), threads=_ONE_FULL, board=board)
-        unknown = (waits(0.4, board),)
-        yield State(
-            f"a {board} waits, nobody knows why", "unattributed", unknown, threads=WAITS_FOR_LOADERS, board=board
-        )
+        name, half = f"a {board} waits, nobody knows why", (waits(0.4, board),)
+        yield State(name, "unattributed", half, threads=WAITS_FOR_LOADERS, board=board)
         hot = Readings(sm_mhz=500, celsius=89.0, reasons=("hw_thermal", "hw_slowdown"))
         yield State(f"a {board} too hot", "thermal", (hot,), board=board)
     slow = (waits(0.35, "a100"), SLOW_NFS, Pressure("io", 0.5, 0.2), cgroup(*range(8), io_pressure=0.5))
     yield State("eight A100 wait for NFS", "storage", slow, threads=ON_NFS, board="a100", gpus=8)
-    held, wanted = (
-        on(5, Readings(sm_mhz=705, reasons=("applications_clocks",))),
-        {5: "clock_cap", 0: "compute", 7: "compute"},
-    )
+    held = on(5, Readings(sm_mhz=705, reasons=("applications_clocks",)))
+    wanted = {5: "clock_cap", 0: "compute", 7: "compute"}
     yield State("eight A100, one held at half clock", wanted, (held,), board="a100", gpus=8)
     talks = busy(1.0, memory=0.01, watts=88.0, receive=1e5)
     yield State("two V100 in a collective", "communication", (talks,), board="v100", gpus=2)
