@@ -52,20 +52,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 SLOWEST_FIRST = (
-    "e2e/test_rehearsal.py",
-    "e2e/test_outages.py",
-    "faults/",
-    "dashboards/test_watched_scenarios.py",
-    "fleet/test_live",
-    "deploy/test_package_life.py",
-    "image/test_image.py",
-    "e2e/",
-    "rules/test_week.py",
-    "unit/sampler",
-    "golden/",
-    "states/",
-    "rules/test_scenarios.py",
-    "rules/",
+    *("e2e/test_rehearsal.py", "e2e/test_outages.py", "faults/", "dashboards/test_watched_scenarios.py"),
+    *("fleet/test_live", "deploy/test_package_life.py", "image/test_image.py", "e2e/", "rules/test_week.py"),
+    *("unit/sampler", "golden/", "states/", "rules/test_scenarios.py", "rules/"),
 )
 """Files that take minutes, and folders of such, by how long they take.
 

@@ -89,9 +89,6 @@ class Judged:
                 incidents[-1] = incidents[-1][0], at
         return incidents
 
-    def told_codes(self, subject: Subject) -> set[Code]:
-        return {code for gpu_labels, code in self.lives if gpu_labels == subject and self.told(gpu_labels, code)}
-
 
 @contextmanager
 def judged(scenario: Scenario, config: Config | None = None) -> Iterator[Judged]:

@@ -4,6 +4,7 @@ import gzip
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,21 @@ AT = "Sat Mar 14 10:00:00 2026"
 XID = "NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
-GPU = (Path(__file__).parent / "unit/cli/offline/files/gpu.txt").read_text(encoding="utf-8")
+FOLDER = Path(__file__).parent / "unit/cli/offline/files"
+
+
+@cache
+def file_of(name: str) -> str:
+    """A file of the folder that has outputs of other programs, made up as well."""
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def rows_of(name: str) -> list[list[str]]:
+    """The cells of a table in that folder, below the line that names its columns; ``\\n`` stands for a line's end."""
+    return [[cell.replace("\\n", "\n") for cell in row.split("\t")] for row in file_of(name).splitlines()[1:]]
+
+
+GPU = file_of("gpu.txt")
 """One GPU of ``nvidia-smi -q`` of driver 580; in braces are the facts of `smi_gpu`, with what they are by default."""
 
 
@@ -91,15 +106,7 @@ def smi_gpu(place: int = 0, facts: Mapping[str, str] | None = None, processes: I
 
 def smi(*gpus: str, at: str = AT, driver: str = "580.95.05", attached: int | None = None) -> str:
     """An output of ``nvidia-smi -q``; `attached`: how many GPUs it counts, if not only these."""
-    return f"""
-==============NVSMI LOG==============
-
-Timestamp                                              : {at}
-Driver Version                                         : {driver}
-CUDA Version                                           : 13.0
-
-Attached GPUs                                          : {attached or len(gpus)}
-""" + "\n".join(gpus)
+    return file_of("smi.txt").format(at=at, driver=driver, attached=attached or len(gpus)) + "\n".join(gpus)
 
 
 def real_files() -> Path | None:
@@ -126,45 +133,14 @@ def lspci(
     width: int = 16, slot_width: int = 16, *, revision: str = "a1", driver: str = "nvidia", domain: str = ""
 ) -> str:
     """A GPU and the port above it, as ``lspci -vvv`` lists them."""
-    return f"""{domain}40:01.0 PCI bridge [0604]: Intel Corporation Device [8086:352a] (rev 04)
-	Bus: primary=40, secondary=41, subordinate=41, sec-latency=0
-	Capabilities: [40] Express (v2) Root Port (Slot+), MSI 00
-		LnkCap:	Port #5, Speed 32GT/s, Width x{slot_width}, ASPM not supported
-			ClockPM- Surprise+ LLActRep+ BwNot+ ASPMOptComp+
-		LnkSta:	Speed 32GT/s (ok), Width x{width} (ok)
-	Kernel driver in use: pcieport
-
-{domain}41:00.0 3D controller [0302]: NVIDIA Corporation GH100 [H100 SXM5 80GB] [10de:2330] (rev {revision})
-	Subsystem: NVIDIA Corporation Device [10de:16c1]
-	NUMA node: 1
-	Region 0: Memory at 9f042000000 (64-bit, prefetchable) [size=16M]
-	Capabilities: [60] Express (v2) Endpoint, MSI 00
-		LnkCap:	Port #0, Speed 32GT/s, Width x16, ASPM not supported
-		LnkSta:	Speed 2.5GT/s (downgraded), Width x{width} (downgraded)
-	Kernel driver in use: {driver}
-	Kernel modules: nvidiafb, nouveau, nvidia
-00: de 10 30 23 06 05 10 00 a1 00 02 03 00 00 00 00
-
-"""
+    facts = {"slot_width": slot_width, "revision": revision, "driver": driver, "domain": domain}
+    return file_of("lspci.txt").format(width=width, **facts)
 
 
 def bug_report(*sections: tuple[str, str], date: str = "Sat Mar 14 10:00:00 UTC 2026") -> str:
     """What nvidia-bug-report.sh writes: sections, each with its title."""
-    head = f"""{LINE}
-
-Start of NVIDIA bug report log file.  Please include this file, along
-with a detailed description of your problem, when reporting a graphics
-driver bug via the NVIDIA Linux forum (see forums.developer.nvidia.com)
-or by sending email to 'linux-bugs@nvidia.com'.
-
-nvidia-bug-report.sh Version: 34614034
-
-Date: {date}
-uname: Linux gpu-7.example.org 6.8.0-40-generic #40-Ubuntu SMP x86_64 GNU/Linux
-command line flags:
-
-"""
     body = "".join(f"{LINE}\n\n{title}\n\n{text}\n" for title, text in sections)
+    head = file_of("bug-report.txt").format(line=LINE, date=date)
     return f"{head}{body}{LINE}\n\nEnd of NVIDIA bug report log file.\n"
 
 
@@ -206,5 +182,13 @@ def packed_bug_report(text: str, level: int = 6) -> bytes:
     return b"".join(gzip.compress(part.encode(), level) for part in parts if part)
 
 
-XML = (Path(__file__).parent / "unit/cli/offline/files/tesla.xml").read_text(encoding="utf-8")
+XML = file_of("tesla.xml")
 """One GPU of ``nvidia-smi -q -x``."""
+
+TABLE_HEAD, TABLE_PROCESSES = file_of("table-head.txt"), file_of("table-processes.txt")
+"""Of the table that ``nvidia-smi`` prints, around its rows."""
+TABLE_END = "+-----------------------------------------------------------------------------------------+\n"
+
+
+def table_row(index: int, bus: int, errors: str = "0") -> str:
+    return file_of("table-row.txt").format(index=index, bus=bus, errors=errors)

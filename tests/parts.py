@@ -13,28 +13,12 @@ Value = TypeVar("Value")
 TESTS = Path(__file__).parent
 
 FULL = (
-    "dashboards/test_job_dashboard.py",
-    "dashboards/test_watched_scenarios.py",
-    "deploy/test_first_minute.py",
-    "deploy/test_package_life.py",
-    "deploy/test_packages.py",
-    "e2e/test_demo_ends.py",
-    "e2e/test_fleet_incidents.py",
-    "e2e/test_outages.py",
-    "e2e/test_pythons.py",
-    "e2e/test_rehearsal.py",
-    "e2e/test_status_page_in_browser.py",
-    "faults/test_driver_at_its_worst.py",
-    "fleet/test_fleet_numbers.py",
-    "fleet/test_live_",
-    "hostile/test_floods.py",
-    "image/test_image.py",
-    "jobs/",
-    "privilege/",
-    "rules/test_labels.py",
-    "rules/test_recorded.py",
-    "rules/test_simulated_jobs.py",
-    "rules/test_week.py",
+    *("dashboards/test_job_dashboard.py", "dashboards/test_watched_scenarios.py", "deploy/test_first_minute.py"),
+    *("deploy/test_package_life.py", "deploy/test_packages.py", "e2e/test_demo_ends.py"),
+    *("e2e/test_fleet_incidents.py", "e2e/test_outages.py", "e2e/test_pythons.py", "e2e/test_rehearsal.py"),
+    *("e2e/test_status_page_in_browser.py", "faults/test_driver_at_its_worst.py", "fleet/test_fleet_numbers.py"),
+    *("fleet/test_live_", "hostile/test_floods.py", "image/test_image.py", "jobs/", "privilege/"),
+    *("rules/test_labels.py", "rules/test_recorded.py", "rules/test_simulated_jobs.py", "rules/test_week.py"),
 )
 """Files of which `make full` runs all tests, by how their paths begin; of other files it runs those marked `full`."""
 
@@ -42,16 +26,16 @@ ONE_BY_ONE = ("tests/rules/test_scenarios.py", "tests/states/test_states.py")
 """Files whose tests share nothing but recordings, so that any worker may take the next."""
 
 IN_REAL_TIME = (
-    "deploy/test_package_life.py",
-    "deploy/test_slurm",
-    "e2e/",
-    "faults/",
-    "fleet/test_live",
-    "hardware/",
-    "hostile/",
-    "image/",
-    "privilege/",
-    "unit/sampler/",
+    *(
+        "deploy/test_package_life.py",
+        "deploy/test_slurm",
+        "e2e/",
+        "faults/",
+        "fleet/test_live",
+        "hardware/",
+        "hostile/",
+    ),
+    *("image/", "privilege/", "unit/sampler/"),
 )
 """Files whose tests watch real programs or threads do something in time, by how their paths begin."""
 

@@ -39,13 +39,8 @@ MARGIN_SECONDS: Final = 120
 
 OFF_BY_DEFAULT: Final = {"pcie_throughput": True, "process_memory_locality": True}
 IN_DETAIL: Final = (
-    "gpu_process_*",
-    "gpu_processes_truncated",
-    "gpu_busiest_thread_ratio",
-    "gpu_running_thread_seconds_total",
-    "gpu_cgroup_pressure_seconds_total",
-    "gpu_nvlink_fec_blocks_total",
-    "gpu_host_infiniband_events_total",
+    *("gpu_process_*", "gpu_processes_truncated", "gpu_busiest_thread_ratio", "gpu_running_thread_seconds_total"),
+    *("gpu_cgroup_pressure_seconds_total", "gpu_nvlink_fec_blocks_total", "gpu_host_infiniband_events_total"),
 )
 """Metrics of which somebody reads every series; of all others a recording has what every page shows."""
 DRILL: Final = {"drill": "true"}

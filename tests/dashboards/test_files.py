@@ -171,20 +171,11 @@ def test_everything_the_exporter_says_of_a_gpu_is_in_its_detail_or_its_hosts() -
 
 
 ELSEWHERE = {
-    "gpu_finding_lasted_seconds",
-    "gpu_baseline_mismatch",
-    "gpu_p2p_status",
-    "gpu_process_owner_info",
-    "gpu_exporter_call_inflight_seconds",
-    "gpu_flight_recording_timestamp_seconds",
-    "gpu_cgroup_written_bytes_total",
-    "gpu_main_thread_cpu_seconds_total",
-    "gpu_processes_read_bytes_total",
-    "gpu_processes_written_bytes_total",
-    "gpu_nvlink_bandwidth_bytes_per_second",
-    "gpu_nvlink_link_receive_bytes_total",
-    "gpu_nvlink_link_transmit_bytes_total",
-    "gpu_power_period_seconds",
+    *("gpu_finding_lasted_seconds", "gpu_baseline_mismatch", "gpu_p2p_status", "gpu_process_owner_info"),
+    *("gpu_exporter_call_inflight_seconds", "gpu_flight_recording_timestamp_seconds"),
+    *("gpu_cgroup_written_bytes_total", "gpu_main_thread_cpu_seconds_total", "gpu_processes_read_bytes_total"),
+    *("gpu_processes_written_bytes_total", "gpu_nvlink_bandwidth_bytes_per_second"),
+    *("gpu_nvlink_link_receive_bytes_total", "gpu_nvlink_link_transmit_bytes_total", "gpu_power_period_seconds"),
     "gpu_power_period_strength_ratio",
 }
 """Shown by `check` and the status page, how long a finding has

@@ -203,7 +203,6 @@ def sent(repository: Path, tmp_path_factory: pytest.TempPathFactory, requires_to
         return Sent(firing, tuple(got[len(firing) :]))
 
 
-@pytest.mark.slow
 def test_an_incident_of_pagerduty_is_a_group_and_ends_with_it(sent: Sent) -> None:
     triggered = [body for path, body in sent.firing if path == "/pagerduty"]
     ended = [body for path, body in sent.ended if path == "/pagerduty"]
@@ -215,7 +214,6 @@ def test_an_incident_of_pagerduty_is_a_group_and_ends_with_it(sent: Sent) -> Non
     assert sorted(body["dedup_key"] for body in ended) == sorted(keys)
 
 
-@pytest.mark.slow
 def test_a_page_says_first_what_a_person_needs(sent: Sent) -> None:
     page = sent.page(TITLES[0])
     payload = page["payload"]
@@ -238,14 +236,12 @@ def test_a_page_says_first_what_a_person_needs(sent: Sent) -> None:
     ]
 
 
-@pytest.mark.slow
 def test_a_page_for_eight_gpus_has_the_first_in_its_title_and_a_line_for_each(sent: Sent) -> None:
     details = sent.page(TITLES[1])["payload"]["custom_details"]
     assert TITLES[1].endswith(" and 7 more")
     assert details["firing"].split("\n") == LINES
 
 
-@pytest.mark.slow
 def test_a_page_without_host_or_link_has_the_command(sent: Sent) -> None:
     page = sent.page(TITLES[2])
     # PagerDuty rejects what is no URL.
@@ -256,7 +252,6 @@ def test_a_page_without_host_or_link_has_the_command(sent: Sent) -> None:
     assert sent.post(TITLES[2])["fields"][2]["value"] == f"`{COMMAND}`"
 
 
-@pytest.mark.slow
 def test_a_post_in_slack_has_title_fields_text_and_a_color(sent: Sent) -> None:
     one, eight = sent.post(TITLES[0]), sent.post(TITLES[1])
     assert (one["color"], one["title_link"]) == ("danger", RUNBOOK)
@@ -272,7 +267,6 @@ def test_a_post_in_slack_has_title_fields_text_and_a_color(sent: Sent) -> None:
     assert {each["color"] for each in ended} == {"good"}
 
 
-@pytest.mark.slow
 def test_a_webhook_gets_what_a_ticket_is_made_of(sent: Sent) -> None:
     (ticket,) = (body for path, body in sent.firing if path == "/webhook")
     (alert,) = ticket["alerts"]

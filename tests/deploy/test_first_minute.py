@@ -20,7 +20,7 @@ from tests.conftest import REPOSITORY, RequiresTool
 from tests.distribution import uv
 from tests.root_file_system import root_file_system
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 DESK_SECONDS: Final = 60.0
 CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")

@@ -16,8 +16,6 @@ from deploy.demo.processes import free_port
 from tests.e2e.processes import Exporter, exporter, wait_for
 from tests.rig import scenario_with
 
-pytestmark = pytest.mark.slow
-
 NONE, FOUND, UNKNOWN = 0, 1, 2
 FOLDER = "deploy/kubernetes/node-problem-detector"
 LOST = 'at = "5s"\ngpu = 1\neffect = { kind = "lost" }'

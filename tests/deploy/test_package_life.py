@@ -72,7 +72,7 @@ def bare_system(requires_tool: RequiresTool) -> Path:
     return system
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 NEWER = "99.0.0"
 OPTIONS = "/etc/default/gpu-triage-exporter"

@@ -19,7 +19,7 @@ from tests.status_server import status_server
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import load_scenario
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")]
+pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
 PROGRAM = '#!/bin/sh\nshift\nexec "{python}" -m gpu_triage check "$@" {more}\n'
 

@@ -3,7 +3,6 @@
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.e2e.browser import browser
@@ -17,18 +16,8 @@ NIGHT = "h100-8-bad-night"
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "img"
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture: its file, the minute of the scenario that it shows, the size of the window and the scheme."""
-
-    name: str
-    minute: float
-    width: int
-    height: int
-    dark: bool
-
-
-PICTURES = (Picture("status-page", 33, 1400, 1000, dark=False), Picture("status-page-phone", 79, 390, 844, dark=True))
+PICTURES = (("status-page", 33, 1400, 1000, False), ("status-page-phone", 79, 390, 844, True))
+"""The name of each, the minute of the scenario that it shows, the size of the window, and whether it is dark."""
 
 
 def main() -> int:
@@ -44,11 +33,10 @@ def main() -> int:
         browser(Path(chromium), Path(folder)) as window,
     ):
         window.hide_scrollbars()
-        for picture in PICTURES:
-            at = 60.0 * picture.minute
-            with status_server(scenario, at, config=config, sampled_seconds=STRIP_SECONDS + 60.0) as server:
-                window.open(server.url, width=picture.width, height=picture.height, dark=picture.dark)
-                path = FOLDER / f"{picture.name}.png"
+        for name, minute, width, height, dark in PICTURES:
+            with status_server(scenario, 60.0 * minute, config=config, sampled_seconds=STRIP_SECONDS + 60.0) as server:
+                window.open(server.url, width=width, height=height, dark=dark)
+                path = FOLDER / f"{name}.png"
                 window.screenshot(path, whole=False)
                 sys.stdout.write(f"{path}\n")
     return 0

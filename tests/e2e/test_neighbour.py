@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import RequiresTool
 from tests.e2e.processes import WAIT_SECONDS, Exporter, exporter, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 SECONDS = 8.0
 """How long the load lasts and the two are compared."""

@@ -31,23 +31,10 @@ MOMENTS = [
     for summary in list_scenarios()
     for expectation in load_scenario(summary.name).expectations
 ]
-SHOWN = (Path(__file__).parent / "shown.js").read_text(encoding="utf-8")
-PLACED = (Path(__file__).parent / "placed.js").read_text(encoding="utf-8")
-WIDEST = """
-document.querySelectorAll(".overview li").forEach((row) => {
-  const [index, verdict, name, since] = row.children;
-  index.textContent = "GPU 15"; verdict.textContent = "not read";
-  name.firstChild.textContent = "unattributed"; since.firstChild.textContent = "for 120 min";
-})
-"""
-STRIPS = """
-[...document.querySelectorAll(".overview li")].map((row) => {
-  const strip = row.querySelector("svg").getBoundingClientRect();
-  return { gpu: row.dataset.gpu, label: row.querySelector("svg").getAttribute("aria-label"), drawn:
-    [...row.querySelectorAll("rect")].map((rect) => { const box = rect.getBoundingClientRect();
-      return [getComputedStyle(rect).fill, (box.left - strip.left) / strip.width, box.width / strip.width]; }) };
-})
-"""
+HERE = Path(__file__).parent
+SHOWN, PLACED, WIDEST, STRIPS = (
+    (HERE / f"{name}.js").read_text(encoding="utf-8") for name in ("shown", "placed", "widest", "strips")
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Rows of single calls that fail: each function with one code, each kind of code on one function of each collector."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pynvml
 from tests.faults.hosts import GPUS_EVERY_SECOND
@@ -16,7 +17,6 @@ ONE_CALL = "One call to the driver fails, on GPU 0"
 ONE_CODE = "Every error code"
 NO_SYMBOL = "The library lacks a function, as older drivers do"
 
-_A_READING = "every reading"
 _UNTIL_STALE_SECONDS = 4
 """Until what a collector read before the fault, which it shows for three intervals, is withdrawn."""
 
@@ -26,50 +26,24 @@ _FIRST_BRANCH = 510
 _OF_PAIRS = frozenset({"nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor"})
 """They are asked about two GPUs at once."""
 
+_every_reading = partial(
+    Row, moment="every reading", config=GPUS_EVERY_SECOND, lasts=_UNTIL_STALE_SECONDS, recovers_within=1, shared=True
+)
+
 
 def rows() -> Iterator[Row]:
     for function in every_function():
-        yield Row(
-            group=ONE_CALL,
-            fault=_unknown(function),
-            moment=_A_READING,
-            says=Says(errors=frozenset(f"{collector}: unknown" for collector in callers_of(function))),
-            begin=answers(pynvml.NVML_ERROR_UNKNOWN, function),
-            config=GPUS_EVERY_SECOND,
-            lasts=_UNTIL_STALE_SECONDS,
-            recovers_within=1,
-            shared=True,
-        )
+        says = Says(errors=frozenset(f"{collector}: unknown" for collector in callers_of(function)))
+        begin = answers(pynvml.NVML_ERROR_UNKNOWN, function)
+        yield _every_reading(ONE_CALL, f"`{function}` answers UNKNOWN", says=says, begin=begin)
     for kind in KINDS:
         for collector, functions in asked_by_collector().items():
             yield _of_kind(kind, collector, functions[-1])
+    no_symbol = partial(_every_reading, NO_SYMBOL, reach=frozenset({"0", "1"}))
     for function in every_function():
-        yield Row(
-            group=NO_SYMBOL,
-            fault=f"`{function}`",
-            moment="every reading",
-            reach=frozenset({"0", "1"}),
-            begin=lacks(function),
-            config=GPUS_EVERY_SECOND,
-            lasts=_UNTIL_STALE_SECONDS,
-            recovers_within=1,
-            shared=True,
-        )
-    yield _of_an_old_driver()
-
-
-def _of_an_old_driver() -> Row:
+        yield no_symbol(f"`{function}`", begin=lacks(function))
     young = {name for name, function in FUNCTIONS.items() if function.since >= _FIRST_BRANCH}
-    return Row(
-        group=NO_SYMBOL,
-        fault=f"every one that r{_FIRST_BRANCH} or a later driver brought",
-        moment="every reading",
-        reach=frozenset({"0", "1"}),
-        begin=lacks(*young),
-        config=GPUS_EVERY_SECOND,
-        lasts=_UNTIL_STALE_SECONDS,
-        shared=True,
-    )
+    yield no_symbol(f"every one that r{_FIRST_BRANCH} or a later driver brought", begin=lacks(*young))
 
 
 def _of_kind(kind: Kind, collector: str, function: str) -> Row:
@@ -87,10 +61,6 @@ def _of_kind(kind: Kind, collector: str, function: str) -> Row:
         recovers_within=3 if everything or kind is GPU_GONE else 1,
         shared=True,
     )
-
-
-def _unknown(function: str) -> str:
-    return f"`{function}` answers UNKNOWN"
 
 
 def says_of(kind: Kind, collectors: tuple[str, ...], *, pair: bool = False) -> Says:

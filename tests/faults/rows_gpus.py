@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pynvml
@@ -83,51 +84,20 @@ def _counts() -> Iterator[Row]:
             recovers_within=7,
             ends=count != 3,
         )
-    yield Row(
-        group=FLEET,
-        fault="the driver counts four billion GPUs",
-        says=Says(
-            gpus={"0": "driver_unavailable", "1": "driver_unavailable"},
-            driver="library_invalid",
-            failing=every_collector(),
-        ),
-        reach=frozenset({"0", "1", DRIVER}),
-        begin=says_count(0xFFFF_FFFF),
-        recovers_within=20,
-    )
+    gone = {"0": "driver_unavailable", "1": "driver_unavailable"}
+    says = Says(gpus=gone, driver="library_invalid", failing=every_collector())
+    row = Row(FLEET, "the driver counts four billion GPUs", says=says, reach=frozenset({"0", "1", DRIVER}))
+    yield replace(row, begin=says_count(0xFFFF_FFFF), recovers_within=20)
 
 
 def _identities() -> Iterator[Row]:
-    yield Row(
-        group=IDENTITY,
-        fault="two GPUs have one UUID",
-        moment="from the start",
-        reach=frozenset({"1"}),
-        host="one UUID",
-        at=0,
-        ends=False,
-    )
-    yield Row(
-        group=IDENTITY,
-        fault="GPU 0 has another UUID whenever it is asked",
-        says=Says(gpus={"0": "missing"}),
-        reach=frozenset({"0", OTHERS, DRIVER}),
-        begin=inventing_uuids(0),
-        lasts=11,
-        ends=False,
-    )
-    yield Row(
-        group=IDENTITY,
-        fault="GPU 0 has a UUID that is no text",
-        says=Says(gpus={"0": "malformed"}),
-        begin=inventing_uuids(0, as_text=False),
-        recovers_within=7,
-    )
-    yield Row(
-        group=IDENTITY,
-        fault="GPU 0 has no address on the bus",
-        moment="from the start",
-        begin=answers(pynvml.NVML_ERROR_UNKNOWN, "nvmlDeviceGetPciInfo_v3"),
-        at=0,
-        ends=False,
-    )
+    row = partial(Row, IDENTITY)
+    at_start = partial(row, moment="from the start", at=0, ends=False)
+    yield at_start("two GPUs have one UUID", reach=frozenset({"1"}), host="one UUID")
+    says, reach = Says(gpus={"0": "missing"}), frozenset({"0", OTHERS, DRIVER})
+    other = row("GPU 0 has another UUID whenever it is asked", says=says, reach=reach, begin=inventing_uuids(0))
+    yield replace(other, lasts=11, ends=False)
+    says, begin = Says(gpus={"0": "malformed"}), inventing_uuids(0, as_text=False)
+    yield row("GPU 0 has a UUID that is no text", says=says, begin=begin, recovers_within=7)
+    begin = answers(pynvml.NVML_ERROR_UNKNOWN, "nvmlDeviceGetPciInfo_v3")
+    yield at_start("GPU 0 has no address on the bus", begin=begin)

@@ -35,32 +35,15 @@ def rows() -> Iterator[Row]:
             config=EVERY_SECOND,
             recovers_within=6,
         )
-    yield Row(
-        group=SIZE,
-        fault="16 GPUs",
-        moment="from the start",
-        reach=frozenset({OTHERS, DRIVER}),
-        host="sixteen",
-        at=0,
-        ends=False,
-    )
-    yield Row(
-        group=SIZE,
-        fault="16 GPUs, each cut into 7 MIG instances",
-        moment="from the start",
-        reach=frozenset({"0", "1", OTHERS, DRIVER, HOST}),
-        host="sixteen cut",
-        at=0,
-        ends=False,
-    )
-    yield Row(
-        group=SIZE,
-        fault="of 16 GPUs, each cut into 7 MIG instances, the first hangs",
-        says=Says(
-            gpus={"0": "stalled"},
-            failing=frozenset({"activity"}),
-            calls=frozenset({call_in_flight("activity", "nvmlDeviceGetPerformanceState")}),
-        ),
+    size = partial(Row, SIZE)
+    at_start = partial(size, moment="from the start", at=0, ends=False)
+    yield at_start("16 GPUs", reach=frozenset({OTHERS, DRIVER}), host="sixteen")
+    everyone = frozenset({"0", "1", OTHERS, DRIVER, HOST})
+    yield at_start("16 GPUs, each cut into 7 MIG instances", reach=everyone, host="sixteen cut")
+    calls = frozenset({call_in_flight("activity", "nvmlDeviceGetPerformanceState")})
+    yield size(
+        "of 16 GPUs, each cut into 7 MIG instances, the first hangs",
+        says=Says(gpus={"0": "stalled"}, failing=frozenset({"activity"}), calls=calls),
         begin=takes(FOREVER),
         host="sixteen cut",
         twin="sixteen cut",
@@ -68,14 +51,9 @@ def rows() -> Iterator[Row]:
         at=12,
         recovers_within=12,
     )
-    yield Row(
-        group=SIZE,
-        fault=f"{len(CROWD):,} processes start on GPU 0, and end",
-        events=(Event(20, 30, (), host_effects.Start(CROWD)),),
-        host="crowded",
-        lasts=10,
-        recovers_within=6,
-    )
+    start = (Event(20, 30, (), host_effects.Start(CROWD)),)
+    crowd = f"{len(CROWD):,} processes start on GPU 0, and end"
+    yield size(crowd, events=start, host="crowded", lasts=10, recovers_within=6)
 
 
 def _of_a_process(fault: str, damage: files.Damage) -> Row:

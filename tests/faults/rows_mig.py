@@ -35,18 +35,11 @@ def rows() -> Iterator[Row]:
     yield _row("every handle is denied", of_instance_handle(_DENIED, *_EVERY), "mig", error="no_permission")
     yield _row("the handle of one instance is denied", of_instance_handle(_DENIED, 3), "mig", error="no_permission")
     yield _row("one instance is gone between the listing and its UUID", of_instance(_GONE, 3))
-    yield _row(
-        "one instance's handle is invalid by the time it is asked",
-        of_instance(_INVALID, 3),
-        "mig",
-        error="invalid_argument",
-    )
-    yield _row(
-        "one instance's handle is invalid behind its UUID",
-        of_instance(_INVALID, 3, _UUID),
-        "mig",
-        error="invalid_argument",
-    )
+    for when, begin in (
+        ("by the time it is asked", of_instance(_INVALID, 3)),
+        ("behind its UUID", of_instance(_INVALID, 3, _UUID)),
+    ):
+        yield _row(f"one instance's handle is invalid {when}", begin, "mig", error="invalid_argument")
     yield _row(f"`{_SAMPLE}` answers UNKNOWN", answers(_UNKNOWN, _SAMPLE), "mig")
     yield from _switched()
 

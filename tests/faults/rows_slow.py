@@ -33,67 +33,41 @@ _DEADLINE_AND_A_ROUND_SECONDS = 20
 
 
 def rows() -> Iterator[Row]:
-    yield Row(
-        group=HANG,
-        fault=f"`{_COUNT}`",
-        moment="a look for GPUs that came or went",
-        says=Says(driver="stalled", calls=frozenset({call_in_flight(DRIVER, _COUNT)})),
-        reach=frozenset({DRIVER}),
-        begin=takes(FOREVER, _COUNT, gpus={None}),
-        recovers_within=1,
-    )
+    later, says = "a look for GPUs that came or went", Says(driver="stalled", calls=_calls(DRIVER, _COUNT))
+    counts = takes(FOREVER, _COUNT, gpus={None})
+    yield Row(HANG, f"`{_COUNT}`", later, says, frozenset({DRIVER}), counts)
+    look = partial(Row, HANG, lasts=_DEADLINE_AND_A_ROUND_SECONDS, recovers_within=15)
     for function in OF_THE_LOOK:
-        for moment, at in (("the first look at the driver", 0), ("a look for GPUs that came or went", 20)):
-            yield Row(
-                group=HANG,
-                fault=f"`{function}` on GPU 0",
-                moment=moment,
-                says=Says(gpus={"0": "stalled"}, calls=frozenset({call_in_flight(DRIVER, function)})),
-                begin=takes(FOREVER, function),
-                at=at,
-                lasts=_DEADLINE_AND_A_ROUND_SECONDS,
-                recovers_within=15,
-            )
+        says = Says(gpus={"0": "stalled"}, calls=_calls(DRIVER, function))
+        for moment, at in (("the first look at the driver", 0), (later, 20)):
+            yield look(f"`{function}` on GPU 0", moment, says, begin=takes(FOREVER, function), at=at)
     yield _while_a_gpu_is_lost(f"`{_INIT}` does not return", takes(FOREVER, _INIT, gpus={None}))
     yield _while_a_gpu_is_lost(f"`{_COUNT}` does not return", takes(FOREVER, _COUNT, gpus={None}), hangs=_COUNT)
     yield _while_a_gpu_is_lost(f"`{_INIT}` takes 8 s", takes(8.0, _INIT, gpus={None}))
     for collector, functions in asked_by_collector().items():
         beside = collector == TOPOLOGY.name
         hung = collector if beside else _first_to_ask(functions[0])
+        gpus = {} if beside else {"0": "stalled"}
         yield Row(
-            group=HANG,
-            fault=f"`{functions[0]}` on GPU 0",
-            moment=f"the first call of {collector}",
-            says=Says(
-                gpus={} if beside else {"0": "stalled"},
-                failing=frozenset({hung}),
-                calls=frozenset({call_in_flight(hung, functions[0])}),
-            ),
+            HANG,
+            f"`{functions[0]}` on GPU 0",
+            f"the first call of {collector}",
+            Says(gpus=gpus, failing=frozenset({hung}), calls=_calls(hung, functions[0])),
             reach=frozenset({"0", "1"} if beside else {"0"}),
             begin=takes(FOREVER, functions[0]),
             config=SLOW_TIER_EVERY_TEN_SECONDS,
             lasts=_DEADLINE_AND_A_ROUND_SECONDS + 10,
             recovers_within=3,
         )
-    yield Row(
-        group=HANG,
-        fault="every call",
-        says=Says(
-            gpus={"0": "stalled", "1": "blocked"},
-            driver="stalled",
-            failing=every_collector(),
-            calls=frozenset({call_in_flight(DRIVER, _COUNT), _FIRST_OF_ALL, _FIRST_EVENT}),
-        ),
-        reach=frozenset({"0", "1", DRIVER}),
-        begin=takes(FOREVER, gpus={None, 0, 1}),
-        lasts=_DEADLINE_AND_A_ROUND_SECONDS,
-        recovers_within=3,
-    )
+    calls = frozenset({call_in_flight(DRIVER, _COUNT), _FIRST_OF_ALL, _FIRST_EVENT})
+    says = Says(gpus={"0": "stalled", "1": "blocked"}, driver="stalled", failing=every_collector(), calls=calls)
+    row = Row(HANG, "every call", says=says, reach=frozenset({"0", "1", DRIVER}), recovers_within=3)
+    yield replace(row, begin=takes(FOREVER, gpus={None, 0, 1}), lasts=_DEADLINE_AND_A_ROUND_SECONDS)
     for words, pattern, collector in (
         ("reading the counters of the InfiniBand adapters", r"/infiniband/.*/counters/", "host_infiniband"),
         ("reading `/proc/1/mountstats`", r"/proc/1/mountstats$", "host_nfs"),
     ):
-        says = Says(calls=frozenset({call_in_flight(collector, "")}))
+        says = Says(calls=_calls(collector, ""))
         yield replace(_stuck(words, pattern, says), lasts=5, recovers_within=1)
     longer = "for longer than the deadline"
     late = _late("host_nfs")
@@ -102,17 +76,10 @@ def rows() -> Iterator[Row]:
     yield replace(row, moment=f"from the start, {longer}", at=0)
     late = _late("host_memory", *_READ_ONE_AFTER_THE_OTHER)
     yield replace(_stuck("reading `/proc/meminfo`", r"/proc/meminfo$", late), moment=longer)
+    says = Says(errors=frozenset({"exporter: no_thread"}))
+    refused = partial(Row, THREADS, "no thread for GPU 0", says=says, begin=_refuse_threads, recovers_within=7)
     for moment, at in (("from the start", 0), ("while it runs", 20)):
-        yield Row(
-            group=THREADS,
-            fault="no thread for GPU 0",
-            moment=moment,
-            says=Says(errors=frozenset({"exporter: no_thread"})),
-            begin=_refuse_threads,
-            at=at,
-            lasts=_DEADLINE_AND_A_ROUND_SECONDS,
-            recovers_within=7,
-        )
+        yield refused(moment=moment, at=at, lasts=_DEADLINE_AND_A_ROUND_SECONDS)
     yield from _slow()
 
 
@@ -137,8 +104,12 @@ def _late(hangs: str, *behind: str) -> Says:
     return Says(
         errors=frozenset(f"{name}: {'deadline' if name == hangs else 'blocked'}" for name in names),
         failing=frozenset(names),
-        calls=frozenset({call_in_flight(hangs, "")}),
+        calls=_calls(hangs, ""),
     )
+
+
+def _calls(collector: str, function: str) -> frozenset[str]:
+    return frozenset({call_in_flight(collector, function)})
 
 
 def _refuse_threads(stage: Stage) -> None:
@@ -155,7 +126,7 @@ def _while_a_gpu_is_lost(fault: str, begin: Begin, hangs: str = "") -> Row:
             gpus={"1": "lost"},
             driver="stalled" if hangs else "",
             errors=frozenset({"activity: lost"}),
-            calls=frozenset({call_in_flight(DRIVER, hangs)} if hangs else ()),
+            calls=_calls(DRIVER, hangs) if hangs else frozenset(),
         ),
         reach=frozenset({"1", DRIVER} if hangs else {"1"}),
         begin=begin,
@@ -183,59 +154,25 @@ _A_CALL_AT_MOST = Within(frozenset(), frozenset(), slow=True)
 
 
 def _slow() -> Iterator[Row]:
-    yield Row(
-        group=SLOW,
-        fault="each call on GPU 0 takes 200 ms",
-        says=_A_CALL_AT_MOST,
-        begin=takes(0.2),
-        lasts=40,
-        recovers_within=15,
+    slow, everyone = partial(Row, SLOW, lasts=40, recovers_within=15), {None, 0, 1}
+    yield slow("each call on GPU 0 takes 200 ms", says=_A_CALL_AT_MOST, begin=takes(0.2))
+    row = slow("each call takes 200 ms", says=_A_CALL_AT_MOST, begin=takes(0.2, gpus=everyone))
+    yield replace(row, reach=frozenset({"0", "1"}))
+    says = Says(
+        gpus={"0": "stalled"},
+        errors=frozenset({"activity: deadline", "clocks: deadline", "power: deadline"}),
+        calls=_calls("throttle", "nvmlDeviceGetFieldValues"),
     )
-    yield Row(
-        group=SLOW,
-        fault="each call takes 200 ms",
-        says=_A_CALL_AT_MOST,
-        reach=frozenset({"0", "1"}),
-        begin=takes(0.2, gpus={None, 0, 1}),
-        lasts=40,
-        recovers_within=15,
+    yield slow("each call on GPU 0 takes 3 s", says=says, begin=takes(3.0))
+    at_start = partial(slow, moment="from the start", at=0)
+    says = Says(calls=_calls(DRIVER, "nvmlSystemGetNVMLVersion"))
+    row = at_start("each call for a version of the driver takes 3 s", says=says, reach=frozenset({DRIVER}))
+    yield replace(row, begin=takes(3.0, *_VERSIONS, gpus={None}), lasts=9, recovers_within=2)
+    says = Says(
+        gpus={"0": "stalled", "1": "blocked"},
+        errors=frozenset({"activity: deadline", "gpm: deadline"}),
+        failing=every_collector(),
+        calls=_calls("clocks", "nvmlDeviceGetClockInfo"),
     )
-    yield Row(
-        group=SLOW,
-        fault="each call on GPU 0 takes 3 s",
-        says=Says(
-            gpus={"0": "stalled"},
-            errors=frozenset({"activity: deadline", "clocks: deadline", "power: deadline"}),
-            calls=frozenset({call_in_flight("throttle", "nvmlDeviceGetFieldValues")}),
-        ),
-        begin=takes(3.0),
-        lasts=40,
-        recovers_within=15,
-    )
-    yield Row(
-        group=SLOW,
-        fault="each call for a version of the driver takes 3 s",
-        moment="from the start",
-        says=Says(calls=frozenset({call_in_flight(DRIVER, "nvmlSystemGetNVMLVersion")})),
-        reach=frozenset({DRIVER}),
-        begin=takes(3.0, *_VERSIONS, gpus={None}),
-        at=0,
-        lasts=9,
-        recovers_within=2,
-    )
-    yield Row(
-        group=SLOW,
-        fault="each call takes 3 s",
-        moment="from the start",
-        says=Says(
-            gpus={"0": "stalled", "1": "blocked"},
-            errors=frozenset({"activity: deadline", "gpm: deadline"}),
-            failing=every_collector(),
-            calls=frozenset({call_in_flight("clocks", "nvmlDeviceGetClockInfo")}),
-        ),
-        reach=frozenset({"0", "1", DRIVER, HOST}),
-        begin=takes(3.0, gpus={None, 0, 1}),
-        at=0,
-        lasts=40,
-        recovers_within=15,
-    )
+    reach = frozenset({"0", "1", DRIVER, HOST})
+    yield at_start("each call takes 3 s", says=says, reach=reach, begin=takes(3.0, gpus=everyone))

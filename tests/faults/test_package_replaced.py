@@ -14,14 +14,8 @@ from tests.e2e.processes import WAIT_SECONDS, wait_for
 from tests.faults.stand_in import StandIn, up
 
 PATHS = (
-    "/",
-    "/api/v1/verdict",
-    "/runbooks/",
-    "/runbooks/GpuLost",
-    "/runbooks/playbook",
-    "/runbooks/metrics",
-    "/runbooks/configuration",
-    "/runbooks/xid-79",
+    *("/", "/api/v1/verdict", "/runbooks/", "/runbooks/GpuLost", "/runbooks/playbook", "/runbooks/metrics"),
+    *("/runbooks/configuration", "/runbooks/xid-79"),
 )
 
 EDITED = "edited since it was compiled"
@@ -32,17 +26,8 @@ def installed(where: Path) -> Path:
     venv.create(where, symlinks=True)
     site = where / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     for name in (
-        "gpu_triage",
-        "bcrypt",
-        "click",
-        "h11",
-        "markdown_it",
-        "mdurl",
-        "pyudev",
-        "psutil",
-        "pynvml",
-        "prometheus_client",
-        "yaml",
+        *("gpu_triage", "bcrypt", "click", "h11", "markdown_it", "mdurl", "pyudev", "psutil", "pynvml"),
+        *("prometheus_client", "yaml"),
     ):
         spec = find_spec(name)
         assert spec is not None, name

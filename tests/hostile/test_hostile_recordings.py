@@ -17,8 +17,6 @@ from gpu_triage.record.recording import FileAnswer, Recording
 from gpu_triage.record.replay import replayed_machine
 from gpu_triage_simulator import VirtualClock, load_scenario
 
-pytestmark = pytest.mark.slow
-
 OWNED = b"owned"
 PATHS = ("x", "x/y", "x/../z", ".x.partial")
 COMMANDS = (("check", "--from"), ("check", "--for", "2s", "--replay"), ("judge", "--replay"))

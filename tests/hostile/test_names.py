@@ -130,7 +130,6 @@ def test_a_scrape_takes_in_whatever_others_name(running: Rig, form: Format, char
     }
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_real_prometheus_with_the_charts_limits_takes_in_the_page_and_whatever_jobs_write(
     running: Rig, chart: Mapping[str, Any], tmp_path: Path, requires_tool: RequiresTool

@@ -36,21 +36,8 @@ STOP_SECONDS: Final = 10.0
 _PIP: Final = ("index-url", "extra-index-url", "cert", "proxy", "trusted-host", "timeout")
 """Settings of this machine's pip that the build needs to reach a package index."""
 
-# Its own mounts, network and processes, and a root that nobody can write to.
 _ALONE: Final = ("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child")
-_ENTER: Final = """
-set -eu
-root=$1 user=$2 group=$3
-shift 3
-mount --bind "$root" "$root"
-mount --bind /dev "$root/dev"
-mount -t proc proc "$root/proc"
-mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
-mount -o remount,bind,ro "$root"
-ip link set lo up
-set -- setpriv --reuid="$user" --regid="$group" --clear-groups --bounding-set=-all --no-new-privs env -i "$@"
-exec chroot "$root" "$@"
-"""
+_ENTER: Final = (Path(__file__).parent / "enter.sh").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

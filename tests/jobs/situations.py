@@ -61,40 +61,36 @@ class Situation:
 
 
 def _situation(
-    name: str, number: str, must_say: Mapping[str, str], *events: Table, episodes: Sequence[Table] = ()
+    name: str, number: str, slow: str, first: str, *events: Table, episodes: Sequence[Table] = ()
 ) -> Situation:
     """Four hosts, with all of these events on one of them."""
     hosts = {letter: Host(events if letter == CULPRIT else ()) for letter in LETTERS}
-    return Situation(name, number, name, hosts, episodes, must_say)
+    return Situation(name, number, name, hosts, episodes, {"slow": slow, "first": first})
 
 
+_HEAT: Final[Table] = {"kind": "thermal_throttle", "source": "hw", "sm_clock_mhz": 1250, "ambient_celsius": 44}
+_SLOW_SERVER: Final[Table] = {
+    "kind": "nfs",
+    "mount": "/mnt/datasets",
+    "reads_per_second": 90,
+    "read_bytes_per_second": 4.0e7,
+    "read_seconds": 0.11,
+}
+_RANKS: Final = [2 * LETTERS.index(CULPRIT), 2 * LETTERS.index(CULPRIT) + 1]
+"""Of the culprit."""
 SITUATIONS: Final = (
     _situation(
-        "slow-gpu",
-        "4701",
-        {
-            "slow": "GPU 1 of {host} is throttled by heat",
-            "first": "GPU 1 of {host}: Take it out of use; check fans, airflow, dust, inlet air and the cooler's",
-        },
-        {
-            "at": "12m",
-            "gpu": 1,
-            "effect": {"kind": "thermal_throttle", "source": "hw", "sm_clock_mhz": 1250, "ambient_celsius": 44},
-        },
+        *("slow-gpu", "4701", "GPU 1 of {host} is throttled by heat"),
+        "GPU 1 of {host}: Take it out of use; check fans, airflow, dust, inlet air and the cooler's",
+        {"at": "12m", "gpu": 1, "effect": _HEAT},
     ),
     _situation(
-        "slow-host",
-        "4702",
-        {
-            "slow": "{host} is held back by a clock limit",
-            "first": "Unless that is intended, reset them (nvidia-smi -rac, and -rgc for locked ones).",
-        },
+        *("slow-host", "4702", "{host} is held back by a clock limit"),
+        "Unless that is intended, reset them (nvidia-smi -rac, and -rgc for locked ones).",
         {"at": "0m", "effect": {"kind": "application_clock", "sm_mhz": 1410}},
     ),
     Situation(
-        "slow-pair",
-        "4703",
-        "slow-pair",
+        *("slow-pair", "4703", "slow-pair"),
         # A lower clock than GPU 0 of the same model has, and no reason for it that is known.
         {LETTERS[0]: Host(second_gpu={"boost_mhz": 1386})},
         (),
@@ -104,47 +100,20 @@ SITUATIONS: Final = (
         },
     ),
     _situation(
-        "hang",
-        "4704",
-        {
-            "slow": "GPU 1 of {host} is hung",
-            "first": "GPU 1 of {host}: Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
-        },
-        episodes=({"trouble": "hung", "at": "20m", "ranks": [2 * LETTERS.index(CULPRIT) + 1]},),
+        *("hang", "4704", "GPU 1 of {host} is hung"),
+        "GPU 1 of {host}: Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
+        episodes=({"trouble": "hung", "at": "20m", "ranks": _RANKS[1:]},),
     ),
     _situation(
-        "starved",
-        "4705",
-        {
-            "slow": "{host} is waiting for storage",
-            "first": "{host}: Keep the data local, cache, prefetch or shard it, before adding GPUs.",
-        },
-        {
-            "at": "5m",
-            "effect": {
-                "kind": "nfs",
-                "mount": "/mnt/datasets",
-                "reads_per_second": 90,
-                "read_bytes_per_second": 4.0e7,
-                "read_seconds": 0.11,
-            },
-        },
-        episodes=(
-            {
-                "trouble": "starved",
-                "at": "5m",
-                "ranks": [2 * LETTERS.index(CULPRIT), 2 * LETTERS.index(CULPRIT) + 1],
-                "factor": 0.3,
-            },
-        ),
+        *("starved", "4705", "{host} is waiting for storage"),
+        "{host}: Keep the data local, cache, prefetch or shard it, before adding GPUs.",
+        {"at": "5m", "effect": _SLOW_SERVER},
+        episodes=({"trouble": "starved", "at": "5m", "ranks": _RANKS, "factor": 0.3},),
     ),
     _situation(
-        "checkpoints",
-        "4706",
-        {
-            "slow": "its GPUs lost no time to a bottleneck, and none of them is slower than the others",
-            "first": "Profile the job: its GPUs lost no time to a bottleneck.",
-        },
+        *("checkpoints", "4706"),
+        "its GPUs lost no time to a bottleneck, and none of them is slower than the others",
+        "Profile the job: its GPUs lost no time to a bottleneck.",
         episodes=({"trouble": "paused", "at": "8m", "until": "40m", "every": "15m", "lasts": "90s"},),
     ),
 )

@@ -15,7 +15,7 @@ from tests.jobs.situations import SITUATIONS, Scheduler, Situation
 from gpu_triage.cli.main import group
 from gpu_triage.cli.run import run_cli
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first test waits for the jobs to be recorded
+pytestmark = pytest.mark.timeout(900)  # the first test waits for the jobs to be recorded
 
 
 def ask(store: Store, name: str, *arguments: str) -> Result:

@@ -19,15 +19,9 @@ _COPIED = re.compile(r"\w+:gpu_\w+_(?:seconds|joules):(?:last|max)5m")
 _BANNED = frozenset({"topk", "bottomk"})
 _IDENTITIES = frozenset(
     {
-        "gpu_info",
-        "gpu_driver_info",
-        "gpu_exporter_build_info",
-        "gpu_flight_recording_timestamp_seconds",
-        "instance_gpu_code:gpu_finding:confirmed",
-        "instance:gpu_alert:affected",
-        "instance:gpu_exporter_target:up",
-        "instance_gpu:gpu_info:affected",
-        "instance_gpu_name:gpu_busy:last5m",
+        *("gpu_info", "gpu_driver_info", "gpu_exporter_build_info", "gpu_flight_recording_timestamp_seconds"),
+        *("instance_gpu_code:gpu_finding:confirmed", "instance:gpu_alert:affected"),
+        *("instance:gpu_exporter_target:up", "instance_gpu:gpu_info:affected", "instance_gpu_name:gpu_busy:last5m"),
     }
 )
 """Series of which topk may keep one a GPU or host: whichever stays joins the same."""

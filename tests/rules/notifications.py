@@ -125,10 +125,8 @@ def collector(name: str, metric: str, values: Sequence[float]) -> Series:
 
 
 def clock(seconds: float) -> Series:
-    return of_host(
-        "gpu_exporter_time_seconds",
-        [60.0 * minute + (seconds if minute > RECENTLY else 0.0) for minute in range(NOW + 1)],
-    )
+    values = [60.0 * minute + (seconds if minute > RECENTLY else 0.0) for minute in range(NOW + 1)]
+    return of_host("gpu_exporter_time_seconds", values)
 
 
 def drifting(number: int, version: str) -> Series:
@@ -146,16 +144,10 @@ def working(number: int, megahertz: float, *, instance: str = INSTANCE, bottlene
     uuid = UUID if number == 3 else f"GPU-{instance}-{number}"
     own = {"instance": instance, "gpu": str(number)}
     owner = {"slurm_job_id": "4711", "user": "alice", "account": "physics"}
+    known = {"name": MODEL, **({"pci_bus_id": ADDRESS, "serial": SERIAL} if number == 3 else {}), **own}
     return merged(
         gpu("gpu_up", steady(1), uuid, **own),
-        gpu(
-            "gpu_info",
-            steady(1),
-            uuid,
-            name=MODEL,
-            **({"pci_bus_id": ADDRESS, "serial": SERIAL} if number == 3 else {}),
-            **own,
-        ),
+        gpu("gpu_info", steady(1), uuid, **known),
         gpu("gpu_clock_hertz", steady(megahertz * 1e6), uuid, clock="sm", **own),
         gpu("gpu_busy_seconds_total", counter(steady(58.0)), uuid, **own),
         gpu("gpu_bottleneck", steady(bottleneck), uuid, **own),
@@ -174,21 +166,15 @@ def of_two_hosts(megahertz: float) -> Series:
     return merged(*(working(number, megahertz) for number in (1, 2)), *other)
 
 
-LOCKED: Final = merged(
-    *(
-        gpu(
-            "gpu_throttle_seconds_total",
-            [60.0 * minute for minute in range(NOW + 1)],
-            f"GPU-{INSTANCE}-{number}",
-            reason="applications_clocks",
-            instance=INSTANCE,
-            gpu=str(number),
-        )
-        for number in (1, 2)
-    )
-)
+def locked(number: int) -> Series:
+    own = {"reason": "applications_clocks", "instance": INSTANCE, "gpu": str(number)}
+    values = [60.0 * minute for minute in range(NOW + 1)]
+    return gpu("gpu_throttle_seconds_total", values, f"GPU-{INSTANCE}-{number}", **own)
 
 
+_AGAIN: Final = [1.0 if minute < 20 or minute % 6 == 0 else 0.0 for minute in range(NOW + 1)]
+_OVERDUE: Final = [60.0 * (minute - RECENTLY) if minute > RECENTLY else math.nan for minute in range(NOW + 1)]
+_JOB, _OF_ALICE = ("Slurm job 4711",), ("Slurm job 4711 of alice",)
 BY_HAND: Final = (
     held("GpuXidCritical", found("xid.79"), owners=SLURM),
     held("GpuXidCritical", found("xid.64"), found("xid.48"), what="two codes"),
@@ -220,11 +206,7 @@ BY_HAND: Final = (
     Exhibit("GpuFleetFabricUnhealthy", many("fabric.unhealthy")),
     Exhibit("GpuFleetNetworkDown", many("network.port_down")),
     Exhibit("GpuExporterDown", merged(scraped(lately(0, 1)), NEIGHBOR)),
-    Exhibit(
-        "GpuExporterDown",
-        merged(scraped([1.0 if minute < 20 or minute % 6 == 0 else 0.0 for minute in range(NOW + 1)]), NEIGHBOR),
-        "restarting",
-    ),
+    Exhibit("GpuExporterDown", merged(scraped(_AGAIN), NEIGHBOR), "restarting"),
     Exhibit("GpuExporterJudgeFailing", of_host("gpu_exporter_collector_success", lately(0, 1), collector="judge")),
     Exhibit("GpuExporterXidDeaf", of_host("gpu_exporter_xid_source_up", lately(0, 1), source="kmsg")),
     Exhibit(
@@ -234,14 +216,7 @@ BY_HAND: Final = (
             of_host("gpu_exporter_errors_total", counter(lately(12)), collector="host_nfs", error="permission_denied"),
         ),
     ),
-    Exhibit(
-        "GpuExporterStale",
-        collector(
-            "ecc",
-            "stale_seconds",
-            [60.0 * (minute - RECENTLY) if minute > RECENTLY else math.nan for minute in range(NOW + 1)],
-        ),
-    ),
+    Exhibit("GpuExporterStale", collector("ecc", "stale_seconds", _OVERDUE)),
     Exhibit("GpuHostClockWrong", clock(-4200.0)),
     Exhibit("GpuHostClockWrong", clock(7200.0), "ahead"),
     Exhibit("GpuExporterWebConfigReloadFailed", of_host("gpu_exporter_web_config_reload_success", lately(0, 1))),
@@ -254,14 +229,14 @@ BY_HAND: Final = (
             clocks(1300, 1755, 1755, 1755),
             of_gpu("gpu_finding", steady(1), code="pcie.width", severity="critical", action="inspect_hardware"),
         ),
-        owners=("Slurm job 4711 of alice",),
+        owners=_OF_ALICE,
     ),
-    Exhibit("GpuStragglerAcrossHosts", of_two_hosts(1300), "host", ("Slurm job 4711 of alice",)),
-    Exhibit("GpuStragglerAcrossHosts.policy", merged(of_two_hosts(1300), LOCKED), owners=("Slurm job 4711 of alice",)),
+    Exhibit("GpuStragglerAcrossHosts", of_two_hosts(1300), "host", _OF_ALICE),
+    Exhibit("GpuStragglerAcrossHosts.policy", merged(of_two_hosts(1300), locked(1), locked(2)), owners=_OF_ALICE),
     Exhibit(
         "GpuStragglerAcrossHosts.pace",
         merged(*(stepping(steady(40 if rank == 2 else 60), rank=str(rank)) for rank in range(4))),
-        owners=("Slurm job 4711",),
+        owners=_JOB,
     ),
     Exhibit(
         "GpuJobSlow",
@@ -270,7 +245,7 @@ BY_HAND: Final = (
             working(3, 1755),
             of_gpu("gpu_bottleneck_seconds_total", counter(steady(31)), **{"class": "storage"}),
         ),
-        owners=("Slurm job 4711",),
+        owners=_JOB,
     ),
     Exhibit(
         "GpuJobHung",
@@ -280,7 +255,7 @@ BY_HAND: Final = (
             of_gpu("gpu_busy_seconds_total", counter(lately(0, 58))),
             *(working(number, 1755, instance="gpu-08:9836", bottleneck=13) for number in (1, 2)),
         ),
-        owners=("Slurm job 4711",),
+        owners=_JOB,
     ),
     Exhibit(
         "GpuHostChassisFault",
@@ -350,16 +325,10 @@ def notifications(promtool: Path, directory: Path) -> Mapping[str, tuple[Alert, 
         for each in exhibits:
             source = sources[each.alert]
             shown = played[each.case].shown[source.name]
-            own = {"severity": source.severity, "action": source.action}
-            sent[each.name] = tuple(
-                alert
-                for alert in shown
-                if own.items() <= alert.labels.items()
-                # Of many hosts with this alert, only one is shown.
-                and (
-                    source.name != IN_FLEET or (alert.labels["instance"], alert.labels["code"]) == (INSTANCE, each.code)
-                )
-            )
+            # Of many hosts with the one alert, only one is shown.
+            place = {"instance": INSTANCE, "code": each.code} if source.name == IN_FLEET else {}
+            own = {"severity": source.severity, "action": source.action, **place}
+            sent[each.name] = tuple(alert for alert in shown if own.items() <= alert.labels.items())
     return sent
 
 

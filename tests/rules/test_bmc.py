@@ -8,8 +8,6 @@ from tests.conftest import RequiresTool
 from tests.rules.handwritten import Played, Series, gpu, host, merged, over, play
 from tests.rules.rulefile import BMC, alert_files
 
-pytestmark = pytest.mark.slow
-
 ALERT, BRAKE = "GpuHostChassisFault", "GpuPowerBrake"
 END, FAILS, SHOWN_AT = 90, 20, 30
 NAN = math.nan

@@ -17,8 +17,6 @@ from gpu_triage.alerting.dcgm import recorded_codes
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_COMPUTE_BOUND
 from gpu_triage.read.registry import METRICS
 
-pytestmark = pytest.mark.slow
-
 DCGM = REPOSITORY / "rules" / "compat" / "dcgm.yml"
 RULES = read_rules([DCGM])
 STEP_SECONDS = 30

@@ -12,8 +12,6 @@ from tests.promql.promtool import selector
 from tests.rules.handwritten import Played, Series, over, play
 from tests.rules.rulefile import REPOSITORY
 
-pytestmark = pytest.mark.slow
-
 RULES = (REPOSITORY / "rules" / "compat" / "dcgm.yml", REPOSITORY / "rules" / "alerts-findings.yml")
 MINUTES, ONSET = 170, 30
 PROMPT, SLOW_PROMPT = 15, {"GpuStraggler": 25, "GpuSwThermalThrottling": 45}

@@ -13,8 +13,6 @@ from tests.rules.handwritten import Played, Series, counter, gpu, host, merged, 
 from tests.rules.job_fleets import MINUTES, Gpu, Owner, between, fleet, lasting, pod, since, slurm, steps
 from tests.rules.rulefile import group_alone
 
-pytestmark = pytest.mark.slow
-
 ALERT: Final = "GpuJobHung"
 STOPPED_AT: Final = 30
 """Minute in which the job stops; the exporter judges 3 minutes later."""

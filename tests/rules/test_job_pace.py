@@ -13,8 +13,6 @@ from tests.rules.rulefile import group_alone
 
 from gpu_triage.cli.fleet.job_pace import WAITED_FOR
 
-pytestmark = pytest.mark.slow
-
 ALERT: Final = "GpuJobSlow"
 FELL_AT: Final = 90
 SHOWN_AT: Final = 115

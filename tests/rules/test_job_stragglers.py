@@ -12,8 +12,6 @@ from tests.rules.handwritten import Played, Series, merged, play
 from tests.rules.job_fleets import Gpu, Owner, between, fleet, healthy, pod, slower, slurm, steps
 from tests.rules.rulefile import alert_files, groups_of, rule_files
 
-pytestmark = pytest.mark.slow
-
 ALERT: Final = "GpuStragglerAcrossHosts"
 SHOWN_AT: Final = 50
 MOST_RECORDED: Final = 5 * 32 + 20

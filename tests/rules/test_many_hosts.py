@@ -10,8 +10,6 @@ from tests.rules.exhibit_series import NOW, RECENTLY, many
 from tests.rules.handwritten import Played, Series, host, merged, over, play
 from tests.rules.rulefile import alert_files
 
-pytestmark = pytest.mark.slow
-
 HEAT: Final = "GpuFleetHwThermalThrottling"
 OVER_AT: Final = NOW - 9
 NAN: Final = math.nan

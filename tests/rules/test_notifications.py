@@ -78,7 +78,6 @@ def only(exhibit: Exhibit, sent: Sent) -> Alert:
     return found[0]
 
 
-@pytest.mark.slow
 @of_every_exhibit
 def test_a_notification_reads_as_reviewed(exhibit: Exhibit, sent: Sent) -> None:
     text = text_of(only(exhibit, sent))

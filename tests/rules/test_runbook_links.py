@@ -14,8 +14,6 @@ from tests.rules.rulefile import alert_files
 from gpu_triage.alerting.files import rule_files
 from gpu_triage.alerting.settings import Settings
 
-pytestmark = pytest.mark.slow
-
 DOWN = scraped(lately(0, 1))
 SURVIVORS = {f"gpu-rack7-{number:02}:9836" for number in range(1, 16)}
 

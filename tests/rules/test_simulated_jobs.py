@@ -17,8 +17,6 @@ from gpu_triage_simulator.history import record_history
 from gpu_triage_simulator.scenario_file import SCENARIOS, read_fleet
 from gpu_triage_simulator.schema import read_toml
 
-pytestmark = pytest.mark.slow
-
 STEP_SECONDS: Final = 15.0
 STOPPED_AT: Final = 600.0
 """When a job stops; then there are five minutes until its people must know."""

@@ -182,11 +182,6 @@ def test_an_alert_links_its_runbook_on_the_exporter_and_its_dashboard(rule: Rule
     assert set(rule.annotations) == {"summary", "description", "runbook_url", "dashboard_uid"}
 
 
-def test_every_runbook_belongs_to_an_alert(repository: Path) -> None:
-    runbooks = {path.stem for path in (repository / RUNBOOKS).glob("Gpu*.md")}
-    assert runbooks == {alert.name for source in shipped_sources() for alert in source.alerts}
-
-
 def test_recorded_names_say_level_metric_and_operations() -> None:
     assert (
         sorted({rule.name for rule in every(RULES) if not rule.alert and not RECORDED_NAME.fullmatch(rule.name)}) == []

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.states.numbers_of_gpus import idle
-from tests.states.play import DISK, FABRIC, MOUNT, State, Thread, on
+from tests.states.numbers_of_gpus import SLOW_NFS, idle
+from tests.states.play import DISK, FABRIC, State, Thread, on
 
 from gpu_triage_simulator.effects import CallError
-from gpu_triage_simulator.host_effects import Cgroup, Disk, Network, Nfs, Pressure, Writes
+from gpu_triage_simulator.host_effects import Cgroup, Disk, Network, Pressure, Writes
 from gpu_triage_simulator.load import Load
 from gpu_triage_simulator.readings import Readings
 
@@ -38,22 +38,12 @@ def stops() -> Iterator[State]:
     saving = (idle(), _ON_DISK)
     rank = Writes((_PIDS[0],), 9e8)
     yield State("a long checkpoint", "unattributed", (*saving, rank), always=(_QUIET,), **saves | long)
-    yield State(
-        "a long checkpoint, by its cgroup",
-        "unattributed",
-        (*saving, _cgroup(9e8)),
-        always=(_cgroup(0),),
-        **saves | long,
-    )
+    by_cgroup = "a long checkpoint, by its cgroup"
+    yield State(by_cgroup, "unattributed", (*saving, _cgroup(9e8)), always=(_cgroup(0),), **saves | long)
     waits = (Thread("python", 0.02, "D", "rpc_wait_bit_killable"), Thread("pt_data_worker", 0.0))
-    stalls = Cgroup(pids=_PIDS, io_pressure=0.9)
-    yield State(
-        "a job that waits for a slow server",
-        "storage",
-        (idle(), Nfs(MOUNT, 90, 9e7, 0.11), stalls, Pressure("io", 0.9, 0.4)),
-        always=(_QUIET,),
-        **saves | {"threads": waits, "lasts": 120},
-    )
+    stalls = (idle(), SLOW_NFS, Cgroup(pids=_PIDS, io_pressure=0.9), Pressure("io", 0.9, 0.4))
+    waiting = saves | {"threads": waits, "lasts": 120}
+    yield State("a job that waits for a slow server", "storage", stalls, always=(_QUIET,), **waiting)
     yield State("a checkpoint of somebody", "compute", saving, **saves | {"lasts": 240})
 
 
@@ -62,18 +52,10 @@ def spinning() -> Iterator[State]:
     spins = Readings(utilization=1.0, memory_utilization=0.01, power_watts=190, receive=2e5, transmit=2e5, **few)
     silent = Load(utilization=1.0, memory_utilization=0.02, intensity=0.05, spinning=True, jitter=0.0)
     rdma = Network(FABRIC, 2e10, 2e10)
-    yield State(
-        "a collective hangs while others send", "communication", (silent, spins, rdma), board="h100", gpus=2, lasts=340
-    )
-    small = Readings(utilization=1.0, memory_utilization=0.06, power_watts=105)
-    yield State(
-        "small kernels while the next job sends",
-        {0: "compute"},
-        (on(0, small), rdma),
-        gpus=2,
-        jobs=True,
-        always=(rdma,),
-    )
+    hangs = (silent, spins, rdma)
+    yield State("a collective hangs while others send", "communication", hangs, board="h100", gpus=2, lasts=340)
+    small = (on(0, Readings(utilization=1.0, memory_utilization=0.06, power_watts=105)), rdma)
+    yield State("small kernels while the next job sends", {0: "compute"}, small, gpus=2, jobs=True, always=(rdma,))
 
 
 def late_readings() -> Iterator[State]:
@@ -85,6 +67,5 @@ def late_readings() -> Iterator[State]:
     yield State("busy 40%, some readings late", "unattributed", (half,), always=(polled,), late=some)
     yield State("at work, most readings late", "unattributed", always=(polled,), late=most, promised=60)
     yield State("at work, all readings late, and the driver keeps samples", "compute", late=(5.0,))
-    yield State(
-        "idle, most readings late", "unattributed", (idle(),), always=(polled,), late=most, lasts=400, promised=60
-    )
+    long: dict[str, Any] = {"lasts": 400, "promised": 60}
+    yield State("idle, most readings late", "unattributed", (idle(),), always=(polled,), late=most, **long)

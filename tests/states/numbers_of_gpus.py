@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from tests.states.play import BOARDS, FIRST_PID, LAN, State, Thread
+from tests.states.play import BOARDS, DISK, FIRST_PID, LAN, MOUNT, State, Thread
 
-from gpu_triage_simulator.host_effects import Cgroup, Network
+from gpu_triage_simulator.host_effects import Cgroup, Disk, Network, Nfs
 from gpu_triage_simulator.readings import Readings
 
 
@@ -56,6 +56,16 @@ def cgroup(*numbers: int, **more: Any) -> Cgroup:
 def blocked(channel: str, count: int = 4) -> tuple[Thread, ...]:
     """Threads of loaders that the kernel keeps waiting, beside a main thread that waits for them."""
     return (Thread("python", 0.02), *(Thread("pt_data_worker", 0.0, "D", channel) for _ in range(count)))
+
+
+ON_DISK, ON_NFS = blocked("folio_wait_bit_common"), blocked("rpc_wait_bit_killable")
+FULL_DISK: Final = Disk(DISK, busy=0.99, read_seconds=0.04, reads_per_second=900)
+SLOW_NFS: Final = Nfs(MOUNT, 90, 9e7, 0.11)
+
+
+def loaders(share: float, count: int = 8, main: float = 0.3) -> tuple[Thread, ...]:
+    """Threads of loaders that run for a share of the time, beside a main thread."""
+    return (Thread("python", main, "R"), *([Thread("pt_data_worker", share, "R")] * count))
 
 
 WAITS_FOR_LOADERS: Final = (Thread("python", 0.05), Thread("pt_data_worker", 0.3), Thread("pt_data_worker", 0.3))

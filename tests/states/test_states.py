@@ -22,19 +22,10 @@ BY_NAME = {state.name: state for state in STATES}
 REPRESENTATIVES = [
     BY_NAME[name]
     for name in (
-        "memory-bound decoding on one l40s",
-        "a collective on two a10",
-        "a dead NFS server, not seen before, l40s",
-        "a wide link that is full",
-        "busy 74% behind one full thread",
-        "clocks locked at half, l40s",
-        "hardware slows it for heat",
-        "its own CPU limit",
-        "a full disk",
-        "TCP retransmits",
-        "Xid 48",
-        "the job ends",
-        "a checkpoint's pause at 85 W",
+        *("memory-bound decoding on one l40s", "a collective on two a10", "a dead NFS server, not seen before, l40s"),
+        *("a wide link that is full", "busy 74% behind one full thread", "clocks locked at half, l40s"),
+        *("hardware slows it for heat", "its own CPU limit", "a full disk", "TCP retransmits", "Xid 48"),
+        *("the job ends", "a checkpoint's pause at 85 W"),
     )
 ]
 """A state of each kind, which `make test` plays."""

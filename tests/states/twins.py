@@ -1,13 +1,26 @@
 """Twins on both sides of what decides: the same numbers, with a little less and a little more of one of them."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
-from tests.states.numbers_of_gpus import WAITS_FOR_LOADERS, blocked, busy, cgroup, idle, spins, starved, tcp, waits
-from tests.states.play import DISK, FABRIC, LAN, State, Thread, on
+from tests.states.numbers_of_gpus import (
+    FULL_DISK,
+    WAITS_FOR_LOADERS,
+    blocked,
+    busy,
+    cgroup,
+    idle,
+    loaders,
+    spins,
+    starved,
+    tcp,
+    waits,
+)
+from tests.states.play import FABRIC, LAN, State, Thread, on
 
 from gpu_triage_simulator.effects import Link, PowerLimit
-from gpu_triage_simulator.host_effects import Cpu, Disk, Kill, Network, Pressure
+from gpu_triage_simulator.host_effects import Cpu, Kill, Network, Pressure
 from gpu_triage_simulator.readings import Readings
 
 _SENDS: Final = (Network(FABRIC, 2e10, 2e10),)
@@ -30,40 +43,21 @@ def communication() -> Iterator[State]:
         numbers = spins("h100", sm_active=share, power_watts=260.0)
         yield State(f"a collective with SMs active {share:.0%}", wanted, (numbers,), board="h100", gpus=2)
     for sent, wanted in ((2e7, "communication"), (1e5, "compute")):
-        yield State(
-            f"one card spins, RDMA sends {sent:,.0f} bytes/s",
-            wanted,
-            (spins("h100"), Network(FABRIC, sent, sent)),
-            board="h100",
-            always=_SENDS if wanted == "communication" else (),
-        )
+        spinning, always = (spins("h100"), Network(FABRIC, sent, sent)), _SENDS if wanted == "communication" else ()
+        yield State(f"one card spins, RDMA sends {sent:,.0f} bytes/s", wanted, spinning, board="h100", always=always)
 
 
 def own_stalls() -> Iterator[State]:
     """What the job itself waits for, seen at once."""
     for share, wanted in ((0.35, "storage"), (0.08, "unattributed")):
-        yield starved(
-            f"not seen before, the job stalls for I/O {share:.0%}",
-            wanted,
-            0.4,
-            cgroup(0, io_pressure=share),
-            unseen_before=True,
-        )
+        stalls = f"not seen before, the job stalls for I/O {share:.0%}"
+        yield starved(stalls, wanted, 0.4, cgroup(0, io_pressure=share), unseen_before=True)
     for share, wanted in ((0.25, "memory"), (0.03, "unattributed")):
-        yield starved(
-            f"not seen before, the job stalls for memory {share:.0%}",
-            wanted,
-            0.4,
-            cgroup(0, memory_pressure=share),
-            unseen_before=True,
-        )
-    yield starved(
-        "not seen before, one of twelve loaders waits for Lustre",
-        "unattributed",
-        0.4,
-        threads=(*WAITS_FOR_LOADERS, *blocked("ptlrpc_set_wait", 1), *([Thread("pt_data_worker", 0.5, "R")] * 11)),
-        unseen_before=True,
-    )
+        stalls = f"not seen before, the job stalls for memory {share:.0%}"
+        yield starved(stalls, wanted, 0.4, cgroup(0, memory_pressure=share), unseen_before=True)
+    one = (*WAITS_FOR_LOADERS, *blocked("ptlrpc_set_wait", 1), *([Thread("pt_data_worker", 0.5, "R")] * 11))
+    name = "not seen before, one of twelve loaders waits for Lustre"
+    yield starved(name, "unattributed", 0.4, threads=one, unseen_before=True)
 
 
 def links() -> Iterator[State]:
@@ -75,19 +69,11 @@ def links() -> Iterator[State]:
         numbers = Readings(receive=received)
         yield State(f"x4 receives {received / 1e9:.1f} GB/s", wanted, (Link(width=4), numbers), board="h100")
     for received, wanted in ((2.2e9, "compute"), (3.4e9, "pcie_link")):
-        numbers = Readings(receive=received)
-        yield State(
-            f"generation 1 receives {received / 1e9:.1f} GB/s", wanted, (Link(generation=1), numbers), board="h200"
-        )
-    yield State(
-        "all wait for CPUs, and one for its narrow link too",
-        "cpu",
-        (waits(0.3, "h100"), Cpu(node=0, user=0.95, system=0.03)),
-        always=(on(1, Link(width=4)),),
-        board="h100",
-        threads=(Thread("python", 0.3, "R"), *([Thread("pt_data_worker", 0.6, "R")] * 8)),
-        gpus=2,
-    )
+        old = (Link(generation=1), Readings(receive=received))
+        yield State(f"generation 1 receives {received / 1e9:.1f} GB/s", wanted, old, board="h200")
+    full, h100 = (waits(0.3, "h100"), Cpu(node=0, user=0.95, system=0.03)), partial(State, board="h100", gpus=2)
+    narrow = (on(1, Link(width=4)),)
+    yield h100("all wait for CPUs, and one for its narrow link too", "cpu", full, always=narrow, threads=loaders(0.6))
 
 
 def band() -> Iterator[State]:
@@ -115,12 +101,8 @@ def clocks() -> Iterator[State]:
             yield State(f"{board} held at {clock} MHz", wanted, (numbers,), board=board)
     yield State("slow for no reason", "compute", (Readings(sm_mhz=1700, reasons=()),))
     yield State("slow and idle in between", "compute", (Readings(sm_mhz=1700, reasons=("idle",)),))
-    yield State(
-        "held clocks while it waits",
-        "cpu",
-        (waits(0.3, sm_mhz=1260, reasons=("applications_clocks",)),),
-        threads=(Thread("python", 1.0, "R"),),
-    )
+    held = waits(0.3, sm_mhz=1260, reasons=("applications_clocks",))
+    yield State("held clocks while it waits", "cpu", (held,), threads=(Thread("python", 1.0, "R"),))
     for limit, watts, wanted in ((250.0, 248.0, "power_cap"), (348.0, 347.0, "compute")):
         numbers = Readings(power_watts=watts, sm_mhz=1900, reasons=("sw_power_cap",))
         yield State(f"at a limit of {limit:.0f} of 350 W", wanted, (PowerLimit(limit), numbers))
@@ -138,29 +120,12 @@ def networks() -> Iterator[State]:
 def ends() -> Iterator[State]:
     """A class ends with its job."""
     gone = idle(power_watts=32.0, sm_mhz=210, performance_state=8, reasons=("idle",))
-    stalls = (waits(0.3), Disk(DISK, busy=0.99, read_seconds=0.04, reads_per_second=900), Pressure("io", 0.7, 0.3))
-    yield State(
-        "the job ends that waited for a disk",
-        "idle",
-        (gone, Kill((4100,)), cgroup(0)),
-        always=(*stalls, cgroup(0, io_pressure=0.7)),
-        was="storage",
-    )
-    yield State(
-        "the job ends that spun", "idle", (gone, Kill((4100, 4110))), before=spins(), was="communication", gpus=2
-    )
-    yield State(
-        "one of two jobs ends",
-        {0: "idle", 1: "idle", 2: "compute", 3: "compute"},
-        (on(0, gone), on(1, gone), Kill((4100, 4110))),
-        gpus=4,
-        job_of=(0, 0, 1, 1),
-    )
-    yield State(
-        "its processes stay, and do nothing",
-        "unattributed",
-        (idle(),),
-        threads=(Thread("python", 0.0),),
-        before=waits(0.3),
-        was="unattributed",
-    )
+    stalls = (waits(0.3), FULL_DISK, Pressure("io", 0.7, 0.3), cgroup(0, io_pressure=0.7))
+    ended = (gone, Kill((4100,)), cgroup(0))
+    yield State("the job ends that waited for a disk", "idle", ended, always=stalls, was="storage")
+    both = Kill((4100, 4110))
+    yield State("the job ends that spun", "idle", (gone, both), before=spins(), was="communication", gpus=2)
+    wanted = {0: "idle", 1: "idle", 2: "compute", 3: "compute"}
+    yield State("one of two jobs ends", wanted, (on(0, gone), on(1, gone), both), gpus=4, job_of=(0, 0, 1, 1))
+    stays = partial(State, threads=(Thread("python", 0.0),), before=waits(0.3), was="unattributed")
+    yield stays("its processes stay, and do nothing", "unattributed", (idle(),))

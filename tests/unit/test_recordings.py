@@ -11,7 +11,7 @@ from tests import recordings
 from tests.parts import some
 from tests.recordings import DRILL, PACKAGE, published, recorded, thinned
 
-from gpu_triage_simulator import Scenario, load_scenario
+from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.history import History, history_config, record_history
 from gpu_triage_simulator.model import MODELS
 from gpu_triage_simulator.scenario_file import SCENARIOS
@@ -33,11 +33,6 @@ print(json.dumps(sorted(opened)))
 """Every file that is opened for a recording, modules and what they read."""
 
 
-@pytest.fixture(scope="module")
-def scenario() -> Scenario:
-    return load_scenario("dual-a10")
-
-
 def same(one: History, other: History) -> bool:
     """Whether two histories are equal; NaN, where a sample is missing, is equal to itself."""
     columns = [{name: [repr(value) for value in each.series[name]] for name in each.series} for each in (one, other)]
@@ -54,14 +49,6 @@ def test_a_thinned_recording_is_what_an_exporter_publishes_to_a_slower_scraper(n
     least = replace(usual, collectors=collectors, metrics_profile="rules")
     direct = record_history(scenario, seconds=SECONDS, step_seconds=60, config=least, target=DRILL)
     assert same(published(thinned(recorded(scenario, seconds=SECONDS, folder=tmp_path), 60), least), direct)
-
-
-def test_whatever_happens_in_a_scenario_is_in_the_key_and_what_is_expected_of_it_is_not(scenario: Scenario) -> None:
-    key = recordings.key(scenario, 15)
-    assert recordings.key(replace(scenario, expectations=(), description="x"), 15) == key
-    others = [replace(scenario, seed=7), replace(scenario, events=scenario.events[1:]), replace(scenario, name="x")]
-    keys = {key, recordings.key(scenario, 5), *(recordings.key(other, 15) for other in others)}
-    assert len(keys) == 5
 
 
 def test_every_file_that_is_read_for_a_recording_is_in_the_key(tmp_path: Path, repository: Path) -> None:

@@ -17,16 +17,9 @@ from gpu_triage_simulator.model import GpuModel, known_models, load_model
 pytestmark = pytest.mark.slow
 
 KNOWN: Final = (
-    "a100-sxm4-v12.xml",
-    "a10g.xml",
-    "gtx-1660-ti.xml",
-    "nvidia-geforce-rtx-2080-super__595.71.05.txt",
-    "nvidia-geforce-rtx-4080-super__595.71.05.txt",
-    "nvidia-h100-80gb-hbm3__590.48.01.txt",
-    "nvidia-h200-mig__590.48.01.txt",
-    "quadro-p2000-v12.xml",
-    "rtx-3080-v12.xml",
-    "tesla-t4.xml",
+    *("a100-sxm4-v12.xml", "a10g.xml", "gtx-1660-ti.xml", "nvidia-geforce-rtx-2080-super__595.71.05.txt"),
+    *("nvidia-geforce-rtx-4080-super__595.71.05.txt", "nvidia-h100-80gb-hbm3__590.48.01.txt"),
+    *("nvidia-h200-mig__590.48.01.txt", "quadro-p2000-v12.xml", "rtx-3080-v12.xml", "tesla-t4.xml"),
 )
 ANONYMOUS: Final = {"Graphics Device": "gtx-1660-ti"}
 """A driver older than the card calls it this."""

@@ -12,6 +12,7 @@ from tests.offline_files import (
     UUID,
     bug_report,
     codes,
+    file_of,
     lspci,
     measured,
     packed_bug_report,
@@ -27,10 +28,8 @@ from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.report import Report
 
-MPSTAT, IOSTAT, OLD_IOSTAT, DISKS, LINKS, VMSTAT = (
-    (Path(__file__).parent / f"files/{name}.txt").read_text(encoding="utf-8")
-    for name in ("mpstat", "iostat", "iostat-old", "sar-d", "sar-n", "vmstat")
-)
+NAMES = ("mpstat", "iostat", "iostat-old", "sar-d", "sar-n", "vmstat")
+MPSTAT, IOSTAT, OLD_IOSTAT, DISKS, LINKS, VMSTAT = (file_of(f"{name}.txt") for name in NAMES)
 """Tables of CPUs that wait, full disks and links, and a host that swaps; iostat and vmstat begin with idle ones."""
 SWAPS: Final = "03:10:01 PM  pswpin/s pswpout/s\n03:10:02 PM   5120.00   2000.00\n"
 
@@ -250,11 +249,8 @@ def test_a_file_is_read_to_its_end_however_it_is_packed_encoded_and_called(tmp_p
 @pytest.mark.parametrize(
     "date",
     [
-        "sam. 14 mars 2026 10:00:00 UTC",
-        "2026年 03月 14日 星期六 10:00:00 UTC",
-        "sab 14 mar 2026, 10.00.00, UTC",
-        "Sat Mar 14 10:00:00 AM UTC 2026",
-        "Sa 14. Mär 10:00:00 UTC 2026",
+        *("sam. 14 mars 2026 10:00:00 UTC", "2026年 03月 14日 星期六 10:00:00 UTC", "sab 14 mar 2026, 10.00.00, UTC"),
+        *("Sat Mar 14 10:00:00 AM UTC 2026", "Sa 14. Mär 10:00:00 UTC 2026"),
     ],
 )
 def test_the_date_of_a_report_is_read_in_many_languages(tmp_path: Path, date: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FunctionType
 
 import pytest
-from tests.offline_files import XML, real_files, report_on, sick_bug_report, smi, smi_gpu
+from tests.offline_files import XML, file_of, real_files, report_on, sick_bug_report, smi, smi_gpu
 from tests.offline_shapes import PACKED, SHAPES, front, repeated
 from tests.parts import some
 
@@ -28,14 +28,7 @@ pytestmark = pytest.mark.slow
 ROUNDS = 25
 SIZE = 1 << 18
 
-KERNEL = """[Sat Mar 14 09:50:00 2026] NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen
-Mar 14 09:50:00 gpu-7 kernel: [ 3010.000000] NVRM: Xid (PCI:0000:41:00): 119, pid=1, name=x, Timeout
-[ 3010.000000] nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up
-[ 3011.000000] pcieport 0000:40:01.0: AER: Corrected error received: 0000:41:00.0
-[ 3011.000000] nvidia 0000:41:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Data Link Layer
-[ 3012.000000] Out of memory: Killed process 1 (x) total-vm
-{"MESSAGE": "NVRM: Xid (PCI:0000:41:00): 31, x", "__REALTIME_TIMESTAMP": "1773481800000000"}
-"""
+KERNEL = file_of("kernel.txt")
 
 
 def samples() -> list[bytes]:

@@ -1,6 +1,5 @@
 """What logs say of the driver, of PCIe, network adapters and the host, and of failures that are over."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from tests.offline_files import (
     measured,
     report_on,
     report_on_text,
+    rows_of,
     smi,
     smi_gpu,
     summary,
@@ -37,7 +37,6 @@ LOST_AT_PROBE = (
     "NVRM: The NVIDIA probe routine failed for 1 device(s).",
 )
 HEARTBEAT = "NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 8 heartbeat 1"
-NOT_PROBED = "NVRM: The NVIDIA probe routine was not called for 2 device(s)."
 FATAL = "PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer, (Receiver ID)"
 FOUND = f"pci {GPU}: [10de:2330] type 00 class 0x030200 PCIe Endpoint"
 USED = "NVRM: Xid (PCI:0000:41:00): 31, pid=1, name=python3, Ch 1"
@@ -53,85 +52,9 @@ def flapping(*states: str) -> list[str]:
     return [f"[{at}.5] mlx5_core 0000:5c:00.0 ens1f0np0: Link {state}" for at, state in enumerate(states)]
 
 
-FAILURES = [
-    ((INIT, "NVRM: GPU 0000:41:00.0: rm_init_adapter failed, device minor number 1"), "driver.init_failed",
-     "RmInitAdapter failed (0x62:0x40:2393)"),
-    ((f"NVRM: GPU {GPU}: RmInitAdapter: Cannot initialize GSP firmware RM", INIT), "driver.init_failed", "GSP"),
-    (("NVRM: RmInitAdapter: Cannot initialize GSP firmware RM",), "driver.init_failed", "the GSP's firmware"),
-    (("NVRM: The NVIDIA probe routine failed for 1 device(s).",), "driver.init_failed", "could not use 1 GPUs"),
-    (("NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:",
-      "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:42:00.0)"), "driver.bar", "BAR1 is 0M at 0x0"),
-    (MISMATCH, "driver.version_mismatch", "client 535.161.08, kernel module 535.154.05"),
-    (("NVRM: API mismatch: the client 'chrome-headless' (pid 4242) has the version 595.84,",),
-     "driver.version_mismatch", "client 595.84"),
-    (("NVRM: GPU has fallen off the bus.",), "gpu.lost", "not which"),
-    (LOST_AT_PROBE, "gpu.lost", "before the driver could start it, once"),
-    ((HEARTBEAT,), "gpu.gsp_timeout", "the GSP of GPU 6 does not answer, once"),
-    (("NVRM: _issueRpcAndWait: rpcRecvPoll timedout for fn 76!",), "gpu.gsp_timeout", "the GSP of a GPU"),
-    ((f"NVRM: GPU {GPU} is already bound to NovaCore.",), "driver.bound_elsewhere", "NovaCore holds it"),
-    ((f"NVRM: GPU {GPU} is already bound to nouveau.",), "driver.nouveau", "nouveau holds it"),
-    (("nouveau 0000:42:00.0: NVIDIA GA102 (172000a1)",), "driver.nouveau", "it logged"),
-    ((NOT_PROBED, "NVRM: This can occur when another driver was loaded and ", "NVRM: No NVIDIA devices probed."),
-     "driver.bound_elsewhere", "the driver was not loaded"),
-    ((NOT_PROBED, LOADING), "driver.not_probed", "2 of the GPUs"),
-    ((f"NVRM: The NVIDIA GPU {GPU} (PCI ID: 10de:2b85)",
-      "NVRM: installed in this system requires use of the NVIDIA open kernel modules."),
-     "driver.unsupported", "requires use of the NVIDIA open kernel modules"),
-    (("nvidia-nvswitch: Version mismatch, kernel version 450.80.02 user version 450.51.06",),
-     "fabric.version_mismatch", "kernel module 450.80.02, program 450.51.06"),
-    (("nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping processing",),
-     "network.peermem", "detected invalid context"),
-    (("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30",), "nvswitch.sxid_fatal", "20034"),
-    (("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error",),
-     "nvswitch.sxid", "12028"),
-    (("Out of memory: Killed process 4242 (python3)",), "memory.oom_killed", "python3 (4242)"),
-    (("EXT4-fs (nvme0n1p2): Remounting filesystem read-only",), "storage.read_only", "nvme0n1p2"),
-    (("nvme nvme0: I/O 0 QID 0 timeout, reset controller",), "storage.nvme", "nvme0 was reset, once "),
-    (("nfs: server nas01 not responding, still trying",), "storage.not_responding", "NFS server nas01"),
-    (("watchdog: BUG: soft lockup - CPU#3 stuck for 26s! [python3:1]",), "host.lockup", "soft lockup of CPU 3"),
-    (("{1}[Hardware Error]: event severity: recoverable",), "host.hardware_error", "an unnamed part"),
-    (("{1}[Hardware Error]: event severity: recoverable", "{1}[Hardware Error]:   section_type: PCIe error",
-      "{1}[Hardware Error]:   device_id: 0000:5c:00.0", "{1}[Hardware Error]:   vendor_id: 0x15b3, device_id: 0x1021"),
-     "host.hardware_error", "uncorrected hardware error of 0000:5c:00.0, once"),
-    (("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",), "driver.module_rejected", "Key was"),
-    (("Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7",),
-     "driver.module_rejected", "unsigned module loading, once"),
-    (("DMAR: DRHD: handling fault status reg 3",
-      "DMAR: [DMA Read NO_PASID] Request device [41:00.0] fault addr 0x1000 [fault reason 0x06] PTE Read access"),
-     "host.iommu_fault", "accesses of 0000:41:00.0, once"),
-    (("vfio-pci 0000:5b:00.0: not ready 65535ms after FLR; giving up",), "pcie.inaccessible", "0000:5b:00.0 is inacc"),
-    ((f"nvidia {GPU}: Unable to change power state from D3cold to D0, device inaccessible",), "gpu.lost",
-     f"{GPU} is inaccessible, once"),
-    (('irq 16: nobody cared (try booting with the "irqpoll" option)', "CPU: 0 PID: 0 Comm: swapper/0 Tainted: P",
-      "[<000000004f5a2c11>] nvidia_isr [nvidia]", "Disabling IRQ #16"), "host.kernel_fault",
-     "IRQ 16 disabled (its handler: nvidia), once"),
-    (("BUG: kernel NULL pointer dereference, address: 0000000000000008", "#PF: supervisor read access in kernel mode",
-      "Oops: 0000 [#1] SMP NOPTI", "CPU: 1 PID: 591 Comm: nv_queue Tainted: P OE"), "host.kernel_fault",
-     "nv_queue (591) crashed, once"),
-    (("python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=979",), "memory.oom_killed",
-     "python3 found no memory"),
-    ((f"NVRM: GPU {GPU}: rm_init_adapter failed, device minor number 0",), "driver.init_failed", GPU),
-    (("EDAC MC1: 1 UE Multi-bit ECC on P1-DIMMA1 (csrow:0)",), "host.hardware_error", "memory error of P1-DIMMA1"),
-    (("pcieport 0000:a9:10.0: DPC: containment event, status:0x2009 source:0x0000",), "pcie.dpc", "0000:a9:10.0"),
-    (("INFO: task a:1 blocked for more than 122 seconds.", "INFO: task b:2 blocked for more than 122 seconds."),
-     "host.hung_task", "a (1) hung, once "),
-    (("INFO: task nvc:[driver]:5403 blocked for more than 120 seconds.",) * 2, "host.hung_task",
-     "nvc:[driver] (5403) hung, 2 times"),
-    (("mlx5_core 0000:5c:00.0: Detected insufficient power on the PCIe slot (27W).",), "network.adapter_power",
-     "0000:5c:00.0"),
-    (("mlx5_core 0000:5c:00.0: Port module event[error]: module 0, Cable error, High Temperature",),
-     "network.adapter_module", "0000:5c:00.0"),
-    (("mlx5_core 0000:5c:00.0 mlx5_5: Port: 1 Link ACTIVE", "mlx5_core 0000:5c:00.0 mlx5_5: Port: 1 Link DOWN"),
-     "network.link_degraded", "mlx5_5 port 1 lost its link once"),
-    (flapping(*("up", "down") * 3, "up"), "network.link_degraded", "ens1f0np0 lost its link 3 times"),
-    (("EDAC MC1: 262 CE memory read error on CPU_SrcID#0_DIMM#0 (channel:1 slot:0)",) * 20, "host.memory_errors",
-     "at least 5240 corrected errors of CPU_SrcID#0_DIMM#0"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("lines", "code", "words"), FAILURES, ids=[f"{code} {words}" for _, code, words in FAILURES])
-def test_a_failure_is_a_finding_with_its_time(tmp_path: Path, lines: Sequence[str], code: str, words: str) -> None:
-    report = report_on_text(tmp_path, logged(*lines))
+@pytest.mark.parametrize(("code", "words", "lines"), rows_of("logged.tsv"))
+def test_a_failure_is_a_finding_with_its_time(tmp_path: Path, code: str, words: str, lines: str) -> None:
+    report = report_on_text(tmp_path, logged(*lines.split("\n")))
     assert codes(report) == [code]
     assert words in measured(report, code)
     assert "2026-03-14 09:50:00" in measured(report, code)
@@ -170,9 +93,7 @@ def test_trouble_of_the_host_that_is_over_is_no_finding(tmp_path: Path) -> None:
         logged(line, at=f"09:5{minute}:00")
         for minute, line in enumerate(
             (
-                "nfs: server nas01 not responding, still trying",
-                "nfs: server nas01 OK",
-                "nfs: server nas02 OK",
+                *("nfs: server nas01 not responding, still trying", "nfs: server nas01 OK", "nfs: server nas02 OK"),
                 "nfs: server nas02 not responding, still trying",
                 "EXT4-fs (sda3): Remounting filesystem read-only",
                 "EXT4-fs (sda3): mounted filesystem with ordered data mode. Opts: (null)",

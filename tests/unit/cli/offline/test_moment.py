@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from click import unstyle
-from tests.offline_files import assert_found, codes, filled, measured, report_on_text, smi, smi_gpu, summary
+from tests.offline_files import assert_found, codes, file_of, filled, measured, report_on_text, smi, smi_gpu, summary
 
 from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.findings.verdicts import Verdict
@@ -16,10 +16,7 @@ SLOW = {"busy": "100 %", "clock": "345 MHz"}
 HOT = {**SLOW, "hw thermal": "Active"}
 BRAKED = smi_gpu(facts={**SLOW, "brake": "Active"})
 
-PERFORMANCE, LAPTOP, TEMPERATURE = (
-    (Path(__file__).parent / f"files/{name}.txt").read_text(encoding="utf-8")
-    for name in ("performance", "laptop", "temperature")
-)
+PERFORMANCE, LAPTOP, TEMPERATURE = map(file_of, ("performance.txt", "laptop.txt", "temperature.txt"))
 """What ``nvidia-smi -q -d PERFORMANCE`` prints, and what it does of two GPUs whose firmware is at fault."""
 
 

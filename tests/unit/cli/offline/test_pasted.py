@@ -6,8 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.offline_files import UUID, assert_found, codes, lspci, of_real_files, report_on_text, smi, smi_gpu
-from tests.offline_tables import TABLE_END, TABLE_HEAD, TABLE_PROCESSES, table_row
+from tests.offline_files import (
+    TABLE_END,
+    TABLE_HEAD,
+    TABLE_PROCESSES,
+    UUID,
+    assert_found,
+    codes,
+    file_of,
+    lspci,
+    of_real_files,
+    report_on_text,
+    smi,
+    smi_gpu,
+    table_row,
+)
 
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.machine_readable import render_json
@@ -92,15 +105,7 @@ def test_outputs_that_follow_each_other_without_a_gap_are_all_read(tmp_path: Pat
     assert "345 MHz SM clock" in str([area.summary for area in report.areas])
 
 
-PART = """$ nvidia-smi -q | grep -A8 'Clocks Throttle'
-    Clocks Throttle Reasons
-        Idle                        : Not Active
-        SW Power Cap                : Not Active
-        HW Slowdown                 : {slowdown}
-            HW Thermal Slowdown     : {slowdown}
-            HW Power Brake Slowdown : Not Active
-        SW Thermal Slowdown         : Not Active
-"""
+PART = file_of("part.txt")
 
 
 def test_the_same_part_of_several_gpus_is_of_each(tmp_path: Path) -> None:
@@ -191,18 +196,6 @@ def test_a_table_that_was_wrapped_says_what_it_said(tmp_path: Path, width: int) 
     assert report.gpus == report_on_text(tmp_path, SICK_TABLE).gpus
 
 
-GREPPED_LICENSE = """root@vm:~# nvidia-smi -q | grep -A 2 "vGPU Software Licensed"
-    vGPU Software Licensed Product
-        Product Name                      : NVIDIA Virtual Compute Server
-        License Status                    : Unlicensed
-"""
-XML_LICENSE = (
-    '<nvidia_smi_log><attached_gpus>1</attached_gpus><gpu id="00000000:00:07.0">'
-    "<product_name>NVIDIA L40S-2Q</product_name><vgpu_software_licensed_product>"
-    "<licensed_product_name>NVIDIA RTX Virtual Workstation</licensed_product_name>"
-    "<license_status>Unlicensed (Restricted)</license_status></vgpu_software_licensed_product></gpu>"
-    "</nvidia_smi_log>"
-)
 THREE_LISTED = listed(0x41, 0x42, 0x43)
 BRAKED = smi_gpu(1, facts={"brake": "Active", "clock": "345 MHz", "busy": "100 %"})
 
@@ -243,8 +236,8 @@ SLOWED = sections(
 )
 PARTS: list[tuple[tuple[str, ...], dict[str, str]]] = [
     ((PART.format(slowdown="Active") + "Is this bad? Yes : no\n",), {"thermal.hw": ""}),
-    ((GREPPED_LICENSE,), {"vgpu.unlicensed": "NVIDIA Virtual Compute Server: unlicensed"}),
-    ((XML_LICENSE,), {"vgpu.unlicensed": "NVIDIA RTX Virtual Workstation: unlicensed, restricted"}),
+    ((file_of("license.txt"),), {"vgpu.unlicensed": "NVIDIA Virtual Compute Server: unlicensed"}),
+    ((file_of("license.xml"),), {"vgpu.unlicensed": "NVIDIA RTX Virtual Workstation: unlicensed, restricted"}),
     # Only a vGPU needs a license.
     ((licensed("VGPU", "Unlicensed (Restricted)"),), {"vgpu.unlicensed": ""}),
     ((licensed("VGPU", "Unlicensed (Unrestricted)"),), {"vgpu.unlicensed": ""}),

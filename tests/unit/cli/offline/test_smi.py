@@ -5,8 +5,22 @@ from pathlib import Path
 
 import pytest
 from click import unstyle
-from tests.offline_files import UUID, XML, assert_found, codes, measured, report_on_text, smi, smi_gpu, summary
-from tests.offline_tables import TABLE_END, TABLE_HEAD, TABLE_PROCESSES, table_row
+from tests.offline_files import (
+    TABLE_END,
+    TABLE_HEAD,
+    TABLE_PROCESSES,
+    UUID,
+    XML,
+    assert_found,
+    codes,
+    file_of,
+    measured,
+    report_on_text,
+    smi,
+    smi_gpu,
+    summary,
+    table_row,
+)
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Area
@@ -117,7 +131,7 @@ def test_why_there_are_no_gpus_is_told(tmp_path: Path, text: str, found: list[st
     assert blocked in (report.blocked or "")
 
 
-DRIVER_390 = (Path(__file__).parent / "files/driver-390.txt").read_text(encoding="utf-8")
+DRIVER_390 = file_of("driver-390.txt")
 
 
 def nvlinks(*states: str) -> str:
@@ -200,23 +214,7 @@ def test_what_outputs_say_of_gpus(tmp_path: Path, texts: tuple[str, ...], found:
         assert not any("nvlink --status" in line for line in report.not_read)
 
 
-LEGEND = """
-Legend:
-
-  X    = Self
-  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
-  NV#  = Connection traversing a bonded set of # NVLinks
-
-NIC Legend:
-
-  NIC0: mlx5_0
-"""
-WITH_NICS = """        GPU0    GPU1    GPU2    NIC0    CPU Affinity    NUMA Affinity   GPU NUMA ID
-GPU0     X      NV12    SYS     PIX     0-23,48-71      0               N/A
-GPU1    NV12     X      SYS     NODE    0-23,48-71      0               N/A
-GPU2    SYS     SYS      X      SYS     24-47,72-95     1               N/A
-NIC0    PIX     NODE    SYS      X
-"""
+LEGEND, WITH_NICS, OLD = map(file_of, ("topology-legend.txt", "topology.txt", "topology-old.txt"))
 WITH_TABS = "\t\x1b[4mGPU0\tGPU1\tGPU2\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n" + "".join(
     f"GPU{own}\t{levels}\t{node}\t\tN/A\n"
     for own, levels, node in (
@@ -225,12 +223,6 @@ WITH_TABS = "\t\x1b[4mGPU0\tGPU1\tGPU2\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID
         (2, "SYS\tSYS\t X \t24-47", 1),
     )
 )
-OLD = """        GPU0    GPU1    GPU2    mlx4_0  CPU Affinity
-GPU0     X      NV12    SOC     PHB     0-9,20-29
-GPU1    NV12     X      SOC     PHB     0-9,20-29
-GPU2    SOC     SOC      X      SOC     10-19,30-39
-mlx4_0  PHB     PHB     SOC      X
-"""
 WITHOUT_ITS_FIRST_SPACES = WITH_NICS.lstrip()
 BROKEN = WITH_NICS.replace("    NIC0    CPU", "    NIC0\n    CPU").replace("     PIX     0-23", "     PIX\n     0-23")
 
@@ -279,16 +271,7 @@ def test_a_gpu_of_which_nobody_tells_the_index_is_told_by_its_address(tmp_path: 
     assert [gpu.gpu for gpu in report_on_text(tmp_path, smi(smi_gpu(), attached=8)).gpus] == ["0000:41:00.0"]
 
 
-ERRORS = f"""GPU 0: Tesla V100-SXM2-32GB (UUID: {UUID.format(0)})
-         Link 0: Replay Errors: {{replays}}
-         Link 0: Recovery Errors: 0
-         Link 0: CRC Errors: {{crc}}
-
-         Link 1: Replay Errors: 0
-         Link 1: Recovery Errors: 0
-         Link 1: CRC Flit Errors: 2
-         Link 1: CRC Data Errors: 3
-"""
+ERRORS = file_of("nvlink-errors.txt")
 
 
 def test_the_errors_of_links_are_told(tmp_path: Path) -> None:

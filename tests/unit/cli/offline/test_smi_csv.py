@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.offline_files import UUID, assert_found, codes, measured, report_on_text, smi, smi_gpu, summary
+from tests.offline_files import UUID, assert_found, codes, file_of, measured, report_on_text, smi, smi_gpu, summary
 
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import Verdict
@@ -95,28 +95,8 @@ def padded(text: str) -> str:
     return "".join(f"{line}   \n" if line else "\n" for line in text.splitlines())
 
 
-OLD = """# gpu   pwr  temp    sm   mem   enc   dec  mclk  pclk
-# Idx     W     C     %     %     %     %   MHz   MHz
-    0    43    48    12     1     0     0  3505   936
-    0   143    58    99    41     0     0  3505  1936
-"""
-NEW = padded("""# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec    jpg    ofa   mclk   pclk
-# Idx      W      C      C      %      %      %      %      %      %    MHz    MHz
-    0    143     58     62     99     41      0      0      0      0   3505   1936
-""")
-TIMED = padded("""#Date       Time        gpu    pwr  gtemp     fb   bar1     sm    mem  rxpci  txpci   mclk   pclk
-#YYYYMMDD   HH:MM:SS    Idx      W      C     MB     MB      %      %   MB/s   MB/s    MHz    MHz
- 20260314   09:59:59      0     20     30    239      3      6      1      5     10   6250   1695
-
- 20260314   10:00:00      0    143     58    239      3     99     41    217    677   3505   1936
-""")
-EVERYTHING = """[root@gpu-7 ~]# nvidia-smi dmon -i 0 -s pucvmet -c 1
-# gpu   pwr  temp    sm   mem   enc   dec  mclk  pclk pviol tviol    fb  bar1 sbecc dbecc   pci rxpci txpci
-# Idx     W     C     %     %     %     %   MHz   MHz     %  bool    MB    MB  errs  errs  errs  MB/s  MB/s
-    0   143    58    99    41     0     0  3505  1936    35     0   442     2     -     -     0   577    95
-
-[root@gpu-7 ~]# nvidia-smi dmon help
-"""
+NEW, TIMED, PMON = (padded(file_of(f"{name}.txt")) for name in ("dmon-new", "dmon-timed", "pmon"))
+OLD, EVERYTHING = file_of("dmon-old.txt"), file_of("dmon-everything.txt")
 HEADED_AGAIN = OLD.replace("    0   143", "# gpu   pwr  temp    sm   mem   enc   dec  mclk  pclk\n    0   143")
 
 
@@ -155,18 +135,6 @@ def test_a_violation_is_what_holds_the_gpu_back(tmp_path: Path) -> None:
     # It has no column for a slowdown by the hardware: that nothing holds the GPU back, it does not tell.
     for text in (OLD, EVERYTHING.replace("    35     0", "     0     0")):
         assert "throttle reason" not in str(summary(report_on_text(tmp_path, text), Area.CLOCKS))
-
-
-PMON = padded("""# gpu         pid   type     sm    mem    enc    dec    jpg    ofa    command
-# Idx           #    C/G      %      %      %      %      %      %    name
-    0       1696     G      -      -      -      -      -      -    gnome-shell
-    0       5267     C      7      3     99      -      -      -    ffmpeg
-    1          -     -      -      -      -      -      -      -    -
-    0       1696     G      -      -      -      -      -      -    gnome-shell
-    0       5267     C      8      3     99      -      -      -    ffmpeg
-    0       5268     C      -      -      -      -      -      -    python3 train
-    1          -     -      -      -      -      -      -      -    -
-""")
 
 
 def test_the_last_sample_of_pmon_lists_the_processes(tmp_path: Path) -> None:

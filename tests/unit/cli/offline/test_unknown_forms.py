@@ -11,7 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.offline_files import AT, XML, codes, lspci, measured, of_real_files, report_on_text, smi, smi_gpu, summary
+from tests.offline_files import (
+    AT,
+    XML,
+    codes,
+    file_of,
+    lspci,
+    measured,
+    of_real_files,
+    report_on_text,
+    rows_of,
+    smi,
+    smi_gpu,
+    summary,
+)
 
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import Verdict
@@ -21,7 +34,7 @@ from gpu_triage.judge.report.text import render_text
 
 MARK = "\u2603"
 
-DRIVER_610 = (Path(__file__).parent / "files/driver-610.txt").read_text(encoding="utf-8")
+DRIVER_610 = file_of("driver-610.txt")
 
 
 def test_driver_610_is_read_under_its_new_labels(tmp_path: Path) -> None:
@@ -149,23 +162,16 @@ NVML = "Failed to initialize NVML: "
 CLI = "nvidia-container-cli: "
 
 
-ROWS = [
-    row.split("\t")
-    for row in (Path(__file__).parent / "files/outside.tsv").read_text(encoding="utf-8").splitlines()[1:]
-]
-"""Finding, words of it, and lines."""
-
-
 def mig(current: str, pending: str) -> str:
     """An output of one GPU with these MIG modes."""
     modes = f"    MIG Mode\n        Current : {current}\n        Pending : {pending}\n    Serial"
     return smi(re.sub(r" {4}MIG Mode.*?Serial", modes, smi_gpu(), flags=re.DOTALL))
 
 
-@pytest.mark.parametrize(("code", "says", "lines"), ROWS)
+@pytest.mark.parametrize(("code", "says", "lines"), rows_of("outside.tsv"))
 @pytest.mark.parametrize("beside", ["", LISTED])
 def test_a_cause_outside_the_gpu_is_told(tmp_path: Path, code: str, says: str, lines: str, beside: str) -> None:
-    report = report_on_text(tmp_path, f"{beside}{lines}\n".replace("\\n", "\n"))
+    report = report_on_text(tmp_path, f"{beside}{lines}\n")
     assert codes(report) == ([code] if code else [])
     assert (report.verdict is Verdict.DRAIN, report.blocked is None) == (False, bool(code or beside))
     for finding in report.findings:

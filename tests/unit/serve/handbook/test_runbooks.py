@@ -27,12 +27,8 @@ OFF = frozenset(check.alert for check in CHECKS if not check.relayed)
 SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation", "False alarm")
 """The last is left out if there are only the reasons that the index has for all alerts."""
 STEPS = (
-    "0. Can you trust what you see?",
-    "1. Is it sick?",
-    "2. Is it held back?",
-    "3. Is the path to it broken?",
-    "4. Is it starved?",
-    "5. Is the software in the way?",
+    *("0. Can you trust what you see?", "1. Is it sick?", "2. Is it held back?", "3. Is the path to it broken?"),
+    *("4. Is it starved?", "5. Is the software in the way?"),
 )
 """The playbook's steps. The alerts of the rules' group about the exporter ask the first."""
 
