@@ -101,7 +101,9 @@ _OF_GPU: Final = (
     ("driver.bound_elsewhere", ProblemKind.GPU_BOUND_ELSEWHERE, "another kernel driver holds it"),
     ("driver.unsupported", ProblemKind.GPU_UNSUPPORTED, "the driver does not support it"),
     ("driver.bar", ProblemKind.GPU_BAR, "one of its address ranges is invalid"),
+    ("driver.power_cables", ProblemKind.GPU_UNPOWERED, "it lacks power cables"),
     ("driver.init_failed", ProblemKind.GPU_INIT_FAILED, "RmInitAdapter failed"),
+    ("driver.init_failed", ProblemKind.GPU_NOT_STARTED, "the driver gave it up"),
 )
 """Reasons from the driver why a GPU that does not respond cannot be used."""
 

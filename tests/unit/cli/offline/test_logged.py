@@ -58,6 +58,8 @@ FAILURES = [
      "RmInitAdapter failed (0x62:0x40:2393)"),
     ((f"NVRM: GPU {GPU}: RmInitAdapter: Cannot initialize GSP firmware RM", INIT), "driver.init_failed", "GSP"),
     (("NVRM: RmInitAdapter: Cannot initialize GSP firmware RM",), "driver.init_failed", "the GSP's firmware"),
+    (("NVRM: pci_enable_device failed, aborting",), "driver.init_failed", "pci_enable_device failed"),
+    ((f"NVRM: GPU {GPU}: GPU does not have the necessary power cables connected.",), "driver.power_cables", "power"),
     (("NVRM: The NVIDIA probe routine failed for 1 device(s).",), "driver.init_failed", "could not use 1 GPUs"),
     (("NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:",
       "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:42:00.0)"), "driver.bar", "BAR1 is 0M at 0x0"),
