@@ -81,6 +81,7 @@ class GpuConditions:
     frozen_counters: int  # bits of the throttle reasons with a frozen counter
     remap_pending: bool
     remap_failure: bool
+    repairs: frozenset[str]  # members of effects.Repair that are set
     pages_pending: bool
     p2p_status: str
     recovery_action: int
@@ -335,6 +336,12 @@ class Timeline:
             remap_pending=any(remap.pending for remap in remaps),
             remap_failure=any(remap.failure for remap in remaps),
             pages_pending=any(pages.pending for pages in _kind(effects.RetiredPages, active)),
+            repairs=frozenset(
+                name
+                for repair in _kind(effects.Repair, active)
+                for name in ("channel", "tpc", "unrepairable")
+                if getattr(repair, name)
+            ),
             p2p_status=p2p[-1] if p2p else "ok",
             recovery_action=recovery[-1] if recovery else 0,
             links_down={link: down.state for down in _kind(effects.NvlinkDown, active) for link in down.links},

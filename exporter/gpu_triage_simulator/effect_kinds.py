@@ -23,6 +23,7 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "pcie_errors": effects.PcieErrors,
     "ecc": effects.EccErrors,
     "row_remap": effects.RowRemap,
+    "repair": effects.Repair,
     "retired_pages": effects.RetiredPages,
     "p2p": effects.PeerToPeer,
     "lost": effects.Lost,

@@ -189,6 +189,15 @@ class RowRemap:
 
 
 @dataclass(frozen=True, slots=True)
+class Repair:
+    """A repair of a memory channel or a TPC waits for a reset; or memory cannot be repaired."""
+
+    channel: bool = False
+    tpc: bool = False
+    unrepairable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RetiredPages:
     """Pages are retired (before Ampere)."""
 

@@ -22,6 +22,8 @@ _FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = {
     ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL: ("ecc.uncorrected", "ecc.contained", "ecc.corrected_rising"),
     ecc.GPU_ECC_SRAM_THRESHOLD_EXCEEDED: ("ecc.sram_threshold",),
     ecc.GPU_ROW_REMAP_FAILURE: ("memory.row_remap_failure",),
+    ecc.GPU_MEMORY_UNREPAIRABLE: ("memory.unrepairable",),
+    ecc.GPU_REPAIR_PENDING: ("memory.repair_pending",),
     ecc.GPU_ROW_REMAP_PENDING: ("memory.row_remap_pending",),
     ecc.GPU_RETIRED_PAGES_PENDING: ("memory.retired_pages_pending",),
     modes.GPU_RECOVERY_ACTION: ("recovery.action", "recovery.drain_and_reset"),
