@@ -37,6 +37,7 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "gpu_reset": effects.GpuReset,
     "recovery_action": effects.RecoveryAction,
     "nvlink_down": effects.NvlinkDown,
+    "nvlink_slow": effects.NvlinkSlow,
     "nvlink_errors": effects.NvlinkErrors,
     "fabric": effects.Fabric,
     "vgpu_license": effects.VgpuLicense,

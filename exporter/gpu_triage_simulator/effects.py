@@ -297,6 +297,14 @@ class NvlinkDown:
 
 
 @dataclass(frozen=True, slots=True)
+class NvlinkSlow:
+    """NVLink links have a share of their line rate."""
+
+    links: tuple[NvlinkNumber, ...]
+    ratio: Annotated[float, Range(0.01, 1.0)] = 0.5
+
+
+@dataclass(frozen=True, slots=True)
 class NvlinkErrors:
     """NVLink links count errors, each at a steady rate per hour."""
 

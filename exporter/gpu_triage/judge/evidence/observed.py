@@ -39,6 +39,7 @@ _FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = {
     topology.GPU_P2P_STATUS: ("p2p.unavailable", "p2p.through_host"),
     nvlink.GPU_NVLINK_UP: ("nvlink.down", "nvlink.flapping"),
     nvlink.GPU_NVLINK_ERRORS_TOTAL: ("nvlink.errors", "nvlink.recovering"),
+    nvlink.GPU_NVLINK_LINK_SPEED_RATIO: ("nvlink.slow",),
     nvlink.GPU_C2C_LINKS_UP: ("c2c.down",),
     nvlink.GPU_NVLINK_BIT_ERROR_RATIO: ("nvlink.bit_errors",),
     modes.GPU_VGPU_LICENSE_STATE: ("vgpu.unlicensed",),

@@ -88,6 +88,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
     "ecc.corrected_rising": {"a_day": _count(100, "More corrected memory errors than this in a day")},
     "host.memory_errors_rising": {"a_day": _count(100, "More corrected errors of the host's memory in a day")},
     "host.hung_task": {"tasks": _count(2, "Tasks that hang at the same time", high=1000)},
+    "nvlink.slow": {"ratio": _share(0.9, "The line rate of a link is below this share of what it should be")},
     "cpu.slow_clock": {
         "ratio": _share(0.45, "The busiest CPU runs below this share of its clock"),
         "busy": _share(0.9, "while it is busy for this share of the time"),
