@@ -52,6 +52,7 @@ _FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = {
     host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL: ("memory.swapping",),
     infiniband.GPU_HOST_INFINIBAND_UP: ("network.port_down",),
     infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL: ("network.port_errors",),
+    infiniband.GPU_HOST_INFINIBAND_GID_MISSING: ("network.gid_missing",),
 }
 READS: Final = MappingProxyType({code: spec for spec, codes in _FINDINGS.items() for code in codes})
 """The metric each finding is based on, which healthy GPUs and hosts report too. Without it nothing can be concluded."""
