@@ -28,7 +28,7 @@ _FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = {
     ecc.GPU_RETIRED_PAGES_PENDING: ("memory.retired_pages_pending",),
     modes.GPU_RECOVERY_ACTION: ("recovery.action", "recovery.drain_and_reset"),
     throttle.GPU_THROTTLE_SECONDS_TOTAL: ("thermal.hw", "thermal.sw", "power.brake", "power.hw_slowdown"),
-    power.GPU_TEMPERATURE_CELSIUS: ("thermal.margin", "thermal.low_limit"),
+    power.GPU_TEMPERATURE_CELSIUS: ("thermal.margin", "thermal.at_rest", "thermal.low_limit"),
     power.GPU_POWER_LIMIT_WATTS: ("power.cap", "power.limit"),
     pcie.GPU_PCIE_LINK_WIDTH: ("pcie.width", "pcie.width_idle", "pcie.width_from_boot", "pcie.width_built"),
     pcie.GPU_PCIE_LINK_GENERATION: ("pcie.generation", "pcie.generation_low"),
