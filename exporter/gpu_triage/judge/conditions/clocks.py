@@ -91,7 +91,7 @@ def _hot_at_rest(host: HostEvidence) -> Iterator[Finding]:
             idle[gpu] = heat.low
     for gpu, celsius in idle.items():
         others = [other for sibling, other in idle.items() if sibling is not gpu and sibling.name == gpu.name != ""]
-        enough = len(others) >= host.limit("thermal.at_rest", "siblings")
+        enough = len(others) >= thresholds.IDLE_SIBLINGS
         if enough and celsius - median(others) >= host.limit("thermal.at_rest", "gap"):
             measured = f"{celsius:.0f} °C while idle, its idle siblings about {median(others):.0f} °C"
             yield of_gpu("thermal.at_rest", gpu, measured, value=celsius, detail=measured)

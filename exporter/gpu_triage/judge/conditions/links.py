@@ -154,7 +154,7 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
             words = ", ".join(f"{count:.0f} {' and '.join(kinds)}" for count, kinds in errors)
             total = sum(count for count, _ in errors)
             yield of_gpu("nvlink.errors", gpu, f"{words} errors {lately(gpu)}", value=total)
-        least = gpu.limit("nvlink.slow", "ratio")
+        least = thresholds.SLOW_NVLINK_SHARE
         if slow := [each for each in gpu.series(nvlink.GPU_NVLINK_LINK_SPEED_RATIO) if each.high < least]:
             words = ", ".join(f"link {each.labels['link']} at {each.last:.0%}" for each in slow)
             detail = f"link {ranges(each.labels['link'] for each in slow)}"

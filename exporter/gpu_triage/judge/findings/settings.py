@@ -57,8 +57,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
         "memory_margin": _celsius(2, "or before its memory does, which runs hotter by design", low=1, high=40),
     },
     "thermal.at_rest": {
-        "gap": _celsius(30, "Idle, and this much hotter than its idle siblings (a house value)", low=10, high=60),
-        "siblings": _count(2, "Idle siblings of its model that are needed for a comparison", high=64),
+        "gap": _celsius(30, "Idle, and hotter than idle siblings by this (a house value)", low=10, high=60)
     },
     "thermal.low_limit": {
         "gap": _celsius(25, "Highest operating temperature at least this many degrees below slowdown", low=5, high=60)
@@ -88,7 +87,6 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
         "crc": _count(100, "More CRC errors than this in 15 minutes"),
     },
     "nvlink.recovering": {"count": _count(2, "One link of NVLink 5 recovered at least so often within an hour")},
-    "nvlink.slow": {"ratio": _share(0.9, "The line rate of a link is below this share of what it should be")},
     "nvlink.flapping": {"downs": _count(2, "Links went down at least so often in 30 minutes")},
     "ecc.corrected_rising": {"a_day": _count(100, "More corrected memory errors than this in a day")},
     "host.memory_errors_rising": {"a_day": _count(100, "More corrected errors of the host's memory in a day")},

@@ -172,8 +172,8 @@ GPU_BANK_REMAP_PENDING = gpu_gauge(
 
 GPU_REPAIR_PENDING = gpu_gauge(
     "gpu_repair_pending",
-    "1 when a memory channel or a TPC (two SMs) waits for a GPU reset to be repaired. Only then; with "
-    "--metrics.profile full also 0. Ampere and r580.",
+    "1 when a memory channel or a TPC (two SMs) waits for a GPU reset to be repaired; 0 only with --metrics.profile "
+    "full. Ampere and r580.",
     labels={"part": REPAIRED_PARTS},
     default_samples=lambda sample: bool(sample.value),
     source="nvmlDeviceGetRepairStatus",

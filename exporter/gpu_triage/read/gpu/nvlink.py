@@ -152,8 +152,8 @@ GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND = gpu_gauge(
 
 GPU_NVLINK_LINK_SPEED_RATIO = gpu_gauge(
     "gpu_nvlink_link_speed_ratio",
-    "Line rate of an active NVLink link as a share of that of the GPU's fastest, or of NVLink 4 (26.562 GB/s) or 5 "
-    "(53.125 GB/s). Only below 1; with --metrics.profile full all.",
+    "Line rate of an active NVLink as a share of the GPU's fastest, or of NVLink 4's 26.562 or 5's 53.125 GB/s. Only "
+    "below 1; with --metrics.profile full all.",
     labels=("link",),
     source="field 164, nvmlDeviceGetNvLinkVersion",
     default_samples=lambda sample: sample.value < 1,

@@ -166,8 +166,8 @@ GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = _port_gauge(
 )
 GPU_HOST_INFINIBAND_GID_MISSING = _port_gauge(
     "gpu_host_infiniband_gid_missing",
-    "1 while an active RoCE port has no RoCE v2 address (GID) but its link-local one, and all others of its board type "
-    "on this host, at least three, have one; else 0. Absent for virtual functions.",
+    "1 while an active RoCE port has no RoCE v2 address (GID) but its link-local one, unlike all others of its board "
+    "type, at least three; else 0. Absent for virtual functions.",
     source="/sys/class/infiniband/*/ports/*/gid_attrs/types/*",
     default_samples=lambda sample: bool(sample.value),
 )
