@@ -213,6 +213,8 @@ def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
     return MemoryRepairReading(
         ecc_mode=inquiry.flag(ecc_mode[0]) if ecc_mode else None,
         ecc_mode_pending=inquiry.flag(ecc_mode[1]) if ecc_mode else None,
+        repair_pending=known(dict(zip(REPAIRED_PARTS, repairs_pending(inquiry), strict=False))),
+        memory_unrepairable=memory_unrepairable(inquiry),
         sram_threshold_exceeded=sram_threshold_exceeded(inquiry),
         retired_pages=_retired_pages(inquiry),
         retired_pages_pending=inquiry.flag(inquiry.ask("nvmlDeviceGetRetiredPagesPendingStatus")),
@@ -223,8 +225,6 @@ def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
         remapped_banks=_counts(inquiry, {label: banks.get(each) for label, each in REMAPPED_BANK_FIELDS.items()}),
         bank_groups=_counts(inquiry, {label: banks.get(each) for label, each in BANK_GROUP_FIELDS.items()}),
         bank_remap_pending=None if pending is None else inquiry.flag(int(pending)),
-        repair_pending=known(dict(zip(REPAIRED_PARTS, repairs_pending(inquiry), strict=False))),
-        memory_unrepairable=memory_unrepairable(inquiry),
     )
 
 
