@@ -17,6 +17,8 @@ def health() -> Row:
             Column("Recovery needed", expr=by_gpu(gpu("gpu_recovery_action")), texts=RECOVERY),
             Column("Remap failed", expr=by_gpu(gpu("gpu_row_remap_failure")), texts=NO_FAULT),
             Column("Remap pending", expr=by_gpu(gpu("gpu_row_remap_pending")), texts=NO_FAULT),
+            Column("Unrepairable", expr=by_gpu(gpu("gpu_memory_unrepairable")), texts=NO_FAULT),
+            Column("Repair pending", expr=by_gpu(gpu("gpu_repair_pending")), texts=NO_FAULT),
             Column("Banks pending", expr=by_gpu(gpu("gpu_bank_remap_pending")), texts=NO_FAULT),
             Column("Pages pending", expr=by_gpu(gpu("gpu_retired_pages_pending")), texts=NO_FAULT),
             Column("SRAM over limit", expr=by_gpu(gpu("gpu_ecc_sram_threshold_exceeded")), texts=NO_FAULT),

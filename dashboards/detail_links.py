@@ -48,6 +48,7 @@ def links() -> Row:
             Query(gpu("gpu_nvlink_links"), legend("links")),
             Query(gpu("gpu_nvlink_links_up"), legend("links up")),
             Query(gpu("gpu_nvlink_up"), legend("link {{link}} up")),
+            Query(gpu("gpu_nvlink_link_speed_ratio"), legend("link {{link}}, share of its line rate")),
             Query(in_15m(gpu("gpu_nvlink_errors_total")), legend("{{type}}")),
             Query(risen(gpu("gpu_nvlink_link_errors_total")), legend("link {{link}} {{type}}")),
             unit="short",

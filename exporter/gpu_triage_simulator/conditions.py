@@ -81,10 +81,12 @@ class GpuConditions:
     frozen_counters: int  # bits of the throttle reasons with a frozen counter
     remap_pending: bool
     remap_failure: bool
+    repairs: frozenset[str]  # members of effects.Repair that are set
     pages_pending: bool
     p2p_status: str
     recovery_action: int
     links_down: Mapping[int, int]  # NVLink links that carry no traffic, with their state
+    links_slow: Mapping[int, float]  # NVLink links with a share of their line rate
     mig: MigLayout | None
     reset_required: bool
     denied: bool
@@ -342,9 +344,16 @@ class Timeline:
             frozen_counters=sum({REASONS[effect.reason] for effect in _kind(effects.FrozenThrottleCounter, active)}),
             remap_pending=any(remap.pending for remap in remaps),
             remap_failure=any(remap.failure for remap in remaps),
+            repairs=frozenset(
+                name
+                for repair in _kind(effects.Repair, active)
+                for name in ("channel", "tpc", "unrepairable")
+                if getattr(repair, name)
+            ),
             pages_pending=any(pages.pending for pages in _kind(effects.RetiredPages, active)),
             p2p_status=p2p[-1] if p2p else "ok",
             recovery_action=recovery[-1] if recovery else 0,
+            links_slow={link: slow.ratio for slow in _kind(effects.NvlinkSlow, active) for link in slow.links},
             links_down={link: down.state for down in _kind(effects.NvlinkDown, active) for link in down.links},
             mig=_mig_layout([event for event in self._by_gpu[index] if event.active(seconds)]),
             reset_required=bool(_kind(effects.ResetRequired, active)),

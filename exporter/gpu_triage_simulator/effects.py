@@ -189,6 +189,15 @@ class RowRemap:
 
 
 @dataclass(frozen=True, slots=True)
+class Repair:
+    """A repair of a memory channel or a TPC waits for a reset; or memory cannot be repaired."""
+
+    channel: bool = False
+    tpc: bool = False
+    unrepairable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RetiredPages:
     """Pages are retired (before Ampere)."""
 
@@ -285,6 +294,14 @@ class NvlinkDown:
 
     links: tuple[NvlinkNumber, ...]
     state: Literal[0, 2, 3] = 0  # as reported by the driver: 0 inactive, 2 asleep, 3 traffic disabled
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkSlow:
+    """NVLink links have a share of their line rate."""
+
+    links: tuple[NvlinkNumber, ...]
+    ratio: Annotated[float, Range(0.01, 1.0)] = 0.5
 
 
 @dataclass(frozen=True, slots=True)

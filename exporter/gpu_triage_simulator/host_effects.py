@@ -220,6 +220,7 @@ class Network:
     link_errors_per_hour: Amount | None = None  # symbol errors of the port
     link_downs_per_hour: Amount | None = None  # link flaps too short to be seen as down
     timeouts_per_hour: Amount | None = None  # RDMA requests that are not acknowledged
+    unaddressed: bool | None = None  # whether it has no IP address
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ def link_state(device: Device, link: int) -> int | None:
 
 def link_speed(device: Device, link: int) -> int | None:
     state = link_state(device, link)
-    return None if state is None else _speed(device) if state == _ACTIVE else 0
+    ratio = device.state.conditions.links_slow.get(link, 1.0)
+    return None if state is None else int(_speed(device) * ratio) if state == _ACTIVE else 0
 
 
 def common_speed(device: Device, _scope: int) -> int | None:
@@ -129,6 +130,16 @@ def _state(device: Device, link: int, out: int | None) -> None:
     put(c_uint, out, state)
 
 
+_VERSIONS: Final = {2: 2, 3: 4, 4: 6, 5: 7}
+"""NVML_NVLINK_VERSION_*_0 by the version's number."""
+
+
+def _version(device: Device, link: int, out: int | None) -> None:
+    if link >= device.model.nvlinks:
+        raise Failure("INVALID_ARGUMENT" if device.model.nvlinks else "NOT_SUPPORTED")
+    put(c_uint, out, _VERSIONS[device.model.nvlink_version])
+
+
 def _remote_pci_info(device: Device, link: int, out: int | None) -> None:
     """What is at the far end; the driver only reports it for trained links."""
     if link >= device.model.nvlinks or not _connected(device, link):
@@ -150,5 +161,6 @@ def _far_end(device: Device, link: int) -> tuple[int, int, int]:
 
 FUNCTIONS: Final = (
     Function("nvmlDeviceGetNvLinkState", (c_uint, OUT), _state, mig="whole"),
+    Function("nvmlDeviceGetNvLinkVersion", (c_uint, OUT), _version, mig="whole"),
     Function("nvmlDeviceGetNvLinkRemotePciInfo_v2", (c_uint, OUT), _remote_pci_info, mig="whole"),
 )

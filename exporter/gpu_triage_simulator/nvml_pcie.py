@@ -5,7 +5,14 @@ from typing import Final
 
 from gpu_triage_simulator import effects
 from gpu_triage_simulator.nvml_calls import OUT, Function, at, gauge, pair, put
-from gpu_triage_simulator.nvml_library import ECC_SRAM, ECC_SRAM_VERSION, ROW_HISTOGRAM, Failure
+from gpu_triage_simulator.nvml_library import (
+    ECC_SRAM,
+    ECC_SRAM_VERSION,
+    REPAIR_STATUS,
+    REPAIR_STATUS_VERSION,
+    ROW_HISTOGRAM,
+    Failure,
+)
 from gpu_triage_simulator.nvml_session import Device
 from gpu_triage_simulator.pcie_faults import pcie_errors
 
@@ -117,6 +124,11 @@ def _histogram(device: Device, out: int | None) -> None:
     histogram.none = used if failure else 0
 
 
+def _repair_status(device: Device, out: int | None) -> None:
+    status, repairs = at(REPAIR_STATUS, out, REPAIR_STATUS_VERSION), device.state.conditions.repairs
+    status.bChannelRepairPending, status.bTpcRepairPending = "channel" in repairs, "tpc" in repairs
+
+
 FUNCTIONS: Final = (
     gauge("nvmlDeviceGetCurrPcieLinkGeneration", lambda device: device.state.link_generation),
     gauge("nvmlDeviceGetCurrPcieLinkWidth", lambda device: device.state.link_width),
@@ -143,4 +155,12 @@ FUNCTIONS: Final = (
     Function("nvmlDeviceGetRemappedRows", (OUT, OUT, OUT, OUT), _remapped, feature="remapped_rows", mig="whole"),
     # Unlike the row counts, the histogram of banks is also available with MIG on.
     Function("nvmlDeviceGetRowRemapperHistogram", (OUT,), _histogram, feature="remapped_rows"),
+    Function("nvmlDeviceGetRepairStatus", (OUT,), _repair_status, since=580, feature="remapped_rows"),
+    # The struct of nvml.h is the flag alone.
+    gauge(
+        "nvmlDeviceGetUnrepairableMemoryFlag_v1",
+        lambda device: "unrepairable" in device.state.conditions.repairs,
+        since=590,
+        feature="remapped_rows",
+    ),
 )

@@ -89,5 +89,6 @@ def _parts(event: Event, card: Card) -> tuple[Event, ...]:
 def _ends(effect: object, card: Card) -> bool:
     if card.reset:
         pending = isinstance(effect, (effects.RowRemap, effects.RetiredPages)) and effect.pending
+        pending |= isinstance(effect, effects.Repair) and not effect.unrepairable
         return pending or isinstance(effect, _ENDED_BY_RESET)
     return not isinstance(effect, (*_OF_THE_SLOT, effects.ReplaceGpu, effects.GpuReset))

@@ -74,13 +74,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A network interface; `infiniband` is the name of its RDMA device, if it has one."""
+    """A network interface; `infiniband` is the name of its RDMA device, if it has one, which may be of RoCE."""
 
     name: DeviceName
     slot: Slot
     speed_mbps: Count
     load: Network | None = None
     infiniband: DeviceName | None = None
+    roce: bool = False
 
 
 @dataclass(frozen=True, slots=True)

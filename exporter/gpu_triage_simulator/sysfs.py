@@ -281,7 +281,7 @@ def _networks(host: SimulatedHost, seconds: float) -> dict[str, str]:
                 "rate": f"{speed // 1000} Gb/sec (4X {_LINKS.get(speed, 'EDR')})" if speed else "10 Gb/sec (4X SDR)",
                 "state": "4: ACTIVE" if speed else "1: DOWN",
                 "phys_state": "5: LinkUp" if speed else "2: Polling",
-                "link_layer": "InfiniBand",
+                "link_layer": "Ethernet" if nic.roce else "InfiniBand",
                 # The ports count in four-byte words.
                 "counters/port_rcv_data": int(counters[f"net.{nic.name}.receive_bytes"]) // 4,
                 "counters/port_xmit_data": int(counters[f"net.{nic.name}.transmit_bytes"]) // 4,
@@ -290,6 +290,12 @@ def _networks(host: SimulatedHost, seconds: float) -> dict[str, str]:
                 **dict.fromkeys(_QUIET_COUNTERS, 0),
                 "hw_counters/local_ack_timeout_err": int(counters[f"net.{nic.name}.timeouts"]),
             }
+            if nic.roce:
+                # Each address has an entry of either version, the link-local one before that of the network. A kernel
+                # rejects reads of empty ones.
+                both = ("IB/RoCE v1", "RoCE v2")
+                entries = enumerate((*both, *(("", "") if network.unaddressed else both)))
+                port |= {f"gid_attrs/types/{number}": version for number, version in entries}
             found |= {f"{adapter}/ports/1/{name}": f"{value}\n" for name, value in port.items()}
     return found
 

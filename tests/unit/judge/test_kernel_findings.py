@@ -55,6 +55,8 @@ def found(*samples: Sample) -> dict[str, str]:
         ("peermem_error", "x", 60, "network.peermem"),
         ("gpu_bound_elsewhere", "0000:01:00.0", 200_000, "driver.bound_elsewhere"),
         ("gpu_init_failed", "0000:01:00.0", 60, "driver.init_failed"),
+        ("gpu_not_started", "0000:01:00.0", 60, "driver.init_failed"),
+        ("gpu_unpowered", "0000:01:00.0", 60, "driver.power_cables"),
     ],
 )
 def test_a_message_is_a_finding_with_its_subject_and_its_age(kind: str, subject: str, ago: float, code: str) -> None:

@@ -47,6 +47,30 @@ def test_a_straggler_is_slower_than_the_median_of_the_busy_gpus(
     assert all(f"median {median_mhz} MHz" in each.measured for each in found)
 
 
+@pytest.mark.parametrize(
+    ("celsius", "busy", "names", "hot"),
+    [
+        pytest.param((79, 36, 36, 37), (0, 0, 0, 0), "XXXX", ["0"], id="79 °C at 59 W"),
+        pytest.param((66, 36, 36), (0, 0, 0), "XXX", ["0"], id="by the threshold"),
+        pytest.param((65, 36, 36), (0, 0, 0), "XXX", [], id="by less"),
+        pytest.param((79, 36), (0, 0), "XX", [], id="one sibling tells nothing"),
+        pytest.param((79, 36, 36), (0, 0, 1), "XXX", [], id="one of the two works"),
+        pytest.param((79, 36, 36), (0.01, 0, 0), "XXX", [], id="it works itself"),
+        pytest.param((79, 36, 36), (0, 0, 0), "XXY", [], id="one is of another model"),
+    ],
+)
+def test_an_idle_gpu_is_hot_if_its_idle_siblings_are_cool(
+    celsius: tuple[int, ...], busy: tuple[float, ...], names: str, hot: list[str]
+) -> None:
+    samples: list[Sample] = []
+    for index, (heat, share, name) in enumerate(zip(celsius, busy, names, strict=True)):
+        gpu = (str(index), f"GPU-{index}")
+        samples += (presence.GPU_UP.sample(1, *gpu), identity.GPU_INFO.sample(1, *gpu, name, *MODEL[1:]))
+        samples += (activity.GPU_SM_UTILIZATION_RATIO.sample(share, *gpu),)
+        samples.append(power.GPU_TEMPERATURE_CELSIUS.sample(heat, *gpu, "gpu"))
+    assert [each.gpu for each in judge_clocks(evidence_of((0.0, samples)))] == hot
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("paused", [range(1), range(3)], ids=["the straggler", "all GPUs"])
 def test_the_pauses_of_a_job_do_not_restart_the_wait(paused: range) -> None:

@@ -123,11 +123,13 @@ _ROWS: Final[Mapping[ProblemKind, _Row]] = {
     ProblemKind.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver reports that it {}"),
     ProblemKind.GPU_BAR: _Row("driver.bar"),
     ProblemKind.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
+    ProblemKind.GPU_UNPOWERED: _Row("driver.power_cables", "its power cables are not connected"),
     ProblemKind.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
     ProblemKind.GSP_INIT_FAILED: _Row("driver.init_failed", "the GSP's firmware could not be started", alone=True),
     ProblemKind.GPU_PROBE_FAILED: _Row(
         "driver.init_failed", "the driver could not use {}", alone=True, unnamed="any of its GPUs"
     ),
+    ProblemKind.GPU_NOT_STARTED: _Row("driver.init_failed", "the driver gave a GPU up: {}", alone=True),
     ProblemKind.MODULE_REJECTED: _Row("driver.module_rejected"),
     ProblemKind.DRIVER_NOT_LOADED: _Row(
         "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", alone=True

@@ -431,6 +431,8 @@ def _memory_repair(facts: Facts) -> ecc.MemoryRepairReading:
         row_remap_pending=facts.flag("remapped rows/pending", "remapped rows/remapped row pending"),
         row_remap_failure=facts.flag("remapped rows/remapping failure occurred", "remapped rows/remapped row failure"),
         row_remap_banks=known(banks),
+        repair_pending=known({part: facts.flag(f"ecc errors/{part} repair pending") for part in ecc.REPAIRED_PARTS}),
+        memory_unrepairable=facts.flag("ecc errors/unrepairable memory"),
     )
 
 

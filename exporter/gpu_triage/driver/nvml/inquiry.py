@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import pynvml
 
-from gpu_triage.driver.nvml.lists import FieldId, read_fields, read_list
+from gpu_triage.driver.nvml.lists import FieldId, fill, read_fields, read_list
 from gpu_triage.driver.nvml.nvml_errors import (
     DRIVER_GONE,
     EMPTY,
@@ -113,6 +113,10 @@ class Inquiry:
             if answer is not None:
                 return answer
         return None
+
+    def fill(self, function: str, out: Any) -> bool:
+        """Have a function fill a ctypes object that pynvml's wrapper does not return; False as None for `ask`."""
+        return bool(self._ask(function, (function, self.device.handle, ctypes.byref(out)), (function,), fill))
 
     def many(self, function: str, *args: Any, about: tuple[int, ...] = ()) -> Sequence[Any] | None:
         """Call a list function of `nvml.lists`; empty if there are no entries, None as for `ask`.

@@ -137,13 +137,18 @@ _KEPT_REQUESTS: Final = 256
 
 def read_fields(handle: Any, wanted: Sequence[FieldId]) -> Sequence[Any]:
     """Read field values, in the order of `wanted`, as raw driver structs."""
-    call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")  # noqa: SLF001 - as above
     kind, content = _request(tuple(wanted))
     answers = kind.from_buffer_copy(content)
-    code = call(handle, c_int32(len(wanted)), byref(answers))
+    fill("nvmlDeviceGetFieldValues", handle, c_int32(len(wanted)), byref(answers))
+    return list(answers)
+
+
+def fill(function: str, handle: Any, *arguments: Any) -> bool:
+    """Call a function that writes to its arguments, without pynvml's own wrapper of it."""
+    code = pynvml._nvmlGetFunctionPointer(function)(handle, *arguments)  # noqa: SLF001 - as above
     if code != pynvml.NVML_SUCCESS:
         raise pynvml.NVMLError(code)
-    return list(answers)
+    return True
 
 
 @lru_cache(_KEPT_REQUESTS)

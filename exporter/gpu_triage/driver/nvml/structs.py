@@ -1,12 +1,14 @@
 """NVML calls that need a versioned struct from the caller."""
 
 from collections.abc import Sequence
+from ctypes import c_uint
 from dataclasses import dataclass
 from typing import Final
 
 import pynvml
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.errors import GpuUnavailable
 
 MEMORY_V2: Final[int] = pynvml.nvmlMemory_v2
 """Version argument that makes nvmlDeviceGetMemoryInfo report reserved memory separately."""
@@ -29,6 +31,36 @@ def sram_threshold_exceeded(inquiry: Inquiry) -> bool | None:
     status.version = pynvml.nvmlEccSramErrorStatus_v1
     answer = inquiry.ask_privileged("nvmlDeviceGetSramEccErrorStatus", status)
     return None if answer is None else inquiry.flag(status.bThresholdExceeded)
+
+
+_UNREPAIRABLE_VERSION: Final = 0x1000008  # pynvml.nvmlUnrepairableMemory_v1: version 1, 8 bytes
+
+
+def memory_unrepairable(inquiry: Inquiry) -> bool | None:
+    """Whether device memory cannot be repaired (nvmlDeviceGetUnrepairableMemoryFlag_v1); Hopper and later, r590.
+
+    The struct is the flag alone in nvml.h; in pynvml and DCGM, a version comes before it, and pynvml's wrapper misses
+    what a library of the first kind writes.
+    """
+    words = (c_uint * 2)(_UNREPAIRABLE_VERSION)
+    if not inquiry.fill("nvmlDeviceGetUnrepairableMemoryFlag_v1", words):
+        return None
+    first, second = words
+    return inquiry.flag(second if first == _UNREPAIRABLE_VERSION else first)
+
+
+def repairs_pending(inquiry: Inquiry) -> Sequence[bool | None]:
+    """Whether a memory channel, and a TPC, wait to be repaired (nvmlDeviceGetRepairStatus); [] before Ampere and r580.
+
+    A GPU that must be reset may return that error for this call and still answer others: nvidia-smi then prints
+    "Channel Repair Pending : GPU requires reset" beside other values.
+    """
+    try:
+        answer = inquiry.ask("nvmlDeviceGetRepairStatus")
+    except GpuUnavailable as gone:
+        inquiry.failures.append(gone.reason)
+        return []
+    return [inquiry.flag(pending) for pending in answer or ()]
 
 
 @dataclass(frozen=True, slots=True)

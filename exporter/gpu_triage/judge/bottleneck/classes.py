@@ -16,7 +16,7 @@ from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.check import Area
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
 from gpu_triage.read.gpu import activity
-from gpu_triage.read.gpu.ecc import GPU_ROW_REMAP_FAILURE
+from gpu_triage.read.gpu.ecc import GPU_MEMORY_UNREPAIRABLE, GPU_ROW_REMAP_FAILURE
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.modes import DRAIN_AND_RESET
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESS_INFO
@@ -361,8 +361,8 @@ def _sick(gpu: GpuEvidence) -> str | None:
     uncorrected = gpu.uncorrected_errors
     if uncorrected and not gpu.contained_error:
         return f"{uncorrected:.0f} uncorrected memory errors"
-    if gpu.last(GPU_ROW_REMAP_FAILURE):
-        return "a memory row could not be remapped"
+    if gpu.last(GPU_ROW_REMAP_FAILURE) or gpu.last(GPU_MEMORY_UNREPAIRABLE):
+        return "bad memory could not be repaired"
     if gpu.recovery_action not in (0, DRAIN_AND_RESET):
         return "the driver asks for a recovery action"
     return gpu.fabric_trouble

@@ -29,6 +29,7 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
         detail = _with_about(_clock_of_limit(gpu))
         yield replace(of_gpu("clock.policy", gpu, limited.text, value=limited.share, detail=detail), loss=lost)
     yield from judge_stragglers(host)
+    yield from _hot_at_rest(host)
 
 
 def _slowdowns(gpu: GpuEvidence) -> Iterator[Finding]:
@@ -79,6 +80,21 @@ def _heat_of_limit(gpu: GpuEvidence) -> str:
 def _with_about(measured: str) -> str:
     """Mark the measurement in a detail: a clock or power that is not a limit."""
     return re.sub(r"(clock|reads) (?=\d)", r"\1 about ", measured)
+
+
+def _hot_at_rest(host: HostEvidence) -> Iterator[Finding]:
+    """Yield idle GPUs much hotter than other idle ones of their model. In files, their jobs may have just ended."""
+    idle: dict[GpuEvidence, float] = {}
+    for gpu in host.answering if host.ended is None else ():
+        heat, share = gpu.one(power.GPU_TEMPERATURE_CELSIUS, sensor="gpu"), gpu.busy_share
+        if heat is not None and share is not None and share < thresholds.HUNG_BUSY_SHARE:
+            idle[gpu] = heat.low
+    for gpu, celsius in idle.items():
+        others = [other for sibling, other in idle.items() if sibling is not gpu and sibling.name == gpu.name != ""]
+        enough = len(others) >= thresholds.IDLE_SIBLINGS
+        if enough and celsius - median(others) >= host.limit("thermal.at_rest", "gap"):
+            measured = f"{celsius:.0f} °C while idle, its idle siblings about {median(others):.0f} °C"
+            yield of_gpu("thermal.at_rest", gpu, measured, value=celsius, detail=measured)
 
 
 def _low_limit(gpu: GpuEvidence) -> str | None:

@@ -10,6 +10,7 @@ from gpu_triage.judge.conditions.host import first_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence, is_critical
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.observed import READS
 from gpu_triage.judge.evidence.past import DAY_SECONDS
 from gpu_triage.judge.evidence.series import Evidence, Series
 from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
@@ -38,13 +39,14 @@ _FELL: Final = "xid.79"
 _RECOVERY: Final = "154"  # the Xid of a changed recovery action
 _OF_SEVERAL_XIDS: Final = frozenset({"xid.unlisted", "xid.nonfatal", "xid.earlier"})
 _FATAL: Final = {"": "", "true": " (fatal)", "false": " (nonfatal)"}
-_FLAGS: Final = (
-    ("memory.row_remap_failure", ecc.GPU_ROW_REMAP_FAILURE, "row remapping has failed"),
-    ("memory.row_remap_pending", ecc.GPU_ROW_REMAP_PENDING, "rows wait to be remapped"),
-    ("memory.retired_pages_pending", ecc.GPU_RETIRED_PAGES_PENDING, "pages wait to be retired"),
-    ("ecc.sram_threshold", ecc.GPU_ECC_SRAM_THRESHOLD_EXCEEDED, "the driver reports that the threshold is exceeded"),
-)
-"""(Finding code, metric, measured text): the finding exists while the metric is nonzero."""
+_FLAGS: Final = {
+    "memory.row_remap_failure": "row remapping has failed",
+    "memory.unrepairable": "the driver reports memory that it cannot repair",
+    "memory.row_remap_pending": "rows wait to be remapped",
+    "memory.retired_pages_pending": "pages wait to be retired",
+    "ecc.sram_threshold": "the driver reports that the threshold is exceeded",
+}
+"""Measured text by finding, which exists while the metric that it READS is nonzero."""
 
 
 def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
@@ -55,7 +57,10 @@ def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Findi
     yield from _board(host, xids)
     yield from _repeat_offenders(host)
     for gpu in host.answering:
-        yield from (of_gpu(code, gpu, measured) for code, spec, measured in _FLAGS if gpu.last(spec))
+        yield from (of_gpu(code, gpu, measured) for code, measured in _FLAGS.items() if gpu.last(READS[code]))
+        if parts := [each.labels["part"] for each in gpu.series(ecc.GPU_REPAIR_PENDING) if each.last]:
+            named = " and ".join(ecc.REPAIRED_PARTS[part] for part in parts)
+            yield of_gpu("memory.repair_pending", gpu, f"{named} waits to be repaired", detail=named)
         yield from _ecc(gpu)
         if action := gpu.recovery_action:
             wanted = GPU_RECOVERY_ACTION.states.get(action, f"action {action}")
@@ -64,12 +69,8 @@ def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Findi
     troubles = {gpu.gpu: trouble for gpu in host.answering if (trouble := gpu.fabric_trouble) is not None}
     if troubles:
         first = next(iter(troubles.values()))
-        yield of_host(
-            "fabric.unhealthy",
-            f"GPU {', '.join(troubles)}: {first}",
-            len(troubles),
-            f"GPU {ranges(troubles)} ({first})",
-        )
+        measured, detail = f"GPU {', '.join(troubles)}: {first}", f"GPU {ranges(troubles)} ({first})"
+        yield of_host("fabric.unhealthy", measured, len(troubles), detail)
     for gpu in host.answering:
         if gpu.gpu not in troubles and (faults := _fabric_faults(gpu)):
             yield of_gpu("fabric.degraded", gpu, f"the driver reports: {', '.join(faults)}", detail=", ".join(faults))
@@ -236,7 +237,7 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
     return bool(
         not gpu.up
         or gpu.recovery_action
-        or any(gpu.last(spec) for code, spec, _ in _FLAGS if code.startswith("memory."))
+        or any(gpu.last(READS[code]) for code in _FLAGS if code.startswith("memory."))
         or (gpu.uncorrected_errors and not gpu.contained_error)
         or gpu.fabric_trouble
         or (not gpu.partitioned and 0 in gpu.lasts(GPU_NVLINK_UP))

@@ -101,7 +101,9 @@ _OF_GPU: Final = (
     ("driver.bound_elsewhere", ProblemKind.GPU_BOUND_ELSEWHERE, "another kernel driver holds it"),
     ("driver.unsupported", ProblemKind.GPU_UNSUPPORTED, "the driver does not support it"),
     ("driver.bar", ProblemKind.GPU_BAR, "one of its address ranges is invalid"),
+    ("driver.power_cables", ProblemKind.GPU_UNPOWERED, "it lacks power cables"),
     ("driver.init_failed", ProblemKind.GPU_INIT_FAILED, "RmInitAdapter failed"),
+    ("driver.init_failed", ProblemKind.GPU_NOT_STARTED, "the driver gave it up"),
 )
 """Reasons from the driver why a GPU that does not respond cannot be used."""
 
@@ -261,9 +263,8 @@ def _network(host: HostEvidence) -> Iterator[Finding]:
     ]
     if flapping:
         ports = ", ".join(f"{port} {count:.0f} times" for port, count in flapping)
-        yield of_host(
-            "network.port_flapping", f"link lost in the last hour: {ports}", _most(flapping), _ports(flapping)
-        )
+        measured = f"link lost in the last hour: {ports}"
+        yield of_host("network.port_flapping", measured, _most(flapping), _ports(flapping))
     if errors := _rose(
         host, infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, host.limit("network.port_errors", "count")
     ):
@@ -278,6 +279,9 @@ def _network(host: HostEvidence) -> Iterator[Finding]:
         ports = ", ".join(f"{port} {count:.0f}" for port, count in timeouts)
         measured = f"requests not acknowledged: {ports} {lately(host)}"
         yield of_host("network.timeouts", measured, _most(timeouts), _ports(timeouts))
+    if alone := [each for each in host.series(infiniband.GPU_HOST_INFINIBAND_GID_MISSING) if each.low]:
+        ports = _ports_of(alone)
+        yield of_host("network.gid_missing", f"without a RoCE v2 address: {ports}", len(alone), ports)
     down = [
         each for each in host.series(infiniband.GPU_HOST_INFINIBAND_UP) if not each.last and was_up(host, each.values)
     ]

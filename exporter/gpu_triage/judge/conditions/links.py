@@ -80,22 +80,14 @@ def _pcie(host: HostEvidence, gpu: GpuEvidence) -> Iterator[Finding]:
     slot = f", at {gpu.pci_bus_id}" if gpu.pci_bus_id else ""
     if missing is not None:
         yield _narrow(gpu, missing, slot)
-    if slow is not None:
+    if slow is not None and (loaded or gpu.works_awake):
+        code, when = "pcie.generation", " under load"
+        if not loaded:
+            busy = f"busy {gpu.busy_share or 0.0:.0%} of the time"
+            code, when = "pcie.generation_low", f", in a P-state of load and {busy}"
         advice, generation = _cause_advice(gpu, "generation"), gpu.last(pcie.GPU_PCIE_LINK_GENERATION)
-        if loaded:
-            yield of_gpu(
-                "pcie.generation",
-                gpu,
-                f"{slow} under load{slot}",
-                advice,
-                generation,
-                detail=slow.removeprefix(_GENERATION),
-            )
-        elif gpu.works_awake:
-            measured = f"{slow}, in a P-state of load and busy {gpu.busy_share or 0.0:.0%} of the time{slot}"
-            yield of_gpu(
-                "pcie.generation_low", gpu, measured, advice, generation, detail=slow.removeprefix(_GENERATION)
-            )
+        detail = slow.removeprefix(_GENERATION)
+        yield of_gpu(code, gpu, f"{slow}{when}{slot}", advice, generation, detail=detail)
     yield from _link_changes(gpu, slot)
 
 
@@ -162,6 +154,11 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
             words = ", ".join(f"{count:.0f} {' and '.join(kinds)}" for count, kinds in errors)
             total = sum(count for count, _ in errors)
             yield of_gpu("nvlink.errors", gpu, f"{words} errors {lately(gpu)}", value=total)
+        least = thresholds.SLOW_NVLINK_SHARE
+        if slow := [each for each in gpu.series(nvlink.GPU_NVLINK_LINK_SPEED_RATIO) if each.high < least]:
+            words = ", ".join(f"link {each.labels['link']} at {each.last:.0%}" for each in slow)
+            detail = f"link {ranges(each.labels['link'] for each in slow)}"
+            yield of_gpu("nvlink.slow", gpu, f"{words} of its line rate", value=len(slow), detail=detail)
         yield from _quality(gpu)
         yield from _c2c(gpu)
 

@@ -22,11 +22,13 @@ _FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = {
     ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL: ("ecc.uncorrected", "ecc.contained", "ecc.corrected_rising"),
     ecc.GPU_ECC_SRAM_THRESHOLD_EXCEEDED: ("ecc.sram_threshold",),
     ecc.GPU_ROW_REMAP_FAILURE: ("memory.row_remap_failure",),
+    ecc.GPU_MEMORY_UNREPAIRABLE: ("memory.unrepairable",),
+    ecc.GPU_REPAIR_PENDING: ("memory.repair_pending",),
     ecc.GPU_ROW_REMAP_PENDING: ("memory.row_remap_pending",),
     ecc.GPU_RETIRED_PAGES_PENDING: ("memory.retired_pages_pending",),
     modes.GPU_RECOVERY_ACTION: ("recovery.action", "recovery.drain_and_reset"),
     throttle.GPU_THROTTLE_SECONDS_TOTAL: ("thermal.hw", "thermal.sw", "power.brake", "power.hw_slowdown"),
-    power.GPU_TEMPERATURE_CELSIUS: ("thermal.margin", "thermal.low_limit"),
+    power.GPU_TEMPERATURE_CELSIUS: ("thermal.margin", "thermal.at_rest", "thermal.low_limit"),
     power.GPU_POWER_LIMIT_WATTS: ("power.cap", "power.limit"),
     pcie.GPU_PCIE_LINK_WIDTH: ("pcie.width", "pcie.width_idle", "pcie.width_from_boot", "pcie.width_built"),
     pcie.GPU_PCIE_LINK_GENERATION: ("pcie.generation", "pcie.generation_low"),
@@ -37,6 +39,7 @@ _FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = {
     topology.GPU_P2P_STATUS: ("p2p.unavailable", "p2p.through_host"),
     nvlink.GPU_NVLINK_UP: ("nvlink.down", "nvlink.flapping"),
     nvlink.GPU_NVLINK_ERRORS_TOTAL: ("nvlink.errors", "nvlink.recovering"),
+    nvlink.GPU_NVLINK_LINK_SPEED_RATIO: ("nvlink.slow",),
     nvlink.GPU_C2C_LINKS_UP: ("c2c.down",),
     nvlink.GPU_NVLINK_BIT_ERROR_RATIO: ("nvlink.bit_errors",),
     modes.GPU_VGPU_LICENSE_STATE: ("vgpu.unlicensed",),
@@ -49,6 +52,7 @@ _FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = {
     host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL: ("memory.swapping",),
     infiniband.GPU_HOST_INFINIBAND_UP: ("network.port_down",),
     infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL: ("network.port_errors",),
+    infiniband.GPU_HOST_INFINIBAND_GID_MISSING: ("network.gid_missing",),
 }
 READS: Final = MappingProxyType({code: spec for spec, codes in _FINDINGS.items() for code in codes})
 """The metric each finding is based on, which healthy GPUs and hosts report too. Without it nothing can be concluded."""

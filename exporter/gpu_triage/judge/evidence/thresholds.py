@@ -158,6 +158,7 @@ RESTING_SHARE: Final = 0.05  # idle for more than this share, a link changes gen
 WIDTH_CHANGES_SECONDS: Final = 900.0  # a change of width under load counts for this long
 SEVERE_AER_SECONDS: Final = 1800.0  # an uncorrectable link error counts this long, more than its confirmation time
 NVLINK_FLAPS_SECONDS: Final = 1800.0  # an NVLink that went down counts for this long,
+SLOW_NVLINK_SHARE: Final = 0.9  # of its line rate: an NVLink below is slow; lower rates are far lower
 RECOVERIES_SECONDS: Final = 3600.0  # an NVLink recovery for this long,
 PORT_DOWNS_SECONDS: Final = 3600.0  # and a port or an interface that lost its link for this long
 UNCORRECTED_SECONDS: Final = 3600.0  # an uncorrected error of the host's memory counts for this long
@@ -168,6 +169,7 @@ LIGHTER_THROTTLED_SHARE: Final = 0.05
 # Limited by a clock setting for this share of the time, while the median of its peers is at most SET_CLOCK_PEERS_SHARE.
 SET_CLOCK_SHARE: Final = 0.5
 SET_CLOCK_PEERS_SHARE: Final = 0.1
+IDLE_SIBLINGS: Final = 2  # of its model, that a GPU which is hot at rest is compared with
 # Harder work: at its default power limit for POWER_CAP_CLASS_SHARE of the time, and its peers for at most this share.
 STRAGGLER_PEERS_CAP_SHARE: Final = 0.1
 

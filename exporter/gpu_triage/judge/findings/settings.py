@@ -56,6 +56,9 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
         "margin": _celsius(5, "Fewer degrees than this left before the GPU slows down", low=1, high=40),
         "memory_margin": _celsius(2, "or before its memory does, which runs hotter by design", low=1, high=40),
     },
+    "thermal.at_rest": {
+        "gap": _celsius(30, "Idle, and hotter than idle siblings by this (a house value)", low=10, high=60)
+    },
     "thermal.low_limit": {
         "gap": _celsius(25, "Highest operating temperature at least this many degrees below slowdown", low=5, high=60)
     },

@@ -33,6 +33,8 @@ EXPLAINED_BY: Final = MappingProxyType(
         "pcie.width_from_boot": ("pcie.width",),
         "pcie.width_built": ("pcie.width",),
         "pcie.below_peers": ("pcie.width", "pcie.width_idle", "pcie.width_from_boot"),
+        "driver.init_failed": ("driver.power_cables",),
+        "memory.unrepairable": ("memory.row_remap_failure",),
         "ecc.corrected": ("ecc.corrected_rising",),
         "host.memory_errors": ("host.memory_errors_rising",),
         "nvlink.down": ("nvlink.flapping",),

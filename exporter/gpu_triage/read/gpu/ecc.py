@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
-from gpu_triage.driver.nvml.structs import sram_threshold_exceeded
+from gpu_triage.driver.nvml.structs import memory_unrepairable, repairs_pending, sram_threshold_exceeded
 from gpu_triage.read.metrics.contract import GpuCollector, GpuRound, known
 from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
@@ -97,6 +97,9 @@ BANK_GROUP_FIELDS: Final = {"max": 305, "none": 306}
 PENDING_BANK_FIELD: Final = 307
 """NVML_FI_DEV_{ACTIVE,INACTIVE}_BANK_REMAPPINGS, …_BANK_REMAPPER_HISTOGRAM_{MAX,NONE}, …_PENDING_BANK_REMAPPING."""
 
+REPAIRED_PARTS: Final = {"channel": "a memory channel", "tpc": "a TPC"}
+"""Members of nvmlRepairStatus_t, in the order in which pynvml returns them, in words."""
+
 _MOST_ADDRESS: Final = 1 << 56
 _MOST_COUNT: Final = 1 << 24
 """More rows or banks than any GPU has."""
@@ -167,6 +170,20 @@ GPU_BANK_REMAP_PENDING = gpu_gauge(
     source="field 307",
 )
 
+GPU_REPAIR_PENDING = gpu_gauge(
+    "gpu_repair_pending",
+    "1 when a memory channel or a TPC (two SMs) waits for a GPU reset to be repaired; 0 only with --metrics.profile "
+    "full. Ampere and r580.",
+    labels={"part": REPAIRED_PARTS},
+    default_samples=lambda sample: bool(sample.value),
+    source="nvmlDeviceGetRepairStatus",
+)
+GPU_MEMORY_UNREPAIRABLE = gpu_gauge(
+    "gpu_memory_unrepairable",
+    "1 when device memory cannot be repaired, even with MIG on. Hopper and r590.",
+    source="nvmlDeviceGetUnrepairableMemoryFlag_v1",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryRepairReading:
@@ -182,6 +199,8 @@ class MemoryRepairReading:
     remapped_banks: Annotated[Mapping[str, int], GPU_REMAPPED_BANKS] = field(default_factory=dict)
     bank_groups: Annotated[Mapping[str, int], GPU_BANK_REMAP_GROUPS] = field(default_factory=dict)
     bank_remap_pending: Annotated[bool | None, GPU_BANK_REMAP_PENDING] = None
+    repair_pending: Annotated[Mapping[str, bool], GPU_REPAIR_PENDING] = field(default_factory=dict)
+    memory_unrepairable: Annotated[bool | None, GPU_MEMORY_UNREPAIRABLE] = None
 
 
 def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
@@ -194,6 +213,8 @@ def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
     return MemoryRepairReading(
         ecc_mode=inquiry.flag(ecc_mode[0]) if ecc_mode else None,
         ecc_mode_pending=inquiry.flag(ecc_mode[1]) if ecc_mode else None,
+        repair_pending=known(dict(zip(REPAIRED_PARTS, repairs_pending(inquiry), strict=False))),
+        memory_unrepairable=memory_unrepairable(inquiry),
         sram_threshold_exceeded=sram_threshold_exceeded(inquiry),
         retired_pages=_retired_pages(inquiry),
         retired_pages_pending=inquiry.flag(inquiry.ask("nvmlDeviceGetRetiredPagesPendingStatus")),

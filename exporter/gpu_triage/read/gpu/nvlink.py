@@ -67,6 +67,8 @@ COMMON_SPEED_FIELD: Final = 90
 """NVML_FI_DEV_NVLINK_GET_SPEED, with the link as scope, and before r520 NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON. Both are
 the line rate per direction in megabytes per second, 0 for a link that is not active."""
 _BYTES_PER_MB: Final = 1e6
+_FULL_SPEEDS: Final = {6: 26_562.0, 7: 53_125.0}
+"""Line rate of every link of NVLink 4 and 5, by NVML_NVLINK_VERSION_*; that of earlier ones depends on the board."""
 _MOST_MB_PER_SECOND: Final = 200_000
 
 STATES: Final = {0: False, 1: True, 2: True, 3: False}
@@ -148,6 +150,15 @@ GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND = gpu_gauge(
     default_samples=no_sample,
 )
 
+GPU_NVLINK_LINK_SPEED_RATIO = gpu_gauge(
+    "gpu_nvlink_link_speed_ratio",
+    "Line rate of an active NVLink as a share of the GPU's fastest, or of NVLink 4's 26.562 or 5's 53.125 GB/s. Only "
+    "below 1; with --metrics.profile full all.",
+    labels=("link",),
+    source="field 164, nvmlDeviceGetNvLinkVersion",
+    default_samples=lambda sample: sample.value < 1,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class LinkReading:
@@ -155,6 +166,7 @@ class LinkReading:
     errors: Annotated[Mapping[str, float], GPU_NVLINK_LINK_ERRORS_TOTAL]
     transmit_bytes: Annotated[float | None, GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL]
     receive_bytes: Annotated[float | None, GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL]
+    megabytes: float | None = None  # line rate per second; 0 or None if it is not active
 
     def counted(self, name: str) -> float | None:
         return {TRANSMIT: self.transmit_bytes, RECEIVE: self.receive_bytes}.get(name, self.errors.get(name))
@@ -173,6 +185,7 @@ class NvlinkReading:
     receive_bytes: Annotated[float | None, GPU_NVLINK_RECEIVE_BYTES_TOTAL]
     reported: bool = True
     bandwidth: Annotated[Mapping[str, float], GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND] = field(default_factory=dict)
+    speed_ratios: Annotated[Mapping[str, float], GPU_NVLINK_LINK_SPEED_RATIO] = field(default_factory=dict)
 
 
 UNKNOWN: Final = NvlinkReading({}, {}, None, None, reported=False)  # the reading if the driver does not report links
@@ -194,6 +207,7 @@ class NvlinkReader:
         self._chosen: dict[tuple[int, str], tuple[tuple[Source, FieldId]]] = {}
         self._counters = {name: LinkCounter(_LIMITS[name]) for name in SOURCES}
         self._far_ends: dict[int, str] = {}
+        self._version = 0  # NVML_NVLINK_VERSION_*; 0 if unknown
 
     def read(self, gpu: GpuRound) -> NvlinkReading:
         inquiry = gpu.inquiry
@@ -214,6 +228,10 @@ class NvlinkReader:
             # A board in an NVSwitch fabric has its links connected, so these have been down from the start.
             self._connected.update(link for link, reading in readings.items() if reading.is_up is False)
         connected = {link: reading for link, reading in readings.items() if link in self._connected}
+        speeds = {link: each.megabytes for link, each in connected.items() if each.is_up and each.megabytes}
+        if speeds and not self._version:
+            self._version = inquiry.ask("nvmlDeviceGetNvLinkVersion", min(speeds)) or 0
+        fastest = max((_FULL_SPEEDS.get(self._version, 0), *speeds.values()))
         # Includes links that currently do not answer or are no longer counted.
         counts = {name: known({link: each.counted(name) for link, each in connected.items()}) for name in SOURCES}
         totals = known({name: self._counters[name].total(counts[name]) for name in SOURCES})
@@ -223,22 +241,18 @@ class NvlinkReader:
             transmit_bytes=totals.get(TRANSMIT),
             receive_bytes=totals.get(RECEIVE),
             reported=all(reading.is_up is not None for reading in readings.values()),
-            bandwidth=self._bandwidth(inquiry, connected, values),
+            bandwidth=self._bandwidth(inquiry, speeds),
+            speed_ratios={str(link): megabytes / fastest for link, megabytes in speeds.items()},
         )
 
-    def _bandwidth(
-        self, inquiry: Inquiry, links: Mapping[int, LinkReading], values: Mapping[FieldId, float]
-    ) -> dict[str, float]:
-        """Line rates in bytes per second, summed by far end, over the links that are up."""
+    def _bandwidth(self, inquiry: Inquiry, speeds: Mapping[int, float]) -> dict[str, float]:
+        """Line rates in bytes per second, summed by far end."""
         totals: dict[str, float] = {}
-        common = values.get(COMMON_SPEED_FIELD)
-        for link, reading in links.items():
-            megabytes = inquiry.within(values.get((SPEED_FIELD, link)) or common, 0, _MOST_MB_PER_SECOND)
-            if reading.is_up and megabytes:
-                if link not in self._far_ends:
-                    self._far_ends[link] = far_end(inquiry, link)
-                end = self._far_ends[link]
-                totals[end] = totals.get(end, 0.0) + megabytes * _BYTES_PER_MB
+        for link, megabytes in speeds.items():
+            if link not in self._far_ends:
+                self._far_ends[link] = far_end(inquiry, link)
+            end = self._far_ends[link]
+            totals[end] = totals.get(end, 0.0) + megabytes * _BYTES_PER_MB
         return totals
 
     def _candidates(self, link: int, name: str) -> tuple[tuple[Source, FieldId], ...]:
@@ -250,11 +264,13 @@ class NvlinkReader:
 
     def _link(self, gpu: GpuRound, link: int, values: Mapping[FieldId, float]) -> LinkReading:
         counters = {name: self._counter(gpu, link, name, values) for name in SOURCES}
+        speed = values.get((SPEED_FIELD, link)) or values.get(COMMON_SPEED_FIELD)
         return LinkReading(
             is_up=_is_up(gpu.inquiry, link, values.get((STATE_FIELD, link))),
             errors=known({name: counters[name] for name in ERROR_TYPES}),
             transmit_bytes=counters[TRANSMIT],
             receive_bytes=counters[RECEIVE],
+            megabytes=gpu.inquiry.within(speed, 0, _MOST_MB_PER_SECOND),
         )
 
     def _counter(self, gpu: GpuRound, link: int, name: str, values: Mapping[FieldId, float]) -> float | None:
@@ -420,7 +436,6 @@ ERROR_FIELDS: Final = {"crc": 231, "replay": 232, "replay_back_to_back": 233}
 """Label to NVML_FI_DEV_C2C_LINK_ERROR_{INTR,REPLAY,REPLAY_B2B}, with the link as scope."""
 
 _MOST_MEGABYTES_PER_SECOND: Final = 10_000_000
-_BYTES_PER_MEGABYTE: Final = 1_000_000
 
 GPU_C2C_LINKS = gpu_gauge(
     "gpu_c2c_links", "NVLink-C2C links between the GPU and its module's CPU. Absent without any.", source="field 170"
@@ -472,7 +487,7 @@ class C2cReader:
         return C2cReading(
             links=int(count),
             links_up=sum(states) if states else None,
-            max_bytes_per_second=sum(speeds.values()) * _BYTES_PER_MEGABYTE if speeds else None,
+            max_bytes_per_second=sum(speeds.values()) * _BYTES_PER_MB if speeds else None,
             errors=known(counted),
         )
 

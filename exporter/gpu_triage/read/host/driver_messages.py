@@ -45,14 +45,14 @@ AT_PROBE: Final = frozenset(
     {
         *(ProblemKind.DRIVER_NOT_LOADED, ProblemKind.GPU_LOST_AT_PROBE, ProblemKind.GPU_PROBE_FAILED),
         *(ProblemKind.GPU_NOT_PROBED, ProblemKind.GPU_BOUND_ELSEWHERE, ProblemKind.GPU_UNSUPPORTED),
-        ProblemKind.GPU_BAR,
+        *(ProblemKind.GPU_BAR, ProblemKind.GPU_NOT_STARTED),
     }
 )
 """Logged while the driver is loading, before the message that it is loaded."""
 
 UNTIL_LOADED: Final = AT_PROBE | {
     *(ProblemKind.DRIVER_MISMATCH, ProblemKind.GPU_INIT_FAILED, ProblemKind.GSP_INIT_FAILED),
-    *(ProblemKind.GSP_TIMEOUT, ProblemKind.MODULE_REJECTED, ProblemKind.SWITCH_MISMATCH),
+    *(ProblemKind.GSP_TIMEOUT, ProblemKind.MODULE_REJECTED, ProblemKind.SWITCH_MISMATCH, ProblemKind.GPU_UNPOWERED),
 }
 """Resolved once the driver has been loaded again."""
 
@@ -126,8 +126,13 @@ _MESSAGES: Final = messages(
             rf"NVRM: {_IN_FUNCTION}\w{{4,40}}(?:\(\))? failed, bailing out of RmInitAdapter",
         ),
         ProblemKind.DRIVER_NOT_LOADED: r"NVRM: No NVIDIA (?:devices|graphics adapter) probed",
-        ProblemKind.GPU_BAR: r"NVRM: (?:This PCI I/O region assigned to your NVIDIA device is invalid: )?"
-        rf"(?P<detail>BAR\d is \w{{1,12}} @ 0x[0-9a-fA-F]{{1,16}}) \(PCI:{_ADDRESS}\)",
+        ProblemKind.GPU_BAR: r"NVRM: (?:This PCI I/O region assigned to your NVIDIA device is invalid: )?(?P<detail>"
+        r"BAR\d is \w{1,12} @ 0x[0-9a-fA-F]{1,16}(?= \()|Fatal Error while attempting to resize PCIe BARs)"
+        rf"(?: \(PCI:{_ADDRESS}\)|\.?$)",
+        ProblemKind.GPU_UNPOWERED: rf"NVRM: (?:GPU {_ADDRESS}: )?GPU does not have the necessary power cables",
+        # Of nv_pci_probe (nv-pci.c) and nv_start_device (nv.c), each before the device is given up.
+        ProblemKind.GPU_NOT_STARTED: rf"NVRM: (?:GPU {_ADDRESS}: )?(?P<detail>No interrupts of any type are available|"
+        r"Can't find an IRQ|(?:pci_enable_device|request_mem_region) failed|failed to wait for bar firewall)",
         ProblemKind.GSP_TIMEOUT: rf"NVRM: {_IN_FUNCTION}(?:(?:GSP RM h|LibOS h|H)eartbeat timed out"
         r"|\*{4,80} GSP Timeout \*{4,80}|={4,40} GSP(?: core|-RM) unresponsive ={4,40}|rpcRecvPoll timedout for fn)",
         ProblemKind.GSP_INIT_FAILED: rf"NVRM: {_IN_FUNCTION}(?:{_GSP_FAILURES})",

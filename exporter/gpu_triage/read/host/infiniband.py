@@ -58,6 +58,7 @@ _OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "out_of_buffer": ("hw_counters/out_of_buffer",),
     # For EFA, bnxt_re and irdma.
     "retransmission": ("hw_counters/retrans_pkts", "hw_counters/RetransSegs", "hw_counters/tcpRetransSegs"),
+    "slow_restart": ("hw_counters/roce_slow_restart",),  # of RoCE senders after a loss
     "receive_drop": ("hw_counters/rx_drops", "hw_counters/rx_roce_discards", "hw_counters/ip4InDiscards"),
     # For EFA: a peer that does not respond, and a connection that is worse than the others.
     "unresponsive_remote": ("hw_counters/unresponsive_remote_events",),
@@ -119,6 +120,8 @@ _LONGEST_BYTES: Final = 4096
 _REST_SECONDS: Final = 3600.0
 _PLANNED_ROUNDS: Final = 12
 _ENOUGH_PEERS: Final = 3
+_GIDS_READ: Final = 16  # the kernel fills the lowest empty entry first
+_OWN_GIDS: Final = 1  # of version 2: the link-local one that each port has without an address
 
 _port_counter = partial(host_counter, labels=("device", "port"))
 
@@ -174,6 +177,13 @@ GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = _port_gauge(
     source="/sys/class/infiniband/*/ports/*/rate",
     default_samples=lambda sample: sample.value < 1,
 )
+GPU_HOST_INFINIBAND_GID_MISSING = _port_gauge(
+    "gpu_host_infiniband_gid_missing",
+    "1 while an active RoCE port has no RoCE v2 address (GID) but its link-local one, unlike all others of its board "
+    "type, at least three; else 0. Absent for virtual functions.",
+    source="/sys/class/infiniband/*/ports/*/gid_attrs/types/*",
+    default_samples=lambda sample: bool(sample.value),
+)
 GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = _port_counter(
     "gpu_host_infiniband_link_errors_total",
     "Errors of the port's link, such as symbol errors and recoveries. Absent if the adapter counts none, and for "
@@ -214,6 +224,7 @@ class InfinibandPort:
     up: Annotated[bool | None, GPU_HOST_INFINIBAND_UP]
     physical_state: Annotated[int | None, GPU_HOST_INFINIBAND_PHYSICAL_STATE] = None
     rate_expected_ratio: Annotated[float | None, GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO] = None
+    gid_missing: Annotated[bool | None, GPU_HOST_INFINIBAND_GID_MISSING] = None
     link_errors: Annotated[int | None, GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL] = None
     link_downs: Annotated[int | None, GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL] = None
     timeouts: Annotated[int | None, GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL] = None
@@ -268,6 +279,7 @@ class _Plan(NamedTuple):
     received: tuple[Path, ...]
     sent: tuple[Path, ...]
     no_rdma: Mapping[str, bool]  # as in the reading
+    gids: int | None  # of RoCE version 2; None if not of a RoCE port
 
 
 class _PortReader:
@@ -276,6 +288,7 @@ class _PortReader:
     def __init__(self, files: _Files) -> None:
         # As in the plan, which lists the files that exist: drivers differ, and each check costs a system call.
         self.kind = ""
+        self.gids: int | None = None  # likewise
         self.highest = 0.0  # the highest rate that the port has had, in bytes per second
         self._files = files
         self._plan: _Plan | None = None
@@ -289,7 +302,7 @@ class _PortReader:
     def read(self, inquiry: HostInquiry, adapter: Path, port: str, line_rate: int | None) -> InfinibandPort:
         if self._plan is None or self._rounds % _PLANNED_ROUNDS == 0:
             self._plan = _plan(adapter, port)
-            self.kind = self._plan.kind
+            self.kind, self.gids = self._plan.kind, self._plan.gids
         self._rounds += 1
         plan, directory = self._plan, adapter / "ports" / port
         state = self._files.attribute(inquiry, directory / "state", parse_state)
@@ -380,21 +393,24 @@ class HostInfinibandReader:
 
 
 def _compared(ports: Sequence[tuple[_PortReader, InfinibandPort]]) -> tuple[InfinibandPort, ...]:
-    """The ports, with the rate of each as a share of the expected one.
+    """The ports, with the rate of each as a share of the expected one, and whether it alone lacks an address.
 
     That is the highest it has had, or the common rate of all others of its kind on this host.
     """
     compared = []
     for reader, port in ports:
         ratio, rate = None, port.rate_bytes_per_second
+        alike = [each for each in ports if each[0] is not reader and each[0].kind == reader.kind and reader.kind]
+        gids = [peer.gids for peer, other in alike if other.up and peer.gids is not None]
+        others_have = len(gids) >= _ENOUGH_PEERS and min(gids) > _OWN_GIDS
+        missing = reader.gids <= _OWN_GIDS and others_have if port.up and reader.gids is not None else None
         if rate is not None:
-            alike = [other for peer, other in ports if peer is not reader and peer.kind == reader.kind and peer.kind]
-            rates = [other.rate_bytes_per_second for other in alike if other.rate_bytes_per_second is not None]
+            rates = [other.rate_bytes_per_second for _, other in alike if other.rate_bytes_per_second is not None]
             # Fewer peers prove nothing: two slower ports may be intended, such as for storage beside the GPU fabric.
             agreed = rates[0] if len(rates) >= _ENOUGH_PEERS and len(set(rates)) == 1 else 0.0
             reader.highest = max(rate, reader.highest)
             ratio = rate / max(reader.highest, agreed)
-        compared.append(replace(port, rate_expected_ratio=ratio))
+        compared.append(replace(port, rate_expected_ratio=ratio, gid_missing=missing))
     return tuple(compared)
 
 
@@ -421,6 +437,8 @@ def _plan(adapter: Path, port: str) -> _Plan:
         tuple(directory / name for name in next((each for each in choices if there.issuperset(each)), ()))
         for choices in (_RECEIVED, _SENT)
     )
+    types = (text_of(directory / "gid_attrs" / "types" / str(number)) for number in range(_GIDS_READ))
+    is_roce = layer == "Ethernet" and not is_virtual_function(adapter) and is_present(directory / "gid_attrs")
     return _Plan(
         kind=f"{board} {layer}" if board and layer else "",
         events=events,
@@ -428,6 +446,7 @@ def _plan(adapter: Path, port: str) -> _Plan:
         received=received,
         sent=sent,
         no_rdma={} if interface is None else _no_rdma(adapter, directory, interface.name),
+        gids=sum(each.strip() == "RoCE v2" for each in types) if is_roce else None,
     )
 
 

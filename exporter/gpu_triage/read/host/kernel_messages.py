@@ -54,6 +54,8 @@ class ProblemKind(Enum):
     GPU_BOUND_ELSEWHERE = "gpu_bound_elsewhere"
     GPU_UNSUPPORTED = "gpu_unsupported"
     GPU_BAR = "gpu_bar"
+    GPU_NOT_STARTED = "gpu_not_started"
+    GPU_UNPOWERED = "gpu_unpowered"
     GSP_INIT_FAILED = "gsp_init_failed"
     GSP_TIMEOUT = "gsp_timeout"
     INFOROM_CORRUPTED = "inforom_corrupted"

@@ -169,6 +169,7 @@ FOUND: list[tuple[tuple[str, ...], dict[str, str]]] = [
     (sick({"uncorrectable": "3"}), {"ecc.uncorrected": ""}),
     (sick({"remap pending": "Yes"}), {"memory.row_remap_pending": ""}),
     (sick({"remap failure": "Yes"}), {"memory.row_remap_failure": ""}),
+    (sick({"channel": "Yes", "unrepairable": "Yes"}), {"memory.unrepairable": "", "memory.repair_pending": ""}),
     (sick({"recovery": "GPU Reset"}), {"recovery.action": ""}),
     (sick({"recovery": "Drain and Reset"}), {"recovery.drain_and_reset": ""}),
     (sick({"width": "8x"}), {"pcie.width_from_boot": ""}),

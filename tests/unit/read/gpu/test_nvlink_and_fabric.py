@@ -244,6 +244,28 @@ def test_line_rates_are_summed_over_the_links_to_each_far_end(bench: BenchMaker,
     assert round_.inquiry.failures == []
 
 
+@pytest.mark.parametrize(
+    ("slow", "version", "ratios"),
+    [
+        ([3], None, {"3": 0.5}),
+        # All are slow: the version tells (NVML_NVLINK_VERSION_4_0 is 6), and the speed that the board has if not.
+        (list(range(18)), None, {str(link): 0.5 for link in range(18)}),
+        (list(range(18)), pynvml.NVML_ERROR_NOT_SUPPORTED, {}),
+    ],
+)
+def test_a_links_speed_is_a_share_of_that_of_its_version_or_of_the_fastest(
+    bench: BenchMaker, tmp_path: Path, slow: list[int], version: int | None, ratios: dict[str, float]
+) -> None:
+    event = f'at = 0\ngpu = 0\neffect = {{ kind = "nvlink_slow", links = {slow} }}'
+    rounds, reader = bench(pair_with(tmp_path, "h100-8", event)), NvlinkReader()
+    if version is not None:
+        rounds.answer("nvmlDeviceGetNvLinkVersion", version)
+    found = [reader.read(rounds.at(at)).speed_ratios for at in (5, 10)]
+    assert [{link: ratio for link, ratio in each.items() if ratio < 1} for each in found] == [ratios] * 2
+    assert len(found[0]) == 18
+    assert rounds.calls("nvmlDeviceGetNvLinkVersion") == 1
+
+
 def test_a_driver_without_the_speed_of_each_link_tells_the_common_one(bench: BenchMaker) -> None:
     # Driver 470 on V100 without switches: six links, two to each of the three others.
     rounds = bench(load_scenario("v100-old-driver"))

@@ -35,6 +35,16 @@ NOT_AVAILABLE = 0xFFFFFFFF
 IMPLAUSIBLE = "implausible"
 
 
+def words(*numbers: int) -> Any:
+    """A function that succeeds and writes these over the first words behind its last pointer."""
+
+    def call(*arguments: Any) -> int:
+        arguments[-1]._obj[: len(numbers)] = numbers
+        return 0
+
+    return call
+
+
 def pcie(gpu: GpuRound) -> Any:
     return PcieReader(15.0, 60.0).read(gpu)
 
@@ -128,6 +138,25 @@ ANSWERS: Mapping[str, tuple[Callable[[GpuRound], Any], list[tuple[Any, ...]]]] =
             *((says(code), {name}) for code, name in ((5, "not_supported"), (6, "unknown"), (77, "unknown"))),
             # The peer may be the one that is lost.
             (pynvml.NVML_ERROR_GPU_IS_LOST, set(), *["peer_lost"] * 5),
+        ],
+    ),
+    "RepairStatus": (
+        lambda gpu: read_memory_repair(gpu).repair_pending,
+        [
+            (fills(bChannelRepairPending=0, bTpcRepairPending=1), {"channel": False, "tpc": True}),
+            (fills(bChannelRepairPending=7, bTpcRepairPending=0), {"tpc": False}, IMPLAUSIBLE),
+            (MISSING, {}),
+            # A GPU that answers other calls is not lost.
+            (pynvml.NVML_ERROR_RESET_REQUIRED, {}, "reset_required"),
+        ],
+    ),
+    "UnrepairableMemoryFlag_v1": (
+        lambda gpu: read_memory_repair(gpu).memory_unrepairable,
+        [
+            # The flag alone, as in nvml.h 13.1 to 13.3; after a version, as in pynvml 13.615 and DCGM 4.6.
+            *((words(flag), bool(flag)) for flag in (0, 1)),
+            *((words(0x1000008, flag), bool(flag)) for flag in (0, 1)),
+            (UNSUPPORTED, None),
         ],
     ),
     "TopologyCommonAncestor": (

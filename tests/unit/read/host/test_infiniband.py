@@ -56,7 +56,7 @@ CONNECTX_7 = {
     **counter_files(
         "hw_counters",
         "duplicate_request=0 lifespan=12 local_ack_timeout_err=7 out_of_buffer=0 out_of_sequence=4 packet_seq_err=5 "
-        "rnr_nak_retry_err=0 np_cnp_sent=9 np_ecn_marked_roce_packets=11 rp_cnp_handled=13",
+        "rnr_nak_retry_err=0 np_cnp_sent=9 np_ecn_marked_roce_packets=11 rp_cnp_handled=13 roce_slow_restart=2",
     ),
 }
 
@@ -139,6 +139,7 @@ def test_each_event_has_its_count_and_the_errors_of_the_link_their_sum(host: Hos
         "ecn_marked": 11,
         "congestion_notification_sent": 9,
         "congestion_notification_received": 13,
+        "slow_restart": 2,
     }
     assert set(found.events) < set(EVENTS)
 
@@ -310,6 +311,35 @@ def test_a_port_meant_to_be_slower_is_not_slow(host: HostTree, slow: tuple[int, 
             port(host, f"mlx5_{number}", rate="100 Gb/sec (2X HDR)\n")
             host.write({f"sys/class/infiniband/mlx5_{number}/board_id": board})
     assert ratios(HostInfinibandReader(), host) == [1.0] * ports
+
+
+OWN, BOTH = "12", "1212"
+"""RoCE versions in a port's table of GIDs: of its link-local address, and of one of a network too."""
+
+
+@pytest.mark.parametrize(
+    ("tables", "missing"),
+    [
+        ((OWN, BOTH, BOTH, BOTH), [True, False, False, False]),
+        ((OWN, BOTH, BOTH), [False] * 3),  # too few to tell
+        ((OWN, OWN, BOTH, BOTH, BOTH), [False] * 5),  # others have none either, as under a bridge
+        ((OWN, BOTH, BOTH, BOTH, f"{OWN} down"), [True, False, False, False, None]),
+        (("", BOTH, BOTH, BOTH), [True, False, False, False]),
+        (("none", BOTH, BOTH, BOTH), [None, False, False, False]),  # a kernel without the table
+    ],
+)
+def test_a_port_alone_without_an_address_among_those_of_its_kind(
+    host: HostTree, tables: tuple[str, ...], missing: list[bool | None]
+) -> None:
+    """Kernels answer EINVAL for an empty entry of the table: show_port_gid_attr_gid_type of core/sysfs.c."""
+    versions = {"1": "IB/RoCE v1\n", "2": "RoCE v2\n"}
+    for number, table in enumerate(tables):
+        state, folder = "1: DOWN\n" if "down" in table else "4: ACTIVE\n", f"mlx5_{number}/ports/1/gid_attrs"
+        port(host, f"mlx5_{number}", link_layer="Ethernet\n", state=state)
+        gids = {f"types/{place}": versions[each] for place, each in enumerate(table) if each in versions}
+        files = {} if table == "none" else {"ndevs/0": "ens1\n", **gids}
+        host.write({f"sys/class/infiniband/{folder}/{name}": text for name, text in files.items()})
+    assert [each.gid_missing for each in HostInfinibandReader().read(host.round())] == missing
 
 
 def test_a_healthy_port_shows_its_counters_and_a_sick_one_what_is_wrong(host: HostTree) -> None:

@@ -36,6 +36,13 @@ CLOCKS: Final = (
         decision="Check cooling before it throttles.",
         measure=Measure(Unit.CELSIUS, "{} left"),
     ),
+    _warning("thermal.at_rest", Action.INSPECT_HARDWARE, "GpuTemperatureNearSlowdown", unbroken=30 * MINUTES)(
+        title="hot while idle, unlike its siblings",
+        meaning="The GPU has been idle and is far hotter than its idle siblings: its heat does not get away, and a "
+        "load will throttle it.",
+        decision="Check the cooler's seating, its fan, airflow or coolant before the next job.",
+        measure=Measure(Unit.CELSIUS, "{}"),
+    ),
     _warning("thermal.low_limit", Action.FIX_HOST, page="GpuSwThermalThrottling", wait=15 * MINUTES)(
         title="limited by the firmware to a low temperature",
         meaning="The firmware limits the GPU to a temperature far below the one at which the board slows down.",

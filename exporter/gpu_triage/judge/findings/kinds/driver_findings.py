@@ -101,6 +101,11 @@ DRIVER: Final = (
         meaning="The firmware gave the GPU no address range for its memory, so the driver cannot use it.",
         decision="Enable Above 4G Decoding (and Resizable BAR) in the firmware setup, or boot with pci=realloc.",
     ),
+    _critical("driver.power_cables", Action.INSPECT_HARDWARE, topic="missing", page="GpuMissing", hold=5 * MINUTES)(
+        title="its power cables are not connected",
+        meaning="The driver cannot start the GPU: its auxiliary power is missing.",
+        decision="Power the host off, and connect all power cables of the GPU.",
+    ),
     _critical("driver.init_failed", Action.INSPECT_HARDWARE, topic="missing", page="GpuMissing", hold=5 * MINUTES)(
         title="the driver cannot initialize it",
         meaning="The driver found the GPU and could not initialize it: nothing can run on it.",

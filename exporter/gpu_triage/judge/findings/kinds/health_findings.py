@@ -31,6 +31,9 @@ _OF_KIND: Final = {
 }
 
 
+_repair = partial(_warning, action=Action.RESET, alert="GpuRowRemapPending", wait=1 * HOURS, hold=5 * MINUTES)
+
+
 def _sentence(meaning: str) -> str:
     """Meanings in the table of Xids are fragments."""
     return f"{meaning[0].upper()}{meaning[1:]}."
@@ -128,29 +131,25 @@ HEALTH: Final = (
         meaning="A bad memory row could not be replaced by a spare one.",
         decision="{Drain} the GPU and replace the board.",
     ),
-    _warning(
-        "memory.row_remap_pending",
-        Action.RESET,
-        "GpuRowRemapPending",
-        topic="row_remap",
-        wait=1 * HOURS,
-        hold=5 * MINUTES,
-    )(
+    _critical("memory.unrepairable", Action.DRAIN, "GpuRowRemapFailed", topic="sick", hold=6 * MINUTES)(
+        title="memory that cannot be repaired, replace the board",
+        meaning="The GPU has bad memory that neither spare rows nor spare banks can replace.",
+        decision="{Drain} the GPU and replace the board.",
+    ),
+    _repair("memory.row_remap_pending", topic="row_remap")(
         title="a reset is due to replace a bad memory row",
         meaning="A bad memory row will be replaced at the next reset.",
         decision="Reset the GPU when its job is done.",
     ),
-    _warning(
-        "memory.retired_pages_pending",
-        Action.RESET,
-        "GpuRowRemapPending",
-        topic="retired_pages",
-        wait=1 * HOURS,
-        hold=5 * MINUTES,
-    )(
+    _repair("memory.retired_pages_pending", topic="retired_pages")(
         title="a reset is due to retire bad memory pages",
         meaning="Bad memory pages will be retired at the next reboot.",
         decision="Reboot the host, or reset the GPU, when its job is done.",
+    ),
+    _repair("memory.repair_pending", topic="repair")(
+        title="a reset is due to repair a part of the GPU",
+        meaning="A bad memory channel or group of SMs (TPC) will be repaired at the next reset.",
+        decision="Reset the GPU when its job is done.",
     ),
     _critical("recovery.action", Action.RESET, "GpuRecoveryActionNeeded", topic="sick", hold=5 * MINUTES)(
         title="the driver asks for a repair",

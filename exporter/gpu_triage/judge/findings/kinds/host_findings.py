@@ -260,6 +260,12 @@ HOST: Final = (
         decision="Check cable, module and switch port (ibstat, mlxlink), and whether it was disabled.",
         measure=Measure(Unit.COUNT, "{} port(s)"),
     ),
+    _warning("network.gid_missing", Action.FIX_HOST, "GpuInfinibandPortDown", wait=15 * MINUTES)(
+        title="a RoCE port has no address, and its siblings have one",
+        meaning="A RoCE port has no RoCE v2 address (GID) but its own: NCCL cannot reach other hosts through it.",
+        decision="Give its interface an IP address as its siblings have (ip addr, show_gids).",
+        measure=Measure(Unit.COUNT, "{} port(s)"),
+    ),
     _info("network.port_waiting", Action.FIX_HOST, page="GpuInfinibandPortDown", wait=5 * MINUTES)(
         title="an InfiniBand port waits for its subnet manager",
         meaning="The link of an InfiniBand port is up, but the port is not configured: no subnet manager answers.",

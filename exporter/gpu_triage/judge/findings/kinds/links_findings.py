@@ -192,6 +192,12 @@ PEERS: Final = (
         decision="Check bridges, seating and the fabric manager's log; reset the GPU, and inspect it if it goes on.",
         measure=Measure(Unit.COUNT, "{} time(s)"),
     ),
+    _peers_warning("nvlink.slow", Action.INSPECT_HARDWARE, "GpuNvlinkDown", wait=15 * MINUTES)(
+        title="NVLinks run below their line rate",
+        meaning="An NVLink is up and trained to a lower line rate: collectives run at its pace.",
+        decision="Reset the GPU when its job is done; if it stays slow, check bridge, cable and baseboard.",
+        measure=Measure(Unit.COUNT, "{} link(s)"),
+    ),
     _peers_warning("nvlink.errors", Action.INSPECT_HARDWARE, "GpuNvlinkErrorsRising", unbroken=15 * MINUTES)(
         title="its NVLinks count errors",
         meaning="NVLink links count errors.",
