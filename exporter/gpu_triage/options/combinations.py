@@ -1,17 +1,12 @@
 """Rejects combinations of options that are valid individually but make no sense together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations, pairwise
-from typing import TYPE_CHECKING
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config, collector_enabled
+from gpu_triage.options.option import Option
 from gpu_triage.options.values import show_duration, split_listen_address, unix_socket_path
-
-if TYPE_CHECKING:
-    from gpu_triage.options.option import Option
 
 
 class _Origin(dict[str, str]):

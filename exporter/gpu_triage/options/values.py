@@ -1,20 +1,16 @@
 """Types of option values, with one syntax and message for flags, environment variables and the file."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
 from gpu_triage.documents import quoted
 from gpu_triage.options.config import JudgeOption, LineRate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
