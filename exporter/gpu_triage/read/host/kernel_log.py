@@ -11,14 +11,7 @@ from typing import Annotated, Final
 from gpu_triage.driver.kernel.procfs import UNINTERRUPTIBLE, read_process_stat
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, WallTimes
-from gpu_triage.read.host.driver_messages import (
-    AT_PROBE,
-    LOADING_SECONDS,
-    UNTIL_LOADED,
-    parse_device_message,
-    parse_device_over,
-    parse_driver_message,
-)
+from gpu_triage.read.host import driver_messages
 from gpu_triage.read.host.kernel_messages import (
     HostMessage,
     ProblemKind,
@@ -54,7 +47,7 @@ _ENDINGS: Final = {
     ),
     Ending.REPAIRED: (ProblemKind.FILESYSTEM_READ_ONLY, ProblemKind.NVME_LOST),
     Ending.UNBLOCKED: (ProblemKind.HUNG_TASK,),
-    Ending.LOADED: tuple(UNTIL_LOADED - {ProblemKind.SWITCH_MISMATCH}),
+    Ending.LOADED: tuple(driver_messages.UNTIL_LOADED - {ProblemKind.SWITCH_MISMATCH}),
     # A thread that crashed keeps its locks.
     Ending.REBOOTED: (ProblemKind.KERNEL_OOPS, ProblemKind.IRQ_DISABLED),
     # Lockups and stalls are logged again every minute; heat and memory errors have counters.
@@ -191,7 +184,7 @@ class HostKernelLogReader:
         at = min(self._clock.monotonic(record), now)
         if message := _understood(text):
             self._note(message, at, transient=text.endswith(_OF_SOFT_MOUNT))
-        elif over := parse_trouble_over(text) or parse_device_over(text):
+        elif over := parse_trouble_over(text) or driver_messages.parse_device_over(text):
             if over.trouble in EVENT_ANYWAY:
                 self._transient.add((over.trouble, over.subject))
             else:
@@ -201,8 +194,8 @@ class HostKernelLogReader:
 
     def _end_failures(self, loaded_at: float) -> None:
         """Discard failures from before the driver was loaded, except those logged while it was loading."""
-        for kind in UNTIL_LOADED:
-            until = loaded_at - (LOADING_SECONDS if kind in AT_PROBE else 0.0)
+        for kind in driver_messages.UNTIL_LOADED:
+            until = loaded_at - (driver_messages.LOADING_SECONDS if kind in driver_messages.AT_PROBE else 0.0)
             of_kind = self._last.get(kind, {})
             for subject in [each for each, last in of_kind.items() if last <= until]:
                 del of_kind[subject]
@@ -271,9 +264,9 @@ class HostKernelLogReader:
 
 def _understood(text: str) -> HostMessage | None:
     """Parse a kernel message about the host, its devices or its driver; None for any other message."""
-    if (failure := parse_driver_message(text)) is not None:
+    if (failure := driver_messages.parse_driver_message(text)) is not None:
         return HostMessage(failure.trouble, failure.subject)
-    return parse_host_message(text) or parse_device_message(text)
+    return parse_host_message(text) or driver_messages.parse_device_message(text)
 
 
 HOST_KERNEL_LOG = HostCollector(
