@@ -13,10 +13,7 @@ from gpu_triage.judge.findings.finding import HOST, Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.report.summaries import is_known, not_judged, not_read, summaries, why_blocked
-from gpu_triage.read.gpu import pcie
-from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS, GPU_TEMPERATURE_CELSIUS
-from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
+from gpu_triage.read.gpu import device_memory, pcie, power, presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ def report_of(
         recording=subject.recording,
         judged_at=host.at.wall,
         measured_seconds=host.seconds,
-        driver=host.label(GPU_DRIVER_INFO, "driver_version"),
+        driver=host.label(presence.GPU_DRIVER_INFO, "driver_version"),
         areas=tuple(_area(area, lines[area], found, is_known=is_known(host, area)) for area in Area),
         gpus=tuple(
             _gpu(gpu, bottlenecks[gpu], memories[gpu], found, continuous=subject.continuous) for gpu in host.gpus
@@ -195,11 +192,11 @@ def _readings(gpu: GpuEvidence) -> GpuReadings:
         return GpuReadings()
     return GpuReadings(
         busy_ratio=gpu.busy_share,
-        power_watts=gpu.last(GPU_POWER_WATTS),
-        power_limit_watts=gpu.last(GPU_POWER_LIMIT_WATTS),
-        temperature_celsius=gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="gpu"),
-        memory_used_bytes=gpu.last(GPU_MEMORY_USED_BYTES),
-        memory_total_bytes=gpu.last(GPU_MEMORY_TOTAL_BYTES),
+        power_watts=gpu.last(power.GPU_POWER_WATTS),
+        power_limit_watts=gpu.last(power.GPU_POWER_LIMIT_WATTS),
+        temperature_celsius=gpu.last(power.GPU_TEMPERATURE_CELSIUS, sensor="gpu"),
+        memory_used_bytes=gpu.last(device_memory.GPU_MEMORY_USED_BYTES),
+        memory_total_bytes=gpu.last(device_memory.GPU_MEMORY_TOTAL_BYTES),
         pcie_generation=gpu.last(pcie.GPU_PCIE_LINK_GENERATION),
         pcie_width=gpu.last(pcie.GPU_PCIE_LINK_WIDTH),
         pcie_expected_generation=gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_GENERATION),
