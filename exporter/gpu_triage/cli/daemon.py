@@ -17,7 +17,7 @@ from gpu_triage.options.option_table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage.serve import backend, connection, listen, process_settings, security, server
+from gpu_triage.serve import app, connection, listen, process_settings, security, server
 
 if TYPE_CHECKING:
     from gpu_triage.cli.machines import Host
@@ -57,7 +57,7 @@ class Daemon:
         )
         self._judge = judge
         self._settings = SettingsSource(config, all_options(COLLECTOR_SWITCHES), judge.use, self._judge_settings_read)
-        self._front = backend.ExporterBackend(self._sampler, judge, config, self._runner.alive, host.progress)
+        self._front = app.ExporterBackend(self._sampler, judge, config, self._runner.alive, host.progress)
         self._server = server.WebServer(
             self._front.application(),
             None if config.web_systemd_socket else config.web_listen_addresses,
