@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 import click
 
 from gpu_triage import __version__
-from gpu_triage.cli.machines import constants, judged_host
+from gpu_triage.cli.machines import Host, constants, judged_host
 from gpu_triage.judge.host_judge import DaemonJudge, SettingsSource
 from gpu_triage.log import fields
+from gpu_triage.machine import Machine
+from gpu_triage.options.config import Config
 from gpu_triage.options.option_table import all_options
+from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth, WebConfigHealth
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve import app, connection, listen, process_settings, security, server
 
 if TYPE_CHECKING:
-    from gpu_triage.cli.machines import Host
-    from gpu_triage.machine import Machine
-    from gpu_triage.options.config import Config
-    from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth, WebConfigHealth
     from gpu_triage.record.flight.recorder import FlightRecorder
 
 log = logging.getLogger(__name__)

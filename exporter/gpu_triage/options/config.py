@@ -52,7 +52,6 @@ class LineRate:
 RULES, DEFAULT, FULL = PROFILES = ("rules", "default", "full")
 """Valid values of ``--metrics.profile``."""
 
-
 INDEX, MINOR = GPU_NUMBERS = ("index", "minor")
 """Valid values of ``--slurm.gpu-numbers``."""
 

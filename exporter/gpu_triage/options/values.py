@@ -27,7 +27,6 @@ _UNIX = "unix:"
 _LONGEST_UNIX_PATH = 107
 _LONGEST_SHOWN = 60
 
-
 DURATION: Final = "DURATION"
 """Placeholder in the help of every option that takes a duration and yields seconds."""
 
@@ -231,7 +230,6 @@ def _parse_listen_address(text: str) -> str:
 
 LISTEN_ADDRESS = TextType("ADDRESS", _parse_listen_address)
 
-
 TCP_ADDRESS = _text("ADDRESS", split_listen_address, "is no address")
 
 
@@ -247,7 +245,6 @@ def _parse_host_name(text: str) -> str:
 
 HOST_NAME = TextType("NAME", _parse_host_name)
 """In lower case; a leading dot matches a domain and all its subdomains."""
-
 
 SCENARIO = _text(
     "SCENARIO",
@@ -268,7 +265,6 @@ METRIC_PATTERN = _text(
 DEVICE_PATTERN = _text(
     "PATTERN", _DEVICE_PATTERN.fullmatch, "is invalid; write a device or a pattern, such as mlx5_* or ens1f[01]np0"
 )
-
 
 _RATE: Final = re.compile(r"([0-9]{1,6})(M|G)")
 _BYTES_PER_SECOND: Final = {"M": 1_000_000 // 8, "G": 1_000_000_000 // 8}
@@ -291,7 +287,6 @@ def _show_line_rate(rate: LineRate) -> str:
 
 LINE_RATE: Final = TextType("DEVICE=RATE", _parse_line_rate, _show_line_rate)
 
-
 _SETTING: Final = re.compile(r"\s*([^=\s]+)\.([^=.\s]+)\s*=\s*(.*?)\s*")
 _EXAMPLE: Final = "such as thermal.hw.wait=5m"
 
@@ -303,11 +298,7 @@ def _parse_setting(text: str) -> JudgeOption:
     return JudgeOption(match[1], match[2], match[3])
 
 
-def _show_setting(option: JudgeOption) -> str:
-    return f"{option.code}.{option.name}={option.text}"
-
-
-JUDGE_SETTING: Final = TextType("SETTING", _parse_setting, _show_setting)
+JUDGE_SETTING: Final = TextType("SETTING", _parse_setting, "{0.code}.{0.name}={0.text}".format)
 
 
 def judge_texts_in_file(value: Any) -> tuple[str, ...]:

@@ -32,7 +32,6 @@ _Counts = tuple[Mapping[tuple[str, str, str], int], Mapping[tuple[str, str], int
 _LOST: Final = "lost"
 """Error of a GPU that fell off the bus."""
 
-
 _NOT_LOADED: Final = "driver_not_loaded"
 
 _ACTIONS_DONE_BY_A_RESET: Final = frozenset(

@@ -9,7 +9,7 @@ import os
 import secrets
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -68,11 +68,9 @@ class PasswordChecks:
 
     Correct passwords are cached under a keyed hash that is useless outside this process, so that a scraper waits only
     once. Waiting clients are served round-robin by network address: a flood from one delays another by one check.
-
     """
 
-    def __init__(self, compare: Callable[[bytes, bytes], bool] = bcrypt.checkpw) -> None:
-        self._compare = compare
+    def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._asked: dict[bytes, asyncio.Future[bool]] = {}
@@ -150,7 +148,7 @@ class PasswordChecks:
         matches = False
         try:
             with suppress(ValueError):  # bytes that bcrypt rejects
-                matches = self._compare(check.password, check.hashed)
+                matches = bcrypt.checkpw(check.password, check.hashed)
         finally:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._finish, check, matches)

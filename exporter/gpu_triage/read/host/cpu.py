@@ -242,7 +242,6 @@ def parse_load1(text: str) -> float:
 
 HOST_CPU = HostCollector("host_cpu", "CPU time per NUMA node, load", Tier.MEDIUM, lambda _config: HostCpuReader().read)
 
-
 _WORD: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _MOST_GOVERNORS: Final = 8
 _THROTTLES, _THROTTLED = "package_throttle_count", "package_throttle_total_time_ms"
@@ -367,7 +366,6 @@ HOST_CPU_SETTINGS = HostCollector(
     tier=Tier.SLOW,
     reader=lambda _config: HostCpuSettingsReader().read,
 )
-
 
 GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
     "gpu_host_pressure_seconds_total",

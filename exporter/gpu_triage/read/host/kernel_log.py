@@ -1,7 +1,7 @@
 """Problems around the GPUs in the kernel log: driver failures, processes, storage, adapters and hardware errors."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -138,8 +138,7 @@ class HostKernelLogReader:
     Only records written by the kernel itself count, since privileged processes can write to the log too.
     """
 
-    def __init__(self, open_log: Callable[[Path], KernelLog] = KernelLog) -> None:
-        self._open_log = open_log
+    def __init__(self) -> None:
         self._log: KernelLog | None = None
         self._clock = KernelClock()
         self._past_told = False
@@ -157,7 +156,7 @@ class HostKernelLogReader:
         if round_.machine.kmsg is None:
             return _NOTHING
         if self._log is None:
-            self._log = self._open_log(round_.machine.kmsg)
+            self._log = KernelLog(round_.machine.kmsg)
         try:
             records = self._log.read()
         except HostReadFailed as failed:
