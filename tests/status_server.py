@@ -7,7 +7,7 @@ from tests.guarded_server import run
 from tests.rig import Rig
 
 from gpu_triage.options.config import Config
-from gpu_triage.serve.backend import ExporterBackend
+from gpu_triage.serve.app import ExporterBackend
 from gpu_triage.serve.server import WebServer
 from gpu_triage_simulator import Scenario, VirtualClock, simulated_machine
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from gpu_triage.alerting.build import BuiltGroup, BuiltRule, Fields, dashboard_link, expanded_expr, expanded_text
+from gpu_triage.alerting.files import to_yaml
 from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource
-from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import (
     DURATION,
     FLEET_HOSTS,

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpu_triage.alerting.build import built
+from gpu_triage.alerting.files import to_yaml
 from gpu_triage.alerting.rule_source import RecordingRule
-from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.fleet.fleet_view import Selection, queries

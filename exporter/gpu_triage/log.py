@@ -6,8 +6,6 @@ Modules log with ``logging.getLogger("gpu_triage.<module>")`` and put details in
     ts=2026-01-02T03:04:05.678Z level=warning msg="GPU stalled" gpu=3 deadline_seconds=5.0
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -15,13 +13,10 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import TextIO
+from typing import Final, TextIO
 
 LOGGER = "gpu_triage"
 _OWN_KEYS = frozenset({"ts", "level", "msg", "logger", "error", "traceback", "stack"})

@@ -21,7 +21,7 @@ from tests.rig import Rig, rig, scenario_with
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth, WebConfigHealth
 from gpu_triage.read.registry import METRICS
-from gpu_triage.serve.backend import ExporterBackend
+from gpu_triage.serve.app import ExporterBackend
 from gpu_triage.serve.server import WebServer
 from gpu_triage_simulator import START_OF_TIME, Scenario, load_scenario
 

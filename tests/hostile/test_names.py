@@ -22,7 +22,7 @@ from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.config import Config
 from gpu_triage.read.registry import METRICS
-from gpu_triage.serve.backend import ExporterBackend
+from gpu_triage.serve.app import ExporterBackend
 from gpu_triage.serve.exposition.encoding import Format
 from gpu_triage_simulator import Scenario, load_scenario
 from gpu_triage_simulator.allocation import Allocation, Pod, Slurm

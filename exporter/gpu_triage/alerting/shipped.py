@@ -12,7 +12,6 @@ from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area, Check
 
 _DCGM: Final = "compat/dcgm.yml"
 
-
 GROUP: Final = "gpu-triage-findings"
 """Rule group of these alerts; it follows the recording rules that they use."""
 
@@ -34,7 +33,6 @@ _OF_CHASSIS: Final = frozenset(
     }
 )
 """Findings that a failed fan or power supply, or warm air, may explain: their texts say what the chassis reports."""
-
 
 _BESIDE_DETAIL: Final = frozenset({Unit.RATIO, Unit.BYTES_PER_SECOND})
 _CAUSES: Final = {"storage.starved": BY_CODE["storage.not_responding"]}

@@ -10,25 +10,19 @@ from typing import TYPE_CHECKING
 import click
 
 from gpu_triage import __version__
-from gpu_triage.cli.machines import constants, judged_host
+from gpu_triage.cli.machines import Host, constants, judged_host
 from gpu_triage.judge.host_judge import DaemonJudge, SettingsSource
 from gpu_triage.log import fields
+from gpu_triage.machine import Machine
+from gpu_triage.options.config import Config
 from gpu_triage.options.option_table import all_options
+from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth, WebConfigHealth
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage.serve.backend import ExporterBackend
-from gpu_triage.serve.connection import Limits
-from gpu_triage.serve.listen import browser_url
-from gpu_triage.serve.process_settings import answer_promptly
-from gpu_triage.serve.security import AllowedHosts, SecuritySource
-from gpu_triage.serve.server import WebServer
+from gpu_triage.serve import app, connection, listen, process_settings, security, server
 
 if TYPE_CHECKING:
-    from gpu_triage.cli.machines import Host
-    from gpu_triage.machine import Machine
-    from gpu_triage.options.config import Config
-    from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth, WebConfigHealth
     from gpu_triage.record.flight.recorder import FlightRecorder
 
 log = logging.getLogger(__name__)
@@ -62,13 +56,13 @@ class Daemon:
         )
         self._judge = judge
         self._settings = SettingsSource(config, all_options(COLLECTOR_SWITCHES), judge.use, self._judge_settings_read)
-        self._front = ExporterBackend(self._sampler, judge, config, self._runner.alive, host.progress)
-        self._server = WebServer(
+        self._front = app.ExporterBackend(self._sampler, judge, config, self._runner.alive, host.progress)
+        self._server = server.WebServer(
             self._front.application(),
             None if config.web_systemd_socket else config.web_listen_addresses,
-            security=SecuritySource(config.web_config_file, self._web_config_loaded),
-            hosts=AllowedHosts(config.web_allowed_hosts),
-            limits=Limits(unread=config.web_max_requests),
+            security=security.SecuritySource(config.web_config_file, self._web_config_loaded),
+            hosts=security.AllowedHosts(config.web_allowed_hosts),
+            limits=connection.Limits(unread=config.web_max_requests),
             also_reload=None if config.config_file is None else self._settings.reload,
         )
         self._fatal: str | None = None
@@ -89,13 +83,13 @@ class Daemon:
         if self._config.state_directory is None:
             log.warning("no state directory: findings and incidents are forgotten at a restart; set --state.directory")
         # Interactive use only; a service has the URL in its log.
-        if sys.stderr.isatty() and (page := browser_url(urls)) is not None:
+        if sys.stderr.isatty() and (page := listen.browser_url(urls)) is not None:
             click.echo(f"\n  Status page: {page}   Ctrl-C ends the exporter.\n", err=True)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: self._stop(signal.Signals(received).name))
         signal.signal(signal.SIGUSR1, lambda _received, _frame: self._front.release())
         signal.signal(signal.SIGUSR2, lambda _received, _frame: self._front.acquire())
-        answer_promptly()
+        process_settings.answer_promptly()
         if self._flight is not None:
             self._flight.start()
         self._runner.start(self._sampler, self._published, self._end)

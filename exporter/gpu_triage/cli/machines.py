@@ -4,31 +4,24 @@ The modules for the latter two are imported lazily: on a real host they would on
 made up: what runs on it cannot tell.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import platform
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gpu_triage.cli.simulation import simulated, stepped, virtual_clock
 from gpu_triage.driver.nvml.probe import ProbeProcess
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.log import fields
-from gpu_triage.machine import real_machine
+from gpu_triage.machine import Machine, real_machine
+from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes.pods import ContainerLinks, PodDirectory, kubelet
 from gpu_triage.read.processes.slurm_jobs import JobDirectory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import ExitStack
-
-    from gpu_triage.machine import Machine
-    from gpu_triage.options.config import Config
-    from gpu_triage.read.metrics.metric import Sample
 
 log = logging.getLogger(__name__)
 

@@ -1,11 +1,8 @@
 """The command line: its commands. Those that the daemon does not need are imported lazily."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,13 +14,11 @@ from gpu_triage.driver.nvml.probe import versions_in_words
 from gpu_triage.driver.own_code import keep_code
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
+from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand, serve_options, version_option
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.read.selection import refuse_unknown_metrics
 from gpu_triage.serve.process_settings import keep_memory_flat
-
-if TYPE_CHECKING:
-    from gpu_triage.options.config import Config
 
 LAZY = {
     "advise": "gpu_triage.cli.advise.command",

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
+
+import click
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import fields
+from gpu_triage.machine import SteppedClock
+from gpu_triage.options.config import Config, Setting
 from gpu_triage.options.values import show_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import ExitStack
-
-    import click
-
-    from gpu_triage.machine import SteppedClock
-    from gpu_triage.options.config import Config, Setting
     from gpu_triage_simulator import Scenario, SimulatedMachine
 
 log = logging.getLogger(__name__)

@@ -2,6 +2,7 @@
 
 import bz2
 import lzma
+import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -201,10 +202,7 @@ def _of_member(member: _Decompressor, packed: Stream) -> Iterator[bytes]:
 BLOCK_BYTES: Final = 512
 
 _LONGEST_NAME: Final = 1 << 12
-_SUM: Final = slice(148, 156)
-_SPARSE: Final = b"S"
-_REGULAR: Final = (b"0", b"\0", b"7", _SPARSE)
-_OF_NEXT: Final = (b"x", b"L")
+_OF_NEXT: Final = (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME)
 """Headers that contain the name of the file that follows."""
 _WITHOUT_DATA: Final = (b"1", b"2", b"3", b"4", b"5", b"6")
 
@@ -218,7 +216,10 @@ class Member(NamedTuple):
 
 def is_tar(start: bytes) -> bool:
     """Whether the bytes start with a tar header."""
-    return len(start) >= BLOCK_BYTES and _has_right_sum(start[:BLOCK_BYTES])
+    try:
+        return bool(_header(start[:BLOCK_BYTES]))
+    except tarfile.HeaderError:
+        return False
 
 
 def members(archive: Stream) -> Iterator[Member]:
@@ -231,18 +232,20 @@ def members(archive: Stream) -> Iterator[Member]:
     while header := archive.read(BLOCK_BYTES):
         if not header.strip(b"\0"):
             return
-        if len(header) < BLOCK_BYTES or not _has_right_sum(header):
+        try:
+            about = _header(header)
+        except tarfile.HeaderError:
             break
-        size, kind = _number(header[124:136]), header[156:157]
+        size, kind = about.size, about.type
         left = 0 if kind in _WITHOUT_DATA else size
         padding = -left % BLOCK_BYTES
         if kind in _OF_NEXT:
             name = _long_name(kind, archive.peek(min(size, _LONGEST_NAME))) or name
-        elif kind in _REGULAR:
-            if kind == _SPARSE:
+        elif kind in tarfile.REGULAR_TYPES:
+            if kind == tarfile.GNUTYPE_SPARSE:
                 _skip_map(header[482], archive)
             body = _Body(archive, size)
-            yield Member(name or _name(header), Stream(body.chunks()))
+            yield Member(name or about.name, Stream(body.chunks()))
             left = body.left
         archive.skip(left + padding)
         if kind not in _OF_NEXT:
@@ -266,27 +269,14 @@ class _Body:
             yield taken
 
 
-def _has_right_sum(header: bytes) -> bool:
-    """Whether the header's checksum matches; some old archives sum signed bytes."""
-    try:
-        noted = int(header[_SUM].strip(b" \0") or b"-1", 8)
-    except ValueError:
-        return False
-    summed = header[: _SUM.start] + b" " * 8 + header[_SUM.stop :]
-    return noted in (sum(summed), sum(byte - (byte >> 7 << 8) for byte in summed))
-
-
-def _number(field: bytes) -> int:
-    """Parse a size: octal digits, or base 256 if the highest bit is set; raises ValueError if it is neither."""
-    if field[0] & 0x80:
-        return int.from_bytes(field[1:], "big")
-    return int(field.strip(b" \0") or b"0", 8)
-
-
-def _name(header: bytes) -> str:
-    name, prefix = (header[part].split(b"\0")[0] for part in (slice(0, 100), slice(345, 500)))
-    has_prefix = header[257:262] == b"ustar" and header[262:264] != b"  "
-    return (prefix + b"/" + name if prefix and has_prefix else name).decode("utf-8", "replace")
+def _header(block: bytes) -> tarfile.TarInfo:
+    """Parse a header; raises HeaderError. The size of a hostile one may be negative, and is then 0."""
+    found = tarfile.TarInfo.frombuf(block, "utf-8", "replace")
+    found.size = max(0, found.size)
+    if block[257:262] != b"ustar" or block[262:264] == b"  ":
+        # Without a prefix: GNU tar has times there.
+        found.name = block[:100].partition(b"\0")[0].decode("utf-8", "replace")
+    return found
 
 
 def _long_name(kind: bytes, data: bytes) -> str:

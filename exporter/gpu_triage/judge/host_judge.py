@@ -22,7 +22,6 @@ from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.observed import last_reset, observable
 from gpu_triage.judge.evidence.remember import remember
-from gpu_triage.judge.findings.check import Check
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS, KeptFindings, SavedLives
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, JudgeSettings, judge_settings
@@ -147,7 +146,9 @@ class HostJudge:
             ]
             if finding.state is State.CONFIRMED and life.key not in self._told:
                 # One that is known before its cause stays: its alert would end, and fire again without the cause.
-                if self._subject.continuous and any(_alerts_for(each.finding.check, finding.check) for each in causes):
+                rank = finding.severity.rank
+                alerting = any(each.finding.check.alert and each.finding.severity.rank >= rank for each in causes)
+                if self._subject.continuous and alerting:
                     finding = replace(finding, state=State.PENDING)
                 else:
                     self._told.add(life.key)
@@ -202,11 +203,6 @@ class DaemonJudge:
     def interrupt(self) -> None:
         """Record that a judgment failed: no time is counted until the next."""
         self._judge.interrupt()
-
-
-def _alerts_for(cause: Check, symptom: Check) -> bool:
-    """Whether an alert on the cause makes one on the symptom needless."""
-    return bool(cause.alert) and cause.severity.rank >= symptom.severity.rank
 
 
 def _confirmed_in_files(life: Life) -> Life:

@@ -3,17 +3,11 @@
 The sources of its values (flag, environment variable, file) and their validation are in `gpu_triage.options`.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 HOST_GROUP = "host"
 """Switch for all collectors with names starting with ``host_``."""
@@ -57,7 +51,6 @@ class LineRate:
 
 RULES, DEFAULT, FULL = PROFILES = ("rules", "default", "full")
 """Valid values of ``--metrics.profile``."""
-
 
 INDEX, MINOR = GPU_NUMBERS = ("index", "minor")
 """Valid values of ``--slurm.gpu-numbers``."""

@@ -6,13 +6,9 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
 from gpu_triage.documents import printable
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _QUIET_SECONDS: Final = 1.0
 """Shorter tasks show no progress."""
@@ -30,12 +26,10 @@ class ProgressLine:
         self._drawn_at: float | None = None
         self.shown = self._stream.isatty()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> ProgressLine:  # noqa: PYI034 - typing has no Self before Python 3.11
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._drawn_at is not None:
             self._stream.write(_CLEAR)
             self._stream.flush()

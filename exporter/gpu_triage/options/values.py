@@ -1,20 +1,16 @@
 """Types of option values, with one syntax and message for flags, environment variables and the file."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
 from gpu_triage.documents import quoted
 from gpu_triage.options.config import JudgeOption, LineRate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
@@ -30,7 +26,6 @@ _MAX_PORT = 65535
 _UNIX = "unix:"
 _LONGEST_UNIX_PATH = 107
 _LONGEST_SHOWN = 60
-
 
 DURATION: Final = "DURATION"
 """Placeholder in the help of every option that takes a duration and yields seconds."""
@@ -236,7 +231,6 @@ def _parse_listen_address(text: str) -> str:
 
 LISTEN_ADDRESS = TextType("ADDRESS", _parse_listen_address)
 
-
 TCP_ADDRESS = _text("ADDRESS", split_listen_address, "is no address")
 
 
@@ -252,7 +246,6 @@ def _parse_host_name(text: str) -> str:
 
 HOST_NAME = TextType("NAME", _parse_host_name)
 """In lower case; a leading dot matches a domain and all its subdomains."""
-
 
 SCENARIO = _text(
     "SCENARIO",
@@ -273,7 +266,6 @@ METRIC_PATTERN = _text(
 DEVICE_PATTERN = _text(
     "PATTERN", _DEVICE_PATTERN.fullmatch, "is invalid; write a device or a pattern, such as mlx5_* or ens1f[01]np0"
 )
-
 
 _RATE: Final = re.compile(r"([0-9]{1,6})(M|G)")
 _BYTES_PER_SECOND: Final = {"M": 1_000_000 // 8, "G": 1_000_000_000 // 8}
@@ -296,7 +288,6 @@ def _show_line_rate(rate: LineRate) -> str:
 
 LINE_RATE: Final = TextType("DEVICE=RATE", _parse_line_rate, _show_line_rate)
 
-
 _SETTING: Final = re.compile(r"\s*([^=\s]+)\.([^=.\s]+)\s*=\s*(.*?)\s*")
 _EXAMPLE: Final = "such as thermal.hw.wait=5m"
 
@@ -308,11 +299,7 @@ def _parse_setting(text: str) -> JudgeOption:
     return JudgeOption(match[1], match[2], match[3])
 
 
-def _show_setting(option: JudgeOption) -> str:
-    return f"{option.code}.{option.name}={option.text}"
-
-
-JUDGE_SETTING: Final = TextType("SETTING", _parse_setting, _show_setting)
+JUDGE_SETTING: Final = TextType("SETTING", _parse_setting, "{0.code}.{0.name}={0.text}".format)
 
 
 def judge_texts_in_file(value: Any) -> tuple[str, ...]:

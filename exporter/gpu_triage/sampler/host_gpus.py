@@ -34,7 +34,6 @@ _UNCONFIRMED_KEPT_SECONDS: Final = 60.0
 _MOST_FORGOTTEN: Final = 64
 """Maximum number of forgotten GPUs that keep their readers, so that counters continue if the GPU comes back."""
 
-
 Reader = Callable[[GpuRound], Any]
 
 

@@ -9,18 +9,8 @@ from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.gpu.ecc import ECC, EccReading
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
 from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, RECOVERY, RecoveryReading
+from gpu_triage.read.incidents import ledger
 from gpu_triage.read.incidents.incident_metrics import GpuIncidents
-from gpu_triage.read.incidents.ledger import (
-    INCIDENT_HISTORY,
-    LOST,
-    RESET,
-    UNCORRECTED,
-    Board,
-    Incident,
-    IncidentLedger,
-    Memory,
-    kind_of_xid,
-)
 from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
 from gpu_triage.read.xid.xid_ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
@@ -41,7 +31,6 @@ _Counts = tuple[Mapping[tuple[str, str, str], int], Mapping[tuple[str, str], int
 
 _LOST: Final = "lost"
 """Error of a GPU that fell off the bus."""
-
 
 _NOT_LOADED: Final = "driver_not_loaded"
 
@@ -84,7 +73,7 @@ class ResetWatch:
         elif driver.versions is not None and self._away:
             self._away, self._back_at = False, now
 
-    def compare(self, before: Board, after: Board, *, first_of_session: bool, now: float) -> None:
+    def compare(self, before: ledger.Board, after: ledger.Board, *, first_of_session: bool, now: float) -> None:
         """Check what changed on a responding board for signs of a reset; `now` in monotonic seconds."""
         asked = before.recovery_action in _ACTIONS_DONE_BY_A_RESET and after.recovery_action == 0
         fewer = (after.uncorrected or 0) < (before.uncorrected or 0) and after.uncorrected is not None
@@ -117,8 +106,8 @@ class IncidentWatch:
         self._store = store
         self._xid = xid
         self._machine = saved.machine
-        self._ledger = IncidentLedger()
-        self.file = saved.add(INCIDENT_HISTORY, self._ledger, self._remember_resets)
+        self._ledger = ledger.IncidentLedger()
+        self.file = saved.add(ledger.INCIDENT_HISTORY, self._ledger, self._remember_resets)
         self._resets = ResetWatch()
         self._walls = WallTimes()
         self._lost_noted: dict[str, float] = {}
@@ -140,7 +129,7 @@ class IncidentWatch:
         return (own if given is None else min(own, given)) or None
 
     @property
-    def boards(self) -> Mapping[str, Board]:
+    def boards(self) -> Mapping[str, ledger.Board]:
         """The boards that were seen in this boot, by PCI address."""
         return self._ledger.boards_in(self.file.boot.boot_id)
 
@@ -176,11 +165,11 @@ class IncidentWatch:
             *(GpuIncidents(HOST_LABELS, slot, None, *self._count("", slot, now.wall)) for slot in unseen),
         )
 
-    def _remember_resets(self, remembered: Memory, boot_id: str) -> None:
+    def _remember_resets(self, remembered: ledger.Memory, boot_id: str) -> None:
         """Load this boot's resets by monotonic time, because the wall clock may have jumped."""
         now = self._machine.clock.now().monotonic
         for incident in remembered.incidents:
-            of_this_boot = incident.kind == RESET and incident.boot and incident.boot == boot_id
+            of_this_boot = incident.kind == ledger.RESET and incident.boot and incident.boot == boot_id
             if of_this_boot and incident.uptime_seconds <= now:
                 self._resets.remember(incident.uuid, incident.uptime_seconds)
 
@@ -200,12 +189,12 @@ class IncidentWatch:
     def _note_xids(self, counted: Iterable[tuple[CountedXid, str | None]], now: Moment) -> None:
         noted: dict[tuple[str, str, str], float] = {}
         for xid, owner in counted:
-            kind = kind_of_xid(*xid.name)
+            kind = ledger.kind_of_xid(*xid.name)
             if kind is None:
                 continue
             slot = xid.gpu if ":" in xid.gpu else ""
             known = self._ledger.board(owner) if owner else self.boards.get(slot)
-            board = Board(owner or "") if known is None else known
+            board = ledger.Board(owner or "") if known is None else known
             before = noted.get((kind, board.uuid, slot))
             if before is not None and xid.at - before < _LASTING_SECONDS:
                 # A burst of one Xid is one incident.
@@ -239,15 +228,15 @@ class IncidentWatch:
         noted_at = self._lost_noted.get(record.key)
         if noted_at is None or now.monotonic - noted_at >= _LASTING_SECONDS:
             self._lost_noted[record.key] = now.monotonic
-            board = Board(record.labels.uuid, self._serial(record), record.pci_bus_id or "")
-            self._note(LOST, board, now.monotonic, now)
+            board = ledger.Board(record.labels.uuid, self._serial(record), record.pci_bus_id or "")
+            self._note(ledger.LOST, board, now.monotonic, now)
 
     def _note_board(self, record: GpuRecord, now: Moment) -> None:
         """Compare a responding board with its previous state."""
         if record.error is not None or record.device is None:
             return
         uuid, slot = record.labels.uuid, record.pci_bus_id or ""
-        before = self._ledger.board(uuid) or Board(uuid, first_seen_at=now.wall)
+        before = self._ledger.board(uuid) or ledger.Board(uuid, first_seen_at=now.wall)
         memory_errors = self._outcome(ECC, EccReading, record)
         asked = self._outcome(RECOVERY, RecoveryReading, record)
         uncorrected, action, first_of_session = before.uncorrected, before.recovery_action, False
@@ -262,10 +251,10 @@ class IncidentWatch:
         identity = self._outcome(IDENTITY, IdentityReading, record)
         facts = before.facts if identity is None else astuple(identity[1])
         boot, index = self.file.boot.boot_id, record.labels.gpu
-        after = Board(uuid, serial, slot, before.first_seen_at, boot, uncorrected, action, index, facts)
+        after = ledger.Board(uuid, serial, slot, before.first_seen_at, boot, uncorrected, action, index, facts)
         self._resets.compare(before, after, first_of_session=first_of_session, now=now.monotonic)
         if before.uncorrected is not None and uncorrected is not None and uncorrected > before.uncorrected:
-            self._note(UNCORRECTED, after, now.monotonic, now)
+            self._note(ledger.UNCORRECTED, after, now.monotonic, now)
         self._ledger.see_board(after)
 
     def _note_reset(self, record: GpuRecord, now: Moment) -> None:
@@ -277,12 +266,12 @@ class IncidentWatch:
             return
         self._resets_noted[uuid] = reset_at
         if self._walls.of(reset_at, now) > board.first_seen_at:
-            self._note(RESET, board, reset_at, now)
+            self._note(ledger.RESET, board, reset_at, now)
 
-    def _note(self, kind: str, board: Board, at: float, now: Moment) -> None:
+    def _note(self, kind: str, board: ledger.Board, at: float, now: Moment) -> None:
         """Record an incident of a board, or of a slot if the board's UUID is unknown; `at` in monotonic seconds."""
         wall, boot = self._walls.of(at, now), self.file.boot.boot_id
-        self._ledger.note(Incident(kind, board.uuid, board.serial, board.slot, wall, wall, boot, max(0.0, at)))
+        self._ledger.note(ledger.Incident(kind, board.uuid, board.serial, board.slot, wall, wall, boot, max(0.0, at)))
 
     def _reset_at(self, record: GpuRecord) -> float | None:
         # The monotonic clock starts at boot.

@@ -15,15 +15,7 @@ from gpu_triage.machine import Clock, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter import exporter_health as exporter
 from gpu_triage.read.exporter import judgment
-from gpu_triage.read.metrics.contract import (
-    AnyCollector,
-    GpuCollector,
-    GpuLabels,
-    GpuRound,
-    HostCollector,
-    HostRound,
-    OwnSubject,
-)
+from gpu_triage.read.metrics import contract
 from gpu_triage.read.metrics.metric import MetricSpec, Sample, declared_in
 from gpu_triage.sampler.lanes import DEADLINE
 from gpu_triage.sampler.schedule import interval_seconds
@@ -71,12 +63,12 @@ def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[
 
 
 def sampled(
-    collector: AnyCollector,
+    collector: contract.AnyCollector,
     reader: Callable[[Any], Any],
-    given: GpuRound | HostRound,
+    given: contract.GpuRound | contract.HostRound,
     *,
     subject: str = HOST,
-    labels: tuple[GpuLabels, ...] = (),
+    labels: tuple[contract.GpuLabels, ...] = (),
     deadline_seconds: float,
 ) -> tuple[Outcome, Exception | None]:
     """Run one round of a collector; returns its outcome, and the error that ended it, if any.
@@ -84,7 +76,7 @@ def sampled(
     Never raises: a bug in one collector must not cost the others their samples. A reading that took longer than the
     deadline is dropped, because its age is unknown.
     """
-    failures = given.failures if isinstance(given, HostRound) else given.inquiry.failures
+    failures = given.failures if isinstance(given, contract.HostRound) else given.inquiry.failures
     error, detail = "", ""
     cause: Exception | None = None
     reading: object | None = None
@@ -93,7 +85,7 @@ def sampled(
     try:
         reading = reader(given)
         samples = checked(collector.render(reading, *labels), frozenset(collector.metrics))
-        if isinstance(collector, HostCollector) and collector.foreign is not None:
+        if isinstance(collector, contract.HostCollector) and collector.foreign is not None:
             foreign = collector.foreign(reading)
     except (GpuUnavailable, DriverUnavailable, HostReadFailed) as failed:
         cause, error = failed, failed.reason
@@ -132,7 +124,9 @@ class OutcomeStore:
     def put(self, outcome: Outcome) -> None:
         self._replace(outcome.collector, {**self._outcomes[outcome.collector], outcome.subject: outcome})
 
-    def put_own(self, subject: OwnSubject, reading: R, render: Callable[[R], Iterable[Sample]], now: Moment) -> None:
+    def put_own(
+        self, subject: contract.OwnSubject, reading: R, render: Callable[[R], Iterable[Sample]], now: Moment
+    ) -> None:
         """Publish one of the sampler's own outcomes; an unchanged one only gets a new timestamp."""
         name, before = subject.NAME, self.get(subject.NAME, HOST)
         if before is not None and before.reading == reading:
@@ -170,12 +164,14 @@ class Freshness:
     The outcomes of `collectors` are made on a schedule; all others are made at each publication.
     """
 
-    def __init__(self, store: OutcomeStore, clock: Clock, config: Config, collectors: Sequence[AnyCollector]) -> None:
+    def __init__(
+        self, store: OutcomeStore, clock: Clock, config: Config, collectors: Sequence[contract.AnyCollector]
+    ) -> None:
         self.clock = clock
         self._store = store
-        of_gpus = [c for c in collectors if isinstance(c, GpuCollector)]
+        of_gpus = [c for c in collectors if isinstance(c, contract.GpuCollector)]
         self._kept_while_stalled = frozenset(
-            c.name for c in collectors if isinstance(c, HostCollector) and c.kept_while_stalled
+            c.name for c in collectors if isinstance(c, contract.HostCollector) and c.kept_while_stalled
         )
         self._kept = frozenset(c.name for c in of_gpus if c.kept)
         self._of_present = tuple(c.name for c in of_gpus if not c.kept)

@@ -20,15 +20,7 @@ from gpu_triage.read.exporter.flight_recorder import FlightWatch
 from gpu_triage.read.gpu import presence
 from gpu_triage.read.gpu.presence import PresenceReading
 from gpu_triage.read.incidents import incident_metrics as incidents
-from gpu_triage.read.metrics.contract import (
-    AnyCollector,
-    AnyGpuCollector,
-    AnyHostCollector,
-    GpuLabels,
-    HostRound,
-    PresentGpus,
-    runs,
-)
+from gpu_triage.read.metrics import contract
 from gpu_triage.read.metrics.metric import Sample, Tier, declared_in
 from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
@@ -50,7 +42,7 @@ class _HostLane:
 
     lane: Lane
     schedule: Schedule
-    collectors: tuple[AnyHostCollector, ...]
+    collectors: tuple[contract.AnyHostCollector, ...]
 
 
 class HostRounds:
@@ -61,7 +53,7 @@ class HostRounds:
         machine: Machine,
         config: Config,
         make_lane: LaneMaker,
-        collectors: Iterable[AnyHostCollector],
+        collectors: Iterable[contract.AnyHostCollector],
         report: Callable[[Outcome], None],
     ) -> None:
         self._machine = machine
@@ -69,7 +61,7 @@ class HostRounds:
         self._report = report
         # Deadline of the round of each collector that is due, by collector name.
         self._ends_by: dict[str, float] = {}
-        by_lane: dict[str, list[AnyHostCollector]] = {"host": []}
+        by_lane: dict[str, list[contract.AnyHostCollector]] = {"host": []}
         for collector in collectors:
             # Metrics from other programs may take long to parse.
             alone = collector.own_lane or collector.foreign is not None
@@ -79,7 +71,7 @@ class HostRounds:
         self._rounds = tuple(_HostLane(make_lane(name), Schedule(config), tuple(own)) for name, own in by_lane.items())
         self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)  # where rounds run
 
-    def submit(self, now: float, gpus: PresentGpus) -> None:
+    def submit(self, now: float, gpus: contract.PresentGpus) -> None:
         deadline_seconds = self._config.sample_deadline_seconds
         for one in self._rounds:
             for collector in one.schedule.waiting(one.collectors, now):
@@ -88,11 +80,11 @@ class HostRounds:
             if due:
                 one.lane.submit(partial(self._run, one.lane, due, gpus), queued=True)
 
-    def _run(self, lane: Lane, collectors: tuple[AnyHostCollector, ...], gpus: PresentGpus) -> None:
+    def _run(self, lane: Lane, collectors: tuple[contract.AnyHostCollector, ...], gpus: contract.PresentGpus) -> None:
         """A round of several collectors, in their lane."""
         for collector in collectors:
             lane.mark(Step(collector.name))
-            given = HostRound(self._machine, self._machine.clock.now(), gpus=gpus)
+            given = contract.HostRound(self._machine, self._machine.clock.now(), gpus=gpus)
             reader, deadline_seconds = self._readers[collector.name], self._config.sample_deadline_seconds
             outcome, _ = sampled(collector, reader, given, deadline_seconds=deadline_seconds)
             self._report(outcome)
@@ -219,8 +211,8 @@ class Sampler:
         machine: Machine,
         config: Config,
         make_lane: LaneMaker,
-        gpu_collectors: Iterable[AnyGpuCollector],
-        host_collectors: Iterable[AnyHostCollector],
+        gpu_collectors: Iterable[contract.AnyGpuCollector],
+        host_collectors: Iterable[contract.AnyHostCollector],
         *,
         judge: StoreJudge | None = None,
         flight: FlightWatch | None = None,
@@ -230,9 +222,9 @@ class Sampler:
         self._machine = machine
         self._config = config
         self._reports: SimpleQueue[Report] = SimpleQueue()
-        self._gpu_collectors = tuple(c for c in gpu_collectors if runs(c, config))
-        self._host_collectors = tuple(c for c in host_collectors if runs(c, config))
-        enabled: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
+        self._gpu_collectors = tuple(c for c in gpu_collectors if contract.runs(c, config))
+        self._host_collectors = tuple(c for c in host_collectors if contract.runs(c, config))
+        enabled: tuple[contract.AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         self._xid = XidWatch(machine, config, make_lane, self._reports.put)
         folder = config.state_directory
         self._state = None if folder is None else StateDirectory(folder)
@@ -276,7 +268,7 @@ class Sampler:
     @property
     def often(self) -> frozenset[str]:
         """Collectors with a new outcome at each publication: the fast tier, and the sampler's own."""
-        collectors: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
+        collectors: tuple[contract.AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         seldom = {c.name for c in collectors if c.tier is not Tier.FAST}
         return frozenset(self.store.collectors) - seldom - {judgment.NAME}
 
@@ -489,6 +481,6 @@ class Sampler:
             for record in self._host_gpus:
                 record.schedule.all_due()
 
-    def _labels_of(self, key: str) -> GpuLabels | None:
+    def _labels_of(self, key: str) -> contract.GpuLabels | None:
         record = self._host_gpus.get(key)
         return None if record is None else record.labels

@@ -11,13 +11,7 @@ from gpu_triage import __revision__, __version__
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.baseline.host_facts import Baseline
-from gpu_triage.read.exporter.exporter_health import (
-    CallInFlight,
-    CollectorHealth,
-    ExporterReading,
-    JudgeSettingsHealth,
-    WebConfigHealth,
-)
+from gpu_triage.read.exporter import exporter_health
 from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.read.metrics.contract import AnyGpuCollector, AnyHostCollector
@@ -48,8 +42,8 @@ class Status:
         constants: tuple[Sample, ...],
     ) -> None:
         self.scrapes = 0  # number served so far; set by the web server
-        self.web_config: WebConfigHealth | None = None  # set by the web server; None without a file
-        self.judge_settings: JudgeSettingsHealth | None = None  # None without a file
+        self.web_config: exporter_health.WebConfigHealth | None = None  # set by the web server; None without a file
+        self.judge_settings: exporter_health.JudgeSettingsHealth | None = None  # None without a file
         self._config = config
         self._constants = constants
         self._gpu_collectors = gpu_collectors
@@ -58,7 +52,7 @@ class Status:
         self._last_rounds: dict[str, dict[str, Outcome]] = {}
         self._last_success_at: dict[str, Moment] = {}
         # Cached health by collector, with the subjects it covers; valid until one of the collector's rounds ends.
-        self._healths: dict[str, tuple[frozenset[str], CollectorHealth]] = {}
+        self._healths: dict[str, tuple[frozenset[str], exporter_health.CollectorHealth]] = {}
 
     def note(self, outcome: Outcome) -> None:
         """Count an outcome, and log changes between success and failure."""
@@ -127,14 +121,14 @@ class Status:
         host_gpus: HostGpus,
         driver: DriverWatch,
         *,
-        calls: tuple[CallInFlight, ...],
+        calls: tuple[exporter_health.CallInFlight, ...],
         hanging: frozenset[str],
-        pushed: tuple[CollectorHealth, ...],
-        own: tuple[CollectorHealth, ...],
+        pushed: tuple[exporter_health.CollectorHealth, ...],
+        own: tuple[exporter_health.CollectorHealth, ...],
         state_in_use: bool | None,
         state_saved: bool | None,
         published_at: Moment,
-    ) -> ExporterReading:
+    ) -> exporter_health.ExporterReading:
         """This process; `pushed` collectors exist only with GPUs, `own` always; `hanging` ones are past deadline."""
         listed = [self._health(collector) for collector in self._host_collectors]
         listed += own
@@ -146,7 +140,7 @@ class Status:
                 for health in self._of_gpus(host_gpus)
             ]
             listed += pushed
-        return ExporterReading(
+        return exporter_health.ExporterReading(
             version=__version__,
             revision=__revision__,
             python_version=platform.python_version(),
@@ -165,12 +159,12 @@ class Status:
 
     def _health(
         self, collector: AnyGpuCollector | AnyHostCollector, subjects: frozenset[str] = _HOST_ALONE
-    ) -> CollectorHealth:
+    ) -> exporter_health.CollectorHealth:
         known = self._healths.get(collector.name)
         if known is not None and known[0] == subjects:
             return known[1]
         rounds = [last for subject, last in self._last_rounds.get(collector.name, {}).items() if subject in subjects]
-        health = CollectorHealth(
+        health = exporter_health.CollectorHealth(
             name=collector.name,
             interval_seconds=interval_seconds(self._config, collector.tier),
             success=any(last.success for last in rounds) if rounds else None,
@@ -180,7 +174,7 @@ class Status:
         self._healths[collector.name] = subjects, health
         return health
 
-    def _of_gpus(self, host_gpus: HostGpus) -> list[CollectorHealth]:
+    def _of_gpus(self, host_gpus: HostGpus) -> list[exporter_health.CollectorHealth]:
         # The last reading of a missing GPU does not count as health of the collector.
         answering = frozenset(record.key for record in host_gpus if record.error is None)
         if answering:

@@ -24,7 +24,6 @@ _RATE_LIMIT = (
     "write interval: 0 or leave it out, --web.max-requests and the limit on connections bound what clients can take"
 )
 
-
 _TRUTHS = {"": True, "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 

@@ -1,20 +1,16 @@
 """Listening sockets: opened for configured addresses, or inherited from systemd."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket
 import stat
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpu_triage.errors import AddressUnavailable, ConfigError
 from gpu_triage.options.values import split_listen_address, unix_socket_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 
 _BACKLOG = 512
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)

@@ -68,7 +68,6 @@ class PasswordChecks:
 
     Correct passwords are cached under a keyed hash that is useless outside this process, so that a scraper waits only
     once. Waiting clients are served round-robin by network address: a flood from one delays another by one check.
-
     """
 
     def __init__(self, compare: Callable[[bytes, bytes], bool] = bcrypt.checkpw) -> None:

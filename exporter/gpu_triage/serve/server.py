@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
+from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.connection import Clients, Connection, Limits, Responder
 from gpu_triage.serve.listen import close_listener, inherited_listeners, listener_url, open_listeners
 from gpu_triage.serve.security import RELOAD_SECONDS, AccessCheck, AllowedHosts, SecuritySource
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Sequence
-
-    from gpu_triage.serve.app import WebApp
 
 _AT_A_TIME = 64
 """Connections accepted per loop iteration. With hundreds of busy clients an iteration takes long: with a lower limit,

@@ -8,8 +8,7 @@ import pytest
 import yaml
 from tests.gathered import every
 
-from gpu_triage.alerting.files import inhibitions, rule_files
-from gpu_triage.alerting.rule_yaml import MARK
+from gpu_triage.alerting.files import MARK, inhibitions, rule_files
 from gpu_triage.cli.main import group
 from gpu_triage.cli.run import run_cli
 

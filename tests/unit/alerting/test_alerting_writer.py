@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from tests.gathered import every
 
 from gpu_triage.alerting.build import BuiltGroup, BuiltRule, Fields, built
-from gpu_triage.alerting.files import rule_files
-from gpu_triage.alerting.rule_yaml import folded, to_yaml
+from gpu_triage.alerting.files import folded, rule_files, to_yaml
 from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.shipped import shipped_sources
 

@@ -34,7 +34,6 @@ CAUSED_SHARE: Final = 0.1
 WAITING_SHARE: Final = 0.3  # by how much of its time a GPU must wait less than the others: they wait for it
 MOST_OF_A_HOST: Final = 0.75  # if so many of its GPUs are outliers, the host is one
 
-
 WAITS_BY: Final = ("busy", "waiting")
 OF_WAITS: Final = {"computing": "waiting", "starving": "busy", "clock": "clock", "network": "network"}
 """Reasons of a standing by what the rules say why the others wait."""

@@ -29,7 +29,6 @@ _SXID: Final = re.compile(
 _NOUVEAU: Final = re.compile(rf"nouveau {_ADDRESS}: ")
 _CAUSE: Final = re.compile(r" caused by previous Xid (\d{1,5})$")
 
-
 EventKind = Enum(
     "EventKind",
     "XID XID_CAUSE SXID DRIVER NOUVEAU AER AER_RECEIVED OUT_OF_MEMORY OUT_OF_MEMORY_CALL HOST HOST_OVER OFF_THE_BUS "

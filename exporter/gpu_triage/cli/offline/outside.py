@@ -3,8 +3,6 @@
 They do not take a GPU out of use. Their table is ``outside.toml``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -24,7 +24,6 @@ from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 
 _HEADLESS: Final = re.compile(r"(?:[^,]{0,80}, ){1,80}(?:\d+(?:\.\d+)? (?:MHz|MiB|W|%), ?){1,20}[^,]{1,80}$")
 
-
 _LineParser = SmiXmlParser | SmiMonitorParser | SmiCsvParser | SmiTextParser | NvlinkParser | SmiTopologyParser
 _Parser = SmiTableParser | _LineParser
 

@@ -48,9 +48,7 @@ _REASONS = {
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _COUNT_DIGITS = 20
 
-
 REJECTED = "rejected"  # failure reason for EINVAL where it must be distinguished from an attribute that does not apply
-
 
 Question = Literal["text", "names", "folders", "link", "place", "presence", "access"]
 """What can be queried about a path: the text of a file, the names or folders in a folder, the target of a link, the

@@ -21,7 +21,6 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 _IS_LINK: Final = (errno.ELOOP, errno.ENOTDIR)
 
-
 MOST_ENTRIES: Final = 10_000
 MOST_IN_A_FOLDER: Final = 1000
 """Of a listing, in a folder with its sub-folders and in each of these: it takes up to 50 ms."""

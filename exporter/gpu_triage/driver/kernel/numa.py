@@ -1,15 +1,11 @@
 """NUMA nodes of the host: CPUs, distances and memory."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Final
 
 from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, parse_file, read_names, read_text
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from pathlib import Path
 
 _NODES = "devices/system/node"
 _NODE = re.compile(r"node([0-9]{1,5})")

@@ -8,18 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gpu_triage.documents.pcie_values import TRANSFER_RATES, WIDTHS
-from gpu_triage.driver.kernel.files import (
-    HostInquiry,
-    if_readable,
-    is_present,
-    names_in,
-    read_int,
-    read_link,
-    read_names,
-    read_text,
-    target_of,
-    text_of,
-)
+from gpu_triage.driver.kernel import files
 from gpu_triage.errors import HostReadFailed
 
 _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
@@ -70,9 +59,9 @@ def read_pci_gpus(sysfs: Path, failures: list[str]) -> tuple[PciGpu, ...] | None
     Source: ``/sys/bus/pci/devices/*/{vendor,class,driver}``. A device that cannot be read is skipped and counted in
     `failures`.
     """
-    inquiry = HostInquiry(failures)
+    inquiry = files.HostInquiry(failures)
     devices = sysfs / "bus" / "pci" / "devices"
-    names = inquiry.ask(lambda: read_names(devices))
+    names = inquiry.ask(lambda: files.read_names(devices))
     gpus = [inquiry.ask(partial(_nvidia_gpu, f"{devices}/{name}")) for name in names or () if _BUS_ID.fullmatch(name)]
     inquiry.finish()
     return None if names is None else tuple(gpu for gpu in gpus if gpu is not None)
@@ -82,10 +71,10 @@ def link_of(sysfs: Path, bus_id: str) -> PcieLink:
     """Link of one device; a field is None if its file is missing, unreadable or invalid."""
     device = device_directory(sysfs, bus_id)
     return PcieLink(
-        current_generation=parse_link_speed(text_of(device / "current_link_speed")),
-        current_width=parse_link_width(text_of(device / "current_link_width")),
-        max_generation=parse_link_speed(text_of(device / "max_link_speed")),
-        max_width=parse_link_width(text_of(device / "max_link_width")),
+        current_generation=parse_link_speed(files.text_of(device / "current_link_speed")),
+        current_width=parse_link_width(files.text_of(device / "current_link_width")),
+        max_generation=parse_link_speed(files.text_of(device / "max_link_speed")),
+        max_width=parse_link_width(files.text_of(device / "max_link_width")),
     )
 
 
@@ -93,14 +82,16 @@ def port_above(sysfs: Path, bus_id: str) -> str | None:
     """Bus ID of the upstream port, the other end of the device's link."""
     device = device_directory(sysfs, bus_id)
     # The symlink contains the upstream bridges: ../../../devices/pci0000:60/0000:60:01.0/0000:65:00.0.
-    port = PurePosixPath(target_of(device)).parent.name
-    is_bridge = _BUS_ID.fullmatch(port) and text_of(device_directory(sysfs, port) / "class").startswith(_BRIDGE_CLASS)
+    port = PurePosixPath(files.target_of(device)).parent.name
+    is_bridge = _BUS_ID.fullmatch(port) and files.text_of(device_directory(sysfs, port) / "class").startswith(
+        _BRIDGE_CLASS
+    )
     return port.lower() if is_bridge else None
 
 
 def is_emulated(sysfs: Path, port: str) -> bool:
     """Whether a port is a hypervisor's, by its vendor: what it supports is nothing of a slot."""
-    return text_of(device_directory(sysfs, port) / "vendor").strip() in _HYPERVISORS
+    return files.text_of(device_directory(sysfs, port) / "vendor").strip() in _HYPERVISORS
 
 
 def handles_aer(sysfs: Path, bus_id: str | None = None) -> bool | None:
@@ -111,13 +102,13 @@ def handles_aer(sysfs: Path, bus_id: str | None = None) -> bool | None:
     ``<port>:pcie<type and service>`` (``get_descriptor_id`` of drivers/pci/pcie/portdrv.h).
     """
     services = sysfs / "bus" / "pci_express" / "devices"
-    names = [name for name in names_in(services) if name.endswith(_AER_SERVICES)]
-    if not is_present(services):
+    names = [name for name in files.names_in(services) if name.endswith(_AER_SERVICES)]
+    if not files.is_present(services):
         return None
     if bus_id is None:
         return bool(names)
     try:
-        path = PurePosixPath(read_link(device_directory(sysfs, bus_id)) or "")
+        path = PurePosixPath(files.read_link(device_directory(sysfs, bus_id)) or "")
     except HostReadFailed:
         return None
     ports = [part for part in path.parts[:-1] if _BUS_ID.fullmatch(part)]
@@ -134,7 +125,7 @@ def is_bus_id(name: str) -> bool:
 
 def numa_node_of(sysfs: Path, bus_id: str) -> int | None:
     """NUMA node of a device: -1 if the firmware does not report it; None if it cannot be read."""
-    node = if_readable(read_int, device_directory(sysfs, bus_id) / "numa_node")
+    node = files.if_readable(files.read_int, device_directory(sysfs, bus_id) / "numa_node")
     return node if node is not None and node >= -1 else None
 
 
@@ -171,11 +162,11 @@ def device_directory(sysfs: Path, bus_id: str) -> Path:
 
 def _nvidia_gpu(device: str) -> PciGpu | None:
     # Most devices are not NVIDIA's. They cost one read each and no Path, which would double the cost.
-    if not is_nvidias(read_text(f"{device}/vendor", limit=4096) or ""):
+    if not is_nvidias(files.read_text(f"{device}/vendor", limit=4096) or ""):
         return None
-    if not (read_text(f"{device}/class", limit=4096) or "").startswith(_GPU_CLASSES):
+    if not (files.read_text(f"{device}/class", limit=4096) or "").startswith(_GPU_CLASSES):
         return None
-    driver = read_link(f"{device}/driver")
+    driver = files.read_link(f"{device}/driver")
     bus_id = device.rpartition("/")[2].lower()
     return PciGpu(bus_id=bus_id, driver=driver.rpartition("/")[2] if driver else None)
 

@@ -47,7 +47,6 @@ _ABSENT: Final = UNSUPPORTED | EMPTY | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
 _MOST_PERCENT: Final = 101
 """Slightly over 100 is possible: a rate is computed from two counters not read at exactly the same time."""
 
-
 _Metric: Final = plain(pynvml.c_nvmlGpmMetric_t)
 
 

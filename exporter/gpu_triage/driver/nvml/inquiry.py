@@ -8,16 +8,8 @@ from typing import Any, Final, TypeVar
 
 import pynvml
 
+from gpu_triage.driver.nvml import nvml_errors
 from gpu_triage.driver.nvml.lists import FieldId, fill, read_fields, read_list
-from gpu_triage.driver.nvml.nvml_errors import (
-    DRIVER_GONE,
-    EMPTY,
-    GPU_GONE,
-    MALFORMED,
-    UNSUPPORTED,
-    driver_unavailable,
-    name_of,
-)
 from gpu_triage.driver.nvml.session import CurrentCall, Device
 from gpu_triage.errors import GpuUnavailable
 
@@ -25,7 +17,7 @@ _NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})  # NVML_VALUE_NOT
 _NO_SIGNED_VALUE: Final = -1
 """The same as a signed number. Only in offsets may -1 be valid."""
 
-_INVALID_ARGUMENT: Final = name_of(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+_INVALID_ARGUMENT: Final = nvml_errors.name_of(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
 _MOST_FIELDS: Final = 128  # in one call; drivers take more
 
@@ -78,7 +70,7 @@ class Inquiry:
         except pynvml.NVMLError as error:
             self._failed(function, error.value, question)
             return None
-        except MALFORMED as error:
+        except nvml_errors.MALFORMED as error:
             if isinstance(error, pynvml.NVMLLibraryMismatchError):
                 # The unversioned process lists raise this if the symbol is missing.
                 self.answered += 1
@@ -101,7 +93,7 @@ class Inquiry:
         """Like `ask`, for calls the driver only allows root: "no permission" means unsupported, not failed."""
         before = len(self.failures)
         answer = self.ask(function, *args)
-        if self.failures[before:] == [name_of(pynvml.NVML_ERROR_NO_PERMISSION)]:
+        if self.failures[before:] == [nvml_errors.name_of(pynvml.NVML_ERROR_NO_PERMISSION)]:
             del self.failures[before:]
             self.answered += 1
             self.device.unsupported.add(_question(function, args))
@@ -128,7 +120,7 @@ class Inquiry:
             try:
                 return read_list(function, self.device.handle, *args, rooms=self.device.rooms)
             except pynvml.NVMLError as error:
-                if error.value in EMPTY:
+                if error.value in nvml_errors.EMPTY:
                     return []
                 raise
 
@@ -169,10 +161,10 @@ class Inquiry:
                     self.failures.append("malformed")
                 elif value not in _NO_VALUE:
                     values[wanted_id] = value
-            elif code in UNSUPPORTED or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+            elif code in nvml_errors.UNSUPPORTED or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
                 # Drivers that do not know the field return "invalid argument".
                 self.device.unsupported.add(("field", wanted_id))
-            elif code not in EMPTY:
+            elif code not in nvml_errors.EMPTY:
                 self._failed(f"field {wanted_id}", code, ("field", wanted_id))
         return values
 
@@ -206,18 +198,18 @@ class Inquiry:
         return None if state is None else bool(state)
 
     def _failed(self, function: str, code: int, question: tuple[object, ...]) -> None:
-        if code in UNSUPPORTED:
+        if code in nvml_errors.UNSUPPORTED:
             self.answered += 1
             self.device.unsupported.add(question)
             return
-        if code in EMPTY:
+        if code in nvml_errors.EMPTY:
             self.answered += 1
             return
-        if code in GPU_GONE:
-            raise GpuUnavailable(name_of(code), function)
-        if code in DRIVER_GONE:
-            raise driver_unavailable(pynvml.NVMLError(code))
-        self.failures.append(name_of(code))
+        if code in nvml_errors.GPU_GONE:
+            raise GpuUnavailable(nvml_errors.name_of(code), function)
+        if code in nvml_errors.DRIVER_GONE:
+            raise nvml_errors.driver_unavailable(pynvml.NVMLError(code))
+        self.failures.append(nvml_errors.name_of(code))
 
 
 def _decoded(answer: Any) -> Any:

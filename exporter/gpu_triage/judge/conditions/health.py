@@ -17,11 +17,7 @@ from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.finding import AboutGpu, Finding, identity_of, of_gpu, of_host, of_slot
 from gpu_triage.judge.findings.table import BY_CODE, Severity, xid_check
 from gpu_triage.read.exporter.exporter_health import DRIVER, GPU_EXPORTER_CALL_INFLIGHT_SECONDS
-from gpu_triage.read.gpu import ecc
-from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_FAULT
-from gpu_triage.read.gpu.modes import DRAIN_AND_RESET, GPU_RECOVERY_ACTION
-from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
-from gpu_triage.read.gpu.presence import GPU_DEVICES
+from gpu_triage.read.gpu import ecc, fabric, modes, nvlink, presence
 from gpu_triage.read.host.platform import GPU_KERNEL_MODULE_LOADED
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
@@ -30,8 +26,8 @@ from gpu_triage.read.xid.codes import DOUBLE_BIT_ERROR, SLOW_GSP, SLOW_GSP_TIMES
 from gpu_triage.sampler.driver import STALLED
 from gpu_triage.sampler.host_gpus import BLOCKED_BEHIND
 
-_CONFIGURED: Final = GPU_FABRIC_CONFIGURATION.value_of("nothing")
-_NO_PARTITION: Final = GPU_FABRIC_CONFIGURATION.value_of("no partition")  # normal for a GPU that is not in use
+_CONFIGURED: Final = fabric.GPU_FABRIC_CONFIGURATION.value_of("nothing")
+_NO_PARTITION: Final = fabric.GPU_FABRIC_CONFIGURATION.value_of("no partition")  # normal for a GPU that is not in use
 _OF_PROGRAMS: Final = "GpuXidApplication"  # the alert on Xids caused by programs
 _CUDA_MODULE: Final = "nvidia_uvm"
 _GONE: Final = frozenset({"lost", "reset_required", "insufficient_power"})  # errors of GPUs that run no job
@@ -63,8 +59,8 @@ def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Findi
             yield of_gpu("memory.repair_pending", gpu, f"{named} waits to be repaired", detail=named)
         yield from _ecc(gpu)
         if action := gpu.recovery_action:
-            wanted = GPU_RECOVERY_ACTION.states.get(action, f"action {action}")
-            code = "recovery.drain_and_reset" if action == DRAIN_AND_RESET else "recovery.action"
+            wanted = modes.GPU_RECOVERY_ACTION.states.get(action, f"action {action}")
+            code = "recovery.drain_and_reset" if action == modes.DRAIN_AND_RESET else "recovery.action"
             yield of_gpu(code, gpu, f"the driver asks for: {wanted}", detail=wanted)
     troubles = {gpu.gpu: trouble for gpu in host.answering if (trouble := gpu.fabric_trouble) is not None}
     if troubles:
@@ -82,10 +78,10 @@ def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Findi
 
 def _fabric_faults(gpu: GpuEvidence) -> list[str]:
     """Return what the driver reports as wrong with the GPU's part of the NVSwitch fabric."""
-    faults = [each.labels["fault"].replace("_", " ") for each in gpu.series(GPU_FABRIC_FAULT) if each.last]
-    configuration = int(gpu.last(GPU_FABRIC_CONFIGURATION) or _CONFIGURED)
+    faults = [each.labels["fault"].replace("_", " ") for each in gpu.series(fabric.GPU_FABRIC_FAULT) if each.last]
+    configuration = int(gpu.last(fabric.GPU_FABRIC_CONFIGURATION) or _CONFIGURED)
     if configuration not in (_CONFIGURED, _NO_PARTITION):
-        faults.append(f"configuration: {GPU_FABRIC_CONFIGURATION.states.get(configuration, configuration)}")
+        faults.append(f"configuration: {fabric.GPU_FABRIC_CONFIGURATION.states.get(configuration, configuration)}")
     return faults
 
 
@@ -93,7 +89,7 @@ def _presence(host: HostEvidence) -> Iterator[Finding]:
     if host.released:
         yield of_host("gpu.released", "NVML is shut down on request")
         return
-    if host.driver_error is not None and host.last(GPU_DEVICES, source="pci") != 0:
+    if host.driver_error is not None and host.last(presence.GPU_DEVICES, source="pci") != 0:
         hangs = ""
         if call := host.one(GPU_EXPORTER_CALL_INFLIGHT_SECONDS, gpu="", collector=DRIVER):
             hangs = f" ({call.labels['function'] or 'sysfs'} has not returned for {call.last:.0f} s)"
@@ -135,7 +131,7 @@ def _corrected_storm(gpu: GpuEvidence) -> float | None:
 def _missing(host: HostEvidence) -> Iterator[Finding]:
     """Yield a finding if there are fewer GPUs than there should be."""
     if host.missing_gpus > 0:
-        shown = host.last(GPU_DEVICES, source="nvml") or 0
+        shown = host.last(presence.GPU_DEVICES, source="nvml") or 0
         more = " and ".join(f"{count:.0f} {words}" for words, count in host.wanted_gpus.items() if shown < count)
         known = sorted(gpu.pci_bus_id for gpu in host.gpus if not gpu.up and gpu.pci_bus_id)
         which = f", {first_few(known, 3)}" if known else ""
@@ -199,7 +195,7 @@ def _is_told_elsewhere(xid: str, gpu: GpuEvidence, host: HostEvidence) -> bool:
         # Xid 94 reports the same error, including what it means for the jobs.
         return gpu.contained_error
     # What the driver requests now outranks an Xid: it may have withdrawn that since.
-    return xid == _RECOVERY and host.ended is None and gpu.last(GPU_RECOVERY_ACTION) is not None
+    return xid == _RECOVERY and host.ended is None and gpu.last(modes.GPU_RECOVERY_ACTION) is not None
 
 
 def _in_a_row(gpu: GpuEvidence, last: Series, count: float) -> float:
@@ -240,7 +236,7 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
         or any(gpu.last(READS[code]) for code in _FLAGS if code.startswith("memory."))
         or (gpu.uncorrected_errors and not gpu.contained_error)
         or gpu.fabric_trouble
-        or (not gpu.partitioned and 0 in gpu.lasts(GPU_NVLINK_UP))
+        or (not gpu.partitioned and 0 in gpu.lasts(nvlink.GPU_NVLINK_UP))
     )
 
 

@@ -7,19 +7,10 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.conditions.host import first_of
-from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence import pcie_paths, thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import owners_of
-from gpu_triage.judge.evidence.pcie_paths import (
-    MissingLanes,
-    Shortage,
-    ShortUplink,
-    aer_errors,
-    link_speed,
-    many_replays,
-    traffic_text,
-)
 from gpu_triage.judge.evidence.remember import Count, lately
 from gpu_triage.judge.evidence.series import many, sum_of
 from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
@@ -59,10 +50,10 @@ def judge_links(host: HostEvidence) -> Iterator[Finding]:
     for gpu in host.gpus:
         if gpu.up:
             yield from _pcie(host, gpu)
-        replays = many_replays(gpu)
+        replays = pcie_paths.many_replays(gpu)
         if replays is not None:
             yield of_gpu("pcie.replays", gpu, f"{replays:.0f} replays {lately(gpu)}", value=replays)
-        if errors := tuple(aer_errors(gpu)):
+        if errors := tuple(pcie_paths.aer_errors(gpu)):
             measured = ", ".join(
                 f"{', '.join(f'{count:.0f} {what}' for count, what, _ in alike)} {lately(gpu, seconds)}"
                 for seconds, alike in groupby(sorted(errors, key=itemgetter(2)), key=itemgetter(2))
@@ -91,15 +82,15 @@ def _pcie(host: HostEvidence, gpu: GpuEvidence) -> Iterator[Finding]:
     yield from _link_changes(gpu, slot)
 
 
-def _narrow(gpu: GpuEvidence, missing: MissingLanes, slot: str) -> Finding:
+def _narrow(gpu: GpuEvidence, missing: pcie_paths.MissingLanes, slot: str) -> Finding:
     """Return the finding about missing lanes: lost ones, or ones that the link has not had since boot."""
     loaded = gpu.recent.loaded
     load = "under load" if loaded else "at rest" if gpu.busy_share is not None else "load unknown"
     measured, detail = f"{missing.text} {load}", f"x{missing.lanes:.0f} of x{missing.expected:.0f}"
-    if missing.kind is Shortage.LOST:
+    if missing.kind is pcie_paths.Shortage.LOST:
         code = "pcie.width" if loaded else "pcie.width_idle"
         return of_gpu(code, gpu, f"{measured}{slot}", _cause_advice(gpu, "width"), missing.lanes, detail=detail)
-    if missing.kind is Shortage.BUILT:
+    if missing.kind is pcie_paths.Shortage.BUILT:
         group = ranges(each.gpu for each in (gpu, *missing.siblings))
         code, more = "pcie.width_built", f"as all of GPU {group} since boot"
     else:
@@ -235,7 +226,7 @@ def _uplinks(host: HostEvidence) -> Iterator[Finding]:
         yield of_host("pcie.uplink", first_of([words for _, words, _ in short]), short[0][0], short[0][2])
 
 
-def _uplink_texts(host: HostEvidence, uplink: ShortUplink) -> tuple[str, str]:
+def _uplink_texts(host: HostEvidence, uplink: pcie_paths.ShortUplink) -> tuple[str, str]:
     """Return what is measured of an uplink, and its detail."""
     labels = uplink.labels
     gpus = {gpu.pci_bus_id: f"GPU {gpu.gpu}" for gpu in host.gpus}
@@ -262,7 +253,7 @@ class _Path(NamedTuple):
 def _peers(host: HostEvidence) -> Iterator[Finding]:
     """Yield slots that give less than others, and GPUs that do not reach each other directly."""
     for gpu, lesser in host.lesser_slots.items():
-        moves = traffic_text(gpu)
+        moves = pcie_paths.traffic_text(gpu)
         measured = (
             f"its slot gives {lesser.gives.text}, that of GPU {ranges(lesser.in_slots_of)} {lesser.better.text}"
             f"{moves and f'; it {moves}'}"
@@ -326,11 +317,11 @@ def _through_host(paths: list[_Path]) -> Iterator[Finding]:
 
 def _cost(gpus: Iterable[GpuEvidence]) -> str:
     """Describe the slowest link between these GPUs and the host; "" if no link is known."""
-    speeds = [(speed, gpu) for gpu in gpus if (speed := link_speed(gpu)) is not None]
+    speeds = [(speed, gpu) for gpu in gpus if (speed := pcie_paths.link_speed(gpu)) is not None]
     if not speeds:
         return ""
     speed, slowest = min(speeds, key=lambda each: each[0].bytes_per_second)
-    moves = traffic_text(slowest)
+    moves = pcie_paths.traffic_text(slowest)
     if all(each == speed for each, _ in speeds):
         return f"; each over {speed.text}{moves and f'; GPU {slowest.gpu} {moves}'}"
     return f"; the slowest link on that way is GPU {slowest.gpu}'s, {speed.text}{moves and f', which {moves}'}"

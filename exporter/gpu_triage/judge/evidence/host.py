@@ -8,16 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence import limited_jobs, thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence, LimitedClock
-from gpu_triage.judge.evidence.limited_jobs import (
-    blocks,
-    full_thread,
-    knows_threads,
-    pressure,
-    sees_waits,
-    waits_for_storage,
-)
 from gpu_triage.judge.evidence.past import Amount
 from gpu_triage.judge.evidence.pcie_paths import (
     LesserSlot,
@@ -399,14 +391,14 @@ class HostEvidence(Evidence):
                 NFS and waiting tasks are ignored: they belong to another workload, such as a backup. If the job's
                 waits are unknown, they count.
         """
-        blocked = None if waiting is None else waits_for_storage(waiting.over(self.seconds), ease)
+        blocked = None if waiting is None else limited_jobs.waits_for_storage(waiting.over(self.seconds), ease)
         reasons = [*filter(None, (blocked,)), *self._slow_storage(ease, waiting)]
         reasons += () if measured else self.silent_servers()
         return "; ".join(reasons) or None
 
     def _of_job(self, gpu: GpuEvidence | None, resource: str) -> float | None:
         """Return the share of the same period in which a GPU's own job waited for a resource; None if unknown."""
-        return None if gpu is None else pressure(gpu.over(self.seconds), resource)
+        return None if gpu is None else limited_jobs.pressure(gpu.over(self.seconds), resource)
 
     def mostly_writes(self) -> bool:
         """Whether disks, NFS and Lustre write more than they read, as while a checkpoint is saved."""
@@ -434,9 +426,9 @@ class HostEvidence(Evidence):
 
     def scarce_cpu_of(self, gpu: GpuEvidence, ease: float = 1.0, *, single: bool) -> str | None:
         """Return why CPUs are scarce for a GPU; if `single`, one CPU that its job (any, if unknown) fills is enough."""
-        if not knows_threads(gpu):
+        if not limited_jobs.knows_threads(gpu):
             return self.scarce_cpu(gpu.node, ease, single=single)
-        full = full_thread(gpu.over(self.seconds), ease) if single else None
+        full = limited_jobs.full_thread(gpu.over(self.seconds), ease) if single else None
         return self.scarce_cpu(gpu.node, ease, single=False) or full
 
     def scarce_cpu(self, node: str | None, ease: float = 1.0, *, single: bool) -> str | None:
@@ -528,11 +520,11 @@ class HostEvidence(Evidence):
     def _slow_storage(self, ease: float, waiting: GpuEvidence | None) -> Iterator[str]:
         of_job = self._of_job(waiting, "io")
         at_ease = of_job is not None and of_job < self.limit("storage.starved", "pressure") * ease
-        runs = of_job is None and waiting is not None and not blocks(waiting.over(self.seconds), ease)
+        runs = of_job is None and waiting is not None and not limited_jobs.blocks(waiting.over(self.seconds), ease)
         if not (at_ease or runs):
             yield from self._slow_devices(ease, of_job)
         # PSI counts waits for page cache data, but not NFS lookups or the clients of other file systems.
-        if not at_ease or waiting is None or not sees_waits(waiting.over(self.seconds)):
+        if not at_ease or waiting is None or not limited_jobs.sees_waits(waiting.over(self.seconds)):
             yield from slow_mounts(self, ease)
             yield from self._silent_mounts()
         yield from slow_lustre(self, ease)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -10,11 +11,8 @@ from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
+from gpu_triage.options.values import parse_duration
 from gpu_triage.read.xid.codes import with_verb
-
-SECONDS: Final = 1.0
-MINUTES: Final = 60.0
-HOURS: Final = 3600.0
 
 
 class Severity(Enum):
@@ -167,7 +165,7 @@ class Check:
     page: str = ""  # alert with a relevant runbook, if it has no alert of its own, or ""
     wait_seconds: float = 0.0  # how long its condition must last before it is confirmed
     continuous: bool = False  # whether without a gap, which would disprove it, or which its evidence bridges itself
-    hold_seconds: float = 15 * MINUTES  # how long it outlasts its condition; a recurrence is the same finding
+    hold_seconds: float = 900.0  # how long it outlasts its condition; a recurrence is the same finding
     under_load: bool = False  # whether its condition can only be observed under load
     of_host: bool = False  # whether it always concerns the host as a whole rather than one GPU
 
@@ -193,42 +191,32 @@ class Check:
         return f"{begins}, ends {after} it is gone"
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What makes the rows of one area and severity: called with the facts, then with the words of a row.
+def _row(common: Mapping[str, Any], code: str, action: Action, alert: str | None = None, **own: Any) -> partial[Check]:
+    """Return a row without its words; `own` are other fields of it, with `wait` and `hold` as in the settings (``5m``).
 
-    The topic is the first part of the code, unless the cause has another name.
+    The topic is the first part of the code, unless the cause has another name. `unbroken` is a wait that must be
+    `continuous`.
     """
-
-    area: Area
-    severity: Severity
-    of_host: bool = False
-    topic: str = ""  # of the area's causes; "" if they have several
-
-    def __call__(
-        self, code: str, action: Action, alert: str | None = None, *, topic: str = "", **facts: Any
-    ) -> partial[Check]:
-        """Return a row without its words; `facts` are other fields of it, with `wait` and `hold` in seconds.
-
-        `unbroken` is a wait that must be `continuous`.
-        """
-        if "unbroken" in facts:
-            facts |= {"wait": facts.pop("unbroken"), "continuous": True}
-        seconds = {f"{name}_seconds": facts.pop(name) for name in ("wait", "hold") if name in facts}
-        own = {"area": self.area, "severity": self.severity, "of_host": self.of_host, **seconds, **facts}
-        topic = topic or self.topic or code.partition(".")[0]
-        return partial(Check, code=code, action=action, alert=alert, topic=topic, **own)
+    facts = {"topic": code.partition(".")[0], **common, **own}
+    if "unbroken" in facts:
+        facts |= {"wait": facts.pop("unbroken"), "continuous": True}
+    facts |= {f"{name}_seconds": parse_duration(facts.pop(name)) for name in ("wait", "hold") if name in facts}
+    return partial(Check, code=code, action=action, alert=alert, **facts)
 
 
-def rows_of(area: Area, *, of_host: bool = False, topic: str = "") -> tuple[Rows, Rows, Rows]:
-    """Return what makes the critical findings, the warnings, and the information of an area."""
-    critical, warning, info = (Rows(area, each, of_host, topic) for each in reversed(Severity))
+Row = partial[partial[Check]]
+"""Makes rows of one area and severity: called with the facts, then with the words of a row."""
+
+
+def rows_of(area: Area, **common: Any) -> tuple[Row, Row, Row]:
+    """Return what makes the critical findings, the warnings, and the information of an area, with facts in common."""
+    critical, warning, info = (partial(_row, {"area": area, "severity": each, **common}) for each in reversed(Severity))
     return critical, warning, info
 
 
 def length_in_words(seconds: float) -> str:
     """Format a configured duration in the largest unit that divides it: ``90 seconds``, ``1 hour``."""
-    for unit, size in (("hour", HOURS), ("minute", MINUTES)):
+    for unit, size in (("hour", 3600), ("minute", 60)):
         if seconds >= size and seconds % size == 0:
             return _counted(seconds / size, unit)
     return _counted(seconds, "second")

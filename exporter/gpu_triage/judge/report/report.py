@@ -8,24 +8,12 @@ from gpu_triage.judge.bottleneck.classes import UNHINDERED, Bottleneck, Bottlene
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_of, scheduler_known
+from gpu_triage.judge.findings import verdicts
 from gpu_triage.judge.findings.finding import HOST, Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
-from gpu_triage.judge.findings.verdicts import (
-    CLUSTER,
-    DESK,
-    EXIT_COULD_NOT_LOOK,
-    EXIT_FINDINGS,
-    EXIT_SOUND,
-    Verdict,
-    Words,
-    verdict_on,
-)
 from gpu_triage.judge.report.summaries import is_known, not_judged, not_read, summaries, why_blocked
-from gpu_triage.read.gpu import pcie
-from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS, GPU_TEMPERATURE_CELSIUS
-from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
+from gpu_triage.read.gpu import device_memory, pcie, power, presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +45,7 @@ class GpuVerdict:
     since: float | None  # Unix seconds when it was first seen in its class; None in a single poll
     seconds: Mapping[str, float]  # time spent in each class so far
     strip: tuple[ClassPeriod, ...]  # classes over the last half hour
-    verdict: Verdict  # whether it should keep taking work
+    verdict: verdicts.Verdict  # whether it should keep taking work
     codes: tuple[str, ...]  # codes of its findings
     owners: tuple[GpuOwner, ...]  # known pods, jobs or users that hold it
     readings: GpuReadings
@@ -96,7 +84,7 @@ class Report:
     driver: str  # driver version; "" while it is unavailable
     areas: tuple[AreaVerdict, ...]  # in the playbook's order
     gpus: tuple[GpuVerdict, ...]  # by index
-    verdict: Verdict
+    verdict: verdicts.Verdict
     not_read: tuple[str, ...]  # what could not be read, and what that hides
     blocked: str | None  # why the GPUs could not be checked at all, and what to do; None if they could
     ended: tuple[Finding, ...] = ()  # confirmed findings that ended within the last 20 minutes
@@ -111,16 +99,16 @@ class Report:
         return tuple(finding for area in self.areas for finding in area.findings)
 
     @property
-    def words(self) -> Words:
+    def words(self) -> verdicts.Words:
         """How to speak of its verdicts to people."""
-        return CLUSTER if self.scheduled else DESK
+        return verdicts.CLUSTER if self.scheduled else verdicts.DESK
 
     def exit_code(self, fail_on: Severity) -> int:
         """Return the exit code for these findings, which depends on those at least as severe as `fail_on`."""
         if self.blocked is not None:
-            return EXIT_COULD_NOT_LOOK
+            return verdicts.EXIT_COULD_NOT_LOOK
         found = any(finding.urgency.rank >= fail_on.rank for finding in self.findings)
-        return EXIT_FINDINGS if found else EXIT_SOUND
+        return verdicts.EXIT_FINDINGS if found else verdicts.EXIT_SOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +141,12 @@ def report_of(
         recording=subject.recording,
         judged_at=host.at.wall,
         measured_seconds=host.seconds,
-        driver=host.label(GPU_DRIVER_INFO, "driver_version"),
+        driver=host.label(presence.GPU_DRIVER_INFO, "driver_version"),
         areas=tuple(_area(area, lines[area], found, is_known=is_known(host, area)) for area in Area),
         gpus=tuple(
             _gpu(gpu, bottlenecks[gpu], memories[gpu], found, continuous=subject.continuous) for gpu in host.gpus
         ),
-        verdict=verdict_on(
+        verdict=verdicts.verdict_on(
             (finding.urgency for finding in found), was_read=blocked is None and (not host.gpus or host.was_read)
         ),
         not_read=tuple(not_read(host)),
@@ -192,7 +180,7 @@ def _gpu(
         since=memory.since(gpu.at) if continuous else None,
         seconds=dict(memory.seconds),
         strip=memory.strip(gpu.at.monotonic),
-        verdict=verdict_on((each.urgency for each in own), was_read=gpu.was_read),
+        verdict=verdicts.verdict_on((each.urgency for each in own), was_read=gpu.was_read),
         codes=tuple(dict.fromkeys(each.check.code for each in own)),
         owners=owners_of(gpu),
         readings=_readings(gpu),
@@ -204,11 +192,11 @@ def _readings(gpu: GpuEvidence) -> GpuReadings:
         return GpuReadings()
     return GpuReadings(
         busy_ratio=gpu.busy_share,
-        power_watts=gpu.last(GPU_POWER_WATTS),
-        power_limit_watts=gpu.last(GPU_POWER_LIMIT_WATTS),
-        temperature_celsius=gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="gpu"),
-        memory_used_bytes=gpu.last(GPU_MEMORY_USED_BYTES),
-        memory_total_bytes=gpu.last(GPU_MEMORY_TOTAL_BYTES),
+        power_watts=gpu.last(power.GPU_POWER_WATTS),
+        power_limit_watts=gpu.last(power.GPU_POWER_LIMIT_WATTS),
+        temperature_celsius=gpu.last(power.GPU_TEMPERATURE_CELSIUS, sensor="gpu"),
+        memory_used_bytes=gpu.last(device_memory.GPU_MEMORY_USED_BYTES),
+        memory_total_bytes=gpu.last(device_memory.GPU_MEMORY_TOTAL_BYTES),
         pcie_generation=gpu.last(pcie.GPU_PCIE_LINK_GENERATION),
         pcie_width=gpu.last(pcie.GPU_PCIE_LINK_WIDTH),
         pcie_expected_generation=gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_GENERATION),

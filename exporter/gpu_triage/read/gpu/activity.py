@@ -191,7 +191,6 @@ ACTIVITY = GpuCollector(
     reader=lambda config: ActivityReader(max_gap_seconds(config)).read,
 )
 
-
 GPU_ENCODER_UTILIZATION_RATIO = gpu_gauge(
     "gpu_encoder_utilization_ratio",
     "Share of time the video encoder was busy, 0-1.",
@@ -243,7 +242,6 @@ def _ratio(inquiry: Inquiry, function: str) -> float | None:
 
 MEDIA = GpuCollector("media", "video encoder and decoder", Tier.MEDIUM, lambda _config: read_media)
 
-
 GPU_SM_ACTIVE_RATIO = gpu_gauge(
     "gpu_sm_active_ratio",
     "Share of SMs busy, averaged since the last round, 0-1. Hopper and later; absent in the first round and without "
@@ -252,30 +250,22 @@ GPU_SM_ACTIVE_RATIO = gpu_gauge(
 )
 
 
-def _gpm_gauge(name: str, what: str, source: str) -> MetricSpec:
+def _gpm(name: str, what: str, number: str) -> MetricSpec:
     when = "averaged since the last round, 0-1. Absent when gpu_sm_active_ratio is."
-    return gpu_gauge(name, f"{what}, {when}", source=source)
+    return gpu_gauge(name, f"{what}, {when}", source=f"GPM {number}")
 
 
-GPU_SM_OCCUPANCY_RATIO = _gpm_gauge(
-    "gpu_sm_occupancy_ratio", "Resident warps as a share of the maximum", "GPM 3 (SM_OCCUPANCY)"
+GPU_SM_OCCUPANCY_RATIO = _gpm("gpu_sm_occupancy_ratio", "Resident warps as a share of the maximum", "3 (SM_OCCUPANCY)")
+GPU_TENSOR_ACTIVE_RATIO = _gpm(
+    "gpu_tensor_active_ratio", "Share of time in tensor operations of any kind", "5 (ANY_TENSOR_UTIL)"
 )
-GPU_TENSOR_ACTIVE_RATIO = _gpm_gauge(
-    "gpu_tensor_active_ratio", "Share of time in tensor operations of any kind", "GPM 5 (ANY_TENSOR_UTIL)"
-)
-GPU_DRAM_ACTIVE_RATIO = _gpm_gauge(
-    "gpu_dram_active_ratio", "Device memory bandwidth in use as a share of the maximum", "GPM 10 (DRAM_BW_UTIL)"
+GPU_DRAM_ACTIVE_RATIO = _gpm(
+    "gpu_dram_active_ratio", "Device memory bandwidth in use as a share of the maximum", "10 (DRAM_BW_UTIL)"
 )
 _OUTSIDE_TENSOR = "arithmetic outside the tensor cores"
-GPU_FP64_ACTIVE_RATIO = _gpm_gauge(
-    "gpu_fp64_active_ratio", f"Share of time in FP64 {_OUTSIDE_TENSOR}", "GPM 11 (FP64_UTIL)"
-)
-GPU_FP32_ACTIVE_RATIO = _gpm_gauge(
-    "gpu_fp32_active_ratio", f"Share of time in FP32 {_OUTSIDE_TENSOR}", "GPM 12 (FP32_UTIL)"
-)
-GPU_FP16_ACTIVE_RATIO = _gpm_gauge(
-    "gpu_fp16_active_ratio", f"Share of time in FP16 {_OUTSIDE_TENSOR}", "GPM 13 (FP16_UTIL)"
-)
+GPU_FP64_ACTIVE_RATIO = _gpm("gpu_fp64_active_ratio", f"Share of time in FP64 {_OUTSIDE_TENSOR}", "11 (FP64_UTIL)")
+GPU_FP32_ACTIVE_RATIO = _gpm("gpu_fp32_active_ratio", f"Share of time in FP32 {_OUTSIDE_TENSOR}", "12 (FP32_UTIL)")
+GPU_FP16_ACTIVE_RATIO = _gpm("gpu_fp16_active_ratio", f"Share of time in FP16 {_OUTSIDE_TENSOR}", "13 (FP16_UTIL)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,16 +279,11 @@ class GpmReading:
     fp16_active_ratio: Annotated[float | None, GPU_FP16_ACTIVE_RATIO]
 
 
-_METRIC_IDS: Final = {
-    "sm_active_ratio": nvml_gpm.SM_ACTIVE,
-    "sm_occupancy_ratio": nvml_gpm.SM_OCCUPANCY,
-    "tensor_active_ratio": nvml_gpm.TENSOR_ACTIVE,
-    "dram_active_ratio": nvml_gpm.DRAM_ACTIVE,
-    "fp64_active_ratio": nvml_gpm.FP64_ACTIVE,
-    "fp32_active_ratio": nvml_gpm.FP32_ACTIVE,
-    "fp16_active_ratio": nvml_gpm.FP16_ACTIVE,
-}
-"""Fields of GpmReading to GPM metric IDs."""
+_METRIC_IDS: Final = (
+    *(nvml_gpm.SM_ACTIVE, nvml_gpm.SM_OCCUPANCY, nvml_gpm.TENSOR_ACTIVE, nvml_gpm.DRAM_ACTIVE),
+    *(nvml_gpm.FP64_ACTIVE, nvml_gpm.FP32_ACTIVE, nvml_gpm.FP16_ACTIVE),
+)
+"""Of the fields of GpmReading, in their order."""
 
 WHOLE: Final = "whole"
 _WHOLE_GPU: Final[Mapping[Hashable, int | None]] = {WHOLE: None}
@@ -377,13 +362,12 @@ class Gpm:
 
 class GpmReader:
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
-        self._gpm = Gpm(GpmMetrics(*_METRIC_IDS.values()), max_gap_seconds, retry_seconds)
+        self._gpm = Gpm(GpmMetrics(*_METRIC_IDS), max_gap_seconds, retry_seconds)
 
     def read(self, gpu: GpuRound) -> GpmReading:
         """Activity since the last round; empty before Hopper, in the first round, and without permission."""
         averages = self._gpm.read(gpu) or {}
-        ratios = averages.get(WHOLE, {})
-        return GpmReading(**{field: ratios.get(metric_id) for field, metric_id in _METRIC_IDS.items()})
+        return GpmReading(*map(averages.get(WHOLE, {}).get, _METRIC_IDS))
 
 
 GPM = GpuCollector(

@@ -219,7 +219,6 @@ PCIE = GpuCollector(
     ),
 )
 
-
 _NO_LINK = PcieLink(None, None, None, None)
 
 GPU_PCIE_LINK_DEVICE_MAX_GENERATION = gpu_gauge(
@@ -364,7 +363,6 @@ PCIE_LIMITS = GpuCollector(
     reader=lambda config: ExpectedLinkReader(config).read,
 )
 
-
 DIRECTIONS: Final = {"transmit": 0, "receive": 1}  # label to nvmlPcieUtilCounter_t
 _BYTES_PER_KB: Final = 1000
 _MOST_KB_PER_SECOND: Final = 1 << 30
@@ -400,7 +398,6 @@ PCIE_THROUGHPUT = GpuCollector(
     reader=lambda _config: read_pcie_throughput,
     default=False,
 )
-
 
 TYPE_FIELDS: Final = {
     "correctable": 173,
@@ -451,7 +448,6 @@ class PcieErrorsReader:
 PCIE_ERRORS = GpuCollector(
     "pcie_errors", "PCIe errors counted by the GPU", Tier.MEDIUM, lambda _config: PcieErrorsReader().read
 )
-
 
 TOTALS: Final = {"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL", "fatal": "TOTAL_ERR_FATAL"}
 """Severity (also the suffix of the file name) to the name of the line with the total."""

@@ -128,7 +128,6 @@ TOPOLOGY = GpuCollector(
     "topology", "P2P, topology levels and NUMA nodes", Tier.SLOW, lambda _config: read_topology, render, asks_peers=True
 )
 
-
 MOST_ADAPTERS: Final = 64  # maximum adapter names published per GPU
 _DEVICE: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _HOST_BRIDGE: Final = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")

@@ -11,19 +11,7 @@ from typing import Final, NamedTuple
 import gpu_triage
 from gpu_triage import __version__
 from gpu_triage.documents import identity_of, reason_of
-from gpu_triage.driver.kernel.files import (
-    MISSING,
-    PROCFS,
-    SHOWS,
-    SYSFS,
-    is_mounted,
-    is_present,
-    read_names,
-    refusal,
-    target_of,
-    text_of,
-)
-from gpu_triage.driver.kernel.pci_bus import handles_aer
+from gpu_triage.driver.kernel import files, pci_bus
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import fields
 from gpu_triage.machine import Machine
@@ -118,14 +106,14 @@ class _View:
     def __init__(self, machine: Machine, config: Config) -> None:
         self.machine, self.config = machine, config
         self.procfs, self.sysfs = machine.procfs, machine.sysfs
-        self.live = target_of(self.procfs / "self") != ""
+        self.live = files.target_of(self.procfs / "self") != ""
         self.foreign = names_are_host_pids(self.procfs) is False
         self.nested = not sees_every_process(self.procfs)
 
 
 def _pci_bus(view: _View) -> str | None:
     try:
-        read_names(view.sysfs / "bus" / "pci" / "devices")
+        files.read_names(view.sysfs / "bus" / "pci" / "devices")
     except HostReadFailed as failed:
         return failed.reason
     return None
@@ -134,7 +122,7 @@ def _pci_bus(view: _View) -> str | None:
 def _host_pressure(view: _View) -> str | None:
     # Kernels up to 5.0 have these files and return an error if PSI is off; later ones omit them (psi_proc_init).
     io = view.procfs / "pressure" / "io"
-    return refusal(io) or MISSING if view.live and not text_of(io) else None
+    return files.refusal(io) or files.MISSING if view.live and not files.text_of(io) else None
 
 
 def _cgroups(view: _View) -> str | None:
@@ -145,19 +133,23 @@ def _cgroups(view: _View) -> str | None:
 
 def _denied(path: Path) -> str | None:
     # Opened, not read: opening triggers the permission check, reading would walk the page tables of a process.
-    return NO_PERMISSION if refusal(path) == NO_PERMISSION else None
+    return NO_PERMISSION if files.refusal(path) == NO_PERMISSION else None
+
+
+def _hidden_processes(view: _View) -> str | None:
+    return "hidden" if view.live and not (view.nested or files.text_of(view.procfs / "1" / "status")) else None
 
 
 def _links_out_of_sight(view: _View) -> str | None:
     """Whether sysfs belongs to another network namespace than the host's, so it lacks the host's interfaces."""
     names = frozenset() if view.foreign else interface_names(view.procfs)
-    mounted = is_present(view.sysfs / "class" / "net")
+    mounted = files.is_present(view.sysfs / "class" / "net")
     return "other_network_namespace" if names and mounted and not shows_interfaces(view.sysfs, names) else None
 
 
 def _nfs_mounts(view: _View) -> str | None:
     # Mount IDs are global in the kernel, so two namespaces never share the first one.
-    hosts, own = (text_of(view.procfs / pid / "mountinfo").partition(" ")[0] for pid in ("1", "self"))
+    hosts, own = (files.text_of(view.procfs / pid / "mountinfo").partition(" ")[0] for pid in ("1", "self"))
     apart = not view.foreign and hosts and own and hosts != own
     return _denied(view.procfs / "1" / "mountstats") if apart else None
 
@@ -171,7 +163,7 @@ def _services(view: _View) -> str | None:
 
 def _errors_kept_by_firmware(view: _View) -> str | None:
     """Whether PCIe errors go to the firmware (APEI, with a table of error sources) instead of the kernel."""
-    kept = is_present(view.sysfs / "firmware/acpi/tables/HEST") and handles_aer(view.sysfs) is False
+    kept = files.is_present(view.sysfs / "firmware/acpi/tables/HEST") and pci_bus.handles_aer(view.sysfs) is False
     return "firmware_first" if kept else None
 
 
@@ -187,7 +179,7 @@ def _pod_names(view: _View) -> str | None:
 def _state_directory(view: _View) -> str | None:
     folder = view.config.state_directory or Path()
     writable = os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
-    return None if writable else refusal(folder) or NO_PERMISSION
+    return None if writable else files.refusal(folder) or NO_PERMISSION
 
 
 class Probe(NamedTuple):
@@ -201,23 +193,22 @@ def _of(collector: AnyCollector, reason: Callable[[_View], str | None], remedy: 
     return Probe(collector.name, partial(runs, collector), reason, remedy)
 
 
+def _root(name: str) -> Probe:
+    remedy = f"are not visible: mount the host's {name} at {{machine.{name}}}, or correct --path.{name}"
+
+    def reason(view: _View) -> str | None:
+        return None if files.is_mounted(getattr(view, name)) else files.MISSING
+
+    return Probe(name, lambda _config: True, reason, f"{files.SHOWS[name]} {remedy}")
+
+
 PROBES: Final = (
-    Probe(
-        PROCFS,
-        lambda _config: True,
-        lambda view: None if is_mounted(view.procfs) else MISSING,
-        f"{SHOWS[PROCFS]} are not visible: mount the host's procfs at {{machine.procfs}}, or correct --path.procfs",
-    ),
-    Probe(
-        SYSFS,
-        lambda _config: True,
-        lambda view: None if is_mounted(view.sysfs) else MISSING,
-        f"{SHOWS[SYSFS]} are not visible: mount the host's sysfs at {{machine.sysfs}}, or correct --path.sysfs",
-    ),
+    _root(files.PROCFS),
+    _root(files.SYSFS),
     Probe(
         "kernel_log",
         lambda config: collector_enabled(config, xid.NAME, default=True) or runs(HOST_KERNEL_LOG, config),
-        lambda view: None if view.machine.kmsg is None else refusal(view.machine.kmsg),
+        lambda view: None if view.machine.kmsg is None else files.refusal(view.machine.kmsg),
         "Xids from before startup or while the driver hangs, with drivers of 2024 also Xids "
         f"{', '.join(map(str, MISSED_BY_NVML))}, SXids of NVSwitches and kernel messages about the host are not read: "
         "grant CAP_SYSLOG or run a privileged container",
@@ -234,11 +225,7 @@ PROBES: Final = (
         lambda view: OTHER_PID_NAMESPACE if view.nested else None,
         "processes outside this container are neither listed nor counted: run it in the host's PID namespace",
     ),
-    _of(
-        PROCESSES,
-        lambda view: "hidden" if view.live and not (view.nested or text_of(view.procfs / "1" / "status")) else None,
-        "other users' processes have no names: add the group of hidepid's gid= option",
-    ),
+    _of(PROCESSES, _hidden_processes, "other users' processes have no names: add the group of hidepid's gid= option"),
     _of(
         HOST_PRESSURE,
         _host_pressure,
@@ -292,19 +279,19 @@ PROBES: Final = (
     ),
     _of(
         TEXTFILE,
-        lambda view: refusal(view.config.collector_textfile_directory or Path()),
+        lambda view: files.refusal(view.config.collector_textfile_directory or Path()),
         "metrics of jobs are not exposed: allow this user to read {config.collector_textfile_directory}",
     ),
     _of(POD_NAMES, _pod_names, "pods are not named: run as user 0 and mount {config.kubernetes_pod_resources_socket}"),
     _of(
         CONTAINER_NAMES,
-        lambda view: refusal(view.config.kubernetes_container_logs or Path()),
+        lambda view: files.refusal(view.config.kubernetes_container_logs or Path()),
         "pods that share a GPU cannot be distinguished by process: allow this user to list "
         "{config.kubernetes_container_logs}",
     ),
     _of(
         SLURM_JOBS,
-        lambda view: refusal(view.config.slurm_jobs_directory or Path()),
+        lambda view: files.refusal(view.config.slurm_jobs_directory or Path()),
         "GPUs allocated by Slurm are unknown: let its prolog create {config.slurm_jobs_directory}, and allow this user "
         "to read it",
     ),

@@ -14,16 +14,7 @@ from operator import sub
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import (
-    MAX_CPUS,
-    HostInquiry,
-    if_readable,
-    names_in,
-    parse_count,
-    parse_cpu_list,
-    read_int,
-    text_of,
-)
+from gpu_triage.driver.kernel import files
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES, parse_pressure
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
@@ -130,7 +121,7 @@ class HostCpuReader:
 
     def read(self, round_: HostRound) -> HostCpuReading:
         """Read CPUs and load. Source: ``/proc/stat``, ``/proc/loadavg`` and ``/sys/devices/system/node``."""
-        inquiry = HostInquiry(round_.failures)
+        inquiry = files.HostInquiry(round_.failures)
         procfs, sysfs = round_.machine.procfs, round_.machine.sysfs
         load1 = inquiry.parse(procfs / "loadavg", parse_load1, required=True)
         stat = inquiry.need(procfs / "stat", parse_stat)
@@ -216,9 +207,9 @@ def _cpus_set_apart(sysfs: Path) -> frozenset[int]:
     """CPUs excluded from normal scheduling: ``isolcpus=``, ``nohz_full=`` and isolated cpusets."""
     found: frozenset[int] = frozenset()
     for name in _SET_APART:
-        text = text_of(sysfs / "devices" / "system" / "cpu" / name).strip()
+        text = files.text_of(sysfs / "devices" / "system" / "cpu" / name).strip()
         with suppress(ValueError):
-            found |= parse_cpu_list("" if text == _NO_CPUS else text)
+            found |= files.parse_cpu_list("" if text == _NO_CPUS else text)
     return found
 
 
@@ -232,7 +223,7 @@ def parse_stat(text: str) -> Stat:
         # Split only once: the interrupts line has thousands of numbers.
         name, *rest = line.split(maxsplit=1) or [""]
         if name in ("ctxt", "procs_blocked"):
-            (counts[name],) = (parse_count(value) for value in "".join(rest).split())
+            (counts[name],) = (files.parse_count(value) for value in "".join(rest).split())
         elif _CPU_NAME.fullmatch(name):
             raise ValueError(f"{line[:80]!r} is cut short, or no line of a CPU")
     if not ticks:
@@ -250,7 +241,6 @@ def parse_load1(text: str) -> float:
 
 
 HOST_CPU = HostCollector("host_cpu", "CPU time per NUMA node, load", Tier.MEDIUM, lambda _config: HostCpuReader().read)
-
 
 _WORD: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _MOST_GOVERNORS: Final = 8
@@ -306,7 +296,7 @@ _NUMBER: Final = re.compile(r"\b[0-9]{1,5}\b")
 def policies(sysfs: Path) -> list[Path]:
     """Folders of the cpufreq policies (groups of CPUs that share a clock, usually one per CPU); empty without."""
     root = sysfs / "devices" / "system" / "cpu" / "cpufreq"
-    return [root / name for name in names_in(root) if _POLICY.fullmatch(name)][:MAX_CPUS]
+    return [root / name for name in files.names_in(root) if _POLICY.fullmatch(name)][: files.MAX_CPUS]
 
 
 class CpuFrequencies:
@@ -320,12 +310,14 @@ class CpuFrequencies:
             self._policy_of = {
                 int(each): policy
                 for policy in policies(sysfs)
-                for each in _NUMBER.findall(text_of(policy / "related_cpus"))
+                for each in _NUMBER.findall(files.text_of(policy / "related_cpus"))
             }
         policy = self._policy_of.get(cpu)
         if policy is None:
             return None
-        now, most = (if_readable(read_int, policy / name) for name in ("scaling_cur_freq", "cpuinfo_max_freq"))
+        now, most = (
+            files.if_readable(files.read_int, policy / name) for name in ("scaling_cur_freq", "cpuinfo_max_freq")
+        )
         # If the reported maximum excludes boost, a CPU may exceed it.
         return min(1.0, now / most) if now is not None and most is not None and now > 0 and most > 0 else None
 
@@ -336,7 +328,7 @@ class HostCpuSettingsReader:
 
     def read(self, round_: HostRound) -> HostCpuSettingsReading:
         sysfs = round_.machine.sysfs
-        inquiry = HostInquiry(round_.failures, sysfs, once=True)
+        inquiry = files.HostInquiry(round_.failures, sysfs, once=True)
         clock_source = inquiry.parse(sysfs / "devices/system/clocksource/clocksource0/current_clocksource", _word)
         governors = Counter(filter(None, (inquiry.parse(each / "scaling_governor", _word) for each in policies(sysfs))))
         nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or {0: frozenset({0})}, aside=True) or {}
@@ -350,13 +342,13 @@ class HostCpuSettingsReader:
         )
 
     def _counts(
-        self, inquiry: HostInquiry, sysfs: Path, nodes: Mapping[int, frozenset[int]], name: str
+        self, inquiry: files.HostInquiry, sysfs: Path, nodes: Mapping[int, frozenset[int]], name: str
     ) -> dict[str, int]:
         """Read a counter of each node's processor package; each CPU of a package shows the same value."""
         counts: dict[str, int] = {}
         for node, cpus in nodes.items():
             path = sysfs / f"devices/system/cpu/cpu{min(cpus)}/thermal_throttle" / name
-            count = inquiry.ask(partial(read_int, path), aside=True)
+            count = inquiry.ask(partial(files.read_int, path), aside=True)
             if count is not None:
                 counts[str(node)] = self._counters.published((str(node), name), count)
         return counts
@@ -374,7 +366,6 @@ HOST_CPU_SETTINGS = HostCollector(
     tier=Tier.SLOW,
     reader=lambda _config: HostCpuSettingsReader().read,
 )
-
 
 GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
     "gpu_host_pressure_seconds_total",
@@ -398,7 +389,7 @@ class HostPressureReader:
 
     def read(self, round_: HostRound) -> HostPressureReading:
         procfs = round_.machine.procfs
-        inquiry = HostInquiry(round_.failures, procfs)
+        inquiry = files.HostInquiry(round_.failures, procfs)
         readings = {resource: inquiry.parse(procfs / "pressure" / resource, parse_pressure) for resource in RESOURCES}
         inquiry.finish()
         if readings["cpu"]:

@@ -131,7 +131,6 @@ def _is_whole(blocks: Path, name: str) -> bool:
 
 HOST_DISK = HostCollector("host_disk", "disks", Tier.MEDIUM, lambda _config: HostDiskReader().read, each("device"))
 
-
 _MOST_MOUNTS: Final = 16
 _MICROSECONDS: Final = 1e6
 _BYTES_PER_MIB: Final = 1 << 20

@@ -1,7 +1,7 @@
 """Problems around the GPUs in the kernel log: driver failures, processes, storage, adapters and hardware errors."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -11,14 +11,7 @@ from typing import Annotated, Final
 from gpu_triage.driver.kernel.procfs import UNINTERRUPTIBLE, read_process_stat
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, WallTimes
-from gpu_triage.read.host.driver_messages import (
-    AT_PROBE,
-    LOADING_SECONDS,
-    UNTIL_LOADED,
-    parse_device_message,
-    parse_device_over,
-    parse_driver_message,
-)
+from gpu_triage.read.host import driver_messages
 from gpu_triage.read.host.kernel_messages import (
     HostMessage,
     ProblemKind,
@@ -54,7 +47,7 @@ _ENDINGS: Final = {
     ),
     Ending.REPAIRED: (ProblemKind.FILESYSTEM_READ_ONLY, ProblemKind.NVME_LOST),
     Ending.UNBLOCKED: (ProblemKind.HUNG_TASK,),
-    Ending.LOADED: tuple(UNTIL_LOADED - {ProblemKind.SWITCH_MISMATCH}),
+    Ending.LOADED: tuple(driver_messages.UNTIL_LOADED - {ProblemKind.SWITCH_MISMATCH}),
     # A thread that crashed keeps its locks.
     Ending.REBOOTED: (ProblemKind.KERNEL_OOPS, ProblemKind.IRQ_DISABLED),
     # Lockups and stalls are logged again every minute; heat and memory errors have counters.
@@ -145,8 +138,7 @@ class HostKernelLogReader:
     Only records written by the kernel itself count, since privileged processes can write to the log too.
     """
 
-    def __init__(self, open_log: Callable[[Path], KernelLog] = KernelLog) -> None:
-        self._open_log = open_log
+    def __init__(self) -> None:
         self._log: KernelLog | None = None
         self._clock = KernelClock()
         self._past_told = False
@@ -164,7 +156,7 @@ class HostKernelLogReader:
         if round_.machine.kmsg is None:
             return _NOTHING
         if self._log is None:
-            self._log = self._open_log(round_.machine.kmsg)
+            self._log = KernelLog(round_.machine.kmsg)
         try:
             records = self._log.read()
         except HostReadFailed as failed:
@@ -191,7 +183,7 @@ class HostKernelLogReader:
         at = min(self._clock.monotonic(record), now)
         if message := _understood(text):
             self._note(message, at, transient=text.endswith(_OF_SOFT_MOUNT))
-        elif over := parse_trouble_over(text) or parse_device_over(text):
+        elif over := parse_trouble_over(text) or driver_messages.parse_device_over(text):
             if over.trouble in EVENT_ANYWAY:
                 self._transient.add((over.trouble, over.subject))
             else:
@@ -201,8 +193,8 @@ class HostKernelLogReader:
 
     def _end_failures(self, loaded_at: float) -> None:
         """Discard failures from before the driver was loaded, except those logged while it was loading."""
-        for kind in UNTIL_LOADED:
-            until = loaded_at - (LOADING_SECONDS if kind in AT_PROBE else 0.0)
+        for kind in driver_messages.UNTIL_LOADED:
+            until = loaded_at - (driver_messages.LOADING_SECONDS if kind in driver_messages.AT_PROBE else 0.0)
             of_kind = self._last.get(kind, {})
             for subject in [each for each, last in of_kind.items() if last <= until]:
                 del of_kind[subject]
@@ -271,9 +263,9 @@ class HostKernelLogReader:
 
 def _understood(text: str) -> HostMessage | None:
     """Parse a kernel message about the host, its devices or its driver; None for any other message."""
-    if (failure := parse_driver_message(text)) is not None:
+    if (failure := driver_messages.parse_driver_message(text)) is not None:
         return HostMessage(failure.trouble, failure.subject)
-    return parse_host_message(text) or parse_device_message(text)
+    return parse_host_message(text) or driver_messages.parse_device_message(text)
 
 
 HOST_KERNEL_LOG = HostCollector(

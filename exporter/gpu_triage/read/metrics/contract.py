@@ -152,7 +152,6 @@ AnyGpuCollector = GpuCollector[Any]
 AnyHostCollector = HostCollector[Any]
 AnyCollector = AnyGpuCollector | AnyHostCollector
 
-
 OwnSubject = ModuleType
 """A module with a subject that the sampler itself provides. It renders but has no reader, and declares the name (NAME),
 what the subject covers, worded as a heading (ABOUT), and the default tier of its metrics (TIER).

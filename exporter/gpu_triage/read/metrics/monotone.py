@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from operator import add, ge
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound="Hashable")
 

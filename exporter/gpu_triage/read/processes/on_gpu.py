@@ -27,7 +27,6 @@ from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
 _AHEAD_SECONDS: Final = 1.0
 """Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
 
-
 GPU_PROCESSES = gpu_gauge(
     "gpu_processes",
     "Processes with a context on the GPU, each in one type: compute, graphics, compute_graphics (in both driver "

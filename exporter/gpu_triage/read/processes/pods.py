@@ -193,7 +193,6 @@ POD_NAMES = HostCollector(
     needs="kubernetes_pod_resources_socket",
 )
 
-
 MAX_CONTAINERS: Final = 8192  # a node runs a few hundred pods at most, and keeps a few dead containers of each
 
 # Pod, namespace and container names contain no underscores. A name too long for the file system is truncated at the
@@ -251,7 +250,6 @@ CONTAINER_NAMES = HostCollector(
     needs="kubernetes_container_logs",
     own_lane=True,
 )
-
 
 NO_WORKLOAD: Final = Workload("", "", "")  # for a process outside any pod, or in a pod with unknown name
 

@@ -12,19 +12,7 @@ from gpu_triage.judge.findings.verdicts import COLORS, WORST_FIRST, Verdict
 from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.judge.report.report import Report
 from gpu_triage.serve.messages import HEALTHY_PATH, READY_PATH, VERDICT_PATH
-from gpu_triage.serve.page.markup import chip, date_time, foreign, moment, safe, section, whole_page, window
-from gpu_triage.serve.page.sections import (
-    areas_section,
-    collectors_section,
-    findings_section,
-    first_steps,
-    gpus_section,
-    overview_section,
-    recordings_of,
-    repeat_offenders_section,
-    settings_section,
-)
-from gpu_triage.serve.page.style import ICONS, SCRIPT, STYLE
+from gpu_triage.serve.page import markup, sections, style
 
 _RELOAD_SECONDS: Final = 10
 """Reload interval for browsers without scripts; the script refreshes more often."""
@@ -61,42 +49,42 @@ def document(latest: Judgment | None, facts: PageFacts) -> bytes:
 {banner}{_top(latest, facts, headline)}
 {_sections(latest)}{_links(facts)}
 </main>
-<script>{SCRIPT}</script>"""
+<script>{style.SCRIPT}</script>"""
     reload = f'<noscript><meta http-equiv="refresh" content="{_RELOAD_SECONDS}"></noscript>\n'
-    return whole_page(f"{headline.word}: {facts.host}{origin}", ICONS[headline.tone], STYLE, body, reload)
+    return markup.whole_page(
+        f"{headline.word}: {facts.host}{origin}", style.ICONS[headline.tone], style.STYLE, body, reload
+    )
 
 
 def _sections(latest: Judgment | None) -> str:
     if latest is None:
         return ""
     report, now = latest.report, latest.at.wall
-    sections = (
-        overview_section(report.gpus, now, report.words),
-        findings_section(report, now, recordings_of(latest.host)),
-        gpus_section(latest),
-        repeat_offenders_section(latest.host),
-        areas_section(report),
-        settings_section(report),
-        collectors_section(latest.host),
+    shown = (
+        sections.overview_section(report.gpus, now, report.words),
+        sections.findings_section(report, now, sections.recordings_of(latest.host)),
+        sections.gpus_section(latest),
+        sections.repeat_offenders_section(latest.host),
+        sections.areas_section(report),
+        sections.settings_section(report),
+        sections.collectors_section(latest.host),
     )
-    return "".join(f"{each}\n" for each in sections if each)
+    return "".join(f"{each}\n" for each in shown if each)
 
 
 def _origin(latest: Judgment | None, facts: PageFacts) -> tuple[str, str]:
     """Banner and title suffix if the page shows a recording or simulated data instead of the live host."""
     recording = None if latest is None else latest.report.recording
     if recording is not None:
-        banner = (
-            f"<strong>Recording.</strong> This page replays {foreign(recording)}, not the current state of this host."
-        )
-        return f'<p class="banner recording" role="note">{banner}</p>\n', " (recording)"
+        banner = f"This page replays {markup.foreign(recording)}, not the current state of this host."
+        return f'<p class="banner recording" role="note"><strong>Recording.</strong> {banner}</p>\n', " (recording)"
     if facts.scenario is None and not (latest is not None and latest.report.simulated):
         return "", ""
     banner = "<strong>Simulated data.</strong> Nothing on this page or in the metrics describes real hardware."
     if facts.scenario is not None:
-        banner += f" Scenario: <strong>{foreign(facts.scenario)}</strong>."
+        banner += f" Scenario: <strong>{markup.foreign(facts.scenario)}</strong>."
     if facts.scenario_progress is not None:
-        banner += f" {foreign(facts.scenario_progress)}"
+        banner += f" {markup.foreign(facts.scenario_progress)}"
     return f'<p class="banner simulated" role="note">{banner}</p>\n', " (simulated)"
 
 
@@ -104,21 +92,21 @@ def _top(latest: Judgment | None, facts: PageFacts, headline: _Headline) -> str:
     verdict = Verdict.NOT_READ if latest is None else latest.report.verdict
     lines = "".join(f"<p>{line}</p>\n" for line in headline.lines)
     return f"""<header id="verdict" class="{headline.tone}" data-state="{headline.state}" \
-data-verdict="{safe(verdict.value)}">
-<h1>{chip(headline.word, headline.tone)} {foreign(facts.host)}</h1>
+data-verdict="{markup.safe(verdict.value)}">
+<h1>{markup.chip(headline.word, headline.tone)} {markup.foreign(facts.host)}</h1>
 {lines}{headline.steps}<p class="soft">{" · ".join(_circumstances(latest, facts))}</p>
 </header>"""
 
 
 def _circumstances(latest: Judgment | None, facts: PageFacts) -> Iterator[str]:
     if latest is not None:
-        yield moment(latest.at.wall)
-        yield f"judged over {window(latest.report.measured_seconds)}"
+        yield markup.moment(latest.at.wall)
+        yield f"judged over {markup.window(latest.report.measured_seconds)}"
         if latest.report.driver:
-            yield f"driver {safe(latest.report.driver)}"
+            yield f"driver {markup.safe(latest.report.driver)}"
         elif latest.host.driver_error is not None and not latest.host.released:
             yield "no driver"
-    yield f"gpu-triage {safe(facts.version)}"
+    yield f"gpu-triage {markup.safe(facts.version)}"
 
 
 def _headline(latest: Judgment | None, facts: PageFacts) -> _Headline:
@@ -131,25 +119,25 @@ def _headline(latest: Judgment | None, facts: PageFacts) -> _Headline:
     report, waiting = latest.report, facts.waiting_for
     tone = COLORS[report.verdict].tone
     if latest.host.released:
-        return _Headline("released", "Released", tone, (safe(report.blocked or ""),))
+        return _Headline("released", "Released", tone, (markup.safe(report.blocked or ""),))
     if report.blocked is not None and not (waiting and latest.host.driver_error is None):
-        return _Headline("blocked", "Could not look", tone, (safe(report.blocked),))
+        return _Headline("blocked", "Could not look", tone, (markup.safe(report.blocked),))
     lines = () if waiting is None else (_waiting(waiting),)
     if waiting is not None and report.verdict in {Verdict.NOT_READ, Verdict.KEEP}:
         return _Headline("starting", "Starting", gray, lines)
     word = report.words.verdicts[report.verdict].capitalize()
-    return _Headline(report.verdict.value, word, tone, (_summary(report), *lines), first_steps(report))
+    return _Headline(report.verdict.value, word, tone, (_summary(report), *lines), sections.first_steps(report))
 
 
 def _waiting(what: str) -> str:
-    return f"Waiting for {safe(what)}."
+    return f"Waiting for {markup.safe(what)}."
 
 
 def _broken(latest: Judgment | None, facts: PageFacts) -> _Headline | None:
     """The headline of an exporter that no longer judges; None if it does."""
-    since = "" if latest is None else f" The rest of this page is from {date_time(latest.at.wall)}."
+    since = "" if latest is None else f" The rest of this page is from {markup.date_time(latest.at.wall)}."
     if facts.silence is not None:
-        banner = f"Out of date: {safe(facts.silence)}.{since} Check the exporter's log, then restart it."
+        banner = f"Out of date: {markup.safe(facts.silence)}.{since} Check the exporter's log, then restart it."
         return _Headline("stale", "Stale", COLORS[Verdict.DRAIN].tone, (banner,))
     if facts.judge_failed:
         banner = (
@@ -165,11 +153,11 @@ def _summary(report: Report) -> str:
     for gpu in report.gpus:
         by_verdict[gpu.verdict].append(gpu.gpu)
     chips = [
-        chip(_share(report, verdict, by_verdict[verdict]), COLORS[verdict].tone)
+        markup.chip(_share(report, verdict, by_verdict[verdict]), COLORS[verdict].tone)
         for verdict in WORST_FIRST
         if by_verdict[verdict]
     ]
-    return " ".join((*chips, safe(_counted(report))))
+    return " ".join((*chips, markup.safe(_counted(report))))
 
 
 def _share(report: Report, verdict: Verdict, indices: list[str]) -> str:
@@ -196,5 +184,5 @@ def _links(facts: PageFacts) -> str:
         ("runbooks/xids", "Xid codes", "what each one means"),
         ("runbooks/metrics", "Metrics reference", "every metric and its source"),
     )
-    items = "\n".join(f'<li><a href="{safe(to)}">{name}</a>: {what}</li>' for to, name, what in links)
-    return section("links", "More", f"<ul>\n{items}\n</ul>")
+    items = "\n".join(f'<li><a href="{markup.safe(to)}">{name}</a>: {what}</li>' for to, name, what in links)
+    return markup.section("links", "More", f"<ul>\n{items}\n</ul>")

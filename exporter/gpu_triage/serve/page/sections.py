@@ -19,16 +19,7 @@ from gpu_triage.judge.findings.verdicts import CLUSTER, WORST_FIRST, Verdict, Wo
 from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.judge.report.entries import ended_text, entry_of, grouped
 from gpu_triage.judge.report.report import AreaVerdict, GpuReadings, GpuVerdict, Report
-from gpu_triage.read.exporter.exporter_health import (
-    GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
-    GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS,
-    GPU_EXPORTER_COLLECTOR_SUCCESS,
-    GPU_EXPORTER_ERRORS_TOTAL,
-    STALE_GRACE_SECONDS,
-    STALE_INTERVALS,
-)
-from gpu_triage.read.exporter.flight_recorder import GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS
-from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+from gpu_triage.read.exporter import exporter_health, flight_recorder, judgment
 from gpu_triage.read.gpu.power import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
@@ -60,7 +51,7 @@ _GAP_SECONDS: Final = 1.0
 
 def urgency(gpu: GpuVerdict) -> tuple[int, int, int]:
     """Sort key for GPUs: verdict, then rank of the bottleneck class, then index."""
-    rank = BOTTLENECK_CLASSES.index(gpu.bottleneck.name)
+    rank = judgment.BOTTLENECK_CLASSES.index(gpu.bottleneck.name)
     return WORST_FIRST.index(gpu.verdict), rank, int(gpu.gpu)
 
 
@@ -107,7 +98,7 @@ def legend(strips: Iterable[tuple[ClassPeriod, ...]]) -> str:
     """Legend of the strips: the classes that occur, by rank, and time that was not judged."""
     strips = tuple(strips)
     seen = {stretch.name for stretches in strips for stretch in stretches}
-    chips = [class_chip(name) for name in BOTTLENECK_CLASSES if name in seen]
+    chips = [class_chip(name) for name in judgment.BOTTLENECK_CLASSES if name in seen]
     if any(sum(map(_seconds, stretches)) < STRIP_SECONDS - _GAP_SECONDS for stretches in strips):
         chips.append('<small class="soft">hatched: not judged</small>')
     return " ".join(chips)
@@ -223,7 +214,7 @@ def areas_section(report: Report) -> str:
 
 def recordings_of(host: HostEvidence) -> Mapping[GpuLabels, str]:
     """The file name of the latest flight recording for each GPU, and for HOST_LABELS."""
-    found = host.labels_of(GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS)
+    found = host.labels_of(flight_recorder.GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS)
     return {GpuLabels(labels["gpu"], labels["uuid"]): labels["file"] for labels in found}
 
 
@@ -414,7 +405,7 @@ _COLLECTOR_HEADS: Final = ("Collector", "State", "Last success", "Interval", "Er
 
 def collectors_section(evidence: Evidence) -> str:
     """The table of collectors, those with a problem first; collapsed if all are current."""
-    tracks = evidence.series(GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS)
+    tracks = evidence.series(exporter_health.GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS)
     rows = sorted((_collector_row(track, evidence) for track in tracks), key=lambda each: each[0])
     if not rows:
         return section("collectors", "Collectors", "<p>No collector has started yet.</p>")
@@ -431,8 +422,10 @@ def collectors_section(evidence: Evidence) -> str:
 def _collector_row(interval: Series, evidence: Evidence) -> tuple[bool, str]:
     """Whether the collector is current, and its table row."""
     name = interval.labels["collector"]
-    success = evidence.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=name)
-    last_success_at = evidence.last(GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS, collector=name)
+    success = evidence.last(exporter_health.GPU_EXPORTER_COLLECTOR_SUCCESS, collector=name)
+    last_success_at = evidence.last(
+        exporter_health.GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS, collector=name
+    )
     age = None if last_success_at is None else max(0.0, evidence.at.wall - last_success_at)
     state, tone = _state(success, age, interval.last)
     cells = (
@@ -449,13 +442,16 @@ def _state(success: float | None, age_seconds: float | None, interval_seconds: f
         return "waiting", "idle"
     if success == 0:
         return "failing", "sick"
-    if age_seconds is not None and age_seconds > STALE_INTERVALS * interval_seconds + STALE_GRACE_SECONDS:
+    if (
+        age_seconds is not None
+        and age_seconds > exporter_health.STALE_INTERVALS * interval_seconds + exporter_health.STALE_GRACE_SECONDS
+    ):
         return "stale", "held"
     return "ok", "well"
 
 
 def _errors(name: str, evidence: Evidence) -> str:
     counts: dict[str, float] = defaultdict(float)
-    for track in evidence.series(GPU_EXPORTER_ERRORS_TOTAL, collector=name):
+    for track in evidence.series(exporter_health.GPU_EXPORTER_ERRORS_TOTAL, collector=name):
         counts[track.labels["error"]] += track.last
     return ", ".join(f"{safe(error)} {count:.0f}" for error, count in sorted(counts.items())) or UNKNOWN

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, SECONDS, Action, Area, Measure, Unit, rows_of
+from gpu_triage.judge.findings.check import Action, Area, Measure, Unit, rows_of
 from gpu_triage.read.xid.codes import (
     NONFATAL_ACTION,
     NONFATAL_MEANING,
@@ -18,20 +18,20 @@ from gpu_triage.read.xid.codes import (
 
 _critical, _warning, _info = rows_of(Area.HEALTH)
 _UNCORRECTED: Final = Measure(Unit.COUNT, "{} in all")
-_HOLD_SECONDS: Final = 5 * MINUTES
+_HOLD: Final = "5m"
 _TIMES: Final = Measure(Unit.COUNT, "reported {} time(s)")
 
 
 _OF_KIND: Final = {
     # Held longer than findings that a reset ends at the same time, so that none of those pages when it ends.
-    XidKind.PAGE: partial(_critical, action=Action.DRAIN, topic="sick", alert="GpuXidCritical", hold=8 * MINUTES),
-    XidKind.TICKET: partial(_warning, action=Action.RESET, alert="GpuXidContained", hold=6 * MINUTES),
+    XidKind.PAGE: partial(_critical, action=Action.DRAIN, topic="sick", alert="GpuXidCritical", hold="8m"),
+    XidKind.TICKET: partial(_warning, action=Action.RESET, alert="GpuXidContained", hold="6m"),
     XidKind.APPLICATION: partial(_info, action=Action.FIX_JOB, alert="GpuXidApplication"),
-    XidKind.INFORMATION: partial(_info, action=Action.NONE, page="GpuXidUnlisted", hold=_HOLD_SECONDS),
+    XidKind.INFORMATION: partial(_info, action=Action.NONE, page="GpuXidUnlisted", hold=_HOLD),
 }
 
 
-_repair = partial(_warning, action=Action.RESET, alert="GpuRowRemapPending", wait=1 * HOURS, hold=5 * MINUTES)
+_repair = partial(_warning, action=Action.RESET, alert="GpuRowRemapPending", wait="1h", hold="5m")
 
 
 def _sentence(meaning: str) -> str:
@@ -40,7 +40,7 @@ def _sentence(meaning: str) -> str:
 
 
 HEALTH: Final = (
-    _critical("gpu.gsp_timeout", Action.DRAIN, topic="sick", page="GpuXidCritical", hold=5 * MINUTES, of_host=True)(
+    _critical("gpu.gsp_timeout", Action.DRAIN, topic="sick", page="GpuXidCritical", hold="5m", of_host=True)(
         title="a GPU's system processor (GSP) does not answer",
         meaning="The GPU's system processor (GSP) stopped answering the driver: the GPU does no more work.",
         decision="{Drain} the GPU, then reset it; reboot the host if the reset fails.",
@@ -54,19 +54,19 @@ HEALTH: Final = (
         for xid in XID_CODES.values()
         if xid.kind is kind
     ),
-    _warning("xid.unlisted", Action.INSPECT_HARDWARE, "GpuXidUnlisted", hold=_HOLD_SECONDS)(
+    _warning("xid.unlisted", Action.INSPECT_HARDWARE, "GpuXidUnlisted", hold=_HOLD)(
         title="an Xid that is not in this version's table",
         meaning=_sentence(UNLISTED_MEANING),
         decision=UNLISTED_REMEDY,
         measure=_TIMES,
     ),
-    _warning("xid.nonfatal", Action.RESET, "GpuXidContained", hold=_HOLD_SECONDS)(
+    _warning("xid.nonfatal", Action.RESET, "GpuXidContained", hold=_HOLD)(
         title="an error of an NVLink that is not known to be fatal",
         meaning=_sentence(NONFATAL_MEANING),
         decision=NONFATAL_ACTION,
         measure=_TIMES,
     ),
-    _warning("xid.gsp_slow", Action.RESET, "GpuXidContained", hold=_HOLD_SECONDS)(
+    _warning("xid.gsp_slow", Action.RESET, "GpuXidContained", hold=_HOLD)(
         title=f"Xid {SLOW_GSP}, the GPU's system processor (GSP) answered late",
         meaning=_sentence(SLOW_GSP_MEANING),
         decision=SLOW_GSP_ACTION,
@@ -78,7 +78,7 @@ HEALTH: Final = (
         decision="Make sure that it was dealt with: if not, reset the GPU.",
         measure=_TIMES,
     ),
-    _warning("xid.same_unit", Action.INSPECT_HARDWARE, "GpuXidSameUnit", hold=_HOLD_SECONDS)(
+    _warning("xid.same_unit", Action.INSPECT_HARDWARE, "GpuXidSameUnit", hold=_HOLD)(
         title="programs keep failing in the same place of the chip",
         meaning="Different programs fail in one place of this GPU's chip: the board is at fault, not the programs.",
         decision="When its job ends, run dcgmi diag -r 3, and have the board replaced.",
@@ -91,47 +91,47 @@ HEALTH: Final = (
         "board.",
         measure=Measure(Unit.COUNT, "{} time(s)"),
     ),
-    _critical("ecc.uncorrected", Action.DRAIN, "GpuEccUncorrected", topic="sick", hold=5 * MINUTES)(
+    _critical("ecc.uncorrected", Action.DRAIN, "GpuEccUncorrected", topic="sick", hold="5m")(
         title="uncorrected memory errors",
         meaning="The memory had errors that ECC could not correct since the driver was loaded.",
         decision="{Drain} the GPU and reset it; if they come back, plan to replace the board.",
         measure=_UNCORRECTED,
     ),
-    _warning("ecc.contained", Action.RESET, page="GpuXidContained", hold=5 * MINUTES)(
+    _warning("ecc.contained", Action.RESET, page="GpuXidContained", hold="5m")(
         title="an uncorrected memory error, contained",
         meaning="The memory had an error that ECC could not correct; the driver contained it, so it hit only one job.",
         decision="Restart the job that died, and reset the GPU when its other jobs are done.",
         measure=_UNCORRECTED,
     ),
-    _info("ecc.corrected", Action.NONE, page="GpuEccCorrectedRising", wait=1 * HOURS)(
+    _info("ecc.corrected", Action.NONE, page="GpuEccCorrectedRising", wait="1h")(
         title="corrected memory errors",
         meaning="ECC has just corrected memory errors: harmless alone, a warning sign if they keep coming.",
         decision="Watch the daily count.",
         measure=Measure(Unit.COUNT, "{} just now"),
     ),
-    _warning("ecc.corrected_rising", Action.INSPECT_HARDWARE, "GpuEccCorrectedRising", wait=1 * HOURS)(
+    _warning("ecc.corrected_rising", Action.INSPECT_HARDWARE, "GpuEccCorrectedRising", wait="1h")(
         title="many corrected memory errors",
         meaning="ECC corrected more memory errors within a day than a healthy board has.",
         decision="Look for pending row remaps, run dcgmi diag -r 3 when its job ends, and watch for uncorrected "
         "errors.",
         measure=Measure(Unit.COUNT, "{} in a day"),
     ),
-    _warning("ecc.sram_threshold", Action.INSPECT_HARDWARE, "GpuEccSramThreshold", hold=5 * MINUTES)(
+    _warning("ecc.sram_threshold", Action.INSPECT_HARDWARE, "GpuEccSramThreshold", hold="5m")(
         title="too many SRAM errors, replace the board",
         meaning="Uncorrected SRAM errors passed the board's threshold for replacement.",
         decision="Plan to replace the board.",
     ),
-    _info("ecc.mode_pending", Action.NONE, hold=5 * MINUTES)(
+    _info("ecc.mode_pending", Action.NONE, hold="5m")(
         title="the ECC mode changes with the next reset",
         meaning="The ECC mode will change with the next reboot or reset.",
         decision="Make sure that this is intended.",
     ),
-    _critical("memory.row_remap_failure", Action.DRAIN, "GpuRowRemapFailed", topic="sick", hold=6 * MINUTES)(
+    _critical("memory.row_remap_failure", Action.DRAIN, "GpuRowRemapFailed", topic="sick", hold="6m")(
         title="out of spare memory rows, replace the board",
         meaning="A bad memory row could not be replaced by a spare one.",
         decision="{Drain} the GPU and replace the board.",
     ),
-    _critical("memory.unrepairable", Action.DRAIN, "GpuRowRemapFailed", topic="sick", hold=6 * MINUTES)(
+    _critical("memory.unrepairable", Action.DRAIN, "GpuRowRemapFailed", topic="sick", hold="6m")(
         title="memory that cannot be repaired, replace the board",
         meaning="The GPU has bad memory that neither spare rows nor spare banks can replace.",
         decision="{Drain} the GPU and replace the board.",
@@ -151,46 +151,31 @@ HEALTH: Final = (
         meaning="A bad memory channel or group of SMs (TPC) will be repaired at the next reset.",
         decision="Reset the GPU when its job is done.",
     ),
-    _critical("recovery.action", Action.RESET, "GpuRecoveryActionNeeded", topic="sick", hold=5 * MINUTES)(
+    _critical("recovery.action", Action.RESET, "GpuRecoveryActionNeeded", topic="sick", hold="5m")(
         title="the driver asks for a repair",
         meaning="The driver itself asks for an action to repair this GPU.",
         decision="{Drain} it and do what the driver asks for.",
     ),
-    _warning("recovery.drain_and_reset", Action.RESET, "GpuRecoveryActionNeeded", hold=5 * MINUTES)(
+    _warning("recovery.drain_and_reset", Action.RESET, "GpuRecoveryActionNeeded", hold="5m")(
         title="to be reset once its job has ended",
         meaning="The driver asks for this GPU to be drained and reset; jobs that run on it may finish.",
         decision="Take no new jobs on it, and reset it when its jobs are done.",
     ),
-    _critical(
-        "fabric.unhealthy",
-        Action.DRAIN,
-        "GpuFabricUnhealthy",
-        topic="sick",
-        wait=5 * MINUTES,
-        hold=7 * MINUTES,
-        of_host=True,
-    )(
+    _critical("fabric.unhealthy", Action.DRAIN, "GpuFabricUnhealthy", topic="sick", wait="5m", hold="7m", of_host=True)(
         title="not in a healthy NVSwitch fabric",
         meaning="The GPU has not joined the NVSwitch fabric, or its part of the fabric is unhealthy: multi-GPU jobs "
         "fail.",
         decision="{Drain} the host; check the fabric manager's service and log, then the switches.",
         measure=Measure(Unit.COUNT, "{} GPU(s)"),
     ),
-    _warning("fabric.degraded", Action.INSPECT_HARDWARE, "GpuFabricDegraded", wait=5 * MINUTES, hold=6 * MINUTES)(
+    _warning("fabric.degraded", Action.INSPECT_HARDWARE, "GpuFabricDegraded", wait="5m", hold="6m")(
         title="its part of the NVSwitch fabric is degraded",
         meaning="The GPU's part of the NVSwitch fabric has less bandwidth than it should, or recovers from errors.",
         decision="Keep jobs over several GPUs off it; reset it when it is free, and read the log of the fabric "
         "manager.",
     ),
     # The wait is long enough for a restart of the service; held longer than the fabric findings that it causes.
-    _critical(
-        "fabric.service_down",
-        Action.FIX_HOST,
-        "GpuFabricServiceDown",
-        wait=30 * SECONDS,
-        hold=8 * MINUTES,
-        of_host=True,
-    )(
+    _critical("fabric.service_down", Action.FIX_HOST, "GpuFabricServiceDown", wait="30s", hold="8m", of_host=True)(
         title="the fabric manager does not run",
         meaning="The fabric manager does not run, and without it no CUDA job can start on GPUs behind NVSwitches.",
         decision="Read its log (journalctl -u nvidia-fabricmanager), and start it in exactly the driver's version.",

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of
+from gpu_triage.judge.findings.check import Action, Area, Measure, Unit, rows_of
 
 _critical, _warning, _info = rows_of(Area.HOST, of_host=True)
 _WAITING: Final = Measure(Unit.COUNT, "{} GPU(s)")
@@ -43,13 +43,7 @@ HOST: Final = (
         decision="When its jobs end, find the part (rasdaemon, the BMC's event log), and replace it.",
         measure=Measure(Unit.COUNT, "{} error(s)"),
     ),
-    _info(
-        "host.memory_errors",
-        Action.INSPECT_HARDWARE,
-        topic="hardware",
-        page="GpuHostMemoryErrorsRising",
-        wait=1 * HOURS,
-    )(
+    _info("host.memory_errors", Action.INSPECT_HARDWARE, topic="hardware", page="GpuHostMemoryErrorsRising", wait="1h")(
         title="corrected errors of the host's memory",
         meaning="ECC has just corrected errors of a DIMM of the host: harmless alone, a warning sign if they keep "
         "coming.",
@@ -57,11 +51,7 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "{} just now"),
     ),
     _warning(
-        "host.memory_errors_rising",
-        Action.INSPECT_HARDWARE,
-        "GpuHostMemoryErrorsRising",
-        topic="hardware",
-        wait=1 * HOURS,
+        "host.memory_errors_rising", Action.INSPECT_HARDWARE, "GpuHostMemoryErrorsRising", topic="hardware", wait="1h"
     )(
         title="many corrected errors of the host's memory",
         meaning="ECC corrected more errors of the host's memory within a day than healthy DIMMs have.",
@@ -81,7 +71,7 @@ HOST: Final = (
         decision="Read their stacks in the kernel log, and check the storage or the driver that stands in them.",
         measure=Measure(Unit.COUNT, "{} task(s)"),
     ),
-    _critical("storage.read_only", Action.FIX_HOST, "GpuHostFilesystemReadOnly", hold=5 * MINUTES)(
+    _critical("storage.read_only", Action.FIX_HOST, "GpuHostFilesystemReadOnly", hold="5m")(
         title="a filesystem went read-only",
         meaning="A filesystem went read-only, or shut down, after an error: jobs can write neither checkpoints nor "
         "logs.",
@@ -102,20 +92,20 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "{} drive(s)"),
     ),
     # Held longer than the findings of hosts that wait for it.
-    _warning("storage.not_responding", Action.FIX_HOST, page="GpuStarved", wait=5 * MINUTES, hold=20 * MINUTES)(
+    _warning("storage.not_responding", Action.FIX_HOST, page="GpuStarved", wait="5m", hold="20m")(
         title="a file server does not answer",
         meaning="A file server does not answer, and what reads from it or writes to it waits.",
         decision="Check the server and the network to it; jobs go on by themselves once it is back.",
         measure=Measure(Unit.COUNT, "{} server(s)"),
     ),
-    _warning("cpu.slow_clock", Action.FIX_HOST, "GpuHostCpuClockLow", wait=15 * MINUTES)(
+    _warning("cpu.slow_clock", Action.FIX_HOST, "GpuHostCpuClockLow", wait="15m")(
         title="the busiest CPU runs at a low clock",
         meaning="A CPU that is fully busy runs at a fraction of its clock: a thread that feeds a GPU takes twice as "
         "long.",
         decision="Set the governor performance (cpupower frequency-set -g performance); check power caps and heat.",
         measure=Measure(Unit.RATIO, "at {} of its maximum"),
     ),
-    _warning("host.clock_source", Action.FIX_HOST, "GpuHostClockSourceSlow", topic="clock_source", wait=1 * HOURS)(
+    _warning("host.clock_source", Action.FIX_HOST, "GpuHostClockSourceSlow", topic="clock_source", wait="1h")(
         title="the kernel reads the time from a slow clock",
         meaning="The kernel does not trust the CPUs' own clock: each time query takes a microsecond.",
         decision="Find in the kernel log why the TSC was marked unstable; fix the firmware, then boot with it again.",
@@ -126,13 +116,13 @@ HOST: Final = (
         decision="Check fans, airflow and inlet air.",
         measure=Measure(Unit.COUNT, "{} CPU(s)"),
     ),
-    _warning("memory.limited", Action.FIX_JOB, "GpuMemoryLimited", wait=5 * MINUTES)(
+    _warning("memory.limited", Action.FIX_JOB, "GpuMemoryLimited", wait="5m")(
         title="a GPU job is at its own memory limit",
         meaning="A job on GPUs has reached the memory limit of its cgroup: its tasks stall, or the kernel has killed "
         "some.",
         decision="Raise the limit (Kubernetes limits.memory, Slurm --mem), or use fewer data loader workers.",
     ),
-    _warning("cpu.limited", Action.FIX_JOB, "GpuCpuLimited", wait=20 * MINUTES)(
+    _warning("cpu.limited", Action.FIX_JOB, "GpuCpuLimited", wait="20m")(
         title="GPU work waits because of its job's CPU limit",
         meaning="GPUs wait while the CPU limit of their job's cgroup stops it: the CPUs of the host are free, and the "
         "job must not use them.",
@@ -153,41 +143,41 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "{} process(es)"),
     ),
     # Held longer than the finding on GPUs waiting for memory, which this one explains.
-    _warning("memory.swapping", Action.FIX_HOST, "GpuHostSwapping", wait=15 * MINUTES, hold=20 * MINUTES)(
+    _warning("memory.swapping", Action.FIX_HOST, "GpuHostSwapping", wait="15m", hold="20m")(
         title="swapping while GPU jobs run",
         meaning="The host reads memory back from swap while GPUs work: their data waits for a disk.",
         decision="Find who uses the memory, and give the job less or the host more.",
         measure=Measure(Unit.BYTES_PER_SECOND, "{} read back from swap"),
     ),
-    _warning("memory.starved", Action.FIX_HOST, "GpuStarved", wait=20 * MINUTES)(
+    _warning("memory.starved", Action.FIX_HOST, "GpuStarved", wait="20m")(
         title="GPU work waits for host memory",
         meaning="GPUs wait while the host is short of memory.",
         decision="Find who uses the memory, and give the job less or the host more.",
         measure=_WAITING,
     ),
-    _warning("storage.starved", Action.FIX_HOST, "GpuStarved", wait=20 * MINUTES)(
+    _warning("storage.starved", Action.FIX_HOST, "GpuStarved", wait="20m")(
         title="GPU work waits for storage",
         meaning="GPUs wait for data that storage does not deliver fast enough.",
         decision="Keep the data local, cache, prefetch or shard it, before adding GPUs.",
         measure=_WAITING,
     ),
-    _info("storage.saturated", Action.NONE, page="GpuStarved", wait=20 * MINUTES)(
+    _info("storage.saturated", Action.NONE, page="GpuStarved", wait="20m")(
         title="storage is at its limit",
         meaning="Storage is at its limit, though no GPU is seen waiting for it now.",
         decision="Expect it to be the next bottleneck; do not add work that reads more.",
     ),
-    _warning("cpu.starved", Action.FIX_JOB, "GpuStarved", wait=20 * MINUTES)(
+    _warning("cpu.starved", Action.FIX_JOB, "GpuStarved", wait="20m")(
         title="GPU work waits for CPU time",
         meaning="GPUs wait while the CPUs that feed them are fully busy.",
         decision="Tune the number of workers, move decoding to the GPU, or pin processes to the right CPUs.",
         measure=_WAITING,
     ),
-    _info("cpu.saturated", Action.NONE, page="GpuStarved", wait=20 * MINUTES)(
+    _info("cpu.saturated", Action.NONE, page="GpuStarved", wait="20m")(
         title="the CPUs of a NUMA node are at their limit",
         meaning="The CPUs of a NUMA node are at their limit, though no GPU is seen waiting for them now.",
         decision="Expect them to be the next bottleneck.",
     ),
-    _warning("network.starved", Action.FIX_HOST, "GpuStarved", wait=20 * MINUTES)(
+    _warning("network.starved", Action.FIX_HOST, "GpuStarved", wait="20m")(
         title="GPU work waits for the network",
         meaning="GPUs wait while a network adapter is at its line rate, or loses packets or its link.",
         decision="If it is full, cache, compress or shard; if it loses packets, check cable, transceiver and switch.",
@@ -199,27 +189,27 @@ HOST: Final = (
         decision="Keep such jobs off the host; reseat or replace cable and transceiver, and check the switch port.",
         measure=Measure(Unit.COUNT, "{} time(s)"),
     ),
-    _warning("network.port_errors", Action.FIX_HOST, "GpuInfinibandLinkDegraded", unbroken=15 * MINUTES)(
+    _warning("network.port_errors", Action.FIX_HOST, "GpuInfinibandLinkDegraded", unbroken="15m")(
         title="the link of an InfiniBand port counts errors",
         meaning="The link of an InfiniBand or RoCE port counts errors: its signal is poor, and packets are sent again.",
         decision="Clean or replace cable and transceiver when the host is free.",
         measure=Measure(Unit.COUNT, "{} lately"),
     ),
-    _warning("network.port_slow", Action.FIX_HOST, "GpuInfinibandLinkDegraded", wait=15 * MINUTES)(
+    _warning("network.port_slow", Action.FIX_HOST, "GpuInfinibandLinkDegraded", wait="15m")(
         title="an InfiniBand port runs below its rate",
         meaning="An InfiniBand or RoCE port runs at a lower rate than before, or than the others of its kind on this "
         "host.",
         decision="Take the port down and up when the host is free; then replace the cable, or fix the switch port.",
         measure=Measure(Unit.RATIO, "at {} of its rate"),
     ),
-    _warning("network.link_degraded", Action.FIX_HOST, "GpuNetworkLinkDegraded", wait=15 * MINUTES)(
+    _warning("network.link_degraded", Action.FIX_HOST, "GpuNetworkLinkDegraded", wait="15m")(
         title="a network interface keeps losing its link or is slow",
         meaning="A network interface keeps losing its link, or runs slower than before: data and other hosts come "
         "late.",
         decision="Check cable, transceiver and switch port, and of a bond which member is missing.",
         measure=Measure(Unit.COUNT, "{} interface(s)"),
     ),
-    _info("network.interface_errors", Action.FIX_HOST, page="GpuNetworkLinkDegraded", unbroken=15 * MINUTES)(
+    _info("network.interface_errors", Action.FIX_HOST, page="GpuNetworkLinkDegraded", unbroken="15m")(
         title="a network interface counts bad packets",
         meaning="A network interface counts bad packets: they are lost, and TCP sends them again.",
         decision="Check cable, transceiver and switch port (ethtool -S tells which errors).",
@@ -246,7 +236,7 @@ HOST: Final = (
         decision="Nothing for a job that was killed; otherwise check that nvidia-peermem matches the driver and OFED.",
         measure=Measure(Unit.COUNT, "{} error(s)"),
     ),
-    _info("network.timeouts", Action.FIX_HOST, page="GpuInfinibandLinkDegraded", unbroken=15 * MINUTES)(
+    _info("network.timeouts", Action.FIX_HOST, page="GpuInfinibandLinkDegraded", unbroken="15m")(
         title="RDMA requests time out",
         meaning="RDMA requests are not acknowledged in time: packets are lost on the way, or hosts of the job are "
         "gone.",
@@ -254,25 +244,25 @@ HOST: Final = (
         "switches.",
         measure=Measure(Unit.COUNT, "{} lately"),
     ),
-    _warning("network.port_down", Action.FIX_HOST, "GpuInfinibandPortDown", wait=5 * MINUTES)(
+    _warning("network.port_down", Action.FIX_HOST, "GpuInfinibandPortDown", wait="5m")(
         title="an InfiniBand port that was up is down",
         meaning="A port of an InfiniBand or RoCE adapter that was up is down: jobs lose its bandwidth, or hang.",
         decision="Check cable, module and switch port (ibstat, mlxlink), and whether it was disabled.",
         measure=Measure(Unit.COUNT, "{} port(s)"),
     ),
-    _warning("network.gid_missing", Action.FIX_HOST, "GpuInfinibandPortDown", wait=15 * MINUTES)(
+    _warning("network.gid_missing", Action.FIX_HOST, "GpuInfinibandPortDown", wait="15m")(
         title="a RoCE port has no address, and its siblings have one",
         meaning="A RoCE port has no RoCE v2 address (GID) but its own: NCCL cannot reach other hosts through it.",
         decision="Give its interface an IP address as its siblings have (ip addr, show_gids).",
         measure=Measure(Unit.COUNT, "{} port(s)"),
     ),
-    _info("network.port_waiting", Action.FIX_HOST, page="GpuInfinibandPortDown", wait=5 * MINUTES)(
+    _info("network.port_waiting", Action.FIX_HOST, page="GpuInfinibandPortDown", wait="5m")(
         title="an InfiniBand port waits for its subnet manager",
         meaning="The link of an InfiniBand port is up, but the port is not configured: no subnet manager answers.",
         decision="Check the subnet manager (opensm, UFM) and the partition of the switch port.",
         measure=Measure(Unit.COUNT, "{} port(s)"),
     ),
-    _info("network.saturated", Action.NONE, page="GpuStarved", wait=20 * MINUTES)(
+    _info("network.saturated", Action.NONE, page="GpuStarved", wait="20m")(
         title="a network adapter is at its line rate",
         meaning="A network adapter is at its line rate, though no GPU is seen waiting for it now.",
         decision="Expect it to be the next bottleneck.",
