@@ -347,7 +347,10 @@ NO_ALLOCATION = {"GPU_TRIAGE_COLLECTOR_ALLOCATION": "false"}
 
 @pytest.mark.parametrize(
     "variables",
-    [SOCKET | NO_PROCESSES, SOCKET | NO_ALLOCATION, LOGS | NO_ALLOCATION, JOBS | NO_PROCESSES, SOCKET | LOGS | JOBS],
+    [
+        *(SOCKET | NO_PROCESSES, SOCKET | NO_ALLOCATION, LOGS | NO_ALLOCATION, JOBS | NO_PROCESSES),
+        *(SOCKET | LOGS | JOBS, JOBS | {"GPU_TRIAGE_SIMULATE": "dual-a10"}),
+    ],
 )
 def test_what_still_tells_something_may_be_asked(variables: dict[str, str]) -> None:
     config_from([], variables, SCHEDULED)
