@@ -109,7 +109,7 @@ def _make_tree(repository: Path, target: Target, root: Path, scratch: Path, epoc
         text = file.read_text(encoding="utf-8")
         _write(root / f"usr/share/{NAME}/slurm" / file.name, text, 0o755 if text.startswith("#!") else 0o644)
     # Where slurm.conf's pattern finds the scripts; job.sh has the reason.
-    (root / "usr/bin/gpu-triage-or-true").symlink_to(f"/usr/share/{NAME}/slurm/job.sh")
+    (root / "usr/bin/gpu-triage-or-true").symlink_to(f"../share/{NAME}/slurm/job.sh")
     _add_documents(repository, target, root, site, epoch)
 
 

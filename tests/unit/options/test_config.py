@@ -254,10 +254,13 @@ USELESS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
         for name, path, key in (
             ("path__sysfs", "/", "path.sysfs (--path.sysfs)"),
             ("kubernetes__pod_resources_socket", "/run/k.sock", "kubernetes.pod-resources-socket (--kubernetes"),
-            ("slurm__jobs_directory", "/run/jobs", "slurm.jobs-directory (--slurm.jobs-directory)"),
         )
     ),
     ({"simulate": "healthy", "replay": "/dev/null"}, ("simulate (--simulate)", "replay (--replay)", "two hosts")),
+    (
+        {"replay": "/dev/null", "slurm__jobs_directory": "/run/jobs"},
+        ("slurm.jobs-directory", "recorded host (--replay)"),
+    ),
     ({"replay": "/dev/null", "path__sysfs": "/"}, ("path.sysfs (--path.sysfs)", "recorded host (--replay)")),
     (
         {"baseline__from_host": "true", "baseline__file": "/etc/baseline.json"},
