@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,13 +29,16 @@ esac
 echo "$@" >> {told}
 """
 RECOMMENDED = {
-    "Epilog": "/etc/slurm/gpu-triage/epilog.sh",
-    "HealthCheckProgram": "/etc/slurm/gpu-triage/health-check.sh",
-    "Prolog": "/etc/slurm/gpu-triage/prolog.sh",
+    "Epilog": "{scripts}/epilog.sh",
+    "HealthCheckInterval": "60 sec",
+    "HealthCheckNodeState": "ANY",
+    "HealthCheckProgram": "{scripts}/health-check.sh",
+    "Prolog": "{folder}/*true",
     "PrologEpilogTimeout": "65534",
-    "PrologFlags": "Alloc",
+    "PrologFlags": "Alloc,X11",
     "SchedulerParameters": "bf_continue,nohold_on_prolog_fail",
 }
+UNSET = "(null)"
 
 
 class Node:
@@ -46,7 +50,7 @@ class Node:
         self._state = folder / "state"
         self._told = folder / "told"
         self._syslog = folder / "syslog"
-        self._state.write_text("NodeName=gpu-7 State=IDLE")
+        self._state.write_text("NodeName=gpu-7 Arch=x86_64 Gres=gpu:2 State=IDLE")
         self._told.touch()
         self._syslog.touch()
         for slot in ("0000:65:00.0", "0000:b3:00.0"):
@@ -54,6 +58,7 @@ class Node:
             (folder / "pci" / slot / "vendor").write_text("0x10de\n")
         self.program("exit 99")
         self._write("scontrol", SCONTROL.format(state=self._state, config=folder / "config", told=self._told))
+        (folder / "gpu-triage-or-true").symlink_to(self.scripts / "job.sh")
         self._write("logger", f'#!/bin/sh\necho "$@" >> {self._syslog}\n')
         self.configured()
 
@@ -67,9 +72,19 @@ class Node:
         shutil.rmtree(self._folder / "pci")
 
     def configured(self, **changes: str) -> None:
-        """What slurmctld runs with: as the README recommends, but for these changes."""
-        told = (f"{name:<24}= {value}\n" for name, value in (RECOMMENDED | changes).items())
+        """What slurm.conf says and slurmctld runs with: as the README recommends, but for these changes."""
+        values = {
+            name: value.format(folder=self._folder, scripts=self.scripts)
+            for name, value in (RECOMMENDED | changes).items()
+        }
+        file = self.slurm_conf
+        told = (f"{name:<24}= {value}\n" for name, value in (values | {"SLURM_CONF": str(file)}).items())
         (self._folder / "config").write_text("".join(told))
+        file.write_text("".join(f"{name}={value}\n" for name, value in values.items() if value != UNSET))
+
+    @property
+    def slurm_conf(self) -> Path:
+        return self._folder / "slurm.conf"
 
     def is_draining(self) -> None:
         self._state.write_text("NodeName=gpu-7 State=IDLE+DRAIN Reason=disk")
@@ -84,25 +99,33 @@ class Node:
     def run(self, script: str, url: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return self.run_file(self.scripts / f"{script}.sh", url, **environment)
 
-    def run_file(self, script: Path, url: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run_file(self, script: Path, url: str, *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a script that is elsewhere."""
         given = {
             "PATH": f"{self._folder}:/usr/bin:/bin",
             "SLURMD_NODENAME": "gpu-7",
             "NODE_CHECK_SETTINGS": "/nonexistent",
             "NODE_CHECK_URL": url,
+            "NODE_CHECK_START_SECONDS": "0",
+            "JOB_GPUS_FOLDER": str(self._folder / "jobs"),
             "NODE_CHECK_DEVICE_FILES": str(self._folder / "dev"),
             "NODE_CHECK_DRIVER_FILES": str(self._folder / "driver"),
             "NODE_CHECK_PCI_DEVICES": str(self._folder / "pci"),
         }
-        return subprocess.run([script], env=given | environment, check=False, capture_output=True, text=True)
+        return subprocess.run([script, *flags], env=given | environment, check=False, capture_output=True, text=True)
 
     def prolog(self, url: str, gpus: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return self.run("prolog", url, SLURM_JOB_GPUS=gpus, SLURM_JOB_ID="42", **environment)
 
     @property
     def told(self) -> list[str]:
-        return self._told.read_text().splitlines()
+        """What scontrol was told of the node."""
+        return [line for line in self._told.read_text().splitlines() if not line.startswith("update JobId=")]
+
+    @property
+    def comments(self) -> list[str]:
+        """What scontrol was told of jobs."""
+        return [line for line in self._told.read_text().splitlines() if line.startswith("update JobId=")]
 
     @property
     def syslog(self) -> list[str]:
@@ -133,9 +156,15 @@ def exporter_of_a_repaired_gpu(folder: Path) -> Iterator[tuple[str, Callable[[],
 
 
 def _lines_at(url: str) -> str:
+    """The verdict; empty while the exporter has none."""
     request = urllib.request.Request(f"{url}/api/v1/verdict", headers={"Accept": "text/plain"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        lines: str = answer.read().decode()
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            lines: str = answer.read().decode()
+    except urllib.error.HTTPError as starting:
+        if starting.code != 503:
+            raise
+        return ""
     return lines
 
 
@@ -143,7 +172,8 @@ def _lines_at(url: str) -> str:
 def exporter_of_a_sick_gpu(folder: Path) -> Iterator[str]:
     """The URL of an exporter whose GPU 1 is lost."""
     scenario_with(folder, "idle-downshift", LOST)
-    with exporter(folder, "--simulate", str(folder / "idle-downshift-changed.toml")) as running:
+    jobs = ("--slurm.jobs-directory", str(folder / "jobs"))
+    with exporter(folder, "--simulate", str(folder / "idle-downshift-changed.toml"), *jobs) as running:
         url = f"http://{running.address}"
         wait_for(lambda: "\tcritical\tgpu.lost\t" in _lines_at(url), 60)
         yield url

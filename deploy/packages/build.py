@@ -108,6 +108,8 @@ def _make_tree(repository: Path, target: Target, root: Path, scratch: Path, epoc
     for file in (*slurm.glob("*.sh"), slurm / "slurm.conf"):
         text = file.read_text(encoding="utf-8")
         _write(root / f"usr/share/{NAME}/slurm" / file.name, text, 0o755 if text.startswith("#!") else 0o644)
+    # Where slurm.conf's pattern finds the scripts; job.sh has the reason.
+    (root / "usr/bin/gpu-triage-or-true").symlink_to(f"../share/{NAME}/slurm/job.sh")
     _add_documents(repository, target, root, site, epoch)
 
 

@@ -1,10 +1,12 @@
 #!/bin/sh
 # Slurm Epilog: drains the node if a GPU of the finished job is sick, before the next job gets it.
-#
-#   slurm.conf: Epilog=/etc/slurm/gpu-triage/epilog.sh
+# slurm.conf: see job.sh.
 set -u
 role=epilog
-. "$(dirname "$(readlink -f "$0")")/judge.sh"
+scripts=$(dirname "$(readlink -f "$0")")
+. "$scripts/judge.sh"
+
+"$scripts/job-gpus-epilog.sh"
 
 [ -n "${SLURM_JOB_GPUS:-}" ] || exit 0
 

@@ -1,9 +1,7 @@
 #!/bin/sh
 # Slurm Prolog: records which GPUs of this node the job has, for the exporter's --slurm.jobs-directory. Only the prolog knows this:
 # an unprivileged process cannot see a job's GPUs until a process of the job uses them.
-#
-#   slurm.conf: Prolog=/etc/slurm/prolog.d/60-job-gpus.sh   PrologFlags=Alloc
-#               Epilog=/etc/slurm/epilog.d/60-job-gpus.sh   (job-gpus-epilog.sh)
+# prolog.sh runs it; so can your own prolog (job-gpus-epilog.sh: your own epilog).
 #
 # A failing prolog drains the node, so this one always succeeds. If it cannot write the file, alerts do not name the job.
 set -u

@@ -27,6 +27,7 @@ NODE_CHECK_ANSWER_SECONDS=${NODE_CHECK_ANSWER_SECONDS:-2}
 NODE_CHECK_PROGRAM=${NODE_CHECK_PROGRAM:-gpu-triage}               # a path, or a name to look up in PATH
 NODE_CHECK_LOOK=${NODE_CHECK_LOOK:---for 3s --patience 30s}        # more options, such as: --expect.gpu-count 8
 NODE_CHECK_LOOK_SECONDS=${NODE_CHECK_LOOK_SECONDS:-45}             # below slurmd's own limit (PrologEpilogTimeout)
+NODE_CHECK_START_SECONDS=${NODE_CHECK_START_SECONDS:-30}           # for which the preflight waits for an exporter that has just started
 NODE_CHECK_UNCHECKED=${NODE_CHECK_UNCHECKED:-log}                  # if nothing could be checked: log, or drain
 NODE_CHECK_TEXTFILE_DIRECTORY=${NODE_CHECK_TEXTFILE_DIRECTORY:-}   # of node_exporter
 NODE_CHECK_LOGGER=${NODE_CHECK_LOGGER:-logger}
@@ -108,7 +109,7 @@ unchecked() {
     record 0
     case $NODE_CHECK_UNCHECKED in
         log) ;;
-        drain) echo "gpu-triage: nothing was checked: $1" ;;
+        drain) echo "unchecked: $1 (gpu-triage)" ;;
         *) log "NODE_CHECK_UNCHECKED is '$NODE_CHECK_UNCHECKED' instead of log or drain; the node is not drained" ;;
     esac
 }
@@ -146,6 +147,7 @@ numbers() {
 
 # reason REPORT [IDS]: prints the critical findings about the host and these GPUs (Slurm's numbers, such as 0,3 or 0-3; default: all
 # GPUs) in one line, as drain reason; prints nothing if there are none. For a job, GPUs that could not be checked are a reason too.
+# The code of a finding comes first, because `sinfo -R` shows 20 characters. A GPU has the number that the exporter gives it.
 reason() {
     printf '%s\n' "$1" | awk -F '\t' -v ids="${2:-}" -v numbers="$(numbers)" '
         BEGIN {
@@ -165,18 +167,20 @@ reason() {
                 }
             }
         }
-        $1 == "host" && $4 != "-" && ids != "" { blocked = 1 }
+        $1 == "host" && $4 != "-" && ids != "" { blocked = $4 }
+        $1 == "gpu" && $2 != "-" { number_at[tolower($3)] = $2 }
         $1 == "finding" && $4 == "critical" {
             host = $2 == "-" && $3 == "-"
             # A GPU that was lost before its address was read may belong to any job.
             if (!(host || all || (mapped && $3 == "-") || (tolower($3) in wanted) || (!mapped && ($2 in index_of)))) next
-            subject = host ? "" : $2 == "-" ? "GPU at " $3 " " : "GPU " $2 " "
-            if (seen[subject $5]++) next
-            text = text (text == "" ? "" : ", ") subject $5
+            number = $2 == "-" && tolower($3) in number_at ? number_at[tolower($3)] : $2
+            subject = host ? "" : number == "-" ? " GPU at " $3 : " GPU " number
+            if (seen[$5 subject]++) next
+            text = text (text == "" ? "" : ", ") $5 subject
         }
         END {
-            if (text == "" && blocked) text = "the GPUs cannot be checked"
-            if (text != "") print "gpu-triage: " substr(text, 1, 200)
+            if (text == "" && blocked != "") text = "unchecked: " blocked
+            if (text != "") print substr(text, 1, 200) " (gpu-triage)"
         }
     '
 }

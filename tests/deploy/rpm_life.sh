@@ -32,7 +32,7 @@ cd /usr/share/gpu-triage-exporter/slurm
 test "$(stat -c %U:%a prolog.sh judge.sh | tr '\n' ' ')" = 'root:755 root:644 '
 ! env -i SLURM_JOB_ID=1 SLURM_JOB_GPUS=1 SLURMD_NODENAME=n NODE_CHECK_URL=http://127.0.0.1:1 NODE_CHECK_SCONTROL=echo \
     NODE_CHECK_LOOK='--for 3s --simulate lost-before-start' ./prolog.sh 2>/tmp/said
-grep 'update NodeName=n State=DRAIN Reason=gpu-triage: GPU 1 gpu.lost' /tmp/said
+grep 'update NodeName=n State=DRAIN Reason=gpu.lost GPU 1, xid.79 GPU 1 (gpu-triage)' /tmp/said
 test "$(bash -c '
     source /usr/share/bash-completion/completions/gpu-triage
     set -- $(complete -p gpu-triage)

@@ -32,26 +32,38 @@ export HOME=/root PATH=/root/.local/bin:/clone:/usr/bin:/bin
 cd /clone
 """
 NODE: Final = "gpu-7"
+REASON: Final = "gpu.lost GPU 1, xid.79 GPU 1 (gpu-triage)"
 SLURM: Final = ("slurmctld", "slurmd", "munged", "sbatch")
 CONFIGURATION: Final = (Path(__file__).parent / "slurm.conf").read_text(encoding="utf-8")
 NODE_OF_A_CLUSTER: Final = (Path(__file__).parent / "node_of_a_cluster.sh").read_text(encoding="utf-8")
-# No systemd runs the unit here. A GPU of the node has fallen off the bus.
-UNIT: Final = """
-gpu-triage serve --simulate lost-before-start 2>/srv/slurm/exporter.log &
-within 'curl --fail --silent http://localhost:9836/-/ready'
-"""
-JOB: Final = """
-sbatch --gres=gpu:2 --output=/dev/null --wrap=true
+REHEARSAL: Final = "deploy/slurm/README.md"
+JOBS: Final = """
+{named}
+within "{metric}"
+{metric}
+{sick}
 within 'scontrol show node {node} | grep DRAIN'
 within 'squeue --noheader --format=%T | grep PENDING'
 scontrol show node {node} | grep -E 'State=|Reason='
-squeue --noheader --format='job %T'
+scontrol show job 2 | grep AdminComment
+scontrol show config | grep SchedulerParameters
+scancel --user root
+within 'test -z "$(squeue --noheader)"'
+"""
+# No setting changes, although a prolog and an epilog are still configured.
+REMOVED: Final = """
+dpkg --purge gpu-triage-exporter
+scontrol update NodeName={node} State=RESUME
+sbatch --output=/dev/null --wrap='echo @ran >/clone/ran'
+within 'test -e /clone/ran && test -z "$(squeue --noheader)"'
+scontrol show node {node} | grep -q DRAIN && echo @drained
+cat /clone/ran
 """
 
 
-def commands(repository: Path, heading: str) -> list[str]:
-    """The commands below a heading of the README."""
-    section = (repository / "README.md").read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+def commands(repository: Path, heading: str, page: str = "README.md") -> list[str]:
+    """The commands below a heading of a page."""
+    section = (repository / page).read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
     (block,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
     lines = re.sub(r"\\\n\s*", " ", block).splitlines()
     return [line[2:] for line in lines if line.startswith(("$ ", "# "))]
@@ -133,14 +145,27 @@ def test_a_slurm_node_drains_itself_after_six_commands(
     shutil.copy2(packages.deb, dist)
     host = os.uname().nodename.partition(".")[0]
     (tmp_path / "slurm.conf").write_text(CONFIGURATION.format(folder="/srv/slurm", host=host, node=NODE))
-    script = NODE_OF_A_CLUSTER.format(node=NODE)
-    for number, command in enumerate(walked[1:]):
-        script += timed(command) + (UNIT if number == 0 else "")
-    ran = run(script + JOB.format(node=NODE), system=Path("/"), clone=tmp_path, scratch=scratch, alone=True)
-    assert [code for _, code in seconds_and_codes(ran.stdout)] == [0] * (len(walked) - 1), ran.stdout + ran.stderr
+    install, append, *rest = walked[1:]
+    stop, serve, named, metric, sick, _ = commands(REPOSITORY, "Rehearsal", REHEARSAL)
+    assert stop.startswith("systemctl stop ")  # nothing runs the unit here
+    script = NODE_OF_A_CLUSTER.format(node=NODE) + timed(install) + f"{serve.removesuffix('&')} 2>/dev/null &\n"
+    # Of the preflight alone, which else expects neither GPUs nor an exporter.
+    script += "cat /usr/lib/gpu-triage-exporter/slurm.env\nexport NODE_CHECK_DEVICE_FILES=/srv/slurm/dev\n"
+    script += timed(append) + "sed -i 's/=bf_continue/&,nohold_on_prolog_fail/' /etc/slurm/slurm.conf\n"
+    script += "".join(map(timed, rest))
+    script += JOBS.format(node=NODE, named=named, metric=metric.replace('"', '\\"'), sick=sick)
+    ran = run(script + REMOVED.format(node=NODE), system=Path("/"), clone=tmp_path, scratch=scratch, alone=True)
+    told = ran.stdout + ran.stderr
+    assert [code for _, code in seconds_and_codes(ran.stdout)] == [0, 1, *(0 for _ in rest)], told
     assert "problem:" not in ran.stdout
-    assert "Reason=gpu-triage: GPU 1 gpu.lost" in ran.stdout, ran.stdout + ran.stderr
-    assert "job PENDING" in ran.stdout
+    (problem,) = (line for line in ran.stderr.splitlines() if line.startswith("problem:"))
+    assert "SchedulerParameters" in problem
+    assert "GPU_TRIAGE_SLURM_JOBS_DIRECTORY=/run/gpu-triage/jobs" in ran.stdout
+    assert re.search(r'^gpu_allocated{.*gpu="0",.*slurm_job_id="1",user="root"', ran.stdout, re.MULTILINE), told
+    assert f"Reason={REASON}" in ran.stdout, told
+    assert f"AdminComment={NODE}: {REASON}" in ran.stdout
+    assert re.search(r"^SchedulerParameters += bf_continue,nohold_on_prolog_fail$", ran.stdout, re.MULTILINE)
+    assert ("@ran" in ran.stdout, "@drained" in ran.stdout) == (True, False), told
 
 
 def test_kubernetes_has_dashboards_with_pods_after_three_commands(repository: Path) -> None:

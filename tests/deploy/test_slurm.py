@@ -4,6 +4,7 @@ Where nothing could be checked, syslog says so, and the node is drained if so co
 missing.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.e2e.processes import wait_for
 from tests.rig import scenario_with
-from tests.slurm_node import GO, HOLD, LOST, NOBODY, Node, exporter_of_a_repaired_gpu
+from tests.slurm_node import GO, HOLD, LOST, NOBODY, UNSET, Node, exporter_of_a_repaired_gpu
 from tests.status_server import status_server
 
 from gpu_triage.options.config import Config
@@ -27,8 +28,9 @@ PROGRAM = '#!/bin/sh\nshift\nexec "{python}" -m gpu_triage check "$@" {more}\n'
 def test_a_job_on_the_sick_gpu_is_held_and_its_node_drained_with_code_and_gpu(node: Node, sick: str) -> None:
     result = node.prolog(sick, "0,1")
     assert result.returncode == HOLD
-    assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu-triage: GPU 1 gpu.lost, GPU 1 xid.79"]
-    assert "gpu-triage-prolog: job 42: draining the node: gpu-triage: GPU 1 gpu.lost, GPU 1 xid.79" in result.stderr
+    assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu.lost GPU 1, xid.79 GPU 1 (gpu-triage)"]
+    assert node.comments == ["update JobId=42 AdminComment=gpu-7: gpu.lost GPU 1, xid.79 GPU 1 (gpu-triage)"]
+    assert "gpu-triage-prolog: job 42: draining the node: gpu.lost GPU 1, xid.79 GPU 1 (gpu-triage)" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_the_reason_that_a_node_is_drained_for_stays(node: Node, sick: str) -> N
     node.is_draining()
     assert node.prolog(sick, "1").returncode == HOLD
     assert node.told == []
-    assert [line.partition(" -- ")[2].partition(": gpu-triage")[0] for line in node.syslog] == [
+    assert [line.partition(" -- ")[2].partition(": gpu.lost")[0] for line in node.syslog] == [
         "job 42: the job does not start"
     ]
 
@@ -84,7 +86,7 @@ def test_a_node_that_stays_drained_is_not_reported_every_minute(node: Node, sick
 def test_the_epilog_drains_after_the_job_and_does_not_fail(node: Node, sick: str) -> None:
     result = node.run("epilog", sick, SLURM_JOB_GPUS="1", SLURM_JOB_ID="42")
     assert result.returncode == 0
-    assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu-triage: GPU 1 gpu.lost, GPU 1 xid.79"]
+    assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu.lost GPU 1, xid.79 GPU 1 (gpu-triage)"]
     assert node.run("epilog", sick, SLURM_JOB_GPUS="0").returncode == 0
     assert len(node.told) == 1
 
@@ -104,13 +106,13 @@ def test_a_link_that_is_too_narrow_drains_the_node_once_that_has_lasted(node: No
         server.run(420.0)
         # Whoever asks within a second of another gets the same answer.
         wait_for(lambda: node.prolog(url, "0").returncode == HOLD)
-    assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu-triage: GPU 0 pcie.width"]
+    assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=pcie.width GPU 0 (gpu-triage)"]
 
 
 def test_a_node_that_was_repaired_and_resumed_is_not_drained_while_its_page_is_held(node: Node, tmp_path: Path) -> None:
     with exporter_of_a_repaired_gpu(tmp_path) as (url, repair):
         assert node.run("health-check", url).returncode == 0
-        assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu-triage: GPU 1 gpu.lost"]
+        assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu.lost GPU 1 (gpu-triage)"]
         repair()
         for script in ("health-check", "prolog", "epilog"):
             assert node.run(script, url, SLURM_JOB_GPUS="0,1").returncode == GO
@@ -128,8 +130,8 @@ def test_a_look_of_three_seconds_drains_nothing_that_must_last(node: Node) -> No
     ("program", "outcome", "said"),
     [
         ("printf 'host\\tkeep\\tgpu-7\\t-\\n'", GO, ""),
-        (r"printf 'host\tdrain\tn\t-\nfinding\t1\t-\tcritical\txid.79\tdrain\tXid 79\n'; exit 1", HOLD, "GPU 1 xid.79"),
-        (r"printf 'host\tnot_read\tn\tno GPU\n'; exit 2", HOLD, "the GPUs cannot be checked"),
+        (r"printf 'host\tdrain\tn\t-\nfinding\t1\t-\tcritical\txid.79\tdrain\tXid 79\n'; exit 1", HOLD, "xid.79 GPU 1"),
+        (r"printf 'host\tnot_read\tn\tno GPU\n'; exit 2", HOLD, "unchecked: no GPU"),
         (r"printf 'host\twatch\tn\t-\nfinding\t1\t-\twarning\txid.63\treset\tXid 63\n'", GO, ""),
         ("echo Usage: gpu-triage", GO, "nothing was checked"),
         ("exec sleep 60", HOLD, "no answer in 1 s: the driver hangs"),
@@ -172,7 +174,7 @@ def test_the_program_itself_is_asked_for_three_seconds(node: Node, tmp_path: Pat
     node.program(PROGRAM.format(python=sys.executable, more=more))
     result = node.prolog(NOBODY, "1")
     assert result.returncode == HOLD
-    assert [told[:62] for told in node.told] == ["update NodeName=gpu-7 State=DRAIN Reason=gpu-triage: GPU 1 gpu"]
+    assert [told[:55] for told in node.told] == ["update NodeName=gpu-7 State=DRAIN Reason=gpu.lost GPU 1"]
     assert node.prolog(NOBODY, "0").returncode == GO
 
 
@@ -220,8 +222,8 @@ def test_a_node_whose_gpus_cannot_be_checked_is_drained_if_so_configured(node: N
     result = node.run(script, NOBODY, SLURM_JOB_GPUS="0", NODE_CHECK_UNCHECKED="drain")
     assert result.returncode == outcome
     (told,) = node.told
-    assert told.startswith("update NodeName=gpu-7 State=DRAIN Reason=gpu-triage: nothing was checked: no verdict from ")
-    assert told.endswith("/gpu-triage check' ended with code 70 and without a report")
+    assert told.startswith("update NodeName=gpu-7 State=DRAIN Reason=unchecked: no verdict from ")
+    assert told.endswith("/gpu-triage check' ended with code 70 and without a report (gpu-triage)")
 
 
 def test_a_node_with_gpus_of_another_vendor_is_not_drained_for_what_nobody_could_check(node: Node) -> None:
@@ -299,17 +301,23 @@ def test_the_preflight_has_no_objection_to_the_recommended_configuration(node: N
     assert f"ok: the exporter answers at {sick}" in result.stdout.splitlines()
 
 
+def problems(output: str) -> list[str]:
+    return [line.removeprefix("problem: ") for line in output.splitlines() if line.startswith("problem: ")]
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        (
-            {"SchedulerParameters": "(null)"},
-            "SchedulerParameters does not contain nohold_on_prolog_fail: a job whose prolog",
-        ),
-        ({"SchedulerParameters": "xnohold_on_prolog_fail"}, "SchedulerParameters does not contain"),
-        ({"Prolog": "(null)"}, "Prolog is not set in slurm.conf"),
-        ({"HealthCheckProgram": "(null)"}, "HealthCheckProgram is not set in slurm.conf"),
-        ({"PrologFlags": "(null)"}, "PrologFlags does not contain Alloc"),
+        ({"SchedulerParameters": "bf_continue"}, r"SchedulerParameters \(\S+:8\) is bf_continue: append ,nohold_on"),
+        ({"SchedulerParameters": "xnohold_on_prolog_fail"}, "SchedulerParameters .* append"),
+        ({"PrologFlags": "X11"}, "PrologFlags .* is X11: append ,Alloc"),
+        ({"Prolog": UNSET}, "Prolog is not set in"),
+        ({"HealthCheckProgram": UNSET}, "HealthCheckProgram is not set in"),
+        ({"Prolog": "/etc/site/prolog"}, "Prolog is /etc/site/prolog, which does not run"),
+        ({"Prolog": "/nonexistent/*"}, "Prolog is /nonexistent/\\*, which does not run"),
+        ({"Epilog": "{scripts}/prolog.sh"}, "Epilog is .*, which does not run"),
+        ({"HealthCheckProgram": "/bin/true"}, "HealthCheckProgram is /bin/true, which does not run"),
+        ({"HealthCheckInterval": "0 sec"}, "HealthCheckInterval .* not in effect"),
         ({"PrologEpilogTimeout": "30"}, "PrologEpilogTimeout is 30 s: raise it above"),
     ],
 )
@@ -317,8 +325,77 @@ def test_the_preflight_reports_what_slurm_lacks(node: Node, sick: str, changes: 
     node.configured(**changes)
     result = node.run("preflight", sick)
     assert result.returncode == 1
-    (found,) = (line for line in result.stdout.splitlines() if line.startswith("problem: "))
-    assert found.startswith(f"problem: {problem}")
+    (found,) = problems(result.stdout)
+    assert re.match(problem, found), found
+
+
+def test_the_preflight_finds_what_is_set_twice_in_an_included_file_too(node: Node, sick: str, tmp_path: Path) -> None:
+    (tmp_path / "site.conf").write_text("# epilog=/no\nEPILOG = /etc/site/epilog Waittime=0\n")
+    node.slurm_conf.write_text(f"Include site.conf\n{node.slurm_conf.read_text()}include gone.conf\n")
+    unread, doubled = problems(node.run("preflight", sick).stdout)
+    assert str(tmp_path / "gone.conf") in unread
+    assert doubled.endswith(f": {tmp_path / 'site.conf'}:2, {node.slurm_conf}:2")
+
+
+def test_several_prologs_of_a_later_slurm_and_a_prolog_that_calls_ours_are_fine(node: Node, sick: str) -> None:
+    own = node.slurm_conf.parent / "own"
+    own.write_text(f"#!/bin/sh\nexec {node.scripts}/job.sh\n")
+    node.configured(Prolog="/bin/false")
+    config = node.slurm_conf.parent / "config"
+    config.write_text(re.sub("(?m)^Prolog .*", f"Prolog[0] = /bin/false\nProlog[1] = {own}", config.read_text()))
+    node.slurm_conf.write_text(f"{node.slurm_conf.read_text()}Prolog={own}\n")
+    assert node.run("preflight", sick).returncode == 0
+
+
+def test_only_lines_that_slurm_conf_lacks_are_printed(node: Node, sick: str) -> None:
+    node.configured(Prolog="/etc/site/prolog", SchedulerParameters="bf_continue", PrologFlags=UNSET, Epilog=UNSET)
+    ran = node.run_file(node.scripts / "preflight.sh", sick, "--lines")
+    assert ran.stdout == "\nPrologFlags=Alloc\nEpilog=/usr/bin/*true\n"
+    assert [each.split()[0] for each in problems(ran.stderr)] == ["Prolog", "SchedulerParameters"]
+
+
+def test_the_preflight_waits_for_an_exporter_that_has_just_started(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "api" / "v1").mkdir(parents=True)
+    (tmp_path / "metrics").write_text('gpu_exporter_collector_success{collector="slurm_jobs"} 1\n')
+    sleep = tmp_path / "sleep"
+    sleep.write_text(f"#!/bin/sh\nprintf 'host\\tkeep\\tgpu-7\\t-\\n' >{tmp_path}/api/v1/verdict\n")
+    sleep.chmod(0o755)
+    assert node.run("preflight", f"file://{tmp_path}").returncode == 1
+    assert node.run("preflight", f"file://{tmp_path}", NODE_CHECK_START_SECONDS="2").returncode == 0
+
+
+def test_a_gpu_has_one_name_although_a_finding_lacks_its_number(node: Node) -> None:
+    gone = r"finding\t{}\t0000:B3:00.0\tcritical\t{}\tdrain\tlost\n"
+    sick = r"host\tdrain\tn\t-\ngpu\t6\t0000:b3:00.0\tdrain\tsick\tx\n"
+    node.program(f"printf '{sick}{gone.format('-', 'xid.79')}{gone.format('6', 'gpu.lost')}'; exit 1")
+    node.numbers(nvidia5="0000:B3:00.0")
+    assert node.prolog(NOBODY, "5", NODE_CHECK_GPU_NUMBERS="minor").returncode == HOLD
+    assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=xid.79 GPU 6, gpu.lost GPU 6 (gpu-triage)"]
+
+
+@pytest.mark.parametrize(("state", "told"), [("IDLE", 1), ("MIXED", 0)])
+def test_an_idle_node_tells_that_no_job_has_a_gpu(node: Node, tmp_path: Path, state: str, told: int) -> None:
+    (tmp_path / "state").write_text(f"NodeName=gpu-7 State={state} Gres=gpu:2")
+    node.run("health-check", NOBODY)
+    assert (tmp_path / "jobs").is_dir() == told
+
+
+@pytest.mark.parametrize(
+    ("named", "code"),
+    [
+        ("Prolog=/usr/bin/*true\n# Prolog=/usr/share/gpu-triage-exporter/slurm/prolog.sh\n", 0),
+        ("HealthCheckProgram=/usr/share/gpu-triage-exporter/slurm/health-check.sh\n", 0),
+        ("Epilog=/usr/share/gpu-triage-exporter/slurm/epilog.sh\n", 1),
+        ("Prolog=/usr/bin/gpu-triage-or-true\n", 1),
+    ],
+)
+def test_the_package_stays_while_slurm_would_drain_the_node_without_it(node: Node, named: str, code: int) -> None:
+    node.slurm_conf.write_text(named)
+    folder = {"SLURM_FOLDERS": str(node.slurm_conf.parent)}
+    (node.slurm_conf.parent / "gpu-triage-or-true").unlink()
+    assert node.run("in-use", NOBODY, **folder).returncode == code
+    (node.slurm_conf.parent / "60-job-gpus.sh").symlink_to("/usr/share/gpu-triage-exporter/slurm/job-gpus-prolog.sh")
+    assert node.run("in-use", NOBODY, **folder).returncode == 1
 
 
 def test_the_preflight_reports_a_node_that_could_not_be_checked(node: Node) -> None:

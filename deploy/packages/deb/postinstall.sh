@@ -12,6 +12,11 @@ systemd-sysusers gpu-triage-exporter.conf
 # The service may not write below /usr, and without compiled code each start takes seconds.
 python@PYTHON@ -I -m compileall -q -j 0 /usr/lib/gpu-triage-exporter/lib
 
+# On a node of a Slurm cluster, the unit reads from this which jobs have the GPUs.
+if command -v slurmd >/dev/null || [ -d /etc/slurm ]; then
+    echo GPU_TRIAGE_SLURM_JOBS_DIRECTORY=/run/gpu-triage/jobs >/usr/lib/gpu-triage-exporter/slurm.env
+fi
+
 deb-systemd-helper unmask "$unit" >/dev/null || true
 if deb-systemd-helper --quiet was-enabled "$unit"; then
     deb-systemd-helper enable "$unit" >/dev/null || true

@@ -1,6 +1,10 @@
 #!/bin/sh
 set -e
 
+if [ "$1" = remove ]; then
+    /usr/share/gpu-triage-exporter/slurm/in-use.sh
+    rm -f /usr/lib/gpu-triage-exporter/slurm.env
+fi
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
     deb-systemd-invoke stop gpu-triage-exporter.service >/dev/null || true
 fi

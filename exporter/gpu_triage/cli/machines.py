@@ -53,19 +53,18 @@ def live_host(config: Config, stack: ExitStack) -> Host:
         return Host(stack.enter_context(replayed_machine(config.replay)), apart)
     if config.simulate is not None:
         made = simulated(config, stack)
-        return Host(made.machine, _by_its_clock(made.remembering(apart)), made.progress)
+        apart = _by_its_clock(made.remembering(apart))
+        return Host(_with_jobs(made.machine, apart), apart, made.progress)
     visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
     fresh_for = config.stale_after * config.sample_medium_seconds
     socket, logs = config.kubernetes_pod_resources_socket, config.kubernetes_container_logs
-    jobs = config.slurm_jobs_directory
     machine = replace(
         real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg, visible),
         pods=None if socket is None else PodDirectory(kubelet(socket), fresh_for),
         containers=None if logs is None else ContainerLinks(logs),
-        slurm=None if jobs is None else JobDirectory(jobs, config.slurm_gpu_numbers, fresh_for),
         probe=ProbeProcess(),
     )
-    return Host(machine, config)
+    return Host(_with_jobs(machine, config), config)
 
 
 def stepped_host(config: Config, stack: ExitStack, last_seconds: float = 0.0) -> Host:
@@ -78,12 +77,19 @@ def stepped_host(config: Config, stack: ExitStack, last_seconds: float = 0.0) ->
     config = replace(config, state_directory=None)
     if config.replay is None:
         made = stepped(config, stack)
-        return Host(made.machine, made.remembering(config), made.progress)
+        return Host(_with_jobs(made.machine, config), made.remembering(config), made.progress)
     from gpu_triage.record.replay import replayed_machine  # noqa: PLC0415 - see above
 
     clock = virtual_clock()
     replayed = replayed_machine(config.replay, clock=clock, last_seconds=last_seconds or None)
     return Host(stack.enter_context(replayed), config)
+
+
+def _with_jobs(machine: Machine, config: Config) -> Machine:
+    if (jobs := config.slurm_jobs_directory) is None:
+        return machine
+    fresh_for = config.stale_after * config.sample_medium_seconds
+    return replace(machine, slurm=JobDirectory(jobs, config.slurm_gpu_numbers, fresh_for))
 
 
 def is_made_up(config: Config) -> bool:

@@ -249,8 +249,9 @@ def _simulation(config: Config, origin: _Origin) -> Iterator[str]:
         yield f"{origin.of('flight-recorder.directory')} would record a recording ({source}); leave one of them out"
     for name in (
         *("path.procfs", "path.sysfs", "path.kmsg"),
-        *("kubernetes.pod-resources-socket", "kubernetes.container-logs", "slurm.jobs-directory"),
-        "nccl.ras-address",
+        *("kubernetes.pod-resources-socket", "kubernetes.container-logs", "nccl.ras-address"),
+        # A real Slurm's jobs may get the GPUs of a scenario, to rehearse its prolog.
+        *(() if config.replay is None else ("slurm.jobs-directory",)),
     ):
         if _changed(config, name):
             own = f"has no effect on a {host} host ({source}), which brings its own"

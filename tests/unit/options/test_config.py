@@ -246,10 +246,13 @@ USELESS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
         for name, path, key in (
             ("path__sysfs", "/", "path.sysfs (--path.sysfs)"),
             ("kubernetes__pod_resources_socket", "/run/k.sock", "kubernetes.pod-resources-socket (--kubernetes"),
-            ("slurm__jobs_directory", "/run/jobs", "slurm.jobs-directory (--slurm.jobs-directory)"),
         )
     ),
     ({"simulate": "healthy", "replay": "/dev/null"}, ("simulate (--simulate)", "replay (--replay)", "two hosts")),
+    (
+        {"replay": "/dev/null", "slurm__jobs_directory": "/run/jobs"},
+        ("slurm.jobs-directory", "recorded host (--replay)"),
+    ),
     ({"replay": "/dev/null", "path__sysfs": "/"}, ("path.sysfs (--path.sysfs)", "recorded host (--replay)")),
     (
         {"baseline__from_host": "true", "baseline__file": "/etc/baseline.json"},
@@ -339,7 +342,10 @@ NO_ALLOCATION = {"GPU_TRIAGE_COLLECTOR_ALLOCATION": "false"}
 
 @pytest.mark.parametrize(
     "variables",
-    [SOCKET | NO_PROCESSES, SOCKET | NO_ALLOCATION, LOGS | NO_ALLOCATION, JOBS | NO_PROCESSES, SOCKET | LOGS | JOBS],
+    [
+        *(SOCKET | NO_PROCESSES, SOCKET | NO_ALLOCATION, LOGS | NO_ALLOCATION, JOBS | NO_PROCESSES),
+        *(SOCKET | LOGS | JOBS, JOBS | {"GPU_TRIAGE_SIMULATE": "dual-a10"}),
+    ],
 )
 def test_what_still_tells_something_may_be_asked(variables: dict[str, str]) -> None:
     config_from([], variables, SCHEDULED)
