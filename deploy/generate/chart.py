@@ -31,7 +31,7 @@ def _schema() -> str:
     document = json.loads((REPOSITORY / CHART / "values.schema.json").read_text(encoding="utf-8"))
     document["properties"]["rules"]["properties"]["overrides"] = overrides_schema()
     document["properties"]["judge"] = judge_schema()
-    # A file of one's own is possible, too, mounted with extraVolumes.
+    # A file is possible, too, mounted with extraVolumes.
     document["properties"]["simulate"] = {
         "anyOf": [
             {"enum": ["", *sorted(path.stem for path in SCENARIOS.glob("*.toml"))]},
