@@ -21,7 +21,7 @@ NOT_METRICS = {
     *("gpu_not_found", "gpu_not_supported", "gpu_unsupported"),
     *("gpu_job_", "gpu_seconds", "gpu_triage", "gpu_triage_simulator"),
     *("gpu_bar", "gpu_bound_elsewhere", "gpu_init_failed", "gpu_lost_at_probe", "gpu_not_probed", "gpu_probe_failed"),
-    "gpu_unpowered",
+    *("gpu_not_started", "gpu_unpowered"),
 }
 """Words in code that look like a metric: errors, kinds of kernel events, keys of JSON, the package."""
 SERIES = re.compile(r"(?<![\w/.-])(\w+:)?gpu_\w+")
