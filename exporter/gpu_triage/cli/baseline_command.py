@@ -65,7 +65,10 @@ _MEANINGS: Final = {
     SLOT: "The same board sits in another slot, or the firmware numbers the buses otherwise.",
 }
 
-_GONE: Final = "The recorded GPU is gone or does not answer: see gpu_error_info, the kernel log and lspci."
+_GONE: Final = (
+    "The recorded GPU is gone or does not answer. If lspci -s ADDRESS prints nothing, the slot is empty or has no power; "
+    "else see gpu_error_info and the kernel log."
+)
 _ADDED: Final = "The baseline knows neither this GPU nor its slot: it was added after the baseline was recorded."
 
 
