@@ -66,8 +66,8 @@ _MEANINGS: Final = {
 }
 
 _GONE: Final = (
-    "The recorded GPU is gone or does not answer. If lspci -s ADDRESS prints nothing, the slot is empty or has no power; "
-    "else see gpu_error_info and the kernel log."
+    "The recorded GPU is gone or does not answer. If lspci -s ADDRESS prints nothing, the slot is empty or has no "
+    "power; else see gpu_error_info and the kernel log."
 )
 _ADDED: Final = "The baseline knows neither this GPU nor its slot: it was added after the baseline was recorded."
 
