@@ -34,10 +34,12 @@ class Browser:
         for domain in ("Page", "Runtime", "Log"):
             self._call(f"{domain}.enable")
 
-    def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Show a page in a window of this size, and wait until it is loaded."""
+    def open(
+        self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False, media: str = "screen"
+    ) -> None:
+        """Show a page in a window, or on paper ("print"), of this size, and wait until it is loaded."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._call("Emulation.setEmulatedMedia", features=[scheme])
+        self._call("Emulation.setEmulatedMedia", media=media, features=[scheme])
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < height
         )

@@ -16,7 +16,7 @@ from tests.e2e.processes import wait_for
 from tests.one_shot import look_at
 from tests.status_server import WINDOW_SECONDS, StatusServer, status_server
 
-from gpu_triage.judge.findings.verdicts import CLASS_COLORS
+from gpu_triage.judge.findings.verdicts import CLASS_COLORS, DESK, Verdict
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import list_scenarios, load_scenario
@@ -118,16 +118,22 @@ def overlap(one: dict[str, float], other: dict[str, float]) -> bool:
     return not apart and one["top"] < other["bottom"] and other["top"] < one["bottom"]
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
-@pytest.mark.parametrize("minute", [33, 79])
-def test_the_first_screen_has_verdict_class_and_strip(window: Browser, minute: int, width: int, height: int) -> None:
-    with status_server(load_scenario(NIGHT), 60.0 * minute, sampled_seconds=10.0) as server:
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("name", "minute", "gpus", "longest"),
+    [(NIGHT, 33, 8, "not read"), (NIGHT, 79, 8, "not read"), ("desk", 5, 2, DESK.verdicts[Verdict.DRAIN])],
+)
+def test_the_first_screen_has_verdict_class_and_strip(
+    window: Browser, name: str, minute: int, gpus: int, longest: str, *, size: tuple[int, int]
+) -> None:
+    width, height = size
+    with status_server(load_scenario(name), 60.0 * minute, sampled_seconds=10.0) as server:
         window.open(server.url, width=width, height=height)
-        for change in ("0", WIDEST):
+        for change in ("0", WIDEST.replace("VERDICT", longest)):
             window.evaluate(change)
             placed = window.evaluate(PLACED)
             assert placed["page"] <= placed["width"]
-            assert len(placed["rows"]) == 8
+            assert len(placed["rows"]) == gpus
             for row in placed["rows"]:
                 assert len(row["parts"]) == 5
                 for part in (row["row"], *row["parts"]):
@@ -137,6 +143,16 @@ def test_the_first_screen_has_verdict_class_and_strip(window: Browser, minute: i
         if width > PHONE:
             assert placed["beyond"] == []
         assert window.complaints == []
+
+
+@pytest.mark.parametrize("name", [NIGHT, "desk"])
+def test_paper_has_every_column(window: Browser, name: str) -> None:
+    """A4 with margins of a centimeter."""
+    with status_server(load_scenario(name), 1980.0, sampled_seconds=10.0) as server:
+        window.open(server.url, width=718, height=1047, media="print")
+        placed = window.evaluate(PLACED)
+    assert placed["page"] <= placed["width"] == 718
+    assert placed["beyond"] == []
 
 
 def test_a_strip_shows_when_a_gpu_changed_its_class(window: Browser) -> None:

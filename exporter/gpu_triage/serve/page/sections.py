@@ -63,8 +63,9 @@ def overview_section(gpus: Iterable[GpuVerdict], now: float, words: Words = CLUS
     models = {gpu.name for gpu in ordered if gpu.name}
     title = f"{len(ordered)} x {models.pop()}" if len(models) == 1 else "GPUs"
     rows = "\n".join(_overview_row(gpu, now, words) for gpu in ordered)
-    below = f'<div class="below">{_axis()}<p>{legend(gpu.strip for gpu in ordered)}</p></div>'
-    return section("overview", title, f'<ol class="overview">\n{rows}\n</ol>\n{below}')
+    longer = "" if words.drains else " desk"  # the words of its verdicts are
+    below = f'<div class="below{longer}">{_axis()}<p>{legend(gpu.strip for gpu in ordered)}</p></div>'
+    return section("overview", title, f'<ol class="overview{longer}">\n{rows}\n</ol>\n{below}')
 
 
 def _overview_row(gpu: GpuVerdict, now: float, words: Words) -> str:
