@@ -37,7 +37,7 @@ SHIPPED = (
 """All shipped scenarios but h100-8, which is the bad night without the night."""
 CASES = (
     *("path", "path-network", "path-uplink", "process-blocked", "sick-fabric", "sick-fabric-service", "sick-memory"),
-    *("sick-xid", "sick-xid-unit", "starved", "software-barrier", "allocated", "exporter"),
+    *("sick-repair", "sick-xid", "sick-xid-unit", "starved", "software-barrier", "allocated", "exporter"),
 )
 """Cases of the rules' tests, for what no shipped scenario shows."""
 DRIFT = "drift"

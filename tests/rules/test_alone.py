@@ -165,13 +165,13 @@ CASES: Final[Mapping[str, Case]] = {
     # Ten seconds into the scrape is the most that its deadline allows.
     "slow scrapes": Case("GpuHostClockWrong", NEVER, clock(lambda minute: 10.0 if minute % 2 else 0.0)),
     "missed scrapes": Case("GpuHostClockWrong", NEVER, clock(lambda _minute: 0.5, range(0, END, 5))),
-    "reboot of 14 minutes": Case("GpuExporterDown", NEVER, up((1, 10), (0, 14), (1, END - 24))),
-    "down": Case("GpuExporterDown", range(25, END), up((1, 10), (0, END - 10))),
+    "reboot of 12 minutes": Case("GpuExporterDown", NEVER, up((1, 10), (0, 12), (1, END - 22))),
+    "down": Case("GpuExporterDown", range(23, END), up((1, 10), (0, END - 10))),
     # Kubernetes waits up to five minutes between starts; the exporter is scraped once in between.
     "crashes after each start": Case(
-        "GpuExporterDown", range(34, END), up((1, 10), *((0, 2), (1, 1), (0, 3)) * (END // 6))
+        "GpuExporterDown", range(32, END), up((1, 10), *((0, 2), (1, 1), (0, 3)) * (END // 6))
     ),
-    "up for most of the time": Case("GpuExporterDown", range(63, END), started(*((1, 8), (0, 2)) * (END // 10))),
+    "up for most of the time": Case("GpuExporterDown", range(61, END), started(*((1, 8), (0, 2)) * (END // 10))),
     "crashes every half hour": Case("GpuExporterDown", NEVER, started(*((1, 29), (0, 1)) * (END // 30))),
     "rolled out twice": Case("GpuExporterDown", NEVER, started((1, 10), (0, 2), (1, 20), (0, 2), (1, END - 34))),
     "rebooted twice, and rolled out": Case(
@@ -188,11 +188,11 @@ CASES: Final[Mapping[str, Case]] = {
         ),
     ),
     "down for hours in a job of any name": Case(
-        "GpuExporterDown", range(25, END), up((1, 10), (0, END - 10), job="nodes")
+        "GpuExporterDown", range(23, END), up((1, 10), (0, END - 10), job="nodes")
     ),
     "down and not ours": Case("GpuExporterDown", NEVER, host("up", over((0, END)), job="nodes")),
     "a quarter of a fleet": Case("GpuExportersDown", range(15, END), fleet(5)),
-    "a quarter of a fleet, host by host": Case("GpuExporterDown", range(25, END), fleet(5)),
+    "a quarter of a fleet, host by host": Case("GpuExporterDown", range(23, END), fleet(5)),
     "less than a quarter of a fleet": Case("GpuExportersDown", NEVER, fleet(4)),
     "one of two hosts": Case("GpuExportersDown", NEVER, merged(up((0, END)), up((1, END), instance="b"))),
     "deaf": Case("GpuExporterXidDeaf", range(15, END), heard(0, 0)),

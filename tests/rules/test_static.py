@@ -29,7 +29,7 @@ OF_PROMQL = {
     ("GpuFleetFabricUnhealthy", "critical", "4m"),
     ("GpuFleetNetworkDown", "warning", "4m"),
     ("GpuInFleetIncident", "none", "0"),
-    ("GpuExporterDown", "critical", "15m"),
+    ("GpuExporterDown", "critical", "13m"),
     ("GpuExporterAbsent", "critical", "15m"),
     ("GpuExporterJudgeFailing", "critical", "30s"),
     ("GpuExporterXidDeaf", "warning", "15m"),
