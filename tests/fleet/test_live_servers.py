@@ -149,7 +149,8 @@ def _split(topology: Topology, hosts: Sequence[Host]) -> dict[str, Sequence[Host
 
 def _write_rules(directory: Path, pace: int) -> None:
     write_rules(directory, pace)
-    (directory / "rules").rename(directory / "gpu-triage")
+    (directory / "gpu-triage").mkdir()
+    (directory / "rules").rename(directory / "gpu-triage/rules")
     (directory / "gpu-fleet").mkdir()
     write_paced_rules(FOLDER / "rules", directory / "gpu-fleet", pace)
 
