@@ -24,7 +24,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a tag for a digest": ({"image": {"digest": "v1"}}, "digest"),
     "a duration without unit": ({"scrape": {"interval": "15"}}, "interval"),
     "a longer interval than alerts can take": ({"scrape": {"interval": "2m"}}, "interval"),
-    "a simulated host that is none": ({"simulate": "h100-9"}, "simulate"),
+    "an unknown scenario": ({"simulate": "h100-9"}, "simulate"),
     "a relative path": ({"textfile": {"hostPath": "jobs"}}, "hostPath"),
     "a relative folder of state": ({"state": {"hostPath": "state"}}, "hostPath"),
     "a path kept by the program": ({"web": {"telemetryPath": "metrics"}}, "telemetryPath"),

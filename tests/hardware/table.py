@@ -119,7 +119,7 @@ def _published(row: Row, page: Sequence[Any]) -> Any:
 
 
 def _printed(row: Row, look: Mapping[str, str]) -> Any:
-    """The value that nvidia-smi printed, or the text of a fact; None if there is none, such as N/A."""
+    """The value that nvidia-smi printed, or the text of a fact; None if it printed none, as with N/A."""
     for place in row.places:
         texts = [look.get(part, "") for part in place.split("+")]
         if row.label and _plain(texts[0]) not in ("", "n/a", "[n/a]"):

@@ -262,7 +262,7 @@ def _usage(process: psutil.Popen) -> tuple[float, int]:
 
 
 def _scraped(url: str) -> str:
-    """The page, without the series that may name somebody; "" if there is none."""
+    """The page without series that may name a person or a job; "" if it does not answer."""
     with suppress(OSError, ValueError), urllib.request.urlopen(url, timeout=5) as response:
         lines = response.read().decode().splitlines()
         return "".join(f"{line}\n" for line in lines if line.startswith(_KEPT))

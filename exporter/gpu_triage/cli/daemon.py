@@ -75,7 +75,7 @@ class Daemon:
         for url in urls:
             metrics = url.rstrip("/") + self._config.web_telemetry_path
             log.info("listening", extra=fields(url=metrics, version=__version__))
-        if self._config.web_config_file is None and any("//[::]:" in url or "//0.0.0.0:" in url for url in urls):
+        if self._config.web_config_file is None and any(map(listen.on_every_interface, urls)):
             log.info(
                 "open to the network, with names of users and processes",
                 extra=fields(this_host_only="--web.listen-address 127.0.0.1:9836"),

@@ -2,12 +2,13 @@
 
 import errno
 import os
+import re
 import socket
 import stat
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gpu_triage.errors import AddressUnavailable, ConfigError
 from gpu_triage.options.values import split_listen_address, unix_socket_path
@@ -171,9 +172,17 @@ def _refused(address: str, error: OSError | None) -> ConfigError | AddressUnavai
     return AddressUnavailable(message) if error is not None and error.errno in _MAY_PASS else ConfigError(message)
 
 
+_EVERY_INTERFACE: Final = re.compile(r"//(?:\[::\]|0\.0\.0\.0):")
+
+
+def on_every_interface(url: str) -> bool:
+    """Whether a URL from `listener_url` is that of all interfaces of its host."""
+    return _EVERY_INTERFACE.search(url) is not None
+
+
 def browser_url(urls: Iterable[str]) -> str | None:
     """The first of these URLs, from `listener_url`, that a browser on this host can open; None if none can."""
     for url in urls:
         if not url.startswith("http://unix:"):
-            return url.replace("//[::]:", "//localhost:", 1).replace("//0.0.0.0:", "//localhost:", 1)
+            return _EVERY_INTERFACE.sub("//localhost:", url)
     return None

@@ -162,7 +162,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* Of user 0 with all capabilities, which owns what it finds; SELinux confines only containers that are not. */}}
+{{/* Whether the container is privileged: SELinux does not confine it, and as user 0 it can write to any folder. */}}
 {{- define "gpu-triage.privileged" -}}
 {{- if or .Values.features.kernelLog.enabled .Values.securityContext.privileged }}yes{{ end -}}
 {{- end -}}
