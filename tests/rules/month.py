@@ -1,20 +1,20 @@
 """``python -m tests.rules.month``: a month of a healthy fleet through exporters and all rules; `make long` runs it.
 
 Each host has one exporter whose judge remembers all of the month, and the rules see the whole fleet, day by day. Prints
-every host-day and every alert, and fails with a page, or with more than one ticket.
+every host and every alert, and fails with a page, or with more than one ticket.
 """
 
 import math
 import multiprocessing
 import os
+import pickle
 import re
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import Queue
 from shutil import which
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -41,11 +41,8 @@ EVALUATION_SECONDS: Final = 120.0
 """Half as many evaluations as scrapes; whatever fires stays for longer."""
 FIRING: Final = f'max_over_time(ALERTS{{alertstate="firing"}}[{WINDOW_SECONDS}s])'
 MOST_TICKETS: Final = 1
-AHEAD: Final = 8
-"""Host-days that wait for the rules at most; each takes a few MB."""
 
 Columns = Mapping[SeriesKey, Sequence[float]]
-Waiting = Queue[tuple[int, str, Columns, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +60,40 @@ class Told:
         return f"day {int(day)} {clock} {self.labels['severity']} {self.labels['alertname']} {where}: {self.summary}"
 
 
-def play(host: Scenario, days: int, turns: AbstractContextManager[bool], played: Waiting) -> None:
-    """Simulate a host, and put what is scraped of each day into a queue.
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A folder with the months of simulated hosts, a file for each host and day."""
 
-    It takes turns with others, each in a process of its own: pynvml has one driver per process.
-    """
-    clock = VirtualClock()
-    config = replace(history_config(host, STEP_SECONDS), metrics_profile="rules")
-    labels = {"job": DEFAULT_JOB, "instance": host.name, **DRILL}
-    with simulated_machine(host, clock=clock, when_looked_at=True) as simulated:
-        observation = Observation(simulated, clock, config)
-        for day in range(days):
-            began, recorder = time.process_time(), SeriesRecorder(labels, STEPS, Selection(config))
-            with turns:
+    folder: Path
+    days: int
+    seed: int
+
+    def file(self, host: str, day: int) -> Path:
+        return self.folder / f"{host}-of-{self.days}-seed-{self.seed}" / f"day-{day}"
+
+    def is_whole(self, host: str) -> bool:
+        return self.file(host, self.days - 1).exists()
+
+    def read(self, host: str, day: int) -> Columns:
+        columns: Columns = pickle.loads(zlib.decompress(self.file(host, day).read_bytes()))  # noqa: S301 - our own
+        return columns
+
+    def play(self, host: Scenario) -> float:
+        """Simulate a host, and write what is scraped of each day; returns the seconds of a CPU."""
+        clock = VirtualClock()
+        config = replace(history_config(host, STEP_SECONDS), metrics_profile="rules")
+        labels = {"job": DEFAULT_JOB, "instance": host.name, **DRILL}
+        with simulated_machine(host, clock=clock, when_looked_at=True) as simulated:
+            observation = Observation(simulated, clock, config)
+            for day in range(self.days):
+                recorder = SeriesRecorder(labels, STEPS, Selection(config))
                 for step in range(STEPS):
                     observation.scrape((day * STEPS + step) * STEP_SECONDS, step, recorder)
-            recorder.finish()
-            played.put((day, host.name, recorder.columns, time.process_time() - began))
+                recorder.finish()
+                file = self.file(host.name, day)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(zlib.compress(pickle.dumps(recorder.columns), 1))
+        return time.process_time()
 
 
 def joined(before: Columns, day: Columns) -> Columns:
@@ -123,27 +137,29 @@ def told(promtool: Path, before: Columns, day: Columns, number: int, known: set[
 @click.option("--seed", default=1, show_default=True, help="Of all chance.")
 @click.option("--only", default="", help="The hosts, as a regular expression, such as notebook|tune-0.")
 @click.option(
-    "--processes", default=os.cpu_count() or 1, show_default=True, help="How many hosts are simulated at once."
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A folder for the simulated hosts, of which those that it has whole are not simulated again, for a run in "
+    "parts or for other rules; empty it after a change of the exporter or the simulator.",
 )
-def main(days: int, seed: int, only: str, processes: int) -> None:
+@click.pass_context
+def main(context: click.Context, days: int, seed: int, only: str, keep: Path | None) -> None:
     """Simulate a healthy fleet, and fail with a page or more than one ticket."""
     promtool = which("promtool")
     if promtool is None:
         raise click.ClickException("promtool is needed; install prometheus")
     hosts = [host for host in fleet(days, seed) if re.match(only, host.name)]
-    click.echo(f"{len(hosts)} hosts, {days} days, --seed {seed}")
-    waiting: Waiting = multiprocessing.Queue(AHEAD + len(hosts))  # type: ignore[assignment]  # has the same methods
-    turns = multiprocessing.Semaphore(processes)
-    for host in hosts:
-        multiprocessing.Process(target=play, args=(host, days, turns, waiting), daemon=True).start()
+    played = Played(keep or Path(context.with_resource(TemporaryDirectory())), days, seed)
+    lacking = [host for host in hosts if not played.is_whole(host.name)]
+    click.echo(f"{len(hosts)} hosts, {len(lacking)} to be simulated, {days} days, --seed {seed}")
+    # Each in a process of its own: pynvml has one driver per process.
+    with multiprocessing.Pool(os.cpu_count(), maxtasksperchild=1) as pool:
+        runs = [(host, pool.apply_async(played.play, (host,))) for host in lacking]
+        for host, run in runs:
+            click.echo(f"{host.name}: {run.get():.0f} s of a CPU")
     found, known, before = list[Told](), set[str](), dict[SeriesKey, Sequence[float]]()
-    days_of: dict[int, dict[str, Columns]] = {}
     for day in range(days):
-        while len(days_of.setdefault(day, {})) < len(hosts):
-            number, name, columns, seconds = waiting.get(timeout=3600)
-            days_of.setdefault(number, {})[name] = columns
-            click.echo(f"day {number} of {name}: {seconds:.0f} s of a CPU")
-        fresh = {key: column for columns in days_of.pop(day).values() for key, column in columns.items()}
+        fresh = {key: column for host in hosts for key, column in played.read(host.name, day).items()}
         began = time.monotonic()
         new = list(told(Path(promtool), before, fresh, day, known))
         click.echo(f"day {day}, the rules: {time.monotonic() - began:.0f} s")
