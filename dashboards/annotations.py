@@ -7,9 +7,8 @@ from typing import Final
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import AnnotationQuery, DataSourceRef
 
-from dashboards.palette import BAD, BETWEEN, INFO
+from dashboards.palette import BAD, BETWEEN, CLASS_COLORS, INFO
 from dashboards.selectors import TARGET, age, alerts, gpu, host
-from gpu_triage.judge.findings.verdicts import CLASS_COLORS
 
 
 @dataclass(frozen=True, slots=True)

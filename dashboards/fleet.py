@@ -4,7 +4,7 @@ from dashboards.board import Board, Row
 from dashboards.fleet_differences import differences
 from dashboards.fleet_jobs import jobs
 from dashboards.fleet_links import links
-from dashboards.palette import BAD, GOOD, GRAY, INFO, WATCH
+from dashboards.palette import BAD, GOOD, GRAY, INFO, PLAIN, WATCH
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, strip
 from dashboards.selectors import (
     MOST_ROWS,
@@ -24,7 +24,7 @@ from dashboards.selectors import (
     worst_hosts,
 )
 from dashboards.tables import CHOSEN_HOST, GPU, HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, HOST_VERDICT, NOT_READ, PLAIN, UP, VERDICT
+from dashboards.value_mappings import BOTTLENECK, HOST_VERDICT, NOT_READ, UP, VERDICT
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_HOST_VERDICT, GPU_VERDICT
 
 DIAGNOSIS = ("Diagnose this host", f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&${{__url_time_range}}")

@@ -7,8 +7,9 @@ from grafana_foundation_sdk.builders import common, table
 from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig
 from grafana_foundation_sdk.models.dashboard import DataTransformerConfig, DynamicConfigValue
 
+from dashboards.palette import PLAIN
 from dashboards.panels import FULL, PanelBuilder, Size, headed, instant_target, limits, refs, table_target
-from dashboards.value_mappings import PLAIN, Texts, mapping
+from dashboards.value_mappings import Texts, mapping
 
 ABSENT = "N/A"
 """Cell text if the GPU doesn't report the value."""
@@ -84,7 +85,7 @@ def table_of(
     queries = [column for column in columns if column.expr]
     fields = _fields(columns)
     panel = headed(table.Panel(), title, description, size).filterable(filterable=True)
-    panel = panel.unit("none").thresholds(limits(base="text")).show_header(show_header=True)
+    panel = panel.thresholds(limits(base=PLAIN)).show_header(show_header=True)
     for ref, column in zip(refs(len(queries)), queries, strict=True):
         panel = panel.with_target(table_target(ref, column.expr))
     panel = panel.transformations(_transformations(fields, joined=len(queries) > 1))
@@ -100,8 +101,8 @@ def matrix(title: str, description: str, expr: str, *, column: str, texts: Texts
 
     Rows and columns are in the order of the numbers; cells of missing pairs are empty.
     """
-    panel = headed(table.Panel(), title, description, size).unit("none")
-    panel = panel.thresholds(limits(base="text")).sort_by([_sorted_by(name) for name in ("Cluster", "Host", "GPU")])
+    panel = headed(table.Panel(), title, description, size)
+    panel = panel.thresholds(limits(base=PLAIN)).sort_by([_sorted_by(name) for name in ("Cluster", "Host", "GPU")])
     shown = {"cluster": "Cluster", "instance": "Host", "gpu": "GPU"}
     order = [*shown, *map(str, range(MOST_GPUS_OF_HOST))]
     arranged = {
@@ -169,6 +170,8 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
     if column.expr:
         found.append(DynamicConfigValue("unit", column.unit))
     else:
+        # A label that looks like a number is none: with any other unit, Grafana shows 13.0 as 13.
+        found.append(DynamicConfigValue("unit", "string"))
         # Without this, Grafana would show the text for an empty table in the cell.
         found.append(DynamicConfigValue("noValue", column.no_label))
     if column.expr or column.texts:

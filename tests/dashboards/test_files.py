@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from dashboards.diagnosis import VERDICTS
-from dashboards.palette import GRAY
+from dashboards.palette import CLASS_COLORS, GRAY
 from dashboards.selectors import bottleneck_in
 from dashboards.steps import COUNTED, RUNBOOKS_URL, STEPS, Step, alerts_of
 from tests.conftest import RequiresTool
@@ -38,7 +38,6 @@ from tests.rules.rulefile import alerts, read_rules, rule_files
 
 from dashboards import selectors
 from gpu_triage.judge.findings.check import Area
-from gpu_triage.judge.findings.verdicts import CLASS_COLORS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES, GPU_BOTTLENECK
 from gpu_triage.read.metrics.metric import GPU_LABELS, MetricSpec
 from gpu_triage.read.registry import METRICS
@@ -99,6 +98,20 @@ def test_no_cell_has_the_color_of_text_as_its_background() -> None:
     for override in every(override for panel in all_panels() for override in panel["fieldConfig"]["overrides"]):
         text = json.dumps(override["properties"])
         assert "color-background" not in text or '"color": "text"' not in text, override["matcher"]["options"]
+
+
+@for_each("panel", lambda: [each for each in all_panels() if each["type"] == "table"], ids=lambda panel: panel["title"])
+def test_a_cell_of_a_table_is_its_label(panel: Mapping[str, Any]) -> None:
+    """Of a label that looks like a number, Grafana shows the number, unless the unit of its column is a string's."""
+    assert "unit" not in panel["fieldConfig"]["defaults"]
+    steps = {each["id"]: each["options"] for each in panel["transformations"]}
+    numbers = {each["targetField"] for each in steps.get("convertFieldType", {}).get("conversions", ())}
+    units = {
+        override["matcher"]["options"]: {each["id"]: each["value"] for each in override["properties"]}.get("unit")
+        for override in panel["fieldConfig"]["overrides"]
+    }
+    for field, title in every(steps["organize"]["renameByName"].items()):
+        assert (units.get(title) == "string") == (not field.startswith("Value") and field not in numbers), title
 
 
 @every_panel
@@ -363,7 +376,7 @@ def test_every_panel_has_the_one_color_of_each_class(target: Target) -> None:
 
 
 @for_each("file", FILES)
-def test_colors_are_those_of_the_status_page(file: str) -> None:
+def test_colors_are_those_of_the_palette(file: str) -> None:
     text = (FOLDER / file).read_text(encoding="utf-8")
     used = set(re.findall(r'"(?:color|fixedColor|iconColor)": "([^"]+)"', text))
     assert GRAY in used

@@ -21,6 +21,7 @@ DEUTERANOPIA: Matrix = (
     (-0.011820, 0.042940, 0.968881),
 )
 PROTANOPIA: Matrix = ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998))
+TRITANOPIA: Matrix = ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900))
 # IEC 61966-2-1: linear sRGB to XYZ, of the white point D65.
 TO_XYZ: Matrix = (
     (0.4124564, 0.3575761, 0.1804375),
@@ -41,6 +42,11 @@ def linear(color: str) -> Triple:
 
 def _linear(channel: float) -> float:
     return channel / 12.92 if channel <= 0.04045 else float(((channel + 0.055) / 1.055) ** 2.4)
+
+
+def luminance(color: str) -> float:
+    """Relative luminance, from 0 for black to 1 for white."""
+    return times(TO_XYZ, linear(color))[1]
 
 
 def lab(color: Triple) -> Triple:
