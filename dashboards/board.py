@@ -19,7 +19,7 @@ from dashboards.owners import (
     owned_variables,
 )
 from dashboards.panels import PanelBuilder, datasource, panel_id
-from dashboards.selectors import CLUSTER, GPU, HOST, LEGEND, OF_HOST, TARGET
+from dashboards.selectors import CLUSTER, GPU, HOST, LEGEND, OF_HOST, TARGET, derived, short
 
 TAG = "gpu-triage"
 SCHEMA_VERSION = 39
@@ -97,10 +97,12 @@ def _queries(found: model.Dashboard) -> list[Any]:
 def _shorten_legends(found: model.Dashboard, *, one_gpu: bool) -> None:
     """Leave out of legends what all lines have in common: the host or the GPU, if only one is selected.
 
-    Legends without further words keep their last part.
+    Legends without further words keep their last part. Hosts have their short names.
     """
     host, number = ("", "") if one_gpu else (f"${OF_HOST_VARIABLE} ", f"${OF_GPU_VARIABLE} ")
     for each in _queries(found):
+        if OF_HOST in (each.legend_format or "") and not one_gpu:
+            each.expr = short(each.expr)
         words = (each.legend_format or "").replace(f"{LEGEND} ", f"{host}{number}").replace(f"{OF_HOST} ", host)
         each.legend_format = words.strip()
 
@@ -147,14 +149,17 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
         sdk.DatasourceVariable("datasource").label("Data source").type("prometheus"),
         # Targets may lack the label: "all clusters" includes them.
         _labels("cluster", "Cluster", "label_values(gpu_exporter_build_info, cluster)", ".*"),
-        _labels("job", "Job", f"label_values(gpu_exporter_build_info{{{CLUSTER}}}, job)", ".+"),
+        # Nearly always a single one: the address can choose it, and links keep it.
+        _labels("job", "Scrape job", f"label_values(gpu_exporter_build_info{{{CLUSTER}}}, job)", ".+").hide(
+            model.VariableHide.HIDE_VARIABLE
+        ),
     ]
     every_instance = f'label_values(gpu_exporter_build_info{{{CLUSTER}, job=~"$job"}}, instance)'
     instances, gpus = every_instance, f"label_values(gpu_up{{{HOST}}}, gpu)"
     if board.owners:
         instances, gpus = owned_instances(), owned_indices()
         found += [
-            _labels(name, label, choices_of_owners(of), EVERY_OWNER) for name, (label, of) in OWNER_LABELS.items()
+            _labels(name, label, choices_of_owners(name), EVERY_OWNER) for name, (label, _) in OWNER_LABELS.items()
         ]
         found += owned_variables(required=board.needs_owner)
     if board.one_gpu:
@@ -165,6 +170,7 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
         found += [_labels("gpu", "GPU", gpus, ".*")] if board.per_gpu else []
     if not board.one_gpu:
         found += _legend_variables(board)
+    found.append(_domain())
     if board.pod_label:
         found.append(sdk.TextBoxVariable(POD_LABEL).label("Label of pods").default_value("label_team"))
     # Every exporter serves all runbooks: if this one is down, select another.
@@ -190,6 +196,17 @@ def _legend_variables(board: Board) -> list[Builder[model.VariableModel]]:
         )
         for name, (words, each) in counted.items()
     ]
+
+
+def _domain() -> sdk.QueryVariable:
+    """The domain that all selected hosts share: no value if they have several, or if one has none."""
+    of_each = derived(f"gpu_exporter_build_info{{{HOST}}}", "domain", "instance", _DOMAIN)
+    all_of_them = f"group by (domain) ({of_each})"
+    return hidden_variable("domain", "domain", f"{all_of_them} and on () (count({all_of_them}) == 1)")
+
+
+_DOMAIN = "[^.:]*[a-zA-Z][^.:]*([.][^:]+)(?::[0-9]+)?"
+"""An IPv4 address has none."""
 
 
 def _labels(name: str, label: str, query: str, everything: str) -> sdk.QueryVariable:

@@ -28,10 +28,11 @@ from dashboards.selectors import (
     known,
     most,
     power_of_limit,
+    short,
     worst,
 )
 from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, SICK, SOFTWARE, STEPS, TUNE, Step, alerts_of
-from dashboards.tables import GPU, Column, table_of
+from dashboards.tables import GPU_OR_HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, SEVERITY, STEP, UP, by_severity
 
 UID = "gpu-triage-diagnosis"
@@ -157,12 +158,12 @@ def _ranked(severity: str, more: int) -> str:
 
 def _named(suspects: str, *, of_gpus: bool) -> str:
     """The suspects as words, after the worst one's rank: ``2|node-7 GPU 5`` for one, ``1|6 GPUs`` for several."""
-    kinds = f'label_replace(\n{suspects},\n"kind", "hosts", "", "")'
+    kinds = f'label_replace(\n{short(suspects)},\n"kind", "hosts", "", "")'
     kinds = f'label_replace({kinds}, "kind", "GPUs", "gpu", ".+")' if of_gpus else kinds
     # VictoriaMetrics garbles a label that is joined from itself: each step has a label of its own.
-    worst_one = f'label_replace(topk by (kind) (1, {kinds}), "named", "$1", "instance", "(.*)")'
+    worst_one = f'label_replace(topk by (kind) (1, {kinds}), "named", "$1", "host", "(.*)")'
     if of_gpus:
-        worst_one = f'label_join({worst_one}, "of_gpu", " GPU ", "instance", "gpu")'
+        worst_one = f'label_join({worst_one}, "of_gpu", " GPU ", "host", "gpu")'
         worst_one = f'label_replace({worst_one}, "named", "$1", "of_gpu", "(.* GPU .+)")'
     number = f'count_values by (kind) ("number", count by (kind) ({kinds}))'
     several = f'label_join({worst_one}\n* on (kind) group_left (number) {number}, "several", " ", "number", "kind")'
@@ -201,12 +202,12 @@ def _alerts() -> PanelBuilder:
         "Alerts firing now, the most severe first, then by GPUs lost: by the job, or by jobs that wait for the "
         "host or GPU. Click a name to open its runbook. The watchdog always fires. No data: the rules do not run.",
         Column("Severity", expr=shown, texts=SEVERITY, width=86),
-        Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=186),
-        Column("Host", label="instance", min_width=112),
-        GPU,
+        Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=220),
+        Column("Host", label="instance", min_width=150),
+        GPU_OR_HOST,
         Column("Lost", expr=f"topk({MOST_ALERTS}, {_lost(by)})", decimals=1, width=60),
-        Column("Action", label="action", width=118),
-        Column("Job", label="owner", min_width=90),
+        Column("Action", label="action", width=130),
+        Column("Job", label="owner", min_width=110),
         sort=("Severity", "-Lost"),
         size=Size(9, 7),
     )

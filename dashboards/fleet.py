@@ -23,7 +23,7 @@ from dashboards.selectors import (
     worst_gpus,
     worst_hosts,
 )
-from dashboards.tables import CHOSEN_HOST, GPU, HOST, Column, table_of
+from dashboards.tables import CHOSEN_HOST, GPU, GPU_OR_HOST, HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, HOST_VERDICT, NOT_READ, UP, VERDICT
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_HOST_VERDICT, GPU_VERDICT
 
@@ -145,7 +145,7 @@ def _worst_gpus() -> PanelBuilder:
         f"{MOST_ROWS}: the worst. No data: no GPU is known.",
         HOST,
         GPU,
-        Column("Model", label="name", min_width=120),
+        Column("Model", label="name"),
         Column("Known", expr=worst_gpus(f"max by ({TARGET}, gpu, name) ({gpu('gpu_info')})"), hidden=True),
         Column("Verdict", expr=worst_gpus(verdict), texts=VERDICT, absent=NOT_READ, width=80),
         Column("Bottleneck", expr=worst_gpus(by_gpu(bottleneck())), texts=BOTTLENECK, width=122),
@@ -164,7 +164,7 @@ def _repeat_offenders() -> PanelBuilder:
         "replace the board. On several boards in one slot: inspect slot, riser, power and cooling. No data: no GPU had "
         "a fault twice in 30 days, or the exporters do not keep incidents.",
         HOST,
-        GPU,
+        GPU_OR_HOST,
         Column("Slot", label="pci_bus_id"),
         Column("Fault", label="kind"),
         Column("On this board", expr=_incidents('by="board"'), steps=limits((2, WATCH), base=GRAY)),

@@ -6,7 +6,7 @@ from dashboards.measured import MEASURED, MEASURED_BY, measured
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import LOST, TARGET, gpu, host, lost_seconds, only, rate, when
 from dashboards.steps import RUNBOOKS_URL
-from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
+from dashboards.tables import GPU, GPU_OR_HOST, HOST, NARROW_HOST, Column, table_of
 from dashboards.value_mappings import CLASS, FINDING, SEVERITY, by_severity
 from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
@@ -38,12 +38,12 @@ def findings(size: Size) -> PanelBuilder:
         Column("Severity", expr=shown, texts=SEVERITY[:3], width=90),
         Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=160),
         NARROW_HOST,
-        GPU,
+        GPU_OR_HOST,
         Column("Measured", label=MEASURED, width=104),
         Column("Value", expr=of_shown(measured(), MEASURED_BY), hidden=True),
         Column("Since", expr=of_shown(when(f"min by ({by}) ({_present()})")), unit="dateTimeFromNow", width=116),
         Column("State", expr=of_shown(f"max by ({by}) ({_STATES})"), texts=FINDING, width=82),
-        Column("Action", label="action", min_width=100),
+        Column("Action", label="action", min_width=130),
         sort=("Severity", "Since"),
         size=size,
     )

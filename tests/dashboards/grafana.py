@@ -99,6 +99,7 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         "instance": ".+",
         "hosts": ".+",
         "gpus": ".*",
+        "domain": "",
         **dict.fromkeys(("cluster", "gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
         "pod_label": "label_team",
         **chosen,

@@ -162,7 +162,8 @@ def test_rates_follow_the_time_shown(target: Target) -> None:
 def test_a_legend_says_whose_line_it_is(target: Target) -> None:
     if target.panel["type"] in {"table", "stat"} or target.file == "detail.json":
         return  # the detail is about one GPU
-    carried = {"cluster", "instance", "gpu"} & labels_of(static(target.expr), LABELS)
+    labels = labels_of(static(target.expr), LABELS)
+    carried = ({"cluster", "gpu"} & labels) | ({"host"} if "instance" in labels else set())
     assert carried - set(re.findall(r"\{\{(\w+)\}\}", target.legend)) == set()
 
 
@@ -209,6 +210,49 @@ def test_runbooks_are_linked_on_an_exporter_that_can_be_chosen(file: str) -> Non
 def test_the_readme_names_every_dashboard(repository: Path) -> None:
     text = (repository / "dashboards" / "README.md").read_text(encoding="utf-8")
     assert [file for file in FILES if file not in text] == []
+
+
+LINKED = {"host", "gpu", "owner", "slurm_job_id", "workload_namespace", "workload_pod", "user"}
+
+
+@for_each("panel", lambda: [each for each in all_panels() if each["type"] == "table"], ids=lambda panel: panel["title"])
+def test_hosts_gpus_and_owners_lead_to_their_dashboards(panel: Mapping[str, Any]) -> None:
+    overrides = {each["matcher"]["options"]: each["properties"] for each in panel["fieldConfig"]["overrides"]}
+    (renamed,) = (each["options"]["renameByName"] for each in panel["transformations"] if each["id"] == "organize")
+    for title in (title for field, title in renamed.items() if field in LINKED):
+        (links,) = (each["value"] for each in overrides[title] if each["id"] == "links")
+        for url in (each["url"] for each in every(links)):
+            assert url.startswith("/d/gpu-triage-"), title
+            assert "${__url_time_range}" in url, title
+            # What a link reads of its row is there, be it shown or not.
+            fields = set(re.findall(r"__data[.]fields[.](\w+)", url)) - {"Cluster"}
+            assert fields <= {*renamed.values(), *overrides}, title
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"a.gpu.example:9836": "a", "b-2.gpu.example:9836": "b-2"},
+        {"a.one.example:9836": "a.one.example", "a.two.example:9836": "a.two.example"},
+        {"a.gpu.example:9836": "a.gpu.example", "b:9836": "b"},
+        {"10.0.0.1:9836": "10.0.0.1", "10.0.0.2:9836": "10.0.0.2"},
+        {"[fe80::1]:9836": "[fe80::1]", "login": "login"},
+    ],
+    ids=["one-domain", "two-domains", "none", "addresses", "no-port"],
+)
+def test_hosts_are_named_without_port_and_common_domain(
+    names: dict[str, str], requires_tool: RequiresTool, tmp_path: Path
+) -> None:
+    (variable,) = (each for each in read("host.json")["templating"]["list"] if each["name"] == "domain")
+    asked = substitute(variable["query"]["query"].removeprefix("query_result(").removesuffix(")"), 1800)
+    series = {
+        selector("gpu_exporter_build_info", [("instance", name), ("job", "gpu-triage")]): [1.0] * 11 for name in names
+    }
+    domains = ask(requires_tool("promtool"), Run((), (), 60, series, ((asked, NOW),)), tmp_path).samples[asked, NOW]
+    domain = "".join(each.labels.get("domain", "") for each in domains)
+    shown = substitute(selectors.short(selectors.host("gpu_exporter_build_info")), 1800, domain=domain)
+    found = ask(requires_tool("promtool"), Run((), (), 60, series, ((shown, NOW),)), tmp_path).samples[shown, NOW]
+    assert {each.labels["instance"]: each.labels["host"] for each in found} == names
 
 
 TARGET = (("instance", "host"), ("job", "gpu-triage"))
@@ -300,8 +344,10 @@ def test_the_first_screen_of_the_diagnosis_needs_no_scrolling_on_1080_lines() ->
 def test_a_matrix_shows_eight_gpus_on_a_window_of_1600_pixels(title: str) -> None:
     panel = find("fleet.json", title).panel
     widths = {
-        each["matcher"]["options"]: next(one["value"] for one in each["properties"] if one["id"] in _WIDTHS)
+        each["matcher"]["options"]: one["value"]
         for each in panel["fieldConfig"]["overrides"]
+        for one in each["properties"]
+        if one["id"] in _WIDTHS
     }
     assert widths["Host"] + widths["GPU"] + 8 * widths["number"] <= panel["gridPos"]["w"] / 24 * (1600 - 40) - 26
 
@@ -345,8 +391,8 @@ def test_a_dashboard_opens_with_few_queries(file: str) -> None:
 
 STATES = [spec for spec in METRICS if spec.states]
 """Metrics whose value is a state, with the names of the states."""
-CHOICES = frozenset({"max", "min", "count_values"})
-"""Aggregations whose result is still a state."""
+CHOICES = frozenset({"max", "min", "count_values", "label_replace"})
+"""Aggregations and functions whose result is still a state."""
 
 
 def shown(spec: MetricSpec) -> list[Target]:

@@ -22,7 +22,7 @@ const CUSTOM = {
     'showPoints', 'spanNulls', 'stacking', 'thresholdsStyle',
   ],
   'state-timeline': ['fillOpacity', 'lineWidth'],
-  table: ['align', 'cellOptions', 'filterable', 'minWidth', 'width'],
+  table: ['align', 'cellOptions', 'filterable', 'hidden', 'minWidth', 'width'],
   stat: [],
 };
 const DEFAULTS = {
