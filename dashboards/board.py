@@ -19,7 +19,8 @@ from dashboards.owners import (
     owned_variables,
 )
 from dashboards.panels import PanelBuilder, datasource, panel_id
-from dashboards.selectors import CLUSTER, GPU, HOST, LEGEND, OF_HOST, TARGET, derived, short
+from dashboards.selectors import CLUSTER, GPU, HOST, LEGEND, MOST_ROWS, OF_HOST, TARGET, derived, short
+from dashboards.tables import OF_ALL_GPUS, OF_ALL_HOSTS
 
 TAG = "gpu-triage"
 SCHEMA_VERSION = 39
@@ -43,8 +44,8 @@ class Row:
 class Board:
     """A dashboard; `since` is its time range and `refresh` its interval, "" for none.
 
-    The switches: a single GPU instead of all selected ones, variables for GPUs and for their owners, an owner that must
-    be chosen, a variable for the label of pods, annotations, and links to runbooks, which an exporter serves.
+    The switches: a single GPU or host instead of all selected ones, variables for GPUs and for their owners, an owner
+    that must be chosen, a variable for the label of pods, annotations, and links to runbooks, which an exporter serves.
     """
 
     uid: str
@@ -54,6 +55,7 @@ class Board:
     since: str
     refresh: str = "30s"
     one_gpu: bool = False
+    one_host: bool = False
     per_gpu: bool = True
     owners: bool = False
     needs_owner: bool = False
@@ -165,11 +167,12 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
     if board.one_gpu:
         found += [_one_label("instance", "Host", instances), _one_label("gpu", "GPU", gpus)]
     else:
-        found.append(_labels("instance", "Host", instances, ".+"))
+        one_host = _one_label("instance", "Host", instances)
+        found.append(one_host if board.one_host else _labels("instance", "Host", instances, ".+"))
         # Host alerts have no GPU: "all GPUs" includes them.
         found += [_labels("gpu", "GPU", gpus, ".*")] if board.per_gpu else []
     if not board.one_gpu:
-        found += _legend_variables(board)
+        found += [*_legend_variables(board), *_of_all(board)]
     found.append(_domain())
     if board.pod_label:
         found.append(sdk.TextBoxVariable(POD_LABEL).label("Label of pods").default_value("label_team"))
@@ -179,6 +182,18 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
 
 OF_HOST_VARIABLE, OF_GPU_VARIABLE = "of_host", "of_gpu"
 """Hidden variables with the parts of legends that name host and GPU."""
+
+
+def _of_all(board: Board) -> list[Builder[model.VariableModel]]:
+    """What follows the titles of tables: no value while they show all GPUs or hosts."""
+    counted = {OF_ALL_GPUS: f"{TARGET}, gpu", OF_ALL_HOSTS: TARGET}
+    series = f"gpu_up{{{GPU if board.per_gpu else HOST}}}"
+    found: list[Builder[model.VariableModel]] = []
+    for name, by in counted.items():
+        number = f"count(group by ({by}) ({narrowed(series) if board.owners else series})) > {MOST_ROWS}"
+        number = f'count_values("count", {number})'
+        found.append(hidden_variable(name, "title", derived(number, "title", "count", "(.+)", f": {MOST_ROWS} of $1")))
+    return found
 
 
 def _legend_variables(board: Board) -> list[Builder[model.VariableModel]]:

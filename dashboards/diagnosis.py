@@ -12,6 +12,7 @@ from dashboards.judgment import findings, gpus_lost, time_lost
 from dashboards.palette import GOOD, GRAY, WATCH
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, panel_id, timeline, worded_strip
 from dashboards.selectors import (
+    MOST_ROWS,
     MOST_SERIES,
     OF_HOST,
     TARGET,
@@ -27,6 +28,7 @@ from dashboards.selectors import (
     host_legend,
     known,
     most,
+    only,
     power_of_limit,
     short,
     worst,
@@ -39,7 +41,6 @@ UID = "gpu-triage-diagnosis"
 VERDICTS: Final = "Verdict of each step"
 WHO: Final = "who"
 """Label with the words of a verdict."""
-MOST_ALERTS = 300
 RULES_ANSWER = 'ALERTS{cluster=~"$cluster|", alertname="GpuTriageWatchdog", alertstate="firing"}'
 """An alert that always fires: without it the rules aren't running, and half of each verdict is missing.
 
@@ -196,7 +197,7 @@ def _alerts() -> PanelBuilder:
     by = f"{TARGET}, gpu, owner, alertname, action"
     severity = by_severity(lambda matcher: f"max by ({by}) ({_of_all(matcher)})")
     watchdog = f"4 * max by (alertname, action) ({RULES_ANSWER})"
-    shown = f"bottomk({MOST_ALERTS}, {severity}\nor\n{watchdog})"
+    shown = f"bottomk({MOST_ROWS}, {severity}\nor\n{watchdog})"
     return table_of(
         "Firing alerts",
         "Alerts firing now, the most severe first, then by GPUs lost: by the job, or by jobs that wait for the "
@@ -205,7 +206,7 @@ def _alerts() -> PanelBuilder:
         Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=220),
         Column("Host", label="instance", min_width=150),
         GPU_OR_HOST,
-        Column("Lost", expr=f"topk({MOST_ALERTS}, {_lost(by)})", decimals=1, width=60),
+        Column("Lost", expr=only(_lost(by), by, shown), decimals=1, width=60),
         Column("Action", label="action", width=130),
         Column("Job", label="owner", min_width=110),
         sort=("Severity", "-Lost"),

@@ -23,7 +23,7 @@ from dashboards.selectors import (
     worst_gpus,
     worst_hosts,
 )
-from dashboards.tables import CHOSEN_HOST, GPU, GPU_OR_HOST, HOST, Column, table_of
+from dashboards.tables import CHOSEN_HOST, GPU, GPU_OR_HOST, HOST, OF_ALL_GPUS, OF_ALL_HOSTS, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, HOST_VERDICT, NOT_READ, UP, VERDICT
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_HOST_VERDICT, GPU_VERDICT
 
@@ -132,6 +132,7 @@ def _worst_hosts() -> PanelBuilder:
         Column("Driver", expr=worst_hosts(by_host(host("gpu_driver_up"))), texts=UP, width=72),
         Column("Busy", expr=worst_hosts(busy), unit="percentunit", decimals=0, width=66),
         sort=("-Verdict", "Worst"),
+        of=OF_ALL_HOSTS,
         size=Size(12, 10),
     )
 
@@ -153,6 +154,7 @@ def _worst_gpus() -> PanelBuilder:
         Column("Power", expr=worst_gpus(by_gpu(power_of_limit())), unit="percentunit", decimals=0, width=76),
         Column("Temp.", expr=worst_gpus(temperature), unit="celsius", decimals=0, width=76),
         sort=("-Verdict", "Bottleneck"),
+        of=OF_ALL_GPUS,
         size=Size(12, 10),
     )
 
@@ -167,28 +169,23 @@ def _repeat_offenders() -> PanelBuilder:
         GPU_OR_HOST,
         Column("Slot", label="pci_bus_id"),
         Column("Fault", label="kind"),
-        Column("On this board", expr=_incidents('by="board"'), steps=limits((2, WATCH), base=GRAY)),
-        Column("In this slot", expr=_incidents('by="slot"'), steps=limits((2, WATCH), base=GRAY)),
-        Column(
-            "Boards in this slot",
-            expr=f"topk({MOST_OFFENDERS}, max by ({TARGET}, gpu, pci_bus_id, kind) ({_BOARDS}))",
-            steps=limits((2, BAD), base=GRAY),
-        ),
+        Column("On this board", expr=_repeated(_INCIDENTS, 'by="board"'), steps=limits((2, WATCH), base=GRAY)),
+        Column("In this slot", expr=_repeated(_INCIDENTS, 'by="slot"'), steps=limits((2, WATCH), base=GRAY)),
+        Column("Boards in this slot", expr=_repeated("gpu_incident_boards_recent"), steps=limits((2, BAD), base=GRAY)),
         sort=("-On this board", "-In this slot"),
         size=Size(24, 8),
     )
 
 
+_INCIDENTS = "gpu_incidents_recent"
 _MONTH = 'days="30"'
-_BOARDS = gpu("gpu_incident_boards_recent", _MONTH)
 
 
-def _incidents(by: str) -> str:
-    recent = f"max by ({TARGET}, gpu, pci_bus_id, kind) ({gpu('gpu_incidents_recent', f'{by}, {_MONTH}')})"
-    return f"topk({MOST_OFFENDERS}, {recent})"
-
-
-MOST_OFFENDERS = 300
+def _repeated(metric: str, matchers: str = "") -> str:
+    by = f"{TARGET}, gpu, pci_bus_id, kind"
+    of_month = ", ".join(filter(None, (matchers, _MONTH)))
+    most_often = f"topk({MOST_ROWS}, max by ({by}) ({gpu(_INCIDENTS, _MONTH)}))"
+    return only(f"max by ({by}) ({gpu(metric, of_month)})", by, most_often)
 
 
 _CRITICAL = 'alertstate="firing", severity="critical"'
@@ -221,6 +218,7 @@ def _exporters() -> PanelBuilder:
         Column("Xid sources", expr=shown(f"sum by ({TARGET}) ({host('gpu_exporter_xid_source_up')})")),
         Column("Failing collectors", expr=shown(failed), steps=limits((1, WATCH))),
         sort="Status",
+        of=OF_ALL_HOSTS,
         size=Size(12, 8),
     )
 

@@ -54,10 +54,14 @@ DETAIL_LINK: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of a panel: PromQL, and the legend of its series."""
+    """One query of a panel: PromQL, the legend of its series, and whether they are limits of what is measured.
+
+    Limits are dashed and not in the legend, which they would lead: it begins with the highest or lowest series.
+    """
 
     expr: str
     legend: str = LEGEND
+    limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,14 @@ def lines(
     panel = panel.data_links([_drilldown()]) if all("{{gpu}}" in query.legend for query in found) else panel
     for ref, query in zip(refs(len(found)), found, strict=True):
         panel = panel.with_target(_target(ref, query).range())
+        panel = panel.override_by_query(ref, _OF_LIMIT) if query.limit else panel
     return panel
+
+
+_OF_LIMIT: Final = [
+    DynamicConfigValue("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
+    DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [4, 4]}),
+]
 
 
 def timeline(

@@ -23,8 +23,8 @@ OWNER: Final = 'workload_namespace=~"$namespace", workload_pod=~"$pod", slurm_jo
 MOST_SERIES: Final = 40
 """The most GPUs that fit legibly in a panel."""
 
-MOST_ROWS: Final = 100
-"""The most GPUs or hosts in a table."""
+MOST_ROWS: Final = 20
+"""The most rows in a table, so that the worst need no scrolling through the others."""
 
 SHORT_NAME: Final = "(.+?)(?:${domain:raw})?(?::[0-9]+)?"
 """Of an instance: without the port, and without the domain if all hosts share one (a hidden variable)."""
@@ -150,9 +150,9 @@ def short(expr: str) -> str:
     return derived(expr, "host", "instance", SHORT_NAME)
 
 
-def derived(expr: str, label: str, source: str, pattern: str) -> str:
-    """The series with a label that is the first group of a pattern of another one."""
-    return f'label_replace({expr}, "{label}", "$1", "{source}", "{pattern}")'
+def derived(expr: str, label: str, source: str, pattern: str, text: str = "$1") -> str:
+    """The series with a label that is the first group of a pattern of another one, or a text with it."""
+    return f'label_replace({expr}, "{label}", "{text}", "{source}", "{pattern}")'
 
 
 def age(selected: str) -> str:

@@ -13,6 +13,8 @@ from dashboards.panels import FULL, PanelBuilder, Size, headed, instant_target, 
 from dashboards.selectors import SHORT_NAME, derived, short
 from dashboards.value_mappings import Texts, mapping
 
+OF_ALL_GPUS, OF_ALL_HOSTS = "of_all_gpus", "of_all_hosts"
+"""Hidden variables with what follows the title of a table that shows the worst of more than `MOST_ROWS`."""
 ABSENT = "N/A"
 """Cell text if the GPU doesn't report the value."""
 NO_LABEL = "-"
@@ -80,7 +82,7 @@ CLUSTER = Column("Cluster", label="cluster", no_label="", min_width=70)
 """Shown before each host. Grafana omits the column if no series has the label. Links rely on empty cells."""
 HOST = Column("Host", label="instance", min_width=170)
 """Wide enough for names that differ only at their end."""
-NARROW_HOST = Column("Host", label="instance", min_width=145)
+NARROW_HOST = Column("Host", label="instance", min_width=150)
 GPU = Column("GPU", label="gpu", width=60, number=True)
 GPU_OR_HOST = replace(GPU, number=False)
 """For tables that have rows about whole hosts too: Grafana makes the number 0 of no text."""
@@ -119,13 +121,17 @@ _LINKS: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 def table_of(
-    title: str, description: str, *columns: Column, sort: str | Sequence[str] = (), size: Size = FULL
+    title: str, description: str, *columns: Column, sort: str | Sequence[str] = (), size: Size = FULL, of: str = ""
 ) -> PanelBuilder:
-    """A table panel; queries are joined on the labels they share. A leading minus sign in `sort` sorts descending."""
+    """A table panel; queries are joined on the labels they share. A leading minus sign in `sort` sorts descending.
+
+    With `of`, a variable of the dashboard, the title tells of how many GPUs or hosts the rows are the worst.
+    """
     columns = tuple(_with_cluster(columns))
     queries = [column for column in columns if column.expr]
     sort = [sort] if isinstance(sort, str) else sort
     panel = headed(table.Panel(), title, description, size).filterable(filterable=True)
+    panel = panel.title(f"{title}${of}") if of else panel
     panel = panel.thresholds(limits(base=PLAIN)).show_header(show_header=True)
     for ref, column in zip(refs(len(queries)), queries, strict=True):
         panel = panel.with_target(table_target(ref, _with_derived(column.expr, columns)))

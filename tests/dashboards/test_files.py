@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from dashboards.diagnosis import VERDICTS
 from dashboards.palette import CLASS_COLORS, GRAY
-from dashboards.selectors import bottleneck_in
+from dashboards.selectors import MOST_ROWS, bottleneck_in
 from dashboards.steps import COUNTED, RUNBOOKS_URL, STEPS, Step, alerts_of
+from dashboards.tables import OF_ALL_GPUS
 from tests.conftest import RequiresTool
 from tests.dashboards.grafana import (
     FILES,
@@ -27,6 +28,7 @@ from tests.dashboards.grafana import (
     read,
     rows,
     substitute,
+    title_of,
     words_of,
 )
 from tests.gathered import every, for_each
@@ -255,6 +257,18 @@ def test_hosts_are_named_without_port_and_common_domain(
     assert {each.labels["instance"]: each.labels["host"] for each in found} == names
 
 
+@pytest.mark.parametrize(("gpus", "after"), [(MOST_ROWS, []), (MOST_ROWS + 1, [f": {MOST_ROWS} of {MOST_ROWS + 1}"])])
+def test_a_title_tells_of_how_many_the_rows_are_the_worst(
+    gpus: int, after: list[str], requires_tool: RequiresTool, tmp_path: Path
+) -> None:
+    (variable,) = (each for each in read("fleet.json")["templating"]["list"] if each["name"] == OF_ALL_GPUS)
+    assert find("fleet.json", "Worst GPUs").panel["title"] == f"Worst GPUs${OF_ALL_GPUS}"
+    asked = substitute(variable["query"]["query"].removeprefix("query_result(").removesuffix(")"), 1800)
+    series = {selector("gpu_up", gpu(str(number), f"GPU-{number}")): [1.0] * 11 for number in range(gpus)}
+    found = ask(requires_tool("promtool"), Run((), (), 60, series, ((asked, NOW),)), tmp_path).samples[asked, NOW]
+    assert [each.labels["title"] for each in found] == after
+
+
 TARGET = (("instance", "host"), ("job", "gpu-triage"))
 NAN = float("nan")
 NOW = 600.0
@@ -456,6 +470,6 @@ def test_a_verdict_links_a_panel_of_its_step_and_the_playbook(step: Step) -> Non
     looked_at = re.search(r"viewPanel=(\d+)", look["url"])
     assert looked_at
     (row,) = (row for row in rows(read("diagnosis.json")) if row["title"] == step.row)
-    assert [panel["title"] for panel in row["panels"] if panel["id"] == int(looked_at[1])] == [step.key_panel]
+    assert [title_of(panel) for panel in row["panels"] if panel["id"] == int(looked_at[1])] == [step.key_panel]
     page, _, anchor = read_on["url"].removeprefix(f"{RUNBOOKS_URL}/").partition("#")
     assert f'<h3 id="{anchor}">' in render_html(find_page(page).text)

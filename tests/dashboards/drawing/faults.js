@@ -49,7 +49,7 @@ export function cut() {
       frame = frame.parentElement;
     }
     const clips = frame && ['hidden', 'clip'].includes(getComputedStyle(frame).overflowX);
-    if (clips && onScreen(text) && text.right > frame.getBoundingClientRect().right + 0.5) {
+    if (clips && onScreen(text) && text.right > frame.getBoundingClientRect().right + 0.05) {
       found.push(`cut at ${Math.round(frame.getBoundingClientRect().width)} pixels: ${texts.currentNode.data}`);
     }
     const tile = texts.currentNode.parentElement.closest('[style*="position: absolute"]');
