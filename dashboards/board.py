@@ -7,6 +7,7 @@ from grafana_foundation_sdk.builders import dashboard as sdk
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
 
+from dashboards import not_shown
 from dashboards.annotations import ANNOTATIONS
 from dashboards.owners import (
     EVERY_OWNER,
@@ -71,7 +72,7 @@ def build(board: Board) -> model.Dashboard:
     builder = builder.links([_other_dashboards()]).variables(_variables(board))
     if board.marks:
         builder = builder.annotations(list(ANNOTATIONS))
-    for row in board.rows:
+    for row in _rows(board):
         head = sdk.Row(row.title).id(panel_id(f"row {row.title}"))
         if row.folded:
             for panel in row.panels:
@@ -88,6 +89,12 @@ def build(board: Board) -> model.Dashboard:
         _narrow(found)
     _close_gaps(found)
     return found
+
+
+def _rows(board: Board) -> tuple[Row, ...]:
+    """The rows, after the one with what is not shown where raw series are."""
+    what = Row(not_shown.TITLE, not_shown.panel(needs_owner=board.needs_owner), folded=True)
+    return (what, *board.rows) if board.marks else board.rows
 
 
 def _queries(found: model.Dashboard) -> list[Any]:
@@ -174,6 +181,9 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
     if not board.one_gpu:
         found += [*_legend_variables(board), *_of_all(board)]
     found.append(_domain())
+    if board.marks:
+        reasons = not_shown.reasons(needs_owner=board.needs_owner)
+        found.append(not_shown.variable(narrowed(reasons) if board.owners else reasons))
     if board.pod_label:
         found.append(sdk.TextBoxVariable(POD_LABEL).label("Label of pods").default_value("label_team"))
     # Every exporter serves all runbooks: if this one is down, select another.

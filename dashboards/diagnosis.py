@@ -74,7 +74,7 @@ def board() -> Board:
 
 
 def _first_screen() -> tuple[PanelBuilder, ...]:
-    return (_verdicts(), _bottleneck(), findings(Size(14, 10)), _alerts(), *_work())
+    return (_verdicts(), _bottleneck(), findings(Size(14, 9)), _alerts(), *_work())
 
 
 def _verdicts() -> PanelBuilder:
@@ -188,7 +188,7 @@ def _bottleneck() -> PanelBuilder:
         "GPU yet.",
         worst(bottleneck()),
         texts=BOTTLENECK,
-        size=Size(10, 10),
+        size=Size(10, 9),
         show_value=VisibilityMode.AUTO,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from dashboards.diagnosis import VERDICTS
+from dashboards.not_shown import VARIABLE
 from dashboards.palette import CLASS_COLORS, GRAY
 from dashboards.selectors import MOST_ROWS, bottleneck_in
 from dashboards.steps import COUNTED, RUNBOOKS_URL, STEPS, Step, alerts_of
@@ -313,6 +314,58 @@ def test_alerts_name_gpus(
     assert [(sample.labels["gpu"], sample.value) for sample in found] == [(shown, 1.0)]
 
 
+DOWN, GONE = [1.0] * 6 + [0.0] * 5, [1.0] * 6 + [NAN] * 5
+BUILD = "gpu_exporter_build_info"
+
+
+def of_node(**labels: str) -> list[tuple[str, str]]:
+    return [("instance", "node-7:9836"), ("job", "gpu-triage"), *labels.items()]
+
+
+@pytest.mark.parametrize(
+    ("series", "named"),
+    [
+        ({}, "nothing"),
+        ({selector("up", of_node()): DOWN, selector(BUILD, of_node()): GONE}, "node-7 exporter down"),
+        ({selector("up", of_node()): GONE, selector(BUILD, of_node()): GONE}, "node-7 no longer scraped"),
+        ({selector("gpu_driver_up", of_node()): [0.0] * 11}, "node-7 driver does not answer"),
+        ({selector("gpu_exporter_gpus_released", of_node()): [1.0] * 11}, "node-7 GPUs released by the exporter"),
+        ({selector("gpu_error_info", of_node(gpu="3", error="lost")): [1.0] * 11}, "node-7 GPU 3 not read: lost"),
+        ({selector("gpu_mig_mode", of_node(gpu="3")): [1.0] * 11}, "node-7 GPU 3 split by MIG: see its instances"),
+        (
+            {
+                selector("gpu_exporter_collector_stale_seconds", of_node(collector="pcie")): [90.0] * 11,
+                selector("gpu_exporter_errors_total", of_node(collector="pcie", error="timeout")): [
+                    *map(float, range(11))
+                ],
+            },
+            "node-7 collector fails: pcie timeout",
+        ),
+        (
+            {selector("gpu_exporter_collector_stale_seconds", of_node(collector="pcie")): [90.0] * 11},
+            "node-7 collector fails: pcie",
+        ),
+        (
+            {
+                selector("gpu_driver_up", [("instance", f"node-{number}"), ("job", "gpu-triage")]): [0.0] * 11
+                for number in range(4)
+            },
+            "4 times: driver does not answer",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_first_row_names_what_is_not_shown_and_why(
+    series: dict[str, list[float]], named: str, requires_tool: RequiresTool, tmp_path: Path
+) -> None:
+    board = read("host.json")
+    assert rows(board)[0]["title"].endswith(f"${{{VARIABLE}:csv}}")
+    (variable,) = (each for each in board["templating"]["list"] if each["name"] == VARIABLE)
+    asked = substitute(variable["query"]["query"].removeprefix("query_result(").removesuffix(")"), 1800)
+    found = ask(requires_tool("promtool"), Run((), (), 60, series, ((asked, NOW),)), tmp_path).samples[asked, NOW]
+    assert [each.labels["text"] for each in found] == [named]
+
+
 def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_gpu(
     requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
@@ -350,7 +403,7 @@ MOST_OPEN_QUERIES = {
 
 def test_the_first_screen_of_the_diagnosis_needs_no_scrolling_on_1080_lines() -> None:
     """Grafana gives a row of the grid 38 pixels; browser and Grafana's own bars take some 250 of the lines."""
-    first_row = next(panel for panel in read("diagnosis.json")["panels"] if panel["type"] == "row")
+    _, first_row = [panel for panel in read("diagnosis.json")["panels"] if panel["type"] == "row"][:2]
     assert first_row["gridPos"]["y"] * 38 <= 1080 - 250
 
 

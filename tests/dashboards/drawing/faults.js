@@ -48,8 +48,9 @@ export function cut() {
     while (frame && getComputedStyle(frame).overflowX === 'visible') {
       frame = frame.parentElement;
     }
+    const inColumn = texts.currentNode.parentElement.closest('[role="cell"], [role="columnheader"]');
     const clips = frame && ['hidden', 'clip'].includes(getComputedStyle(frame).overflowX);
-    if (clips && onScreen(text) && text.right > frame.getBoundingClientRect().right + 0.05) {
+    if (inColumn && clips && onScreen(text) && text.right > frame.getBoundingClientRect().right + 0.05) {
       found.push(`cut at ${Math.round(frame.getBoundingClientRect().width)} pixels: ${texts.currentNode.data}`);
     }
     const tile = texts.currentNode.parentElement.closest('[style*="position: absolute"]');
