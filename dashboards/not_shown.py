@@ -14,16 +14,16 @@ from dashboards.selectors import MOST_ROWS, TARGET, by_host, derived, gpu, host,
 from dashboards.tables import GPU_OR_HOST, HOST, Column, table_of
 
 VARIABLE: Final = "not_shown"
-TITLE: Final = f"Not shown: ${{{VARIABLE}:csv}}"
+TITLE: Final = f"Not shown:${{{VARIABLE}:csv}}"
 WHY: Final = "why"
 _OF_HOST: Final = f"{TARGET}, {WHY}"
 _OF_GPU: Final = f"{TARGET}, gpu, {WHY}"
-MOST_NAMED: Final = 3
-"""The most hosts or GPUs with one reason that the title names; it counts more."""
+MOST_NAMED: Final = 5
+"""The most hosts and GPUs that the title names; it counts the others."""
 
 
 def reasons(*, needs_owner: bool) -> str:
-    """A series for each host or GPU of which something is not shown, with the reason as a label."""
+    """A series for each host or GPU of which something is not shown, with the reason as a label, the highest first."""
     failing = host("gpu_exporter_collector_stale_seconds")
     errors = f"increase({host('gpu_exporter_errors_total')}[15m]) > 0 and on ({TARGET}, collector) {failing}"
     errors = f'label_join({errors} or on ({TARGET}, collector) {failing}, "failing", " ", "collector", "error")'
@@ -36,7 +36,8 @@ def reasons(*, needs_owner: bool) -> str:
         f"group by ({_OF_GPU}) ({derived(gpu('gpu_error_info'), WHY, 'error', '(.+)', 'not read: $1')})",
         _said("split by MIG: see its instances", f"{gpu('gpu_mig_mode')} == 1", _OF_GPU),
     ]
-    return "\nor\n".join([*found, _unless_chosen()] if needs_owner else found)
+    found = [_unless_chosen(), *found] if needs_owner else found
+    return "\nor\n".join(f"{len(found) - place} * {each}" for place, each in enumerate(found))
 
 
 def _said(reason: str, expr: str, by: str = _OF_HOST) -> str:
@@ -67,16 +68,18 @@ def panel(*, needs_owner: bool) -> PanelBuilder:
 
 
 def variable(all_of_them: str) -> QueryVariable:
-    """What the title names: hosts and GPUs with their `reasons`, or the number of those with a frequent one."""
-    number = f"count by ({WHY}) ({all_of_them})"
-    named = derived(short(all_of_them), "of", "host", "(.*)")
+    """What the title names: the first hosts and GPUs with their `reasons`, and how many there are beyond."""
+    named = derived(short(f"topk({MOST_NAMED}, {all_of_them})"), "of", "host", "(.*)")
     named = derived(f'label_join({named}, "of_gpu", " GPU ", "host", "gpu")', "of", "of_gpu", "(.* GPU .+)")
-    named = f'label_join({named} and on ({WHY}) ({number} <= {MOST_NAMED}), "text", " ", "of", "{WHY}")'
-    counted = f'count_values by ({WHY}) ("number", {number} > {MOST_NAMED})'
-    counted = f'label_join({counted}, "text", " times: ", "number", "{WHY}")'
+    named = f'label_join({named}, "text", " ", "of", "{WHY}")'
+    others = f'count_values("number", count({all_of_them}) - {MOST_NAMED} > 0)'
+    others = derived(others, "text", "number", "(.+)", "and $1 more")
     nothing = 'label_replace(vector(1), "text", "nothing", "", "")'
     return (
-        hidden_variable(VARIABLE, "text", f"{named} or {counted} or on () {nothing}")
+        # Grafana puts no blank after its commas.
+        hidden_variable(
+            VARIABLE, "entry", derived(f"{named} or {others} or on () {nothing}", "entry", "text", "(.+)", " $1")
+        )
         .multi(multi=True)
         .include_all(include_all=True)
         .current(VariableOption(selected=True, text=["All"], value=["$__all"]))

@@ -5,7 +5,7 @@ Alerts about GPUs carry a UUID alone; a dashboard shows the number that the GPU 
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -232,6 +232,22 @@ def test_hosts_gpus_and_owners_lead_to_their_dashboards(panel: Mapping[str, Any]
             assert fields <= {*renamed.values(), *overrides}, title
 
 
+def hidden(file: str, name: str) -> str:
+    """The query of a hidden variable."""
+    (variable,) = (each for each in read(file)["templating"]["list"] if each["name"] == name)
+    query: str = variable["query"]["query"]
+    return query.removeprefix("query_result(").removesuffix(")")
+
+
+def answered(
+    expr: str, series: Mapping[str, Sequence[float]], promtool: Path, directory: Path, **chosen: str
+) -> list[Mapping[str, str]]:
+    """The labels that a query finds."""
+    question = substitute(expr, 1800, **chosen)
+    run = Run((), (), 60, series, ((question, NOW),))
+    return [each.labels for each in ask(promtool, run, directory).samples[question, NOW]]
+
+
 @pytest.mark.parametrize(
     "names",
     [
@@ -246,28 +262,21 @@ def test_hosts_gpus_and_owners_lead_to_their_dashboards(panel: Mapping[str, Any]
 def test_hosts_are_named_without_port_and_common_domain(
     names: dict[str, str], requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    (variable,) = (each for each in read("host.json")["templating"]["list"] if each["name"] == "domain")
-    asked = substitute(variable["query"]["query"].removeprefix("query_result(").removesuffix(")"), 1800)
-    series = {
-        selector("gpu_exporter_build_info", [("instance", name), ("job", "gpu-triage")]): [1.0] * 11 for name in names
-    }
-    domains = ask(requires_tool("promtool"), Run((), (), 60, series, ((asked, NOW),)), tmp_path).samples[asked, NOW]
-    domain = "".join(each.labels.get("domain", "") for each in domains)
-    shown = substitute(selectors.short(selectors.host("gpu_exporter_build_info")), 1800, domain=domain)
-    found = ask(requires_tool("promtool"), Run((), (), 60, series, ((shown, NOW),)), tmp_path).samples[shown, NOW]
-    assert {each.labels["instance"]: each.labels["host"] for each in found} == names
+    promtool, series = requires_tool("promtool"), {key: ALWAYS for name in names for key in of_node(BUILD, [], name)}
+    domains = answered(hidden("host.json", "domain"), series, promtool, tmp_path)
+    domain = "".join(each.get("domain", "") for each in domains)
+    found = answered(selectors.short(selectors.host(BUILD)), series, promtool, tmp_path, domain=domain)
+    assert {each["instance"]: each["host"] for each in found} == names
 
 
 @pytest.mark.parametrize(("gpus", "after"), [(MOST_ROWS, []), (MOST_ROWS + 1, [f": {MOST_ROWS} of {MOST_ROWS + 1}"])])
 def test_a_title_tells_of_how_many_the_rows_are_the_worst(
     gpus: int, after: list[str], requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    (variable,) = (each for each in read("fleet.json")["templating"]["list"] if each["name"] == OF_ALL_GPUS)
     assert find("fleet.json", "Worst GPUs").panel["title"] == f"Worst GPUs${OF_ALL_GPUS}"
-    asked = substitute(variable["query"]["query"].removeprefix("query_result(").removesuffix(")"), 1800)
-    series = {selector("gpu_up", gpu(str(number), f"GPU-{number}")): [1.0] * 11 for number in range(gpus)}
-    found = ask(requires_tool("promtool"), Run((), (), 60, series, ((asked, NOW),)), tmp_path).samples[asked, NOW]
-    assert [each.labels["title"] for each in found] == after
+    series = {selector("gpu_up", gpu(str(number), f"GPU-{number}")): ALWAYS for number in range(gpus)}
+    found = answered(hidden("fleet.json", OF_ALL_GPUS), series, requires_tool("promtool"), tmp_path)
+    assert [each["title"] for each in found] == after
 
 
 TARGET = (("instance", "host"), ("job", "gpu-triage"))
@@ -314,43 +323,37 @@ def test_alerts_name_gpus(
     assert [(sample.labels["gpu"], sample.value) for sample in found] == [(shown, 1.0)]
 
 
-DOWN, GONE = [1.0] * 6 + [0.0] * 5, [1.0] * 6 + [NAN] * 5
+ALWAYS, UNTIL_DOWN, UNTIL_GONE = [1.0] * 11, [1.0] * 6 + [0.0] * 5, [1.0] * 6 + [NAN] * 5
+
+
+def of_node(metric: str, values: list[float], name: str = "node-7:9836", **labels: str) -> dict[str, list[float]]:
+    return {selector(metric, [("instance", name), ("job", "gpu-triage"), *labels.items()]): values}
+
+
 BUILD = "gpu_exporter_build_info"
-
-
-def of_node(**labels: str) -> list[tuple[str, str]]:
-    return [("instance", "node-7:9836"), ("job", "gpu-triage"), *labels.items()]
+BEFORE = of_node(BUILD, UNTIL_GONE)
+STALE = of_node("gpu_exporter_collector_stale_seconds", ALWAYS, collector="pcie")
 
 
 @pytest.mark.parametrize(
     ("series", "named"),
     [
         ({}, "nothing"),
-        ({selector("up", of_node()): DOWN, selector(BUILD, of_node()): GONE}, "node-7 exporter down"),
-        ({selector("up", of_node()): GONE, selector(BUILD, of_node()): GONE}, "node-7 no longer scraped"),
-        ({selector("gpu_driver_up", of_node()): [0.0] * 11}, "node-7 driver does not answer"),
-        ({selector("gpu_exporter_gpus_released", of_node()): [1.0] * 11}, "node-7 GPUs released by the exporter"),
-        ({selector("gpu_error_info", of_node(gpu="3", error="lost")): [1.0] * 11}, "node-7 GPU 3 not read: lost"),
-        ({selector("gpu_mig_mode", of_node(gpu="3")): [1.0] * 11}, "node-7 GPU 3 split by MIG: see its instances"),
+        ({**BEFORE, **of_node("up", UNTIL_DOWN)}, "node-7 exporter down"),
+        ({**BEFORE, **of_node("up", UNTIL_GONE)}, "node-7 no longer scraped"),
+        (of_node("gpu_driver_up", UNTIL_DOWN), "node-7 driver does not answer"),
+        (of_node("gpu_exporter_gpus_released", ALWAYS), "node-7 GPUs released by the exporter"),
+        (of_node("gpu_error_info", ALWAYS, gpu="3", error="lost"), "node-7 GPU 3 not read: lost"),
+        (of_node("gpu_mig_mode", ALWAYS, gpu="3"), "node-7 GPU 3 split by MIG: see its instances"),
         (
-            {
-                selector("gpu_exporter_collector_stale_seconds", of_node(collector="pcie")): [90.0] * 11,
-                selector("gpu_exporter_errors_total", of_node(collector="pcie", error="timeout")): [
-                    *map(float, range(11))
-                ],
-            },
+            STALE | of_node("gpu_exporter_errors_total", [*map(float, range(11))], collector="pcie", error="timeout"),
             "node-7 collector fails: pcie timeout",
         ),
-        (
-            {selector("gpu_exporter_collector_stale_seconds", of_node(collector="pcie")): [90.0] * 11},
-            "node-7 collector fails: pcie",
-        ),
-        (
-            {
-                selector("gpu_driver_up", [("instance", f"node-{number}"), ("job", "gpu-triage")]): [0.0] * 11
-                for number in range(4)
-            },
-            "4 times: driver does not answer",
+        (STALE, "node-7 collector fails: pcie"),
+        (  # the least one is counted only
+            {key: [0.0] * 11 for name in "abcde" for key in of_node("gpu_driver_up", [], name)}
+            | of_node("gpu_mig_mode", ALWAYS, gpu="3"),
+            ", ".join(sorted([*(f"{name} driver does not answer" for name in "abcde"), "and 1 more"])),
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -358,12 +361,9 @@ def of_node(**labels: str) -> list[tuple[str, str]]:
 def test_the_first_row_names_what_is_not_shown_and_why(
     series: dict[str, list[float]], named: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    board = read("host.json")
-    assert rows(board)[0]["title"].endswith(f"${{{VARIABLE}:csv}}")
-    (variable,) = (each for each in board["templating"]["list"] if each["name"] == VARIABLE)
-    asked = substitute(variable["query"]["query"].removeprefix("query_result(").removesuffix(")"), 1800)
-    found = ask(requires_tool("promtool"), Run((), (), 60, series, ((asked, NOW),)), tmp_path).samples[asked, NOW]
-    assert [each.labels["text"] for each in found] == [named]
+    assert rows(read("host.json"))[0]["title"].endswith(f"${{{VARIABLE}:csv}}")
+    found = answered(hidden("host.json", VARIABLE), series, requires_tool("promtool"), tmp_path)
+    assert ",".join(sorted(each["entry"] for each in found)) == f" {named}"
 
 
 def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_gpu(

@@ -60,14 +60,3 @@ export function cut() {
   }
   return found;
 }
-
-/** Pairs of panels that lie on each other. */
-export function overlapping() {
-  const items = [...document.querySelectorAll('.react-grid-item')].map((item) => [item, item.getBoundingClientRect()]);
-  return items.flatMap(([item, one], number) =>
-    items
-      .slice(number + 1)
-      .filter(([, other]) => one.left + 1 < other.right && other.left + 1 < one.right && one.top + 1 < other.bottom && other.top + 1 < one.bottom)
-      .map(([other]) => `${item.innerText.slice(0, 30)} lies on ${other.innerText.slice(0, 30)}`)
-  );
-}

@@ -16,7 +16,7 @@ import { MemoryRouter } from 'react-router-dom';
 
 import { Prometheus, UID, runRequest } from './datasource.js';
 import { plugins } from './panels.jsx';
-import { cut, mistold, misled, overlapping } from './faults.js';
+import { cut, misled, mistold } from './faults.js';
 import { sceneOf } from './scene.js';
 
 const theme = createTheme({ colors: { mode: 'dark' } });
@@ -73,7 +73,6 @@ window.failures = () => [
     .map((panel) => `${panel.state.title}: ${panel.state._pluginLoadError ?? 'its query failed'}`),
   ...panels().flatMap((panel) => [...mistold(panel), ...misled(panel)]),
   ...cut(),
-  ...overlapping(),
 ];
 
 window.draw = async ({ file, note = '', ...settings }) => {

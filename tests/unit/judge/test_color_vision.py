@@ -1,11 +1,13 @@
 """Classes can be told apart by people who see no green or no red."""
 
 import math
+from collections.abc import Mapping
 from itertools import combinations
 
 import pytest
 from tests.gathered import every
 
+from dashboards import palette
 from gpu_triage.judge.findings.verdicts import CLASS_COLORS, TONE_COLORS
 
 Triple = tuple[float, float, float]
@@ -71,10 +73,11 @@ def difference(one: str, other: str, vision: Matrix = NORMAL) -> float:
 
 
 @pytest.mark.parametrize("vision", [NORMAL, DEUTERANOPIA, PROTANOPIA], ids=["normal", "deuteranopia", "protanopia"])
-def test_every_two_classes_differ_for_everyone(vision: Matrix) -> None:
+@pytest.mark.parametrize("colors", [CLASS_COLORS, palette.CLASS_COLORS], ids=["status page", "dashboards"])
+def test_every_two_classes_differ_for_everyone(colors: Mapping[str, str], vision: Matrix) -> None:
     alike = {
         f"{one}, {other}": round(found, 1)
-        for (one, first), (other, second) in every(combinations(CLASS_COLORS.items(), 2))
+        for (one, first), (other, second) in every(combinations(colors.items(), 2))
         if (found := difference(first, second, vision)) < LEAST_DIFFERENCE
     }
     assert alike == {}
