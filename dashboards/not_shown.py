@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models.dashboard import VariableOption
 
 from dashboards.owners import EVERY_OWNER, OWNER_LABELS, hidden_variable
 from dashboards.panels import PanelBuilder, Size
-from dashboards.selectors import MOST_ROWS, TARGET, by_host, derived, gpu, host, known, only, short
+from dashboards.selectors import MOST_ROWS, TARGET, by_host, derived, gpu, host, known, only, risen, short
 from dashboards.tables import GPU_OR_HOST, HOST, Column, table_of
 
 VARIABLE: Final = "not_shown"
@@ -25,7 +25,7 @@ MOST_NAMED: Final = 5
 def reasons(*, needs_owner: bool) -> str:
     """A series for each host or GPU of which something is not shown, with the reason as a label, the highest first."""
     failing = host("gpu_exporter_collector_stale_seconds")
-    errors = f"increase({host('gpu_exporter_errors_total')}[15m]) > 0 and on ({TARGET}, collector) {failing}"
+    errors = f"{risen(host('gpu_exporter_errors_total'))} > 0 and on ({TARGET}, collector) {failing}"
     errors = f'label_join({errors} or on ({TARGET}, collector) {failing}, "failing", " ", "collector", "error")'
     found = [
         _said("exporter down", f"{host('up')} == 0 and on ({TARGET}) {known()}"),
