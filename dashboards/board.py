@@ -230,7 +230,7 @@ def _domain() -> sdk.QueryVariable:
     return hidden_variable("domain", "domain", f"{all_of_them} and on () (count({all_of_them}) == 1)")
 
 
-_DOMAIN = "[^.:]*[a-zA-Z][^.:]*([.][^:]+)(?::[0-9]+)?"
+_DOMAIN = "[^.:]*[a-zA-Z][^.:]*([.][^:]+)(?::[0-9]+)?|.*"
 """An IPv4 address has none."""
 
 

@@ -26,7 +26,7 @@ MOST_SERIES: Final = 40
 MOST_ROWS: Final = 20
 """The most rows in a table, so that the worst need no scrolling through the others."""
 
-SHORT_NAME: Final = "(.+?)(?:${domain:raw})?(?::[0-9]+)?"
+SHORT_NAME: Final = "(.*?)(?:${domain:raw})?(?::[0-9]+)?"
 """Of an instance: without the port, and without the domain if all hosts share one (a hidden variable)."""
 
 OF_HOST: Final = "{{cluster}} {{host}}"
@@ -151,7 +151,10 @@ def short(expr: str) -> str:
 
 
 def derived(expr: str, label: str, source: str, pattern: str, text: str = "$1") -> str:
-    """The series with a label that is the first group of a pattern of another one, or a text with it."""
+    """The series with a label that is the first group of a pattern of another one, or a text with it.
+
+    VictoriaMetrics garbles a new label if the pattern does not match.
+    """
     return f'label_replace({expr}, "{label}", "{text}", "{source}", "{pattern}")'
 
 

@@ -89,7 +89,7 @@ GPU_OR_HOST = replace(GPU, number=False)
 
 _DERIVED: Mapping[str, Mapping[str, str]] = {
     HOST.label: {"host": SHORT_NAME},
-    "owner": {"owner_job": "([^/]+)/", "owner_namespace": "([^/]+)/.+"},
+    "owner": {"owner_job": "([^/]+)/|.*", "owner_namespace": "([^/]+)/.+|.*"},
 }
 """Labels that the series of a table get if it shows the label that they are derived from, each with the pattern."""
 _SHOWN = {HOST.label: "host"}
@@ -125,7 +125,7 @@ def table_of(
 ) -> PanelBuilder:
     """A table panel; queries are joined on the labels they share. A leading minus sign in `sort` sorts descending.
 
-    With `of`, a variable of the dashboard, the title tells of how many GPUs or hosts the rows are the worst.
+    With `of`, a variable of the dashboard, the title shows of how many GPUs or hosts the rows are the worst.
     """
     columns = tuple(_with_cluster(columns))
     queries = [column for column in columns if column.expr]
