@@ -7,9 +7,8 @@ from typing import Final
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import AnnotationQuery, DataSourceRef
 
-from dashboards.palette import BAD, BETWEEN, INFO
-from dashboards.selectors import TARGET, age, alerts, gpu, host
-from gpu_triage.judge.findings.verdicts import CLASS_COLORS
+from dashboards.palette import BAD, BETWEEN, CLASS_COLORS, INFO
+from dashboards.selectors import TARGET, age, alerts, gpu, host, short
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Annotation(Builder[AnnotationQuery]):
             datasource=DataSourceRef(type_val="prometheus", uid="${datasource}"),
             enable=True,
             icon_color=self.color,
-            expr=self.expr,
+            expr=short(self.expr),
             more={"step": "60s", "titleFormat": self.title, "tagKeys": self.tags, "textFormat": ""},
         )
 
@@ -48,13 +47,13 @@ class _PrometheusAnnotation(AnnotationQuery):
 _FIRING = 'alertstate="firing", severity=~"critical|warning"'
 
 ALERTS: Final = Annotation(
-    "Alerts", BAD, alerts(_FIRING), "{{alertname}} {{cluster}} {{instance}} GPU {{gpu}}", "severity,action"
+    "Alerts", BAD, alerts(_FIRING), "{{alertname}} {{cluster}} {{host}} GPU {{gpu}}", "severity,action"
 )
 XIDS: Final = Annotation(
     "Xids",
     CLASS_COLORS["hung"],
     f"0 * ({age(gpu('gpu_xid_last_timestamp_seconds'))} < 60) + 1",
-    "Xid {{xid}} {{cluster}} {{instance}} GPU {{gpu}}",
+    "Xid {{xid}} {{cluster}} {{host}} GPU {{gpu}}",
     "xid",
 )
 DRIVER: Final = Annotation(
@@ -65,14 +64,14 @@ DRIVER: Final = Annotation(
         f"unless on ({TARGET}, driver_version) {host('gpu_driver_info')} offset 3m\n"
         f"and on ({TARGET}) {host('gpu_driver_info')} offset 3m"
     ),
-    "Driver {{driver_version}} on {{cluster}} {{instance}}",
+    "Driver {{driver_version}} on {{cluster}} {{host}}",
     "driver_version",
 )
 RESTARTS: Final = Annotation(
     "Exporter restarts",
     BETWEEN,
     f"resets({host('gpu_exporter_scrapes_total')}[5m]) > 0",
-    "Exporter restarted on {{cluster}} {{instance}}",
+    "Exporter restarted on {{cluster}} {{host}}",
     "instance",
 )
 ANNOTATIONS: Final = (ALERTS, XIDS, DRIVER, RESTARTS)

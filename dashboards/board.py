@@ -7,6 +7,7 @@ from grafana_foundation_sdk.builders import dashboard as sdk
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
 
+from dashboards import not_shown
 from dashboards.annotations import ANNOTATIONS
 from dashboards.owners import (
     EVERY_OWNER,
@@ -19,7 +20,8 @@ from dashboards.owners import (
     owned_variables,
 )
 from dashboards.panels import PanelBuilder, datasource, panel_id
-from dashboards.selectors import CLUSTER, GPU, HOST, LEGEND, OF_HOST, TARGET
+from dashboards.selectors import CLUSTER, GPU, HOST, LEGEND, MOST_ROWS, OF_HOST, TARGET, derived, short
+from dashboards.tables import OF_ALL_GPUS, OF_ALL_HOSTS
 
 TAG = "gpu-triage"
 SCHEMA_VERSION = 39
@@ -43,8 +45,8 @@ class Row:
 class Board:
     """A dashboard; `since` is its time range and `refresh` its interval, "" for none.
 
-    The switches: a single GPU instead of all selected ones, variables for GPUs and for their owners, an owner that must
-    be chosen, a variable for the label of pods, annotations, and links to runbooks, which an exporter serves.
+    The switches: a single GPU or host instead of all selected ones, variables for GPUs and for their owners, an owner
+    that must be chosen, a variable for the label of pods, annotations, and links to runbooks, which an exporter serves.
     """
 
     uid: str
@@ -54,6 +56,7 @@ class Board:
     since: str
     refresh: str = "30s"
     one_gpu: bool = False
+    one_host: bool = False
     per_gpu: bool = True
     owners: bool = False
     needs_owner: bool = False
@@ -69,7 +72,7 @@ def build(board: Board) -> model.Dashboard:
     builder = builder.links([_other_dashboards()]).variables(_variables(board))
     if board.marks:
         builder = builder.annotations(list(ANNOTATIONS))
-    for row in board.rows:
+    for row in _rows(board):
         head = sdk.Row(row.title).id(panel_id(f"row {row.title}"))
         if row.folded:
             for panel in row.panels:
@@ -88,6 +91,12 @@ def build(board: Board) -> model.Dashboard:
     return found
 
 
+def _rows(board: Board) -> tuple[Row, ...]:
+    """The rows, after the one with what is not shown where raw series are."""
+    what = Row(not_shown.TITLE, not_shown.panel(needs_owner=board.needs_owner), folded=True)
+    return (what, *board.rows) if board.marks else board.rows
+
+
 def _queries(found: model.Dashboard) -> list[Any]:
     inside = [panel for each in found.panels or () if isinstance(each, model.RowPanel) for panel in each.panels]
     outside = [each for each in found.panels or () if isinstance(each, model.Panel)]
@@ -97,10 +106,12 @@ def _queries(found: model.Dashboard) -> list[Any]:
 def _shorten_legends(found: model.Dashboard, *, one_gpu: bool) -> None:
     """Leave out of legends what all lines have in common: the host or the GPU, if only one is selected.
 
-    Legends without further words keep their last part.
+    Legends without further words keep their last part. Hosts have their short names.
     """
     host, number = ("", "") if one_gpu else (f"${OF_HOST_VARIABLE} ", f"${OF_GPU_VARIABLE} ")
     for each in _queries(found):
+        if OF_HOST in (each.legend_format or "") and not one_gpu:
+            each.expr = short(each.expr)
         words = (each.legend_format or "").replace(f"{LEGEND} ", f"{host}{number}").replace(f"{OF_HOST} ", host)
         each.legend_format = words.strip()
 
@@ -147,24 +158,32 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
         sdk.DatasourceVariable("datasource").label("Data source").type("prometheus"),
         # Targets may lack the label: "all clusters" includes them.
         _labels("cluster", "Cluster", "label_values(gpu_exporter_build_info, cluster)", ".*"),
-        _labels("job", "Job", f"label_values(gpu_exporter_build_info{{{CLUSTER}}}, job)", ".+"),
+        # Nearly always a single one: the address can choose it, and links keep it.
+        _labels("job", "Scrape job", f"label_values(gpu_exporter_build_info{{{CLUSTER}}}, job)", ".+").hide(
+            model.VariableHide.HIDE_VARIABLE
+        ),
     ]
     every_instance = f'label_values(gpu_exporter_build_info{{{CLUSTER}, job=~"$job"}}, instance)'
     instances, gpus = every_instance, f"label_values(gpu_up{{{HOST}}}, gpu)"
     if board.owners:
         instances, gpus = owned_instances(), owned_indices()
         found += [
-            _labels(name, label, choices_of_owners(of), EVERY_OWNER) for name, (label, of) in OWNER_LABELS.items()
+            _labels(name, label, choices_of_owners(name), EVERY_OWNER) for name, (label, _) in OWNER_LABELS.items()
         ]
         found += owned_variables(required=board.needs_owner)
     if board.one_gpu:
         found += [_one_label("instance", "Host", instances), _one_label("gpu", "GPU", gpus)]
     else:
-        found.append(_labels("instance", "Host", instances, ".+"))
+        one_host = _one_label("instance", "Host", instances)
+        found.append(one_host if board.one_host else _labels("instance", "Host", instances, ".+"))
         # Host alerts have no GPU: "all GPUs" includes them.
         found += [_labels("gpu", "GPU", gpus, ".*")] if board.per_gpu else []
     if not board.one_gpu:
-        found += _legend_variables(board)
+        found += [*_legend_variables(board), *_of_all(board)]
+    found.append(_domain())
+    if board.marks:
+        reasons = not_shown.reasons(needs_owner=board.needs_owner)
+        found.append(not_shown.variable(narrowed(reasons) if board.owners else reasons))
     if board.pod_label:
         found.append(sdk.TextBoxVariable(POD_LABEL).label("Label of pods").default_value("label_team"))
     # Every exporter serves all runbooks: if this one is down, select another.
@@ -173,6 +192,18 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
 
 OF_HOST_VARIABLE, OF_GPU_VARIABLE = "of_host", "of_gpu"
 """Hidden variables with the parts of legends that name host and GPU."""
+
+
+def _of_all(board: Board) -> list[Builder[model.VariableModel]]:
+    """What follows the titles of tables: no value while they show all GPUs or hosts."""
+    counted = {OF_ALL_GPUS: f"{TARGET}, gpu", OF_ALL_HOSTS: TARGET}
+    series = f"gpu_up{{{GPU if board.per_gpu else HOST}}}"
+    found: list[Builder[model.VariableModel]] = []
+    for name, by in counted.items():
+        number = f"count(group by ({by}) ({narrowed(series) if board.owners else series})) > {MOST_ROWS}"
+        number = f'count_values("count", {number})'
+        found.append(hidden_variable(name, "title", derived(number, "title", "count", "(.+)", f": {MOST_ROWS} of $1")))
+    return found
 
 
 def _legend_variables(board: Board) -> list[Builder[model.VariableModel]]:
@@ -190,6 +221,17 @@ def _legend_variables(board: Board) -> list[Builder[model.VariableModel]]:
         )
         for name, (words, each) in counted.items()
     ]
+
+
+def _domain() -> sdk.QueryVariable:
+    """The domain that all selected hosts share: no value if they have several, or if one has none."""
+    of_each = derived(f"gpu_exporter_build_info{{{HOST}}}", "domain", "instance", _DOMAIN)
+    all_of_them = f"group by (domain) ({of_each})"
+    return hidden_variable("domain", "domain", f"{all_of_them} and on () (count({all_of_them}) == 1)")
+
+
+_DOMAIN = "[^.:]*[a-zA-Z][^.:]*([.][^:]+)(?::[0-9]+)?|.*"
+"""An IPv4 address has none."""
 
 
 def _labels(name: str, label: str, query: str, everything: str) -> sdk.QueryVariable:

@@ -3,10 +3,10 @@
 from dashboards.board import Board, Row
 from dashboards.detail_health import health
 from dashboards.detail_links import links
-from dashboards.detail_power import power
+from dashboards.detail_power import power, power_and_limits, temperatures
 from dashboards.detail_processes import instances, processes
 from dashboards.judgment import findings
-from dashboards.panels import Cell, PanelBuilder, Query, Size, lines, strip, timeline
+from dashboards.panels import SMALL, Cell, PanelBuilder, Query, Size, lines, strip, timeline
 from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, host, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
@@ -23,7 +23,7 @@ def board() -> Board:
         since="3h",
         runbooks=True,
         one_gpu=True,
-        rows=(_now(), _activity(), power(), links(), health(), processes(), instances()),
+        rows=(_now(), _what_it_is(), _activity(), power(), links(), health(), processes(), instances()),
     )
 
 
@@ -53,8 +53,18 @@ def _now() -> Row:
             texts=BOTTLENECK,
             size=Size(24, 4),
         ),
+        _utilization(),
+        _memory(),
+        power_and_limits(),
+        temperatures(),
         findings(Size(14, 7)),
         _time_in_each_class(),
+    )
+
+
+def _what_it_is() -> Row:
+    return Row(
+        "What it is, and how it is set",
         table_of(
             "Identity",
             "Model, firmware and location. GPUs of one job that differ here may differ in speed. No data: the exporter "
@@ -95,6 +105,7 @@ def _now() -> Row:
             Column("Modules", expr=f"count by ({TARGET}) ({host('gpu_kernel_module_loaded')} == 1)"),
             size=Size(10, 4),
         ),
+        folded=True,
     )
 
 
@@ -126,6 +137,38 @@ def _time_in_each_class() -> PanelBuilder:
     )
 
 
+def _utilization() -> PanelBuilder:
+    return lines(
+        "Utilization",
+        "Share of time in which any kernel ran, or memory was read or written. High does not mean fast: "
+        "compare it with SM activity. No data: the driver reports no utilization.",
+        Query(gpu("gpu_sm_utilization_ratio"), legend("SM")),
+        Query(gpu("gpu_memory_utilization_ratio"), legend("memory")),
+        Query(gpu("gpu_encoder_utilization_ratio"), legend("encoder")),
+        Query(gpu("gpu_decoder_utilization_ratio"), legend("decoder")),
+        Query(gpu("gpu_jpeg_utilization_ratio"), legend("JPEG")),
+        Query(f"{rate(gpu('gpu_busy_seconds_total'))} / {rate(gpu('gpu_observed_seconds_total'))}", legend("busy")),
+        unit="percentunit",
+        top=1,
+        size=SMALL,
+    )
+
+
+def _memory() -> PanelBuilder:
+    return lines(
+        "GPU memory",
+        "Used, free, and reserved by the driver. Near the total and rising: the next allocation fails. BAR1 is "
+        "the window through which the CPU and peers reach it: if it is full, GPUDirect and peer mappings fail. "
+        "No data: the driver reports no memory.",
+        *[Query(gpu(f"gpu_memory_{what}_bytes"), legend(what)) for what in ("used", "free", "reserved")],
+        Query(gpu("gpu_memory_total_bytes"), legend("total"), limit=True),
+        Query(gpu("gpu_bar1_memory_used_bytes"), legend("BAR1 used")),
+        Query(gpu("gpu_bar1_memory_total_bytes"), legend("BAR1 total"), limit=True),
+        unit="bytes",
+        size=SMALL,
+    )
+
+
 def _activity() -> Row:
     return Row(
         "Activity",
@@ -136,19 +179,6 @@ def _activity() -> Row:
             gpu(GPU_COMPUTE_BOUND.name),
             texts=BOUND,
             size=Size(24, 3),
-        ),
-        lines(
-            "Utilization",
-            "Share of time in which any kernel ran, or memory was read or written. High does not mean fast: "
-            "compare it with SM activity. No data: the driver reports no utilization.",
-            Query(gpu("gpu_sm_utilization_ratio"), legend("SM")),
-            Query(gpu("gpu_memory_utilization_ratio"), legend("memory")),
-            Query(gpu("gpu_encoder_utilization_ratio"), legend("encoder")),
-            Query(gpu("gpu_decoder_utilization_ratio"), legend("decoder")),
-            Query(gpu("gpu_jpeg_utilization_ratio"), legend("JPEG")),
-            Query(f"{rate(gpu('gpu_busy_seconds_total'))} / {rate(gpu('gpu_observed_seconds_total'))}", legend("busy")),
-            unit="percentunit",
-            top=1,
         ),
         lines(
             "SM and pipeline activity",
@@ -169,15 +199,7 @@ def _activity() -> Row:
             ],
             unit="percentunit",
             top=1,
-        ),
-        lines(
-            "GPU memory",
-            "Used, free, and reserved by the driver. Near the total and rising: the next allocation fails. BAR1 is "
-            "the window through which the CPU and peers reach it: if it is full, GPUDirect and peer mappings fail. "
-            "No data: the driver reports no memory.",
-            *[Query(gpu(f"gpu_memory_{what}_bytes"), legend(what)) for what in ("used", "free", "reserved", "total")],
-            *[Query(gpu(f"gpu_bar1_memory_{what}_bytes"), legend(f"BAR1 {what}")) for what in ("used", "total")],
-            unit="bytes",
+            size=Size(14, 7),
         ),
         lines(
             "Video encoder sessions",
@@ -185,7 +207,7 @@ def _activity() -> Row:
             "none is open, which only --metrics.profile full publishes, or this card has no encoder.",
             Query(gpu("gpu_encoder_sessions"), legend("sessions")),
             unit="none",
-            size=Size(24, 5),
+            size=Size(10, 7),
         ),
         folded=True,
     )

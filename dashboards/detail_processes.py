@@ -1,6 +1,7 @@
 """GPU detail: processes on the GPU, and its MIG instances."""
 
 from dashboards.board import Row
+from dashboards.palette import PLAIN
 from dashboards.panels import Query, Size, lines
 from dashboards.selectors import TARGET, gpu, legend, when
 from dashboards.tables import Column, table_of
@@ -39,7 +40,7 @@ def processes() -> Row:
             Column(
                 "State",
                 expr=f"max by ({TARGET}, gpu, {', '.join(_HOLDER)}) ({gpu('gpu_allocated')})",
-                texts=((0, "free", "text"), (1, "allocated", "text")),
+                texts=((0, "free", PLAIN), (1, "allocated", PLAIN)),
             ),
             size=Size(24, 5),
         ),
@@ -65,7 +66,7 @@ def processes() -> Row:
     )
 
 
-_WAITS_FOR = tuple((state, word, "text") for state, word in GPU_PROCESS_WAITS_FOR.states.items())
+_WAITS_FOR = tuple((state, word, PLAIN) for state, word in GPU_PROCESS_WAITS_FOR.states.items())
 _OWNER = {
     "process": "Process",
     "pid": "PID",

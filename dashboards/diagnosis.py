@@ -12,6 +12,7 @@ from dashboards.judgment import findings, gpus_lost, time_lost
 from dashboards.palette import GOOD, GRAY, WATCH
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, panel_id, timeline, worded_strip
 from dashboards.selectors import (
+    MOST_ROWS,
     MOST_SERIES,
     OF_HOST,
     TARGET,
@@ -27,18 +28,19 @@ from dashboards.selectors import (
     host_legend,
     known,
     most,
+    only,
     power_of_limit,
+    short,
     worst,
 )
 from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, SICK, SOFTWARE, STEPS, TUNE, Step, alerts_of
-from dashboards.tables import GPU, Column, table_of
+from dashboards.tables import GPU_OR_HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, SEVERITY, STEP, UP, by_severity
 
 UID = "gpu-triage-diagnosis"
 VERDICTS: Final = "Verdict of each step"
 WHO: Final = "who"
 """Label with the words of a verdict."""
-MOST_ALERTS = 300
 RULES_ANSWER = 'ALERTS{cluster=~"$cluster|", alertname="GpuTriageWatchdog", alertstate="firing"}'
 """An alert that always fires: without it the rules aren't running, and half of each verdict is missing.
 
@@ -72,7 +74,7 @@ def board() -> Board:
 
 
 def _first_screen() -> tuple[PanelBuilder, ...]:
-    return (_verdicts(), _bottleneck(), findings(Size(14, 10)), _alerts(), *_work())
+    return (_verdicts(), _bottleneck(), findings(Size(14, 9)), _alerts(), *_work())
 
 
 def _verdicts() -> PanelBuilder:
@@ -157,12 +159,12 @@ def _ranked(severity: str, more: int) -> str:
 
 def _named(suspects: str, *, of_gpus: bool) -> str:
     """The suspects as words, after the worst one's rank: ``2|node-7 GPU 5`` for one, ``1|6 GPUs`` for several."""
-    kinds = f'label_replace(\n{suspects},\n"kind", "hosts", "", "")'
+    kinds = f'label_replace(\n{short(suspects)},\n"kind", "hosts", "", "")'
     kinds = f'label_replace({kinds}, "kind", "GPUs", "gpu", ".+")' if of_gpus else kinds
     # VictoriaMetrics garbles a label that is joined from itself: each step has a label of its own.
-    worst_one = f'label_replace(topk by (kind) (1, {kinds}), "named", "$1", "instance", "(.*)")'
+    worst_one = f'label_replace(topk by (kind) (1, {kinds}), "named", "$1", "host", "(.*)")'
     if of_gpus:
-        worst_one = f'label_join({worst_one}, "of_gpu", " GPU ", "instance", "gpu")'
+        worst_one = f'label_join({worst_one}, "of_gpu", " GPU ", "host", "gpu")'
         worst_one = f'label_replace({worst_one}, "named", "$1", "of_gpu", "(.* GPU .+)")'
     number = f'count_values by (kind) ("number", count by (kind) ({kinds}))'
     several = f'label_join({worst_one}\n* on (kind) group_left (number) {number}, "several", " ", "number", "kind")'
@@ -186,7 +188,7 @@ def _bottleneck() -> PanelBuilder:
         "GPU yet.",
         worst(bottleneck()),
         texts=BOTTLENECK,
-        size=Size(10, 10),
+        size=Size(10, 9),
         show_value=VisibilityMode.AUTO,
     )
 
@@ -195,18 +197,18 @@ def _alerts() -> PanelBuilder:
     by = f"{TARGET}, gpu, owner, alertname, action"
     severity = by_severity(lambda matcher: f"max by ({by}) ({_of_all(matcher)})")
     watchdog = f"4 * max by (alertname, action) ({RULES_ANSWER})"
-    shown = f"bottomk({MOST_ALERTS}, {severity}\nor\n{watchdog})"
+    shown = f"bottomk({MOST_ROWS}, {severity}\nor\n{watchdog})"
     return table_of(
         "Firing alerts",
         "Alerts firing now, the most severe first, then by GPUs lost: by the job, or by jobs that wait for the "
         "host or GPU. Click a name to open its runbook. The watchdog always fires. No data: the rules do not run.",
         Column("Severity", expr=shown, texts=SEVERITY, width=86),
-        Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=186),
-        Column("Host", label="instance", min_width=112),
-        GPU,
-        Column("Lost", expr=f"topk({MOST_ALERTS}, {_lost(by)})", decimals=1, width=60),
-        Column("Action", label="action", width=118),
-        Column("Job", label="owner", min_width=90),
+        Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=220),
+        Column("Host", label="instance", min_width=150),
+        GPU_OR_HOST,
+        Column("Lost", expr=only(_lost(by), by, shown), decimals=1, width=60),
+        Column("Action", label="action", width=130),
+        Column("Job", label="owner", min_width=110),
         sort=("Severity", "-Lost"),
         size=Size(9, 7),
     )

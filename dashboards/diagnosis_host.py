@@ -45,7 +45,7 @@ def software() -> Row:
             SOFTWARE.key_panel,
             "Who is on each GPU. Two processes on one GPU and none on its neighbor: a wrong CUDA_VISIBLE_DEVICES. "
             "Memory held and no use for a long time: a hang, or a process left behind. Of more than "
-            f"{3 * MOST_ROWS}: those with the most memory. No data: no process, or the exporter cannot see processes.",
+            f"{MOST_ROWS}: those with the most memory. No data: no process, or the exporter cannot see processes.",
             HOST,
             GPU,
             Column("Process", label="process"),
@@ -137,7 +137,7 @@ def _with_owner(metric: str) -> str:
 
 def _largest(expr: str) -> str:
     by = f"{TARGET}, gpu, pid"
-    return only(expr, by, f"topk({3 * MOST_ROWS}, max by ({by}) ({gpu('gpu_process_memory_bytes')}))")
+    return only(expr, by, f"topk({MOST_ROWS}, max by ({by}) ({gpu('gpu_process_memory_bytes')}))")
 
 
 def _busy_clock(select: Callable[..., str]) -> str:

@@ -24,7 +24,7 @@ from dashboards.selectors import (
     worst_gpus,
 )
 from dashboards.steps import HELD_BACK, PATH, SICK
-from dashboards.tables import GPU, HOST, Column, table_of
+from dashboards.tables import GPU, HOST, OF_ALL_GPUS, Column, table_of
 from dashboards.value_mappings import NO_FAULT, REACHED, RECOVERY, SUSPECT
 
 XID_CATALOG = ("What NVIDIA says of this Xid", "https://docs.nvidia.com/deploy/xid-errors/index.html")
@@ -54,6 +54,7 @@ def sick() -> Row:
             Column("Recovery needed", expr=worst_gpus(by_gpu(gpu("gpu_recovery_action"))), texts=RECOVERY),
             Column("SRAM errors over limit", expr=worst_gpus(sram_over_limit), texts=NO_FAULT),
             sort="State",
+            of=OF_ALL_GPUS,
             size=Size(14, 9),
         ),
         table_of(
@@ -63,7 +64,7 @@ def sick() -> Row:
             HOST,
             GPU,
             Column("Xid", label="xid", link=XID_CATALOG, width=60),
-            Column("When", expr=when(f"topk({3 * MOST_ROWS}, {recent})"), unit="dateTimeFromNow"),
+            Column("When", expr=when(f"topk({MOST_ROWS}, {recent})"), unit="dateTimeFromNow"),
             sort="-When",
             size=Size(10, 9),
         ),
@@ -160,6 +161,7 @@ def path() -> Row:
             f"than {MOST_ROWS} links: the most degraded. No data: the GPUs report no PCIe link.",
             *link_columns(),
             sort="Share",
+            of=OF_ALL_GPUS,
             size=HALF,
         ),
         lines(

@@ -4,7 +4,7 @@ from dashboards.board import Board, Row
 from dashboards.fleet_differences import differences
 from dashboards.fleet_jobs import jobs
 from dashboards.fleet_links import links
-from dashboards.palette import BAD, GOOD, GRAY, INFO, WATCH
+from dashboards.palette import BAD, GOOD, GRAY, INFO, PLAIN, WATCH
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, strip
 from dashboards.selectors import (
     MOST_ROWS,
@@ -23,8 +23,8 @@ from dashboards.selectors import (
     worst_gpus,
     worst_hosts,
 )
-from dashboards.tables import CHOSEN_HOST, GPU, HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, HOST_VERDICT, NOT_READ, PLAIN, UP, VERDICT
+from dashboards.tables import CHOSEN_HOST, GPU, GPU_OR_HOST, HOST, OF_ALL_GPUS, OF_ALL_HOSTS, Column, table_of
+from dashboards.value_mappings import BOTTLENECK, HOST_VERDICT, NOT_READ, UP, VERDICT
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_HOST_VERDICT, GPU_VERDICT
 
 DIAGNOSIS = ("Diagnose this host", f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&${{__url_time_range}}")
@@ -132,6 +132,7 @@ def _worst_hosts() -> PanelBuilder:
         Column("Driver", expr=worst_hosts(by_host(host("gpu_driver_up"))), texts=UP, width=72),
         Column("Busy", expr=worst_hosts(busy), unit="percentunit", decimals=0, width=66),
         sort=("-Verdict", "Worst"),
+        of=OF_ALL_HOSTS,
         size=Size(12, 10),
     )
 
@@ -145,7 +146,7 @@ def _worst_gpus() -> PanelBuilder:
         f"{MOST_ROWS}: the worst. No data: no GPU is known.",
         HOST,
         GPU,
-        Column("Model", label="name", min_width=120),
+        Column("Model", label="name"),
         Column("Known", expr=worst_gpus(f"max by ({TARGET}, gpu, name) ({gpu('gpu_info')})"), hidden=True),
         Column("Verdict", expr=worst_gpus(verdict), texts=VERDICT, absent=NOT_READ, width=80),
         Column("Bottleneck", expr=worst_gpus(by_gpu(bottleneck())), texts=BOTTLENECK, width=122),
@@ -153,6 +154,7 @@ def _worst_gpus() -> PanelBuilder:
         Column("Power", expr=worst_gpus(by_gpu(power_of_limit())), unit="percentunit", decimals=0, width=76),
         Column("Temp.", expr=worst_gpus(temperature), unit="celsius", decimals=0, width=76),
         sort=("-Verdict", "Bottleneck"),
+        of=OF_ALL_GPUS,
         size=Size(12, 10),
     )
 
@@ -164,31 +166,26 @@ def _repeat_offenders() -> PanelBuilder:
         "replace the board. On several boards in one slot: inspect slot, riser, power and cooling. No data: no GPU had "
         "a fault twice in 30 days, or the exporters do not keep incidents.",
         HOST,
-        GPU,
+        GPU_OR_HOST,
         Column("Slot", label="pci_bus_id"),
         Column("Fault", label="kind"),
-        Column("On this board", expr=_incidents('by="board"'), steps=limits((2, WATCH), base=GRAY)),
-        Column("In this slot", expr=_incidents('by="slot"'), steps=limits((2, WATCH), base=GRAY)),
-        Column(
-            "Boards in this slot",
-            expr=f"topk({MOST_OFFENDERS}, max by ({TARGET}, gpu, pci_bus_id, kind) ({_BOARDS}))",
-            steps=limits((2, BAD), base=GRAY),
-        ),
+        Column("On this board", expr=_repeated(_INCIDENTS, 'by="board"'), steps=limits((2, WATCH), base=GRAY)),
+        Column("In this slot", expr=_repeated(_INCIDENTS, 'by="slot"'), steps=limits((2, WATCH), base=GRAY)),
+        Column("Boards in this slot", expr=_repeated("gpu_incident_boards_recent"), steps=limits((2, BAD), base=GRAY)),
         sort=("-On this board", "-In this slot"),
         size=Size(24, 8),
     )
 
 
+_INCIDENTS = "gpu_incidents_recent"
 _MONTH = 'days="30"'
-_BOARDS = gpu("gpu_incident_boards_recent", _MONTH)
 
 
-def _incidents(by: str) -> str:
-    recent = f"max by ({TARGET}, gpu, pci_bus_id, kind) ({gpu('gpu_incidents_recent', f'{by}, {_MONTH}')})"
-    return f"topk({MOST_OFFENDERS}, {recent})"
-
-
-MOST_OFFENDERS = 300
+def _repeated(metric: str, matchers: str = "") -> str:
+    by = f"{TARGET}, gpu, pci_bus_id, kind"
+    of_month = ", ".join(filter(None, (matchers, _MONTH)))
+    most_often = f"topk({MOST_ROWS}, max by ({by}) ({gpu(_INCIDENTS, _MONTH)}))"
+    return only(f"max by ({by}) ({gpu(metric, of_month)})", by, most_often)
 
 
 _CRITICAL = 'alertstate="firing", severity="critical"'
@@ -221,6 +218,7 @@ def _exporters() -> PanelBuilder:
         Column("Xid sources", expr=shown(f"sum by ({TARGET}) ({host('gpu_exporter_xid_source_up')})")),
         Column("Failing collectors", expr=shown(failed), steps=limits((1, WATCH))),
         sort="Status",
+        of=OF_ALL_HOSTS,
         size=Size(12, 8),
     )
 

@@ -5,7 +5,7 @@ from dashboards.diagnosis_machine import power_limit
 from dashboards.palette import GOOD, WATCH
 from dashboards.panels import Query, Size, lines
 from dashboards.selectors import TARGET, by_gpu, gpu, gpu_or_host, host
-from dashboards.tables import CLUSTER, GPU, HOST, Column, table_of
+from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, Column, table_of
 
 
 def differences() -> Row:
@@ -27,7 +27,7 @@ def differences() -> Row:
             "Hosts and GPUs against the baseline recorded when they were healthy. Repair the host, or record a new "
             "baseline if the change was intended. No data: no host has a baseline.",
             HOST,
-            GPU,
+            GPU_OR_HOST,
             Column("Field", label="field"),
             Column(
                 "Differs",

@@ -17,6 +17,8 @@ _LABELS = {
 
 
 def jobs() -> Row:
+    pace = _alerted("min", "owner:gpu_job:pace")
+    lose_most = f"topk({MOST_ROWS}, {_alerted('sum', LOST_GPUS)} > 0)"
     return Row(
         "GPU owners",
         table_of(
@@ -25,8 +27,8 @@ def jobs() -> Row:
             "of its pace. GPU job shows what it waits for. No data: no such alert fires, or the rules do not run.",
             CLUSTER,
             Column("Job", label="owner"),
-            Column("GPUs lost", expr=f"topk({MOST_ROWS}, {_alerted('sum', LOST_GPUS)} > 0)", decimals=1),
-            Column("Pace", expr=_alerted("min", "owner:gpu_job:pace"), unit="percentunit", decimals=0),
+            Column("GPUs lost", expr=lose_most, decimals=1),
+            Column("Pace", expr=only(pace, OF_JOB, lose_most), unit="percentunit", decimals=0),
             sort="-GPUs lost",
             size=Size(24, 6),
         ),
@@ -34,7 +36,7 @@ def jobs() -> Row:
             "GPUs by pod, Slurm job and user",
             "Who was given each GPU, else whose processes are on it, for the namespaces, pods, jobs and users "
             "chosen above. Not busy for hours: ask the owner to free it. Of more than "
-            f"{MOST_OWNED}: the least busy. No data: nobody has a GPU, or the exporters do not know who.",
+            f"{MOST_ROWS}: the least busy. No data: nobody has a GPU, or the exporters do not know who.",
             HOST,
             GPU,
             *(Column(title, label=label) for label, title in _LABELS.items()),
@@ -62,14 +64,13 @@ def _alerted(of_servers: str, recorded: str) -> str:
     return f"({of_servers} by ({OF_JOB}) ({cluster(recorded, SCRAPED)}) and on ({OF_JOB}) {alerts})"
 
 
-MOST_OWNED = 400
 _BUSY = gpu("instance_gpu:gpu_busy:ratio5m")
 
 
 def _least_busy(expr: str) -> str:
     """Rows of the least busy GPUs, then of those without a busy share, as many as a table holds."""
     known = f"({by_gpu(_BUSY)} or on ({TARGET}, gpu) -1 * max by ({TARGET}, gpu) ({_owners()}))"
-    return only(expr, f"{TARGET}, gpu", f"bottomk({MOST_OWNED}, {known} and on ({TARGET}, gpu) ({_owners()}))")
+    return only(expr, f"{TARGET}, gpu", f"bottomk({MOST_ROWS}, {known} and on ({TARGET}, gpu) ({_owners()}))")
 
 
 def _by_pod_label() -> str:

@@ -12,6 +12,6 @@ def board() -> Board:
         description="The machines around the GPUs: CPUs, storage, memory, network, the kernel log, and the limits of "
         "jobs. Read it after the diagnosis, which says whether a GPU waits for its host at all.",
         since="3h",
-        runbooks=False,
-        rows=(processors(), kernel(), storage(), network(), jobs()),
+        one_host=True,
+        rows=(processors(), storage(), kernel(), network(), jobs()),
     )

@@ -44,7 +44,6 @@ def processors() -> Row:
             low_is_worse=True,
         ),
         pressure(),
-        folded=False,
     )
 
 
@@ -156,6 +155,7 @@ def network() -> Row:
             Column("State", expr=_port_states(), texts=PORT_STATE),
             size=Size(8, 7),
         ),
+        folded=True,
     )
 
 

@@ -41,6 +41,7 @@ def kernel() -> Row:
             sort="-When",
             size=Size(8, 7),
         ),
+        folded=True,
     )
 
 
@@ -80,7 +81,7 @@ def jobs() -> Row:
             "profile.",
             Query(worst(rate(gpu("gpu_running_thread_seconds_total"))), legend("threads running")),
             Query(worst(gpu("gpu_busiest_thread_ratio")), legend("busiest thread: {{thread}} of {{pid}}")),
-            Query(worst(gpu("gpu_cgroup_cpu_limit_cpus")), legend("CPU limit of {{cgroup}}")),
+            Query(worst(gpu("gpu_cgroup_cpu_limit_cpus")), legend("CPU limit of {{cgroup}}"), limit=True),
             Query(worst(rate(gpu("gpu_cgroup_cpu_throttled_seconds_total"))), legend("CPUs stopped in {{cgroup}}")),
             unit="short",
         ),
@@ -118,6 +119,7 @@ def jobs() -> Row:
             Query(most(gpu("gpu_process_threads")), _PER_PROCESS),
             unit="short",
         ),
+        folded=True,
     )
 
 

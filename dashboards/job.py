@@ -30,7 +30,7 @@ from dashboards.owners import OWNER_LABELS
 from dashboards.palette import BAD, GOOD, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile, timeline
 from dashboards.selectors import LEGEND, MOST_SERIES, TARGET, bottleneck, by_gpu, host_legend
-from dashboards.tables import CHOSEN_HOST, GPU, NARROW_HOST, Column, table_of
+from dashboards.tables import CHOSEN_HOST, GPU, GPU_OR_HOST, NARROW_HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, CLASS
 
 TILE = Size(4, 5)
@@ -99,7 +99,7 @@ def _tiles() -> tuple[PanelBuilder, ...]:
             "network fails or sends again. Hours are what the job lost meanwhile. No data: nothing is waited for, the "
             "pace is not known, or no owner is chosen.",
             NARROW_HOST,
-            GPU,
+            GPU_OR_HOST,
             Column("Why", label="why", width=100),
             Column("GPU hours", expr=hours_waited(), unit="suffix: h", decimals=1, width=100),
             Column("Until", expr=waited_until(), unit="dateTimeAsLocal", min_width=150),

@@ -5,7 +5,7 @@ from dashboards.owners import METRICS, owned
 from dashboards.panels import PanelBuilder, Size
 from dashboards.selectors import OWNER, TARGET, gpu, host
 from dashboards.steps import RUNBOOKS_URL
-from dashboards.tables import CLUSTER, GPU, NARROW_HOST, Column, table_of
+from dashboards.tables import CLUSTER, GPU_OR_HOST, NARROW_HOST, Column, table_of
 from dashboards.value_mappings import FINDING, SEVERITY, by_severity
 from gpu_triage.read.exporter.judgment import GPU_FINDING, GPU_HOST_FINDING
 
@@ -25,7 +25,7 @@ def findings_while_it_ran(size: Size) -> PanelBuilder:
         Column("Severity", expr=severity, texts=SEVERITY[:3], width=96),
         Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=190),
         NARROW_HOST,
-        GPU,
+        GPU_OR_HOST,
         Column("Action", label="action", width=140),
         Column("State", expr=f"max by ({_BY}) (max_over_time(({_found()}){OVER}))", texts=FINDING, width=100),
         Column("From", expr=f"1000 * {began}", unit="dateTimeAsLocal", min_width=150),

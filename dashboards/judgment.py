@@ -1,12 +1,10 @@
 """Panels with the judge's results: findings with their start times, and the time lost to each bottleneck class."""
 
-from typing import Final
-
 from dashboards.measured import MEASURED, MEASURED_BY, measured
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import LOST, TARGET, gpu, host, lost_seconds, only, rate, when
+from dashboards.selectors import LOST, MOST_ROWS, TARGET, gpu, host, lost_seconds, only, rate, when
 from dashboards.steps import RUNBOOKS_URL
-from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
+from dashboards.tables import GPU, GPU_OR_HOST, HOST, NARROW_HOST, Column, table_of
 from dashboards.value_mappings import CLASS, FINDING, SEVERITY, by_severity
 from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
@@ -16,15 +14,12 @@ from gpu_triage.read.exporter.judgment import (
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
 )
 
-MOST_LOST: Final = 40
-"""The most rows in a table of lost time."""
-
 
 def findings(size: Size) -> PanelBuilder:
     """Present findings on the selected GPUs and their hosts, with what was measured and start times."""
     by = f"{TARGET}, gpu, code, action"
     severity = by_severity(lambda matcher: f"group by ({by}) ({_present(matcher)})")
-    shown = f"bottomk({MOST_FINDINGS}, {severity})"
+    shown = f"bottomk({MOST_ROWS}, {severity})"
 
     def of_shown(expr: str, on: str = by) -> str:
         return only(expr, on, shown)
@@ -33,23 +28,22 @@ def findings(size: Size) -> PanelBuilder:
         "Findings",
         "What the exporter finds wrong now, the most severe and then the oldest first. Rows without a GPU are about "
         "the host. What began first is often the cause of the rest. A finding is pending until it has lasted for its "
-        f"wait; its alert fires while it is confirmed. With more than {MOST_FINDINGS}: the most severe. No data: no "
+        f"wait; its alert fires while it is confirmed. With more than {MOST_ROWS}: the most severe. No data: no "
         "finding. Step 0 tells whether the exporter responds.",
         Column("Severity", expr=shown, texts=SEVERITY[:3], width=90),
-        Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=160),
+        Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=154),
         NARROW_HOST,
-        GPU,
+        GPU_OR_HOST,
         Column("Measured", label=MEASURED, width=104),
         Column("Value", expr=of_shown(measured(), MEASURED_BY), hidden=True),
         Column("Since", expr=of_shown(when(f"min by ({by}) ({_present()})")), unit="dateTimeFromNow", width=116),
         Column("State", expr=of_shown(f"max by ({by}) ({_STATES})"), texts=FINDING, width=82),
-        Column("Action", label="action", min_width=100),
+        Column("Action", label="action", min_width=130),
         sort=("Severity", "Since"),
         size=size,
     )
 
 
-MOST_FINDINGS: Final = 300
 _STATES = f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
 
 
@@ -68,7 +62,7 @@ def time_lost(size: Size) -> PanelBuilder:
         Column("Lost to", label="class", texts=CLASS, width=130),
         Column(
             "Time",
-            expr=f"topk({MOST_LOST}, sum by ({TARGET}, gpu, class) ({lost_seconds()}) > 0)",
+            expr=f"topk({MOST_ROWS}, sum by ({TARGET}, gpu, class) ({lost_seconds()}) > 0)",
             unit="s",
             decimals=0,
         ),

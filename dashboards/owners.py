@@ -107,9 +107,11 @@ def hidden_variable(name: str, label: str, query: str) -> sdk.QueryVariable:
     )
 
 
-def choices_of_owners(label: str) -> str:
-    """The query for the choices of an owner's variable."""
-    return f'label_values({{__name__=~"{"|".join(METRICS)}", {CLUSTER}, {_JOB}}}, {label})'
+def choices_of_owners(name: str) -> str:
+    """The query for the choices of an owner's variable: those with what is chosen in the variables before it."""
+    before = list(OWNER_LABELS)[: list(OWNER_LABELS).index(name)]
+    chosen = "".join(f', {OWNER_LABELS[each][1]}=~"${each}"' for each in before)
+    return f'label_values({{__name__=~"{"|".join(METRICS)}", {CLUSTER}, {_JOB}{chosen}}}, {OWNER_LABELS[name][1]})'
 
 
 def owned_instances() -> str:

@@ -36,7 +36,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from dashboards.palette import GOOD
+from dashboards.palette import GOOD, PLAIN
 from dashboards.selectors import LEGEND
 from dashboards.value_mappings import Texts, mapping, patterns
 
@@ -54,10 +54,14 @@ DETAIL_LINK: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of a panel: PromQL, and the legend of its series."""
+    """One query of a panel: PromQL, the legend of its series, and whether they are limits of what is measured.
+
+    Limits are dashed and not in the legend, which they would lead: it begins with the highest or lowest series.
+    """
 
     expr: str
     legend: str = LEGEND
+    limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,7 @@ def lines(
     if line_at is not None:
         value, color = line_at
         style = common.GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED)
-        panel = panel.thresholds(limits((value, color), base="transparent")).thresholds_style(style)
+        panel = panel.thresholds(limits((value, color), base=PLAIN)).thresholds_style(style)
     if every is not None:
         panel = panel.interval(every)
     for legend, (name, color) in (names or {}).items():
@@ -136,7 +140,14 @@ def lines(
     panel = panel.data_links([_drilldown()]) if all("{{gpu}}" in query.legend for query in found) else panel
     for ref, query in zip(refs(len(found)), found, strict=True):
         panel = panel.with_target(_target(ref, query).range())
+        panel = panel.override_by_query(ref, _OF_LIMIT) if query.limit else panel
     return panel
+
+
+_OF_LIMIT: Final = [
+    DynamicConfigValue("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
+    DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [4, 4]}),
+]
 
 
 def timeline(
@@ -178,9 +189,9 @@ def tile(
     With a `legend`, it shows what the number is about as well.
     """
     panel = headed(stat.Panel(), title, description, size).unit(unit)
-    panel = panel.mappings(mapping(texts)).thresholds(steps or limits(base="text"))
+    panel = panel.mappings(mapping(texts)).thresholds(steps or limits(base=PLAIN if texts else "text"))
     panel = panel.color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
-    panel = panel.color_mode(BigValueColorMode.VALUE if steps is None and not texts else BigValueColorMode.BACKGROUND)
+    panel = panel.color_mode(BigValueColorMode.BACKGROUND_SOLID if texts or steps else BigValueColorMode.VALUE)
     panel = panel.graph_mode(BigValueGraphMode.AREA if graph else BigValueGraphMode.NONE)
     panel = panel.text_mode(BigValueTextMode.VALUE_AND_NAME if legend else BigValueTextMode.VALUE)
     panel = panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -219,7 +230,7 @@ class Cell:
 
 def strip(title: str, description: str, *cells: Cell, size: Size) -> PanelBuilder:
     """Values in one stat panel, side by side, or below each other on a narrow screen. Absent ones are left out."""
-    panel = _strip(title, description, size).color_mode(BigValueColorMode.VALUE)
+    panel = _strip(title, description, size)
     panel = panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     for ref, cell in zip(refs(len(cells)), cells, strict=True):
         panel = panel.with_target(_target(ref, Query(cell.expr, cell.title)).instant())
@@ -232,7 +243,7 @@ def worded_strip(title: str, description: str, *cells: Cell, label: str, texts: 
 
     `texts` has patterns, words and background colors.
     """
-    panel = _strip(title, description, size).color_mode(BigValueColorMode.BACKGROUND)
+    panel = _strip(title, description, size)
     panel = panel.reduce_options(common.ReduceDataOptions().values(values=True).limit(2 * len(cells)).fields("/.*/"))
     panel = panel.mappings(patterns(texts))
     shown = [
@@ -251,7 +262,8 @@ def _strip(title: str, description: str, size: Size) -> stat.Panel:
     panel = headed(stat.Panel(), title, description, size).unit("none")
     panel = panel.graph_mode(BigValueGraphMode.NONE).text_mode(BigValueTextMode.VALUE_AND_NAME)
     panel = panel.text(common.VizTextDisplayOptions().title_size(13).value_size(18))
-    return panel.thresholds(limits(base="text")).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
+    panel = panel.color_mode(BigValueColorMode.BACKGROUND_SOLID)
+    return panel.thresholds(limits(base=PLAIN)).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
 
 
 def _cell_properties(cell: Cell) -> list[DynamicConfigValue]:

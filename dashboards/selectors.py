@@ -23,11 +23,14 @@ OWNER: Final = 'workload_namespace=~"$namespace", workload_pod=~"$pod", slurm_jo
 MOST_SERIES: Final = 40
 """The most GPUs that fit legibly in a panel."""
 
-MOST_ROWS: Final = 100
-"""The most GPUs or hosts in a table."""
+MOST_ROWS: Final = 20
+"""The most rows in a table, so that the worst need no scrolling through the others."""
 
-OF_HOST: Final = "{{cluster}} {{instance}}"
-"""Legend with the host, used in all panels; Grafana prints nothing for a missing label."""
+SHORT_NAME: Final = "(.*?)(?:${domain:raw})?(?::[0-9]+)?"
+"""Of an instance: without the port, and without the domain if all hosts share one (a hidden variable)."""
+
+OF_HOST: Final = "{{cluster}} {{host}}"
+"""Legend with the host's short name, used in all panels; Grafana prints nothing for a missing label."""
 
 LEGEND: Final = f"{OF_HOST} GPU {{{{gpu}}}}"
 """Legend with host and GPU."""
@@ -140,6 +143,19 @@ def fewest(expr: str) -> str:
 
 def _extreme(expr: str, choice: str, value: str) -> str:
     return f"({expr})\nand\n{choice}({MOST_SERIES}, {value}_over_time(({expr})[$__range:1m] @ end()))"
+
+
+def short(expr: str) -> str:
+    """The series with the short name of their host as a label."""
+    return derived(expr, "host", "instance", SHORT_NAME)
+
+
+def derived(expr: str, label: str, source: str, pattern: str, text: str = "$1") -> str:
+    """The series with a label that is the first group of a pattern of another one, or a text with it.
+
+    VictoriaMetrics garbles a new label if the pattern does not match.
+    """
+    return f'label_replace({expr}, "{label}", "{text}", "{source}", "{pattern}")'
 
 
 def age(selected: str) -> str:

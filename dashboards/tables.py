@@ -1,15 +1,20 @@
 """Table panels: one row per GPU, host, link or finding, one column per query or label."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grafana_foundation_sdk.builders import common, table
 from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig
 from grafana_foundation_sdk.models.dashboard import DataTransformerConfig, DynamicConfigValue
 
+from dashboards.owners import OWNER_LABELS
+from dashboards.palette import PLAIN
 from dashboards.panels import FULL, PanelBuilder, Size, headed, instant_target, limits, refs, table_target
-from dashboards.value_mappings import PLAIN, Texts, mapping
+from dashboards.selectors import SHORT_NAME, derived, short
+from dashboards.value_mappings import Texts, mapping
 
+OF_ALL_GPUS, OF_ALL_HOSTS = "of_all_gpus", "of_all_hosts"
+"""Hidden variables with what follows the title of a table that shows the worst of more than `MOST_ROWS`."""
 ABSENT = "N/A"
 """Cell text if the GPU doesn't report the value."""
 NO_LABEL = "-"
@@ -17,7 +22,11 @@ NO_LABEL = "-"
 
 _MATRIX_CELL = 64
 """Width in pixels, so that the eight GPUs of a host fit side by side."""
+_USUAL_WIDTH = 150
+_USUAL_WIDTHS = {"name": 190, "uuid": 340, "mig_uuid": 350, "board_part_number": 170}
+"""In pixels, by label, of texts that are longer than most."""
 _BACKGROUND = {"type": "color-background", "mode": "basic"}
+_HIDDEN = DynamicConfigValue("custom.hidden", value=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +42,12 @@ class Column:
         absent: cell text if there is no value.
         no_label: cell text if the series lacks the label.
         steps: thresholds that color the cell.
-        link: title and URL opened by a click.
-        width: in pixels; None for an equal share of the remaining width.
-        min_width: in pixels, for a column without a width; None for Grafana's 150.
+        link: title and URL opened by a click, beside those that all columns of the label have.
+        width: in pixels, at least that of the title; None for an equal share of the remaining width.
+        min_width: in pixels, for a column without a width, at least that of the title; None for the usual one.
         decimals: None for automatic.
         hidden: whether the value isn't shown: the query only provides rows, and labels for other columns.
+        number: whether the label, which no row lacks, is a number and sorted as one.
     """
 
     title: str
@@ -53,11 +63,11 @@ class Column:
     min_width: int | None = None
     decimals: int | None = None
     hidden: bool = False
+    number: bool = False
 
 
-CHOSEN_HOST = (
-    "${datasource:queryparam}&var-cluster=${__data.fields.Cluster}&var-job=$job&var-instance=${__data.fields.Host}"
-)
+_CHOSEN_CLUSTER = "${datasource:queryparam}&${job:queryparam}&var-cluster=${__data.fields.Cluster}"
+CHOSEN_HOST = f"{_CHOSEN_CLUSTER}&var-instance=${{__data.fields.instance}}"
 """The row's host as URL parameters for another dashboard. An empty cell selects hosts without a cluster."""
 
 
@@ -72,26 +82,65 @@ CLUSTER = Column("Cluster", label="cluster", no_label="", min_width=70)
 """Shown before each host. Grafana omits the column if no series has the label. Links rely on empty cells."""
 HOST = Column("Host", label="instance", min_width=170)
 """Wide enough for names that differ only at their end."""
-NARROW_HOST = Column("Host", label="instance", min_width=100)
-GPU = Column("GPU", label="gpu", link=detail_link(), width=60)
+NARROW_HOST = Column("Host", label="instance", min_width=150)
+GPU = Column("GPU", label="gpu", width=60, number=True)
+GPU_OR_HOST = replace(GPU, number=False)
+"""For tables that have rows about whole hosts too: Grafana makes the number 0 of no text."""
+
+_DERIVED: Mapping[str, Mapping[str, str]] = {
+    HOST.label: {"host": SHORT_NAME},
+    "owner": {"owner_job": "([^/]+)/|.*", "owner_namespace": "([^/]+)/.+|.*"},
+}
+"""Labels that the series of a table get if it shows the label that they are derived from, each with the pattern."""
+_SHOWN = {HOST.label: "host"}
+"""Labels that are shown as another one; their own is for links."""
+
+
+def _job_link(title: str, **chosen: str) -> tuple[str, str]:
+    """A link to the dashboard of a job, with values by name of variable."""
+    owner = "&".join(f"var-{name}={value}" for name, value in chosen.items())
+    return title, f"/d/gpu-triage-job?{_CHOSEN_CLUSTER}&{owner}&${{__url_time_range}}"
+
+
+_LINKS: Mapping[str, Sequence[tuple[str, str]]] = {
+    HOST.label: (
+        ("Diagnose this host", f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&${{__url_time_range}}"),
+        ("CPUs, storage and network of this host", f"/d/gpu-triage-host?{CHOSEN_HOST}&${{__url_time_range}}"),
+    ),
+    GPU.label: (detail_link(),),
+    "owner": (
+        _job_link(
+            "This job, or those of its namespace",
+            slurm_job="${__data.fields.owner_job}",
+            namespace="${__data.fields.owner_namespace}",
+        ),
+    ),
+    **{of: (_job_link("What it loses", **{name: "${__value.raw}"}),) for name, (_, of) in OWNER_LABELS.items()},
+}
+"""Titles and URLs by label of a column."""
 
 
 def table_of(
-    title: str, description: str, *columns: Column, sort: str | Sequence[str] = (), size: Size = FULL
+    title: str, description: str, *columns: Column, sort: str | Sequence[str] = (), size: Size = FULL, of: str = ""
 ) -> PanelBuilder:
-    """A table panel; queries are joined on the labels they share. A leading minus sign in `sort` sorts descending."""
+    """A table panel; queries are joined on the labels they share. A leading minus sign in `sort` sorts descending.
+
+    With `of`, a variable of the dashboard, the title shows of how many GPUs or hosts the rows are the worst.
+    """
     columns = tuple(_with_cluster(columns))
     queries = [column for column in columns if column.expr]
-    fields = _fields(columns)
+    sort = [sort] if isinstance(sort, str) else sort
     panel = headed(table.Panel(), title, description, size).filterable(filterable=True)
-    panel = panel.unit("none").thresholds(limits(base="text")).show_header(show_header=True)
+    panel = panel.title(f"{title}${of}") if of else panel
+    panel = panel.thresholds(limits(base=PLAIN)).show_header(show_header=True)
     for ref, column in zip(refs(len(queries)), queries, strict=True):
-        panel = panel.with_target(table_target(ref, column.expr))
-    panel = panel.transformations(_transformations(fields, joined=len(queries) > 1))
-    if sort:
-        panel = panel.sort_by([_sorted_by(each) for each in ([sort] if isinstance(sort, str) else sort)])
+        panel = panel.with_target(table_target(ref, _with_derived(column.expr, columns)))
+    panel = panel.transformations(_transformations(columns))
+    panel = panel.sort_by([_sorted_by(each) for each in (*sort, *_last_sorted_by(sort, columns))])
     for column in columns:
         panel = panel if column.hidden else panel.override_by_name(column.title, _properties(column))
+    for label in _for_links(columns):
+        panel = panel.override_by_name(label, [_HIDDEN])
     return panel
 
 
@@ -100,21 +149,20 @@ def matrix(title: str, description: str, expr: str, *, column: str, texts: Texts
 
     Rows and columns are in the order of the numbers; cells of missing pairs are empty.
     """
-    panel = headed(table.Panel(), title, description, size).unit("none")
-    panel = panel.thresholds(limits(base="text")).sort_by([_sorted_by(name) for name in ("Cluster", "Host", "GPU")])
-    shown = {"cluster": "Cluster", "instance": "Host", "gpu": "GPU"}
+    panel = headed(table.Panel(), title, description, size)
+    panel = panel.thresholds(limits(base=PLAIN)).sort_by([_sorted_by(name) for name in ("Cluster", "Host", "GPU")])
+    shown = {"cluster": "Cluster", "host": "Host", "gpu": "GPU"}
     order = [*shown, *map(str, range(MOST_GPUS_OF_HOST))]
     arranged = {
         "excludeByName": {"Time": True, "job": True},
         "indexByName": {name: place for place, name in enumerate(order)},
         "renameByName": shown,
     }
-    numbers = {"conversions": [{"targetField": "gpu", "destinationType": "number"}], "fields": {}}
     panel = panel.transformations(
         [
             DataTransformerConfig(id_val="labelsToFields", options={"mode": "columns", "valueLabel": column}),
             DataTransformerConfig(id_val="merge", options={}),
-            DataTransformerConfig(id_val="convertFieldType", options=numbers),
+            _as_numbers([GPU.label]),
             DataTransformerConfig(id_val="organize", options=arranged),
         ]
     )
@@ -122,10 +170,11 @@ def matrix(title: str, description: str, expr: str, *, column: str, texts: Texts
     properties = [DynamicConfigValue(f"custom.{name}", value) for name, value in cells.items()]
     panel = panel.override_by_field_type("number", [DynamicConfigValue("mappings", mapping(texts)), *properties])
     plain = [DynamicConfigValue("mappings", []), DynamicConfigValue("custom.cellOptions", {"type": "auto"})]
-    panel = panel.override_by_name("GPU", [*plain, DynamicConfigValue("custom.width", GPU.width)])
+    panel = panel.override_by_name("GPU", [*plain, *_links(GPU), DynamicConfigValue("custom.width", GPU.width)])
     for each in (CLUSTER, HOST):
         panel = panel.override_by_name(each.title, _properties(each))
-    return panel.with_target(instant_target("A", expr))
+    panel = panel.override_by_name(HOST.label, [_HIDDEN])
+    return panel.with_target(instant_target("A", short(expr)))
 
 
 MOST_GPUS_OF_HOST = 16
@@ -140,35 +189,64 @@ def _sorted_by(column: str) -> common.TableSortByFieldState:
     return common.TableSortByFieldState().display_name(column.removeprefix("-")).desc(descending)
 
 
+def _with_derived(expr: str, columns: Sequence[Column]) -> str:
+    for column in columns:
+        for label, pattern in _DERIVED.get(column.label, {}).items():
+            expr = derived(expr, label, column.label, pattern)
+    return expr
+
+
+def _for_links(columns: Sequence[Column]) -> list[str]:
+    """Labels that only links use."""
+    known = [label for each in columns for label in (each.label, *_DERIVED.get(each.label, ())) if each.label]
+    return [label for label in known if label not in _fields(columns)]
+
+
+def _last_sorted_by(sort: Sequence[str], columns: Sequence[Column]) -> list[str]:
+    """Else rows that are alike come in the order of the text of their labels, GPU 10 before GPU 2."""
+    sorted_by = {each.removeprefix("-") for each in sort}
+    return [each.title for each in columns if each.label in {HOST.label, GPU.label} and each.title not in sorted_by]
+
+
 def _fields(columns: Sequence[Column]) -> Mapping[str, str]:
     """Titles of the columns that are shown, by the field that has their values."""
     queries = [column for column in columns if column.expr]
     names = iter(["Value"] if len(queries) == 1 else [f"Value #{ref}" for ref in refs(len(queries))])
-    fields = [(next(names) if column.expr else column.label, column) for column in columns]
+    fields = [(next(names) if column.expr else _SHOWN.get(column.label, column.label), column) for column in columns]
     return {field: column.title for field, column in fields if not column.hidden}
 
 
-def _transformations(fields: Mapping[str, str], *, joined: bool) -> list[DataTransformerConfig]:
-    merge = [DataTransformerConfig(id_val="merge", options={})] if joined else []
+def _transformations(columns: Sequence[Column]) -> list[DataTransformerConfig]:
+    fields, numbers = _fields(columns), [column.label for column in columns if column.number]
+    kept = [*fields, *_for_links(columns)]
+    merge = DataTransformerConfig(id_val="merge", options={})
     return [
-        *merge,
-        DataTransformerConfig(id_val="filterFieldsByName", options={"include": {"names": list(fields)}}),
+        *([merge] if sum(bool(column.expr) for column in columns) > 1 else []),
+        DataTransformerConfig(id_val="filterFieldsByName", options={"include": {"names": kept}}),
+        *([_as_numbers(numbers)] if numbers else []),
         DataTransformerConfig(
             id_val="organize",
             options={
                 "excludeByName": {},
-                "indexByName": {field: place for place, field in enumerate(fields)},
+                "indexByName": {field: place for place, field in enumerate(kept)},
                 "renameByName": dict(fields),
             },
         ),
     ]
 
 
+def _as_numbers(labels: Sequence[str]) -> DataTransformerConfig:
+    conversions = [{"targetField": label, "destinationType": "number"} for label in labels]
+    return DataTransformerConfig(id_val="convertFieldType", options={"conversions": conversions, "fields": {}})
+
+
 def _properties(column: Column) -> list[DynamicConfigValue]:
     found = []
     if column.expr:
         found.append(DynamicConfigValue("unit", column.unit))
-    else:
+    elif not column.number:
+        # A label that looks like a number is none: with any other unit, Grafana shows 13.0 as 13.
+        found.append(DynamicConfigValue("unit", "string"))
         # Without this, Grafana would show the text for an empty table in the cell.
         found.append(DynamicConfigValue("noValue", column.no_label))
     if column.expr or column.texts:
@@ -180,11 +258,21 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
         found.append(DynamicConfigValue("thresholds", column.steps.build()))
     if column.decimals is not None:
         found.append(DynamicConfigValue("decimals", column.decimals))
-    if column.link is not None:
-        title, url = column.link
-        found.append(DynamicConfigValue("links", [{"title": title, "url": url}]))
+    found += _links(column)
     if column.width is not None:
-        found.append(DynamicConfigValue("custom.width", column.width))
-    if column.min_width is not None:
-        found.append(DynamicConfigValue("custom.minWidth", column.min_width))
+        found.append(DynamicConfigValue("custom.width", max(column.width, _title_width(column))))
+    else:
+        least = column.min_width or _USUAL_WIDTHS.get(column.label, _USUAL_WIDTH)
+        found.append(DynamicConfigValue("custom.minWidth", max(least, _title_width(column))))
     return found
+
+
+def _links(column: Column) -> list[DynamicConfigValue]:
+    links = [column.link] if column.link else []
+    links += [each for each in _LINKS.get(column.label, ()) if each[0] not in dict(links)]
+    return [DynamicConfigValue("links", [{"title": title, "url": url} for title, url in links])] if links else []
+
+
+def _title_width(column: Column) -> int:
+    """Pixels that the title takes in Grafana's font at 14 pixels, with the icon for filtering."""
+    return 40 + sum(10 if letter.isupper() else 7 for letter in column.title)

@@ -14,8 +14,8 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMappingResult,
 )
 
-from dashboards.palette import BAD, BETWEEN, GOOD, GRAY, INFO, WATCH
-from gpu_triage.judge.findings.verdicts import CLASS_COLORS, COLORS, TONE_COLORS
+from dashboards.palette import BAD, BETWEEN, CLASS_COLORS, GOOD, GRAY, INFO, PLAIN, TONE_COLORS, WATCH
+from gpu_triage.judge.findings.verdicts import COLORS
 from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK,
     GPU_COMPUTE_BOUND,
@@ -47,8 +47,6 @@ NOT_READ: Final = "not read"
 UP: Final = ((1, "up", GOOD), (0, "down", BAD))
 REACHED: Final = ((1, "up", GOOD), (0, "lost", BAD))
 """For GPUs: a lost or stalled one isn't just down."""
-PLAIN: Final = "text"
-"""The text color, for neutral states. Not usable as a cell background, because it is nearly white."""
 ON: Final = ((1, "on", PLAIN), (0, "off", PLAIN))
 YES: Final = ((1, "yes", PLAIN), (0, "no", PLAIN))
 VIRTUALIZATION: Final = tuple((value, name, PLAIN) for value, name in GPU_VIRTUALIZATION_MODE.states.items())

@@ -77,12 +77,18 @@ def all_targets() -> list[Target]:
     return [target for file in FILES for target in targets(file)]
 
 
+def title_of(panel: Mapping[str, Any]) -> str:
+    """Without the variable that says of how many the rows are the worst."""
+    title: str = panel["title"]
+    return title.partition("$")[0]
+
+
 def find(file: str, title: str) -> Target:
-    return next(target for target in targets(file) if target.panel["title"] == title)
+    return next(target for target in targets(file) if title_of(target.panel) == title)
 
 
 def column(file: str, panel: str, title: str) -> Target:
-    return next(each for each in targets(file) if each.panel["title"] == panel and _column(each) == title)
+    return next(each for each in targets(file) if title_of(each.panel) == panel and _column(each) == title)
 
 
 def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
@@ -99,6 +105,7 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         "instance": ".+",
         "hosts": ".+",
         "gpus": ".*",
+        "domain": "",
         **dict.fromkeys(("cluster", "gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
         "pod_label": "label_team",
         **chosen,

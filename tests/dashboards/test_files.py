@@ -5,16 +5,18 @@ Alerts about GPUs carry a UUID alone; a dashboard shows the number that the GPU 
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dashboards.diagnosis import VERDICTS
-from dashboards.palette import GRAY
-from dashboards.selectors import bottleneck_in
+from dashboards.not_shown import VARIABLE
+from dashboards.palette import CLASS_COLORS, GRAY
+from dashboards.selectors import MOST_ROWS, bottleneck_in
 from dashboards.steps import COUNTED, RUNBOOKS_URL, STEPS, Step, alerts_of
+from dashboards.tables import OF_ALL_GPUS
 from tests.conftest import RequiresTool
 from tests.dashboards.grafana import (
     FILES,
@@ -27,6 +29,7 @@ from tests.dashboards.grafana import (
     read,
     rows,
     substitute,
+    title_of,
     words_of,
 )
 from tests.gathered import every, for_each
@@ -38,7 +41,6 @@ from tests.rules.rulefile import alerts, read_rules, rule_files
 
 from dashboards import selectors
 from gpu_triage.judge.findings.check import Area
-from gpu_triage.judge.findings.verdicts import CLASS_COLORS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES, GPU_BOTTLENECK
 from gpu_triage.read.metrics.metric import GPU_LABELS, MetricSpec
 from gpu_triage.read.registry import METRICS
@@ -101,6 +103,20 @@ def test_no_cell_has_the_color_of_text_as_its_background() -> None:
         assert "color-background" not in text or '"color": "text"' not in text, override["matcher"]["options"]
 
 
+@for_each("panel", lambda: [each for each in all_panels() if each["type"] == "table"], ids=lambda panel: panel["title"])
+def test_a_cell_of_a_table_is_its_label(panel: Mapping[str, Any]) -> None:
+    """Of a label that looks like a number, Grafana shows the number, unless the unit of its column is a string's."""
+    assert "unit" not in panel["fieldConfig"]["defaults"]
+    steps = {each["id"]: each["options"] for each in panel["transformations"]}
+    numbers = {each["targetField"] for each in steps.get("convertFieldType", {}).get("conversions", ())}
+    units = {
+        override["matcher"]["options"]: {each["id"]: each["value"] for each in override["properties"]}.get("unit")
+        for override in panel["fieldConfig"]["overrides"]
+    }
+    for field, title in every(steps["organize"]["renameByName"].items()):
+        assert (units.get(title) == "string") == (not field.startswith("Value") and field not in numbers), title
+
+
 @every_panel
 def test_an_empty_panel_gives_the_reason(panel: Mapping[str, Any]) -> None:
     assert re.match(r"No data: \S.{8,}[^.]$", panel["fieldConfig"]["defaults"]["noValue"])
@@ -149,7 +165,8 @@ def test_rates_follow_the_time_shown(target: Target) -> None:
 def test_a_legend_says_whose_line_it_is(target: Target) -> None:
     if target.panel["type"] in {"table", "stat"} or target.file == "detail.json":
         return  # the detail is about one GPU
-    carried = {"cluster", "instance", "gpu"} & labels_of(static(target.expr), LABELS)
+    labels = labels_of(static(target.expr), LABELS)
+    carried = ({"cluster", "gpu"} & labels) | ({"host"} if "instance" in labels else set())
     assert carried - set(re.findall(r"\{\{(\w+)\}\}", target.legend)) == set()
 
 
@@ -198,6 +215,70 @@ def test_the_readme_names_every_dashboard(repository: Path) -> None:
     assert [file for file in FILES if file not in text] == []
 
 
+LINKED = {"host", "gpu", "owner", "slurm_job_id", "workload_namespace", "workload_pod", "user"}
+
+
+@for_each("panel", lambda: [each for each in all_panels() if each["type"] == "table"], ids=lambda panel: panel["title"])
+def test_hosts_gpus_and_owners_lead_to_their_dashboards(panel: Mapping[str, Any]) -> None:
+    overrides = {each["matcher"]["options"]: each["properties"] for each in panel["fieldConfig"]["overrides"]}
+    (renamed,) = (each["options"]["renameByName"] for each in panel["transformations"] if each["id"] == "organize")
+    for title in (title for field, title in renamed.items() if field in LINKED):
+        (links,) = (each["value"] for each in overrides[title] if each["id"] == "links")
+        for url in (each["url"] for each in every(links)):
+            assert url.startswith("/d/gpu-triage-"), title
+            assert "${__url_time_range}" in url, title
+            # What a link reads of its row is there, be it shown or not.
+            fields = set(re.findall(r"__data[.]fields[.](\w+)", url)) - {"Cluster"}
+            assert fields <= {*renamed.values(), *overrides}, title
+
+
+def hidden(file: str, name: str) -> str:
+    """The query of a hidden variable."""
+    (variable,) = (each for each in read(file)["templating"]["list"] if each["name"] == name)
+    query: str = variable["query"]["query"]
+    return query.removeprefix("query_result(").removesuffix(")")
+
+
+def answered(
+    expr: str, series: Mapping[str, Sequence[float]], promtool: Path, directory: Path, **chosen: str
+) -> list[Mapping[str, str]]:
+    """The labels that a query finds."""
+    question = substitute(expr, 1800, **chosen)
+    run = Run((), (), 60, series, ((question, NOW),))
+    return [each.labels for each in ask(promtool, run, directory).samples[question, NOW]]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"a.gpu.example:9836": "a", "b-2.gpu.example:9836": "b-2"},
+        {"a.one.example:9836": "a.one.example", "a.two.example:9836": "a.two.example"},
+        {"a.gpu.example:9836": "a.gpu.example", "b:9836": "b"},
+        {"10.0.0.1:9836": "10.0.0.1", "10.0.0.2:9836": "10.0.0.2"},
+        {"[fe80::1]:9836": "[fe80::1]", "login": "login"},
+    ],
+    ids=["one-domain", "two-domains", "none", "addresses", "no-port"],
+)
+def test_hosts_are_named_without_port_and_common_domain(
+    names: dict[str, str], requires_tool: RequiresTool, tmp_path: Path
+) -> None:
+    promtool, series = requires_tool("promtool"), {key: ALWAYS for name in names for key in of_node(BUILD, [], name)}
+    domains = answered(hidden("host.json", "domain"), series, promtool, tmp_path)
+    domain = "".join(each.get("domain", "") for each in domains)
+    found = answered(selectors.short(selectors.host(BUILD)), series, promtool, tmp_path, domain=domain)
+    assert {each["instance"]: each["host"] for each in found} == names
+
+
+@pytest.mark.parametrize(("gpus", "after"), [(MOST_ROWS, []), (MOST_ROWS + 1, [f": {MOST_ROWS} of {MOST_ROWS + 1}"])])
+def test_a_title_tells_of_how_many_the_rows_are_the_worst(
+    gpus: int, after: list[str], requires_tool: RequiresTool, tmp_path: Path
+) -> None:
+    assert find("fleet.json", "Worst GPUs").panel["title"] == f"Worst GPUs${OF_ALL_GPUS}"
+    series = {selector("gpu_up", gpu(str(number), f"GPU-{number}")): ALWAYS for number in range(gpus)}
+    found = answered(hidden("fleet.json", OF_ALL_GPUS), series, requires_tool("promtool"), tmp_path)
+    assert [each["title"] for each in found] == after
+
+
 TARGET = (("instance", "host"), ("job", "gpu-triage"))
 NAN = float("nan")
 NOW = 600.0
@@ -242,6 +323,49 @@ def test_alerts_name_gpus(
     assert [(sample.labels["gpu"], sample.value) for sample in found] == [(shown, 1.0)]
 
 
+ALWAYS, UNTIL_DOWN, UNTIL_GONE = [1.0] * 11, [1.0] * 6 + [0.0] * 5, [1.0] * 6 + [NAN] * 5
+
+
+def of_node(metric: str, values: list[float], name: str = "node-7:9836", **labels: str) -> dict[str, list[float]]:
+    return {selector(metric, [("instance", name), ("job", "gpu-triage"), *labels.items()]): values}
+
+
+BUILD = "gpu_exporter_build_info"
+BEFORE = of_node(BUILD, UNTIL_GONE)
+STALE = of_node("gpu_exporter_collector_stale_seconds", ALWAYS, collector="pcie")
+
+
+@pytest.mark.parametrize(
+    ("series", "named"),
+    [
+        ({}, "nothing"),
+        ({**BEFORE, **of_node("up", UNTIL_DOWN)}, "node-7 exporter down"),
+        ({**BEFORE, **of_node("up", UNTIL_GONE)}, "node-7 no longer scraped"),
+        (of_node("gpu_driver_up", UNTIL_DOWN), "node-7 driver does not answer"),
+        (of_node("gpu_exporter_gpus_released", ALWAYS), "node-7 GPUs released by the exporter"),
+        (of_node("gpu_error_info", ALWAYS, gpu="3", error="lost"), "node-7 GPU 3 not read: lost"),
+        (of_node("gpu_mig_mode", ALWAYS, gpu="3"), "node-7 GPU 3 split by MIG: see its instances"),
+        (
+            STALE | of_node("gpu_exporter_errors_total", [*map(float, range(11))], collector="pcie", error="timeout"),
+            "node-7 collector fails: pcie timeout",
+        ),
+        (STALE, "node-7 collector fails: pcie"),
+        (  # the least one is counted only
+            {key: [0.0] * 11 for name in "abcde" for key in of_node("gpu_driver_up", [], name)}
+            | of_node("gpu_mig_mode", ALWAYS, gpu="3"),
+            ", ".join(sorted([*(f"{name} driver does not answer" for name in "abcde"), "and 1 more"])),
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_first_row_names_what_is_not_shown_and_why(
+    series: dict[str, list[float]], named: str, requires_tool: RequiresTool, tmp_path: Path
+) -> None:
+    assert rows(read("host.json"))[0]["title"].endswith(f"${{{VARIABLE}:csv}}")
+    found = answered(hidden("host.json", VARIABLE), series, requires_tool("promtool"), tmp_path)
+    assert ",".join(sorted(each["entry"] for each in found)) == f" {named}"
+
+
 def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_gpu(
     requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
@@ -279,7 +403,7 @@ MOST_OPEN_QUERIES = {
 
 def test_the_first_screen_of_the_diagnosis_needs_no_scrolling_on_1080_lines() -> None:
     """Grafana gives a row of the grid 38 pixels; browser and Grafana's own bars take some 250 of the lines."""
-    first_row = next(panel for panel in read("diagnosis.json")["panels"] if panel["type"] == "row")
+    _, first_row = [panel for panel in read("diagnosis.json")["panels"] if panel["type"] == "row"][:2]
     assert first_row["gridPos"]["y"] * 38 <= 1080 - 250
 
 
@@ -287,8 +411,10 @@ def test_the_first_screen_of_the_diagnosis_needs_no_scrolling_on_1080_lines() ->
 def test_a_matrix_shows_eight_gpus_on_a_window_of_1600_pixels(title: str) -> None:
     panel = find("fleet.json", title).panel
     widths = {
-        each["matcher"]["options"]: next(one["value"] for one in each["properties"] if one["id"] in _WIDTHS)
+        each["matcher"]["options"]: one["value"]
         for each in panel["fieldConfig"]["overrides"]
+        for one in each["properties"]
+        if one["id"] in _WIDTHS
     }
     assert widths["Host"] + widths["GPU"] + 8 * widths["number"] <= panel["gridPos"]["w"] / 24 * (1600 - 40) - 26
 
@@ -332,8 +458,8 @@ def test_a_dashboard_opens_with_few_queries(file: str) -> None:
 
 STATES = [spec for spec in METRICS if spec.states]
 """Metrics whose value is a state, with the names of the states."""
-CHOICES = frozenset({"max", "min", "count_values"})
-"""Aggregations whose result is still a state."""
+CHOICES = frozenset({"max", "min", "count_values", "label_replace"})
+"""Aggregations and functions whose result is still a state."""
 
 
 def shown(spec: MetricSpec) -> list[Target]:
@@ -363,7 +489,7 @@ def test_every_panel_has_the_one_color_of_each_class(target: Target) -> None:
 
 
 @for_each("file", FILES)
-def test_colors_are_those_of_the_status_page(file: str) -> None:
+def test_colors_are_those_of_the_palette(file: str) -> None:
     text = (FOLDER / file).read_text(encoding="utf-8")
     used = set(re.findall(r'"(?:color|fixedColor|iconColor)": "([^"]+)"', text))
     assert GRAY in used
@@ -397,6 +523,6 @@ def test_a_verdict_links_a_panel_of_its_step_and_the_playbook(step: Step) -> Non
     looked_at = re.search(r"viewPanel=(\d+)", look["url"])
     assert looked_at
     (row,) = (row for row in rows(read("diagnosis.json")) if row["title"] == step.row)
-    assert [panel["title"] for panel in row["panels"] if panel["id"] == int(looked_at[1])] == [step.key_panel]
+    assert [title_of(panel) for panel in row["panels"] if panel["id"] == int(looked_at[1])] == [step.key_panel]
     page, _, anchor = read_on["url"].removeprefix(f"{RUNBOOKS_URL}/").partition("#")
     assert f'<h3 id="{anchor}">' in render_html(find_page(page).text)

@@ -1,5 +1,5 @@
 // A dashboard in @grafana/scenes. `window.draw(settings)` shows the JSON under /dashboards; `window.settled()` is a
-// promise of the end of all queries; `window.failures()` has what Prometheus refused, and panels in trouble.
+// promise of the end of all queries; `window.failures()` has what Prometheus refused, and what readers cannot rely on.
 import { PluginType, ThemeContext, createTheme, standardTransformers, standardTransformersRegistry, EventBusSrv } from '@grafana/data';
 import {
   config,
@@ -16,6 +16,7 @@ import { MemoryRouter } from 'react-router-dom';
 
 import { Prometheus, UID, runRequest } from './datasource.js';
 import { plugins } from './panels.jsx';
+import { cut, misled, mistold } from './faults.js';
 import { sceneOf } from './scene.js';
 
 const theme = createTheme({ colors: { mode: 'dark' } });
@@ -70,6 +71,8 @@ window.failures = () => [
   ...panels()
     .filter((panel) => panel.state._pluginLoadError || sceneGraph.getData(panel).state.data?.state === 'Error')
     .map((panel) => `${panel.state.title}: ${panel.state._pluginLoadError ?? 'its query failed'}`),
+  ...panels().flatMap((panel) => [...mistold(panel), ...misled(panel)]),
+  ...cut(),
 ];
 
 window.draw = async ({ file, note = '', ...settings }) => {

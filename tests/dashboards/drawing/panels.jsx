@@ -18,11 +18,11 @@ import { StateTimeline } from './timeline.jsx';
 const OPTIONS = ['color', 'decimals', 'displayName', 'links', 'mappings', 'max', 'min', 'noValue', 'thresholds', 'unit'];
 const CUSTOM = {
   timeseries: [
-    'axisPlacement', 'drawStyle', 'fillOpacity', 'lineInterpolation', 'lineWidth', 'pointSize', 'scaleDistribution',
-    'showPoints', 'spanNulls', 'stacking', 'thresholdsStyle',
+    'axisPlacement', 'drawStyle', 'fillOpacity', 'hideFrom', 'lineInterpolation', 'lineStyle', 'lineWidth', 'pointSize',
+    'scaleDistribution', 'showPoints', 'spanNulls', 'stacking', 'thresholdsStyle',
   ],
   'state-timeline': ['fillOpacity', 'lineWidth'],
-  table: ['align', 'cellOptions', 'filterable', 'minWidth', 'width'],
+  table: ['align', 'cellOptions', 'filterable', 'hidden', 'minWidth', 'width'],
   stat: [],
 };
 const DEFAULTS = {

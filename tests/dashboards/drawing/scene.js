@@ -66,8 +66,9 @@ function childrenOf(panels, unfolded) {
     if (panel.type === 'row') {
       const { y } = panel.gridPos;
       const isCollapsed = Boolean(panel.collapsed) && !unfolded;
-      row = new SceneGridRow({ key: `row-${panel.id}`, title: panel.title, isCollapsible: true, isCollapsed, y, children: (panel.panels ?? []).map(itemOf) });
-      children.push(row);
+      const own = new SceneGridRow({ key: `row-${panel.id}`, title: panel.title, isCollapsible: true, isCollapsed, y, children: (panel.panels ?? []).map(itemOf) });
+      children.push(own);
+      row = panel.collapsed ? undefined : own; // a collapsed row has its panels inside
     } else if (row) {
       row.setState({ children: [...row.state.children, itemOf(panel)] });
     } else {

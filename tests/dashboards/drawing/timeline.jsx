@@ -2,12 +2,28 @@
 // Chart, axes, time scale and legend are @grafana/ui's, words and colors come from @grafana/data.
 import { FALLBACK_COLOR, FieldType, getFieldDisplayName } from '@grafana/data';
 import { AxisPlacement, ScaleDirection, ScaleOrientation } from '@grafana/schema';
-import { GraphNG, UPlotConfigBuilder, VizLayout, VizLegend } from '@grafana/ui';
+import { GraphNG, Pagination, UPlotConfigBuilder, VizLayout, VizLegend } from '@grafana/ui';
 
 const FONT_SIZE = 12;
 const PADDING = 4;
+const PAGES_HEIGHT = 40;
 
-export function StateTimeline({ frames, options, theme, timeRange, timeZone, width, height }) {
+/** The first page, as Grafana since 11.2 shows it. */
+export function StateTimeline({ frames, height, ...others }) {
+  const { perPage = frames.length } = others.options;
+  const pages = Math.ceil(frames.length / perPage);
+  if (pages < 2) {
+    return <Page frames={frames} height={height} {...others} />;
+  }
+  return (
+    <>
+      <Page frames={frames.slice(0, perPage)} height={height - PAGES_HEIGHT} {...others} />
+      <Pagination currentPage={1} numberOfPages={pages} onNavigate={() => {}} />
+    </>
+  );
+}
+
+function Page({ frames, options, theme, timeRange, timeZone, width, height }) {
   return (
     <GraphNG
       frames={frames}

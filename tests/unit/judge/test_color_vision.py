@@ -1,11 +1,13 @@
 """Classes can be told apart by people who see no green or no red."""
 
 import math
+from collections.abc import Mapping
 from itertools import combinations
 
 import pytest
 from tests.gathered import every
 
+from dashboards import palette
 from gpu_triage.judge.findings.verdicts import CLASS_COLORS, TONE_COLORS
 
 Triple = tuple[float, float, float]
@@ -21,6 +23,7 @@ DEUTERANOPIA: Matrix = (
     (-0.011820, 0.042940, 0.968881),
 )
 PROTANOPIA: Matrix = ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998))
+TRITANOPIA: Matrix = ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900))
 # IEC 61966-2-1: linear sRGB to XYZ, of the white point D65.
 TO_XYZ: Matrix = (
     (0.4124564, 0.3575761, 0.1804375),
@@ -41,6 +44,11 @@ def linear(color: str) -> Triple:
 
 def _linear(channel: float) -> float:
     return channel / 12.92 if channel <= 0.04045 else float(((channel + 0.055) / 1.055) ** 2.4)
+
+
+def luminance(color: str) -> float:
+    """Relative luminance, from 0 for black to 1 for white."""
+    return times(TO_XYZ, linear(color))[1]
 
 
 def lab(color: Triple) -> Triple:
@@ -65,10 +73,11 @@ def difference(one: str, other: str, vision: Matrix = NORMAL) -> float:
 
 
 @pytest.mark.parametrize("vision", [NORMAL, DEUTERANOPIA, PROTANOPIA], ids=["normal", "deuteranopia", "protanopia"])
-def test_every_two_classes_differ_for_everyone(vision: Matrix) -> None:
+@pytest.mark.parametrize("colors", [CLASS_COLORS, palette.CLASS_COLORS], ids=["status page", "dashboards"])
+def test_every_two_classes_differ_for_everyone(colors: Mapping[str, str], vision: Matrix) -> None:
     alike = {
         f"{one}, {other}": round(found, 1)
-        for (one, first), (other, second) in every(combinations(CLASS_COLORS.items(), 2))
+        for (one, first), (other, second) in every(combinations(colors.items(), 2))
         if (found := difference(first, second, vision)) < LEAST_DIFFERENCE
     }
     assert alike == {}

@@ -1,0 +1,86 @@
+"""What a dashboard cannot show, and why: hosts that are down, GPUs that are not read, collectors that fail.
+
+A folded row at the top of each dashboard names them in its title; unfolded, its table has the reasons and times.
+"""
+
+from typing import Final
+
+from grafana_foundation_sdk.builders.dashboard import QueryVariable
+from grafana_foundation_sdk.models.dashboard import VariableOption
+
+from dashboards.owners import EVERY_OWNER, OWNER_LABELS, hidden_variable
+from dashboards.panels import PanelBuilder, Size
+from dashboards.selectors import MOST_ROWS, TARGET, by_host, derived, gpu, host, known, only, risen, short
+from dashboards.tables import GPU_OR_HOST, HOST, Column, table_of
+
+VARIABLE: Final = "not_shown"
+TITLE: Final = f"Not shown:${{{VARIABLE}:csv}}"
+WHY: Final = "why"
+_OF_HOST: Final = f"{TARGET}, {WHY}"
+_OF_GPU: Final = f"{TARGET}, gpu, {WHY}"
+MOST_NAMED: Final = 5
+"""The most hosts and GPUs that the title names; it counts the others."""
+
+
+def reasons(*, needs_owner: bool) -> str:
+    """A series for each host or GPU of which something is not shown, with the reason as a label, the highest first."""
+    failing = host("gpu_exporter_collector_stale_seconds")
+    errors = f"{risen(host('gpu_exporter_errors_total'))} > 0 and on ({TARGET}, collector) {failing}"
+    errors = f'label_join({errors} or on ({TARGET}, collector) {failing}, "failing", " ", "collector", "error")'
+    found = [
+        _said("exporter down", f"{host('up')} == 0 and on ({TARGET}) {known()}"),
+        _said("no longer scraped", f"{known()} unless on ({TARGET}) {host('up')}"),
+        _said("driver does not answer", f"{host('gpu_driver_up')} == 0"),
+        _said("GPUs released by the exporter", f"{host('gpu_exporter_gpus_released')} == 1"),
+        f"group by ({_OF_HOST}) ({derived(errors, WHY, 'failing', '(.+?) ?', 'collector fails: $1')})",
+        f"group by ({_OF_GPU}) ({derived(gpu('gpu_error_info'), WHY, 'error', '(.+)', 'not read: $1')})",
+        _said("split by MIG: see its instances", f"{gpu('gpu_mig_mode')} == 1", _OF_GPU),
+    ]
+    found = [_unless_chosen(), *found] if needs_owner else found
+    return "\nor\n".join(f"{len(found) - place} * {each}" for place, each in enumerate(found))
+
+
+def _said(reason: str, expr: str, by: str = _OF_HOST) -> str:
+    return f'group by ({by}) (label_replace({expr}, "{WHY}", "{reason}", "", ""))'
+
+
+def _unless_chosen() -> str:
+    chosen, every = "".join(f"${name}" for name in OWNER_LABELS), EVERY_OWNER * len(OWNER_LABELS)
+    owners, all_of_them = (f'label_replace(vector(1), "owners", "{each}", "", "")' for each in (chosen, every))
+    return _said("no owner is chosen", f"{owners} and on (owners) {all_of_them}", WHY)
+
+
+def panel(*, needs_owner: bool) -> PanelBuilder:
+    chosen = f"topk({MOST_ROWS}, {reasons(needs_owner=needs_owner)})"
+    since = f"max_over_time(timestamp({host('up')} == 1)[$__range:1m])"
+    return table_of(
+        "What is not shown, and why",
+        "Hosts and GPUs without some or all of their values. Empty panels about them are no sign of health. Last seen: "
+        "when the exporter was last scraped, if that was in the time range. No data: nothing is missing.",
+        HOST,
+        GPU_OR_HOST,
+        Column("Why", label=WHY, min_width=300),
+        Column("Missing", expr=chosen, hidden=True),
+        Column("Last seen", expr=only(f"1000 * {by_host(since)}", TARGET, chosen), unit="dateTimeFromNow", width=160),
+        sort=("Last seen", "Why"),
+        size=Size(24, 7),
+    )
+
+
+def variable(all_of_them: str) -> QueryVariable:
+    """What the title names: the first hosts and GPUs with their `reasons`, and how many there are beyond."""
+    named = derived(short(f"topk({MOST_NAMED}, {all_of_them})"), "of", "host", "(.*)")
+    named = derived(f'label_join({named}, "of_gpu", " GPU ", "host", "gpu")', "of", "of_gpu", "(.* GPU .+)")
+    named = f'label_join({named}, "text", " ", "of", "{WHY}")'
+    others = f'count_values("number", count({all_of_them}) - {MOST_NAMED} > 0)'
+    others = derived(others, "text", "number", "(.+)", "and $1 more")
+    nothing = 'label_replace(vector(1), "text", "nothing", "", "")'
+    return (
+        # Grafana puts no blank after its commas.
+        hidden_variable(
+            VARIABLE, "entry", derived(f"{named} or {others} or on () {nothing}", "entry", "text", "(.+)", " $1")
+        )
+        .multi(multi=True)
+        .include_all(include_all=True)
+        .current(VariableOption(selected=True, text=["All"], value=["$__all"]))
+    )
