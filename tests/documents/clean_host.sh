@@ -12,14 +12,14 @@ ip link set lo up
 echo '127.0.0.1 prometheus gpu-host-1 gpu-7 gpu-07' >>/etc/hosts
 mkdir /mnt/home
 cd "$1"
-export HOME=/mnt/home PATH="$1/.venv/bin:$PATH" SYSTEMD_OFFLINE=1 LC_ALL=C.UTF-8
+export HOME=/mnt/home PATH="$1/.venv/bin:$PATH" SYSTEMD_OFFLINE=1 LC_ALL=C.UTF-8 COLUMNS=80
 set +eu
 within() {
-    for _ in $(seq 300); do
+    for _ in $(seq 600); do
         if eval "$1" >/dev/null 2>&1; then return; fi
         sleep 0.1
     done
-    echo "not within 30 s: $1" >&2
+    echo "not within 60 s: $1" >&2
     tail "$HOME/server.log" >&2
     return 1
 }

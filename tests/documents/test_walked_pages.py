@@ -323,6 +323,7 @@ def script_of(page: str, walk: Walk, commands: list[Shown]) -> str:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", WALKS)
 def test_a_page_leads_where_it_says(page: str, requires_tool: RequiresTool) -> None:
     for program in ("unshare", "curl", "jq", "promtool", "prometheus", "amtool", "zsh", "fish"):
