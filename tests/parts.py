@@ -29,6 +29,7 @@ IN_REAL_TIME = (
     *(
         "deploy/test_package_life.py",
         "deploy/test_slurm",
+        "documents/test_walked_pages.py",
         "e2e/",
         "faults/",
         "fleet/test_live",

@@ -19,9 +19,9 @@ def files() -> dict[Path, str]:
 
 
 def _run(block: re.Match[str]) -> str:
-    # A pipe gets whole lines, and the program is the one of this interpreter.
+    # A pipe gets whole lines, or pages of 80 columns, and the program is the one of this interpreter.
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    environment = {**os.environ, "PATH": path, "COLUMNS": "120"}
+    environment = {**os.environ, "PATH": path, "COLUMNS": "80"}
     command = ("bash", "-c", block[1])
     ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return f"```console\n$ {block[1]}\n{ran.stdout}```"

@@ -1,4 +1,4 @@
-"""The three paths of the README, walked as they are written there: how many commands, and on a desk how many seconds.
+"""Three paths of the README, walked as they are written there: how many commands, and how many seconds.
 
 A desk is a minimal system that has never seen the project. A node of a Slurm cluster is an overlay of this host, with
 its Slurm running and no prolog. For Kubernetes, the chart is rendered.
@@ -9,6 +9,8 @@ import re
 import shlex
 import shutil
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +18,9 @@ import pytest
 import yaml
 from tests.built_packages import Packages
 from tests.chart.rendering import IMAGE, render
-from tests.conftest import REPOSITORY, RequiresTool
+from tests.conftest import FIRST_VALUE, REPOSITORY, RequiresTool
 from tests.distribution import uv
+from tests.documents.pages import shown
 from tests.root_file_system import root_file_system
 
 pytestmark = pytest.mark.timeout(900)
@@ -63,10 +66,7 @@ cat /clone/ran
 
 def commands(repository: Path, heading: str, page: str = "README.md") -> list[str]:
     """The commands below a heading of a page."""
-    section = (repository / page).read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
-    (block,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
-    lines = re.sub(r"\\\n\s*", " ", block).splitlines()
-    return [line[2:] for line in lines if line.startswith(("$ ", "# "))]
+    return [each.command for each in shown(repository / page, heading)]
 
 
 def timed(command: str) -> str:
@@ -111,8 +111,11 @@ def run(script: str, *, system: Path, clone: Path, scratch: Path, alone: bool) -
     return subprocess.run(command, env=given, input=script, check=False, capture_output=True, text=True)
 
 
+Records = Callable[[str, object], None]
+
+
 def test_a_desk_has_a_verdict_within_a_minute(
-    repository: Path, clone: Path, scratch: Path, requires_tool: RequiresTool
+    repository: Path, clone: Path, scratch: Path, requires_tool: RequiresTool, record_property: Records
 ) -> None:
     system = root_file_system(requires_tool, "pip", "python3,python3-venv,python3-pip,ca-certificates")
     walked = commands(repository, "On a desk")
@@ -129,17 +132,20 @@ def test_a_desk_has_a_verdict_within_a_minute(
     assert re.search(r"GPU 0 +thermal ", ran.stdout), ran.stdout + ran.stderr
     assert "pcie.width" in ran.stdout
     assert sum(took for took, _ in told) < DESK_SECONDS
+    record_property(FIRST_VALUE, f"on a desk: {len(walked)} commands, {sum(took for took, _ in told):.0f} s")
 
 
 def test_a_slurm_node_drains_itself_after_six_commands(
-    tmp_path: Path, scratch: Path, request: pytest.FixtureRequest, requires_tool: RequiresTool
+    tmp_path: Path, scratch: Path, request: pytest.FixtureRequest, requires_tool: RequiresTool, record_property: Records
 ) -> None:
     for program in (*SLURM, "apt-get", "curl"):
         requires_tool(program)
     walked = commands(REPOSITORY, "On a Slurm cluster")
     assert walked[0] == "make packages"
     assert len(walked) <= 6
+    started = time.monotonic()
     packages: Packages = request.getfixturevalue("packages")
+    built = time.monotonic() - started
     dist = tmp_path / "dist"
     dist.mkdir()
     shutil.copy2(packages.deb, dist)
@@ -166,9 +172,11 @@ def test_a_slurm_node_drains_itself_after_six_commands(
     assert f"AdminComment={NODE}: {REASON}" in ran.stdout
     assert re.search(r"^SchedulerParameters += bf_continue,nohold_on_prolog_fail$", ran.stdout, re.MULTILINE)
     assert ("@ran" in ran.stdout, "@drained" in ran.stdout) == (True, False), told
+    took = [each for each, _ in seconds_and_codes(ran.stdout)]
+    record_property(FIRST_VALUE, f"on a Slurm node: {len(walked)} commands, {built + sum(took):.0f} s with the build")
 
 
-def test_kubernetes_has_dashboards_with_pods_after_three_commands(repository: Path) -> None:
+def test_kubernetes_has_dashboards_with_pods_after_three_commands(repository: Path, record_property: Records) -> None:
     walked = commands(repository, "On Kubernetes")
     assert len(walked) == 3
     build, push, install = map(shlex.split, walked)
@@ -180,7 +188,10 @@ def test_kubernetes_has_dashboards_with_pods_after_three_commands(repository: Pa
     assert f"{setting.removeprefix('image.repository=')}:0.1.0" == push[2]
     assert setting == f"image.repository={IMAGE}"
     values = yaml.safe_load((repository / install[install.index("--values") + 1]).read_bytes())
+    started = time.monotonic()
     rendered = render(values, repository / chart, release)
+    took = time.monotonic() - started
+    record_property(FIRST_VALUE, f"on Kubernetes: {len(walked)} commands, {took:.0f} s without image and cluster")
     assert rendered.container["image"] == push[2]
     texts = "".join(text for each in rendered.of_kind("ConfigMap") for text in each["data"].values())
     assert "gpu_allocated" in texts or "workload_pod" in texts

@@ -2,13 +2,11 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.documents.pages import documents, shown
 
-FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-CONTINUED = re.compile(r"\\\n\s*")
 NVIDIA_SMI = re.compile(r"nvidia-smi (.*?)(?=[|;`\n]|$)", re.MULTILINE)
 
 # Of nvidia-smi's manual page and `nvidia-smi --help-query-gpu`, as far as the documents need them.
@@ -31,21 +29,8 @@ DMON = set("pucvmet")
 """Power and temperature, utilization, clocks, violations, memory, ECC and replays, PCIe throughput."""
 
 
-def _documents(repository: Path) -> list[Path]:
-    handbook = repository / "exporter" / "gpu_triage" / "serve" / "handbook"
-    documents = [*repository.glob("*.md"), *repository.glob("docs/**/*.md"), *repository.glob("deploy/**/*.md")]
-    return [*documents, *handbook.rglob("*.md")]
-
-
-def _commands(page: Path) -> Iterator[str]:
-    for body in FENCE.findall(page.read_text(encoding="utf-8")):
-        for line in CONTINUED.sub(" ", body).splitlines():
-            if line.strip().startswith("$ "):
-                yield line.strip().removeprefix("$ ")
-
-
 def test_a_shell_can_read_every_command(repository: Path) -> None:
-    found = [(page.name, command) for page in _documents(repository) for command in _commands(page)]
+    found = [(page.name, each.command) for page in documents(repository) for each in shown(page)]
     assert len(found) > 100
     script = "\n".join(command for _, command in found)
     result = subprocess.run(["bash", "-n"], input=script, check=False, capture_output=True, text=True)
@@ -60,7 +45,7 @@ def test_make_has_every_target_that_is_named_and_lists_twelve_at_most(repository
         for folder in ("deploy", "docs", "exporter", "helm", "tests")
         for path in (repository / folder).rglob("*.py")
     )
-    texts = {path.name: path.read_text(encoding="utf-8") for path in (*_documents(repository), *sources)}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (*documents(repository), *sources)}
     del texts["CHANGELOG.md"]
     named = {(name, target) for name, text in texts.items() for target in MAKE.findall(text)}
     assert named
@@ -78,7 +63,7 @@ def test_every_benchmark_finds_its_section_when_it_has_measured(repository: Path
 
 
 def test_every_module_that_python_is_told_to_run_exists(repository: Path) -> None:
-    named = {name for page in _documents(repository) for name in MODULE.findall(page.read_text(encoding="utf-8"))}
+    named = {name for page in documents(repository) for name in MODULE.findall(page.read_text(encoding="utf-8"))}
     assert len(named) > 5
     runs = ("{}.py", "{}/__main__.py")
     assert [
@@ -99,7 +84,7 @@ def test_every_module_that_python_is_told_to_run_exists(repository: Path) -> Non
 def test_nvidia_smi_is_asked_for_what_it_has(repository: Path, option: str, known: set[str]) -> None:
     asked = [
         (page.name, word)
-        for page in _documents(repository)
+        for page in documents(repository)
         for arguments in NVIDIA_SMI.findall(page.read_text(encoding="utf-8"))
         for words in re.findall(option, arguments)
         for word in (words if known == DMON else words.split(","))

@@ -261,6 +261,7 @@ def _simulation(config: Config, origin: _Origin) -> Iterator[str]:
 def _schedulers(config: Config, origin: _Origin) -> Iterator[str]:
     processes, allocation = (collector_enabled(config, name, default=True) for name in ("processes", "allocation"))
     pods, allocated = origin["collector.processes"], origin["collector.allocation"]
+    by_package = origin["slurm.jobs-directory"].startswith("environment variable ")  # where there is slurmd
     for name, read, what in (
         (
             "kubernetes.pod-resources-socket",
@@ -268,7 +269,7 @@ def _schedulers(config: Config, origin: _Origin) -> Iterator[str]:
             f"names processes and allocations, which are not collected ({pods}, {allocated})",
         ),
         ("kubernetes.container-logs", processes, f"names processes, which are not collected ({pods})"),
-        ("slurm.jobs-directory", allocation, f"tells allocations, which are not collected ({allocated})"),
+        ("slurm.jobs-directory", allocation or by_package, f"tells allocations, which are not collected ({allocated})"),
     ):
         if _changed(config, name) and not read:
             yield f"{origin.of(name)} {what}; leave one of them out"

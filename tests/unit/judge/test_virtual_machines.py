@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 from tests.fed import MINUTE, after, loaded
 from tests.host_tree import HostTree
+from tests.html_elements import Elements
 from tests.judged import Judged, judged
 from tests.offline_files import codes, report_on_text, smi, smi_gpu
 from tests.rig import rig, scenario_with
+from tests.status_pages import body_of
 
 from gpu_triage.driver.kernel.procfs import is_virtual_machine
 from gpu_triage.judge.findings.check import Action
 from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE
 from gpu_triage.judge.findings.table import CHECKS, Area
+from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.machine_readable import render_json, report_from_json
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH
@@ -124,6 +127,30 @@ def test_what_the_driver_and_the_kernel_say_is_published(tmp_path: Path, *, virt
     with rig(one_gpu(tmp_path, OLD_DRIVER, virtual=virtual, visible=not virtual)) as running:
         running.run(5)
         assert running.value("gpu_virtualization_mode", gpu="0") is None
+
+
+UNREADABLE = (
+    *("NumFans", "FanSpeed_v2", "NumaNodeId", "PowerManagementLimit", "EnforcedPowerLimit"),
+    *("PowerManagementDefaultLimit", "PowerManagementLimitConstraints", "TopologyCommonAncestor"),
+)
+"""Of nvmlDeviceGet…: what a hypervisor may keep to itself."""
+
+
+@pytest.mark.slow
+def test_the_page_of_a_guest_claims_nothing_of_what_it_cannot_see(tmp_path: Path) -> None:
+    error = 'at = 0\neffect = {{ kind = "error", function = "nvmlDeviceGet{}", code = "NOT_SUPPORTED" }}'
+    guest = one_gpu(tmp_path, *map(error.format, UNREADABLE), virtual=True, visible=False)
+    (gpu,) = guest.gpus
+    with judged(replace(guest, gpus=(replace(gpu, slot=replace(gpu.slot, node=-1)),))) as host:
+        host.run_to(65)
+        page = Elements(body_of(host.running.judge.latest)).text
+        report = host.report
+    assert (report.findings, {each.verdict for each in report.gpus}) == ((), {Verdict.KEEP})
+    said = {each.area: each.summary for each in report.areas}
+    assert "a virtual machine" in (said[Area.SETTINGS] or "")
+    assert [what for what in ("power limits", "PCIe links") if what not in "".join(report.not_judged)] == []
+    assert re.search(r"148 W46 °Cgen 4 x8(?!/)", page.replace("\n", ""))
+    assert re.search(r"NUMA|None|nan|-1\b|x8 of|/16", page.partition("Collectors")[0]) is None
 
 
 @pytest.mark.parametrize(("before", "found"), [(16, {"pcie.width"}), (8, set())])

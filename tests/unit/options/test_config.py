@@ -344,6 +344,7 @@ NO_ALLOCATION = {"GPU_TRIAGE_COLLECTOR_ALLOCATION": "false"}
     "variables",
     [
         *(SOCKET | NO_PROCESSES, SOCKET | NO_ALLOCATION, LOGS | NO_ALLOCATION, JOBS | NO_PROCESSES),
+        JOBS | NO_ALLOCATION,  # the packages name the folder where there is slurmd
         *(SOCKET | LOGS | JOBS, JOBS | {"GPU_TRIAGE_SIMULATE": "dual-a10"}),
     ],
 )
@@ -356,12 +357,13 @@ def test_what_still_tells_something_may_be_asked(variables: dict[str, str]) -> N
     [
         (SOCKET | NO_PROCESSES | NO_ALLOCATION, r"POD_RESOURCES_SOCKET.*COLLECTOR_PROCESSES.*COLLECTOR_ALLOCATION"),
         (LOGS | NO_PROCESSES, r"CONTAINER_LOGS.*COLLECTOR_PROCESSES"),
-        (JOBS | NO_ALLOCATION, r"SLURM_JOBS_DIRECTORY.*COLLECTOR_ALLOCATION"),
+        (NO_ALLOCATION, r"--slurm\.jobs-directory.*COLLECTOR_ALLOCATION"),
     ],
 )
 def test_who_cannot_be_told_must_not_be_asked(variables: dict[str, str], both: str) -> None:
+    flags = ["--slurm.jobs-directory=/run/gpu-triage/jobs"] if variables is NO_ALLOCATION else []
     with pytest.raises(ConfigError, match=rf"{both}.*leave one of them out"):
-        config_from([], variables, SCHEDULED)
+        config_from(flags, variables, SCHEDULED)
 
 
 @pytest.mark.parametrize("path", ["run/gpu.sock", "", "/" + "x" * 107, "/run/\x1b"])
