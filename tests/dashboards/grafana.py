@@ -82,7 +82,7 @@ def find(file: str, title: str) -> Target:
 
 
 def column(file: str, panel: str, title: str) -> Target:
-    return next(each for each in targets(file) if each.panel["title"] == panel and _column(each) == title)
+    return next(each for each in targets(file) if each.panel["title"] == panel and column_title(each) == title)
 
 
 def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
@@ -101,6 +101,8 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         "gpus": ".*",
         **dict.fromkeys(("cluster", "gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
         "pod_label": "label_team",
+        "over": "1d",
+        "price": "2.5",
         **chosen,
     }
     return _BUILT_IN.sub(lambda found: values[found[1] or found[2]], expr)
@@ -133,7 +135,7 @@ def words_of(target: Target) -> dict[str, tuple[str, str]]:
         }
     mappings = panel["fieldConfig"]["defaults"].get("mappings", ())
     if panel["type"] == "table":
-        mappings = found.get(_column(target), {}).get("mappings", ())
+        mappings = found.get(column_title(target), {}).get("mappings", ())
     if panel["type"] == "stat" and target.ref in found:  # of several values
         mappings = found[target.ref].get("mappings", ())
     return {
@@ -144,8 +146,10 @@ def words_of(target: Target) -> dict[str, tuple[str, str]]:
     }
 
 
-def _column(target: Target) -> str:
-    """The title of the column that shows a query's value; "" if none does."""
+def column_title(target: Target) -> str:
+    """The title of the column of a table that shows a query's value; "" if none does."""
+    if target.panel["type"] != "table":
+        return ""
     (renamed,) = (
         each["options"]["renameByName"] for each in target.panel["transformations"] if each["id"] == "organize"
     )

@@ -4,70 +4,102 @@ Days are UTC: the value of a recorded series at midnight covers the preceding da
 the exporters' own series of the last hours replace it.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import yaml
 
 from gpu_triage.alerting.files import rule_files
 from gpu_triage.cli.fleet.fleet_view import HostKey, RepeatOffender, Selection, key_of, matcher_of_any, offender_of
-from gpu_triage.cli.fleet.job_pace import RECORDED_SECONDS, JobName, job_name, lost_by_job
+from gpu_triage.cli.fleet.job_pace import JOB, JobName, job_name
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 
 MOST_ROWS: Final = 20  # the most rows per table
 HOUR_SECONDS: Final = 3600
 JOULES_PER_KWH: Final = 3.6e6
 OWNER_LABELS: Final = "cluster, workload_namespace, user, account"
-GPU_LABELS: Final = "cluster, job, instance, gpu, uuid"
+HOST_LABELS: Final = "cluster, job, instance"
+GPU_LABELS: Final = f"{HOST_LABELS}, gpu, uuid"
+
+
+def day_sums(where: str, by: str = "") -> Mapping[str, str]:
+    """PromQL of what the hosts selected by `where` did in a day, at its midnight, summed by these labels.
+
+    Hours are GPU hours, energy is in kWh. The report and the capacity board ask for the same.
+    """
+    recorded = {
+        "observed": "instance_name:gpu_observed_hours:sum1d",
+        "allocated": "instance_owner:gpu_allocated_hours:sum1d",
+        "used": "instance_name:gpu_used_hours:sum1d",
+        "idle": "instance_owner:gpu_allocated_idle_hours:sum1d",
+        "lost": "instance_owner:gpu_lost_hours:sum1d",
+        "unavailable": "instance_name:gpu_unavailable_hours:sum1d",
+        "outages": "instance_name:gpu_outages:sum1d",
+        "held back": "instance_name_class:gpu_held_back_hours:sum1d",
+    }
+    found = {name: f"sum by ({by}) ({series}{where})" for name, series in recorded.items()}
+    # What use is a share of: without hosts and models whose activity is not known.
+    active = f"{recorded['observed']}{where} and {recorded['used']}{where}"
+    energy = f"sum by ({by}) (instance:gpu_energy_joules:sum1d{where}) / {JOULES_PER_KWH:.0f}"
+    return {**found, "active": f"sum by ({by}) ({active})", "energy": energy}
+
+
+def peak_queries(where: str) -> Mapping[str, str]:
+    """PromQL of a day's most GPUs that were allocated at once, and of the fewest that were free."""
+    allocated, available = f"instance_owner:gpu_allocated:sum{where}", f"instance_gpu_name:gpu_available:last5m{where}"
+    return {
+        "peak": f"max_over_time(sum({allocated})[1d:15m])",
+        "free": f"min_over_time((sum({available}) - sum({allocated}))[1d:15m])",
+    }
+
+
+def observed_fully(most: str) -> str:
+    """PromQL of the GPUs of a host, from the most hours that it was observed in a day: 0.02 of a GPU is a restart."""
+    return f"ceil({most} / 24 - {_ROUNDING})"
 
 
 def daily_queries(selection: Selection) -> Mapping[str, str]:
     """The queries that return one value per day, by name."""
     where = str(selection)
+    totals = {name: query for name, query in day_sums(where).items() if name != "held back"}
+    owned, models = day_sums(where, OWNER_LABELS), day_sums(where, "name")
+    hosts = day_sums(where, HOST_LABELS)
     shares = f"instance_gpu_name:gpu_busy:last5m{where}[1d]"
-    # Shares are recorded every 5 minutes, so each covers 300 s.
-    seen, busy = f"300 * count_over_time({shares})", f"300 * sum_over_time({shares})"
-    lost = f"instance_gpu_class:gpu_bottleneck_seconds:increase1d{where}"
-    named = f"* on ({GPU_LABELS}) group_left (name) topk by ({GPU_LABELS}) (1, last_over_time({shares}) ^ 0)"
-    owned = {f"{what} by owner": f"owner:gpu_{what}_hours:sum1d" for what in ("allocated", "busy")}
-    if where:
-        # Recorded without host labels, so a selection has to compute the sum itself.
-        share = f"instance_gpu_owner:gpu_allocated:share{where}"
-        used = f"{share} * on ({GPU_LABELS}) group_left () max by ({GPU_LABELS}) (instance_gpu:gpu_busy:ratio5m{where})"
-        owned = {
-            "allocated by owner": f"sum_over_time({share}[1d]) / 60",
-            "busy by owner": f"sum_over_time(({used})[1d:1m]) / 60",
-        }
     return {
-        "gpus": f"count(group by ({GPU_LABELS}) ({seen}))",
-        "observed": f"sum({seen}) / {HOUR_SECONDS}",
-        "busy": f"sum({busy}) / {HOUR_SECONDS}",
-        "idle": f"300 * sum(sum_over_time(instance_gpu:gpu_allocated_idle:active{where}[1d])) / {HOUR_SECONDS}",
-        "energy": f"sum(increase(instance_gpu:gpu_energy_joules:last5m{where}[1d])) / {JOULES_PER_KWH:.0f}",
-        "lost": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
-        **{name: f"sum by ({OWNER_LABELS}) ({hours})" for name, hours in owned.items()},
-        "lost by job": f"{RECORDED_SECONDS} * sum_over_time(({lost_by_job(selection)})[1d:1m]) / {HOUR_SECONDS}",
-        "observed by model": f"sum by (name) ({seen}) / {HOUR_SECONDS}",
-        "busy by model": f"sum by (name) ({busy}) / {HOUR_SECONDS}",
-        "lost by model": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
+        "gpus": f"count(count_over_time(instance_gpu_name:gpu_available:last5m{where}[1d]))",
+        **totals,
+        **peak_queries(where),
+        "held back": day_sums(where, "class")["held back"],
+        **{f"{name} by owner": query for name, query in owned.items() if name in _OF_OWNERS},
+        "lost by job": day_sums(where, JOB)["lost"],
+        **{f"{name} by model": query for name, query in models.items() if name in _OF_MODELS},
         "p95 by model": f"avg by (name) (quantile_over_time(0.95, {shares}))",
+        **{f"{name} by host": query for name, query in hosts.items() if name in _OF_HOSTS},
     }
 
 
+_OF_OWNERS: Final = frozenset({"allocated", "idle"})
+_OF_MODELS: Final = frozenset({"observed", "active", "used", "unavailable", "held back"})
+_OF_HOSTS: Final = frozenset({"observed", "unavailable", "outages"})
+
+
 def host_query(selection: Selection, days: int) -> str:
-    """The hosts that lost the most hours to a class over the whole period."""
+    """The hosts that were held back for the most hours by a class over the whole period."""
     # Subqueries align to midnight; a range one hour short of the period excludes the midnight before it.
     window = f"[{days * 24 - 1}h:1d]"
-    recorded = f"instance_class:gpu_hours_lost:sum1d{selection}"
-    return f"topk({MOST_ROWS}, sum by (cluster, job, instance, class) (sum_over_time({recorded}{window})))"
+    recorded = f"instance_name_class:gpu_held_back_hours:sum1d{selection}"
+    return f"topk({MOST_ROWS}, sum by ({HOST_LABELS}, class) (sum_over_time({recorded}{window})))"
 
 
 def offender_query(selection: Selection, window: str) -> str:
@@ -107,21 +139,18 @@ class Owner(NamedTuple):
 class OwnerHours(NamedTuple):
     owner: Owner
     allocated: float
-    busy: float
-
-    @property
-    def unused(self) -> float:
-        """Hours in which the allocated GPUs did no work."""
-        return max(0.0, self.allocated - self.busy)
+    idle: float  # while allocated
 
 
 class ModelHours(NamedTuple):
-    """GPU hours of one model; None for what wasn't recorded."""
+    """GPU hours of one model."""
 
-    name: str
-    observed: float  # GPU hours, like the next two
-    busy: float
-    lost: float
+    name: str  # "" if it was never read
+    observed: float
+    active: float  # observed hours whose activity is known
+    used: float
+    unavailable: float
+    held_back: float
     p95: float | None  # 95th percentile of a GPU's utilization in a day, averaged over GPUs and days
 
 
@@ -129,6 +158,29 @@ class HostHours(NamedTuple):
     key: HostKey
     name: str
     hours: float
+
+
+class HostPresence(NamedTuple):
+    """How much of its GPUs' time a host was observed and available; hours are GPU hours."""
+
+    key: HostKey
+    observed: float
+    unobserved: float  # of the days with data, by the most GPU hours of one of them
+    unavailable: float
+    outages: float
+
+    @property
+    def hours_to_repair(self) -> float | None:
+        """Mean of the unavailable hours per outage."""
+        return self.unavailable / self.outages if self.outages else None
+
+
+class Prices(NamedTuple):
+    """In any currency; None for what has no price."""
+
+    gpu_hour: float | None = None
+    kwh: float | None = None
+    pue: float = 1.0  # energy of the data center per energy of its machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,18 +191,17 @@ class Review:
     selection: str
     end: float  # Unix seconds of the midnight after the last day
     gpus: ByDay  # number of GPUs seen
-    observed: ByDay  # hours with known GPU activity
-    busy: ByDay  # observed hours with work
-    idle: ByDay  # hours in which a GPU was allocated but unused
-    energy: ByDay  # in kWh
-    lost: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
-    owners: tuple[OwnerHours, ...]  # largest loss first
-    jobs: Mapping[JobName, float]  # hours that each lost by its pace, likewise; empty if none was recorded
-    models: tuple[ModelHours, ...]  # likewise
-    hosts: tuple[HostHours, ...]  # likewise
+    totals: Mapping[str, ByDay]  # by the names of `day_sums` and `peak_queries`
+    before: Mapping[str, float | None]  # the same as sums, or most or fewest, of the period before
+    held_back: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
+    owners: tuple[OwnerHours, ...]  # the one with the most idle hours first
+    jobs: Mapping[JobName, float]  # hours that each lost, likewise; empty if none was recorded
+    models: tuple[ModelHours, ...]  # the most observed first
+    hosts: tuple[HostHours, ...]  # the most held back first
+    presence: tuple[HostPresence, ...]  # hosts that were not observed or available throughout, the worst first
     offenders: tuple[RepeatOffender, ...]  # boards with recurring incidents
     warnings: tuple[str, ...]  # warnings returned by the server
-    gpu_hour_price: float | None = None  # in any currency
+    prices: Prices = field(default_factory=Prices)
     step_seconds: float = DAY_SECONDS  # what each value covers: a day, or the whole period of a first look
 
     @property
@@ -159,28 +210,33 @@ class Review:
         return self.step_seconds != DAY_SECONDS
 
     @property
+    def observed(self) -> ByDay:
+        return self.totals["observed"]
+
+    @property
     def days(self) -> tuple[float, ...]:
         """Start of each day, in Unix seconds."""
         count = len(self.observed)
         return tuple(self.end - (count - place) * self.step_seconds for place in range(count))
 
     @property
-    def lost_by_day(self) -> ByDay:
-        """Lost hours over all classes; 0 on observed days without a series, because nothing was lost."""
-        return tuple(
-            None if seen is None else total(values[place] for values in self.lost.values()) or 0.0
-            for place, seen in enumerate(self.observed)
-        )
-
-    @property
     def missing(self) -> tuple[float, ...]:
         return tuple(day for day, value in zip(self.days, self.observed, strict=True) if value is None)
+
+    def total(self, name: str) -> float | None:
+        return whole_period(name, self.totals[name])
 
 
 def total(values: Iterable[float | None]) -> float | None:
     """The sum over days with data, or None."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def whole_period(name: str, values: Iterable[float | None]) -> float | None:
+    """The sum over days with data; of a peak the highest, and of what was free the lowest."""
+    known = [value for value in values if value is not None]
+    return {"peak": max, "free": min}.get(name, sum)(known) if known else None
 
 
 def review(client: PrometheusClient, selection: Selection, now: float, days: int) -> Review:
@@ -192,12 +248,23 @@ def review(client: PrometheusClient, selection: Selection, now: float, days: int
     if not found["observed"]:
         raise _nothing_recorded(client, selection, now, days)
     found["hosts"] = client.at(host_query(selection, days), end)
-    return _assembled(client, selection, midnights, found, window=f"{days}d")
+    length = days * DAY_SECONDS
+    earlier = {name: client.over(queries[name], midnights[0] - length, end - length, DAY_SECONDS) for name in TOTALS}
+    sampled = {name: [value for _, value in each[0].samples] for name, each in earlier.items() if each}
+    before = {name: whole_period(name, values) for name, values in sampled.items()}
+    return _assembled(client, selection, midnights, found, window=f"{days}d", before=before)
+
+
+TOTALS: Final = (
+    *("observed", "active", "allocated", "used", "idle", "lost", "unavailable", "outages"),
+    *("energy", "peak", "free"),
+)
+"""What is compared with the period before."""
 
 
 def _nothing_recorded(client: PrometheusClient, selection: Selection, now: float, days: int) -> PrometheusUnavailable:
     """The error for a period without recorded series, with the cause and what to do."""
-    recorded = f"instance_gpu_name:gpu_busy:last5m{selection}"
+    recorded = f"instance_gpu_name:gpu_available:last5m{selection}"
     if client.at(f"count(count_over_time({recorded}[1d]))", now):
         return PrometheusUnavailable(
             f"{client.url} has recorded series of today only: the first day is complete at midnight UTC; "
@@ -216,29 +283,33 @@ def _assembled(
     found: Mapping[str, list[Series]],
     *,
     window: str,
+    before: Mapping[str, float | None] = MappingProxyType({}),
     step_seconds: float = DAY_SECONDS,
 ) -> Review:
     """From the answers to `daily_queries` and `host_query`; `midnights`: the ends of days, `window`: all, in PromQL."""
     end = midnights[-1]
 
-    def one(name: str) -> ByDay:
-        return _by_day(found[name][0], midnights) if found[name] else (None,) * len(midnights)
+    observed = {round(at) for each in found["observed"] for at, _ in each.samples}
 
-    lost = {each.labels["class"]: _by_day(each, midnights) for each in found["lost"]}
+    def one(name: str) -> ByDay:
+        """Nothing of a day that was not observed: its peak would be of a minute that looks back on the day before."""
+        days = _by_day(found[name][0], midnights) if found.get(name) else (None,) * len(midnights)
+        return tuple(value if round(at) in observed else None for at, value in zip(midnights, days, strict=True))
+
+    held = {each.labels["class"]: _by_day(each, midnights) for each in found["held back"]}
     return Review(
         source=client.url,
         selection=str(selection),
         end=end,
         gpus=one("gpus"),
-        observed=one("observed"),
-        busy=one("busy"),
-        idle=one("idle"),
-        energy=one("energy"),
-        lost={name: lost[name] for name in BOTTLENECK_CLASSES if name in lost},
+        totals={name: one(name) for name in TOTALS},
+        before=before,
+        held_back={name: held[name] for name in BOTTLENECK_CLASSES if name in held},
         owners=_owners(found),
         jobs=_jobs(found.get("lost by job", ())),
         models=_models(found),
         hosts=tuple(HostHours(key_of(each), each.labels["class"], each.value) for each in found["hosts"] if each.value),
+        presence=_presence(found, step_seconds),
         offenders=_offenders(client, selection, end, window),
         warnings=tuple(client.warnings),
         step_seconds=step_seconds,
@@ -259,9 +330,9 @@ def _sums(found: Iterable[Series], *labels: str) -> defaultdict[tuple[str, ...],
 
 def _owners(found: Mapping[str, list[Series]]) -> tuple[OwnerHours, ...]:
     labels = ("cluster", "workload_namespace", "user", "account")
-    had, used = (_sums(found[f"{what} by owner"], *labels) for what in ("allocated", "busy"))
-    owners = (OwnerHours(Owner(*key), had[key], used[key]) for key in had)
-    return tuple(sorted(owners, key=lambda each: (-each.unused, each.owner)))
+    had, idle = (_sums(found[f"{what} by owner"], *labels) for what in ("allocated", "idle"))
+    owners = (OwnerHours(Owner(*key), hours, idle[key]) for key, hours in had.items() if hours)
+    return tuple(sorted(owners, key=lambda each: (-each.idle, each.owner)))
 
 
 def _jobs(found: Iterable[Series]) -> Mapping[JobName, float]:
@@ -272,11 +343,43 @@ def _jobs(found: Iterable[Series]) -> Mapping[JobName, float]:
 
 
 def _models(found: Mapping[str, list[Series]]) -> tuple[ModelHours, ...]:
-    seen, used, missed = (_sums(found[f"{what} by model"], "name") for what in ("observed", "busy", "lost"))
+    sums = {name: _sums(found.get(f"{name} by model", ()), "name") for name in sorted(_OF_MODELS)}
     p95 = found["p95 by model"]
     means = {each.labels["name"]: sum(value for _, value in each.samples) / len(each.samples) for each in p95}
-    models = (ModelHours(key[0], seen[key], used[key], missed[key], means.get(key[0])) for key in seen)
+    models = (
+        ModelHours(
+            name=key[0],
+            observed=sums["observed"][key],
+            active=sums["active"][key],
+            used=sums["used"][key],
+            unavailable=sums["unavailable"][key],
+            held_back=sums["held back"][key],
+            p95=means.get(key[0]),
+        )
+        for key in {*sums["observed"], *sums["held back"]}
+    )
     return tuple(sorted(models, key=lambda each: (-each.observed, each.name)))
+
+
+def _presence(found: Mapping[str, list[Series]], step_seconds: float) -> tuple[HostPresence, ...]:
+    """Hosts with a day that was not observed or a GPU that was not available; a day is missing only to some hosts."""
+    days = {at for each in found["observed"] for at, _ in each.samples}
+    labels = HOST_LABELS.split(", ")
+    unavailable, outages = (_sums(found.get(f"{name} by host", ()), *labels) for name in ("unavailable", "outages"))
+    hosts = []
+    for each in found.get("observed by host", ()):
+        hours = [value for _, value in each.samples]
+        # A GPU whose day was seen in part is a GPU all the same.
+        gpus = math.ceil(max(hours) * HOUR_SECONDS / step_seconds - _ROUNDING)
+        seen, possible = sum(hours), gpus * len(days) * step_seconds / HOUR_SECONDS
+        key = tuple(each.labels[name] for name in labels)
+        hosts.append(HostPresence(key_of(each), seen, max(0.0, possible - seen), unavailable[key], outages[key]))
+    missed = (each for each in hosts if each.unobserved + each.unavailable > _ROUNDING * each.observed)
+    return tuple(sorted(missed, key=lambda each: (-each.unobserved - each.unavailable, each.key)))
+
+
+_ROUNDING: Final = 0.02
+"""Of a GPU's time: what a restart of the exporter, or of the server, takes of a day."""
 
 
 def _offenders(client: PrometheusClient, selection: Selection, end: float, window: str) -> tuple[RepeatOffender, ...]:
@@ -312,31 +415,41 @@ def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
     only = f" and on ({GPU_LABELS}) last_over_time({GPU_INFO.name}{where}[10m])" if where else ""
     busy = f"(({rules[_BUSY]}){only})"
     share = f"(({rules[_SHARE]}){only})"
-    idle = f"(({rules[_IDLE].replace(f'last_over_time({_BUSY}[2m])', f'({rules[_BUSY]})')}){only})"
+    idle = rules[_IDLE].replace(f"last_over_time({_BUSY}[2m])", f"({rules[_BUSY]})")
+    idle = idle.replace(_SHARE, f"({rules[_SHARE]})")
     # One series for each GPU: its model, or "" if it was never read.
-    seen = f"{_STEP} * max by ({GPU_LABELS}) (count_over_time({busy}{window}))"
+    up = f"last_over_time({GPU_UP.name}{where}[5m]){window}"
+    seen = f"{_STEP} * max by ({GPU_LABELS}) (count_over_time({up}))"
+    down = f"({seen}) - {_STEP} * max by ({GPU_LABELS}) (sum_over_time({up}))"
     worked = f"{_STEP} * max by ({GPU_LABELS}) (sum_over_time({busy}{window}))"
     own = selection.with_matcher('class!~"compute|idle"')
     lost = f"increase(gpu_bottleneck_seconds_total{own}[{seconds}s])"
     model = f"last_over_time({GPU_INFO.name}{where}[{seconds}s])"
-    named = f"* on ({GPU_LABELS}) group_left (name) topk by ({GPU_LABELS}) (1, {model})"
-    used = f"{share} * on ({GPU_LABELS}) group_left () max by ({GPU_LABELS}) ({busy})"
+    known = f"last_over_time({GPU_UP.name}{where}[{seconds}s])"
+    names = f"topk by ({GPU_LABELS}) (1, {model}) or on ({GPU_LABELS}) group by ({GPU_LABELS}) ({known})"
+    named = f"* on ({GPU_LABELS}) group_left (name) ({names})"
     hours = f"* {_STEP} / {HOUR_SECONDS}"
+    wasted = f"{share} * on ({GPU_LABELS}) group_left () max by ({GPU_LABELS}) ({idle})"
     most = f"max by ({GPU_LABELS}) (quantile_over_time(0.95, {busy}{window}))"
+    # Of GPUs that worked or were unavailable, the activity is known.
+    active = f"({seen} and ({worked} or {down} > 0))"
+    by_model = {"observed": f"({seen})", "active": active, "used": f"({worked})", "unavailable": f"({down})"}
     return {
         "gpus": f"count({seen})",
         "observed": f"sum({seen}) / {HOUR_SECONDS}",
-        "busy": f"sum({worked}) / {HOUR_SECONDS}",
-        "idle": f"{_STEP} * sum(sum_over_time({idle}{window})) / {HOUR_SECONDS}",
+        "active": f"sum({active}) / {HOUR_SECONDS}",
+        "used": f"sum({worked}) / {HOUR_SECONDS}",
+        "unavailable": f"sum({down}) / {HOUR_SECONDS}",
+        "allocated": f"sum(sum_over_time({share}{window})) {hours}",
+        "idle": f"sum(sum_over_time(({wasted}){window})) {hours}",
         "energy": f"sum(increase(gpu_energy_joules_total{where}[{seconds}s])) / {JOULES_PER_KWH:.0f}",
-        "lost": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
+        "held back": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
         "allocated by owner": f"sum by ({OWNER_LABELS}) (sum_over_time({share}{window})) {hours}",
-        "busy by owner": f"sum by ({OWNER_LABELS}) (sum_over_time(({used}){window})) {hours}",
-        "observed by model": f"sum by (name) (({seen}) {named}) / {HOUR_SECONDS}",
-        "busy by model": f"sum by (name) (({worked}) {named}) / {HOUR_SECONDS}",
-        "lost by model": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
+        "idle by owner": f"sum by ({OWNER_LABELS}) (sum_over_time(({wasted}){window})) {hours}",
+        **{f"{name} by model": f"sum by (name) ({each} {named}) / {HOUR_SECONDS}" for name, each in by_model.items()},
+        "held back by model": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
         "p95 by model": f"avg by (name) ({most} {named})",
-        "hosts": f"topk({MOST_ROWS}, sum by (cluster, job, instance, class) ({lost}) / {HOUR_SECONDS})",
+        "hosts": f"topk({MOST_ROWS}, sum by ({HOST_LABELS}, class) ({lost}) / {HOUR_SECONDS})",
     }
 
 

@@ -6,7 +6,9 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from gpu_triage import __version__
-from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Review, total
+from gpu_triage.alerting.gpu_hours import GPU_HOURS
+from gpu_triage.cli.fleet.forecast import FEWEST_WEEKS, forecast
+from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Prices, Review, total
 from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.wording import first_few, length_of_time
@@ -64,9 +66,7 @@ def provenance(review: Review) -> Iterator[str]:
     else:
         yield f"From {review.source}{which}. Days are in UTC; the period ends at {date_time(review.end)}."
         yield _coverage(review)
-    names = ("allocated but idle hours", "energy", "hours by owner", "hours lost by slow jobs", "hours by model")
-    recorded = zip(names, (review.idle, review.energy, review.owners, review.jobs, review.models), strict=True)
-    if absent := [name for name, values in recorded if all(value is None for value in values)]:
+    if absent := [words for name, words in NAMES.items() if review.total(name) is None]:
         yield f"Not recorded in this period: {', '.join(absent)}."
     for warning in review.warnings:
         yield f"Incomplete: {warning}"
@@ -80,91 +80,164 @@ def _coverage(review: Review) -> str:
     return f"Data for {count - len(missing)} of {count} days; totals leave out the others. Missing: {named}."
 
 
+NAMES: Final = {
+    "observed": "observed",
+    "allocated": "allocated",
+    "used": "used",
+    "idle": "idle while allocated",
+    "lost": "lost",
+    "unavailable": "unavailable",
+    "energy": "energy",
+}
+"""What the tables call the totals: hours by the words of `GPU_HOURS`."""
+_PARTS_OF: Final = {
+    "allocated": ("observed", "the observed"),
+    "used": ("active", "the observed whose activity is known"),
+    "idle": ("allocated", "the allocated"),
+    "lost": ("allocated", "the allocated"),
+    "unavailable": ("observed", "the observed"),
+}
+_COSTS: Final = frozenset({"allocated", "idle", "lost", "unavailable"})
+
+
 def facts(review: Review) -> Table:
-    observed, busy, idle = total(review.observed), total(review.busy), total(review.idle)
-    lost, by_jobs = total(review.lost_by_day), total(review.jobs.values())
+    """The totals, as shares, beside those of the period before, and with their prices."""
     possible = total(count if count is None else review.step_seconds / 3600 * count for count in review.gpus)
     most = max((value for value in review.gpus if value is not None), default=None)
-    rows = (
-        ("GPUs" if review.first_look else "GPUs, most in a day", number(most), ""),
-        ("GPU hours observed", number(observed, "h"), f"{share(observed, possible)} of the time of these GPUs"),
-        ("GPU hours with work", number(busy, "h"), f"{share(busy, observed)} of the observed"),
-        ("GPU hours lost to a bottleneck", number(lost, "h"), f"{share(lost, observed)} of the observed"),
-        ("GPU hours lost by slow jobs", number(by_jobs, "h"), f"{share(by_jobs, observed)} of the observed"),
-        ("GPU hours allocated but idle", number(idle, "h"), f"{share(idle, observed)} of the observed"),
-        ("Energy of the GPUs", number(total(review.energy), "kWh"), ""),
+    prices = review.prices
+    rows = [("GPUs" if review.first_look else "GPUs, most in a day", number(most), "", "", "")]
+    for name, words in NAMES.items():
+        value, cost = review.total(name), None
+        which = f"{share(value, possible)} of the time of these GPUs" if name == "observed" else ""
+        if name in _PARTS_OF:
+            whole, called = _PARTS_OF[name]
+            which = f"{share(value, review.total(whole))} of {called}"
+        unit = "kWh" if name == "energy" else "h"
+        if name in _COSTS and value is not None and prices.gpu_hour is not None:
+            cost = value * prices.gpu_hour
+        elif name == "energy" and value is not None and prices.kwh is not None:
+            cost = value * prices.pue * prices.kwh
+        title = "Energy of the GPUs" if name == "energy" else f"GPU hours {words}"
+        before = number(review.before.get(name), unit)
+        rows.append((title, number(value, unit), which, before, _UNKNOWN if cost is None else f"{cost:,.2f}"))
+    for name, words in (("peak", "Most GPUs allocated at once"), ("free", "Fewest GPUs free at once")):
+        rows.append((words, number(review.total(name)), "", number(review.before.get(name)), ""))
+    outages, unavailable = review.total("outages"), review.total("unavailable")
+    repair = number(unavailable / outages, "h each") if outages and unavailable is not None else ""
+    rows.append(("Outages of GPUs", number(outages), repair, number(review.before.get("outages")), ""))
+    heads = ("", "Period", "Share", "Before", "Cost")
+    kept = [0, 1, 2, *([] if review.first_look else [3]), *([4] if prices != Prices() else [])]
+    cells = tuple(tuple(row[place] for place in kept) for row in rows)
+    return Table("facts", "Summary", forecast_of(review), tuple(heads[place] for place in kept), cells)
+
+
+def forecast_of(review: Review) -> str:
+    """The trend of the allocated GPUs in a sentence, or why there is none; "" of a first look."""
+    if review.first_look:
+        return ""
+    found = forecast([None if value is None else value / 24 for value in review.totals["allocated"]])
+    if found is None:
+        return f"No forecast: it takes {FEWEST_WEEKS} whole weeks of known allocation."
+    least, most = max(0.0, found.low), found.high
+    return (
+        f"If the trend of the weekly means goes on, {number(found.value)} GPUs are allocated in {found.weeks} weeks, "
+        f"95 % between {number(least)} and {number(most)}; in the last week, {number(found.now)}."
     )
-    return Table("facts", "Summary", "", ("", "Period", "Share"), rows)
 
 
 def tables(review: Review) -> Iterator[Table]:
-    yield from (each(review) for each in (_classes, _jobs, _owners, _models, _hosts, _offenders))
+    yield from (each(review) for each in (_classes, _jobs, _owners, _models, _hosts, _presence, _offenders))
+    rows = tuple(GPU_HOURS.items())
+    yield Table("words", "Words", "", ("GPU hours", "Meaning"), rows, words=True)
 
 
 def days_table(review: Review) -> Table:
-    columns = (review.gpus, review.observed, review.busy, review.lost_by_day, review.idle, review.energy)
+    columns = (review.gpus, *(review.totals[name] for name in NAMES))
     rows = tuple((day(at), *map(number, values)) for at, *values in zip(review.days, *columns, strict=True))
-    heads = ("Day", "GPUs", "Observed h", "With work h", "Lost h", "Allocated idle h", "Energy kWh")
+    heads = ("Day", "GPUs", *(f"{words} {'kWh' if name == 'energy' else 'h'}" for name, words in NAMES.items()))
     return Table("days", "Day by day", "", heads, rows)
 
 
 def _classes(review: Review) -> Table:
-    observed = total(review.observed)
-    hours = {name: total(values) or 0.0 for name, values in review.lost.items()}
+    observed = review.total("observed")
+    hours = {name: total(values) or 0.0 for name, values in review.held_back.items()}
     ordered = sorted((name for name in hours if hours[name] > 0), key=lambda name: -hours[name])
     rows = tuple((name, STATES[name], number(hours[name], "h"), share(hours[name], observed)) for name in ordered)
-    note = "Hours in which something other than its own work limited a GPU, while it was not idle."
-    return Table("classes", "Hours lost by bottleneck", note, ("Class", "GPUs were", "Lost", "Of observed"), rows)
+    note = "Hours in which something other than its own work limited a GPU, however much, while it was not idle."
+    heads = ("Class", "GPUs were", "Held back", "Of observed")
+    return Table("classes", "GPU hours held back, by bottleneck", note, heads, rows)
+
+
+def _cost(hours: float, prices: Prices) -> tuple[str, ...]:
+    return () if prices.gpu_hour is None else (f"{prices.gpu_hour * hours:,.2f}",)
 
 
 def _owners(review: Review) -> Table:
     rows = tuple(
         (
             str(each.owner),
-            *(number(hours, "h") for hours in (each.allocated, each.busy, each.unused)),
-            share(each.busy, each.allocated),
+            *(number(hours, "h") for hours in (each.allocated, each.idle)),
+            share(each.idle, each.allocated),
+            *_cost(each.idle, review.prices),
         )
         for each in review.owners[:MOST_ROWS]
     )
-    note = "What each owner had, used, and left unused; a shared GPU counts by shares. The most unused first."
-    return Table("owners", "Allocated and used, by owner", note, ("Owner", "Had", "Used", "Unused", "Use"), rows)
+    note = "A shared GPU counts by shares. The most hours idle while allocated first."
+    priced = [] if review.prices.gpu_hour is None else ["Cost of idle"]
+    heads = ("Owner", "Allocated", "Idle while allocated", "Share", *priced)
+    return Table("owners", "GPU hours by owner", note, heads, rows)
 
 
 def _jobs(review: Review) -> Table:
-    price = review.gpu_hour_price
     rows = tuple(
-        (str(job), number(hours, "h"), *([] if price is None else [f"{price * hours:,.2f}"]))
+        (str(job), number(hours, "h"), *_cost(hours, review.prices))
         for job, hours in islice(review.jobs.items(), MOST_ROWS)
     )
-    note = "GPUs, by time, by the part of the pace of its best hour that each job did not reach. The most first."
-    heads = ("Job", "Lost", *([] if price is None else ["Cost"]))
-    return Table("jobs", "Hours lost by slow jobs", note, heads, rows)
+    heads = ("Job", "Lost", *([] if review.prices.gpu_hour is None else ["Cost"]))
+    return Table("jobs", "GPU hours lost, by job", GPU_HOURS["lost"], heads, rows)
 
 
 def _models(review: Review) -> Table:
     rows = tuple(
         (
-            each.name,
+            each.name or "unknown",
             number(each.observed, "h"),
-            share(each.busy, each.observed),
+            share(each.used, each.active),
             _UNKNOWN if each.p95 is None else f"{each.p95:.0%}",
             _UNKNOWN if each.p95 is None else f"{max(0.0, 1 - each.p95):.0%}",
-            number(each.lost, "h"),
+            number(each.unavailable, "h"),
+            number(each.held_back, "h"),
         )
         for each in review.models[:MOST_ROWS]
     )
     note = (
-        "Headroom is what the 95th percentile of utilization in a day leaves, as the mean of all GPUs and days. Busy "
+        "Headroom is what the 95th percentile of utilization in a day leaves, as the mean of all GPUs and days. Used "
         "above 80 % for weeks: buy more, or queue. Below 40 %: share GPUs, or return some."
     )
-    heads = ("Model", "Observed", "Busy", "95th percentile", "Headroom", "Lost")
+    heads = ("Model", "Observed", "Used", "95th percentile", "Headroom", "Unavailable", "Held back")
     return Table("models", "Use and headroom, by model", note, heads, rows)
 
 
 def _hosts(review: Review) -> Table:
     rows = tuple((str(each.key), each.name, number(each.hours, "h")) for each in review.hosts)
-    note = "The hosts that lost most, and to what; all GPUs of a host together."
-    return Table("hosts", "Hours lost by host", note, ("Host", "Class", "Lost"), rows, words=True)
+    note = "The hosts that were held back most, and by what; all GPUs of a host together."
+    return Table("hosts", "GPU hours held back, by host", note, ("Host", "Class", "Held back"), rows, words=True)
+
+
+def _presence(review: Review) -> Table:
+    rows = tuple(
+        (
+            str(each.key),
+            *(number(hours, "h") for hours in (each.unobserved, each.unavailable)),
+            share(each.observed - each.unavailable, each.observed + each.unobserved),
+            number(each.outages),
+            number(each.hours_to_repair, "h"),
+        )
+        for each in review.presence[:MOST_ROWS]
+    )
+    note = "Hosts whose GPUs were not observed or unavailable for more than 2 % of the time; a GPU hour is of one GPU."
+    heads = ("Host", "Not observed", "Unavailable", "Available", "Outages of GPUs", "Hours to repair")
+    return Table("presence", "Hosts that were away", note, heads, rows)
 
 
 def _offenders(review: Review) -> Table:
@@ -288,18 +361,22 @@ def standalone_page(title: str, icon: str, sheet: str, parts: Iterable[str]) -> 
 
 
 def _plots(review: Review) -> Iterator[str]:
-    unused = _difference(review.observed, review.busy)
-    used = [Band("with work", "f-busy", review.busy), Band("without", "f-seen", unused)]
+    totals = review.totals
+    used = [
+        Band("used", "f-busy", totals["used"]),
+        Band("not used", "f-seen", _difference(review.observed, totals["used"])),
+    ]
     yield plot("GPU hours observed", "h", review.days, used)
-    met = [(name, values) for name, values in review.lost.items() if any(values)]
-    lost = [Band(name, f"c-{name}", _zero_if_seen(values, review.observed)) for name, values in met]
-    yield plot("GPU hours lost, by bottleneck", "h", review.days, lost)
-    yield plot("GPU hours allocated but idle", "h", review.days, [Band("idle", "f-idle", review.idle)])
-    yield plot("Energy", "kWh", review.days, [Band("GPUs", "f-energy", review.energy)])
+    met = [(name, values) for name, values in review.held_back.items() if any(values)]
+    held = [Band(name, f"c-{name}", _zero_if_seen(values, review.observed)) for name, values in met]
+    yield plot("GPU hours held back, by bottleneck", "h", review.days, held)
+    idle = [Band("idle", "f-idle", totals["idle"])]
+    yield plot("GPU hours idle while allocated", "h", review.days, idle)
+    yield plot("Energy", "kWh", review.days, [Band("GPUs", "f-energy", totals["energy"])])
 
 
 def _zero_if_seen(values: ByDay, observed: ByDay) -> ByDay:
-    """Lost hours of a class, with 0 on observed days without a series."""
+    """Held-back hours of a class, with 0 on observed days without a series."""
     pairs = zip(values, observed, strict=True)
     return tuple(0.0 if value is None and seen is not None else value for value, seen in pairs)
 
