@@ -14,7 +14,8 @@ from dashboards.tables import CLUSTER, GPU, Column, table_of
 from dashboards.tables import HOST as HOST_COLUMN
 from dashboards.value_mappings import CLASS
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
-from gpu_triage.cli.fleet.review import OWNER_LABELS, day_sums, observed_fully, peak_queries
+from gpu_triage.cli.fleet.review import SECTIONS, TOGETHER, day_sums, over, table_queries, total_queries
+from gpu_triage.cli.fleet.review_page import AWAY
 
 TILE = Size(6, 5)
 HALF = Size(12, 8)
@@ -26,7 +27,9 @@ HOURS = "suffix: h"
 ENERGY = "kwatth"
 PERIODS = (1, 7, 30, 90)
 """Days to choose from."""
-_WHERE = f"{{{HOST}}}"
+_WHERE, _OVER = f"{{{HOST}}}", "$over"
+_TOTALS, _TABLES = total_queries(_WHERE), table_queries(_WHERE, _OVER)
+_OWNER = SECTIONS["owner"][0]
 _BUSY = f"{host('instance_gpu_name:gpu_busy:last5m')}[$over]"
 _NOT_RECORDED = "No data: the rules have not recorded a day."
 
@@ -69,39 +72,36 @@ def _variables() -> tuple[sdk.CustomVariable, sdk.TextBoxVariable]:
     return over, sdk.TextBoxVariable("price").label("Price of a GPU hour").default_value("0")
 
 
-def over(expr: str, how: str = "sum", before: str = "") -> str:
-    """What the days of the period have together; subqueries take midnights, whose values are of the day before."""
-    return f"{how}_over_time(({expr})[$over:1d]{before})"
+def _total(name: str, before: str = "") -> str:
+    return over(_TOTALS[name], _OVER, TOGETHER.get(name, "sum"), before)
 
 
-def _compared(title: str, description: str, *cells: tuple[str, str, str, str], decimals: int = 1) -> PanelBuilder:
-    """Headline numbers beside those of the period before: title, daily query, how days are put together, and unit."""
+_BEFORE = " offset $over"
+
+
+def _compared(title: str, description: str, *cells: tuple[str, str, str], decimals: int = 0) -> PanelBuilder:
+    """Headline numbers beside those of the period before: titles, names and units."""
     shown = [
-        Cell(f"{name}{when}", over(expr, how, before), unit=unit, decimals=decimals)
-        for name, expr, how, unit in cells
-        for when, before in (("", ""), (", before", " offset $over"))
+        Cell(f"{title}{when}", _total(name, before), unit=unit, decimals=decimals)
+        for title, name, unit in cells
+        for when, before in (("", ""), (", before", _BEFORE))
     ]
     return strip(title, description, *shown, size=TILE)
 
 
 def _shares(title: str, description: str, part: str, whole: str) -> PanelBuilder:
-    parts = [
-        (over(day_sums(_WHERE)[part], before=before), over(day_sums(_WHERE)[whole], before=before))
-        for before in ("", " offset $over")
-    ]
-    (now, all_now), (earlier, all_earlier) = parts
+    now, earlier = (f"{_total(part, before)} / {_total(whole, before)}" for before in ("", _BEFORE))
     return strip(
         title,
         description,
-        Cell("hours", now, unit=HOURS, decimals=0),
-        Cell("share", f"{now} / {all_now}", unit="percentunit", decimals=1),
-        Cell("share, before", f"{earlier} / {all_earlier}", unit="percentunit", decimals=1),
+        Cell("hours", _total(part), unit=HOURS, decimals=0),
+        Cell("share", now, unit="percentunit", decimals=1),
+        Cell("share, before", earlier, unit="percentunit", decimals=1),
         size=TILE,
     )
 
 
 def _tiles() -> tuple[PanelBuilder, ...]:
-    day, peak = day_sums(_WHERE), peak_queries(_WHERE)
     return (
         _shares(
             "Allocated",
@@ -139,23 +139,23 @@ def _tiles() -> tuple[PanelBuilder, ...]:
             "GPUs at once",
             "The most that were allocated at one time, and the fewest that were free, by quarter hours. None free: the "
             "pool was full. No data: nothing tells who has a GPU.",
-            ("most allocated", peak["peak"], "max", "none"),
-            ("fewest free", peak["free"], "min", "none"),
+            ("most allocated", "peak", "none"),
+            ("fewest free", "free", "none"),
+            decimals=1,
         ),
         _compared(
             "Energy and outages",
             "What the GPUs consumed, without their hosts; and how many times one of them became unavailable. "
             f"{_NOT_RECORDED}",
-            ("energy", day["energy"], "sum", ENERGY),
-            ("outages", day["outages"], "sum", "none"),
-            decimals=0,
+            ("energy", "energy", ENERGY),
+            ("outages", "outages", "none"),
         ),
         strip(
             "Cost",
             "Of GPU hours allocated, idle while allocated, lost and unavailable, at the price above. A lost hour may "
             "be an idle one. No data: set the price of a GPU hour above.",
             *(
-                Cell(word, f"{over(day[name])} * (vector($price) > 0)", decimals=0)
+                Cell(word, f"{_total(name)} * (vector($price) > 0)", decimals=0)
                 for name, word in (
                     ("allocated", "allocated"),
                     ("idle", "idle while allocated"),
@@ -168,43 +168,40 @@ def _tiles() -> tuple[PanelBuilder, ...]:
     )
 
 
-def _hours(title: str, name: str, by: str) -> Column:
-    return Column(title, expr=over(day_sums(_WHERE, by)[name]), unit=HOURS, decimals=0)
-
-
-def _share(title: str, part: str, whole: str, by: str) -> Column:
-    day = day_sums(_WHERE, by)
-    return Column(title, expr=f"{over(day[part])} / {over(day[whole])}", unit="percentunit", decimals=1)
+def _hours(title: str, expr: str) -> Column:
+    return Column(title, expr=expr, unit=HOURS, decimals=0)
 
 
 def _clusters() -> PanelBuilder:
+    total = {name: over(query, _OVER) for name, query in day_sums(_WHERE, "cluster").items()}
     return table_of(
         "Clusters",
         "All selected hosts by the target label cluster; targets without the label count as one cluster. "
         f"{_NOT_RECORDED}",
         CLUSTER,
-        _hours("Observed", "observed", "cluster"),
-        _hours("Allocated", "allocated", "cluster"),
-        _share("Used", "used", "active", "cluster"),
-        _hours("Idle while allocated", "idle", "cluster"),
-        _hours("Unavailable", "unavailable", "cluster"),
-        Column("Energy", expr=over(day_sums(_WHERE, "cluster")["energy"]), unit=ENERGY, decimals=0),
+        _hours("Observed", total["observed"]),
+        _hours("Allocated", total["allocated"]),
+        Column("Used", expr=f"{total['used']} / {total['active']}", unit="percentunit", decimals=1),
+        _hours("Idle while allocated", total["idle"]),
+        _hours("Unavailable", total["unavailable"]),
+        Column("Energy", expr=total["energy"], unit=ENERGY, decimals=0),
         sort="-Observed",
         size=HALF,
     )
 
 
 def _models() -> PanelBuilder:
+    total = _TABLES["model"]
     return table_of(
         "Models",
-        "Used above 0.8 for weeks: buy more, or queue. Below 0.4: share GPUs, or return some. Held back: in a "
-        f"bottleneck class other than compute and idle, so also while unavailable. {_NOT_RECORDED}",
-        CLUSTER,
+        "Of all selected clusters. Used above 0.8 for weeks: buy more, or queue. Below 0.4: share GPUs, or return "
+        "some. Held back: in a bottleneck class other than compute and idle, so also while unavailable. "
+        f"{_NOT_RECORDED}",
         Column("Model", label="name", no_label="unknown"),
-        _hours("Observed", "observed", "cluster, name"),
-        _share("Used", "used", "active", "cluster, name"),
-        _hours("Unavailable", "unavailable", "cluster, name"),
-        _hours("Held back", "held back", "cluster, name"),
+        _hours("Observed", total["observed"]),
+        Column("Used", expr=f"{total['used']} / {total['active']}", unit="percentunit", decimals=1),
+        _hours("Unavailable", total["unavailable"]),
+        _hours("Held back", total["held back"]),
         sort="-Observed",
         size=HALF,
     )
@@ -283,8 +280,7 @@ _NO_OWNER = "No data: the exporters do not know who has GPUs."
 
 
 def _owners() -> PanelBuilder:
-    day = day_sums(_WHERE, OWNER_LABELS)
-    allocated, idle = over(day["allocated"]), over(day["idle"])
+    allocated, idle = (_TABLES["owner"][name] for name in ("allocated", "idle"))
     return table_of(
         "Owners",
         "What each namespace, or user and account, had and left idle, and its cost at the price above. Talk to the "
@@ -307,7 +303,7 @@ def _owner_lines(name: str) -> PanelBuilder:
     return lines(
         f"GPU hours {word} per day, by owner",
         f"{GPU_HOURS[word]} {_NO_OWNER}",
-        Query(day_sums(_WHERE, OWNER_LABELS)[name], "{{cluster}} {{workload_namespace}} {{user}} {{account}}"),
+        Query(day_sums(_WHERE, _OWNER)[name], "{{cluster}} {{workload_namespace}} {{user}} {{account}}"),
         unit=HOURS,
         size=HALF,
         every=STEP,
@@ -316,12 +312,11 @@ def _owner_lines(name: str) -> PanelBuilder:
 
 
 def _by_host() -> tuple[PanelBuilder, ...]:
-    day = day_sums(_WHERE, TARGET)
-    observed, unavailable = over(day["observed"]), over(day["unavailable"])
-    least = f"bottomk({MOST_LISTED}, {over(day['used'])} / {over(day['active'])})"
-    days = over(day_sums(_WHERE)["observed"], "count")
-    possible = f"24 * {observed_fully(over(day['observed'], 'max'))} * on () group_left () {days}"
-    away = f"topk({MOST_LISTED}, {possible} - {observed} + {unavailable} > 0.02 * {observed})"
+    day = {name: over(query, _OVER) for name, query in day_sums(_WHERE, TARGET).items()}
+    least = f"bottomk({MOST_LISTED}, {day['used']} / {day['active']})"
+    host_hours = _TABLES["host"]
+    away = f"{host_hours['unobserved']} + {host_hours['unavailable']} > {AWAY} * {host_hours['observed']}"
+    away = f"topk({MOST_LISTED}, {away})"
     worst = f"quantile_over_time(0.95, {_BUSY})"
     chosen = f"bottomk({MOST_LISTED}, {by_gpu(worst)})"
     return (
@@ -331,7 +326,7 @@ def _by_host() -> tuple[PanelBuilder, ...]:
             HOST_COLUMN,
             Column("Used", expr=least, unit="percentunit", decimals=1),
             *(
-                Column(title, expr=only(over(day[name]), TARGET, least), unit=unit, decimals=0)
+                Column(title, expr=only(day[name], TARGET, least), unit=unit, decimals=0)
                 for title, name, unit in (("Idle while allocated", "idle", HOURS), ("Energy", "energy", ENERGY))
             ),
             sort="Used",
@@ -346,9 +341,9 @@ def _by_host() -> tuple[PanelBuilder, ...]:
             *(
                 Column(title, expr=only(expr, TARGET, away), unit=unit, decimals=0)
                 for title, expr, unit in (
-                    ("Not observed", f"clamp_min({possible} - {observed}, 0)", HOURS),
-                    ("Unavailable", unavailable, HOURS),
-                    ("Outages", over(day["outages"]), "none"),
+                    ("Not observed", host_hours["unobserved"], HOURS),
+                    ("Unavailable", host_hours["unavailable"], HOURS),
+                    ("Outages", host_hours["outages"], "none"),
                 )
             ),
             sort="-Not observed",
@@ -360,12 +355,7 @@ def _by_host() -> tuple[PanelBuilder, ...]:
             "rules have not recorded a day.",
             HOST_COLUMN,
             Column("Held back by", label="class", texts=CLASS),
-            Column(
-                "Hours",
-                expr=f"topk({MOST_LISTED}, {over(day_sums(_WHERE, f'{TARGET}, class')['held back'])})",
-                unit=HOURS,
-                decimals=1,
-            ),
+            Column("Hours", expr=_TABLES["host class"]["held back"], unit=HOURS, decimals=1),
             sort="-Hours",
             size=HALF,
         ),
@@ -395,7 +385,7 @@ def _by_host() -> tuple[PanelBuilder, ...]:
 def _throttled() -> PanelBuilder:
     reasons = 'reason=~"hw_thermal|sw_thermal|hw_power_brake|sw_power_cap"'
     held = host("instance_gpu_reason:gpu_throttle_seconds:increase1d", reasons)
-    hours = over(f"sum by ({TARGET}, gpu, reason) ({held}) / 3600")
+    hours = over(f"sum by ({TARGET}, gpu, reason) ({held}) / 3600", _OVER)
     return table_of(
         "Hours throttled",
         "The GPUs throttled longest, by reason. Heat that returns every day is a problem of the room, not of the "

@@ -18,7 +18,7 @@ from tests.gathered import for_each
 
 from gpu_triage.cli.fleet.fleet_view import Selection, queries
 from gpu_triage.cli.fleet.job_pace import slow_queries
-from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
+from gpu_triage.cli.fleet.review import daily_queries, offender_query, table_queries
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the hosts to be recorded, beside whatever else runs
 
@@ -32,6 +32,15 @@ def _of_all(expr: str) -> str:
 
 DASHBOARDS = {target.name: substitute(_of_all(target.expr), 1800) for target in all_targets()}
 GLOBAL = {t.name: substitute(t.expr, 1800) for t in all_targets() if t.file in OF_THE_FLEET}
+
+
+def _tables(selection: Selection) -> Mapping[str, Mapping[str, str]]:
+    found = table_queries(str(selection), "719h")
+    return {
+        section: {f"{section} {name}": each for name, each in columns.items()} for section, columns in found.items()
+    }
+
+
 COMMANDS = {
     f"gpu-triage {command}: {name}{' of a cluster' if selection.cluster else ''}": query
     for selection in (Selection(), Selection(cluster=".*"))
@@ -39,12 +48,13 @@ COMMANDS = {
         ("fleet", queries(selection)),
         ("fleet", slow_queries(selection)),
         ("report", daily_queries(selection)),
-        ("report", {"hosts": host_query(selection, 30), "offenders": offender_query(selection, "30d")}),
+        *(("report", columns) for columns in _tables(selection).values()),
+        ("report", {"offenders": offender_query(selection, "30d")}),
     )
     for name, query in asked.items()
 }
 COUNTED_OTHERWISE = {
-    *("detail: Time in each class A", "detail: ECC errors per hour B", "job: GPU hours held back, by host and class A"),
+    *("detail: Time in each class A", "detail: ECC errors per hour B", "job: GPU hours held back, by host and class A")
 }
 """MetricsQL's increase() and rate() differ: they do not extrapolate to the ends of the window, and they count what a
 counter had when its series began."""

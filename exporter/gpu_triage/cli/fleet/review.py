@@ -4,7 +4,6 @@ Days are UTC: the value of a recorded series at midnight covers the preceding da
 the exporters' own series of the last hours replace it.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,7 @@ from typing import Final, NamedTuple
 import yaml
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.cli.fleet.fleet_view import HostKey, RepeatOffender, Selection, key_of, matcher_of_any, offender_of
-from gpu_triage.cli.fleet.job_pace import JOB, JobName, job_name
+from gpu_triage.cli.fleet.fleet_view import RepeatOffender, Selection, matcher_of_any, offender_of
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.settings import LIMITS
@@ -28,7 +26,6 @@ from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 MOST_ROWS: Final = 20  # the most rows per table
 HOUR_SECONDS: Final = 3600
 JOULES_PER_KWH: Final = 3.6e6
-OWNER_LABELS: Final = "cluster, workload_namespace, user, account"
 HOST_LABELS: Final = "cluster, job, instance"
 GPU_LABELS: Final = f"{HOST_LABELS}, gpu, uuid"
 
@@ -55,51 +52,64 @@ def day_sums(where: str, by: str = "") -> Mapping[str, str]:
     return {**found, "active": f"sum by ({by}) ({active})", "energy": energy}
 
 
-def peak_queries(where: str) -> Mapping[str, str]:
-    """PromQL of a day's most GPUs that were allocated at once, and of the fewest that were free."""
+def over(daily: str, window: str, how: str = "sum", before: str = "") -> str:
+    """PromQL of what the days of a window have together: a subquery takes midnights, whose values are of a day.
+
+    At a midnight, the window is an hour short of the period: otherwise, the midnight before the period would count.
+    """
+    return f"{how}_over_time(({daily})[{window}:1d]{before})"
+
+
+def total_queries(where: str) -> Mapping[str, str]:
+    """PromQL of the headline numbers of a day."""
     allocated, available = f"instance_owner:gpu_allocated:sum{where}", f"instance_gpu_name:gpu_available:last5m{where}"
     return {
+        **{name: query for name, query in day_sums(where).items() if name != "held back"},
         "peak": f"max_over_time(sum({allocated})[1d:15m])",
         "free": f"min_over_time((sum({available}) - sum({allocated}))[1d:15m])",
     }
 
 
-def observed_fully(most: str) -> str:
-    """PromQL of the GPUs of a host, from the most hours that it was observed in a day: 0.02 of a GPU is a restart."""
-    return f"ceil({most} / 24 - {_ROUNDING})"
+TOGETHER: Final = MappingProxyType({"peak": "max", "free": "min"})
+"""How these are put together over days, instead of summed up."""
+
+SECTIONS: Final = MappingProxyType(
+    {
+        "owner": ("cluster, workload_namespace, user, account", ("allocated", "idle")),
+        "job": ("cluster, owner", ("lost",)),
+        "model": ("name", ("observed", "active", "used", "unavailable", "held back")),
+        "host": (HOST_LABELS, ("observed", "unavailable", "outages")),
+        "host class": (f"{HOST_LABELS}, class", ("held back",)),
+    }
+)
+"""Labels by which each table of the review sums up, and what."""
+
+
+def table_queries(where: str, window: str) -> Mapping[str, Mapping[str, str]]:
+    """PromQL of a whole period, by table and column; the capacity board takes its tables from them."""
+    found = {
+        section: {name: over(day_sums(where, labels)[name], window) for name in names}
+        for section, (labels, names) in SECTIONS.items()
+    }
+    p95 = f"avg by (name) (quantile_over_time(0.95, instance_gpu_name:gpu_busy:last5m{where}[1d]))"
+    found["model"]["p95"] = over(p95, window, "avg")
+    # The GPUs of a host are those of the day on which most of it was observed: a restart costs less than 0.02 of one.
+    most = over(day_sums(where, HOST_LABELS)["observed"], window, "max")
+    days = over(day_sums(where)["observed"], window, "count")
+    possible = f"24 * ceil({most} / 24 - 0.02) * on () group_left () {days}"
+    found["host"]["unobserved"] = f"clamp_min({possible} - {found['host']['observed']}, 0)"
+    found["host class"]["held back"] = f"topk({MOST_ROWS}, {found['host class']['held back']})"
+    return found
 
 
 def daily_queries(selection: Selection) -> Mapping[str, str]:
-    """The queries that return one value per day, by name."""
+    """The queries that return one value per day, or per day and class, by name."""
     where = str(selection)
-    totals = {name: query for name, query in day_sums(where).items() if name != "held back"}
-    owned, models = day_sums(where, OWNER_LABELS), day_sums(where, "name")
-    hosts = day_sums(where, HOST_LABELS)
-    shares = f"instance_gpu_name:gpu_busy:last5m{where}[1d]"
     return {
         "gpus": f"count(count_over_time(instance_gpu_name:gpu_available:last5m{where}[1d]))",
-        **totals,
-        **peak_queries(where),
+        **total_queries(where),
         "held back": day_sums(where, "class")["held back"],
-        **{f"{name} by owner": query for name, query in owned.items() if name in _OF_OWNERS},
-        "lost by job": day_sums(where, JOB)["lost"],
-        **{f"{name} by model": query for name, query in models.items() if name in _OF_MODELS},
-        "p95 by model": f"avg by (name) (quantile_over_time(0.95, {shares}))",
-        **{f"{name} by host": query for name, query in hosts.items() if name in _OF_HOSTS},
     }
-
-
-_OF_OWNERS: Final = frozenset({"allocated", "idle"})
-_OF_MODELS: Final = frozenset({"observed", "active", "used", "unavailable", "held back"})
-_OF_HOSTS: Final = frozenset({"observed", "unavailable", "outages"})
-
-
-def host_query(selection: Selection, days: int) -> str:
-    """The hosts that were held back for the most hours by a class over the whole period."""
-    # Subqueries align to midnight; a range one hour short of the period excludes the midnight before it.
-    window = f"[{days * 24 - 1}h:1d]"
-    recorded = f"instance_name_class:gpu_held_back_hours:sum1d{selection}"
-    return f"topk({MOST_ROWS}, sum by ({HOST_LABELS}, class) (sum_over_time({recorded}{window})))"
 
 
 def offender_query(selection: Selection, window: str) -> str:
@@ -116,6 +126,7 @@ def offender_query(selection: Selection, window: str) -> str:
 DAY_SECONDS: Final = 86_400
 
 ByDay = tuple[float | None, ...]  # one value per day; None for a day without data
+Sums = Mapping[tuple[str, ...], Mapping[str, float]]  # numbers by their names, of each combination of labels
 
 
 class Owner(NamedTuple):
@@ -136,45 +147,6 @@ class Owner(NamedTuple):
         return f"{cluster}unknown"
 
 
-class OwnerHours(NamedTuple):
-    owner: Owner
-    allocated: float
-    idle: float  # while allocated
-
-
-class ModelHours(NamedTuple):
-    """GPU hours of one model."""
-
-    name: str  # "" if it was never read
-    observed: float
-    active: float  # observed hours whose activity is known
-    used: float
-    unavailable: float
-    held_back: float
-    p95: float | None  # 95th percentile of a GPU's utilization in a day, averaged over GPUs and days
-
-
-class HostHours(NamedTuple):
-    key: HostKey
-    name: str
-    hours: float
-
-
-class HostPresence(NamedTuple):
-    """How much of its GPUs' time a host was observed and available; hours are GPU hours."""
-
-    key: HostKey
-    observed: float
-    unobserved: float  # of the days with data, by the most GPU hours of one of them
-    unavailable: float
-    outages: float
-
-    @property
-    def hours_to_repair(self) -> float | None:
-        """Mean of the unavailable hours per outage."""
-        return self.unavailable / self.outages if self.outages else None
-
-
 class Prices(NamedTuple):
     """In any currency; None for what has no price."""
 
@@ -191,14 +163,10 @@ class Review:
     selection: str
     end: float  # Unix seconds of the midnight after the last day
     gpus: ByDay  # number of GPUs seen
-    totals: Mapping[str, ByDay]  # by the names of `day_sums` and `peak_queries`
-    before: Mapping[str, float | None]  # the same as sums, or most or fewest, of the period before
+    totals: Mapping[str, ByDay]  # by the names of `total_queries`
+    before: Mapping[str, float]  # the same of the whole period before, as far as it was recorded
     held_back: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
-    owners: tuple[OwnerHours, ...]  # the one with the most idle hours first
-    jobs: Mapping[JobName, float]  # hours that each lost, likewise; empty if none was recorded
-    models: tuple[ModelHours, ...]  # the most observed first
-    hosts: tuple[HostHours, ...]  # the most held back first
-    presence: tuple[HostPresence, ...]  # hosts that were not observed or available throughout, the worst first
+    tables: Mapping[str, Sums]  # by the names of `SECTIONS`
     offenders: tuple[RepeatOffender, ...]  # boards with recurring incidents
     warnings: tuple[str, ...]  # warnings returned by the server
     prices: Prices = field(default_factory=Prices)
@@ -236,7 +204,7 @@ def total(values: Iterable[float | None]) -> float | None:
 def whole_period(name: str, values: Iterable[float | None]) -> float | None:
     """The sum over days with data; of a peak the highest, and of what was free the lowest."""
     known = [value for value in values if value is not None]
-    return {"peak": max, "free": min}.get(name, sum)(known) if known else None
+    return {"max": max, "min": min}.get(TOGETHER.get(name, ""), sum)(known) if known else None
 
 
 def review(client: PrometheusClient, selection: Selection, now: float, days: int) -> Review:
@@ -247,19 +215,24 @@ def review(client: PrometheusClient, selection: Selection, now: float, days: int
     found = {name: client.over(query, midnights[0], end, DAY_SECONDS) for name, query in queries.items()}
     if not found["observed"]:
         raise _nothing_recorded(client, selection, now, days)
-    found["hosts"] = client.at(host_query(selection, days), end)
-    length = days * DAY_SECONDS
-    earlier = {name: client.over(queries[name], midnights[0] - length, end - length, DAY_SECONDS) for name in TOTALS}
-    sampled = {name: [value for _, value in each[0].samples] for name, each in earlier.items() if each}
-    before = {name: whole_period(name, values) for name, values in sampled.items()}
-    return _assembled(client, selection, midnights, found, window=f"{days}d", before=before)
+    where, window = str(selection), f"{days * 24 - 1}h"
+    asked = table_queries(where, window)
+    tables = {name: _table(client, name, columns, end) for name, columns in asked.items()}
+    before = {
+        name: each.value
+        for name, daily in total_queries(where).items()
+        for each in client.at(over(daily, window, TOGETHER.get(name, "sum"), f" offset {days}d"), end)
+    }
+    return _assembled(client, selection, midnights, found, tables, window=f"{days}d", before=before)
 
 
-TOTALS: Final = (
-    *("observed", "active", "allocated", "used", "idle", "lost", "unavailable", "outages"),
-    *("energy", "peak", "free"),
-)
-"""What is compared with the period before."""
+def _table(client: PrometheusClient, section: str, columns: Mapping[str, str], at: float) -> Sums:
+    labels = SECTIONS[section][0].split(", ")
+    rows: defaultdict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+    for name, query in columns.items():
+        for each in client.at(query, at):
+            rows[tuple(each.labels[label] for label in labels)][name] = each.value
+    return rows
 
 
 def _nothing_recorded(client: PrometheusClient, selection: Selection, now: float, days: int) -> PrometheusUnavailable:
@@ -281,12 +254,13 @@ def _assembled(
     selection: Selection,
     midnights: Sequence[float],
     found: Mapping[str, list[Series]],
+    tables: Mapping[str, Sums],
     *,
     window: str,
-    before: Mapping[str, float | None] = MappingProxyType({}),
+    before: Mapping[str, float] = MappingProxyType({}),
     step_seconds: float = DAY_SECONDS,
 ) -> Review:
-    """From the answers to `daily_queries` and `host_query`; `midnights`: the ends of days, `window`: all, in PromQL."""
+    """From the answers to `daily_queries`; `midnights`: the ends of days, `window`: all, in PromQL."""
     end = midnights[-1]
 
     observed = {round(at) for each in found["observed"] for at, _ in each.samples}
@@ -302,14 +276,10 @@ def _assembled(
         selection=str(selection),
         end=end,
         gpus=one("gpus"),
-        totals={name: one(name) for name in TOTALS},
+        totals={name: one(name) for name in total_queries("")},
         before=before,
         held_back={name: held[name] for name in BOTTLENECK_CLASSES if name in held},
-        owners=_owners(found),
-        jobs=_jobs(found.get("lost by job", ())),
-        models=_models(found),
-        hosts=tuple(HostHours(key_of(each), each.labels["class"], each.value) for each in found["hosts"] if each.value),
-        presence=_presence(found, step_seconds),
+        tables=tables,
         offenders=_offenders(client, selection, end, window),
         warnings=tuple(client.warnings),
         step_seconds=step_seconds,
@@ -319,67 +289,6 @@ def _assembled(
 def _by_day(series: Series, midnights: Sequence[float]) -> ByDay:
     values = {round(at): value for at, value in series.samples}
     return tuple(values.get(round(midnight)) for midnight in midnights)
-
-
-def _sums(found: Iterable[Series], *labels: str) -> defaultdict[tuple[str, ...], float]:
-    sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
-    for each in found:
-        sums[tuple(each.labels[name] for name in labels)] += sum(value for _, value in each.samples)
-    return sums
-
-
-def _owners(found: Mapping[str, list[Series]]) -> tuple[OwnerHours, ...]:
-    labels = ("cluster", "workload_namespace", "user", "account")
-    had, idle = (_sums(found[f"{what} by owner"], *labels) for what in ("allocated", "idle"))
-    owners = (OwnerHours(Owner(*key), hours, idle[key]) for key, hours in had.items() if hours)
-    return tuple(sorted(owners, key=lambda each: (-each.idle, each.owner)))
-
-
-def _jobs(found: Iterable[Series]) -> Mapping[JobName, float]:
-    hours: defaultdict[JobName, float] = defaultdict(float)
-    for each in found:
-        hours[job_name(each)] += sum(value for _, value in each.samples)
-    return dict(sorted(hours.items(), key=lambda each: (-each[1], each[0])))
-
-
-def _models(found: Mapping[str, list[Series]]) -> tuple[ModelHours, ...]:
-    sums = {name: _sums(found.get(f"{name} by model", ()), "name") for name in sorted(_OF_MODELS)}
-    p95 = found["p95 by model"]
-    means = {each.labels["name"]: sum(value for _, value in each.samples) / len(each.samples) for each in p95}
-    models = (
-        ModelHours(
-            name=key[0],
-            observed=sums["observed"][key],
-            active=sums["active"][key],
-            used=sums["used"][key],
-            unavailable=sums["unavailable"][key],
-            held_back=sums["held back"][key],
-            p95=means.get(key[0]),
-        )
-        for key in {*sums["observed"], *sums["held back"]}
-    )
-    return tuple(sorted(models, key=lambda each: (-each.observed, each.name)))
-
-
-def _presence(found: Mapping[str, list[Series]], step_seconds: float) -> tuple[HostPresence, ...]:
-    """Hosts with a day that was not observed or a GPU that was not available; a day is missing only to some hosts."""
-    days = {at for each in found["observed"] for at, _ in each.samples}
-    labels = HOST_LABELS.split(", ")
-    unavailable, outages = (_sums(found.get(f"{name} by host", ()), *labels) for name in ("unavailable", "outages"))
-    hosts = []
-    for each in found.get("observed by host", ()):
-        hours = [value for _, value in each.samples]
-        # A GPU whose day was seen in part is a GPU all the same.
-        gpus = math.ceil(max(hours) * HOUR_SECONDS / step_seconds - _ROUNDING)
-        seen, possible = sum(hours), gpus * len(days) * step_seconds / HOUR_SECONDS
-        key = tuple(each.labels[name] for name in labels)
-        hosts.append(HostPresence(key_of(each), seen, max(0.0, possible - seen), unavailable[key], outages[key]))
-    missed = (each for each in hosts if each.unobserved + each.unavailable > _ROUNDING * each.observed)
-    return tuple(sorted(missed, key=lambda each: (-each.unobserved - each.unavailable, each.key)))
-
-
-_ROUNDING: Final = 0.02
-"""Of a GPU's time: what a restart of the exporter, or of the server, takes of a day."""
 
 
 def _offenders(client: PrometheusClient, selection: Selection, end: float, window: str) -> tuple[RepeatOffender, ...]:
@@ -407,7 +316,7 @@ def _recorded() -> Mapping[str, str]:
 
 
 def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
-    """As `daily_queries`, but what jobs lost, over so many seconds of raw series; ``hosts`` is as `host_query`."""
+    """As `daily_queries` over so many seconds of raw series; with a section, as a column of `table_queries`."""
     where = str(selection)
     rules = _recorded()
     # A second less: a window of whole steps would have one more, in Prometheus 2.
@@ -428,7 +337,7 @@ def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
     known = f"last_over_time({GPU_UP.name}{where}[{seconds}s])"
     names = f"topk by ({GPU_LABELS}) (1, {model}) or on ({GPU_LABELS}) group by ({GPU_LABELS}) ({known})"
     named = f"* on ({GPU_LABELS}) group_left (name) ({names})"
-    hours = f"* {_STEP} / {HOUR_SECONDS}"
+    hours, owners = f"* {_STEP} / {HOUR_SECONDS}", SECTIONS["owner"][0]
     wasted = f"{share} * on ({GPU_LABELS}) group_left () max by ({GPU_LABELS}) ({idle})"
     most = f"max by ({GPU_LABELS}) (quantile_over_time(0.95, {busy}{window}))"
     # Of GPUs that worked or were unavailable, the activity is known.
@@ -444,22 +353,27 @@ def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
         "idle": f"sum(sum_over_time(({wasted}){window})) {hours}",
         "energy": f"sum(increase(gpu_energy_joules_total{where}[{seconds}s])) / {JOULES_PER_KWH:.0f}",
         "held back": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
-        "allocated by owner": f"sum by ({OWNER_LABELS}) (sum_over_time({share}{window})) {hours}",
-        "idle by owner": f"sum by ({OWNER_LABELS}) (sum_over_time(({wasted}){window})) {hours}",
-        **{f"{name} by model": f"sum by (name) ({each} {named}) / {HOUR_SECONDS}" for name, each in by_model.items()},
-        "held back by model": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
-        "p95 by model": f"avg by (name) ({most} {named})",
-        "hosts": f"topk({MOST_ROWS}, sum by ({HOST_LABELS}, class) ({lost}) / {HOUR_SECONDS})",
+        "owner: allocated": f"sum by ({owners}) (sum_over_time({share}{window})) {hours}",
+        "owner: idle": f"sum by ({owners}) (sum_over_time(({wasted}){window})) {hours}",
+        **{f"model: {name}": f"sum by (name) ({each} {named}) / {HOUR_SECONDS}" for name, each in by_model.items()},
+        "model: held back": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
+        "model: p95": f"avg by (name) ({most} {named})",
+        "host class: held back": f"topk({MOST_ROWS}, sum by ({HOST_LABELS}, class) ({lost}) / {HOUR_SECONDS})",
     }
 
 
 def first_look(client: PrometheusClient, selection: Selection, now: float, seconds: float) -> Review:
     """The review of the last seconds, to whole steps of 5 minutes; raises PrometheusUnavailable without any series."""
     end, length = now // _STEP * _STEP, int(seconds // _STEP * _STEP)
-    found = {name: client.over(query, end, end, _STEP) for name, query in first_look_queries(selection, length).items()}
+    asked: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for name, query in first_look_queries(selection, length).items():
+        section, _, column = name.rpartition(": ")
+        asked[section][column] = query
+    found = {name: client.over(query, end, end, _STEP) for name, query in asked[""].items()}
     if not found["observed"]:
         raise PrometheusUnavailable(
             f"{client.url} has no GPU activity{f' of hosts {selection}' if str(selection) else ''} in this time; "
             "let it scrape the exporters for ten minutes first"
         )
-    return _assembled(client, selection, [end], found, window=f"{length}s", step_seconds=float(length))
+    tables = {name: _table(client, name, asked[name], end) for name in SECTIONS}
+    return _assembled(client, selection, [end], found, tables, window=f"{length}s", step_seconds=float(length))

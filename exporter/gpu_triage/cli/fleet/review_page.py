@@ -1,14 +1,17 @@
 """The review as sentences and tables, on one self-contained HTML page with plots, and as Markdown."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
 from gpu_triage import __version__
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
+from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.fleet.forecast import FEWEST_WEEKS, forecast
-from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Prices, Review, total
+from gpu_triage.cli.fleet.job_pace import job_name
+from gpu_triage.cli.fleet.prometheus import Series
+from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Owner, Prices, Review, total
 from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.wording import first_few, length_of_time
@@ -66,7 +69,7 @@ def provenance(review: Review) -> Iterator[str]:
     else:
         yield f"From {review.source}{which}. Days are in UTC; the period ends at {date_time(review.end)}."
         yield _coverage(review)
-    if absent := [words for name, words in NAMES.items() if review.total(name) is None]:
+    if absent := [fact.words for name, fact in FACTS.items() if review.total(name) is None]:
         yield f"Not recorded in this period: {', '.join(absent)}."
     for warning in review.warnings:
         yield f"Incomplete: {warning}"
@@ -80,55 +83,56 @@ def _coverage(review: Review) -> str:
     return f"Data for {count - len(missing)} of {count} days; totals leave out the others. Missing: {named}."
 
 
-NAMES: Final = {
-    "observed": "observed",
-    "allocated": "allocated",
-    "used": "used",
-    "idle": "idle while allocated",
-    "lost": "lost",
-    "unavailable": "unavailable",
-    "energy": "energy",
+class Fact(NamedTuple):
+    """A headline number: its words, of which other number it is a share, in words, and whether it costs GPU hours."""
+
+    words: str
+    unit: str = "h"
+    whole: str = ""
+    of: str = ""
+    costs: bool = False
+
+
+FACTS: Final = {
+    "observed": Fact("observed"),
+    "allocated": Fact("allocated", "h", "observed", "the observed", costs=True),
+    "used": Fact("used", "h", "active", "the observed whose activity is known"),
+    "idle": Fact("idle while allocated", "h", "allocated", "the allocated", costs=True),
+    "lost": Fact("lost", "h", "allocated", "the allocated", costs=True),
+    "unavailable": Fact("unavailable", "h", "observed", "the observed", costs=True),
+    "energy": Fact("Energy of the GPUs", "kWh"),
+    "peak": Fact("Most GPUs allocated at once", ""),
+    "free": Fact("Fewest GPUs free at once", ""),
+    "outages": Fact("Outages of GPUs", ""),
 }
-"""What the tables call the totals: hours by the words of `GPU_HOURS`."""
-_PARTS_OF: Final = {
-    "allocated": ("observed", "the observed"),
-    "used": ("active", "the observed whose activity is known"),
-    "idle": ("allocated", "the allocated"),
-    "lost": ("allocated", "the allocated"),
-    "unavailable": ("observed", "the observed"),
-}
-_COSTS: Final = frozenset({"allocated", "idle", "lost", "unavailable"})
+"""Hours are called by the words of `GPU_HOURS`."""
+DAILY: Final = tuple(name for name, fact in FACTS.items() if fact.unit)
 
 
 def facts(review: Review) -> Table:
     """The totals, as shares, beside those of the period before, and with their prices."""
     possible = total(count if count is None else review.step_seconds / 3600 * count for count in review.gpus)
     most = max((value for value in review.gpus if value is not None), default=None)
-    prices = review.prices
     rows = [("GPUs" if review.first_look else "GPUs, most in a day", number(most), "", "", "")]
-    for name, words in NAMES.items():
-        value, cost = review.total(name), None
-        which = f"{share(value, possible)} of the time of these GPUs" if name == "observed" else ""
-        if name in _PARTS_OF:
-            whole, called = _PARTS_OF[name]
-            which = f"{share(value, review.total(whole))} of {called}"
-        unit = "kWh" if name == "energy" else "h"
-        if name in _COSTS and value is not None and prices.gpu_hour is not None:
-            cost = value * prices.gpu_hour
-        elif name == "energy" and value is not None and prices.kwh is not None:
-            cost = value * prices.pue * prices.kwh
-        title = "Energy of the GPUs" if name == "energy" else f"GPU hours {words}"
-        before = number(review.before.get(name), unit)
-        rows.append((title, number(value, unit), which, before, _UNKNOWN if cost is None else f"{cost:,.2f}"))
-    for name, words in (("peak", "Most GPUs allocated at once"), ("free", "Fewest GPUs free at once")):
-        rows.append((words, number(review.total(name)), "", number(review.before.get(name)), ""))
-    outages, unavailable = review.total("outages"), review.total("unavailable")
-    repair = number(unavailable / outages, "h each") if outages and unavailable is not None else ""
-    rows.append(("Outages of GPUs", number(outages), repair, number(review.before.get("outages")), ""))
-    heads = ("", "Period", "Share", "Before", "Cost")
-    kept = [0, 1, 2, *([] if review.first_look else [3]), *([4] if prices != Prices() else [])]
-    cells = tuple(tuple(row[place] for place in kept) for row in rows)
-    return Table("facts", "Summary", forecast_of(review), tuple(heads[place] for place in kept), cells)
+    for name, fact in FACTS.items():
+        value = review.total(name)
+        which = f"{share(value, review.total(fact.whole))} of {fact.of}" if fact.whole else ""
+        if name == "observed":
+            which = f"{share(value, possible)} of the time of these GPUs"
+        title = f"GPU hours {fact.words}" if fact.unit == "h" else fact.words
+        before = number(review.before.get(name), fact.unit)
+        rows.append((title, number(value, fact.unit), which, before, _cost(review.prices, name, value)))
+    kept = [0, 1, 2, *([] if review.first_look else [3]), *([4] if review.prices != Prices() else [])]
+    heads, *cells = (tuple(row[place] for place in kept) for row in (("", "Period", "Share", "Before", "Cost"), *rows))
+    return Table("facts", "Summary", forecast_of(review), heads, tuple(cells))
+
+
+def _cost(prices: Prices, name: str, value: float | None) -> str:
+    """With two decimals; "" for what has no price."""
+    price = prices.gpu_hour if FACTS[name].costs else None
+    if name == "energy" and prices.kwh is not None:
+        price = prices.pue * prices.kwh
+    return "" if price is None or value is None else f"{price * value:,.2f}"
 
 
 def forecast_of(review: Review) -> str:
@@ -152,9 +156,9 @@ def tables(review: Review) -> Iterator[Table]:
 
 
 def days_table(review: Review) -> Table:
-    columns = (review.gpus, *(review.totals[name] for name in NAMES))
+    columns = (review.gpus, *(review.totals[name] for name in DAILY))
     rows = tuple((day(at), *map(number, values)) for at, *values in zip(review.days, *columns, strict=True))
-    heads = ("Day", "GPUs", *(f"{words} {'kWh' if name == 'energy' else 'h'}" for name, words in NAMES.items()))
+    heads = ("Day", "GPUs", *(f"{FACTS[name].words} {FACTS[name].unit}" for name in DAILY))
     return Table("days", "Day by day", "", heads, rows)
 
 
@@ -168,76 +172,107 @@ def _classes(review: Review) -> Table:
     return Table("classes", "GPU hours held back, by bottleneck", note, heads, rows)
 
 
-def _cost(hours: float, prices: Prices) -> tuple[str, ...]:
-    return () if prices.gpu_hour is None else (f"{prices.gpu_hour * hours:,.2f}",)
+def named(section: str, key: tuple[str, ...]) -> str:
+    """What a row of a table is about, from the values of its labels."""
+    if section == "owner":
+        return str(Owner(*key))
+    if section == "job":
+        return str(job_name(Series(dict(zip(("cluster", "owner"), key, strict=True)), ())))
+    if section == "host":
+        return str(HostKey(*key))
+    return f"{HostKey(*key[:3])} {key[3]}" if section == "host class" else key[0] or "unknown"
+
+
+Numbers = Mapping[str, float]
+
+
+class Ranking(NamedTuple):
+    """A table whose rows are those with a number above 0, the highest first; its columns say a row's numbers."""
+
+    section: str
+    by: Callable[[Numbers], float]
+    columns: Mapping[str, Callable[[Numbers], str]]
+
+    def table(self, review: Review, name: str, title: str, note: str) -> Table:
+        ranked = sorted(review.tables[self.section].items(), key=lambda each: (-self.by(each[1]), each[0]))
+        rows = ((key, each) for key, each in islice(ranked, MOST_ROWS) if self.by(each) > 0)
+        cells = tuple(
+            (named(self.section, key), *(column(each) for column in self.columns.values())) for key, each in rows
+        )
+        return Table(name, title, note, (self.section.capitalize(), *self.columns), cells)
+
+
+def _hours(name: str) -> Callable[[Numbers], str]:
+    return lambda each: number(each.get(name, 0.0), "h")
+
+
+def _cost_of(review: Review, name: str) -> dict[str, Callable[[Numbers], str]]:
+    """A column, if there is a price."""
+    priced = review.prices.gpu_hour is not None
+    return {"Cost": lambda each: _cost(review.prices, name, each.get(name, 0.0))} if priced else {}
 
 
 def _owners(review: Review) -> Table:
-    rows = tuple(
-        (
-            str(each.owner),
-            *(number(hours, "h") for hours in (each.allocated, each.idle)),
-            share(each.idle, each.allocated),
-            *_cost(each.idle, review.prices),
-        )
-        for each in review.owners[:MOST_ROWS]
-    )
+    columns = {
+        "Allocated": _hours("allocated"),
+        "Share idle": lambda each: share(each.get("idle", 0.0), each["allocated"]),
+        "Idle while allocated": _hours("idle"),
+        **_cost_of(review, "idle"),
+    }
+    # Those without an idle hour, too.
+    ranking = Ranking("owner", lambda each: each.get("idle", 0.0) + 1e-9 * each.get("allocated", 0.0), columns)
     note = "A shared GPU counts by shares. The most hours idle while allocated first."
-    priced = [] if review.prices.gpu_hour is None else ["Cost of idle"]
-    heads = ("Owner", "Allocated", "Idle while allocated", "Share", *priced)
-    return Table("owners", "GPU hours by owner", note, heads, rows)
+    return ranking.table(review, "owners", "GPU hours by owner", note)
 
 
 def _jobs(review: Review) -> Table:
-    rows = tuple(
-        (str(job), number(hours, "h"), *_cost(hours, review.prices))
-        for job, hours in islice(review.jobs.items(), MOST_ROWS)
-    )
-    heads = ("Job", "Lost", *([] if review.prices.gpu_hour is None else ["Cost"]))
-    return Table("jobs", "GPU hours lost, by job", GPU_HOURS["lost"], heads, rows)
+    ranking = Ranking("job", lambda each: each["lost"], {"Lost": _hours("lost"), **_cost_of(review, "lost")})
+    return ranking.table(review, "jobs", "GPU hours lost, by job", GPU_HOURS["lost"])
 
 
 def _models(review: Review) -> Table:
-    rows = tuple(
-        (
-            each.name or "unknown",
-            number(each.observed, "h"),
-            share(each.used, each.active),
-            _UNKNOWN if each.p95 is None else f"{each.p95:.0%}",
-            _UNKNOWN if each.p95 is None else f"{max(0.0, 1 - each.p95):.0%}",
-            number(each.unavailable, "h"),
-            number(each.held_back, "h"),
-        )
-        for each in review.models[:MOST_ROWS]
-    )
+    columns = {
+        "Observed": _hours("observed"),
+        "Used": lambda each: share(each.get("used"), each.get("active")),
+        "95th percentile": lambda each: f"{each['p95']:.0%}" if "p95" in each else _UNKNOWN,
+        "Headroom": lambda each: f"{max(0.0, 1 - each['p95']):.0%}" if "p95" in each else _UNKNOWN,
+        "Unavailable": _hours("unavailable"),
+        "Held back": _hours("held back"),
+    }
     note = (
         "Headroom is what the 95th percentile of utilization in a day leaves, as the mean of all GPUs and days. Used "
         "above 80 % for weeks: buy more, or queue. Below 40 %: share GPUs, or return some."
     )
-    heads = ("Model", "Observed", "Used", "95th percentile", "Headroom", "Unavailable", "Held back")
-    return Table("models", "Use and headroom, by model", note, heads, rows)
+    ranking = Ranking("model", lambda each: each.get("observed", 0.0) + each.get("held back", 0.0), columns)
+    return ranking.table(review, "models", "Use and headroom, by model", note)
 
 
 def _hosts(review: Review) -> Table:
-    rows = tuple((str(each.key), each.name, number(each.hours, "h")) for each in review.hosts)
+    ranking = Ranking("host class", lambda each: each["held back"], {"Held back": _hours("held back")})
     note = "The hosts that were held back most, and by what; all GPUs of a host together."
-    return Table("hosts", "GPU hours held back, by host", note, ("Host", "Class", "Held back"), rows, words=True)
+    return ranking.table(review, "hosts", "GPU hours held back, by host", note)
+
+
+AWAY: Final = 0.02
+"""Share of the time that a host misses by a restart now and then."""
 
 
 def _presence(review: Review) -> Table:
-    rows = tuple(
-        (
-            str(each.key),
-            *(number(hours, "h") for hours in (each.unobserved, each.unavailable)),
-            share(each.observed - each.unavailable, each.observed + each.unobserved),
-            number(each.outages),
-            number(each.hours_to_repair, "h"),
-        )
-        for each in review.presence[:MOST_ROWS]
-    )
+    def away(each: Numbers) -> float:
+        hours = each.get("unobserved", 0.0) + each.get("unavailable", 0.0)
+        return hours if hours > AWAY * each.get("observed", 0.0) else 0.0
+
+    def repair(each: Numbers) -> str:
+        return number(each["unavailable"] / each["outages"], "h") if each.get("outages") else _UNKNOWN
+
+    columns = {
+        "Not observed": _hours("unobserved"),
+        "Unavailable": _hours("unavailable"),
+        "Outages of GPUs": lambda each: number(each.get("outages")),
+        "Hours to repair": repair,
+    }
     note = "Hosts whose GPUs were not observed or unavailable for more than 2 % of the time; a GPU hour is of one GPU."
-    heads = ("Host", "Not observed", "Unavailable", "Available", "Outages of GPUs", "Hours to repair")
-    return Table("presence", "Hosts that were away", note, heads, rows)
+    return Ranking("host", away, columns).table(review, "presence", "Hosts that were away", note)
 
 
 def _offenders(review: Review) -> Table:

@@ -253,13 +253,13 @@ def test_it_counts_what_the_exporters_measured(found: Review, store: Store) -> N
 
 
 def test_models_and_losses_are_those_of_the_gpus(found: Review) -> None:
-    assert sum(each.observed for each in found.models) == pytest.approx(found.observed[0])
-    assert sum(each.used for each in found.models) == pytest.approx(found.total("used"))
-    assert sum(each.unavailable for each in found.models) == pytest.approx(found.total("unavailable"))
-    assert all(each.name and each.p95 is not None and 0 <= each.p95 <= 1 for each in found.models)
+    models = found.tables["model"]
+    for name in ("observed", "used", "unavailable"):
+        assert sum(each.get(name, 0) for each in models.values()) == pytest.approx(found.total(name))
+    assert all(name and 0 <= each["p95"] <= 1 for (name,), each in every(models.items()))
     by_class = sum(values[0] or 0 for values in found.held_back.values())
-    assert sum(each.hours for each in found.hosts) == pytest.approx(by_class)
-    assert sum(each.held_back for each in found.models) == pytest.approx(by_class)
+    for section in ("model", "host class"):
+        assert sum(each.get("held back", 0) for each in found.tables[section].values()) == pytest.approx(by_class)
     assert not {"compute", "idle"} & set(found.held_back)
 
 

@@ -21,22 +21,13 @@ from tests.e2e.processes import prometheus
 from tests.html_elements import Elements
 
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
-from gpu_triage.cli.fleet.fleet_view import HostKey, Selection
+from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.fleet.forecast import forecast
 from gpu_triage.cli.fleet.job_pace import slow_queries
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
-from gpu_triage.cli.fleet.review import (
-    DAY_SECONDS,
-    ModelHours,
-    Owner,
-    Prices,
-    Review,
-    daily_queries,
-    host_query,
-    review,
-)
+from gpu_triage.cli.fleet.review import DAY_SECONDS, SECTIONS, Prices, Review, daily_queries, review, table_queries
 from gpu_triage.cli.fleet.review_data import render_csv, render_json
-from gpu_triage.cli.fleet.review_page import NAMES, render_html, render_markdown
+from gpu_triage.cli.fleet.review_page import FACTS, render_html, render_markdown
 from gpu_triage.errors import PrometheusUnavailable
 
 pytestmark = pytest.mark.slow
@@ -169,21 +160,22 @@ def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -
     assert found.before == by_day | {"peak": 1, "free": 1}  # of the one day that was recorded
     assert found.held_back["thermal"] == (6, None, 6, 6, 6)
     assert found.missing == (END - 4 * DAY_SECONDS,)
-    assert [(str(each.owner), each.allocated, each.idle) for each in found.owners] == [
-        ("namespace west/<b>|speech", 96, 72),
-        ("namespace east/vision", 80, 32),
-        ("namespace west/vision", 16, 12),
-    ]
-    assert found.models == (ModelHours("NVIDIA H100", 192, 192, 72, 24, 28, 0.625),)
-    assert [(str(each.key), each.name, each.hours) for each in found.hosts] == [
-        ("east/gpu-07", "thermal", 24),
-        ("east/gpu-07", "storage", 4),
-    ]
-    assert [(str(each.key), *each[1:], each.hours_to_repair) for each in found.presence] == [
-        ("east/gpu-07", 96, 0, 24, 8, 3)
-    ]
-    assert {str(job): hours for job, hours in found.jobs.items()} == {"east/ml/train": 192, "Slurm job west/4711": 48}
-    assert [job.name for job in found.jobs] == ["train", "4711"]
+    assert found.tables["owner"] == {
+        ("west", "<b>|speech", "", ""): {"allocated": 96, "idle": 72},
+        ("east", "vision", "", ""): {"allocated": 80, "idle": 32},
+        ("west", "vision", "", ""): {"allocated": 16, "idle": 12},
+        ("west", "", "", ""): {"allocated": 0, "idle": 0},
+    }
+    hours = {"observed": 192, "active": 192, "used": 72, "unavailable": 24, "held back": 28, "p95": 0.625}
+    assert found.tables["model"] == {("NVIDIA H100",): hours}
+    assert found.tables["host class"] == {
+        ("east", "gpu-triage", "gpu-07", "thermal"): {"held back": 24},
+        ("east", "gpu-triage", "gpu-07", "storage"): {"held back": 4},
+    }
+    east, west = (found.tables["host"][cluster, "gpu-triage", "gpu-07"] for cluster in ("east", "west"))
+    assert east == {"observed": 96, "unobserved": 0, "unavailable": 24, "outages": 8}
+    assert west == {"observed": 96, "unobserved": 0, "unavailable": 0, "outages": 0}
+    assert found.tables["job"] == {("east", "ml/train"): {"lost": 192}, ("west", "4711/"): {"lost": 48}}
     assert [(each.serial, each.kind, each.times) for each in found.offenders] == [
         ("1650123", "79", 4),
         ("1650123", "lost", 2),
@@ -194,10 +186,10 @@ def test_a_selection_leaves_out_the_others(url: str) -> None:
     west = review(_client(url), Selection(cluster="west"), END, DAYS)
     assert west.observed == (24, None, 24, 24, 24)
     assert west.totals["unavailable"] == (0, None, 0, 0, 0)
-    assert (west.hosts, west.presence, west.offenders, west.held_back) == ((), (), (), {})
-    assert [job.name for job in west.jobs] == ["4711"]
+    assert (west.tables["host class"], west.offenders, west.held_back) == ({}, (), {})
+    assert [*west.tables["job"]] == [("west", "4711/")]
     host = review(_client(url), Selection(cluster="east", instance="gpu-07"), END, DAYS)
-    assert [job.name for job in host.jobs] == ["train"]
+    assert [*host.tables["job"]] == [("east", "ml/train")]
 
 
 def test_before_the_first_midnight_it_says_how_to_look_now(url: str, run: Run) -> None:
@@ -245,7 +237,11 @@ def test_every_recorded_series_that_is_asked_for_is_recorded_by_the_rules(reposi
     asked = [
         query
         for selection in (Selection(), Selection(cluster="east"), Selection(instance="a"))
-        for query in (*slow_queries(selection).values(), *daily_queries(selection).values(), host_query(selection, 30))
+        for query in (
+            *slow_queries(selection).values(),
+            *daily_queries(selection).values(),
+            *(each for columns in table_queries(str(selection), "30d").values() for each in columns.values()),
+        )
     ]
     names = set(re.findall(r"[a-z_]+:[a-z_]+:[a-z0-9_]+", " ".join(asked)))
     assert len(names) > 8
@@ -266,7 +262,7 @@ def _on_board(url: str, panel: str, title: str, *labels: str) -> dict[tuple[str,
 @pytest.mark.parametrize(
     ("panel", "cell", "name"),
     [
-        *((words.capitalize(), "hours", name) for name, words in NAMES.items() if name not in ("observed", "energy")),
+        *((fact.words.capitalize(), "hours", name) for name, fact in FACTS.items() if fact.whole),
         ("Energy and outages", "energy", "energy"),
         ("Energy and outages", "outages", "outages"),
         ("GPUs at once", "most allocated", "peak"),
@@ -281,28 +277,32 @@ def test_the_board_and_the_report_show_the_same_totals(
         assert _on_board(url, panel, f"{cell}, before") == {(): found.before[name]}
 
 
-def test_the_board_and_the_report_show_the_same_tables(url: str, found: Review) -> None:
-    owned = ("cluster", "workload_namespace", "user", "account")
-    allocated, idle = (_on_board(url, "Owners", title, *owned) for title in ("Allocated", "Idle while allocated"))
-    assert {each.owner: (each.allocated, each.idle) for each in found.owners} == {
-        Owner(*key): (hours, idle[key]) for key, hours in allocated.items()
-    }
-    assert sum(_on_board(url, "Clusters", "Allocated", "cluster").values()) == found.total("allocated")
-    (model,) = found.models
-    parts = {"Observed": model.observed, "Unavailable": model.unavailable, "Held back": model.held_back}
-    for title, hours in parts.items():
-        assert sum(_on_board(url, "Models", title, "cluster", "name").values()) == hours
-    away = {each.key: (each.unobserved, each.unavailable, each.outages) for each in found.presence}
-    columns = [
-        _on_board(url, "Hosts that were away", title, "cluster", "job", "instance")
-        for title in ("Not observed", "Unavailable", "Outages")
-    ]
-    assert away == {HostKey(*key): tuple(each[key] for each in columns) for key in columns[0]}
-    held = _on_board(url, "Hours held back, by host", "Hours", "cluster", "job", "instance", "class")
-    assert held == {(*each.key, each.name): each.hours for each in found.hosts}
+@pytest.mark.parametrize(
+    ("section", "panel", "titles"),
+    [
+        ("owner", "Owners", {"Allocated": "allocated", "Idle while allocated": "idle"}),
+        ("model", "Models", {"Observed": "observed", "Unavailable": "unavailable", "Held back": "held back"}),
+        ("host", "Hosts that were away", {"Unavailable": "unavailable", "Not observed": "unobserved"}),
+        ("host class", "Hours held back, by host", {"Hours": "held back"}),
+    ],
+)
+def test_the_board_and_the_report_show_the_same_tables(
+    url: str, found: Review, section: str, panel: str, titles: Mapping[str, str]
+) -> None:
+    labels = SECTIONS[section][0].split(", ")
+    for title, name in titles.items():
+        shown = _on_board(url, panel, title, *labels)
+        assert shown
+        assert shown.items() <= {key: row[name] for key, row in found.tables[section].items()}.items()
+        if section != "host":  # of which the board shows those that were away
+            assert sum(shown.values()) == sum(row[name] for row in found.tables[section].values())
+
+
+def test_the_board_and_the_report_show_the_same_shares_and_costs(url: str, found: Review) -> None:
     used, active, lost = (found.total(name) or 0.0 for name in ("used", "active", "lost"))
     assert _on_board(url, "Used", "share") == {(): used / active}
     assert _on_board(url, "Cost", "lost") == {(): lost * 2.5}
+    assert sum(_on_board(url, "Clusters", "Allocated", "cluster").values()) == found.total("allocated")
 
 
 def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> None:
@@ -326,6 +326,7 @@ def test_markdown_has_a_row_for_each_day_and_escapes_names(found: Review) -> Non
     assert "| 2026-01-12 | 2 | 48 | 48 | 18 | 29 | 60 | 6 | 20 |" in text
     assert r"namespace west/\<b\>\|speech" in text
     assert "| GPU hours unavailable | 24 h | 12% of the observed | 6 h |" in text
+    assert "| east/gpu-07 | 0 h | 24 h | 8 | 3 h |" in text
     assert all(meaning in text for meaning in GPU_HOURS.values())
 
 
@@ -333,17 +334,17 @@ def test_hours_and_energy_have_a_price_if_one_is_given(found: Review) -> None:
     priced = render_markdown(replace(found, prices=Prices(2.5, 0.5, 1.5)))
     assert "Cost" not in render_markdown(found)
     assert f"| east/ml/train | 192 h | {2.5 * 192:,.2f} |" in priced
-    assert f"| namespace east/vision | 80 h | 32 h | 40% | {2.5 * 32:,.2f} |" in priced
+    assert f"| namespace east/vision | 80 h | 40% | 32 h | {2.5 * 32:,.2f} |" in priced
     assert f"| Energy of the GPUs | 80 kWh |  | 20 kWh | {80 * 0.5 * 1.5:,.2f} |" in priced
 
 
 def test_programs_get_the_same_numbers_as_json_and_csv_and_no_formula(found: Review) -> None:
-    hostile = found.owners[0]._replace(owner=Owner("", "", "=1+1", ""))
+    hostile = {**found.tables, "owner": {("", "", "=1+1", ""): {"allocated": 1.0}}}
     document = json.loads(render_json(found))
     assert document["total"] == {name: found.total(name) for name in found.totals}
     assert document["day"]["2026-01-11"] == dict.fromkeys(found.totals)
     assert document["model"]["NVIDIA H100"]["held back"] == 28
-    rows = list(csv.DictReader(io.StringIO(render_csv(replace(found, owners=(hostile,))))))
+    rows = list(csv.DictReader(io.StringIO(render_csv(replace(found, tables=hostile)))))
     assert {row["measure"]: float(row["value"]) for row in rows if row["section"] == "total"} == document["total"]
     assert {row["name"] for row in rows if row["section"] == "owner"} == {"'=1+1"}
 
