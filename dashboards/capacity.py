@@ -176,8 +176,8 @@ def _clusters() -> PanelBuilder:
     total = {name: over(query, _OVER) for name, query in day_sums(_WHERE, "cluster").items()}
     return table_of(
         "Clusters",
-        "All selected hosts by the target label cluster; targets without the label count as one cluster. "
-        f"{_NOT_RECORDED}",
+        "All selected hosts by the target label cluster; targets without the label count as one cluster. Observed: "
+        f"{GPU_HOURS['observed']} {_NOT_RECORDED}",
         CLUSTER,
         _hours("Observed", total["observed"]),
         _hours("Allocated", total["allocated"]),

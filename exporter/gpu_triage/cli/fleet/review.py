@@ -342,20 +342,17 @@ def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
     most = f"max by ({GPU_LABELS}) (quantile_over_time(0.95, {busy}{window}))"
     # Of GPUs that worked or were unavailable, the activity is known.
     active = f"({seen} and ({worked} or {down} > 0))"
-    by_model = {"observed": f"({seen})", "active": active, "used": f"({worked})", "unavailable": f"({down})"}
+    by_gpu = {"observed": f"({seen})", "active": active, "used": f"({worked})", "unavailable": f"({down})"}
+    by_owner = {"allocated": share, "idle": f"({wasted})"}
+    summed = {name: f"(sum_over_time({each}{window})) {hours}" for name, each in by_owner.items()}
     return {
         "gpus": f"count({seen})",
-        "observed": f"sum({seen}) / {HOUR_SECONDS}",
-        "active": f"sum({active}) / {HOUR_SECONDS}",
-        "used": f"sum({worked}) / {HOUR_SECONDS}",
-        "unavailable": f"sum({down}) / {HOUR_SECONDS}",
-        "allocated": f"sum(sum_over_time({share}{window})) {hours}",
-        "idle": f"sum(sum_over_time(({wasted}){window})) {hours}",
+        **{name: f"sum({each}) / {HOUR_SECONDS}" for name, each in by_gpu.items()},
+        **{name: f"sum{each}" for name, each in summed.items()},
         "energy": f"sum(increase(gpu_energy_joules_total{where}[{seconds}s])) / {JOULES_PER_KWH:.0f}",
         "held back": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
-        "owner: allocated": f"sum by ({owners}) (sum_over_time({share}{window})) {hours}",
-        "owner: idle": f"sum by ({owners}) (sum_over_time(({wasted}){window})) {hours}",
-        **{f"model: {name}": f"sum by (name) ({each} {named}) / {HOUR_SECONDS}" for name, each in by_model.items()},
+        **{f"owner: {name}": f"sum by ({owners}) {each}" for name, each in summed.items()},
+        **{f"model: {name}": f"sum by (name) ({each} {named}) / {HOUR_SECONDS}" for name, each in by_gpu.items()},
         "model: held back": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
         "model: p95": f"avg by (name) ({most} {named})",
         "host class: held back": f"topk({MOST_ROWS}, sum by ({HOST_LABELS}, class) ({lost}) / {HOUR_SECONDS})",
