@@ -186,7 +186,7 @@ def _clusters() -> PanelBuilder:
         _hours("Unavailable", total["unavailable"]),
         Column("Energy", expr=total["energy"], unit=ENERGY, decimals=0),
         sort="-Observed",
-        size=HALF,
+        size=Size(24, 6),
     )
 
 
@@ -203,7 +203,7 @@ def _models() -> PanelBuilder:
         _hours("Unavailable", total["unavailable"]),
         _hours("Held back", total["held back"]),
         sort="-Observed",
-        size=HALF,
+        size=Size(24, 6),
     )
 
 
@@ -339,7 +339,7 @@ def _by_host() -> tuple[PanelBuilder, ...]:
             "there, or the rules have not recorded a day.",
             HOST_COLUMN,
             *(
-                Column(title, expr=only(expr, TARGET, away), unit=unit, decimals=0)
+                Column(title, expr=only(expr, TARGET, away), unit=unit, decimals=0, width=120)
                 for title, expr, unit in (
                     ("Not observed", host_hours["unobserved"], HOURS),
                     ("Unavailable", host_hours["unavailable"], HOURS),

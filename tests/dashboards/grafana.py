@@ -19,6 +19,9 @@ RATE_INTERVAL = "4m"
 """Four scrape intervals, as Grafana has it at this resolution."""
 INTERVAL = "1m"
 
+SHORT_DAYS = 30
+"""Minutes of a review of three days, unless another period is chosen: histories of hours have no midnights."""
+
 _BUILT_IN = re.compile(r"\$([A-Za-z_]\w*)|\$\{(\w+)(?::\w+)?\}")
 
 
@@ -101,11 +104,12 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         "gpus": ".*",
         **dict.fromkeys(("cluster", "gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
         "pod_label": "label_team",
-        "over": "1d",
+        "over": f"{SHORT_DAYS}m",
         "price": "2.5",
         **chosen,
     }
-    return _BUILT_IN.sub(lambda found: values[found[1] or found[2]], expr)
+    written = _BUILT_IN.sub(lambda found: values[found[1] or found[2]], expr)
+    return written.replace(f"[{SHORT_DAYS}m:1d]", f"[{SHORT_DAYS}m:{SHORT_DAYS // 3}m]")
 
 
 def text_of(panel: Mapping[str, Any], value: float) -> str:

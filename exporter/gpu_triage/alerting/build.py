@@ -190,7 +190,7 @@ def _about(rule: RecordingRule) -> str:
 
 
 def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
-    values = {name: getattr(settings, name) for name in ("target", "subject", "fleet", "clusters", "cluster_label")}
+    values = {name: getattr(settings, name) for name in ("target", "subject", "fleet", "cluster_label")}
     values |= {name: plain(getattr(settings, name)) for name in ("fleet_hosts", "fleet_share")}
     values["job"] = settings.job.replace("\\", "\\\\").replace('"', '\\"')
     if isinstance(rule, RecordingRule):
