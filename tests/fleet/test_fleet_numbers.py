@@ -58,7 +58,7 @@ COUNTED_OTHERWISE = {
 }
 """MetricsQL's increase() and rate() differ: they do not extrapolate to the ends of the window, and they count what a
 counter had when its series began."""
-BEGINS_LATER = re.compile(r"quantile_over_time\(|:1m\]")
+BEGINS_LATER = re.compile(r"quantile_over_time\(|:10?m\]")
 """Where one value at the very beginning of a window changes much: it counts in Prometheus 2, and neither in
 VictoriaMetrics nor in Prometheus 3. A second later it is out of the window there, too."""
 
