@@ -6,7 +6,7 @@ from statistics import fmean, linear_regression
 from typing import Final, NamedTuple
 
 FEWEST_WEEKS: Final = 4
-"""Two degrees of freedom: with fewer, the interval says nothing."""
+"""Two degrees of freedom: with fewer, the interval is too wide to be of use."""
 _T_975: Final = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Quantiles of Student's t from two degrees of freedom on; the last one is a little wide for more."""
 

@@ -46,14 +46,14 @@ def day_sums(where: str, by: str = "") -> Mapping[str, str]:
         "held back": "instance_name_class:gpu_held_back_hours:sum1d",
     }
     found = {name: f"sum by ({by}) ({series}{where})" for name, series in recorded.items()}
-    # What use is a share of: without hosts and models whose activity is not known.
+    # What use is a share of: without hosts and models of unknown activity.
     active = f"{recorded['observed']}{where} and {recorded['used']}{where}"
     energy = f"sum by ({by}) (instance:gpu_energy_joules:sum1d{where}) / {JOULES_PER_KWH:.0f}"
     return {**found, "active": f"sum by ({by}) ({active})", "energy": energy}
 
 
 def over(daily: str, window: str, how: str = "sum", before: str = "") -> str:
-    """PromQL of what the days of a window have together: a subquery takes midnights, whose values are of a day.
+    """PromQL of what the days of a window have together: a subquery takes midnights, with the values of a day.
 
     At a midnight, the window is an hour short of the period: otherwise, the midnight before the period would count.
     """

@@ -187,7 +187,7 @@ Numbers = Mapping[str, float]
 
 
 class Ranking(NamedTuple):
-    """A table whose rows are those with a number above 0, the highest first; its columns say a row's numbers."""
+    """A table of the rows with a number above 0, the highest first; its columns format the numbers of a row."""
 
     section: str
     by: Callable[[Numbers], float]
