@@ -339,7 +339,7 @@ def test_hours_and_energy_have_a_price_if_one_is_given(found: Review) -> None:
 
 
 def test_programs_get_the_same_numbers_as_json_and_csv_and_no_formula(found: Review) -> None:
-    hostile = {**found.tables, "owner": {("", "", "=1+1", ""): {"allocated": 1.0}}}
+    hostile: dict[str, Sums] = {**found.tables, "owner": {("", "", "=1+1", ""): {"allocated": 1.0}}}
     document = json.loads(render_json(found))
     assert document["total"] == {name: found.total(name) for name in found.totals}
     assert document["day"]["2026-01-11"] == dict.fromkeys(found.totals)
