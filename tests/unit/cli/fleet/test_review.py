@@ -25,7 +25,16 @@ from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.fleet.forecast import forecast
 from gpu_triage.cli.fleet.job_pace import slow_queries
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
-from gpu_triage.cli.fleet.review import DAY_SECONDS, SECTIONS, Prices, Review, daily_queries, review, table_queries
+from gpu_triage.cli.fleet.review import (
+    DAY_SECONDS,
+    SECTIONS,
+    Prices,
+    Review,
+    Sums,
+    daily_queries,
+    review,
+    table_queries,
+)
 from gpu_triage.cli.fleet.review_data import render_csv, render_json
 from gpu_triage.cli.fleet.review_page import FACTS, render_html, render_markdown
 from gpu_triage.errors import PrometheusUnavailable
