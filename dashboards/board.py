@@ -63,6 +63,8 @@ class Board:
     pod_label: bool = False
     marks: bool = True
     runbooks: bool = False
+    variables: tuple[Builder[model.VariableModel], ...] = ()
+    """Of this dashboard alone, the last ones."""
 
 
 def build(board: Board) -> model.Dashboard:
@@ -187,7 +189,8 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
     if board.pod_label:
         found.append(sdk.TextBoxVariable(POD_LABEL).label("Label of pods").default_value("label_team"))
     # Every exporter serves all runbooks: if this one is down, select another.
-    return [*found, _one_label("exporter", "Runbooks from", every_instance)] if board.runbooks else found
+    runbooks = [_one_label("exporter", "Runbooks from", every_instance)] if board.runbooks else []
+    return [*found, *runbooks, *board.variables]
 
 
 OF_HOST_VARIABLE, OF_GPU_VARIABLE = "of_host", "of_gpu"

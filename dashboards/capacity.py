@@ -1,320 +1,399 @@
-"""GPU capacity review: days to months, from recorded series only, so that a month of a large fleet loads quickly.
+"""GPU capacity review: whole days up to a quarter, from recorded series only, so that a large fleet loads quickly.
 
-Time series panels use series that the rules aggregate for the fleet; values per host or GPU are tables of the last day.
+Tiles and tables add up the days of the period chosen by *Over*, with the queries of `gpu-triage report`: at the same
+midnight, both show the same numbers. Lines show the time range of the dashboard.
 """
 
-from dashboards.board import Board, Row
-from dashboards.panels import PanelBuilder, Query, Size, lines, tile
-from dashboards.selectors import TARGET, by_gpu, cluster, gpu, host, only
-from dashboards.tables import CLUSTER, GPU, HOST, Column, table_of
-from dashboards.value_mappings import CLASS
+from grafana_foundation_sdk.builders import dashboard as sdk
+from grafana_foundation_sdk.models.dashboard import VariableOption
 
-TILE = Size(6, 4)
+from dashboards.board import Board, Row
+from dashboards.panels import Cell, PanelBuilder, Query, Size, lines, strip
+from dashboards.selectors import HOST, TARGET, by_gpu, host, only
+from dashboards.tables import CLUSTER, GPU, Column, table_of
+from dashboards.tables import HOST as HOST_COLUMN
+from dashboards.value_mappings import CLASS
+from gpu_triage.alerting.gpu_hours import GPU_HOURS
+from gpu_triage.cli.fleet.review import SECTIONS, TOGETHER, day_sums, over, table_queries, total_queries
+from gpu_triage.cli.fleet.review_page import AWAY
+
+TILE = Size(6, 5)
+HALF = Size(12, 8)
 STEP = "6h"
 """Windows of a day hardly change within this step."""
 MOST_LISTED = 50
 HOURS = "suffix: h"
 """Hours that stay hours: Grafana's own unit turns many of them into days and weeks."""
 ENERGY = "kwatth"
-JOULES = 3_600_000
-"""In a kWh."""
-
-_SHARES = gpu("instance_gpu_name:gpu_busy:last5m")
-_BUSY = f"avg_over_time({_SHARES}[1d])"
-_MEMORY = gpu("instance_gpu:gpu_memory_used:max5m")
-_IDLE = f"sum_over_time({gpu('instance_gpu:gpu_allocated_idle:active')}[1d]) * 300"
-_ENERGY = f"increase({gpu('instance_gpu:gpu_energy_joules:last5m')}[1d])"
-_LOST = gpu("instance_gpu_class:gpu_bottleneck_seconds:increase1d")
-_LOST_BY_HOST = host("instance_class:gpu_hours_lost:sum1d")
-_SEEN = f"present_over_time({_SHARES}[1d])"
+PERIODS = (1, 7, 30, 90)
+"""Days to choose from."""
+_WHERE, _OVER = f"{{{HOST}}}", "$over"
+_TOTALS, _TABLES = total_queries(_WHERE), table_queries(_WHERE, _OVER)
+_OWNER = SECTIONS["owner"][0]
+_BUSY = f"{host('instance_gpu_name:gpu_busy:last5m')}[$over]"
+_NOT_RECORDED = "No data: the rules have not recorded a day."
 
 
 def board() -> Board:
     return Board(
         uid="gpu-triage-capacity",
         title="GPU capacity review",
-        description="How much the GPUs worked, and what they lost to which bottleneck, over days to months: by "
-        "cluster, model, workload and host.",
+        description="How much the GPUs were allocated and worked, who left them idle, what was lost, broken and spent: "
+        "by cluster, model, workload, owner and host. Tiles and tables cover the whole days (UTC) chosen by Over, to "
+        "the end of the time range, as gpu-triage report does, which adds a forecast. Inspect, Data in the menu of a "
+        "table saves it as CSV.",
         since="30d",
         refresh="",
         marks=False,
+        per_gpu=False,
+        variables=_variables(),
         rows=(
             Row("", *_tiles()),
+            Row("By cluster and model", _clusters(), _models(), *_trends()),
+            Row("By namespace, user and account", _owners()),
             Row(
-                "By cluster",
-                table_of(
-                    "Clusters, last day",
-                    "All selected hosts by the target label cluster; targets without the label count as one cluster. "
-                    "Lost: to a bottleneck. Idle though held: in whole stretches of 5 minutes. No data: the rules "
-                    "have not recorded a day.",
-                    CLUSTER,
-                    Column("GPUs", expr=f"count by (cluster) ({_SEEN})"),
-                    Column("Busy", expr=f"avg by (cluster) ({_BUSY})", unit="percentunit", decimals=1),
-                    Column(
-                        "Lost",
-                        expr=f"sum by (cluster) ({_LOST}) / 3600\nor 0 * sum by (cluster) ({_SEEN})",
-                        unit=HOURS,
-                        decimals=1,
-                    ),
-                    Column("Idle though held", expr=f"sum by (cluster) ({_IDLE}) / 3600", unit=HOURS, decimals=1),
-                    Column("Energy", expr=f"sum by (cluster) ({_ENERGY}) / {JOULES}", unit=ENERGY, decimals=1),
-                    sort="-GPUs",
-                    size=Size(24, 5),
-                ),
+                "Per day, by owner and workload",
+                *map(_owner_lines, ("allocated", "idle")),
+                *_by_workload(),
+                folded=True,
             ),
-            _by_model(),
-            _by_workload(),
-            _by_owner(),
-            _by_host(),
+            Row("By host and GPU", *_by_host(), folded=True),
         ),
     )
 
 
-def _by_model() -> Row:
-    return Row(
-        "By model",
-        lines(
-            "Busy share over a day, by model",
-            "Mean over all GPUs of a model in a cluster, over the day before. Above 0.8 for weeks: buy more, or queue. "
-            "Below 0.4: share GPUs, or return some. No data: the rules have not recorded a day.",
-            Query(_mean_by("name"), "{{cluster}} {{name}}"),
-            unit="percentunit",
-            size=Size(12, 8),
-            top=1,
-            every=STEP,
-        ),
-        lines(
-            "GPU hours lost per day, by bottleneck",
-            "What limited the GPUs instead of their own work, all selected clusters. Spend time or money on the "
-            "largest band first. No data: no time lost, or the rules have not recorded a day.",
-            Query(f"sum by (class) ({cluster('name:gpu_hours_lost:sum1d')})", "{{class}}"),
-            unit=HOURS,
-            size=Size(12, 8),
-            every=STEP,
-            stacked=True,
-            names={str(name): (text, color) for name, text, color in CLASS},
-        ),
-        lines(
-            "GPU hours lost per day, by model",
-            "The same hours, by model. No data: no time lost, or the rules have not recorded a day.",
-            Query(f"sum by (cluster, name) ({cluster('name:gpu_hours_lost:sum1d')})", "{{cluster}} {{name}}"),
-            unit=HOURS,
-            size=Size(12, 7),
-            every=STEP,
-        ),
-        lines(
-            "Number of GPUs",
-            "GPUs that the drivers of all hosts list. A step down: GPUs or hosts are gone. No data: the rules do not "
-            "run.",
-            Query(f"sum by (cluster) ({cluster('cluster:gpu_devices:sum')})", "{{cluster}} GPUs"),
-            unit="none",
-            size=Size(12, 7),
-            every=STEP,
-        ),
-    )
+def _variables() -> tuple[sdk.CustomVariable, sdk.TextBoxVariable]:
+    options = [
+        VariableOption(selected=days == PERIODS[1], text=f"{days} day{'s' if days > 1 else ''}", value=f"{days}d")
+        for days in PERIODS
+    ]
+    query = ",".join(f"{each.text} : {each.value}" for each in options)
+    over = sdk.CustomVariable("over").label("Over").values(query).options(options).current(options[1])
+    return over, sdk.TextBoxVariable("price").label("Price of a GPU hour").default_value("0")
 
 
-def _by_workload() -> Row:
-    return Row(
-        "By workload",
-        lines(
-            "Busy share over a day, by workload",
-            "By the target label workload, all hosts; targets without the label count as one. No data: the rules "
-            "have not recorded a day.",
-            Query(_mean_by("workload"), _WORKLOAD),
-            unit="percentunit",
-            top=1,
-            every=STEP,
-        ),
-        lines(
-            "GPU hours idle though held per day, by workload",
-            "GPUs held and not used for 5 minutes at a time, usually by notebooks and forgotten sessions: a limit on "
-            "their lifetime pays off. No data: the rules have not recorded a day.",
-            Query(
-                f"sum by (cluster, workload) ({cluster('workload:gpu_allocated_idle_seconds:sum1d')}) / 3600", _WORKLOAD
-            ),
-            unit=HOURS,
-            every=STEP,
-        ),
-        lines(
-            "Energy per day, by workload",
-            "Consumption of the GPUs alone, without their hosts. No data: the rules have not recorded a day.",
-            Query(f"sum by (cluster, workload) ({cluster('workload:gpu_energy_joules:sum1d')}) / {JOULES}", _WORKLOAD),
-            unit=ENERGY,
-            every=STEP,
-        ),
-    )
+def _total(name: str, before: str = "") -> str:
+    return over(_TOTALS[name], _OVER, TOGETHER.get(name, "sum"), before)
 
 
-def _by_owner() -> Row:
-    return Row(
-        "By namespace, user and account",
-        lines(
-            "GPU hours allocated per day, by owner",
-            "Hours for which each namespace, or user and account of Slurm, had a GPU: given by the scheduler, else "
-            "held by its processes. No data: the exporters do not know who has GPUs.",
-            Query(_owned("allocated"), _OWNER),
-            unit=HOURS,
-            size=Size(12, 8),
-            every=STEP,
-            stacked=True,
-        ),
-        lines(
-            "GPU hours allocated but unused per day, by owner",
-            "The part of these hours in which the GPU did nothing for them. Talk to the largest first. No data: the "
-            "exporters do not know who has GPUs.",
-            Query(f"{_owned('allocated')} - {_owned('busy')}", _OWNER),
-            unit=HOURS,
-            size=Size(12, 8),
-            every=STEP,
-            stacked=True,
-        ),
-        _owners(),
-    )
+_BEFORE = " offset $over"
 
 
-def _least_used(expr: str) -> str:
-    return only(expr, TARGET, f"bottomk({MOST_LISTED}, avg by ({TARGET}) ({_BUSY}))")
+def _compared(title: str, description: str, *cells: tuple[str, str, str], decimals: int = 0) -> PanelBuilder:
+    """Headline numbers beside those of the period before: titles, names and units."""
+    shown = [
+        Cell(f"{title}{when}", _total(name, before), unit=unit, decimals=decimals)
+        for title, name, unit in cells
+        for when, before in (("", ""), (", before", _BEFORE))
+    ]
+    return strip(title, description, *shown, size=TILE)
 
 
-def _least_busy(expr: str) -> str:
-    return only(by_gpu(expr), f"{TARGET}, gpu", f"bottomk({MOST_LISTED}, {by_gpu(_BUSY)})")
-
-
-def _by_host() -> Row:
-    return Row(
-        "By host and GPU",
-        table_of(
-            "Least used hosts, last day",
-            "Candidates to share or to return. Idle though held: in whole stretches of 5 minutes. No data: the rules "
-            "have not recorded a day.",
-            HOST,
-            Column("Busy", expr=_least_used(f"avg by ({TARGET}) ({_BUSY})"), unit="percentunit", decimals=1),
-            Column("Idle though held", expr=_least_used(f"sum by ({TARGET}) ({_IDLE}) / 3600"), unit=HOURS, decimals=1),
-            Column("Energy", expr=_least_used(f"sum by ({TARGET}) ({_ENERGY}) / {JOULES}"), unit=ENERGY, decimals=1),
-            sort="Busy",
-            size=Size(12, 9),
-        ),
-        table_of(
-            "Hours lost by host, last day",
-            "Which hosts lost most, and to what; all GPUs of a host. No data: no time lost, or the rules have not "
-            "recorded a day.",
-            HOST,
-            Column("Lost to", label="class", texts=CLASS),
-            Column(
-                "Hours", expr=f"topk({MOST_LISTED}, sum by ({TARGET}, class) ({_LOST_BY_HOST}))", unit=HOURS, decimals=1
-            ),
-            sort="-Hours",
-            size=Size(12, 9),
-        ),
-        table_of(
-            "Headroom of each GPU",
-            "95th percentile of the busy share of 5 minutes, and highest memory use of the last day. Both low: a "
-            "smaller GPU or a MIG instance would do. The least busy ones. No data: the rules have not recorded a day.",
-            HOST,
-            GPU,
-            Column("Busy", expr=_least_busy(_BUSY), unit="percentunit", decimals=0),
-            Column(
-                "95th percentile",
-                expr=_least_busy(f"quantile_over_time(0.95, {_SHARES}[1d])"),
-                unit="percentunit",
-                decimals=0,
-            ),
-            Column("Highest memory", expr=_least_busy(f"max_over_time({_MEMORY}[1d])"), unit="bytes"),
-            sort="95th percentile",
-            size=Size(12, 9),
-        ),
-        _throttled(),
+def _shares(title: str, description: str, part: str, whole: str) -> PanelBuilder:
+    now, earlier = (f"{_total(part, before)} / {_total(whole, before)}" for before in ("", _BEFORE))
+    return strip(
+        title,
+        description,
+        Cell("hours", _total(part), unit=HOURS, decimals=0),
+        Cell("share", now, unit="percentunit", decimals=1),
+        Cell("share, before", earlier, unit="percentunit", decimals=1),
+        size=TILE,
     )
 
 
 def _tiles() -> tuple[PanelBuilder, ...]:
     return (
-        tile(
-            "Busy share, last day",
-            "Mean over all selected GPUs. No data: the rules have not recorded a day.",
-            f"avg({_BUSY})",
-            unit="percentunit",
-            size=TILE,
+        _shares(
+            "Allocated",
+            f"{GPU_HOURS['allocated']} And as a share of the observed: near 1 while jobs wait, buy more. "
+            f"{_NOT_RECORDED}",
+            "allocated",
+            "observed",
+        ),
+        _shares(
+            "Used",
+            f"{GPU_HOURS['used']} And as a share of the observed, where the activity is known. {_NOT_RECORDED}",
+            "used",
+            "active",
+        ),
+        _shares(
+            "Idle while allocated",
+            f"{GPU_HOURS['idle while allocated']} And as a share of the allocated: talk to the owners below. "
+            f"{_NOT_RECORDED}",
+            "idle",
+            "allocated",
+        ),
+        _shares(
+            "Lost",
+            f"{GPU_HOURS['lost']} And as a share of the allocated. No data: no job had a known pace.",
+            "lost",
+            "allocated",
+        ),
+        _shares(
+            "Unavailable",
+            f"{GPU_HOURS['unavailable']} And as a share of the observed. {_NOT_RECORDED}",
+            "unavailable",
+            "observed",
+        ),
+        _compared(
+            "GPUs at once",
+            "The most that were allocated at one time, and the fewest that were free, by quarter hours. None free: the "
+            "pool was full. No data: nothing tells who has a GPU.",
+            ("most allocated", "peak", "none"),
+            ("fewest free", "free", "none"),
             decimals=1,
         ),
-        tile(
-            "GPU hours lost, last day",
-            "Hours in which something other than its own work limited a GPU, while it was not idle. No data: the "
-            "rules have not recorded a day.",
-            f"sum({_LOST}) / 3600 or 0 * sum({_SEEN})",
-            unit=HOURS,
-            size=TILE,
-            decimals=1,
+        _compared(
+            "Energy and outages",
+            "What the GPUs consumed, without their hosts; and how many times one of them became unavailable. "
+            f"{_NOT_RECORDED}",
+            ("energy", "energy", ENERGY),
+            ("outages", "outages", "none"),
         ),
-        tile(
-            "GPU hours allocated but unused, last day",
-            "Hours that namespaces, users and accounts had and in which the GPU did nothing for them: capacity paid "
-            "for and wasted. Of it, hours in which a GPU did nothing at all are below, by cluster, workload and "
-            "host. No data: the rules have not recorded a day, or the exporters do not know who has GPUs.",
-            f"sum({_owned('allocated')} - {_owned('busy')})",
-            unit=HOURS,
+        strip(
+            "Cost",
+            "Of GPU hours allocated, idle while allocated, lost and unavailable, at the price above. A lost hour may "
+            "be an idle one. No data: set the price of a GPU hour above.",
+            *(
+                Cell(word, f"{_total(name)} * (vector($price) > 0)", decimals=0)
+                for name, word in (
+                    ("allocated", "allocated"),
+                    ("idle", "idle while allocated"),
+                    ("lost", "lost"),
+                    ("unavailable", "unavailable"),
+                )
+            ),
             size=TILE,
-            decimals=1,
-        ),
-        tile(
-            "Energy, last day",
-            "What all selected GPUs consumed, without their hosts. No data: the rules have not recorded a day.",
-            f"sum({_ENERGY}) / {JOULES}",
-            unit=ENERGY,
-            size=TILE,
-            decimals=1,
         ),
     )
 
 
-def _mean_by(what: str) -> str:
-    """Busy share of a day; with sharded hosts, the mean over all servers weighted by their observed GPU time."""
-    seen = cluster(f"{what}:gpu_observed_seconds:sum1d")
-    busy = f"sum by (cluster, {what}) ({cluster(f'{what}:gpu_busy:avg1d')} * {seen})"
-    return f"{busy}\n/\nsum by (cluster, {what}) ({seen})"
+def _hours(title: str, expr: str) -> Column:
+    return Column(title, expr=expr, unit=HOURS, decimals=0)
+
+
+def _clusters() -> PanelBuilder:
+    total = {name: over(query, _OVER) for name, query in day_sums(_WHERE, "cluster").items()}
+    return table_of(
+        "Clusters",
+        "All selected hosts by the target label cluster; targets without the label count as one cluster. Observed: "
+        f"{GPU_HOURS['observed']} {_NOT_RECORDED}",
+        CLUSTER,
+        _hours("Observed", total["observed"]),
+        _hours("Allocated", total["allocated"]),
+        Column("Used", expr=f"{total['used']} / {total['active']}", unit="percentunit", decimals=1),
+        _hours("Idle while allocated", total["idle"]),
+        _hours("Unavailable", total["unavailable"]),
+        Column("Energy", expr=total["energy"], unit=ENERGY, decimals=0),
+        sort="-Observed",
+        size=Size(24, 6),
+    )
+
+
+def _models() -> PanelBuilder:
+    total = _TABLES["model"]
+    return table_of(
+        "Models",
+        "Of all selected clusters. Used above 0.8 for weeks: buy more, or queue. Below 0.4: share GPUs, or return "
+        "some. Held back: in a bottleneck class other than compute and idle, so also while unavailable. "
+        f"{_NOT_RECORDED}",
+        Column("Model", label="name", no_label="unknown"),
+        _hours("Observed", total["observed"]),
+        Column("Used", expr=f"{total['used']} / {total['active']}", unit="percentunit", decimals=1),
+        _hours("Unavailable", total["unavailable"]),
+        _hours("Held back", total["held back"]),
+        sort="-Observed",
+        size=Size(24, 6),
+    )
+
+
+def _trends() -> tuple[PanelBuilder, ...]:
+    available, allocated = host("instance_gpu_name:gpu_available:last5m"), host("instance_owner:gpu_allocated:sum")
+    used = day_sums(_WHERE, "cluster, name")
+    return (
+        lines(
+            "GPUs: available and allocated",
+            "Of all selected hosts. Their distance is what is free. A step down of the available: GPUs or hosts are "
+            "gone. No data: the rules do not run.",
+            Query(f"sum by (cluster) ({available})", "{{cluster}} available"),
+            Query(f"sum by (cluster) ({allocated})", "{{cluster}} allocated"),
+            unit="none",
+            size=HALF,
+            every="1h",
+        ),
+        lines(
+            "GPU hours held back per day, by bottleneck",
+            "What limited the GPUs instead of their own work, however much. Spend time or money on the largest band "
+            "first. No data: nothing held them back, or the rules have not recorded a day.",
+            Query(day_sums(_WHERE, "class")["held back"], "{{class}}"),
+            unit=HOURS,
+            size=HALF,
+            every=STEP,
+            stacked=True,
+            names={str(name): (text, color) for name, text, color in CLASS},
+        ),
+        lines(
+            "Used share over a day, by model",
+            f"Of the observed hours of the day before. {_NOT_RECORDED}",
+            Query(f"{used['used']} / {used['active']}", "{{cluster}} {{name}}"),
+            unit="percentunit",
+            size=Size(24, 7),
+            top=1,
+            every=STEP,
+        ),
+    )
+
+
+_WORKLOAD = "{{cluster}} workload {{workload}}"
+
+
+def _by_workload() -> tuple[PanelBuilder, ...]:
+    day = day_sums(_WHERE, "cluster, workload")
+    return (
+        lines(
+            "Used share over a day, by workload",
+            f"By the target label workload; targets without the label count as one. {_NOT_RECORDED}",
+            Query(f"{day['used']} / {day['active']}", _WORKLOAD),
+            unit="percentunit",
+            top=1,
+            every=STEP,
+        ),
+        lines(
+            "GPU hours idle while allocated per day, by workload",
+            f"{GPU_HOURS['idle while allocated']} Usually notebooks and forgotten sessions: a limit on their lifetime "
+            f"pays off. {_NOT_RECORDED}",
+            Query(day["idle"], _WORKLOAD),
+            unit=HOURS,
+            every=STEP,
+        ),
+        lines(
+            "Energy per day, by workload",
+            f"Consumption of the GPUs alone, without their hosts. {_NOT_RECORDED}",
+            Query(day["energy"], _WORKLOAD),
+            unit=ENERGY,
+            every=STEP,
+        ),
+    )
+
+
+_NO_OWNER = "No data: the exporters do not know who has GPUs."
 
 
 def _owners() -> PanelBuilder:
-    had, used = _owned("allocated"), _owned("busy")
+    allocated, idle = (_TABLES["owner"][name] for name in ("allocated", "idle"))
     return table_of(
-        "GPU hours by owner, last day",
-        "What each namespace, or user and account, had, used and left unused. A shared GPU counts by shares. No "
-        "data: the exporters do not know who has GPUs.",
+        "Owners",
+        "What each namespace, or user and account, had and left idle, and its cost at the price above. Talk to the "
+        f"first. A shared GPU counts by shares; a row without names is held by somebody unknown. {_NO_OWNER}",
         CLUSTER,
         Column("Namespace", label="workload_namespace"),
         Column("User", label="user"),
         Column("Account", label="account"),
-        Column("Had", expr=f"topk({MOST_LISTED}, {had})", unit=HOURS, decimals=1),
-        Column("Used", expr=used, unit=HOURS, decimals=1),
-        Column("Unused", expr=f"{had} - {used}", unit=HOURS, decimals=1),
-        sort="-Unused",
+        Column("Allocated", expr=f"topk({MOST_LISTED}, {allocated} > 0)", unit=HOURS, decimals=1),
+        Column("Idle while allocated", expr=f"{idle} and {allocated} > 0", unit=HOURS, decimals=1),
+        Column("Share", expr=f"{idle} / ({allocated} > 0)", unit="percentunit", decimals=0),
+        Column("Cost of idle", expr=f"{idle} * ($price > bool 0) * $price and {allocated} > 0", decimals=0),
+        sort="-Idle while allocated",
         size=Size(24, 8),
     )
 
 
-_OWNER = "{{cluster}} {{workload_namespace}} {{user}} {{account}}"
-_WORKLOAD = "{{cluster}} workload {{workload}}"
+def _owner_lines(name: str) -> PanelBuilder:
+    word = {"allocated": "allocated", "idle": "idle while allocated"}[name]
+    return lines(
+        f"GPU hours {word} per day, by owner",
+        f"{GPU_HOURS[word]} {_NO_OWNER}",
+        Query(day_sums(_WHERE, _OWNER)[name], "{{cluster}} {{workload_namespace}} {{user}} {{account}}"),
+        unit=HOURS,
+        size=HALF,
+        every=STEP,
+        stacked=True,
+    )
 
 
-def _owned(what: str) -> str:
-    """GPU hours per owner and cluster, over all workloads and all Prometheus shards."""
-    recorded = cluster(f"owner:gpu_{what}_hours:sum1d")
-    return f"sum by (cluster, workload_namespace, user, account) ({recorded})"
+def _by_host() -> tuple[PanelBuilder, ...]:
+    day = {name: over(query, _OVER) for name, query in day_sums(_WHERE, TARGET).items()}
+    least = f"bottomk({MOST_LISTED}, {day['used']} / {day['active']})"
+    host_hours = _TABLES["host"]
+    away = f"{host_hours['unobserved']} + {host_hours['unavailable']} > {AWAY} * {host_hours['observed']}"
+    away = f"topk({MOST_LISTED}, {away})"
+    worst = f"quantile_over_time(0.95, {_BUSY})"
+    chosen = f"bottomk({MOST_LISTED}, {by_gpu(worst)})"
+    return (
+        table_of(
+            "Least used hosts",
+            f"Candidates to share or to return. {_NOT_RECORDED}",
+            HOST_COLUMN,
+            Column("Used", expr=least, unit="percentunit", decimals=1),
+            *(
+                Column(title, expr=only(day[name], TARGET, least), unit=unit, decimals=0)
+                for title, name, unit in (("Idle while allocated", "idle", HOURS), ("Energy", "energy", ENERGY))
+            ),
+            sort="Used",
+            size=HALF,
+        ),
+        table_of(
+            "Hosts that were away",
+            "Hosts whose GPUs were not observed, or unavailable, for more than 2 % of the time; and how many times one "
+            "of them became unavailable: unavailable hours per outage are the time to repair. No data: all were "
+            "there, or the rules have not recorded a day.",
+            HOST_COLUMN,
+            *(
+                Column(title, expr=only(expr, TARGET, away), unit=unit, decimals=0, width=120)
+                for title, expr, unit in (
+                    ("Not observed", host_hours["unobserved"], HOURS),
+                    ("Unavailable", host_hours["unavailable"], HOURS),
+                    ("Outages", host_hours["outages"], "none"),
+                )
+            ),
+            sort="-Not observed",
+            size=HALF,
+        ),
+        table_of(
+            "Hours held back, by host",
+            "Which hosts were held back most, and by what; all GPUs of a host. No data: nothing held them back, or the "
+            "rules have not recorded a day.",
+            HOST_COLUMN,
+            Column("Held back by", label="class", texts=CLASS),
+            Column("Hours", expr=_TABLES["host class"]["held back"], unit=HOURS, decimals=1),
+            sort="-Hours",
+            size=HALF,
+        ),
+        table_of(
+            "Headroom of each GPU",
+            "95th percentile of the used share of 5 minutes, and highest memory use. Both low: a smaller GPU or a MIG "
+            f"instance would do. The lowest ones. {_NOT_RECORDED}",
+            HOST_COLUMN,
+            GPU,
+            Column("95th percentile", expr=chosen, unit="percentunit", decimals=0),
+            Column(
+                "Highest memory",
+                expr=only(
+                    by_gpu(f"max_over_time({host('instance_gpu:gpu_memory_used:max5m')}[$over])"),
+                    f"{TARGET}, gpu",
+                    chosen,
+                ),
+                unit="bytes",
+            ),
+            sort="95th percentile",
+            size=HALF,
+        ),
+        _throttled(),
+    )
 
 
 def _throttled() -> PanelBuilder:
     reasons = 'reason=~"hw_thermal|sw_thermal|hw_power_brake|sw_power_cap"'
-    held = gpu("instance_gpu_reason:gpu_throttle_seconds:increase1d", reasons)
-    hours = f"sum by ({TARGET}, gpu, reason) ({held}) / 3600"
+    held = host("instance_gpu_reason:gpu_throttle_seconds:increase1d", reasons)
+    hours = over(f"sum by ({TARGET}, gpu, reason) ({held}) / 3600", _OVER)
     return table_of(
-        "Hours throttled, last day",
+        "Hours throttled",
         "The GPUs throttled longest, by reason. Heat that returns every day is a problem of the room, not of the "
         "job. No data: no GPU was throttled, or the rules have not recorded a day.",
-        HOST,
+        HOST_COLUMN,
         GPU,
         Column("Reason", label="reason"),
         Column("Hours", expr=f"topk({MOST_LISTED}, {hours} > 0)", unit=HOURS, decimals=1),
         sort="-Hours",
-        size=Size(12, 9),
+        size=Size(24, 8),
     )

@@ -66,8 +66,8 @@ def software() -> Row:
             size=Size(16, 8),
         ),
         timeline(
-            "Allocated but idle GPUs",
-            "A process holds the GPU and uses less than 0.05 of it. For hours: free it, or find out what the job "
+            "GPUs idle while allocated",
+            "Allocated, and used for less than 5 % of 5 minutes. For hours: free it, or find out what the job "
             "waits for. No data: the rules do not run, or nothing tells who has a GPU.",
             worst(gpu("instance_gpu:gpu_allocated_idle:active")),
             texts=((0, "no", GOOD), (1, "idle", WATCH)),

@@ -103,7 +103,7 @@ def _worst_hosts() -> PanelBuilder:
     judged = f"0 * count by ({TARGET}) ({bottleneck()})"
     exporters = host("gpu_exporter_build_info")
     critical = f"count by ({TARGET}) ({host('ALERTS', _CRITICAL)})\nor 0 * count by ({TARGET}) ({exporters})"
-    lost = f"sum by ({TARGET}) ({host('instance_class:gpu_hours_lost:sum1d')})"
+    lost = f"sum by ({TARGET}) ({host('instance_name_class:gpu_held_back_hours:sum1d')})"
     busy = f"avg by ({TARGET}) ({gpu('instance_gpu:gpu_busy:ratio5m')})"
     return table_of(
         "Worst hosts",
@@ -126,7 +126,7 @@ def _worst_hosts() -> PanelBuilder:
             width=84,
         ),
         Column("Critical alerts", expr=worst_hosts(critical), steps=limits((1, BAD)), width=126),
-        Column("Lost in a day", expr=worst_hosts(lost), unit="suffix: GPU h", decimals=1, width=124),
+        Column("Held back in a day", expr=worst_hosts(lost), unit="suffix: GPU h", decimals=1, width=124),
         Column("GPUs", expr=worst_hosts(by_host(host("gpu_devices", _NVML))), width=76),
         Column("On the bus", expr=worst_hosts(by_host(host("gpu_devices", _PCI))), width=104),
         Column("Driver", expr=worst_hosts(by_host(host("gpu_driver_up"))), texts=UP, width=72),

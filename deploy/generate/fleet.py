@@ -16,7 +16,7 @@ from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.fleet.fleet_view import Selection, queries
 from gpu_triage.cli.fleet.job_pace import slow_queries
-from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
+from gpu_triage.cli.fleet.review import daily_queries, offender_query, table_queries
 from gpu_triage.cli.job.job_facts import every_query
 from gpu_triage.read.registry import METRICS
 
@@ -65,7 +65,8 @@ def _of_commands() -> Iterator[str]:
     for selection in (Selection(), Selection(cluster=".+")):
         yield from queries(selection).values()
         yield from (*slow_queries(selection).values(), *daily_queries(selection).values())
-        yield from (host_query(selection, 30), offender_query(selection, "30d"))
+        yield from (each for columns in table_queries(str(selection), "30d").values() for each in columns.values())
+        yield offender_query(selection, "30d")
     yield from every_query()
 
 

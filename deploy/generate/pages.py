@@ -16,6 +16,7 @@ from deploy.generate.alerts_page import alerts_page
 from deploy.generate.dcgm_page import alerts_from_dcgm
 from deploy.generate.finding_tables import class_words, facts, matches, read_facts
 
+from gpu_triage.alerting.gpu_hours import GPU_HOURS
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.main import group
 from gpu_triage.judge.evidence import thresholds
@@ -82,6 +83,8 @@ def _pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "METRICS.md", metrics_markdown()
     yield DOCS / "configuration.md", configuration_markdown()
     yield DOCS / "cards.md", _between(DOCS / "cards.md", "cards", _cards())
+    hours = "".join(f"- **{word}**: {meaning}\n" for word, meaning in GPU_HOURS.items())
+    yield DOCS / "glossary.md", _between(DOCS / "glossary.md", "hours", hours)
     yield DOCS / "thresholds.md", _between(DOCS / "thresholds.md", "sources", _sources())
     yield DOCS / "alerts.md", alerts_page(shipped_sources())
     yield DOCS / "dcgm.md", _between(DOCS / "dcgm.md", "alerts", alerts_from_dcgm())

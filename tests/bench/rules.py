@@ -157,6 +157,7 @@ def past_of(pages: PlayedPages, scrape_seconds: int) -> list[Past]:
         *(Past(name, by_name[name], seconds, scrape_seconds) for name, seconds in SCRAPED.items()),
         Past("up", [Growing("", 1.0, 0.0)], 20 * MINUTE, scrape_seconds),
         Past(TARGET, [Growing("", 1.0, 0.0)], HOUR, MINUTE),
+        recorded("instance_gpu_name:gpu_available:last5m", 1.0, 0.0, 'name="NVIDIA H100 80GB HBM3",'),
         recorded("instance_gpu_name:gpu_busy:last5m", 0.95, 0.0, 'name="NVIDIA H100 80GB HBM3",'),
         recorded("instance_gpu:gpu_allocated_idle:active", 0.0, 0.0),
         recorded("instance_gpu:gpu_energy_joules:last5m", 5e7, 500.0),

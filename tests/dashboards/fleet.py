@@ -154,7 +154,7 @@ def _with_pod_labels(history: History) -> History:
 def joined(histories: Sequence[History]) -> History:
     """Histories of one start and step as one, families in one piece each.
 
-    What the rules make of all hosts together, such as ``cluster:gpu_devices:sum``, is that of the longest history.
+    What the rules make of all hosts together, such as ``owner:gpu_job:pace``, is that of the longest history.
     """
     histories = sorted(histories, key=lambda history: -history.steps)
     steps = histories[0].steps

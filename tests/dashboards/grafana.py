@@ -19,6 +19,9 @@ RATE_INTERVAL = "4m"
 """Four scrape intervals, as Grafana has it at this resolution."""
 INTERVAL = "1m"
 
+SHORT_DAYS = 30
+"""Minutes of a review of three days, unless another period is chosen: histories of hours have no midnights."""
+
 _BUILT_IN = re.compile(r"\$([A-Za-z_]\w*)|\$\{(\w+)(?::\w+)?\}")
 
 
@@ -88,7 +91,7 @@ def find(file: str, title: str) -> Target:
 
 
 def column(file: str, panel: str, title: str) -> Target:
-    return next(each for each in targets(file) if title_of(each.panel) == panel and _column(each) == title)
+    return next(each for each in targets(file) if title_of(each.panel) == panel and column_title(each) == title)
 
 
 def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
@@ -108,9 +111,12 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         "domain": "",
         **dict.fromkeys(("cluster", "gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
         "pod_label": "label_team",
+        "over": f"{SHORT_DAYS}m",
+        "price": "2.5",
         **chosen,
     }
-    return _BUILT_IN.sub(lambda found: values[found[1] or found[2]], expr)
+    written = _BUILT_IN.sub(lambda found: values[found[1] or found[2]], expr)
+    return written.replace(f"[{SHORT_DAYS}m:1d]", f"[{SHORT_DAYS}m:{SHORT_DAYS // 3}m]")
 
 
 def text_of(panel: Mapping[str, Any], value: float) -> str:
@@ -140,7 +146,7 @@ def words_of(target: Target) -> dict[str, tuple[str, str]]:
         }
     mappings = panel["fieldConfig"]["defaults"].get("mappings", ())
     if panel["type"] == "table":
-        mappings = found.get(_column(target), {}).get("mappings", ())
+        mappings = found.get(column_title(target), {}).get("mappings", ())
     if panel["type"] == "stat" and target.ref in found:  # of several values
         mappings = found[target.ref].get("mappings", ())
     return {
@@ -151,8 +157,10 @@ def words_of(target: Target) -> dict[str, tuple[str, str]]:
     }
 
 
-def _column(target: Target) -> str:
-    """The title of the column that shows a query's value; "" if none does."""
+def column_title(target: Target) -> str:
+    """The title of the column of a table that shows a query's value; "" if none does."""
+    if target.panel["type"] != "table":
+        return ""
     (renamed,) = (
         each["options"]["renameByName"] for each in target.panel["transformations"] if each["id"] == "organize"
     )

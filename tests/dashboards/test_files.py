@@ -397,7 +397,7 @@ MOST_OPEN_QUERIES = {
     "detail.json": 40,
     "host.json": 50,
     "fleet.json": 60,
-    "capacity.json": 40,
+    "capacity.json": 45,
 }
 
 

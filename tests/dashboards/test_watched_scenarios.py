@@ -90,7 +90,8 @@ def test_the_queries_of_a_table_share_the_labels_that_join_their_rows(store: Sto
     labels = [_labels(answer(store, target)) for target in mine]
     one_row = not any(labels)  # all hosts: they are of no cluster
     shared = frozenset.intersection(*labels)
-    assert shared & {"instance", "owner", "user", "setting", "version"} or one_row, "rows are of hosts or owners"
+    of = {"instance", "owner", "user", "name", "setting", "version"}
+    assert shared & of or one_row, "rows are of hosts, owners or models"
 
 
 def _labels(found: Iterable[Series]) -> frozenset[str]:

@@ -19,7 +19,7 @@ from tests.gathered import for_each
 
 from gpu_triage.cli.fleet.fleet_view import Selection, queries
 from gpu_triage.cli.fleet.job_pace import slow_queries
-from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
+from gpu_triage.cli.fleet.review import daily_queries, offender_query, table_queries
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the hosts to be recorded, beside whatever else runs
 
@@ -35,6 +35,15 @@ def _of_all(expr: str) -> str:
 
 DASHBOARDS = {target.name: substitute(_of_all(target.expr), 1800) for target in all_targets()}
 GLOBAL = {t.name: substitute(_of_all(t.expr), 1800) for t in all_targets() if t.file in OF_THE_FLEET}
+
+
+def _tables(selection: Selection) -> Mapping[str, Mapping[str, str]]:
+    found = table_queries(str(selection), "719h")
+    return {
+        section: {f"{section} {name}": each for name, each in columns.items()} for section, columns in found.items()
+    }
+
+
 COMMANDS = {
     f"gpu-triage {command}: {name}{' of a cluster' if selection.cluster else ''}": query
     for selection in (Selection(), Selection(cluster=".*"))
@@ -42,19 +51,17 @@ COMMANDS = {
         ("fleet", queries(selection)),
         ("fleet", slow_queries(selection)),
         ("report", daily_queries(selection)),
-        ("report", {"hosts": host_query(selection, 30), "offenders": offender_query(selection, "30d")}),
+        *(("report", columns) for columns in _tables(selection).values()),
+        ("report", {"offenders": offender_query(selection, "30d")}),
     )
     for name, query in asked.items()
 }
 COUNTED_OTHERWISE = {
-    *("detail: Time in each class A", "detail: ECC errors per hour B", "capacity: Energy, last day A"),
-    *("capacity: Clusters, last day E", "capacity: Least used hosts, last day C", "gpu-triage report: energy"),
-    *("gpu-triage report: energy of a cluster", "job: GPU hours held back, by host and class A"),
+    *("detail: Time in each class A", "detail: ECC errors per hour B", "job: GPU hours held back, by host and class A")
 }
 """MetricsQL's increase() and rate() differ: they do not extrapolate to the ends of the window, and they count what a
-counter had when its series began. Of a day's energy it is half an interval at each end, as long as less than a day is
-recorded."""
-BEGINS_LATER = re.compile(r"quantile_over_time\(|:1m\]")
+counter had when its series began."""
+BEGINS_LATER = re.compile(r"quantile_over_time\(|:10?m\]")
 """Where one value at the very beginning of a window changes much: it counts in Prometheus 2, and neither in
 VictoriaMetrics nor in Prometheus 3. A second later it is out of the window there, too."""
 
@@ -147,9 +154,10 @@ def test_most_queries_have_an_answer(stores: Stores) -> None:
 
 
 def test_a_model_on_both_shards_has_one_mean_which_is_that_of_neither(stores: Stores) -> None:
-    query = DASHBOARDS["capacity: Busy share over a day, by model A"]
+    query = DASHBOARDS["capacity: Used share over a day, by model A"]
     (mean,) = _values(stores.above, query, "NVIDIA A10")
-    one, other = _values(stores.above, "name:gpu_busy:avg1d", "NVIDIA A10")
+    used, observed = (f"sum by (name, shard) (instance_name:gpu_{what}_hours:sum1d)" for what in ("used", "observed"))
+    one, other = _values(stores.above, f"{used} / {observed}", "NVIDIA A10")
     assert min(one, other) < mean < max(one, other)
     assert mean != pytest.approx((one + other) / 2)
 

@@ -12,6 +12,8 @@ _COUNTER_FUNCTIONS = frozenset({"rate", "increase", "irate", "resets"})
 _PRESENCE_FUNCTIONS = frozenset({"absent", "absent_over_time", "present_over_time", "count", "group", "unless"})
 _LEVELS = frozenset({"gpu_ecc_volatile_errors_total"})
 """Counters that say something as they stand: one error counts until the reset that clears it."""
+_ONE_OR_ZERO = frozenset({"instance_gpu_name:gpu_available:last5m"})
+"""Gauges of which a reset is an event: from 1 to 0."""
 _COPIES = frozenset({"last_over_time", "max_over_time"})
 """What records a counter as it stands, once in a while, for a long window to read."""
 _COPIED = re.compile(r"\w+:gpu_\w+_(?:seconds|joules):(?:last|max)5m")
@@ -21,7 +23,7 @@ _IDENTITIES = frozenset(
     {
         *("gpu_info", "gpu_driver_info", "gpu_exporter_build_info", "gpu_flight_recording_timestamp_seconds"),
         *("instance_gpu_code:gpu_finding:confirmed", "instance:gpu_alert:affected"),
-        *("instance:gpu_exporter_target:up", "instance_gpu:gpu_info:affected", "instance_gpu_name:gpu_busy:last5m"),
+        *("instance:gpu_exporter_target:up", "instance_gpu:gpu_info:affected", *_ONE_OR_ZERO),
     }
 )
 """Series of which topk may keep one a GPU or host: whichever stays joins the same."""
@@ -67,7 +69,8 @@ def _misused(use: Use) -> Iterator[str]:
     sound = _COUNTER_FUNCTIONS | _PRESENCE_FUNCTIONS | (frozenset() if copied else _COPIES)
     if counter and not level and around not in sound:
         yield f"{use.metric} is a counter under {around}; it means something under rate or increase"
-    if not counter and any(function in _COUNTER_FUNCTIONS for function in use.inside[:2]):
+    level = use.metric in _ONE_OR_ZERO and around == "resets"
+    if not counter and not level and any(function in _COUNTER_FUNCTIONS for function in use.inside[:2]):
         yield f"{use.metric} is a gauge under {around}; use delta or an average"
     for function in sorted(_BANNED.intersection(use.inside) if use.metric not in _IDENTITIES else ()):
         yield f"{use.metric} is under {function}, whose series come and go"

@@ -2,7 +2,8 @@
 
 GPU old works half of the time until hour 20, when it is taken out; nobody scrapes from hour 12 to 13. GPU new works a
 quarter of the time in its place. GPU young comes at hour 22.5, and its driver is renewed at hour 24. The exporter is
-restarted at hours 4, 9.2, 18 and 24.5, and was down for seven minutes before hour 9.2.
+restarted at hours 4, 9.2, 18 and 24.5, and was down for seven minutes before hour 9.2. GPU dead dies at hour 0.5,
+and all that was said of it but that it does not answer ends then.
 """
 
 import math
@@ -25,25 +26,31 @@ DOWN_SECONDS = 420.0
 OBSERVED = 0.8
 """Share of the time in which what a GPU does is observed."""
 
+AVAILABLE = "instance_gpu_name:gpu_available:last5m"
 SHARES = "instance_gpu_name:gpu_busy:last5m[1d]"
 BUSY = f"sum without (name) (sum_over_time({SHARES})) / sum without (name) (count_over_time({SHARES}))"
 ENERGY = "increase(instance_gpu:gpu_energy_joules:last5m[1d])"
 THROTTLED = "instance_gpu_reason:gpu_throttle_seconds:increase1d"
 LOST = "instance_gpu_class:gpu_bottleneck_seconds:increase1d"
-HOST_LOST = "instance_class:gpu_hours_lost:sum1d"
+HOST_LOST = "sum by (instance, class) (instance_name_class:gpu_held_back_hours:sum1d)"
 HELD_IDLE = "300 * sum_over_time(instance_gpu:gpu_allocated_idle:active[1d])"
 MEMORY = "max_over_time(instance_gpu:gpu_memory_used:max5m[1d])"
-MODEL_BUSY = "name:gpu_busy:avg1d"
-MODEL_LOST = "name:gpu_hours_lost:sum1d"
-WORKLOAD_BUSY = "workload:gpu_busy:avg1d"
-WORKLOAD_ENERGY = "workload:gpu_energy_joules:sum1d"
+MODEL_LOST = "sum by (name, class) (instance_name_class:gpu_held_back_hours:sum1d)"
+USED = "instance_name:gpu_used_hours:sum1d"
+OBSERVED_HOURS, UNAVAILABLE = "instance_name:gpu_observed_hours:sum1d", "instance_name:gpu_unavailable_hours:sum1d"
+OUTAGES = "instance_name:gpu_outages:sum1d"
+IDLE = "sum by (workload) (instance_owner:gpu_allocated_idle_hours:sum1d)"
+WORKLOAD_ENERGY = "sum by (workload) (instance:gpu_energy_joules:sum1d)"
 FIVE_MINUTES = 300.0
 """The interval of the groups that copy counters and read the copies; promtool has one interval for all groups."""
 ALL = (
     *(BUSY, ENERGY, THROTTLED, LOST, HOST_LOST, HELD_IDLE, MEMORY),
-    *(MODEL_BUSY, MODEL_LOST, WORKLOAD_BUSY, WORKLOAD_ENERGY),
+    *(MODEL_LOST, USED, OBSERVED_HOURS, UNAVAILABLE, OUTAGES, IDLE, WORKLOAD_ENERGY),
+    *("instance_owner:gpu_allocated_hours:sum1d", "instance_owner:gpu_used_hours:sum1d", AVAILABLE),
 )
 
+DEATH = 0.5 * HOUR
+"""When GPU dead dies: longer ago than every window, so that only what is recorded remembers its model."""
 STALL = (10 * HOUR, 14 * HOUR + 1800)
 """From when to when GPU old waits for storage; it is idle in the hour after that."""
 SHORT_STALL = (17.75 * HOUR, 18.25 * HOUR)
@@ -58,6 +65,8 @@ def day(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool) -
         **gpu("old", 0, 20 * HOUR, watts=100, busy=0.5),
         **gpu("new", 20 * HOUR, math.inf, watts=200, busy=0.25),
         **gpu("young", 22.5 * HOUR, math.inf, watts=50, busy=0.02, workload="serving", models=("Y100", "NVIDIA Y100")),
+        **gpu("dead", 0, math.inf, watts=10, busy=0.5, workload="lab", models=("D100", "D100"), dies=DEATH),
+        **classes("dead", 0, math.inf, {"sick": (DEATH, math.inf)}, workload="lab"),
         **classes("old", 0, 20 * HOUR, {"storage": STALL, "thermal": SHORT_STALL, "idle": (STALL[1], STALL[1] + HOUR)}),
         **classes("new", 20 * HOUR, math.inf, {"sick": (25 * HOUR, math.inf)}),
         **classes("young", 22.5 * HOUR, math.inf, {"unattributed": (22.5 * HOUR, math.inf)}, workload="serving"),
@@ -76,10 +85,10 @@ def gpu(
     busy: float,
     workload: str = "",
     models: tuple[str, str] = ("X100", "X100"),
+    dies: float = math.inf,
 ) -> dict[str, list[float]]:
     """What is scraped of a GPU that a process holds, from `begins` until `ends`; its models until hour 24, and then."""
     columns: dict[tuple[str, str, str], Callable[[float], float]] = {
-        ("gpu_up", "", ""): lambda _at: 1.0,
         ("gpu_info", "name", models[0]): lambda at: 1.0 if at < 24 * HOUR or models[0] == models[1] else math.nan,
         ("gpu_info", "name", models[1]): lambda at: 1.0 if at >= 24 * HOUR or models[0] == models[1] else math.nan,
         ("gpu_processes", "type", "compute"): lambda _at: 1.0,
@@ -91,7 +100,8 @@ def gpu(
         ("gpu_throttle_seconds_total", "reason", "sw_power_cap"): lambda at: 0.1 * _since_restart(at),
         ("gpu_throttle_seconds_total", "reason", "hw_thermal"): lambda _at: 0.0,
     }
-    return _series(uuid, workload, columns, begins, ends)
+    up = {("gpu_up", "", ""): lambda at: float(at < dies)}
+    return _series(uuid, workload, columns, begins, min(ends, dies)) | _series(uuid, workload, up, begins, ends)
 
 
 def classes(
@@ -144,7 +154,8 @@ def values(day: Answers, series: str, **labels: str) -> list[float]:
 OLD_HOURS = 20 - (NOW / HOUR - 24)
 """Hours of GPU old within the day; in one of them nobody scraped."""
 NEW_HOURS, YOUNG_HOURS = (NOW / HOUR - begin for begin in (20, 22.5))
-BUSY_SHARE = ((OLD_HOURS - 1) * 0.5 + NEW_HOURS * 0.25) / (OLD_HOURS - 1 + NEW_HOURS)
+X100_HOURS = OLD_HOURS - 1 + NEW_HOURS
+BUSY_SHARE = ((OLD_HOURS - 1) * 0.5 + NEW_HOURS * 0.25) / X100_HOURS
 TOTAL_JOULES = (100 * OLD_HOURS + 200 * NEW_HOURS) * HOUR
 
 EXPECTED: dict[str, tuple[str, dict[str, str], float, float]] = {
@@ -166,9 +177,14 @@ EXPECTED: dict[str, tuple[str, dict[str, str], float, float]] = {
     "of a host": (HOST_LOST, {"instance": "host-", "class": "storage"}, 4.5, 0.03),
     # Of a GPU that was taken out, too.
     "of a model": (MODEL_LOST, {"name": "X100", "class": "storage"}, 4.5, 0.03),
-    "share of a model, by the time each GPU was seen": (MODEL_BUSY, {"name": "X100"}, BUSY_SHARE, 0.01),
-    "share without a workload": (WORKLOAD_BUSY, {"workload": ""}, BUSY_SHARE, 0.01),
-    "share of a workload": (WORKLOAD_BUSY, {"workload": "serving"}, 0.02, 0.02),
+    "used by a model": (USED, {"name": "X100"}, BUSY_SHARE * X100_HOURS, 0.01),
+    "used by a model that is dead": (USED, {"name": "D100"}, 0.0, 0.0),
+    "observed of a model": (OBSERVED_HOURS, {"name": "X100"}, X100_HOURS, 0.02),
+    "observed of a dead GPU": (OBSERVED_HOURS, {"name": "D100"}, 23.0, 0.01),
+    "unavailable": (UNAVAILABLE, {"name": "D100"}, 23.0, 0.01),
+    "available": (UNAVAILABLE, {"name": "X100"}, 0.0, 0.0),
+    "held back by its death": (MODEL_LOST, {"name": "D100", "class": "sick"}, 24.0, 0.01),
+    "idle while allocated": (IDLE, {"workload": "serving"}, YOUNG_HOURS, 0.03),
     "energy without a workload": (WORKLOAD_ENERGY, {"workload": ""}, TOTAL_JOULES, 0.01),
 }
 
@@ -182,7 +198,7 @@ def test_a_window_of_a_day_says_what_the_day_held(name: str, day: Answers) -> No
 def test_what_cost_nothing_has_no_series(day: Answers) -> None:
     assert {sample.labels["reason"] for sample in day.samples[THROTTLED, NOW]} == {"sw_power_cap"}
     assert {(sample.labels["uuid"], sample.labels["class"]) for sample in day.samples[LOST, NOW]} == {
-        *(("old", "storage"), ("old", "thermal"), ("new", "sick"), ("young", "unattributed"))
+        *(("old", "storage"), ("old", "thermal"), ("new", "sick"), ("young", "unattributed"), ("dead", "sick"))
     }
     of_host = [s.labels["class"] for s in day.samples[HOST_LOST, NOW] if s.labels["instance"] == "host-serving"]
     assert of_host == ["unattributed"]
@@ -192,7 +208,18 @@ def test_what_cost_nothing_has_no_series(day: Answers) -> None:
 
 
 def test_the_last_minutes_of_an_exporter_count_for_the_models_of_its_gpus(day: Answers) -> None:
-    assert {sample.labels.get("name") for sample in day.samples[MODEL_BUSY, NOW]} == {"X100", "Y100", "NVIDIA Y100"}
+    assert {sample.labels.get("name") for sample in day.samples[USED, NOW]} == {"X100", "Y100", "NVIDIA Y100", "D100"}
+
+
+def test_the_hours_are_the_same_by_class_model_host_and_owner(day: Answers) -> None:
+    def total(name: str) -> float:
+        return sum(sample.value for sample in day.samples[name, NOW])
+
+    assert total(LOST) / 3600 == pytest.approx(total(MODEL_LOST)) == pytest.approx(total(HOST_LOST))
+    assert total(MODEL_LOST) == pytest.approx(24 + 4.5 + 0.5 + YOUNG_HOURS + NOW / HOUR - 25, abs=0.4)
+    assert total(USED) == pytest.approx(total("instance_owner:gpu_used_hours:sum1d"))
+    assert total(USED) == pytest.approx(BUSY_SHARE * X100_HOURS + 0.02 * YOUNG_HOURS, rel=0.01)
+    assert total("instance_owner:gpu_allocated_hours:sum1d") == pytest.approx(X100_HOURS + YOUNG_HOURS, rel=0.02)
 
 
 def test_a_model_that_a_new_driver_calls_otherwise_is_counted_once(day: Answers) -> None:

@@ -1,11 +1,13 @@
 """Builds Prometheus rules: fills in the source's placeholders, ``${name}``, with macros and values of the settings."""
 
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, Union
 
+from gpu_triage.alerting.gpu_hours import GPU_HOURS
 from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource, SourceError, read_macros
 from gpu_triage.alerting.settings import AlertSettings, Settings, duration_seconds, plain
 from gpu_triage.read.registry import GPU_COLLECTORS
@@ -22,6 +24,7 @@ from gpu_triage.read.xid.codes import (
 from gpu_triage.read.xid.xid_events import MISSED_BY_NVML
 
 PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
+_COMMENT_WIDTH: Final = 118
 _FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
 """If several Xids came together, a text is about the first of these, or else about another one."""
 
@@ -178,14 +181,22 @@ def link_elsewhere(url: str, command: str, cluster_label: str, *, fleet: bool) -
     )
 
 
+def _about(rule: RecordingRule) -> str:
+    """The comment of a rule, with the definitions of words for GPU hours."""
+    text = _expanded(rule.about, {name.replace(" ", "_"): meaning for name, meaning in GPU_HOURS.items()})
+    if text == rule.about:
+        return text
+    return "\n".join(line for part in text.splitlines() for line in textwrap.wrap(part, _COMMENT_WIDTH))
+
+
 def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
-    values = {name: getattr(settings, name) for name in ("target", "subject", "fleet", "clusters", "cluster_label")}
+    values = {name: getattr(settings, name) for name in ("target", "subject", "fleet", "cluster_label")}
     values |= {name: plain(getattr(settings, name)) for name in ("fleet_hosts", "fleet_share")}
     values["job"] = settings.job.replace("\\", "\\\\").replace('"', '\\"')
     if isinstance(rule, RecordingRule):
         expr = filled_in(rule.name, expanded_expr(rule.expr), values)
         return BuiltRule(
-            rule.about, {"record": rule.name, "expr": expr, **({"labels": rule.labels} if rule.labels else {})}
+            _about(rule), {"record": rule.name, "expr": expr, **({"labels": rule.labels} if rule.labels else {})}
         )
     chosen = settings.alerts.get(rule.key, AlertSettings())
     hold = rule.hold if chosen.hold is None else chosen.hold

@@ -1,6 +1,7 @@
 // A dashboard's JSON as a scene: variables, time range, rows and panels.
 import { VariableHide, VariableRefresh } from '@grafana/data';
 import {
+  CustomVariable,
   DataSourceVariable,
   EmbeddedScene,
   QueryVariable,
@@ -38,6 +39,9 @@ function variableOf(json, chosen) {
   }
   if (json.type === 'textbox') {
     return new TextBoxVariable({ name, label, hide, value: chosen ?? json.query });
+  }
+  if (json.type === 'custom') {
+    return new CustomVariable({ name, label, hide, query: json.query, value: chosen ?? json.current.value });
   }
   const all = json.includeAll ? EVERYTHING : undefined;
   const value = chosen === undefined ? (json.multi && all ? [all] : all ?? '') : json.multi ? [chosen].flat() : chosen;

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial, wraps
@@ -15,7 +15,9 @@ from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_tex
 from gpu_triage.cli.fleet.fleet_view import Selection, ask, nothing_found
 from gpu_triage.cli.fleet.job_pace import slow_jobs, slow_queries
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, read_http_config
-from gpu_triage.cli.fleet.review import first_look, review
+from gpu_triage.cli.fleet.review import Prices, Review, first_look, review
+from gpu_triage.cli.fleet.review_data import render_csv
+from gpu_triage.cli.fleet.review_data import render_json as review_json
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
 from gpu_triage.cli.one_shot import Command, duration_option, echo_text, fail_on_option, format_option, given
 from gpu_triage.documents import quoted, write_file
@@ -63,9 +65,10 @@ def parse_price(text: str) -> float:
 
 
 _PRICE: Final = re.compile(r"[0-9]{1,9}([.][0-9]{1,9})?")
+_PRICE_TYPE: Final = TextType("PRICE", parse_price, str)
 price_option: Final = click.option(
     "--gpu-hour-price",
-    type=TextType("PRICE", parse_price, str),
+    type=_PRICE_TYPE,
     help="Price of a GPU hour, in any currency: what is lost is also shown as money.",
 )
 
@@ -150,6 +153,15 @@ def parse_days(text: str) -> int:
     return days
 
 
+_FORMATS: Final[Mapping[str, Callable[[Review], bytes]]] = {
+    ".html": render_html,
+    ".htm": render_html,
+    ".md": lambda review: render_markdown(review).encode(),
+    ".csv": lambda review: render_csv(review).encode(),
+    ".json": lambda review: review_json(review).encode(),
+}
+
+
 @click.command("report", short_help="Write a capacity review of a fleet, from their Prometheus.")
 @server_options
 @click.option(
@@ -170,11 +182,20 @@ def parse_days(text: str) -> int:
 )
 @at_option("The review ends at the last midnight of UTC before, or with --since then.")
 @price_option
+@click.option("--energy-price", type=_PRICE_TYPE, help="Price of a kWh, in the same currency.")
+@click.option(
+    "--pue",
+    type=TextType("RATIO", parse_price, str),
+    default="1",
+    show_default=True,
+    help="Energy of the data center per energy of its machines (PUE): a factor of the cost of energy.",
+)
 @click.option(
     "--output",
     metavar="FILE",
     default=_STANDARD_OUTPUT,
-    help="File to write: .html for a page with plots, .md for Markdown.  [default: Markdown on standard output]",
+    help="File to write: .html for a page with plots, .md for Markdown, .csv or .json for programs.  "
+    "[default: Markdown on standard output]",
 )
 def report_command(
     *,
@@ -184,9 +205,11 @@ def report_command(
     since_seconds: float | None,
     at: float | None,
     gpu_hour_price: float | None,
+    energy_price: float | None,
+    pue: float,
     output: str,
 ) -> int:
-    """Write a capacity review of a fleet: GPU hours used, lost and left idle, energy, headroom, failing hardware.
+    """Write a capacity review of a fleet: GPU hours allocated, used and lost, outages, energy, cost, trend.
 
     Needs the series of rules/recording.yml in the Prometheus, or a server with the same query API, that it queries. The
     page needs no other file and no network, and is script-free, so you can email it. With --since, it works from the
@@ -201,8 +224,8 @@ def report_command(
     fault of this program.
     """  # noqa: D301 - click needs the backspace escape
     suffix = Path(output).suffix.lower()
-    if output != _STANDARD_OUTPUT and suffix not in (".html", ".htm", ".md"):
-        raise ConfigError(f"--output: {quoted(output)} has another suffix; write a name that ends in .html or .md")
+    if output != _STANDARD_OUTPUT and suffix not in _FORMATS:
+        raise ConfigError(f"--output: {quoted(output)} has another suffix; end the name in {', '.join(_FORMATS)}")
     now = client.now() if at is None else at
     if since_seconds is None:
         found = review(client, selection, now, days)
@@ -210,13 +233,12 @@ def report_command(
         raise ConfigError("--over is for whole days, --since for the last hours; give one of them")
     else:
         found = first_look(client, selection, now, since_seconds)
-    found = replace(found, gpu_hour_price=gpu_hour_price)
+    found = replace(found, prices=Prices(gpu_hour_price, energy_price, pue))
     if output == _STANDARD_OUTPUT:
         click.echo(render_markdown(found), nl=False)
         return 0
-    content = render_markdown(found).encode() if suffix == ".md" else render_html(found)
     try:
-        write_file(Path(output), content)
+        write_file(Path(output), _FORMATS[suffix](found))
     except OSError as error:
         raise ConfigError(f"--output: {output} cannot be written: {error.strerror}; name another file") from error
     return 0

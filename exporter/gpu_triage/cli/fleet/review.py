@@ -6,68 +6,110 @@ the exporters' own series of the last hours replace it.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import yaml
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.cli.fleet.fleet_view import HostKey, RepeatOffender, Selection, key_of, matcher_of_any, offender_of
-from gpu_triage.cli.fleet.job_pace import RECORDED_SECONDS, JobName, job_name, lost_by_job
+from gpu_triage.cli.fleet.fleet_view import RepeatOffender, Selection, matcher_of_any, offender_of
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 
 MOST_ROWS: Final = 20  # the most rows per table
 HOUR_SECONDS: Final = 3600
 JOULES_PER_KWH: Final = 3.6e6
-OWNER_LABELS: Final = "cluster, workload_namespace, user, account"
-GPU_LABELS: Final = "cluster, job, instance, gpu, uuid"
+HOST_LABELS: Final = "cluster, job, instance"
+GPU_LABELS: Final = f"{HOST_LABELS}, gpu, uuid"
 
 
-def daily_queries(selection: Selection) -> Mapping[str, str]:
-    """The queries that return one value per day, by name."""
-    where = str(selection)
-    shares = f"instance_gpu_name:gpu_busy:last5m{where}[1d]"
-    # Shares are recorded every 5 minutes, so each covers 300 s.
-    seen, busy = f"300 * count_over_time({shares})", f"300 * sum_over_time({shares})"
-    lost = f"instance_gpu_class:gpu_bottleneck_seconds:increase1d{where}"
-    named = f"* on ({GPU_LABELS}) group_left (name) topk by ({GPU_LABELS}) (1, last_over_time({shares}) ^ 0)"
-    owned = {f"{what} by owner": f"owner:gpu_{what}_hours:sum1d" for what in ("allocated", "busy")}
-    if where:
-        # Recorded without host labels, so a selection has to compute the sum itself.
-        share = f"instance_gpu_owner:gpu_allocated:share{where}"
-        used = f"{share} * on ({GPU_LABELS}) group_left () max by ({GPU_LABELS}) (instance_gpu:gpu_busy:ratio5m{where})"
-        owned = {
-            "allocated by owner": f"sum_over_time({share}[1d]) / 60",
-            "busy by owner": f"sum_over_time(({used})[1d:1m]) / 60",
-        }
+def day_sums(where: str, by: str = "") -> Mapping[str, str]:
+    """PromQL of what the hosts selected by `where` did in a day, at its midnight, summed by these labels.
+
+    Hours are GPU hours, energy is in kWh. The report and the capacity board ask for the same.
+    """
+    recorded = {
+        "observed": "instance_name:gpu_observed_hours:sum1d",
+        "allocated": "instance_owner:gpu_allocated_hours:sum1d",
+        "used": "instance_name:gpu_used_hours:sum1d",
+        "idle": "instance_owner:gpu_allocated_idle_hours:sum1d",
+        "lost": "instance_owner:gpu_lost_hours:sum1d",
+        "unavailable": "instance_name:gpu_unavailable_hours:sum1d",
+        "outages": "instance_name:gpu_outages:sum1d",
+        "held back": "instance_name_class:gpu_held_back_hours:sum1d",
+    }
+    found = {name: f"sum by ({by}) ({series}{where})" for name, series in recorded.items()}
+    # What use is a share of: without hosts and models of unknown activity.
+    active = f"{recorded['observed']}{where} and {recorded['used']}{where}"
+    energy = f"sum by ({by}) (instance:gpu_energy_joules:sum1d{where}) / {JOULES_PER_KWH:.0f}"
+    return {**found, "active": f"sum by ({by}) ({active})", "energy": energy}
+
+
+def over(daily: str, window: str, how: str = "sum", before: str = "") -> str:
+    """PromQL of what the days of a window have together: a subquery takes midnights, with the values of a day.
+
+    At a midnight, the window is an hour short of the period: otherwise, the midnight before the period would count.
+    """
+    return f"{how}_over_time(({daily})[{window}:1d]{before})"
+
+
+def total_queries(where: str) -> Mapping[str, str]:
+    """PromQL of the headline numbers of a day."""
+    allocated, available = f"instance_owner:gpu_allocated:sum{where}", f"instance_gpu_name:gpu_available:last5m{where}"
     return {
-        "gpus": f"count(group by ({GPU_LABELS}) ({seen}))",
-        "observed": f"sum({seen}) / {HOUR_SECONDS}",
-        "busy": f"sum({busy}) / {HOUR_SECONDS}",
-        "idle": f"300 * sum(sum_over_time(instance_gpu:gpu_allocated_idle:active{where}[1d])) / {HOUR_SECONDS}",
-        "energy": f"sum(increase(instance_gpu:gpu_energy_joules:last5m{where}[1d])) / {JOULES_PER_KWH:.0f}",
-        "lost": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
-        **{name: f"sum by ({OWNER_LABELS}) ({hours})" for name, hours in owned.items()},
-        "lost by job": f"{RECORDED_SECONDS} * sum_over_time(({lost_by_job(selection)})[1d:1m]) / {HOUR_SECONDS}",
-        "observed by model": f"sum by (name) ({seen}) / {HOUR_SECONDS}",
-        "busy by model": f"sum by (name) ({busy}) / {HOUR_SECONDS}",
-        "lost by model": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
-        "p95 by model": f"avg by (name) (quantile_over_time(0.95, {shares}))",
+        **{name: query for name, query in day_sums(where).items() if name != "held back"},
+        "peak": f"max_over_time(sum({allocated})[1d:15m])",
+        "free": f"min_over_time((sum({available}) - sum({allocated}))[1d:15m])",
     }
 
 
-def host_query(selection: Selection, days: int) -> str:
-    """The hosts that lost the most hours to a class over the whole period."""
-    # Subqueries align to midnight; a range one hour short of the period excludes the midnight before it.
-    window = f"[{days * 24 - 1}h:1d]"
-    recorded = f"instance_class:gpu_hours_lost:sum1d{selection}"
-    return f"topk({MOST_ROWS}, sum by (cluster, job, instance, class) (sum_over_time({recorded}{window})))"
+TOGETHER: Final = MappingProxyType({"peak": "max", "free": "min"})
+"""How these are put together over days, instead of summed up."""
+
+SECTIONS: Final = MappingProxyType(
+    {
+        "owner": ("cluster, workload_namespace, user, account", ("allocated", "idle")),
+        "job": ("cluster, owner", ("lost",)),
+        "model": ("name", ("observed", "active", "used", "unavailable", "held back")),
+        "host": (HOST_LABELS, ("observed", "unavailable", "outages")),
+        "host class": (f"{HOST_LABELS}, class", ("held back",)),
+    }
+)
+"""Labels by which each table of the review sums up, and what."""
+
+
+def table_queries(where: str, window: str) -> Mapping[str, Mapping[str, str]]:
+    """PromQL of a whole period, by table and column; the capacity board takes its tables from them."""
+    found = {
+        section: {name: over(day_sums(where, labels)[name], window) for name in names}
+        for section, (labels, names) in SECTIONS.items()
+    }
+    p95 = f"avg by (name) (quantile_over_time(0.95, instance_gpu_name:gpu_busy:last5m{where}[1d]))"
+    found["model"]["p95"] = over(p95, window, "avg")
+    # The GPUs of a host are those of the day on which most of it was observed: a restart costs less than 0.02 of one.
+    most = over(day_sums(where, HOST_LABELS)["observed"], window, "max")
+    days = over(day_sums(where)["observed"], window, "count")
+    possible = f"24 * ceil({most} / 24 - 0.02) * on () group_left () {days}"
+    found["host"]["unobserved"] = f"clamp_min({possible} - {found['host']['observed']}, 0)"
+    found["host class"]["held back"] = f"topk({MOST_ROWS}, {found['host class']['held back']})"
+    return found
+
+
+def daily_queries(selection: Selection) -> Mapping[str, str]:
+    """The queries that return one value per day, or per day and class, by name."""
+    where = str(selection)
+    return {
+        "gpus": f"count(count_over_time(instance_gpu_name:gpu_available:last5m{where}[1d]))",
+        **total_queries(where),
+        "held back": day_sums(where, "class")["held back"],
+    }
 
 
 def offender_query(selection: Selection, window: str) -> str:
@@ -84,6 +126,7 @@ def offender_query(selection: Selection, window: str) -> str:
 DAY_SECONDS: Final = 86_400
 
 ByDay = tuple[float | None, ...]  # one value per day; None for a day without data
+Sums = Mapping[tuple[str, ...], Mapping[str, float]]  # numbers by their names, of each combination of labels
 
 
 class Owner(NamedTuple):
@@ -104,31 +147,12 @@ class Owner(NamedTuple):
         return f"{cluster}unknown"
 
 
-class OwnerHours(NamedTuple):
-    owner: Owner
-    allocated: float
-    busy: float
+class Prices(NamedTuple):
+    """In any currency; None for what has no price."""
 
-    @property
-    def unused(self) -> float:
-        """Hours in which the allocated GPUs did no work."""
-        return max(0.0, self.allocated - self.busy)
-
-
-class ModelHours(NamedTuple):
-    """GPU hours of one model; None for what wasn't recorded."""
-
-    name: str
-    observed: float  # GPU hours, like the next two
-    busy: float
-    lost: float
-    p95: float | None  # 95th percentile of a GPU's utilization in a day, averaged over GPUs and days
-
-
-class HostHours(NamedTuple):
-    key: HostKey
-    name: str
-    hours: float
+    gpu_hour: float | None = None
+    kwh: float | None = None
+    pue: float = 1.0  # energy of the data center per energy of its machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,18 +163,13 @@ class Review:
     selection: str
     end: float  # Unix seconds of the midnight after the last day
     gpus: ByDay  # number of GPUs seen
-    observed: ByDay  # hours with known GPU activity
-    busy: ByDay  # observed hours with work
-    idle: ByDay  # hours in which a GPU was allocated but unused
-    energy: ByDay  # in kWh
-    lost: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
-    owners: tuple[OwnerHours, ...]  # largest loss first
-    jobs: Mapping[JobName, float]  # hours that each lost by its pace, likewise; empty if none was recorded
-    models: tuple[ModelHours, ...]  # likewise
-    hosts: tuple[HostHours, ...]  # likewise
+    totals: Mapping[str, ByDay]  # by the names of `total_queries`
+    before: Mapping[str, float]  # the same of the whole period before, as far as it was recorded
+    held_back: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
+    tables: Mapping[str, Sums]  # by the names of `SECTIONS`
     offenders: tuple[RepeatOffender, ...]  # boards with recurring incidents
     warnings: tuple[str, ...]  # warnings returned by the server
-    gpu_hour_price: float | None = None  # in any currency
+    prices: Prices = field(default_factory=Prices)
     step_seconds: float = DAY_SECONDS  # what each value covers: a day, or the whole period of a first look
 
     @property
@@ -159,28 +178,33 @@ class Review:
         return self.step_seconds != DAY_SECONDS
 
     @property
+    def observed(self) -> ByDay:
+        return self.totals["observed"]
+
+    @property
     def days(self) -> tuple[float, ...]:
         """Start of each day, in Unix seconds."""
         count = len(self.observed)
         return tuple(self.end - (count - place) * self.step_seconds for place in range(count))
 
     @property
-    def lost_by_day(self) -> ByDay:
-        """Lost hours over all classes; 0 on observed days without a series, because nothing was lost."""
-        return tuple(
-            None if seen is None else total(values[place] for values in self.lost.values()) or 0.0
-            for place, seen in enumerate(self.observed)
-        )
-
-    @property
     def missing(self) -> tuple[float, ...]:
         return tuple(day for day, value in zip(self.days, self.observed, strict=True) if value is None)
+
+    def total(self, name: str) -> float | None:
+        return whole_period(name, self.totals[name])
 
 
 def total(values: Iterable[float | None]) -> float | None:
     """The sum over days with data, or None."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def whole_period(name: str, values: Iterable[float | None]) -> float | None:
+    """The sum over days with data; of a peak the highest, and of what was free the lowest."""
+    known = [value for value in values if value is not None]
+    return {"max": max, "min": min}.get(TOGETHER.get(name, ""), sum)(known) if known else None
 
 
 def review(client: PrometheusClient, selection: Selection, now: float, days: int) -> Review:
@@ -191,13 +215,29 @@ def review(client: PrometheusClient, selection: Selection, now: float, days: int
     found = {name: client.over(query, midnights[0], end, DAY_SECONDS) for name, query in queries.items()}
     if not found["observed"]:
         raise _nothing_recorded(client, selection, now, days)
-    found["hosts"] = client.at(host_query(selection, days), end)
-    return _assembled(client, selection, midnights, found, window=f"{days}d")
+    where, window = str(selection), f"{days * 24 - 1}h"
+    asked = table_queries(where, window)
+    tables = {name: _table(client, name, columns, end) for name, columns in asked.items()}
+    before = {
+        name: each.value
+        for name, daily in total_queries(where).items()
+        for each in client.at(over(daily, window, TOGETHER.get(name, "sum"), f" offset {days}d"), end)
+    }
+    return _assembled(client, selection, midnights, found, tables, window=f"{days}d", before=before)
+
+
+def _table(client: PrometheusClient, section: str, columns: Mapping[str, str], at: float) -> Sums:
+    labels = SECTIONS[section][0].split(", ")
+    rows: defaultdict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+    for name, query in columns.items():
+        for each in client.at(query, at):
+            rows[tuple(each.labels[label] for label in labels)][name] = each.value
+    return rows
 
 
 def _nothing_recorded(client: PrometheusClient, selection: Selection, now: float, days: int) -> PrometheusUnavailable:
     """The error for a period without recorded series, with the cause and what to do."""
-    recorded = f"instance_gpu_name:gpu_busy:last5m{selection}"
+    recorded = f"instance_gpu_name:gpu_available:last5m{selection}"
     if client.at(f"count(count_over_time({recorded}[1d]))", now):
         return PrometheusUnavailable(
             f"{client.url} has recorded series of today only: the first day is complete at midnight UTC; "
@@ -214,31 +254,32 @@ def _assembled(
     selection: Selection,
     midnights: Sequence[float],
     found: Mapping[str, list[Series]],
+    tables: Mapping[str, Sums],
     *,
     window: str,
+    before: Mapping[str, float] = MappingProxyType({}),
     step_seconds: float = DAY_SECONDS,
 ) -> Review:
-    """From the answers to `daily_queries` and `host_query`; `midnights`: the ends of days, `window`: all, in PromQL."""
+    """From the answers to `daily_queries`; `midnights`: the ends of days, `window`: all, in PromQL."""
     end = midnights[-1]
 
-    def one(name: str) -> ByDay:
-        return _by_day(found[name][0], midnights) if found[name] else (None,) * len(midnights)
+    observed = {round(at) for each in found["observed"] for at, _ in each.samples}
 
-    lost = {each.labels["class"]: _by_day(each, midnights) for each in found["lost"]}
+    def one(name: str) -> ByDay:
+        """Nothing of a day that was not observed: its peak would be of a minute that looks back on the day before."""
+        days = _by_day(found[name][0], midnights) if found.get(name) else (None,) * len(midnights)
+        return tuple(value if round(at) in observed else None for at, value in zip(midnights, days, strict=True))
+
+    held = {each.labels["class"]: _by_day(each, midnights) for each in found["held back"]}
     return Review(
         source=client.url,
         selection=str(selection),
         end=end,
         gpus=one("gpus"),
-        observed=one("observed"),
-        busy=one("busy"),
-        idle=one("idle"),
-        energy=one("energy"),
-        lost={name: lost[name] for name in BOTTLENECK_CLASSES if name in lost},
-        owners=_owners(found),
-        jobs=_jobs(found.get("lost by job", ())),
-        models=_models(found),
-        hosts=tuple(HostHours(key_of(each), each.labels["class"], each.value) for each in found["hosts"] if each.value),
+        totals={name: one(name) for name in total_queries("")},
+        before=before,
+        held_back={name: held[name] for name in BOTTLENECK_CLASSES if name in held},
+        tables=tables,
         offenders=_offenders(client, selection, end, window),
         warnings=tuple(client.warnings),
         step_seconds=step_seconds,
@@ -248,35 +289,6 @@ def _assembled(
 def _by_day(series: Series, midnights: Sequence[float]) -> ByDay:
     values = {round(at): value for at, value in series.samples}
     return tuple(values.get(round(midnight)) for midnight in midnights)
-
-
-def _sums(found: Iterable[Series], *labels: str) -> defaultdict[tuple[str, ...], float]:
-    sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
-    for each in found:
-        sums[tuple(each.labels[name] for name in labels)] += sum(value for _, value in each.samples)
-    return sums
-
-
-def _owners(found: Mapping[str, list[Series]]) -> tuple[OwnerHours, ...]:
-    labels = ("cluster", "workload_namespace", "user", "account")
-    had, used = (_sums(found[f"{what} by owner"], *labels) for what in ("allocated", "busy"))
-    owners = (OwnerHours(Owner(*key), had[key], used[key]) for key in had)
-    return tuple(sorted(owners, key=lambda each: (-each.unused, each.owner)))
-
-
-def _jobs(found: Iterable[Series]) -> Mapping[JobName, float]:
-    hours: defaultdict[JobName, float] = defaultdict(float)
-    for each in found:
-        hours[job_name(each)] += sum(value for _, value in each.samples)
-    return dict(sorted(hours.items(), key=lambda each: (-each[1], each[0])))
-
-
-def _models(found: Mapping[str, list[Series]]) -> tuple[ModelHours, ...]:
-    seen, used, missed = (_sums(found[f"{what} by model"], "name") for what in ("observed", "busy", "lost"))
-    p95 = found["p95 by model"]
-    means = {each.labels["name"]: sum(value for _, value in each.samples) / len(each.samples) for each in p95}
-    models = (ModelHours(key[0], seen[key], used[key], missed[key], means.get(key[0])) for key in seen)
-    return tuple(sorted(models, key=lambda each: (-each.observed, each.name)))
 
 
 def _offenders(client: PrometheusClient, selection: Selection, end: float, window: str) -> tuple[RepeatOffender, ...]:
@@ -304,7 +316,7 @@ def _recorded() -> Mapping[str, str]:
 
 
 def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
-    """As `daily_queries`, but what jobs lost, over so many seconds of raw series; ``hosts`` is as `host_query`."""
+    """As `daily_queries` over so many seconds of raw series; with a section, as a column of `table_queries`."""
     where = str(selection)
     rules = _recorded()
     # A second less: a window of whole steps would have one more, in Prometheus 2.
@@ -312,41 +324,53 @@ def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
     only = f" and on ({GPU_LABELS}) last_over_time({GPU_INFO.name}{where}[10m])" if where else ""
     busy = f"(({rules[_BUSY]}){only})"
     share = f"(({rules[_SHARE]}){only})"
-    idle = f"(({rules[_IDLE].replace(f'last_over_time({_BUSY}[2m])', f'({rules[_BUSY]})')}){only})"
+    idle = rules[_IDLE].replace(f"last_over_time({_BUSY}[2m])", f"({rules[_BUSY]})")
+    idle = idle.replace(_SHARE, f"({rules[_SHARE]})")
     # One series for each GPU: its model, or "" if it was never read.
-    seen = f"{_STEP} * max by ({GPU_LABELS}) (count_over_time({busy}{window}))"
+    up = f"last_over_time({GPU_UP.name}{where}[5m]){window}"
+    seen = f"{_STEP} * max by ({GPU_LABELS}) (count_over_time({up}))"
+    down = f"({seen}) - {_STEP} * max by ({GPU_LABELS}) (sum_over_time({up}))"
     worked = f"{_STEP} * max by ({GPU_LABELS}) (sum_over_time({busy}{window}))"
     own = selection.with_matcher('class!~"compute|idle"')
     lost = f"increase(gpu_bottleneck_seconds_total{own}[{seconds}s])"
     model = f"last_over_time({GPU_INFO.name}{where}[{seconds}s])"
-    named = f"* on ({GPU_LABELS}) group_left (name) topk by ({GPU_LABELS}) (1, {model})"
-    used = f"{share} * on ({GPU_LABELS}) group_left () max by ({GPU_LABELS}) ({busy})"
-    hours = f"* {_STEP} / {HOUR_SECONDS}"
+    known = f"last_over_time({GPU_UP.name}{where}[{seconds}s])"
+    names = f"topk by ({GPU_LABELS}) (1, {model}) or on ({GPU_LABELS}) group by ({GPU_LABELS}) ({known})"
+    named = f"* on ({GPU_LABELS}) group_left (name) ({names})"
+    hours, owners = f"* {_STEP} / {HOUR_SECONDS}", SECTIONS["owner"][0]
+    wasted = f"{share} * on ({GPU_LABELS}) group_left () max by ({GPU_LABELS}) ({idle})"
     most = f"max by ({GPU_LABELS}) (quantile_over_time(0.95, {busy}{window}))"
+    # Of GPUs that worked or were unavailable, the activity is known.
+    active = f"({seen} and ({worked} or {down} > 0))"
+    by_gpu = {"observed": f"({seen})", "active": active, "used": f"({worked})", "unavailable": f"({down})"}
+    by_owner = {"allocated": share, "idle": f"({wasted})"}
+    summed = {name: f"(sum_over_time({each}{window})) {hours}" for name, each in by_owner.items()}
     return {
         "gpus": f"count({seen})",
-        "observed": f"sum({seen}) / {HOUR_SECONDS}",
-        "busy": f"sum({worked}) / {HOUR_SECONDS}",
-        "idle": f"{_STEP} * sum(sum_over_time({idle}{window})) / {HOUR_SECONDS}",
+        **{name: f"sum({each}) / {HOUR_SECONDS}" for name, each in by_gpu.items()},
+        **{name: f"sum{each}" for name, each in summed.items()},
         "energy": f"sum(increase(gpu_energy_joules_total{where}[{seconds}s])) / {JOULES_PER_KWH:.0f}",
-        "lost": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
-        "allocated by owner": f"sum by ({OWNER_LABELS}) (sum_over_time({share}{window})) {hours}",
-        "busy by owner": f"sum by ({OWNER_LABELS}) (sum_over_time(({used}){window})) {hours}",
-        "observed by model": f"sum by (name) (({seen}) {named}) / {HOUR_SECONDS}",
-        "busy by model": f"sum by (name) (({worked}) {named}) / {HOUR_SECONDS}",
-        "lost by model": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
-        "p95 by model": f"avg by (name) ({most} {named})",
-        "hosts": f"topk({MOST_ROWS}, sum by (cluster, job, instance, class) ({lost}) / {HOUR_SECONDS})",
+        "held back": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
+        **{f"owner: {name}": f"sum by ({owners}) {each}" for name, each in summed.items()},
+        **{f"model: {name}": f"sum by (name) ({each} {named}) / {HOUR_SECONDS}" for name, each in by_gpu.items()},
+        "model: held back": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
+        "model: p95": f"avg by (name) ({most} {named})",
+        "host class: held back": f"topk({MOST_ROWS}, sum by ({HOST_LABELS}, class) ({lost}) / {HOUR_SECONDS})",
     }
 
 
 def first_look(client: PrometheusClient, selection: Selection, now: float, seconds: float) -> Review:
     """The review of the last seconds, to whole steps of 5 minutes; raises PrometheusUnavailable without any series."""
     end, length = now // _STEP * _STEP, int(seconds // _STEP * _STEP)
-    found = {name: client.over(query, end, end, _STEP) for name, query in first_look_queries(selection, length).items()}
+    asked: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for name, query in first_look_queries(selection, length).items():
+        section, _, column = name.rpartition(": ")
+        asked[section][column] = query
+    found = {name: client.over(query, end, end, _STEP) for name, query in asked[""].items()}
     if not found["observed"]:
         raise PrometheusUnavailable(
             f"{client.url} has no GPU activity{f' of hosts {selection}' if str(selection) else ''} in this time; "
             "let it scrape the exporters for ten minutes first"
         )
-    return _assembled(client, selection, [end], found, window=f"{length}s", step_seconds=float(length))
+    tables = {name: _table(client, name, asked[name], end) for name in SECTIONS}
+    return _assembled(client, selection, [end], found, tables, window=f"{length}s", step_seconds=float(length))

@@ -1,12 +1,17 @@
 """The review as sentences and tables, on one self-contained HTML page with plots, and as Markdown."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
 from gpu_triage import __version__
-from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Review, total
+from gpu_triage.alerting.gpu_hours import GPU_HOURS
+from gpu_triage.cli.fleet.fleet_view import HostKey
+from gpu_triage.cli.fleet.forecast import FEWEST_WEEKS, forecast
+from gpu_triage.cli.fleet.job_pace import job_name
+from gpu_triage.cli.fleet.prometheus import Series
+from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Owner, Prices, Review, total
 from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.wording import first_few, length_of_time
@@ -64,9 +69,7 @@ def provenance(review: Review) -> Iterator[str]:
     else:
         yield f"From {review.source}{which}. Days are in UTC; the period ends at {date_time(review.end)}."
         yield _coverage(review)
-    names = ("allocated but idle hours", "energy", "hours by owner", "hours lost by slow jobs", "hours by model")
-    recorded = zip(names, (review.idle, review.energy, review.owners, review.jobs, review.models), strict=True)
-    if absent := [name for name, values in recorded if all(value is None for value in values)]:
+    if absent := [fact.words for name, fact in FACTS.items() if review.total(name) is None]:
         yield f"Not recorded in this period: {', '.join(absent)}."
     for warning in review.warnings:
         yield f"Incomplete: {warning}"
@@ -80,91 +83,196 @@ def _coverage(review: Review) -> str:
     return f"Data for {count - len(missing)} of {count} days; totals leave out the others. Missing: {named}."
 
 
+class Fact(NamedTuple):
+    """A headline number: its words, of which other number it is a share, in words, and whether it costs GPU hours."""
+
+    words: str
+    unit: str = "h"
+    whole: str = ""
+    of: str = ""
+    costs: bool = False
+
+
+FACTS: Final = {
+    "observed": Fact("observed"),
+    "allocated": Fact("allocated", "h", "observed", "the observed", costs=True),
+    "used": Fact("used", "h", "active", "the observed whose activity is known"),
+    "idle": Fact("idle while allocated", "h", "allocated", "the allocated", costs=True),
+    "lost": Fact("lost", "h", "allocated", "the allocated", costs=True),
+    "unavailable": Fact("unavailable", "h", "observed", "the observed", costs=True),
+    "energy": Fact("Energy of the GPUs", "kWh"),
+    "peak": Fact("Most GPUs allocated at once", ""),
+    "free": Fact("Fewest GPUs free at once", ""),
+    "outages": Fact("Outages of GPUs", ""),
+}
+"""Hours are called by the words of `GPU_HOURS`."""
+DAILY: Final = tuple(name for name, fact in FACTS.items() if fact.unit)
+
+
 def facts(review: Review) -> Table:
-    observed, busy, idle = total(review.observed), total(review.busy), total(review.idle)
-    lost, by_jobs = total(review.lost_by_day), total(review.jobs.values())
+    """The totals, as shares, beside those of the period before, and with their prices."""
     possible = total(count if count is None else review.step_seconds / 3600 * count for count in review.gpus)
     most = max((value for value in review.gpus if value is not None), default=None)
-    rows = (
-        ("GPUs" if review.first_look else "GPUs, most in a day", number(most), ""),
-        ("GPU hours observed", number(observed, "h"), f"{share(observed, possible)} of the time of these GPUs"),
-        ("GPU hours with work", number(busy, "h"), f"{share(busy, observed)} of the observed"),
-        ("GPU hours lost to a bottleneck", number(lost, "h"), f"{share(lost, observed)} of the observed"),
-        ("GPU hours lost by slow jobs", number(by_jobs, "h"), f"{share(by_jobs, observed)} of the observed"),
-        ("GPU hours allocated but idle", number(idle, "h"), f"{share(idle, observed)} of the observed"),
-        ("Energy of the GPUs", number(total(review.energy), "kWh"), ""),
+    rows = [("GPUs" if review.first_look else "GPUs, most in a day", number(most), "", "", "")]
+    for name, fact in FACTS.items():
+        value = review.total(name)
+        which = f"{share(value, review.total(fact.whole))} of {fact.of}" if fact.whole else ""
+        if name == "observed":
+            which = f"{share(value, possible)} of the time of these GPUs"
+        title = f"GPU hours {fact.words}" if fact.unit == "h" else fact.words
+        before = number(review.before.get(name), fact.unit)
+        rows.append((title, number(value, fact.unit), which, before, _cost(review.prices, name, value)))
+    kept = [0, 1, 2, *([] if review.first_look else [3]), *([4] if review.prices != Prices() else [])]
+    heads, *cells = (tuple(row[place] for place in kept) for row in (("", "Period", "Share", "Before", "Cost"), *rows))
+    return Table("facts", "Summary", forecast_of(review), heads, tuple(cells))
+
+
+def _cost(prices: Prices, name: str, value: float | None) -> str:
+    """With two decimals; "" for what has no price."""
+    price = prices.gpu_hour if FACTS[name].costs else None
+    if name == "energy" and prices.kwh is not None:
+        price = prices.pue * prices.kwh
+    return "" if price is None or value is None else f"{price * value:,.2f}"
+
+
+def forecast_of(review: Review) -> str:
+    """The trend of the allocated GPUs in a sentence, or why there is none; "" of a first look."""
+    if review.first_look:
+        return ""
+    found = forecast([None if value is None else value / 24 for value in review.totals["allocated"]])
+    if found is None:
+        return f"No forecast: it takes {FEWEST_WEEKS} whole weeks of known allocation."
+    least, most = max(0.0, found.low), found.high
+    return (
+        f"If the trend of the weekly means goes on, {number(found.value)} GPUs are allocated in {found.weeks} weeks, "
+        f"95 % between {number(least)} and {number(most)}; in the last week, {number(found.now)}."
     )
-    return Table("facts", "Summary", "", ("", "Period", "Share"), rows)
 
 
 def tables(review: Review) -> Iterator[Table]:
-    yield from (each(review) for each in (_classes, _jobs, _owners, _models, _hosts, _offenders))
+    yield from (each(review) for each in (_classes, _jobs, _owners, _models, _hosts, _presence, _offenders))
+    rows = tuple(GPU_HOURS.items())
+    yield Table("words", "Words", "", ("GPU hours", "Meaning"), rows, words=True)
 
 
 def days_table(review: Review) -> Table:
-    columns = (review.gpus, review.observed, review.busy, review.lost_by_day, review.idle, review.energy)
+    columns = (review.gpus, *(review.totals[name] for name in DAILY))
     rows = tuple((day(at), *map(number, values)) for at, *values in zip(review.days, *columns, strict=True))
-    heads = ("Day", "GPUs", "Observed h", "With work h", "Lost h", "Allocated idle h", "Energy kWh")
+    heads = ("Day", "GPUs", *(f"{FACTS[name].words} {FACTS[name].unit}" for name in DAILY))
     return Table("days", "Day by day", "", heads, rows)
 
 
 def _classes(review: Review) -> Table:
-    observed = total(review.observed)
-    hours = {name: total(values) or 0.0 for name, values in review.lost.items()}
+    observed = review.total("observed")
+    hours = {name: total(values) or 0.0 for name, values in review.held_back.items()}
     ordered = sorted((name for name in hours if hours[name] > 0), key=lambda name: -hours[name])
     rows = tuple((name, STATES[name], number(hours[name], "h"), share(hours[name], observed)) for name in ordered)
-    note = "Hours in which something other than its own work limited a GPU, while it was not idle."
-    return Table("classes", "Hours lost by bottleneck", note, ("Class", "GPUs were", "Lost", "Of observed"), rows)
+    note = "Hours in which something other than its own work limited a GPU, however much, while it was not idle."
+    heads = ("Class", "GPUs were", "Held back", "Of observed")
+    return Table("classes", "GPU hours held back, by bottleneck", note, heads, rows)
+
+
+def named(section: str, key: tuple[str, ...]) -> str:
+    """What a row of a table is about, from the values of its labels."""
+    if section == "owner":
+        return str(Owner(*key))
+    if section == "job":
+        return str(job_name(Series(dict(zip(("cluster", "owner"), key, strict=True)), ())))
+    if section == "host":
+        return str(HostKey(*key))
+    return f"{HostKey(*key[:3])} {key[3]}" if section == "host class" else key[0] or "unknown"
+
+
+Numbers = Mapping[str, float]
+
+
+class Ranking(NamedTuple):
+    """A table of the rows with a number above 0, the highest first; its columns format the numbers of a row."""
+
+    section: str
+    by: Callable[[Numbers], float]
+    columns: Mapping[str, Callable[[Numbers], str]]
+
+    def table(self, review: Review, name: str, title: str, note: str) -> Table:
+        ranked = sorted(review.tables[self.section].items(), key=lambda each: (-self.by(each[1]), each[0]))
+        rows = ((key, each) for key, each in islice(ranked, MOST_ROWS) if self.by(each) > 0)
+        cells = tuple(
+            (named(self.section, key), *(column(each) for column in self.columns.values())) for key, each in rows
+        )
+        return Table(name, title, note, (self.section.capitalize(), *self.columns), cells)
+
+
+def _hours(name: str) -> Callable[[Numbers], str]:
+    return lambda each: number(each.get(name, 0.0), "h")
+
+
+def _cost_of(review: Review, name: str) -> dict[str, Callable[[Numbers], str]]:
+    """A column, if there is a price."""
+    priced = review.prices.gpu_hour is not None
+    return {"Cost": lambda each: _cost(review.prices, name, each.get(name, 0.0))} if priced else {}
 
 
 def _owners(review: Review) -> Table:
-    rows = tuple(
-        (
-            str(each.owner),
-            *(number(hours, "h") for hours in (each.allocated, each.busy, each.unused)),
-            share(each.busy, each.allocated),
-        )
-        for each in review.owners[:MOST_ROWS]
-    )
-    note = "What each owner had, used, and left unused; a shared GPU counts by shares. The most unused first."
-    return Table("owners", "Allocated and used, by owner", note, ("Owner", "Had", "Used", "Unused", "Use"), rows)
+    columns = {
+        "Allocated": _hours("allocated"),
+        "Share idle": lambda each: share(each.get("idle", 0.0), each["allocated"]),
+        "Idle while allocated": _hours("idle"),
+        **_cost_of(review, "idle"),
+    }
+    # Those without an idle hour, too.
+    ranking = Ranking("owner", lambda each: each.get("idle", 0.0) + 1e-9 * each.get("allocated", 0.0), columns)
+    note = "A shared GPU counts by shares. The most hours idle while allocated first."
+    return ranking.table(review, "owners", "GPU hours by owner", note)
 
 
 def _jobs(review: Review) -> Table:
-    price = review.gpu_hour_price
-    rows = tuple(
-        (str(job), number(hours, "h"), *([] if price is None else [f"{price * hours:,.2f}"]))
-        for job, hours in islice(review.jobs.items(), MOST_ROWS)
-    )
-    note = "GPUs, by time, by the part of the pace of its best hour that each job did not reach. The most first."
-    heads = ("Job", "Lost", *([] if price is None else ["Cost"]))
-    return Table("jobs", "Hours lost by slow jobs", note, heads, rows)
+    ranking = Ranking("job", lambda each: each["lost"], {"Lost": _hours("lost"), **_cost_of(review, "lost")})
+    return ranking.table(review, "jobs", "GPU hours lost, by job", GPU_HOURS["lost"])
 
 
 def _models(review: Review) -> Table:
-    rows = tuple(
-        (
-            each.name,
-            number(each.observed, "h"),
-            share(each.busy, each.observed),
-            _UNKNOWN if each.p95 is None else f"{each.p95:.0%}",
-            _UNKNOWN if each.p95 is None else f"{max(0.0, 1 - each.p95):.0%}",
-            number(each.lost, "h"),
-        )
-        for each in review.models[:MOST_ROWS]
-    )
+    columns = {
+        "Observed": _hours("observed"),
+        "Used": lambda each: share(each.get("used"), each.get("active")),
+        "95th percentile": lambda each: f"{each['p95']:.0%}" if "p95" in each else _UNKNOWN,
+        "Headroom": lambda each: f"{max(0.0, 1 - each['p95']):.0%}" if "p95" in each else _UNKNOWN,
+        "Unavailable": _hours("unavailable"),
+        "Held back": _hours("held back"),
+    }
     note = (
-        "Headroom is what the 95th percentile of utilization in a day leaves, as the mean of all GPUs and days. Busy "
+        "Headroom is what the 95th percentile of utilization in a day leaves, as the mean of all GPUs and days. Used "
         "above 80 % for weeks: buy more, or queue. Below 40 %: share GPUs, or return some."
     )
-    heads = ("Model", "Observed", "Busy", "95th percentile", "Headroom", "Lost")
-    return Table("models", "Use and headroom, by model", note, heads, rows)
+    ranking = Ranking("model", lambda each: each.get("observed", 0.0) + each.get("held back", 0.0), columns)
+    return ranking.table(review, "models", "Use and headroom, by model", note)
 
 
 def _hosts(review: Review) -> Table:
-    rows = tuple((str(each.key), each.name, number(each.hours, "h")) for each in review.hosts)
-    note = "The hosts that lost most, and to what; all GPUs of a host together."
-    return Table("hosts", "Hours lost by host", note, ("Host", "Class", "Lost"), rows, words=True)
+    ranking = Ranking("host class", lambda each: each["held back"], {"Held back": _hours("held back")})
+    note = "The hosts that were held back most, and by what; all GPUs of a host together."
+    return ranking.table(review, "hosts", "GPU hours held back, by host", note)
+
+
+AWAY: Final = 0.02
+"""Share of the time that a host misses by a restart now and then."""
+
+
+def _presence(review: Review) -> Table:
+    def away(each: Numbers) -> float:
+        hours = each.get("unobserved", 0.0) + each.get("unavailable", 0.0)
+        return hours if hours > AWAY * each.get("observed", 0.0) else 0.0
+
+    def repair(each: Numbers) -> str:
+        return number(each["unavailable"] / each["outages"], "h") if each.get("outages") else _UNKNOWN
+
+    columns = {
+        "Not observed": _hours("unobserved"),
+        "Unavailable": _hours("unavailable"),
+        "Outages of GPUs": lambda each: number(each.get("outages")),
+        "Hours to repair": repair,
+    }
+    note = "Hosts whose GPUs were not observed or unavailable for more than 2 % of the time; a GPU hour is of one GPU."
+    return Ranking("host", away, columns).table(review, "presence", "Hosts that were away", note)
 
 
 def _offenders(review: Review) -> Table:
@@ -288,18 +396,22 @@ def standalone_page(title: str, icon: str, sheet: str, parts: Iterable[str]) -> 
 
 
 def _plots(review: Review) -> Iterator[str]:
-    unused = _difference(review.observed, review.busy)
-    used = [Band("with work", "f-busy", review.busy), Band("without", "f-seen", unused)]
+    totals = review.totals
+    used = [
+        Band("used", "f-busy", totals["used"]),
+        Band("not used", "f-seen", _difference(review.observed, totals["used"])),
+    ]
     yield plot("GPU hours observed", "h", review.days, used)
-    met = [(name, values) for name, values in review.lost.items() if any(values)]
-    lost = [Band(name, f"c-{name}", _zero_if_seen(values, review.observed)) for name, values in met]
-    yield plot("GPU hours lost, by bottleneck", "h", review.days, lost)
-    yield plot("GPU hours allocated but idle", "h", review.days, [Band("idle", "f-idle", review.idle)])
-    yield plot("Energy", "kWh", review.days, [Band("GPUs", "f-energy", review.energy)])
+    met = [(name, values) for name, values in review.held_back.items() if any(values)]
+    held = [Band(name, f"c-{name}", _zero_if_seen(values, review.observed)) for name, values in met]
+    yield plot("GPU hours held back, by bottleneck", "h", review.days, held)
+    idle = [Band("idle", "f-idle", totals["idle"])]
+    yield plot("GPU hours idle while allocated", "h", review.days, idle)
+    yield plot("Energy", "kWh", review.days, [Band("GPUs", "f-energy", totals["energy"])])
 
 
 def _zero_if_seen(values: ByDay, observed: ByDay) -> ByDay:
-    """Lost hours of a class, with 0 on observed days without a series."""
+    """Held-back hours of a class, with 0 on observed days without a series."""
     pairs = zip(values, observed, strict=True)
     return tuple(0.0 if value is None and seen is not None else value for value, seen in pairs)
 

@@ -236,13 +236,16 @@ def found(store: Store) -> Review:
 
 def test_it_counts_what_the_exporters_measured(found: Review, store: Store) -> None:
     assert found.first_look
-    (gpus,), (observed,), (busy,), (energy,) = found.gpus, found.observed, found.busy, found.energy
-    assert gpus == 5  # of six; GPU 1 of cluster east was lost before these ten minutes
-    assert observed is not None
-    assert 0 < observed <= gpus * WINDOW / 3600
-    assert busy is not None
-    assert 0 < busy <= observed
-    assert energy is not None
+    (gpus,) = found.gpus
+    assert gpus == 6
+    names = ("observed", "active", "used", "unavailable", "allocated", "idle", "energy")
+    totals = [found.total(name) for name in names]
+    assert None not in totals
+    observed, active, used, unavailable, allocated, idle, energy = (value or 0.0 for value in totals)
+    assert 0 < used < active <= observed <= gpus * WINDOW / 3600
+    # GPU 1 of cluster east was lost before these ten minutes.
+    assert unavailable == pytest.approx(WINDOW / 3600)
+    assert 0 <= idle < allocated <= observed
     joules = sum(
         each for one in store.at(f"increase(gpu_energy_joules_total[{WINDOW}s])", 900) for each in one.values.values()
     )
@@ -250,11 +253,14 @@ def test_it_counts_what_the_exporters_measured(found: Review, store: Store) -> N
 
 
 def test_models_and_losses_are_those_of_the_gpus(found: Review) -> None:
-    assert sum(each.observed for each in found.models) == pytest.approx(found.observed[0])
-    assert sum(each.busy for each in found.models) == pytest.approx(found.busy[0])
-    assert all(each.name and each.p95 is not None and 0 <= each.p95 <= 1 for each in found.models)
-    assert sum(each.hours for each in found.hosts) == pytest.approx(found.lost_by_day[0])
-    assert not {"compute", "idle"} & set(found.lost)
+    models = found.tables["model"]
+    for name in ("observed", "used", "unavailable"):
+        assert sum(each.get(name, 0) for each in models.values()) == pytest.approx(found.total(name))
+    assert all(name and 0 <= each["p95"] <= 1 for (name,), each in every(models.items()))
+    by_class = sum(values[0] or 0 for values in found.held_back.values())
+    for section in ("model", "host class"):
+        assert sum(each.get("held back", 0) for each in found.tables[section].values()) == pytest.approx(by_class)
+    assert not {"compute", "idle"} & set(found.held_back)
 
 
 def test_a_selection_is_a_part_of_it(found: Review, store: Store) -> None:
@@ -262,7 +268,8 @@ def test_a_selection_is_a_part_of_it(found: Review, store: Store) -> None:
         first_look(client(store), Selection(cluster=name), store.end, WINDOW) for name in ("east", "west", "south")
     ]
     assert sum(each.observed[0] or 0 for each in parts) == pytest.approx(found.observed[0])
-    assert sum(each.busy[0] or 0 for each in parts) == pytest.approx(found.busy[0])
+    for name in ("used", "unavailable", "allocated", "idle"):
+        assert sum(each.total(name) or 0 for each in parts) == pytest.approx(found.total(name))
     with pytest.raises(PrometheusUnavailable, match="has no GPU activity of hosts"):
         first_look(client(store), Selection(cluster="north"), store.end, WINDOW)
 

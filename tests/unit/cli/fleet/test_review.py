@@ -1,5 +1,8 @@
 """`gpu-triage report` beside a real Prometheus that holds five recorded days, of which the second is missing."""
 
+import csv
+import io
+import json
 import re
 import subprocess
 from collections import defaultdict
@@ -13,14 +16,27 @@ import pytest
 import yaml
 from tests.command_line import Run
 from tests.conftest import RequiresTool
+from tests.dashboards.grafana import column_title, substitute, targets
 from tests.e2e.processes import prometheus
 from tests.html_elements import Elements
 
+from gpu_triage.alerting.gpu_hours import GPU_HOURS
 from gpu_triage.cli.fleet.fleet_view import Selection
+from gpu_triage.cli.fleet.forecast import forecast
 from gpu_triage.cli.fleet.job_pace import slow_queries
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
-from gpu_triage.cli.fleet.review import DAY_SECONDS, Review, daily_queries, host_query, review
-from gpu_triage.cli.fleet.review_page import render_html, render_markdown
+from gpu_triage.cli.fleet.review import (
+    DAY_SECONDS,
+    SECTIONS,
+    Prices,
+    Review,
+    Sums,
+    daily_queries,
+    review,
+    table_queries,
+)
+from gpu_triage.cli.fleet.review_data import render_csv, render_json
+from gpu_triage.cli.fleet.review_page import FACTS, render_html, render_markdown
 from gpu_triage.errors import PrometheusUnavailable
 
 pytestmark = pytest.mark.slow
@@ -36,17 +52,13 @@ class Recorded:
 
     labels: Mapping[str, str]
     busy: Sequence[float]  # shares in the 5 minutes of the day, in turns
-    lost: Mapping[str, float]
-    idle: Sequence[bool]  # whether a job held it and did not use it, likewise
+    lost: Mapping[str, float]  # hours by the class that held it back
 
 
 HOT = Recorded(
-    {"cluster": "east", "instance": "gpu-07", "gpu": "0", "uuid": "GPU-a"},
-    (0.0, 1.0),
-    {"thermal": 6.0, "storage": 1.0},
-    (False,),
+    {"cluster": "east", "instance": "gpu-07", "gpu": "0", "uuid": "GPU-a"}, (0.0, 1.0), {"thermal": 6.0, "storage": 1.0}
 )
-COOL = Recorded({"cluster": "west", "instance": "gpu-07", "gpu": "0", "uuid": "GPU-b"}, (0.25,), {}, (True, False))
+COOL = Recorded({"cluster": "west", "instance": "gpu-07", "gpu": "0", "uuid": "GPU-b"}, (0.25,), {})
 JOULES_A_DAY = 3.6e6 * 10
 
 
@@ -54,20 +66,33 @@ def _series(name: str, labels: Mapping[str, str]) -> str:
     return name + "{" + ",".join(f'{key}="{value}"' for key, value in {"job": "gpu-triage", **labels}.items()) + "}"
 
 
+MODEL = {"name": "NVIDIA H100"}
+DEAD_HOURS = 6.0
+"""Of GPU HOT in each day."""
+
+
 def _of_a_day() -> Iterator[tuple[str, Mapping[str, str], float]]:
     for gpu in (HOT, COOL):
         host = {key: gpu.labels[key] for key in ("cluster", "instance")}
         for name, hours in gpu.lost.items():
-            yield "instance_gpu_class:gpu_bottleneck_seconds:increase1d", {**gpu.labels, "class": name}, hours * 3600
-            yield "instance_class:gpu_hours_lost:sum1d", {**host, "class": name}, hours
-    for cluster, namespace, had, used in (
-        ("east", "vision", 20.0, 12.0),
-        ("west", "vision", 4.0, 1.0),
-        ("", "<b>|speech", 24.0, 6.0),
+            yield "instance_name_class:gpu_held_back_hours:sum1d", {**host, **MODEL, "class": name}, hours
+        dead = DEAD_HOURS if gpu is HOT else 0.0
+        yield "instance_name:gpu_observed_hours:sum1d", {**host, **MODEL}, 24.0
+        yield "instance_name:gpu_unavailable_hours:sum1d", {**host, **MODEL}, dead
+        yield "instance_name:gpu_outages:sum1d", {**host, **MODEL}, 2.0 if dead else 0.0
+        yield "instance_name:gpu_used_hours:sum1d", {**host, **MODEL}, 24 * sum(gpu.busy) / len(gpu.busy)
+        yield "instance:gpu_energy_joules:sum1d", host, JOULES_A_DAY
+        job = {"owner": "ml/train" if gpu is HOT else "4711/"}
+        yield "instance_owner:gpu_lost_hours:sum1d", {**host, **job}, 48.0 if gpu is HOT else 12.0
+    for cluster, namespace, had, idle in (
+        ("east", "vision", 20.0, 8.0),
+        ("west", "vision", 4.0, 3.0),
+        ("west", "<b>|speech", 24.0, 18.0),
+        ("west", "", 0.0, 0.0),
     ):
-        owner = {"workload_namespace": namespace, **({"cluster": cluster} if cluster else {})}
-        yield "owner:gpu_allocated_hours:sum1d", owner, had
-        yield "owner:gpu_busy_hours:sum1d", owner, used
+        owner = {"cluster": cluster, "instance": "gpu-07", "workload_namespace": namespace}
+        yield "instance_owner:gpu_allocated_hours:sum1d", owner, had
+        yield "instance_owner:gpu_allocated_idle_hours:sum1d", owner, idle
     for days, kind, count in (
         ("30", "79", 4),
         ("30", "lost", 2),
@@ -82,13 +107,10 @@ def _of_a_day() -> Iterator[tuple[str, Mapping[str, str], float]]:
 def _of_five_minutes(at: float) -> Iterator[tuple[str, Mapping[str, str], float]]:
     place = int(at // 300)
     for gpu in (HOT, COOL):
-        busy = gpu.busy[place % len(gpu.busy)]
-        yield "instance_gpu_name:gpu_busy:last5m", {**gpu.labels, "name": "NVIDIA H100"}, busy
-        yield "instance_gpu:gpu_allocated_idle:active", gpu.labels, gpu.idle[place % len(gpu.idle)]
-        owner = {"cluster": gpu.labels["cluster"], "owner": "ml/train" if gpu is HOT else "4711/"}
-        yield "owner:gpu_job_lost:gpus", owner, 2.0 if gpu is HOT else 0.5
-        yield "instance_gpu_owner:gpu_job:member", {**gpu.labels, **owner}, 1
-        yield "instance_gpu:gpu_energy_joules:last5m", gpu.labels, JOULES_A_DAY * at / DAY_SECONDS
+        yield "instance_gpu_name:gpu_busy:last5m", {**gpu.labels, **MODEL}, gpu.busy[place % len(gpu.busy)]
+        yield "instance_gpu_name:gpu_available:last5m", {**gpu.labels, **MODEL}, 1.0
+    night = at % DAY_SECONDS < DAY_SECONDS / 2
+    yield "instance_owner:gpu_allocated:sum", {"cluster": "west", "instance": "gpu-07"}, 1.0 if night else 0.5
 
 
 def _openmetrics() -> str:
@@ -130,31 +152,39 @@ def found(url: str) -> Review:
 
 
 def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -> None:
-    assert found.observed == (48, None, 48, 48, 48)
-    assert found.busy == (18, None, 18, 18, 18)
-    assert found.idle == (12, None, 12, 12, 12)
-    assert found.energy == (pytest.approx(20), None, *[pytest.approx(20)] * 3)
-    assert found.lost["thermal"] == (6, None, 6, 6, 6)
-    assert found.lost_by_day == (7, None, 7, 7, 7)
-    assert found.missing == (END - 4 * DAY_SECONDS,)
-    assert [(str(each.owner), each.allocated, each.unused) for each in found.owners] == [
-        ("namespace <b>|speech", 96, 72),
-        ("namespace east/vision", 80, 32),
-        ("namespace west/vision", 16, 12),
-    ]
-    assert [(each.name, each.observed, each.busy, each.lost, each.p95) for each in found.models] == [
-        ("NVIDIA H100", 192, 72, 28, 0.625)
-    ]
-    assert [(str(each.key), each.name, each.hours) for each in found.hosts] == [
-        ("east/gpu-07", "thermal", 24),
-        ("east/gpu-07", "storage", 4),
-    ]
-    # A loss counts for as long as it was recorded, and for 5 minutes into the day without data.
-    assert {str(job): hours for job, hours in found.jobs.items()} == {
-        "east/ml/train": pytest.approx(2 * 4 * 24, rel=0.005),
-        "Slurm job west/4711": pytest.approx(0.5 * 4 * 24, rel=0.005),
+    by_day = {
+        "observed": 48,
+        "active": 48,
+        "allocated": 48,
+        "used": 18,
+        "idle": 29,
+        "lost": 60,
+        "unavailable": 6,
+        "outages": 2,
+        "energy": 20,
+        "peak": 1,
+        "free": 1,
     }
-    assert [job.name for job in found.jobs] == ["train", "4711"]
+    assert found.totals == {name: (value, None, value, value, value) for name, value in by_day.items()}
+    assert found.before == by_day | {"peak": 1, "free": 1}  # of the one day that was recorded
+    assert found.held_back["thermal"] == (6, None, 6, 6, 6)
+    assert found.missing == (END - 4 * DAY_SECONDS,)
+    assert found.tables["owner"] == {
+        ("west", "<b>|speech", "", ""): {"allocated": 96, "idle": 72},
+        ("east", "vision", "", ""): {"allocated": 80, "idle": 32},
+        ("west", "vision", "", ""): {"allocated": 16, "idle": 12},
+        ("west", "", "", ""): {"allocated": 0, "idle": 0},
+    }
+    hours = {"observed": 192, "active": 192, "used": 72, "unavailable": 24, "held back": 28, "p95": 0.625}
+    assert found.tables["model"] == {("NVIDIA H100",): hours}
+    assert found.tables["host class"] == {
+        ("east", "gpu-triage", "gpu-07", "thermal"): {"held back": 24},
+        ("east", "gpu-triage", "gpu-07", "storage"): {"held back": 4},
+    }
+    east, west = (found.tables["host"][cluster, "gpu-triage", "gpu-07"] for cluster in ("east", "west"))
+    assert east == {"observed": 96, "unobserved": 0, "unavailable": 24, "outages": 8}
+    assert west == {"observed": 96, "unobserved": 0, "unavailable": 0, "outages": 0}
+    assert found.tables["job"] == {("east", "ml/train"): {"lost": 192}, ("west", "4711/"): {"lost": 48}}
     assert [(each.serial, each.kind, each.times) for each in found.offenders] == [
         ("1650123", "79", 4),
         ("1650123", "lost", 2),
@@ -164,11 +194,11 @@ def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -
 def test_a_selection_leaves_out_the_others(url: str) -> None:
     west = review(_client(url), Selection(cluster="west"), END, DAYS)
     assert west.observed == (24, None, 24, 24, 24)
-    assert west.lost_by_day == (0, None, 0, 0, 0)
-    assert (west.hosts, west.offenders) == ((), ())
-    assert [job.name for job in west.jobs] == ["4711"]
+    assert west.totals["unavailable"] == (0, None, 0, 0, 0)
+    assert (west.tables["host class"], west.offenders, west.held_back) == ({}, (), {})
+    assert [*west.tables["job"]] == [("west", "4711/")]
     host = review(_client(url), Selection(cluster="east", instance="gpu-07"), END, DAYS)
-    assert [job.name for job in host.jobs] == ["train"]
+    assert [*host.tables["job"]] == [("east", "ml/train")]
 
 
 def test_before_the_first_midnight_it_says_how_to_look_now(url: str, run: Run) -> None:
@@ -216,11 +246,72 @@ def test_every_recorded_series_that_is_asked_for_is_recorded_by_the_rules(reposi
     asked = [
         query
         for selection in (Selection(), Selection(cluster="east"), Selection(instance="a"))
-        for query in (*slow_queries(selection).values(), *daily_queries(selection).values(), host_query(selection, 30))
+        for query in (
+            *slow_queries(selection).values(),
+            *daily_queries(selection).values(),
+            *(each for columns in table_queries(str(selection), "30d").values() for each in columns.values()),
+        )
     ]
     names = set(re.findall(r"[a-z_]+:[a-z_]+:[a-z0-9_]+", " ".join(asked)))
     assert len(names) > 8
     assert names <= recorded
+
+
+def _on_board(url: str, panel: str, title: str, *labels: str) -> dict[tuple[str, ...], float]:
+    """A number of the capacity board an hour after the period, by labels."""
+    (asked,) = (
+        each
+        for each in targets("capacity.json")
+        if each.panel["title"] == panel and title in (each.legend, column_title(each))
+    )
+    query = substitute(asked.expr, 30 * DAY_SECONDS, over=f"{DAYS}d", price="2.5")
+    return {tuple(each.labels[name] for name in labels): each.value for each in _client(url).at(query, END + 3600)}
+
+
+@pytest.mark.parametrize(
+    ("panel", "cell", "name"),
+    [
+        *((fact.words.capitalize(), "hours", name) for name, fact in FACTS.items() if fact.whole),
+        ("Energy and outages", "energy", "energy"),
+        ("Energy and outages", "outages", "outages"),
+        ("GPUs at once", "most allocated", "peak"),
+        ("GPUs at once", "fewest free", "free"),
+    ],
+)
+def test_the_board_and_the_report_show_the_same_totals(
+    url: str, found: Review, panel: str, cell: str, name: str
+) -> None:
+    assert _on_board(url, panel, cell) == {(): found.total(name)}
+    if cell != "hours":
+        assert _on_board(url, panel, f"{cell}, before") == {(): found.before[name]}
+
+
+@pytest.mark.parametrize(
+    ("section", "panel", "titles"),
+    [
+        ("owner", "Owners", {"Allocated": "allocated", "Idle while allocated": "idle"}),
+        ("model", "Models", {"Observed": "observed", "Unavailable": "unavailable", "Held back": "held back"}),
+        ("host", "Hosts that were away", {"Unavailable": "unavailable", "Not observed": "unobserved"}),
+        ("host class", "Hours held back, by host", {"Hours": "held back"}),
+    ],
+)
+def test_the_board_and_the_report_show_the_same_tables(
+    url: str, found: Review, section: str, panel: str, titles: Mapping[str, str]
+) -> None:
+    labels = SECTIONS[section][0].split(", ")
+    for title, name in titles.items():
+        shown = _on_board(url, panel, title, *labels)
+        assert shown
+        assert shown.items() <= {key: row[name] for key, row in found.tables[section].items()}.items()
+        if section != "host":  # of which the board shows those that were away
+            assert sum(shown.values()) == sum(row[name] for row in found.tables[section].values())
+
+
+def test_the_board_and_the_report_show_the_same_shares_and_costs(url: str, found: Review) -> None:
+    used, active, lost = (found.total(name) or 0.0 for name in ("used", "active", "lost"))
+    assert _on_board(url, "Used", "share") == {(): used / active}
+    assert _on_board(url, "Cost", "lost") == {(): lost * 2.5}
+    assert sum(_on_board(url, "Clusters", "Allocated", "cluster").values()) == found.total("allocated")
 
 
 def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> None:
@@ -240,25 +331,57 @@ def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> 
 
 def test_markdown_has_a_row_for_each_day_and_escapes_names(found: Review) -> None:
     text = render_markdown(found)
-    assert "| 2026-01-11 | - | - | - | - | - | - |" in text
-    assert "| 2026-01-12 | 2 | 48 | 18 | 7 | 12 | 20 |" in text
-    assert r"namespace \<b\>\|speech" in text
-    assert "| GPU hours lost to a bottleneck | 28 h | 15% of the observed |" in text
+    assert "| 2026-01-11 | - | - | - | - | - | - | - | - |" in text
+    assert "| 2026-01-12 | 2 | 48 | 48 | 18 | 29 | 60 | 6 | 20 |" in text
+    assert r"namespace west/\<b\>\|speech" in text
+    assert "| GPU hours unavailable | 24 h | 12% of the observed | 6 h |" in text
+    assert "| east/gpu-07 | 0 h | 24 h | 8 | 3 h |" in text
+    assert all(meaning in text for meaning in GPU_HOURS.values())
 
 
-def test_what_jobs_lost_has_a_price_if_one_is_given(found: Review) -> None:
-    text = render_markdown(found)
-    assert "| east/ml/train | 192 h |" in text
-    priced = render_markdown(replace(found, gpu_hour_price=2.5))
-    hours = found.jobs[next(iter(found.jobs))]
-    assert f"| east/ml/train | 192 h | {2.5 * hours:,.2f} |" in priced
-    assert text.count("| Cost |") == 0
-    assert priced.count("| Cost |") == 1
+def test_hours_and_energy_have_a_price_if_one_is_given(found: Review) -> None:
+    priced = render_markdown(replace(found, prices=Prices(2.5, 0.5, 1.5)))
+    assert "Cost" not in render_markdown(found)
+    assert f"| east/ml/train | 192 h | {2.5 * 192:,.2f} |" in priced
+    assert f"| namespace east/vision | 80 h | 40% | 32 h | {2.5 * 32:,.2f} |" in priced
+    assert f"| Energy of the GPUs | 80 kWh |  | 20 kWh | {80 * 0.5 * 1.5:,.2f} |" in priced
+
+
+def test_programs_get_the_same_numbers_as_json_and_csv_and_no_formula(found: Review) -> None:
+    hostile: dict[str, Sums] = {**found.tables, "owner": {("", "", "=1+1", ""): {"allocated": 1.0}}}
+    document = json.loads(render_json(found))
+    assert document["total"] == {name: found.total(name) for name in found.totals}
+    assert document["day"]["2026-01-11"] == dict.fromkeys(found.totals)
+    assert document["model"]["NVIDIA H100"]["held back"] == 28
+    rows = list(csv.DictReader(io.StringIO(render_csv(replace(found, tables=hostile)))))
+    assert {row["measure"]: float(row["value"]) for row in rows if row["section"] == "total"} == document["total"]
+    assert {row["name"] for row in rows if row["section"] == "owner"} == {"'=1+1"}
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        ([4.0] * 27, None),
+        ([None] + [4.0] * 28, (4.0, 2, 4.0, 4.0, 4.0)),
+        ([*([4.0] * 10), None, *([4.0] * 24)], None),
+        # A straight line by weeks, of which weekends are no part.
+        ([each + week for week in range(4) for each in (5, 5, 5, 5, 5, 1, 2)], (7.0, 2, 9.0, 9.0, 9.0)),
+        # 1, 2, 1, 2 by weeks: a slope of 0.2 which is far below its uncertainty.
+        ([float(week % 2 + 1) for week in range(4) for _ in range(7)], (2.0, 2, 2.2, -3.03, 7.43)),
+    ],
+)
+def test_a_forecast_has_its_uncertainty_or_is_none(
+    days: list[float | None], expected: tuple[float, ...] | None
+) -> None:
+    found = forecast(days)
+    assert found == (None if expected is None else pytest.approx(expected, abs=0.01))
 
 
 def test_the_command_writes_by_suffix(url: str, tmp_path: Path, run: Run) -> None:
     server = ["report", "--prometheus", url, "--at", f"{END + 3600}", "--over", "5d", "--gpu-hour-price", "3"]
-    assert [run(*server, "--output", tmp_path / f"report.{suffix}").code for suffix in ("html", "md")] == [0, 0]
+    formats = ("html", "md", "csv", "json")
+    assert [run(*server, "--output", tmp_path / f"report.{suffix}").code for suffix in formats] == [0] * len(formats)
+    assert json.loads((tmp_path / "report.json").read_text())["prices"] == {"gpu_hour": 3, "kwh": None, "pue": 1}
     assert run(*server) == (0, (tmp_path / "report.md").read_text(), "")
     assert "| Cost |" in (tmp_path / "report.md").read_text()
     assert (tmp_path / "report.html").read_bytes().startswith(b"<!DOCTYPE html>")
@@ -275,3 +398,13 @@ def test_the_command_writes_by_suffix(url: str, tmp_path: Path, run: Run) -> Non
 def test_refusals_explain(url: str, run: Run, arguments: tuple[str, ...], said: str) -> None:
     code, _, err = run("report", "--prometheus", url, "--at", END, *arguments)
     assert (code, said in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "path", ["rules/recording.yml", "docs/glossary.md", "dashboards/capacity.json", "dashboards/diagnosis.json"]
+)
+def test_hours_have_one_word_and_one_definition_each(repository: Path, path: str) -> None:
+    text = re.sub(r"\n *#? *", " ", (repository / path).read_text(encoding="utf-8"))
+    quoted = {word for word, meaning in GPU_HOURS.items() if meaning in text}
+    assert quoted == ({*GPU_HOURS} if "diagnosis" not in path else set())
+    assert re.findall(r"(?i)allocated but|though held|\w+ but unused|hours lost to", text) == []

@@ -75,11 +75,11 @@ WORK: Final = (
     ),
     _work_info("work.allocated_unused", Action.FIX_JOB, topic="allocated", page="GpuAllocatedIdle", wait="20m")(
         title="allocated, and no process is on it",
-        meaning="The GPU is allocated and unused: the job is starting, has finished, or requested too many.",
+        meaning="No process is on the allocated GPU: the job is starting, has finished, or requested too many.",
         decision="If it lasts (GpuAllocatedIdle), ask the owner to free it.",
     ),
     _work_info("work.allocated_idle", Action.FIX_JOB, "GpuAllocatedIdle", topic="allocated", wait="5m")(
-        title="allocated and idle",
+        title="idle while allocated",
         meaning="A job has had the GPU for hours and hardly used it.",
         decision="Ask the owner to free it.",
         measure=_BUSY,
