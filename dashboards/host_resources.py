@@ -76,6 +76,7 @@ def storage() -> Row:
             "hides it. No data: no exporter answers.",
             Query(most(f"{_cpu('iowait', TARGET)} / {_cpu('.+', TARGET)}"), OF_HOST),
             unit="percentunit",
+            top=1,
             line_at=(0.1, WATCH),
         ),
         lines(
@@ -154,6 +155,7 @@ def network() -> Row:
             Column("Port of", label="device"),
             Column("Port", label="port"),
             Column("State", expr=_port_states(), texts=PORT_STATE),
+            sort="State",
             size=Size(8, 7),
         ),
     )

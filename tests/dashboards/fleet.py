@@ -48,7 +48,7 @@ WITH_BASELINE = "path"
 """The case whose exporter knows what its host was like at the start."""
 
 
-RECORDED = 'label_replace({__name__=~".+:.+"}, "recorded", "$1", "__name__", "(.+)")'
+RECORDED = 'label_replace({__name__=~".+:.+|ALERTS_FOR_STATE"}, "recorded", "$1", "__name__", "(.+)")'
 FIRING = 'ALERTS{alertstate="firing"}'
 JOB_STEPS = "gpu_job_steps_total"
 

@@ -260,10 +260,37 @@ def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_g
         **{selector("ALERTS", [*labels, *firing, ("alertname", name)]): 1.0 for name, labels in alerting},
     }
     series = {name: [value] * 11 for name, value in values.items()}
-    question = substitute(column("diagnosis.json", "Firing alerts", "Lost").expr, 1800)
+    question = substitute(column("diagnosis.json", "Findings and alerts", "Lost").expr, 1800)
     found = ask(requires_tool("promtool"), Run((), (), 60, series, ((question, NOW),)), tmp_path).samples[question, NOW]
-    lost = {(each.labels["alertname"], each.labels.get("gpu")): each.value for each in found}
+    lost = {(each.labels["code"], each.labels.get("gpu")): each.value for each in found}
     assert lost == {("GpuJobSlow", None): 2.4, ("Hot", "3"): 2.4}
+
+
+def test_the_sick_gpu_of_forty_hosts_is_among_the_rows_shown(requires_tool: RequiresTool, tmp_path: Path) -> None:
+    of_gpus = [
+        [("instance", f"host-{host}"), TARGET[1], ("gpu", str(number)), ("uuid", f"{host}-{number}")]
+        for host in range(40)
+        for number in range(16)
+    ]
+    sick = ("host-33", "13")
+    series = {selector("gpu_up", labels): [1.0] * 11 for labels in of_gpus}
+    series |= {
+        selector("gpu_verdict", labels): [2.0 if (labels[0][1], labels[2][1]) == sick else 0.0] * 11
+        for labels in of_gpus
+    }
+    question = substitute(column("fleet.json", "Worst GPUs", "Verdict").expr, 1800)
+    found = ask(requires_tool("promtool"), Run((), (), 60, series, ((question, NOW),)), tmp_path).samples[question, NOW]
+    assert len(found) == selectors.MOST_ROWS
+    assert [(each.labels["instance"], each.labels["gpu"]) for each in found if each.value > 0] == [sick]
+
+
+def test_an_alert_about_many_hosts_has_a_row_with_its_name(requires_tool: RequiresTool, tmp_path: Path) -> None:
+    labels = [TARGET[1], ("code", "host.down"), ("action", "fix_host"), ("alertname", "GpuExportersDown")]
+    firing = selector("ALERTS", [*labels, ("alertstate", "firing"), ("severity", "critical")])
+    question = substitute(column("diagnosis.json", "Findings and alerts", "Severity").expr, 1800)
+    run = Run((), (), 60, {firing: [1.0] * 11}, ((question, NOW),))
+    found = ask(requires_tool("promtool"), run, tmp_path).samples[question, NOW]
+    assert [(each.labels["code"], each.value) for each in found] == [("GpuExportersDown", 1.0)]
 
 
 MOST_SERIES = 2000
@@ -298,7 +325,7 @@ _WIDTHS = {"custom.width", "custom.minWidth"}
 
 def test_which_gpu_what_and_since_when_need_no_scrolling_on_1440_by_900() -> None:
     """Of the lines, browser and Grafana take some 250; of the columns, Grafana's bars, gaps and frames some 70."""
-    panel = find("diagnosis.json", "Findings").panel
+    panel = find("diagnosis.json", "Findings and alerts").panel
     place = panel["gridPos"]
     assert (place["y"] + place["h"]) * 38 <= 900 - 250
     columns = {
