@@ -28,7 +28,7 @@ from dashboards.selectors import (
     worst_gpus,
     worst_hosts,
 )
-from dashboards.tables import CHOSEN_HOST, GPU, HOST, Column, table_of
+from dashboards.tables import CHOSEN_HOST, GPU, HOST, NO_LABEL, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, GPU_STATE, HOST_STATE, PLAIN, SILENT, STEP, UP
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
 
@@ -149,7 +149,13 @@ def _worst_hosts() -> PanelBuilder:
         f"the top; click a host to diagnose it. Of more than {MOST_ROWS}: the worst. No data: no exporter is known.",
         Column("Host", label="instance", link=DIAGNOSIS, min_width=170),
         Column("Verdict", expr=worst_hosts(host_state()), texts=HOST_STATE, width=80),
-        Column("Silent since", expr=f"1000 * ({worst_hosts(silent_since())})", unit="dateTimeFromNow", width=112),
+        Column(
+            "Silent since",
+            expr=f"1000 * ({worst_hosts(silent_since())})",
+            unit="dateTimeFromNow",
+            absent=NO_LABEL,
+            width=120,
+        ),
         Column("Worst", expr=worst_hosts(f"min by ({TARGET}) ({bottleneck()})"), texts=BOTTLENECK, width=122),
         Column(
             "Held up",
@@ -157,12 +163,12 @@ def _worst_hosts() -> PanelBuilder:
             steps=limits((1, WATCH)),
             width=84,
         ),
-        Column("Critical alerts", expr=worst_hosts(critical), steps=limits((1, BAD)), width=126),
+        Column("Critical alerts", expr=worst_hosts(critical), steps=limits((1, BAD)), width=136),
         Column("Lost in a day", expr=worst_hosts(lost), unit="suffix: GPU h", decimals=1, width=124),
         Column("GPUs", expr=worst_hosts(by_host(host("gpu_devices", _NVML))), width=76),
         Column("On the bus", expr=worst_hosts(by_host(host("gpu_devices", _PCI))), width=104),
         Column("Driver", expr=worst_hosts(by_host(host("gpu_driver_up"))), texts=UP, width=72),
-        Column("Busy, 5 min", expr=worst_hosts(busy), unit="percentunit", decimals=0, width=104),
+        Column("Busy, 5 min", expr=worst_hosts(busy), unit="percentunit", decimals=0, width=116),
         sort=("-Verdict", "Worst"),
         size=Size(12, 10),
     )
@@ -182,8 +188,8 @@ def _worst_gpus() -> PanelBuilder:
         Column("Known", expr=worst_gpus(f"max by ({TARGET}, gpu, name) ({gpu('gpu_info')})"), hidden=True),
         Column("Verdict", expr=worst_gpus(gpu_state()), texts=GPU_STATE, width=80),
         Column("Bottleneck", expr=worst_gpus(by_gpu(bottleneck())), texts=BOTTLENECK, width=122),
-        Column("Busy, 5 min", expr=worst_gpus(busy), unit="percentunit", decimals=0, width=104),
-        Column("Power of limit", expr=worst_gpus(by_gpu(power_of_limit())), unit="percentunit", decimals=0, width=114),
+        Column("Busy, 5 min", expr=worst_gpus(busy), unit="percentunit", decimals=0, width=116),
+        Column("Power of limit", expr=worst_gpus(by_gpu(power_of_limit())), unit="percentunit", decimals=0, width=134),
         Column("Temp.", expr=worst_gpus(temperature), unit="celsius", decimals=0, width=76),
         sort=("-Verdict", "Bottleneck"),
         size=Size(12, 10),

@@ -14,7 +14,8 @@ def differences() -> Row:
         table_of(
             "GPUs that differ from their model",
             "GPUs whose power limit or expected link differs from the median of their model in their cluster, "
-            "among the selected hosts. Make them alike, or keep a job on GPUs of one kind. No data: none differs.",
+            "among the selected hosts. Make them alike, or keep a job on GPUs of one kind. No data: none differs, or "
+            "is read.",
             HOST,
             GPU,
             Column("Power limit", expr=by_gpu(_unlike("gpu_power_limit_watts")), unit="watt"),

@@ -150,7 +150,7 @@ def network() -> Row:
         table_of(
             "Ports without a link",
             "Their physical state. Polling or disabled: no signal, or no cable. No data: every port has a link, or the "
-            "host has no InfiniBand.",
+            "host has no InfiniBand, or no exporter answers.",
             HOST,
             Column("Port of", label="device"),
             Column("Port", label="port"),

@@ -19,7 +19,7 @@ from dashboards.selectors import (
     when,
 )
 from dashboards.steps import RUNBOOKS_URL
-from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
+from dashboards.tables import GPU, HOST, NARROW_HOST, NO_LABEL, Column, table_of
 from dashboards.value_mappings import ALERT_FIRES, CLASS, FINDING, SEVERITY
 from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
@@ -54,16 +54,16 @@ def findings(size: Size) -> PanelBuilder:
         "Click a name for what it means and what to do. The watchdog always fires. With more than "
         f"{MOST_FINDINGS}: the most severe. No data: no finding, and the rules do not run. Step 0 tells whether the "
         "exporter responds.",
-        Column("Severity", expr=shown, texts=SEVERITY, width=86),
+        Column("Severity", expr=shown, texts=SEVERITY, width=94),
         Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=172),
         NARROW_HOST,
         GPU,
         Column("Measured", label=MEASURED, width=104),
         Column("Value", expr=values, hidden=True),
-        Column("Since", expr=of_shown(since), unit="dateTimeFromNow", width=116),
+        Column("Since", expr=of_shown(since), unit="dateTimeFromNow", absent=NO_LABEL, width=116),
         Column("State", expr=of_shown(_states()), texts=FINDING, width=100),
-        Column("Action", label="action", width=118),
-        Column("Lost", expr=_lost(shown), decimals=1, width=60),
+        Column("Action", label="action", width=132),
+        Column("Lost", expr=_lost(shown), decimals=1, absent=NO_LABEL, width=68),
         Column("Job", label="owner", min_width=90),
         sort=("Severity", "Since"),
         size=size,
@@ -159,7 +159,8 @@ def gpus_lost(size: Size) -> PanelBuilder:
     return lines(
         "GPUs lost, by bottleneck",
         "How many GPUs' worth of time each class takes at each moment, from the seconds counter, so that a gap between "
-        "scrapes hides nothing. Many GPUs changing at once point at something they share. No data: no time lost.",
+        "scrapes hides nothing. Many GPUs changing at once point at something they share. No data: no time lost, "
+        "or no exporter answers.",
         Query(f"sum by (class) ({rate(gpu(GPU_BOTTLENECK_SECONDS_TOTAL.name, LOST))})", "{{class}}"),
         unit="none",
         size=size,

@@ -101,6 +101,16 @@ def test_no_cell_has_the_color_of_text_as_its_background() -> None:
         assert "color-background" not in text or '"color": "text"' not in text, override["matcher"]["options"]
 
 
+def test_axes_of_ratios_reach_100_percent() -> None:
+    axes = [
+        {"max": defaults.get("max"), "axisSoftMax": defaults["custom"].get("axisSoftMax")}
+        for panel in all_panels()
+        for defaults in (panel["fieldConfig"]["defaults"],)
+        if panel["type"] == "timeseries" and defaults["unit"] == "percentunit" and defaults.get("min") == 0
+    ]
+    assert [axis for axis in every(axes) if 1 not in axis.values()] == []
+
+
 @every_panel
 def test_an_empty_panel_gives_the_reason(panel: Mapping[str, Any]) -> None:
     assert re.match(r"No data: \S.{8,}[^.]$", panel["fieldConfig"]["defaults"]["noValue"])
@@ -317,6 +327,8 @@ def test_a_matrix_shows_eight_gpus_on_a_window_of_1600_pixels(title: str) -> Non
         each["matcher"]["options"]: next(one["value"] for one in each["properties"] if one["id"] in _WIDTHS)
         for each in panel["fieldConfig"]["overrides"]
     }
+    (cells,) = (each for each in panel["fieldConfig"]["overrides"] if each["matcher"]["options"] == "number")
+    assert {"id": "noValue", "value": ""} in cells["properties"], "a GPU beside itself says that there is no data"
     assert widths["Host"] + widths["GPU"] + 8 * widths["number"] <= panel["gridPos"]["w"] / 24 * (1600 - 40) - 26
 
 

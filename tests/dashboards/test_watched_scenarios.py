@@ -233,6 +233,7 @@ ONE_OF_TWO_IS_GONE = (100, "h100-mig|starved")
         ((40, "exporter"), "0|1 of 1", "1|0 of 2"),  # released
         ((60, "no-driver"), "0|1 of 1", "2|0 of 2"),
         ((55, NIGHT), "0|1 of 1", "2|7 of 8"),
+        ((70, "drift"), "0|1 of 1", "2|2 of 3"),  # calls on one GPU hang
         ((9, NIGHT), "0|1 of 1", "0|8 of 8"),
         ((60, "h100-mig"), "0|1 of 1", "0|2 of 2"),
     ],
@@ -268,14 +269,13 @@ def test_a_host_that_is_down_is_named_with_when_it_was_last_scraped(store: Store
     since, seconds = column("fleet.json", "Worst hosts", "Silent since"), ONE_OF_FOUR_IS_DOWN[0] * 60
     (found,) = store.at(substitute(since.expr, seconds, instance=ONE_OF_FOUR_IS_DOWN[1]), seconds)
     assert found.labels["instance"] == "exporter"
-    assert list(found.values.values()) == [1000 * EXPORTER_GOES_DOWN]
+    assert list(found.values.values()) == [1000 * (store.start + EXPORTER_GOES_DOWN)]
     without_rules = substitute(since.expr, seconds, instance="exporter").replace("down_since", "no_such_series")
     (found,) = store.at(without_rules, seconds)
     assert list(found.values.values()) == [1000 * (store.start + EXPORTER_GOES_DOWN - 60)]
 
 
 EXPORTER_GOES_DOWN = 95 * 60
-"""As the rules' clock has it, which begins with the scenarios."""
 
 
 @for_each(("minute", "said"), [(40, "-|2 released"), (109, "-|2 not read")])
@@ -312,6 +312,13 @@ def test_a_step_with_several_suspects_has_their_number_and_the_color_of_the_wors
     assert verdict(store, STARVED, NIGHT, 79 * 60) == ["1|7 GPUs"]
     everywhere = verdict(store, SICK, ".+", 55 * 60)
     assert any(re.fullmatch(r"2\|\d+ GPUs", each) for each in everywhere)
+
+
+def test_the_hosts_of_one_job_make_the_same_steps(store: Store) -> None:
+    cells = [each for each in TARGETS if each.panel["title"] == VERDICTS]
+    (steps,) = (each for each in cells if _title_of_cell(each.panel, each.ref) == "Job steps, 5 min")
+    (found,) = store.at(substitute(steps.expr, 9 * 60), 9 * 60)
+    assert list(found.values.values()) == pytest.approx([2], rel=0.1)
 
 
 def test_a_panel_shows_at_most_forty_gpus_and_the_worst_ones(store: Store) -> None:
@@ -405,7 +412,8 @@ def test_a_finding_and_its_alert_are_one_row(
             for value in series.values.values()
         }
     assert set(shown["Severity"]) == set(shown["State"]) == set(shown["Since"]) | {("", "GpuTriageWatchdog")}
-    assert words_of(column(DIAGNOSIS, FINDINGS, "State"))[f"{shown['State'][row]:g}"][0] == state
+    # How bad it is, is its severity: not every finding that is confirmed is.
+    assert words_of(column(DIAGNOSIS, FINDINGS, "State"))[f"{shown['State'][row]:g}"] == (state, "text")
     assert not any(code.startswith("GpuXid") for _, code in every(shown["Severity"]))
 
 
