@@ -7,6 +7,8 @@ from dashboards.measured import MEASURED, MEASURED_BY, measured
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import (
     LOST,
+    OF_GPU,
+    OF_OTHERS,
     RULES_ANSWER,
     TARGET,
     cluster,
@@ -79,9 +81,12 @@ _OF_SEVERAL: Final = 'alertname=~"GpuXid(Critical|Contained|Application)|GpuBase
 _THEIRS: Final = 'code=~"xid[.].+|baseline[.]drift"'
 
 
-def _present(matchers: str = "") -> str:
-    of_gpus, of_host = GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name, GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS.name
-    return f"{gpu(of_gpus, matchers)} or {host(of_host, matchers)}"
+_SINCE: Final = GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name
+_HOST_SINCE: Final = GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS.name
+
+
+def _present() -> str:
+    return f"{gpu(_SINCE)} or {host(_HOST_SINCE)}"
 
 
 def _ranked(rows: str, by: str) -> str:
@@ -92,21 +97,23 @@ def _ranked(rows: str, by: str) -> str:
 
 def _unfound(series: str, matchers: str = 'alertname!=""') -> str:
     """Alerts that fire without a present finding that they relay, and those about jobs or several hosts."""
+    of_one, of_several = _OF_SEVERAL.replace("=~", "!~"), _OF_SEVERAL
 
-    def about(which: str) -> str:
-        of_one, of_several = (
-            host(series, f"{which}, {matchers}, {names}") for names in (_OF_SEVERAL.replace("=~", "!~"), _OF_SEVERAL)
-        )
-        of_one += f" unless on ({TARGET}, uuid, code) ({_present()})"
-        of_several += f" unless on ({TARGET}, uuid, severity) ({_present(_THEIRS)})"
-        return f"({of_one}\nor\n{of_several})"
+    def without(found: str, theirs: str, about: str) -> str:
+        one, several = (host(series, f"{about}, {matchers}, {names}") for names in (of_one, of_several))
+        one += f" unless on ({TARGET}, uuid, code) ({found})"
+        return f"({one}\nor\n{several} unless on {theirs})"
 
-    of_jobs, of_fleet = (cluster(series, f'{SCRAPED}, instance="", {which}, {matchers}') for which in _OF_OWNERS)
+    of_gpus = without(gpu(_SINCE), f"({TARGET}, uuid, severity) {gpu(_SINCE, _THEIRS)}", OF_GPU)
+    others = without(_present(), f"({TARGET}, severity) {host(_HOST_SINCE, _THEIRS)}", OF_OTHERS)
+    of_jobs = f"{_of_jobs(series, matchers)} and on ({OF_JOB}) {gpu(MEMBER)}"
+    of_fleet = cluster(series, f'{SCRAPED}, instance="", owner="", {matchers}')
     of_fleet = f'label_replace({of_fleet}, "code", "", "", "")'  # of what each host has as well
-    return f"{numbered(about)}\nor\n{of_jobs} and on ({OF_JOB}) {gpu(MEMBER)}\nor\n{of_fleet}"
+    return f"{numbered(of_gpus, others)}\nor\n{of_jobs}\nor\n{of_fleet}"
 
 
-_OF_OWNERS: Final = ('owner!=""', 'owner=""')
+def _of_jobs(series: str, matchers: str) -> str:
+    return cluster(series, f'{SCRAPED}, instance="", owner!="", {matchers}')
 
 
 def _coded(alerts: str, *more: str) -> str:
@@ -121,7 +128,7 @@ def _states() -> str:
     of_one, of_several = (host("ALERTS", f"{_FIRING}, {which}") for which in ('code!=""', _OF_SEVERAL))
     relayed = (
         f"({_present()}) and on ({TARGET}, uuid, code) {of_one}\n"
-        f"or ({_present(_THEIRS)}) and on ({TARGET}, uuid, severity) {of_several}"
+        f"or ({gpu(_SINCE, _THEIRS)} or {host(_HOST_SINCE, _THEIRS)}) and on ({TARGET}, uuid, severity) {of_several}"
     )
     found = f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
     fires = f"group by ({_OF_FINDING}) ({relayed}) or {_coded(_unfound('ALERTS', _FIRING))} or {_coded(RULES_ANSWER)}"
@@ -132,8 +139,9 @@ def _lost(rows: str) -> str:
     """How many GPUs the job of a row loses, or jobs that wait for the GPU or host that it is about."""
     lost = f"max by ({OF_JOB}) ({cluster(LOST_GPUS, SCRAPED)})"
     waiting = f"sum by ({TARGET}, gpu) (0 * {host(WAITED_FOR)} + on ({OF_JOB}) group_left () {lost})"
-    rows = f"group by ({_BY}) ({rows})"
-    return f"{rows}\n* on ({OF_JOB}) group_left () {lost}\nor\n{rows}\n* on ({TARGET}, gpu) group_left () {waiting}"
+    jobs = f"{_coded(_of_jobs('ALERTS', _FIRING))} and on ({OF_JOB}) {gpu(MEMBER)}"
+    of_rows = f"group by ({_BY}) ({rows})\n* on ({TARGET}, gpu) group_left () {waiting}"
+    return f"({jobs})\n* on ({OF_JOB}) group_left () {lost}\nor\n{of_rows}"
 
 
 def time_lost(size: Size) -> PanelBuilder:

@@ -1,6 +1,6 @@
 """How queries select series: always by the variables, and the worst of thousands of GPUs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from gpu_triage.read.exporter.judgment import (
@@ -65,14 +65,17 @@ def alerts(matchers: str) -> str:
 
     While the driver or exporter is down, an alert continues; then the index comes from findings, of now or of before.
     """
-    return numbered(lambda about: host("ALERTS", f"{about}, {matchers}"))
+    return numbered(*(host("ALERTS", f"{about}, {matchers}") for about in (OF_GPU, OF_OTHERS)))
 
 
-def numbered(select: Callable[[str], str]) -> str:
-    """Series about GPUs, by UUID, with the index of each; `select` gets a matcher for those and one for all others."""
+OF_GPU: Final = 'uuid!=""'
+OF_OTHERS: Final = 'uuid=""'
+
+
+def numbered(of_gpus: str, others: str) -> str:
+    """Series about GPUs by UUID, with the index of each, and others."""
     indices = f"9 + {gpu('gpu_up')} or 9 + {gpu('gpu_finding')} or last_over_time({gpu('gpu_finding')}[15m])"
     numbers = f"group by ({TARGET}, uuid, gpu) (topk by ({TARGET}, uuid) (1, {indices}))"
-    of_gpus, others = map(select, ('uuid!=""', 'uuid=""'))
     return f"{of_gpus}\n* on ({TARGET}, uuid) group_left (gpu) {numbers}\nor\n{others}"
 
 
@@ -131,7 +134,7 @@ def _worst_of_each() -> str:
 
 
 def worst_first(expr: str) -> str:
-    """Like `worst`, for timelines, whose order is that of the series: by how bad the GPU was, then by its number.
+    """Like `worst`, for timelines, which keep the order of the series: by how bad the GPU was, then by its number.
 
     Servers sort series by their labels, so both are labels that come before all others, with the same number of digits.
     """
