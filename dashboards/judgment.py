@@ -124,7 +124,7 @@ def _coded(alerts: str, *more: str) -> str:
 
 
 def _states() -> str:
-    """States of findings, and ALERT_FIRES for each row whose alert does."""
+    """States of findings, and ALERT_FIRES for each row with an alert that fires."""
     of_one, of_several = (host("ALERTS", f"{_FIRING}, {which}") for which in ('code!=""', _OF_SEVERAL))
     relayed = (
         f"({_present()}) and on ({TARGET}, uuid, code) {of_one}\n"

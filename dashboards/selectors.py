@@ -163,7 +163,7 @@ def most(expr: str) -> str:
 
 
 def lowest_first(expr: str) -> str:
-    """Only the hosts whose state was lowest in the time range, those first, for timelines; see `worst_first`."""
+    """Only the hosts with the lowest state in the time range, those first, for timelines; see `worst_first`."""
     lowest = f"bottomk({MOST_SERIES}, min_over_time(({expr})[$__range:1m] @ end()))"
     place = f'count_values by ({TARGET}) ("_place", {_PLACES} + {lowest})'
     return f"({expr})\n* on ({TARGET}) group_left (_place)\n{place}"

@@ -103,12 +103,12 @@ def test_no_cell_has_the_color_of_text_as_its_background() -> None:
 
 def test_axes_of_ratios_reach_100_percent() -> None:
     axes = [
-        {"max": defaults.get("max"), "axisSoftMax": defaults["custom"].get("axisSoftMax")}
+        (defaults.get("max"), defaults["custom"].get("axisSoftMax"))
         for panel in all_panels()
         for defaults in (panel["fieldConfig"]["defaults"],)
         if panel["type"] == "timeseries" and defaults["unit"] == "percentunit" and defaults.get("min") == 0
     ]
-    assert [axis for axis in every(axes) if 1 not in axis.values()] == []
+    assert [axis for axis in every(axes) if 1 not in axis] == []
 
 
 @every_panel
@@ -277,17 +277,10 @@ def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_g
 
 
 def test_the_sick_gpu_of_forty_hosts_is_among_the_rows_shown(requires_tool: RequiresTool, tmp_path: Path) -> None:
-    of_gpus = [
-        [("instance", f"host-{host}"), TARGET[1], ("gpu", str(number)), ("uuid", f"{host}-{number}")]
-        for host in range(40)
-        for number in range(16)
-    ]
+    gpus = [(f"host-{host}", str(number)) for host in range(40) for number in range(16)]
+    labels = {each: [("instance", each[0]), *gpu(each[1], "-".join(each))[1:]] for each in gpus}
     sick = ("host-33", "13")
-    series = {selector("gpu_up", labels): [1.0] * 11 for labels in of_gpus}
-    series |= {
-        selector("gpu_verdict", labels): [2.0 if (labels[0][1], labels[2][1]) == sick else 0.0] * 11
-        for labels in of_gpus
-    }
+    series = {selector("gpu_verdict", labels[each]): [2.0 * (each == sick)] * 11 for each in gpus}
     question = substitute(column("fleet.json", "Worst GPUs", "Verdict").expr, 1800)
     found = ask(requires_tool("promtool"), Run((), (), 60, series, ((question, NOW),)), tmp_path).samples[question, NOW]
     assert len(found) == selectors.MOST_ROWS

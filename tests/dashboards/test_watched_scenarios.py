@@ -292,6 +292,9 @@ def test_without_rules_no_step_gives_a_verdict(store: Store) -> None:
     for step in STEPS:
         expr = substitute(query(step), 3600).replace("GpuTriageWatchdog", "NoSuchAlert")
         assert store.at(expr, 60 * 60) == []
+    critical = substitute(column("fleet.json", "Worst hosts", "Critical alerts").expr, 3600)
+    assert store.at(critical, 60 * 60)
+    assert store.at(critical.replace("GpuTriageWatchdog", "NoSuchAlert"), 60 * 60) == []
 
 
 def test_without_the_judge_no_step_is_ok(store: Store) -> None:
@@ -349,9 +352,9 @@ LINK_5_LOSES_LANES = 20 * 60
 GPU_3_IS_HOT = (10 * 60, 40 * 60)
 
 
-def cells(store: Store, target: Target, seconds: float) -> dict[tuple[str, ...], float]:
-    """Values of a table's column for the hosts of the night, by whatever of host, GPU, code and class the rows have."""
-    found = store.at(substitute(target.expr, seconds, instance=NIGHT), seconds)
+def cells(store: Store, target: Target, seconds: float, instance: str = NIGHT) -> dict[tuple[str, ...], float]:
+    """Values of a table's column for a host, by whatever of GPU, code and class the rows have."""
+    found = store.at(substitute(target.expr, seconds, instance=instance), seconds)
     return {
         tuple(series.labels.get(label, "") for label in ("gpu", "code", "class")): value
         for series in found
@@ -392,29 +395,21 @@ def test_the_findings_say_how_bad_they_are_and_since_when(store: Store) -> None:
 @for_each(
     ("seen_at", "row", "state"),
     [
-        ((55, NIGHT), ("6", "gpu.lost"), "alert fires"),
-        ((55, NIGHT), ("6", "xid.79"), "alert fires"),
-        ((55, NIGHT), ("3", "thermal.margin"), "pending"),
-        ((109, "exporter"), ("", "GpuExporterDown"), "alert fires"),
+        ((55, NIGHT), ("6", "gpu.lost", ""), "alert fires"),
+        ((55, NIGHT), ("6", "xid.79", ""), "alert fires"),
+        ((55, NIGHT), ("3", "thermal.margin", ""), "pending"),
+        ((109, "exporter"), ("", "GpuExporterDown", ""), "alert fires"),
     ],
 )
 def test_a_finding_and_its_alert_are_one_row(
-    store: Store, seen_at: tuple[int, str], row: tuple[str, str], state: str
+    store: Store, seen_at: tuple[int, str], row: tuple[str, str, str], state: str
 ) -> None:
-    seconds, instance = seen_at[0] * 60, seen_at[1]
-    shown = {}
-    for title in ("Severity", "State", "Since"):
-        of_column = column(DIAGNOSIS, FINDINGS, title)
-        found = store.at(substitute(of_column.expr, seconds, instance=instance), seconds)
-        shown[title] = {
-            (series.labels.get("gpu", ""), series.labels["code"]): value
-            for series in found
-            for value in series.values.values()
-        }
-    assert set(shown["Severity"]) == set(shown["State"]) == set(shown["Since"]) | {("", "GpuTriageWatchdog")}
+    columns = [column(DIAGNOSIS, FINDINGS, title) for title in ("Severity", "State", "Since")]
+    severities, states, since = (cells(store, each, seen_at[0] * 60, seen_at[1]) for each in columns)
+    assert set(severities) == set(states) == set(since) | {("", "GpuTriageWatchdog", "")}
     # How bad it is, is its severity: not every finding that is confirmed is.
-    assert words_of(column(DIAGNOSIS, FINDINGS, "State"))[f"{shown['State'][row]:g}"] == (state, "text")
-    assert not any(code.startswith("GpuXid") for _, code in every(shown["Severity"]))
+    assert words_of(columns[1])[f"{states[row]:g}"] == (state, "text")
+    assert not any(code.startswith("GpuXid") for _, code, _ in every(severities))
 
 
 def test_the_detail_lists_the_findings_of_its_gpu_and_of_its_host_alone(store: Store) -> None:
