@@ -38,13 +38,12 @@ MOST_LOST: Final = 40
 def findings(size: Size) -> PanelBuilder:
     """Present findings on the selected GPUs and their hosts, and firing alerts; a finding and its alert are one row."""
     found = f"group by ({_OF_FINDING}, severity) ({_present()})"
-    ranked = _ranked(f"{_coded(_unfound('ALERTS', _FIRING), 'severity')}\nor\n{found}", _BY)
+    ranked = _ranked(f"{_coded(_unfound('ALERTS', _FIRING), 'severity')}\nor\n{found}")
     shown = f"bottomk({MOST_FINDINGS}, {ranked}\nor\n4 * {_coded(RULES_ANSWER)})"
 
-    def of_shown(expr: str) -> str:
-        return only(expr, _BY, shown)
+    def of_shown(expr: str, on: str = _BY) -> str:
+        return only(expr, on, shown)
 
-    values = only(measured(), MEASURED_BY, f"bottomk({MOST_FINDINGS}, {_ranked(found, _OF_FINDING)})")
     began = f"min by ({_BY}) ({_coded(_unfound('ALERTS_FOR_STATE'))})"
     since = f"{when(f'min by ({_OF_FINDING}) ({_present()})')}\nor\n1000 * {began}"
     return table_of(
@@ -61,7 +60,7 @@ def findings(size: Size) -> PanelBuilder:
         NARROW_HOST,
         GPU,
         Column("Measured", label=MEASURED, width=104),
-        Column("Value", expr=values, hidden=True),
+        Column("Value", expr=of_shown(measured(), MEASURED_BY), hidden=True),
         Column("Since", expr=of_shown(since), unit="dateTimeFromNow", absent=NO_LABEL, width=116),
         Column("State", expr=of_shown(_states()), texts=FINDING, width=100),
         Column("Action", label="action", width=132),
@@ -89,10 +88,10 @@ def _present() -> str:
     return f"{gpu(_SINCE)} or {host(_HOST_SINCE)}"
 
 
-def _ranked(rows: str, by: str) -> str:
+def _ranked(rows: str) -> str:
     """The rank of each row's severity; rows of none are left out."""
     ranked = (f'label_replace(vector({rank}), "severity", "{name}", "", "")' for rank, name, _ in SEVERITY[:3])
-    return f"min by ({by}) (({rows})\n* on (severity) group_left () ({' or '.join(ranked)}))"
+    return f"min by ({_BY}) (({rows})\n* on (severity) group_left () ({' or '.join(ranked)}))"
 
 
 def _unfound(series: str, matchers: str = 'alertname!=""') -> str:
@@ -106,14 +105,12 @@ def _unfound(series: str, matchers: str = 'alertname!=""') -> str:
 
     of_gpus = without(gpu(_SINCE), f"({TARGET}, uuid, severity) {gpu(_SINCE, _THEIRS)}", OF_GPU)
     others = without(_present(), f"({TARGET}, severity) {host(_HOST_SINCE, _THEIRS)}", OF_OTHERS)
-    of_jobs = f"{_of_jobs(series, matchers)} and on ({OF_JOB}) {gpu(MEMBER)}"
-    of_fleet = cluster(series, f'{SCRAPED}, instance="", owner="", {matchers}')
+    of_jobs, of_fleet = (
+        cluster(series, f'{SCRAPED}, instance="", {whose}, {matchers}') for whose in ('owner!=""', 'owner=""')
+    )
+    of_jobs += f" and on ({OF_JOB}) {gpu(MEMBER)}"
     of_fleet = f'label_replace({of_fleet}, "code", "", "", "")'  # of what each host has as well
     return f"{numbered(of_gpus, others)}\nor\n{of_jobs}\nor\n{of_fleet}"
-
-
-def _of_jobs(series: str, matchers: str) -> str:
-    return cluster(series, f'{SCRAPED}, instance="", owner!="", {matchers}')
 
 
 def _coded(alerts: str, *more: str) -> str:
@@ -139,9 +136,7 @@ def _lost(rows: str) -> str:
     """How many GPUs the job of a row loses, or jobs that wait for the GPU or host that it is about."""
     lost = f"max by ({OF_JOB}) ({cluster(LOST_GPUS, SCRAPED)})"
     waiting = f"sum by ({TARGET}, gpu) (0 * {host(WAITED_FOR)} + on ({OF_JOB}) group_left () {lost})"
-    jobs = f"{_coded(_of_jobs('ALERTS', _FIRING))} and on ({OF_JOB}) {gpu(MEMBER)}"
-    of_rows = f"group by ({_BY}) ({rows})\n* on ({TARGET}, gpu) group_left () {waiting}"
-    return f"({jobs})\n* on ({OF_JOB}) group_left () {lost}\nor\n{of_rows}"
+    return f"group by ({_BY}) ({rows})\n* on ({TARGET}, gpu, owner) group_left ()\n({lost} or {waiting})"
 
 
 def time_lost(size: Size) -> PanelBuilder:
