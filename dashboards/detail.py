@@ -7,11 +7,21 @@ from dashboards.detail_power import power, power_and_limits, temperatures
 from dashboards.detail_processes import instances, processes
 from dashboards.judgment import findings
 from dashboards.panels import SMALL, Cell, PanelBuilder, Query, Size, lines, strip, timeline
-from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, host, legend, rate
+from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, gpu_state, host, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, BOUND, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE, VIRTUALIZATION, YES
-from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_COMPUTE_BOUND, GPU_VERDICT
+from dashboards.value_mappings import (
+    BOTTLENECK,
+    BOUND,
+    CLASS,
+    GPU_STATE,
+    ON,
+    REACHED,
+    VGPU_LICENSE,
+    VIRTUALIZATION,
+    YES,
+)
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_COMPUTE_BOUND
 
 
 def board() -> Board:
@@ -33,13 +43,13 @@ def _now() -> Row:
         strip(
             "This GPU now",
             "Bottleneck: which resource limits it. Verdict: whether it should go on taking work; drain with a critical "
-            "finding, watch with a warning. Status: whether it answered the driver in time. Busy: share of the last 5 "
-            "minutes. Performance state: P0 is the fastest; P8 and above are idle. What is missing could not be read. "
-            "No data: the exporter does not answer, or does not know this GPU.",
+            "finding, watch with a warning. Status: whether it answered the driver in time. Performance state: P0 is "
+            "the fastest; P8 and above are idle. What is missing could not be read. No data: the exporter does not "
+            "answer, or does not know this GPU.",
             Cell("Bottleneck", bottleneck(), texts=BOTTLENECK),
-            Cell("Verdict", gpu(GPU_VERDICT.name), texts=VERDICT),
+            Cell("Verdict", gpu_state(), texts=GPU_STATE),
             Cell("Status", gpu("gpu_up"), texts=REACHED),
-            Cell("Busy", gpu("instance_gpu:gpu_busy:ratio5m"), unit="percentunit", decimals=0),
+            Cell("Busy, 5 min", gpu("instance_gpu:gpu_busy:ratio5m"), unit="percentunit", decimals=0),
             Cell("Power", gpu("gpu_power_watts"), unit="watt", decimals=0),
             Cell("Temperature", gpu("gpu_temperature_celsius", 'sensor="gpu"'), unit="celsius", decimals=0),
             Cell("Performance state", gpu("gpu_performance_state"), unit="prefix: P"),

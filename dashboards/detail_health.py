@@ -83,7 +83,7 @@ def health() -> Row:
         table_of(
             "Xids of this GPU",
             "Every Xid since the start of the host's kernel log, when it last occurred, and how often in the time "
-            "shown. No data: no Xid reported.",
+            "shown. No data: no Xid reported, or the kernel log is not read.",
             Column("Xid", label="xid", width=60),
             Column("When", expr=when(f"max by ({TARGET}, gpu, xid) ({_LAST_XID})"), unit="dateTimeFromNow"),
             Column(

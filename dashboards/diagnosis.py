@@ -7,45 +7,40 @@ from grafana_foundation_sdk.models.common import VisibilityMode
 from dashboards.board import Board, Row
 from dashboards.diagnosis_host import software, starved, tune
 from dashboards.diagnosis_machine import held_back, path, sick
-from dashboards.job_measures import LOST_GPUS, MEMBER, OF_JOB, SCRAPED, WAITED_FOR, alerts_of_jobs
+from dashboards.job_measures import MEMBER, OF_JOB, alerts_of_jobs
 from dashboards.judgment import findings, gpus_lost, time_lost
 from dashboards.palette import GOOD, GRAY, WATCH
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, panel_id, timeline, worded_strip
 from dashboards.selectors import (
-    MOST_ROWS,
     MOST_SERIES,
     OF_HOST,
+    RULES_ANSWER,
     TARGET,
     age,
     alerts,
     bottleneck,
     bottleneck_in,
     by_host,
-    cluster,
-    fewest,
     gpu,
     host,
     host_legend,
     known,
+    lowest_first,
     most,
-    only,
     power_of_limit,
     short,
+    silent,
+    unread_gpus,
     worst,
+    worst_first,
 )
-from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, SICK, SOFTWARE, STEPS, TUNE, Step, alerts_of
-from dashboards.tables import GPU_OR_HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, SEVERITY, STEP, UP, by_severity
+from dashboards.steps import COUNTED, SEEN, SICK, SOFTWARE, STEPS, TUNE, Step, alerts_of
+from dashboards.value_mappings import BOTTLENECK, STEP, UP
 
 UID = "gpu-triage-diagnosis"
 VERDICTS: Final = "Verdict of each step"
 WHO: Final = "who"
 """Label with the words of a verdict."""
-RULES_ANSWER = 'ALERTS{cluster=~"$cluster|", alertname="GpuTriageWatchdog", alertstate="firing"}'
-"""An alert that always fires: without it the rules aren't running, and half of each verdict is missing.
-
-It has a cluster label only if each cluster has its own rules.
-"""
 
 
 def board() -> Board:
@@ -74,21 +69,18 @@ def board() -> Board:
 
 
 def _first_screen() -> tuple[PanelBuilder, ...]:
-    return (_verdicts(), _bottleneck(), findings(Size(14, 9)), _alerts(), *_work())
+    return (_verdicts(), _bottleneck(), findings(Size(16, 9)), *_work())
 
 
 def _verdicts() -> PanelBuilder:
-    pace = Cell(
-        "Job steps per second",
-        f"sum({host('instance_job_name:gpu_job_steps:rate5m')})",
-        unit="ops",
-        steps=limits(base=GRAY),
-        decimals=2,
-    )
+    # All ranks of a job make the same steps.
+    steps = f"max by (cluster, owner, job_name) ({host('instance_job_name:gpu_job_steps:rate5m')})"
+    pace = Cell("Job steps, 5 min", f"sum({steps})", unit="ops", steps=limits(base=GRAY), decimals=2)
     return worded_strip(
         VERDICTS,
         "Which GPUs are suspect at each step of the playbook now, else hosts: one by name, several by number. Red: at "
-        "least one critical; amber: warnings. OK: judged, none. N/A: cannot be judged here. Read from left to right, "
+        "least one critical; amber: warnings. OK: judged, none. Gray: GPUs that are not read, or released, so that "
+        "nothing is known of them. N/A: cannot be judged here. Read from left to right, "
         "and click a step for what to look at, and for the playbook. GPU-bound work is no fault. Look at the job's "
         "steps too, as the job counts them: if they have not slowed down, nothing is slow. No data: the rules do not "
         "run, or there is no exporter.",
@@ -109,12 +101,19 @@ def verdict_query(step: Step) -> str:
     """A series with the step's suspects in the label `who`; OK for none, N/A if it can't be judged.
 
     One series for GPUs and one for hosts that are suspect as a whole; none without rules or exporter. What is before
-    the bar is how bad the worst of them is.
+    the bar is how bad the worst of them is. Nothing is OK while GPUs are not read.
     """
     suspects = _named(_suspects(step), of_gpus=bool(step.classes))
+    if step.classes:
+        suspects += f"\nor on ()\n{_unread('not read', released=False)}\nor on ()\n{_unread('released', released=True)}"
     judged = _said("0|OK" if step is not TUNE else "n|none", f"count({_judged(step)})")
     known = _said("-|N/A", f"count({host('gpu_exporter_build_info')} or {host('up')})")
     return f"(\n{suspects}\nor on ()\n{judged}\nor on ()\n{known}\n)\nand on ()\n{RULES_ANSWER}"
+
+
+def _unread(why: str, *, released: bool) -> str:
+    number = f'count_values("number", count({unread_gpus(released=released)}))'
+    return f'label_replace({number}, "{WHO}", "-|$1 {why}", "number", "(.*)")'
 
 
 def _said(word: str, expr: str) -> str:
@@ -130,7 +129,7 @@ def _suspects(step: Step) -> str:
     names = "|".join(alerts_of(step))
     firing = f'alertstate="firing", severity=~"{"|".join(sorted(COUNTED))}", alertname=~"{names}"'
     if not step.classes:
-        return f"max by ({TARGET}) ({_how_bad(host('ALERTS', firing))} or 1 + ({host('up')} == 0))"
+        return f"max by ({TARGET}) ({_how_bad(host('ALERTS', firing))} or {silent()} > 0)"
     waiting = f"group by ({TARGET}, gpu) {bottleneck_in(step.classes)}"
     if step is TUNE:
         return f"3 * {waiting}"
@@ -184,72 +183,30 @@ def _bottleneck() -> PanelBuilder:
         "Bottleneck of each GPU",
         "Which resource limits each GPU, one class at any moment, within a minute of the cause. Green: the GPU "
         "itself is the limit, as it should be. Look for the GPU that changes color first, and for events marked at "
-        f"that time. With more than {MOST_SERIES} GPUs: the worst. No data: no exporter answers, or it has judged no "
-        "GPU yet.",
-        worst(bottleneck()),
+        f"that time. The worst come first; of more than {MOST_SERIES} GPUs, they alone. No data: no exporter "
+        "answers, or it has judged no GPU yet.",
+        worst_first(bottleneck()),
         texts=BOTTLENECK,
-        size=Size(10, 9),
+        size=Size(8, 9),
         show_value=VisibilityMode.AUTO,
     )
 
 
-def _alerts() -> PanelBuilder:
-    by = f"{TARGET}, gpu, owner, alertname, action"
-    severity = by_severity(lambda matcher: f"max by ({by}) ({_of_all(matcher)})")
-    watchdog = f"4 * max by (alertname, action) ({RULES_ANSWER})"
-    shown = f"bottomk({MOST_ROWS}, {severity}\nor\n{watchdog})"
-    return table_of(
-        "Firing alerts",
-        "Alerts firing now, the most severe first, then by GPUs lost: by the job, or by jobs that wait for the "
-        "host or GPU. Click a name to open its runbook. The watchdog always fires. No data: the rules do not run.",
-        Column("Severity", expr=shown, texts=SEVERITY, width=86),
-        Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=220),
-        Column("Host", label="instance", min_width=150),
-        GPU_OR_HOST,
-        Column("Lost", expr=only(_lost(by), by, shown), decimals=1, width=60),
-        Column("Action", label="action", width=130),
-        Column("Job", label="owner", min_width=110),
-        sort=("Severity", "-Lost"),
-        size=Size(9, 7),
-    )
-
-
-def _of_all(matchers: str = "") -> str:
-    """Alerts about the selected GPUs and hosts, and about jobs with a GPU there."""
-    return f"{_of_hosts(matchers)}\nor\n{_of_jobs(matchers)}"
-
-
-def _of_hosts(matchers: str = "") -> str:
-    return alerts(f'alertstate="firing", {matchers}')
-
-
-def _of_jobs(matchers: str = "") -> str:
-    return f"{alerts_of_jobs(matchers)}\nand on ({OF_JOB}) {gpu(MEMBER)}"
-
-
-def _lost(by: str) -> str:
-    """How many GPUs the job of an alert loses, or jobs that wait for the GPU or host that it is about."""
-    lost = f"max by ({OF_JOB}) ({cluster(LOST_GPUS, SCRAPED)})"
-    waiting = f"sum by ({TARGET}, gpu) (0 * {host(WAITED_FOR)} + on ({OF_JOB}) group_left () {lost})"
-    of_job = f"group by ({by}) ({_of_jobs()})\n* on ({OF_JOB}) group_left () {lost}"
-    return f"{of_job}\nor\ngroup by ({by}) ({_of_hosts()})\n* on ({TARGET}, gpu) group_left () {waiting}"
-
-
 def _work() -> tuple[PanelBuilder, ...]:
-    size = Size(5, 7)
+    size = Size(8, 7)
     return (
         lines(
-            "Step rate of each job",
-            "Step rate as each job reports it. Find the moment at which it drops, and see which color above changes "
-            "just before. A job at its usual pace is not slow, whatever else shows. No data: no job counts its steps "
-            "(gpu_job_steps_total).",
+            "Steps per second of each job, mean of 5 min",
+            "As each job reports it, on each host. Find the moment at which it drops, and see which color above "
+            "changes just before. A job at its usual pace is not slow, whatever else shows. No data: no job counts its "
+            "steps (gpu_job_steps_total).",
             Query(most(host("instance_job_name:gpu_job_steps:rate5m")), host_legend("{{job_name}} ({{owner}})")),
             unit="ops",
             size=size,
         ),
         lines(
-            "Busy share of each GPU",
-            "Share of the last 5 minutes in which the GPU worked. Low while a job runs: it waits, see steps 4 and 5. "
+            "Busy share of each GPU, mean of 5 min",
+            "Share of the time in which the GPU worked. Low while a job runs: it waits, see steps 4 and 5. "
             "A high value does not prove progress: a GPU spinning at a barrier is busy too. Compare it with its power. "
             "No data: the rules do not run, or the GPUs do not report it.",
             worst(gpu("instance_gpu:gpu_busy:ratio5m")),
@@ -281,7 +238,7 @@ def _watched() -> Row:
             "Whether Prometheus could scrape each host. If all other panels have a gap at the same time, monitoring "
             "failed, not necessarily the work: see whether the host is up. No data: no exporter was scraped in the "
             "time shown.",
-            Query(fewest(f"{host('up')}\nand on ({TARGET})\n{known()}"), OF_HOST),
+            Query(lowest_first(f"{host('up')}\nand on ({TARGET})\n{known()}"), OF_HOST),
             texts=UP,
             size=Size(12, 7),
         ),

@@ -8,7 +8,19 @@ from dashboards.host_resources import busiest_cpus, disk_busy, network_utilizati
 from dashboards.host_software import blocked_processes, kernel_log
 from dashboards.palette import GOOD, GRAY, WATCH
 from dashboards.panels import Query, Size, lines, timeline
-from dashboards.selectors import MOST_ROWS, TARGET, bottleneck, bottleneck_in, by_gpu, gpu, host, legend, only, worst
+from dashboards.selectors import (
+    MOST_ROWS,
+    TARGET,
+    bottleneck,
+    bottleneck_in,
+    by_gpu,
+    gpu,
+    host,
+    legend,
+    only,
+    worst,
+    worst_first,
+)
 from dashboards.steps import SOFTWARE, STARVED, TUNE
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, BOUND, Texts
@@ -26,7 +38,7 @@ def starved() -> Row:
             "Which resource of the host each GPU waits for: a job holds the GPU and gets less than 0.7 of it, "
             "while that resource is scarce. The other panels of this row, and the dashboard GPU host, explain nothing "
             "unless a GPU waits. No data: no GPU is judged.",
-            worst(by_gpu(f"{bottleneck_in(STARVED.classes)} or 0 * {bottleneck()}")),
+            worst_first(by_gpu(f"{bottleneck_in(STARVED.classes)} or 0 * {bottleneck()}")),
             texts=_WAITING,
             size=HALF,
         ),
@@ -69,7 +81,7 @@ def software() -> Row:
             "GPUs idle while allocated",
             "Allocated, and used for less than 5 % of 5 minutes. For hours: free it, or find out what the job "
             "waits for. No data: the rules do not run, or nothing tells who has a GPU.",
-            worst(gpu("instance_gpu:gpu_allocated_idle:active")),
+            worst_first(gpu("instance_gpu:gpu_allocated_idle:active")),
             texts=((0, "no", GOOD), (1, "idle", WATCH)),
             size=Size(8, 8),
         ),
@@ -118,7 +130,7 @@ def tune() -> Row:
             "Compute- or memory-bound",
             "What bounds the kernels of GPUs in class compute, where they report it: Hopper and later, or DCGM. "
             "Neither: small kernels, or gaps between them. No data: no GPU is in class compute and reports it.",
-            worst(gpu(GPU_COMPUTE_BOUND.name)),
+            worst_first(gpu(GPU_COMPUTE_BOUND.name)),
             texts=BOUND,
             size=Size(8, 7),
         ),

@@ -9,23 +9,25 @@ from dashboards.selectors import (
     TARGET,
     age,
     by_gpu,
-    fewest,
     gpu,
+    gpu_state,
     host,
     host_legend,
     in_15m,
     legend,
     link_of_expected,
+    lowest_first,
     most,
     rate,
     risen,
     when,
     worst,
+    worst_first,
     worst_gpus,
 )
 from dashboards.steps import HELD_BACK, PATH, SICK
 from dashboards.tables import GPU, HOST, OF_ALL_GPUS, Column, table_of
-from dashboards.value_mappings import NO_FAULT, REACHED, RECOVERY, SUSPECT
+from dashboards.value_mappings import GPU_STATE, NO_FAULT, REACHED, RECOVERY, SUSPECT
 
 XID_CATALOG = ("What NVIDIA says of this Xid", "https://docs.nvidia.com/deploy/xid-errors/index.html")
 FAULT = limits((1, BAD))
@@ -41,11 +43,12 @@ def sick() -> Row:
         SICK.row,
         table_of(
             SICK.key_panel,
-            "One row per GPU, lost GPUs first. Red in any column: drain the host and follow the runbook. N/A: this "
-            f"model does not report it, which is normal. Of more than {MOST_ROWS}: the worst. No data: no GPU is "
+            "One row per GPU, those to drain first. Red in any column: drain the host and follow the runbook. N/A: "
+            f"this model does not report it, which is normal. Of more than {MOST_ROWS}: the worst. No data: no GPU is "
             "known.",
             HOST,
             GPU,
+            Column("Verdict", expr=worst_gpus(gpu_state()), texts=GPU_STATE, width=80),
             Column("State", expr=worst_gpus(by_gpu(gpu("gpu_up"))), texts=REACHED, width=70),
             Column("Uncorrected ECC", expr=worst_gpus(uncorrected), steps=FAULT),
             Column("Remap failed", expr=worst_gpus(by_gpu(gpu("gpu_row_remap_failure"))), texts=NO_FAULT),
@@ -53,14 +56,15 @@ def sick() -> Row:
             Column("Retirement pending", expr=worst_gpus(by_gpu(gpu("gpu_retired_pages_pending"))), texts=SUSPECT),
             Column("Recovery needed", expr=worst_gpus(by_gpu(gpu("gpu_recovery_action"))), texts=RECOVERY),
             Column("SRAM errors over limit", expr=worst_gpus(sram_over_limit), texts=NO_FAULT),
-            sort="State",
+            sort=("-Verdict", "State"),
             of=OF_ALL_GPUS,
             size=Size(14, 9),
         ),
         table_of(
             "Recent Xids",
             "Errors that the driver reported for each GPU, and when. 79: the GPU fell off the bus. 48, 94, 95: "
-            "memory. 13, 31, 43: usually the program. No data: no Xid since the start of the host's kernel log.",
+            "memory. 13, 31, 43: usually the program. No data: no Xid since the start of the host's kernel log, or it "
+            "is not read.",
             HOST,
             GPU,
             Column("Xid", label="xid", link=XID_CATALOG, width=60),
@@ -81,8 +85,8 @@ def sick() -> Row:
             "Whether each GPU answers the driver, and the driver of each host. A lost GPU takes its job along. While a "
             "driver does not answer, the host can run no GPU job, and its GPUs are missing here: load or repair it. "
             "No data: no exporter answers.",
-            Query(worst(gpu("gpu_up"))),
-            Query(fewest(host("gpu_driver_up")), host_legend("driver")),
+            Query(worst_first(gpu("gpu_up"))),
+            Query(lowest_first(host("gpu_driver_up")), host_legend("driver")),
             texts=REACHED,
             size=HALF,
         ),
@@ -201,14 +205,14 @@ def path() -> Row:
             "NVSwitch fabric faults",
             "Faults that the driver reports of a GPU's part of the NVSwitch fabric, services that do not run, and "
             "errors of switches in the last 15 minutes (SXid); each has a line of its own while it lasts. A fatal SXid "
-            "or a service that does not run: drain the host. No data: no GPU is known.",
+            "or a service that does not run: drain the host. No data: no GPU is in a fabric, or it is not read.",
             Query(worst(gpu("gpu_fabric_fault") + " > 0"), legend("{{fault}}")),
             Query(most(f"1 - {host('gpu_host_service_running')} > 0"), host_legend("{{service}} does not run")),
             Query(
                 most(f"({age(host('gpu_nvswitch_sxid_last_timestamp_seconds'))} < bool 900) > 0"),
                 host_legend("{{pci_bus_id}} SXid {{sxid}}, fatal: {{fatal}}"),
             ),
-            Query(f"0 * count by (cluster) ({gpu('gpu_up')})", "{{cluster}} without a fault"),
+            Query(f"0 * count by (cluster) ({gpu('gpu_fabric_state')})", "{{cluster}} without a fault"),
             unit="short",
             size=HALF,
         ),

@@ -5,27 +5,32 @@ from dashboards.fleet_differences import differences
 from dashboards.fleet_jobs import jobs
 from dashboards.fleet_links import links
 from dashboards.palette import BAD, GOOD, GRAY, INFO, PLAIN, WATCH
-from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, strip
+from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, strip, worded_strip
 from dashboards.selectors import (
     MOST_ROWS,
     MOST_SERIES,
     OF_HOST,
+    RULES_ANSWER,
     TARGET,
     bottleneck,
     by_gpu,
     by_host,
     gpu,
+    gpu_state,
     host,
-    known,
+    host_state,
     most,
     only,
     power_of_limit,
+    silent,
+    silent_since,
+    unread_gpus,
     worst_gpus,
     worst_hosts,
 )
-from dashboards.tables import CHOSEN_HOST, GPU, GPU_OR_HOST, HOST, OF_ALL_GPUS, OF_ALL_HOSTS, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, HOST_VERDICT, NOT_READ, UP, VERDICT
-from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_HOST_VERDICT, GPU_VERDICT
+from dashboards.tables import CHOSEN_HOST, GPU, GPU_OR_HOST, HOST, NO_LABEL, OF_ALL_GPUS, OF_ALL_HOSTS, Column, table_of
+from dashboards.value_mappings import BOTTLENECK, GPU_STATE, HOST_STATE, SILENT, STEP, UP
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
 
 DIAGNOSIS = ("Diagnose this host", f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&${{__url_time_range}}")
 _LIMITED = f"< {GPU_BOTTLENECK.value_of('communication')}"
@@ -43,7 +48,7 @@ def board() -> Board:
         owners=True,
         pod_label=True,
         rows=(
-            Row("", _tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders()),
+            Row("", _read(), _tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders()),
             jobs(),
             links(),
             differences(),
@@ -52,28 +57,61 @@ def board() -> Board:
     )
 
 
+def _read() -> PanelBuilder:
+    unread, released = unread_gpus(released=False), unread_gpus(released=True)
+    read = f"({by_gpu(gpu('gpu_up'))} == 1)"
+    listed = f"count by ({TARGET}) ({read} or {unread} or {released})"
+    unlisted = f"({by_host(host('gpu_devices', _PCI))} > 0 unless on ({TARGET}) {listed})"
+    return worded_strip(
+        "What is read",
+        "How many of the hosts and GPUs known in the time shown can be read now. Red: a host is down, or a GPU is "
+        "lost, stalled, without a driver or on such a host: what the other panels show lacks it. Amber: hosts that "
+        "are no longer scraped, retired or not, or released GPUs. No data: no exporter is known.",
+        Cell("Hosts up", _of(f"count({silent()} == 0)", f"count({silent()})", rank=f"max({silent()})")),
+        Cell(
+            "GPUs read",
+            _of(
+                f"count({read})",
+                f"sum({listed} or {unlisted})",
+                rank=f"max(2 * ({unread} or {unlisted} ^ 0) or {released} or 0 * {read})",
+            ),
+        ),
+        label=WORDS,
+        texts=STEP,
+        size=Size(5, 3),
+    )
+
+
+def _of(those: str, everything: str, rank: str) -> str:
+    """How many of how many, as words, after the rank of their color: ``2|3 of 4``."""
+    those = f'count_values("those", {those} or 0 * {everything})'
+    everything = f'count_values("all", {everything})'
+    both = f'label_join({those} * on () group_left (all) {everything}, "number", " of ", "those", "all")'
+    ranked = f'count_values("rank", {rank})'
+    return f'label_join({both} * on () group_left (rank) {ranked}, "{WORDS}", "|", "rank", "number")'
+
+
+WORDS = "words"
+
+
 def _tiles() -> PanelBuilder:
-    """All counts are of one population: the GPUs that the exporters know, whether they answer or not."""
+    """All counts are of the GPUs that the exporters know now, whether they answer or not."""
     fault, warning = limits((1, BAD), base=PLAIN), limits((1, WATCH), base=PLAIN)
-    known_gpus, judged, verdicts = gpu("gpu_up"), bottleneck(), gpu(GPU_VERDICT.name)
+    judged, verdicts = bottleneck(), gpu(GPU_VERDICT.name)
     missing = f"sum(clamp_min({by_host(host('gpu_devices', _PCI))} - {by_host(host('gpu_devices', _NVML))}, 0))"
     busy = f"avg({gpu('instance_gpu:gpu_busy:ratio5m')})"
     return strip(
         "The fleet now",
-        "Hosts whose exporter is up, and their GPUs, those included that do not answer. Not answering: lost or "
-        "stalled. Missing: on the PCI bus, but not listed by the driver. To drain: with a critical finding; take "
-        "them, or their hosts, out of service. To watch: with a warning, worth a ticket and not a page. Held up: by "
-        "heat, power, clocks, their link, a hang or their host, or sick. Busy: mean over all. No data: no exporter "
-        "answers.",
-        Cell("Hosts", f"count({host('up')} == 1 and on ({TARGET}) {known()})"),
-        Cell("GPUs", f"count({known_gpus})"),
-        Cell("Not answering", _count(f"{known_gpus} == 0", known_gpus), steps=fault),
+        "GPUs of the hosts that are up. Missing: on the PCI bus, but not listed by the driver. To drain: with a "
+        "critical finding; take them, or their hosts, out of service. To watch: with a warning, worth a ticket and not "
+        "a page. Held up: by heat, power, clocks, their link, a hang or their host, or sick. Busy: mean over all. No "
+        "data: no exporter answers.",
         Cell("Missing", missing, steps=fault),
         Cell("To drain", _count(f"{verdicts} == {GPU_VERDICT.value_of('drain')}", verdicts), steps=fault),
         Cell("To watch", _count(f"{verdicts} == {GPU_VERDICT.value_of('watch')}", verdicts), steps=warning),
         Cell("Held up", _count(f"{judged} {_LIMITED}", judged), steps=warning),
-        Cell("Busy", busy, unit="percentunit", decimals=0),
-        size=Size(24, 3),
+        Cell("Busy, 5 min", busy, unit="percentunit", decimals=0),
+        size=Size(19, 3),
     )
 
 
@@ -101,22 +139,22 @@ def _classes() -> PanelBuilder:
 
 def _worst_hosts() -> PanelBuilder:
     judged = f"0 * count by ({TARGET}) ({bottleneck()})"
-    exporters = host("gpu_exporter_build_info")
-    critical = f"count by ({TARGET}) ({host('ALERTS', _CRITICAL)})\nor 0 * count by ({TARGET}) ({exporters})"
+    critical = f"(count by ({TARGET}) ({host('ALERTS', _CRITICAL)}) or 0 * {silent()})\nand on () {RULES_ANSWER}"
     lost = f"sum by ({TARGET}) ({host('instance_name_class:gpu_held_back_hours:sum1d')})"
     busy = f"avg by ({TARGET}) ({gpu('instance_gpu:gpu_busy:ratio5m')})"
     return table_of(
         "Worst hosts",
-        "Hosts to drain first, then to watch, with the worst class on each, how many GPUs are held up, and critical "
-        f"alerts. Start at the top; click a host to diagnose it. Of more than {MOST_ROWS}: the worst. No data: no "
-        "exporter is known.",
+        "Hosts that are down first, then those to drain, then to watch, with the worst class on each, how many GPUs "
+        "are held up, and critical alerts. Gone: no longer scraped; retired, or lost by service discovery. Start at "
+        f"the top; click a host to diagnose it. Of more than {MOST_ROWS}: the worst. No data: no exporter is known.",
         Column("Host", label="instance", link=DIAGNOSIS, min_width=170),
+        Column("Verdict", expr=worst_hosts(host_state()), texts=HOST_STATE, width=80),
         Column(
-            "Verdict",
-            expr=worst_hosts(by_host(host(GPU_HOST_VERDICT.name))),
-            texts=HOST_VERDICT,
-            absent=NOT_READ,
-            width=80,
+            "Silent since",
+            expr=f"1000 * ({worst_hosts(silent_since())})",
+            unit="dateTimeFromNow",
+            absent=NO_LABEL,
+            width=120,
         ),
         Column("Worst", expr=worst_hosts(f"min by ({TARGET}) ({bottleneck()})"), texts=BOTTLENECK, width=122),
         Column(
@@ -125,12 +163,12 @@ def _worst_hosts() -> PanelBuilder:
             steps=limits((1, WATCH)),
             width=84,
         ),
-        Column("Critical alerts", expr=worst_hosts(critical), steps=limits((1, BAD)), width=126),
+        Column("Critical alerts", expr=worst_hosts(critical), steps=limits((1, BAD)), width=136),
         Column("Held back in a day", expr=worst_hosts(lost), unit="suffix: GPU h", decimals=1, width=124),
         Column("GPUs", expr=worst_hosts(by_host(host("gpu_devices", _NVML))), width=76),
         Column("On the bus", expr=worst_hosts(by_host(host("gpu_devices", _PCI))), width=104),
         Column("Driver", expr=worst_hosts(by_host(host("gpu_driver_up"))), texts=UP, width=72),
-        Column("Busy", expr=worst_hosts(busy), unit="percentunit", decimals=0, width=66),
+        Column("Busy, 5 min", expr=worst_hosts(busy), unit="percentunit", decimals=0, width=116),
         sort=("-Verdict", "Worst"),
         of=OF_ALL_HOSTS,
         size=Size(12, 10),
@@ -138,20 +176,21 @@ def _worst_hosts() -> PanelBuilder:
 
 
 def _worst_gpus() -> PanelBuilder:
-    verdict, busy = by_gpu(gpu(GPU_VERDICT.name)), by_gpu(gpu("instance_gpu:gpu_busy:ratio5m"))
+    busy = by_gpu(gpu("instance_gpu:gpu_busy:ratio5m"))
     temperature = by_gpu(gpu("gpu_temperature_celsius", 'sensor="gpu"'))
     return table_of(
         "Worst GPUs",
-        "GPUs to drain first, then those to watch, then by bottleneck. Click a GPU for its details. Of more than "
+        "GPUs to drain first, then those to watch, those that are not read, and by bottleneck. GPUs of hosts that are "
+        "down are not here: their host is in the table before. Click a GPU for its details. Of more than "
         f"{MOST_ROWS}: the worst. No data: no GPU is known.",
         HOST,
         GPU,
         Column("Model", label="name"),
         Column("Known", expr=worst_gpus(f"max by ({TARGET}, gpu, name) ({gpu('gpu_info')})"), hidden=True),
-        Column("Verdict", expr=worst_gpus(verdict), texts=VERDICT, absent=NOT_READ, width=80),
+        Column("Verdict", expr=worst_gpus(gpu_state()), texts=GPU_STATE, width=80),
         Column("Bottleneck", expr=worst_gpus(by_gpu(bottleneck())), texts=BOTTLENECK, width=122),
-        Column("Busy", expr=worst_gpus(busy), unit="percentunit", decimals=0, width=66),
-        Column("Power", expr=worst_gpus(by_gpu(power_of_limit())), unit="percentunit", decimals=0, width=76),
+        Column("Busy, 5 min", expr=worst_gpus(busy), unit="percentunit", decimals=0, width=116),
+        Column("Power of limit", expr=worst_gpus(by_gpu(power_of_limit())), unit="percentunit", decimals=0, width=134),
         Column("Temp.", expr=worst_gpus(temperature), unit="celsius", decimals=0, width=76),
         sort=("-Verdict", "Bottleneck"),
         of=OF_ALL_GPUS,
@@ -194,19 +233,18 @@ _CRITICAL = 'alertstate="firing", severity="critical"'
 def _exporters() -> PanelBuilder:
     successes = host("gpu_exporter_collector_success")
     failed = f"count by ({TARGET}) ({successes} == 0) or 0 * count by ({TARGET}) ({successes})"
-    status = by_host(f"{host('up')} and on ({TARGET}) {known()}")
-    trouble = f"100 * (1 - {status}) + on ({TARGET}) ({failed}) or 100 * (1 - {status})"
+    trouble = f"(100 * {silent()} + on ({TARGET}) ({failed}) or 100 * {silent()})"
 
     def shown(expr: str) -> str:
         return only(expr, TARGET, f"topk({MOST_ROWS}, {trouble})")
 
     return table_of(
         "Exporters",
-        "Whether each exporter is up, has its GPUs, receives Xids and serves real readings. Simulated readings "
-        f"outside a drill: remove --simulate. Of more than {MOST_ROWS}: those in trouble first. No data: no "
-        "exporter is known.",
+        "Whether each exporter is up, has its GPUs, receives Xids and serves real readings. Gone: a target no longer. "
+        f"Simulated readings outside a drill: remove --simulate. Of more than {MOST_ROWS}: those in trouble. No data: "
+        "no exporter is known.",
         HOST,
-        Column("Status", expr=shown(status), texts=UP),
+        Column("Status", expr=shown(silent()), texts=SILENT),
         Column(
             "Simulated", expr=shown(by_host(host("gpu_exporter_simulated"))), texts=((0, "no", GOOD), (1, "yes", INFO))
         ),
@@ -217,7 +255,7 @@ def _exporters() -> PanelBuilder:
         ),
         Column("Xid sources", expr=shown(f"sum by ({TARGET}) ({host('gpu_exporter_xid_source_up')})")),
         Column("Failing collectors", expr=shown(failed), steps=limits((1, WATCH))),
-        sort="Status",
+        sort=("-Status", "-Failing collectors", "-Released"),
         of=OF_ALL_HOSTS,
         size=Size(12, 8),
     )

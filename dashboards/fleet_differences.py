@@ -14,7 +14,8 @@ def differences() -> Row:
         table_of(
             "GPUs that differ from their model",
             "GPUs whose power limit or expected link differs from the median of their model in their cluster, "
-            "among the selected hosts. Make them alike, or keep a job on GPUs of one kind. No data: none differs.",
+            "among the selected hosts. Make them alike, or keep a job on GPUs of one kind. No data: none differs, or "
+            "is read.",
             HOST,
             GPU,
             Column("Power limit", expr=by_gpu(_unlike("gpu_power_limit_watts")), unit="watt"),
@@ -40,13 +41,13 @@ def differences() -> Row:
         table_of(
             "Settings",
             "How many GPUs have each value of the settings that should be the same on all hosts of a job; power limit: "
-            "in percent of the default. A setting with two values: GPU detail shows each GPU's. No data: no GPU is "
+            "in percent of the default. The rarest first. With two values: see GPU detail for each. No data: no GPU is "
             "known.",
             CLUSTER,
             Column("Setting", label="setting"),
             Column("Value", label="value", width=90),
             Column("GPUs", expr=_settings(), width=90),
-            sort=("Setting", "-GPUs"),
+            sort=("Setting", "GPUs"),
             size=Size(8, 7),
         ),
         table_of(

@@ -42,8 +42,8 @@ def jobs() -> Row:
             *(Column(title, label=label) for label, title in _LABELS.items()),
             Column("Has it", expr=_least_busy(_owners()), hidden=True),
             Column("Bottleneck", expr=_least_busy(_of_owners(bottleneck())), texts=BOTTLENECK),
-            Column("Busy", expr=_least_busy(_of_owners(_BUSY)), unit="percentunit", decimals=0),
-            sort=("Namespace", "User"),
+            Column("Busy, 5 min", expr=_least_busy(_of_owners(_BUSY)), unit="percentunit", decimals=0),
+            sort="Busy, 5 min",
             size=Size(24, 9),
         ),
         lines(

@@ -75,6 +75,7 @@ def storage() -> Row:
             "hides it. No data: no exporter answers.",
             Query(most(f"{_cpu('iowait', TARGET)} / {_cpu('.+', TARGET)}"), OF_HOST),
             unit="percentunit",
+            top=1,
             line_at=(0.1, WATCH),
         ),
         lines(
@@ -148,11 +149,12 @@ def network() -> Row:
         table_of(
             "Ports without a link",
             "Their physical state. Polling or disabled: no signal, or no cable. No data: every port has a link, or the "
-            "host has no InfiniBand.",
+            "host has no InfiniBand, or no exporter answers.",
             HOST,
             Column("Port of", label="device"),
             Column("Port", label="port"),
             Column("State", expr=_port_states(), texts=PORT_STATE),
+            sort="State",
             size=Size(8, 7),
         ),
         folded=True,

@@ -26,14 +26,15 @@ def kernel() -> Row:
         lines(
             "Threads of jobs that wait in the kernel",
             "How many threads of each GPU's job wait in state D, by kernel function: ptlrpc is Lustre, cxi GPFS, "
-            "ceph CephFS, request_wait_answer FUSE, rpc NFS, and folio_wait any file system. No data: no thread waits.",
+            "ceph CephFS, request_wait_answer FUSE, rpc NFS, and folio_wait any file system. No data: no thread waits, "
+            "or none is seen.",
             Query(worst(rate(gpu("gpu_blocked_thread_seconds_total"))), legend("{{wait_channel}}")),
             unit="short",
         ),
         table_of(
             "Xids of unlisted GPUs",
             "Xids of a PCI address that the driver does not list, often a GPU that fell off the bus. No data: no such "
-            "Xid in the kernel log.",
+            "Xid in the kernel log, or it is not read.",
             HOST,
             Column("PCI address", label="pci_bus_id"),
             Column("Xid", label="xid", width=60),
@@ -145,7 +146,7 @@ def blocked_processes() -> PanelBuilder:
     return lines(
         "Processes blocked in the kernel",
         "For how long a thread of the process has waited in the kernel without running once. It cannot be "
-        "killed meanwhile. No data: no process is blocked.",
+        "killed meanwhile. No data: no process is blocked, or none is seen.",
         Query(worst(age(waiting)), host_legend("GPU {{gpu}} {{process}} ({{pid}}) {{wait_channel}}")),
         unit="s",
         line_at=(300, WATCH),

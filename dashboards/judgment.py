@@ -1,11 +1,29 @@
-"""Panels with the judge's results: findings with their start times, and the time lost to each bottleneck class."""
+"""Panels with the judge's results: findings with their alerts, and the time lost to each bottleneck class."""
 
+from typing import Final
+
+from dashboards.job_measures import LOST_GPUS, MEMBER, OF_JOB, SCRAPED, WAITED_FOR
 from dashboards.measured import MEASURED, MEASURED_BY, measured
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import LOST, MOST_ROWS, TARGET, gpu, host, lost_seconds, only, rate, when
+from dashboards.selectors import (
+    LOST,
+    MOST_ROWS,
+    OF_GPU,
+    OF_OTHERS,
+    RULES_ANSWER,
+    TARGET,
+    cluster,
+    gpu,
+    host,
+    lost_seconds,
+    numbered,
+    only,
+    rate,
+    when,
+)
 from dashboards.steps import RUNBOOKS_URL
-from dashboards.tables import GPU, GPU_OR_HOST, HOST, NARROW_HOST, Column, table_of
-from dashboards.value_mappings import CLASS, FINDING, SEVERITY, by_severity
+from dashboards.tables import GPU, GPU_OR_HOST, HOST, NARROW_HOST, NO_LABEL, Column, table_of
+from dashboards.value_mappings import ALERT_FIRES, CLASS, FINDING, SEVERITY
 from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
     GPU_FINDING,
@@ -16,40 +34,106 @@ from gpu_triage.read.exporter.judgment import (
 
 
 def findings(size: Size) -> PanelBuilder:
-    """Present findings on the selected GPUs and their hosts, with what was measured and start times."""
-    by = f"{TARGET}, gpu, code, action"
-    severity = by_severity(lambda matcher: f"group by ({by}) ({_present(matcher)})")
-    shown = f"bottomk({MOST_ROWS}, {severity})"
+    """Present findings on the selected GPUs and their hosts, and firing alerts; a finding and its alert are one row."""
+    found = f"group by ({_OF_FINDING}, severity) ({_present()})"
+    ranked = _ranked(f"{_coded(_unfound('ALERTS', _FIRING), 'severity')}\nor\n{found}")
+    shown = f"bottomk({MOST_ROWS}, {ranked}\nor\n4 * {_coded(RULES_ANSWER)})"
 
-    def of_shown(expr: str, on: str = by) -> str:
+    def of_shown(expr: str, on: str = _BY) -> str:
         return only(expr, on, shown)
 
+    began = f"min by ({_BY}) ({_coded(_unfound('ALERTS_FOR_STATE'))})"
+    since = f"{when(f'min by ({_OF_FINDING}) ({_present()})')}\nor\n1000 * {began}"
     return table_of(
-        "Findings",
-        "What the exporter finds wrong now, the most severe and then the oldest first. Rows without a GPU are about "
-        "the host. What began first is often the cause of the rest. A finding is pending until it has lasted for its "
-        f"wait; its alert fires while it is confirmed. With more than {MOST_ROWS}: the most severe. No data: no "
-        "finding. Step 0 tells whether the exporter responds.",
-        Column("Severity", expr=shown, texts=SEVERITY[:3], width=90),
-        Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=154),
+        "Findings and alerts",
+        "What the exporters find wrong now and which alerts fire, the most severe and then the oldest first. Rows "
+        "without a GPU are about the host, or a job. What began first is often the cause of the rest. A finding is "
+        "pending until it has lasted for its wait; while it is confirmed, its alert fires, unless that is turned off "
+        "or the rules do not run. Lost: how many GPUs' work the job loses, or jobs that wait for the GPU or host. "
+        "Click a name for what it means and what to do. The watchdog always fires. With more than "
+        f"{MOST_ROWS}: the most severe. No data: no finding, and the rules do not run. Step 0 tells whether the "
+        "exporter responds.",
+        Column("Severity", expr=shown, texts=SEVERITY, width=94),
+        Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=172),
         NARROW_HOST,
         GPU_OR_HOST,
         Column("Measured", label=MEASURED, width=104),
         Column("Value", expr=of_shown(measured(), MEASURED_BY), hidden=True),
-        Column("Since", expr=of_shown(when(f"min by ({by}) ({_present()})")), unit="dateTimeFromNow", width=116),
-        Column("State", expr=of_shown(f"max by ({by}) ({_STATES})"), texts=FINDING, width=82),
-        Column("Action", label="action", min_width=130),
+        Column("Since", expr=of_shown(since), unit="dateTimeFromNow", absent=NO_LABEL, width=116),
+        Column("State", expr=of_shown(_states()), texts=FINDING, width=100),
+        Column("Action", label="action", width=132),
+        Column("Lost", expr=_lost(shown), decimals=1, absent=NO_LABEL, width=68),
+        Column("Job", label="owner", min_width=90),
         sort=("Severity", "Since"),
         size=size,
     )
 
 
-_STATES = f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
+_OF_FINDING: Final = f"{TARGET}, gpu, code, action"
+_BY: Final = f"{_OF_FINDING}, owner"
+_FIRING: Final = 'alertstate="firing"'
+_OF_SEVERAL: Final = 'alertname=~"GpuXid(Critical|Contained|Application)|GpuBaselineDrift"'
+"""Alerts about all findings of one kind and severity on a GPU, without the code of one."""
+_THEIRS: Final = 'code=~"xid[.].+|baseline[.]drift"'
 
 
-def _present(matchers: str = "") -> str:
-    of_gpus, of_host = GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name, GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS.name
-    return f"{gpu(of_gpus, matchers)} or {host(of_host, matchers)}"
+_SINCE: Final = GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name
+_HOST_SINCE: Final = GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS.name
+
+
+def _present() -> str:
+    return f"{gpu(_SINCE)} or {host(_HOST_SINCE)}"
+
+
+def _ranked(rows: str) -> str:
+    """The rank of each row's severity; rows of none are left out."""
+    ranked = (f'label_replace(vector({rank}), "severity", "{name}", "", "")' for rank, name, _ in SEVERITY[:3])
+    return f"min by ({_BY}) (({rows})\n* on (severity) group_left () ({' or '.join(ranked)}))"
+
+
+def _unfound(series: str, matchers: str = 'alertname!=""') -> str:
+    """Alerts that fire without a present finding that they relay, and those about jobs or several hosts."""
+    of_one, of_several = _OF_SEVERAL.replace("=~", "!~"), _OF_SEVERAL
+
+    def without(found: str, theirs: str, about: str) -> str:
+        one, several = (host(series, f"{about}, {matchers}, {names}") for names in (of_one, of_several))
+        one += f" unless on ({TARGET}, uuid, code) ({found})"
+        return f"({one}\nor\n{several} unless on {theirs})"
+
+    of_gpus = without(gpu(_SINCE), f"({TARGET}, uuid, severity) {gpu(_SINCE, _THEIRS)}", OF_GPU)
+    others = without(_present(), f"({TARGET}, severity) {host(_HOST_SINCE, _THEIRS)}", OF_OTHERS)
+    of_jobs, of_fleet = (
+        cluster(series, f'{SCRAPED}, instance="", {whose}, {matchers}') for whose in ('owner!=""', 'owner=""')
+    )
+    of_jobs += f" and on ({OF_JOB}) {gpu(MEMBER)}"
+    of_fleet = f'label_replace({of_fleet}, "code", "", "", "")'  # of what each host has as well
+    return f"{numbered(of_gpus, others)}\nor\n{of_jobs}\nor\n{of_fleet}"
+
+
+def _coded(alerts: str, *more: str) -> str:
+    """Alerts by the labels of a row, with their name instead of a code that they lack."""
+    named = f'label_join({alerts}, "named", "|", "code", "alertname")'
+    named = f'label_replace({named}, "code", "$1", "named", "[|](.+)")'
+    return f"max by ({', '.join((_BY, *more))}) ({named})"
+
+
+def _states() -> str:
+    """States of findings, and ALERT_FIRES for each row with an alert that fires."""
+    of_one, of_several = (host("ALERTS", f"{_FIRING}, {which}") for which in ('code!=""', _OF_SEVERAL))
+    relayed = (
+        f"({_present()}) and on ({TARGET}, uuid, code) {of_one}\n"
+        f"or ({gpu(_SINCE, _THEIRS)} or {host(_HOST_SINCE, _THEIRS)}) and on ({TARGET}, uuid, severity) {of_several}"
+    )
+    found = f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
+    fires = f"group by ({_OF_FINDING}) ({relayed}) or {_coded(_unfound('ALERTS', _FIRING))} or {_coded(RULES_ANSWER)}"
+    return f"max by ({_BY}) ({found} or {ALERT_FIRES} * ({fires}))"
+
+
+def _lost(rows: str) -> str:
+    """How many GPUs the job of a row loses, or jobs that wait for the GPU or host that it is about."""
+    lost = f"max by ({OF_JOB}) ({cluster(LOST_GPUS, SCRAPED)})"
+    waiting = f"sum by ({TARGET}, gpu) (0 * {host(WAITED_FOR)} + on ({OF_JOB}) group_left () {lost})"
+    return f"group by ({_BY}) ({rows})\n* on ({TARGET}, gpu, owner) group_left ()\n({lost} or {waiting})"
 
 
 def time_lost(size: Size) -> PanelBuilder:
@@ -75,7 +159,8 @@ def gpus_lost(size: Size) -> PanelBuilder:
     return lines(
         "GPUs lost, by bottleneck",
         "How many GPUs' worth of time each class takes at each moment, from the seconds counter, so that a gap between "
-        "scrapes hides nothing. Many GPUs changing at once point at something they share. No data: no time lost.",
+        "scrapes hides nothing. Many GPUs changing at once point at something they share. No data: no time lost, "
+        "or no exporter answers.",
         Query(f"sum by (class) ({rate(gpu(GPU_BOTTLENECK_SECONDS_TOTAL.name, LOST))})", "{{class}}"),
         unit="none",
         size=size,

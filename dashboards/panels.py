@@ -124,6 +124,8 @@ def lines(
         panel = panel.min(floor)
     if top is not None:
         panel = panel.max(top)
+    elif unit == "percentunit" and floor == 0:
+        panel = panel.axis_soft_max(1)  # some ratios may be above 1; else, a line at 0 would have any scale
     if stacked:
         panel = panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))
     if line_at is not None:

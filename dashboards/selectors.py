@@ -38,6 +38,12 @@ LEGEND: Final = f"{OF_HOST} GPU {{{{gpu}}}}"
 LOST: Final = 'class!~"compute|idle"'
 """Classes that count as lost time: the GPU is neither limited by its own work nor idle."""
 
+RULES_ANSWER: Final = 'ALERTS{cluster=~"$cluster|", alertname="GpuTriageWatchdog", alertstate="firing"}'
+"""An alert that always fires: without it the rules aren't running, and half of each verdict is missing.
+
+It has a cluster label only if each cluster has its own rules.
+"""
+
 
 def cluster(metric: str, matchers: str = "") -> str:
     """Series of the selected clusters that are recorded without host labels."""
@@ -62,10 +68,18 @@ def alerts(matchers: str) -> str:
 
     While the driver or exporter is down, an alert continues; then the index comes from findings, of now or of before.
     """
+    return numbered(*(host("ALERTS", f"{about}, {matchers}") for about in (OF_GPU, OF_OTHERS)))
+
+
+OF_GPU: Final = 'uuid!=""'
+OF_OTHERS: Final = 'uuid=""'
+
+
+def numbered(of_gpus: str, others: str) -> str:
+    """Series about GPUs by UUID, with the index of each, and others."""
     indices = f"9 + {gpu('gpu_up')} or 9 + {gpu('gpu_finding')} or last_over_time({gpu('gpu_finding')}[15m])"
     numbers = f"group by ({TARGET}, uuid, gpu) (topk by ({TARGET}, uuid) (1, {indices}))"
-    of_gpus, of_hosts = (host("ALERTS", f"{which}, {matchers}") for which in ('uuid!=""', 'uuid=""'))
-    return f"{of_gpus}\n* on ({TARGET}, uuid) group_left (gpu) {numbers}\nor\n{of_hosts}"
+    return f"{of_gpus}\n* on ({TARGET}, uuid) group_left (gpu) {numbers}\nor\n{others}"
 
 
 def legend(what: str) -> str:
@@ -115,34 +129,47 @@ def worst(expr: str) -> str:
     With `@ end()`, the selection is the same for all points, so that lines don't come and go; up to MOST_SERIES GPUs,
     all are kept.
     """
-    worst_value = f"min_over_time({bottleneck()}[$__range] @ end())"
-    return only(expr, f"{TARGET}, gpu", f"bottomk({MOST_SERIES}, {worst_value})")
+    return only(expr, f"{TARGET}, gpu", _worst_of_each())
+
+
+def _worst_of_each() -> str:
+    return f"bottomk({MOST_SERIES}, min_over_time({bottleneck()}[$__range] @ end()))"
+
+
+def worst_first(expr: str) -> str:
+    """Like `worst`, for timelines, which keep the order of the series: by how bad the GPU was, then by its number.
+
+    Servers sort series by their labels, so both are labels that come before all others, with the same number of digits.
+    """
+    place = f'count_values by ({TARGET}, gpu) ("_place", {_PLACES} + {_worst_of_each()})'
+    padded = f'label_replace({expr}, "_unit", "0$1", "gpu", "(.)")'
+    padded = f'label_replace({padded}, "_unit", "$1", "gpu", "(..+)")'
+    return f"({padded})\n* on ({TARGET}, gpu) group_left (_place)\n{place}"
+
+
+_PLACES: Final = 100
 
 
 def worst_gpus(expr: str) -> str:
-    """Only the worst GPUs now, for tables: those to drain, then those to watch; those without a verdict last."""
-    known_gpus = f"{gpu(GPU_VERDICT.name)} or -1 * {gpu('gpu_up')}"
-    return only(expr, f"{TARGET}, gpu", f"topk({MOST_ROWS}, {by_gpu(known_gpus)})")
+    """Only the worst GPUs now, for tables: those to drain, then those to watch, then those that are not read."""
+    return only(expr, f"{TARGET}, gpu", f"topk({MOST_ROWS}, {gpu_state()})")
 
 
 def worst_hosts(expr: str, number: int = MOST_ROWS) -> str:
-    """Only that many of the worst hosts now, for tables."""
-    known_hosts = f"{host(GPU_HOST_VERDICT.name)} or -1 * {host('gpu_exporter_build_info')}"
-    return only(expr, TARGET, f"topk({number}, {by_host(known_hosts)})")
+    """Only that many of the worst hosts now, for tables; those that are down before all others."""
+    return only(expr, TARGET, f"topk({number}, {host_state()})")
 
 
 def most(expr: str) -> str:
     """Only the series that were highest in the time range, chosen once for the whole picture."""
-    return _extreme(expr, "topk", "max")
+    return f"({expr})\nand\ntopk({MOST_SERIES}, max_over_time(({expr})[$__range:1m] @ end()))"
 
 
-def fewest(expr: str) -> str:
-    """Only the series that were lowest in the time range, chosen once for the whole picture."""
-    return _extreme(expr, "bottomk", "min")
-
-
-def _extreme(expr: str, choice: str, value: str) -> str:
-    return f"({expr})\nand\n{choice}({MOST_SERIES}, {value}_over_time(({expr})[$__range:1m] @ end()))"
+def lowest_first(expr: str) -> str:
+    """Only the hosts with the lowest state in the time range, those first, for timelines; see `worst_first`."""
+    lowest = f"bottomk({MOST_SERIES}, min_over_time(({expr})[$__range:1m] @ end()))"
+    place = f'count_values by ({TARGET}) ("_place", {_PLACES} + {lowest})'
+    return f"({expr})\n* on ({TARGET}) group_left (_place)\n{place}"
 
 
 def short(expr: str) -> str:
@@ -170,8 +197,54 @@ def when(selected: str) -> str:
 
 
 def known() -> str:
-    """Targets that were exporters at any time in the range: a target that is down has no other series."""
-    return f"last_over_time({host('gpu_exporter_build_info')}[$__range] @ end())"
+    """Targets that were exporters at any time in the range, or by the rules: one that is down has no other series."""
+    seen = f"last_over_time({host('gpu_exporter_build_info')}[$__range] @ end())"
+    return f"({seen} or {host('instance:gpu_exporter_target:up')})"
+
+
+def silent() -> str:
+    """Whether each known host answers (0), is gone (1) or down (2).
+
+    It is down if its last scrape failed. It is gone if that succeeded and it is a target no longer: retired, or lost by
+    service discovery, which the rules cannot tell apart either.
+    """
+    last = by_host(f"last_over_time({host('up')}[$__range] @ end()) and on ({TARGET}) {known()}")
+    return f"({last} == 1 unless on ({TARGET}) {host('up')} or 2 * ({last} == bool 0))"
+
+
+def silent_since() -> str:
+    """When each host that is silent was last scraped, as Unix time, by the rules, else by its last samples."""
+    by_rules = by_host(host("instance_code:gpu_exporter_target:down_since"))
+    last = by_host(f"max_over_time(timestamp({host('gpu_exporter_build_info')})[$__range:1m])")
+    return f"({by_rules} or {last}) and on ({TARGET}) {silent()} > 0"
+
+
+DOWN, GONE, UNREAD, RELEASED = 3, 1.5, 0.5, 0.25
+"""Beside the values of a verdict, those of hosts and GPUs without one. The higher, the worse."""
+
+
+def host_state() -> str:
+    """The verdict on each known host, or why it has none."""
+    released = f"{RELEASED} * {by_host(_released())}"
+    verdict = by_host(host(GPU_HOST_VERDICT.name))
+    return f"({GONE} * ({silent()} > 0) or {verdict} or {released} or {UNREAD} + {silent()})"
+
+
+def gpu_state() -> str:
+    """The verdict on each GPU that the exporters know, or why it has none."""
+    verdict, listed = by_gpu(gpu(GPU_VERDICT.name)), by_gpu(gpu("gpu_up"))
+    return f"({verdict} or {RELEASED} + 0 * {listed} and on ({TARGET}) {_released()} or {UNREAD} + 0 * {listed})"
+
+
+def _released() -> str:
+    return f"{host('gpu_exporter_gpus_released')} == 1"
+
+
+def unread_gpus(*, released: bool) -> str:
+    """1 for each GPU that was known in the range and is not read now, because it is released or for another reason."""
+    seen = by_gpu(f"last_over_time({gpu('gpu_up')}[$__range] @ end()) ^ 0")
+    unread = f"{seen} unless on ({TARGET}, gpu) {gpu('gpu_up')} == 1"
+    return f"({unread} {'and' if released else 'unless'} on ({TARGET}) {_released()})"
 
 
 def rate(selected: str, window: str = "$__rate_interval") -> str:

@@ -168,6 +168,7 @@ def matrix(title: str, description: str, expr: str, *, column: str, texts: Texts
     )
     cells = {"cellOptions": _BACKGROUND, "minWidth": _MATRIX_CELL}
     properties = [DynamicConfigValue(f"custom.{name}", value) for name, value in cells.items()]
+    properties.append(DynamicConfigValue("noValue", ""))  # else a GPU beside itself would say why a table is empty
     panel = panel.override_by_field_type("number", [DynamicConfigValue("mappings", mapping(texts)), *properties])
     plain = [DynamicConfigValue("mappings", []), DynamicConfigValue("custom.cellOptions", {"type": "auto"})]
     panel = panel.override_by_name("GPU", [*plain, *_links(GPU), DynamicConfigValue("custom.width", GPU.width)])

@@ -15,6 +15,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 
 from dashboards.palette import BAD, BETWEEN, CLASS_COLORS, GOOD, GRAY, INFO, PLAIN, TONE_COLORS, WATCH
+from dashboards.selectors import DOWN, GONE, RELEASED, UNREAD
 from gpu_triage.judge.findings.verdicts import COLORS
 from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK,
@@ -27,7 +28,7 @@ from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_HEAL
 from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, GPU_VGPU_LICENSE_STATE, GPU_VIRTUALIZATION_MODE
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_PHYSICAL_STATE
 
-Texts = Sequence[tuple[int | str, str, str]]
+Texts = Sequence[tuple[float | str, str, str]]
 """Values of a metric or label, each with the text and color to show."""
 
 BOTTLENECK: Final = tuple((value, name, CLASS_COLORS[name]) for value, name in GPU_BOTTLENECK.states.items())
@@ -38,15 +39,21 @@ _BOUND_COLORS: Final = {"neither": WATCH, "compute": GOOD, "memory": INFO, "both
 BOUND: Final = tuple((value, name, _BOUND_COLORS[name]) for value, name in GPU_COMPUTE_BOUND.states.items())
 _VERDICT_COLORS: Final = {verdict.value: TONE_COLORS[color.tone] for verdict, color in COLORS.items()}
 VERDICT: Final = tuple((value, name, _VERDICT_COLORS[name]) for value, name in GPU_VERDICT.states.items())
-_FINDING_COLORS: Final = {"ended": GOOD, "pending": WATCH, "confirmed": BAD}
-FINDING: Final = tuple((value, name, _FINDING_COLORS[name]) for value, name in GPU_FINDING.states.items())
 HOST_VERDICT: Final = tuple((value, name, _VERDICT_COLORS[name]) for value, name in GPU_HOST_VERDICT.states.items())
 NOT_READ: Final = "not read"
 """Cell text for a GPU or host without a verdict."""
+_WITHOUT_VERDICT: Final = ((UNREAD, NOT_READ, GRAY), (RELEASED, "released", WATCH))
+GPU_STATE: Final = (*VERDICT, *_WITHOUT_VERDICT)
+HOST_STATE: Final = (*HOST_VERDICT, (DOWN, "down", BAD), (GONE, "gone", WATCH), *_WITHOUT_VERDICT)
+SILENT: Final = ((0, "up", GOOD), (1, "gone", WATCH), (2, "down", BAD))
 
 UP: Final = ((1, "up", GOOD), (0, "down", BAD))
 REACHED: Final = ((1, "up", GOOD), (0, "lost", BAD))
 """For GPUs: a lost or stalled one isn't just down."""
+ALERT_FIRES: Final = 3
+_STATES: Final = {**GPU_FINDING.states, ALERT_FIRES: "alert fires"}
+FINDING: Final = tuple((value, name, PLAIN) for value, name in _STATES.items())
+"""Without colors: how bad a finding is, is its severity, confirmed or not."""
 ON: Final = ((1, "on", PLAIN), (0, "off", PLAIN))
 YES: Final = ((1, "yes", PLAIN), (0, "no", PLAIN))
 VIRTUALIZATION: Final = tuple((value, name, PLAIN) for value, name in GPU_VIRTUALIZATION_MODE.states.items())

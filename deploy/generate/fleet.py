@@ -29,7 +29,7 @@ DRIFT_METRIC: Final = "gpu_driver_info"
 
 OF_THE_FLEET: Final = ("fleet.json", "capacity.json")
 """Dashboards that cover many hosts; the others are opened for a few."""
-OF_OTHERS: Final = ("ALERTS", "up", "kube_pod_labels")
+OF_OTHERS: Final = ("ALERTS", "ALERTS_FOR_STATE", "up", "kube_pod_labels")
 """Metrics of Prometheus itself and kube-state-metrics."""
 
 _WORD: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_:]*")

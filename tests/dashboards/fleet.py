@@ -48,7 +48,9 @@ WITH_BASELINE = "path"
 """The case whose exporter knows what its host was like at the start."""
 
 
-RECORDED = 'label_replace({__name__=~".+:.+"}, "recorded", "$1", "__name__", "(.+)")'
+BY_ITS_CLOCK = {"ALERTS_FOR_STATE", "instance_code:gpu_exporter_target:down_since"}
+"""Times by promtool's clock, which begins at 0."""
+RECORDED = 'label_replace({__name__=~".+:.+|ALERTS_FOR_STATE"}, "recorded", "$1", "__name__", "(.+)")'
 FIRING = 'ALERTS{alertstate="firing"}'
 JOB_STEPS = "gpu_job_steps_total"
 
@@ -123,7 +125,7 @@ def with_rules(history: History, promtool: Path, directory: Path) -> History:
             labels = dict(sample.labels)
             name = labels.pop("recorded", "ALERTS")
             column = made.setdefault((name, tuple(sorted(labels.items()))), array("d", [math.nan]) * history.steps)
-            column[round(at / STEP_SECONDS)] = sample.value
+            column[round(at / STEP_SECONDS)] = sample.value + (history.start_seconds if name in BY_ITS_CLOCK else 0)
     return joined([history, replace(history, series=made, families=families_of(made))])
 
 

@@ -117,6 +117,16 @@ def test_a_cell_of_a_table_is_its_label(panel: Mapping[str, Any]) -> None:
         assert (units.get(title) == "string") == (not field.startswith("Value") and field not in numbers), title
 
 
+def test_axes_of_ratios_reach_100_percent() -> None:
+    axes = [
+        (defaults.get("max"), defaults["custom"].get("axisSoftMax"))
+        for panel in all_panels()
+        for defaults in (panel["fieldConfig"]["defaults"],)
+        if panel["type"] == "timeseries" and defaults["unit"] == "percentunit" and defaults.get("min") == 0
+    ]
+    assert [axis for axis in every(axes) if 1 not in axis] == []
+
+
 @every_panel
 def test_an_empty_panel_gives_the_reason(panel: Mapping[str, Any]) -> None:
     assert re.match(r"No data: \S.{8,}[^.]$", panel["fieldConfig"]["defaults"]["noValue"])
@@ -384,10 +394,30 @@ def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_g
         **{selector("ALERTS", [*labels, *firing, ("alertname", name)]): 1.0 for name, labels in alerting},
     }
     series = {name: [value] * 11 for name, value in values.items()}
-    question = substitute(column("diagnosis.json", "Firing alerts", "Lost").expr, 1800)
+    question = substitute(column("diagnosis.json", "Findings and alerts", "Lost").expr, 1800)
     found = ask(requires_tool("promtool"), Run((), (), 60, series, ((question, NOW),)), tmp_path).samples[question, NOW]
-    lost = {(each.labels["alertname"], each.labels.get("gpu")): each.value for each in found}
+    lost = {(each.labels["code"], each.labels.get("gpu")): each.value for each in found}
     assert lost == {("GpuJobSlow", None): 2.4, ("Hot", "3"): 2.4}
+
+
+def test_the_sick_gpu_of_forty_hosts_is_among_the_rows_shown(requires_tool: RequiresTool, tmp_path: Path) -> None:
+    gpus = [(f"host-{host}", str(number)) for host in range(40) for number in range(16)]
+    labels = {each: [("instance", each[0]), *gpu(each[1], "-".join(each))[1:]] for each in gpus}
+    sick = ("host-33", "13")
+    series = {selector("gpu_verdict", labels[each]): [2.0 * (each == sick)] * 11 for each in gpus}
+    question = substitute(column("fleet.json", "Worst GPUs", "Verdict").expr, 1800)
+    found = ask(requires_tool("promtool"), Run((), (), 60, series, ((question, NOW),)), tmp_path).samples[question, NOW]
+    assert len(found) == selectors.MOST_ROWS
+    assert [(each.labels["instance"], each.labels["gpu"]) for each in found if each.value > 0] == [sick]
+
+
+def test_an_alert_about_many_hosts_has_a_row_with_its_name(requires_tool: RequiresTool, tmp_path: Path) -> None:
+    labels = [TARGET[1], ("code", "host.down"), ("action", "fix_host"), ("alertname", "GpuExportersDown")]
+    firing = selector("ALERTS", [*labels, ("alertstate", "firing"), ("severity", "critical")])
+    question = substitute(column("diagnosis.json", "Findings and alerts", "Severity").expr, 1800)
+    run = Run((), (), 60, {firing: [1.0] * 11}, ((question, NOW),))
+    found = ask(requires_tool("promtool"), run, tmp_path).samples[question, NOW]
+    assert [(each.labels["code"], each.value) for each in found] == [("GpuExportersDown", 1.0)]
 
 
 MOST_SERIES = 2000
@@ -416,6 +446,8 @@ def test_a_matrix_shows_eight_gpus_on_a_window_of_1600_pixels(title: str) -> Non
         for one in each["properties"]
         if one["id"] in _WIDTHS
     }
+    (cells,) = (each for each in panel["fieldConfig"]["overrides"] if each["matcher"]["options"] == "number")
+    assert {"id": "noValue", "value": ""} in cells["properties"], "a GPU beside itself says that there is no data"
     assert widths["Host"] + widths["GPU"] + 8 * widths["number"] <= panel["gridPos"]["w"] / 24 * (1600 - 40) - 26
 
 
@@ -424,7 +456,7 @@ _WIDTHS = {"custom.width", "custom.minWidth"}
 
 def test_which_gpu_what_and_since_when_need_no_scrolling_on_1440_by_900() -> None:
     """Of the lines, browser and Grafana take some 250; of the columns, Grafana's bars, gaps and frames some 70."""
-    panel = find("diagnosis.json", "Findings").panel
+    panel = find("diagnosis.json", "Findings and alerts").panel
     place = panel["gridPos"]
     assert (place["y"] + place["h"]) * 38 <= 900 - 250
     columns = {

@@ -22,6 +22,8 @@ from tests.gathered import every, for_each
 from tests.rules.rulefile import alerts, read_rules, rule_files
 from tests.rules.verdict import wanted
 
+from dashboards.fleet import WORDS
+from gpu_triage.judge.findings.table import CHECKS
 from gpu_triage_simulator.scenario import Expectation
 
 pytestmark = pytest.mark.timeout(1800)  # the first test waits for the fleet to be recorded, beside whatever else runs
@@ -90,8 +92,8 @@ def test_the_queries_of_a_table_share_the_labels_that_join_their_rows(store: Sto
     labels = [_labels(answer(store, target)) for target in mine]
     one_row = not any(labels)  # all hosts: they are of no cluster
     shared = frozenset.intersection(*labels)
-    of = {"instance", "owner", "user", "name", "setting", "version"}
-    assert shared & of or one_row, "rows are of hosts, owners or models"
+    rows_of = {"instance", "owner", "user", "name", "setting", "version", "code"}
+    assert shared & rows_of or one_row, "nothing tells which rows belong together"
 
 
 def _labels(found: Iterable[Series]) -> frozenset[str]:
@@ -113,6 +115,7 @@ def test_a_mark_appears_with_the_labels_of_its_title(store: Store, file: str, an
 
 
 DIAGNOSIS = "diagnosis.json"
+FINDINGS = "Findings and alerts"
 NIGHT = "h100-8-bad-night"
 SEVERITIES = {
     name: {rule.labels["severity"] for rule in alerts(read_rules(rule_files())) if rule.name == name}
@@ -176,13 +179,14 @@ def test_a_step_is_not_suspect_unless_expected(store: Store, instance: str, expe
     for step in STEPS:
         # Compute is no fault, and not every expectation names it.
         if step is not TUNE and not set(expectation.bottleneck.values()) & set(step.classes):
-            assert verdict(store, step, instance, expectation.at) in ([OK], [NOT_JUDGED]), step.title
+            (said,) = verdict(store, step, instance, expectation.at)
+            assert not said.startswith(SUSPECT), step.title
 
 
 @every_moment
 def test_the_timeline_names_the_bottleneck_of_each_gpu(store: Store, instance: str, expectation: Expectation) -> None:
     timeline = find(DIAGNOSIS, "Bottleneck of each GPU")
-    expr = substitute(timeline.expr.partition("\nand on")[0].removeprefix("label_replace("), 0, instance=instance)
+    expr = substitute(timeline.expr.partition("\n* on")[0].removeprefix("label_replace("), 0, instance=instance)
     shown = {
         series.labels["gpu"]: text_of(timeline.panel, value)
         for series in store.at(expr, expectation.at)
@@ -195,13 +199,15 @@ def test_the_timeline_names_the_bottleneck_of_each_gpu(store: Store, instance: s
 def test_the_table_lists_expected_alerts_and_the_watchdog(
     store: Store, instance: str, expectation: Expectation
 ) -> None:
-    table = find(DIAGNOSIS, "Firing alerts")
-    found = store.at(substitute(table.expr, 0, instance=instance), expectation.at)
+    table = find(DIAGNOSIS, FINDINGS)
+    found = store.at(substitute(table.expr, expectation.at, instance=instance), expectation.at)
     listed = [series.labels for series in found]
-    assert any(labels["alertname"] == "GpuTriageWatchdog" for labels in listed)
+    assert any(labels["code"] == "GpuTriageWatchdog" for labels in listed)
     for text in expectation.alerts:
-        labels = {name: value for name, value in wanted(text).labels.items() if name in {"alertname", "gpu"}}
-        assert any(labels.items() <= each.items() for each in listed), text
+        labels = wanted(text).labels
+        codes = {labels["alertname"], *(check.code for check in CHECKS if check.alert == labels["alertname"])}
+        of_gpu = labels.items() & {("gpu", labels.get("gpu"))}
+        assert any(each["code"] in codes and of_gpu <= each.items() for each in listed), text
 
 
 def test_a_healthy_host_is_judged_at_every_step_and_nothing_is_suspect(store: Store) -> None:
@@ -220,21 +226,87 @@ def test_an_exporter_that_is_silent_is_told_by_the_step_before_all_others(store:
     assert said.endswith("|exporter")
 
 
+ONE_OF_FOUR_IS_DOWN = (109, "exporter|path-network|starved|allocated")
+ONE_OF_TWO_IS_GONE = (100, "h100-mig|starved")
+
+
+@for_each(
+    ("seen_at", "hosts_up", "gpus_read"),
+    [
+        (ONE_OF_FOUR_IS_DOWN, "2|3 of 4", "2|7 of 9"),
+        (ONE_OF_TWO_IS_GONE, "1|1 of 2", "2|2 of 4"),
+        ((40, "exporter"), "0|1 of 1", "1|0 of 2"),  # released
+        ((60, "no-driver"), "0|1 of 1", "2|0 of 2"),
+        ((55, NIGHT), "0|1 of 1", "2|7 of 8"),
+        ((70, "drift"), "0|1 of 1", "2|2 of 3"),  # calls on one GPU hang
+        ((9, NIGHT), "0|1 of 1", "0|8 of 8"),
+        ((60, "h100-mig"), "0|1 of 1", "0|2 of 2"),
+    ],
+)
+def test_the_fleet_says_how_many_of_its_hosts_and_gpus_are_read(
+    store: Store, seen_at: tuple[int, str], hosts_up: str, gpus_read: str
+) -> None:
+    cells = [each for each in TARGETS if each.file == "fleet.json" and each.panel["title"] == "What is read"]
+    seconds = seen_at[0] * 60
+    found = [store.at(substitute(each.expr, seconds, instance=seen_at[1]), seconds) for each in cells]
+    assert [[series.labels[WORDS] for series in one] for one in found] == [[hosts_up], [gpus_read]]
+
+
+@for_each(
+    ("seen_at", "panel", "expected"),
+    [
+        (ONE_OF_FOUR_IS_DOWN, "Worst hosts", ["down", "watch", "watch", "keep"]),
+        (ONE_OF_TWO_IS_GONE, "Worst hosts", ["gone", "watch"]),
+        ((40, "exporter"), "Worst GPUs", ["watch", "released"]),
+        ((55, "no-driver|idle-downshift"), "Worst hosts", ["drain", "keep"]),
+    ],
+)
+def test_what_is_not_read_is_among_the_worst(
+    store: Store, seen_at: tuple[int, str], panel: str, expected: list[str]
+) -> None:
+    verdicts, seconds = column("fleet.json", panel, "Verdict"), seen_at[0] * 60
+    found = store.at(substitute(verdicts.expr, seconds, instance=seen_at[1]), seconds)
+    values = sorted((value for series in found for value in series.values.values()), reverse=True)
+    assert [words_of(verdicts)[f"{value:g}"][0] for value in values] == expected
+
+
+def test_a_host_that_is_down_is_named_with_when_it_was_last_scraped(store: Store) -> None:
+    since, seconds = column("fleet.json", "Worst hosts", "Silent since"), ONE_OF_FOUR_IS_DOWN[0] * 60
+    (found,) = store.at(substitute(since.expr, seconds, instance=ONE_OF_FOUR_IS_DOWN[1]), seconds)
+    assert found.labels["instance"] == "exporter"
+    assert list(found.values.values()) == [1000 * (store.start + EXPORTER_GOES_DOWN)]
+    without_rules = substitute(since.expr, seconds, instance="exporter").replace("down_since", "no_such_series")
+    (found,) = store.at(without_rules, seconds)
+    assert list(found.values.values()) == [1000 * (store.start + EXPORTER_GOES_DOWN - 60)]
+
+
+EXPORTER_GOES_DOWN = 95 * 60
+
+
+@for_each(("minute", "said"), [(40, "-|2 released"), (109, "-|2 not read")])
+def test_no_step_is_ok_while_gpus_are_not_read(store: Store, minute: int, said: str) -> None:
+    shown = {step.title: verdict(store, step, "exporter", minute * 60) for step in STEPS if step.classes}
+    assert [each for each in every(shown.items()) if each[1] != [said]] == []
+
+
 def test_without_an_exporter_no_step_gives_a_verdict(store: Store) -> None:
     assert all(verdict(store, step, "no-such-host", 60 * 60) == [] for step in STEPS)
 
 
 def test_without_rules_no_step_gives_a_verdict(store: Store) -> None:
     for step in STEPS:
-        expr = substitute(query(step), 0).replace("GpuTriageWatchdog", "NoSuchAlert")
+        expr = substitute(query(step), 3600).replace("GpuTriageWatchdog", "NoSuchAlert")
         assert store.at(expr, 60 * 60) == []
+    critical = substitute(column("fleet.json", "Worst hosts", "Critical alerts").expr, 3600)
+    assert store.at(critical, 60 * 60)
+    assert store.at(critical.replace("GpuTriageWatchdog", "NoSuchAlert"), 60 * 60) == []
 
 
 def test_without_the_judge_no_step_is_ok(store: Store) -> None:
     for step in STEPS:
         if step.classes:
             expr = query(step).replace("gpu_bottleneck{", "no_such_metric{")
-            (series,) = store.at(substitute(expr, 0, instance=NIGHT), 9 * 60)
+            (series,) = store.at(substitute(expr, 9 * 60, instance=NIGHT), 9 * 60)
             assert series.labels[WHO] == NOT_JUDGED, step.title
 
 
@@ -250,6 +322,13 @@ def test_a_step_with_several_suspects_has_their_number_and_the_color_of_the_wors
     assert any(re.fullmatch(r"2\|\d+ GPUs", each) for each in everywhere)
 
 
+def test_the_hosts_of_one_job_make_the_same_steps(store: Store) -> None:
+    cells = [each for each in TARGETS if each.panel["title"] == VERDICTS]
+    (steps,) = (each for each in cells if _title_of_cell(each.panel, each.ref) == "Job steps, 5 min")
+    (found,) = store.at(substitute(steps.expr, 9 * 60), 9 * 60)
+    assert list(found.values.values()) == pytest.approx([2], rel=0.1)
+
+
 def test_a_panel_shows_at_most_forty_gpus_and_the_worst_ones(store: Store) -> None:
     timeline = find(DIAGNOSIS, "Bottleneck of each GPU")
     expr = substitute(timeline.expr.replace("bottomk(40", "bottomk(3"), store.end - store.start)
@@ -259,14 +338,27 @@ def test_a_panel_shows_at_most_forty_gpus_and_the_worst_ones(store: Store) -> No
     assert worst_rank == 1
 
 
+def test_a_timeline_begins_with_the_worst_gpu_and_goes_on_by_number(store: Store) -> None:
+    expr = substitute(find(DIAGNOSIS, "Bottleneck of each GPU").expr, store.end - store.start, instance=NIGHT)
+    found = [(min(series.values.values()), int(series.labels["gpu"])) for series in store.over_time(expr)]
+    assert found == sorted(every(found))
+    assert found[0] == (1, 6)
+    assert re.search('"0[$]1", "gpu", "[(][.][)]"', expr), "GPU 10 would come before GPU 2"
+
+
+def test_a_timeline_of_hosts_begins_with_the_one_that_was_down(store: Store) -> None:
+    expr = substitute(find(DIAGNOSIS, SEEN.key_panel).expr, store.end - store.start)
+    assert store.over_time(expr)[0].labels["instance"] == "exporter"
+
+
 GPU_6_IS_LOST = 50 * 60
 LINK_5_LOSES_LANES = 20 * 60
 GPU_3_IS_HOT = (10 * 60, 40 * 60)
 
 
-def cells(store: Store, target: Target, seconds: float) -> dict[tuple[str, ...], float]:
-    """Values of a table's column for the hosts of the night, by whatever of host, GPU, code and class the rows have."""
-    found = store.at(substitute(target.expr, seconds, instance=NIGHT), seconds)
+def cells(store: Store, target: Target, seconds: float, instance: str = NIGHT) -> dict[tuple[str, ...], float]:
+    """Values of a table's column for a host, by whatever of GPU, code and class the rows have."""
+    found = store.at(substitute(target.expr, seconds, instance=instance), seconds)
     return {
         tuple(series.labels.get(label, "") for label in ("gpu", "code", "class")): value
         for series in found
@@ -278,7 +370,7 @@ def test_the_findings_say_what_was_measured_in_its_unit(store: Store) -> None:
     (expr,) = (
         each.expr
         for each in TARGETS
-        if each.panel["title"] == "Findings" and each.file == DIAGNOSIS and MEASURED in each.expr
+        if each.panel["title"] == FINDINGS and each.file == DIAGNOSIS and MEASURED in each.expr
     )
     found = {
         (series.labels.get("gpu"), series.labels["code"]): series.labels.get(MEASURED)
@@ -296,16 +388,36 @@ def test_the_findings_say_what_was_measured_in_its_unit(store: Store) -> None:
 
 
 def test_the_findings_say_how_bad_they_are_and_since_when(store: Store) -> None:
-    severity, since = column(DIAGNOSIS, "Findings", "Severity"), column(DIAGNOSIS, "Findings", "Since")
+    severity, since = column(DIAGNOSIS, FINDINGS, "Severity"), column(DIAGNOSIS, FINDINGS, "Since")
     named, began = cells(store, severity, 55 * 60), cells(store, since, 55 * 60)
-    assert set(named) == set(began)
+    assert set(named) == set(began) | {("", "GpuTriageWatchdog", "")}
     assert words_of(severity)[f"{named['6', 'gpu.lost', '']:g}"][0] == "critical"
     assert began["6", "gpu.lost", ""] / 1000 - store.start == pytest.approx(GPU_6_IS_LOST, abs=60)
     assert began["5", "pcie.width", ""] / 1000 - store.start == pytest.approx(LINK_5_LOSES_LANES, abs=90)
 
 
+@for_each(
+    ("seen_at", "row", "state"),
+    [
+        ((55, NIGHT), ("6", "gpu.lost", ""), "alert fires"),
+        ((55, NIGHT), ("6", "xid.79", ""), "alert fires"),
+        ((55, NIGHT), ("3", "thermal.margin", ""), "pending"),
+        ((109, "exporter"), ("", "GpuExporterDown", ""), "alert fires"),
+    ],
+)
+def test_a_finding_and_its_alert_are_one_row(
+    store: Store, seen_at: tuple[int, str], row: tuple[str, str, str], state: str
+) -> None:
+    columns = [column(DIAGNOSIS, FINDINGS, title) for title in ("Severity", "State", "Since")]
+    severities, states, since = (cells(store, each, seen_at[0] * 60, seen_at[1]) for each in columns)
+    assert set(severities) == set(states) == set(since) | {("", "GpuTriageWatchdog", "")}
+    # How bad it is, is its severity: not every finding that is confirmed is.
+    assert words_of(columns[1])[f"{states[row]:g}"] == (state, "text")
+    assert not any(code.startswith("GpuXid") for _, code, _ in every(severities))
+
+
 def test_the_detail_lists_the_findings_of_its_gpu_and_of_its_host_alone(store: Store) -> None:
-    expr = column("detail.json", "Findings", "Severity").expr
+    expr = column("detail.json", FINDINGS, "Severity").expr
     found = store.at(substitute(expr, 0, instance=NIGHT, gpu="5"), 79 * 60)
     assert {series.labels.get("gpu", "") for series in found} == {"5", ""}
 

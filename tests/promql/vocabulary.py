@@ -22,20 +22,15 @@ CLASSES: Final = BOTTLENECK_CLASSES
 SEVERITIES_OF_ALERTS: Final = frozenset({"none", *(severity.value for severity in Severity)})
 ACTIONS: Final = frozenset(action.value for action in Action)
 
+_OF_ALERTS: Final = ("alertname", "severity", "action", "uuid", "owner", "code")
 ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
     "up": (Kind.GAUGE, ("leaf", "rack")),
     "process_start_time_seconds": (Kind.GAUGE, ()),
     "scrape_duration_seconds": (Kind.GAUGE, ()),
     "prometheus_rule_group_last_evaluation_timestamp_seconds": (Kind.GAUGE, ("rule_group",)),
     "prometheus_notifications_alertmanagers_discovered": (Kind.GAUGE, ()),
-    "ALERTS": (
-        Kind.GAUGE,
-        ("alertname", "alertstate", "severity", "action", "gpu", "uuid", "owner", "job_name", "code", "subject"),
-    ),
-    "ALERTS_FOR_STATE": (
-        Kind.GAUGE,
-        ("alertname", "uuid", "pci_bus_id", "code", "collector", "field", "owner", "name", "rank"),
-    ),
+    "ALERTS": (Kind.GAUGE, (*_OF_ALERTS, "alertstate", "gpu", "job_name", "subject")),
+    "ALERTS_FOR_STATE": (Kind.GAUGE, (*_OF_ALERTS, "pci_bus_id", "collector", "field", "name", "rank")),
     "gpu_job_steps_total": (Kind.COUNTER, ("job_name", "owner", "rank")),
     "gpu_job_samples_total": (Kind.COUNTER, ("job_name", "owner")),
     "gpu_job_step_seconds_bucket": (Kind.COUNTER, ("job_name", "owner", "le")),
