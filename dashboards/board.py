@@ -43,8 +43,9 @@ class Row:
 class Board:
     """A dashboard; `since` is its time range and `refresh` its interval, "" for none.
 
-    The switches: a single GPU instead of all selected ones, variables for GPUs and for their owners, an owner that must
-    be chosen, a variable for the label of pods, annotations, and links to runbooks, which an exporter serves.
+    `hidden` are further variables, for queries. The switches: a single GPU instead of all selected ones, variables for
+    GPUs and for their owners, an owner that must be chosen, a variable for the label of pods, annotations, and links to
+    runbooks, which an exporter serves.
     """
 
     uid: str
@@ -60,6 +61,7 @@ class Board:
     pod_label: bool = False
     marks: bool = True
     runbooks: bool = False
+    hidden: tuple[sdk.QueryVariable, ...] = ()
 
 
 def build(board: Board) -> model.Dashboard:
@@ -167,6 +169,7 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
         found += _legend_variables(board)
     if board.pod_label:
         found.append(sdk.TextBoxVariable(POD_LABEL).label("Label of pods").default_value("label_team"))
+    found += board.hidden
     # Every exporter serves all runbooks: if this one is down, select another.
     return [*found, _one_label("exporter", "Runbooks from", every_instance)] if board.runbooks else found
 

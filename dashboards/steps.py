@@ -144,5 +144,13 @@ _CODE: Final = re.compile(r'gpu_fleet_incident:since\{code="([^"]+)"')
 _AREA_OF_JOBS: Final = MappingProxyType(
     {"GpuStragglerAcrossHosts": Area.CLOCKS, "GpuJobSlow": Area.WORK, "GpuJobHung": Area.WORK}
 )
+
+
+def of_alert(name: str, threshold: str) -> float:
+    """The default of an alert's threshold, for the limits that panels draw."""
+    every = (alert for source in shipped_sources() for alert in source.alerts)
+    return next(alert.thresholds[threshold].value for alert in every if alert.name == name)
+
+
 COUNTED: Final = frozenset({"critical", "warning"})
 """Severities that make a step suspect; others are context."""

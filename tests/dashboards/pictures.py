@@ -208,7 +208,7 @@ def main() -> int:
         night = record_fleet(promtool, directory, {NIGHT: load_any(NIGHT)})
         with browser(chromium, directory) as window:
             window.hide_scrollbars()
-            for number, (fleet, drawn) in enumerate(((night, _of_night), (record_jobs(), _of_jobs))):
+            for number, (fleet, drawn) in enumerate(((night, _of_night), (record_jobs(promtool, directory), _of_jobs))):
                 here = directory / str(number)
                 here.mkdir()
                 with serving(fleet, prometheus, promtool, here) as store, scenes(window, store.address, here) as shown:
