@@ -9,7 +9,7 @@ from dashboards.host_software import blocked_processes, kernel_log
 from dashboards.palette import GOOD, GRAY, WATCH
 from dashboards.panels import Query, Size, lines, timeline
 from dashboards.selectors import MOST_ROWS, TARGET, bottleneck, bottleneck_in, by_gpu, gpu, host, legend, only, worst
-from dashboards.steps import SOFTWARE, STARVED, TUNE
+from dashboards.steps import SOFTWARE, STARVED, TUNE, of_finding
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, BOUND, Texts
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
@@ -83,7 +83,7 @@ def software() -> Row:
             ),
             unit="percentunit",
             floor=None,
-            line_at=(0.9, WATCH),
+            line_at=(1 - of_finding("clock.straggler", "drop"), WATCH),
             low_is_worse=True,
         ),
         kernel_log(Size(16, 7)),

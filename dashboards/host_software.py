@@ -4,6 +4,7 @@ from dashboards.board import Row
 from dashboards.palette import WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import TARGET, age, gpu, host, host_legend, legend, most, rate, risen, when, worst
+from dashboards.steps import of_finding
 from dashboards.tables import HOST, Column, table_of
 
 _CGROUP = host_legend("GPU {{gpu}} {{cgroup}}")
@@ -56,7 +57,7 @@ def jobs() -> Row:
             Query(most(f"{throttled} / {periods}"), _CGROUP),
             unit="percentunit",
             top=1,
-            line_at=(0.25, WATCH),
+            line_at=(of_finding("cpu.limited", "share"), WATCH),
         ),
         lines(
             "Jobs at their own memory limit",
@@ -146,7 +147,7 @@ def blocked_processes() -> PanelBuilder:
         "killed meanwhile. No data: no process is blocked.",
         Query(worst(age(waiting)), host_legend("GPU {{gpu}} {{process}} ({{pid}}) {{wait_channel}}")),
         unit="s",
-        line_at=(300, WATCH),
+        line_at=(of_finding("work.blocked", "stuck"), WATCH),
     )
 
 

@@ -59,7 +59,7 @@ def board() -> Board:
         runbooks=True,
         hidden=variables(),
         rows=(
-            Row("", why_slow(Size(24, 5)), *_tiles(), _pace(), _classes(), _slowest_gpus()),
+            Row("", why_slow(Size(24, 6)), *_tiles(), _pace(), _classes(), _slowest_gpus()),
             Row("Slowest against usual", *_against_usual(), _slowest_hosts(), _steps()),
             Row("What held it back, and what was found", *_held_back(), findings_while_it_ran(Size(24, 9))),
             Row("Whose GPUs", whose_gpus(Size(24, 8)), folded=True),
@@ -78,10 +78,10 @@ _CHOOSE = "No data: choose a Slurm job, namespace, pod or user above."
 def _tiles() -> tuple[PanelBuilder, ...]:
     jobs = f"count({lost_pace_now()})"
     number = f'label_replace(count_values("jobs", {jobs}), "of", "slowest of $1 jobs", "jobs", "(.+)")'
-    of = f'label_replace({number}, "of", "now, or at its end", "jobs", "1")'
+    of = f'label_replace({number}, "of", "than its best hour", "jobs", "1")'
     return (
         tile(
-            "Slower than in its best hour",
+            "Slower now",
             "By how much the job is slower now, or was at its end: by its steps if it counts them, else by what its "
             "GPUs do. Of several jobs, the slowest. During a checkpoint or an evaluation, the value of before. "
             f"{_NOT_KNOWN}",
@@ -115,7 +115,7 @@ def _tiles() -> tuple[PanelBuilder, ...]:
 
 def _pace() -> PanelBuilder:
     return lines(
-        "Slower than in its best hour, over time",
+        "Slower than in its best hour",
         "See which GPU changes color below just before it rises. A short peak at regular times is a checkpoint or "
         f"an evaluation. The limit is that of the alert. {_NOT_KNOWN}",
         Query(lost_pace(), "{{cluster}} {{owner}}"),

@@ -34,7 +34,7 @@ SCRAPED: Final = 'job=~"$job"'
 _OWNERS: Final = "owner=~`${owners:pipe}`"
 JOBS: Final = f"{{{CLUSTER}, {SCRAPED}, {_OWNERS}}}"
 SLOWEST: Final = "uuid=~`${slowest:pipe}`"
-WORST: Final = 'uuid="${worst}"'
+WORST: Final = 'uuid=~"${worst}"'
 SLOW_HOSTS: Final = "instance=~`${slow_hosts:pipe}`"
 MEMBER: Final = "instance_gpu_owner:gpu_job:member"
 _USUAL: Final = "owner_of:gpu_job:usual"

@@ -64,7 +64,7 @@ def why_slow(size: Size) -> PanelBuilder:
         GPU,
         Column("Why", label="why", texts=_WHY, width=150),
         Column("Finding", label="code", link=_RUNBOOK, width=150),
-        Column("Since", expr=_named(f"1000 * ({waited}\nor {found})"), unit="dateTimeAsLocal", width=160, absent="-"),
+        Column("Since", expr=_named(f"1000 * ({waited}\nor {found})"), unit="dateTimeAsLocal", width=190, absent="-"),
         Column("Do first", label="action", texts=_DO_FIRST, min_width=200),
         sort="-Slower",
         size=size,

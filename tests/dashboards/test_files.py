@@ -3,6 +3,7 @@
 Alerts about GPUs carry a UUID alone; a dashboard shows the number that the GPU has, or had before it was gone.
 """
 
+import ast
 import json
 import re
 from collections.abc import Mapping
@@ -37,9 +38,13 @@ from tests.promql.vocabulary import OF_OTHER_TARGETS, series_labels
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
 from dashboards import selectors
+from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.check import Area
+from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.judge.findings.verdicts import CLASS_COLORS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES, GPU_BOTTLENECK
+from gpu_triage.read.gpu.nvlink import EFFECTIVE_BER_LIMIT
 from gpu_triage.read.metrics.metric import GPU_LABELS, MetricSpec
 from gpu_triage.read.registry import METRICS
 from gpu_triage.serve.handbook.markdown import render_html
@@ -63,6 +68,31 @@ every_target = for_each("target", all_targets, ids=lambda target: target.name)
 
 def static(expr: str) -> str:
     return substitute(expr, 3600, cluster="C", job="J", instance="I", gpu="G", owners="O")
+
+
+def test_lines_in_panels_are_limits_that_findings_and_alerts_have() -> None:
+    of_findings = [limit.value for each in LIMITS.values() for limit in each.values()]
+    every_alert = (alert for source in shipped_sources() for alert in source.alerts)
+    of_alerts = [limit.value for alert in every_alert for limit in alert.thresholds.values()]
+    named = [value for name, value in vars(thresholds).items() if name.isupper() and isinstance(value, float)]
+    known = {*of_findings, *of_alerts, *named, EFFECTIVE_BER_LIMIT}
+    known |= {1 - value for value in known}  # below a share as much as above the rest of it
+    drawn = {
+        f"{panel['file']}: {panel['title']}": panel["fieldConfig"]["defaults"]["thresholds"]["steps"][-1]["value"]
+        for panel in all_panels()
+        if "thresholdsStyle" in panel["fieldConfig"]["defaults"].get("custom", {})
+    }
+    assert len(drawn) > 10
+    assert {name: value for name, value in drawn.items() if value not in known} == {}
+    sources = {path.name: ast.parse(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.py")}
+    literals = [
+        f"{name}:{node.lineno}"
+        for name, tree in sources.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "line_at" and isinstance(node.value, ast.Tuple)
+        if isinstance(node.value.elts[0], ast.Constant)
+    ]
+    assert literals == []
 
 
 def test_alerts_link_to_dashboards_that_exist() -> None:

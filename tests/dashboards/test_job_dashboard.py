@@ -36,7 +36,8 @@ OWNED = ("diagnosis.json", "fleet.json", FILE)
 TABLE = "GPUs, the 20 slowest now"
 CLASSES = "Class of each GPU, the 20 slowest"
 WHY = "Why it is slow, and what to do first"
-SLOWER = "Slower than in its best hour"
+SLOWER = "Slower now"
+OVER_TIME = "Slower than in its best hour"
 MOST_SERIES = 2000
 """That a panel may read for a job of 64 GPUs."""
 GPUS_OF_MOST = 64
@@ -153,7 +154,7 @@ def test_a_pace_that_is_not_known_now_is_neither_good_nor_that_of_before(jobs: S
     chosen = chosen_by(jobs, FILE, slurm_job=BY_NAME[name].number)
     for target in (find(FILE, SLOWER), find(FILE, "GPUs lost"), column(FILE, WHY, "Slower")):
         assert answer(jobs, target, **chosen) == [], target.name
-    before = answer(jobs, find(FILE, f"{SLOWER}, over time"), **chosen)
+    before = answer(jobs, find(FILE, OVER_TIME), **chosen)
     assert len(before) == (name == CHANGED)
 
 
@@ -199,7 +200,7 @@ def _of_rows() -> Target:
 
 def test_a_checkpoint_makes_a_job_neither_slow_nor_its_gpus(jobs: Store) -> None:
     chosen = chosen_by(jobs, FILE, slurm_job=BY_NAME["checkpoints"].number)
-    (over_time,) = answer(jobs, find(FILE, f"{SLOWER}, over time"), **chosen)
+    (over_time,) = answer(jobs, find(FILE, OVER_TIME), **chosen)
     assert value_of([over_time]) == pytest.approx(1 - PAUSED_PACE), "it pauses at the end"
     assert value_of(answer(jobs, find(FILE, SLOWER), **chosen)) == 0
     assert max(value_of([each]) for each in answer(jobs, column(FILE, TABLE, "Slower"), **chosen)) < CLOCK_SHARE
