@@ -211,14 +211,10 @@ def _slowest_hosts() -> PanelBuilder:
 
 def _steps() -> PanelBuilder:
     return lines(
-        "Steps a second, over 3 minutes",
-        "As the slowest and the fastest rank of each job count them, not their sum. Ranks of a synchronous job keep "
-        "pace with the slowest: both lines drop together, and the cause is in the panels of GPUs. No data: the job "
-        "does not count its steps, or the rules do not run.",
-        *(
-            Query(steps(of_slowest_rank=slow), f"{{{{cluster}}}} {{{{owner}}}} {name} rank")
-            for slow, name in ((True, "slowest"), (False, "fastest"))
-        ),
+        "Steps a second of the slowest rank, over 3 minutes",
+        "As it counts them. Ranks of a synchronous job keep pace with the slowest: the cause of a drop is in the "
+        "panels of GPUs. No data: the job does not count its steps, or the rules do not run.",
+        Query(steps(), "{{cluster}} {{owner}}"),
         unit="ops",
         size=HALF,
         low_is_worse=True,

@@ -172,11 +172,9 @@ def in_class() -> str:
     return f"sum by ({OF_JOB}, bottleneck) ({counted})"
 
 
-def steps(of_slowest_rank: bool) -> str:  # noqa: FBT001 - the two lines of one panel
-    """Steps a second of the slowest or the fastest rank of each job."""
-    if of_slowest_rank:
-        return f"min by ({OF_JOB}) ({cluster('owner:gpu_job_steps:slowest', f'{SCRAPED}, {_OWNERS}')})"
-    return f"max by ({OF_JOB}) ({cluster('owner_of:gpu_job:work', _of('steps'))})"
+def steps() -> str:
+    """Steps a second of the slowest rank of each job."""
+    return f"min by ({OF_JOB}) ({cluster('owner:gpu_job_steps:slowest', f'{SCRAPED}, {_OWNERS}')})"
 
 
 def alerts_of_jobs(matchers: str) -> str:

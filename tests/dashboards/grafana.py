@@ -102,7 +102,7 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         "hosts": ".+",
         "gpus": ".*",
         **dict.fromkeys(("owners", "slowest", "worst", "slow_hosts"), ".*"),
-        "ended": f"{START_OF_TIME + 1500:.0f}",
+        "ended": f"{START_OF_TIME + 1501:.0f}",  # with no sample at the very beginning of a window
         "lasted": "1500",
         **dict.fromkeys(("cluster", "gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
         "pod_label": "label_team",

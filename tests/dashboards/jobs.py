@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.dashboards.fleet import Fleet, joined, with_rules
 from tests.dashboards.grafana import FOLDER
+from tests.dashboards.job_board import FILE
 from tests.jobs.conftest import job, owned_between, owners_of
 from tests.jobs.histories import edited, families_of, history_of
 from tests.jobs.situations import BY_NAME, SITUATIONS, Scheduler, Situation
@@ -17,7 +18,6 @@ from tests.rules.rulefile import rule_files
 
 from gpu_triage_simulator.history import History, SeriesKey
 
-FILE = "job.json"
 ENDED = "4804"
 """It ran for the first 20 of 40 minutes."""
 ENDED_AFTER_MINUTES = 20
@@ -41,7 +41,7 @@ FREE = "free:9836"
 
 MADE = {
     *("instance_gpu_owner:gpu_job:member", "owner_of:gpu_job:usual", "owner_bottleneck:gpu_job:gpus"),
-    *("owner_of:gpu_job:work", "owner:gpu_job_steps:slowest", "owner:gpu_job:pausing", "owner:gpu_hang:stuck"),
+    *("owner:gpu_job_steps:slowest", "owner:gpu_job:pausing", "owner:gpu_hang:stuck"),
 }
 """What the rules make of these jobs in 40 minutes; the pace takes them longer."""
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.dashboards.fleet import record_fleet
 from tests.dashboards.grafana import FILES, FOLDER
-from tests.dashboards.jobs import FILE as JOB_FILE
+from tests.dashboards.job_board import FILE as JOB_FILE
 from tests.dashboards.jobs import record_jobs
 from tests.dashboards.store import Store, serving
 from tests.e2e.browser import Browser, browser

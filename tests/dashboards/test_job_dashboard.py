@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.dashboards.grafana import Target, column, find, panels, read, substitute, targets, text_of
+from tests.dashboards.job_board import FILE, WHY, answer, chosen_by, rows_of_jobs, value_of
 from tests.dashboards.jobs import (
     CHANGED,
     ENDED,
     ENDED_AFTER_MINUTES,
-    FILE,
     FREE,
     KNOWN_FROM_MINUTE,
     NEIGHBOR,
@@ -35,7 +35,6 @@ OWNED = ("diagnosis.json", "fleet.json", FILE)
 """Dashboards with variables for owners."""
 TABLE = "GPUs, the 20 slowest now"
 CLASSES = "Class of each GPU, the 20 slowest"
-WHY = "Why it is slow, and what to do first"
 SLOWER = "Slower now"
 OVER_TIME = "Slower than in its best hour"
 MOST_SERIES = 2000
@@ -47,40 +46,8 @@ pytestmark = pytest.mark.timeout(900)  # the first test waits for the jobs to be
 every_situation = pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
 
 
-def hidden(store: Store, file: str, name: str, **chosen: str) -> str:
-    """The value of a hidden variable as Grafana makes it: all options, as one pattern."""
-    (variable,) = (each for each in read(file)["templating"]["list"] if each["name"] == name)
-    query = variable["query"]["query"].removeprefix("query_result(").removesuffix(")")
-    found = store.at(substitute(query, store.end - store.start, **chosen), store.end - store.start)
-    option = re.compile(variable["regex"].strip("/"))
-    lines = ["{" + ",".join(f'{label}="{value}"' for label, value in each.labels.items()) + "} 1 0" for each in found]
-    return "|".join(sorted(match[1] for line in lines if (match := option.search(line))))
-
-
-def chosen_by(store: Store, file: str, **chosen: str) -> dict[str, str]:
-    """All variables, once an owner is chosen."""
-    names = (
-        "hosts",
-        "gpus",
-        *(("owners", "ended", "lasted", "slowest", "worst", "slow_hosts") if file == FILE else ()),
-    )
-    for name in names:
-        chosen[name] = hidden(store, file, name, **chosen)
-    return chosen
-
-
 def choice_of(situation: Situation, scheduler: Scheduler) -> dict[str, str]:
     return {"slurm_job": situation.number} if scheduler is Scheduler.SLURM else {"namespace": situation.name}
-
-
-def answer(store: Store, target: Target, **chosen: str) -> list[Series]:
-    expr = substitute(target.expr, store.end - store.start, **chosen)
-    return store.at(expr, store.end - store.start) if target.instant else store.over_time(expr)
-
-
-def value_of(found: list[Series]) -> float:
-    (series,) = found
-    return list(series.values.values())[-1]
 
 
 @every_situation
@@ -183,7 +150,7 @@ def test_the_dashboard_and_the_command_say_the_same(jobs: Store, name: str, sche
     ):
         shown = [value_of([each]) for each in answer(jobs, target, **chosen)]
         assert shown == ([] if number is None else [pytest.approx(number)]), target.name
-    (row,) = answer(jobs, _of_rows(), **chosen)
+    (row,) = answer(jobs, rows_of_jobs(), **chosen)
     waited = [(each["instance"], each["gpu"] or "", each["why"]) for each in loss["waits_for"]]
     assert waited == ([(BY_NAME[name].culprit, *WAITED_FOR[name])] if name in WAITED_FOR else [])
     assert waited in ([], [tuple(row.labels.get(label, "") for label in ("instance", "gpu", "why"))])
@@ -191,11 +158,6 @@ def test_the_dashboard_and_the_command_say_the_same(jobs: Store, name: str, sche
     if waited:
         since = value_of(answer(jobs, column(FILE, WHY, "Since"), **chosen)) / 1000
         assert loss["waits_for"][0]["since"] == since == jobs.start + KNOWN_FROM_MINUTE * 60
-
-
-def _of_rows() -> Target:
-    """The query that has a row for each job, whether or not its pace is known."""
-    return next(each for each in targets(FILE) if each.panel["title"] == WHY and each.ref == "A")
 
 
 def test_a_checkpoint_makes_a_job_neither_slow_nor_its_gpus(jobs: Store) -> None:
@@ -218,10 +180,8 @@ def test_several_jobs_are_said_to_be_several_and_the_slowest_is_shown(jobs: Stor
 
 def test_steps_are_those_of_a_rank_not_of_all_together(jobs: Store) -> None:
     chosen = chosen_by(jobs, FILE, slurm_job=BY_NAME["slow-gpu"].number)
-    mine = [each for each in targets(FILE) if each.panel["title"] == "Steps a second, over 3 minutes"]
-    for target in every(mine):
-        (series,) = answer(jobs, target, **chosen)
-        assert max(series.values.values()) == pytest.approx(2, rel=0.05)
+    (series,) = answer(jobs, find(FILE, "Steps a second of the slowest rank, over 3 minutes"), **chosen)
+    assert max(series.values.values()) == pytest.approx(2, rel=0.05)
 
 
 def test_the_hours_held_back_are_those_of_the_job(jobs: Store) -> None:

@@ -46,7 +46,8 @@ COMMANDS = {
 COUNTED_OTHERWISE = {
     *("detail: Time in each class A", "detail: ECC errors per hour B", "capacity: Energy, last day A"),
     *("capacity: Clusters, last day E", "capacity: Least used hosts, last day C", "gpu-triage report: energy"),
-    "gpu-triage report: energy of a cluster",
+    *("gpu-triage report: energy of a cluster", "job: Class of each GPU, the 20 slowest A"),
+    *("job: GPUs, the 20 slowest now A", "job: GPUs, the 20 slowest now E", "job: Hosts, the 20 slowest now C"),
 }
 """MetricsQL's increase() and rate() differ: they do not extrapolate to the ends of the window, and they count what a
 counter had when its series began. Of a day's energy it is half an interval at each end, as long as less than a day is
