@@ -10,6 +10,7 @@ import promql_parser
 import pytest
 from tests.unit.cli.job.conftest import run, series
 
+from gpu_triage.alerting.build import expression_macros
 from gpu_triage.cli.fleet.fleet_view import Selection, any_of, matcher
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.job.job_command import how_to_choose
@@ -191,10 +192,16 @@ def test_what_names_no_job_says_what_would(text: str, said: str) -> None:
         ("0", "0"),
         ("workers", "workers"),
         ("my-train", "my-train"),
+        ("train-ps-0", "train"),
+        ("ray-head-x7k2p", "ray"),
+        ("run-20261122-0", "run-20261122"),
     ],
 )
-def test_workloads_are_told_from_names_of_pods(pod: str, workload: str) -> None:
+def test_workloads_are_told_from_names_of_pods_by_the_rules_as_well(pod: str, workload: str) -> None:
     assert workload_of(pod) == workload
+    named = re.fullmatch(expression_macros()["pod"], pod)
+    assert named is not None
+    assert named[1] == workload
 
 
 def test_a_value_stays_inside_its_matcher() -> None:
