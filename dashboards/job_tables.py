@@ -46,10 +46,7 @@ _DO_FIRST: Final = (
 
 def why_slow(size: Size) -> PanelBuilder:
     """One line for each job: what the command answers, by the same queries where it asks what rules record."""
-    lost = _of_row(OF_JOB, lost_pace_now())
-    waited = _of_row(f"{OF_JOB}, instance, gpu, why", waiting_since(JOBS, WHILE_IT_RAN))
-    began = "\nor ".join(_began(of(name, "")) for of, name in _FINDINGS)
-    found = _of_row(f"{TARGET}, gpu, code", f"min by ({TARGET}, gpu, code) ({began})")
+    lost = f"0 * {_row()} + on ({OF_JOB}) group_left () ({lost_pace_now()})"
     return table_of(
         "Why it is slow, and what to do first",
         "A line for each job that is chosen, the slowest first: by how much it is slower than in its best hour, now or "
@@ -64,7 +61,7 @@ def why_slow(size: Size) -> PanelBuilder:
         GPU,
         Column("Why", label="why", texts=_WHY, width=150),
         Column("Finding", label="code", link=_RUNBOOK, width=150),
-        Column("Since", expr=_named(f"1000 * ({waited}\nor {found})"), unit="dateTimeAsLocal", width=190, absent="-"),
+        Column("Since", expr=_named(f"1000 * ({_row()} > 0)"), unit="dateTimeAsLocal", width=190, absent="-"),
         Column("Do first", label="action", texts=_DO_FIRST, min_width=200),
         sort="-Slower",
         size=size,
@@ -77,40 +74,38 @@ def _named(expr: str) -> str:
     return f'label_replace({pods}, "about", "Slurm job $1", "owner", "(.+)/")'
 
 
-def _of_row(by: str, expr: str) -> str:
-    """A value for each row, by the labels that it has of it."""
-    return f"(0 * {_row()} + on ({by}) group_left () ({expr}))"
-
-
 def _row() -> str:
     """One series for each job, labeled with what it waits for and the finding about that; else with the worst one.
 
-    As the command chooses: what is waited for now, and longest. Findings that have lasted come before pending ones, and
-    those that are no more than information last.
+    The value is since when, in Unix seconds. As the command chooses: what is waited for now, and longest. Findings that
+    have lasted come before pending ones, and those that are no more than information last.
     """
     longest = f"{lost_while_waiting(JOBS, WHILE_IT_RAN)} > 0"
     now = f"last_over_time({WAITED_FOR}{JOBS}[5m] {NOW})"
-    culprit = f"topk by ({OF_JOB}) (1, {longest} and on ({PLACE}) {now} or on ({OF_JOB}) {longest})"
-    culprit = f"max by ({OF_JOB}, instance, gpu, why) ({culprit})"
-    of_gpu, of_host = f"{OF_GPU}, code, action", f"{TARGET}, code, action"
+    waited = f"topk by ({OF_JOB}) (1, {longest} and on ({PLACE}) {now} or on ({OF_JOB}) {longest})"
+    since = f"{waiting_since(JOBS, WHILE_IT_RAN)} and on ({PLACE}) {waited}"
+    culprit = f"max by ({OF_JOB}, instance, gpu, why) ({since})"
     gpus, hosts = (_weighed(partial(of, name)) for of, name in _FINDINGS)
-    on_gpu = f"topk by ({OF_GPU}) (1, max by ({of_gpu}) ({gpus}))"
-    on_host = f"topk by ({TARGET}) (1, max by ({of_host}) ({gpus}\nor {hosts}))"
-    owned_gpu = f"topk by ({OF_GPU}) (1, max by ({OF_GPU}, owner) ({member()}))"
-    owned_host = f"topk by ({TARGET}) (1, max by ({TARGET}, owner) ({member()}))"
-    found_on_gpus = f"max by ({of_gpu}) ({gpus}) * on ({OF_GPU}) group_left (owner) {owned_gpu}"
-    found_on_hosts = f"max by ({of_host}) ({hosts}) * on ({TARGET}) group_left (owner) {owned_host}"
-    worst = f"topk by ({OF_JOB}) (1, ({found_on_gpus}\nor {found_on_hosts}) > {_SERIOUS})"
-    alone = f'label_replace({culprit}, "action", "{_LOOK}", "", "")'
-    jobs = f"group by ({OF_JOB}) (owner_bottleneck:gpu_job:gpus{JOBS} {NOW})"
-    nothing = f'label_replace({jobs}, "action", "{_NOTHING}", "", "")'
-    whole = host(WAITED_FOR, 'gpu=""')
-    of_whole = f"({culprit} and on ({OF_JOB}, instance, gpu) last_over_time({whole}[${{lasted}}s] {NOW}))"
-    return (
-        f"({culprit} * on ({OF_GPU}) group_left (code, action) {on_gpu}\n"
-        f"or on ({OF_JOB}) {of_whole} * on ({TARGET}) group_left (code, action) {on_host}\n"
-        f"or on ({OF_JOB}) {alone}\nor on ({OF_JOB}) {worst}\nor on ({OF_JOB}) {nothing})"
+    # Of each GPU, and of each host with its GPUs, which is not more than that of one of them.
+    found = (
+        f"(topk by ({OF_GPU}) (1, max by ({OF_GPU}, code, action) ({gpus}))\n"
+        f"or topk by ({TARGET}) (1, max by ({TARGET}, code, action) ({gpus}\nor {hosts})) - 0.5)"
     )
+    owners = " or ".join(f"topk by ({by}) (1, max by ({by}, owner) ({member()}))" for by in (OF_GPU, TARGET))
+    worst = f"topk by ({OF_JOB}) (1, {found} * on ({OF_GPU}) group_left (owner) ({owners}) > {_SERIOUS})"
+    began = f"(0 * {worst} + on ({TARGET}, code) group_left () {_first()})"
+    jobs = f"0 * group by ({OF_JOB}) (owner_bottleneck:gpu_job:gpus{JOBS} {NOW})"
+    return (
+        f"({culprit} * on ({OF_GPU}) group_left (code, action) ({found} ^ 0)\n"
+        f'or on ({OF_JOB}) label_replace({culprit}, "action", "{_LOOK}", "", "")\n'
+        f'or on ({OF_JOB}) {began}\nor on ({OF_JOB}) label_replace({jobs}, "action", "{_NOTHING}", "", ""))'
+    )
+
+
+def _first() -> str:
+    """When each finding was first seen on each host."""
+    seen = "\nor ".join(_began(of(name, "")) for of, name in _FINDINGS)
+    return f"min by ({TARGET}, code) ({seen})"
 
 
 _SERIOUS: Final = 100

@@ -41,9 +41,15 @@ def narrowed(expr: str) -> str:
     """A query that reads the hosts and GPUs of the chosen owner only.
 
     Series with owners are selected by the owner, so that the hosts need not be repeated: some servers limit the length
-    of a query. Their GPUs are: where an owner is required, the list is empty until one is chosen.
+    of a query. Their GPUs are: where an owner is required, the list is empty until one is chosen. What is selected by
+    another list is narrow already.
     """
-    return _SELECTOR.sub(lambda found: _narrowed(found[0], hosts=found[1] not in METRICS), expr)
+
+    def narrow(found: re.Match[str]) -> str:
+        listed = ":pipe}" in found[0] or "${worst}" in found[0]
+        return found[0] if listed and found[1] not in METRICS else _narrowed(found[0], hosts=found[1] not in METRICS)
+
+    return _SELECTOR.sub(narrow, expr)
 
 
 _SELECTOR: Final = re.compile(r"(\w+)\{[^}]*\}")
