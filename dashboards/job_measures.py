@@ -129,7 +129,7 @@ def slower(matchers: str = "") -> str:
 
 
 _SHARES: Final = 'why=~"computing|starving|clock"'
-"""Those whose value is a share of time or of the clock."""
+"""The reasons with a value that is a share of time or of the clock."""
 
 
 def _rank(matchers: str = "") -> str:

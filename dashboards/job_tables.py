@@ -45,7 +45,7 @@ _DO_FIRST: Final = (
 
 
 def why_slow(size: Size) -> PanelBuilder:
-    """One line for each job: what the command answers, by the same queries where it asks what rules record."""
+    """One line for each job: what the command answers, by the same queries of what rules record."""
     lost = f"0 * {_row()} + on ({OF_JOB}) group_left () ({lost_pace_now()})"
     return table_of(
         "Why it is slow, and what to do first",

@@ -30,7 +30,7 @@ _LATEST_SECONDS: Final = 150
 
 
 def steady(recorded: str, where: str, at: str = "") -> str:
-    """PromQL for the latest pace or loss of jobs that is no pause's: during a checkpoint, that of before.
+    """PromQL for the latest pace or loss of jobs outside of pauses: during a checkpoint, that of before.
 
     `where` are matchers in braces, `at` a modifier of time that begins with a space.
     """
@@ -40,7 +40,7 @@ def steady(recorded: str, where: str, at: str = "") -> str:
 
 
 def pausing(where: str, at: str = "") -> str:
-    """PromQL for jobs that pause: one that hangs stands still as well, but does not."""
+    """PromQL for jobs that pause: one that hangs makes no progress either, but does not pause."""
     hangs = f"{WAITED_FOR}{where}{at} or {_STUCK}{where}{at} == 1"
     return f"{_PAUSING}{where}{at} unless on ({JOB}) ({hangs})"
 
