@@ -9,7 +9,7 @@ from dashboards.diagnosis_host import software, starved, tune
 from dashboards.diagnosis_machine import held_back, path, sick
 from dashboards.job_measures import MEMBER, OF_JOB, alerts_of_jobs
 from dashboards.judgment import findings, gpus_lost, time_lost
-from dashboards.palette import GOOD, GRAY, WATCH
+from dashboards.palette import GOOD, GRAY
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, panel_id, timeline, worded_strip
 from dashboards.selectors import (
     MOST_SERIES,
@@ -36,6 +36,7 @@ from dashboards.selectors import (
 )
 from dashboards.steps import COUNTED, SEEN, SICK, SOFTWARE, STEPS, TUNE, Step, alerts_of
 from dashboards.value_mappings import BOTTLENECK, STEP, UP
+from gpu_triage.judge.evidence.thresholds import WAITING_BELOW_SHARE
 
 UID = "gpu-triage-diagnosis"
 VERDICTS: Final = "Verdict of each step"
@@ -213,7 +214,7 @@ def _work() -> tuple[PanelBuilder, ...]:
             unit="percentunit",
             size=size,
             top=1,
-            line_at=(0.8, GOOD),
+            line_at=(WAITING_BELOW_SHARE, GOOD),
             low_is_worse=True,
         ),
         lines(
@@ -250,7 +251,6 @@ def _watched() -> Row:
             Query(most(f"max by ({TARGET}) ({stale})\nor {age(by_host(published))}"), OF_HOST),
             unit="s",
             size=Size(12, 7),
-            line_at=(45, WATCH),
         ),
         folded=True,
     )

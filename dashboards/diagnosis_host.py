@@ -21,7 +21,7 @@ from dashboards.selectors import (
     worst,
     worst_first,
 )
-from dashboards.steps import SOFTWARE, STARVED, TUNE
+from dashboards.steps import SOFTWARE, STARVED, TUNE, of_finding
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, BOUND, Texts
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
@@ -95,7 +95,7 @@ def software() -> Row:
             ),
             unit="percentunit",
             floor=None,
-            line_at=(0.9, WATCH),
+            line_at=(1 - of_finding("clock.straggler", "drop"), WATCH),
             low_is_worse=True,
         ),
         kernel_log(Size(16, 7)),

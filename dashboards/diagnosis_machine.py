@@ -25,7 +25,7 @@ from dashboards.selectors import (
     worst_first,
     worst_gpus,
 )
-from dashboards.steps import HELD_BACK, PATH, SICK
+from dashboards.steps import HELD_BACK, PATH, SICK, of_finding
 from dashboards.tables import GPU, HOST, OF_ALL_GPUS, Column, table_of
 from dashboards.value_mappings import GPU_STATE, NO_FAULT, REACHED, RECOVERY, SUSPECT
 
@@ -103,7 +103,7 @@ def held_back() -> Row:
             "Share of time in which heat lowered the clocks. Above the line under load: compare temperatures. One "
             "GPU alone: its cooling. All GPUs of a host: the room.",
             "hw_thermal|sw_thermal",
-            0.1,
+            of_finding("thermal.hw", "share"),
         ),
         _throttled(
             "Power brake, slowdown and power cap",
@@ -111,7 +111,7 @@ def held_back() -> Row:
             "whoever runs the hardware. The power cap (sw_power_cap) is near 1 for hours at full load, which is "
             "normal, unless the next panel shows a limit below its default.",
             "hw_power_brake|hw_slowdown|sw_power_cap",
-            0.05,
+            of_finding("power.brake", "share"),
         ),
         lines(
             "Limits relative to default",
@@ -120,7 +120,7 @@ def held_back() -> Row:
             Query(worst(power_limit()), legend("power limit")),
             Query(worst(clocks), legend("{{clock}} clock")),
             unit="percentunit",
-            line_at=(1, WATCH),
+            line_at=(of_finding("power.limit", "ratio"), WATCH),
             low_is_worse=True,
         ),
         lines(
@@ -175,7 +175,7 @@ def path() -> Row:
             Query(worst(in_15m(gpu("gpu_pcie_replays_total"))), legend("replays")),
             Query(worst(risen(gpu("gpu_pcie_aer_errors_total"))), legend("AER {{device}} {{severity}}")),
             unit="short",
-            line_at=(30, WATCH),
+            line_at=(of_finding("pcie.replays", "count"), WATCH),
             size=HALF,
         ),
         lines(
@@ -198,7 +198,7 @@ def path() -> Row:
             Query(_of_ports("gpu_host_infiniband_timeouts_total"), f"{_PORT} timeouts"),
             Query(_of_ports("gpu_host_network_carrier_downs_total"), f"{_ADAPTER} went down"),
             unit="short",
-            line_at=(30, WATCH),
+            line_at=(of_finding("network.port_errors", "count"), WATCH),
             size=HALF,
         ),
         lines(

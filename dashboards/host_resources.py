@@ -4,6 +4,7 @@ from dashboards.board import Row
 from dashboards.palette import WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import OF_HOST, TARGET, host, host_legend, in_15m, most, rate
+from dashboards.steps import of_finding
 from dashboards.tables import HOST, Column, table_of
 from dashboards.value_mappings import PORT_STATE
 
@@ -24,7 +25,7 @@ def processors() -> Row:
             Query(most(f"1 - {_cpu('idle|iowait', _BY_NODE)} / {_cpu('.+', _BY_NODE)}"), _NODE),
             unit="percentunit",
             top=1,
-            line_at=(0.9, WATCH),
+            line_at=(of_finding("cpu.starved", "node"), WATCH),
         ),
         lines(
             "CPU time, by mode",
@@ -40,7 +41,7 @@ def processors() -> Row:
             Query(most(host("gpu_host_cpu_busiest_frequency_ratio")), _NODE),
             unit="percentunit",
             top=1,
-            line_at=(0.45, WATCH),
+            line_at=(of_finding("cpu.slow_clock", "ratio"), WATCH),
             low_is_worse=True,
         ),
         pressure(),
@@ -67,7 +68,7 @@ def storage() -> Row:
             "network to it, is slow: ask whoever runs it. No data: no NFS mount is in use.",
             Query(most(f"{seconds} / ({operations} >= 10)"), host_legend("{{mount}}")),
             unit="s",
-            line_at=(0.05, WATCH),
+            line_at=(of_finding("storage.starved", "nfs"), WATCH),
         ),
         lines(
             "I/O wait share of CPU time",
@@ -76,7 +77,7 @@ def storage() -> Row:
             Query(most(f"{_cpu('iowait', TARGET)} / {_cpu('.+', TARGET)}"), OF_HOST),
             unit="percentunit",
             top=1,
-            line_at=(0.1, WATCH),
+            line_at=(of_finding("storage.starved", "iowait"), WATCH),
         ),
         lines(
             "Memory of the host",
@@ -92,7 +93,7 @@ def storage() -> Row:
             "every step of the job pays for it. No data: no exporter answers.",
             Query(most(_rate("gpu_host_swap_in_bytes_total")), OF_HOST),
             unit="Bps",
-            line_at=(1048576, WATCH),
+            line_at=(of_finding("memory.starved", "rate"), WATCH),
         ),
     )
 
@@ -170,7 +171,7 @@ def disk_busy(size: Size) -> PanelBuilder:
         unit="percentunit",
         size=size,
         top=1,
-        line_at=(0.9, WATCH),
+        line_at=(of_finding("storage.starved", "disk"), WATCH),
     )
 
 
@@ -182,7 +183,7 @@ def pressure() -> PanelBuilder:
         Query(most(_rate("gpu_host_pressure_seconds_total")), host_legend("{{resource}} {{kind}}")),
         unit="percentunit",
         top=1,
-        line_at=(0.2, WATCH),
+        line_at=(of_finding("storage.starved", "pressure"), WATCH),
     )
 
 
@@ -194,7 +195,7 @@ def busiest_cpus() -> PanelBuilder:
         Query(most(host("gpu_host_cpu_busiest_ratio")), _NODE),
         unit="percentunit",
         top=1,
-        line_at=(0.98, WATCH),
+        line_at=(of_finding("cpu.starved", "busiest"), WATCH),
     )
 
 
@@ -211,7 +212,7 @@ def network_utilization() -> PanelBuilder:
         Query(most(f"{_rate('gpu_host_infiniband_receive_bytes_total')} / {infiniband}"), f"{_PORT} received"),
         Query(most(f"{_rate('gpu_host_infiniband_transmit_bytes_total')} / {infiniband}"), f"{_PORT} sent"),
         unit="percentunit",
-        line_at=(0.85, WATCH),
+        line_at=(of_finding("network.starved", "line_rate"), WATCH),
     )
 
 

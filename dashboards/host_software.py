@@ -4,6 +4,7 @@ from dashboards.board import Row
 from dashboards.palette import WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import TARGET, age, gpu, host, host_legend, legend, most, rate, risen, when, worst
+from dashboards.steps import of_finding
 from dashboards.tables import HOST, Column, table_of
 
 _CGROUP = host_legend("GPU {{gpu}} {{cgroup}}")
@@ -58,7 +59,7 @@ def jobs() -> Row:
             Query(most(f"{throttled} / {periods}"), _CGROUP),
             unit="percentunit",
             top=1,
-            line_at=(0.25, WATCH),
+            line_at=(of_finding("cpu.limited", "share"), WATCH),
         ),
         lines(
             "Jobs at their own memory limit",
@@ -149,7 +150,7 @@ def blocked_processes() -> PanelBuilder:
         "killed meanwhile. No data: no process is blocked, or none is seen.",
         Query(worst(age(waiting)), host_legend("GPU {{gpu}} {{process}} ({{pid}}) {{wait_channel}}")),
         unit="s",
-        line_at=(300, WATCH),
+        line_at=(of_finding("work.blocked", "stuck"), WATCH),
     )
 
 

@@ -1,200 +1,202 @@
-"""What is measured of a job's GPUs while it has them: means over the time range, and how far each is behind.
+"""What is measured of a job's GPUs: as it is now, or was at the end of a job that has ended, and over time.
 
-Everything is cut to the job's own time before it is averaged, so that a job that has ended shows what it did.
+A job may have hundreds of GPUs, and a refresh must take no longer than a second or two. Hidden variables hold its name
+in the rules, the moment that counts as now, and the hosts of its slowest GPUs. Tables read that moment. Lines read what
+the rules record for each job, or those few hosts.
 """
 
+from collections.abc import Callable
 from typing import Final
 
-from dashboards.owners import METRICS, OWNED_GPUS, owned
-from dashboards.selectors import LOST, MOST_SERIES, OWNER, TARGET, bottleneck, by_gpu, cluster, gpu, host, rate
-from gpu_triage.alerting.build import expression_macros
-from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_BOTTLENECK_SECONDS_TOTAL
+from grafana_foundation_sdk.builders.dashboard import QueryVariable
+
+from dashboards.owners import METRICS, OWNED_HOSTS, all_of, had_jobs, hidden_variable, without_brackets
+from dashboards.selectors import CLUSTER, OWNER, TARGET, by_gpu, cluster, gpu, host, rate
+from gpu_triage.cli.fleet import job_pace
+from gpu_triage.cli.fleet.job_pace import PACE, pausing, steady
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
 
 OF_GPU: Final = f"{TARGET}, gpu"
-STEP_SECONDS: Final = 60
-"""The slowest scrape interval: averages and hours are counted in steps of it."""
+OF_JOB: Final = job_pace.JOB
+LOST_GPUS: Final = job_pace.LOST
+WAITED_FOR: Final = job_pace.WAITED_FOR
+NOW: Final = "@ ${ended}"
+AT_END: Final = f" {NOW}"
+WHILE_IT_RAN: Final = f"[${{lasted}}s:1m] {NOW}"
 OVER: Final = "[$__range:1m] @ end()"
+MINUTES_PER_HOUR: Final = 60
 LOADED: Final = 0.2
 """SM utilization from which clocks can be compared: an idle GPU lowers its clock."""
-_WAITS: Final = GPU_BOTTLENECK.value_of("communication")
-"""Classes before it have a cause on the GPU or its host; from it on, a GPU waits for others or for itself."""
+MOST_SLOW: Final = 20
+"""Rows of tables and of the timeline."""
+
+SCRAPED: Final = 'job=~"$job"'
+_OWNERS: Final = "owner=~`${owners:pipe}`"
+JOBS: Final = f"{{{CLUSTER}, {SCRAPED}, {_OWNERS}}}"
+SLOWEST: Final = "uuid=~`${slowest:pipe}`"
+WORST: Final = 'uuid=~"${worst}"'
+SLOW_HOSTS: Final = "instance=~`${slow_hosts:pipe}`"
+MEMBER: Final = "instance_gpu_owner:gpu_job:member"
+_USUAL: Final = "owner_of:gpu_job:usual"
 
 
-def mine(expr: str) -> str:
-    """Values of GPUs while the job has them."""
-    return f"{expr}\nand on ({OF_GPU}) {owned()}"
+def variables() -> tuple[QueryVariable, ...]:
+    """The hidden variables; without an owner, now is the end of the time range, and nothing is selected."""
+    names = "|".join(METRICS)
+    held = f'group({{__name__=~"{names}", {CLUSTER}, {SCRAPED}, {OWNED_HOSTS}, {OWNER}}} > 0) * 0 + time()'
+    first, last = (f"{which}_over_time(({held})[$__range:1m])" for which in ("min", "max"))
+    hosts = f"topk({MOST_SLOW}, min by (instance) ({slower()}))"
+    return (
+        all_of(hidden_variable("owners", "owner", had_jobs(), r"[\w./-]+")),
+        hidden_variable("ended", "ended", f'count_values("ended", {last} or on () vector(time()))'),
+        hidden_variable("lasted", "lasted", f'count_values("lasted", ${{ended}} + 60 - {first} or on () vector(60))'),
+        all_of(hidden_variable("slowest", "uuid", f"topk({MOST_SLOW}, {_rank()})")),
+        hidden_variable("worst", "uuid", f"topk(1, {_rank(SLOWEST)})"),
+        all_of(hidden_variable("slow_hosts", "instance", without_brackets(f"group by (instance) ({hosts})"))),
+    )
 
 
-def mean(expr: str) -> str:
-    """Mean over the time range, for each GPU of the job."""
-    return f"avg_over_time(({mine(by_gpu(expr))}){OVER})"
+def owned(matchers: str = "", at: str = "") -> str:
+    """The selected GPUs while the chosen owner has them, to join with: a GPU may be there twice."""
+    given, processes = (f"{gpu(metric, _also(OWNER, matchers))}{at}" for metric in METRICS)
+    return f"({given} > 0 or {processes})"
 
 
-def clock() -> str:
+def _also(*matchers: str) -> str:
+    return ", ".join(filter(None, matchers))
+
+
+def clock(matchers: str = "") -> str:
     """The SM clock under load."""
-    loaded = f"{gpu('gpu_sm_utilization_ratio')} > {LOADED}"
-    return f"({gpu('gpu_clock_hertz', _SM)} and on ({OF_GPU}) {loaded})"
+    loaded = f"{gpu('gpu_sm_utilization_ratio', matchers)} > {LOADED}"
+    return f"({gpu('gpu_clock_hertz', _also(_SM, matchers))} and on ({OF_GPU}) {loaded})"
 
 
 _SM: Final = 'clock="sm"'
 
 
-def power() -> str:
-    return gpu("gpu_power_watts")
+def power(matchers: str = "") -> str:
+    return gpu("gpu_power_watts", matchers)
 
 
-def busy() -> str:
-    return f"clamp_max({rate(gpu('gpu_busy_seconds_total'))} / {rate(gpu('gpu_observed_seconds_total'))}, 1)"
+def busy(matchers: str = "") -> str:
+    worked, observed = (rate(gpu(f"gpu_{each}_seconds_total", matchers)) for each in ("busy", "observed"))
+    return f"clamp_max({worked} / {observed}, 1)"
 
 
-def caused() -> str:
-    """Share of its time in which a GPU was held back by itself or its host, 0-1."""
-    return mean(f"{bottleneck()} < bool {_WAITS}")
+def below_usual(of: str, matchers: str = "") -> str:
+    """By which share a reading of each GPU is now below the usual one of its job and model; negative above it."""
+
+    def recently(metric: str, *more: str, function: str = "avg_over_time") -> str:
+        return f"{function}({gpu(metric, _also(*more, matchers))}[$__rate_interval] {NOW})"
+
+    worked, observed = (recently(f"gpu_{each}_seconds_total", function="rate") for each in ("busy", "observed"))
+    loaded = f"{recently('gpu_sm_utilization_ratio')} > {LOADED}"
+    own = {
+        "clock": f"({recently('gpu_clock_hertz', _SM)} and on ({OF_GPU}) {loaded})",
+        "power": recently("gpu_power_watts"),
+        "busy": f"clamp_max({worked} / {observed}, 1)",
+    }[of]
+    usual_now = f"max by ({OF_JOB}, name) ({cluster(_USUAL, _of(of))} {NOW})"
+    compared = f"{member(matchers)} * on ({OF_GPU}) group_left () {by_gpu(own)}"
+    return f"1 - {compared} / on ({OF_JOB}, name) group_left () {usual_now}"
 
 
-def of_median(expr: str) -> str:
-    """The mean relative to the median of the job's GPUs of the same model, 1 for as much; of a pair, to the higher."""
-    models = f"topk by ({OF_GPU}) (1, last_over_time({gpu('gpu_info')}[$__range] @ end()))"
-    named = f"({mean(expr)} * on ({OF_GPU}) group_left (name) {models})"
-    alike = "cluster, name"
-    # Two GPUs have no median between them: each is compared with the faster one.
-    usual = f"quantile by ({alike}) (0.5, {named}) and count by ({alike}) ({named}) > 2 or max by ({alike}) ({named})"
-    return by_gpu(f"{named} / on ({alike}) group_left () ({usual})")
+def _of(reading: str) -> str:
+    return f'{SCRAPED}, {_OWNERS}, of="{reading}"'
 
 
-def behind() -> str:
-    """How far each GPU is behind, 0-1: more of its time with a cause than usual, or a clock below the median.
+def member(matchers: str = "") -> str:
+    """1 for each GPU of the jobs now, with its model."""
+    return f"max by ({OF_GPU}, uuid, owner, name) ({gpu(MEMBER, _also(matchers, _OWNERS))} {NOW})"
 
-    The larger of both. Usual is the lower quartile: up to half of the GPUs can be behind, and never all of them.
+
+def slower(matchers: str = "") -> str:
+    """By which share each GPU is now slower than usual in its job, or keeps the others waiting, 0-1.
+
+    The largest of: a lower clock, less of its time with a kernel unless the job pauses, and what the others wait for.
     """
-    own = caused()
-    more = f"{own} - on (cluster) group_left () quantile by (cluster) (0.25, {own})"
-    by_reading = (("cause", more), ("clock", f"1 - {of_median(clock())}"))
-    parts = " or ".join(f'label_replace({each}, "reading", "{name}", "", "")' for name, each in by_reading)
-    return f"clamp_min({by_gpu(parts)}, 0)"
+    mine = member(matchers)
+    waits, of_host = (f"{host(WAITED_FOR, _also(_OWNERS, _SHARES, more))} {NOW}" for more in ("", 'gpu=""'))
+    parts = (
+        below_usual("clock", matchers),
+        f"({below_usual('busy', matchers)}) unless on ({OF_JOB}) ({pausing(JOBS, AT_END)})",
+        f"{mine} * on ({OF_GPU}, owner) group_left () max by ({OF_GPU}, owner) ({waits})",
+        f"{mine} * on ({TARGET}, owner) group_left () max by ({TARGET}, owner) ({of_host})",
+    )
+    named = "\nor ".join(f'label_replace({each}, "reading", "{n}", "", "")' for n, each in enumerate(parts))
+    return f"clamp_min(max by ({OF_GPU}, uuid) ({named}), 0)"
 
 
-def worst_gpus(count: int) -> str:
-    """Those that are furthest behind, in each cluster, chosen once for the whole picture."""
-    return f"topk by (cluster) ({count}, {behind()})"
+_SHARES: Final = 'why=~"computing|starving|clock"'
+"""The reasons with a value that is a share of time or of the clock."""
+
+
+def _rank(matchers: str = "") -> str:
+    """What GPUs are chosen by; those that are not compared are last."""
+    return f"({slower(matchers)}\nor 0 * max by ({OF_GPU}, uuid) {owned(matchers, AT_END)} - 1)"
+
+
+def slowest_over_time(reading: Callable[[str], str]) -> str:
+    """A reading of the slowest GPU while the job had it."""
+    return f"{by_gpu(reading(WORST))}\nand on ({OF_GPU}) {owned(WORST)}"
+
+
+def usual(of: str) -> str:
+    """What is usual for a GPU of the job, over time."""
+    return f"max by ({OF_JOB}, name) ({cluster(_USUAL, _of(of))})"
+
+
+def class_now() -> str:
+    now = f"max by ({OF_GPU}) ({gpu(GPU_BOTTLENECK.name, SLOWEST)} {NOW})"
+    return f"{now}\nand on ({OF_GPU}) {owned(SLOWEST, AT_END)}"
 
 
 def classes_worst_first() -> str:
-    """The class of each GPU. Servers sort by labels, and the first label is how far the GPU is behind.
+    """The class of each of the slowest GPUs. Servers sort by labels, and the first label is how slow the GPU is.
 
     The label gets the same number of digits for all.
     """
-    place = f'count_values by ({OF_GPU}) ("_place", round({_HIGHEST} - 100000 * {worst_gpus(MOST_SERIES)}))'
-    return f"({mine(f'max by ({OF_GPU}) ({bottleneck()})')})\n* on ({OF_GPU}) group_left (_place)\n{place}"
+    place = f'count_values by ({OF_GPU}) ("_place", round({_HIGHEST} - 100000 * {_rank(SLOWEST)}))'
+    shown = f"max by ({OF_GPU}) ({gpu(GPU_BOTTLENECK.name, SLOWEST)})\nand on ({OF_GPU}) {owned(SLOWEST)}"
+    return f"({shown})\n* on ({OF_GPU}) group_left (_place)\n{place}"
 
 
-_HIGHEST: Final = 999_999
+_HIGHEST: Final = 899_999
 
 
-def lost_now() -> str:
-    """GPUs' worth of time that each class takes on each GPU."""
-    spent = rate(gpu(GPU_BOTTLENECK_SECONDS_TOTAL.name, LOST))
-    return f"({mine(f'max by ({OF_GPU}, class) ({spent})')})"
-
-
-def lost_hours() -> str:
-    """GPU hours for which each class held the job's GPUs back, on each host."""
-    return f"(sum by ({TARGET}, class) (sum_over_time({lost_now()}{OVER})) * {STEP_SECONDS} / 3600)"
+def in_class() -> str:
+    """How many GPUs of the jobs are in each class but those in which nothing holds them back."""
+    good = "|".join(str(GPU_BOTTLENECK.value_of(name)) for name in ("compute", "idle"))
+    counted = cluster("owner_bottleneck:gpu_job:gpus", f'{SCRAPED}, {_OWNERS}, bottleneck!~"{good}"')
+    return f"sum by ({OF_JOB}, bottleneck) ({counted})"
 
 
 def steps() -> str:
-    """Steps a second of each rank: from the job's own files, else from those of its user on the same host.
-
-    Not from the first minutes, which a rate covers only in part.
-    """
-    counter = host("gpu_job_steps_total")
-    by = f"{TARGET}, job_name, owner"
-    counted = f"{rate(counter)} and on ({by}) group by ({by}) ({counter} offset $__rate_interval)"
-    of_jobs = (
-        f'label_replace({_owners(_JOB)}, "owner", "$1", "slurm_job_id", "(.+)") or '
-        f'label_join({_owners(_POD)}, "owner", "_", "workload_namespace", "workload_pod")'
-    )
-    of_users = f'label_replace({_owners(_USER)}, "owner", "$1", "user", "(.+)")'
-    own, users = (f"{counted} and on ({TARGET}, owner) ({each})" for each in (of_jobs, of_users))
-    return f"({own} or ({users} unless on ({TARGET}) ({own})))"
-
-
-_JOB: Final = 'slurm_job_id!=""'
-_POD: Final = 'workload_pod!=""'
-_USER: Final = 'user!=""'
-
-
-def _owners(matchers: str) -> str:
-    # Of all GPUs of the job, whichever of them is selected: the pace is that of the job.
-    given, processes = (host(metric, f"{OWNED_GPUS}, {OWNER}, {matchers}") for metric in METRICS)
-    return f"({given} or {processes})"
-
-
-def _jobs() -> str:
-    """1 for each of the jobs, named as the rules name them, while they have GPUs."""
-    slurm = f'label_replace({_owners(_JOB)}, "owner", "$1/", "slurm_job_id", "(.+)")'
-    pods = f'label_join({_owners(_POD)}, "owner", "/", "workload_namespace", "workload_pod")'
-    workloads = f'label_replace({pods}, "owner", "$1/$2", "owner", "([^/]+)/{expression_macros()["pod"]}")'
-    return f"group by ({OF_JOB}) ({slurm} or {workloads})"
-
-
-OF_JOB: Final = "cluster, job, owner"
-
-
-def pace() -> str:
-    """The pace of the jobs, as a share of their best hour."""
-    return _recorded("min", "owner:gpu_job:pace")
-
-
-def lost_gpus() -> str:
-    """How many GPUs each of the jobs loses."""
-    return _recorded("sum", LOST_GPUS)
-
-
-LOST_GPUS: Final = "owner:gpu_job_lost:gpus"
-MEMBER: Final = "instance_gpu_owner:gpu_job:member"
-WAITED_FOR: Final = "instance_gpu_owner_why:gpu_job_waited_for:affected"
+    """Steps a second of the slowest rank of each job."""
+    return f"min by ({OF_JOB}) ({cluster('owner:gpu_job_steps:slowest', f'{SCRAPED}, {_OWNERS}')})"
 
 
 def alerts_of_jobs(matchers: str) -> str:
     return cluster("ALERTS", f'{SCRAPED}, instance="", owner!="", alertstate="firing", {matchers}')
 
 
-def _recorded(of_servers: str, series: str) -> str:
-    """Of servers that share the hosts of a job, each records it."""
-    return f"({of_servers} by ({OF_JOB}) ({cluster(series, SCRAPED)})\nand on ({OF_JOB}) {_jobs()})"
+def lost_pace() -> str:
+    """By which share of its best hour each of the jobs is slower, over time."""
+    return f"1 - min by ({OF_JOB}) ({PACE}{JOBS})"
 
 
-SCRAPED: Final = 'job=~"$job"'
+def lost_pace_now() -> str:
+    """The same now; nothing if it is not known."""
+    return f"1 - min by ({OF_JOB}) ({steady(PACE, JOBS, AT_END)})"
 
 
-def at_the_end(expr: str) -> str:
-    """What `pace` or `lost_gpus` is when the job was last seen; nothing if it was not known then."""
-    return f"(last_over_time(({expr}\nor on ({OF_JOB}) -1 * {_jobs()}){OVER}) >= 0)"
+def lost_gpus_now() -> str:
+    """GPUs that the jobs lose now, with the number of those that they have as a label."""
+    held = f'count_values("held", count({by_gpu(owned(at=AT_END))}))'
+    lost = steady(LOST_GPUS, JOBS, AT_END)
+    return f"sum(sum by ({OF_JOB}) ({lost}))\n+ on () group_right () 0 * {held}"
 
 
-def lost_of_held() -> str:
-    """GPUs lost at the end, with the number of GPUs that were held then as a label."""
-    held = f'count_values("held", last_over_time((count({owned()})){OVER}))'
-    return f"sum({at_the_end(lost_gpus())})\n+ on () group_right () 0 * {held}"
-
-
-def hours_lost_by_pace() -> str:
-    return f"sum(sum_over_time({lost_gpus()}{OVER})) * {STEP_SECONDS} / 3600"
-
-
-def _waited_for() -> str:
-    """What the others wait for, with the reason; of a whole host, without a GPU."""
-    found = host(WAITED_FOR)
-    return f"group by ({OF_GPU}, why, owner) ({found}\nand on ({OF_JOB}) {_jobs()})"
-
-
-def hours_waited() -> str:
-    """GPU hours that the jobs lost meanwhile."""
-    lost = f"sum by ({OF_JOB}) ({cluster(LOST_GPUS, SCRAPED)})"
-    during = f"({_waited_for()} * on ({OF_JOB}) group_left () {lost})"
-    return f"sum by ({OF_GPU}, why) (sum_over_time({during}{OVER})) * {STEP_SECONDS} / 3600"
-
-
-def waited_until() -> str:
-    return f"1000 * max by ({OF_GPU}, why) (max_over_time(({_waited_for()} * 0 + time()){OVER}))"
+def hours_lost() -> str:
+    return f"sum(sum_over_time({LOST_GPUS}{JOBS}{OVER})) / {MINUTES_PER_HOUR}"

@@ -12,6 +12,7 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards.panels import datasource
 from dashboards.selectors import CLUSTER, HOST, OWNER, TARGET, gpu
+from gpu_triage.alerting.build import expression_macros
 
 OWNER_LABELS: Final = {
     "slurm_job": ("Slurm job", "slurm_job_id"),
@@ -40,9 +41,15 @@ def narrowed(expr: str) -> str:
     """A query that reads the hosts and GPUs of the chosen owner only.
 
     Series with owners are selected by the owner, so that the hosts need not be repeated: some servers limit the length
-    of a query. Their GPUs are: where an owner is required, the list is empty until one is chosen.
+    of a query. Their GPUs are: where an owner is required, the list is empty until one is chosen. What is selected by
+    another list is narrow already.
     """
-    return _SELECTOR.sub(lambda found: _narrowed(found[0], hosts=found[1] not in METRICS), expr)
+
+    def narrow(found: re.Match[str]) -> str:
+        listed = ":pipe}" in found[0] or "${worst}" in found[0]
+        return found[0] if listed and found[1] not in METRICS else _narrowed(found[0], hosts=found[1] not in METRICS)
+
+    return _SELECTOR.sub(narrow, expr)
 
 
 _SELECTOR: Final = re.compile(r"(\w+)\{[^}]*\}")
@@ -60,12 +67,16 @@ def owned_variables(*, required: bool) -> tuple[sdk.QueryVariable, sdk.QueryVari
     Args:
         required: whether nothing at all is selected until an owner is chosen.
     """
-    # A colon-separated address is in brackets, which mean something else in a pattern.
-    hosts = f'label_replace({_had("instance", f"{CLUSTER}, {_JOB}")}, "instance", ".$1.$2", "instance", "{_IPV6}")'
+    hosts = without_brackets(_had("instance", f"{CLUSTER}, {_JOB}"))
     gpus = _had("gpu", f"{CLUSTER}, {_JOB}, {OWNED_HOSTS}")
     return _hidden(_HOSTS, "instance", ".+", hosts, required=required), _hidden(
         _GPUS, "gpu", ".*", gpus, required=required
     )
+
+
+def without_brackets(hosts: str) -> str:
+    """Hosts as patterns: a colon-separated address is in brackets, which mean something else there."""
+    return f'label_replace({hosts}, "instance", ".$1.$2", "instance", "{_IPV6}")'
 
 
 _JOB: Final = 'job=~"$job"'
@@ -83,26 +94,36 @@ def _had(label: str, matchers: str) -> str:
     return f"group by ({label}) ({' or '.join(f'last_over_time({each}[$__range])' for each in selected)})"
 
 
+def had_jobs() -> str:
+    """The jobs of the chosen owner in the time range, in the label `owner`, named as the rules name them."""
+    labels = [of for _, of in OWNER_LABELS.values()]
+    had = _had(", ".join(labels), f"{CLUSTER}, {_JOB}, {OWNED_HOSTS}")
+    named = ", ".join(f'"{each}"' for each in ("slurm_job_id", *labels[1:]))
+    pattern = f"([^;]+);.*|;([^;]+);{expression_macros()['pod']};.*"
+    return f'label_replace(label_join({had}, "owner", ";", {named}), "owner", "$1$2/$3", "owner", "{pattern}")'
+
+
 def _hidden(name: str, label: str, everything: str, had: str, *, required: bool) -> sdk.QueryVariable:
     names = "".join(f"${owner}" for owner in OWNER_LABELS)
     every = f'label_replace(vector(1), "owners", "{names}", "", "")'
     every = f'label_replace({every}, "{label}", "{everything}", "owners", "([.][*]){{{len(OWNER_LABELS)}}}")'
-    variable = hidden_variable(name, label, had if required else f"{had} or {every}")
-    return (
-        variable.multi(multi=True)
-        .include_all(include_all=True)
-        .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
-    )
+    return all_of(hidden_variable(name, label, had if required else f"{had} or {every}"))
 
 
-def hidden_variable(name: str, label: str, query: str) -> sdk.QueryVariable:
-    """A variable that is not shown, with the values of a label in the answer to a query."""
+def all_of(variable: sdk.QueryVariable) -> sdk.QueryVariable:
+    """The variable with all of its values chosen."""
+    every = model.VariableOption(selected=True, text=["All"], value=["$__all"])
+    return variable.multi(multi=True).include_all(include_all=True).current(every)
+
+
+def hidden_variable(name: str, label: str, query: str, values: str = r'[^"]+') -> sdk.QueryVariable:
+    """A variable that is not shown, with the values of a label, by a pattern, in the answer to a query."""
     return (
         sdk.QueryVariable(name)
         .hide(model.VariableHide.HIDE_VARIABLE)
         .datasource(datasource())
         .query({"qryType": 3, "query": f"query_result({query})", "refId": f"variable-{name}"})
-        .regex(f'/{label}="([^"]+)"/')
+        .regex(f'/{label}="({values})"/')
         .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
     )
 

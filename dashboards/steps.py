@@ -8,6 +8,7 @@ from typing import Final
 from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.judge.findings.check import Area
+from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS
 
 RUNBOOKS_URL: Final = "http://${exporter:raw}/runbooks"
@@ -144,5 +145,18 @@ _CODE: Final = re.compile(r'gpu_fleet_incident:since\{code="([^"]+)"')
 _AREA_OF_JOBS: Final = MappingProxyType(
     {"GpuStragglerAcrossHosts": Area.CLOCKS, "GpuJobSlow": Area.WORK, "GpuJobHung": Area.WORK}
 )
+
+
+def of_finding(code: str, name: str) -> float:
+    """The default of a finding's threshold, for the limits that panels draw."""
+    return LIMITS[code][name].value
+
+
+def of_alert(name: str, threshold: str) -> float:
+    """The same of an alert that Prometheus judges."""
+    every = (alert for source in shipped_sources() for alert in source.alerts)
+    return next(alert.thresholds[threshold].value for alert in every if alert.name == name)
+
+
 COUNTED: Final = frozenset({"critical", "warning"})
 """Severities that make a step suspect; others are context."""

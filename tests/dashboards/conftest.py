@@ -18,5 +18,6 @@ def store(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="session")
 def jobs(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     prometheus, promtool = requires_tool("prometheus"), requires_tool("promtool")
-    with serving(record_jobs(), prometheus, promtool, tmp_path_factory.mktemp("jobs")) as running:
+    directory = tmp_path_factory.mktemp("jobs")
+    with serving(record_jobs(promtool, directory), prometheus, promtool, directory) as running:
         yield running

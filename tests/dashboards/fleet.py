@@ -7,7 +7,7 @@ raw series as in the database of a Prometheus that watched them.
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -107,10 +107,15 @@ def scraped(scenario: Scenario, seconds: float) -> History:
     return _with_pod_labels(_with_job(thinned(history, STEP_SECONDS)))
 
 
-def with_rules(history: History, promtool: Path, directory: Path) -> History:
-    """The history with what the shipped rules make of it: recorded series, and the alerts that fire."""
+def with_rules(
+    history: History,
+    promtool: Path,
+    directory: Path,
+    rules: tuple[Path, ...] = rule_files(),
+    names: Container[str] | None = None,
+) -> History:
+    """The history with what rules make of it, or of that these `names`: recorded series, and the alerts that fire."""
     times = [step * STEP_SECONDS for step in range(history.steps)]
-    rules = rule_files()
     run = Run(
         rules,
         tuple(dict.fromkeys(rule.group for rule in read_rules(rules))),
@@ -124,6 +129,8 @@ def with_rules(history: History, promtool: Path, directory: Path) -> History:
         for sample in samples:
             labels = dict(sample.labels)
             name = labels.pop("recorded", "ALERTS")
+            if names is not None and name not in names:
+                continue
             column = made.setdefault((name, tuple(sorted(labels.items()))), array("d", [math.nan]) * history.steps)
             column[round(at / STEP_SECONDS)] = sample.value + (history.start_seconds if name in BY_ITS_CLOCK else 0)
     return joined([history, replace(history, series=made, families=families_of(made))])

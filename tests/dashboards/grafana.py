@@ -10,6 +10,8 @@ from typing import Any
 from dashboards.board import OF_GPU_VARIABLE, OF_HOST_VARIABLE
 from dashboards.selectors import OF_HOST
 
+from gpu_triage_simulator.clocks import START_OF_TIME
+
 FOLDER = Path(__file__).resolve().parents[2] / "dashboards"
 FILES = ("diagnosis.json", "job.json", "detail.json", "host.json", "fleet.json", "capacity.json")
 
@@ -109,6 +111,9 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         "hosts": ".+",
         "gpus": ".*",
         "domain": "",
+        **dict.fromkeys(("owners", "slowest", "worst", "slow_hosts"), ".*"),
+        "ended": f"{START_OF_TIME + 1501:.0f}",  # with no sample at the very beginning of a window
+        "lasted": "1500",
         **dict.fromkeys(("cluster", "gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
         "pod_label": "label_team",
         "over": f"{SHORT_DAYS}m",

@@ -5,16 +5,19 @@ import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
-from tests.dashboards.fleet import Fleet, joined
+from tests.dashboards.fleet import Fleet, joined, with_rules
 from tests.dashboards.grafana import FOLDER
+from tests.dashboards.job_board import FILE
 from tests.jobs.conftest import job, owned_between, owners_of
 from tests.jobs.histories import edited, families_of, history_of
 from tests.jobs.situations import BY_NAME, SITUATIONS, Scheduler, Situation
+from tests.rules.examine import mentioned
+from tests.rules.rulefile import rule_files
 
-from gpu_triage_simulator.history import History
+from gpu_triage_simulator.history import History, SeriesKey
 
-FILE = "job.json"
 ENDED = "4804"
 """It ran for the first 20 of 40 minutes."""
 ENDED_AFTER_MINUTES = 20
@@ -22,6 +25,8 @@ SHARED = "4805"
 """It has GPU 0 of a host, and `NEIGHBOR` has GPU 1."""
 NEIGHBOR = "4806"
 KNOWN_FROM_MINUTE = 31
+PAUSED_PACE, PAUSED_MINUTE = 0.2, 39
+"""Of the job that saves a checkpoint then."""
 PACES = {"slow-gpu": 0.7, "starved": 0.3, "checkpoints": 1.0, "slow-host": 0.8}
 """What the rules recorded of the jobs of four hosts with two GPUs, from a minute on; of the others nothing."""
 CHANGED = "slow-host"
@@ -34,9 +39,17 @@ FREE = "free:9836"
 """A host that tells no owners."""
 
 
-def record_jobs() -> Fleet:
-    """Jobs of Slurm count their steps, those of Kubernetes do not; of recorded series there are those of the pace."""
-    metrics = frozenset(re.findall(r"\bgpu_\w+", (FOLDER / FILE).read_text(encoding="utf-8"))) | {"up"}
+MADE = {
+    *("instance_gpu_owner:gpu_job:member", "owner_of:gpu_job:usual", "owner_bottleneck:gpu_job:gpus"),
+    *("owner:gpu_job_steps:slowest", "owner:gpu_job:pausing", "owner:gpu_hang:stuck"),
+}
+"""What the rules make of these jobs in 40 minutes; the pace takes them longer."""
+
+
+def record_jobs(promtool: Path, directory: Path) -> Fleet:
+    """Jobs of Slurm count their steps, those of Kubernetes do not; the series of the pace are written by hand."""
+    rules = tuple(path for path in rule_files() if path.name == "alerts-jobs.yml")
+    metrics = frozenset(re.findall(r"\bgpu_\w+", (FOLDER / FILE).read_text(encoding="utf-8"))) | mentioned(rules)
     histories = [
         history_of(
             situation, scheduler, steps=scheduler is Scheduler.SLURM, metrics=metrics, target=target_of(scheduler)
@@ -45,12 +58,13 @@ def record_jobs() -> Fleet:
         for scheduler in Scheduler
     ]
     history = joined([*histories, *_others()])
-    recorded = {
-        (name, tuple(sorted(labels.items()))): array(
-            "d", (value if first <= step <= last else math.nan for step in range(history.steps))
-        )
-        for name, labels, value, first, last in _recorded()
-    }
+    history = with_rules(history, promtool, directory, rules, MADE)
+    recorded: dict[SeriesKey, array[float]] = {}
+    for name, labels, value, first, last in _recorded():
+        key = (name, tuple(sorted(labels.items())))
+        column = recorded.setdefault(key, array("d", [math.nan]) * history.steps)
+        for step in range(first, min(last, history.steps - 1) + 1):
+            column[step] = value
     return Fleet(joined([history, replace(history, series=recorded, families=families_of(recorded))]), {})
 
 
@@ -65,8 +79,12 @@ def _recorded() -> Iterator[tuple[str, dict[str, str], float, int, int]]:
     for owner, target, pace, gpus, name, first in known:
         labels = {"job": "gpu-triage", "owner": owner, **target}
         last = {CHANGED: CHANGED_MINUTE, "ended": ENDED_AFTER_MINUTES}.get(name, 99)
-        yield "owner:gpu_job:pace", labels, pace, first, last
-        yield "owner:gpu_job_lost:gpus", labels, gpus * (1 - pace), first, last
+        times = [(pace, first, last)]
+        if name == "checkpoints":
+            times = [(pace, first, PAUSED_MINUTE - 1), (PAUSED_PACE, PAUSED_MINUTE, last)]
+        for each, since, until in times:
+            yield "owner:gpu_job:pace", labels, each, since, until
+            yield "owner:gpu_job_lost:gpus", labels, gpus * (1 - each), since, until
         if name in WAITED_FOR:
             gpu, why = WAITED_FOR[name]
             place = {"instance": BY_NAME[name].culprit, "why": why} | ({"gpu": gpu, "uuid": "GPU-1"} if gpu else {})

@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.dashboards.fleet import record_fleet
 from tests.dashboards.grafana import FILES, FOLDER
-from tests.dashboards.jobs import FILE as JOB_FILE
+from tests.dashboards.job_board import FILE as JOB_FILE
 from tests.dashboards.jobs import record_jobs
 from tests.dashboards.store import Store, serving
 from tests.e2e.browser import Browser, browser
@@ -208,7 +208,7 @@ def main() -> int:
         night = record_fleet(promtool, directory, {NIGHT: load_any(NIGHT)})
         with browser(chromium, directory) as window:
             window.hide_scrollbars()
-            for number, (fleet, drawn) in enumerate(((night, _of_night), (record_jobs(), _of_jobs))):
+            for number, (fleet, drawn) in enumerate(((night, _of_night), (record_jobs(promtool, directory), _of_jobs))):
                 here = directory / str(number)
                 here.mkdir()
                 with serving(fleet, prometheus, promtool, here) as store, scenes(window, store.address, here) as shown:

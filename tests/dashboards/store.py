@@ -95,10 +95,3 @@ def _backfill(fleet: Fleet, promtool: Path, text: Path, data: Path) -> None:
         if data.is_dir() and any((block / "meta.json").is_file() for block in data.iterdir()):
             return
     raise AssertionError("promtool wrote no block")
-
-
-ANY_OF_EQUALS = {
-    f"job: {panel} A"
-    for panel in ("Busy share: slowest and median", "Power: slowest and median", "SM clock: slowest and median")
-}
-"""The slowest GPU: GPUs of the bad night lost as much as each other, and each query names another one."""

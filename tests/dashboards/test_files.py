@@ -3,6 +3,7 @@
 Alerts about GPUs carry a UUID alone; a dashboard shows the number that the GPU has, or had before it was gone.
 """
 
+import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -40,8 +41,12 @@ from tests.promql.vocabulary import OF_OTHER_TARGETS, series_labels
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
 from dashboards import selectors
+from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.check import Area
+from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES, GPU_BOTTLENECK
+from gpu_triage.read.gpu.nvlink import EFFECTIVE_BER_LIMIT
 from gpu_triage.read.metrics.metric import GPU_LABELS, MetricSpec
 from gpu_triage.read.registry import METRICS
 from gpu_triage.serve.handbook.markdown import render_html
@@ -49,6 +54,8 @@ from gpu_triage.serve.handbook.pages import find as find_page
 
 RULES = read_rules(rule_files())
 LABELS = series_labels(RULES)
+OF_JOB = ("owner", "=~", "O")
+"""Selects what is recorded of a whole job: its pace is that of all of its hosts, whichever of them is selected."""
 VARIABLES = {"cluster": ("=~", "C"), "job": ("=~", "J"), "instance": ("=~", "I")}
 
 
@@ -62,7 +69,32 @@ every_target = for_each("target", all_targets, ids=lambda target: target.name)
 
 
 def static(expr: str) -> str:
-    return substitute(expr, 3600, cluster="C", job="J", instance="I", gpu="G")
+    return substitute(expr, 3600, cluster="C", job="J", instance="I", gpu="G", owners="O")
+
+
+def test_lines_in_panels_are_limits_that_findings_and_alerts_have() -> None:
+    of_findings = [limit.value for each in LIMITS.values() for limit in each.values()]
+    every_alert = (alert for source in shipped_sources() for alert in source.alerts)
+    of_alerts = [limit.value for alert in every_alert for limit in alert.thresholds.values()]
+    named = [value for name, value in vars(thresholds).items() if name.isupper() and isinstance(value, float)]
+    known = {*of_findings, *of_alerts, *named, EFFECTIVE_BER_LIMIT}
+    known |= {1 - value for value in known}  # below a share as much as above the rest of it
+    drawn = {
+        f"{panel['file']}: {panel['title']}": panel["fieldConfig"]["defaults"]["thresholds"]["steps"][-1]["value"]
+        for panel in all_panels()
+        if "thresholdsStyle" in panel["fieldConfig"]["defaults"].get("custom", {})
+    }
+    assert len(drawn) > 10
+    assert {name: value for name, value in drawn.items() if value not in known} == {}
+    sources = {path.name: ast.parse(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.py")}
+    literals = [
+        f"{name}:{node.lineno}"
+        for name, tree in sources.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "line_at" and isinstance(node.value, ast.Tuple)
+        if isinstance(node.value.elts[0], ast.Constant)
+    ]
+    assert literals == []
 
 
 def test_alerts_link_to_dashboards_that_exist() -> None:
@@ -145,14 +177,14 @@ def test_a_query_talks_of_series_labels_and_words_that_exist(target: Target) -> 
 @every_target
 def test_a_query_selects_by_the_variables(target: Target) -> None:
     for use in every(uses(static(target.expr))):
-        named = {label: (operator, value) for label, operator, value in use.matchers}
-        if use.metric in OF_OTHER_TARGETS:
+        named = {(label, operator, value) for label, operator, value in use.matchers}
+        if use.metric in OF_OTHER_TARGETS or OF_JOB in named:
             continue
-        if named.get("alertname") == ("=", "GpuTriageWatchdog"):
+        if ("alertname", "=", "GpuTriageWatchdog") in named:
             continue  # it is of no host: it says that the rules run at all
         for label, matcher in VARIABLES.items():
-            if label in LABELS(use.metric) and named.get(label) != ("=", ""):
-                assert named.get(label) == matcher, f"{use.metric} is not selected by ${label}"
+            if label in LABELS(use.metric) and (label, "=", "") not in named:
+                assert (label, *matcher) in named, f"{use.metric} is not selected by ${label}"
 
 
 def test_hosts_are_joined_and_grouped_with_their_cluster() -> None:

@@ -1,19 +1,23 @@
 """The job dashboard over six jobs with one thing wrong with each, and the choice of an owner on all dashboards."""
 
+import json
 import re
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.dashboards.grafana import Target, column, find, panels, read, substitute, targets, text_of
+from tests.dashboards.job_board import FILE, WHY, answer, chosen_by, rows_of_jobs, value_of
 from tests.dashboards.jobs import (
     CHANGED,
     ENDED,
     ENDED_AFTER_MINUTES,
-    FILE,
     FREE,
     KNOWN_FROM_MINUTE,
     NEIGHBOR,
     PACE_OF_ENDED,
     PACES,
+    PAUSED_PACE,
     SHARED,
     WAITED_FOR,
     target_of,
@@ -22,11 +26,18 @@ from tests.dashboards.store import Series, Store
 from tests.gathered import every, for_each
 from tests.jobs.situations import BY_NAME, MINUTES, SITUATIONS, Scheduler, Situation
 
+from gpu_triage.cli.job.advice import CLOCK_SHARE
+from gpu_triage.cli.main import group
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
+
 LABEL = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 OWNED = ("diagnosis.json", "fleet.json", FILE)
 """Dashboards with variables for owners."""
 NOT_SHOWN = "What is not shown, and why"
-TABLE = "GPUs, the slowest first, relative to the median"
+TABLE = "GPUs, the 20 slowest now"
+CLASSES = "Class of each GPU, the 20 slowest"
+SLOWER = "Slower now"
+OVER_TIME = "Slower than in its best hour"
 MOST_SERIES = 2000
 """That a panel may read for a job of 64 GPUs."""
 GPUS_OF_MOST = 64
@@ -36,42 +47,15 @@ pytestmark = pytest.mark.timeout(900)  # the first test waits for the jobs to be
 every_situation = pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
 
 
-def hidden(store: Store, file: str, name: str, **chosen: str) -> str:
-    """The value of a hidden variable as Grafana makes it: all options, as one pattern."""
-    (variable,) = (each for each in read(file)["templating"]["list"] if each["name"] == name)
-    query = variable["query"]["query"].removeprefix("query_result(").removesuffix(")")
-    found = store.at(substitute(query, store.end - store.start, **chosen), store.end - store.start)
-    option = re.compile(variable["regex"].strip("/"))
-    lines = ["{" + ",".join(f'{label}="{value}"' for label, value in each.labels.items()) + "} 1 0" for each in found]
-    return "|".join(sorted(match[1] for line in lines if (match := option.search(line))))
-
-
-def chosen_by(store: Store, file: str, **chosen: str) -> dict[str, str]:
-    """All variables, once an owner is chosen."""
-    hosts = hidden(store, file, "hosts", **chosen)
-    gpus = hidden(store, file, "gpus", hosts=hosts, **chosen)
-    return {**chosen, "hosts": hosts, "gpus": gpus}
-
-
 def choice_of(situation: Situation, scheduler: Scheduler) -> dict[str, str]:
     return {"slurm_job": situation.number} if scheduler is Scheduler.SLURM else {"namespace": situation.name}
-
-
-def answer(store: Store, target: Target, **chosen: str) -> list[Series]:
-    expr = substitute(target.expr, store.end - store.start, **chosen)
-    return store.at(expr, store.end - store.start) if target.instant else store.over_time(expr)
-
-
-def value_of(found: list[Series]) -> float:
-    (series,) = found
-    return list(series.values.values())[-1]
 
 
 @every_situation
 @pytest.mark.parametrize("scheduler", Scheduler)
 def test_the_culprit_comes_first_whoever_owns_the_job(jobs: Store, situation: Situation, scheduler: Scheduler) -> None:
     chosen = chosen_by(jobs, FILE, **choice_of(situation, scheduler))
-    slowest = max(answer(jobs, column(FILE, TABLE, "Behind"), **chosen), key=lambda each: value_of([each]))
+    slowest = max(answer(jobs, column(FILE, TABLE, "Slower"), **chosen), key=lambda each: value_of([each]))
     if situation.name == "checkpoints":
         assert value_of([slowest]) == pytest.approx(0, abs=0.01)
         return
@@ -81,10 +65,10 @@ def test_the_culprit_comes_first_whoever_owns_the_job(jobs: Store, situation: Si
     assert value_of([slowest]) > 0.2
     if one_gpu:
         assert slowest.labels["gpu"] == "1"
-    first = answer(jobs, find(FILE, "Class of each GPU, the worst first"), **chosen)[0]
+    first = answer(jobs, find(FILE, CLASSES), **chosen)[0]
     assert first.labels["instance"] == situation.culprit
-    hosts = answer(jobs, column(FILE, "Hosts, the slowest first", "Behind"), **chosen)
-    slow = {each.labels["instance"] for each in hosts if value_of([each]) >= 0.07}
+    hosts = answer(jobs, column(FILE, "Hosts, the 20 slowest now", "Slower"), **chosen)
+    slow = {each.labels["instance"] for each in hosts if value_of([each]) >= CLOCK_SHARE}
     assert slow == (set() if one_gpu else {situation.culprit})
 
 
@@ -92,7 +76,7 @@ def test_the_culprit_comes_first_whoever_owns_the_job(jobs: Store, situation: Si
     ("name", "word"), [("slow-gpu", "thermal"), ("slow-host", "clock_cap"), ("hang", "hung"), ("starved", "storage")]
 )
 def test_the_first_row_has_the_class_that_explains_it(jobs: Store, name: str, word: str) -> None:
-    timeline = find(FILE, "Class of each GPU, the worst first")
+    timeline = find(FILE, CLASSES)
     first, *others = answer(jobs, timeline, **chosen_by(jobs, FILE, slurm_job=BY_NAME[name].number))
     assert len(others) == 7
     assert text_of(timeline.panel, value_of([first])) == word
@@ -101,30 +85,33 @@ def test_the_first_row_has_the_class_that_explains_it(jobs: Store, name: str, wo
 
 def test_rows_of_the_timeline_are_in_the_order_of_the_table(jobs: Store) -> None:
     chosen = chosen_by(jobs, FILE, slurm_job=BY_NAME["slow-gpu"].number)
-    rows = answer(jobs, find(FILE, "Class of each GPU, the worst first"), **chosen)
+    rows = answer(jobs, find(FILE, CLASSES), **chosen)
     behind = {
         (each.labels["instance"], each.labels["gpu"]): value_of([each])
-        for each in answer(jobs, column(FILE, TABLE, "Behind"), **chosen)
+        for each in answer(jobs, column(FILE, TABLE, "Slower"), **chosen)
     }
     order = [behind[each.labels["instance"], each.labels["gpu"]] for each in rows]
     assert order == sorted(order, reverse=True)
-    assert order[0] == pytest.approx(0.7, abs=0.02)
+    # By the clock of now, 1250 of 1980 MHz, however long the time range is.
+    assert order[0] == pytest.approx(1 - 1250 / 1980, abs=0.01)
 
 
 def test_the_slower_one_of_a_pair_is_compared_with_the_other(jobs: Store) -> None:
     chosen = chosen_by(jobs, FILE, slurm_job=BY_NAME["slow-pair"].number)
     clocks = {each.labels["gpu"]: value_of([each]) for each in answer(jobs, column(FILE, TABLE, "Clock"), **chosen)}
-    assert clocks == {"0": pytest.approx(1), "1": pytest.approx(0.7, abs=0.01)}
+    assert clocks == {"0": pytest.approx(0), "1": pytest.approx(0.3, abs=0.01)}
 
 
 @pytest.mark.parametrize("scheduler", Scheduler)
 def test_the_first_tiles_are_what_the_rules_recorded_of_the_job(jobs: Store, scheduler: Scheduler) -> None:
     for name in every(PACES.keys() - {CHANGED}):
         chosen = chosen_by(jobs, FILE, **choice_of(BY_NAME[name], scheduler))
-        assert value_of(answer(jobs, find(FILE, "Pace"), **chosen)) == pytest.approx(PACES[name])
+        assert value_of(answer(jobs, find(FILE, SLOWER), **chosen)) == pytest.approx(1 - PACES[name])
         (lost,) = answer(jobs, find(FILE, "GPUs lost"), **chosen)
         assert lost.labels["held"] == "8"
         assert value_of([lost]) == pytest.approx(8 * (1 - PACES[name]))
+        if name == "checkpoints":
+            continue  # its pauses cost hours
         minutes = MINUTES - KNOWN_FROM_MINUTE + 1
         hours = value_of(answer(jobs, find(FILE, "GPU hours lost"), **chosen))
         assert hours == pytest.approx(8 * (1 - PACES[name]) * minutes / 60, abs=1 / 60)
@@ -133,33 +120,75 @@ def test_the_first_tiles_are_what_the_rules_recorded_of_the_job(jobs: Store, sch
 @pytest.mark.parametrize("name", ["hang", CHANGED])
 def test_a_pace_that_is_not_known_now_is_neither_good_nor_that_of_before(jobs: Store, name: str) -> None:
     chosen = chosen_by(jobs, FILE, slurm_job=BY_NAME[name].number)
-    for title in ("Pace", "GPUs lost"):
-        assert answer(jobs, find(FILE, title), **chosen) == [], title
-    before = answer(jobs, find(FILE, "Pace relative to its best hour"), **chosen)
+    for target in (find(FILE, SLOWER), find(FILE, "GPUs lost"), column(FILE, WHY, "Slower")):
+        assert answer(jobs, target, **chosen) == [], target.name
+    before = answer(jobs, find(FILE, OVER_TIME), **chosen)
     assert len(before) == (name == CHANGED)
 
 
+def of_command(store: Store, name: str) -> dict[str, Any]:
+    """What ``gpu-triage job`` answers about the end of the history."""
+    command = ["job", name, "--prometheus", f"http://{store.address}", "--at", f"{store.end:.0f}", "--format", "json"]
+    result = CliRunner().invoke(group, command, catch_exceptions=False, standalone_mode=False)
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
 @pytest.mark.parametrize("scheduler", Scheduler)
-def test_the_table_names_what_the_others_wait_for_and_what_that_cost(jobs: Store, scheduler: Scheduler) -> None:
-    waits = "What the others wait for"
-    for name, (gpu, why) in WAITED_FOR.items():
-        chosen = chosen_by(jobs, FILE, **choice_of(BY_NAME[name], scheduler))
-        (hours,) = answer(jobs, column(FILE, waits, "GPU hours"), **chosen)
-        labels = [hours.labels.get(label, "") for label in ("instance", "gpu", "why")]
-        assert labels == [BY_NAME[name].culprit, gpu, why]
-        assert value_of([hours]) == value_of(answer(jobs, find(FILE, "GPU hours lost"), **chosen))
-        (until,) = answer(jobs, column(FILE, waits, "Until"), **chosen)
-        assert value_of([until]) / 1000 == pytest.approx(jobs.end, abs=60)
-    healthy = chosen_by(jobs, FILE, **choice_of(BY_NAME["checkpoints"], scheduler))
-    assert answer(jobs, column(FILE, waits, "GPU hours"), **healthy) == []
+@pytest.mark.parametrize("name", sorted(PACES))
+def test_the_dashboard_and_the_command_say_the_same(jobs: Store, name: str, scheduler: Scheduler) -> None:
+    situation = BY_NAME[name]
+    told = of_command(jobs, situation.number if scheduler is Scheduler.SLURM else f"{name}/train")
+    chosen = chosen_by(jobs, FILE, **choice_of(situation, scheduler))
+
+    loss = told["loss"]
+    slower = None if loss["pace"] is None else 1 - loss["pace"]
+    for target, number in (
+        (find(FILE, SLOWER), slower),
+        (column(FILE, WHY, "Slower"), slower),
+        (find(FILE, "GPUs lost"), loss["gpus"]),
+        (find(FILE, "GPU hours lost"), loss["gpu_seconds"] / 3600),
+    ):
+        shown = [value_of([each]) for each in answer(jobs, target, **chosen)]
+        assert shown == ([] if number is None else [pytest.approx(number)]), target.name
+    (row,) = answer(jobs, rows_of_jobs(), **chosen)
+    waited = [(each["instance"], each["gpu"] or "", each["why"]) for each in loss["waits_for"]]
+    assert waited == ([(BY_NAME[name].culprit, *WAITED_FOR[name])] if name in WAITED_FOR else [])
+    assert waited in ([], [tuple(row.labels.get(label, "") for label in ("instance", "gpu", "why"))])
+    assert told["do_first"]["code"] == row.labels.get("code")
+    if waited:
+        since = value_of(answer(jobs, column(FILE, WHY, "Since"), **chosen)) / 1000
+        assert loss["waits_for"][0]["since"] == since == jobs.start + KNOWN_FROM_MINUTE * 60
+
+
+def test_a_checkpoint_makes_a_job_neither_slow_nor_its_gpus(jobs: Store) -> None:
+    chosen = chosen_by(jobs, FILE, slurm_job=BY_NAME["checkpoints"].number)
+    (over_time,) = answer(jobs, find(FILE, OVER_TIME), **chosen)
+    assert value_of([over_time]) == pytest.approx(1 - PAUSED_PACE), "it pauses at the end"
+    assert value_of(answer(jobs, find(FILE, SLOWER), **chosen)) == 0
+    assert max(value_of([each]) for each in answer(jobs, column(FILE, TABLE, "Slower"), **chosen)) < CLOCK_SHARE
+
+
+def test_several_jobs_are_said_to_be_several_and_the_slowest_is_shown(jobs: Store) -> None:
+    numbers = "|".join(BY_NAME[name].number for name in ("slow-gpu", "starved"))
+    chosen = chosen_by(jobs, FILE, slurm_job=f"({numbers})")
+    (tile,) = answer(jobs, find(FILE, SLOWER), **chosen)
+    assert "2 jobs" in tile.labels["of"]
+    assert value_of([tile]) == pytest.approx(1 - PACES["starved"])
+    rows = answer(jobs, column(FILE, WHY, "Slower"), **chosen)
+    assert {each.labels["owner"] for each in rows} == {f"{number}/" for number in numbers.split("|")}
+
+
+def test_steps_are_those_of_a_rank_not_of_all_together(jobs: Store) -> None:
+    chosen = chosen_by(jobs, FILE, slurm_job=BY_NAME["slow-gpu"].number)
+    (series,) = answer(jobs, find(FILE, "Steps a second of the slowest rank, over 3 minutes"), **chosen)
+    assert max(series.values.values()) == pytest.approx(2, rel=0.05)
 
 
 def test_the_hours_held_back_are_those_of_the_job(jobs: Store) -> None:
     chosen = chosen_by(jobs, FILE, slurm_job=BY_NAME["starved"].number)
-    found = answer(jobs, find(FILE, "GPU hours held back, by host and class"), **chosen)
-    by_class: dict[str, float] = {}
-    for each in found:
-        by_class[each.labels["class"]] = by_class.get(each.labels["class"], 0) + value_of([each])
+    found = answer(jobs, find(FILE, "GPU hours held back, by job and class"), **chosen)
+    by_class = {GPU_BOTTLENECK.states[int(each.labels["bottleneck"])]: value_of([each]) for each in found}
     # Two GPUs wait for storage from the sixth minute on, and the six others for them.
     assert by_class["storage"] == pytest.approx(2 * 34 / 60, rel=0.1)
     assert by_class["communication"] == pytest.approx(6 * 34 / 60, rel=0.1)
@@ -178,11 +207,11 @@ def test_findings_are_those_of_its_gpus(jobs: Store) -> None:
 def test_a_job_that_has_ended_shows_its_own_time_alone(jobs: Store) -> None:
     chosen = chosen_by(jobs, FILE, slurm_job=ENDED)
     assert chosen["hosts"] == "ended:9836"
-    rows = answer(jobs, find(FILE, "Class of each GPU, the worst first"), **chosen)
+    rows = answer(jobs, find(FILE, CLASSES), **chosen)
     assert len(rows) == 2
     assert max(max(each.values) for each in rows) == pytest.approx(jobs.start + ENDED_AFTER_MINUTES * 60, abs=60)
     assert len(answer(jobs, column(FILE, TABLE, "Clock"), **chosen)) == 2
-    assert value_of(answer(jobs, find(FILE, "Pace"), **chosen)) == PACE_OF_ENDED
+    assert value_of(answer(jobs, find(FILE, SLOWER), **chosen)) == 1 - PACE_OF_ENDED
     (lost,) = answer(jobs, find(FILE, "GPUs lost"), **chosen)
     assert (lost.labels["held"], value_of([lost])) == ("2", 1)
     (owner,) = answer(jobs, column(FILE, "Whose GPUs, and the same as text", "Until"), **chosen)
@@ -204,7 +233,7 @@ def test_the_other_gpu_of_a_shared_host_is_not_its_own(jobs: Store) -> None:
             assert (chosen["hosts"], chosen["gpus"]) == ("shared:9836", gpu)
     # Both are chosen: each GPU is shown once.
     chosen = chosen_by(jobs, FILE, slurm_job=f"({SHARED}|{NEIGHBOR})")
-    assert len(answer(jobs, find(FILE, "Class of each GPU, the worst first"), **chosen)) == 2
+    assert len(answer(jobs, find(FILE, CLASSES), **chosen)) == 2
 
 
 @pytest.mark.parametrize("file", ["diagnosis.json", "fleet.json"])
@@ -257,7 +286,7 @@ def test_no_panel_of_a_job_reads_more_than_the_hosts_of_the_job(jobs: Store) -> 
     read_by: dict[str, float] = {}
     for target in targets(FILE):
         expr = substitute(target.expr, jobs.end - jobs.start, **chosen)
-        for selector in set(re.findall(r"\w+\{[^}]*\}", expr)):
+        for selector in set(re.findall(r"[\w:]+\{[^}]*\}", expr)):
             found = jobs.at(f"count(last_over_time({selector}[1h]))", jobs.end - jobs.start)
             read_by[target.name] = read_by.get(target.name, 0) + (value_of(found) if found else 0)
     assert max(read_by.values()) > 8
@@ -267,7 +296,11 @@ def test_no_panel_of_a_job_reads_more_than_the_hosts_of_the_job(jobs: Store) -> 
 
 def seen(store: Store, target: Target) -> list[Series]:
     """What it answers about any of the situations."""
-    return [each for situation in SITUATIONS for each in answer(store, target, slurm_job=situation.number)]
+    return [
+        each
+        for situation in SITUATIONS
+        for each in answer(store, target, **chosen_by(store, FILE, slurm_job=situation.number))
+    ]
 
 
 @for_each(
@@ -279,4 +312,4 @@ def test_a_query_finds_data_with_the_labels_that_its_panel_shows(jobs: Store, ta
     labels = {label for each in found for label in each.labels}
     assert set(LABEL.findall(target.legend)) - labels <= {"cluster"}
     if target.panel["type"] == "table":
-        assert {"instance", "command"} & labels, "rows are of GPUs and hosts, or of owners"
+        assert {"instance", "owner", "command"} & labels, "rows are of GPUs and hosts, jobs or owners"

@@ -14,7 +14,7 @@ from dashboards.selectors import MOST_ROWS
 from dashboards.steps import COUNTED, PATH, SEEN, SICK, STARVED, STEPS, TUNE, Step, alerts_of
 from tests.dashboards.fleet import expected_moments
 from tests.dashboards.grafana import FILES, Target, all_targets, column, find, read, substitute, text_of, words_of
-from tests.dashboards.jobs import FILE as JOB_FILE
+from tests.dashboards.job_board import FILE as JOB_FILE
 from tests.dashboards.store import Series, Store
 from tests.documents.test_first_event import is_played
 from tests.documents.test_promql import fenced, of_each

@@ -15,10 +15,45 @@ PACE: Final = "owner:gpu_job:pace"
 LOST: Final = "owner:gpu_job_lost:gpus"
 WAITED_FOR: Final = "instance_gpu_owner_why:gpu_job_waited_for:affected"
 _MEMBER: Final = "instance_gpu_owner:gpu_job:member"
+_PAUSING: Final = "owner:gpu_job:pausing"
+_STUCK: Final = "owner:gpu_hang:stuck"
 
 JOB: Final = "cluster, job, owner"
+PLACE: Final = f"{JOB}, instance, gpu, uuid, why"
 RECORDED_SECONDS: Final = 60  # interval of the rules
 _ALERTED: Final = 'alertname=~"GpuJobSlow|GpuJobHung",alertstate="firing"'  # with the threshold of the rules' settings
+
+
+_PAUSE_SECONDS: Final = 600
+"""A checkpoint or an evaluation, and the minutes for which the rules look back at it, take less."""
+_LATEST_SECONDS: Final = 150
+
+
+def steady(recorded: str, where: str, at: str = "") -> str:
+    """PromQL for the latest pace or loss of jobs outside of pauses: during a checkpoint, that of before.
+
+    `where` are matchers in braces, `at` a modifier of time that begins with a space.
+    """
+    latest = f"last_over_time({recorded}{where}[{_LATEST_SECONDS}s]{at})"
+    going = f"{recorded}{where} unless on ({JOB}) ({pausing(where)})"
+    return f"(last_over_time(({going})[{_PAUSE_SECONDS}s:{RECORDED_SECONDS}s]{at}) and {latest} or {latest})"
+
+
+def pausing(where: str, at: str = "") -> str:
+    """PromQL for jobs that pause: one that hangs makes no progress either, but does not pause."""
+    hangs = f"{WAITED_FOR}{where}{at} or {_STUCK}{where}{at} == 1"
+    return f"{_PAUSING}{where}{at} unless on ({JOB}) ({hangs})"
+
+
+def lost_while_waiting(where: str, over: str) -> str:
+    """PromQL for the GPU minutes that jobs lost while others waited for each GPU or host; `over` is a subquery."""
+    lost = f"max by ({JOB}) ({LOST}{where})"
+    return f"sum by ({PLACE}) (sum_over_time(({WAITED_FOR}{where} ^ 0 * on ({JOB}) group_left () {lost}){over}))"
+
+
+def waiting_since(where: str, over: str) -> str:
+    """PromQL for the Unix seconds at which the others were first seen to wait for each GPU or host."""
+    return f"min by ({PLACE}) (min_over_time(({WAITED_FOR}{where} * 0 + time()){over}))"
 
 
 class JobName(NamedTuple):

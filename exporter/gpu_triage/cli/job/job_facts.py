@@ -11,7 +11,18 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of, matcher, matcher_of_any
-from gpu_triage.cli.fleet.job_pace import JOB, LOST, PACE, RECORDED_SECONDS, WAITED_FOR, Awaited, awaited
+from gpu_triage.cli.fleet.job_pace import (
+    LOST,
+    PACE,
+    PLACE,
+    RECORDED_SECONDS,
+    WAITED_FOR,
+    Awaited,
+    awaited,
+    lost_while_waiting,
+    steady,
+    waiting_since,
+)
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run, owned, workload_of
 from gpu_triage.errors import PrometheusUnavailable
@@ -340,6 +351,7 @@ class Loss:
     gpu_seconds: float  # lost in the whole window, as far as the pace was known
     awaited: Mapping[Awaited, float]  # GPU seconds that it lost meanwhile, the most first
     at_end: frozenset[Awaited]  # what the others wait for at the end
+    since: Mapping[Awaited, float]  # Unix seconds at which they were first seen to wait for it
 
     @property
     def main(self) -> Awaited | None:
@@ -358,8 +370,9 @@ class Loss:
 def loss_queries(hosts: Selection, run: Run, seconds: float, step_seconds: int) -> Mapping[str, str]:
     """The queries about a job's loss in so many seconds before an evaluation; none for what a user runs.
 
-    paced, lost_now: pace and lost GPUs at the end. lost_seconds: GPU seconds lost. awaited, awaited_now: the same by
-    what the others waited for, and that at the end. differs: the odd main thread at the end, if the job hangs.
+    paced, lost_now: pace and lost GPUs at the end, or before it pauses there. lost_seconds: GPU seconds lost. awaited,
+    awaited_now: the same by what the others waited for, and that at the end; awaited_since: from when on. differs: the
+    odd main thread at the end, if the job hangs.
     """
     if run.key.kind is Kind.USER:
         return {}
@@ -368,16 +381,14 @@ def loss_queries(hosts: Selection, run: Run, seconds: float, step_seconds: int) 
     of_job = Selection(hosts.cluster, hosts.job).with_matcher(matcher("owner", owner))
     step = max(RECORDED_SECONDS, step_seconds)
     over, recent = f"[{math.ceil(seconds)}s:{step}s]", f"[{_RECENT_SECONDS}s]"
-    place = "cluster, job, instance, gpu, uuid, why"
-    lost = f"max by ({JOB}) ({LOST}{of_job})"
     return {
-        "paced": f"last_over_time({PACE}{of_job}{recent})",
-        "lost_now": f"last_over_time({LOST}{of_job}{recent})",
+        "paced": steady(PACE, of_job),
+        "lost_now": steady(LOST, of_job),
         "lost_seconds": f"{step} * sum_over_time({LOST}{of_job}{over})",
-        "awaited": f"{step} * sum by ({place}) "
-        f"(sum_over_time(({WAITED_FOR}{of_job} ^ 0 * on ({JOB}) group_left () {lost}){over}))",
+        "awaited": f"{step} * {lost_while_waiting(of_job, over)}",
+        "awaited_since": waiting_since(of_job, over),
         "differs": f"last_over_time({DIFFERS}{of_job}{recent})",
-        "awaited_now": f"group by ({place}) (last_over_time({WAITED_FOR}{of_job}{recent}))",
+        "awaited_now": f"group by ({PLACE}) (last_over_time({WAITED_FOR}{of_job}{recent}))",
     }
 
 
@@ -392,6 +403,7 @@ def loss_of(facts: Mapping[str, list[Series]]) -> Loss | None:
         gpu_seconds=sum(each.value for each in facts["lost_seconds"]),
         awaited={each: lost[each] for each in sorted(lost, key=lambda each: -lost[each])},
         at_end=frozenset(map(awaited, facts["awaited_now"])),
+        since={awaited(each): each.value for each in facts["awaited_since"]},
     )
 
 

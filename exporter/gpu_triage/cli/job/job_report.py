@@ -392,7 +392,7 @@ def _loss_json(shown: JobReport) -> dict[str, Any] | None:
         "gpu_seconds": loss.gpu_seconds,
         "cost": shown.cost,
         "waits_for": [
-            each.document() | {"gpu_seconds": seconds, "at_end": each in loss.at_end}
+            each.document() | {"gpu_seconds": seconds, "since": loss.since.get(each), "at_end": each in loss.at_end}
             for each, seconds in loss.awaited.items()
         ],
     }

@@ -140,7 +140,8 @@ def test_a_pace_that_was_never_known_is_no_loss() -> None:
     loss = slow().made().loss
     assert loss is not None
     assert (loss.pace, round(loss.gpus or 0, 3), round(loss.gpu_seconds)) == (0.7, 1.8, 3240)
-    ended = loss_of({"lost_seconds": [series(60)], "paced": [], "lost_now": [], "awaited": [], "awaited_now": []})
+    names = ("paced", "lost_now", "awaited", "awaited_now", "awaited_since")
+    ended = loss_of({"lost_seconds": [series(60)]} | {name: [] for name in names})
     assert ended is not None
     assert (ended.pace, ended.gpus) == (None, None)
 

@@ -10,6 +10,7 @@ import promql_parser
 import pytest
 from tests.unit.cli.job.conftest import run, series
 
+from gpu_triage.alerting.build import expression_macros
 from gpu_triage.cli.fleet.fleet_view import Selection, any_of, matcher
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.job.job_command import how_to_choose
@@ -92,7 +93,7 @@ def test_the_number_of_queries_does_not_depend_on_the_job() -> None:
     server = Server(held=[series(1, instance=f"gpu-{number}:9836") for number in range(1000)])
     found = Found(run(start=0, end=30 * DAY, gpus=8000), (), 0, 30 * DAY, ongoing=True)
     facts_of(server, Selection(), found, window_of(found.run, None))  # type: ignore[arg-type]  # likewise
-    assert len(server.asked) == 27
+    assert len(server.asked) == 28
     # The limit of VictoriaMetrics holds to more than a hundred hosts, and that of Prometheus (10 MiB) always.
     assert max(map(len, server.asked)) < 150_000
 
@@ -191,10 +192,16 @@ def test_what_names_no_job_says_what_would(text: str, said: str) -> None:
         ("0", "0"),
         ("workers", "workers"),
         ("my-train", "my-train"),
+        ("train-ps-0", "train"),
+        ("ray-head-x7k2p", "ray"),
+        ("run-20261122-0", "run-20261122"),
     ],
 )
-def test_workloads_are_told_from_names_of_pods(pod: str, workload: str) -> None:
+def test_workloads_are_told_from_names_of_pods_by_the_rules_as_well(pod: str, workload: str) -> None:
     assert workload_of(pod) == workload
+    named = re.fullmatch(expression_macros()["pod"], pod)
+    assert named is not None
+    assert named[1] == workload
 
 
 def test_a_value_stays_inside_its_matcher() -> None:
