@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
@@ -26,4 +27,15 @@ def dashboards() -> dict[str, str]:
 
 
 def to_text(board: Board) -> str:
-    return json.dumps(build(board), cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return json.dumps(build(board), cls=_Encoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+class _Encoder(JSONEncoder):
+    """Leaves out what is Grafana's default: with kubectl, an object must not have more than 256 KiB."""
+
+    def default(self, obj: Any) -> Any:
+        found = super().default(obj)
+        return {name: value for name, value in found.items() if (name, value) not in _DEFAULTS}
+
+
+_DEFAULTS = (("repeatDirection", "h"), ("transparent", False), ("range", False), ("instant", False))

@@ -80,8 +80,8 @@ def _verdicts() -> PanelBuilder:
     return worded_strip(
         VERDICTS,
         "Which GPUs are suspect at each step of the playbook now, else hosts: one by name, several by number. Red: at "
-        "least one critical; amber: warnings. OK: judged, none. Gray: GPUs that are not read, or released, so that "
-        "nothing is known of them. N/A: cannot be judged here. Read from left to right, "
+        "least one critical; amber: warnings. OK: judged, none. Gray: GPUs that are not read, so that nothing is "
+        "known of them: the first row says why. N/A: cannot be judged here. Read from left to right, "
         "and click a step for what to look at, and for the playbook. GPU-bound work is no fault. Look at the job's "
         "steps too, as the job counts them: if they have not slowed down, nothing is slow. No data: the rules do not "
         "run, or there is no exporter.",
@@ -106,15 +106,11 @@ def verdict_query(step: Step) -> str:
     """
     suspects = _named(_suspects(step), of_gpus=bool(step.classes))
     if step.classes:
-        suspects += f"\nor on ()\n{_unread('not read', released=False)}\nor on ()\n{_unread('released', released=True)}"
+        number = f'count_values("number", count({unread_gpus()}))'
+        suspects += f'\nor on ()\nlabel_replace({number}, "{WHO}", "-|$1 not read", "number", "(.*)")'
     judged = _said("0|OK" if step is not TUNE else "n|none", f"count({_judged(step)})")
     known = _said("-|N/A", f"count({host('gpu_exporter_build_info')} or {host('up')})")
     return f"(\n{suspects}\nor on ()\n{judged}\nor on ()\n{known}\n)\nand on ()\n{RULES_ANSWER}"
-
-
-def _unread(why: str, *, released: bool) -> str:
-    number = f'count_values("number", count({unread_gpus(released=released)}))'
-    return f'label_replace({number}, "{WHO}", "-|$1 {why}", "number", "(.*)")'
 
 
 def _said(word: str, expr: str) -> str:

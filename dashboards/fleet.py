@@ -58,7 +58,7 @@ def board() -> Board:
 
 
 def _read() -> PanelBuilder:
-    unread, released = unread_gpus(released=False), unread_gpus(released=True)
+    unread, released = unread_gpus("unless"), unread_gpus("and")
     read = f"({by_gpu(gpu('gpu_up'))} == 1)"
     listed = f"count by ({TARGET}) ({read} or {unread} or {released})"
     unlisted = f"({by_host(host('gpu_devices', _PCI))} > 0 unless on ({TARGET}) {listed})"

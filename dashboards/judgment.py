@@ -3,7 +3,7 @@
 from typing import Final
 
 from dashboards.job_measures import LOST_GPUS, MEMBER, OF_JOB, SCRAPED, WAITED_FOR
-from dashboards.measured import MEASURED, MEASURED_BY, measured
+from dashboards.measured import MEASURED, measured
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import (
     LOST,
@@ -17,7 +17,6 @@ from dashboards.selectors import (
     host,
     lost_seconds,
     numbered,
-    only,
     rate,
     when,
 )
@@ -39,9 +38,6 @@ def findings(size: Size) -> PanelBuilder:
     ranked = _ranked(f"{_coded(_unfound('ALERTS', _FIRING), 'severity')}\nor\n{found}")
     shown = f"bottomk({MOST_ROWS}, {ranked}\nor\n4 * {_coded(RULES_ANSWER)})"
 
-    def of_shown(expr: str, on: str = _BY) -> str:
-        return only(expr, on, shown)
-
     began = f"min by ({_BY}) ({_coded(_unfound('ALERTS_FOR_STATE'))})"
     since = f"{when(f'min by ({_OF_FINDING}) ({_present()})')}\nor\n1000 * {began}"
     return table_of(
@@ -58,14 +54,15 @@ def findings(size: Size) -> PanelBuilder:
         NARROW_HOST,
         GPU_OR_HOST,
         Column("Measured", label=MEASURED, width=104),
-        Column("Value", expr=of_shown(measured(), MEASURED_BY), hidden=True),
-        Column("Since", expr=of_shown(since), unit="dateTimeFromNow", absent=NO_LABEL, width=116),
-        Column("State", expr=of_shown(_states()), texts=FINDING, width=100),
+        Column("Value", expr=measured(), hidden=True),
+        Column("Since", expr=since, unit="dateTimeFromNow", absent=NO_LABEL, width=116),
+        Column("State", expr=_states(), texts=FINDING, width=100),
         Column("Action", label="action", width=132),
         Column("Lost", expr=_lost(shown), decimals=1, absent=NO_LABEL, width=68),
         Column("Job", label="owner", min_width=90),
         sort=("Severity", "Since"),
         size=size,
+        rows_of="Severity",
     )
 
 

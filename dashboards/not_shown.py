@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models.dashboard import VariableOption
 
 from dashboards.owners import EVERY_OWNER, OWNER_LABELS, hidden_variable
 from dashboards.panels import PanelBuilder, Size
-from dashboards.selectors import MOST_ROWS, TARGET, by_host, derived, gpu, host, known, only, risen, short
+from dashboards.selectors import MOST_ROWS, TARGET, by_host, derived, gpu, host, known, risen, short
 from dashboards.tables import GPU_OR_HOST, HOST, Column, table_of
 
 VARIABLE: Final = "not_shown"
@@ -61,9 +61,10 @@ def panel(*, needs_owner: bool) -> PanelBuilder:
         GPU_OR_HOST,
         Column("Why", label=WHY, min_width=300),
         Column("Missing", expr=chosen, hidden=True),
-        Column("Last seen", expr=only(f"1000 * {by_host(since)}", TARGET, chosen), unit="dateTimeFromNow", width=160),
+        Column("Last seen", expr=f"1000 * {by_host(since)}", unit="dateTimeFromNow", width=160),
         sort=("Last seen", "Why"),
         size=Size(24, 7),
+        rows_of="Missing",
     )
 
 

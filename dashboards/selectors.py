@@ -77,7 +77,7 @@ OF_OTHERS: Final = 'uuid=""'
 
 def numbered(of_gpus: str, others: str) -> str:
     """Series about GPUs by UUID, with the index of each, and others."""
-    indices = f"9 + {gpu('gpu_up')} or 9 + {gpu('gpu_finding')} or last_over_time({gpu('gpu_finding')}[15m])"
+    indices = f"9 + {gpu('gpu_up')} or last_over_time({gpu('gpu_finding')}[15m])"
     numbers = f"group by ({TARGET}, uuid, gpu) (topk by ({TARGET}, uuid) (1, {indices}))"
     return f"{of_gpus}\n* on ({TARGET}, uuid) group_left (gpu) {numbers}\nor\n{others}"
 
@@ -152,7 +152,8 @@ _PLACES: Final = 100
 
 def worst_gpus(expr: str) -> str:
     """Only the worst GPUs now, for tables: those to drain, then those to watch, then those that are not read."""
-    return only(expr, f"{TARGET}, gpu", f"topk({MOST_ROWS}, {gpu_state()})")
+    state = by_gpu(f"{gpu(GPU_VERDICT.name)} or {UNREAD} * {gpu('gpu_up')} ^ 0")
+    return only(expr, f"{TARGET}, gpu", f"topk({MOST_ROWS}, {state})")
 
 
 def worst_hosts(expr: str, number: int = MOST_ROWS) -> str:
@@ -208,8 +209,8 @@ def silent() -> str:
     It is down if its last scrape failed. It is gone if that succeeded and it is a target no longer: retired, or lost by
     service discovery, which the rules cannot tell apart either.
     """
-    last = by_host(f"last_over_time({host('up')}[$__range] @ end()) and on ({TARGET}) {known()}")
-    return f"({last} == 1 unless on ({TARGET}) {host('up')} or 2 * ({last} == bool 0))"
+    up = host("up")
+    return f"(2 - {by_host(f'2 * {up} or last_over_time({up}[$__range] @ end())')} and on ({TARGET}) {known()})"
 
 
 def silent_since() -> str:
@@ -227,7 +228,8 @@ def host_state() -> str:
     """The verdict on each known host, or why it has none."""
     released = f"{RELEASED} * {by_host(_released())}"
     verdict = by_host(host(GPU_HOST_VERDICT.name))
-    return f"({GONE} * ({silent()} > 0) or {verdict} or {released} or {UNREAD} + {silent()})"
+    answers = by_host(host("gpu_exporter_build_info"))
+    return f"({GONE} * ({silent()} > 0) or {verdict} or {released} or {UNREAD} * {answers})"
 
 
 def gpu_state() -> str:
@@ -240,11 +242,11 @@ def _released() -> str:
     return f"{host('gpu_exporter_gpus_released')} == 1"
 
 
-def unread_gpus(*, released: bool) -> str:
-    """1 for each GPU that was known in the range and is not read now, because it is released or for another reason."""
+def unread_gpus(of_hosts: str = "") -> str:
+    """1 for each GPU that was known in the range and is not read now; `of_hosts`: ``and`` or ``unless`` released."""
     seen = by_gpu(f"last_over_time({gpu('gpu_up')}[$__range] @ end()) ^ 0")
     unread = f"{seen} unless on ({TARGET}, gpu) {gpu('gpu_up')} == 1"
-    return f"({unread} {'and' if released else 'unless'} on ({TARGET}) {_released()})"
+    return f"({unread} {of_hosts} on ({TARGET}) {_released()})" if of_hosts else unread
 
 
 def rate(selected: str, window: str = "$__rate_interval") -> str:

@@ -1,5 +1,6 @@
 """Table panels: one row per GPU, host, link or finding, one column per query or label."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -121,11 +122,18 @@ _LINKS: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 def table_of(
-    title: str, description: str, *columns: Column, sort: str | Sequence[str] = (), size: Size = FULL, of: str = ""
+    title: str,
+    description: str,
+    *columns: Column,
+    sort: str | Sequence[str] = (),
+    size: Size = FULL,
+    of: str = "",
+    rows_of: str = "",
 ) -> PanelBuilder:
     """A table panel; queries are joined on the labels they share. A leading minus sign in `sort` sorts descending.
 
-    With `of`, a variable of the dashboard, the title shows of how many GPUs or hosts the rows are the worst.
+    With `of`, a variable of the dashboard, the title shows of how many GPUs or hosts the rows are the worst. With
+    `rows_of`, a title of a column, only rows with a value there are shown: a long query chooses them once.
     """
     columns = tuple(_with_cluster(columns))
     queries = [column for column in columns if column.expr]
@@ -135,7 +143,7 @@ def table_of(
     panel = panel.thresholds(limits(base=PLAIN)).show_header(show_header=True)
     for ref, column in zip(refs(len(queries)), queries, strict=True):
         panel = panel.with_target(table_target(ref, _with_derived(column.expr, columns)))
-    panel = panel.transformations(_transformations(columns))
+    panel = panel.transformations(_transformations(columns, rows_of))
     panel = panel.sort_by([_sorted_by(each) for each in (*sort, *_last_sorted_by(sort, columns))])
     for column in columns:
         panel = panel if column.hidden else panel.override_by_name(column.title, _properties(column))
@@ -192,8 +200,9 @@ def _sorted_by(column: str) -> common.TableSortByFieldState:
 
 def _with_derived(expr: str, columns: Sequence[Column]) -> str:
     for column in columns:
-        for label, pattern in _DERIVED.get(column.label, {}).items():
-            expr = derived(expr, label, column.label, pattern)
+        if re.search(rf"\b{column.label}\b", expr):
+            for label, pattern in _DERIVED.get(column.label, {}).items():
+                expr = derived(expr, label, column.label, pattern)
     return expr
 
 
@@ -209,20 +218,26 @@ def _last_sorted_by(sort: Sequence[str], columns: Sequence[Column]) -> list[str]
     return [each.title for each in columns if each.label in {HOST.label, GPU.label} and each.title not in sorted_by]
 
 
-def _fields(columns: Sequence[Column]) -> Mapping[str, str]:
-    """Titles of the columns that are shown, by the field that has their values."""
+def _fields(columns: Sequence[Column]) -> Mapping[str, Column]:
+    """The columns by the field that has their values."""
     queries = [column for column in columns if column.expr]
     names = iter(["Value"] if len(queries) == 1 else [f"Value #{ref}" for ref in refs(len(queries))])
-    fields = [(next(names) if column.expr else _SHOWN.get(column.label, column.label), column) for column in columns]
-    return {field: column.title for field, column in fields if not column.hidden}
+    return {next(names) if each.expr else _SHOWN.get(each.label, each.label): each for each in columns}
 
 
-def _transformations(columns: Sequence[Column]) -> list[DataTransformerConfig]:
+def _transformations(columns: Sequence[Column], rows_of: str) -> list[DataTransformerConfig]:
     fields, numbers = _fields(columns), [column.label for column in columns if column.number]
-    kept = [*fields, *_for_links(columns)]
+    shown = {field: column.title for field, column in fields.items() if not column.hidden}
+    kept = [*shown, *_for_links(columns)]
     merge = DataTransformerConfig(id_val="merge", options={})
+    there = {"config": {"id": "isNotNull", "options": {}}}
+    filters = [{"fieldName": field, **there} for field, column in fields.items() if column.title == rows_of]
+    chosen = DataTransformerConfig(
+        id_val="filterByValue", options={"filters": filters, "type": "include", "match": "all"}
+    )
     return [
         *([merge] if sum(bool(column.expr) for column in columns) > 1 else []),
+        *([chosen] if filters else []),
         DataTransformerConfig(id_val="filterFieldsByName", options={"include": {"names": kept}}),
         *([_as_numbers(numbers)] if numbers else []),
         DataTransformerConfig(
@@ -230,7 +245,7 @@ def _transformations(columns: Sequence[Column]) -> list[DataTransformerConfig]:
             options={
                 "excludeByName": {},
                 "indexByName": {field: place for place, field in enumerate(kept)},
-                "renameByName": dict(fields),
+                "renameByName": shown,
             },
         ),
     ]

@@ -90,7 +90,7 @@ REFUSED = {
         ("--simulate dual-a10 --set 5m", "'5m' is invalid; write a finding, a setting of it and a value"),
     ],
     "report --prometheus http://x --at 0": [
-        ("--output report.pdf", "ends in .html or .md"),
+        ("--output report.pdf", "another suffix"),
         ("--over 30", "is no period"),
         ("--over 53w", "is no period"),
         ("--since 6h --over 5d", "give one of them"),
