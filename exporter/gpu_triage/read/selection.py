@@ -38,11 +38,7 @@ def needed_but_excluded(config: Config) -> tuple[str, ...]:
 
 
 def refuse_unknown_metrics(config: Config, known: Collection[MetricSpec]) -> None:
-    """Check the configured patterns against all known metrics.
-
-    Raises:
-        ConfigError: a pattern matches no metric.
-    """
+    """Check the configured patterns against all known metrics; raises ConfigError if one matches none."""
     for option, patterns in (("include", config.metrics_include), ("exclude", config.metrics_exclude)):
         for pattern in patterns:
             if not any(fnmatchcase(spec.name, pattern) for spec in known):

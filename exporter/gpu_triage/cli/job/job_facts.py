@@ -5,7 +5,7 @@ All look at its own hosts only, and at a GPU while it had it.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple
@@ -24,7 +24,7 @@ from gpu_triage.cli.fleet.job_pace import (
     waiting_since,
 )
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
-from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run, owned, workload_of
+from gpu_triage.cli.job.job_runs import Found, Kind, Run, owned, workload_of
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.read.exporter import judgment
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED
@@ -197,15 +197,6 @@ def _file_owners(run: Run) -> list[str]:
     if run.key.kind is Kind.POD:
         return sorted(f"{run.key.namespace}_{pod}" for pod in run.pods)
     return [run.key.name, *sorted(run.users)] if run.key.kind is Kind.SLURM else [run.key.name]
-
-
-def every_query() -> Iterator[str]:
-    """The queries about some job, for those who forward series to the server that is queried."""
-    key = JobKey(Kind.SLURM, "", "", "4711")
-    run = Run(key, frozenset(), frozenset(), frozenset(), start=0.0, end=3600.0, gpus=1)
-    window = window_of(run, None)
-    yield from queries(Selection(), run, window).values()
-    yield from late_queries(Selection(), run, window, 0.0).values()
 
 
 def late_queries(hosts: Selection, run: Run, window: Window, late_seconds: float) -> Mapping[str, str]:

@@ -25,10 +25,7 @@ class MonotoneCounters(Generic[K]):
         self._carried: dict[K, tuple[int, ...]] = {}
 
     def published(self, key: K, value: int, *, start: int = 0) -> int:
-        """Return the value to publish for a new kernel value, in the kernel's unit.
-
-        `start` is the part of the first value to subtract.
-        """
+        """The value to publish for one of the kernel, in its unit; `start` is subtracted from the first."""
         return self.row(key, (value,), starts=(start,))[0]
 
     def published_seconds(

@@ -144,10 +144,7 @@ def parse_status(text: str) -> Mapping[str, str]:
 
 
 def process_name(procfs: Path, pid: int) -> str:
-    """The process's comm: at most 15 bytes of anything; "" if it cannot be read.
-
-    Never the command line, which may contain secrets.
-    """
+    """The process's comm, at most 15 bytes of anything, or "". Never its command line, which may contain secrets."""
     return text_of(f"{procfs}/{pid}/comm").strip()
 
 

@@ -63,12 +63,9 @@ class PodDirectory(AllocationCache[Workload]):
 
 
 def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callable[[], bytes]:
-    """Return a function that queries the kubelet behind a socket with a deadline.
+    """Return a function that queries the kubelet behind a socket with a deadline; ConfigError without optional gRPC.
 
     The function raises HostReadFailed with the gRPC status as reason (``unavailable``, ``deadline_exceeded``, …).
-
-    Raises:
-        ConfigError: the optional gRPC dependency is not installed.
     """
     try:
         import grpc  # noqa: PLC0415 - an optional extra: imported only if used, to save memory otherwise

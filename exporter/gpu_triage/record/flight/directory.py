@@ -81,10 +81,7 @@ def clean_up_unless_written(directory: Path) -> None:
 
 
 def prune(directory: Path) -> None:
-    """Delete the oldest recordings until the limits are met; the newest is always kept.
-
-    Other files are ignored and don't count.
-    """
+    """Delete the oldest recordings until the limits are met, but not the newest. Other files don't count."""
     kept = [path for path in sorted(directory.glob(f"*{SUFFIX}")) if _NAME.fullmatch(path.name)]
     sizes = [path.lstat().st_size for path in kept]
     while len(kept) > 1 and (len(kept) > MOST_FILES or sum(sizes) > MOST_BYTES):
