@@ -1,7 +1,6 @@
 """The seams between the program and the machine it runs on, in one frozen bundle.
 
-One function creates it for the real host, another for a simulated one; the rest of the program doesn't know the
-difference.
+One function creates it for the real host, another for a simulated one; nothing else knows the difference.
 """
 
 import time

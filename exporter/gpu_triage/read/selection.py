@@ -22,10 +22,7 @@ Shown = bool | Callable[[Sample], bool]
 
 @cache
 def metrics_of_rules() -> Mapping[str, str]:
-    """Metrics used by the shipped rules, including the texts of alerts, by name: the ``label=value`` that they select.
-
-    "" where they select others, too.
-    """
+    """Metrics of the shipped rules and alert texts, with the ``label=value`` that they select; "" if others, too."""
     lines = _NEEDED.read_text(encoding="utf-8").splitlines()
     named = (line.partition(" ") for line in lines if not line.startswith("#"))
     return {name: selected for name, _, selected in named}

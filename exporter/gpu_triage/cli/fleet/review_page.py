@@ -492,10 +492,7 @@ def _escaped(text: str) -> str:
 
 
 def _measures(review: Review) -> Iterator[tuple[str, str, str, float | None]]:
-    """Sections, names of their rows such as a day or host, names of numbers, and numbers: in GPU hours, energy in kWh.
-
-    None for what was not recorded.
-    """
+    """Section, row such as a day or host, name and number: GPU hours, energy in kWh; None for what was not recorded."""
     for name, values in review.totals.items():
         yield "total", "", name, review.total(name)
         yield "before", "", name, review.before.get(name)

@@ -1,10 +1,6 @@
-"""The queries about one job, each over its whole time; its steps if it counts them, and its loss if rules record it.
-
-All look at its own hosts only, and at a GPU while it had it.
-"""
+"""The queries about one job, over its time, on its own hosts and GPUs; its steps if counted, its loss if recorded."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -311,13 +307,6 @@ def _median(found: Iterable[Series], owners: Iterable[str]) -> float | None:
 def _key(series: Series) -> tuple[tuple[str, str], ...]:
     # Reading a missing label adds an empty one.
     return tuple(sorted((name, value) for name, value in series.labels.items() if value))
-
-
-def by_host(ranks: Iterable[Rank]) -> Mapping[HostKey, float]:
-    found: defaultdict[HostKey, list[float]] = defaultdict(list)
-    for each in ranks:
-        found[each.host].append(each.per_second)
-    return {host: sum(paces) / len(paces) for host, paces in found.items()}
 
 
 DIFFERS: Final = "instance_gpu_owner:gpu_hang_differs:affected"

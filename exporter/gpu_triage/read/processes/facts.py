@@ -99,8 +99,7 @@ def names_are_host_pids(procfs: Path) -> bool | None:
 def sees_every_process(procfs: Path) -> bool:
     """Whether the driver lists all processes to us; it hides those outside the caller's PID namespace.
 
-    False in a container without the host's PID namespace, even with the host's procfs. True if unknown, such as for a
-    recorded host.
+    False in a container without the host's PID namespace, whatever its procfs; True if unknown (recordings).
     """
     try:
         status = read_text(procfs / "self" / "status")

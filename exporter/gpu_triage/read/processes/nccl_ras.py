@@ -207,10 +207,7 @@ def _is_own(host: str) -> bool:
 
 
 def ask(address: str, seconds: float) -> str | None:
-    """What the RAS thread at an address answers; None if no process listens there.
-
-    Raises HostReadFailed: ``timeout`` or ``io_error``, or ``too_large`` above MOST_BYTES.
-    """
+    """What the RAS thread at an address answers; None without one. HostReadFailed: timeout, io_error, too_large."""
     ends_at, attempt = time.monotonic() + seconds, 0
     while True:
         answer, attempt = bytearray(), attempt + 1

@@ -97,8 +97,7 @@ def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callabl
 def parse_holders(response: bytes) -> Mapping[str, frozenset[Workload]]:
     """Parse a serialized ListPodResourcesResponse into containers by NVIDIA device.
 
-    A device is a UUID, or a `dra_name` if DRA allocated it. A replica of a time-sliced GPU (``GPU-…::3``) counts as
-    the GPU.
+    A device is a UUID, or DRA's `dra_name`. A replica of a time-sliced GPU (``GPU-…::3``) counts as the GPU.
     """
     allocations: dict[str, set[Workload]] = {}
     for pod in _messages(response, _POD_RESOURCES):
@@ -134,10 +133,7 @@ def _claimed_devices(container: bytes) -> Iterator[str]:
 
 
 def wire_fields(message: bytes) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the number of each field of a protobuf message, and its content if length-delimited (None otherwise).
-
-    Source: https://protobuf.dev/programming-guides/encoding/
-    """
+    """Yield fields of a protobuf message (protobuf.dev/programming-guides/encoding): number, and content or None."""
     position = 0
     while position < len(message):
         tag, position = _varint(message, position)

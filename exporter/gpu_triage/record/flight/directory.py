@@ -35,10 +35,7 @@ def file_name(wall: float, subject: str, code: str) -> str:
 
 
 def refuse_unusable(directory: Path) -> None:
-    """Check that a recording could be written; creates the directory.
-
-    Raises FlightRecorderError: ``no_permission``, ``missing``, ``no_space``, ``read_only`` or ``io_error``.
-    """
+    """Create the directory; raises FlightRecorderError, with the reason, if no recording could be written there."""
     try:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=directory).close()
