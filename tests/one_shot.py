@@ -5,8 +5,8 @@ from dataclasses import replace
 from gpu_triage.cli.measure import measure
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.report.report import Report
-from gpu_triage.options.config import Config
-from gpu_triage.options.option_sources import config_of_scenario
+from gpu_triage.options.config import Config, Origin
+from gpu_triage.options.option_sources import combined
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 from gpu_triage_simulator import Scenario, VirtualClock, simulated_machine
@@ -32,7 +32,7 @@ def look_at(
 
 def _config_of(scenario: Scenario) -> Config:
     options = all_options(COLLECTOR_SWITCHES)
-    return config_of_scenario(options, scenario.exporter_options, Config(simulate=scenario.name))
+    return combined(options, {Origin.SCENARIO: scenario.exporter_options}, Config(simulate=scenario.name))
 
 
 def finding(report: Report, code: str) -> Finding:

@@ -17,7 +17,8 @@ from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.fleet.fleet_view import Selection, queries
 from gpu_triage.cli.fleet.job_pace import slow_queries
 from gpu_triage.cli.fleet.review import daily_queries, offender_query, table_queries
-from gpu_triage.cli.job.job_facts import every_query
+from gpu_triage.cli.job import job_facts
+from gpu_triage.cli.job.job_runs import JobKey, Kind, Run
 from gpu_triage.read.registry import METRICS
 
 FEDERATING: Final = Path("deploy/fleet/prometheus/above.yml")
@@ -67,7 +68,11 @@ def _of_commands() -> Iterator[str]:
         yield from (*slow_queries(selection).values(), *daily_queries(selection).values())
         yield from (each for columns in table_queries(str(selection), "30d").values() for each in columns.values())
         yield offender_query(selection, "30d")
-    yield from every_query()
+    some_job = JobKey(Kind.SLURM, "", "", "4711")
+    run = Run(some_job, frozenset(), frozenset(), frozenset(), start=0.0, end=3600.0, gpus=1)
+    window = job_facts.window_of(run, None)
+    yield from job_facts.queries(Selection(), run, window).values()
+    yield from job_facts.late_queries(Selection(), run, window, 0.0).values()
 
 
 def _queries(board: Path) -> Iterator[str]:

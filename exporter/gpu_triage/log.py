@@ -47,12 +47,7 @@ def repeated(kind: object, quiet_seconds: float, **facts: object) -> dict[str, o
 
 
 def configure(level: str, log_format: str, stream: TextIO | None = None) -> None:
-    """Send this program's log and all Python warnings to one stream; another call replaces the first.
-
-    Args:
-        level: lowest level to log for this program's own records: debug, info, warning or error.
-        log_format: ``logfmt`` or ``json``.
-    """
+    """Send this program's log, from a `level` on, and all Python warnings to one stream; a second call replaces it."""
     handler = _Handler(sys.stderr if stream is None else stream)
     handler.setFormatter(FORMATTERS[log_format])
     root = logging.getLogger()

@@ -1,7 +1,6 @@
 """The seams between the program and the machine it runs on, in one frozen bundle.
 
-One function creates it for the real host, another for a simulated one; the rest of the program doesn't know the
-difference.
+One function creates it for the real host, another for a simulated one; nothing else knows the difference.
 """
 
 import time
@@ -96,10 +95,7 @@ class Probe(Protocol):
     """Determines which GPUs answer a new NVML session, without touching the session of this process."""
 
     def look(self) -> ProbeReport:
-        """Open a session in another process and query every GPU; takes up to a minute.
-
-        Raises ProbeFailed if the GPUs could not be queried.
-        """
+        """Query every GPU in another process's session, for up to a minute. Raises ProbeFailed if that fails."""
 
 
 class Workload(NamedTuple):
@@ -116,8 +112,7 @@ class Allocations(Protocol[Allocation_co]):
     def allocations(self, devices: Collection[str], at: Moment) -> frozenset[Allocation_co]:
         """Allocations of any of these devices, from cached data; empty if that is too old.
 
-        Args:
-            devices: UUIDs of GPUs and MIG devices, and names from `dra_name`, `index_name` and `minor_name`.
+        Devices are UUIDs of GPUs and MIG devices, and names from `dra_name`, `index_name` and `minor_name`.
         """
 
     def known(self, at: Moment) -> bool:
@@ -128,20 +123,14 @@ class PodNames(Allocations[Workload], Protocol):
     """Which container holds which GPU, according to the kubelet's latest response."""
 
     def refresh(self, at: Moment) -> None:
-        """Query the kubelet; blocks up to its deadline.
-
-        Raises HostReadFailed if the kubelet doesn't respond, or its response is invalid.
-        """
+        """Query the kubelet; blocks up to its deadline. Raises HostReadFailed without a valid response."""
 
 
 class ContainerNames(Protocol):
     """Containers by id, from the names of the symlinks to their logs."""
 
     def refresh(self) -> tuple[str, ...]:
-        """Reread the folder; return the names of the problems found.
-
-        Raises HostReadFailed if the folder is missing or can't be listed.
-        """
+        """Reread the folder; return the names of the problems found. Raises HostReadFailed if it can't be listed."""
 
     def workload(self, container_id: str) -> Workload | None:
         """The container with this id, from cached data; None if unknown."""
@@ -164,12 +153,9 @@ class SlurmJobs(Allocations[SlurmJob], Protocol):
     """Which Slurm job holds which GPU, according to the files written by Slurm's prolog."""
 
     def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:
-        """Reread the job files; return the names of the problems found.
+        """Reread the job files; return the names of the problems found. HostReadFailed: no folder, or it is unreadable.
 
-        Raises HostReadFailed if the folder is missing or unreadable.
-
-        Args:
-            booted_at: boot time in Unix seconds; older files belong to jobs ended by the reboot. None if unknown.
+        Files older than `booted_at`, in Unix seconds, belong to jobs ended by the reboot; None if unknown.
         """
 
 
@@ -202,11 +188,7 @@ class Machine:
 
 
 def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None, visible_devices: str = "") -> Machine:
-    """The host this process runs on, with its filesystems at the given roots.
-
-    Args:
-        visible_devices: NVIDIA_VISIBLE_DEVICES, which assigns GPUs to a container; "" outside a container.
-    """
+    """The host this process runs on; `visible_devices` is NVIDIA_VISIBLE_DEVICES, "" outside a container."""
     return Machine(
         nvml=SystemNvml(),
         sysfs=sysfs,

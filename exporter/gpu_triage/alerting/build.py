@@ -70,7 +70,6 @@ def text_macros() -> Mapping[str, str]:
     return MappingProxyType(found)
 
 
-@cache
 def xid_lists() -> Mapping[str, str]:
     """Lists of Xid codes as regular expressions for label matchers, ``46|48|…``, by macro."""
     every = XID_CODES.values()
@@ -83,10 +82,9 @@ def xid_lists() -> Mapping[str, str]:
         "xids_fatal_in_text": [each for each in every if each.fatal_in_text],
         "xids_listed": every,
     }
-    return MappingProxyType({name: "|".join(str(each.code) for each in codes) for name, codes in lists.items()})
+    return {name: "|".join(str(each.code) for each in codes) for name, codes in lists.items()}
 
 
-@cache
 def xid_texts() -> Mapping[str, str]:
     """Prometheus templates with the meaning of, or action for, the most important code in ``$codes``, by macro."""
     texts = {}
@@ -100,7 +98,7 @@ def xid_texts() -> Mapping[str, str]:
     *first, last = MISSED_BY_NVML
     texts["xid_slow_gsp"] = str(SLOW_GSP)
     texts["xids_missed_by_nvml"] = f"{', '.join(map(str, first))} and {last}"
-    return MappingProxyType(texts)
+    return texts
 
 
 def _expanded(text: str, macros: Mapping[str, str]) -> str:

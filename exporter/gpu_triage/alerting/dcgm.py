@@ -142,10 +142,7 @@ def _recorded_xid(check: Check, standing: str, code: str) -> RecordingRule:
 
 
 def _confirmed(condition: str, minutes: int) -> str:
-    """An expression that is 2 (confirmed) once a condition has held for this long, of twice as long.
-
-    It holds as long as the condition did in the last ten minutes.
-    """
+    """2 (confirmed) once a condition has held for so long, of twice as long, while it did in the last ten minutes."""
     return (
         f"2 * (count_over_time(({condition})[{2 * minutes}m:1m]) >= {minutes}"
         f" and count_over_time(({condition})[10m:1m])) ^ 0"

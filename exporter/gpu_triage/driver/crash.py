@@ -2,9 +2,8 @@
 
 If a library is truncated while in use, the kernel sends SIGBUS, and no more Python code can run to report the reason.
 Python's `faulthandler` still prints the stack of the thread that crashed: file names, function names and line numbers.
-It prints no arguments or secrets, but also no custom text. Therefore the explanation of the signal is passed to it as a
-file name. It does not print the other threads: they are still running, and to walk a stack that changes can crash the
-report itself.
+It prints no arguments or secrets, but also no custom text, so the explanation of the signal is passed as a file name.
+The other threads are left out: they still run, and to walk a stack that changes can crash the report itself.
 """
 
 import faulthandler

@@ -2,8 +2,7 @@
 
 Modules that scrapes don't need are imported on first use, and child processes import the package again. After ``pip
 install --upgrade``, or in a rebuilt virtual environment, such imports would fail or mix two versions. So the daemon
-copies its code to an anonymous file of 2 MiB when it starts, and imports everything else from there. Importing all of
-it at once would take 12 MiB.
+copies its code to an anonymous file of 2 MiB, and imports the rest from there; importing all at once takes 12 MiB.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""The configuration passed to every part of the program.
-
-The sources of its values (flag, environment variable, file) and their validation are in `gpu_triage.options`.
-"""
+"""The configuration of every part of the program; `gpu_triage.options` reads and validates its sources."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""Combines flags, environment variables, a file and a scenario into one validated Config.
-
-Options that are valid individually but make no sense together are rejected.
-"""
+"""Combines flags, environment variables, file and scenario into one valid Config; useless combinations are rejected."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -82,7 +79,7 @@ def config_in(
     simulated = _read(SIMULATE, options, file, variables, flags)
     scenario = of_scenario(simulated) if simulated else {}
     layers = {Origin.SCENARIO: scenario, Origin.FILE: file, Origin.VARIABLE: variables, Origin.FLAG: flags}
-    return _combined(options, layers, Config(config_file=path))
+    return combined(options, layers, Config(config_file=path))
 
 
 def _read(key: str, options: Sequence[Option], *layers: _Settings) -> str | None:
@@ -102,13 +99,8 @@ def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeO
     return tuple(sorted((*others, *in_file), key=lambda each: each.origin))
 
 
-def config_of_scenario(options: Sequence[Option], settings: _Settings, base: Config) -> Config:
-    """`base` with the settings of a scenario, validated. Raises ConfigError as `config_in` does."""
-    return _combined(options, {Origin.SCENARIO: settings}, base)
-
-
-def _combined(options: Sequence[Option], layers: Mapping[Origin, _Settings], base: Config) -> Config:
-    """`base` with the settings of all sources; `layers` are in ascending order of precedence."""
+def combined(options: Sequence[Option], layers: Mapping[Origin, _Settings], base: Config) -> Config:
+    """`base` with the settings of all sources, validated; `layers` are in ascending order of precedence."""
     scenario = layers[Origin.SCENARIO]
     _refuse_unknown_settings(scenario, options)
     chosen = {key: setting for layer in layers.values() for key, setting in layer.items()}

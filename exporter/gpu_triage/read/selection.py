@@ -22,10 +22,7 @@ Shown = bool | Callable[[Sample], bool]
 
 @cache
 def metrics_of_rules() -> Mapping[str, str]:
-    """Metrics used by the shipped rules, including the texts of alerts, by name: the ``label=value`` that they select.
-
-    "" where they select others, too.
-    """
+    """Metrics of the shipped rules and alert texts, with the ``label=value`` that they select; "" if others, too."""
     lines = _NEEDED.read_text(encoding="utf-8").splitlines()
     named = (line.partition(" ") for line in lines if not line.startswith("#"))
     return {name: selected for name, _, selected in named}
@@ -38,11 +35,7 @@ def needed_but_excluded(config: Config) -> tuple[str, ...]:
 
 
 def refuse_unknown_metrics(config: Config, known: Collection[MetricSpec]) -> None:
-    """Check the configured patterns against all known metrics.
-
-    Raises:
-        ConfigError: a pattern matches no metric.
-    """
+    """Check the configured patterns against all known metrics; raises ConfigError if one matches none."""
     for option, patterns in (("include", config.metrics_include), ("exclude", config.metrics_exclude)):
         for pattern in patterns:
             if not any(fnmatchcase(spec.name, pattern) for spec in known):

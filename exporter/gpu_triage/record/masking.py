@@ -142,10 +142,7 @@ def _masked_out(masker: Masker, function: str, raw: bytes, private: Spans) -> by
 
 
 def kernel_records(kmsg: Path, masker: Masker) -> str | None:
-    """Kernel log records about GPUs, NVSwitches and host problems, masked; all others are dropped.
-
-    None if the log is unreadable.
-    """
+    """Kernel log records about GPUs, NVSwitches and host problems, masked, and no others; None if it is unreadable."""
     log = KernelLog(kmsg)
     lines = []
     try:

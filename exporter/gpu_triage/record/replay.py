@@ -239,14 +239,9 @@ class _ReplayedLog:
 
 @contextmanager
 def replayed_machine(path: Path, *, clock: Clock | None = None, last_seconds: float | None = None) -> Iterator[Machine]:
-    """The machine of a recording, inside a ``with`` block.
+    """The machine of a recording, a folder or ``.tar.gz``, inside a ``with`` block; RecordingError if it is unreadable.
 
-    Raises RecordingError if it is unreadable, or not a recording.
-
-    Args:
-        path: a folder or ``.tar.gz`` written by ``gpu-triage record``.
-        clock: drives the replay; the real clock if None.
-        last_seconds: how long before the recording's end to start; None for its beginning.
+    The `clock` drives the replay, else the real one. It starts `last_seconds` before the end, or at the beginning.
     """
     recording = read_recording(path)
     skipped = 0.0 if last_seconds is None else max(0.0, recording.seconds - last_seconds)

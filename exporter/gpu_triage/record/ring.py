@@ -89,8 +89,7 @@ class Ring:
     """Keeps the answers of the last minutes. Thread-safe.
 
     The threads that read a host only enqueue, so that they don't contend for the blocks; `drain` writes the queue to
-    the blocks. `now` is the monotonic clock. What is older than `kept_seconds` is dropped, and the oldest of what is
-    more than `most_bytes`.
+    the blocks. `now` is the monotonic clock. What exceeds `kept_seconds` or `most_bytes` is dropped, oldest first.
     """
 
     def __init__(

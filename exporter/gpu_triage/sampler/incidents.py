@@ -53,11 +53,9 @@ class ResetWatch:
     - the GPUs were released and acquired again, which is done to free them for a reset;
     - if the kernel log is not readable: the driver was not loaded, and responds now;
     - the driver had requested a reset or a reboot, and no longer does;
-    - fewer volatile uncorrected ECC errors than in an earlier NVML session. Within one session, a user may have
-      cleared them.
+    - fewer volatile uncorrected ECC errors than in an earlier NVML session: within one, a user may have cleared them.
 
-    Neither a new NVML session nor a restart of the exporter resets a GPU, and a GPU that was lost and responds again
-    may still have the same fault.
+    Neither a new NVML session nor our restart resets a GPU, and one that responds again may still have its fault.
     """
 
     def __init__(self) -> None:

@@ -96,8 +96,7 @@ class JobQueue:
     """Runs jobs of several threads one at a time, in the order submitted.
 
     Only one thread at a time can hold Python's GIL. CPU-bound threads that compete for it switch hundreds of times a
-    second, which costs more than a tenth of the total time. So a thread gets its job only when the previous one is
-    done, and wakes up once.
+    second, which costs a tenth of the total time or more. So a thread wakes up once, when the previous job is done.
     """
 
     def __init__(self) -> None:

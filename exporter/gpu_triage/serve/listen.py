@@ -25,11 +25,8 @@ def open_listeners(addresses: Sequence[str]) -> list[socket.socket]:
     """Listen on all of the addresses, in their order; all or none.
 
     Raises ConfigError if an address is invalid, or can't be resolved or bound; the message names it and the reason;
-    AddressUnavailable if it can't be bound now: it is in use, or this host doesn't have it yet.
-
-    Args:
-        addresses: ``:port`` (all interfaces, IPv4 and IPv6), ``host:port``, ``[v6]:port`` or ``unix:/path``; with port
-            0, the kernel chooses one.
+    AddressUnavailable if it can't be bound now: it is in use, or this host doesn't have it yet. An address is ``:port``
+    (all interfaces, IPv4 and IPv6), ``host:port``, ``[v6]:port`` or ``unix:/path``; for port 0, the kernel chooses one.
     """
     with ExitStack() as opened:
         listeners: list[socket.socket] = []

@@ -82,11 +82,7 @@ class PasswordChecks:
     async def right(self, users: Mapping[bytes, bytes], given: Credentials, address: str) -> bool:
         """Whether the user exists and has this password; an unknown user takes as long as a wrong password.
 
-        Raises TooManyChecks if too many are waiting already.
-
-        Args:
-            users: bcrypt hash by user name; not empty.
-            address: the client's address, "" if it has none.
+        `users` has bcrypt hashes by name, at least one; the address may be "". Raises TooManyChecks if too many wait.
         """
         hashed = users.get(given.user)
         key = self._key(given, hashed or b"")

@@ -34,8 +34,7 @@ class WebServer:
 
     asyncio's own server is unsuitable: it accepts connections up to the backlog even when file descriptors run short,
     and logs an error when they run out. Without `security`, it is plain HTTP without passwords; without `hosts`, any
-    Host name is allowed. `wall` returns Unix seconds. `also_reload` is called after each request to `reload`, on the
-    thread that reads those files.
+    Host name is allowed. `wall` returns Unix seconds. On request, the thread that reloads also calls `also_reload`.
     """
 
     def __init__(

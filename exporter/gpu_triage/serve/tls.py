@@ -1,8 +1,7 @@
 """TLS: settings with Go's names as an ssl.SSLContext, and TLS between a TCP transport and a `Connection`.
 
 The latter uses OpenSSL's memory BIOs: when a handshake fails, asyncio's own TLS closes the socket before sending the
-alert, so the client doesn't learn the reason. It also can't count connections before the handshake, and allocates
-256 KiB for each.
+alert, so the client doesn't learn the reason; it can't count connections before that, and takes 256 KiB for each.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ from tests.command_line import config_from
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config, JudgeOption, Origin, Setting
-from gpu_triage.options.option_sources import config_of_scenario, judge_options_now
+from gpu_triage.options.option_sources import combined, judge_options_now
 from gpu_triage.options.option_table import CollectorSwitch, all_options
 
 
@@ -136,7 +136,7 @@ def test_what_several_sources_say_is_combined_and_the_flag_comes_last(judge_file
 
 def test_a_scenario_that_is_not_run_by_a_command_says_it_too() -> None:
     settings = {"judge": Setting(("power.cap.share=0.8",), "the scenario")}
-    (option,) = config_of_scenario(all_options(()), settings, Config()).judge
+    (option,) = combined(all_options(()), {Origin.SCENARIO: settings}, Config()).judge
     assert option == JudgeOption("power.cap", "share", "0.8")
     assert (option.origin, option.place) == (Origin.SCENARIO, "the scenario")
 

@@ -11,14 +11,12 @@ from typing import Any, Final
 
 import click
 
+from gpu_triage.cli.fleet import review_page
 from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_text
 from gpu_triage.cli.fleet.fleet_view import Selection, ask, nothing_found
 from gpu_triage.cli.fleet.job_pace import slow_jobs, slow_queries
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, read_http_config
 from gpu_triage.cli.fleet.review import Prices, Review, first_look, review
-from gpu_triage.cli.fleet.review_data import render_csv
-from gpu_triage.cli.fleet.review_data import render_json as review_json
-from gpu_triage.cli.fleet.review_page import render_html, render_markdown
 from gpu_triage.cli.one_shot import Command, duration_option, echo_text, fail_on_option, format_option, given
 from gpu_triage.documents import quoted, write_file
 from gpu_triage.errors import ConfigError, PrometheusUnavailable
@@ -154,11 +152,11 @@ def parse_days(text: str) -> int:
 
 
 _FORMATS: Final[Mapping[str, Callable[[Review], bytes]]] = {
-    ".html": render_html,
-    ".htm": render_html,
-    ".md": lambda review: render_markdown(review).encode(),
-    ".csv": lambda review: render_csv(review).encode(),
-    ".json": lambda review: review_json(review).encode(),
+    ".html": review_page.render_html,
+    ".htm": review_page.render_html,
+    ".md": lambda review: review_page.render_markdown(review).encode(),
+    ".csv": lambda review: review_page.render_csv(review).encode(),
+    ".json": lambda review: review_page.render_json(review).encode(),
 }
 
 
@@ -235,7 +233,7 @@ def report_command(
         found = first_look(client, selection, now, since_seconds)
     found = replace(found, prices=Prices(gpu_hour_price, energy_price, pue))
     if output == _STANDARD_OUTPUT:
-        click.echo(render_markdown(found), nl=False)
+        click.echo(review_page.render_markdown(found), nl=False)
         return 0
     try:
         write_file(Path(output), _FORMATS[suffix](found))

@@ -106,17 +106,12 @@ class SlowJob(NamedTuple):
         return round(self.lost / (1 - self.pace))
 
 
-def lost_by_job(selection: Selection) -> str:
-    """PromQL for what each job with a GPU on a selected host loses: all of it, of servers that share its hosts."""
-    return f"sum by ({JOB}) ({_of_jobs(LOST, selection)})"
-
-
 def slow_queries(selection: Selection) -> Mapping[str, str]:
     """The queries about jobs that lose GPUs now, by name: those with an alert that have not recovered since."""
     alerts = f"ALERTS{replace(selection, instance=None).with_matcher(_ALERTED)}"
     return {
         "paces": f"min by ({JOB}) ({_of_jobs(PACE, selection)}) < 1 and on ({JOB}) {alerts}",
-        "lost": lost_by_job(selection),
+        "lost": f"sum by ({JOB}) ({_of_jobs(LOST, selection)})",  # in all, of servers that share the hosts of a job
         "waits": f"group by ({JOB}, instance, gpu, uuid, why) ({WAITED_FOR}{replace(selection, instance=None)})",
     }
 

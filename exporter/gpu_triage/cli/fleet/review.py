@@ -192,17 +192,11 @@ class Review:
         return tuple(day for day, value in zip(self.days, self.observed, strict=True) if value is None)
 
     def total(self, name: str) -> float | None:
-        return whole_period(name, self.totals[name])
+        return total(self.totals[name], name)
 
 
-def total(values: Iterable[float | None]) -> float | None:
-    """The sum over days with data, or None."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def whole_period(name: str, values: Iterable[float | None]) -> float | None:
-    """The sum over days with data; of a peak the highest, and of what was free the lowest."""
+def total(values: Iterable[float | None], name: str = "") -> float | None:
+    """The sum over days with data, or None; of a peak the highest, and of what was free the lowest."""
     known = [value for value in values if value is not None]
     return {"max": max, "min": min}.get(TOGETHER.get(name, ""), sum)(known) if known else None
 
@@ -315,8 +309,8 @@ def _recorded() -> Mapping[str, str]:
     return {rule["record"]: str(rule["expr"]).strip() for group in groups for rule in group["rules"]}
 
 
-def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
-    """As `daily_queries` over so many seconds of raw series; with a section, as a column of `table_queries`."""
+def first_look_queries(selection: Selection, seconds: int) -> tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]:
+    """As `daily_queries` and `table_queries`, over so many seconds of raw series."""
     where = str(selection)
     rules = _recorded()
     # A second less: a window of whole steps would have one more, in Prometheus 2.
@@ -345,32 +339,31 @@ def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
     by_gpu = {"observed": f"({seen})", "active": active, "used": f"({worked})", "unavailable": f"({down})"}
     by_owner = {"allocated": share, "idle": f"({wasted})"}
     summed = {name: f"(sum_over_time({each}{window})) {hours}" for name, each in by_owner.items()}
-    return {
+    totals = {
         "gpus": f"count({seen})",
         **{name: f"sum({each}) / {HOUR_SECONDS}" for name, each in by_gpu.items()},
         **{name: f"sum{each}" for name, each in summed.items()},
         "energy": f"sum(increase(gpu_energy_joules_total{where}[{seconds}s])) / {JOULES_PER_KWH:.0f}",
         "held back": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
-        **{f"owner: {name}": f"sum by ({owners}) {each}" for name, each in summed.items()},
-        **{f"model: {name}": f"sum by (name) ({each} {named}) / {HOUR_SECONDS}" for name, each in by_gpu.items()},
-        "model: held back": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
-        "model: p95": f"avg by (name) ({most} {named})",
-        "host class: held back": f"topk({MOST_ROWS}, sum by ({HOST_LABELS}, class) ({lost}) / {HOUR_SECONDS})",
+    }
+    by_model = {**by_gpu, "held back": lost}
+    models = {name: f"sum by (name) ({each} {named}) / {HOUR_SECONDS}" for name, each in by_model.items()}
+    return totals, {
+        "owner": {name: f"sum by ({owners}) {each}" for name, each in summed.items()},
+        "model": {**models, "p95": f"avg by (name) ({most} {named})"},
+        "host class": {"held back": f"topk({MOST_ROWS}, sum by ({HOST_LABELS}, class) ({lost}) / {HOUR_SECONDS})"},
     }
 
 
 def first_look(client: PrometheusClient, selection: Selection, now: float, seconds: float) -> Review:
     """The review of the last seconds, to whole steps of 5 minutes; raises PrometheusUnavailable without any series."""
     end, length = now // _STEP * _STEP, int(seconds // _STEP * _STEP)
-    asked: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for name, query in first_look_queries(selection, length).items():
-        section, _, column = name.rpartition(": ")
-        asked[section][column] = query
-    found = {name: client.over(query, end, end, _STEP) for name, query in asked[""].items()}
+    totals, asked = first_look_queries(selection, length)
+    found = {name: client.over(query, end, end, _STEP) for name, query in totals.items()}
     if not found["observed"]:
         raise PrometheusUnavailable(
             f"{client.url} has no GPU activity{f' of hosts {selection}' if str(selection) else ''} in this time; "
             "let it scrape the exporters for ten minutes first"
         )
-    tables = {name: _table(client, name, asked[name], end) for name in SECTIONS}
+    tables = {name: _table(client, name, asked.get(name, {}), end) for name in SECTIONS}
     return _assembled(client, selection, [end], found, tables, window=f"{length}s", step_seconds=float(length))

@@ -1,14 +1,18 @@
-"""The review as sentences and tables, on one self-contained HTML page with plots, and as Markdown."""
+"""The review as sentences and tables, on one self-contained HTML page with plots, and as Markdown; as CSV and JSON."""
 
+import csv
+import io
+import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from statistics import fmean, linear_regression
+from typing import Any, Final, NamedTuple
 
 from gpu_triage import __version__
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
 from gpu_triage.cli.fleet.fleet_view import HostKey
-from gpu_triage.cli.fleet.forecast import FEWEST_WEEKS, forecast
 from gpu_triage.cli.fleet.job_pace import job_name
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Owner, Prices, Review, total
@@ -133,6 +137,43 @@ def _cost(prices: Prices, name: str, value: float | None) -> str:
     if name == "energy" and prices.kwh is not None:
         price = prices.pue * prices.kwh
     return "" if price is None or value is None else f"{price * value:,.2f}"
+
+
+FEWEST_WEEKS: Final = 4
+"""Two degrees of freedom: with fewer, the interval is too wide to be of use."""
+_T_975: Final = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""Quantiles of Student's t from two degrees of freedom on; the last one is a little wide for more."""
+
+
+class Forecast(NamedTuple):
+    """What a week so many weeks after the last one has by the trend, with the 95 % prediction interval of its mean."""
+
+    now: float  # mean of the last week
+    weeks: int  # half as many as the trend was seen in
+    value: float
+    low: float
+    high: float
+
+
+def forecast(days: Sequence[float | None]) -> Forecast | None:
+    """A linear trend of weekly means: days differ by weekday, and neighbors are not independent.
+
+    From one value per day, the oldest first; None for fewer than four weeks, counted from the last day, or a gap.
+    """
+    known = [value for value in days[len(days) % 7 :] if value is not None]
+    count = len(known) // 7
+    if count < FEWEST_WEEKS or count < len(days) // 7:
+        return None
+    means, weeks = [fmean(known[7 * week : 7 * week + 7]) for week in range(count)], range(count)
+    slope, start = linear_regression(weeks, means)
+    missed = sum((value - start - slope * week) ** 2 for week, value in enumerate(means))
+    ahead = count // 2
+    far = (count - 1) / 2 + ahead  # from the middle of the weeks
+    spread = sum((week - (count - 1) / 2) ** 2 for week in weeks)
+    error = math.sqrt(missed / (count - 2) * (1 + 1 / count + far**2 / spread))
+    either = _T_975[min(count - 4, len(_T_975) - 1)] * error
+    value = start + slope * (count - 1 + ahead)
+    return Forecast(means[-1], ahead, value, value - either, value + either)
 
 
 def forecast_of(review: Review) -> str:
@@ -448,3 +489,35 @@ def _markdown(each: Table) -> str:
 def _escaped(text: str) -> str:
     """Escape text for Markdown: names of pods and users are untrusted."""
     return "".join(f"\\{each}" if each in "\\`*_[]<>|#" else each for each in printable(text))
+
+
+def _measures(review: Review) -> Iterator[tuple[str, str, str, float | None]]:
+    """Section, row such as a day or host, name and number: GPU hours, energy in kWh; None for what was not recorded."""
+    for name, values in review.totals.items():
+        yield "total", "", name, review.total(name)
+        yield "before", "", name, review.before.get(name)
+        yield from (("day", day(at), name, value) for at, value in zip(review.days, values, strict=True))
+    for name, values in review.held_back.items():
+        yield "class", name, "held back", total(values)
+    for kind, rows in review.tables.items():
+        for key, numbers in sorted(rows.items()):
+            yield from ((kind, named(kind, key), name, value) for name, value in sorted(numbers.items()))
+
+
+def render_csv(review: Review) -> str:
+    rows = io.StringIO()
+    writer = csv.writer(rows, lineterminator="\n")
+    writer.writerow(("section", "name", "measure", "value"))
+    for kind, name, measure, value in _measures(review):
+        # Names of pods and users are untrusted: none is a formula to a spreadsheet.
+        writer.writerow((kind, f"'{name}" if name[:1] in {*"=+-@\t\r"} else name, measure, value))
+    return rows.getvalue()
+
+
+def render_json(review: Review) -> str:
+    sections: defaultdict[str, dict[str, Any]] = defaultdict(lambda: defaultdict(dict))
+    for kind, name, measure, value in _measures(review):
+        (sections[kind][name] if name else sections[kind])[measure] = value
+    about = {name: getattr(review, name) for name in ("source", "selection", "end", "warnings")}
+    missing = [day(each) for each in review.missing]
+    return json.dumps({**about, "missing": missing, "prices": review.prices._asdict(), **sections}, indent=2) + "\n"

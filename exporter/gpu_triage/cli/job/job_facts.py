@@ -1,11 +1,7 @@
-"""The queries about one job, each over its whole time; its steps if it counts them, and its loss if rules record it.
-
-All look at its own hosts only, and at a GPU while it had it.
-"""
+"""The queries about one job, over its time, on its own hosts and GPUs; its steps if counted, its loss if recorded."""
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple
@@ -24,7 +20,7 @@ from gpu_triage.cli.fleet.job_pace import (
     waiting_since,
 )
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
-from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run, owned, workload_of
+from gpu_triage.cli.job.job_runs import Found, Kind, Run, owned, workload_of
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.read.exporter import judgment
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED
@@ -199,15 +195,6 @@ def _file_owners(run: Run) -> list[str]:
     return [run.key.name, *sorted(run.users)] if run.key.kind is Kind.SLURM else [run.key.name]
 
 
-def every_query() -> Iterator[str]:
-    """The queries about some job, for those who forward series to the server that is queried."""
-    key = JobKey(Kind.SLURM, "", "", "4711")
-    run = Run(key, frozenset(), frozenset(), frozenset(), start=0.0, end=3600.0, gpus=1)
-    window = window_of(run, None)
-    yield from queries(Selection(), run, window).values()
-    yield from late_queries(Selection(), run, window, 0.0).values()
-
-
 def late_queries(hosts: Selection, run: Run, window: Window, late_seconds: float) -> Mapping[str, str]:
     """The queries about findings and the time after the job, for an evaluation so much after the window's end.
 
@@ -320,13 +307,6 @@ def _median(found: Iterable[Series], owners: Iterable[str]) -> float | None:
 def _key(series: Series) -> tuple[tuple[str, str], ...]:
     # Reading a missing label adds an empty one.
     return tuple(sorted((name, value) for name, value in series.labels.items() if value))
-
-
-def by_host(ranks: Iterable[Rank]) -> Mapping[HostKey, float]:
-    found: defaultdict[HostKey, list[float]] = defaultdict(list)
-    for each in ranks:
-        found[each.host].append(each.per_second)
-    return {host: sum(paces) / len(paces) for host, paces in found.items()}
 
 
 DIFFERS: Final = "instance_gpu_owner:gpu_hang_differs:affected"

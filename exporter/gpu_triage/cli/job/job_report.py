@@ -4,6 +4,9 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 import click
@@ -12,7 +15,7 @@ from gpu_triage.cli.fleet.fleet_text import COLOR_OF
 from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.fleet.review_page import standalone_page
 from gpu_triage.cli.job.advice import Advice, Comparison, Standing
-from gpu_triage.cli.job.job_facts import Pace, by_host
+from gpu_triage.cli.job.job_facts import Pace
 from gpu_triage.cli.job.job_runs import Run
 from gpu_triage.cli.job.job_view import Job, JobFinding, JobGpu, places_in_words, seconds_by_class
 from gpu_triage.documents import printable
@@ -166,7 +169,8 @@ def pace_lines(job: Job) -> Iterator[str]:
         yield f"slowest: {rank.subject} with {rank.per_second:.3g} a second, the median is {median:.3g}"
     else:
         yield f"all {len(pace.ranks)} counters advance alike, as those of a synchronous job do"
-    paces = by_host(pace.ranks)
+    by_host = groupby(pace.ranks, attrgetter("host"))
+    paces = {host: fmean(each.per_second for each in ranks) for host, ranks in by_host}
     slow = min(paces, key=lambda host: paces[host])
     if len(paces) > 1 and median and paces[slow] < (1 - _ALIKE_SHARE) * median:
         yield f"slowest host: {slow} with {paces[slow]:.3g} a second"

@@ -1,7 +1,4 @@
-"""The job that the command is about (a Slurm job, a pod or workload, or a user), and when it had which GPUs.
-
-The number of queries does not depend on its size.
-"""
+"""The job (of Slurm, a pod or workload, a user), and when it had which GPUs; any size takes as many queries."""
 
 import json
 import math

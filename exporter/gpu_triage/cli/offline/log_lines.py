@@ -1,7 +1,4 @@
-"""The lines of kernel logs: their times in any common form, and the kernel's message after them.
-
-Lines that name a sender other than the kernel are skipped.
-"""
+"""The lines of kernel logs: time in any common form, and message; without those of a sender other than the kernel."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""Kernel logs: the events of each within bounded memory, and those of all logs of a host, each once.
-
-An event has its time on the host's clock if it can be determined.
-"""
+"""The events of all kernel logs of a host, each once, with its time on the host's clock if known; in bounded memory."""
 
 from __future__ import annotations
 

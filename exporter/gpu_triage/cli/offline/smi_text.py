@@ -20,10 +20,7 @@ PROCESSES: Final = ("processes",)
 
 
 class Layout:
-    """Tracks the lines of one GPU and finds the path of each.
-
-    A label at the GPU's own level may have lost its indentation: then it belongs to the last section known to have it.
-    """
+    """Finds the path of each line of a GPU; a label that lost its indentation goes to the last section that has it."""
 
     def __init__(self) -> None:
         self._stack: list[tuple[int, str]] = []

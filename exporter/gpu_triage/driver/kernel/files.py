@@ -110,10 +110,7 @@ def _failure(path: Path | str, error: OSError) -> HostReadFailed:
 
 
 def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES, *, may_reject: bool = False) -> str | None:
-    """Read a kernel file; bytes that are not UTF-8 become U+FFFD.
-
-    None if the file does not exist, or the kernel returns an error that means "not applicable".
-    """
+    """Read a kernel file, U+FFFD for what is not UTF-8; None if it is missing, or "not applicable" by its error."""
     content = _ask("text", path, lambda: _content(path, limit, may_reject=may_reject))
     return None if content is None else content.decode("utf-8", errors="replace")
 

@@ -42,10 +42,7 @@ class PciGpu:
 
 @dataclass(frozen=True, slots=True)
 class PcieLink:
-    """The link between a device or port and its link partner; None for what sysfs does not report.
-
-    The maximum is what the device supports, regardless of its partner.
-    """
+    """The link of a device or port; its maximum is its own, whatever its partner can do. None: not in sysfs."""
 
     current_generation: int | None
     current_width: int | None
@@ -56,8 +53,7 @@ class PcieLink:
 def read_pci_gpus(sysfs: Path, failures: list[str]) -> tuple[PciGpu, ...] | None:
     """NVIDIA GPUs on the bus, by bus ID; None if there is no PCI bus.
 
-    Source: ``/sys/bus/pci/devices/*/{vendor,class,driver}``. A device that cannot be read is skipped and counted in
-    `failures`.
+    Source: ``/sys/bus/pci/devices/*/{vendor,class,driver}``. Devices that cannot be read are counted in `failures`.
     """
     inquiry = files.HostInquiry(failures)
     devices = sysfs / "bus" / "pci" / "devices"
@@ -130,10 +126,7 @@ def numa_node_of(sysfs: Path, bus_id: str) -> int | None:
 
 
 def normalize_bus_id(bus_id: str) -> str:
-    """Convert NVML's bus ID to sysfs's format: ``00000000:65:00.0`` becomes ``0000:65:00.0``.
-
-    Domains of more than four digits are kept (``10000:01:00.0``, behind Intel VMD).
-    """
+    """NVML's bus ID as in sysfs: ``0000:65:00.0`` for ``00000000:65:00.0``; Intel VMD's domains (``10000``) stay."""
     match = _BUS_ID.fullmatch(bus_id)
     if match is None:
         raise ValueError(f"{bus_id[:40]!r} is no PCI bus id")

@@ -1,7 +1,4 @@
-"""GPM, the driver's SM performance counters: metrics between two samples.
-
-Only this module uses the GPM structs.
-"""
+"""GPM, the driver's SM performance counters: metrics between two samples. Only this module uses the GPM structs."""
 
 from __future__ import annotations
 

@@ -129,8 +129,7 @@ class Inquiry:
     def fields(self, ids: Iterable[FieldId], *, offsets: bool = False) -> Mapping[FieldId, float]:
         """Values of the supported fields, in NVML's units; one driver call for up to 128 fields.
 
-        Fields the driver or board does not support are missing, and not requested again. Of `offsets`, a -1 is a value
-        if there is another value.
+        Unsupported fields are missing, and not requested again. Of `offsets`, a -1 is a value if there is another.
         """
         wanted = [i for i in ids if ("field", i) not in self.device.unsupported]
         values: dict[FieldId, float] = {}

@@ -2,8 +2,7 @@
 
 For a list, the driver fills a buffer, or returns the count if the buffer is too small. Process lists are requested with
 a buffer sized by the previous call: the driver walks all its clients under its own lock, and asking for the count first
-would make it do so twice. pynvml's own wrappers allocate whatever count the driver returns: a garbage count of up to
-2^32 costs gigabytes.
+would make it do so twice. pynvml's wrappers allocate whatever the driver returns: a garbage count costs gigabytes.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence

@@ -127,8 +127,7 @@ def in_fabric(inquiry: Inquiry) -> bool:
 def far_end(inquiry: Inquiry, link: int) -> str:
     """PCI address of the device at the other end of an NVLink (nvmlDeviceGetNvLinkRemotePciInfo_v2), as in sysfs.
 
-    "" if the driver does not name it. Drivers return different errors for a link that is not connected, so none of
-    them counts as a failure here.
+    "" if the driver does not name it. Drivers return different errors for an open link: none counts as a failure.
     """
     before = len(inquiry.failures)
     info = inquiry.ask("nvmlDeviceGetNvLinkRemotePciInfo", link)

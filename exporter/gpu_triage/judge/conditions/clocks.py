@@ -147,8 +147,7 @@ def judge_stragglers(host: HostEvidence) -> Iterator[Finding]:
     """Yield busy GPUs with a lower clock than their busy peers.
 
     A GPU at its default power limit while its peers rarely reach theirs does harder work, and one that draws little
-    power without being throttled does lighter work: neither is a fault. A clock that is held down has a finding of its
-    own.
+    power without being throttled does lighter work: neither is a fault. A clock held down has a finding of its own.
     """
     for peers in host.busy_models:
         peers_are_free = median(peer.gpu.capped_share for peer in peers) <= thresholds.STRAGGLER_PEERS_CAP_SHARE

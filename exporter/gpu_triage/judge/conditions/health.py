@@ -243,10 +243,7 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
 def _xid(
     last: Series, count: float, host: HostEvidence, *, damaged: bool, reset: bool, harmless: bool = False
 ) -> tuple[str, _Xid]:
-    """Return the finding code for an Xid ("" for none), and what is measured of it.
-
-    `harmless` if too few of it came in a row to matter to a GPU that goes on.
-    """
+    """Return the finding code for an Xid ("" for none) and what is measured; `harmless`: too few in a row to matter."""
     xid, fatal = last.labels["xid"], last.labels["fatal"]
     age_seconds = host.age_seconds(last.last)
     times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"

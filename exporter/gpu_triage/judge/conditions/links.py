@@ -285,8 +285,7 @@ def _peer_paths(host: HostEvidence) -> Iterator[_Path]:
 def _refused(host: HostEvidence, paths: list[_Path]) -> Mapping[GpuEvidence, Mapping[str, str]]:
     """Return pairs of GPUs of one model without direct access that they should have.
 
-    Access is expected if it is declared, if an equally close pair has it, and, for access disabled by an administrator,
-    between GPUs with NVLink.
+    It is expected if declared, if an equally close pair has it, and, if disabled by an administrator, with NVLink.
     """
     declared = host.last(GPU_P2P_EXPECTED) == 1
     paths = [path for path in paths if path.gpu.name == path.peer.name]

@@ -70,8 +70,7 @@ def _hangs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """Yield the GPUs of this host that are stuck in a collective, waiting for a missing rank.
 
     GPUs of a job are stuck together if none of them works: an evaluation on one of them, or a checkpoint that the job
-    saves, makes the others wait as long as it takes. Slow communication would move data; GPUs without traffic counters
-    are not known to spin.
+    saves, makes the others wait as long. Slow communication would move data; without counters, none is known to spin.
     """
     found = [text for gpus in _jobs(host, bottlenecks) if (text := _together(host, gpus, bottlenecks))]
     if not found:

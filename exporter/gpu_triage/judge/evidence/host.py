@@ -230,10 +230,8 @@ class HostEvidence(Evidence):
 
     Call the `scarce_*` methods on the last part of the window (`recent`): they return what was measured, or None if the
     resource is not scarce. `ease` multiplies the thresholds: below 1 for a class that a GPU is already in (hysteresis).
-
-    Attributes:
-        time_texts: text to show for events without an exact time, by the timestamp used in place of that time.
-        ended: of files, the timestamps of Xids that a later load of the driver ended; None on a live host.
+    `time_texts` has what to show for events without an exact time, by the timestamp used in place of that time. `ended`
+    has, of files, the timestamps of Xids that a later load of the driver ended; None on a live host.
     """
 
     time_texts: Mapping[float, str] = field(default_factory=dict)
@@ -382,14 +380,10 @@ class HostEvidence(Evidence):
     def scarce_storage(
         self, ease: float = 1.0, *, measured: bool = False, waiting: GpuEvidence | None = None
     ) -> str | None:
-        """Return why storage is scarce: all reasons, on one line.
+        """Return why storage is scarce: all reasons, on one line; of what is `measured`, without the log.
 
-        Args:
-            ease: factor on the thresholds.
-            measured: ignore the kernel log.
-            waiting: GPU that may be waiting for storage. If its job's own tasks hardly wait for I/O, busy disks, slow
-                NFS and waiting tasks are ignored: they belong to another workload, such as a backup. If the job's
-                waits are unknown, they count.
+        If the own tasks of the job on the `waiting` GPU hardly wait for I/O, busy disks, slow NFS and waiting tasks are
+        ignored: they belong to another workload, such as a backup. If the job's waits are unknown, they count.
         """
         blocked = None if waiting is None else limited_jobs.waits_for_storage(waiting.over(self.seconds), ease)
         reasons = [*filter(None, (blocked,)), *self._slow_storage(ease, waiting)]

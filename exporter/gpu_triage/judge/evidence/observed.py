@@ -92,8 +92,7 @@ def last_reset(host: HostEvidence, finding: Finding) -> float | None:
     """Return the monotonic second of the last reset of the finding's GPU.
 
     For findings about the driver and missing GPUs, it is the last reset of any GPU: loading the driver resets them all,
-    and findings that a reset fixes then end together. None for other host findings, for a GPU that does not respond,
-    and if no reset is known.
+    and findings that a reset fixes then end together. None for other host findings, a lost GPU, and without a reset.
     """
     gpu = host.known_gpus.of(finding)
     if gpu is None and finding.check.code.startswith(_OF_DRIVER):

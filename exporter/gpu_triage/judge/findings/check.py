@@ -194,8 +194,7 @@ class Check:
 def _row(common: Mapping[str, Any], code: str, action: Action, alert: str | None = None, **own: Any) -> partial[Check]:
     """Return a row without its words; `own` are other fields of it, with `wait` and `hold` as in the settings (``5m``).
 
-    The topic is the first part of the code, unless the cause has another name. `unbroken` is a wait that must be
-    `continuous`.
+    The topic is the first part of the code, or the cause if named otherwise. `unbroken` is a `continuous` wait.
     """
     facts = {"topic": code.partition(".")[0], **common, **own}
     if "unbroken" in facts:

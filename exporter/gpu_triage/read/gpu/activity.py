@@ -26,10 +26,7 @@ _AHEAD_SECONDS: Final = 1.0
 
 
 class SampleRing:
-    """What the driver samples of a GPU by itself, several times per second, and keeps for a while.
-
-    Samples of one kind, each taken once; values above `most` are left out.
-    """
+    """What the driver samples of a GPU and keeps for a while: each sample once, without values above `most`."""
 
     def __init__(self, kind: int, most: int) -> None:
         self.newest_us = 0  # timestamp of the last one taken; 0 to take all that the driver has
@@ -292,8 +289,7 @@ _WHOLE_GPU: Final[Mapping[Hashable, int | None]] = {WHOLE: None}
 class Gpm:
     """GPM of a GPU, or of its MIG instances; keeps their last samples between rounds.
 
-    A negative answer or a refusal is cached for `retry_seconds`; averages over more than `max_gap_seconds` are not
-    reported.
+    A refusal is cached for `retry_seconds`; averages over more than `max_gap_seconds` are not reported.
     """
 
     def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, retry_seconds: float) -> None:
@@ -315,8 +311,7 @@ class Gpm:
     ) -> Mapping[Hashable, Mapping[int, float]] | None:
         """Averages since the last round by instance, then by metric ID; None without GPM or permission.
 
-        GPM exists since Hopper. An instance is the ID of a GPU instance by any key that is not used again, or None for
-        the whole GPU.
+        GPM exists since Hopper. Instances are IDs by any key that is not used again; None is the whole GPU.
         """
         averages: dict[Hashable, Mapping[int, float]] = {}
         inquiry = gpu.inquiry

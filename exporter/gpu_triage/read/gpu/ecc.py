@@ -44,10 +44,7 @@ GPU_ECC_MEMORY_ERRORS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class EccReading:
-    """Errors by severity (corrected, uncorrected); severities not reported are missing.
-
-    `memory_errors` are volatile ones by severity and memory, for severities with any errors.
-    """
+    """Errors by severity (corrected, uncorrected) if reported; `memory_errors` are volatile, by severity and memory."""
 
     volatile_errors: Annotated[Mapping[str, float], GPU_ECC_VOLATILE_ERRORS_TOTAL]
     aggregate_errors: Annotated[Mapping[str, float], GPU_ECC_AGGREGATE_ERRORS_TOTAL]

@@ -27,10 +27,7 @@ _MOST_MINOR_NUMBER: Final = 254  # 255 is /dev/nvidiactl
 
 @dataclass(frozen=True, slots=True)
 class IdentityReading:
-    """Identity of one GPU, the labels of gpu_info; "" where not reported.
-
-    The architecture is ``unknown_<n>`` if newer than this program; GeForce boards have no serial number.
-    """
+    """Labels of gpu_info; "" where not reported (serial of GeForce), ``unknown_<n>`` for a newer architecture."""
 
     name: str
     pci_bus_id: str

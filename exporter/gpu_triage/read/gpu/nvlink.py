@@ -174,10 +174,7 @@ class LinkReading:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkReading:
-    """Links of one GPU by number; empty if it has none, none is connected, or they are not reported.
-
-    `reported` is false in MIG mode, which does not mean that links are lost.
-    """
+    """Links of one GPU by number; empty if none is connected. Not `reported` in MIG mode, though no link is lost."""
 
     links: Mapping[int, LinkReading]
     errors: Annotated[Mapping[str, float], GPU_NVLINK_ERRORS_TOTAL]

@@ -105,10 +105,7 @@ def watts(inquiry: Inquiry, milliwatts: float | None) -> float | None:
 def _drawn(
     values: Mapping[FieldId, float], instant: FieldId = INSTANT_FIELD, average: FieldId = AVERAGE_FIELD
 ) -> float | None:
-    """Power draw in milliwatts; None if neither field has it.
-
-    A powered board always draws something: some drivers return 0 for fields they do not support.
-    """
+    """Power draw in milliwatts, or None; not 0, which some drivers return for fields that they do not support."""
     return values.get(instant) or values.get(average) or None
 
 

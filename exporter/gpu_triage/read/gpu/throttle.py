@@ -65,10 +65,7 @@ class ThrottleCounter:
         return STANDS_STILL if lately and seen[-1] - self._moved_at >= self._within_seconds else None
 
     def add(self, raw_seconds: float, at: float, answered_at: float, *, active: bool) -> bool:
-        """Add a reading; return False if it grew faster than elapsed time and jitter allow.
-
-        The call took from `at` to `answered_at`, in monotonic seconds.
-        """
+        """Add a reading taken from `at` to `answered_at` (monotonic seconds); False if it grew too fast for that."""
         self._watch(raw_seconds, at, active=active)
         grown = self._counter.grown(raw_seconds, answered_at)
         too_fast = grown is not None and grown[0] > _most_growth(grown[1])

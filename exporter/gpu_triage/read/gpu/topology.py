@@ -157,10 +157,7 @@ GPU_NIC_TOPOLOGY_INFO = gpu_info(
 
 @dataclass(frozen=True, slots=True)
 class NicTopologyReading:
-    """Level by name of the network adapter (``ens1f0np0``, ``mlx5_0``), sorted by name.
-
-    Adapters that are not on the PCI bus, or with unknown level, are missing.
-    """
+    """Level by network adapter (``ens1f0np0``, ``mlx5_0``), sorted; those of unknown level or off PCI are missing."""
 
     levels: Annotated[Mapping[str, str], GPU_NIC_TOPOLOGY_INFO]
 

@@ -107,8 +107,7 @@ class HostDiskReader:
 def parse_disk(line: str) -> tuple[str, tuple[int, ...]]:
     """Parse a line of /proc/diskstats into name and counts; newer kernels append columns for discards and flushes.
 
-    The counts are reads, sectors read, milliseconds; writes, sectors written, milliseconds; milliseconds busy and
-    queued.
+    The counts are reads, sectors, milliseconds; writes, sectors, milliseconds; milliseconds busy and queued.
     """
     columns = line.split()
     if len(columns) < _COLUMNS:
@@ -227,10 +226,7 @@ class FileSystemsReader:
         self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> FileSystemsReading:
-        """Read I/O totals.
-
-        Source: ``llite.*.stats`` of Lustre, ``nvfs-stat.c`` of https://github.com/NVIDIA/gds-nvidia-fs
-        """
+        """Read I/O totals of Lustre (``llite.*.stats``) and GDS (nvfs-stat.c of github.com/NVIDIA/gds-nvidia-fs)."""
         machine, inquiry = round_.machine, HostInquiry(round_.failures, round_.machine.procfs)
         mounts: dict[str, _Counts] = {}
         for name, path in _lustre_stats(machine.procfs, machine.sysfs):
@@ -279,8 +275,7 @@ def parse_lustre_stats(text: str) -> _Counts:
     """Parse ``llite.*.stats`` into ``bytes``, ``operations`` and ``microseconds`` (if timed).
 
     Lines look like ``read_bytes 25673 samples [bytes] 1 3366225 145121869``, where the numbers are minimum, maximum and
-    sum. Clients of 2.13 and later also time calls: ``read 12 samples [usecs] 3 190 611 55011``. A direction without
-    transfers has no line.
+    sum. Clients from 2.13 on also time calls: ``read 12 samples [usecs] 3 190 611 55011``. No transfers: no line.
     """
     lines = {line[1]: line for each in text.split("\n") if (line := _LINE.fullmatch(each.strip())) is not None}
     if not lines and "snapshot_time" not in text:

@@ -63,8 +63,7 @@ LOADING_SECONDS: Final = 60.0
 class DriverMessage(NamedTuple):
     """One parsed message; "" for what it does not contain.
 
-    The number is the driver's, which may differ from the GPU's index; the detail holds versions, a code, a count or
-    another driver's name.
+    The number is the driver's, not always the GPU's index; the detail is versions, a code, a count or a driver.
     """
 
     trouble: ProblemKind

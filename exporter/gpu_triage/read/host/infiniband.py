@@ -87,8 +87,7 @@ _SENT: Final = (
 )
 """Traffic counters: the first group with all files present is used, and summed.
 
-A driver without a performance agent (process_mad) has no ``counters`` folder, and counts bytes in ``hw_counters``
-rather than words.
+Without a performance agent (process_mad), there is no ``counters`` folder, and ``hw_counters`` has bytes, not words.
 """
 
 EVENTS: Final = (*_LINK_ERRORS, *_OTHER_EVENTS)

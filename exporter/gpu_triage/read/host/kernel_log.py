@@ -119,8 +119,7 @@ GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
 class HostKernelLogReading:
     """Events from the kernel log; empty while it is unreadable, and until it has been read to its end once.
 
-    `events` includes all kinds; `last` and `kills` have Unix seconds by the metrics' labels, and `kills` the oldest
-    first.
+    `events` has all kinds; `last` and `kills` Unix seconds by the metrics' labels, `kills` the oldest first.
     """
 
     events: Annotated[Mapping[str, int], GPU_HOST_KERNEL_EVENTS_TOTAL]

@@ -37,10 +37,7 @@ DEFAULTS: Final = Config()
 
 
 def is_chosen(config: Config, name: str) -> bool:
-    """Whether a device is selected, by its kernel name: an interface, or an InfiniBand or RoCE adapter.
-
-    If nothing is included explicitly, everything is; exclusions come first.
-    """
+    """Whether a device is selected, by its kernel name; without inclusions, all are. Exclusions come first."""
     if any(fnmatchcase(name, pattern) for pattern in config.network_device_exclude):
         return False
     included = config.network_device_include
@@ -152,10 +149,7 @@ class HostNetworkReader:
 
 
 def parse_interface(line: str) -> tuple[str, tuple[int, ...]] | None:
-    """Parse a line of /proc/net/dev into name and counts; None for its two header lines.
-
-    The counts are bytes, errors and drops, each received and transmitted.
-    """
+    """Name, and bytes, errors and drops, each received and sent, in a line of /proc/net/dev; None for its headers."""
     name, colon, rest = line.rpartition(":")
     if not colon and "|" in line:
         return None

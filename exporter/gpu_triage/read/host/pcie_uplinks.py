@@ -43,10 +43,7 @@ GPU_HOST_PCIE_UPLINK_INFO = host_info(
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """A link above a switch, from port to bridge, now and at the best that both ends support.
-
-    `behind` has kind and bus ID of each device behind it: ``gpu 0000:18:00.0``.
-    """
+    """A link above a switch, now and at the best of both ends; devices `behind` it are as ``gpu 0000:18:00.0``."""
 
     bridge: str
     port: str

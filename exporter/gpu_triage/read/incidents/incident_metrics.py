@@ -41,10 +41,7 @@ GPU_INCIDENT_BOARDS_RECENT = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class GpuIncidents:
-    """The incident history of one GPU or slot (HOST_LABELS), and the Unix second of its last initialization.
-
-    `boards` is the number of different boards with incidents in the slot.
-    """
+    """Incidents of a GPU or slot (HOST_LABELS), its last initialization (Unix seconds), how many `boards` had any."""
 
     labels: GpuLabels
     pci_bus_id: str

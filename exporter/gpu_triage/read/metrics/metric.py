@@ -66,11 +66,7 @@ class MetricSpec:
     default_samples: Callable[[Sample], bool] | None = None
 
     def value_of(self, state: str) -> int:
-        """Numeric value of a state.
-
-        Raises:
-            KeyError: there is no such state.
-        """
+        """Numeric value of a state; raises KeyError if there is none."""
         return {name: value for value, name in self.states.items()}[state]
 
     def sample(self, value: float, *labels: str) -> Sample:

@@ -16,8 +16,7 @@ class MonotoneCounters(Generic[K]):
 
     A small drop is jitter (a CPU's idle and iowait are estimates that may be revised): the counter is held until the
     kernel's value exceeds its maximum. A drop by more than half is a counter reset (a 32-bit wrap, a device that was
-    replugged, a CPU's idle time after it was offline): the counter continues from its last value. Memory is bounded by
-    the number of keys ever seen.
+    replugged, a CPU's idle time after it was offline): the counter continues from its last value. No key is forgotten.
     """
 
     def __init__(self) -> None:
@@ -25,10 +24,7 @@ class MonotoneCounters(Generic[K]):
         self._carried: dict[K, tuple[int, ...]] = {}
 
     def published(self, key: K, value: int, *, start: int = 0) -> int:
-        """Return the value to publish for a new kernel value, in the kernel's unit.
-
-        `start` is the part of the first value to subtract.
-        """
+        """The value to publish for one of the kernel, in its unit; `start` is subtracted from the first."""
         return self.row(key, (value,), starts=(start,))[0]
 
     def published_seconds(

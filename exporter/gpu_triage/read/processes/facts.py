@@ -99,8 +99,7 @@ def names_are_host_pids(procfs: Path) -> bool | None:
 def sees_every_process(procfs: Path) -> bool:
     """Whether the driver lists all processes to us; it hides those outside the caller's PID namespace.
 
-    False in a container without the host's PID namespace, even with the host's procfs. True if unknown, such as for a
-    recorded host.
+    False in a container without the host's PID namespace, whatever its procfs; True if unknown (recordings).
     """
     try:
         status = read_text(procfs / "self" / "status")
@@ -144,10 +143,7 @@ def parse_status(text: str) -> Mapping[str, str]:
 
 
 def process_name(procfs: Path, pid: int) -> str:
-    """The process's comm: at most 15 bytes of anything; "" if it cannot be read.
-
-    Never the command line, which may contain secrets.
-    """
+    """The process's comm, at most 15 bytes of anything, or "". Never its command line, which may contain secrets."""
     return text_of(f"{procfs}/{pid}/comm").strip()
 
 

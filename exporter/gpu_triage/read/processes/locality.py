@@ -62,10 +62,7 @@ class GpuLocality:
 
 
 def _near_nodes(gpu: GpuRound) -> tuple[Mapping[int, frozenset[int]], Mapping[int, int], frozenset[int]]:
-    """CPUs by node, distances by node from the GPU's, and the nodes near the GPU; empty if unknown.
-
-    Nodes without CPUs (memory only) are not a side of the host.
-    """
+    """CPUs and distances by node, and the nodes near the GPU; empty if unknown. Nodes of memory only do not count."""
     sysfs, bus_id = gpu.machine.sysfs, gpu.inquiry.device.pci_bus_id
     node = numa_node_of(sysfs, bus_id) if bus_id else None
     nodes = read_numa_nodes(sysfs)
@@ -110,8 +107,7 @@ class ProcessMemoryLocalityReader:
     """Reads numa_maps of a GPU's processes.
 
     To produce it, the kernel walks the process's page tables (about 40 ms per GiB of 4 KiB pages) while holding the
-    process's mmap lock: page faults proceed, but the process's mmap and munmap calls block. It runs in the GPU's lane,
-    with a time limit per round.
+    process's mmap lock: page faults proceed, but mmap and munmap block. So it has a time limit in the GPU's lane.
     """
 
     def __init__(self, most: int, within_seconds: float) -> None:

@@ -148,9 +148,7 @@ class JobReader:
         """Ask for at most so many seconds; None without a job, and while another host publishes it.
 
         The n-th host after that one queries it every 2^n rounds, and takes over if those before it stop responding.
-
-        Raises:
-            HostReadFailed: there is no answer in time, or an invalid one.
+        Raises HostReadFailed without a valid answer in time.
         """
         self._pause -= 1
         if self._pause > 0:
@@ -209,11 +207,7 @@ def _is_own(host: str) -> bool:
 
 
 def ask(address: str, seconds: float) -> str | None:
-    """What the RAS thread at an address answers; None if no process listens there.
-
-    Raises:
-        HostReadFailed: ``timeout`` or ``io_error``, or ``too_large`` above MOST_BYTES.
-    """
+    """What the RAS thread at an address answers; None without one. HostReadFailed: timeout, io_error, too_large."""
     ends_at, attempt = time.monotonic() + seconds, 0
     while True:
         answer, attempt = bytearray(), attempt + 1
@@ -236,11 +230,7 @@ def ask(address: str, seconds: float) -> str | None:
 
 
 def parse(answer: str) -> Status:
-    """Parse an answer to _REQUEST: its first lines, and a document in JSON or text.
-
-    Raises:
-        HostReadFailed: ``malformed``: it is neither, or cut off.
-    """
+    """Parse an answer to _REQUEST: its first lines, and a document in JSON or text; else HostReadFailed (malformed)."""
     start = answer.find("\n{")
     try:
         return _parse_text(answer) if start < 0 else _parse_json(json.loads(_NO_COMMA.sub(r"\1,\2", answer[start:])))

@@ -63,12 +63,9 @@ class PodDirectory(AllocationCache[Workload]):
 
 
 def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callable[[], bytes]:
-    """Return a function that queries the kubelet behind a socket with a deadline.
+    """Return a function that queries the kubelet behind a socket with a deadline; ConfigError without optional gRPC.
 
     The function raises HostReadFailed with the gRPC status as reason (``unavailable``, ``deadline_exceeded``, …).
-
-    Raises:
-        ConfigError: the optional gRPC dependency is not installed.
     """
     try:
         import grpc  # noqa: PLC0415 - an optional extra: imported only if used, to save memory otherwise
@@ -100,8 +97,7 @@ def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callabl
 def parse_holders(response: bytes) -> Mapping[str, frozenset[Workload]]:
     """Parse a serialized ListPodResourcesResponse into containers by NVIDIA device.
 
-    A device is a UUID, or a `dra_name` if DRA allocated it. A replica of a time-sliced GPU (``GPU-…::3``) counts as
-    the GPU.
+    A device is a UUID, or DRA's `dra_name`. A replica of a time-sliced GPU (``GPU-…::3``) counts as the GPU.
     """
     allocations: dict[str, set[Workload]] = {}
     for pod in _messages(response, _POD_RESOURCES):
@@ -137,10 +133,7 @@ def _claimed_devices(container: bytes) -> Iterator[str]:
 
 
 def wire_fields(message: bytes) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the number of each field of a protobuf message, and its content if length-delimited (None otherwise).
-
-    Source: https://protobuf.dev/programming-guides/encoding/
-    """
+    """Yield fields of a protobuf message (protobuf.dev/programming-guides/encoding): number, and content or None."""
     position = 0
     while position < len(message):
         tag, position = _varint(message, position)

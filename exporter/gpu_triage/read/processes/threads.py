@@ -158,8 +158,7 @@ class ThreadsReader:
     def _chosen(self) -> Iterator[tuple[tuple[int, int], float]]:
         """Select the threads to sample in this round, each with the number of threads it represents.
 
-        Main threads, and those that were busy or blocked, are sampled every round; if there are too many, the others
-        take turns.
+        Main threads, and those that were busy or blocked, are always sampled; of too many, the others take turns.
         """
         if len(self._known) <= _MOST_LOOKS:
             yield from ((key, 1.0) for key in self._known)

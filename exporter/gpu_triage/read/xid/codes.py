@@ -276,8 +276,7 @@ UNLISTED_REMEDY: Final = "Look the code up in NVIDIA's Xid catalog and decide wh
 NONFATAL_MEANING: Final = "an NVLink had an error that is not known to be fatal; the job may have died all the same"
 """Meaning of an NVLink 5 Xid that the kernel log does not call Fatal.
 
-The word is about the link: of the 51 nonfatal errors in NVIDIA's decode sheet, 18 end in Xid 48, 94, 95 or 45 or lose
-packets.
+The word is about the link: 18 of 51 nonfatal errors in NVIDIA's decode sheet end in Xid 45, 48, 94, 95 or lost packets.
 """
 
 NONFATAL_ACTION: Final = (

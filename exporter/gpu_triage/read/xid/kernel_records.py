@@ -83,9 +83,7 @@ class KernelLog:
     def read(self) -> list[KernelRecord]:
         """Return the records since the last call, up to ROUND_BYTES; never blocks.
 
-        Raises:
-            HostReadFailed: ``missing``, ``no_permission`` or ``io_error``; the next call reopens the log and continues
-                after the last record returned.
+        After HostReadFailed (``missing``, ``no_permission``, ``io_error``), the next call reopens the log and goes on.
         """
         self.drained = False
         before = self._last_sequence, self.lost

@@ -252,8 +252,7 @@ class UnitFailures:
 
     A faulty program fails wherever its blocks run, usually in many places at once; one that fails in its first block
     always does so in the same place, on any GPU. So a place is only suspected after several processes failed there and
-    nowhere else, of different programs or on different days, and none of these programs failed in the same place of
-    another GPU.
+    nowhere else, of different programs or on different days, and none of these failed in that place of another GPU.
     """
 
     def __init__(self) -> None:

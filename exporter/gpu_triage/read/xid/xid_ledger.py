@@ -29,10 +29,7 @@ FATAL_LABELS: Final[Mapping[bool | None, str]] = {None: "", True: "true", False:
 
 
 class XidName(NamedTuple):
-    """Label values of an Xid: the code, `OTHER` or `UNKNOWN_XID`.
-
-    `fatal` is ``true`` or ``false`` if the kernel log calls it Fatal or Nonfatal; empty otherwise.
-    """
+    """Labels of an Xid: code, `OTHER` or `UNKNOWN_XID`; `fatal` is ``true`` or ``false`` by the kernel log, else ""."""
 
     xid: str
     fatal: str = ""
@@ -63,8 +60,7 @@ class XidLedger:
 
     A report is matched to the oldest incident of that GPU and Xid that its source has not reported yet, if their times
     are within the window; otherwise it is a new incident. So repeated reports by one source are separate incidents.
-    "Fallen off the bus" without a code is Xid 79, and is dropped if another one is within the window: the driver prints
-    it several times.
+    "Fallen off the bus" without a code is Xid 79, printed several times: it is dropped with another one in the window.
 
     For some codes, only the kernel log states whether they are fatal. If only NVML has reported such an Xid, it is held
     back until the kernel log does too, or until `release`: counts never move from one name to another. The same applies
@@ -101,10 +97,7 @@ class XidLedger:
         return counted
 
     def counts(self) -> Mapping[str, XidCounts]:
-        """Counts of every GPU, by `XidReport.gpu` and then by Xid.
-
-        GPUs without Xids are missing, as are GPUs beyond the first 256, more than any host has.
-        """
+        """Counts by `XidReport.gpu`, then by Xid; without GPUs beyond the first 256, more than any host has."""
         return {gpu: counts for gpu, tallies in self._gpus.items() if (counts := _counts(tallies))}
 
     def settle(self, gpu: str, until: float) -> XidCounts:
@@ -147,10 +140,7 @@ def _counts(tallies: Mapping[str, _Tally]) -> XidCounts:
 
 @dataclass(eq=False, slots=True)
 class _Incident:
-    """An incident with the times from its first report.
-
-    It happened `at`, from the source with timestamps if available; the name is None while it is held back.
-    """
+    """An incident that happened `at`, by the source with timestamps if any; the name is None while it is held back."""
 
     earliest: float
     latest: float

@@ -35,10 +35,7 @@ def file_name(wall: float, subject: str, code: str) -> str:
 
 
 def refuse_unusable(directory: Path) -> None:
-    """Check that a recording could be written; creates the directory.
-
-    Raises FlightRecorderError: ``no_permission``, ``missing``, ``no_space``, ``read_only`` or ``io_error``.
-    """
+    """Create the directory; raises FlightRecorderError, with the reason, if no recording could be written there."""
     try:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=directory).close()
@@ -81,10 +78,7 @@ def clean_up_unless_written(directory: Path) -> None:
 
 
 def prune(directory: Path) -> None:
-    """Delete the oldest recordings until the limits are met; the newest is always kept.
-
-    Other files are ignored and don't count.
-    """
+    """Delete the oldest recordings until the limits are met, but not the newest. Other files don't count."""
     kept = [path for path in sorted(directory.glob(f"*{SUFFIX}")) if _NAME.fullmatch(path.name)]
     sizes = [path.lstat().st_size for path in kept]
     while len(kept) > 1 and (len(kept) > MOST_FILES or sum(sizes) > MOST_BYTES):

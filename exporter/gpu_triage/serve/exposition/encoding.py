@@ -134,8 +134,7 @@ def encode_families(families: tuple[Metric, ...], form: Format) -> bytes:
 def label_value(text: str) -> str:
     """The text as the value of a label: printable characters, at most 200 bytes.
 
-    Users choose the names of processes, cgroups and devices. A changed text ends in a checksum, so that two that begin
-    alike remain two series.
+    Users choose the names of processes, cgroups and devices. A changed text ends in a checksum: two remain two series.
     """
     if text.isprintable() and len(text.encode()) <= _MAX_VALUE_BYTES:
         return text

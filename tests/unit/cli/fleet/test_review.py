@@ -22,7 +22,6 @@ from tests.html_elements import Elements
 
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
 from gpu_triage.cli.fleet.fleet_view import Selection
-from gpu_triage.cli.fleet.forecast import forecast
 from gpu_triage.cli.fleet.job_pace import slow_queries
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
 from gpu_triage.cli.fleet.review import (
@@ -35,8 +34,7 @@ from gpu_triage.cli.fleet.review import (
     review,
     table_queries,
 )
-from gpu_triage.cli.fleet.review_data import render_csv, render_json
-from gpu_triage.cli.fleet.review_page import FACTS, render_html, render_markdown
+from gpu_triage.cli.fleet.review_page import FACTS, forecast, render_csv, render_html, render_json, render_markdown
 from gpu_triage.errors import PrometheusUnavailable
 
 pytestmark = pytest.mark.slow
