@@ -77,7 +77,7 @@ OF_OTHERS: Final = 'uuid=""'
 
 def numbered(of_gpus: str, others: str) -> str:
     """Series about GPUs by UUID, with the index of each, and others."""
-    indices = f"9 + {gpu('gpu_up')} or last_over_time({gpu('gpu_finding')}[15m])"
+    indices = f"9 + {gpu('gpu_up')} or 9 + {gpu('gpu_finding')} or last_over_time({gpu('gpu_finding')}[15m])"
     numbers = f"group by ({TARGET}, uuid, gpu) (topk by ({TARGET}, uuid) (1, {indices}))"
     return f"{of_gpus}\n* on ({TARGET}, uuid) group_left (gpu) {numbers}\nor\n{others}"
 

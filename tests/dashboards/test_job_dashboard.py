@@ -246,8 +246,8 @@ def test_all_owners_narrow_nothing_and_one_narrows_to_its_hosts(jobs: Store, fil
         else [column(file, "Worst GPUs", "Bottleneck")]
     )
     # All of them, where the table of the fleet shows the worst.
-    expr = target.expr.removeprefix("label_replace(").replace("bottomk(40", "bottomk(400")
-    expr = expr.partition("\nand on (cluster, job, instance, gpu)\n")[0]
+    before, the_worst, _ = target.expr.partition("\nand on (cluster, job, instance, gpu)\n")
+    expr = before.removeprefix("label_replace(") if the_worst else before.replace("bottomk(40", "bottomk(400")
     shown = {each.labels["instance"] for each in jobs.at(substitute(expr, 600, **everything), 1200)}
     assert FREE in shown
     assert len(shown) > 2 * len(SITUATIONS)
