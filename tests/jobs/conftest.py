@@ -18,18 +18,12 @@ from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
 from gpu_triage_simulator.history import History, SeriesKey
 
 ASKED_FOR = frozenset(
-    {
+    (
         *("up", "gpu_info", "gpu_allocated", "gpu_process_owner_info", "gpu_bottleneck", "gpu_clock_hertz"),
-        *("gpu_busy_seconds_total", "gpu_observed_seconds_total", "gpu_power_watts"),
-        *("gpu_finding", "gpu_host_finding", "gpu_finding_value"),
-        *(
-            "gpu_host_finding_value",
-            "gpu_sm_utilization_ratio",
-            "gpu_exporter_build_info",
-            "gpu_exporter_simulated",
-            STEPS,
-        ),
-    }
+        *("gpu_busy_seconds_total", "gpu_observed_seconds_total", "gpu_power_watts", "gpu_sm_utilization_ratio"),
+        *("gpu_finding", "gpu_host_finding", "gpu_finding_value", "gpu_host_finding_value"),
+        *("gpu_exporter_build_info", "gpu_exporter_simulated", STEPS),
+    )
 )
 """What the command asks for; the rest of a recording only costs time here."""
 OWNED = (GPU_ALLOCATED.name, GPU_PROCESS_OWNER_INFO.name)

@@ -140,19 +140,8 @@ def found(url: str) -> Review:
 
 
 def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -> None:
-    by_day = {
-        "observed": 48,
-        "active": 48,
-        "allocated": 48,
-        "used": 18,
-        "idle": 29,
-        "lost": 60,
-        "unavailable": 6,
-        "outages": 2,
-        "energy": 20,
-        "peak": 1,
-        "free": 1,
-    }
+    by_day = {**dict.fromkeys(("observed", "active", "allocated"), 48), "used": 18, "idle": 29, "lost": 60}
+    by_day |= {"unavailable": 6, "outages": 2, "energy": 20, "peak": 1, "free": 1}
     assert found.totals == {name: (value, None, value, value, value) for name, value in by_day.items()}
     assert found.before == by_day | {"peak": 1, "free": 1}  # of the one day that was recorded
     assert found.held_back["thermal"] == (6, None, 6, 6, 6)
