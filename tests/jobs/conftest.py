@@ -32,10 +32,6 @@ HOSTILE = 'eve"}) or vector(1) or x{a="<script>\\'
 """A user's name that tries to leave its PromQL string, and its place in a page."""
 
 
-def cluster_of(scheduler: Scheduler) -> str:
-    return scheduler.value
-
-
 def job(name: str, number: str, cluster: str, user: str = "ada") -> History:
     """A Slurm job of one host as another job: `number` of `user` on the host `name`."""
 
@@ -73,7 +69,7 @@ def with_gap(history: History, first: float, last: float) -> History:
 def recorded(histories: Sequence[History]) -> History:
     """What the rules make of the job with a slow GPU: its pace, and for which GPU it waits, from minute 12 on."""
     slow = BY_NAME["slow-gpu"]
-    job = {"job": "gpu-triage", "cluster": cluster_of(Scheduler.SLURM), "owner": f"{slow.number}/"}
+    job = {"job": "gpu-triage", "cluster": Scheduler.SLURM.value, "owner": f"{slow.number}/"}
     gpus = (dict(labels) for history in histories for name, labels in history.series if name == "gpu_info")
     gpu = next(each for each in gpus if each["instance"] == slow.culprit and each["gpu"] == "1")
     place = {**job, "instance": slow.culprit, "uuid": gpu["uuid"], "why": "computing"}
@@ -114,7 +110,7 @@ def store(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory)
             scheduler,
             steps=scheduler is Scheduler.SLURM,
             metrics=ASKED_FOR,
-            target={"cluster": cluster_of(scheduler)},
+            target={"cluster": scheduler.value},
         )
         for situation in SITUATIONS
         for scheduler in Scheduler
