@@ -246,8 +246,10 @@ def test_all_owners_narrow_nothing_and_one_narrows_to_its_hosts(jobs: Store, fil
         else [column(file, "Worst GPUs", "Bottleneck")]
     )
     # All of them, where the table of the fleet shows the worst.
-    expr = target.expr.removeprefix("label_replace(").replace("bottomk(40", "bottomk(400")
-    expr = expr.partition("\nand on (cluster, job, instance, gpu)\n")[0]
+    expr, cut, _ = target.expr.replace("bottomk(40", "bottomk(400").partition(
+        "\nand on (cluster, job, instance, gpu)\n"
+    )
+    expr = expr.removeprefix("label_replace(") if cut else expr
     shown = {each.labels["instance"] for each in jobs.at(substitute(expr, 600, **everything), 1200)}
     assert FREE in shown
     assert len(shown) > 2 * len(SITUATIONS)

@@ -417,7 +417,7 @@ def test_a_finding_and_its_alert_are_one_row(
     severities, states, since = (cells(store, each, seen_at[0] * 60, seen_at[1]) for each in columns)
     assert set(severities) == set(states) == set(since) | {("", "GpuTriageWatchdog", "")}
     # How bad it is, is its severity: not every finding that is confirmed is.
-    assert words_of(columns[1])[f"{states[row]:g}"] == (state, "text")
+    assert words_of(columns[1])[f"{states[row]:g}"] == (state, "transparent")
     assert not any(code.startswith("GpuXid") for _, code, _ in every(severities))
 
 
