@@ -3,7 +3,7 @@
 from typing import Final
 
 from dashboards.job_measures import LOST_GPUS, MEMBER, OF_JOB, SCRAPED, WAITED_FOR
-from dashboards.measured import MEASURED, measured
+from dashboards.measured import MEASURED, MEASURED_BY, measured
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import (
     LOST,
@@ -17,6 +17,7 @@ from dashboards.selectors import (
     host,
     lost_seconds,
     numbered,
+    only,
     rate,
     when,
 )
@@ -36,10 +37,12 @@ def findings(size: Size) -> PanelBuilder:
     """Present findings on the selected GPUs and their hosts, and firing alerts; a finding and its alert are one row."""
     found = f"group by ({_OF_FINDING}, severity) ({_present()})"
     ranked = _ranked(f"{_coded(_unfound('ALERTS', _FIRING), 'severity')}\nor\n{found}")
+    most_severe = f"bottomk({MOST_FINDINGS}, {_ranked(found, _OF_FINDING)})"
     shown = f"bottomk({MOST_ROWS}, {ranked}\nor\n4 * {_coded(RULES_ANSWER)})"
 
     began = f"min by ({_BY}) ({_coded(_unfound('ALERTS_FOR_STATE'))})"
-    since = f"{when(f'min by ({_OF_FINDING}) ({_present()})')}\nor\n1000 * {began}"
+    since = only(when(f"min by ({_OF_FINDING}) ({_present()})"), _OF_FINDING, most_severe)
+    since = f"{since}\nor\n1000 * {began}"
     return table_of(
         "Findings and alerts",
         "What the exporters find wrong now and which alerts fire, the most severe and then the oldest first. Rows "
@@ -54,9 +57,9 @@ def findings(size: Size) -> PanelBuilder:
         NARROW_HOST,
         GPU_OR_HOST,
         Column("Measured", label=MEASURED, width=104),
-        Column("Value", expr=measured(), hidden=True),
+        Column("Value", expr=only(measured(), MEASURED_BY, most_severe), hidden=True),
         Column("Since", expr=since, unit="dateTimeFromNow", absent=NO_LABEL, width=116),
-        Column("State", expr=_states(), texts=FINDING, width=100),
+        Column("State", expr=_states(most_severe), texts=FINDING, width=100),
         Column("Action", label="action", width=132),
         Column("Lost", expr=_lost(shown), decimals=1, absent=NO_LABEL, width=68),
         Column("Job", label="owner", min_width=90),
@@ -66,6 +69,8 @@ def findings(size: Size) -> PanelBuilder:
     )
 
 
+MOST_FINDINGS: Final = 300
+"""Of which details are asked for: more than the rows, which alerts may be among, so that the query is short."""
 _OF_FINDING: Final = f"{TARGET}, gpu, code, action"
 _BY: Final = f"{_OF_FINDING}, owner"
 _FIRING: Final = 'alertstate="firing"'
@@ -82,10 +87,10 @@ def _present() -> str:
     return f"{gpu(_SINCE)} or {host(_HOST_SINCE)}"
 
 
-def _ranked(rows: str) -> str:
+def _ranked(rows: str, by: str = "") -> str:
     """The rank of each row's severity; rows of none are left out."""
     ranked = (f'label_replace(vector({rank}), "severity", "{name}", "", "")' for rank, name, _ in SEVERITY[:3])
-    return f"min by ({_BY}) (({rows})\n* on (severity) group_left () ({' or '.join(ranked)}))"
+    return f"min by ({by or _BY}) (({rows})\n* on (severity) group_left () ({' or '.join(ranked)}))"
 
 
 def _unfound(series: str, matchers: str = 'alertname!=""') -> str:
@@ -114,15 +119,17 @@ def _coded(alerts: str, *more: str) -> str:
     return f"max by ({', '.join((_BY, *more))}) ({named})"
 
 
-def _states() -> str:
-    """States of findings, and ALERT_FIRES for each row with an alert that fires."""
+def _states(most_severe: str) -> str:
+    """States of these findings, and ALERT_FIRES for each row with an alert that fires."""
     of_one, of_several = (host("ALERTS", f"{_FIRING}, {which}") for which in ('code!=""', _OF_SEVERAL))
     relayed = (
         f"({_present()}) and on ({TARGET}, uuid, code) {of_one}\n"
         f"or ({gpu(_SINCE, _THEIRS)} or {host(_HOST_SINCE, _THEIRS)}) and on ({TARGET}, uuid, severity) {of_several}"
     )
     found = f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
-    fires = f"group by ({_OF_FINDING}) ({relayed}) or {_coded(_unfound('ALERTS', _FIRING))} or {_coded(RULES_ANSWER)}"
+    relayed = f"group by ({_OF_FINDING}) ({relayed})"
+    found = only(f"max by ({_OF_FINDING}) ({found} or {ALERT_FIRES} * {relayed})", _OF_FINDING, most_severe)
+    fires = f"{_coded(_unfound('ALERTS', _FIRING))} or {_coded(RULES_ANSWER)}"
     return f"max by ({_BY}) ({found} or {ALERT_FIRES} * ({fires}))"
 
 

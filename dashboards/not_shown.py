@@ -52,16 +52,17 @@ def _unless_chosen() -> str:
 
 def panel(*, needs_owner: bool) -> PanelBuilder:
     chosen = f"topk({MOST_ROWS}, {reasons(needs_owner=needs_owner)})"
-    since = f"max_over_time(timestamp({host('up')} == 1)[$__range:1m])"
+    up = f"{host('up')} == 1"
+    since = f"{by_host(f'max_over_time(timestamp({up})[$__range:1m])')} unless on ({TARGET}) {up}"
     return table_of(
         "What is not shown, and why",
         "Hosts and GPUs without some or all of their values. Empty panels about them are no sign of health. Last seen: "
-        "when the exporter was last scraped, if that was in the time range. No data: nothing is missing.",
+        "when an exporter that is silent was last scraped, if that was in the time range. No data: nothing is missing.",
         HOST,
         GPU_OR_HOST,
         Column("Why", label=WHY, min_width=300),
         Column("Missing", expr=chosen, hidden=True),
-        Column("Last seen", expr=f"1000 * {by_host(since)}", unit="dateTimeFromNow", width=160),
+        Column("Last seen", expr=f"1000 * topk({MOST_ROWS}, {since})", unit="dateTimeFromNow", width=160),
         sort=("Last seen", "Why"),
         size=Size(24, 7),
         rows_of="Missing",

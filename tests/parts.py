@@ -26,17 +26,8 @@ ONE_BY_ONE = ("tests/rules/test_scenarios.py", "tests/states/test_states.py")
 """Files whose tests share nothing but recordings, so that any worker may take the next."""
 
 IN_REAL_TIME = (
-    *(
-        "deploy/test_package_life.py",
-        "deploy/test_slurm",
-        "documents/test_walked_pages.py",
-        "e2e/",
-        "faults/",
-        "fleet/test_live",
-        "hardware/",
-        "hostile/",
-    ),
-    *("image/", "privilege/", "unit/sampler/"),
+    *("deploy/test_package_life.py", "deploy/test_slurm", "documents/test_walked_pages.py", "e2e/", "faults/"),
+    *("fleet/test_live", "hardware/", "hostile/", "image/", "privilege/", "unit/sampler/"),
 )
 """Files whose tests watch real programs or threads do something in time, by how their paths begin."""
 

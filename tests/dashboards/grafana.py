@@ -124,6 +124,21 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
     return written.replace(f"[{SHORT_DAYS}m:1d]", f"[{SHORT_DAYS}m:{SHORT_DAYS // 3}m]")
 
 
+def hidden_query(file: str, name: str) -> str:
+    """The query of a hidden variable."""
+    (variable,) = (each for each in read(file)["templating"]["list"] if each["name"] == name)
+    query: str = variable["query"]["query"]
+    return query.removeprefix("query_result(").removesuffix(")")
+
+
+def properties_of(panel: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is set for each column, query or series, by its name."""
+    return {
+        each["matcher"]["options"]: {one["id"]: one["value"] for one in each["properties"]}
+        for each in panel["fieldConfig"]["overrides"]
+    }
+
+
 def text_of(panel: Mapping[str, Any], value: float) -> str:
     """What the panel writes for a value: its mapping's text, or the number."""
     for mapping in panel["fieldConfig"]["defaults"].get("mappings", ()):
@@ -139,10 +154,7 @@ def words_of(target: Target) -> dict[str, tuple[str, str]]:
     Lines that are named after a value have it as the name of a series.
     """
     panel = target.panel
-    found = {
-        each["matcher"]["options"]: {one["id"]: one["value"] for one in each["properties"]}
-        for each in panel["fieldConfig"]["overrides"]
-    }
+    found = properties_of(panel)
     if panel["type"] == "timeseries":
         return {
             legend: (properties["displayName"], properties["color"]["fixedColor"])

@@ -2,7 +2,7 @@
 
 import re
 
-from tests.dashboards.grafana import Target, read, substitute, targets
+from tests.dashboards.grafana import Target, hidden_query, read, substitute, targets
 from tests.dashboards.store import Series, Store
 
 FILE = "job.json"
@@ -12,8 +12,8 @@ WHY = "Why it is slow, and what to do first"
 def hidden(store: Store, file: str, name: str, **chosen: str) -> str:
     """The value of a hidden variable as Grafana makes it: all options, as one pattern."""
     (variable,) = (each for each in read(file)["templating"]["list"] if each["name"] == name)
-    query = variable["query"]["query"].removeprefix("query_result(").removesuffix(")")
-    found = store.at(substitute(query, store.end - store.start, **chosen), store.end - store.start)
+    seconds = store.end - store.start
+    found = store.at(substitute(hidden_query(file, name), seconds, **chosen), seconds)
     option = re.compile(variable["regex"].strip("/"))
     lines = ["{" + ",".join(f'{label}="{value}"' for label, value in each.labels.items()) + "} 1 0" for each in found]
     return "|".join(sorted(match[1] for line in lines if (match := option.search(line))))
@@ -21,12 +21,8 @@ def hidden(store: Store, file: str, name: str, **chosen: str) -> str:
 
 def chosen_by(store: Store, file: str, **chosen: str) -> dict[str, str]:
     """All variables, once an owner is chosen."""
-    names = (
-        "hosts",
-        "gpus",
-        *(("owners", "ended", "lasted", "slowest", "worst", "slow_hosts") if file == FILE else ()),
-    )
-    for name in names:
+    of_jobs = ("owners", "ended", "lasted", "slowest", "worst", "slow_hosts") if file == FILE else ()
+    for name in ("hosts", "gpus", *of_jobs):
         chosen[name] = hidden(store, file, name, **chosen)
     return chosen
 

@@ -26,7 +26,9 @@ from tests.dashboards.grafana import (
     all_targets,
     column,
     find,
+    hidden_query,
     panels,
+    properties_of,
     read,
     rows,
     substitute,
@@ -35,7 +37,7 @@ from tests.dashboards.grafana import (
 )
 from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses
-from tests.promql.promtool import Run, ask, selector
+from tests.promql.promtool import Run, Sample, ask, selector
 from tests.promql.queries import faults
 from tests.promql.vocabulary import OF_OTHER_TARGETS, series_labels
 from tests.rules.rulefile import alerts, read_rules, rule_files
@@ -141,10 +143,7 @@ def test_a_cell_of_a_table_is_its_label(panel: Mapping[str, Any]) -> None:
     assert "unit" not in panel["fieldConfig"]["defaults"]
     steps = {each["id"]: each["options"] for each in panel["transformations"]}
     numbers = {each["targetField"] for each in steps.get("convertFieldType", {}).get("conversions", ())}
-    units = {
-        override["matcher"]["options"]: {each["id"]: each["value"] for each in override["properties"]}.get("unit")
-        for override in panel["fieldConfig"]["overrides"]
-    }
+    units = {title: each.get("unit") for title, each in properties_of(panel).items()}
     for field, title in every(steps["organize"]["renameByName"].items()):
         assert (units.get(title) == "string") == (not field.startswith("Value") and field not in numbers), title
 
@@ -262,11 +261,10 @@ LINKED = {"host", "gpu", "owner", "slurm_job_id", "workload_namespace", "workloa
 
 @for_each("panel", lambda: [each for each in all_panels() if each["type"] == "table"], ids=lambda panel: panel["title"])
 def test_hosts_gpus_and_owners_lead_to_their_dashboards(panel: Mapping[str, Any]) -> None:
-    overrides = {each["matcher"]["options"]: each["properties"] for each in panel["fieldConfig"]["overrides"]}
+    overrides = properties_of(panel)
     (renamed,) = (each["options"]["renameByName"] for each in panel["transformations"] if each["id"] == "organize")
     for title in (title for field, title in renamed.items() if field in LINKED):
-        (links,) = (each["value"] for each in overrides[title] if each["id"] == "links")
-        for url in (each["url"] for each in every(links)):
+        for url in (each["url"] for each in every(overrides[title]["links"])):
             assert url.startswith("/d/gpu-triage-"), title
             assert "${__url_time_range}" in url, title
             # What a link reads of its row is there, be it shown or not.
@@ -274,20 +272,13 @@ def test_hosts_gpus_and_owners_lead_to_their_dashboards(panel: Mapping[str, Any]
             assert fields <= {*renamed.values(), *overrides}, title
 
 
-def hidden(file: str, name: str) -> str:
-    """The query of a hidden variable."""
-    (variable,) = (each for each in read(file)["templating"]["list"] if each["name"] == name)
-    query: str = variable["query"]["query"]
-    return query.removeprefix("query_result(").removesuffix(")")
-
-
 def answered(
     expr: str, series: Mapping[str, Sequence[float]], promtool: Path, directory: Path, **chosen: str
-) -> list[Mapping[str, str]]:
-    """The labels that a query finds."""
+) -> Sequence[Sample]:
+    """What a query finds."""
     question = substitute(expr, 1800, **chosen)
     run = Run((), (), 60, series, ((question, NOW),))
-    return [each.labels for each in ask(promtool, run, directory).samples[question, NOW]]
+    return ask(promtool, run, directory).samples[question, NOW]
 
 
 @pytest.mark.parametrize(
@@ -305,10 +296,10 @@ def test_hosts_are_named_without_port_and_common_domain(
     names: dict[str, str], requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
     promtool, series = requires_tool("promtool"), {key: ALWAYS for name in names for key in of_node(BUILD, [], name)}
-    domains = answered(hidden("host.json", "domain"), series, promtool, tmp_path)
-    domain = "".join(each.get("domain", "") for each in domains)
+    domains = answered(hidden_query("host.json", "domain"), series, promtool, tmp_path)
+    domain = "".join(each.labels.get("domain", "") for each in domains)
     found = answered(selectors.short(selectors.host(BUILD)), series, promtool, tmp_path, domain=domain)
-    assert {each["instance"]: each["host"] for each in found} == names
+    assert {each.labels["instance"]: each.labels["host"] for each in found} == names
 
 
 @pytest.mark.parametrize(("gpus", "after"), [(MOST_ROWS, []), (MOST_ROWS + 1, [f": {MOST_ROWS} of {MOST_ROWS + 1}"])])
@@ -317,8 +308,8 @@ def test_a_title_tells_of_how_many_the_rows_are_the_worst(
 ) -> None:
     assert find("fleet.json", "Worst GPUs").panel["title"] == f"Worst GPUs${OF_ALL_GPUS}"
     series = {selector("gpu_up", gpu(str(number), f"GPU-{number}")): ALWAYS for number in range(gpus)}
-    found = answered(hidden("fleet.json", OF_ALL_GPUS), series, requires_tool("promtool"), tmp_path)
-    assert [each["title"] for each in found] == after
+    found = answered(hidden_query("fleet.json", OF_ALL_GPUS), series, requires_tool("promtool"), tmp_path)
+    assert [each.labels["title"] for each in found] == after
 
 
 TARGET = (("instance", "host"), ("job", "gpu-triage"))
@@ -359,9 +350,8 @@ def test_alerts_name_gpus(
     series: dict[str, list[float]], shown: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
     firing = [*TARGET, ("uuid", "A"), ("alertname", "GpuXidCritical"), ("alertstate", "firing")]
-    question = substitute(selectors.alerts('alertstate="firing"'), 1800)
-    run = Run((), (), 60, {**series, selector("ALERTS", firing): [1.0] * 11}, ((question, NOW),))
-    found = ask(requires_tool("promtool"), run, tmp_path).samples[question, NOW]
+    series = {**series, selector("ALERTS", firing): [1.0] * 11}
+    found = answered(selectors.alerts('alertstate="firing"'), series, requires_tool("promtool"), tmp_path)
     assert [(sample.labels["gpu"], sample.value) for sample in found] == [(shown, 1.0)]
 
 
@@ -404,8 +394,8 @@ def test_the_first_row_names_what_is_not_shown_and_why(
     series: dict[str, list[float]], named: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
     assert rows(read("host.json"))[0]["title"].endswith(f"${{{VARIABLE}:csv}}")
-    found = answered(hidden("host.json", VARIABLE), series, requires_tool("promtool"), tmp_path)
-    assert ",".join(sorted(each["entry"] for each in found)) == f" {named}"
+    found = answered(hidden_query("host.json", VARIABLE), series, requires_tool("promtool"), tmp_path)
+    assert ",".join(sorted(each.labels["entry"] for each in found)) == f" {named}"
 
 
 def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_gpu(
@@ -426,8 +416,8 @@ def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_g
         **{selector("ALERTS", [*labels, *firing, ("alertname", name)]): 1.0 for name, labels in alerting},
     }
     series = {name: [value] * 11 for name, value in values.items()}
-    question = substitute(column("diagnosis.json", "Findings and alerts", "Lost").expr, 1800)
-    found = ask(requires_tool("promtool"), Run((), (), 60, series, ((question, NOW),)), tmp_path).samples[question, NOW]
+    lost_gpus = column("diagnosis.json", "Findings and alerts", "Lost").expr
+    found = answered(lost_gpus, series, requires_tool("promtool"), tmp_path)
     lost = {(each.labels["code"], each.labels.get("gpu")): each.value for each in found}
     assert lost == {("GpuJobSlow", None): 2.4, ("Hot", "3"): 2.4}
 
@@ -437,8 +427,8 @@ def test_the_sick_gpu_of_forty_hosts_is_among_the_rows_shown(requires_tool: Requ
     labels = {each: [("instance", each[0]), *gpu(each[1], "-".join(each))[1:]] for each in gpus}
     sick = ("host-33", "13")
     series = {selector("gpu_verdict", labels[each]): [2.0 * (each == sick)] * 11 for each in gpus}
-    question = substitute(column("fleet.json", "Worst GPUs", "Verdict").expr, 1800)
-    found = ask(requires_tool("promtool"), Run((), (), 60, series, ((question, NOW),)), tmp_path).samples[question, NOW]
+    verdicts = column("fleet.json", "Worst GPUs", "Verdict").expr
+    found = answered(verdicts, series, requires_tool("promtool"), tmp_path)
     assert len(found) == selectors.MOST_ROWS
     assert [(each.labels["instance"], each.labels["gpu"]) for each in found if each.value > 0] == [sick]
 
@@ -446,9 +436,8 @@ def test_the_sick_gpu_of_forty_hosts_is_among_the_rows_shown(requires_tool: Requ
 def test_an_alert_about_many_hosts_has_a_row_with_its_name(requires_tool: RequiresTool, tmp_path: Path) -> None:
     labels = [TARGET[1], ("code", "host.down"), ("action", "fix_host"), ("alertname", "GpuExportersDown")]
     firing = selector("ALERTS", [*labels, ("alertstate", "firing"), ("severity", "critical")])
-    question = substitute(column("diagnosis.json", "Findings and alerts", "Severity").expr, 1800)
-    run = Run((), (), 60, {firing: [1.0] * 11}, ((question, NOW),))
-    found = ask(requires_tool("promtool"), run, tmp_path).samples[question, NOW]
+    severities = column("diagnosis.json", "Findings and alerts", "Severity").expr
+    found = answered(severities, {firing: [1.0] * 11}, requires_tool("promtool"), tmp_path)
     assert [(each.labels["code"], each.value) for each in found] == [("GpuExportersDown", 1.0)]
 
 
@@ -469,21 +458,19 @@ def test_the_first_screen_of_the_diagnosis_needs_no_scrolling_on_1080_lines() ->
     assert first_row["gridPos"]["y"] * 38 <= 1080 - 250
 
 
+def width_of(properties: Mapping[str, Any]) -> int:
+    """Of a column, in pixels; Grafana's own if none is set."""
+    width: int = properties.get("custom.width", properties.get("custom.minWidth", 150))
+    return width
+
+
 @pytest.mark.parametrize("title", ["Direct access between GPUs", "Distance between GPUs"])
 def test_a_matrix_shows_eight_gpus_on_a_window_of_1600_pixels(title: str) -> None:
     panel = find("fleet.json", title).panel
-    widths = {
-        each["matcher"]["options"]: one["value"]
-        for each in panel["fieldConfig"]["overrides"]
-        for one in each["properties"]
-        if one["id"] in _WIDTHS
-    }
-    (cells,) = (each for each in panel["fieldConfig"]["overrides"] if each["matcher"]["options"] == "number")
-    assert {"id": "noValue", "value": ""} in cells["properties"], "a GPU beside itself says that there is no data"
+    columns = properties_of(panel)
+    assert columns["number"]["noValue"] == "", "a GPU beside itself says that there is no data"
+    widths = {title: width_of(each) for title, each in columns.items()}
     assert widths["Host"] + widths["GPU"] + 8 * widths["number"] <= panel["gridPos"]["w"] / 24 * (1600 - 40) - 26
-
-
-_WIDTHS = {"custom.width", "custom.minWidth"}
 
 
 def test_which_gpu_what_and_since_when_need_no_scrolling_on_1440_by_900() -> None:
@@ -491,14 +478,11 @@ def test_which_gpu_what_and_since_when_need_no_scrolling_on_1440_by_900() -> Non
     panel = find("diagnosis.json", "Findings and alerts").panel
     place = panel["gridPos"]
     assert (place["y"] + place["h"]) * 38 <= 900 - 250
-    columns = {
-        each["matcher"]["options"]: {one["id"]: one["value"] for one in each["properties"]}
-        for each in panel["fieldConfig"]["overrides"]
-    }
+    columns = properties_of(panel)
     titles = list(columns)
     asked = titles[: titles.index("Since") + 1]
     assert {"Finding", "Host", "GPU", "Measured"} < set(asked)
-    wide = sum(columns[title].get("custom.width", columns[title].get("custom.minWidth", 150)) for title in asked)
+    wide = sum(width_of(columns[title]) for title in asked)
     assert wide <= place["w"] / 24 * (1440 - 40) - 26
 
 
@@ -577,11 +561,8 @@ def test_every_class_and_every_alert_belongs_to_one_step() -> None:
 
 @for_each("step", STEPS, ids=lambda step: step.title)
 def test_a_verdict_links_a_panel_of_its_step_and_the_playbook(step: Step) -> None:
-    overrides = find("diagnosis.json", VERDICTS).panel["fieldConfig"]["overrides"]
-    by_title = {
-        one["displayName"]: one
-        for one in ({each["id"]: each["value"] for each in override["properties"]} for override in overrides)
-    }
+    cells = properties_of(find("diagnosis.json", VERDICTS).panel).values()
+    by_title = {each["displayName"]: each for each in cells}
     look, read_on = by_title[step.title]["links"]
     assert read_on["title"] == step.decide
     looked_at = re.search(r"viewPanel=(\d+)", look["url"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.dashboards.grafana import Target, column, find, panels, read, substitute, targets, text_of
+from tests.dashboards.grafana import Target, column, find, hidden_query, panels, read, substitute, targets, text_of
 from tests.dashboards.job_board import FILE, WHY, answer, chosen_by, rows_of_jobs, value_of
 from tests.dashboards.jobs import (
     CHANGED,
@@ -271,8 +271,7 @@ def test_the_job_dashboard_reads_nothing_until_an_owner_is_chosen(jobs: Store) -
 
 
 def test_an_address_in_brackets_is_no_pattern(jobs: Store) -> None:
-    (variable,) = (each for each in read(FILE)["templating"]["list"] if each["name"] == "hosts")
-    query = variable["query"]["query"].removeprefix("query_result(").removesuffix(")")
+    query = hidden_query(FILE, "hosts")
     start, end = query.index("group by (instance)"), query.rindex(', "instance", ".$1.$2"')
     named = 'label_replace(vector(1), "instance", "[fd00::1]:9836", "", "")'
     (found,) = jobs.at(query[:start] + named + query[end:], 0)

@@ -13,7 +13,18 @@ from dashboards.measured import MEASURED
 from dashboards.selectors import MOST_ROWS
 from dashboards.steps import COUNTED, PATH, SEEN, SICK, STARVED, STEPS, TUNE, Step, alerts_of
 from tests.dashboards.fleet import expected_moments
-from tests.dashboards.grafana import FILES, Target, all_targets, column, find, read, substitute, text_of, words_of
+from tests.dashboards.grafana import (
+    FILES,
+    Target,
+    all_targets,
+    column,
+    find,
+    properties_of,
+    read,
+    substitute,
+    text_of,
+    words_of,
+)
 from tests.dashboards.job_board import FILE as JOB_FILE
 from tests.dashboards.store import Series, Store
 from tests.documents.test_first_event import is_played
@@ -137,15 +148,9 @@ def query(step: Step) -> str:
     (expr,) = (
         each.expr
         for each in TARGETS
-        if each.panel["title"] == VERDICTS and _title_of_cell(each.panel, each.ref) == step.title
+        if each.panel["title"] == VERDICTS and properties_of(each.panel)[each.ref]["displayName"] == step.title
     )
     return expr
-
-
-def _title_of_cell(panel: Mapping[str, Any], ref: str) -> str:
-    (override,) = (each for each in panel["fieldConfig"]["overrides"] if each["matcher"]["options"] == ref)
-    title: str = next(each["value"] for each in override["properties"] if each["id"] == "displayName")
-    return title
 
 
 def verdict(store: Store, step: Step, instance: str, seconds: float, gpu: str = ".*") -> list[str]:
@@ -324,7 +329,7 @@ def test_a_step_with_several_suspects_has_their_number_and_the_color_of_the_wors
 
 def test_the_hosts_of_one_job_make_the_same_steps(store: Store) -> None:
     cells = [each for each in TARGETS if each.panel["title"] == VERDICTS]
-    (steps,) = (each for each in cells if _title_of_cell(each.panel, each.ref) == "Job steps, 5 min")
+    (steps,) = (each for each in cells if properties_of(each.panel)[each.ref]["displayName"] == "Job steps, 5 min")
     (found,) = store.at(substitute(steps.expr, 9 * 60), 9 * 60)
     assert list(found.values.values()) == pytest.approx([2], rel=0.1)
 
@@ -412,7 +417,7 @@ def test_a_finding_and_its_alert_are_one_row(
     severities, states, since = (cells(store, each, seen_at[0] * 60, seen_at[1]) for each in columns)
     assert set(severities) == set(states) == set(since) | {("", "GpuTriageWatchdog", "")}
     # How bad it is, is its severity: not every finding that is confirmed is.
-    assert words_of(columns[1])[f"{states[row]:g}"] == (state, "text")
+    assert words_of(columns[1])[f"{states[row]:g}"] == (state, "transparent")
     assert not any(code.startswith("GpuXid") for _, code, _ in every(severities))
 
 

@@ -48,10 +48,6 @@ def test_the_merged_example_holds_the_whole_route(repository: Path) -> None:
     assert whole["receivers"][-len(part["receivers"]) :] == part["receivers"]
 
 
-def test_alertmanager_takes_the_merged_example(repository: Path, requires_tool: RequiresTool) -> None:
-    output_of(requires_tool("amtool"), "check-config", repository / ALERTMANAGER)
-
-
 def test_amlint_finds_nothing_in_the_example_with_and_without_the_rules(repository: Path) -> None:
     rules = (str(repository / "rules" / name) for name in ("alerts-*.yml", "compat/bmc.yml"))
     for options in ((), tuple(word for each in rules for word in ("--rules", each))):
@@ -111,12 +107,7 @@ def test_a_page_waits_long_enough_for_its_cause_and_resolves_soon(repository: Pa
     assert (way["group_wait"], way["group_interval"]) == ("45s", "2m")
 
 
-CONFIGURATIONS = (
-    "prometheus/static.yml",
-    "prometheus/file_sd.yml",
-    "prometheus/kubernetes.yml",
-    "compose/prometheus.yml",
-)
+CONFIGURATIONS = (*(f"prometheus/{name}.yml" for name in ("static", "file_sd", "kubernetes")), "compose/prometheus.yml")
 DISCOVERY = re.compile(r"^    kubernetes_sd_configs:\n(?:^      .*\n)+", re.MULTILINE)
 
 

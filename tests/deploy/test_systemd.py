@@ -53,15 +53,6 @@ def test_a_drop_in_gives_no_more_than_the_capability_it_names(systemd: Path) -> 
         )
 
 
-def test_the_user_can_be_made(systemd: Path, requires_tool: RequiresTool) -> None:
-    program = requires_tool("systemd-sysusers")
-    file = systemd / "gpu-triage-exporter.sysusers.conf"
-    output_of(program, "--dry-run", file)
-    unit = (systemd / "gpu-triage-exporter.service").read_text(encoding="utf-8")
-    assert re.findall(r"^u (\S+)", file.read_text(encoding="utf-8"), re.MULTILINE) == ["gpu-triage"]
-    assert "User=gpu-triage\nGroup=gpu-triage\n" in unit
-
-
 def test_the_environment_file_names_options_that_exist(systemd: Path) -> None:
     known = {option.variable for option in all_options(COLLECTOR_SWITCHES)}
     texts = [(systemd / "gpu-triage-exporter.env").read_text(encoding="utf-8")]

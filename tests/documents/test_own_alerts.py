@@ -1,4 +1,4 @@
-"""The examples of the pages on own alerts and on thresholds can be used as they are."""
+"""The examples of the page on own alerts can be used as they are."""
 
 import math
 import re
@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.command_line import config_from
 from tests.conftest import RequiresTool
 from tests.gathered import for_each
 from tests.program_output import output_of
 from tests.promql.queries import faults
 from tests.promql.vocabulary import series_labels
 from tests.rules.handwritten import gpu, merged, over, play
-
-from gpu_triage.judge.findings.settings import judge_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(yaml|promql|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -63,26 +60,3 @@ def test_the_rules_are_valid_and_fire_when_they_should(tmp_path: Path, requires_
             "action": "inspect_hardware",
         }.items() <= sent.labels.items()
         assert value in re.findall(r"\d+", " ".join(sent.annotations.values()))
-
-
-def test_the_settings_of_the_page_on_thresholds_can_be_used(tmp_path: Path) -> None:
-    (text,) = blocks("thresholds.md", "yaml")
-    file = tmp_path / "config.yml"
-    file.write_text(text, encoding="utf-8")
-    changed = judge_settings(config_from([f"--config.file={file}"]).judge).changed
-    assert [each.text.split()[0] for each in changed] == ["thermal.hw"] * 2 + ["pcie.replays"] * 2
-
-
-def test_the_flag_and_the_variable_of_the_page_can_be_used() -> None:
-    commands = "\n".join(blocks("thresholds.md", "console"))
-    flags = re.findall(r"--judge (\S+)", commands)
-    (variable,) = re.findall(r"GPU_TRIAGE_JUDGE=(\S+)", commands)
-    by_flag, by_variable = (
-        judge_settings(config.judge).changed
-        for config in (
-            config_from([f"--judge={each}" for each in flags]),
-            config_from([], {"GPU_TRIAGE_JUDGE": variable}),
-        )
-    )
-    assert by_flag == by_variable
-    assert len(by_flag) == 2

@@ -1,6 +1,6 @@
 """Each page's commands are run in their order on a clean host, and what is true at the end is asserted.
 
-A command that neither a row of `WALKS` runs nor a row of `ELSEWHERE` names fails the test of its page.
+A command that neither walks.yaml runs nor a row of `ELSEWHERE` names fails the test of its page.
 """
 
 import os
@@ -39,154 +39,9 @@ class Walk(NamedTuple):
     differs: str = "$^"  # commands that print something else here
 
 
-SIMULATED: Final = "export GPU_TRIAGE_SIMULATE={}\n"
-NOT_SIMULATED: Final = {r"(?=gpu-triage \w+ --replay)": "GPU_TRIAGE_SIMULATE= "}
-TO_TERMINAL: Final = {r"^gpu-triage top(?! --once)": "gpu-triage top --once"}
-SERVED: Final = "serving gpu-triage serve {}\n"
-
 WALKS: Final = {
-    "deploy/alertmanager/README.md": Walk(
-        "amtool config routes test --config.file=alertmanager.yml drill=true alertname=GpuLost | grep -x gpu-drill\n"
-        "amtool config routes test --config.file=alertmanager.yml alertname=GpuLost severity=critical |"
-        " grep -x gpu-pager",
-        "cd deploy/alertmanager",
-    ),
-    "deploy/kubernetes/node-problem-detector/README.md": Walk(
-        "verdict '.verdict == \"drain\"'",
-        SERVED.format("--simulate lost-before-start"),
-        {r"; echo \$\?$": ""},
-        {"GPU_VERDICT_HOST": 1},
-    ),
-    "deploy/slurm/README.md": Walk(
-        'test "$(/usr/bin/gpu-triage-or-true; echo $?)" = 0\n'
-        'test "$(. /etc/default/gpu-triage-exporter; echo $GPU_TRIAGE_SLURM_JOBS_DIRECTORY)" = /run/gpu-triage/jobs\n'
-        "/etc/slurm/gpu-triage/preflight.sh --lines | grep -x HealthCheckProgram=/etc/slurm/gpu-triage/health-check.sh",
-        "mkdir -p /etc/slurm; echo ClusterName=a >/etc/slurm/slurm.conf; cd deploy/slurm\n"
-        "printf '#!/bin/sh\\necho SLURM_CONF = /etc/slurm/slurm.conf' >/usr/bin/shows; chmod +x /usr/bin/shows\n"
-        "export NODE_CHECK_SCONTROL=shows\n" + SERVED.format("--simulate dual-a10"),
-        {"deploy/slurm/": "./", r"; echo \$\?$": ""},
-    ),
-    "deploy/systemd/README.md": Walk(
-        "systemctl is-enabled gpu-triage-exporter\n"
-        "test $(id -un gpu-triage) = gpu-triage\n"
-        "systemd-analyze verify gpu-triage-exporter.service\n"
-        "test $(stat -c %a /etc/default/gpu-triage-exporter) = 640",
-        "mkdir -p /opt/gpu-triage/bin; ln -s $(command -v gpu-triage) /opt/gpu-triage/bin; cd deploy/systemd",
-    ),
-    "docs/advise.md": Walk(
-        "gpu-triage advise --params 350M --format json | jq -e '.choice == \"depends\"'",
-        SIMULATED.format("desk"),
-        differs="gpu-triage advise",
-    ),
-    "docs/baseline-and-recordings.md": Walk(
-        "within 'ls /var/lib/gpu-triage/recordings/*-gpu-1-*.tar.gz'\n"
-        "gpu-triage baseline diff baseline.json --simulate desk\n"
-        "serving gpu-triage serve --baseline.file baseline.json --simulate desk\n"
-        "metrics | grep '^gpu_baseline_info'\n"
-        "! metrics | grep '^gpu_baseline_mismatch.* 1.0$'",
-        SIMULATED.format("desk"),
-        {"30s": "2s", "(?=gpu-triage serve --flight)": "GPU_TRIAGE_SIMULATE=lost-before-start ", **NOT_SIMULATED},
-    ),
-    "docs/check.md": Walk(
-        'gpu-triage check --format lines; test "$(gpu-triage check --format lines | cut -f1 | uniq | xargs)" '
-        '= "host gpu finding"\n'
-        'test "$(gpu-triage check --no-such 2>/dev/null; echo $?)" = 2',
-        SIMULATED.format("dual-a10"),
-        fails={"gpu-triage check --for 1m --fail-on warning": 1},
-    ),
-    "docs/desk.md": Walk(
-        'test "$(ss -Hltn | awk \'{print $4}\')" = 127.0.0.1:9836\nverdict ".gpus | length == 2"',
-        SIMULATED.format("desk"),
-        TO_TERMINAL,
-    ),
-    "docs/fire-drill.md": Walk(
-        "promtool tsdb list data | grep -E '^01'\ncurl -sf $URL/metrics | grep '^gpu_exporter_simulated 1'",
-        "URL=http://localhost:9837 READY=http://localhost:9837/-/ready",
-        {"6h --step 15s": "10m --step 60s"},
-    ),
-    "docs/first-diagnosis.md": Walk(
-        "gpu-triage check --simulate h100-8-bad-night --simulate-at 70m --format json | jq -e '.verdict == \"drain\"'"
-    ),
-    "docs/fleet.md": Walk(
-        "jq -e '.hosts | length == 1' fleet.json\n"
-        "gpu-triage report --prometheus http://prometheus:9090 --since 6h | grep dual-a10",
-        "gpu-triage simulate dual-a10 --history 30m --step 60s --label cluster=east --output h.om\n"
-        "promtool tsdb create-blocks-from openmetrics h.om data\n"
-        "READY=http://prometheus:9090/-/ready serving prometheus --config.file=/dev/null --storage.tsdb.path=data",
-        {"2026-11-22T03:00:00Z": '"$(date -ud -10min +%FT%TZ)"', "(?<=format json).*": " >fleet.json"},
-        # There are neither days nor rules that record them.
-        {"gpu-triage fleet": 1, "gpu-triage report --prometheus http://prometheus:9090 --over": 2},
-    ),
-    "docs/install.md": Walk(
-        "bash -n /etc/bash_completion.d/gpu-triage\n"
-        "zsh -n /usr/local/share/zsh/site-functions/_gpu-triage\n"
-        "fish -n ~/.config/fish/completions/gpu-triage.fish\n"
-        "! ls /opt/gpu-triage /etc/default/gpu-triage-exporter /var/lib/gpu-triage",
-        "PROGRAM=$(command -v gpu-triage) PATH=/usr/local/bin:/usr/bin:/bin\n"
-        "mkdir -p /opt/gpu-triage/bin /etc/gpu-triage /var/lib/gpu-triage; ln -s $PROGRAM /opt/gpu-triage/bin\n"
-        "touch /etc/systemd/system/gpu-triage-exporter.service /etc/default/gpu-triage-exporter\n"
-        "(cd /etc/gpu-triage; openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=a -keyout key -out certificate\n"
-        'hash=$(echo \'$2b$10$\'; yes a | head -53 | tr -d "\\n"); hash=$(echo $hash | tr -d " ")\n'
-        'echo "tls_server_config: {cert_file: certificate, key_file: key}" >web.yml\n'
-        'echo "basic_auth_users: {a: $hash, b: $hash}" >>web.yml\n'
-        'echo "web: {config: {file: /etc/gpu-triage/web.yml}}" >config.yml) 2>/dev/null',
-        {"^(_GPU_TRIAGE_COMPLETE=zsh.*)": r"zsh -c '\1'"},
-    ),
-    "docs/jobs.md": Walk(
-        "gpu-triage check --slurm.jobs-directory /run/gpu-triage/jobs --format json\\\n"
-        '    | jq -e \'.gpus[1].held_by[0] | .slurm_job_id == "4711" and .user == "ada"\'',
-        SIMULATED.format("dual-a10") + "mkdir -p /run/gpu-triage/jobs\n"
-        "for each in JOB_ID=4711 JOB_GPUS=1 JOB_USER=ada; do echo SLURM_$each; done >/run/gpu-triage/jobs/4711.job",
-    ),
-    "docs/offline.md": Walk(
-        "gpu-triage check --from nvidia-bug-report.log.gz | grep xid.119\n"
-        "gpu-triage check --from sosreport-gpu-7 --format json | jq -e '.findings[] | select(.code == \"xid.79\")'",
-        "PYTHONPATH=. python -c 'import tests.offline_files as o; from pathlib import Path as P\n"
-        'P("report").write_text(o.sick_bug_report()); P("smi").write_text(o.smi(o.smi_gpu()))\n'
-        'P("dmesg.txt").write_text(o.logged(o.XID))\'\n'
-        "gzip <report >nvidia-bug-report.log.gz; cp smi smi-before.txt; cp smi smi-after.txt\n"
-        "mkdir sosreport-gpu-7; cp dmesg.txt smi sosreport-gpu-7; ssh() { cat dmesg.txt; }",
-        fails={"gpu-triage": 1, "ssh": 1},
-    ),
-    "docs/operations.md": Walk("gpu-triage config check $HOME/1.yaml | grep -x OK"),
-    "docs/own-alerts.md": Walk(
-        "verdict '.gpus | length == 8'\npromtool check rules $HOME/2.yaml", "cp $HOME/1.yaml our-rules.yml"
-    ),
-    "docs/status-page.md": Walk("verdict '.verdict'", SIMULATED.format("dual-a10") + SERVED.format("")),
-    "docs/textfile.md": Walk(
-        "metrics | grep '^gpu_job_step_seconds{.*owner=\"uid:'$(id -u alice)",
-        SIMULATED.format("dual-a10")
-        + "useradd alice; install -d -m 1777 /var/lib/gpu-jobs\n"
-        + SERVED.format("--collector.textfile.directory /var/lib/gpu-jobs"),
-        {r"^mv (\S+)": r"chown alice \1; \g<0>", "^(curl.*)": r"within '\1'"},
-        differs="curl",  # a simulated host has no users with names
-    ),
-    "docs/thresholds.md": Walk(
-        'verdict \'[.settings[].finding] | unique == ["pcie.replays", "thermal.hw"]\'',
-        "mkdir /etc/gpu-triage; cp $HOME/1.yaml /etc/gpu-triage/config.yml\n"
-        "gpu-triage record 20260115T002010Z-gpu-3-thermal.hw.tar.gz --for 2s --simulate h100-8-bad-night\n"
-        + SIMULATED.format("dual-a10"),
-        NOT_SIMULATED,
-        differs="gpu-triage judge",
-    ),
-    "docs/top.md": Walk(
-        "gpu-triage top --once --url http://gpu-07:9836 | grep '^  1 '",
-        SERVED.format("--simulate dual-a10"),
-        TO_TERMINAL,
-    ),
-    "docs/web-security.md": Walk(
-        "curl -sf http://gpu-host-1:9836/metrics | grep -c ^gpu_\n"
-        'test "$(curl -so /dev/null -w "%{http_code}" -H "Host: evil.example" http://localhost:9836/)" = 421'
-    ),
-    "rules/README.md": Walk(
-        "printf 'rule_files:\\n  - /etc/prometheus/gpu-triage/rules/*.yml\\n' >prometheus.yml\n"
-        "promtool check config prometheus.yml | grep -E '^ +SUCCESS: [0-9]+ rules found' | wc -l | grep -x 5\n"
-        "serving prometheus --config.file=prometheus.yml --storage.tsdb.path=$HOME/data\n"
-        "curl -s prometheus:9090/api/v1/rules | jq -e '[.data.groups[].rules[]] | length > 150'",
-        "READY=http://prometheus:9090/-/ready",
-    ),
+    page: Walk(**each) for page, each in yaml.safe_load(Path(__file__).with_name("walks.yaml").read_bytes()).items()
 }
-"""How each page is walked."""
 
 
 def rendered(words: list[str]) -> None:

@@ -57,7 +57,7 @@ class Fleet:
 
 def _addresses(topology: Topology, hosts: Sequence[Host]) -> dict[str, str]:
     """A free address of this machine for each ``NAME:PORT`` of the configurations."""
-    named = [(part.name, port) for part in topology.parts for port in part.program.ports]
+    named = [(part.name, port) for part in topology.parts for port in part.program.value]
     named += [(host.name, EXPORTER_PORT) for host in hosts]
     return {f"{name}:{port}": f"127.0.0.1:{free_port()}" for name, port in named}
 
@@ -84,7 +84,7 @@ def fleet(topology: Topology, hosts: Sequence[Host], directory: Path, webhook: s
     with ExitStack() as running:
         for server in servers.values():
             running.enter_context(server.running())
-        web = {part.name: addresses[f"{part.name}:{part.program.ports[0]}"] for part in topology.parts}
+        web = {part.name: addresses[f"{part.name}:{part.program.value[0]}"] for part in topology.parts}
         yield Fleet({name: f"http://{address}" for name, address in web.items()}, servers)
 
 
@@ -159,7 +159,7 @@ def _command(
     part: Part, programs: Programs, directory: Path, addresses: Mapping[str, str], pace: int
 ) -> tuple[list[str], str]:
     """Command line of a part, and the URL that responds once it is ready."""
-    address = addresses[f"{part.name}:{part.program.ports[0]}"]
+    address = addresses[f"{part.name}:{part.program.value[0]}"]
     config, data = directory / f"{part.name}.yml", directory / f"{part.name}-data"
     flags = tuple(_with_addresses(flag, addresses) for flag in part.flags)
     ready = f"http://{address}/-/ready"

@@ -14,11 +14,6 @@ class Program(Enum):
     ALERTMANAGER = (9093, 9094)
     VICTORIA_METRICS = (8428,)
 
-    @property
-    def ports(self) -> tuple[int, ...]:
-        """The ports it listens on."""
-        return tuple(self.value)
-
 
 @dataclass(frozen=True, slots=True)
 class Part:

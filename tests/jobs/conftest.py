@@ -18,28 +18,18 @@ from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
 from gpu_triage_simulator.history import History, SeriesKey
 
 ASKED_FOR = frozenset(
-    {
+    (
         *("up", "gpu_info", "gpu_allocated", "gpu_process_owner_info", "gpu_bottleneck", "gpu_clock_hertz"),
-        *("gpu_busy_seconds_total", "gpu_observed_seconds_total", "gpu_power_watts"),
-        *("gpu_finding", "gpu_host_finding", "gpu_finding_value"),
-        *(
-            "gpu_host_finding_value",
-            "gpu_sm_utilization_ratio",
-            "gpu_exporter_build_info",
-            "gpu_exporter_simulated",
-            STEPS,
-        ),
-    }
+        *("gpu_busy_seconds_total", "gpu_observed_seconds_total", "gpu_power_watts", "gpu_sm_utilization_ratio"),
+        *("gpu_finding", "gpu_host_finding", "gpu_finding_value", "gpu_host_finding_value"),
+        *("gpu_exporter_build_info", "gpu_exporter_simulated", STEPS),
+    )
 )
 """What the command asks for; the rest of a recording only costs time here."""
 OWNED = (GPU_ALLOCATED.name, GPU_PROCESS_OWNER_INFO.name)
 
 HOSTILE = 'eve"}) or vector(1) or x{a="<script>\\'
 """A user's name that tries to leave its PromQL string, and its place in a page."""
-
-
-def cluster_of(scheduler: Scheduler) -> str:
-    return scheduler.value
 
 
 def job(name: str, number: str, cluster: str, user: str = "ada") -> History:
@@ -79,7 +69,7 @@ def with_gap(history: History, first: float, last: float) -> History:
 def recorded(histories: Sequence[History]) -> History:
     """What the rules make of the job with a slow GPU: its pace, and for which GPU it waits, from minute 12 on."""
     slow = BY_NAME["slow-gpu"]
-    job = {"job": "gpu-triage", "cluster": cluster_of(Scheduler.SLURM), "owner": f"{slow.number}/"}
+    job = {"job": "gpu-triage", "cluster": Scheduler.SLURM.value, "owner": f"{slow.number}/"}
     gpus = (dict(labels) for history in histories for name, labels in history.series if name == "gpu_info")
     gpu = next(each for each in gpus if each["instance"] == slow.culprit and each["gpu"] == "1")
     place = {**job, "instance": slow.culprit, "uuid": gpu["uuid"], "why": "computing"}
@@ -120,7 +110,7 @@ def store(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory)
             scheduler,
             steps=scheduler is Scheduler.SLURM,
             metrics=ASKED_FOR,
-            target={"cluster": cluster_of(scheduler)},
+            target={"cluster": scheduler.value},
         )
         for situation in SITUATIONS
         for scheduler in Scheduler

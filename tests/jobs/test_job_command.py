@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.dashboards.store import Store
 from tests.html_elements import Elements
-from tests.jobs.conftest import HOSTILE, cluster_of
+from tests.jobs.conftest import HOSTILE
 from tests.jobs.situations import SITUATIONS, Scheduler, Situation
 
 from gpu_triage.cli.main import group
@@ -43,7 +43,7 @@ def name_of(situation: Situation, scheduler: Scheduler) -> str:
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
 def test_a_job_is_answered_with_cause_and_action(store: Store, situation: Situation, scheduler: Scheduler) -> None:
     """Whatever owns it, and whether or not it counts its steps."""
-    host = f"{cluster_of(scheduler)}/{situation.culprit}"
+    host = f"{scheduler.value}/{situation.culprit}"
     output = ask(store, name_of(situation, scheduler)).output
     answer, first = output.splitlines()[0], next(line for line in output.splitlines() if line.startswith("do first"))
     assert situation.must_say["slow"].format(host=host) in answer

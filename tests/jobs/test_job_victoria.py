@@ -6,7 +6,6 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.dashboards.store import Store
 from tests.fleet.sharded import victoria_metrics
-from tests.jobs.conftest import cluster_of
 from tests.jobs.situations import SITUATIONS, Scheduler
 from tests.jobs.test_job_command import document, name_of
 
@@ -36,7 +35,6 @@ def test_the_answer_is_the_same(store: Store, victoria: Store, name: str) -> Non
         assert other["slowest_gpu"]["own"][reading] == pytest.approx(value, rel=0.05, abs=0.02)
     if one["steps"] is not None:
         assert other["steps"]["best_per_second"] == pytest.approx(one["steps"]["best_per_second"], rel=0.1)
-    assert cluster_of(Scheduler.SLURM) == "slurm"
 
 
 def _without_times(value: object) -> object:

@@ -170,9 +170,7 @@ def test_without_an_address_every_alert_has_the_command_that_prints_its_runbook(
 WRONG = {
     "jobs": ["jobs: x"],
     "alerts.GpuLots": ["\nalerts: {GpuLots: {}}"],
-    "alerts.GpuLost.sevrity": ["alerts: {GpuLost: {sevrity: info}}"],
     "alerts.GpuLost.severity": ["alerts: {GpuLost: {severity: page}}"],
-    "alerts.GpuLost.enabled": ["alerts: {GpuLost: {enabled: yes}}"],
     "alerts.GpuHwThermalThrottling.for": ["alerts: {GpuHwThermalThrottling: {for: 15m}}"],
     "alerts.GpuHwThermalThrottling.thresholds": ["alerts: {GpuHwThermalThrottling: {thresholds: {share: 0.2}}}"],
     "alerts.GpuExporterDown.thresholds.a": ["alerts: {GpuExporterDown: {thresholds: {a: 1}}}"],

@@ -28,7 +28,6 @@ def test_help_is_listed(run: Run) -> None:
         ("help check now", "gpu-triage check has no commands; leave out now"),
         ("web-password --cost 64k", "--cost: '64k' is invalid; write a whole number from 4 to 16"),
         ("advise --params 7B --gpus 64k", "--gpus: '64k' is invalid; write a whole number from 1 to 64"),
-        ("serve --sample.fast 5", "--sample.fast: '5' has no unit; write 5s"),
         ("top --every 0", "--every: '0' has no unit; write a duration from 1s to 1m"),
         ("serve --sample.fsat 5s", "no such option --sample.fsat; did you mean --sample.fast?"),
         ("serve --no-colector.host", "no such option --no-colector.host; did you mean --no-collector.host?"),
@@ -38,8 +37,6 @@ def test_help_is_listed(run: Run) -> None:
         ("serve now", "Got unexpected extra argument (now); gpu-triage serve --help shows what is right"),
         ("check --format xml", "--format: 'xml' is invalid; write text, json or lines"),
         ("check --fail-on bad", "--fail-on: 'bad' is invalid; write critical, warning or info"),
-        ("serve --log.level loud", "--log.level: 'loud' is invalid; write debug, info, warning or error"),
-        ("serve --expect.pcie-width 3", "--expect.pcie-width: '3' is invalid; write 1, 2, 4, 8, 12, 16 or 32"),
         ("check --from", "Option '--from' requires an argument; write --from FILE..."),
         ("check --format", "Option '--format' requires an argument; write --format text|json|lines"),
         ("fleet", "--prometheus is missing; write --prometheus URL"),
@@ -64,7 +61,6 @@ REFUSED = {
         ("--simulate-at soon --simulate dual-a10", "--simulate-at: "),
         ("--within 1 --simulate dual-a10", "--within: "),
         ("--within 99999999h --simulate dual-a10", "write a duration from 1s to 1h"),
-        ("--path.sysfs /nowhere", "--path.sysfs: Directory '/nowhere' does not exist"),
         ("--simulate nowhere", "no scenario 'nowhere'"),
     ],
     "check": [
@@ -90,7 +86,7 @@ REFUSED = {
         ("--simulate dual-a10 --set 5m", "'5m' is invalid; write a finding, a setting of it and a value"),
     ],
     "report --prometheus http://x --at 0": [
-        ("--output report.pdf", "another suffix"),
+        ("--output report.pdf", "end the name in .html"),
         ("--over 30", "is no period"),
         ("--over 53w", "is no period"),
         ("--since 6h --over 5d", "give one of them"),

@@ -26,47 +26,8 @@ MANY = 10
 LASTING = frozenset({"xid.earlier", "driver.earlier"})
 """Told for as long as the kernel log has it."""
 
-OF_GPUS = (
-    'kind = "lost"',
-    'kind = "removed"',
-    'kind = "denied"',
-    'kind = "reset_required"',
-    'kind = "hang"',
-    'kind = "error", function = "nvmlDeviceGetClockInfo", code = "GPU_IS_LOST"',
-    'kind = "error", function = "nvmlDeviceGetHandleByIndex_v2", code = "GPU_IS_LOST"',
-    'kind = "xid", code = 48',
-    'kind = "xid", code = 94',
-    'kind = "xid", code = 31, times = 20',
-    'kind = "recovery_action", action = 1',
-    'kind = "row_remap", failure = true',
-    'kind = "row_remap", pending = true',
-    'kind = "thermal_throttle", source = "hw", sm_clock_mhz = 900',
-    'kind = "thermal_throttle", source = "sw", sm_clock_mhz = 900',
-    'kind = "power_brake", sm_clock_mhz = 900',
-    'kind = "power_limit", watts = 300',
-    'kind = "application_clock", sm_mhz = 900',
-    'kind = "link", width = 4',
-    'kind = "link", generation = 1',
-    'kind = "pcie_errors", replays_per_hour = 3600, fatal_per_hour = 3600',
-    'kind = "p2p", status = "chipset_not_supported"',
-    'kind = "nvlink_down", links = [0, 1]',
-    'kind = "nvlink_errors", links = [3], replay_per_hour = 80, crc_per_hour = 800',
-    'kind = "fabric", state = 2, health = 1',
-    'kind = "persistence_mode", enabled = false',
-    'kind = "load", utilization = 0.0',
-    'kind = "load", utilization = 1.0, intensity = 0.1',
-)
-OF_HOSTS = (
-    'kind = "driver_not_loaded"',
-    'kind = "version_mismatch"',
-    'kind = "service_stopped"',
-    'kind = "cpu", user = 0.95',
-    'kind = "cpu", iowait = 0.5',
-    'kind = "pressure", resource = "memory", some = 0.4',
-    'kind = "swap", in_bytes_per_second = 9.0e6',
-    'kind = "disk", device = "nvme0n1", busy = 0.99',
-    'kind = "network", device = "ens1f0np0", down = true',
-    'kind = "network", device = "ibp44s0", link_downs_per_hour = 600, timeouts_per_hour = 600',
+OF_GPUS, OF_HOSTS = (
+    tuple(part.splitlines()) for part in Path(__file__).with_name("effects.txt").read_text().split("\n\n")
 )
 
 

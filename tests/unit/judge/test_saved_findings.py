@@ -91,14 +91,9 @@ def test_whatever_a_finding_says_can_be_saved(measured: str) -> None:
         ({"parts": [900.0, 5.0, 5.0]}, "[0].parts: are not parts"),
         ({"parts": [2002.0, 5.0, 5.0]}, "[0].parts: are not parts"),
         ({"parts": [1000.0, 5.0, 5.0] * 15}, "[0].parts: "),
-        ({"value": "0.5"}, "[0].value: is '0.5'"),
         ({"gpu": "<b>"}, "[0].gpu: is '<b>'"),
-        ({"gpu": 3}, "[0].gpu: is 3"),
         ({"uuid": "x" * 81}, "[0].uuid: is"),
-        ({"code": None}, "[0].code: has no value"),
         ({"measured": "x" * 201}, "[0].measured: "),
-        ({"holds": "maybe"}, "[0].holds: is 'maybe'"),
-        ({"more": 1}, "[0].more: unknown key"),
     ],
 )
 def test_a_wrong_entry_costs_that_entry_and_is_named(changes: dict[str, Any], told: str) -> None:

@@ -76,9 +76,7 @@ def test_yamls_guesses_about_types_do_not_change_a_value(file: Path) -> None:
     ("content", "message"),
     [
         ("sample: {fast: 5}", "sample.fast: '5' has no unit; write 5s"),
-        ("expect: {p2p: yes}", "expect.p2p: 'yes' is invalid; write true or false"),
         ("sample: {fsat: 1s}", "line 1: sample.fsat: unknown key; did you mean fast?"),
-        ("web: {listen_address: ':1'}", "line 1: web.listen_address: unknown key; did you mean listen-address?"),
         ("sample.fast: 1s", "line 1: sample.fast: unknown key; did you mean sample?"),
         ("config: {file: other.yml}", "line 1: config: unknown key; "),
         ("stale-after: {a: 1}", "line 1: stale-after: is a table; write one value"),
@@ -154,7 +152,6 @@ def test_what_is_no_setting_is_refused_with_an_example(text: str) -> None:
         ("judge: [a]", "judge: is a list; write a table for each finding, such as thermal.hw: {wait: 5m}"),
         ("judge: {thermal.hw: 5m}", "judge: is a table; thermal.hw: write its settings as a table, such as {wait: 5m}"),
         ("judge: {thermal.hw: {wait: [5m]}}", "judge: is a table; thermal.hw.wait: write one value, such as 5m"),
-        ("judge: {thermal.hw: {wait: }}", "judge: is a table; thermal.hw.wait: write one value, such as 5m"),
     ],
 )
 def test_a_section_of_another_form_is_refused_with_the_right_one(judge_file: Path, content: str, right: str) -> None:

@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from tests.status_pages import FACTS, GPU, WALL, Series, body_of, headline, judged, page_of, read, seen, up
-from tests.unit.judge.test_color_vision import TO_XYZ, linear, times
+from tests.unit.judge.test_color_vision import luminance
 
 from gpu_triage.judge.bottleneck.class_history import STRIP_SECONDS, ClassPeriod
 from gpu_triage.judge.bottleneck.classes import Bottleneck
@@ -317,10 +317,6 @@ def contrast(one: str, other: str) -> float:
     """Contrast ratio of two colors, 1-21 (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio)."""
     darker, lighter = sorted((luminance(one), luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
-
-
-def luminance(color: str) -> float:
-    return times(TO_XYZ, linear(color))[1]
 
 
 def test_every_class_has_its_color_of_the_one_table_and_an_ink_that_is_legible_on_it() -> None:

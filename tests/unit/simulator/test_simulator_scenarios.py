@@ -29,7 +29,7 @@ from gpu_triage_simulator import (
 from gpu_triage_simulator.describe import progress_of
 from gpu_triage_simulator.history import record_history
 from gpu_triage_simulator.host_effects import DriverNotLoaded
-from gpu_triage_simulator.model import MODELS, known_models, load_model, read_model
+from gpu_triage_simulator.model import MODELS, read_model
 from gpu_triage_simulator.scenario_file import SCENARIOS
 from gpu_triage_simulator.schema import read_toml
 
@@ -64,16 +64,6 @@ def test_every_shipped_scenario_is_described_in_a_sentence_and_says_what_to_expe
         assert set(first.bottleneck) == {str(gpu) for gpu in gpus}, summary.name
 
 
-def test_every_mistake_of_a_scenario_is_told_at_once(tmp_path: Path) -> None:
-    text = SMALL.replace("memory_gib = 64", "memory_gib = true").replace("utilization = 0.5", "utilisation = 0.5")
-    with pytest.raises(ScenarioError, match="and 1 more mistake") as error:
-        load_scenario(written(tmp_path, text))
-    assert [problem.partition(";")[0] for problem in error.value.problems] == [
-        "small.toml: machine.memory_gib: is True",
-        "small.toml: gpu[0].load.utilisation: unknown key",
-    ]
-
-
 def test_durations_and_alerts_are_read_as_people_write_them(tmp_path: Path) -> None:
     event = '\n[[event]]\nat = "1h30m"\nuntil = 7200\neffect = { kind = "hang" }\n'
     expect = """\n[[expect]]\nat = "5m"\nalerts = ['GpuLost{gpu="0", uuid="x"}', "GpuXidCritical"]\n"""
@@ -86,11 +76,7 @@ def test_durations_and_alerts_are_read_as_people_write_them(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('description = "One', 'descripton = "One', "small.toml: descripton: unknown key; did you mean description?"),
-        ("memory_gib = 64", 'memory_gib = "64"', "small.toml: machine.memory_gib: is '64'; write a number"),
-        ("memory_gib = 64\n", "", "machine.memory_gib: is missing; write a number"),
         ("utilization = 0.5", "utilization = 50", "load.utilization: is 50; write a number from 0 to 1"),
-        ("utilization = 0.5", "utilization = true", "is True; write a number"),
         ('model = "a10"', 'model = "a11"', "gpu[0].model: is 'a11'; known models are a10, "),
         ("0000:65:00.0", "65:00.0", "a PCI address such as"),
         ("0000:65:00.0", "0000:05:00.0", "two devices at 0000:05:00.0"),
@@ -115,7 +101,6 @@ WRONG = {
         ('at = "9m"\nuntil = "9m"\neffect = { kind = "hang" }', "event[0].until: is not after at"),
         ('at = 0\neffect = { kind = "hangs" }', "effect.kind: is 'hangs'; did you mean hang?"),
         ('at = 0\neffect = { kind = "link", width = 3 }', "effect.width: is 3; write one of 1, 2, 4"),
-        ('at = 0\neffect = { kind = "link", wide = 4 }', "effect.wide: unknown key; did you mean width?"),
         ('at = 0\ngpu = 4\neffect = { kind = "hang" }', "event[0].gpu: there is no GPU 4"),
         ('at = 0\ngpu = 0\neffect = { kind = "cpu", user = 0.5 }', "concerns the host; leave gpu out"),
         ('at = 0\neffect = { kind = "kill", pids = [7] }', "not all of them are pids"),
@@ -125,9 +110,6 @@ WRONG = {
             'at = 0\neffect = { kind = "error", function = "nvmlDeviceGetName", code = "BAD" }',
             "there is no NVML_ERROR_BAD",
         ),
-        ('at = 0\nwhen = 3\neffect = { kind = "hang" }', "event[0].when: unknown key; known are at, "),
-        ("at = 0", "event[0].effect: is missing; write a table"),
-        ("at = 0\neffect = {}", "effect.kind: is missing; "),
         ('at = 0\ngpu = "all"\neffect = { kind = "hang" }', "event[0].gpu: is 'all'; write the number of a GPU"),
         # What cannot last, has to last, or is nobody's.
         *((f'at = 60\neffect = {{ kind = "{kind}" }}', "needs until") for kind in LASTING),
@@ -159,12 +141,7 @@ WRONG = {
         ("at = 60\nquiet = true\nbottleneck = { 1 = 'idle' }", "expect[0]: there is no GPU '1'"),
     ],
     "[target]": [('labels = { "work-load" = "serving" }', "no name of a label")],
-    "[exporter]": [
-        ("host_pid = false", "exporter.host_pid: unknown key; did you mean host_pids?"),
-        ("host_procfs = false", "exporter.host_procfs: a /proc in the host's PID namespace is the host's"),
-        ("host_pids = 0", "exporter.host_pids: is 0; write true or false"),
-        ("options = 3", "exporter.options: is not a table"),
-    ],
+    "[exporter]": [("host_procfs = false", "exporter.host_procfs: a /proc in the host's PID namespace is the host's")],
 }
 
 
@@ -312,13 +289,6 @@ def changed(name: str, **changes: Any) -> dict[str, Any]:
     return table
 
 
-@pytest.mark.parametrize("name", known_models())
-def test_every_model_says_where_its_facts_are_from(name: str) -> None:
-    source = load_model(name).source
-    assert source.kind in {"capture", "documentation"}
-    assert len(source.facts) > 20
-
-
 DEPRECATED = {"kind": "capture", "facts": "nvidia-smi -q, drivers 590.48.01 and 595.80"}
 """Captures whose application clocks are "Requested functionality has been deprecated"."""
 
@@ -326,8 +296,6 @@ DEPRECATED = {"kind": "capture", "facts": "nvidia-smi -q, drivers 590.48.01 and 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"memory_mibs": 1}, "memory_mibs: unknown key; did you mean memory_mib?"),
-        ({"features": ["ecc", "nvjpeg"]}, "features[1]: "),
         ({"source": {"kind": "hearsay", "facts": "a rumour"}}, "source.kind: "),
         ({"source": DEPRECATED}, "clocks.sm_default: is not in its source"),
         ({"source": DEPRECATED | {"assumed": {"sm_defualt": "as before"}}}, "source.assumed: has no key of a model"),
@@ -427,11 +395,6 @@ def test_a_host_that_reboots_is_not_scraped_and_counts_from_zero(tmp_path: Path)
     assert energy[6] < energy[3]
 
 
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
 PLACES = {
     "a network interface": ("[[machine.nic]]", 'name = "NAME"'),
     "an RDMA device": ("[[machine.nic]]", 'infiniband = "NAME"'),
@@ -459,7 +422,8 @@ def test_no_name_leads_out_of_the_host(
     assert "write" in str(refused.value)
 
 
-def test_the_files_go_with_the_machine_and_it_may_be_closed_twice(clock: VirtualClock) -> None:
+def test_the_files_go_with_the_machine_and_it_may_be_closed_twice() -> None:
+    clock = VirtualClock()
     with simulated_machine(load_scenario("idle-downshift"), clock=clock) as simulated:
         simulated.close()
     assert not simulated.root.exists()
@@ -476,7 +440,8 @@ def test_the_real_clock_has_a_thread_that_follows_it() -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_never_sees_half_a_file(clock: VirtualClock) -> None:
+def test_a_reader_never_sees_half_a_file() -> None:
+    clock = VirtualClock()
     torn: list[str] = []
     ended = threading.Event()
 
@@ -497,7 +462,8 @@ def test_a_reader_never_sees_half_a_file(clock: VirtualClock) -> None:
     assert torn == []
 
 
-def test_the_kernel_log_begins_anew_with_a_boot_for_its_readers_too(clock: VirtualClock, tmp_path: Path) -> None:
+def test_the_kernel_log_begins_anew_with_a_boot_for_its_readers_too(tmp_path: Path) -> None:
+    clock = VirtualClock()
     xid, later = (
         f'at = {at}\ngpu = 0\neffect = {{ kind = "xid", code = {code} }}' for at, code in ((10, 48), (30, 31))
     )

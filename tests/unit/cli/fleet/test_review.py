@@ -9,11 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import promql_parser
 import pytest
-import yaml
 from tests.command_line import Run
 from tests.conftest import RequiresTool
 from tests.dashboards.grafana import column_title, substitute, targets
@@ -22,18 +20,8 @@ from tests.html_elements import Elements
 
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
 from gpu_triage.cli.fleet.fleet_view import Selection
-from gpu_triage.cli.fleet.job_pace import slow_queries
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
-from gpu_triage.cli.fleet.review import (
-    DAY_SECONDS,
-    SECTIONS,
-    Prices,
-    Review,
-    Sums,
-    daily_queries,
-    review,
-    table_queries,
-)
+from gpu_triage.cli.fleet.review import DAY_SECONDS, SECTIONS, Prices, Review, Sums, review
 from gpu_triage.cli.fleet.review_page import FACTS, forecast, render_csv, render_html, render_json, render_markdown
 from gpu_triage.errors import PrometheusUnavailable
 
@@ -150,19 +138,8 @@ def found(url: str) -> Review:
 
 
 def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -> None:
-    by_day = {
-        "observed": 48,
-        "active": 48,
-        "allocated": 48,
-        "used": 18,
-        "idle": 29,
-        "lost": 60,
-        "unavailable": 6,
-        "outages": 2,
-        "energy": 20,
-        "peak": 1,
-        "free": 1,
-    }
+    by_day = {**dict.fromkeys(("observed", "active", "allocated"), 48), "used": 18, "idle": 29, "lost": 60}
+    by_day |= {"unavailable": 6, "outages": 2, "energy": 20, "peak": 1, "free": 1}
     assert found.totals == {name: (value, None, value, value, value) for name, value in by_day.items()}
     assert found.before == by_day | {"peak": 1, "free": 1}  # of the one day that was recorded
     assert found.held_back["thermal"] == (6, None, 6, 6, 6)
@@ -234,25 +211,6 @@ def test_a_uuid_stays_inside_its_string() -> None:
     for query in server.asked:
         promql_parser.parse(query)
         assert "vector(1)" not in re.sub(r'"(?:\\.|[^"\\])*"', '""', query)
-
-
-def test_every_recorded_series_that_is_asked_for_is_recorded_by_the_rules(repository: Path) -> None:
-    rules: list[dict[str, Any]] = [
-        yaml.safe_load((repository / "rules" / name).read_text()) for name in ("recording.yml", "alerts-jobs.yml")
-    ]
-    recorded = {rule.get("record") for file in rules for each in file["groups"] for rule in each["rules"]}
-    asked = [
-        query
-        for selection in (Selection(), Selection(cluster="east"), Selection(instance="a"))
-        for query in (
-            *slow_queries(selection).values(),
-            *daily_queries(selection).values(),
-            *(each for columns in table_queries(str(selection), "30d").values() for each in columns.values()),
-        )
-    ]
-    names = set(re.findall(r"[a-z_]+:[a-z_]+:[a-z0-9_]+", " ".join(asked)))
-    assert len(names) > 8
-    assert names <= recorded
 
 
 def _on_board(url: str, panel: str, title: str, *labels: str) -> dict[tuple[str, ...], float]:

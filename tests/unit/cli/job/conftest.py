@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_triage.cli.fleet.prometheus import Series
+from gpu_triage.cli.job.advice import Advice, advice_on, compare
 from gpu_triage.cli.job.job_facts import Window
 from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run
 from gpu_triage.cli.job.job_view import Job, job_of
@@ -35,6 +36,10 @@ def run(**changes: Any) -> Run:
 
 def gpu_labels(host: str, gpu: int) -> dict[str, str]:
     return {"job": "gpu-triage", "instance": f"{host}:9836", "gpu": str(gpu), "uuid": f"GPU-{host}{gpu}"}
+
+
+def advice(job: Job) -> Advice:
+    return advice_on(job, compare(job))
 
 
 class JobMaker:

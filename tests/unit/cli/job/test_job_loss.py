@@ -6,26 +6,13 @@ Which GPU or host is slower than the others, and by what.
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.job.conftest import JobMaker, gpu_labels, run, series
+from tests.unit.cli.job.conftest import JobMaker, advice, gpu_labels, run, series
 
 from gpu_triage.cli.fleet.fleet_view import Selection
-from gpu_triage.cli.job.advice import (
-    BUSY_SHARE,
-    CAUSED_SHARE,
-    CLOCK_SHARE,
-    MOST_OF_A_HOST,
-    WAITING_SHARE,
-    Advice,
-    advice_on,
-    compare,
-)
+from gpu_triage.cli.job.advice import BUSY_SHARE, CAUSED_SHARE, CLOCK_SHARE, MOST_OF_A_HOST, WAITING_SHARE, compare
 from gpu_triage.cli.job.job_facts import loss_of, loss_queries
 from gpu_triage.cli.job.job_runs import JobKey, Kind
 from gpu_triage.cli.job.job_view import Job
-
-
-def advice(job: Job) -> Advice:
-    return advice_on(job, compare(job))
 
 
 def slow(pace: float = 0.7) -> JobMaker:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from click import unstyle
-from tests.unit.cli.job.conftest import END, START, JobMaker, gpu_labels, run, series
+from tests.unit.cli.job.conftest import END, START, JobMaker, advice, gpu_labels, run, series
 
-from gpu_triage.cli.job.advice import OF_CLASS, OF_OTHERS, Advice, advice_on, compare
+from gpu_triage.cli.job.advice import OF_CLASS, OF_OTHERS, advice_on, compare
 from gpu_triage.cli.job.job_command import parse_since
 from gpu_triage.cli.job.job_report import JobReport, render_html, render_json, render_text
 from gpu_triage.cli.job.job_runs import JobKey, Kind
@@ -138,10 +138,6 @@ def test_since_is_nothing_else(text: str) -> None:
 HOT: dict[str, Any] = {"classes": {"thermal": 0.9, "compute": 0.1}, "clock": 1300}
 WAITS: dict[str, Any] = {"classes": {"communication": 0.8, "compute": 0.2}}
 STORAGE: dict[str, Any] = {"classes": {"storage": 0.4, "compute": 0.6}, "busy": 0.5}
-
-
-def advice(job: Job) -> Advice:
-    return advice_on(job, compare(job))
 
 
 def with_steps(recent: float, best: float, moved: float = END, slow: float | None = None) -> JobMaker:

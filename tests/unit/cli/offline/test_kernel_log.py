@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.offline_files import (
     AT,
+    LOADING,
     XID,
     codes,
     logged,
@@ -129,7 +130,6 @@ def test_a_kernels_line_is_read_in_what_wraps_it(tmp_path: Path, log: str, when:
 
 
 TIMEOUT = "NVRM: Xid (PCI:0000:41:00): 119, pid=1, name=python3, Timeout"
-LOADING = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05  Wed Jan  1 00:00:00 UTC 2026"
 
 
 @pytest.mark.parametrize(

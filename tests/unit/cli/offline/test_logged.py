@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tests.offline_files import (
     AT,
+    LOADING,
     XID,
     bug_report,
     codes,
@@ -24,7 +25,6 @@ from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import Verdict
 
 GPU, PORT = "0000:41:00.0", "0000:40:01.0"
-LOADING = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05  Wed Jan  1 00:00:00 UTC 2026"
 MISMATCH = (
     "NVRM: API mismatch: the client has the version 535.161.08, but",
     "NVRM: this kernel module has the version 535.154.05.  Please",

@@ -262,13 +262,10 @@ def test_used_memory_is_judged_only_if_no_page_cache_can_be_in_it(
     assert len(report.gpus) == 3
 
 
-def test_listed_gpus_give_the_others_their_indices(tmp_path: Path) -> None:
+def test_listed_gpus_give_the_others_their_indices_which_else_are_told_by_their_address(tmp_path: Path) -> None:
     listed = f"GPU 5: NVIDIA H100 80GB HBM3 (UUID: {UUID.format(0)})\n  MIG 1g.10gb Device  0: (UUID: MIG-00)\n"
     report = report_on_text(tmp_path, smi(smi_gpu(), attached=8), listed)
     assert [(gpu.gpu, gpu.pci_bus_id) for gpu in report.gpus] == [("5", "0000:41:00.0")]
-
-
-def test_a_gpu_of_which_nobody_tells_the_index_is_told_by_its_address(tmp_path: Path) -> None:
     assert [gpu.gpu for gpu in report_on_text(tmp_path, smi(smi_gpu(), attached=8)).gpus] == ["0000:41:00.0"]
 
 
