@@ -67,7 +67,7 @@ def _now() -> Row:
         _memory(),
         power_and_limits(),
         temperatures(),
-        findings(Size(14, 7)),
+        findings(Size(24, 7)),
         _time_in_each_class(),
     )
 
@@ -143,7 +143,7 @@ def _time_in_each_class() -> PanelBuilder:
         Column("Class", label="class", texts=CLASS, width=130),
         Column("Time", expr=f"sum by ({TARGET}, gpu, class) (increase({seconds}[$__range])) > 0", unit="s", decimals=0),
         sort="-Time",
-        size=Size(10, 7),
+        size=Size(24, 6),
     )
 
 

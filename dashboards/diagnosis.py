@@ -70,7 +70,7 @@ def board() -> Board:
 
 
 def _first_screen() -> tuple[PanelBuilder, ...]:
-    return (_verdicts(), _bottleneck(), findings(Size(16, 9)), *_work())
+    return (_verdicts(), findings(Size(24, 7)), _bottleneck(), *_work())
 
 
 def _verdicts() -> PanelBuilder:
@@ -184,16 +184,16 @@ def _bottleneck() -> PanelBuilder:
         "answers, or it has judged no GPU yet.",
         worst_first(bottleneck()),
         texts=BOTTLENECK,
-        size=Size(8, 9),
+        size=Size(9, 9),
         show_value=VisibilityMode.AUTO,
     )
 
 
 def _work() -> tuple[PanelBuilder, ...]:
-    size = Size(8, 7)
+    size = Size(5, 9)
     return (
         lines(
-            "Steps per second of each job, mean of 5 min",
+            "Steps of jobs, 5 min",
             "As each job reports it, on each host. Find the moment at which it drops, and see which color above "
             "changes just before. A job at its usual pace is not slow, whatever else shows. No data: no job counts its "
             "steps (gpu_job_steps_total).",
@@ -202,7 +202,7 @@ def _work() -> tuple[PanelBuilder, ...]:
             size=size,
         ),
         lines(
-            "Busy share of each GPU, mean of 5 min",
+            "Busy share, 5 min",
             "Share of the time in which the GPU worked. Low while a job runs: it waits, see steps 4 and 5. "
             "A high value does not prove progress: a GPU spinning at a barrier is busy too. Compare it with its power. "
             "No data: the rules do not run, or the GPUs do not report it.",
@@ -214,7 +214,7 @@ def _work() -> tuple[PanelBuilder, ...]:
             low_is_worse=True,
         ),
         lines(
-            "GPU power relative to limit",
+            "Power of limit",
             "Power tells real work from busy waiting. Busy but low power: ranks wait for each other. One GPU below its "
             "peers at the same load: look for throttling. No data: the GPUs do not report power and its limit.",
             worst(power_of_limit()),

@@ -62,7 +62,7 @@ def findings(size: Size) -> PanelBuilder:
         Column("State", expr=_states(most_severe), texts=FINDING, width=100),
         Column("Action", label="action", width=132),
         Column("Lost", expr=_lost(shown), decimals=1, absent=NO_LABEL, width=68),
-        Column("Job", label="owner", min_width=90),
+        Column("Job", label="owner", min_width=120),
         sort=("Severity", "Since"),
         size=size,
         rows_of="Severity",

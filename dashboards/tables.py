@@ -1,5 +1,6 @@
 """Table panels: one row per GPU, host, link or finding, one column per query or label."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -291,4 +292,4 @@ def _links(column: Column) -> list[DynamicConfigValue]:
 
 def _title_width(column: Column) -> int:
     """Pixels that the title takes in Grafana's font at 14 pixels, with the icon for filtering."""
-    return 40 + sum(10 if letter.isupper() else 7 for letter in column.title)
+    return 40 + math.ceil(sum(10 if letter.isupper() else 7.5 for letter in column.title))

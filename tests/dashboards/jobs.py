@@ -49,7 +49,7 @@ MADE = {
 def record_jobs(promtool: Path, directory: Path) -> Fleet:
     """Jobs of Slurm count their steps, those of Kubernetes do not; the series of the pace are written by hand."""
     rules = tuple(path for path in rule_files() if path.name == "alerts-jobs.yml")
-    metrics = frozenset(re.findall(r"\bgpu_\w+", (FOLDER / FILE).read_text(encoding="utf-8"))) | mentioned(rules)
+    metrics = frozenset(re.findall(r"\bgpu_\w+|\bup\b", (FOLDER / FILE).read_text(encoding="utf-8"))) | mentioned(rules)
     histories = [
         history_of(
             situation, scheduler, steps=scheduler is Scheduler.SLURM, metrics=metrics, target=target_of(scheduler)
