@@ -8,7 +8,7 @@ from dashboards.job_measures import JOBS, NOW, OF_GPU, OF_JOB, OVER, WHILE_IT_RA
 from dashboards.owners import METRICS, OWNER_LABELS
 from dashboards.palette import BAD, PLAIN, WATCH
 from dashboards.panels import PanelBuilder, Size, limits
-from dashboards.selectors import OWNER, TARGET, gpu, host
+from dashboards.selectors import MOST_ROWS, OWNER, TARGET, gpu, host
 from dashboards.steps import RUNBOOKS_URL, of_alert
 from dashboards.tables import CHOSEN_HOST, CLUSTER, GPU_OR_HOST, NARROW_HOST, Column, table_of
 from dashboards.value_mappings import FINDING, SEVERITY, by_severity
@@ -126,13 +126,14 @@ _OWNER: Final = "slurm_job_id, workload_namespace, workload_pod, user"
 def findings_while_it_ran(size: Size) -> PanelBuilder:
     """Findings on the job's GPUs and hosts, with the time for which they were there."""
     severity = _found("min", lambda of: by_severity(lambda matcher: f"({_states(of(matcher))} > 0) ^ 0"))
+    severity = f"bottomk({MOST_ROWS}, {severity})"
     state = _found("max", lambda of: f"{_states(of(''))} > 0")
     lasted = _found("max", lambda of: f"60 * count_over_time(({of('')} > 0){WHILE_IT_RAN})")
     return table_of(
         "Findings while it ran",
         "What the exporters found on the job's GPUs and hosts while it ran, the most severe first; what began first is "
-        "often the cause of the rest. Rows without a GPU are about the host. No data: no finding, or no owner is "
-        "chosen.",
+        f"often the cause of the rest. Rows without a GPU are about the host. Of more than {MOST_ROWS}: the most "
+        "severe. No data: no finding, or no owner is chosen.",
         Column("Severity", expr=severity, texts=SEVERITY[:3], width=96),
         Column("Finding", label="code", link=_RUNBOOK, width=190),
         NARROW_HOST,
@@ -145,6 +146,7 @@ def findings_while_it_ran(size: Size) -> PanelBuilder:
         Column("For", expr=lasted, unit="s", decimals=0, width=90),
         sort=("Severity", "From"),
         size=size,
+        rows_of="Severity",
     )
 
 
