@@ -70,7 +70,7 @@ def findings(size: Size) -> PanelBuilder:
 
 
 MOST_FINDINGS: Final = 300
-"""Of which details are asked for: more than the rows, which alerts may be among, so that the query is short."""
+"""How many have their details queried: more than there are rows, so that a short query can choose them."""
 _OF_FINDING: Final = f"{TARGET}, gpu, code, action"
 _BY: Final = f"{_OF_FINDING}, owner"
 _FIRING: Final = 'alertstate="firing"'

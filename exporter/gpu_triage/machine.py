@@ -1,6 +1,6 @@
 """The seams between the program and the machine it runs on, in one frozen bundle.
 
-One function creates it for the real host, another for a simulated one; nothing else knows the difference.
+One function creates it for the real host, another for a simulated one; nothing else sees the difference.
 """
 
 import time
