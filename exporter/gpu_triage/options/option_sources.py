@@ -121,7 +121,10 @@ def combined(options: Sequence[Option], layers: Mapping[Origin, _Settings], base
         elif option.field is not None:
             fields[option.field] = option.read(chosen[option.key])
     config = replace(base, collectors={**base.collectors, **collectors}, **fields)
-    _refuse_useless_combinations(config, {key: setting.source for key, setting in chosen.items()}, options)
+    origin = _Origin({key: setting.source for key, setting in chosen.items()})
+    by_variable = layers.get(Origin.VARIABLE, {})
+    origin.by_variable = frozenset(key for key, setting in chosen.items() if by_variable.get(key) is setting)
+    _refuse_useless_combinations(config, origin, options)
     return config
 
 
@@ -149,7 +152,9 @@ def _refuse_unknown_variables(environment: Mapping[str, str], options: Sequence[
 
 
 class _Origin(dict[str, str]):
-    """Where each option was set, by its key."""
+    """Where each option was set, by its key; `by_variable` are those that an environment variable set."""
+
+    by_variable: frozenset[str] = frozenset()
 
     def __missing__(self, _key: str) -> str:
         return "the default"
@@ -159,9 +164,8 @@ class _Origin(dict[str, str]):
         return f"{key} ({self[key]})"
 
 
-def _refuse_useless_combinations(config: Config, sources: Mapping[str, str], options: Sequence[Option]) -> None:
-    """Raise ConfigError if options contradict each other or have no effect; `sources` has where each was set."""
-    origin = _Origin(sources)
+def _refuse_useless_combinations(config: Config, origin: _Origin, options: Sequence[Option]) -> None:
+    """Raise ConfigError if options contradict each other or have no effect."""
     checks = (_intervals, _addresses, _expectations, _baseline, _simulation, _schedulers)
     for problem in chain(*(check(config, origin) for check in checks), _collectors(config, options)):
         raise ConfigError(problem)
@@ -253,7 +257,7 @@ def _simulation(config: Config, origin: _Origin) -> Iterator[str]:
 def _schedulers(config: Config, origin: _Origin) -> Iterator[str]:
     processes, allocation = (collector_enabled(config, name, default=True) for name in ("processes", "allocation"))
     pods, allocated = origin["collector.processes"], origin["collector.allocation"]
-    by_package = origin["slurm.jobs-directory"].startswith("environment variable ")  # where there is slurmd
+    by_package = "slurm.jobs-directory" in origin.by_variable  # where there is slurmd
     for name, read, what in (
         (
             "kubernetes.pod-resources-socket",
