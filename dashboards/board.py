@@ -12,6 +12,7 @@ from dashboards.annotations import ANNOTATIONS
 from dashboards.owners import (
     EVERY_OWNER,
     OWNER_LABELS,
+    all_of,
     choices_of_owners,
     hidden_variable,
     narrowed,
@@ -239,14 +240,7 @@ _DOMAIN = "[^.:]*[a-zA-Z][^.:]*([.][^:]+)(?::[0-9]+)?|.*"
 
 def _labels(name: str, label: str, query: str, everything: str) -> sdk.QueryVariable:
     """A multi-value variable; "all" is a single pattern, regardless of the number of values."""
-    chosen = model.VariableOption(selected=True, text=["All"], value=["$__all"])
-    return (
-        _one_label(name, label, query)
-        .multi(multi=True)
-        .include_all(include_all=True)
-        .all_value(everything)
-        .current(chosen)
-    )
+    return all_of(_one_label(name, label, query)).all_value(everything)
 
 
 def _one_label(name: str, label: str, query: str) -> sdk.QueryVariable:

@@ -28,11 +28,10 @@ from dashboards.selectors import (
     worst_gpus,
     worst_hosts,
 )
-from dashboards.tables import CHOSEN_HOST, GPU, GPU_OR_HOST, HOST, NO_LABEL, OF_ALL_GPUS, OF_ALL_HOSTS, Column, table_of
+from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, OF_ALL_GPUS, OF_ALL_HOSTS, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, GPU_STATE, HOST_STATE, SILENT, STEP, UP
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
 
-DIAGNOSIS = ("Diagnose this host", f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&${{__url_time_range}}")
 _LIMITED = f"< {GPU_BOTTLENECK.value_of('communication')}"
 """Bottleneck classes to fix; communication and later ones may be inherent in the job."""
 
@@ -147,7 +146,7 @@ def _worst_hosts() -> PanelBuilder:
         "Hosts that are down first, then those to drain, then to watch, with the worst class on each, how many GPUs "
         "are held up, and critical alerts. Gone: no longer scraped; retired, or lost by service discovery. Start at "
         f"the top; click a host to diagnose it. Of more than {MOST_ROWS}: the worst. No data: no exporter is known.",
-        Column("Host", label="instance", link=DIAGNOSIS, min_width=170),
+        HOST,
         Column("Verdict", expr=worst_hosts(host_state()), texts=HOST_STATE, width=80),
         Column(
             "Silent since",

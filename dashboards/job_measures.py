@@ -11,7 +11,7 @@ from typing import Final
 from grafana_foundation_sdk.builders.dashboard import QueryVariable
 
 from dashboards.owners import METRICS, OWNED_HOSTS, all_of, had_jobs, hidden_variable, without_brackets
-from dashboards.selectors import CLUSTER, OWNER, TARGET, by_gpu, cluster, gpu, host, rate
+from dashboards.selectors import CLUSTER, OWNER, TARGET, by_gpu, cluster, gpu, host, placed, rate
 from gpu_triage.cli.fleet import job_pace
 from gpu_triage.cli.fleet.job_pace import PACE, pausing, steady
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
@@ -153,13 +153,9 @@ def class_now() -> str:
 
 
 def classes_worst_first() -> str:
-    """The class of each of the slowest GPUs. Servers sort by labels, and the first label is how slow the GPU is.
-
-    The label gets the same number of digits for all.
-    """
-    place = f'count_values by ({OF_GPU}) ("_place", round({_HIGHEST} - 100000 * {_rank(SLOWEST)}))'
+    """The class of each of the slowest GPUs, the slowest first."""
     shown = f"max by ({OF_GPU}) ({gpu(GPU_BOTTLENECK.name, SLOWEST)})\nand on ({OF_GPU}) {owned(SLOWEST)}"
-    return f"({shown})\n* on ({OF_GPU}) group_left (_place)\n{place}"
+    return placed(shown, OF_GPU, f"round({_HIGHEST} - 100000 * {_rank(SLOWEST)})")
 
 
 _HIGHEST: Final = 899_999

@@ -6,9 +6,8 @@ A folded row at the top of each dashboard names them in its title; unfolded, its
 from typing import Final
 
 from grafana_foundation_sdk.builders.dashboard import QueryVariable
-from grafana_foundation_sdk.models.dashboard import VariableOption
 
-from dashboards.owners import EVERY_OWNER, OWNER_LABELS, hidden_variable
+from dashboards.owners import EVERY_OWNER, OWNER_LABELS, all_of, hidden_variable
 from dashboards.panels import PanelBuilder, Size
 from dashboards.selectors import MOST_ROWS, TARGET, by_host, derived, gpu, host, known, risen, short
 from dashboards.tables import GPU_OR_HOST, HOST, Column, table_of
@@ -77,12 +76,6 @@ def variable(all_of_them: str) -> QueryVariable:
     others = f'count_values("number", count({all_of_them}) - {MOST_NAMED} > 0)'
     others = derived(others, "text", "number", "(.+)", "and $1 more")
     nothing = 'label_replace(vector(1), "text", "nothing", "", "")'
-    return (
-        # Grafana puts no blank after its commas.
-        hidden_variable(
-            VARIABLE, "entry", derived(f"{named} or {others} or on () {nothing}", "entry", "text", "(.+)", " $1")
-        )
-        .multi(multi=True)
-        .include_all(include_all=True)
-        .current(VariableOption(selected=True, text=["All"], value=["$__all"]))
-    )
+    # Grafana puts no blank after its commas.
+    entries = derived(f"{named} or {others} or on () {nothing}", "entry", "text", "(.+)", " $1")
+    return all_of(hidden_variable(VARIABLE, "entry", entries))

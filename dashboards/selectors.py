@@ -141,10 +141,14 @@ def worst_first(expr: str) -> str:
 
     Servers sort series by their labels, so both are labels that come before all others, with the same number of digits.
     """
-    place = f'count_values by ({TARGET}, gpu) ("_place", {_PLACES} + {_worst_of_each()})'
     padded = f'label_replace({expr}, "_unit", "0$1", "gpu", "(.)")'
     padded = f'label_replace({padded}, "_unit", "$1", "gpu", "(..+)")'
-    return f"({padded})\n* on ({TARGET}, gpu) group_left (_place)\n{place}"
+    return placed(padded, f"{TARGET}, gpu", f"{_PLACES} + {_worst_of_each()}")
+
+
+def placed(expr: str, by: str, place: str) -> str:
+    """The series sorted by `place`, which becomes their first label: its values need the same number of digits."""
+    return f'({expr})\n* on ({by}) group_left (_place)\ncount_values by ({by}) ("_place", {place})'
 
 
 _PLACES: Final = 100
@@ -169,8 +173,7 @@ def most(expr: str) -> str:
 def lowest_first(expr: str) -> str:
     """Only the hosts with the lowest state in the time range, those first, for timelines; see `worst_first`."""
     lowest = f"bottomk({MOST_SERIES}, min_over_time(({expr})[$__range:1m] @ end()))"
-    place = f'count_values by ({TARGET}) ("_place", {_PLACES} + {lowest})'
-    return f"({expr})\n* on ({TARGET}) group_left (_place)\n{place}"
+    return placed(expr, TARGET, f"{_PLACES} + {lowest}")
 
 
 def short(expr: str) -> str:

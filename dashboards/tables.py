@@ -200,6 +200,7 @@ def _sorted_by(column: str) -> common.TableSortByFieldState:
 
 
 def _with_derived(expr: str, columns: Sequence[Column]) -> str:
+    """The query with the labels derived from those that it mentions."""
     for column in columns:
         if re.search(rf"\b{column.label}\b", expr):
             for label, pattern in _DERIVED.get(column.label, {}).items():
@@ -262,7 +263,7 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
     if column.expr:
         found.append(DynamicConfigValue("unit", column.unit))
     elif not column.number:
-        # A label that looks like a number is none: with any other unit, Grafana shows 13.0 as 13.
+        # Labels stay text: with any other unit, Grafana reformats those that look like numbers, 13.0 as 13.
         found.append(DynamicConfigValue("unit", "string"))
         # Without this, Grafana would show the text for an empty table in the cell.
         found.append(DynamicConfigValue("noValue", column.no_label))
