@@ -184,7 +184,7 @@ def test_a_page_leads_where_it_says(page: str, requires_tool: RequiresTool) -> N
     for program in ("unshare", "curl", "jq", "promtool", "prometheus", "amtool", "zsh", "fish"):
         requires_tool(program)
     if os.geteuid() != 0:
-        pytest.skip("folders and a network of its own need root")
+        pytest.skip("mount and network namespaces need root")
     walk = WALKS[page]
     commands = [each for each in shown(REPOSITORY / page) if elsewhere(page, each.command) is None]
     ran = subprocess.run(

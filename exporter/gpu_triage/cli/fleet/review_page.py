@@ -177,7 +177,7 @@ def forecast(days: Sequence[float | None]) -> Forecast | None:
 
 
 def forecast_of(review: Review) -> str:
-    """The trend of the allocated GPUs in a sentence, or why there is none; "" of a first look."""
+    """A sentence with the trend of allocated GPUs, or why it cannot be forecast; "" for a first look."""
     if review.first_look:
         return ""
     found = forecast([None if value is None else value / 24 for value in review.totals["allocated"]])

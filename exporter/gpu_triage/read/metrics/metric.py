@@ -66,7 +66,7 @@ class MetricSpec:
     default_samples: Callable[[Sample], bool] | None = None
 
     def value_of(self, state: str) -> int:
-        """Numeric value of a state; raises KeyError if there is none."""
+        """Numeric value of a state; raises KeyError for an unknown state."""
         return {name: value for value, name in self.states.items()}[state]
 
     def sample(self, value: float, *labels: str) -> Sample:
