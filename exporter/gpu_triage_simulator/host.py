@@ -48,9 +48,14 @@ class SimulatedHost:
         self._advanced_to = -1.0
         self._to_come = deque(scenario.replacements)
         self._released = threading.Event()
+        self._boots = _boots(scenario)
 
     def seconds(self) -> float:
         return max(0.0, self._clock.now().monotonic - self._start_monotonic)
+
+    def boots(self, seconds: float) -> tuple[float, ...]:
+        """Scenario times up to `seconds` at which the host had booted, after its first boot, oldest first."""
+        return tuple(at for at in self._boots if at <= seconds)
 
     def wall(self, seconds: float) -> float:
         """Unix seconds at a scenario time, as the wall clock is set now."""
@@ -123,8 +128,8 @@ class SimulatedHost:
         self._released.set()
 
 
-def boots(scenario: Scenario, seconds: float) -> tuple[float, ...]:
-    """Scenario times up to `seconds` at which the host had booted, oldest first.
+def _boots(scenario: Scenario) -> tuple[float, ...]:
+    """Scenario times at which the host boots after its first boot, oldest first.
 
     Replacing a card while the exporter is down counts as a reboot, because the host is powered off for it; replacing
     one while the exporter runs is a hot swap.
@@ -133,4 +138,4 @@ def boots(scenario: Scenario, seconds: float) -> tuple[float, ...]:
     replaced_at = {card.since for card in scenario.replacements if not card.reset}
     booted_at = {at for at in replaced_at if any(each.at <= at < (each.until or at + 1) for each in down)}
     booted_at |= {event.until for event in scenario.events if isinstance(event.effect, Reboot) and event.until}
-    return tuple(sorted(at for at in booted_at if at <= seconds))
+    return tuple(sorted(booted_at))

@@ -8,7 +8,7 @@ from typing import Final
 from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES
 from gpu_triage.read.host.cpu import MODES
 from gpu_triage_simulator import host_effects
-from gpu_triage_simulator.host import SimulatedHost, boots
+from gpu_triage_simulator.host import SimulatedHost
 from gpu_triage_simulator.scenario import NfsMount, Nic, Process, Scenario, cpu_count, cpu_numbers
 
 _TICKS: Final = 100
@@ -64,7 +64,7 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         "net/dev": _network(host.scenario.machine.nic if hosts else (), counters),
         "net/snmp": _tcp(host.scenario.machine.nic if hosts else (), counters),
         "modules": _modules(host, seconds),
-        "sys/kernel/random/boot_id": f"{_boot_id(host.scenario.name, len(boots(host.scenario, seconds)))}\n",
+        "sys/kernel/random/boot_id": f"{_boot_id(host.scenario.name, len(host.boots(seconds)))}\n",
         "uptime": f"{host.uptime(seconds):.2f} {counters['cpu.0.idle']:.2f}\n",
     }
     if hosts:

@@ -10,7 +10,7 @@ from typing import Final
 
 from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage_simulator import effects, host_effects, procfs, sysfs
-from gpu_triage_simulator.host import SimulatedHost, boots
+from gpu_triage_simulator.host import SimulatedHost
 from gpu_triage_simulator.scenario import Event, Gpu, Scenario
 
 
@@ -101,7 +101,7 @@ class HostTree:
         self._logged_segment = segment
         records = _kernel_log(self._host, seconds)
         news = [f"{record}\n" for number, record in records.items() if number > self._last_record]
-        count = len(boots(self._host.scenario, seconds))
+        count = len(self._host.boots(seconds))
         if count == self._boots:
             _append(self.kmsg, news)
         else:
@@ -175,7 +175,7 @@ def _kernel_log(host: SimulatedHost, seconds: float) -> dict[int, str]:
             if found_at is not None:
                 messages += [(found_at, text) for text in _found(scenario.card(gpu, found_at))]
     logged = [(at, text) for at, text in sorted(messages, key=lambda message: message[0]) if at <= seconds]
-    *_, booted_at = (0.0, *boots(scenario, seconds))
+    *_, booted_at = (0.0, *host.boots(seconds))
     return {
         1000 + i: f"{4 if 'Xid' in text or 'fallen' in text else 6},{1000 + i},{_stamp(host, at, i)},-;{text}"
         for i, (at, text) in enumerate([(0.0, _greeting(scenario)), *logged])

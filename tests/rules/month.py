@@ -4,6 +4,7 @@ Each host has one exporter whose judge remembers all of the month, and the rules
 every host and every alert, and fails with a page, or with more than one ticket.
 """
 
+import functools
 import math
 import multiprocessing
 import os
@@ -12,7 +13,7 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import which
@@ -20,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
-from tests.promql.promtool import Labels, Run, ask
+from tests.promql.promtool import Alert, Labels, Run, ask
 from tests.recordings import DRILL
 from tests.rules.examine import input_series, mentioned
 from tests.rules.rulefile import alert_files, groups_of
@@ -92,7 +93,9 @@ class Played:
                 recorder.finish()
                 file = self.file(host.name, day)
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(zlib.compress(pickle.dumps(recorder.columns), 1))
+                partial = file.with_suffix(".partial")
+                partial.write_bytes(zlib.compress(pickle.dumps(recorder.columns), 1))
+                partial.replace(file)
         return time.process_time()
 
 
@@ -105,8 +108,12 @@ def joined(before: Columns, day: Columns) -> Columns:
     }
 
 
-def told(promtool: Path, before: Columns, day: Columns, number: int, known: set[str]) -> Iterator[Told]:
-    """Alerts that began on a day; `known` is those that fire at its start, and then those at its end."""
+def told(promtool: Path, played: Played, hosts: Sequence[str], number: int) -> list[Told]:
+    """Alerts that began on a day."""
+    day = {key: column for host in hosts for key, column in played.read(host, number).items()}
+    before: dict[SeriesKey, Sequence[float]] = {}
+    if number:
+        before = {key: column[-LEAD:] for host in hosts for key, column in played.read(host, number - 1).items()}
     rules = alert_files()
     length = max(map(len, before.values()), default=0)
     begins = number * DAY - length * STEP_SECONDS
@@ -114,22 +121,29 @@ def told(promtool: Path, before: Columns, day: Columns, number: int, known: set[
     history = History(start, STEP_SECONDS, length + STEPS, joined(before, day), ())
     series = input_series(history, mentioned(rules))
     run = Run(rules, groups_of(rules), STEP_SECONDS, series, evaluation_seconds=EVALUATION_SECONDS)
-    times = [length * STEP_SECONDS + at for at in range(WINDOW_SECONDS, round(DAY) + 1, WINDOW_SECONDS)]
+    times = [
+        length * STEP_SECONDS + at for at in range(0 if number else WINDOW_SECONDS, round(DAY) + 1, WINDOW_SECONDS)
+    ]
     with TemporaryDirectory() as directory:
         firing = ask(promtool, run.asking(tuple((FIRING, at) for at in times)), Path(directory)).samples
-        began: list[tuple[float, Labels]] = []
+        known, began = set[str](), list[tuple[float, Labels]]()
         for at in times:
             now = {repr(sorted(sample.labels.items())): sample.labels for sample in firing[FIRING, at]}
             if not any(labels["alertname"] == WATCHDOG for labels in now.values()):
                 raise click.ClickException(f"{WATCHDOG} does not fire on day {number}: the rules do not run")
-            began += [(at, labels) for key, labels in now.items() if key not in known and labels["severity"] != "none"]
-            known.clear()
-            known.update(now)
+            # What fires at the end of the day before began then.
+            if at > length * STEP_SECONDS:
+                fresh = [labels for key, labels in now.items() if key not in known]
+                began += [(at, labels) for labels in fresh if labels["severity"] != "none"]
+            known = set(now)
         moments = tuple({(labels["alertname"], at) for at, labels in began})
         texts = ask(promtool, run.asking(alerts=moments), Path(directory)).alerts if moments else {}
-    for at, labels in began:
-        alike = (each for each in texts[labels["alertname"], at] if each.labels.items() <= labels.items())
-        yield Told(begins + at, labels, next((each.annotations["summary"] for each in alike), "it ended at once"))
+    return [Told(begins + at, labels, _summary(texts[labels["alertname"], at], labels)) for at, labels in began]
+
+
+def _summary(alerts: Sequence[Alert], labels: Labels) -> str:
+    alike = (each for each in alerts if each.labels.items() <= labels.items())
+    return next((each.annotations["summary"] for each in alike), "it ended at once")
 
 
 @click.command()
@@ -157,16 +171,14 @@ def main(context: click.Context, days: int, seed: int, only: str, keep: Path | N
         runs = [(host, pool.apply_async(played.play, (host,))) for host in lacking]
         for host, run in runs:
             click.echo(f"{host.name}: {run.get():.0f} s of a CPU")
-    found, known, before = list[Told](), set[str](), dict[SeriesKey, Sequence[float]]()
-    for day in range(days):
-        fresh = {key: column for host in hosts for key, column in played.read(host.name, day).items()}
-        began = time.monotonic()
-        new = list(told(Path(promtool), before, fresh, day, known))
-        click.echo(f"day {day}, the rules: {time.monotonic() - began:.0f} s")
-        for each in new:
-            click.echo(f"  {each}")
-        found += new
-        before = {key: column[-LEAD:] for key, column in fresh.items()}
+        found = list[Told]()
+        names = [host.name for host in hosts]
+        days_told = pool.imap(functools.partial(told, Path(promtool), played, names), range(days))
+        for number, new in enumerate(days_told):
+            click.echo(f"day {number}: {len(new) or 'no'} alerts")
+            for each in new:
+                click.echo(f"  {each}")
+            found += new
     click.echo("\n".join(map(str, found)) or "no alert")
     pages, tickets = (sum(each.labels["severity"] == name for each in found) for name in ("critical", "warning"))
     if pages or tickets > MOST_TICKETS:
