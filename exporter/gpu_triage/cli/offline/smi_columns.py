@@ -10,6 +10,7 @@ from gpu_triage.cli.offline.lines import command_of
 from gpu_triage.cli.offline.log_lines import date_time
 from gpu_triage.cli.offline.smi_facts import RATIO, WATTS, RawGpu, RawProcess, SmiReport, number
 from gpu_triage.cli.offline.smi_gpu import REASONS_OF_CLOCKS
+from gpu_triage.documents import packaged, parse_toml
 from gpu_triage.read.gpu.throttle import REASONS, UNKNOWN_BITS
 
 _HEAD: Final = re.compile(
@@ -143,52 +144,9 @@ _CLOCK_SECTIONS: Final = {
     "clocks.applications": "applications clocks",
     "clocks.default_applications": "default applications clocks",
 }
+_TABLES: Final = parse_toml(packaged(__package__, "smi_columns.toml").encode(), "smi_columns.toml")
 _FACTS_OF_FIELDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("name", "gpu_name"), "product name"),
-    **dict.fromkeys(("uuid", "gpu_uuid"), "gpu uuid"),
-    **dict.fromkeys(("serial", "gpu_serial"), "serial number"),
-    **{name: name.replace("_", " ") for name in ("vbios_version", "persistence_mode", "compute_mode")},
-    "pstate": "performance state",
-    "fan.speed": "fan speed",
-    "gpu_recovery_action": "gpu recovery action",
-    "reset_status.reset_required": "gpu reset status/reset required",
-    "reset_status.drain_and_reset_recommended": "gpu reset status/drain and reset recommended",
-    **dict.fromkeys(("pcie.link.gen.current", "pcie.link.gen.gpucurrent"), "pci/gpu link info/pcie generation/current"),
-    "pcie.link.gen.max": "pci/gpu link info/pcie generation/max",
-    "pcie.link.gen.gpumax": "pci/gpu link info/pcie generation/device max",
-    "pcie.link.gen.hostmax": "pci/gpu link info/pcie generation/host max",
-    **{f"pcie.link.width.{which}": f"pci/gpu link info/link width/{which}" for which in ("current", "max")},
-    **{f"utilization.{name}": f"utilization/{name}" for name in ("gpu", "memory", "encoder", "decoder")},
-    "encoder.stats.sessioncount": "encoder stats/active sessions",
-    "temperature.gpu": "temperature/gpu current temp",
-    "temperature.gpu.tlimit": "temperature/gpu t.limit temp",
-    "temperature.memory": "temperature/memory current temp",
-    "power.draw": "power readings/power draw",
-    "power.draw.average": "gpu power readings/average power draw",
-    "power.draw.instant": "gpu power readings/instantaneous power draw",
-    "power.limit": "power readings/power limit",
-    "enforced.power.limit": "power readings/enforced power limit",
-    **{f"power.{which}_limit": f"power readings/{which} power limit" for which in ("default", "min", "max")},
-    **{f"memory.{name}": f"fb memory usage/{name}" for name in ("total", "reserved", "used", "free")},
-    **{f"{what}.mode.{when}": f"{what} mode/{when}" for what in ("ecc", "mig") for when in ("current", "pending")},
-    **{
-        f"ecc.errors.{severity}.{span}.total": f"ecc errors/{span}/{bits} bit/total"
-        for severity, bits in (("corrected", "single"), ("uncorrected", "double"))
-        for span in ("volatile", "aggregate")
-    },
-    "ecc.errors.uncorrected.aggregate.sram.thresholdexceeded": "ecc errors/aggregate/sram threshold exceeded",
-    **dict.fromkeys(("retired_pages.single_bit_ecc.count", "retired_pages.sbe"), "retired pages/single bit ecc"),
-    **dict.fromkeys(("retired_pages.double_bit.count", "retired_pages.dbe"), "retired pages/double bit ecc"),
-    "retired_pages.pending": "retired pages/pending",
-    **dict.fromkeys(("remapped_rows.correctable", "remapped_rows.sbe"), "remapped rows/correctable error"),
-    **dict.fromkeys(("remapped_rows.uncorrectable", "remapped_rows.dbe"), "remapped rows/uncorrectable error"),
-    "remapped_rows.pending": "remapped rows/pending",
-    "remapped_rows.failure": "remapped rows/remapping failure occurred",
-    **{name: name.replace(".", "/") for name in ("fabric.state", "fabric.status", "fabric.health.summary")},
-    **{
-        f"remapped_rows.histogram.{bank}": f"remapped rows/bank remap availability histogram/{bank}"
-        for bank in ("max", "high", "partial", "low", "none")
-    },
+    **_TABLES["query-gpu"],
     **{
         f"clocks_{kind}.{tag}": f"clocks {kind.replace('_', ' ')}/{label}"
         for kind in ("event_reasons", "throttle_reasons", "event_reasons_counters")
@@ -341,24 +299,7 @@ DMON: Final = "nvidia-smi dmon"
 PMON: Final = "nvidia-smi pmon"
 
 _NOT_REPORTED: Final = "-"
-_FACTS_OF_COLUMNS: Final = {
-    "pwr": "gpu power readings/power draw",
-    "temp": "temperature/gpu current temp",
-    "gtemp": "temperature/gpu current temp",
-    "mtemp": "temperature/memory current temp",
-    "sm": "utilization/gpu",
-    "mem": "utilization/memory",
-    "enc": "utilization/encoder",
-    "dec": "utilization/decoder",
-    "mclk": "clocks/memory",
-    "pclk": "clocks/sm",
-    "fb": "fb memory usage/used",
-    "bar1": "bar1 memory usage/used",
-    "sbecc": "ecc errors/aggregate/single bit/total",
-    "dbecc": "ecc errors/aggregate/double bit/total",
-}
-"""Column of dmon, and the name of the same fact in ``-q``; the units are those of ``--format=csv,nounits``."""
-
+_FACTS_OF_COLUMNS: Final[Mapping[str, str]] = _TABLES["dmon"]
 _VIOLATIONS: Final = {"pviol": "clocks event reasons/sw power cap", "tviol": "clocks event reasons/sw thermal slowdown"}
 """Columns that are nonzero while a power or thermal limit holds the clocks below the requested ones."""
 
