@@ -20,9 +20,9 @@ from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.judge.findings.settings import JudgeSettings
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.read.host.driver_messages import AT_PROBE, UNTIL_LOADED, parse_driver_message
+from gpu_triage.read.host.driver_messages import parse_driver_message
 from gpu_triage.read.host.kernel_log import EVENT_ANYWAY
-from gpu_triage.read.host.kernel_messages import ProblemKind, corrected_errors
+from gpu_triage.read.host.kernel_messages import Ending, ProblemKind, corrected_errors
 from gpu_triage.read.xid.xid_events import OFF_THE_BUS
 
 _LOST: Final = ("", str(OFF_THE_BUS))
@@ -195,8 +195,8 @@ def _current(
         lasts = any(log.is_within(each, thresholds.XID_OPEN_SECONDS) for each in events.known)
     if answers and not lasts:
         return Events()
-    at_probe = trouble in AT_PROBE
-    open_ = [each for each in events.known if trouble not in UNTIL_LOADED or not log.is_over(each, at_probe=at_probe)]
+    at_probe = trouble.ending is Ending.PROBED
+    open_ = [each for each in events.known if not trouble.until_loaded or not log.is_over(each, at_probe=at_probe)]
     return Events(len(open_) + (events.count - len(events.known) if open_ else 0), open_)
 
 

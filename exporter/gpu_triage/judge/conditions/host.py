@@ -14,8 +14,7 @@ from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.host import cpu, infiniband, kernel_log, network_interfaces
 from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_DIMM_ERRORS_TOTAL, GPU_HOST_EDAC_ERRORS_TOTAL
-from gpu_triage.read.host.kernel_log import ENDINGS, Ending
-from gpu_triage.read.host.kernel_messages import ProblemKind
+from gpu_triage.read.host.kernel_messages import Ending, ProblemKind
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
@@ -122,7 +121,7 @@ def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
             (words, each)
             for kind, words in rule.kinds.items()
             for each in host.kernel_events(kind)
-            if ENDINGS[kind] is not Ending.MOMENTARY or host.age_seconds(each.last) <= rule.seconds
+            if kind.ending is not Ending.MOMENTARY or host.age_seconds(each.last) <= rule.seconds
             if not (rule.until_reset and each.last < reset_at)
         ]
         said = [

@@ -40,22 +40,6 @@ _BEGINNING: Final = re.compile(BEGINNINGS)
 SENTENCES: Final = ("NVRM: API mismatch:", "NVRM: The NVIDIA ", "NVRM: This PCI I/O region ")
 """Prefixes of messages that continue over several lines until a period."""
 
-
-AT_PROBE: Final = frozenset(
-    {
-        *(ProblemKind.DRIVER_NOT_LOADED, ProblemKind.GPU_LOST_AT_PROBE, ProblemKind.GPU_PROBE_FAILED),
-        *(ProblemKind.GPU_NOT_PROBED, ProblemKind.GPU_BOUND_ELSEWHERE, ProblemKind.GPU_UNSUPPORTED),
-        *(ProblemKind.GPU_BAR, ProblemKind.GPU_NOT_STARTED),
-    }
-)
-"""Logged while the driver is loading, before the message that it is loaded."""
-
-UNTIL_LOADED: Final = AT_PROBE | {
-    *(ProblemKind.DRIVER_MISMATCH, ProblemKind.GPU_INIT_FAILED, ProblemKind.GSP_INIT_FAILED),
-    *(ProblemKind.GSP_TIMEOUT, ProblemKind.MODULE_REJECTED, ProblemKind.SWITCH_MISMATCH, ProblemKind.GPU_UNPOWERED),
-}
-"""Resolved once the driver has been loaded again."""
-
 LOADING_SECONDS: Final = 60.0
 """Maximum time to load the driver, from the first GPU probed to the message that it is loaded."""
 

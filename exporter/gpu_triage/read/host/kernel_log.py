@@ -3,9 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.procfs import UNINTERRUPTIBLE, read_process_stat
@@ -13,6 +11,7 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.host import driver_messages
 from gpu_triage.read.host.kernel_messages import (
+    Ending,
     HostMessage,
     ProblemKind,
     parse_host_message,
@@ -26,44 +25,6 @@ from gpu_triage.read.xid.kernel_records import KernelClock, KernelLog, KernelRec
 from gpu_triage.read.xid.xid_events import is_driver_loaded
 
 _KEPT_SECONDS: Final = 86_400.0
-
-
-class Ending(Enum):
-    """When what a kernel message reports is over."""
-
-    MOMENTARY = "it is an event, and logged again if it happens again"
-    ANNOUNCED = "the kernel logs its end; a day at most, as the end may go unlogged (a server that was retired)"
-    REPAIRED = "the kernel logs its end, however much later"
-    UNBLOCKED = "the task leaves state D; if no such process is visible, 15 minutes after the last message"
-    LOADED = "the driver is loaded again"
-    REBOOTED = "the host reboots, which begins another kernel log"
-
-
-_ENDINGS: Final = {
-    Ending.ANNOUNCED: (
-        *(ProblemKind.NFS_NOT_RESPONDING, ProblemKind.LUSTRE_LOST),
-        *(ProblemKind.PCIE_DPC, ProblemKind.DEVICE_INACCESSIBLE),
-        *(ProblemKind.ADAPTER_POWER, ProblemKind.ADAPTER_MODULE, ProblemKind.ADAPTER_LINK_DOWN),
-    ),
-    Ending.REPAIRED: (ProblemKind.FILESYSTEM_READ_ONLY, ProblemKind.NVME_LOST),
-    Ending.UNBLOCKED: (ProblemKind.HUNG_TASK,),
-    Ending.LOADED: tuple(driver_messages.UNTIL_LOADED - {ProblemKind.SWITCH_MISMATCH}),
-    # A thread that crashed keeps its locks.
-    Ending.REBOOTED: (ProblemKind.KERNEL_OOPS, ProblemKind.IRQ_DISABLED),
-    # Lockups and stalls are logged again every minute; heat and memory errors have counters.
-    Ending.MOMENTARY: (
-        *(ProblemKind.OOM_KILL, ProblemKind.SOFT_LOCKUP, ProblemKind.HARD_LOCKUP, ProblemKind.RCU_STALL),
-        *(ProblemKind.NVME_TIMEOUT, ProblemKind.NVME_RESET, ProblemKind.IOMMU_FAULT),
-        *(ProblemKind.HARDWARE_CORRECTED, ProblemKind.HARDWARE_UNCORRECTED),
-        *(ProblemKind.MEMORY_CORRECTED, ProblemKind.MEMORY_UNCORRECTED),
-        *(ProblemKind.PCIE_CORRECTED, ProblemKind.PCIE_UNCORRECTED, ProblemKind.CPU_THERMAL),
-        *(ProblemKind.ADAPTER_HOT, ProblemKind.PEERMEM_ERROR, ProblemKind.INFOROM_CORRUPTED),
-        # Another fabric manager needs no reload of the driver.
-        ProblemKind.SWITCH_MISMATCH,
-    ),
-}
-ENDINGS: Final = MappingProxyType({kind: ending for ending, kinds in _ENDINGS.items() for kind in kinds})
-"""How each kind ends; a subject that is over is no longer published."""
 
 EVENT_ANYWAY: Final = frozenset({ProblemKind.PCIE_DPC})
 """Kinds that matter even if they are over: a port that recovers at once still shut its link."""
@@ -192,10 +153,9 @@ class HostKernelLogReader:
 
     def _end_failures(self, loaded_at: float) -> None:
         """Discard failures from before the driver was loaded, except those logged while it was loading."""
-        for kind in driver_messages.UNTIL_LOADED:
-            until = loaded_at - (driver_messages.LOADING_SECONDS if kind in driver_messages.AT_PROBE else 0.0)
-            of_kind = self._last.get(kind, {})
-            for subject in [each for each, last in of_kind.items() if last <= until]:
+        for kind, of_kind in self._last.items():
+            until = loaded_at - (driver_messages.LOADING_SECONDS if kind.ending is Ending.PROBED else 0.0)
+            for subject in [each for each, last in of_kind.items() if kind.until_loaded and last <= until]:
                 del of_kind[subject]
 
     def _end_hung(self, procfs: Path, now: float) -> None:
@@ -257,7 +217,7 @@ class HostKernelLogReader:
     def _kept_seconds(self, kind: ProblemKind, subject: str) -> float:
         if (kind, subject) in self._transient:
             return _TRANSIENT_SECONDS
-        return _KEPT_SECONDS if ENDINGS[kind] in (Ending.MOMENTARY, Ending.ANNOUNCED) else float("inf")
+        return _KEPT_SECONDS if kind.ending in (Ending.MOMENTARY, Ending.ANNOUNCED) else float("inf")
 
 
 def _understood(text: str) -> HostMessage | None:

@@ -8,58 +8,82 @@ first word on, so a process name, which is user-controlled, is never mistaken fo
 import re
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 _LONGEST_SUBJECT: Final = 64
 
 
-class ProblemKind(Enum):
-    """Kind of problem that a kernel message reports; the value is the label `kind`."""
+class Ending(Enum):
+    """When what a kernel message reports is over."""
 
-    OOM_KILL = "oom_kill"
-    HUNG_TASK = "hung_task"
-    SOFT_LOCKUP = "soft_lockup"
-    HARD_LOCKUP = "hard_lockup"
-    RCU_STALL = "rcu_stall"
-    FILESYSTEM_READ_ONLY = "filesystem_read_only"
-    NVME_TIMEOUT = "nvme_timeout"
-    NVME_RESET = "nvme_reset"
-    NVME_LOST = "nvme_lost"
-    NFS_NOT_RESPONDING = "nfs_not_responding"
-    LUSTRE_LOST = "lustre_lost"
-    HARDWARE_CORRECTED = "hardware_corrected"
-    HARDWARE_UNCORRECTED = "hardware_uncorrected"
-    MEMORY_CORRECTED = "memory_corrected"
-    MEMORY_UNCORRECTED = "memory_uncorrected"
-    PCIE_CORRECTED = "pcie_corrected"
-    PCIE_UNCORRECTED = "pcie_uncorrected"
-    PCIE_DPC = "pcie_dpc"
-    DEVICE_INACCESSIBLE = "device_inaccessible"
-    IOMMU_FAULT = "iommu_fault"
-    IRQ_DISABLED = "irq_disabled"
-    KERNEL_OOPS = "kernel_oops"
-    CPU_THERMAL = "cpu_thermal"
-    ADAPTER_POWER = "adapter_power"
-    ADAPTER_MODULE = "adapter_module"
-    ADAPTER_HOT = "adapter_hot"
-    ADAPTER_LINK_DOWN = "adapter_link_down"
-    PEERMEM_ERROR = "peermem_error"
-    DRIVER_MISMATCH = "driver_version_mismatch"
-    DRIVER_NOT_LOADED = "driver_not_loaded"
-    MODULE_REJECTED = "module_rejected"
-    GPU_INIT_FAILED = "gpu_init_failed"
-    GPU_LOST_AT_PROBE = "gpu_lost_at_probe"
-    GPU_PROBE_FAILED = "gpu_probe_failed"
-    GPU_NOT_PROBED = "gpu_not_probed"
-    GPU_BOUND_ELSEWHERE = "gpu_bound_elsewhere"
-    GPU_UNSUPPORTED = "gpu_unsupported"
-    GPU_BAR = "gpu_bar"
-    GPU_NOT_STARTED = "gpu_not_started"
-    GPU_UNPOWERED = "gpu_unpowered"
-    GSP_INIT_FAILED = "gsp_init_failed"
-    GSP_TIMEOUT = "gsp_timeout"
-    INFOROM_CORRUPTED = "inforom_corrupted"
-    SWITCH_MISMATCH = "nvswitch_version_mismatch"
+    MOMENTARY = "it is an event, and logged again if it happens again"
+    ANNOUNCED = "the kernel logs its end; a day at most, as the end may go unlogged (a server that was retired)"
+    REPAIRED = "the kernel logs its end, however much later"
+    UNBLOCKED = "the task leaves state D; if no such process is visible, 15 minutes after the last message"
+    LOADED = "the driver is loaded again"
+    PROBED = "the driver is loaded again; logged while it is loading, before the message that it is loaded"
+    REBOOTED = "the host reboots, which begins another kernel log"
+
+
+class ProblemKind(Enum):
+    """Kind of problem that a kernel message reports, and its end; the value is the label `kind`."""
+
+    ending: Ending
+
+    def __new__(cls, label: str, ending: Ending) -> Self:
+        kind = object.__new__(cls)
+        kind._value_, kind.ending = label, ending
+        return kind
+
+    OOM_KILL = "oom_kill", Ending.MOMENTARY
+    HUNG_TASK = "hung_task", Ending.UNBLOCKED
+    SOFT_LOCKUP = "soft_lockup", Ending.MOMENTARY  # logged again every minute, as are the next two
+    HARD_LOCKUP = "hard_lockup", Ending.MOMENTARY
+    RCU_STALL = "rcu_stall", Ending.MOMENTARY
+    FILESYSTEM_READ_ONLY = "filesystem_read_only", Ending.REPAIRED
+    NVME_TIMEOUT = "nvme_timeout", Ending.MOMENTARY
+    NVME_RESET = "nvme_reset", Ending.MOMENTARY
+    NVME_LOST = "nvme_lost", Ending.REPAIRED
+    NFS_NOT_RESPONDING = "nfs_not_responding", Ending.ANNOUNCED
+    LUSTRE_LOST = "lustre_lost", Ending.ANNOUNCED
+    HARDWARE_CORRECTED = "hardware_corrected", Ending.MOMENTARY
+    HARDWARE_UNCORRECTED = "hardware_uncorrected", Ending.MOMENTARY
+    MEMORY_CORRECTED = "memory_corrected", Ending.MOMENTARY  # has a counter, as has heat
+    MEMORY_UNCORRECTED = "memory_uncorrected", Ending.MOMENTARY
+    PCIE_CORRECTED = "pcie_corrected", Ending.MOMENTARY
+    PCIE_UNCORRECTED = "pcie_uncorrected", Ending.MOMENTARY
+    PCIE_DPC = "pcie_dpc", Ending.ANNOUNCED
+    DEVICE_INACCESSIBLE = "device_inaccessible", Ending.ANNOUNCED
+    IOMMU_FAULT = "iommu_fault", Ending.MOMENTARY
+    IRQ_DISABLED = "irq_disabled", Ending.REBOOTED
+    KERNEL_OOPS = "kernel_oops", Ending.REBOOTED  # a thread that crashed keeps its locks
+    CPU_THERMAL = "cpu_thermal", Ending.MOMENTARY
+    ADAPTER_POWER = "adapter_power", Ending.ANNOUNCED
+    ADAPTER_MODULE = "adapter_module", Ending.ANNOUNCED
+    ADAPTER_HOT = "adapter_hot", Ending.MOMENTARY
+    ADAPTER_LINK_DOWN = "adapter_link_down", Ending.ANNOUNCED
+    PEERMEM_ERROR = "peermem_error", Ending.MOMENTARY
+    DRIVER_MISMATCH = "driver_version_mismatch", Ending.LOADED
+    DRIVER_NOT_LOADED = "driver_not_loaded", Ending.PROBED
+    MODULE_REJECTED = "module_rejected", Ending.LOADED
+    GPU_INIT_FAILED = "gpu_init_failed", Ending.LOADED
+    GPU_LOST_AT_PROBE = "gpu_lost_at_probe", Ending.PROBED
+    GPU_PROBE_FAILED = "gpu_probe_failed", Ending.PROBED
+    GPU_NOT_PROBED = "gpu_not_probed", Ending.PROBED
+    GPU_BOUND_ELSEWHERE = "gpu_bound_elsewhere", Ending.PROBED
+    GPU_UNSUPPORTED = "gpu_unsupported", Ending.PROBED
+    GPU_BAR = "gpu_bar", Ending.PROBED
+    GPU_NOT_STARTED = "gpu_not_started", Ending.PROBED
+    GPU_UNPOWERED = "gpu_unpowered", Ending.LOADED
+    GSP_INIT_FAILED = "gsp_init_failed", Ending.LOADED
+    GSP_TIMEOUT = "gsp_timeout", Ending.LOADED
+    INFOROM_CORRUPTED = "inforom_corrupted", Ending.MOMENTARY
+    SWITCH_MISMATCH = "nvswitch_version_mismatch", Ending.MOMENTARY  # another fabric manager needs no new driver
+
+    @property
+    def until_loaded(self) -> bool:
+        """Whether nothing is left of it once the driver has been loaded again."""
+        return self.ending in (Ending.LOADED, Ending.PROBED) or self is ProblemKind.SWITCH_MISMATCH
 
 
 class HostMessage(NamedTuple):
