@@ -15,7 +15,7 @@ import click
 from gpu_triage.cli.machines import kept_apart, live_host, stepped_host
 from gpu_triage.cli.measure import measure, sample_for
 from gpu_triage.cli.one_shot import duration_option, format_option, host_options
-from gpu_triage.documents import printable
+from gpu_triage.documents import packaged_toml, printable
 from gpu_triage.errors import BaselineError
 from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE, Attribute, LinkCause, link_cause
 from gpu_triage.judge.findings.table import Severity
@@ -25,7 +25,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import OneOf, duration
 from gpu_triage.read.baseline import host_facts
-from gpu_triage.read.baseline.differences import ACCEPTABLE, BOARD, SLOT, Comparison, accepted, changes
+from gpu_triage.read.baseline.differences import ACCEPTABLE, BOARD, Comparison, accepted, changes
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
@@ -35,41 +35,7 @@ _FILE_OPTIONS: Final = ("baseline.file", "baseline.from-host", "state.directory"
 _ALL: Final = "all"
 _CHECK_SECONDS: Final = 3.0  # measuring time for critical findings: a few rounds of the counters
 
-_MEANINGS: Final = {
-    "gpu_count": "The driver counts another number of GPUs. Jobs that ask for all of them fail or run on fewer; "
-    "look for the missing one in lspci and the kernel log.",
-    "driver_version": "Another driver is loaded. Compare it with the other hosts of the job, and accept it if the "
-    "upgrade was intended.",
-    "iommu": "The IOMMU was switched in the BIOS or on the kernel's command line. While it is on, direct traffic "
-    "between GPUs and from network adapters may be redirected through the CPU, or refused.",
-    "gpu_model": "Another product is in this slot. Jobs that expect equal GPUs wait for the slowest.",
-    "numa_node": "The GPU hangs off other CPUs and memory now. Processes pinned for the old node cross the "
-    "connection between the sockets with every transfer: pin them again.",
-    "nic_affinity": "Network adapters are nearer to the GPU or farther from it, or came or went. Collectives and "
-    "GPUDirect RDMA take another path: check which adapter each rank uses.",
-    "p2p": "Direct access between these GPUs changed. Without it copies go through host memory: look for ACS, the "
-    "IOMMU, the driver and the slots.",
-    "topology": "The nearest common ancestor of these GPUs is another one: boards, switches or slots changed, "
-    "and with them the best order of ranks.",
-    "nvlink": "Other NVLink links are up than before. What is missing goes over fewer links or over PCIe: look at "
-    "gpu_nvlink_errors_total, the bridge and the fabric manager.",
-    "vbios_version": "The board runs other firmware: it was flashed, or is a different board.",
-    "power_limit": "The board may draw another power. A lower cap slows every kernel that reaches it: see "
-    "nvidia-smi -q -d POWER for who set it.",
-    "clocks": "Clock limits are others. Locked or application clocks below the default slow everything: "
-    "nvidia-smi --reset-application-clocks (before driver 590) and --reset-gpu-clocks give them back.",
-    "persistence_mode": "With persistence off the driver forgets settings and takes seconds to start when the "
-    "last process leaves: enable nvidia-persistenced.",
-    "ecc_mode": "With ECC off memory errors go unnoticed; with it on some boards lose memory and bandwidth.",
-    BOARD: "The board was replaced or does not answer; the slot is what its other fields are compared by.",
-    SLOT: "The same board sits in another slot, or the firmware numbers the buses otherwise.",
-}
-
-_GONE: Final = (
-    "The recorded GPU is gone or does not answer. If lspci -s ADDRESS prints nothing, the slot is empty or has no "
-    "power; else see gpu_error_info and the kernel log."
-)
-_ADDED: Final = "The baseline knows neither this GPU nor its slot: it was added after the baseline was recorded."
+_MEANINGS: Final = packaged_toml(__package__, "baseline_meanings.toml")
 
 
 def _flags(command: Callable[..., int], options: tuple[str, ...] = _OPTIONS) -> Callable[..., int]:
@@ -298,8 +264,8 @@ def meaning_of(change: Comparison) -> str:
     if then and then.pcie and now and now.pcie and change.field.startswith("pcie_"):
         return _link_meaning(then.pcie, now.pcie, "width" if change.field == "pcie_width" else "generation")
     if change.field == BOARD and None in (then, now):
-        return _GONE if now is None else _ADDED
-    return _MEANINGS[change.field]
+        return str(_MEANINGS["gone" if now is None else "added"])
+    return str(_MEANINGS[change.field])
 
 
 def _link_meaning(before: host_facts.LinkFacts, after: host_facts.LinkFacts, attribute: Attribute) -> str:

@@ -77,6 +77,10 @@ def packaged(package: str, name: str) -> str:
     return content.decode()
 
 
+def packaged_toml(package: str, name: str) -> dict[str, Any]:
+    return parse_toml(packaged(package, name).encode(), name)
+
+
 def identity_of(path: Path) -> FileIdentity | None:
     """A value that changes when a file is replaced or written to; None if the file can't be examined."""
     try:

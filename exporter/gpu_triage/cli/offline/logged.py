@@ -11,6 +11,7 @@ from gpu_triage.cli.offline.log_lines import DAY_SECONDS
 from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading
 from gpu_triage.cli.offline.lspci import PciDevice, port_above
 from gpu_triage.cli.offline.outside import MIG, Outside
+from gpu_triage.documents import packaged_toml
 from gpu_triage.documents.pcie_values import BUILT_LANES, is_built_for_laptop
 from gpu_triage.driver.kernel.pci_bus import PASS_THROUGH
 from gpu_triage.judge.conditions.host import MESSAGE_RULES, first_of
@@ -117,27 +118,8 @@ class _Row(NamedTuple):
     unnamed: str = "a GPU"  # the detail if the message has none
 
 
-_ROWS: Final[Mapping[ProblemKind, _Row]] = {
-    ProblemKind.DRIVER_MISMATCH: _Row("driver.version_mismatch"),
-    ProblemKind.GPU_BOUND_ELSEWHERE: _Row("driver.bound_elsewhere", "{} holds it"),
-    ProblemKind.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver reports that it {}"),
-    ProblemKind.GPU_BAR: _Row("driver.bar"),
-    ProblemKind.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
-    ProblemKind.GPU_UNPOWERED: _Row("driver.power_cables", "its power cables are not connected"),
-    ProblemKind.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
-    ProblemKind.GSP_INIT_FAILED: _Row("driver.init_failed", "the GSP's firmware could not be started", alone=True),
-    ProblemKind.GPU_PROBE_FAILED: _Row(
-        "driver.init_failed", "the driver could not use {}", alone=True, unnamed="any of its GPUs"
-    ),
-    ProblemKind.GPU_NOT_STARTED: _Row("driver.init_failed", "the driver gave a GPU up: {}", alone=True),
-    ProblemKind.MODULE_REJECTED: _Row("driver.module_rejected"),
-    ProblemKind.DRIVER_NOT_LOADED: _Row(
-        "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", alone=True
-    ),
-    ProblemKind.GSP_TIMEOUT: _Row("gpu.gsp_timeout", "the GSP of {} does not answer"),
-    ProblemKind.INFOROM_CORRUPTED: _Row("gpu.inforom", "the driver reports that its InfoROM is corrupted"),
-    ProblemKind.SWITCH_MISMATCH: _Row("fabric.version_mismatch"),
-    ProblemKind.PEERMEM_ERROR: _Row("network.peermem", "nvidia-peermem: {}"),
+_ROWS: Final = {
+    ProblemKind(kind): _Row(**row) for kind, row in packaged_toml(__package__, "driver_failures.toml").items()
 }
 """In the order they are reported."""
 

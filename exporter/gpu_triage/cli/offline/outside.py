@@ -10,7 +10,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.log_lines import log_time
-from gpu_triage.documents import packaged, parse_toml
+from gpu_triage.documents import packaged_toml
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.judge.findings.check import Advice, advice_on
 
@@ -26,7 +26,7 @@ MIG: Final = "mig.pending"
 
 @cache
 def _causes() -> tuple[tuple[re.Pattern[str], Mapping[str, str]], ...]:
-    rows = parse_toml(packaged(__package__, "outside.toml").encode(), "outside.toml")["cause"]
+    rows = packaged_toml(__package__, "outside.toml")["cause"]
     return tuple((re.compile(row["pattern"]), row) for row in rows)
 
 

@@ -10,7 +10,7 @@ from gpu_triage.cli.offline.lines import command_of
 from gpu_triage.cli.offline.log_lines import date_time
 from gpu_triage.cli.offline.smi_facts import RATIO, WATTS, RawGpu, RawProcess, SmiReport, number
 from gpu_triage.cli.offline.smi_gpu import REASONS_OF_CLOCKS
-from gpu_triage.documents import packaged, parse_toml
+from gpu_triage.documents import packaged_toml
 from gpu_triage.read.gpu.throttle import REASONS, UNKNOWN_BITS
 
 _HEAD: Final = re.compile(
@@ -144,7 +144,7 @@ _CLOCK_SECTIONS: Final = {
     "clocks.applications": "applications clocks",
     "clocks.default_applications": "default applications clocks",
 }
-_TABLES: Final = parse_toml(packaged(__package__, "smi_columns.toml").encode(), "smi_columns.toml")
+_TABLES: Final = packaged_toml(__package__, "smi_columns.toml")
 _FACTS_OF_FIELDS: Final[Mapping[str, str]] = {
     **_TABLES["query-gpu"],
     **{

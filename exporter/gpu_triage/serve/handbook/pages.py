@@ -9,7 +9,7 @@ from functools import cache
 from itertools import islice
 from typing import Final, NamedTuple
 
-from gpu_triage.documents import packaged, parse_toml
+from gpu_triage.documents import packaged, packaged_toml
 from gpu_triage.judge.findings.table import BY_CODE, Check, xid_check
 from gpu_triage.judge.findings.verdicts import CLASS_COLORS, DESK, Verdict
 from gpu_triage.read.xid.codes import UNLISTED_MEANING, XID_CODES, XidCode, XidKind
@@ -155,7 +155,7 @@ def _stems(text: str) -> set[str]:
 @cache
 def _index() -> tuple[tuple[_Entry, ...], Mapping[str, int]]:
     """Everything that has a page, symptoms first; and how many lines have each stem."""
-    symptoms = parse_toml(packaged(__package__, "symptoms.toml").encode(), "symptoms.toml")["symptom"]
+    symptoms = packaged_toml(__package__, "symptoms.toml")["symptom"]
     checks = (check for check in BY_CODE.values() if not check.code.startswith("xid."))
     entries = (
         *(_Entry(**each) for each in symptoms),
