@@ -11,23 +11,11 @@ from operator import le
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.lines import CRI
+from gpu_triage.documents import packaged_toml
 from gpu_triage.read.host import driver_messages, kernel_messages
 
-_MONTH_NAMES: Final = (
-    "jan ene gen янв січ sty led oca tam",
-    "feb fév fev фев лют lut úno uno şub helm",
-    "mar mär mrz maa мар бер bře bre már",  # noqa: RUF001 - Russian and Ukrainian
-    "apr avr abr апр кві kwi dub nis huh ápr",
-    "may mai mag mei maj мая май тра kvě kve tou máj",
-    "jun giu июн чер cze čen haz kes jún",
-    "jul lug июл лип lip čec tem hei júl",
-    "aug aoû aou ago авг сер sie srp ağu agu elo",  # noqa: RUF001 - Russian and Ukrainian
-    "sep set сен вер wrz zář eyl syy sze",
-    "oct okt out ott окт жов paź paz říj rij eki lok",
-    "nov ноя лис lis kas marr",
-    "dec déc dez dic дек гру gru pro ara jou",  # noqa: RUF001 - Russian and Ukrainian
-)
-_MONTHS: Final = {name: number for number, names in enumerate(_MONTH_NAMES, 1) for name in names.split()}
+_NAMES: Final = packaged_toml(__package__, "months.toml")["months"]
+_MONTHS: Final = {name: number for number, names in enumerate(_NAMES, 1) for name in names.split()}
 """By prefix of the month name, in the languages that servers are set to; the longest matching prefix wins."""
 
 _CLOCK: Final = r"(\d{1,2})[:.](\d{2})[:.](\d{2})"

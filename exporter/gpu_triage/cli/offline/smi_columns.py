@@ -8,9 +8,8 @@ from typing import Final
 
 from gpu_triage.cli.offline.lines import command_of
 from gpu_triage.cli.offline.log_lines import date_time
-from gpu_triage.cli.offline.smi_facts import RATIO, WATTS, RawGpu, RawProcess, SmiReport, number
+from gpu_triage.cli.offline.smi_facts import RATIO, WATTS, WORDS, RawGpu, RawProcess, SmiReport, number
 from gpu_triage.cli.offline.smi_gpu import REASONS_OF_CLOCKS
-from gpu_triage.documents import packaged_toml
 from gpu_triage.read.gpu.throttle import REASONS, UNKNOWN_BITS
 
 _HEAD: Final = re.compile(
@@ -23,11 +22,6 @@ _FIRST: Final = re.compile(
 )
 _SECOND: Final = re.compile(
     r"\|\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*/\s*(\S+?)\s*\|\s+(\S+?)\s*/\s*(\S+?)\s*\|\s+(\S+)\s+(\S.*?)\s+\|"
-)
-_OF_SECOND: Final = (
-    *("fan speed", "temperature/gpu current temp", "performance state"),
-    *("gpu power readings/instantaneous power draw", "gpu power readings/current power limit"),
-    *("fb memory usage/used", "fb memory usage/total", "utilization/gpu", "compute mode"),
 )
 _LOST: Final = re.compile(r"\|.*\|\s*(GPU is lost|GPU requires reset)\b.*\|")
 _PROCESS: Final = re.compile(
@@ -101,7 +95,7 @@ class SmiTableParser:
         if self._gpu is not None and (second := _SECOND.match(line)) is not None:
             *values, mode = second.groups()
             mode = {"E. Process": "Exclusive_Process", "E. Thread": "Exclusive_Thread"}.get(mode, mode)
-            for path, value in zip(_OF_SECOND, (*values, mode), strict=True):
+            for path, value in zip(WORDS["second-line"], (*values, mode), strict=True):
                 self._gpu.note(path, value)
             self._gpu = None
             return True
@@ -135,18 +129,10 @@ class SmiTableParser:
 QUERY: Final = "nvidia-smi --query-gpu"
 APPS: Final = "nvidia-smi --query-compute-apps"
 
-_REASONS: Final = {tag: label.rpartition("/")[2] for _, label, tag in REASONS_OF_CLOCKS}
+_REASONS: Final = {tag: label.rpartition("/")[2] for label, tag in REASONS_OF_CLOCKS.values()}
 _CLOCKS: Final = {"graphics": "graphics", "gr": "graphics", "sm": "sm", "memory": "memory", "mem": "memory"}
-_CLOCK_SECTIONS: Final = {
-    "clocks": "clocks",
-    "clocks.current": "clocks",
-    "clocks.max": "max clocks",
-    "clocks.applications": "applications clocks",
-    "clocks.default_applications": "default applications clocks",
-}
-_TABLES: Final = packaged_toml(__package__, "smi_columns.toml")
 _FACTS_OF_FIELDS: Final[Mapping[str, str]] = {
-    **_TABLES["query-gpu"],
+    **WORDS["query-gpu"],
     **{
         f"clocks_{kind}.{tag}": f"clocks {kind.replace('_', ' ')}/{label}"
         for kind in ("event_reasons", "throttle_reasons", "event_reasons_counters")
@@ -154,7 +140,7 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = {
     },
     **{
         f"{field}.{name}": f"{section}/{clock}"
-        for field, section in _CLOCK_SECTIONS.items()
+        for field, section in WORDS["query-gpu-clocks"].items()
         for name, clock in _CLOCKS.items()
     },
 }
@@ -272,7 +258,7 @@ class SmiCsvParser:
             elif name in _FACTS_OF_FIELDS:
                 gpu.note(_FACTS_OF_FIELDS[name], value)
             elif name in _BITS and _MASK.fullmatch(value):
-                for reason, label, _ in REASONS_OF_CLOCKS:
+                for reason, (label, _) in REASONS_OF_CLOCKS.items():
                     held = int(value, 16) & REASONS.get(reason, UNKNOWN_BITS)
                     gpu.note(f"clocks event reasons/{label}", "Active" if held else "Not Active")
 
@@ -299,7 +285,7 @@ DMON: Final = "nvidia-smi dmon"
 PMON: Final = "nvidia-smi pmon"
 
 _NOT_REPORTED: Final = "-"
-_FACTS_OF_COLUMNS: Final[Mapping[str, str]] = _TABLES["dmon"]
+_FACTS_OF_COLUMNS: Final[Mapping[str, str]] = WORDS["dmon"]
 _VIOLATIONS: Final = {"pviol": "clocks event reasons/sw power cap", "tviol": "clocks event reasons/sw thermal slowdown"}
 """Columns that are nonzero while a power or thermal limit holds the clocks below the requested ones."""
 

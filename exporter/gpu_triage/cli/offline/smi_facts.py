@@ -5,6 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from gpu_triage.documents import packaged_toml
+
+WORDS: Final = packaged_toml(__package__, "nvidia_smi.toml")
+
 MOST_GPUS: Final = 256
 MOST_FACTS: Final = 2000  # per GPU; the newest drivers print about 250
 MOST_PROCESSES: Final = 4096  # per GPU
@@ -24,18 +28,8 @@ class RawProcess:
 
     def describe(self, label: str, value: str) -> None:
         """Set the attribute of a label in text or XML output; others are ignored."""
-        if label in _OF_PROCESS:
-            setattr(self, _OF_PROCESS[label], value[:LONGEST_VALUE])
-
-
-_OF_PROCESS: Final = {
-    "pid": "pid",
-    "type": "kind",
-    "name": "name",
-    "process name": "name",
-    "used gpu memory": "memory",
-    "used memory": "memory",
-}
+        if label in WORDS["process"]:
+            setattr(self, WORDS["process"][label], value[:LONGEST_VALUE])
 
 
 @dataclass(slots=True)
@@ -58,14 +52,7 @@ class RawGpu:
             self.processes.append(process)
 
 
-HOST_FACTS: Final = {
-    "timestamp": "timestamp",
-    "driver version": "driver",
-    "kmd version": "driver",
-    "cuda version": "cuda",
-    "cuda umd version": "cuda",
-    "attached gpus": "attached",
-}
+HOST_FACTS: Final[Mapping[str, str]] = WORDS["host"]
 """Attribute of `SmiReport` by label."""
 _NEWER: Final = frozenset({"kmd version", "cuda umd version"})  # of driver 610 and later, next to the older labels
 

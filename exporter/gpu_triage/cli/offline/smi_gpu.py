@@ -23,6 +23,7 @@ from gpu_triage.read.processes.facts import Owner, ProcessFacts
 from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
 
+_WORDS: Final = smi_facts.WORDS
 _FEWEST_SAMPLES: Final = 3
 _FAILED_ENOUGH: Final = 6  # a GPU that answers never fails to report this many facts at once
 _RECOVERY: Final = {
@@ -35,11 +36,7 @@ _RECOVERY: Final = {
 _FABRIC_STATES: Final = {"not started": 1, "in progress": 2, "completed": fabric.FABRIC_JOINED, "not supported": 0}
 assert set(_FABRIC_STATES.values()) - {0} == set(fabric.GPU_FABRIC_STATE.states)  # noqa: S101 - checks constants at import
 _FABRIC_HEALTH: Final = {name: state for state, name in fabric.GPU_FABRIC_HEALTH.states.items()}
-_FABRIC_FAILURES: Final = (
-    *("gpu is lost", "in use", "insufficient resources", "internal error", "invalid argument", "invalid state"),
-    *("not found", "not ready", "reset required", "timeout", "uninitialized", "unknown error"),
-)
-_FABRIC_STATUSES: Final = {"success": True, "nvml_success": True, **dict.fromkeys(_FABRIC_FAILURES, False)}
+_FABRIC_STATUSES: Final = {"success": True, "nvml_success": True} | dict.fromkeys(_WORDS["fabric-failures"], False)
 """NVML's result strings for joining the fabric, and whether each means success."""
 
 _COMPUTE_MODES: Final = {
@@ -262,41 +259,20 @@ def _fabric(facts: Facts) -> fabric.FabricReading:
     return fabric.FabricReading(state, health if state is not None else None)
 
 
-REASONS_OF_CLOCKS: Final = (
-    ("idle", "idle", "gpu_idle"),
-    ("applications_clocks", "applications clocks setting", "applications_clocks_setting"),
-    ("sw_power_cap", "sw power cap", "sw_power_cap"),
-    ("hw_slowdown", "hw slowdown", "hw_slowdown"),
-    ("hw_thermal", "hw slowdown/hw thermal slowdown", "hw_thermal_slowdown"),
-    ("hw_power_brake", "hw slowdown/hw power brake slowdown", "hw_power_brake_slowdown"),
-    ("sync_boost", "sync boost", "sync_boost"),
-    ("sw_thermal", "sw thermal slowdown", "sw_thermal_slowdown"),
-    ("display_clocks", "display clock setting", "display_clocks_setting"),
-    ("unknown", "unknown", "unknown"),
-)
-"""Our label, then its names in text and XML output, without the section prefix."""
-
-_COUNTERS: Final = {
-    "sw power cap": "sw_power_cap",
-    "sync boost": "sync_boost",
-    "sw therm": "sw_thermal",
-    "hw therm": "hw_thermal",
-    "hw power brak": "hw_power_brake",
-}
-"""Our label by how the names of a counter begin: drivers end them differently, and XML tags have prefixes."""
+REASONS_OF_CLOCKS: Final[Mapping[str, tuple[str, str]]] = _WORDS["clock-reasons"]
 
 
 def _throttle(facts: Facts) -> throttle.ThrottleReading:
     """Active throttle reasons, and how long each has been active if the driver counts that."""
     active: dict[str, bool | None] = {}
-    for reason, label, tag in REASONS_OF_CLOCKS:
+    for reason, (label, tag) in REASONS_OF_CLOCKS.items():
         # If pasting lost the indentation, a cause of HW slowdown no longer appears below it.
         kinds, tag = ("event", "throttle"), tag.replace("_", " ")  # noqa: PLW2901 - as it is in a path
         paths = [f"clocks {kind} reasons/{name}" for kind in kinds for name in (label, label.rpartition("/")[2])]
         active[reason] = facts.flag(*paths, *(f"clocks {kind} reasons/clocks {kind} reason {tag}" for kind in kinds))
     seconds: dict[str, float] = {}
     for name, path in facts.below("clocks event reasons counters/", "clocks throttle reasons counters/"):
-        counter = next((reason for stem, reason in _COUNTERS.items() if stem in name), None)
+        counter = next((reason for stem, reason in _WORDS["clock-reason-counters"].items() if stem in name), None)
         counted = None if counter is None else facts.within(0.0, 1e10, SECONDS, path)
         if counter is not None and counted is not None:
             seconds[counter] = counted
@@ -335,18 +311,9 @@ def _thermal(facts: Facts) -> power.ThermalReading:
     )
 
 
-_THRESHOLDS: Final = {
-    "shutdown": ("gpu shutdown", "max"),
-    "slowdown": ("gpu slowdown", "slow"),
-    "memory_max": ("memory max operating", "max mem"),
-    "gpu_max": ("gpu max operating", "max gpu"),
-}
-"""How temperature thresholds are named in text and XML output."""
-
-
 def _limits(facts: Facts) -> power.LimitsReading:
     celsius, margins = {}, {}
-    for name, (label, tag) in _THRESHOLDS.items():
+    for name, (label, tag) in _WORDS["temperature-thresholds"].items():
         of_threshold = f"temperature/{label} temp", f"temperature/gpu temp {tag} threshold"
         of_margin = f"temperature/{label} t.limit temp", f"temperature/gpu temp {tag} tlimit threshold"
         celsius[name] = facts.within(20, 200, CELSIUS, *of_threshold)

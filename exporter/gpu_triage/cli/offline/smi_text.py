@@ -10,7 +10,7 @@ from html import unescape
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.lines import command_of
-from gpu_triage.cli.offline.smi_facts import HOST_FACTS, LONGEST_VALUE, RawGpu, RawProcess, SmiReport
+from gpu_triage.cli.offline.smi_facts import HOST_FACTS, LONGEST_VALUE, WORDS, RawGpu, RawProcess, SmiReport
 from gpu_triage.cli.offline.smi_gpu import known_names
 
 Path = tuple[str, ...]
@@ -96,16 +96,7 @@ _SECTION: Final = re.compile(r"[A-Z][A-Za-z0-9 /()-]{2,40}")
 LONGEST_SECTION: Final = 60
 _OTHER_GPU: Final = re.compile(r"GPU\b(?!.*: ).*\d")
 _ENDS: Final = ("____", "####", "+---", "<?xml", "<nvidia_smi_log", "*** ", "```", "~~~")
-_HEADLESS: Final = frozenset(
-    (
-        *("clocks throttle reasons", "clocks event reasons", "clocks event reasons counters", "max clocks"),
-        *("gpu power readings", "power readings", "fb memory usage", "gpu link info"),
-        *("ecc mode", "ecc errors", "remapped rows", "retired pages"),
-        *("pci", "pcie generation", "link width", "clocks", "applications clocks"),
-        *("vgpu software licensed product", "grid licensed product"),
-    )
-)
-"""Sections that only nvidia-smi prints, to recognize the fragments that ``nvidia-smi -q | grep -A8 …`` leaves."""
+_HEADLESS: Final = frozenset(WORDS["headless"])
 
 
 class SmiTextParser:
