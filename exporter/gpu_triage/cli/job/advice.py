@@ -6,13 +6,14 @@ can be named. GPUs of another model are left out, because their clocks and power
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.job.job_view import GOOD, WAITS, Job, JobFinding, JobGpu, seconds_by_class
+from gpu_triage.documents import packaged_toml
 from gpu_triage.judge.evidence.wording import first_few, length_of_time, ranges
 from gpu_triage.judge.findings.table import BY_CODE, EXPLAINED_BY, Severity
 from gpu_triage.judge.report.headline import STATES
@@ -262,34 +263,13 @@ def leading_class(job: Job) -> str | None:
     return lost[0] if lost and by_class[lost[0]] >= LOST_SHARE * known else None
 
 
-OF_CLASS: Final = {
-    "thermal": "thermal.hw",
-    "power_brake": "power.brake",
-    "power_cap": "power.cap",
-    "clock_cap": "clock.policy",
-    "hung": "work.hung",
-    "memory": "memory.starved",
-    "storage": "storage.starved",
-    "cpu": "cpu.starved",
-    "network": "network.starved",
-    "numa": "numa.mismatch",
-    WAITS: "work.low_power",
-}
-"""The finding that advises on a class, for when no finding was published."""
+_WORDS: Final = packaged_toml(__package__, "advice.toml")
+OF_CLASS: Final[Mapping[str, str]] = _WORDS["finding-of-class"]
+OF_OTHERS: Final[Mapping[str, str]] = _WORDS["others"]
+_FIRST: Final[Mapping[str, str]] = _WORDS["first"]
 STRAGGLER: Final = "clock.straggler"
 _HUNG: Final = OF_CLASS["hung"]
 _UNUSED: Final = "work.allocated_idle"
-_RANK: Final = "Look at what runs there first (py-spy dump, its log), then at the host with gpu-triage check."
-_SICK: Final = "Run gpu-triage check on its host."
-_PROFILE: Final = "Profile the job: its GPUs lost no time to a bottleneck."
-OF_OTHERS: Final = {
-    "unattributed": "Look inside the job (py-spy dump on its ranks, its log): its GPUs wait for something that is not "
-    "seen here.",
-    "pcie_link": "Move fewer bytes between host and GPU, or use a faster slot: the link is full as it is.",
-    "sick": _SICK,
-}
-"""The advice on classes that no finding advises on: a PCIe link may be full without a fault."""
-_UNKNOWN: Final = "See why Prometheus has no data of its hosts: gpu-triage fleet shows exporters that do not answer."
 
 
 class Advice(NamedTuple):
@@ -321,7 +301,7 @@ def advice_on(job: Job, comparison: Comparison) -> Advice:
 
 def _of_whole(slow: str, job: Job, causes: Iterable[JobFinding]) -> Advice:
     if job.odd_thread is not None:
-        return Advice(slow, job.odd_thread.subject, _HUNG, _RANK, remarkable=True)
+        return Advice(slow, job.odd_thread.subject, _HUNG, _FIRST["rank"], remarkable=True)
     name = leading_class(job)
     for each in causes:
         if name is not None and each.check is not None and each.check.topic == name:
@@ -338,14 +318,14 @@ def _of_pace(slow: str, job: Job) -> Advice:
     """Advice if neither findings nor classes nor the comparison show anything."""
     time, pace = job.time, job.pace
     if time.unknown > time.total / 2:
-        return Advice(slow, "", "", _UNKNOWN, remarkable=True)
+        return Advice(slow, "", "", _FIRST["unknown"], remarkable=True)
     if pace is not None and pace.stopped_seconds:
         return Advice(slow, "", _HUNG, BY_CODE[_HUNG].advice.anywhere, remarkable=True)
     if pace is not None and pace.straggler is not None:
-        return Advice(slow, pace.straggler.subject, "", _RANK, remarkable=True)
+        return Advice(slow, pace.straggler.subject, "", _FIRST["rank"], remarkable=True)
     if pace is not None and (pace.below_best or 0.0) > PACE_SHARE:
         return Advice(slow, "", "", OF_OTHERS["unattributed"], remarkable=True)
-    return Advice(slow, "", "", _PROFILE, remarkable=False)
+    return Advice(slow, "", "", _FIRST["profile"], remarkable=False)
 
 
 def _fitting(findings: list[JobFinding], culprit: Standing | None) -> list[JobFinding]:
@@ -375,7 +355,7 @@ def _is_about(finding: JobFinding, culprit: Standing) -> bool:
 
 def _of_finding(slow: str, finding: JobFinding, job: Job) -> Advice:
     check = finding.check
-    do = _SICK if check is None else check.advice.anywhere
+    do = OF_OTHERS["sick"] if check is None else check.advice.anywhere
     about = finding.subject
     if finding.gpu:
         alike = [each for each in job.findings if (each.host, each.code) == (finding.host, finding.code)]
@@ -389,7 +369,7 @@ def _of_culprit(slow: str, culprit: Standing) -> Advice:
     if (name := own_class(culprit)) is not None:
         return _of_class(slow, name, culprit.subject)
     if "clock" not in culprit.reasons:
-        return Advice(slow, culprit.subject, "", _RANK, remarkable=True)
+        return Advice(slow, culprit.subject, "", _FIRST["rank"], remarkable=True)
     return Advice(slow, culprit.subject, STRAGGLER, BY_CODE[STRAGGLER].advice.anywhere, remarkable=True)
 
 
