@@ -57,7 +57,7 @@ INDEX, MINOR = GPU_NUMBERS = ("index", "minor")
 class Config:
     """The user's settings, validated, with the program's defaults for the rest.
 
-    The meaning and range of each field are in the help of its option (`gpu_triage.options.option_table`). None turns a
+    The range of each field is in `gpu_triage.options.option_table`, its meaning in `meanings.json`. None turns a
     feature off; with `replay` and `simulate` None, the host is the real one.
     """
 

@@ -1,10 +1,11 @@
 """An option: a click flag that is also an environment variable, a file key and a Config field."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from gpu_triage.documents import packaged, parse_json
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config, Setting
 from gpu_triage.options.values import DURATION, TextType
@@ -30,6 +31,9 @@ _SECTIONS = {
 }
 """Headings in the help, by the first part of the key."""
 
+MEANINGS: Final[Mapping[str, str]] = parse_json(packaged(__package__, "meanings.json").encode(), "meanings.json")
+"""The help of each option, by its key."""
+
 _LONGEST = 240
 
 
@@ -50,7 +54,7 @@ class Option(click.Option):
         self,
         key: str,
         kind: click.ParamType[Any],
-        meaning: str,
+        meaning: str | None = None,
         *,
         field: str | None = "",
         many: bool = False,
@@ -70,7 +74,7 @@ class Option(click.Option):
             [f"{self.flag}/{self.negative_flag}" if on_off else self.flag, self.variable.lower()],
             type=kind,
             metavar=_metavar(kind),
-            help=meaning,
+            help=MEANINGS[key] if meaning is None else meaning,
             multiple=many,
             default=None,
         )

@@ -14,7 +14,7 @@ from tests.gathered import every
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config, JudgeOption, LineRate, collector_enabled
-from gpu_triage.options.option import Option
+from gpu_triage.options.option import MEANINGS, Option
 from gpu_triage.options.option_table import CollectorSwitch, all_options
 from gpu_triage.options.values import parse_duration, show_duration, split_listen_address, unix_socket_path
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
@@ -316,6 +316,7 @@ def test_flags_variables_and_keys_are_unique() -> None:
     options = all_options(COLLECTOR_SWITCHES)
     assert len({option.flag for option in options}) == len(options) > len(COLLECTOR_SWITCHES) > 0
     assert len({option.variable for option in options}) == len(options)
+    assert MEANINGS.keys() == {option.key for option in all_options(())}
 
 
 def test_the_documentation_has_one_line_for_each_option_and_names_each_switch() -> None:
