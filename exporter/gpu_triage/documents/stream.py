@@ -244,29 +244,23 @@ def members(archive: Stream) -> Iterator[Member]:
         elif kind in tarfile.REGULAR_TYPES:
             if kind == tarfile.GNUTYPE_SPARSE:
                 _skip_map(header[482], archive)
-            body = _Body(archive, size)
-            yield Member(name or about.name, Stream(body.chunks()))
-            left = body.left
+            data = Stream(_data(archive, size))
+            yield Member(name or about.name, data)
+            data.skip(size)
+            left = 0
         archive.skip(left + padding)
         if kind not in _OF_NEXT:
             name = ""
     raise EOFError(archive.damage.removeprefix("ends early: ") or "the archive is not complete")
 
 
-class _Body:
-    """The data of one file; `left` bytes are still unread."""
-
-    def __init__(self, archive: Stream, size: int) -> None:
-        self.left = size
-        self._archive = archive
-
-    def chunks(self) -> Iterator[bytes]:
-        while self.left:
-            taken = self._archive.take(min(self.left, CHUNK_BYTES))
-            if not taken:
-                raise EOFError(self._archive.damage.removeprefix("ends early: ") or "the archive is not complete")
-            self.left -= len(taken)
-            yield taken
+def _data(archive: Stream, size: int) -> Iterator[bytes]:
+    while size:
+        taken = archive.take(min(size, CHUNK_BYTES))
+        if not taken:
+            raise EOFError(archive.damage.removeprefix("ends early: ") or "the archive is not complete")
+        size -= len(taken)
+        yield taken
 
 
 def _header(block: bytes) -> tarfile.TarInfo:

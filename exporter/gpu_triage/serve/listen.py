@@ -179,7 +179,4 @@ def on_every_interface(url: str) -> bool:
 
 def browser_url(urls: Iterable[str]) -> str | None:
     """The first of these URLs, from `listener_url`, that a browser on this host can open; None if none can."""
-    for url in urls:
-        if not url.startswith("http://unix:"):
-            return _EVERY_INTERFACE.sub("//localhost:", url)
-    return None
+    return next((_EVERY_INTERFACE.sub("//localhost:", url) for url in urls if not url.startswith("http://unix:")), None)

@@ -1,7 +1,7 @@
 """The answer as sentences and rows; as text, as JSON, and as one self-contained HTML page for a ticket."""
 
 import json
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -84,10 +84,8 @@ def duration(job: Job) -> str:
 
 def size(job: Job) -> str:
     """Its hosts and GPUs: ``4 hosts, 32 GPUs: 32 x NVIDIA H100 80GB HBM3``."""
-    models: defaultdict[str, int] = defaultdict(int)
-    for gpu in job.gpus:
-        models[gpu.name or "unknown model"] += 1
-    named = ", ".join(f"{count} x {name}" for name, count in sorted(models.items(), key=lambda each: -each[1]))
+    models = Counter(gpu.name or "unknown model" for gpu in job.gpus).most_common()
+    named = ", ".join(f"{count} x {name}" for name, count in models)
     hosts, gpus = len(job.hosts), len(job.gpus)
     return f"{hosts} host{'s' * (hosts != 1)}, {gpus} GPU{'s' * (gpus != 1)}: {named}"
 

@@ -113,10 +113,7 @@ _NONE: Final = _Seconds(0.0, 0.0)
 
 
 class ActivityReader:
-    """Reads activity and integrates busy time, from the driver's sample buffer if available, else by polling.
-
-    Gaps longer than `max_gap_seconds` are left out, since what happened in them is unknown.
-    """
+    """Reads activity and integrates busy time, from the driver's sample buffer if available, else by polling."""
 
     def __init__(self, max_gap_seconds: float) -> None:
         self._max_gap_seconds = max_gap_seconds

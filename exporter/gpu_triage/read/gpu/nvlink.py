@@ -5,6 +5,7 @@ Also NVLink-C2C: the links between a GPU and the Grace CPU of its module.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
@@ -127,19 +128,17 @@ GPU_NVLINK_LINK_ERRORS_TOTAL = gpu_counter(
     source="as gpu_nvlink_errors_total",
     default_samples=lambda sample: bool(sample.value),
 )
-GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
+_link_counter = partial(gpu_counter, labels=("link",), default_samples=no_sample)
+
+GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL = _link_counter(
     "gpu_nvlink_link_transmit_bytes_total",
     "Data sent over one NVLink link since the driver was loaded.",
-    labels=("link",),
     source="as gpu_nvlink_transmit_bytes_total",
-    default_samples=no_sample,
 )
-GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL = gpu_counter(
+GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL = _link_counter(
     "gpu_nvlink_link_receive_bytes_total",
     "Data received over one NVLink link since the driver was loaded.",
-    labels=("link",),
     source="as gpu_nvlink_receive_bytes_total",
-    default_samples=no_sample,
 )
 GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND = gpu_gauge(
     "gpu_nvlink_bandwidth_bytes_per_second",

@@ -1,8 +1,10 @@
 """Counters of the driver, which may be reset, glitch, or return garbage; and integrals where it has none."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
@@ -125,14 +127,11 @@ class LinkCounter:
     """
 
     def __init__(self, limit: CounterLimit) -> None:
-        self._limit = limit
-        self._counters: dict[int, DriverCounter] = {}
+        self._counters = defaultdict[int, DriverCounter](partial(DriverCounter, limit))
         self._starts: dict[int, float] = {}
         self._last: dict[int, float] = {}
 
     def read(self, inquiry: Inquiry, link: int, raw: float, at: float) -> float | None:
-        if link not in self._counters:
-            self._counters[link] = DriverCounter(self._limit)
         return self._counters[link].read(inquiry, raw, at)
 
     def total(self, counts: Mapping[int, float]) -> float | None:

@@ -181,10 +181,7 @@ class KernelClock:
 
 
 class KernelXids:
-    """Xids and SXids in the kernel log, GPUs found by the PCI core, and driver loads.
-
-    Only records written by the kernel itself count, since privileged processes can write to the log too.
-    """
+    """Xids and SXids in the kernel's own records of its log, GPUs found by the PCI core, and driver loads."""
 
     def __init__(self, log: KernelLog) -> None:
         self.log = log
