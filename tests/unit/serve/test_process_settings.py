@@ -24,8 +24,7 @@ def run(program: str) -> str:
 
 def test_a_daemon_loads_nothing_that_most_exporters_never_need() -> None:
     program = (
-        "import sys\n"
-        "sys.argv = ['gpu-triage', '--version']\n"
+        "import sys\nsys.argv = ['gpu-triage', '--version']\n"
         "from gpu_triage.__main__ import main\n"
         "try:\n    main()\n"
         f"except SystemExit:\n    print([name for name in {HEAVY!r} if name in sys.modules])\n"
@@ -35,8 +34,7 @@ def test_a_daemon_loads_nothing_that_most_exporters_never_need() -> None:
 
 def test_the_first_process_of_a_container_ends_at_sigterm_while_it_loads() -> None:
     program = (
-        "import os, signal, gpu_triage.__main__ as entry\n"
-        "pid = os.getpid()\nos.getpid = lambda: 1\n"
+        "import os, signal, gpu_triage.__main__ as entry\npid = os.getpid()\nos.getpid = lambda: 1\n"
         "entry.load = lambda: os.kill(pid, signal.SIGTERM)\n"
         "try:\n    entry.main()\nexcept SystemExit as end:\n    print(end.code)\n"
     )

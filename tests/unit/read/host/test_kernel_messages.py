@@ -23,7 +23,6 @@ from gpu_triage.read.host.driver_messages import (
 )
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG, HostKernelLogReader, HostKernelLogReading
 from gpu_triage.read.host.kernel_messages import (
-    Ending,
     KillOrder,
     ProblemKind,
     corrected_errors,
@@ -278,7 +277,7 @@ def test_a_task_hangs_while_it_is_blocked(host: Host, stat: str, told_after: tup
 
 def test_every_kind_has_an_ending_that_the_documentation_tells() -> None:
     lines = (REPOSITORY / "docs" / "kernel-events.md").read_text(encoding="utf-8").replace("\n  ", " ").split("\n")
-    lasting = {kind.value for kind in ProblemKind if kind.ending is not Ending.MOMENTARY}
+    lasting = {kind.value for kind in ProblemKind if kind.ending.name != "MOMENTARY"}
     told = {match[1]: "Until " in line for line in lines if (match := re.match(r"- `(\w+)`", line))}
     assert told == {kind.value: kind.value in lasting for kind in ProblemKind}
 
