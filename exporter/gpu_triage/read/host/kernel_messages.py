@@ -8,7 +8,7 @@ first word on, so a process name, which is user-controlled, is never mistaken fo
 import re
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 _LONGEST_SUBJECT: Final = 64
 
@@ -26,43 +26,43 @@ class Ending(Enum):
 
 
 class ProblemKind(Enum):
-    """Kind of problem that a kernel message reports, and its end; the value is the label `kind`."""
+    """Kind of problem that a kernel message reports, and how it ends; the value is the label `kind`."""
 
     ending: Ending
 
-    def __new__(cls, label: str, ending: Ending) -> Self:
+    def __new__(cls, label: str, ending: Ending = Ending.MOMENTARY) -> "ProblemKind":  # noqa: PYI034 - Python 3.10
         kind = object.__new__(cls)
         kind._value_, kind.ending = label, ending
         return kind
 
-    OOM_KILL = "oom_kill", Ending.MOMENTARY
+    OOM_KILL = "oom_kill"
     HUNG_TASK = "hung_task", Ending.UNBLOCKED
-    SOFT_LOCKUP = "soft_lockup", Ending.MOMENTARY  # logged again every minute, as are the next two
-    HARD_LOCKUP = "hard_lockup", Ending.MOMENTARY
-    RCU_STALL = "rcu_stall", Ending.MOMENTARY
+    SOFT_LOCKUP = "soft_lockup"  # logged again every minute, as are the next two
+    HARD_LOCKUP = "hard_lockup"
+    RCU_STALL = "rcu_stall"
     FILESYSTEM_READ_ONLY = "filesystem_read_only", Ending.REPAIRED
-    NVME_TIMEOUT = "nvme_timeout", Ending.MOMENTARY
-    NVME_RESET = "nvme_reset", Ending.MOMENTARY
+    NVME_TIMEOUT = "nvme_timeout"
+    NVME_RESET = "nvme_reset"
     NVME_LOST = "nvme_lost", Ending.REPAIRED
     NFS_NOT_RESPONDING = "nfs_not_responding", Ending.ANNOUNCED
     LUSTRE_LOST = "lustre_lost", Ending.ANNOUNCED
-    HARDWARE_CORRECTED = "hardware_corrected", Ending.MOMENTARY
-    HARDWARE_UNCORRECTED = "hardware_uncorrected", Ending.MOMENTARY
-    MEMORY_CORRECTED = "memory_corrected", Ending.MOMENTARY  # has a counter, as has heat
-    MEMORY_UNCORRECTED = "memory_uncorrected", Ending.MOMENTARY
-    PCIE_CORRECTED = "pcie_corrected", Ending.MOMENTARY
-    PCIE_UNCORRECTED = "pcie_uncorrected", Ending.MOMENTARY
+    HARDWARE_CORRECTED = "hardware_corrected"
+    HARDWARE_UNCORRECTED = "hardware_uncorrected"
+    MEMORY_CORRECTED = "memory_corrected"  # has a counter, as has heat
+    MEMORY_UNCORRECTED = "memory_uncorrected"
+    PCIE_CORRECTED = "pcie_corrected"
+    PCIE_UNCORRECTED = "pcie_uncorrected"
     PCIE_DPC = "pcie_dpc", Ending.ANNOUNCED
     DEVICE_INACCESSIBLE = "device_inaccessible", Ending.ANNOUNCED
-    IOMMU_FAULT = "iommu_fault", Ending.MOMENTARY
+    IOMMU_FAULT = "iommu_fault"
     IRQ_DISABLED = "irq_disabled", Ending.REBOOTED
     KERNEL_OOPS = "kernel_oops", Ending.REBOOTED  # a thread that crashed keeps its locks
-    CPU_THERMAL = "cpu_thermal", Ending.MOMENTARY
+    CPU_THERMAL = "cpu_thermal"
     ADAPTER_POWER = "adapter_power", Ending.ANNOUNCED
     ADAPTER_MODULE = "adapter_module", Ending.ANNOUNCED
-    ADAPTER_HOT = "adapter_hot", Ending.MOMENTARY
+    ADAPTER_HOT = "adapter_hot"
     ADAPTER_LINK_DOWN = "adapter_link_down", Ending.ANNOUNCED
-    PEERMEM_ERROR = "peermem_error", Ending.MOMENTARY
+    PEERMEM_ERROR = "peermem_error"
     DRIVER_MISMATCH = "driver_version_mismatch", Ending.LOADED
     DRIVER_NOT_LOADED = "driver_not_loaded", Ending.PROBED
     MODULE_REJECTED = "module_rejected", Ending.LOADED
@@ -77,8 +77,8 @@ class ProblemKind(Enum):
     GPU_UNPOWERED = "gpu_unpowered", Ending.LOADED
     GSP_INIT_FAILED = "gsp_init_failed", Ending.LOADED
     GSP_TIMEOUT = "gsp_timeout", Ending.LOADED
-    INFOROM_CORRUPTED = "inforom_corrupted", Ending.MOMENTARY
-    SWITCH_MISMATCH = "nvswitch_version_mismatch", Ending.MOMENTARY  # another fabric manager needs no new driver
+    INFOROM_CORRUPTED = "inforom_corrupted"
+    SWITCH_MISMATCH = "nvswitch_version_mismatch"  # another fabric manager needs no new driver
 
     @property
     def until_loaded(self) -> bool:
