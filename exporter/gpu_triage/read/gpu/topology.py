@@ -23,15 +23,11 @@ CAPABILITIES: Final = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3, "prop":
 _COUNTED: Final = frozenset({"read", "write", "nvlink"})
 """Capabilities that jobs depend on, for which peers are counted."""
 
-P2P_STATUSES: Final = {
-    0: "ok",
-    1: "chipset_not_supported",
-    2: "gpu_not_supported",
-    3: "topology_not_supported",
-    4: "disabled_by_regkey",
-    5: "not_supported",
-    6: "unknown",
-}
+_STATUSES: Final = (
+    *("ok", "chipset_not_supported", "gpu_not_supported", "topology_not_supported", "disabled_by_regkey"),
+    *("not_supported", "unknown"),
+)
+P2P_STATUSES: Final = dict(enumerate(_STATUSES))
 """nvmlGpuP2PStatus_t to label; other values are ``unknown``."""
 
 LEVELS: Final = {0: "internal", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"}
