@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.command_line import config_from
@@ -127,52 +128,21 @@ def test_every_field_of_config_has_an_option_and_a_case_above() -> None:
     assert {option.field for option in OPTIONS if option.key in keys} | {"collectors"} == names
 
 
+REFUSED = yaml.safe_load((Path(__file__).parent / "refused.yml").read_text(encoding="utf-8"))
 MANY = "9" * 5000
-BAD: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("nccl.ras-address", "write host:port", ("localhost", "unix:/run/nccl")),
-    (
-        "web.listen-address",
-        "write host:port, :port or [v6]:port",
-        (
-            *("9836", ":65536", "::1:9836", "[::1:9836", ":-1", "a@b:1", "127.0.0.1:", "[10.0.0.1]:9836"),
-            *("300.0.0.1:9836", "http://host:9836"),
-        ),
-    ),
-    ("web.allowed-hosts", "such as gpu-1.example.com or .example.com", ("*", ".", "a..b")),
-    ("web.allowed-hosts", "write one without a port", ("gpu-1:9836", "http://gpu-1", "[::1]")),
-    ("web.allowed-hosts", "always allowed; write names only", ("10.0.0.1",)),
-    ("web.telemetry-path", "starts with /", ("metrics",)),
-    ("web.telemetry-path", "write a path below it, such as /metrics", ("/",)),
-    ("web.telemetry-path", "write another path, such as /metrics", ("/-/ready",)),
-    ("web.telemetry-path", "such as /metrics", ("/my metrics", "/metrics?x=1", "/a/../b")),
-    ("web.max-requests", "a whole number from 1 to 1000", ("0",)),
-    ("path.procfs", "is not a folder; name another one", ("/dev/null",)),
-    ("path.sysfs", "does not exist; name another one", ("/nowhere/sys",)),
-    ("path.kmsg", "does not exist; name another one", ("/nowhere\n/kmsg", "x" * 5000)),
-    ("sample.fast", "write 5s", ("5",)),
-    ("sample.fast", "write 1.5s", ("1.5",)),
-    ("sample.fast", "from 100ms to 60s", ("99ms", "61s", f"{MANY}s")),
-    ("sample.fast", "500ms, 5s, 1m or 1h", ("1 s", "-1s", "\N{ARABIC-INDIC DIGIT FIVE}s")),
-    ("sample.deadline", "from 100ms to 120s", ("121s",)),
-    ("stale-after", "a whole number from 2 to 100", ("1", MANY, "3.5")),
-    ("expect.gpu-count", "a whole number from 0 to 64", ("65",)),
-    ("expect.pcie-generation", "a whole number from 1 to 7", ("8",)),
-    ("expect.pcie-width", "write 1, 2, 4, 8, 12, 16 or 32", ("3",)),
-    ("expect.p2p", "true or false", ("yes",)),
-    ("metrics.profile", "'most' is invalid; write rules, default or full", ("most",)),
-    ("metrics.exclude", "'Power watts' is no metric; write a name, or a pattern", ("Power watts",)),
-    ("process.max", "a whole number from 0 to 1024", ("1025",)),
-    ("collector.host", "true or false", ("off",)),
-    ("log.level", "write debug, info, warning or error", ("INFO",)),
-    ("log.format", "write logfmt or json", ("xml",)),
-    ("kubernetes.pod-resources-socket", "the absolute path of the socket", ("kubelet.sock", "/run/kubelet\n.sock")),
-    ("simulate", "the name of a scenario or the path of its file", ("a\nb",)),
+TOO_LONG = (
+    ("path.kmsg", "does not exist; name another one", "x" * 5000),
+    ("sample.fast", "from 100ms to 60s", f"{MANY}s"),
+    ("stale-after", "a whole number from 2 to 100", MANY),
 )
-"""Option, what is right, and texts that are not."""
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "right"), [(name, text, right) for name, right, texts in BAD for text in texts]
+    ("name", "right", "text"),
+    [
+        *((name, right, text) for name, rows in REFUSED["values"].items() for right in rows for text in rows[right]),
+        *TOO_LONG,
+    ],
 )
 def test_a_bad_value_is_refused_naming_its_source_and_what_would_be_right(name: str, text: str, right: str) -> None:
     option = next(option for option in OPTIONS if option.key == name)
@@ -226,47 +196,8 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
     assert config_of({variable: "tcp://10.0.0.1:9836"}) == Config()
 
 
-SIMULATED = "simulated host (--simulate)"
-USELESS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
-    (
-        {"sample__fast": "10s"},
-        ("sample.medium (5s, the default)", "sample.fast (10s, --sample.fast)", "to 10s or more"),
-    ),
-    ({"sample__slow": "4s"}, ("sample.slow (4s, --sample.slow)", "sample.medium (5s, the default)")),
-    (
-        {"expect__gpu_count": "1", "expect__p2p": "true"},
-        ("expect.p2p (--expect.p2p)", "--expect.gpu-count to 2 or more"),
-    ),
-    (
-        {"expect__gpu_count": "0", "expect__pcie_width": "16"},
-        ("expect.pcie-width (--expect.pcie-width)", "leave it out"),
-    ),
-    *(
-        ({"simulate": "healthy", name: path}, (key, SIMULATED, "leave one of them out"))
-        for name, path, key in (
-            ("path__sysfs", "/", "path.sysfs (--path.sysfs)"),
-            ("kubernetes__pod_resources_socket", "/run/k.sock", "kubernetes.pod-resources-socket (--kubernetes"),
-        )
-    ),
-    ({"simulate": "healthy", "replay": "/dev/null"}, ("simulate (--simulate)", "replay (--replay)", "two hosts")),
-    (
-        {"replay": "/dev/null", "slurm__jobs_directory": "/run/jobs"},
-        ("slurm.jobs-directory", "recorded host (--replay)"),
-    ),
-    ({"replay": "/dev/null", "path__sysfs": "/"}, ("path.sysfs (--path.sysfs)", "recorded host (--replay)")),
-    (
-        {"baseline__from_host": "true", "baseline__file": "/etc/baseline.json"},
-        ("baseline.from-host (--baseline.from-host)", "baseline.file (--baseline.file)", "leave one of them out"),
-    ),
-    ({"simulate_at": "10m"}, ("simulate-at (--simulate-at)", "real host", "name a scenario with --simulate")),
-    ({"slurm__gpu_numbers": "minor"}, ("slurm.gpu-numbers (--slurm.gpu-numbers)", "set --slurm.jobs-directory")),
-    ({"baseline__from_host": "true"}, ("nowhere to keep what it learns", "set --state.directory as well")),
-    ({"collector__host": "false", "collector__process": "false"}, ("every collector is", "leave at least one on")),
-)
-
-
-@pytest.mark.parametrize(("flags", "parts"), USELESS)
-def test_a_useless_combination_is_refused_naming_both_sides(flags: dict[str, str], parts: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("flags", "parts"), REFUSED["combinations"])
+def test_a_useless_combination_is_refused_naming_both_sides(flags: dict[str, str], parts: list[str]) -> None:
     message = refusal({}, **flags)
     assert [part for part in parts if part not in message] == []
 
