@@ -348,7 +348,7 @@ def file_refusal(path: Path, content: str) -> str:
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
     assert len(message.splitlines()) == 1
-    assert "; " in message, "a file_refusal says what would be right"
+    assert "; " in message, "a refusal says what would be right"
     return message.removeprefix(f"{path}: ")
 
 

@@ -489,7 +489,7 @@ def test_every_code_of_the_header_has_a_label_and_a_kind_and_no_other_number_has
 
 
 WAYS: dict[str, tuple[str, tuple[object, ...], frozenset[str], object]] = {
-    # A question for root only takes a refusal for absence, and a clean_driver older than a field calls its id invalid.
+    # A question for root only takes a refusal for absence, and a driver older than a field calls its id invalid.
     "ask": (QUESTION, (QUESTION,), frozenset(), None),
     "ask_privileged": (QUESTION, (QUESTION,), frozenset({"NO_PERMISSION"}), None),
     "many": (LIST, (LIST, 0), frozenset(), []),
