@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 FOLDER: Final = Path(
     os.environ.get("GPU_TRIAGE_TEST_CAPTURES") or Path(__file__).resolve().parents[2] / "shared" / "data" / "real"
 )
@@ -26,63 +28,7 @@ def captured(pattern: str) -> list[Path]:
 ABSENT: Final = frozenset({"N/A", "[N/A]", "None", "", "[Not Supported]"})
 DEPRECATED: Final = "Requested functionality has been deprecated"
 
-_XML: Final[Mapping[str, tuple[str, ...]]] = {
-    "name": ("product_name",),
-    "serial": ("serial",),
-    "board_part_number": ("board_part_number",),
-    "pci.device_id": ("pci/pci_device_id",),
-    "mig.mode.current": ("mig_mode/current_mig",),
-    "fan.speed": ("fan_speed",),
-    "pstate": ("performance_state",),
-    "memory.total": ("fb_memory_usage/total",),
-    "memory.reserved": ("fb_memory_usage/reserved",),
-    "utilization.gpu": ("utilization/gpu_util",),
-    "utilization.encoder": ("utilization/encoder_util",),
-    "utilization.decoder": ("utilization/decoder_util",),
-    "ecc.mode.current": ("ecc_mode/current_ecc",),
-    "ecc.errors.corrected.volatile.total": (
-        "ecc_errors/volatile/dram_correctable",
-        "ecc_errors/volatile/single_bit/total",
-    ),
-    "ecc.errors.uncorrected.aggregate.total": (
-        "ecc_errors/aggregate/dram_uncorrectable",
-        "ecc_errors/aggregate/double_bit/total",
-    ),
-    "retired_pages.pending": ("retired_pages/pending_retirement",),
-    "remapped_rows.correctable": ("remapped_rows/remapped_row_corr", "remapped_rows"),
-    "remapped_rows.pending": ("remapped_rows/remapped_row_pending", "remapped_rows"),
-    "remapped_rows.histogram.max": ("remapped_rows/row_remapper_histogram/row_remapper_histogram_max",),
-    "temperature.gpu.tlimit": ("temperature/gpu_temp_tlimit",),
-    "temperature.shutdown": ("temperature/gpu_temp_max_threshold",),
-    "temperature.slowdown": ("temperature/gpu_temp_slow_threshold",),
-    "temperature.gpu_max": ("temperature/gpu_temp_max_gpu_threshold",),
-    "temperature.memory_max": ("temperature/gpu_temp_max_mem_threshold",),
-    "tlimit.shutdown": ("temperature/gpu_temp_max_tlimit_threshold",),
-    "tlimit.slowdown": ("temperature/gpu_temp_slow_tlimit_threshold",),
-    "temperature.memory": ("temperature/memory_temp",),
-    "power.draw.average": ("gpu_power_readings/average_power_draw",),
-    "power.default_limit": ("gpu_power_readings/default_power_limit", "power_readings/default_power_limit"),
-    "clocks.current.memory": ("clocks/mem_clock",),
-    "clocks.applications.graphics": ("applications_clocks/graphics_clock",),
-    "clocks.default_applications.graphics": ("default_applications_clocks/graphics_clock",),
-    "clocks.max.sm": ("max_clocks/sm_clock",),
-    "clocks.max.memory": ("max_clocks/mem_clock",),
-    "clocks.max.video": ("max_clocks/video_clock",),
-    "fabric.state": ("fabric/state",),
-}
-"""A fact, by nvidia-smi's name of it in a query where it has one, and where its XML has it: one of these."""
-
-_REPORT: Final = {
-    "GPU T.Limit Temp": "temperature.gpu.tlimit",
-    "GPU Shutdown Temp": "temperature.shutdown",
-    "GPU Slowdown Temp": "temperature.slowdown",
-    "GPU Max Operating Temp": "temperature.gpu_max",
-    "Memory Max Operating Temp": "temperature.memory_max",
-    "GPU Shutdown T.Limit Temp": "tlimit.shutdown",
-    "GPU Slowdown T.Limit Temp": "tlimit.slowdown",
-    "Board Part Number": "board_part_number",
-}
-"""Lines of ``nvidia-smi -q`` for what a query cannot ask."""
+_FACTS: Final = yaml.safe_load(Path(__file__).with_name("captured_facts.yml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -121,7 +67,7 @@ def xml_captures(path: Path) -> Iterator[Capture]:
     root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314 - files that we chose
     for gpu in root.findall("gpu"):
         facts = {}
-        for fact, places in _XML.items():
+        for fact, places in _FACTS["xml"].items():
             texts = [text for text in map(gpu.findtext, places) if text is not None]
             if texts:
                 facts[fact] = texts[0].strip()
@@ -139,8 +85,8 @@ def text_captures(path: Path) -> Iterator[Capture]:
         facts = {name.partition(" [")[0].strip(): value.strip() for name, value in named}
         for line in report.splitlines():
             label, _, value = line.partition(" : ")
-            if label.strip() in _REPORT:
-                facts[_REPORT[label.strip()]] = value.strip()
+            if fact := _FACTS["report"].get(label.strip()):
+                facts[fact] = value.strip()
         yield Capture(facts["driver_version"], facts, sections.get("nvlink -s", ""))
 
 

@@ -9,6 +9,11 @@ from gpu_triage.machine import Moment, real_machine
 from gpu_triage.read.metrics.contract import HostRound
 
 
+def kernel_file(name: str) -> str:
+    """What kernels wrote, from tests/unit/read/host/files."""
+    return (Path(__file__).parent / "unit/read/host/files" / name).read_text(encoding="utf-8")
+
+
 class HostTree:
     def __init__(self, root: Path) -> None:
         self.procfs = root / "proc"

@@ -9,13 +9,17 @@ import helm_python
 import yaml
 
 CHART = Path(__file__).resolve().parents[2] / "helm" / "gpu-triage-exporter"
+HERE = Path(__file__).parent
 NAMESPACE = "monitoring"
 RELEASE = "gpu"
 IMAGE = "registry.example.org/gpu-triage-exporter"
 """Laid below the values of every rendering: without an image the chart refuses to render."""
 
-RULES = (Path(__file__).parent / "rules.yml").read_text(encoding="utf-8")
+RULES = (HERE / "rules.yml").read_text(encoding="utf-8")
 """A file of rules with what templating might spoil: braces, quotes, several lines; and a group of one alert."""
+
+MATRIX: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "matrix.yml").read_text(encoding="utf-8"))
+"""Values that the chart is rendered with."""
 
 
 @dataclass(frozen=True, slots=True)

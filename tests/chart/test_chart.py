@@ -11,8 +11,7 @@ import helm_python
 import kubernetes_validate
 import pytest
 import yaml
-from tests.chart.matrix import MATRIX
-from tests.chart.rendering import CHART, IMAGE, RULES, Rendered, chart_with, render
+from tests.chart.rendering import CHART, IMAGE, MATRIX, RULES, Rendered, chart_with, render
 from tests.e2e.processes import exporter
 from tests.gathered import every
 from tests.parts import some

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.chart.matrix import MATRIX
-from tests.chart.rendering import CHART, RULES, chart_with, render
+from tests.chart.rendering import CHART, MATRIX, RULES, chart_with, render
 from tests.conftest import RequiresTool
 from tests.gathered import every
 from tests.program_output import output_of

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 from deploy.generate.chart_rules import definitions, overrides_schema
-from tests.chart.rendering import render
+from tests.chart.rendering import HERE, render
 from tests.gathered import every
 
 from gpu_triage.alerting.files import rule_files
@@ -21,7 +21,7 @@ SOURCES = tuple(source for source in shipped_sources() if not source.optional)
 ALERTS = {alert.key: alert for source in SOURCES for alert in source.alerts}
 SCHEMA = {**overrides_schema(), "$defs": definitions()}
 
-EVERYTHING = (Path(__file__).parent / "everything.yml").read_text(encoding="utf-8")
+EVERYTHING = (HERE / "everything.yml").read_text(encoding="utf-8")
 
 
 def own(name: str) -> dict[str, Any]:
@@ -99,42 +99,11 @@ def test_a_setting_of_the_exporter_is_refused_with_its_option(setting: dict[str,
         by_chart({"alerts": {"GpuHwThermalThrottling": setting}})
 
 
-FINE: list[dict[str, Any]] = [
-    {"job": "a$"},
-    {"job": "a{2}"},
-    {"labels": {"a": "ü x"}},
-    {"runbook_base_url": "https://{{$labels.instance}}/x"},
-    {"runbook_base_url": ""},
-    {"runbook_command": "ssh bastion gpu-triage explain"},
-    {"alerts": {"GpuExporterDown": {"for": "7d"}}},
-]
-WRONG: list[dict[str, Any]] = [
-    {"job": "a${b}"},
-    {"job": "a$${b}"},
-    {"job": "a\nb"},
-    {"job": ""},
-    {"jobs": "a"},
-    {"labels": {"a-b": "x"}},
-    {"labels": {"instance": "x"}},
-    {"labels": {"a": "{{"}},
-    {"labels": {"a": ""}},
-    {"labels": {"a": "x" * 257}},
-    {"labels": {f"a{number}": "x" for number in range(33)}},
-    {"annotations": {"summary": "x"}},
-    {"cluster_label": "__name__"},
-    {"replica_labels": "replica"},
-    {"runbook_base_url": "https://{{ $value }}/x"},
-    {"runbook_base_url": "gpu.example.org/runbooks"},
-    {"runbook_command": ""},
-    {"runbook_command": "explain {{ $value }}"},
-    {"grafana_base_url": "grafana"},
-    {"alerts": {"GpuExporterDown": {"for": ""}}},
-    {"alerts": {"GpuExporterDown": {"for": "1m1h"}}},
-    {"alerts": {"GpuLost": {"severity": "page"}}},
-]
+SETTINGS = yaml.safe_load((HERE / "settings.yml").read_text(encoding="utf-8"))
+TOO_LONG = ({"labels": {"a": "x" * 257}}, {"labels": {f"a{number}": "x" for number in range(33)}})
 
 
-@pytest.mark.parametrize("overrides", [*FINE, *WRONG], ids=str)
+@pytest.mark.parametrize("overrides", [*SETTINGS["fine"], *SETTINGS["wrong"], *TOO_LONG], ids=str)
 def test_schema_and_command_take_and_refuse_the_same(overrides: dict[str, Any], tmp_path: Path) -> None:
     by_schema = jsonschema.Draft202012Validator(SCHEMA).is_valid(overrides)
     try:
@@ -142,7 +111,7 @@ def test_schema_and_command_take_and_refuse_the_same(overrides: dict[str, Any], 
         accepted = True
     except ConfigError:
         accepted = False
-    assert by_schema == accepted == (overrides in FINE)
+    assert by_schema == accepted == (overrides in SETTINGS["fine"])
 
 
 @pytest.mark.parametrize("alert", [a for a in ALERTS.values() if a.thresholds], ids=lambda alert: alert.key)

@@ -7,70 +7,17 @@ from typing import Any
 import helm_python
 import jsonschema
 import pytest
-from tests.chart.rendering import CHART, render
+import yaml
+from tests.chart.rendering import CHART, HERE, render
 
 from gpu_triage.alerting.shipped import shipped_sources
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown name": ({"serviceMonitr": {"enabled": True}}, "serviceMonitr"),
-    "unknown name below": ({"features": {"hostPid": {"enabled": True}}}, "hostPid"),
-    "unknown name far below": ({"scrape": {"tlsConfig": {"insecure": True}}}, "insecure"),
-    "word for a truth": ({"hostNetwork": "yes"}, "hostNetwork"),
-    "too many GPUs": ({"expected": {"gpuCount": 65}}, "gpuCount"),
-    "a width that no link has": ({"expected": {"pcieWidth": 6}}, "pcieWidth"),
-    "a generation as text": ({"expected": {"pcieGeneration": "4"}}, "pcieGeneration"),
-    "a tag for a digest": ({"image": {"digest": "v1"}}, "digest"),
-    "a duration without unit": ({"scrape": {"interval": "15"}}, "interval"),
-    "a longer interval than alerts can take": ({"scrape": {"interval": "2m"}}, "interval"),
-    "an unknown scenario": ({"simulate": "h100-9"}, "simulate"),
-    "a relative path": ({"textfile": {"hostPath": "jobs"}}, "hostPath"),
-    "a relative folder of state": ({"state": {"hostPath": "state"}}, "hostPath"),
-    "a path kept by the program": ({"web": {"telemetryPath": "metrics"}}, "telemetryPath"),
-    "a host name with a port": ({"web": {"allowedHosts": ["gpu-1:9836"]}}, "allowedHosts"),
-    "a port out of range": ({"web": {"port": 0}}, "port"),
-    "a log level that is none": ({"log": {"level": "trace"}}, "level"),
-    "a flag without dashes": ({"extraArgs": ["sample.fast=1s"]}, "extraArgs"),
-    "a label that is no text": ({"podLabels": {"a": 1}}, "podLabels"),
-    "an alert that is none": ({"rules": {"overrides": {"alerts": {"GpuLots": {}}}}}, "GpuLots"),
-    "a finding that is none": ({"judge": {"thermal.hv": {"wait": "5m"}}}, "thermal.hv"),
-    "a setting that the finding lacks": ({"judge": {"gpu.lost": {"share": 0.2}}}, "share"),
-    "a wait of a finding without unit": ({"judge": {"thermal.hw": {"wait": 5}}}, "wait"),
-    "a share out of range": ({"judge": {"thermal.hw": {"share": 20}}}, "share"),
-    "a count that is no whole number": ({"judge": {"pcie.aer": {"count": 1.5}}}, "count"),
-    "a toleration's typing error": ({"tolerations": [{"key": "a", "effect": "NoSchedul"}]}, "effect"),
-}
-USELESS: dict[str, tuple[dict[str, Any], str]] = {
-    "both monitors": ({"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}, "scraped twice"),
-    "a monitor of no Service": (
-        {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}},
-        "service.enabled",
-    ),
-    "a scrape longer than its interval": ({"scrape": {"interval": "5s"}}, "longer than scrape.interval"),
-    "TLS from nowhere": ({"web": {"tls": True}}, "web.configSecret"),
-    "pods of no process": ({"features": {"containerNames": {"enabled": True}}}, "features.hostPID"),
-    "memory of no process": ({"features": {"processMemoryLocality": {"enabled": True}}}, "features.hostPID"),
-    "rights for a simulation": (
-        {"simulate": "h100-8", "features": {"kernelLog": {"enabled": True}}},
-        "features.kernelLog",
-    ),
-    "a label that tells targets apart": (
-        {"prometheusRule": {"enabled": True}, "rules": {"overrides": {"cluster_label": "a", "labels": {"a": "x"}}}},
-        "the label a tells targets apart",
-    ),
-    "a wait longer than a week": (
-        {"prometheusRule": {"enabled": True}, "rules": {"overrides": {"alerts": {"GpuExporterDown": {"for": "8d"}}}}},
-        "the longest is 7d",
-    ),
-    "a job that is no pattern": (
-        {"prometheusRule": {"enabled": True}, "rules": {"overrides": {"job": "("}}},
-        "missing closing",
-    ),
-}
+REFUSED = yaml.safe_load((HERE / "refused.yml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("values", "named"), [*WRONG.values(), *USELESS.values()], ids=[*WRONG, *USELESS])
+@pytest.mark.parametrize(("values", "named"), REFUSED.values(), ids=REFUSED)
 def test_a_bad_value_is_refused_by_name(values: dict[str, Any], named: str) -> None:
     with pytest.raises(helm_python.HelmError, match=named):
         render(values)

@@ -3,15 +3,14 @@
 from typing import Any
 
 import pytest
-from tests.chart.matrix import FEATURES, MATRIX
-from tests.chart.rendering import Rendered, render
+from tests.chart.rendering import MATRIX, Rendered, render
 from tests.gathered import every
 
 UNPRIVILEGED = 65534
 
 
 def _with(*features: str) -> Rendered:
-    return render({"features": {name: FEATURES[name] for name in features}})
+    return render({"features": {name: {"enabled": True} for name in features}})
 
 
 def test_the_default_pod_has_no_right_to_spare() -> None:

@@ -1,11 +1,27 @@
-"""The commands that the documents show: a shell takes them, and make, Python and nvidia-smi know what they name."""
+"""The commands and examples that the documents show: a shell, make, Python, Prometheus and jq take them as they are."""
 
+import doctest
+import math
 import re
 import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from tests.conftest import RequiresTool
 from tests.documents.pages import documents, shown
+from tests.gathered import every, for_each
+from tests.program_output import output_of
+from tests.promql.queries import faults
+from tests.promql.vocabulary import series_labels
+from tests.rules.handwritten import gpu, merged, over, play
+from tests.rules.rulefile import BMC, REPOSITORY, read_rules, rule_files
+
+import gpu_triage
+from gpu_triage.read.registry import METRICS
 
 NVIDIA_SMI = re.compile(r"nvidia-smi (.*?)(?=[|;`\n]|$)", re.MULTILINE)
 
@@ -91,3 +107,125 @@ def test_nvidia_smi_is_asked_for_what_it_has(repository: Path, option: str, know
     ]
     assert asked
     assert [(page, word) for page, word in asked if word not in known] == []
+
+
+SOURCES = Path(gpu_triage.__file__).parents[1]
+MODULES = sorted(
+    ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
+    for path in SOURCES.rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_hold(name: str) -> None:
+    results = doctest.testmod(import_module(name))
+    assert results.attempted > 0, "the examples are in no docstring"
+    assert results.failed == 0
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(yaml|promql|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str, kind: str) -> list[str]:
+    return [text for found, text in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")) if found == kind]
+
+
+def rules() -> list[dict[str, Any]]:
+    documents = [yaml.safe_load(text) for text in blocks("own-alerts.md", "yaml")]
+    return [rule for document in documents for group in document["groups"] for rule in group["rules"]]
+
+
+RULES = blocks("own-alerts.md", "yaml")
+QUERIES = [rule["expr"] for rule in rules()] + blocks("own-alerts.md", "promql")
+
+
+@for_each("query", QUERIES)
+def test_a_query_answers(query: str) -> None:
+    assert faults(query, series_labels(())) == []
+
+
+def test_the_rules_are_valid_and_fire_when_they_should(tmp_path: Path, requires_tool: RequiresTool) -> None:
+    promtool = requires_tool("promtool")
+    assert (len(RULES), len(QUERIES)) == (2, 3)
+    files = tuple(tmp_path / f"{number}.yml" for number in range(len(RULES)))
+    for path, text in zip(files, RULES, strict=True):
+        path.write_text(text, encoding="utf-8")
+    output_of(promtool, "check", "rules", *files)
+    # Hot from minute 10 on, with a scrape that failed at minute 30.
+    hot = over((80, 10), (95, 20), (math.nan, 1), (95, 60))
+    codes = {"thermal.hw": over((1, 10), (2, 20)), "pcie.aer": over((2, 30)), "pcie.width": over((2, 30))}
+    series = merged(
+        gpu("gpu_temperature_celsius", hot, sensor="memory", pod="x"),
+        *(gpu("gpu_finding", states, code=code, severity="warning", action="x") for code, states in codes.items()),
+    )
+    for alert, before, fires, value in (("OurGpuMemoryHot", 35, 41, "95"), ("OurGpuHasManyFindings", 5, 20, "3")):
+        played = play(promtool, tmp_path, files, {"": series}, minutes=42, shown={alert: fires})[""]
+        assert before not in played.minutes(alert)
+        (sent,) = played.shown[alert]
+        assert {
+            "instance": "a",
+            "gpu": "0",
+            "severity": "warning",
+            "action": "inspect_hardware",
+        }.items() <= sent.labels.items()
+        assert value in re.findall(r"\d+", " ".join(sent.annotations.values()))
+
+
+FOLDERS = ("*.md", "*/README.md", "docs/*.md", "exporter/gpu_triage/serve/handbook/**/*.md")
+PAGES = tuple(page for folder in FOLDERS for page in REPOSITORY.glob(folder) if page.name != "CHANGELOG.md")
+LABELS = series_labels(read_rules((*rule_files(), BMC)))
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`\n]+)`")
+METRIC = re.compile(r"(?<![\w:])(?:(?:instance|name|cluster)\w*:)?gpu_[a-z0-9_]+(?::\w+)?")
+NOT_METRICS = {
+    *("gpu_not_found", "gpu_not_supported", "gpu_unsupported"),
+    *("gpu_job_", "gpu_seconds", "gpu_triage", "gpu_triage_simulator"),
+    *("gpu_bar", "gpu_bound_elsewhere", "gpu_init_failed", "gpu_lost_at_probe", "gpu_not_probed", "gpu_probe_failed"),
+    *("gpu_not_started", "gpu_unpowered"),
+}
+"""Words in code that look like a metric: errors, kinds of kernel events, keys of JSON, the package."""
+SERIES = re.compile(r"(?<![\w/.-])(\w+:)?gpu_\w+")
+
+
+def fenced(page: Path) -> list[str]:
+    return [
+        query.strip()
+        for language, body in FENCE.findall(page.read_text(encoding="utf-8"))
+        if language == "promql"
+        for query in body.split("\n\n")
+    ]
+
+
+def in_prose(page: Path) -> Iterator[str]:
+    """Code that selects or computes; what is cut short with dots, or only lists the labels of a metric, is no query."""
+    for code in CODE.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if SERIES.search(code) and re.search(r"[{(]", code) and not re.search(r"\.\.\.|…|\*|\{[\w,]+\}$", code):
+            yield code
+
+
+def of_each(queries: Callable[[Path], Iterable[str]]) -> list[tuple[str, str]]:
+    return [(str(page.relative_to(REPOSITORY)), query) for page in PAGES for query in queries(page)]
+
+
+@for_each(("page", "query"), of_each(in_prose))
+def test_code_in_prose_names_what_there_is(page: str, query: str) -> None:
+    """It may name a counter without asking for its rate."""
+    del page
+    assert [*filter(lambda fault: "is a counter under nothing" not in fault, faults(query, LABELS))] == []
+
+
+@for_each(("page", "query"), of_each(fenced))
+def test_a_query_asks_for_what_there_is(page: str, query: str) -> None:
+    del page
+    assert list(faults(query, LABELS)) == []
+
+
+def test_metrics_named_in_prose_exist() -> None:
+    code = {code for page in PAGES for code in CODE.findall(FENCE.sub("", page.read_text(encoding="utf-8")))}
+    for name in every({name for each in code for name in METRIC.findall(each)} - NOT_METRICS):
+        if name.endswith("_"):  # a family
+            assert any(spec.name.startswith(name) for spec in METRICS), name
+        else:
+            LABELS(name)

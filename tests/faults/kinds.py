@@ -1,6 +1,6 @@
 """Error codes of nvml.h by what they mean: the matrix stages one of each kind.
 
-tests/unit/driver/nvml/test_nvml_error_kinds.py protects that every other code of a kind is treated like the staged one.
+tests/unit/driver/nvml/test_lists_and_events.py protects that every other code of a kind is treated like the staged one.
 """
 
 from collections.abc import Mapping

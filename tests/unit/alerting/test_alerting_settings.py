@@ -1,5 +1,6 @@
-"""Settings of the rules: each does what it says, and what is wrong is told with what is right."""
+"""Settings of the rules, the command that writes them, and the files: what is meant is what is read again."""
 
+import json
 import re
 import textwrap
 from collections.abc import Callable, Mapping
@@ -9,16 +10,18 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.gathered import every, for_each
 
-from gpu_triage.alerting.build import built
-from gpu_triage.alerting.files import rule_files
+from gpu_triage.alerting.build import BuiltGroup, BuiltRule, Fields, built
+from gpu_triage.alerting.files import MARK, folded, inhibitions, rule_files, to_yaml
 from gpu_triage.alerting.rule_source import Group, RuleSource
 from gpu_triage.alerting.rules_command import rules_command
 from gpu_triage.alerting.settings import DEFAULTS, Settings, default_settings, read_settings
 from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.cli.main import group
+from gpu_triage.cli.run import run_cli
 from gpu_triage.errors import ConfigError
 
 pytestmark = pytest.mark.slow
@@ -242,3 +245,209 @@ def test_the_settings_that_documents_and_help_show_can_be_used(read: Read, repos
     assert len(shown) == 2
     for each in shown:
         assert rule_files(read(yaml.safe_dump(each))) != rule_files(DEFAULTS)
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp", "Cn", "Co")), max_size=200)
+PROSE = st.lists(
+    st.sampled_from(
+        ["GPU", "{{ $labels.gpu }}", "of", "{{ if eq $value 1.0 }}a b{{ else }}c{{ end }}", "  ", "#", ": ", "'"]
+    ),
+    min_size=1,
+    max_size=60,
+).map(" ".join)
+
+
+def one_rule(fields: Fields, about: str = "") -> str:
+    return to_yaml("About.", (BuiltGroup("g", "1m", "", (BuiltRule(about, fields),)),))
+
+
+def read_again(fields: Fields) -> object:
+    return yaml.safe_load(one_rule(fields))["groups"][0]["rules"][0]
+
+
+def test_what_is_written_reads_as_what_was_built() -> None:
+    for source in every(shipped_sources()):
+        groups = built(source, DEFAULTS)
+        read = yaml.safe_load(to_yaml(source.about, groups))["groups"]
+        assert [group["rules"] for group in read] == [[rule.fields for rule in group.rules] for group in groups]
+
+
+@settings(max_examples=30)
+@given(TEXT | PROSE, TEXT)
+@example("", "null")
+def test_any_text_reads_as_itself(text: str, label: str) -> None:
+    fields: Fields = {"alert": "A", "expr": "up", "labels": {"a": label}, "annotations": {"description": text}}
+    assert read_again(fields) == fields
+
+
+@pytest.mark.parametrize("expr", ["up", "up == 0\n", "a\nor\nb\n", "a\nor\n  b", "'a'", "{a='b'} > 1", "vector(1) # x"])
+def test_any_expression_reads_as_itself(expr: str) -> None:
+    assert read_again({"record": "a:b:c", "expr": expr}) == {"record": "a:b:c", "expr": expr}
+
+
+@given(PROSE)
+def test_folding_gives_the_same_text_back(text: str) -> None:
+    lines = folded(text, 40)
+    if len(lines) > 1 and not text.startswith(" "):
+        assert yaml.safe_load("a: >-\n" + "".join(f"  {line}\n" for line in lines)) == {"a": text}
+
+
+def test_comments_stand_above_what_they_explain() -> None:
+    text = one_rule({"record": "a:b:c", "expr": "up"}, "First.\n\nSecond.")
+    assert text.startswith("# About.\n#\n# Written by `gpu-triage rules`")
+    assert "  # First.\n  #\n  # Second.\n  - record: a:b:c\n    expr: up\n" in text
+
+
+def test_keys_come_in_one_order_and_no_line_ends_in_a_space() -> None:
+    order = "alert expr for keep_firing_for labels annotations"
+    for text in every(rule_files().values()):
+        assert [line for line in text.splitlines() if line != line.rstrip()] == []
+        for block in yaml.safe_load(text)["groups"]:
+            for rule in block["rules"]:
+                assert list(rule) == [key for key in [*order.split(), "record"] if key in rule] or "record" in rule
+                if "alert" in rule:
+                    assert list(rule["labels"])[:2] == ["severity", "action"]
+                    assert list(rule["annotations"])[:4] == ["summary", "description", "runbook_url", "dashboard_uid"]
+
+
+def written(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def rules(folder: Path, *flags: str, config: str | None = None) -> int:
+    """The exit code of the command, with settings in a file where there are any."""
+    if config is not None:
+        path = folder.parent / "rules.yaml"
+        path.write_text(config, encoding="utf-8")
+        flags = (*flags, "--config", str(path))
+    return run_cli(group, ["rules", "--output", str(folder), *flags])
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A folder that does not exist yet."""
+    return tmp_path / "a" / "out"
+
+
+def test_rules_and_dashboards_are_written(out: Path, repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out.parent.mkdir()
+    assert rules(out) == 0
+    files = written(out)
+    assert {name for name in files if name.startswith("rules/")} == {f"rules/{name}" for name in rule_files()}
+    assert files["alertmanager-inhibit.yml"] == inhibitions()
+    for path in every((repository / "dashboards").glob("*.json")):
+        assert files[f"dashboards/{path.name}"] == path.read_text(encoding="utf-8")
+    said = capsys.readouterr()
+    assert f"wrote {len(files)} files to {out}" in said.out
+    assert said.err == ""
+
+
+def test_files_are_readable_by_the_servers_that_load_them_and_dashboards_can_be_left_out(out: Path) -> None:
+    assert rules(out, "--no-dashboards") == 0
+    assert {path.stat().st_mode & 0o777 for path in out.rglob("*.yml")} == {0o644}
+    assert not (out / "dashboards").exists()
+
+
+def test_settings_reach_rules_and_inhibitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = "cluster_label: region\nreplica_labels: [replica]\n"
+    alerts = "alerts: {GpuLost: {enabled: false}, GpuMissing: {severity: warning}}"
+    assert rules(tmp_path / "out", config=labels + alerts) == 0
+    files = written(tmp_path / "out")
+    assert "alert: GpuLost\n" not in files["rules/alerts-findings.yml"]
+    muted = yaml.safe_load(files["alertmanager-inhibit.yml"])["inhibit_rules"]
+    assert {tuple(each["equal"][:3]) for each in muted} == {("region", "replica", "job")}
+    assert "3 disabled" in capsys.readouterr().out
+
+
+def test_dashboards_use_label_and_runbooks_of_the_settings_and_keep_the_variable_that_links_set(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    runbooks = "https://runbooks.example.org/gpu"
+    addresses = f"grafana_base_url: 'https://grafana.example.org', runbook_base_url: '{runbooks}'"
+    assert rules(out, config=f"{{cluster_label: region, {addresses}}}") == 0
+    files = written(out)
+    diagnosis = files["dashboards/diagnosis.json"]
+    assert f"{runbooks}/playbook#1-is-it-sick" in diagnosis
+    assert "http://${exporter:raw}/runbooks" not in diagnosis
+    for name in ("capacity", "detail", "diagnosis", "fleet"):
+        board = json.loads(files[f"dashboards/{name}.json"])
+        variable = next(each for each in board["templating"]["list"] if each["label"] == "Cluster")
+        assert variable["name"] == "cluster"
+        assert variable["query"]["query"] == "label_values(gpu_exporter_build_info, region)"
+        queries = re.findall(r'"(?:expr|query|legendFormat|titleFormat)": "(.*)"', files[f"dashboards/{name}.json"])
+        assert len(queries) > 20
+        assert {label for query in queries for label in re.findall(r"[$-]?\bcluster\b:?", query)} <= {
+            "$cluster",
+            "cluster:",
+        }
+    assert '"region": "Cluster"' in files["dashboards/fleet.json"]
+    assert "{{ with $labels.region }}&var-cluster=" in files["rules/alerts-exporter.yml"]
+
+
+def test_a_second_run_replaces_files_and_removes_old_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert rules(out) == 0
+    old = out / "rules" / "alerts-old.yml"
+    old.write_text(f"# {MARK}\ngroups: []\n", encoding="utf-8")
+    own = out / "rules" / "own.yml"
+    own.write_text("groups: []\n", encoding="utf-8")
+    assert rules(out) == 0
+    assert not old.exists()
+    assert own.exists()
+    assert f"removed {old}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["rules/alerts-findings.yml", "alertmanager-inhibit.yml", "dashboards/fleet.json"])
+def test_a_foreign_file_is_kept_unless_forced(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = tmp_path / name
+    own.parent.mkdir(exist_ok=True)
+    own.write_text("{}", encoding="utf-8")
+    assert rules(tmp_path) == 2
+    assert written(tmp_path) == {name: "{}"}
+    assert "--force" in capsys.readouterr().err
+    assert rules(tmp_path, "--force") == 0
+    assert own.read_text(encoding="utf-8") != "{}"
+    own.unlink()
+    own.mkdir()
+    assert rules(tmp_path) == 2
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("", encoding="utf-8")
+    assert rules(blocked / "out") == 1
+    assert str(blocked) in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_no_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rules(tmp_path) == 0
+    before = written(tmp_path)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert rules(tmp_path, config="cluster_label: region") == 1
+    assert {name: text for name, text in written(tmp_path).items() if name != "rules.yaml"} == before
+
+
+def test_wrong_settings_write_nothing_and_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert rules(out, config="jobs: x\nalerts: {GpuLots: {}}\n") == 2
+    assert not out.exists()
+    assert [line.partition(": error: ")[0] for line in capsys.readouterr().err.splitlines()] == ["gpu-triage"] * 2
+
+
+@pytest.mark.parametrize("flags", [[], ["--config", "/nonexistent.yaml", "--output", "x"]])
+def test_wrong_usage_has_exit_code_2(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(group, ["rules", *flags]) == 2
+    assert "gpu-triage: error: " in capsys.readouterr().err
+
+
+def test_every_dashboard_of_the_package_is_one_of_the_repository(repository: Path) -> None:
+    package = [*(repository / "exporter/gpu_triage/alerting/dashboards").iterdir()]
+    assert {path.name for path in package} == {path.name for path in (repository / "dashboards").glob("*.json")}
+    assert all(path.is_symlink() for path in every(package))

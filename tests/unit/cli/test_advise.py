@@ -3,12 +3,13 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path as FilePath
+from typing import NamedTuple
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as some
 from tests.advise_hosts import HOSTS, NARROW, advice, job, look, look_at
-from tests.advise_jobs import CASES, STUDY, Case
 from tests.command_line import Run
 from tests.gathered import every
 from tests.rig import scenario_with
@@ -22,6 +23,23 @@ from gpu_triage.judge.report.text import render_text
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_WIDTH
 
 pytestmark = pytest.mark.slow
+
+
+class Case(NamedTuple):
+    """A job and its answer; the exchange in seconds of the worst case, and the speedup, of a group."""
+
+    host: str
+    options: str
+    choice: str
+    use: str
+    exchange: str = ""
+    worst: str = ""
+    best: str = ""
+    says: list[str] = []  # noqa: RUF012 - never changed
+
+
+JOBS = yaml.safe_load((FilePath(__file__).parent / "advise_jobs.yml").read_text(encoding="utf-8"))
+CASES = [Case(**case) for case in JOBS["cases"]]
 
 
 def worked_out(sum_: str) -> float:
@@ -60,7 +78,7 @@ def test_the_table_has_every_host_and_every_choice() -> None:
     assert {case.choice for case in CASES} == {choice.value for choice in Choice} - {Choice.NO_GPU.value}
 
 
-@pytest.mark.parametrize(("parameters", "batch", "one", "two"), STUDY)
+@pytest.mark.parametrize(("parameters", "batch", "one", "two"), JOBS["study"])
 def test_jobs_measured_slower_on_two_gpus_stay_on_one(parameters: str, batch: int, one: float, two: float) -> None:
     answer = advice(look_at("2 RTX 4070 Ti"), f"--params {parameters} --step-time {1000 * batch / one:.3f}ms")
     assert (answer.decision.choice, answer.gpus) == (Choice.ONE, ("0",))

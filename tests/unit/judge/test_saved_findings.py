@@ -1,21 +1,46 @@
 """The file of findings: what is written is read, and nothing that is wrong in it is believed."""
 
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import product
+from math import inf
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.evidence import Readings, steady
+from tests.rig import rig, three
 
 from gpu_triage.documents.saved_state import MOST_BYTES
 from gpu_triage.errors import DocumentError
-from gpu_triage.judge.evidence.past import MOST_LINKS, WidestLink, WidestLinks
+from gpu_triage.judge.conditions.clocks import judge_clocks
+from gpu_triage.judge.conditions.health import judge_health
+from gpu_triage.judge.conditions.host import judge_host
+from gpu_triage.judge.conditions.links import judge_links
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.observed import READS
+from gpu_triage.judge.evidence.past import DAY_SECONDS, MOST_LINKS, Memory, WidestLink, WidestLinks
+from gpu_triage.judge.evidence.series import Group, Labels
 from gpu_triage.judge.evidence.thresholds import WINDOW_PARTS
-from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.finding import Finding, KnownGpus, State, of_host
 from gpu_triage.judge.findings.saved import SAVE_SECONDS, SAVED_FINDINGS, KeptFindings, SavedLives
 from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life, Part
-from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Check
+from gpu_triage.judge.host_judge import HostJudge, _reading
+from gpu_triage.judge.report.report import JudgedHost
+from gpu_triage.machine import Moment
+from gpu_triage.options.config import Config
+from gpu_triage.read.gpu import pcie, power
+from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.gpu.modes import GPU_VGPU_LICENSE_STATE
+from gpu_triage.read.gpu.nvlink import GPU_C2C_LINKS_UP
+from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_ERROR_INFO, GPU_UP
+from gpu_triage.read.host import infiniband, kernel_log
+from gpu_triage.read.metrics.metric import GPU_LABELS, MetricSpec
+from gpu_triage.read.xid.xid_metrics import GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
 
 HOT = Finding(BY_CODE["thermal.hw"], "throttled 50 % at 91 °C", "3", "GPU-a", value=0.5)
 PRESENT = Life(HOT, State.CONFIRMED, 1000.0, 700.0, 2000.0, 1900.0, None, 20.0, 30.0)
@@ -236,3 +261,271 @@ def test_what_is_not_on_disk_is_named() -> None:
     assert saved.kept.not_in(pending) == []
     saved.judge(5.0 + HOT.check.wait_seconds, HOT)
     assert saved.kept.not_in(pending) == ["thermal.hw of GPU 3"]
+
+
+BEGIN, STEP, WINDOW = 130.0, 60.0, 60.0
+LONGEST = max(check.wait_seconds for check in CHECKS), max(check.hold_seconds for check in CHECKS)
+INDEX = "1"
+AT_REST = "pcie.generation_low"
+"""The only kind that cannot be observed on a busy GPU."""
+FINE = MappingProxyType({GPU_VGPU_LICENSE_STATE: GPU_VGPU_LICENSE_STATE.value_of("licensed"), GPU_C2C_LINKS_UP: 10})
+"""What GPUs that have it report when it is fine; of others it is 0."""
+
+
+class Gpu(NamedTuple):
+    """The GPU as it is known; without an index, the driver does not show it."""
+
+    gpu: str = ""
+    uuid: str = ""
+    pci_bus_id: str = ""
+
+
+@pytest.fixture(scope="module")
+def healthy() -> HostEvidence:
+    """A host with three busy GPUs that report whatever a finding may be based on."""
+    with rig(three("h100-8"), Config()) as running:
+        running.run_to(BEGIN)
+        assert running.judge.latest is not None
+        host = running.judge.latest.host
+    index = {spec: dict(groups) for spec, groups in host.index.items()}
+    for spec in set(READS.values()) - index.keys():
+        owner = (host.gpus[1].gpu, host.gpus[1].uuid) if spec.labels[:2] == GPU_LABELS else ()
+        labels = (*owner, *(next(iter(spec.label_values.get(name, ())), "x") for name in spec.labels[len(owner) :]))
+        index[spec] = {owner: {labels: (host.at.monotonic, float(FINE.get(spec, 0)))}}
+    return replace(host, index=index)
+
+
+def known_as(healthy: HostEvidence, gpu: Gpu) -> HostEvidence:
+    """The host when its second GPU is known as this; without a UUID, it does not answer."""
+    if gpu.uuid:
+        return healthy
+    own = (healthy.gpus[1].gpu, healthy.gpus[1].uuid)
+    index: dict[MetricSpec, Mapping[Labels, Group]] = {
+        spec: {labels: group for labels, group in groups.items() if labels != own}
+        for spec, groups in healthy.index.items()
+    }
+    if gpu.gpu:
+        names = (gpu.gpu, "")
+        facts = [(GPU_UP, names, 0.0), (GPU_ERROR_INFO, (*names, "lost"), 1.0)]
+        if gpu.pci_bus_id:
+            facts.append((GPU_INFO, (*names, "", gpu.pci_bus_id, *[""] * 6), 1.0))
+        for spec, labels, value in facts:
+            index[spec] = {**index.get(spec, {}), names: {labels: (healthy.at.monotonic, value)}}
+    return replace(healthy, index=index)
+
+
+class Course:
+    """The judge on a host with a fault of every kind at once."""
+
+    def __init__(self, healthy: HostEvidence) -> None:
+        memory = Memory()
+        memory.seconds = 2 * DAY_SECONDS
+        self.healthy = replace(healthy, memory=memory)
+        self.now = healthy.at.monotonic
+        self.judge = HostJudge(JudgedHost("host", continuous=True))
+        self.ends: set[EndReason] = set()
+
+    def restart(self) -> None:
+        saved = SAVED_FINDINGS.encode(SavedLives("boot", self.judge.states.lives))
+        self.judge = HostJudge(JudgedHost("host", continuous=True))
+        self.judge.states.restore(SAVED_FINDINGS.decode(saved, "findings.json", 0.0).memory.lives)
+
+    def look(self, gpu: Gpu, found: Sequence[Finding] = (), after: float = STEP) -> list[Life]:
+        """Judge after some seconds; returns the pending and confirmed lives of the GPU and of the host."""
+        self.now += after
+        began = self.healthy.at
+        host = replace(known_as(self.healthy, gpu), at=Moment(self.now, began.wall + self.now - began.monotonic))
+        self.judge.judge(host, more=found)
+        lives = self.judge.states.lives
+        self.ends |= {life.end for life in lives if life.end is not None}
+        others = {each.uuid for each in self.healthy.gpus} - {self.healthy.gpus[1].uuid}
+        return [life for life in lives if life.state is not State.ENDED and life.finding.uuid not in others]
+
+
+def made(check: Check, gpu: str = "", uuid: str = "", pci_bus_id: str = "") -> Finding:
+    return Finding(check, "x", gpu or None, uuid, pci_bus_id, value=None if check.measure is None else 1.0)
+
+
+KNOWN = ("UUID", "address", "slot", "index")
+COURSES = (*((each,) for each in KNOWN), *product(KNOWN[:3], repeat=2), ("index", "index"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("course", COURSES, ids=" then ".join)
+def test_a_finding_of_any_kind_ends_in_its_hold_once_its_gpu_is_repaired(
+    healthy: HostEvidence, course: tuple[str, ...]
+) -> None:
+    """The exporter is restarted between the two parts of a course; one of one part is of its first start."""
+    whole = Gpu(INDEX, healthy.gpus[1].uuid, healthy.gpus[1].pci_bus_id)
+    gpus = {
+        "UUID": whole,
+        "address": whole._replace(uuid=""),
+        "slot": Gpu(pci_bus_id=whole.pci_bus_id),
+        "index": Gpu(INDEX),
+    }
+    running = Course(healthy)
+    for number, known in enumerate(course):
+        if number:
+            running.restart()
+        gpu = gpus[known]
+        found = [made(check, *(() if check.of_host else gpu)) for check in CHECKS]
+        running.look(gpu, found)
+        lives = running.look(gpu, found, after=LONGEST[0])
+        assert {life.state for life in lives} == {State.CONFIRMED}
+        assert len(lives) == len(CHECKS), "one of each kind"
+    repaired_at, over_at = running.now, dict[str, float]()
+    while running.now < repaired_at + WINDOW + LONGEST[1] + 2 * STEP:
+        codes = [life.finding.check.code for life in running.look(whole)]
+        assert len(set(codes)) == len(codes)
+        over_at |= {check.code: running.now for check in CHECKS if check.code not in {*over_at, *codes}}
+    lasted = {check: over_at.get(check.code, inf) - repaired_at for check in CHECKS if check.code != AT_REST}
+    assert [check.code for check, seconds in lasted.items() if seconds > WINDOW + check.hold_seconds + 2 * STEP] == []
+    assert running.ends <= {EndReason.GONE, EndReason.MOVED}
+
+
+X = Gpu("1", "GPU-x", "0000:b3:00.0")
+Y = Gpu("0", "GPU-y", "0000:65:00.0")
+UNNAMED = X._replace(uuid="")
+LATCHED, WAITS = made(BY_CODE["gpu.lost"], *X), made(BY_CODE["thermal.hw"], *X)
+AT_SLOT = Finding(BY_CODE["gpu.lost"], "x", pci_bus_id=X.pci_bus_id)
+
+
+def ends(states: FindingStates) -> list[tuple[str, EndReason]]:
+    return [(life.finding.identity, life.end) for life in states.lives if life.end is not None]
+
+
+def judged(states: FindingStates, at: float, gpus: Sequence[Gpu], *found: Finding) -> list[Finding]:
+    """The pending and confirmed findings on a host with these GPUs."""
+    present, _ = states.judge(found, lambda _finding: True, at, gpus=KnownGpus(gpus))
+    return [life.finding for life in present]
+
+
+@pytest.mark.parametrize("before", [AT_SLOT, replace(LATCHED, uuid=""), replace(LATCHED, uuid="", pci_bus_id="")])
+def test_a_finding_goes_on_under_the_uuid_and_what_was_published_before_ends(before: Finding) -> None:
+    states = FindingStates()
+    judged(states, 0.0, [], before)
+    assert judged(states, 5.0, [Y, X]) == [before.about(X)]
+    assert ends(states) == [(before.identity, EndReason.MOVED)]
+    assert judged(states, 10.0, [Y, X], LATCHED) == [LATCHED]
+    (life,) = (life for life in states.lives if life.state is State.CONFIRMED)
+    assert (life.began_at, life.holds) == (0.0, True)
+
+
+def test_a_pending_finding_moves_without_a_trace_and_its_wait_goes_on() -> None:
+    states = FindingStates()
+    judged(states, 0.0, [UNNAMED], replace(WAITS, uuid=""))
+    judged(states, 60.0, [X], WAITS)
+    (life,) = states.lives
+    assert (life.finding, life.lasted_seconds) == (WAITS, 60.0)
+
+
+def test_what_is_still_said_of_a_slot_stays_with_the_slot() -> None:
+    """An Xid of before the kernel found the present card may be of another card."""
+    states = FindingStates()
+    judged(states, 0.0, [], AT_SLOT)
+    assert judged(states, 5.0, [X], AT_SLOT) == [AT_SLOT]
+    assert ends(states) == []
+
+
+def test_a_board_that_was_known_before_is_the_one_at_its_address() -> None:
+    states = FindingStates()
+    judged(states, 0.0, [X], LATCHED)
+    assert judged(states, 5.0, [UNNAMED], replace(LATCHED, uuid="")) == [LATCHED]
+    assert judged(states, 10.0, [], AT_SLOT) == [replace(LATCHED, gpu=None)]
+
+
+def test_a_finding_about_a_board_ends_when_another_one_is_in_its_slot() -> None:
+    states = FindingStates()
+    new = X._replace(uuid="GPU-new")
+    judged(states, 0.0, [X], LATCHED, WAITS)
+    assert judged(states, 5.0, [new]) == []
+    assert ends(states) == [(X.uuid, EndReason.REPLACED)]
+    fault = replace(LATCHED, uuid=new.uuid)
+    assert judged(states, 10.0, [new], fault) == [fault]
+
+
+def test_a_board_that_has_moved_to_another_slot_keeps_its_findings() -> None:
+    states = FindingStates()
+    judged(states, 0.0, [X, Y], LATCHED)
+    moved = X._replace(pci_bus_id="0000:17:00.0")
+    assert judged(states, 5.0, [moved, Y._replace(pci_bus_id=X.pci_bus_id)]) == [LATCHED.about(moved)]
+
+
+def test_the_index_of_a_gpu_that_is_gone_is_not_taken_for_the_gpu() -> None:
+    """The driver numbers the others anew."""
+    states, lost = FindingStates(), replace(LATCHED, gpu="0", uuid="", pci_bus_id=Y.pci_bus_id)
+    other = made(BY_CODE["recovery.action"], *X)
+    judged(states, 0.0, [Y._replace(uuid=""), X], lost, other)
+    assert judged(states, 5.0, [X._replace(gpu="0")]) == [lost, replace(other, gpu="0")]
+    assert ends(states) == []
+
+
+GPU = ("0", "GPU-0")
+UP: Readings = {(GPU_UP, GPU): 1.0}
+
+
+def said(kind: str, *subjects: str) -> Readings:
+    return {(kernel_log.GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, (kind, subject)): 0.0 for subject in subjects}
+
+
+TASK, SILENT = said("hung_task", "python3 (42)", "dd (7)"), said("nfs_not_responding", "nas01")
+TASKS = "dd (7), python3 (42)"
+KILLED: Readings = {(kernel_log.GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS, ("42", "<!here>", "", "", "4711")): 0.0}
+SLOW_PORT: Readings = {(infiniband.GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO, ("mlx5_3", "1")): 0.5}
+SXID: Readings = {(GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS, ("0000:c1:00.0", "20034", "true")): 0.0}
+NARROW: Readings = {(pcie.GPU_PCIE_LINK_WIDTH, GPU): 4.0, (pcie.GPU_PCIE_LINK_EXPECTED_WIDTH, GPU): 16.0}
+HOT_READINGS: Readings = {
+    (power.GPU_TEMPERATURE_CELSIUS, (*GPU, "gpu")): 89.0,
+    (power.GPU_TEMPERATURE_THRESHOLD_CELSIUS, (*GPU, "slowdown")): 90.0,
+}
+SEVEN: Readings = {(GPU_DEVICES, ("nvml",)): 7.0, (GPU_DEVICES, ("expected",)): 8.0}
+
+
+@pytest.mark.parametrize(
+    ("judge", "readings", "code", "detail"),
+    [
+        (judge_host, said("filesystem_read_only", "md0"), "storage.read_only", "md0"),
+        (judge_host, SILENT, "storage.not_responding", "nas01"),
+        (judge_host, TASK, "host.hung_task", TASKS),
+        (judge_host, {**TASK, **SILENT}, "host.hung_task", f"{TASKS}, and NFS server nas01 does not respond"),
+        (judge_host, KILLED, "memory.oom_killed_other", "__here_ (42) of Slurm job 4711"),
+        (judge_host, SLOW_PORT, "network.port_slow", "mlx5_3 port 1"),
+        (judge_links, SXID, "nvswitch.sxid_fatal", "SXid 20034 of switch 0000:c1:00.0"),
+        (judge_links, {**UP, **NARROW}, "pcie.width_from_boot", "x4 of x16"),
+        (judge_clocks, {**UP, **HOT_READINGS}, "thermal.margin", "gpu at 89 °C, slowdown at 90 °C"),
+        (lambda host: judge_health(host, {}), SEVEN, "gpu.missing", "1 of 8 missing"),
+    ],
+)
+def test_a_detail_names_the_part(
+    judge: Callable[[HostEvidence], Iterator[Finding]], readings: Readings, code: str, detail: str
+) -> None:
+    assert [each.detail for each in judge(steady(readings)) if each.check.code == code] == [detail]
+
+
+def test_a_detail_is_bounded() -> None:
+    assert len(of_host("storage.nvme", "", detail="n" * 1000).detail) == 100
+
+
+@pytest.mark.parametrize(
+    ("now", "kept"),
+    [
+        ("91 °C (limit 90 °C), SM clock about 1200 of 1980 MHz", True),
+        ("91 °C (limit 90 °C), SM clock about 1200 of 1755 MHz", False),
+        ("md1", False),
+    ],
+)
+def test_measurements_alone_change_no_detail(now: str, kept: bool) -> None:  # noqa: FBT001 - a table
+    before = "87 °C (limit 90 °C), SM clock about 1095 of 1980 MHz"
+    assert of_host("storage.nvme", "", detail=now).with_earlier(before).detail == (before if kept else now)
+
+
+def test_a_detail_is_published_once_confirmed_and_then_kept() -> None:
+    """Until then each measurement would be a series; what needs no wait has it at once."""
+    judge, details = HostJudge(JudgedHost("a", continuous=True)), []
+    for number, heat in enumerate((87, 88)):
+        host = steady({})
+        host = replace(host, at=replace(host.at, monotonic=host.at.monotonic + 5.0 * number))
+        more = [of_host("storage.nvme", "", 1, f"{heat} °C"), of_host("network.port_slow", "", 1, f"{heat} °C")]
+        published = _reading(judge.judge(host, more=more).report).findings
+        details += [{each.code: each.detail for each in published}]
+    assert details == [{"storage.nvme": "87 °C", "network.port_slow": ""}] * 2

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.command_line import config_from
 from tests.gathered import every
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.options.config import Config, JudgeOption, LineRate, collector_enabled
+from gpu_triage.options.config import Config, JudgeOption, LineRate, Origin, Setting, collector_enabled
 from gpu_triage.options.option import MEANINGS, Option
+from gpu_triage.options.option_sources import combined, judge_options_now
 from gpu_triage.options.option_table import CollectorSwitch, all_options
 from gpu_triage.options.values import parse_duration, show_duration, split_listen_address, unix_socket_path
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
@@ -127,52 +129,21 @@ def test_every_field_of_config_has_an_option_and_a_case_above() -> None:
     assert {option.field for option in OPTIONS if option.key in keys} | {"collectors"} == names
 
 
+REFUSED = yaml.safe_load((Path(__file__).parent / "refused.yml").read_text(encoding="utf-8"))
 MANY = "9" * 5000
-BAD: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("nccl.ras-address", "write host:port", ("localhost", "unix:/run/nccl")),
-    (
-        "web.listen-address",
-        "write host:port, :port or [v6]:port",
-        (
-            *("9836", ":65536", "::1:9836", "[::1:9836", ":-1", "a@b:1", "127.0.0.1:", "[10.0.0.1]:9836"),
-            *("300.0.0.1:9836", "http://host:9836"),
-        ),
-    ),
-    ("web.allowed-hosts", "such as gpu-1.example.com or .example.com", ("*", ".", "a..b")),
-    ("web.allowed-hosts", "write one without a port", ("gpu-1:9836", "http://gpu-1", "[::1]")),
-    ("web.allowed-hosts", "always allowed; write names only", ("10.0.0.1",)),
-    ("web.telemetry-path", "starts with /", ("metrics",)),
-    ("web.telemetry-path", "write a path below it, such as /metrics", ("/",)),
-    ("web.telemetry-path", "write another path, such as /metrics", ("/-/ready",)),
-    ("web.telemetry-path", "such as /metrics", ("/my metrics", "/metrics?x=1", "/a/../b")),
-    ("web.max-requests", "a whole number from 1 to 1000", ("0",)),
-    ("path.procfs", "is not a folder; name another one", ("/dev/null",)),
-    ("path.sysfs", "does not exist; name another one", ("/nowhere/sys",)),
-    ("path.kmsg", "does not exist; name another one", ("/nowhere\n/kmsg", "x" * 5000)),
-    ("sample.fast", "write 5s", ("5",)),
-    ("sample.fast", "write 1.5s", ("1.5",)),
-    ("sample.fast", "from 100ms to 60s", ("99ms", "61s", f"{MANY}s")),
-    ("sample.fast", "500ms, 5s, 1m or 1h", ("1 s", "-1s", "\N{ARABIC-INDIC DIGIT FIVE}s")),
-    ("sample.deadline", "from 100ms to 120s", ("121s",)),
-    ("stale-after", "a whole number from 2 to 100", ("1", MANY, "3.5")),
-    ("expect.gpu-count", "a whole number from 0 to 64", ("65",)),
-    ("expect.pcie-generation", "a whole number from 1 to 7", ("8",)),
-    ("expect.pcie-width", "write 1, 2, 4, 8, 12, 16 or 32", ("3",)),
-    ("expect.p2p", "true or false", ("yes",)),
-    ("metrics.profile", "'most' is invalid; write rules, default or full", ("most",)),
-    ("metrics.exclude", "'Power watts' is no metric; write a name, or a pattern", ("Power watts",)),
-    ("process.max", "a whole number from 0 to 1024", ("1025",)),
-    ("collector.host", "true or false", ("off",)),
-    ("log.level", "write debug, info, warning or error", ("INFO",)),
-    ("log.format", "write logfmt or json", ("xml",)),
-    ("kubernetes.pod-resources-socket", "the absolute path of the socket", ("kubelet.sock", "/run/kubelet\n.sock")),
-    ("simulate", "the name of a scenario or the path of its file", ("a\nb",)),
+TOO_LONG = (
+    ("path.kmsg", "does not exist; name another one", "x" * 5000),
+    ("sample.fast", "from 100ms to 60s", f"{MANY}s"),
+    ("stale-after", "a whole number from 2 to 100", MANY),
 )
-"""Option, what is right, and texts that are not."""
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "right"), [(name, text, right) for name, right, texts in BAD for text in texts]
+    ("name", "right", "text"),
+    [
+        *((name, right, text) for name, rows in REFUSED["values"].items() for right in rows for text in rows[right]),
+        *TOO_LONG,
+    ],
 )
 def test_a_bad_value_is_refused_naming_its_source_and_what_would_be_right(name: str, text: str, right: str) -> None:
     option = next(option for option in OPTIONS if option.key == name)
@@ -226,47 +197,8 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
     assert config_of({variable: "tcp://10.0.0.1:9836"}) == Config()
 
 
-SIMULATED = "simulated host (--simulate)"
-USELESS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
-    (
-        {"sample__fast": "10s"},
-        ("sample.medium (5s, the default)", "sample.fast (10s, --sample.fast)", "to 10s or more"),
-    ),
-    ({"sample__slow": "4s"}, ("sample.slow (4s, --sample.slow)", "sample.medium (5s, the default)")),
-    (
-        {"expect__gpu_count": "1", "expect__p2p": "true"},
-        ("expect.p2p (--expect.p2p)", "--expect.gpu-count to 2 or more"),
-    ),
-    (
-        {"expect__gpu_count": "0", "expect__pcie_width": "16"},
-        ("expect.pcie-width (--expect.pcie-width)", "leave it out"),
-    ),
-    *(
-        ({"simulate": "healthy", name: path}, (key, SIMULATED, "leave one of them out"))
-        for name, path, key in (
-            ("path__sysfs", "/", "path.sysfs (--path.sysfs)"),
-            ("kubernetes__pod_resources_socket", "/run/k.sock", "kubernetes.pod-resources-socket (--kubernetes"),
-        )
-    ),
-    ({"simulate": "healthy", "replay": "/dev/null"}, ("simulate (--simulate)", "replay (--replay)", "two hosts")),
-    (
-        {"replay": "/dev/null", "slurm__jobs_directory": "/run/jobs"},
-        ("slurm.jobs-directory", "recorded host (--replay)"),
-    ),
-    ({"replay": "/dev/null", "path__sysfs": "/"}, ("path.sysfs (--path.sysfs)", "recorded host (--replay)")),
-    (
-        {"baseline__from_host": "true", "baseline__file": "/etc/baseline.json"},
-        ("baseline.from-host (--baseline.from-host)", "baseline.file (--baseline.file)", "leave one of them out"),
-    ),
-    ({"simulate_at": "10m"}, ("simulate-at (--simulate-at)", "real host", "name a scenario with --simulate")),
-    ({"slurm__gpu_numbers": "minor"}, ("slurm.gpu-numbers (--slurm.gpu-numbers)", "set --slurm.jobs-directory")),
-    ({"baseline__from_host": "true"}, ("nowhere to keep what it learns", "set --state.directory as well")),
-    ({"collector__host": "false", "collector__process": "false"}, ("every collector is", "leave at least one on")),
-)
-
-
-@pytest.mark.parametrize(("flags", "parts"), USELESS)
-def test_a_useless_combination_is_refused_naming_both_sides(flags: dict[str, str], parts: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("flags", "parts"), REFUSED["combinations"])
+def test_a_useless_combination_is_refused_naming_both_sides(flags: dict[str, str], parts: list[str]) -> None:
     message = refusal({}, **flags)
     assert [part for part in parts if part not in message] == []
 
@@ -398,3 +330,178 @@ def test_any_text_is_a_duration_or_refused_on_one_line(text: str) -> None:
     except ValueError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017 - either outcome is right
         assert "; write " in str(error)  # noqa: PT017
+
+
+def config_of_file(path: Path | str) -> Config:
+    return config_from([f"--config.file={path}"], {}, [CollectorSwitch("host_disk", "Disk use.", default=True)])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.yml"
+
+
+def file_refusal(path: Path, content: str) -> str:
+    """What is said of the content, without the path every message must begin with."""
+    path.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        config_of_file(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert len(message.splitlines()) == 1
+    assert "; " in message, "a refusal says what would be right"
+    return message.removeprefix(f"{path}: ")
+
+
+def test_keys_are_nested_by_the_dots_of_the_options(file: Path) -> None:
+    file.write_text(
+        """\
+        web:
+          listen-address: [":9836", "127.0.0.1:9999"]
+          telemetry-path: /gpu
+        sample: {fast: 500ms}
+        stale-after: 4
+        expect: {p2p: True, pcie-width: 16}
+        collector: {host: false, host_disk: true}
+        """
+    )
+    assert config_of_file(file) == Config(
+        web_listen_addresses=(":9836", "127.0.0.1:9999"),
+        web_telemetry_path="/gpu",
+        sample_fast_seconds=0.5,
+        stale_after=4,
+        expect_p2p=True,
+        expect_pcie_width=16,
+        collectors={"host": False, "host_disk": True},
+    )
+
+
+@pytest.mark.parametrize("content", ["", "# nothing yet\n", "\ufeff---\n", "web:\nsample:\n  # fast: 2s\n"])
+def test_a_file_that_sets_nothing_leaves_the_defaults(file: Path, content: str) -> None:
+    file.write_text(content, encoding="utf-8")
+    assert config_of_file(file) == Config()
+
+
+def test_one_value_may_stand_for_a_list(file: Path) -> None:
+    file.write_text("web: {listen-address: localhost:9836}")
+    assert config_of_file(file).web_listen_addresses == ("localhost:9836",)
+
+
+def test_yamls_guesses_about_types_do_not_change_a_value(file: Path) -> None:
+    for text in ("010", "1:30", "off", "1e3", "2026-01-02"):
+        file.write_text(f"simulate: {text}")
+        assert config_of_file(file).simulate == text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("sample: {fast: 5}", "sample.fast: '5' has no unit; write 5s"),
+        ("sample: {fsat: 1s}", "line 1: sample.fsat: unknown key; did you mean fast?"),
+        ("sample.fast: 1s", "line 1: sample.fast: unknown key; did you mean sample?"),
+        ("config: {file: other.yml}", "line 1: config: unknown key; "),
+        ("stale-after: {a: 1}", "line 1: stale-after: is a table; write one value"),
+        ("stale-after: [3]", "line 1: stale-after: is a list; write one value"),
+        ("web: {listen-address: [[':1']]}", "line 1: web.listen-address: is a list; write a value or a list"),
+        ("web: {listen-address: []}", "line 1: web.listen-address: is a list; write a value or a list"),
+        ("simulate: null", "line 1: simulate: has no value; write one or leave the key out"),
+    ],
+)
+def test_a_mistake_is_answered_with_its_place_and_what_would_be_right(file: Path, content: str, message: str) -> None:
+    assert file_refusal(file, content).startswith(message)
+
+
+def test_no_object_is_made_of_a_tagged_value(file: Path) -> None:
+    file.write_text("simulate: !!python/object/apply:os.getcwd []")
+    with pytest.raises(ConfigError, match="is a list; write one value"):
+        config_of_file(file)
+
+
+@pytest.fixture
+def judge_file(file: Path) -> Path:
+    file.write_text("judge:\n  thermal.hw: {wait: 5m, hold: 15m, share: 20 %}\n  xid.79:\n    wait: 1m\n")
+    return file
+
+
+def test_the_file_has_a_table_for_each_finding(judge_file: Path) -> None:
+    assert config_from([f"--config.file={judge_file}"]).judge == (
+        JudgeOption("thermal.hw", "wait", "5m"),
+        JudgeOption("thermal.hw", "hold", "15m"),
+        JudgeOption("thermal.hw", "share", "20 %"),
+        JudgeOption("xid.79", "wait", "1m"),
+    )
+
+
+def test_what_several_sources_say_is_combined_and_the_flag_comes_last(judge_file: Path) -> None:
+    scenario = {"judge": Setting(("power.cap.share=0.8",), "the scenario")}
+    config = config_from(
+        [f"--config.file={judge_file}", "--judge=thermal.hw.wait=1m", "--judge", "pcie.aer.count=5", "--simulate=x"],
+        {"GPU_TRIAGE_JUDGE": "thermal.hw.wait=2m,thermal.sw.wait=3m"},
+        of_scenario=lambda _name: scenario,
+    )
+    said = [(each.code, each.name, each.text, each.origin, each.place) for each in config.judge]
+    assert said == [
+        ("power.cap", "share", "0.8", Origin.SCENARIO, "the scenario"),
+        ("thermal.hw", "wait", "5m", Origin.FILE, f"{judge_file}: judge"),
+        ("thermal.hw", "hold", "15m", Origin.FILE, f"{judge_file}: judge"),
+        ("thermal.hw", "share", "20 %", Origin.FILE, f"{judge_file}: judge"),
+        ("xid.79", "wait", "1m", Origin.FILE, f"{judge_file}: judge"),
+        ("thermal.hw", "wait", "2m", Origin.VARIABLE, "environment variable GPU_TRIAGE_JUDGE"),
+        ("thermal.sw", "wait", "3m", Origin.VARIABLE, "environment variable GPU_TRIAGE_JUDGE"),
+        ("thermal.hw", "wait", "1m", Origin.FLAG, "--judge"),
+        ("pcie.aer", "count", "5", Origin.FLAG, "--judge"),
+    ]
+
+
+def test_a_scenario_that_is_not_run_by_a_command_says_it_too() -> None:
+    settings = {"judge": Setting(("power.cap.share=0.8",), "the scenario")}
+    (option,) = combined(all_options(()), {Origin.SCENARIO: settings}, Config()).judge
+    assert option == JudgeOption("power.cap", "share", "0.8")
+    assert (option.origin, option.place) == (Origin.SCENARIO, "the scenario")
+
+
+@pytest.mark.parametrize("text", ["", "thermal.hw.wait", "wait=5m", "thermal.hw wait=5m", "=5m"])
+def test_what_is_no_setting_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--judge: .* is invalid; write .*, such as thermal.hw.wait=5m"):
+        config_from([f"--judge={text}"])
+
+
+@pytest.mark.parametrize(
+    ("content", "right"),
+    [
+        ("judge: 5m", "judge: is '5m'; write a table for each finding, such as thermal.hw: {wait: 5m}"),
+        ("judge: [a]", "judge: is a list; write a table for each finding, such as thermal.hw: {wait: 5m}"),
+        ("judge: {thermal.hw: 5m}", "judge: is a table; thermal.hw: write its settings as a table, such as {wait: 5m}"),
+        ("judge: {thermal.hw: {wait: [5m]}}", "judge: is a table; thermal.hw.wait: write one value, such as 5m"),
+    ],
+)
+def test_a_section_of_another_form_is_refused_with_the_right_one(judge_file: Path, content: str, right: str) -> None:
+    judge_file.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        config_from([f"--config.file={judge_file}"])
+    assert str(caught.value) == f"{judge_file}: line 1: {right}"
+
+
+def test_reading_again_takes_the_files_settings_and_leaves_the_others(judge_file: Path) -> None:
+    config = config_from(
+        [f"--config.file={judge_file}", "--judge=thermal.hw.hold=1m"], {"GPU_TRIAGE_JUDGE": "xid.79.wait=9m"}
+    )
+    judge_file.write_text("judge: {thermal.hw: {wait: 7m}}")
+    assert judge_options_now(config, all_options(())) == (
+        JudgeOption("thermal.hw", "wait", "7m"),
+        JudgeOption("xid.79", "wait", "9m"),
+        JudgeOption("thermal.hw", "hold", "1m"),
+    )
+
+
+def test_without_a_file_nothing_is_read_again() -> None:
+    config = config_from(["--judge=thermal.hw.hold=1m"])
+    assert judge_options_now(config, all_options(())) is config.judge
+
+
+@pytest.mark.parametrize("content", ["jugde: {}", "judge: 5", "["])
+def test_a_file_with_a_mistake_is_refused_when_it_is_read_again(judge_file: Path, content: str) -> None:
+    config = config_from([f"--config.file={judge_file}"])
+    judge_file.write_text(content)
+    with pytest.raises(ConfigError, match=str(judge_file)):
+        judge_options_now(config, all_options(()))

@@ -4,12 +4,11 @@ Memory of the host and its NUMA nodes, and its errors, as EDAC drivers show them
 """
 
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.host_tree import HostTree
+from tests.host_tree import HostTree, kernel_file
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
@@ -28,7 +27,7 @@ from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.selection import Selection
 
 # A two-socket host, CPU 3 offline. The first line is the kernel's own sum and is not used.
-STAT = (Path(__file__).parent / "files/stat").read_text(encoding="utf-8")
+STAT = kernel_file("stat")
 TWO_NODES = {
     "proc/stat": STAT,
     "proc/loadavg": "12.50 9.01 4.00 2/1431 88123\n",
@@ -246,25 +245,8 @@ def test_kernels_before_5_6_count_no_time_other_processors_nothing(host: HostTre
     assert (reading.throttles, reading.throttled_seconds) == ({"0": 3}, {} if milliseconds is None else {"0": 0.0})
 
 
-MEMINFO = """\
-MemTotal:       2113380500 kB
-MemFree:        1900123456 kB
-MemAvailable:   2000000000 kB
-Buffers:            4192 kB
-SwapCached:            0 kB
-SwapTotal:       8388604 kB
-SwapFree:        8388600 kB
-HugePages_Total:       0
-Hugepagesize:       2048 kB
-"""
-VMSTAT = """\
-nr_free_pages 475030864
-pgpgin 81234
-pswpin 3
-pswpout 7
-pgfault 1234567
-pgmajfault 1470
-"""
+MEMINFO = kernel_file("meminfo")
+VMSTAT = kernel_file("vmstat")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 

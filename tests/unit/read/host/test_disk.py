@@ -1,10 +1,8 @@
 """Disks, by /proc/diskstats; Lustre and GPUDirect Storage, by captures and the source of nvidia-fs."""
 
-from pathlib import Path
-
 import pytest
 from tests.gathered import every
-from tests.host_tree import HostTree
+from tests.host_tree import HostTree, kernel_file
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.disk import (
@@ -21,7 +19,7 @@ from gpu_triage.read.host.disk import (
 )
 
 # Kernel 6.8: 20 columns. vda has the 14 of kernels before 4.18.
-DISKSTATS = (Path(__file__).parent / "files/diskstats").read_text(encoding="utf-8")
+DISKSTATS = kernel_file("diskstats")
 DISKS = ["dm-0", "md127", "nvme0n1", "sda", "vda"]
 
 
@@ -57,23 +55,11 @@ def test_names_of_whole_disks(names: str, *, is_disk: bool) -> None:
 
 
 # The two lines are from https://lists.lustre.org/pipermail/lustre-discuss-lustre.org/2018-April/015426.html.
-OLD = """\
-snapshot_time             1523008010.817348638 secs.nsecs
-read_bytes                25673 samples [bytes] 1 3366225 145121869
-write_bytes               13641 samples [bytes] 1 3366225 468230469
-open                      4 samples [regs]
-"""
+OLD = kernel_file("lustre-2.12")
 # The form of 2.13 and later: units of time for each call (lproc_llite.c, LPROCFS_TYPE_LATENCY), and sums of squares.
-NEW = """\
-snapshot_time             1783960164.279418700 secs.nsecs
-start_time                1783705564.331211471 secs.nsecs
-elapsed_time              254599.948207229 secs.nsecs
-read_bytes                10 samples [bytes] 4096 1048576 5242880 123456
-read                      10 samples [usecs] 594 79600 139000 986452
-getattr                   1 samples [usecs] 7 7 7 49
-"""
+NEW = kernel_file("lustre-2.13")
 # As nvfs_stat_show of src/nvfs-stat.c prints it, with and without rw_stats_enabled.
-GDS = (Path(__file__).parent / "files/nvidia-fs-stats").read_text(encoding="utf-8")
+GDS = kernel_file("nvidia-fs-stats")
 GDS_BRIEF = """\
 Reads				: err=1 io_state_err=0
 Writes				: err=0 io_state_err=0 pg-cache=0 pg-cache-fail=0 pg-cache-eio=0

@@ -1,9 +1,7 @@
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.host_tree import HostTree
+from tests.host_tree import HostTree, kernel_file
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.nfs import (
@@ -28,10 +26,10 @@ device /dev/mapper/vg-root mounted on / with fstype ext4
 """
 
 # Kernel 5.15, NFS 4.2.
-V4 = (Path(__file__).parent / "files/mountstats-nfs4").read_text(encoding="utf-8")
+V4 = kernel_file("mountstats-nfs4")
 
 # Kernel 4.18, NFS 3: no count of errors, and the statistics of nfsacl do not stand in this file.
-V3 = (Path(__file__).parent / "files/mountstats-nfs3").read_text(encoding="utf-8")
+V3 = kernel_file("mountstats-nfs3")
 DATA = NfsMount(
     mount="/data",
     operations={"NULL": 1, "READ": 2048, "WRITE": 0, "GETATTR": 82},

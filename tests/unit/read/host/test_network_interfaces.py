@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.gathered import every
-from tests.host_tree import HostTree
+from tests.host_tree import HostTree, kernel_file
 
 from gpu_triage.read.host.network_interfaces import (
     HostNetworkLinkReader,
@@ -15,21 +15,8 @@ from gpu_triage.read.host.network_interfaces import (
     is_named_like_hardware,
 )
 
-HEADER = (
-    "Inter-|   Receive                                                |  Transmit\n"
-    " face |bytes    packets errs drop fifo frame compressed multicast"
-    "|bytes    packets errs drop fifo colls carrier compressed\n"
-)
-NET_DEV = f"""{HEADER}\
-    lo: 3193 29 0 0 0 0 0 0 3193 29 0 0 0 0 0 0
-ens1f0np0: 9000 60 1 2 0 1 0 10 8000 50 3 4 0 0 3 0
-ens1f1np1: 10 1 0 0 0 0 0 0 20 1 0 0 0 0 0 0
- bond0: 9010 61 1 2 0 1 0 10 8020 51 3 4 0 0 3 0
-docker0:       0       0    0    0    0     0          0         0        0 0 0 0 0 0 0 0
-veth12ab34:700 7 0 0 0 0 0 0 800 8 0 0 0 0 0 0
-bond0.100: 500 5 0 0 0 0 0 0 600 6 0 0 0 0 0 0
-  ib0: 18446744073709551615 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0
-"""
+NET_DEV = kernel_file("net-dev")
+HEADER = NET_DEV.partition("    lo:")[0]
 
 
 def bonded_host(host: HostTree) -> None:
@@ -85,17 +72,7 @@ def test_an_exporter_that_may_not_look_at_process_1_reads_its_own_namespace(host
     assert round_.failures == []
 
 
-SNMP = """\
-Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams InUnknownProtos InDiscards InDelivers
-Ip: 2 64 7181476 0 0 0 0 0 7181476
-IcmpMsg: InType3
-IcmpMsg: 208
-Tcp: RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs OutSegs \
-RetransSegs InErrs OutRsts InCsumErrors
-Tcp: 1 200 120000 -1 392717 366183 25573 36777 0 7177091 7172062 3758 0 71978 0
-Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors
-Udp: 4534 0 0 10294 0 0 0 0 0
-"""
+SNMP = kernel_file("net-snmp")
 """Of Linux 6.18, without its long lines about ICMP; see snmp_seq_show of net/ipv4/proc.c."""
 ETH0 = {"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"}
 

@@ -9,7 +9,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from tests.host_tree import HostTree
+from tests.host_tree import HostTree, kernel_file
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.access import AccessReader
@@ -200,13 +200,7 @@ def test_gpus_are_counted_by_the_default_domain_of_their_iommu_group(host: HostT
     assert round_.failures == []
 
 
-LISTED = """\
-nvidia_uvm 1761280 4 - Live 0x0000000000000000 (POE)
-nvidia_drm 122880 0 - Unloading 0x0000000000000000 (POE)
-nvidia_modeset 1585152 1 nvidia_drm, Loading 0x0000000000000000 (POE)
-nvidia 56823808 55 nvidia_uvm,nvidia_modeset, Live 0x0000000000000000 (POE)
-mlx5_core 2207744 1 mlx5_ib, Live 0x0000000000000000
-"""
+LISTED = kernel_file("modules")
 
 LOADED = {module: module in {"nvidia", "nvidia_uvm"} for module in MODULE_NAMES}
 

@@ -9,9 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
+import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.job_files import errors, read, samples, write
@@ -37,73 +38,7 @@ from gpu_triage_simulator import load_scenario
 
 OWNER = re.compile(r'owner="[^"]*",|,?owner="[^"]*"')
 
-SIMPLE = """# TYPE gpu_job_steps_total counter
-gpu_job_steps_total 5
-# TYPE gpu_job_loss gauge
-gpu_job_loss 0.25
-"""
-HISTOGRAM = """# HELP gpu_job_seconds Time of a step.
-# TYPE gpu_job_seconds histogram
-gpu_job_seconds_bucket{le="0.5"} 7
-gpu_job_seconds_bucket{le="+Inf"} 9
-gpu_job_seconds_sum 3.5
-gpu_job_seconds_count 9
-"""
-SUMMARY = """# TYPE gpu_job_wait_seconds summary
-gpu_job_wait_seconds{quantile="0.5"} 2
-gpu_job_wait_seconds_sum 7
-gpu_job_wait_seconds_count 3
-"""
-
-
-def written(text: str) -> tuple[str, ...]:
-    """The lines that these come to: each value a float."""
-    kept = (line for line in text.splitlines() if not line.startswith("# HELP"))
-    return tuple(re.sub(r"(?<= )[0-9]+$", r"\g<0>.0", line) for line in kept)
-
-
-class Case(NamedTuple):
-    """Files, the lines of the text format that they come to (as of `lines_of`), and why a file is rejected."""
-
-    files: dict[str, str]
-    lines: tuple[str, ...]
-    errors: dict[str, str] = {}  # noqa: RUF012 - never changed
-
-
-FILES = {
-    "files of other names": Case({"a.txt": "gpu_job_x 1\n", "b.prom.tmp": "gpu_job_x 1\n"}, ()),
-    "every type": Case(
-        {"a.prom": f"{SIMPLE}# TYPE gpu_job_other untyped\ngpu_job_other 1\n{HISTOGRAM}{SUMMARY}"},
-        (*written(SIMPLE), "gpu_job_other 1.0", *written(HISTOGRAM), *written(SUMMARY)),
-    ),
-    "an empty label, which is none": Case(
-        {"a.prom": 'gpu_job_x{a=""} 1\ngpu_job_x 2\n'}, (), {"a.prom": "duplicate_series"}
-    ),
-    "escapes": Case({"a.prom": 'gpu_job_x{a="\\\\ \\n \\" \\d", } 1\n'}, ('gpu_job_x{a="\\\\ \\n \\" \\\\d"} 1.0',)),
-    "blanks and line ends of another system": Case(
-        {"a.prom": '\t# TYPE  gpu_job_x\tgauge \r\n\r\n gpu_job_x { a = "1" , b="2" }\t1e3 \r\n#\r\n'},
-        ("# TYPE gpu_job_x gauge", 'gpu_job_x{a="1",b="2"} 1000.0'),
-    ),
-    "a timestamp": Case(
-        {"a.prom": "gpu_job_x 1 1700000000000\n", "b.prom": "gpu_job_y 2\n"},
-        ("gpu_job_y 2.0",),
-        {"a.prom": "timestamp"},
-    ),
-    "one series in two files": Case(
-        {"a.prom": "gpu_job_x 1\n", "b.prom": "gpu_job_x 2\ngpu_job_y 3\n"},
-        ("gpu_job_x 1.0",),
-        {"b.prom": "duplicate_series"},
-    ),
-    "not a number": Case(
-        {"a.prom": "gpu_job_x NaN\ngpu_job_y +Inf\ngpu_job_z -Inf\n"},
-        ("gpu_job_x NaN", "gpu_job_y +Inf", "gpu_job_z -Inf"),
-    ),
-    "comments": Case(
-        {"a.prom": "#\n#HELP up x\n# HELPER up x\n#\tTYPE gpu_job_x gauge\n# HELP gpu_job_x\ngpu_job_x 1\n"},
-        ("# TYPE gpu_job_x gauge", "gpu_job_x 1.0"),
-    ),
-    "OpenMetrics' last line": Case({"a.prom": "gpu_job_x 1\n# EOF\n"}, ("gpu_job_x 1.0",)),
-}
+CASES = yaml.safe_load(Path(__file__).with_name("textfile_cases.yml").read_text(encoding="utf-8"))
 
 VALUES = ("", " one", " 1_000", " 0x10", " \u0661", " 1 soon", " 1 2 3", " 1 # {} 1", "{} ", '{a="1"', "-y 1")
 LABELS = ("a", "a=1", 'a="1', 'a="1" b="2"', ',a="1"', 'a="1",a="2"', '0a="1"', '__name__="up"', '"a"="1"')
@@ -115,93 +50,30 @@ MALFORMED = (
     '{"gpu_job_x"} 1',
 )
 
-TYPES = {
-    "two types, which leave none": Case(
-        {
-            "a.prom": "# TYPE gpu_job_x gauge\ngpu_job_x 1\n",
-            "b.prom": '# TYPE gpu_job_x histogram\ngpu_job_x_bucket{le="+Inf"} 2\ngpu_job_x_count 2\ngpu_job_y 3\n',
-        },
-        ("gpu_job_x 1.0", 'gpu_job_x_bucket{le="+Inf"} 2.0', "gpu_job_x_count 2.0", "gpu_job_y 3.0"),
-    ),
-    "samples that stand apart from their family": Case(
-        {"a.prom": HISTOGRAM.replace("gpu_job_seconds_count 9\n", "") + "gpu_job_y 1\ngpu_job_seconds_count 9\n"},
-        (*written(HISTOGRAM), "gpu_job_y 1.0"),
-    ),
-    "since when a counter counts": Case(
-        {
-            "a.prom": "# TYPE gpu_job_x_created gauge\ngpu_job_x_created 1.7e9\n"
-            "# TYPE gpu_job_x_total counter\ngpu_job_x_total 2\n",
-            "b.prom": '# TYPE gpu_job_x_total counter\ngpu_job_x_total{a="b"} 3\n'
-            '# TYPE gpu_job_x_created gauge\ngpu_job_x_created{a="b"} 1.8e9\n',
-        },
-        (
-            "# TYPE gpu_job_x_total counter",
-            "gpu_job_x_total 2.0",
-            'gpu_job_x_total{a="b"} 3.0',
-            "# TYPE gpu_job_x_created gauge",
-            "gpu_job_x_created 1.7e+09",
-            'gpu_job_x_created{a="b"} 1.8e+09',
-        ),
-    ),
-    "a counter without _total keeps its name and loses its type": Case(
-        {"a.prom": '# TYPE gpu_job_steps counter\ngpu_job_steps{rank="0"} 5\n'}, ('gpu_job_steps{rank="0"} 5.0',)
-    ),
-    "a counter declared as OpenMetrics does": Case(
-        {"a.prom": "# TYPE gpu_job_steps counter\ngpu_job_steps_total 5\n# TYPE gpu_job_nothing gauge\n# EOF\n"},
-        ("# TYPE gpu_job_steps_total counter", "gpu_job_steps_total 5.0"),
-    ),
-    "a histogram of several sets of labels, in any order": Case(
-        {
-            "a.prom": '# TYPE gpu_job_h histogram\ngpu_job_h_bucket{rank="0",le="1"} 1\n'
-            'gpu_job_h_bucket{rank="1",le="+Inf"} 4\ngpu_job_h_bucket{rank="0",le="+Inf"} 2\n'
-            'gpu_job_h_sum{rank="1"} 5\ngpu_job_h_count{rank="1"} 4\n'
-            'gpu_job_h_sum{rank="0"} 3\ngpu_job_h_count{rank="0"} 2\n'
-        },
-        (
-            "# TYPE gpu_job_h histogram",
-            'gpu_job_h_bucket{le="1",rank="0"} 1.0',
-            'gpu_job_h_bucket{le="+Inf",rank="0"} 2.0',
-            'gpu_job_h_sum{rank="0"} 3.0',
-            'gpu_job_h_count{rank="0"} 2.0',
-            'gpu_job_h_bucket{le="+Inf",rank="1"} 4.0',
-            'gpu_job_h_sum{rank="1"} 5.0',
-            'gpu_job_h_count{rank="1"} 4.0',
-        ),
-    ),
-    "a histogram that lacks a bucket loses its type": Case(
-        {"a.prom": HISTOGRAM.replace('gpu_job_seconds_bucket{le="+Inf"} 9\n', "")},
-        ('gpu_job_seconds_bucket{le="0.5"} 7.0', "gpu_job_seconds_sum 3.5", "gpu_job_seconds_count 9.0"),
-    ),
-    "a bucket without a bound": Case(
-        {"a.prom": '# TYPE gpu_job_h histogram\ngpu_job_h_bucket 2\ngpu_job_h_bucket{le="+Inf"} 2\n'},
-        ("gpu_job_h_bucket 2.0", 'gpu_job_h_bucket{le="+Inf"} 2.0'),
-    ),
-}
-CASES = {**FILES, **TYPES}
 
-
-def lines_of(reading: TextFilesReading) -> list[str]:
+def page_of(reading: TextFilesReading) -> str:
     """The page in the text format: the series without their owner, and the types of those that have one."""
     page = OWNER.sub("", encode_families(reading.families, Format.TEXT).decode()).replace("{}", "")
-    return [row for row in page.splitlines() if not row.startswith("# HELP") and not row.endswith(" untyped")]
+    rows = page.splitlines(keepends=True)
+    return "".join(row for row in rows if not row.startswith("# HELP") and not row.endswith(" untyped\n"))
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_files_come_to_a_page_that_is_valid_in_both_formats(tmp_path: Path, case: Case) -> None:
-    for name, text in case.files.items():
+def test_files_come_to_a_page_that_is_valid_in_both_formats(tmp_path: Path, case: dict[str, Any]) -> None:
+    for name, text in case["files"].items():
         (tmp_path / name).write_text(text, newline="")
     failures: list[str] = []
     reading = read(tmp_path, failures=failures)
-    assert lines_of(reading) == [*case.lines]
-    assert {name: error for name, error in errors(reading).items() if error} == case.errors
-    assert sorted(failures) == sorted(case.errors.values())
+    assert page_of(reading) == case["page"]
+    assert {name: error for name, error in errors(reading).items() if error} == case.get("errors", {})
+    assert sorted(failures) == sorted(case.get("errors", {}).values())
     text = encode_families(reading.families, Format.TEXT).decode()
     openmetrics = (encode_families(reading.families, Format.OPENMETRICS) + END).decode()
     types = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert [name for name, count in Counter(types).items() if count > 1] == []
     said = [sample.name for family in parse_text(text) for sample in family.samples]
     strictly = [s.name for family in parse_openmetrics(openmetrics) for s in family.samples]  # type: ignore[no-untyped-call] # not annotated there
-    assert len(said) == len(strictly) == sum(not line.startswith("#") for line in case.lines)
+    assert len(said) == len(strictly) == sum(not line.startswith("#") for line in case["page"].splitlines())
 
 
 @pytest.mark.parametrize("line", MALFORMED)

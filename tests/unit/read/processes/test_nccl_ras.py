@@ -7,6 +7,7 @@ import socketserver
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -64,89 +65,11 @@ def document(communicators: Iterable[Launched], hosts: tuple[str, ...] = (HERE, 
     return json.dumps({"nccl_version": "2.30.7", "communicators": written, "ras": {}}, indent=2) + "\n"
 
 
-WELL = """\
-NCCL version 2.27.7 compiled with CUDA 12.9
-CUDA runtime version 12090, driver version 12090
-
-Job summary
-===========
-
-  Nodes  Processes         GPUs  Processes     GPUs
-(total)   per node  per process    (total)  (total)
-      4          2            1          8        8
-
-Communicators... (0.00s)
-=============
-
-Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
-    #  in group  per comm  per node  per comm  in group
-    0         1         4         2         8         8   RUNNING      OK
-    1         4         1       1-2         2         8   RUNNING  INCOMPLETE,MISMATCH
-
-Errors
-======
-
-Warnings
-========
-
-"""
-EVEN_TOTAL = "      4          2            1          8        8\n"
-UNEVEN = WELL.replace(
-    EVEN_TOTAL,
-    """\
-
-         Processes         GPUs
-                    per process
-                 6            1
-                 1            2
-
-  Nodes  Processes         GPUs
-(total)    (total)      (total)
-      4          7            8
-""",
+WELL, UNEVEN, TROUBLE = (
+    (Path(__file__).parent / "files" / f"nccl-ras-{name}.txt").read_text() for name in ("well", "uneven", "trouble")
 )
-LOST = """\
-Errors
-======
-
-INCOMPLETE
-  Missing communicator data from 1 job process
-  Process 4005 on node 203.0.113.9 managing GPU 1
-
-DEAD
-  1 job process is considered dead (unreachable via the RAS network)
-  Process 4006 on node 2001:db8::7 managing GPUs 0,1 (NVML 4,5)
-
-#0-0 (00000000000000a0) INCOMPLETE
-  Missing communicator data from 3 ranks
-  Rank 5 -- GPU 1 managed by process 4005 on node 203.0.113.9
-  Rank 6 -- GPU 0 (NVML 4) managed by process 4006 on node 2001:db8::7
-  Rank 687807093 -- [process information not found]
-"""
-LATE = """\
-Warnings
-========
-
-TIMEOUT
-  Encountered 2 communication timeouts while gathering communicator data
-
-#0-0 (00000000000000a0) MISMATCH
-  Communicator ranks have different status
-  7 ranks have status RUNNING
-  Rank 1 has status INIT -- GPU 1 managed by process 4001 on node 127.0.0.1
-  Communicator ranks have different AllReduce operation counts
-  5 ranks have launched up to operation 91
-  2 ranks have launched up to operation 90
-  Rank 2 -- GPU 0 managed by process 4002 on node 203.0.113.7
-  Rank 3 -- GPU 1 managed by process 4003 on node 203.0.113.7
-  Rank 4 has launched up to operation 92 -- GPU 0 managed by process 4004 on node 203.0.113.9
-
-  Communicator ranks have different Broadcast operation counts
-  7 ranks have launched up to operation 3
-  Rank 0 has not launched any operations -- GPU 0 (NVML 4) managed by process 4000 on node 127.0.0.1
-
-"""
-TROUBLE = WELL.partition("Errors\n======")[0] + LOST + "\n" + LATE
+"""Of NCCL 2.27.7; of processes with different numbers of GPUs; with lost and late ranks."""
+EVEN_TOTAL = "      4          2            1          8        8\n"
 OLD = TROUBLE.replace("different AllReduce operation", "different collective operation")
 """NCCL 2.24 and 2.25 do not tell kinds of operations apart."""
 LOST_RANKS = {("unresponsive", "5", "4005"), ("dead", "6", "4006"), ("dead", "", "4006")}
