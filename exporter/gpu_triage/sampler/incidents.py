@@ -10,12 +10,13 @@ from gpu_triage.read.gpu.ecc import ECC, EccReading
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
 from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, RECOVERY, RecoveryReading
 from gpu_triage.read.incidents import ledger
+from gpu_triage.read.incidents.decisions import DECISIONS, Decisions, DecisionsReading
 from gpu_triage.read.incidents.incident_metrics import GpuIncidents
 from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
 from gpu_triage.read.xid.xid_ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
-from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.state_store import StateStores
 from gpu_triage.sampler.xid import XidWatch
 
@@ -133,6 +134,11 @@ class IncidentWatch:
 
     def observe(self, now: Moment) -> None:
         self._resets.see_driver(self._driver, now.monotonic, kernel_readable=self._xid.kernel_readable)
+        if (decided := decisions_in(self._store)) is not None:
+            # The latest come last.
+            self._ledger.see_repairs(
+                {name: each.at for each in decided.repairs for name in (each.uuid, each.pci_bus_id)}
+            )
         if not self.file.settled(now.monotonic):
             return
         if self._driver.count is not None:
@@ -298,3 +304,9 @@ class IncidentWatch:
         if outcome is None or not isinstance(outcome.reading, kind):
             return None
         return outcome.finished_at.monotonic, outcome.reading
+
+
+def decisions_in(store: OutcomeStore) -> Decisions | None:
+    """What operators decided, as last read; None if it could not be read."""
+    outcome = store.get(DECISIONS.name, HOST)
+    return outcome.reading.decisions if outcome and isinstance(outcome.reading, DecisionsReading) else None
