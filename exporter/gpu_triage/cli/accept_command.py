@@ -18,7 +18,7 @@ from gpu_triage.documents import printable, quoted
 from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.accepted import Wish, accept
-from gpu_triage.judge.report.entries import minute
+from gpu_triage.judge.report.entries import accepted_text, minute
 from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import TextType
@@ -188,5 +188,6 @@ def _in_words(accepted: Acceptance, config: Config, now: float) -> str:
     board = _board(_folder(config), config, accepted.uuid)
     gpu = board.gpu if board else accepted.key[0]
     tense = "was" if now >= accepted.until else "is"
-    who = f"{accepted.by} until {minute(accepted.until)}: {accepted.reason}"
-    return f"{accepted.code} of GPU {gpu} {tense} accepted by {who}"
+    return (
+        f"{accepted.code} of GPU {gpu} {tense} accepted {accepted_text(accepted.until, accepted.by, accepted.reason)}"
+    )

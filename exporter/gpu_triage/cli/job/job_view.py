@@ -185,6 +185,7 @@ def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[
         yield JobFinding(
             *key,
             State.CONFIRMED if each.value > State.PENDING else State.PENDING,
+            accepted="",
             first=first,
             last=last,
             value=None if value is None else value.value,

@@ -197,7 +197,7 @@ class Check:
 
     @property
     def is_sickness(self) -> bool:
-        """Whether jobs on its GPU fail, or compute wrong results: nobody may accept that."""
+        """Whether jobs on its GPU fail, or compute wrong results: that cannot be accepted."""
         return self.severity is Severity.CRITICAL and self.topic == "sick"
 
     @property

@@ -118,7 +118,7 @@ class Finding:
     holds: bool | None = True  # whether its condition holds now; None if this cannot be observed
     quiet_seconds: float = 0.0  # how long the condition of a confirmed finding has not held
     ended_at: float | None = None  # Unix seconds when it ended; None before
-    accepted: Acceptance | None = None  # how somebody accepted it, or what causes it: nothing acts on it. None if not
+    accepted: Acceptance | None = None  # how it, or its cause, was accepted: nothing acts on it. None if not
     end: str = ""  # why it ended, a value of states.EndReason; "" before
 
     @property

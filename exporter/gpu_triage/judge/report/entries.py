@@ -32,7 +32,7 @@ def grouped(findings: Iterable[Finding]) -> tuple[tuple[Finding, ...], ...]:
     """Group findings that say the same about GPUs (of one kind, state, cause and advice), in order of the first."""
     groups: dict[Hashable, list[Finding]] = {}
     for place, each in enumerate(findings):
-        quiet = accepted_text(each)
+        quiet = quiet_text(each)
         same = (each.check.code, each.urgency, each.state, each.holds, each.explained_by, each.advice, quiet)
         groups.setdefault(place if each.gpu is None else same, []).append(each)
     return tuple(map(tuple, groups.values()))
@@ -50,11 +50,15 @@ def entry_of(findings: Sequence[Finding], words: Words) -> Entry:
     )
 
 
-def accepted_text(finding: Finding) -> str:
-    """Return ``by jd until 2026-12-24 23:59 UTC: the riser is on order``; "" if it is not accepted."""
-    if (accepted := finding.accepted) is None:
-        return ""
-    return f"by {accepted.by} until {minute(accepted.until)}: {accepted.reason}"
+def quiet_text(finding: Finding) -> str:
+    """Return how it is accepted; "" if it is not."""
+    accepted = finding.accepted
+    return "" if accepted is None else accepted_text(accepted.until, accepted.by, accepted.reason)
+
+
+def accepted_text(until: float, by: str, reason: str) -> str:
+    """Return ``by jd until 2026-12-25 00:00 UTC: the riser is on order``."""
+    return f"by {by} until {minute(until)}: {reason}"
 
 
 def minute(seconds: float) -> str:

@@ -12,7 +12,7 @@ from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict, Words
-from gpu_triage.judge.report.entries import accepted_text, ended_text, entry_of, grouped
+from gpu_triage.judge.report.entries import ended_text, entry_of, grouped, quiet_text
 from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.report import AreaVerdict, GpuVerdict, Report
 
@@ -163,7 +163,7 @@ def _finding(findings: Sequence[Finding], owners: str, report: Report) -> Iterat
     start = f"    {severity} {click.style(check.code, bold=True)}  "
     lasting = "" if entry.since is None else f", for {length_of_time(max(0.0, report.judged_at - entry.since))}"
     yield Line(start, f"{entry.subject}: {entry.measured}{lasting}{more and f' ({more})'}", indent=8)
-    if quiet := accepted_text(finding):
+    if quiet := quiet_text(finding):
         yield Line("        accepted  ", quiet)
     if owners:
         yield Line("        held by   ", owners)

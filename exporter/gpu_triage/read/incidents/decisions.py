@@ -25,7 +25,7 @@ Line = Annotated[str, Pattern(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,100}", "a li
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """A finding of one board, as it was when somebody accepted it; times are Unix seconds."""
+    """A finding of one board, as it was when an operator accepted it; times are Unix seconds."""
 
     code: Name
     uuid: Name
@@ -94,7 +94,7 @@ def change_decisions(state_directory: Path, change: Callable[[Decisions], Decisi
         lock.acquire(wait=True)
         changed = change(read_decisions(state_directory))
         kept = Decisions(changed.accepted[-MOST_DECISIONS:], changed.repairs[-MOST_DECISIONS:])
-        # Whoever writes it, the exporter's user has to read it.
+        # Root may write it, and the exporter's user has to read it.
         write_file(path, _FILE.encode(kept), mode=0o644)
     except OSError as error:
         raise failure(path, error, "cannot be written") from error

@@ -17,7 +17,7 @@ from gpu_triage.judge.findings.states import ENDED_SECONDS
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import CLUSTER, WORST_FIRST, Verdict, Words
 from gpu_triage.judge.host_judge import Judgment
-from gpu_triage.judge.report.entries import accepted_text, ended_text, entry_of, grouped
+from gpu_triage.judge.report.entries import ended_text, entry_of, grouped, quiet_text
 from gpu_triage.judge.report.report import AreaVerdict, GpuReadings, GpuVerdict, Report
 from gpu_triage.read.exporter import exporter_health, flight_recorder, judgment
 from gpu_triage.read.gpu.power import GPU_TEMPERATURE_CELSIUS
@@ -153,7 +153,7 @@ def settings_section(report: Report) -> str:
 
 
 def repairs_section(report: Report) -> str:
-    """The repairs of the last weeks; "" if there are none."""
+    """The repairs of the last weeks, or ""."""
     return _listed("repairs", "Repairs", report.repairs)
 
 
@@ -237,7 +237,7 @@ def _item(
     check = finding.check
     tone = OF_SEVERITY[finding.urgency]
     pending = f" {chip(finding.state.text, 'idle')}" if finding.state is State.PENDING else ""
-    quiet = f'\n<p class="accepted">Accepted {safe(text)}</p>' if (text := accepted_text(finding)) else ""
+    quiet = f'\n<p class="accepted">Accepted {safe(text)}</p>' if (text := quiet_text(finding)) else ""
     since = "" if entry.since is None else f" {lasting(entry.since, now)}"
     status = f' <span class="standing">{safe(entry.life_cycle)}</span>' if entry.life_cycle else ""
     follows = f" · follows from <code>{safe(finding.explained_by)}</code>" if finding.explained_by else ""
