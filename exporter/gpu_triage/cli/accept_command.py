@@ -137,10 +137,10 @@ def accept_command(
     essential=("state.directory", "config.file"),
 )
 @_gpu
-@click.option("--note", metavar="TEXT", type=_LINE, default="", help="What was done.")
+@click.option("--note", metavar="TEXT", type=_LINE, help="What was done.")
 @_by
 @_host
-def repaired_command(*, config: Config, gpu: str | None, note: str, by: str | None) -> int:
+def repaired_command(*, config: Config, gpu: str | None, note: str | None, by: str | None) -> int:
     """Record that a GPU or its slot was repaired: incidents that either had before no longer count, and no finding of
     the GPU is accepted any longer.
 
@@ -154,7 +154,7 @@ def repaired_command(*, config: Config, gpu: str | None, note: str, by: str | No
     folder = _folder(config)
     if (board := _board(folder, config, gpu)) is None:
         raise ConfigError(f"{folder}: no GPU {gpu} since boot; does the exporter run, with this state directory?")
-    repair = Repair(board.uuid, board.slot, time.time(), by or _user(), note)
+    repair = Repair(board.uuid, board.slot, time.time(), by or _user(), note or "")
 
     def add(present: Decisions) -> Decisions:
         accepted = tuple(each for each in present.accepted if each.uuid != board.uuid)

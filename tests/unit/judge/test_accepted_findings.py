@@ -183,7 +183,7 @@ def test_a_date_too_far_away_is_not_in_force(running: Rig) -> None:
 def test_what_makes_a_gpu_sick_is_refused_and_what_is_critical_needs_a_flag(running: Rig) -> None:
     with pytest.raises(ConfigError, match="--even-critical"):
         accepts(running, even_critical=False)
-    with pytest.raises(ConfigError, match="GPU 0 has no finding 'thermal.hw'; it has .*pcie.width"):
+    with pytest.raises(ConfigError, match=r"GPU 0 has no finding 'thermal\.hw'; it has .*pcie\.width"):
         accepts(running, "thermal.hw")
     sick = {check.code for check in CHECKS if check.is_sickness}
     assert {"gpu.lost", "ecc.uncorrected", "xid.79", "memory.row_remap_failure"} <= sick

@@ -86,7 +86,7 @@ def read_decisions(state_directory: Path) -> Decisions:
 def change_decisions(state_directory: Path, change: Callable[[Decisions], Decisions]) -> None:
     """Write what `change` returns of the present decisions. Raises StateError."""
     path = _path(state_directory)
-    if not os.access(state_directory, os.W_OK):
+    if not os.access(state_directory, os.W_OK, effective_ids=True):
         how = f"run this as root, or as the exporter's user, the owner of {state_directory}"
         raise StateError("no_permission", f"{path}: cannot be written; {how}")
     lock = ProcessLock(path.with_name(f".{_FILE.name}.lock"))
