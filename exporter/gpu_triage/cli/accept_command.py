@@ -26,7 +26,6 @@ from gpu_triage.read.incidents.decisions import (
     MOST_CHARACTERS,
     MOST_DAYS,
     MOST_SECONDS,
-    Acceptance,
     Decisions,
     Repair,
     change_decisions,
@@ -104,8 +103,9 @@ def accept_command(
     if finding is None or gpu is None:
         if any((finding, gpu, until, reason, by, even_critical, withdraw)):
             raise click.UsageError("FINDING and --gpu belong together; write them as gpu-triage check names them")
-        lines = [_in_words(each, config, now) for each in read_decisions(folder).accepted]
-        click.echo("\n".join(map(printable, lines)) or "nothing is accepted")
+        for each in read_decisions(folder).accepted:
+            words = accepted_text(each.until, each.by, each.reason)
+            click.echo(printable(f"{each.code} of GPU {each.key[0]}{' ENDED' * (each.until < now)}: {words}"))
         return 0
     if withdraw:
         board = _board(folder, config, gpu)
@@ -124,8 +124,8 @@ def accept_command(
     if not 0 < until - now <= MOST_SECONDS:
         raise ConfigError(f"--until: {minute(until)} is not within the next {MOST_DAYS} days")
     wish = Wish(finding, gpu, until, by or _user(), reason, even_critical)
-    accepted = accept(folder, wish, read_boot(config.path_procfs).boot_id, now)
-    click.echo(printable(_in_words(accepted, config, now)))
+    accept(folder, wish, read_boot(config.path_procfs).boot_id, now)
+    click.echo(printable(f"{finding} of GPU {gpu} is accepted {accepted_text(wish.until, wish.by, wish.reason)}"))
     return 0
 
 
@@ -182,12 +182,3 @@ def _board(folder: Path, config: Config, gpu: str) -> Board | None:
     ledger = IncidentLedger(None if loaded is None else loaded.memory)
     boards = ledger.boards_in(read_boot(config.path_procfs).boot_id).values()
     return next((each for each in boards if gpu in (each.gpu, each.uuid, each.slot)), None)
-
-
-def _in_words(accepted: Acceptance, config: Config, now: float) -> str:
-    board = _board(_folder(config), config, accepted.uuid)
-    gpu = board.gpu if board else accepted.key[0]
-    tense = "was" if now >= accepted.until else "is"
-    return (
-        f"{accepted.code} of GPU {gpu} {tense} accepted {accepted_text(accepted.until, accepted.by, accepted.reason)}"
-    )

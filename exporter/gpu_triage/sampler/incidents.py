@@ -10,7 +10,7 @@ from gpu_triage.read.gpu.ecc import ECC, EccReading
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
 from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, RECOVERY, RecoveryReading
 from gpu_triage.read.incidents import ledger
-from gpu_triage.read.incidents.decisions import DECISIONS, Decisions, DecisionsReading
+from gpu_triage.read.incidents.decisions import DECISIONS, Decisions, Repair
 from gpu_triage.read.incidents.incident_metrics import GpuIncidents
 from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
 from gpu_triage.read.xid.xid_ledger import CountedXid
@@ -28,7 +28,8 @@ _LASTING_SECONDS: Final = 600.0
 _RECOUNT_SECONDS: Final = 60.0
 """Counts are recomputed when an incident is recorded, and at this interval because incidents age out."""
 
-_Counts = tuple[Mapping[tuple[str, str, str], int], Mapping[tuple[str, str], int]]  # of GpuIncidents
+# The counts of GpuIncidents, and its last repair.
+_Counts = tuple[Mapping[tuple[str, str, str], int], Mapping[tuple[str, str], int], Mapping[tuple[str, str], float]]
 
 _LOST: Final = "lost"
 """Error of a GPU that fell off the bus."""
@@ -113,6 +114,7 @@ class IncidentWatch:
         self._resets_noted: dict[str, float] = {}
         self._ecc_read_at: dict[str, float] = {}
         self._counted: dict[tuple[str, str], _Counts] = {}
+        self._repairs: tuple[Repair, ...] = ()
         self._counted_edition: tuple[int, float] = (0, 0.0)
 
     def end(self) -> None:
@@ -135,7 +137,7 @@ class IncidentWatch:
     def observe(self, now: Moment) -> None:
         self._resets.see_driver(self._driver, now.monotonic, kernel_readable=self._xid.kernel_readable)
         if (decided := decisions_in(self._store)) is not None:
-            # The latest come last.
+            self._repairs = decided.repairs  # the latest come last
             self._ledger.see_repairs(
                 {name: each.at for each in decided.repairs for name in (each.uuid, each.pci_bus_id)}
             )
@@ -186,7 +188,9 @@ class IncidentWatch:
     def _count(self, uuid: str, slot: str, now: float) -> _Counts:
         counts = self._counted.get((uuid, slot))
         if counts is None:
-            counts = self._ledger.recent(uuid, slot, now), self._ledger.boards_recent(slot, now)
+            about = [each for each in self._repairs if each.uuid == uuid or each.pci_bus_id == slot]
+            repaired = {(each.by, each.note): each.at for each in about[-1:]}
+            counts = self._ledger.recent(uuid, slot, now), self._ledger.boards_recent(slot, now), repaired
             self._counted[uuid, slot] = counts
         return counts
 
@@ -309,4 +313,4 @@ class IncidentWatch:
 def decisions_in(store: OutcomeStore) -> Decisions | None:
     """What operators decided, as last read; None if it could not be read."""
     outcome = store.get(DECISIONS.name, HOST)
-    return outcome.reading.decisions if outcome and isinstance(outcome.reading, DecisionsReading) else None
+    return outcome.reading if outcome and isinstance(outcome.reading, Decisions) else None

@@ -49,18 +49,17 @@ def command(run: Run, running: Rig, folder: Path) -> Iterator[Command]:
 
 
 def test_a_finding_is_accepted_listed_and_withdrawn(command: Command, folder: Path) -> None:
-    assert command("accept").out == "nothing is accepted\n"
-    listed = f"{CODE} of GPU 1 is accepted by jd until "
-    assert command("accept", *ACCEPT).out.startswith(listed)
+    assert command("accept").out == ""
+    assert command("accept", *ACCEPT).out.startswith(f"{CODE} of GPU 1 is accepted by jd until ")
     (accepted,) = read_decisions(folder).accepted
     assert (accepted.value, accepted.severity, accepted.reason) == (3.0, "warning", "swap on Monday")
     assert accepted.until % 86_400 == 0, "the end of a day in UTC"
     again = command("accept", *ACCEPT[:-4], "--reason", "later", "--by", "ms")
     assert again.code == 0
     assert [each.by for each in read_decisions(folder).accepted] == ["ms"]
-    assert command("accept").out == again.out
+    assert command("accept").out == again.out.replace(" 1 is accepted", f" {accepted.uuid}:")
     assert command("accept", CODE, "--gpu", accepted.uuid, "--withdraw").code == 0
-    assert command("accept").out == "nothing is accepted\n"
+    assert command("accept").out == ""
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,14 @@ from typing import Final, NamedTuple
 import yaml
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.cli.fleet.fleet_view import HostKey, RepeatOffender, Selection, gpu_key, matcher_of_any, offender_of
+from gpu_triage.cli.fleet.fleet_view import RepeatOffender, Selection, gpu_key, matcher_of_any, offender_of
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES, GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.presence import GPU_UP
-from gpu_triage.read.incidents.decisions import GPU_REPAIRED_TIMESTAMP_SECONDS
-from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
+from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT, GPU_REPAIRED_TIMESTAMP_SECONDS
 
 MOST_ROWS: Final = 20  # the most rows per table
 HOUR_SECONDS: Final = 3600
@@ -313,20 +312,13 @@ def _offenders(client: PrometheusClient, selection: Selection, end: float, windo
 
 
 def _decisions(client: PrometheusClient, selection: Selection, end: float, window: str) -> tuple[Decision, ...]:
-    accepted, repaired = (
-        client.at(f"max by ({GPU_LABELS}, code, by, {note}) (last_over_time({spec.name}{selection}[{window}]))", end)
-        for spec, note in (
-            (GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS, "reason"),
-            (GPU_REPAIRED_TIMESTAMP_SECONDS, "note"),
-        )
-    )
-    found = (
-        Decision(kind, str(HostKey(*key)), gpu or uuid, each.labels["code"], each.value, each.labels["by"], note)
-        for kind, several in (("accepted", accepted), ("repaired", repaired))
-        for each in several
-        for key, gpu, uuid in (gpu_key(each),)
-        for note in (each.labels["reason"] or each.labels["note"],)
-    )
+    found = []
+    accepted, repaired = GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS, GPU_REPAIRED_TIMESTAMP_SECONDS
+    for kind, spec, note in (("accepted", accepted, "reason"), ("repaired", repaired, "note")):
+        last = f"last_over_time({spec.name}{selection}[{window}])"
+        for each in client.at(f"max by ({GPU_LABELS}, code, by, {note}) ({last})", end):
+            (host, gpu, uuid), labels = gpu_key(each), each.labels
+            found.append(Decision(kind, str(host), gpu or uuid, labels["code"], each.value, labels["by"], labels[note]))
     return tuple(sorted(found, key=lambda each: (-each.at, each)))[:MOST_ROWS]
 
 

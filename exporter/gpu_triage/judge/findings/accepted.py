@@ -29,7 +29,7 @@ class Wish(NamedTuple):
     even_critical: bool = False
 
 
-def accept(folder: Path, wish: Wish, boot: str, now: float) -> Acceptance:
+def accept(folder: Path, wish: Wish, boot: str, now: float) -> None:
     """Accept a finding in an exporter's state directory, as it is there; raises ConfigError, or StateError."""
     code, gpu = wish.code, wish.gpu
     saved = saved_in(folder, now)
@@ -51,7 +51,6 @@ def accept(folder: Path, wish: Wish, boot: str, now: float) -> Acceptance:
         return replace(present, accepted=(*others, accepted))
 
     change_decisions(folder, add)
-    return accepted
 
 
 def valid(decisions: Decisions | None, wall: float) -> Mapping[Key, Acceptance]:

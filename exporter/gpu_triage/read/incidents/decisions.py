@@ -1,7 +1,7 @@
 """What operators decided about GPUs, in a file of the state directory: findings that they accept, and repairs."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -13,7 +13,7 @@ from gpu_triage.errors import HostReadFailed, StateError
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.ledger import DAY_SECONDS, Name, Time
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
-from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge
+from gpu_triage.read.metrics.metric import Tier
 
 MOST_DAYS: Final = 180  # for which a finding may be accepted
 MOST_SECONDS: Final = (MOST_DAYS + 1) * DAY_SECONDS  # up to the end of the last day
@@ -102,38 +102,17 @@ def change_decisions(state_directory: Path, change: Callable[[Decisions], Decisi
         lock.release()
 
 
-GPU_REPAIRED_TIMESTAMP_SECONDS = gpu_gauge(
-    "gpu_repaired_timestamp_seconds",
-    "Unix time of the last repair of a board and its slot, recorded by gpu-triage repaired: incidents before it no "
-    "longer count. Without gpu: a board that is not there any more. Absent without a repair.",
-    labels=("pci_bus_id", "by", "note"),
-    source="the state directory",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionsReading:
-    decisions: Decisions
-    indices: dict[str, str]  # present index of each GPU, by UUID
-
-
-def _reader(config: Config) -> Callable[[HostRound], DecisionsReading]:
+def _reader(config: Config) -> Callable[[HostRound], Decisions]:
     directory = config.state_directory
     assert directory is not None  # noqa: S101 - the collector `needs` it
 
-    def read(round_: HostRound) -> DecisionsReading:
+    def read(_round: HostRound) -> Decisions:
         try:
-            return DecisionsReading(read_decisions(directory), dict(round_.gpus.indices))
+            return read_decisions(directory)
         except StateError as error:
             raise HostReadFailed(error.reason, directory, error.detail) from error
 
     return read
-
-
-def _render(reading: DecisionsReading) -> Iterator[Sample]:
-    for each in {(each.uuid, each.pci_bus_id): each for each in reading.decisions.repairs}.values():
-        labels = (reading.indices.get(each.uuid, ""), each.uuid, each.pci_bus_id, each.by, each.note)
-        yield GPU_REPAIRED_TIMESTAMP_SECONDS.sample(each.at, *labels)
 
 
 DECISIONS: Final = HostCollector(
@@ -141,7 +120,7 @@ DECISIONS: Final = HostCollector(
     about="findings that operators accepted, and repairs",
     tier=Tier.MEDIUM,
     reader=_reader,
-    render=_render,
+    render=lambda _: iter(()),
     needs="state_directory",
     own_lane=True,  # the disk may hang
     kept_while_stalled=True,
