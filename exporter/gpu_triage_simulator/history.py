@@ -11,14 +11,14 @@ from typing import Final, TextIO
 
 from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.findings.accepted import Wish, accept
+from gpu_triage.judge.findings.accepted import accept
 from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.options.config import Config, Origin
 from gpu_triage.options.option_sources import combined
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
-from gpu_triage.read.incidents.decisions import Decisions, Repair, change_decisions
+from gpu_triage.read.incidents.decisions import Acceptance, Decisions, Repair, change_decisions
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.read.selection import Selection
 from gpu_triage.sampler.lanes import InlineLane
@@ -123,8 +123,8 @@ class Observation:
             gpu = event.effect.gpu
             if isinstance(event.effect, Accept):
                 until = math.inf if event.until is None else now + event.until - event.at
-                wish = Wish(event.effect.code, str(gpu), until, "operator", "known", even_critical=True)
-                accept(folder, wish, read_boot(self._simulated.machine.procfs).boot_id, now)
+                wish = Acceptance(event.effect.code, str(gpu), "", "info", None, now, until, "operator", "known")
+                accept(folder, wish, read_boot(self._simulated.machine.procfs).boot_id, even_critical=True)
             else:
                 card = self._simulated.host.scenario.card(gpu, seconds)
                 repair = Repair(card.uuid, card.slot.bus_id, now, "operator", "repaired")

@@ -17,24 +17,16 @@ from gpu_triage.cli.one_shot import host_options
 from gpu_triage.documents import printable, quoted
 from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.findings.accepted import Wish, accept
+from gpu_triage.judge.findings.accepted import accept
 from gpu_triage.judge.report.entries import accepted_text, minute
 from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import TextType
-from gpu_triage.read.incidents.decisions import (
-    MOST_CHARACTERS,
-    MOST_DAYS,
-    MOST_SECONDS,
-    Decisions,
-    Repair,
-    change_decisions,
-    read_decisions,
-)
+from gpu_triage.read.incidents import decisions
+from gpu_triage.read.incidents.decisions import MOST_CHARACTERS, MOST_DAYS, Acceptance, Decisions, Repair
 from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, Board, IncidentLedger
 from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
 
-_OPTIONS: Final = ("state.directory", "path.procfs", "config.file")
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -51,10 +43,13 @@ def parse_until(text: str) -> float:
     return (datetime.fromisoformat(text).replace(tzinfo=timezone.utc) + timedelta(days=1)).timestamp()
 
 
+def _user() -> str:
+    return printable(os.environ.get("SUDO_USER") or getuser())[:MOST_CHARACTERS]
+
+
 _LINE: Final = TextType("TEXT", parse_line)
-_gpu: Final = click.option("--gpu", metavar="GPU", help="Its index, UUID or PCI address.")
-_by: Final = click.option("--by", metavar="NAME", type=_LINE, help="Who decided.  [default: you]")
-_host: Final = host_options(lambda option: option.key in _OPTIONS)
+_by: Final = click.option("--by", metavar="NAME", type=_LINE, default=_user, help="Who decided.  [default: you]")
+_host: Final = host_options(lambda option: option.key in ("state.directory", "path.procfs", "config.file"))
 
 
 @click.command(
@@ -69,7 +64,7 @@ _host: Final = host_options(lambda option: option.key in _OPTIONS)
     essential=("state.directory", "config.file"),
 )
 @click.argument("finding", required=False)
-@_gpu
+@click.option("--gpu", metavar="GPU", help="Its index, UUID or PCI address.")
 @click.option("--until", metavar="DATE", type=TextType("DATE", parse_until), help=f"At most {MOST_DAYS} days from now.")
 @click.option("--reason", metavar="TEXT", type=_LINE, help="Shown with the finding.")
 @_by
@@ -83,7 +78,7 @@ def accept_command(
     gpu: str | None,
     until: float | None,
     reason: str | None,
-    by: str | None,
+    by: str,
     even_critical: bool,
     withdraw: bool,
 ) -> int:
@@ -101,9 +96,9 @@ def accept_command(
     """
     folder, now = _folder(config), time.time()
     if finding is None or gpu is None:
-        if any((finding, gpu, until, reason, by, even_critical, withdraw)):
+        if any((finding, gpu, until, reason, even_critical, withdraw)):
             raise click.UsageError("FINDING and --gpu belong together; write them as gpu-triage check names them")
-        for each in read_decisions(folder).accepted:
+        for each in decisions.read_decisions(folder).accepted:
             words = accepted_text(each.until, each.by, each.reason)
             click.echo(printable(f"{each.code} of GPU {each.key[0]}{' ENDED' * (each.until < now)}: {words}"))
         return 0
@@ -114,18 +109,16 @@ def accept_command(
         def remove(present: Decisions) -> Decisions:
             return replace(present, accepted=tuple(each for each in present.accepted if each.key not in keys))
 
-        change_decisions(folder, remove)
+        decisions.change_decisions(folder, remove)
         click.echo(f"{finding} of GPU {gpu} is not accepted")
         return 0
     if until is None or reason is None:
-        raise click.UsageError(
-            f"{'--until' if until is None else '--reason'} is missing; write --until DATE --reason TEXT"
-        )
-    if not 0 < until - now <= MOST_SECONDS:
+        raise click.UsageError("it takes --until DATE --reason TEXT")
+    if not 0 < until - now <= decisions.MOST_SECONDS:
         raise ConfigError(f"--until: {minute(until)} is not within the next {MOST_DAYS} days")
-    wish = Wish(finding, gpu, until, by or _user(), reason, even_critical)
-    accept(folder, wish, read_boot(config.path_procfs).boot_id, now)
-    click.echo(printable(f"{finding} of GPU {gpu} is accepted {accepted_text(wish.until, wish.by, wish.reason)}"))
+    wish = Acceptance(finding, gpu, "", "info", None, now, until, by, reason)
+    accept(folder, wish, read_boot(config.path_procfs).boot_id, even_critical=even_critical)
+    click.echo(printable(f"{finding} of GPU {gpu} is accepted {accepted_text(until, by, reason)}"))
     return 0
 
 
@@ -136,11 +129,11 @@ def accept_command(
     examples=(("gpu-triage repaired --gpu 3 --note 'new riser, RMA 4711'", "as soon as the GPU answers again"),),
     essential=("state.directory", "config.file"),
 )
-@_gpu
+@click.option("--gpu", metavar="GPU", required=True, help="Its index, UUID or PCI address.")
 @click.option("--note", metavar="TEXT", type=_LINE, help="What was done.")
 @_by
 @_host
-def repaired_command(*, config: Config, gpu: str | None, note: str | None, by: str | None) -> int:
+def repaired_command(*, config: Config, gpu: str, note: str | None, by: str) -> int:
     """Record that a GPU or its slot was repaired: incidents that either had before no longer count, and no finding of
     the GPU is accepted any longer.
 
@@ -149,18 +142,16 @@ def repaired_command(*, config: Config, gpu: str | None, note: str | None, by: s
     Exit code: 0 done; 1 the state directory cannot be read or written; 2 the options are invalid, or there is no such
     GPU.
     """  # noqa: D205 - the help shows it as a paragraph
-    if gpu is None:
-        raise click.UsageError("--gpu is missing; write --gpu GPU")
     folder = _folder(config)
     if (board := _board(folder, config, gpu)) is None:
         raise ConfigError(f"{folder}: no GPU {gpu} since boot; does the exporter run, with this state directory?")
-    repair = Repair(board.uuid, board.slot, time.time(), by or _user(), note or "")
+    repair = Repair(board.uuid, board.slot, time.time(), by, note or "")
 
     def add(present: Decisions) -> Decisions:
         accepted = tuple(each for each in present.accepted if each.uuid != board.uuid)
         return Decisions(accepted, (*present.repairs, repair))
 
-    change_decisions(folder, add)
+    decisions.change_decisions(folder, add)
     click.echo(f"GPU {board.gpu}, {board.uuid} at {board.slot}, was repaired")
     return 0
 
@@ -170,10 +161,6 @@ def _folder(config: Config) -> Path:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such directory; name the exporter's with --state.directory")
     return folder
-
-
-def _user() -> str:
-    return printable(os.environ.get("SUDO_USER") or getuser())[:MOST_CHARACTERS]
 
 
 def _board(folder: Path, config: Config, gpu: str) -> Board | None:

@@ -71,7 +71,7 @@ def test_a_finding_is_accepted_listed_and_withdrawn(command: Command, folder: Pa
         ((*ACCEPT[:4], "2099-01-01", *ACCEPT[5:]), 2, "not within the next 180 days"),
         ((*ACCEPT[:4], "2020-01-01", *ACCEPT[5:]), 2, "not within the next 180 days"),
         ((*ACCEPT[:4], "Monday", *ACCEPT[5:]), 2, "'Monday' is no time"),
-        (ACCEPT[:5], 2, "--reason is missing"),
+        (ACCEPT[:5], 2, "it takes --until DATE --reason TEXT"),
         ((CODE,), 2, "FINDING and --gpu belong together"),
         ((*ACCEPT[:6], "two\nlines"), 2, "one line of at most 100 characters"),
         ((*ACCEPT[:6], "x" * 101), 2, "one line of at most 100 characters"),

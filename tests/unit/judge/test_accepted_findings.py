@@ -8,11 +8,12 @@ import pytest
 from tests.incident_hosts import event, fields_of, restarted
 from tests.one_shot import finding
 from tests.rig import Rig, only, rig, scenario_with
+from tests.status_pages import body_of
 
 from gpu_triage.cli.measure import measure
 from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.findings.accepted import Wish, accept
+from gpu_triage.judge.findings.accepted import accept
 from gpu_triage.judge.findings.check import Measure, Unit
 from gpu_triage.judge.findings.table import CHECKS, Severity
 from gpu_triage.judge.findings.verdicts import EXIT_SOUND, Verdict
@@ -20,7 +21,7 @@ from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.machine_readable import render_json, render_lines, report_from_json
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.config import Config, JudgeOption
-from gpu_triage.read.incidents.decisions import MOST_DAYS, change_decisions, read_decisions
+from gpu_triage.read.incidents.decisions import MOST_DAYS, Acceptance, change_decisions, read_decisions
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +67,8 @@ def folder_of(running: Rig) -> Path:
 
 def accepts(running: Rig, code: str = CODE, seconds: float = 5 * HOUR, *, even_critical: bool = True) -> None:
     now, boot = running.clock.now().wall, read_boot(running.simulated.machine.procfs).boot_id
-    accept(folder_of(running), Wish(code, "0", now + seconds, "jd", REASON, even_critical), boot, now)
+    wish = Acceptance(code, "0", "", "info", None, now, now + seconds, "jd", REASON)
+    accept(folder_of(running), wish, boot, even_critical=even_critical)
 
 
 def state(running: Rig) -> float | None:
@@ -86,6 +88,10 @@ def test_it_is_marked_everywhere_and_nothing_follows_from_it(running: Rig) -> No
     assert headline(report).details.endswith(f"accepted: {CODE}")
     assert f"accepted  by jd until 2026-01-15 05:10 UTC: {REASON}" in render_text(report)
     assert [line.split("\t")[3] for line in render_lines(report).splitlines() if CODE in line][-1] == "info"
+    assert running.judge.latest is not None
+    page = body_of(running.judge.latest)
+    assert '<p class="accepted">Accepted by jd until 2026-01-15 05:10 UTC: riser on order &lt;b&gt;' in page
+    assert "<b> " not in page
     again = finding(report_from_json(render_json(report)), CODE)
     assert again.accepted is not None
     assert (again.accepted.by, again.accepted.reason, again.urgency) == ("jd", REASON, Severity.INFO)

@@ -156,15 +156,13 @@ class Prices(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A finding that was accepted, or a repair."""
+    """An operator accepted a finding, or repaired a GPU."""
 
-    kind: str  # ``accepted`` or ``repaired``
-    host: str
-    gpu: str  # index; UUID of one that is gone
-    code: str  # of the finding; "" for a repair
-    at: float  # Unix seconds of the repair, or until when it was accepted
+    gpu: str  # with its host
+    what: str  # code of the finding, or ``repaired``
+    at: float  # Unix seconds until when it is accepted, or of the repair
     by: str
-    note: str  # why, or what was done
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,12 +311,15 @@ def _offenders(client: PrometheusClient, selection: Selection, end: float, windo
 
 def _decisions(client: PrometheusClient, selection: Selection, end: float, window: str) -> tuple[Decision, ...]:
     found = []
-    accepted, repaired = GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS, GPU_REPAIRED_TIMESTAMP_SECONDS
-    for kind, spec, note in (("accepted", accepted, "reason"), ("repaired", repaired, "note")):
+    for spec, note in (
+        (GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS, "reason"),
+        (GPU_REPAIRED_TIMESTAMP_SECONDS, "note"),
+    ):
         last = f"last_over_time({spec.name}{selection}[{window}])"
         for each in client.at(f"max by ({GPU_LABELS}, code, by, {note}) ({last})", end):
-            (host, gpu, uuid), labels = gpu_key(each), each.labels
-            found.append(Decision(kind, str(host), gpu or uuid, labels["code"], each.value, labels["by"], labels[note]))
+            (host, gpu, _), labels = gpu_key(each), each.labels
+            words = (labels["code"] or "repaired", each.value, labels["by"], labels[note])
+            found.append(Decision(f"{host} GPU {gpu}", *words))
     return tuple(sorted(found, key=lambda each: (-each.at, each)))[:MOST_ROWS]
 
 

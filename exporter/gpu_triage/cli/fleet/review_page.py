@@ -327,10 +327,7 @@ def _offenders(review: Review) -> Table:
 
 
 def _decisions(review: Review) -> Table:
-    rows = tuple(
-        (f"{each.host} GPU {each.gpu}", each.code or each.kind, day(each.at), each.by, each.note)
-        for each in review.decisions
-    )
+    rows = tuple((each.gpu, each.what, day(each.at), each.by, each.note) for each in review.decisions)
     note = "Findings that operators accepted, with the date until when; and repairs."
     return Table("decisions", "Accepted and repaired", note, ("GPU", "What", "Date", "By", "Note"), rows, words=True)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpu_triage.documents import quoted
 from gpu_triage.errors import ConfigError
@@ -18,21 +18,13 @@ _LEAST_SECONDS: Final = 60.0
 """How long a finding has to be worse at least: a value that is measured over a minute has peaks."""
 
 
-class Wish(NamedTuple):
-    """Which finding to accept, until when (Unix seconds), by whom and why."""
+def accept(folder: Path, wish: Acceptance, boot: str, *, even_critical: bool) -> None:
+    """Accept a finding as it is in an exporter's state directory; raises ConfigError, or StateError.
 
-    code: str
-    gpu: str  # index, UUID or PCI address
-    until: float
-    by: str
-    reason: str
-    even_critical: bool = False
-
-
-def accept(folder: Path, wish: Wish, boot: str, now: float) -> None:
-    """Accept a finding in an exporter's state directory, as it is there; raises ConfigError, or StateError."""
-    code, gpu = wish.code, wish.gpu
-    saved = saved_in(folder, now)
+    The `wish` has the GPU's index, UUID or PCI address in place of the UUID.
+    """
+    code, gpu = wish.code, wish.uuid
+    saved = saved_in(folder, wish.at)
     if saved.boot != boot:
         raise ConfigError(f"{folder}: no findings since boot; does the exporter run, with this state directory?")
     active = [life.finding for life in saved.lives if life.state is not State.ENDED]
@@ -41,10 +33,10 @@ def accept(folder: Path, wish: Wish, boot: str, now: float) -> None:
         raise ConfigError(f"GPU {gpu} has no finding {quoted(code)}; it has {', '.join(there) or 'none'}")
     if found.check.is_sickness:
         raise ConfigError(f"{code} cannot be accepted: jobs on GPU {gpu} fail or compute wrong results; drain it")
-    if found.severity is Severity.CRITICAL and not wish.even_critical:
+    if found.severity is Severity.CRITICAL and not even_critical:
         raise ConfigError(f"{code} is critical; to accept it nevertheless, add --even-critical")
-    about = (code, found.uuid, found.pci_bus_id, found.severity.value, found.value)
-    accepted = Acceptance(*about, now, wish.until, wish.by, wish.reason)
+    found_as = replace(wish, uuid=found.uuid, pci_bus_id=found.pci_bus_id)
+    accepted = replace(found_as, severity=found.severity.value, value=found.value)
 
     def add(present: Decisions) -> Decisions:
         others = (each for each in present.accepted if each.key != accepted.key)
