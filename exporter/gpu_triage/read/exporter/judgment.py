@@ -60,8 +60,8 @@ _FINDING_STATES: Final = {0: "ended", 1: "pending", 2: "confirmed"}
 
 GPU_FINDING = _judge_gauge(
     "gpu_finding",
-    "State of a finding about the GPU: {states}. Ended for 20 minutes, then absent. Accepted: there, and accepted by "
-    "an operator. Without gpu and uuid: about the GPU at pci_bus_id, which the driver does not show.",
+    "State of a finding about the GPU: {states}. Ended for 20 minutes, then absent. Without gpu and uuid: about the "
+    "GPU at pci_bus_id, which the driver does not show.",
     labels=("pci_bus_id", "code", "severity", "action"),
     states={**_FINDING_STATES, ACCEPTED: "accepted"},
 )
@@ -85,8 +85,8 @@ GPU_FINDING_SINCE_TIMESTAMP_SECONDS = _judge_gauge(
 )
 GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS = _judge_gauge(
     "gpu_finding_accepted_until_timestamp_seconds",
-    "Unix time until which an operator accepted a present finding about the GPU (gpu-triage accept): no alert fires, "
-    "and no verdict follows from it. Absent otherwise, and once it is clearly worse than it was then.",
+    "Unix time until which an operator accepted a finding about the GPU: no alert and no verdict follows from it. "
+    "Absent otherwise, and once it is clearly worse.",
     labels=("pci_bus_id", "code", "by", "reason"),
 )
 GPU_HOST_FINDINGS = _host_judge_gauge(

@@ -39,8 +39,7 @@ GPU_INCIDENT_BOARDS_RECENT = gpu_gauge(
 )
 GPU_REPAIRED_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_repaired_timestamp_seconds",
-    "Unix time of the last repair of the GPU or its slot, as recorded by gpu-triage repaired: incidents before it no "
-    "longer count. Absent if none is recorded.",
+    "Unix time of the last recorded repair of the GPU or its slot: earlier incidents no longer count. Absent if none.",
     labels=("pci_bus_id", "by", "note"),
     source="the state directory",
 )
