@@ -65,9 +65,9 @@ def _sections(latest: Judgment | None) -> str:
         sections.findings_section(report, now, sections.recordings_of(latest.host)),
         sections.gpus_section(latest),
         sections.repeat_offenders_section(latest.host),
-        sections.repairs_section(report),
+        sections.listed("repairs", "Repairs", report.repairs),
         sections.areas_section(report),
-        sections.settings_section(report),
+        sections.listed("settings", "Settings that are not the defaults", (each.text for each in report.settings)),
         sections.collectors_section(latest.host),
     )
     return "".join(f"{each}\n" for each in shown if each)

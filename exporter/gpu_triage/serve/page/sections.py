@@ -147,17 +147,8 @@ def _seconds(stretch: ClassPeriod) -> float:
 _MOST_STEPS: Final = 2
 
 
-def settings_section(report: Report) -> str:
-    """Judge settings that differ from their defaults; "" if none do."""
-    return _listed("settings", "Settings that are not the defaults", (each.text for each in report.settings))
-
-
-def repairs_section(report: Report) -> str:
-    """The repairs of the last weeks, or ""."""
-    return _listed("repairs", "Repairs", report.repairs)
-
-
-def _listed(name: str, title: str, lines: Iterable[str]) -> str:
+def listed(name: str, title: str, lines: Iterable[str]) -> str:
+    """A section with a list; "" without lines."""
     items = "\n".join(f"<li>{safe(each)}</li>" for each in lines)
     return section(name, title, f"<ul>\n{items}\n</ul>") if items else ""
 
