@@ -65,7 +65,12 @@ _host: Final = host_options(lambda option: option.key in ("state.directory", "pa
 )
 @click.argument("finding", required=False)
 @click.option("--gpu", metavar="GPU", help="Its index, UUID or PCI address.")
-@click.option("--until", metavar="DATE", type=TextType("DATE", parse_until), help=f"At most {MOST_DAYS} days from now.")
+@click.option(
+    "--until",
+    metavar="DATE",
+    type=TextType("DATE", parse_until),
+    help=f"Last day, or a time, in UTC; at most {MOST_DAYS} days.",
+)
 @click.option("--reason", metavar="TEXT", type=_LINE, help="Shown with the finding.")
 @_by
 @click.option("--even-critical", is_flag=True, help="Accept a critical finding, too.")

@@ -39,7 +39,7 @@ def accept(folder: Path, wish: Acceptance, boot: str, *, even_critical: bool) ->
     accepted = replace(found_as, severity=found.severity.value, value=found.value)
 
     def add(present: Decisions) -> Decisions:
-        others = (each for each in present.accepted if each.key != accepted.key)
+        others = (each for each in present.accepted if each.key != accepted.key and each.until > wish.at)
         return replace(present, accepted=(*others, accepted))
 
     change_decisions(folder, add)
