@@ -100,7 +100,7 @@ def accept_command(
     finding.
     """
     folder, now = _folder(config), time.time()
-    if finding is None or gpu is None:
+    if not finding or not gpu:
         if any((finding, gpu, until, reason, even_critical, withdraw)):
             raise click.UsageError("FINDING and --gpu belong together; write them as gpu-triage check names them")
         for each in decisions.read_decisions(folder).accepted:
