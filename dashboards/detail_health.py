@@ -58,6 +58,17 @@ def health() -> Row:
             sort="-Last 30 days",
             size=Size(16, 5),
         ),
+        table_of(
+            "Accepted findings and repairs",
+            "What operators accepted on this GPU and until when, and when it was repaired, by gpu-triage accept and "
+            "repaired on the host. No alert fires for an accepted finding. No data: nothing accepted or repaired.",
+            Column("Finding", label="code"),
+            Column("By", label="by"),
+            Column("Note", label="note"),
+            Column("Until, or repaired", expr=when(_decided()), unit="dateTimeFromNow"),
+            sort="-Until, or repaired",
+            size=Size(24, 4),
+        ),
         lines(
             "ECC errors per hour",
             "Uncorrected ones kill jobs. More corrected ones than its peers: plan a replacement. dram: the device "
@@ -103,6 +114,12 @@ _LAST_XID = gpu("gpu_xid_last_timestamp_seconds")
 
 _WEEK = 'days="7"'
 _MONTH = 'days="30"'
+
+
+def _decided() -> str:
+    accepted = f'label_replace({gpu("gpu_finding_accepted_until_timestamp_seconds")}, "note", "$1", "reason", "(.+)")'
+    repaired = f'label_replace({gpu("gpu_repaired_timestamp_seconds")}, "code", "repaired", "", "")'
+    return f"max by ({TARGET}, gpu, code, by, note) ({accepted} or {repaired})"
 
 
 def _incidents(days: str) -> str:

@@ -50,7 +50,7 @@ SILENT: Final = ((0, "up", GOOD), (1, "gone", WATCH), (2, "down", BAD))
 UP: Final = ((1, "up", GOOD), (0, "down", BAD))
 REACHED: Final = ((1, "up", GOOD), (0, "lost", BAD))
 """For GPUs: a lost or stalled one isn't just down."""
-ALERT_FIRES: Final = 3
+ALERT_FIRES: Final = 4
 _STATES: Final = {**GPU_FINDING.states, ALERT_FIRES: "alert fires"}
 FINDING: Final = tuple((value, name, PLAIN) for value, name in _STATES.items())
 """Without colors: how bad a finding is, is its severity, confirmed or not."""

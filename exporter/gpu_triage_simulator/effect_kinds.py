@@ -82,6 +82,8 @@ OBSERVER_EFFECTS: Final[dict[str, type[Any]]] = {
     "scrape_gap": observer_effects.ScrapeGap,
     "release": observer_effects.Release,
     "reboot": observer_effects.Reboot,
+    "accept": observer_effects.Accept,
+    "repaired": observer_effects.Repaired,
 }
 """Effects on the exporter and its scraper; their events list no GPUs, and only a history applies them."""
 

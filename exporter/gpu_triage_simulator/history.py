@@ -6,21 +6,33 @@ It is written as OpenMetrics text with timestamps (https://prometheus.io/docs/sp
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TextIO
 
+from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import ConfigError
+from gpu_triage.judge.findings.accepted import accept
 from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.options.config import Config, Origin
 from gpu_triage.options.option_sources import combined
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
+from gpu_triage.read.incidents.decisions import Acceptance, Decisions, Repair, change_decisions
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.read.selection import Selection
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage_simulator.clocks import START_OF_TIME, VirtualClock
-from gpu_triage_simulator.observer_effects import ExporterDown, ExporterRestart, Reboot, Release, ScrapeGap
+from gpu_triage_simulator.observer_effects import (
+    Accept,
+    ExporterDown,
+    ExporterRestart,
+    Reboot,
+    Release,
+    Repaired,
+    ScrapeGap,
+)
 from gpu_triage_simulator.scenario import Scenario
 from gpu_triage_simulator.series import Family, SeriesKey, SeriesRecorder
 from gpu_triage_simulator.session import SimulatedMachine, simulated_machine
@@ -48,6 +60,8 @@ class Observation:
         self._elapsed = 0.0
         self._rounds = 0
         self._restarts = sorted(event.at for event, _ in self._timeline.host(ExporterRestart))
+        decided = (*self._timeline.host(Accept), *self._timeline.host(Repaired))
+        self._decisions = [event for event, _ in decided]
         self._released = False
         self._sampler: Sampler | None = None
 
@@ -93,10 +107,28 @@ class Observation:
         if self._sampler is None and not down:
             self._sampler = self._start()
             self._released = False
+        self._decide(seconds)
         released = self._timeline.host_active(Release, seconds)
         if self._sampler is not None and released != self._released:
             (self._sampler.release if released else self._sampler.acquire)()
             self._released = released
+
+    def _decide(self, seconds: float) -> None:
+        """Apply the decisions of operators that are due."""
+        folder, now = self._config.state_directory, self._clock.now().wall
+        due = [event for event in self._decisions if event.at <= seconds]
+        for event in due:
+            assert folder is not None  # noqa: S101 - it always gets one
+            self._decisions.remove(event)
+            gpu = event.effect.gpu
+            if isinstance(event.effect, Accept):
+                until = math.inf if event.until is None else now + event.until - event.at
+                wish = Acceptance(event.effect.code, str(gpu), "", "info", None, now, until, "operator", "known")
+                accept(folder, wish, read_boot(self._simulated.machine.procfs).boot_id, even_critical=True)
+            else:
+                card = self._simulated.host.scenario.card(gpu, seconds)
+                repair = Repair(card.uuid, card.slot.bus_id, now, "operator", "repaired")
+                change_decisions(folder, partial(_with_repair, repair))
 
     def _start(self) -> Sampler:
         """A new exporter that has completed its first rounds, as it would have by its first scrape."""
@@ -115,6 +147,10 @@ class Observation:
             sampler.step()
             sampler.publish()
         return sampler
+
+
+def _with_repair(repair: Repair, present: Decisions) -> Decisions:
+    return replace(present, repairs=(*present.repairs, repair))
 
 
 def _is_met(condition: Callable[[], bool]) -> bool:

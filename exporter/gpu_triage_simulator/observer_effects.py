@@ -6,6 +6,8 @@ because there a real Prometheus scrapes a real exporter. They take effect at the
 
 from dataclasses import dataclass
 
+from gpu_triage_simulator.schema import Count
+
 
 @dataclass(frozen=True, slots=True)
 class ExporterRestart:
@@ -33,3 +35,18 @@ class Reboot:
 
     The boot ID and the kernel log are new; the uptime and the kernel's counters go on, as the clock does.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """An operator accepts a finding of a GPU, as it is at the beginning of the event, until its end."""
+
+    gpu: Count
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """An operator records that a GPU was repaired."""
+
+    gpu: Count

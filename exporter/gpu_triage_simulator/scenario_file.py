@@ -321,8 +321,9 @@ _LASTING: Final = (
     observer_effects.ScrapeGap,
     observer_effects.Release,
     observer_effects.Reboot,
+    observer_effects.Accept,
 )
-_MOMENTARY: Final = (observer_effects.ExporterRestart, effects.ReplaceGpu, effects.GpuReset)
+_MOMENTARY: Final = (observer_effects.ExporterRestart, observer_effects.Repaired, effects.ReplaceGpu, effects.GpuReset)
 _OF_PROCESSES: Final = (
     host_effects.Start,
     host_effects.Kill,
@@ -449,6 +450,9 @@ def _check_effect(scenario: Scenario, effect: Any, where: Place) -> None:
     if type(effect) in _OF_PROCESSES and not pids.issuperset(effect.pids):
         raise where.at("pids").error("not all of them are pids of [[process]]")
     _check_device(scenario, effect, where)
+    of_operators = (observer_effects.Accept, observer_effects.Repaired)
+    if isinstance(effect, of_operators) and effect.gpu >= len(scenario.gpus):
+        raise where.at("gpu").error(f"there is no GPU {effect.gpu}")
     if isinstance(effect, (effects.CallError, effects.Hang, host_effects.MissingFunction)):
         if effect.function not in FUNCTIONS and effect.function is not None:
             raise where.at("function").error(f"{effect.function!r} is no function that is simulated")

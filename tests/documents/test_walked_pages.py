@@ -125,6 +125,9 @@ ELSEWHERE: Final = (
         "minutes, or the network",
         "documents/test_documented_commands.py deploy/test_packages.py e2e/test_demo_ends.py",
     ),
+    Elsewhere(
+        "docs/check.md", "gpu-triage (accept|repaired)", "a GPU at fault", "unit/cli/test_accept_command.py", parsed
+    ),
     Elsewhere("docs/install.md", "/opt/gpu-triage/bin/pip", "a package index", "e2e/test_pythons.py"),
     Elsewhere(".*", "docker", "a container runtime", "image/test_image.py", of_the_image),
     Elsewhere(".*", "helm", "a cluster", "deploy/test_first_minute.py", rendered),

@@ -213,6 +213,7 @@ def test_every_metric_stands_in_a_golden() -> None:
     # tests/unit/read/processes and tests/unit/read/incidents have them.
     elsewhere = {
         *("gpu_exporter_collector_stale_seconds", "gpu_exporter_state_directory_in_use"),
+        *("gpu_finding_accepted_until_timestamp_seconds", "gpu_repaired_timestamp_seconds"),
         *("gpu_flight_recording_timestamp_seconds", "gpu_nccl_awaited_rank_info", "gpu_nccl_communicators"),
         *("gpu_nccl_operations_total", "gpu_nccl_ranks", "gpu_power_period_seconds"),
         *("gpu_power_period_strength_ratio", "gpu_throttle_counter_rejected_info", "gpu_vgpu_license_state"),

@@ -46,6 +46,7 @@ CASES: Mapping[str, Case] = {
     "a quarter of a fleet, pending": Case(many("thermal.hw", 4, state=1), HEAT, 5),
     "a quarter of a fleet, for a minute": Case(for_a_minute(many("thermal.hw", 4, state=1)), HEAT, None),
     "brake, for a minute": Case(for_a_minute(many("power.brake", 4, state=1)), "GpuFleetPowerBrake", None),
+    "a quarter of a fleet, accepted": Case(many("thermal.hw", 4, state=3), HEAT, None),
     "less than a quarter": Case(many("thermal.hw", 3), HEAT, None),
     "two hosts of four": Case(many("thermal.hw", 2, of=4), HEAT, None),
     "ten hosts of many": Case(many("thermal.hw", 10, of=60), HEAT, 5),

@@ -21,6 +21,7 @@ from gpu_triage.read.selection import refuse_unknown_metrics
 from gpu_triage.serve.process_settings import keep_memory_flat
 
 LAZY = {
+    "accept": "gpu_triage.cli.accept_command",
     "advise": "gpu_triage.cli.advise.command",
     "baseline": "gpu_triage.cli.baseline_command",
     "check": "gpu_triage.cli.check_command",
@@ -30,6 +31,7 @@ LAZY = {
     "job": "gpu_triage.cli.job.job_command",
     "judge": "gpu_triage.cli.judge_command",
     "record": "gpu_triage.cli.record_command",
+    "repaired": "gpu_triage.cli.accept_command",
     "report": "gpu_triage.cli.fleet.fleet_command",
     "rules": "gpu_triage.alerting.rules_command",
     "top": "gpu_triage.cli.top_command",

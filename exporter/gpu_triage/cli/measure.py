@@ -16,7 +16,7 @@ from gpu_triage.errors import StateError
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import WidestLink
-from gpu_triage.judge.findings.saved import SAVED_FINDINGS
+from gpu_triage.judge.findings.saved import saved_in
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.host_judge import DaemonJudge, HostJudge, Judgment
 from gpu_triage.judge.report.report import Report
@@ -29,14 +29,14 @@ from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage.sampler.state_directory import FINDINGS, INCIDENTS, StateDirectory
+from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
 
 MEASURE: Final = duration("2s", "1h")
 _SECTIONS: Final = frozenset(
     {"Expectations", "Findings", "Collectors", "Schedulers", "Paths", "Simulation", "Configuration file"}
 )
 _FOR_THE_DAEMON: Final = frozenset({"baseline.from-host", "flight-recorder.directory", "simulate-pace"})
-_UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
+UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
 """The exporter's state directory (with its ledger of incidents) when run by systemd as in deploy/systemd."""
 
 _ROUNDS: Final = 4  # rounds of the medium tier per measurement: counters need two, and one may be late
@@ -55,9 +55,9 @@ def measure(machine: Machine, config: Config, seconds: float, patience_seconds: 
     The time counts from when all has responded, at the latest after `patience_seconds`. ConfigError: of the settings.
     """
     judge = HostJudge(judged_host(config, continuous=False), settings=judge_settings(config.judge))
-    units = StateDirectory(_UNIT_STATE_DIRECTORY).path(INCIDENTS)
+    units = StateDirectory(UNIT_STATE_DIRECTORY).path(INCIDENTS)
     if not is_made_up(config) and config.state_directory is None and os.access(units, os.R_OK):
-        config = replace(config, state_directory=_UNIT_STATE_DIRECTORY)
+        config = replace(config, state_directory=UNIT_STATE_DIRECTORY)
     # Speed up the medium tier for such a short measurement.
     fast = min(config.sample_fast_seconds, seconds / _ROUNDS)
     medium = max(fast, min(config.sample_medium_seconds, seconds / _ROUNDS))
@@ -71,10 +71,9 @@ def _links_seen_by_the_exporter(machine: Machine, config: Config) -> tuple[Wides
     """Links of this boot in the exporter's state, if readable: a short look cannot know that one had more lanes."""
     with suppress(StateError):
         if config.state_directory is not None:
-            path = StateDirectory(config.state_directory).path(FINDINGS)
-            loaded, boot = SAVED_FINDINGS.read(path, machine.clock.now().wall), read_boot(machine.procfs).boot_id
-            if loaded is not None and boot and loaded.memory.boot == boot:
-                return loaded.memory.links
+            saved, boot = saved_in(config.state_directory, machine.clock.now().wall), read_boot(machine.procfs).boot_id
+            if boot and saved.boot == boot:
+                return saved.links
     return ()
 
 

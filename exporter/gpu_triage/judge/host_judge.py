@@ -22,6 +22,7 @@ from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.observed import last_reset, observable
 from gpu_triage.judge.evidence.remember import remember
+from gpu_triage.judge.findings.accepted import compared, in_force, outgrown_text, valid
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS, KeptFindings, SavedLives
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, JudgeSettings, judge_settings
@@ -132,6 +133,10 @@ class HostJudge:
 
     def _completed(self, present: Sequence[Life], host: HostEvidence) -> list[Finding]:
         """Return the findings with state, history, the code of the cause of each, and advice that fits the host."""
+        decided = valid(host.memory.decisions, host.at.wall)
+        now = host.at.monotonic if self._subject.continuous else None
+        present = [compared(life, decided.get(life.key), now) for life in present]
+        self.states.note(present)
         lives = {life.key: life for life in present}
         self._told &= lives.keys()
         completed = []
@@ -144,10 +149,16 @@ class HostJudge:
                 for code in EXPLAINED_BY.get(finding.check.code, ())
                 if (cause := lives.get((finding.identity, code)))
             ]
+            if text := outgrown_text(life, decided):
+                detail = "; ".join(filter(None, (finding.detail, text)))
+                finding = replace(finding, measured=f"{finding.measured}; {text}", detail=detail)
+            rank = finding.severity.rank
+            alerting = [each for each in causes if each.finding.check.alert and each.finding.severity.rank >= rank]
+            # What follows from an accepted finding is as quiet.
+            accepted = (in_force(each, decided) for each in (life, *alerting))
+            finding = replace(finding, accepted=next(filter(None, accepted), None))
             if finding.state is State.CONFIRMED and life.key not in self._told:
                 # One that is known before its cause stays: its alert would end, and fire again without the cause.
-                rank = finding.severity.rank
-                alerting = any(each.finding.check.alert and each.finding.severity.rank >= rank for each in causes)
                 if self._subject.continuous and alerting:
                     finding = replace(finding, state=State.PENDING)
                 else:
@@ -221,11 +232,12 @@ def _reading(report: Report) -> JudgmentReading:
             check.code,
             check.severity.value,
             check.action.value,
-            finding.state,
+            finding.state if (accepted := finding.accepted) is None else judgment.ACCEPTED,
             finding.lasted_seconds,
             finding.value,
             None if finding.state is State.ENDED else finding.since,
             finding.detail if finding.state is State.CONFIRMED else "",
+            None if accepted is None else (accepted.until, accepted.by, accepted.reason),
         )
         published.setdefault((finding.identity, check.code), facts)
     gpus = tuple(

@@ -32,6 +32,7 @@ from gpu_triage.read.host.platform import MODULES, PLATFORM
 from gpu_triage.read.host.services import HOST_SERVICES
 from gpu_triage.read.host.textfile import TEXTFILE
 from gpu_triage.read.incidents import incident_metrics as incidents
+from gpu_triage.read.incidents.decisions import DECISIONS
 from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, OwnSubject
 from gpu_triage.read.metrics.metric import MetricSpec, Tier, declared_in
 from gpu_triage.read.processes.allocation import ALLOCATION
@@ -53,6 +54,7 @@ HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (
     *(MODULES, PLATFORM, HOST_CPU, HOST_CPU_SETTINGS, HOST_PRESSURE, HOST_MEMORY, HOST_DISK, HOST_NFS),
     *(HOST_FILE_SYSTEMS, HOST_NETWORK, HOST_NETWORK_LINK, HOST_INFINIBAND, PCIE_UPLINKS, HOST_SERVICES),
     *(HOST_KERNEL_LOG, HOST_EDAC, TEXTFILE, POD_NAMES, CONTAINER_NAMES, SLURM_JOBS, NCCL_RAS, ACCESS),
+    DECISIONS,
 )
 
 ALL_COLLECTORS: Final[tuple[AnyCollector, ...]] = (*GPU_COLLECTORS, *HOST_COLLECTORS)

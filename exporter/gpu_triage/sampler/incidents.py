@@ -10,12 +10,13 @@ from gpu_triage.read.gpu.ecc import ECC, EccReading
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
 from gpu_triage.read.gpu.modes import GPU_RECOVERY_ACTION, RECOVERY, RecoveryReading
 from gpu_triage.read.incidents import ledger
+from gpu_triage.read.incidents.decisions import DECISIONS, Decisions, Repair
 from gpu_triage.read.incidents.incident_metrics import GpuIncidents
 from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
 from gpu_triage.read.xid.xid_ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
-from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.state_store import StateStores
 from gpu_triage.sampler.xid import XidWatch
 
@@ -27,7 +28,8 @@ _LASTING_SECONDS: Final = 600.0
 _RECOUNT_SECONDS: Final = 60.0
 """Counts are recomputed when an incident is recorded, and at this interval because incidents age out."""
 
-_Counts = tuple[Mapping[tuple[str, str, str], int], Mapping[tuple[str, str], int]]  # of GpuIncidents
+# The counts of GpuIncidents, and its last repair.
+_Counts = tuple[Mapping[tuple[str, str, str], int], Mapping[tuple[str, str], int], Mapping[tuple[str, str], float]]
 
 _LOST: Final = "lost"
 """Error of a GPU that fell off the bus."""
@@ -112,6 +114,7 @@ class IncidentWatch:
         self._resets_noted: dict[str, float] = {}
         self._ecc_read_at: dict[str, float] = {}
         self._counted: dict[tuple[str, str], _Counts] = {}
+        self._repairs: tuple[Repair, ...] = ()
         self._counted_edition: tuple[int, float] = (0, 0.0)
 
     def end(self) -> None:
@@ -133,6 +136,11 @@ class IncidentWatch:
 
     def observe(self, now: Moment) -> None:
         self._resets.see_driver(self._driver, now.monotonic, kernel_readable=self._xid.kernel_readable)
+        if (decided := decisions_in(self._store)) is not None:
+            self._repairs = decided.repairs  # the latest come last
+            self._ledger.see_repairs(
+                {name: each.at for each in decided.repairs for name in (each.uuid, each.pci_bus_id)}
+            )
         if not self.file.settled(now.monotonic):
             return
         if self._driver.count is not None:
@@ -180,7 +188,9 @@ class IncidentWatch:
     def _count(self, uuid: str, slot: str, now: float) -> _Counts:
         counts = self._counted.get((uuid, slot))
         if counts is None:
-            counts = self._ledger.recent(uuid, slot, now), self._ledger.boards_recent(slot, now)
+            about = [each for each in self._repairs if each.uuid == uuid or each.pci_bus_id == slot]
+            repaired = {(each.by, each.note): each.at for each in about[-1:]}
+            counts = self._ledger.recent(uuid, slot, now), self._ledger.boards_recent(slot, now), repaired
             self._counted[uuid, slot] = counts
         return counts
 
@@ -298,3 +308,9 @@ class IncidentWatch:
         if outcome is None or not isinstance(outcome.reading, kind):
             return None
         return outcome.finished_at.monotonic, outcome.reading
+
+
+def decisions_in(store: OutcomeStore) -> Decisions | None:
+    """What operators decided, as last read; None if it could not be read."""
+    outcome = store.get(DECISIONS.name, HOST)
+    return outcome.reading if outcome and isinstance(outcome.reading, Decisions) else None

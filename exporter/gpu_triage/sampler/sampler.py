@@ -20,6 +20,7 @@ from gpu_triage.read.exporter.flight_recorder import FlightWatch
 from gpu_triage.read.gpu import presence
 from gpu_triage.read.gpu.presence import PresenceReading
 from gpu_triage.read.incidents import incident_metrics as incidents
+from gpu_triage.read.incidents.decisions import DECISIONS
 from gpu_triage.read.metrics import contract
 from gpu_triage.read.metrics.metric import Sample, Tier, declared_in
 from gpu_triage.read.xid import xid_metrics as xid
@@ -358,7 +359,8 @@ class Sampler:
         unknown = self._gpus.waiting_for(self._machine.clock.now().monotonic)
         if unknown is not None:
             return unknown
-        if not self.status.host_noted(self._host.shared):
+        # Without the decisions, what is accepted would page.
+        if not self.status.host_noted((*self._host.shared, *(c.name for c in self._host_collectors if c is DECISIONS))):
             return "the first reading of the host"
         for record in self._host_gpus:
             if record.error is None and not self.status.noted(record.key):

@@ -310,7 +310,7 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
     assert set(document) == {
         *("format", "version", "host", "simulated", "recording", "measured_seconds", "driver_version", "blocked"),
         *("verdict", "summary", "judged_at", "gpus", "areas", "findings", "ended", "not_read", "files", "settings"),
-        *("scheduled", "not_judged"),
+        *("scheduled", "not_judged", "repairs"),
     }
     assert document["gpus"][0]["bottleneck"] == "thermal"
     assert document["gpus"][0]["verdict"] == "watch"
@@ -320,7 +320,7 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
     assert 0.9 < readings["busy_ratio"] <= 1
     (width,) = (each for each in document["findings"] if each["code"] == "pcie.width")
     assert width == {
-        **dict.fromkeys(("lasted_seconds", "explained_by", "since", "ended_at", "end")),
+        **dict.fromkeys(("lasted_seconds", "explained_by", "since", "ended_at", "end", "accepted")),
         "code": "pcie.width",
         "topic": "pcie_link",
         "area": "PCIe links",

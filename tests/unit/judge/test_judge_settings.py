@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.command_line import config_from
 from tests.evidence import evidence_of
+from tests.status_pages import body_of
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.check import Unit
@@ -31,7 +32,6 @@ from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS, GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.presence import GPU_UP
-from gpu_triage.serve.page.sections import settings_section
 
 ALL = [(check.code, name, limit) for check in CHECKS for name, limit in settable(check).items()]
 
@@ -158,7 +158,8 @@ class Judging:
             GPU_TEMPERATURE_CELSIUS.sample(celsius, *GPU, "gpu"),
             GPU_TEMPERATURE_THRESHOLD_CELSIUS.sample(90.0, *GPU, "slowdown"),
         )
-        return self.judge.judge(evidence_of((at, read))).report
+        self.latest = self.judge.judge(evidence_of((at, read)))
+        return self.latest.report
 
     def margin(self, at: float, celsius: float) -> str:
         """State of thermal.margin after a look at this second, ``absent`` or ``ended``; how long it has lasted."""
@@ -202,14 +203,14 @@ def test_another_threshold_counts_from_the_next_look_on() -> None:
 def test_what_differs_from_the_defaults_is_told_with_every_verdict() -> None:
     host = Judging()
     usual = host.report(0, 60)
-    assert (usual.settings, settings_section(usual)) == ((), "")
+    assert (usual.settings, "not the defaults" in body_of(host.latest)) == ((), False)
     host.set(("wait", "5m"))
     report = host.report(5, 60)
     words = "thermal.margin waits 5 minutes instead of 15 minutes"
     setting = {"finding": "thermal.margin", "name": "wait", "value": 300, "default": 900, "unit": "seconds"}
     assert json.loads(render_json(report))["settings"] == [{**setting, "words": words}]
     assert f"settings that are not the defaults:\n    {words}" in render_text(report)
-    assert f"<li>{words}</li>" in settings_section(report)
+    assert f"<li>{words}</li>" in body_of(host.latest)
 
 
 class Source:

@@ -76,7 +76,7 @@ def test_the_profile_of_the_rules_has_every_metric_that_a_rule_reads() -> None:
 def test_the_profile_of_the_rules_has_every_series_of_a_finding() -> None:
     selection = Selection(Config(metrics_profile="rules"))
     findings = {spec.name for spec in METRICS if re.match("gpu_(host_)?finding(s|_|$)", spec.name)}
-    assert len(findings) == 9
+    assert len(findings) == 10
     assert findings < {spec.name for spec in METRICS if selection.shown(spec)}
 
 

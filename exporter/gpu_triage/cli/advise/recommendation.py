@@ -209,7 +209,7 @@ class Recommendation:
 def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
     verdicts = {gpu.gpu: gpu.verdict for gpu in report.gpus}
     # Leave out GPUs with any critical finding, even pending: a short measurement confirms few of them.
-    critical = [finding for finding in reversed(report.findings) if finding.severity is Severity.CRITICAL]
+    critical = [each for each in reversed(report.findings) if each.severity is Severity.CRITICAL and not each.accepted]
     # Of several findings of a GPU, the first of the most confirmed ones gives the reason.
     sick = {finding.gpu: finding for finding in sorted(critical, key=lambda finding: finding.state)}
     # For a job on one GPU, prefer GPUs with the best verdict, then free ones.

@@ -125,6 +125,7 @@ def _finding(finding: FleetFinding, gpus: tuple[str, ...], now: float) -> Iterat
     subject = f"GPU {ranges(gpus)}" if gpus else "host"
     lasting = f"{'pending ' if finding.pending else ''}for {length_of_time(max(0.0, now - finding.since))}"
     follows = "; critical if it lasts" if finding.urgency != finding.severity else ""
+    follows = f"; accepted {printable(finding.accepted)}" if finding.accepted else follows
     start = f"    {severity} {click.style(printable(finding.code), bold=True)}  "
     yield Line(start, f"{subject}, {lasting}{follows}", indent=8)
     if finding.check is not None and finding.urgency == Severity.CRITICAL.value:
@@ -189,6 +190,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
                 "gpu": each.gpu or None,
                 "uuid": each.uuid or None,
                 "since": round(each.since, 3),
+                "accepted": each.accepted or None,
             }
             for each in host.findings
         ],

@@ -16,6 +16,7 @@ from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
 from gpu_triage.judge.findings.verdicts import WORST_FIRST, Verdict, verdict_on
+from gpu_triage.judge.report.entries import accepted_text
 from gpu_triage.read.exporter import exporter_health, judgment
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.presence import GPU_UP
@@ -85,6 +86,7 @@ def queries(selection: Selection) -> Mapping[str, str]:
 
     down, exporters: targets with failing and with successful scrapes.
     findings, host_findings: start time of each present finding; states, host_states: their states.
+    accepted: until when a finding is accepted.
     gpus, allocated, processes: identity and owners of the GPUs on hosts with a verdict other than keep.
     incidents: by board, over the last 30 days.
     dcgm, dcgm_findings: hosts that only dcgm-exporter watches, by the rules of compat/dcgm.yml; when each finding was
@@ -128,6 +130,7 @@ def queries(selection: Selection) -> Mapping[str, str]:
         "host_findings": since(judgment.GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS),
         "states": now_or_last(judgment.GPU_FINDING),
         "host_states": now_or_last(judgment.GPU_HOST_FINDING),
+        "accepted": now_or_last(judgment.GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS),
         "gpus": (
             "group by (cluster, job, instance, gpu, uuid, name, serial)"
             f" ({to_look_at(GPU_INFO)} or {GPU_INFO.name}{dcgm})"
@@ -199,6 +202,7 @@ class SeenFinding:
     code: str
     action: str
     state: State  # the most advanced that was seen
+    accepted: str  # by whom, until when and why; "" if it is not
 
     @property
     def check(self) -> Check | None:
@@ -211,7 +215,9 @@ class SeenFinding:
 
     @property
     def urgency(self) -> str:
-        """Present severity: a critical finding is a warning until it is confirmed."""
+        """Present severity: a critical finding is a warning until it is confirmed; an accepted one is information."""
+        if self.accepted:
+            return Severity.INFO.value
         critical_soon = self.pending and self.severity == Severity.CRITICAL.value
         return Severity.WARNING.value if critical_soon else self.severity
 
@@ -242,7 +248,11 @@ class FleetHost:
     @property
     def owners(self) -> tuple[GpuOwner, ...]:
         """Affected jobs: the owners of GPUs with findings, or of all GPUs if the host itself has findings."""
-        hit = {(each.gpu, each.uuid) for each in self.findings if each.severity != Severity.INFO.value}
+        hit = {
+            (each.gpu, each.uuid)
+            for each in self.findings
+            if each.severity != Severity.INFO.value and not each.accepted
+        }
         everybody = ("", "") in hit
         found = (each for each in self.gpus if everybody or (each.gpu, each.uuid) in hit)
         return tuple(dict.fromkeys(owner for gpu in found for owner in gpu.owners))
@@ -371,10 +381,15 @@ def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]
         key = finding_key(series)
         if states.get(key, State.ENDED) != State.ENDED:
             began[key] = min(series.value, began.get(key, series.value))
+    accepted = {
+        (gpu_key(each), each.labels["code"]): accepted_text(each.value, each.labels["by"], each.labels["reason"])
+        for each in answers["accepted"]
+    }
     found: defaultdict[HostKey, list[FleetFinding]] = defaultdict(list)
     for key, since in began.items():
         state = State.PENDING if states[key] == State.PENDING else State.CONFIRMED
-        found[key[0]].append(FleetFinding(*key, state, since))
+        host, gpu, uuid, _, code, _ = key
+        found[host].append(FleetFinding(*key, state, accepted.get(((host, gpu, uuid), code), ""), since))
     return found
 
 
@@ -409,9 +424,9 @@ def _by_gpu(found: Iterable[Series]) -> defaultdict[GpuKey, list[Mapping[str, st
 
 def shared(findings: Iterable[FleetFinding]) -> Iterator[tuple[FleetFinding, tuple[str, ...]]]:
     """Group findings with the same code and state: the one that began first, and all affected GPUs."""
-    by_code: dict[tuple[str, str, bool, bool], list[FleetFinding]] = {}
+    by_code: dict[tuple[object, ...], list[FleetFinding]] = {}
     for each in findings:
-        by_code.setdefault((each.severity, each.code, each.pending, each.gpu == ""), []).append(each)
+        by_code.setdefault((each.severity, each.code, each.pending, each.gpu == "", each.accepted), []).append(each)
     for members in by_code.values():
         first = min(members, key=lambda each: each.since)
         yield first, tuple(each.gpu for each in members if each.gpu)

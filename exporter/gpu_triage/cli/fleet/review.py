@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 import yaml
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.cli.fleet.fleet_view import RepeatOffender, Selection, matcher_of_any, offender_of
+from gpu_triage.cli.fleet.fleet_view import RepeatOffender, Selection, gpu_key, matcher_of_any, offender_of
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.settings import LIMITS
-from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES, GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.presence import GPU_UP
-from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
+from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT, GPU_REPAIRED_TIMESTAMP_SECONDS
 
 MOST_ROWS: Final = 20  # the most rows per table
 HOUR_SECONDS: Final = 3600
@@ -155,6 +155,16 @@ class Prices(NamedTuple):
     pue: float = 1.0  # energy of the data center per energy of its machines
 
 
+class Decision(NamedTuple):
+    """An operator accepted a finding, or repaired a GPU."""
+
+    gpu: str  # with its host
+    what: str  # code of the finding, or ``repaired``
+    at: float  # Unix seconds until when it is accepted, or of the repair
+    by: str
+    note: str
+
+
 @dataclass(frozen=True, slots=True)
 class Review:
     """The review; hours are GPU hours."""
@@ -168,6 +178,7 @@ class Review:
     held_back: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
     tables: Mapping[str, Sums]  # by the names of `SECTIONS`
     offenders: tuple[RepeatOffender, ...]  # boards with recurring incidents
+    decisions: tuple[Decision, ...]  # of operators, the latest first
     warnings: tuple[str, ...]  # warnings returned by the server
     prices: Prices = field(default_factory=Prices)
     step_seconds: float = DAY_SECONDS  # what each value covers: a day, or the whole period of a first look
@@ -275,6 +286,7 @@ def _assembled(
         held_back={name: held[name] for name in BOTTLENECK_CLASSES if name in held},
         tables=tables,
         offenders=_offenders(client, selection, end, window),
+        decisions=_decisions(client, selection, end, window),
         warnings=tuple(client.warnings),
         step_seconds=step_seconds,
     )
@@ -295,6 +307,20 @@ def _offenders(client: PrometheusClient, selection: Selection, end: float, windo
         serials = {each.labels["uuid"]: each.labels["serial"] for each in known}
     boards = (offender_of(each, serials.get(each.labels["uuid"], "")) for each in found)
     return tuple(sorted(boards, key=lambda each: (-each.times, each.key, each.gpu, each.kind)))
+
+
+def _decisions(client: PrometheusClient, selection: Selection, end: float, window: str) -> tuple[Decision, ...]:
+    found = []
+    for spec, note in (
+        (GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS, "reason"),
+        (GPU_REPAIRED_TIMESTAMP_SECONDS, "note"),
+    ):
+        last = f"last_over_time({spec.name}{selection}[{window}])"
+        for each in client.at(f"max by ({GPU_LABELS}, code, by, {note}) ({last})", end):
+            (host, gpu, _), labels = gpu_key(each), each.labels
+            words = (labels["code"] or "repaired", each.value, labels["by"], labels[note])
+            found.append(Decision(f"{host} GPU {gpu}", *words))
+    return tuple(sorted(found, key=lambda each: (-each.at, each)))[:MOST_ROWS]
 
 
 _STEP: Final = 300  # resolution in seconds, as that of the recorded series

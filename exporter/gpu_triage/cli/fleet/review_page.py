@@ -191,7 +191,7 @@ def forecast_of(review: Review) -> str:
 
 
 def tables(review: Review) -> Iterator[Table]:
-    yield from (each(review) for each in (_classes, _jobs, _owners, _models, _hosts, _presence, _offenders))
+    yield from (each(review) for each in (_classes, _jobs, _owners, _models, _hosts, _presence, _offenders, _decisions))
     rows = tuple(GPU_HOURS.items())
     yield Table("words", "Words", "", ("GPU hours", "Meaning"), rows, words=True)
 
@@ -324,6 +324,12 @@ def _offenders(review: Review) -> Table:
     note = "Boards that had one kind of incident three times within 30 days, or twice within 7: replace them."
     heads = ("Board", "Where", "Incident", "Times in 30 days")
     return Table("offenders", "Hardware that fails again and again", note, heads, rows, words=True)
+
+
+def _decisions(review: Review) -> Table:
+    rows = tuple((each.gpu, each.what, day(each.at), each.by, each.note) for each in review.decisions)
+    note = "Findings that operators accepted, with the date until when; and repairs."
+    return Table("decisions", "Accepted and repaired", note, ("GPU", "What", "Date", "By", "Note"), rows, words=True)
 
 
 _WIDTH, _HEIGHT = 720, 200
@@ -520,4 +526,5 @@ def render_json(review: Review) -> str:
         (sections[kind][name] if name else sections[kind])[measure] = value
     about = {name: getattr(review, name) for name in ("source", "selection", "end", "warnings")}
     missing = [day(each) for each in review.missing]
+    about["decisions"] = [each._asdict() for each in review.decisions]
     return json.dumps({**about, "missing": missing, "prices": review.prices._asdict(), **sections}, indent=2) + "\n"

@@ -184,7 +184,8 @@ def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[
             continue  # of what came after the job
         yield JobFinding(
             *key,
-            State(round(each.value)) if each.value in (1, 2) else State.PENDING,
+            State.CONFIRMED if each.value > State.PENDING else State.PENDING,
+            accepted="",
             first=first,
             last=last,
             value=None if value is None else value.value,

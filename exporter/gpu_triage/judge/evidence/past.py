@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
 from gpu_triage.judge.evidence import thresholds
+from gpu_triage.read.incidents.decisions import Decisions
 from gpu_triage.read.metrics.metric import MetricSpec
 
 K = TypeVar("K", bound=Hashable)
@@ -160,6 +161,7 @@ class Memory:
     def __init__(self) -> None:
         self.seconds = 0.0  # total time observed
         self.widest = WidestLinks()
+        self.decisions: Decisions | None = None  # of operators, as they are now; None if they could not be read
         self._noted_at: float | None = None
         self._counters: dict[MetricSpec, dict[tuple[str, ...], Counted]] = {}
         self._pasts: dict[tuple[str, Hashable], Past] = {}

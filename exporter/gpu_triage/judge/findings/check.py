@@ -78,6 +78,17 @@ class Unit(Enum):
         self.scale = scale
 
 
+_LOW_IS_WORSE: Final = frozenset({Unit.LANES, Unit.GENERATION, Unit.HERTZ})
+_CLEARLY: Final[Mapping[Unit, tuple[float, float]]] = {
+    Unit.LANES: (0.0, 0.0),
+    Unit.GENERATION: (0.0, 0.0),
+    Unit.RATIO: (0.2, 0.0),
+    Unit.CELSIUS: (5.0, 0.0),
+    Unit.HERTZ: (0.0, 0.1),
+    Unit.WATTS: (0.0, 0.1),
+}
+"""By more than how much a value has to change to be clearly worse: an amount, and a share of it. Others have to double.
+"""
 _PLURAL: Final = re.compile(r"\((e?s)\)")
 _HANDS_ON: Final = re.compile(
     r"\b(reseat|seating|riser|slot|cable|BIOS|firmware|GPU's board|board replaced|replace the (board|card)|DIMM|"
@@ -130,6 +141,16 @@ class Measure:
 
     unit: Unit  # unit of gpu_finding_value
     text: str  # a phrase with one ``{}`` for the formatted value; "(s)" and "(es)" mark the plural
+    low: bool = False  # whether a lower value is worse; of some units, it always is
+
+    @property
+    def low_is_worse(self) -> bool:
+        return self.low or self.unit in _LOW_IS_WORSE
+
+    def is_clearly_worse(self, now: float, than: float) -> bool:
+        change = than - now if self.low_is_worse else now - than
+        amount, share = _CLEARLY.get(self.unit, (0.0, 1.0))
+        return change > max(amount, share * abs(than))
 
     @property
     def template(self) -> str:
@@ -173,6 +194,11 @@ class Check:
     def window_seconds(self) -> float:
         """Within how much observed time its condition must last for the wait."""
         return self.wait_seconds * (1.0 if self.continuous else thresholds.WAITS_IN_WINDOW)
+
+    @property
+    def is_sickness(self) -> bool:
+        """Whether jobs on its GPU fail, or compute wrong results: that cannot be accepted."""
+        return self.severity is Severity.CRITICAL and self.topic == "sick"
 
     @property
     def advice(self) -> Advice:

@@ -15,6 +15,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
+from gpu_triage.read.incidents.decisions import Acceptance
 
 
 class AboutGpu(Protocol):
@@ -117,6 +118,7 @@ class Finding:
     holds: bool | None = True  # whether its condition holds now; None if this cannot be observed
     quiet_seconds: float = 0.0  # how long the condition of a confirmed finding has not held
     ended_at: float | None = None  # Unix seconds when it ended; None before
+    accepted: Acceptance | None = None  # how it, or its cause, was accepted: nothing acts on it. None if not
     end: str = ""  # why it ended, a value of states.EndReason; "" before
 
     @property
@@ -130,8 +132,11 @@ class Finding:
 
         A pending warning is information until it is likely to last, and while its condition cannot be observed. A
         single poll does not know how long it has lasted.
-        Whatever acts on findings reads this. An alert does not: it is held, so that a fault that flaps is one page.
+        Whatever acts on findings reads this: what is accepted is information. An alert does not: it is held, so that a
+        fault that flaps is one page.
         """
+        if self.accepted is not None:
+            return Severity.INFO
         if self.severity is Severity.CRITICAL:
             acute = self.state is State.CONFIRMED and self.holds is True
             return Severity.CRITICAL if acute else Severity.WARNING

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
@@ -12,7 +13,7 @@ from gpu_triage.judge.evidence.past import MOST_LINKS, WidestLink, WidestLinks
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life, Part
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.sampler.state_directory import FINDINGS
+from gpu_triage.sampler.state_directory import FINDINGS, StateDirectory
 
 SAVE_SECONDS: Final = 60.0
 """Longest time between saves while there are findings, so that their durations survive a crash."""
@@ -25,12 +26,13 @@ _MOST_PARTS: Final = thresholds.WINDOW_PARTS + 2
 _PART_DIGITS: Final = 1  # a tenth of a second, so that the file stays small
 _AS_THEY_ARE: Final = (
     *("began_at", "lasted_seconds", "seen_at", "held_at", "holds", "quiet_seconds", "unseen_seconds", "gap_seconds"),
-    "lost_seconds",
+    *("lost_seconds", "outgrown_at", "outgrown_value"),
 )
 """Fields of a life that are saved unchanged."""
 
 _Name = Annotated[str, Pattern(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]
 _Seconds = Annotated[float, Range(0, 1e10)]
+_Wall = Annotated[float, Range(0, 1e11)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class _Entry:
     parts: Annotated[tuple[_Seconds, ...], AtMost(len(Part._fields) * _MOST_PARTS)]  # one after another
     end: Annotated[str, Pattern("|".join(end.value for end in EndReason), "why it ended")] | None
     detail: Annotated[str, AtMost(_MOST_CHARACTERS)] = ""
+    outgrown_at: _Wall = 0.0
+    outgrown_value: Annotated[float, Range(-1e300, 1e300)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +213,9 @@ SAVED_FINDINGS: Final = StateKind(
     to_document=_document,
     from_document=_found,
 )
+
+
+def saved_in(state_directory: Path, now: float) -> SavedLives:
+    """What an exporter saved last; `now` in Unix seconds. Raises StateError."""
+    loaded = SAVED_FINDINGS.read(StateDirectory(state_directory).path(FINDINGS), now)
+    return SavedLives() if loaded is None else loaded.memory

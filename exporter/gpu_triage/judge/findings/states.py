@@ -58,6 +58,9 @@ class Life:
     gap_seconds: float = 0.0  # the longest time after which its condition held again
     lost_seconds: float = 0.0  # how much time its job lost since its condition last began to hold
     parts: tuple[Part, ...] = ()  # its window, oldest first, from when its condition held; empty if not pending
+    worse_at: float | None = None  # since when it has been clearly worse than it was accepted
+    outgrown_at: float = 0.0  # date of the acceptance (Unix seconds) that no longer holds, as it became worse
+    outgrown_value: float | None = None  # what was measured then
 
     @property
     def hold_seconds(self) -> float:
@@ -100,6 +103,10 @@ class FindingStates:
         """Use the wait and hold times of these rows from now on, including for existing lives."""
         self._checks = checks
         self._lives = {key: _with_row(life, checks) for key, life in self._lives.items()}
+
+    def note(self, present: Iterable[Life]) -> None:
+        """Replace present lives by ones that tell more."""
+        self._lives |= {life.key: life for life in present}
 
     def judge(
         self,
@@ -289,6 +296,7 @@ def _joined(saved: Life, known: Life) -> Life:
         joined = _seen(saved, known.finding, known.seen_at)
     else:
         lasted_seconds = max(saved.lasted_seconds, known.lasted_seconds)
-        kept = {name: getattr(saved, name) for name in ("state", "began_at", "gap_seconds", "parts")}
+        names = ("state", "began_at", "gap_seconds", "parts", "outgrown_at", "outgrown_value")
+        kept = {name: getattr(saved, name) for name in names}
         joined = replace(known, lasted_seconds=lasted_seconds, **kept)
     return joined if joined.lasted_seconds >= known.lasted_seconds else known

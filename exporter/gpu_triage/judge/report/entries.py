@@ -1,16 +1,15 @@
 """Findings as entries of a report: equal ones of several GPUs as one, each with how long it has lasted."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
-from gpu_triage.judge.findings.check import Unit
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import EndReason
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import CLUSTER, OF_SEVERITY, Words
 
-_LOW_IS_WORSE: Final = frozenset({Unit.LANES, Unit.GENERATION, Unit.HERTZ, Unit.CELSIUS})
 _UNUSUAL_ENDS: Final[Mapping[str, str]] = {
     EndReason.UNSEEN.value: "could not be observed for a day",
     EndReason.RESET.value: "the GPU was reset",
@@ -33,7 +32,8 @@ def grouped(findings: Iterable[Finding]) -> tuple[tuple[Finding, ...], ...]:
     """Group findings that say the same about GPUs (of one kind, state, cause and advice), in order of the first."""
     groups: dict[Hashable, list[Finding]] = {}
     for place, each in enumerate(findings):
-        same = (each.check.code, each.urgency, each.state, each.holds, each.explained_by, each.advice)
+        quiet = quiet_text(each)
+        same = (each.check.code, each.urgency, each.state, each.holds, each.explained_by, each.advice, quiet)
         groups.setdefault(place if each.gpu is None else same, []).append(each)
     return tuple(map(tuple, groups.values()))
 
@@ -50,6 +50,21 @@ def entry_of(findings: Sequence[Finding], words: Words) -> Entry:
     )
 
 
+def quiet_text(finding: Finding) -> str:
+    """Return how it is accepted; "" if it is not."""
+    accepted = finding.accepted
+    return "" if accepted is None else accepted_text(accepted.until, accepted.by, accepted.reason)
+
+
+def accepted_text(until: float, by: str, reason: str) -> str:
+    """Return ``by jd until 2026-12-25 00:00 UTC: the riser is on order``."""
+    return f"by {by} until {minute(until)}: {reason}"
+
+
+def minute(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def _measured(findings: Sequence[Finding]) -> str:
     """What was measured; where that differs, the range of the values, and what was measured on the worst GPU."""
     first = findings[0]
@@ -58,7 +73,7 @@ def _measured(findings: Sequence[Finding]) -> str:
     measure, values = first.check.measure, [each.value for each in findings if each.value is not None]
     if measure is None or len(values) < len(findings):
         return f"{first.measured} (on {first.subject})"
-    sign = -1.0 if measure.unit in _LOW_IS_WORSE else 1.0
+    sign = -1.0 if measure.low_is_worse else 1.0
     worst = max(findings, key=lambda finding: sign * (finding.value or 0.0))
     spread = f"{measure.said(*values)}; " if len(set(values)) > 1 else ""
     return f"{spread}{worst.measured} (on {worst.subject}, the worst)"
@@ -74,7 +89,7 @@ def _life_cycle(finding: Finding, words: Words) -> Iterator[str]:
         wait = length_of_time(finding.check.wait_seconds)
         observed = finding.since is not None
         yield f"has lasted {length_of_time(finding.lasted_seconds)} of {wait}" if observed else f"must last {wait}"
-        if finding.severity is Severity.CRITICAL:
+        if finding.severity is Severity.CRITICAL and finding.accepted is None:
             yield f"then {finding.severity.value}: {words.verdicts[OF_SEVERITY[Severity.CRITICAL]]}"
     if finding.holds is None:
         yield "cannot be observed now"

@@ -47,7 +47,8 @@ _CRITICAL: Final = "critical"
 _CRITICAL_SOON: Final = "critical if it lasts"
 _WARNINGS: Final = "warnings"
 _INFO: Final = "info"
-_GROUPS: Final = (_CRITICAL, _CRITICAL_SOON, _WARNINGS, _INFO)
+_ACCEPTED: Final = "accepted"
+_GROUPS: Final = (_CRITICAL, _CRITICAL_SOON, _WARNINGS, _INFO, _ACCEPTED)
 _MOST_CODES: Final = 4
 
 
@@ -101,6 +102,8 @@ def _worst(report: Report) -> str:
 
 
 def _group(finding: Finding) -> str:
+    if finding.accepted is not None:
+        return _ACCEPTED
     if finding.urgency is Severity.CRITICAL:
         return _CRITICAL
     if finding.severity is Severity.CRITICAL and finding.state is State.PENDING:

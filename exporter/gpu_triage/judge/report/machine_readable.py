@@ -18,11 +18,14 @@ from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Action, Area, Check
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.report import AreaVerdict, FileRead, GpuReadings, GpuVerdict, Report
+from gpu_triage.options.values import LATEST_SECONDS
+from gpu_triage.read.incidents.decisions import Acceptance
 
 FORMAT: Final = "gpu-triage-check"
 VERSION: Final = 1  # incremented when a key is removed or changes its meaning, not when keys are added
 NOTHING: Final = "-"
 """Placeholder for empty fields of a line."""
+_ACCEPTED: Final = ("by", "reason", "at", "until")
 _HOLDS: Final = {True: "yes", False: "no", None: ""}
 
 
@@ -53,6 +56,7 @@ def render_json(report: Report) -> str:
         ],
         "findings": [_finding(finding) for finding in report.findings],
         "ended": [_finding(finding) for finding in report.ended],
+        "repairs": list(report.repairs),
         "settings": [changed_setting(each) for each in report.settings],
         "not_read": list(report.not_read),
         "not_judged": list(report.not_judged),
@@ -141,6 +145,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "since": _seconds(finding.since),
         "ended_at": _seconds(finding.ended_at),
         "end": finding.end or None,
+        "accepted": finding.accepted and {name: getattr(finding.accepted, name) for name in _ACCEPTED},
         "measured": finding.measured,
         "detail": finding.detail or None,
         "value": _rounded(finding.value),
@@ -182,6 +187,7 @@ def report_from_json(text: bytes | str) -> Report:
             FileRead(_text(each, "name"), _texts(each, "kinds"), _text(each, "written"), _text(each, "note"))
             for each in _tables(document, "files")
         ),
+        repairs=_texts(document, "repairs"),
         settings=tuple(map(_read_setting, _tables(document, "settings"))),
         scheduled=document.get("scheduled") is not False,
         not_judged=_texts(document, "not_judged"),
@@ -237,7 +243,15 @@ def _read_finding(finding: dict[str, Any]) -> Finding:
         holds=holds if isinstance(holds, bool) else None,
         **_numbers_of(finding, "lasted_seconds", "quiet_seconds"),
         ended_at=_number(finding, "ended_at"),
+        accepted=_read_acceptance(code, accepted) if (accepted := _table(finding, "accepted")) else None,
     )
+
+
+def _read_acceptance(code: str, accepted: dict[str, Any]) -> Acceptance:
+    times = _numbers_of(accepted, "at", "until")
+    until = min(max(0.0, times.pop("until")), LATEST_SECONDS)
+    words = _texts_of(accepted, "by", "reason")
+    return Acceptance(code, "", "", Severity.INFO.value, None, **times, until=until, **words)
 
 
 @cache

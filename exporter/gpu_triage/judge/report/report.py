@@ -1,6 +1,6 @@
 """The report on a host: findings, a bottleneck and verdict per GPU, and what could not be read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpu_triage.judge.bottleneck.class_history import ClassPeriod, GpuMemory
@@ -12,8 +12,11 @@ from gpu_triage.judge.findings import verdicts
 from gpu_triage.judge.findings.finding import HOST, Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
+from gpu_triage.judge.report.entries import minute
 from gpu_triage.judge.report.summaries import is_known, not_judged, not_read, summaries, why_blocked
 from gpu_triage.read.gpu import device_memory, pcie, power, presence
+from gpu_triage.read.incidents.incident_metrics import WINDOW_DAYS
+from gpu_triage.read.incidents.ledger import DAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class Report:
     files: tuple[FileRead, ...] = ()  # files read instead of a host; empty for a host
     settings: tuple[Change, ...] = ()  # judge settings that differ from the defaults
     scheduled: bool = True  # whether a scheduler is known on the host
+    repairs: tuple[str, ...] = ()  # of the last weeks, latest first: what, when, by whom, and the note
     not_judged: tuple[str, ...] = ()  # what could not be judged, with the reason; empty for files
 
     @property
@@ -154,8 +158,17 @@ def report_of(
         ended=ended,
         settings=host.settings.changed,
         scheduled=scheduler_known(host),
+        repairs=tuple(_repairs(host)),
         not_judged=() if subject.files or blocked is not None else tuple(not_judged(host)),
     )
+
+
+def _repairs(host: HostEvidence) -> Iterator[str]:
+    present = {gpu.uuid: f"GPU {gpu.gpu}" for gpu in host.gpus}
+    for each in reversed(() if host.memory.decisions is None else host.memory.decisions.repairs):
+        if host.at.wall - each.at <= WINDOW_DAYS[-1] * DAY_SECONDS:
+            name = present.get(each.uuid, f"a board that was at {each.pci_bus_id}")
+            yield f"{name}, {minute(each.at)} by {each.by}{each.note and f': {each.note}'}"
 
 
 def _area(area: Area, summary: str | None, found: list[Finding], *, is_known: bool) -> AreaVerdict:

@@ -12,7 +12,7 @@ from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict, Words
-from gpu_triage.judge.report.entries import ended_text, entry_of, grouped
+from gpu_triage.judge.report.entries import ended_text, entry_of, grouped, quiet_text
 from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.report import AreaVerdict, GpuVerdict, Report
 
@@ -84,6 +84,8 @@ def _lines(report: Report, below_title: Iterable[Line]) -> Iterator[Line]:
     if report.ended:
         latest_first = sorted(report.ended, key=lambda each: -(each.ended_at or 0.0))
         yield from (Line(""), Line("ended:"), *(_ended(finding, report) for finding in latest_first))
+    if report.repairs:
+        yield from (Line(""), Line("repaired:"), *(Line("    ", each) for each in report.repairs))
     yield from _unknown(report)
     if report.settings:
         yield from (Line(""), Line("settings that are not the defaults:"))
@@ -161,6 +163,8 @@ def _finding(findings: Sequence[Finding], owners: str, report: Report) -> Iterat
     start = f"    {severity} {click.style(check.code, bold=True)}  "
     lasting = "" if entry.since is None else f", for {length_of_time(max(0.0, report.judged_at - entry.since))}"
     yield Line(start, f"{entry.subject}: {entry.measured}{lasting}{more and f' ({more})'}", indent=8)
+    if quiet := quiet_text(finding):
+        yield Line("        accepted  ", quiet)
     if owners:
         yield Line("        held by   ", owners)
     yield Line("        means     ", finding.advice.meaning)

@@ -54,6 +54,8 @@ GPU_HOST_VERDICT = _host_judge_gauge(
     "Whether to keep the host in service: {states}. Absent while nothing can be read and there is no finding.",
     states=_VERDICTS,
 )
+ACCEPTED: Final = 3
+"""State of a finding about a GPU that is pending or confirmed, and accepted: nothing acts on it."""
 _FINDING_STATES: Final = {0: "ended", 1: "pending", 2: "confirmed"}
 
 GPU_FINDING = _judge_gauge(
@@ -61,7 +63,7 @@ GPU_FINDING = _judge_gauge(
     "State of a finding about the GPU: {states}. Ended for 20 minutes, then absent. Without gpu and uuid: about the "
     "GPU at pci_bus_id, which the driver does not show.",
     labels=("pci_bus_id", "code", "severity", "action"),
-    states=_FINDING_STATES,
+    states={**_FINDING_STATES, ACCEPTED: "accepted"},
 )
 _finding_gauge = partial(_judge_gauge, labels=("pci_bus_id", "code"))
 
@@ -80,6 +82,12 @@ GPU_FINDING_SINCE_TIMESTAMP_SECONDS = _judge_gauge(
     "Unix time at which the condition of a pending or confirmed finding was first observed. Absent otherwise. Once it "
     "is confirmed, `detail` names the part in up to 100 characters, if there is more to name: x4 of x16.",
     labels=("pci_bus_id", "code", "severity", "action", "detail"),
+)
+GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS = _judge_gauge(
+    "gpu_finding_accepted_until_timestamp_seconds",
+    "Unix time until which an operator accepted a finding about the GPU: no alert and no verdict follows from it. "
+    "Absent otherwise, and once it is clearly worse.",
+    labels=("pci_bus_id", "code", "by", "reason"),
 )
 GPU_HOST_FINDINGS = _host_judge_gauge(
     "gpu_host_findings", "Number of pending or confirmed findings about the host and its GPUs."
@@ -124,6 +132,7 @@ class PublishedFinding:
     value: float | None
     since: float | None
     detail: str
+    accepted: tuple[float, str, str] | None = None  # until when (Unix seconds), by whom and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +166,9 @@ def render(reading: JudgmentReading) -> Iterator[Sample]:
             yield value.sample(finding.value, *gpu_labels, finding.code)
         if finding.since is not None:
             yield since.sample(finding.since, *gpu_labels, *facts, finding.detail)
+        if finding.accepted is not None:
+            until, *words = finding.accepted
+            yield GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS.sample(until, *gpu_labels, finding.code, *words)
 
 
 _OF_GPU: Final = (GPU_FINDING, GPU_FINDING_LASTED_SECONDS, GPU_FINDING_VALUE, GPU_FINDING_SINCE_TIMESTAMP_SECONDS)
@@ -166,5 +178,5 @@ _OF_HOST: Final = (
     GPU_HOST_FINDING_VALUE,
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
 )
-FINDING_SERIES: Final = (*_OF_GPU, *_OF_HOST, GPU_HOST_FINDINGS)
+FINDING_SERIES: Final = (*_OF_GPU, *_OF_HOST, GPU_HOST_FINDINGS, GPU_FINDING_ACCEPTED_UNTIL_TIMESTAMP_SECONDS)
 """All metrics of findings."""

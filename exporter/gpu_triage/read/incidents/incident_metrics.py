@@ -37,6 +37,12 @@ GPU_INCIDENT_BOARDS_RECENT = gpu_gauge(
     labels={"pci_bus_id": ANY, "kind": ANY, "days": [str(WINDOW_DAYS[-1])]},
     source="the sampler; the state directory",
 )
+GPU_REPAIRED_TIMESTAMP_SECONDS = gpu_gauge(
+    "gpu_repaired_timestamp_seconds",
+    "Unix time of the last recorded repair of the GPU or its slot: earlier incidents no longer count. Absent if none.",
+    labels=("pci_bus_id", "by", "note"),
+    source="the state directory",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ class GpuIncidents:
     reset_at: float | None
     recent: Annotated[Mapping[tuple[str, str, str], int], GPU_INCIDENTS_RECENT]
     boards: Annotated[Mapping[tuple[str, str], int], GPU_INCIDENT_BOARDS_RECENT]
+    repaired: Annotated[Mapping[tuple[str, str], float], GPU_REPAIRED_TIMESTAMP_SECONDS]
 
 
 def render(reading: tuple[GpuIncidents, ...]) -> Iterator[Sample]:

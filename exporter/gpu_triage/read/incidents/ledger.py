@@ -124,6 +124,8 @@ class IncidentLedger:
         memory = memory or Memory()
         self.changed = False
         self.edition = 0
+        # When a board (by UUID) or a slot was last repaired, in Unix seconds: what it had before no longer counts.
+        self._repaired: Mapping[str, float] = {}
         self._boot = memory.boot
         self._most_gpus = memory.most_gpus
         self._boards = dict(memory.boards)
@@ -198,6 +200,12 @@ class IncidentLedger:
             del self._boards[surplus]
         self.changed = True
 
+    def see_repairs(self, repaired: Mapping[str, float]) -> None:
+        """Set when boards (by UUID) and slots were last repaired."""
+        if repaired != self._repaired:
+            self._repaired = repaired
+            self.edition += 1
+
     def recent(self, uuid: str, slot: str, now: float) -> Mapping[tuple[str, str, str], int]:
         """Incidents of the last days on this board and in this slot, by the labels by, kind and days."""
         counts = Counter(
@@ -205,7 +213,7 @@ class IncidentLedger:
             for incident in self._within(WINDOW_DAYS[-1], now)
             for by, own, its in (("board", uuid, incident.uuid), ("slot", slot, incident.slot))
             for days in WINDOW_DAYS
-            if own and own == its and _within(incident, days, now)
+            if own and own == its and _within(incident, days, now) and not self._is_closed(own, incident)
         )
         kinds = tuple(dict.fromkeys(kind for _, kind, _ in counts))[:_MOST_KINDS]
         return {labels: count for labels, count in counts.items() if labels[1] in kinds}
@@ -214,10 +222,13 @@ class IncidentLedger:
         """Number of different boards with incidents in this slot within 30 days, by the labels kind and days."""
         boards: dict[str, set[str]] = {}
         for incident in self._within(WINDOW_DAYS[-1], now):
-            if slot and incident.slot == slot and incident.uuid:
+            if slot and incident.slot == slot and incident.uuid and not self._is_closed(slot, incident):
                 boards.setdefault(incident.kind, set()).add(incident.uuid)
         kept = tuple(boards.items())[:_MOST_KINDS]
         return {(kind, str(WINDOW_DAYS[-1])): len(uuids) for kind, uuids in kept}
+
+    def _is_closed(self, subject: str, incident: Incident) -> bool:
+        return incident.last_at <= self._repaired.get(subject, 0.0)
 
     def _within(self, days: int, now: float) -> Iterable[Incident]:
         """Incidents in the window, newest first."""

@@ -204,6 +204,6 @@ class FlightRecorder:
 
 def _causes(judgment: Judgment) -> Iterator[Cause]:
     for finding in judgment.report.findings:
-        if finding.severity is Severity.CRITICAL:
+        if finding.severity is Severity.CRITICAL and finding.accepted is None:
             labels = HOST_LABELS if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
             yield Cause(finding.subject, finding.check.code, labels)

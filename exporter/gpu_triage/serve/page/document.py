@@ -65,8 +65,9 @@ def _sections(latest: Judgment | None) -> str:
         sections.findings_section(report, now, sections.recordings_of(latest.host)),
         sections.gpus_section(latest),
         sections.repeat_offenders_section(latest.host),
+        sections.listed("repairs", "Repairs", report.repairs),
         sections.areas_section(report),
-        sections.settings_section(report),
+        sections.listed("settings", "Settings that are not the defaults", (each.text for each in report.settings)),
         sections.collectors_section(latest.host),
     )
     return "".join(f"{each}\n" for each in shown if each)
@@ -167,9 +168,10 @@ def _share(report: Report, verdict: Verdict, indices: list[str]) -> str:
 
 def _counted(report: Report) -> str:
     pending = State.PENDING.text
-    counts = dict.fromkeys([*(severity.value for severity in reversed(Severity)), pending], 0)
+    counts = dict.fromkeys([*(severity.value for severity in reversed(Severity)), pending, "accepted"], 0)
     for finding in report.findings:
-        counts[finding.severity.value if finding.state is State.CONFIRMED else pending] += 1
+        state = finding.severity.value if finding.state is State.CONFIRMED else pending
+        counts["accepted" if finding.accepted is not None else state] += 1
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no findings"
 
 

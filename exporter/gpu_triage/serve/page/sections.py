@@ -17,7 +17,7 @@ from gpu_triage.judge.findings.states import ENDED_SECONDS
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import CLUSTER, WORST_FIRST, Verdict, Words
 from gpu_triage.judge.host_judge import Judgment
-from gpu_triage.judge.report.entries import ended_text, entry_of, grouped
+from gpu_triage.judge.report.entries import ended_text, entry_of, grouped, quiet_text
 from gpu_triage.judge.report.report import AreaVerdict, GpuReadings, GpuVerdict, Report
 from gpu_triage.read.exporter import exporter_health, flight_recorder, judgment
 from gpu_triage.read.gpu.power import GPU_TEMPERATURE_CELSIUS
@@ -147,10 +147,10 @@ def _seconds(stretch: ClassPeriod) -> float:
 _MOST_STEPS: Final = 2
 
 
-def settings_section(report: Report) -> str:
-    """Judge settings that differ from their defaults; "" if none do."""
-    items = "\n".join(f"<li>{safe(each.text)}</li>" for each in report.settings)
-    return section("settings", "Settings that are not the defaults", f"<ul>\n{items}\n</ul>") if items else ""
+def listed(name: str, title: str, lines: Iterable[str]) -> str:
+    """A section with a list; "" without lines."""
+    items = "\n".join(f"<li>{safe(each)}</li>" for each in lines)
+    return section(name, title, f"<ul>\n{items}\n</ul>") if items else ""
 
 
 def findings_section(report: Report, now: float, recordings: Mapping[GpuLabels, str]) -> str:
@@ -170,7 +170,8 @@ def first_steps(report: Report) -> str:
     Covers the worst confirmed findings that don't follow from another one, limited to two actions. If nothing is
     confirmed, it lists pending findings that may become critical.
     """
-    causes = [(n, f) for n, findings in enumerate(grouped(report.findings)) for f in findings if not f.explained_by]
+    shown = ((n, f) for n, findings in enumerate(grouped(report.findings)) for f in findings)
+    causes = [(n, f) for n, f in shown if not f.explained_by and f.accepted is None]
     confirmed = [(number, f) for number, f in causes if f.state is State.CONFIRMED]
     worst = max((f.severity for _, f in confirmed), key=lambda severity: severity.rank, default=Severity.INFO)
     if worst is Severity.INFO:
@@ -227,6 +228,7 @@ def _item(
     check = finding.check
     tone = OF_SEVERITY[finding.urgency]
     pending = f" {chip(finding.state.text, 'idle')}" if finding.state is State.PENDING else ""
+    quiet = f'\n<p class="accepted">Accepted {safe(text)}</p>' if (text := quiet_text(finding)) else ""
     since = "" if entry.since is None else f" {lasting(entry.since, now)}"
     status = f' <span class="standing">{safe(entry.life_cycle)}</span>' if entry.life_cycle else ""
     follows = f" · follows from <code>{safe(finding.explained_by)}</code>" if finding.explained_by else ""
@@ -239,7 +241,7 @@ def _item(
         f'data-subject="{safe(entry.subject)}" '
         f'data-severity="{safe(finding.urgency.value)}" data-state="{safe(finding.state.text)}">\n'
         f"<p>{chip(finding.urgency.value, tone)}{pending} <strong>{safe(entry.subject)}</strong>{since}{status}</p>\n"
-        f'<p class="measured">{safe(entry.measured)}</p>\n'
+        f'<p class="measured">{safe(entry.measured)}</p>{quiet}\n'
         f"<p>{meaning} <strong>{decision}</strong></p>\n"
         f'<p class="soft"><code>{safe(check.code)}</code>{follows}{runbook}{recording}</p>\n</li>'
     )

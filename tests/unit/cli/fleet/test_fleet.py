@@ -299,3 +299,18 @@ def test_the_command_and_the_review_without_rules_lead_to_it(store: Store, tmp_p
     assert "first look at 30 min" in output.read_text(encoding="utf-8")
     with pytest.raises(PrometheusUnavailable, match=r"load rules/recording\.yml, .*--since 6h for a first look"):
         review(client(store), Selection(), store.end, 3)
+
+
+def test_an_accepted_finding_is_information_with_who_until_when_and_why() -> None:
+    width = {"severity": "critical", "code": "pcie.width", "action": "inspect_hardware", "gpu": "5", "uuid": "GPU-f"}
+    accepted = series(86_400, gpu="5", uuid="GPU-f", code="pcie.width", by="jd\x1b[2J", reason="riser")
+    answers = {"findings": [series(940, **width)], "states": [series(3, **width)], "accepted": [accepted]}
+    (host,) = fleet_with(exporters=[series(1)], host_verdicts=[series(0)], **answers).hosts
+    (found,) = host.findings
+    assert (found.urgency, found.state, host.worst, host.owners) == ("info", State.CONFIRMED, Severity.INFO.rank, ())
+    shown = FleetReport(Fleet(1000.0, (host,), ()), "http://prometheus", (), 20)
+    assert "info pcie.width  GPU 5, for 60 s; accepted by jd\\x1b[2J until 1970-01-02 00:00 UTC: riser" in unstyle(
+        render_text(shown)
+    )
+    (document,) = json.loads(render_json(shown))["hosts"]
+    assert document["findings"][0]["accepted"].endswith("until 1970-01-02 00:00 UTC: riser")

@@ -87,6 +87,10 @@ def _of_a_day() -> Iterator[tuple[str, Mapping[str, str], float]]:
         ("30", "reset", 9),
     ):
         yield "gpu_incidents_recent", {**HOT.labels, "by": "board", "days": days, "kind": kind}, count
+    decided = {**HOT.labels, "by": "jd"}
+    accepted = {"code": "pcie.width", "reason": "<i>riser|"}
+    yield "gpu_finding_accepted_until_timestamp_seconds", {**decided, **accepted}, END + DAY_SECONDS
+    yield "gpu_repaired_timestamp_seconds", {**decided, "note": "fan"}, END - DAY_SECONDS
     yield "gpu_info", {**HOT.labels, "serial": "1650123", "name": "NVIDIA H100"}, 1
 
 
@@ -164,6 +168,15 @@ def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -
         ("1650123", "79", 4),
         ("1650123", "lost", 2),
     ]
+
+
+def test_what_operators_accepted_and_repaired_is_listed_and_escaped(found: Review) -> None:
+    words = [(each.gpu, each.what, each.at - END, each.by, each.note) for each in found.decisions]
+    accepted = ("east/gpu-07 GPU 0", "pcie.width", DAY_SECONDS, "jd", "<i>riser|")
+    assert words == [accepted, ("east/gpu-07 GPU 0", "repaired", -DAY_SECONDS, "jd", "fan")]
+    assert "&lt;i&gt;riser|" in render_html(found).decode()
+    assert r"| pcie.width | 2026-01-16 | jd | \<i\>riser\| |" in render_markdown(found)
+    assert json.loads(render_json(found))["decisions"][0]["note"] == "<i>riser|"
 
 
 def test_a_selection_leaves_out_the_others(url: str) -> None:

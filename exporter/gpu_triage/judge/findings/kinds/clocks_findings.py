@@ -26,7 +26,7 @@ CLOCKS: Final = (
         title="close to its slowdown temperature",
         meaning="The GPU or its memory is a few degrees from slowing down.",
         decision="Check cooling before it throttles.",
-        measure=Measure(Unit.CELSIUS, "{} left"),
+        measure=Measure(Unit.CELSIUS, "{} left", low=True),
     ),
     _warning("thermal.at_rest", Action.INSPECT_HARDWARE, "GpuTemperatureNearSlowdown", unbroken="30m")(
         title="hot while idle, unlike its siblings",
@@ -39,7 +39,7 @@ CLOCKS: Final = (
         title="limited by the firmware to a low temperature",
         meaning="The firmware limits the GPU to a temperature far below the one at which the board slows down.",
         decision="On a laptop, check its thermal profile and thermald; then update or roll back BIOS and driver.",
-        measure=Measure(Unit.CELSIUS, "limit {}"),
+        measure=Measure(Unit.CELSIUS, "limit {}", low=True),
     ),
     # Held longer than the findings that the brake explains.
     _load_critical("power.brake", Action.INSPECT_HARDWARE, "GpuPowerBrake", topic="power_brake", wait="5m", hold="20m")(
@@ -72,14 +72,14 @@ CLOCKS: Final = (
         title="its power limit is below the default",
         meaning="The power limit is below the board's default; it will hold the clocks under load.",
         decision="Unless that is intended, restore the limit (nvidia-smi -pl).",
-        measure=Measure(Unit.WATTS, "limit {}"),
+        measure=Measure(Unit.WATTS, "limit {}", low=True),
     ),
     _warning("clock.policy", Action.FIX_HOST, "GpuClockPolicyDrift", topic="clock_cap", wait="30m")(
         title="its clocks are set or held too low",
         meaning="A setting, or a limit of the board, holds the clocks below normal: every job here is slower than "
         "elsewhere.",
         decision="Unless that is intended, reset them (nvidia-smi -rac, and -rgc for locked ones).",
-        measure=Measure(Unit.RATIO, "at {} of normal"),
+        measure=Measure(Unit.RATIO, "at {} of normal", low=True),
     ),
     _load_warning("clock.straggler", Action.INSPECT_HARDWARE, "GpuStraggler", topic="straggler", wait="15m")(
         title="slower than the GPUs beside it",

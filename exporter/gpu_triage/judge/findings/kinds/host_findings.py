@@ -103,7 +103,7 @@ HOST: Final = (
         meaning="A CPU that is fully busy runs at a fraction of its clock: a thread that feeds a GPU takes twice as "
         "long.",
         decision="Set the governor performance (cpupower frequency-set -g performance); check power caps and heat.",
-        measure=Measure(Unit.RATIO, "at {} of its maximum"),
+        measure=Measure(Unit.RATIO, "at {} of its maximum", low=True),
     ),
     _warning("host.clock_source", Action.FIX_HOST, "GpuHostClockSourceSlow", topic="clock_source", wait="1h")(
         title="the kernel reads the time from a slow clock",
@@ -200,7 +200,7 @@ HOST: Final = (
         meaning="An InfiniBand or RoCE port runs at a lower rate than before, or than the others of its kind on this "
         "host.",
         decision="Take the port down and up when the host is free; then replace the cable, or fix the switch port.",
-        measure=Measure(Unit.RATIO, "at {} of its rate"),
+        measure=Measure(Unit.RATIO, "at {} of its rate", low=True),
     ),
     _warning("network.link_degraded", Action.FIX_HOST, "GpuNetworkLinkDegraded", wait="15m")(
         title="a network interface keeps losing its link or is slow",

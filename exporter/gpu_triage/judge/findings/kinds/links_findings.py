@@ -131,7 +131,7 @@ PCIE: Final = (
         meaning="The link above a PCIe switch trained down: all GPUs and adapters behind it share what is left.",
         decision="Check the cable or riser to the switch board; retrain the link with a power cycle when the host is "
         "free.",
-        measure=Measure(Unit.RATIO, "at {} of its bandwidth"),
+        measure=Measure(Unit.RATIO, "at {} of its bandwidth", low=True),
     ),
     _pcie_warning("pcie.replays", Action.INSPECT_HARDWARE, "GpuPcieReplaysRising", unbroken="15m")(
         title="its PCIe link keeps resending packets",

@@ -39,7 +39,7 @@ WORK: Final = (
         title="busy at low power",
         meaning="Kernels are resident all the time and do little: most likely they spin at barriers.",
         decision="Look at communication: P2P, NVLink, placement; then batch size and overlap.",
-        measure=Measure(Unit.RATIO, "at {} of its power limit"),
+        measure=Measure(Unit.RATIO, "at {} of its power limit", low=True),
     ),
     # The wait is from when it is found, so that a person can save stacks before NCCL aborts after 10 minutes.
     _work_warning(
