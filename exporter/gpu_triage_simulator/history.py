@@ -15,12 +15,13 @@ from gpu_triage.options.config import Config, Origin
 from gpu_triage.options.option_sources import combined
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
+from gpu_triage.read.host import maintenance
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.read.selection import Selection
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage_simulator.clocks import START_OF_TIME, VirtualClock
-from gpu_triage_simulator.observer_effects import ExporterDown, ExporterRestart, Reboot, Release, ScrapeGap
+from gpu_triage_simulator.observer_effects import ExporterDown, ExporterRestart, Maintenance, Reboot, Release, ScrapeGap
 from gpu_triage_simulator.scenario import Scenario
 from gpu_triage_simulator.series import Family, SeriesKey, SeriesRecorder
 from gpu_triage_simulator.session import SimulatedMachine, simulated_machine
@@ -49,6 +50,7 @@ class Observation:
         self._rounds = 0
         self._restarts = sorted(event.at for event, _ in self._timeline.host(ExporterRestart))
         self._released = False
+        self._planned: tuple[maintenance.Maintenance, ...] = ()
         self._sampler: Sampler | None = None
 
     def scrape(self, seconds: float, step: int, recorder: SeriesRecorder) -> None:
@@ -84,7 +86,8 @@ class Observation:
             self._elapsed = seconds
 
     def _act(self, seconds: float) -> None:
-        """Apply exporter restarts, downtime and releases that are due."""
+        """Apply exporter restarts, downtime, releases and maintenance that are due."""
+        self._plan(seconds)
         restarted = bool(self._restarts) and self._restarts[0] <= seconds
         self._restarts = [at for at in self._restarts if at > seconds]
         down = self._timeline.host_active(ExporterDown, seconds) or self._timeline.host_active(Reboot, seconds)
@@ -97,6 +100,20 @@ class Observation:
         if self._sampler is not None and released != self._released:
             (self._sampler.release if released else self._sampler.acquire)()
             self._released = released
+
+    def _plan(self, seconds: float) -> None:
+        begins_at = self._simulated.host.wall(0.0)
+        planned = tuple(
+            maintenance.Maintenance(
+                maintenance.COMMAND, begins_at + event.at + effect.lasts, begins_at + event.at, effect.reason
+            )
+            for event, effect in self._timeline.host(Maintenance)
+            if event.active(seconds)
+        )
+        directory = self._config.state_directory
+        if planned != self._planned and directory is not None:
+            self._planned = planned
+            maintenance.MAINTENANCE_FILE.write(directory / maintenance.FILE_NAME, planned)
 
     def _start(self) -> Sampler:
         """A new exporter that has completed its first rounds, as it would have by its first scrape."""

@@ -6,6 +6,8 @@ because there a real Prometheus scrapes a real exporter. They take effect at the
 
 from dataclasses import dataclass
 
+from gpu_triage_simulator.schema import Seconds
+
 
 @dataclass(frozen=True, slots=True)
 class ExporterRestart:
@@ -25,6 +27,14 @@ class ScrapeGap:
 @dataclass(frozen=True, slots=True)
 class Release:
     """The exporter releases all GPUs, as after SIGUSR1, and acquires them at the end, as after SIGUSR2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """Somebody puts the host into maintenance, as with ``gpu-triage maintenance on``, and at the end runs ``off``."""
+
+    lasts: Seconds
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

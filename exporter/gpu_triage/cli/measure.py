@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from gpu_triage.cli.machines import is_made_up, judged_host, stepped_host
@@ -29,15 +28,13 @@ from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage.sampler.state_directory import FINDINGS, INCIDENTS, StateDirectory
+from gpu_triage.sampler.state_directory import FINDINGS, INCIDENTS, UNIT_STATE_DIRECTORY, StateDirectory
 
 MEASURE: Final = duration("2s", "1h")
 _SECTIONS: Final = frozenset(
     {"Expectations", "Findings", "Collectors", "Schedulers", "Paths", "Simulation", "Configuration file"}
 )
 _FOR_THE_DAEMON: Final = frozenset({"baseline.from-host", "flight-recorder.directory", "simulate-pace"})
-_UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
-"""The exporter's state directory (with its ledger of incidents) when run by systemd as in deploy/systemd."""
 
 _ROUNDS: Final = 4  # rounds of the medium tier per measurement: counters need two, and one may be late
 _MOST_ROUNDS: Final = 60  # maximum number of rounds to keep, regardless of duration
@@ -55,9 +52,9 @@ def measure(machine: Machine, config: Config, seconds: float, patience_seconds: 
     The time counts from when all has responded, at the latest after `patience_seconds`. ConfigError: of the settings.
     """
     judge = HostJudge(judged_host(config, continuous=False), settings=judge_settings(config.judge))
-    units = StateDirectory(_UNIT_STATE_DIRECTORY).path(INCIDENTS)
+    units = StateDirectory(UNIT_STATE_DIRECTORY).path(INCIDENTS)
     if not is_made_up(config) and config.state_directory is None and os.access(units, os.R_OK):
-        config = replace(config, state_directory=_UNIT_STATE_DIRECTORY)
+        config = replace(config, state_directory=UNIT_STATE_DIRECTORY)
     # Speed up the medium tier for such a short measurement.
     fast = min(config.sample_fast_seconds, seconds / _ROUNDS)
     medium = max(fast, min(config.sample_medium_seconds, seconds / _ROUNDS))

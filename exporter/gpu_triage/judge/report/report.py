@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import NamedTuple
 
 from gpu_triage.judge.bottleneck.class_history import ClassPeriod, GpuMemory
 from gpu_triage.judge.bottleneck.classes import UNHINDERED, Bottleneck, Bottlenecks
@@ -13,7 +15,9 @@ from gpu_triage.judge.findings.finding import HOST, Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.report.summaries import is_known, not_judged, not_read, summaries, why_blocked
+from gpu_triage.options.values import LATEST_SECONDS
 from gpu_triage.read.gpu import device_memory, pcie, power, presence
+from gpu_triage.read.host.maintenance import GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS, SLURM
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,18 @@ class FileRead:
     note: str  # what is wrong with it; "" if nothing is
 
 
+class PlannedWork(NamedTuple):
+    """Maintenance in force, by the labels of its metric; `until` in Unix seconds."""
+
+    until: float
+    source: str
+    reason: str
+
+    def __str__(self) -> str:
+        ends = datetime.fromtimestamp(min(max(0.0, self.until), LATEST_SECONDS), timezone.utc)
+        return f"until {ends:%Y-%m-%d %H:%M} UTC{' by Slurm' * (self.source == SLURM)}: {self.reason}"
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """The verdict on a host."""
@@ -92,6 +108,7 @@ class Report:
     settings: tuple[Change, ...] = ()  # judge settings that differ from the defaults
     scheduled: bool = True  # whether a scheduler is known on the host
     not_judged: tuple[str, ...] = ()  # what could not be judged, with the reason; empty for files
+    maintenance: PlannedWork | None = None  # findings page nobody and drain nothing; that which ends last
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -155,7 +172,14 @@ def report_of(
         settings=host.settings.changed,
         scheduled=scheduler_known(host),
         not_judged=() if subject.files or blocked is not None else tuple(not_judged(host)),
+        maintenance=_maintenance(host),
     )
+
+
+def _maintenance(host: HostEvidence) -> PlannedWork | None:
+    series = host.series(GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS)
+    found = (PlannedWork(each.last, each.labels["source"], each.labels["reason"]) for each in series)
+    return max((each for each in found if each.until > host.at.wall), default=None)
 
 
 def _area(area: Area, summary: str | None, found: list[Finding], *, is_known: bool) -> AreaVerdict:

@@ -73,6 +73,9 @@ def _lines(report: Report, below_title: Iterable[Line]) -> Iterator[Line]:
         if report.recording is not None:
             about = "a RECORDING, not this host as it is now; "
         yield Line(f"{about}measured for {report.measured_seconds:.0f} s")
+    if report.maintenance is not None:
+        mark = click.style("in maintenance ", fg="cyan", bold=True)
+        yield Line(mark, f"{report.maintenance}; no pages, no drains", indent=4)
     yield from below_title
     yield Line("")
     if report.blocked is not None:
