@@ -402,7 +402,6 @@ def test_a_node_that_an_administrator_drained_is_in_maintenance_until_it_is_resu
         # Nor where nobody answers, and nothing can be checked.
         unchecked = node.prolog(NOBODY, "1", NODE_CHECK_LOOK="--nonsense", NODE_CHECK_UNCHECKED="drain", **state)
         assert unchecked.returncode == GO
-        )
         node.is_in("IDLE")
         node.run("health-check", url, **state)
         wait_for(lambda: "maintenance" not in lines_at(url))
