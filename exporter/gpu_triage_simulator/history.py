@@ -104,9 +104,7 @@ class Observation:
     def _plan(self, seconds: float) -> None:
         begins_at = self._simulated.host.wall(0.0)
         planned = tuple(
-            maintenance.Maintenance(
-                maintenance.COMMAND, begins_at + event.at + effect.lasts, begins_at + event.at, effect.reason
-            )
+            maintenance.Maintenance(maintenance.COMMAND, begins_at + event.at + effect.lasts, effect.reason)
             for event, effect in self._timeline.host(Maintenance)
             if event.active(seconds)
         )

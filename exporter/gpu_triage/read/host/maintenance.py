@@ -36,18 +36,20 @@ _Reason = Annotated[str, AtMost(LONGEST_REASON), Pattern(r"[^\x00-\x1f\x7f-\x9f]
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """In Unix seconds; each source has at most one."""
+    """Until when it lasts, in Unix seconds; each source has at most one."""
 
     source: Literal["command", "slurm"]
     until: _Time
-    began: _Time
     reason: _Reason
 
 
 def _from_document(document: dict[str, Any], where: Place, latest: float) -> LoadedState[tuple[Maintenance, ...]]:
-    found = read_value(tuple[Maintenance, ...], document.get("maintenance"), where.at("maintenance"))
+    listed, where = document.get("maintenance"), where.at("maintenance")
+    if not isinstance(listed, list):
+        raise where.error("is not a list")
+    found = read_value(tuple[Maintenance, ...], listed, where)
     if any(each.until > latest + LONGEST_SECONDS for each in found):
-        raise where.at("maintenance").error("ends more than 30 days ahead; run gpu-triage maintenance on again")
+        raise where.error("ends more than 30 days ahead; run gpu-triage maintenance on again")
     return LoadedState(found)
 
 
