@@ -31,7 +31,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """Somebody puts the host into maintenance, as with ``gpu-triage maintenance on``, and at the end runs ``off``."""
+    """The operator runs ``gpu-triage maintenance on``, and at the end of the event ``off``."""
 
     lasts: Seconds
     reason: str

@@ -1,4 +1,4 @@
-"""`gpu-triage maintenance`: keep a host quiet while somebody works on it, or many hosts by Alertmanager's silences."""
+"""`gpu-triage maintenance`: keep a host quiet during planned work, or many hosts by Alertmanager's silences."""
 
 import re
 import time
@@ -67,9 +67,9 @@ def _parse_reason(text: str) -> str:
     return reason
 
 
-@click.group("maintenance", short_help="Keep a host quiet while somebody works on it.")
+@click.group("maintenance", short_help="Keep a host quiet during planned work.")
 def maintenance_command() -> None:
-    """Keep a host quiet while somebody works on it: no pages, no tickets, no drains until a given time.
+    """Keep a host quiet during planned work: no pages, no tickets, no drains until a given time.
 
     Findings stay visible in check, top, fleet, the status page and the dashboards, marked. With --alertmanager and
     --match, it silences the alerts of many hosts instead, and nothing but notifications.

@@ -108,7 +108,7 @@ class Report:
     settings: tuple[Change, ...] = ()  # judge settings that differ from the defaults
     scheduled: bool = True  # whether a scheduler is known on the host
     not_judged: tuple[str, ...] = ()  # what could not be judged, with the reason; empty for files
-    maintenance: PlannedWork | None = None  # findings page nobody and drain nothing; that which ends last
+    maintenance: PlannedWork | None = None  # that which ends last; until then, no pages and no drains
 
     @property
     def findings(self) -> tuple[Finding, ...]:

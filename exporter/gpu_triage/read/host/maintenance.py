@@ -1,4 +1,4 @@
-"""Maintenance of the host: until when its findings page nobody and drain nothing.
+"""Maintenance of the host: until when its findings cause no page and no drain.
 
 `gpu-triage maintenance` writes the file, as root or as the exporter's user, also for Slurm's health check.
 """
