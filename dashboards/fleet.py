@@ -205,7 +205,7 @@ def _worst_gpus() -> PanelBuilder:
 
 
 def _maintenance() -> PanelBuilder:
-    metric = "gpu_host_maintenance_until_timestamp_seconds"
+    ends = f"max by ({TARGET}, reason, source) ({host('gpu_host_maintenance_until_timestamp_seconds')})"
     return table_of(
         "In maintenance",
         "Hosts of which no alert fires and that are not drained until then. No data: no exporter reports one; cordoned "
@@ -213,7 +213,7 @@ def _maintenance() -> PanelBuilder:
         HOST,
         Column("Reason", label="reason"),
         Column("By", label="source"),
-        Column("Ends", expr=f"1000 * max by ({TARGET}, reason, source) ({host(metric)})", unit="dateTimeFromNow"),
+        Column("Ends", expr=f"1000 * topk({MOST_ROWS}, {ends})", unit="dateTimeFromNow"),
         sort="Ends",
         size=Size(24, 5),
     )
