@@ -31,6 +31,8 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("gpu-triage-capacity-copies", "instance_gpu:gpu_busy:ratio5m"): WINDOW,
     ("gpu-triage-capacity", "instance_gpu_name:gpu_available:last5m"): DAY,
     ("gpu-triage-capacity", "instance_gpu_name:gpu_busy:last5m"): DAY,
+    ("gpu-triage-capacity-copies", "instance:gpu_maintenance:until"): WINDOW,
+    ("gpu-triage-capacity", "instance:gpu_planned:gpus"): DAY,
     ("gpu-triage-capacity", "instance_owner:gpu_allocated:sum"): DAY,
     ("gpu-triage-capacity", "instance_owner:gpu_used:sum"): DAY,
     ("gpu-triage-capacity", "instance_owner:gpu_allocated_idle:sum"): DAY,

@@ -8,7 +8,7 @@ from tests.conftest import RequiresTool
 from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses, windows_matched_as_one
 from tests.promql.queries import faults
-from tests.promql.vocabulary import OF_OTHER_TARGETS, ACTIONS, series_labels
+from tests.promql.vocabulary import ACTIONS, OF_OTHER_TARGETS, series_labels
 from tests.rules.rulefile import BMC, Rule, alerts, read_rules, rule_files
 
 from gpu_triage.alerting.build import link_elsewhere
