@@ -11,16 +11,17 @@ from typing import Any, Final
 
 import click
 
-from gpu_triage.cli.fleet.prometheus import HttpConfig, read_http_config
-from gpu_triage.cli.fleet.silences import Matcher, Silences, parse_matcher
-from gpu_triage.cli.one_shot import duration_option, host_options
+from gpu_triage.cli.fleet.fleet_command import http_options
+from gpu_triage.cli.fleet.prometheus import HttpConfig
+from gpu_triage.cli.fleet.silences import EXAMPLE, Matcher, Silences, parse_matcher
+from gpu_triage.cli.one_shot import host_options
 from gpu_triage.documents import printable, quoted, write_file
 from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.errors import ConfigError, StateError
 from gpu_triage.judge.report.report import PlannedWork
 from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
-from gpu_triage.options.values import OneOf, TextType, duration, parse_datetime
+from gpu_triage.options.values import OneOf, TextType, parse_datetime
 from gpu_triage.read.host.maintenance import (
     COMMAND,
     FILE_NAME,
@@ -140,15 +141,9 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
         metavar="MATCHER",
         multiple=True,
         type=TextType("MATCHER", parse_matcher),
-        help="With --alertmanager: labels of the hosts' alerts, such as 'instance=~\"gpu-0[1-4].*\"'; repeatable.",
+        help=f"With --alertmanager: labels of the hosts' alerts, such as {EXAMPLE}; repeatable.",
     )
-    @click.option(
-        "--http.config.file",
-        "http_config_file",
-        metavar="FILE",
-        help="Credentials, TLS and headers for Alertmanager, in the format of promtool's option of this name.",
-    )
-    @duration_option("--timeout", "timeout_seconds", duration("1s", "10m"), "30s", "How long Alertmanager may take.")
+    @http_options
     @wraps(command)
     def with_target(
         *,
@@ -156,12 +151,11 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
         source: str,
         alertmanager: str | None,
         matchers: tuple[Matcher, ...],
-        http_config_file: str | None,
+        http_config: HttpConfig,
         timeout_seconds: float,
         **given: Any,
     ) -> int:
         if alertmanager is not None:
-            http_config = HttpConfig() if http_config_file is None else read_http_config(http_config_file)
             return command(Silences(alertmanager, http_config, timeout_seconds, matchers), **given)
         if matchers:
             raise ConfigError("--match selects alerts; name their Alertmanager with --alertmanager")

@@ -6,6 +6,7 @@ import platform
 import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from http.client import OK
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -16,13 +17,12 @@ from gpu_triage.judge.report.report import PlannedWork
 from gpu_triage.options.values import parse_datetime
 from gpu_triage.read.host.maintenance import COMMAND
 
+EXAMPLE: Final = "'instance=~\"gpu-0[1-4].*\"'"
 _MARK: Final = "gpu-triage maintenance: "
 """How the comments of this program's silences begin."""
-_EXAMPLE: Final = "'instance=~\"gpu-0[1-4].*\"'"
 _OURS: Final = {"name": "alertname", "value": "Gpu.+", "isRegex": True, "isEqual": True}
 _MATCHER: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)(=~|!=|!~|=)"?([^"\n]+)"?')
 _SIGNS: Final = {(False, True): "=", (True, True): "=~", (False, False): "!=", (True, False): "!~"}
-_OTHER_SHAPE: Final = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 _LONGEST_SHOWN: Final = 200
 
 Matcher = dict[str, Any]  # as the API has it
@@ -32,7 +32,7 @@ def parse_matcher(text: str) -> Matcher:
     """Parse a matcher as amtool takes it; the value may be in quotes. Raises ValueError."""
     found = _MATCHER.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{quoted(text)} is no matcher; write one such as {_EXAMPLE}")
+        raise ValueError(f"{quoted(text)} is no matcher; write one such as {EXAMPLE}")
     return {"name": found[1], "value": found[3], "isRegex": "~" in found[2], "isEqual": "!" not in found[2]}
 
 
@@ -41,64 +41,61 @@ class Silences(HttpServer):
 
     def __init__(self, url: str, config: HttpConfig, timeout_seconds: float, matchers: Sequence[Matcher]) -> None:
         super().__init__(url, config, timeout_seconds, "--alertmanager")
-        self._matchers = _words(matchers)
-        self._document = [*matchers, _OURS]
+        self._words = _words(matchers)
+        self._matchers = matchers
 
     def begin(self, until: datetime, reason: str) -> str:
-        """Silence them; returns what was done. Raises ConfigError without a selection of hosts."""
+        """Silence them; returns what was done. Raises ConfigError without a selection of hosts, as `end` does."""
         self._refuse_all()
         silence = {
-            "matchers": self._document,
+            "matchers": [*self._matchers, _OURS],
             "startsAt": datetime.now(timezone.utc).isoformat(),
             "endsAt": until.isoformat(),
             "createdBy": f"{getpass.getuser()}@{platform.node()}",
             "comment": _MARK + reason,
         }
         self._answer("POST", "/api/v2/silences", json.dumps(silence).encode(), "application/json")
-        return f"silenced {PlannedWork(until.timestamp(), COMMAND, reason)}: {self._matchers}"
+        return f"silenced {PlannedWork(until.timestamp(), COMMAND, reason)}: {self._words}"
 
     def end(self) -> str:
         """End those with exactly these matchers."""
         self._refuse_all()
-        ended = self._own()
-        for each in ended:
-            self._answer("DELETE", f"/api/v2/silence/{quote(str(each['id']), safe='')}")
+        ended = self._found()
+        for silence in ended:
+            self._answer("DELETE", f"/api/v2/silence/{quote(silence, safe='')}")
         return f"ended: {len(ended)} silence{'s' * (len(ended) != 1)}"
 
     def listed(self) -> list[str]:
         """Those of this program that have not ended, with these matchers if there are any."""
-        try:
-            return [
-                f"silenced {PlannedWork(parse_datetime(each['endsAt']).timestamp(), COMMAND, _reason(each))}"
-                f" ({printable(each['createdBy'])}): {_words(each['matchers'])}"
-                for each in self._own()
-            ]
-        except _OTHER_SHAPE as error:
-            raise self._junk() from error
+        return [*self._found().values()]
 
-    def _own(self) -> list[dict[str, Any]]:
+    def _found(self) -> dict[str, str]:
+        """The words about each, by ID."""
+        found = {}
+        silences = self._answer("GET", "/api/v2/silences")
         try:
-            return [
-                each
-                for each in self._answer("GET", "/api/v2/silences")
-                if each["comment"].startswith(_MARK) and each["status"]["state"] != "expired"
-                if self._matchers in ("", _words(each["matchers"]))
-            ]
-        except _OTHER_SHAPE as error:
+            for each in silences:
+                words, comment = _words(each["matchers"]), printable(each["comment"])
+                ours = comment.startswith(_MARK) and each["status"]["state"] != "expired"
+                if ours and self._words in ("", words):
+                    ends = parse_datetime(each["endsAt"]).timestamp()
+                    planned = PlannedWork(ends, COMMAND, comment.removeprefix(_MARK))
+                    found[str(each["id"])] = f"silenced {planned} ({printable(each['createdBy'])}): {words}"
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise self._junk() from error
+        return found
 
     def _refuse_all(self) -> None:
-        if not any(each["isEqual"] for each in self._document if each is not _OURS):
-            raise ConfigError(f"--alertmanager: select hosts with --match, such as {_EXAMPLE}")
+        if not any(each["isEqual"] for each in self._matchers):
+            raise ConfigError(f"--alertmanager: select hosts with --match, such as {EXAMPLE}")
 
     def _answer(self, *request: Any) -> Any:
         status, answer = self.send(*request)
-        document = None
         try:
             document = json.loads(answer or b"null")
-        except _OTHER_SHAPE as error:
+        except (ValueError, RecursionError) as error:
             raise self._junk() from error
-        if status != 200:  # noqa: PLR2004 - OK
+        if status != OK:
             what = document if isinstance(document, str) else f"status {status}"
             raise PrometheusUnavailable(f"{self.url} rejects the request: {printable(what)[:_LONGEST_SHOWN]}")
         return document
@@ -108,14 +105,7 @@ class Silences(HttpServer):
 
 
 def _words(matchers: Sequence[Matcher]) -> str:
-    """Without that of our alerts: ``instance=~"gpu-0[1-4].*", cluster="east"``."""
-    shown = (
-        f"{each['name']}{_SIGNS[each['isRegex'], each.get('isEqual', True)]}{json.dumps(each['value'])}"
-        for each in matchers
-        if each["name"] != _OURS["name"]
-    )
+    """Without that of our alerts: ``cluster="east", instance=~"gpu-0[1-4].*"``."""
+    others = (each for each in matchers if each["name"] != _OURS["name"])
+    shown = (f"{each['name']}{_SIGNS[each['isRegex'], each['isEqual']]}{json.dumps(each['value'])}" for each in others)
     return printable(", ".join(sorted(shown)))
-
-
-def _reason(silence: dict[str, Any]) -> str:
-    return printable(silence["comment"].removeprefix(_MARK))
