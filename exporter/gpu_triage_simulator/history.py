@@ -111,7 +111,7 @@ class Observation:
         directory = self._config.state_directory
         if planned != self._planned and directory is not None:
             self._planned = planned
-            maintenance.MAINTENANCE_FILE.write(directory / maintenance.FILE_NAME, planned)
+            maintenance.FILE.write(directory / maintenance.FILE_NAME, planned)
 
     def _start(self) -> Sampler:
         """A new exporter that has completed its first rounds, as it would have by its first scrape."""

@@ -22,16 +22,7 @@ from gpu_triage.judge.report.report import PlannedWork
 from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import OneOf, TextType, parse_datetime
-from gpu_triage.read.host.maintenance import (
-    COMMAND,
-    FILE_NAME,
-    LONGEST_REASON,
-    LONGEST_SECONDS,
-    MAINTENANCE_FILE,
-    SLURM,
-    Maintenance,
-    maintenance_in,
-)
+from gpu_triage.read.host import maintenance
 from gpu_triage.sampler.state_directory import UNIT_STATE_DIRECTORY
 
 _LENGTH: Final = re.compile(r"([0-9]{1,5})([mhd])")
@@ -55,16 +46,18 @@ def parse_until(text: str, now: datetime) -> datetime:
         except ValueError as error:
             wrong = f"{quoted(text)} is no time; write one such as 18:00, 2h, 3d or 2026-12-01T08:00"
             raise ValueError(wrong) from error
-    if not now < until <= now + timedelta(seconds=LONGEST_SECONDS):
-        most = f"the longest maintenance is {LONGEST_SECONDS / 86_400:.0f}d"
+    if not now < until <= now + timedelta(seconds=maintenance.LONGEST_SECONDS):
+        most = f"the longest maintenance is {maintenance.LONGEST_SECONDS / 86_400:.0f}d"
         raise ValueError(f"{quoted(text)} is over or too far; {most}")
     return until
 
 
 def _parse_reason(text: str) -> str:
     reason = " ".join(printable(" ".join(text.split())).split())
-    if not 0 < len(reason) <= LONGEST_REASON:
-        raise ValueError(f"{quoted(text)} is no reason; write a line of at most {LONGEST_REASON} characters")
+    if not 0 < len(reason) <= maintenance.LONGEST_REASON:
+        raise ValueError(
+            f"{quoted(text)} is no reason; write a line of at most {maintenance.LONGEST_REASON} characters"
+        )
     return reason
 
 
@@ -86,32 +79,32 @@ class _Host:
 
     def begin(self, until: datetime, reason: str) -> str:
         planned = PlannedWork(until.timestamp(), self._source, reason)
-        self._replace([Maintenance(self._source, planned.until, reason)])  # type: ignore[arg-type]  # a choice
+        self._replace([maintenance.Maintenance(self._source, planned.until, reason)])  # type: ignore[arg-type]  # a choice
         scraped = "Wait a minute before you stop the exporter or the host: then Prometheus has scraped it."
-        return f"in maintenance {planned}" + f"\n{scraped}" * (self._source == COMMAND)
+        return f"in maintenance {planned}" + f"\n{scraped}" * (self._source == maintenance.COMMAND)
 
     def end(self) -> str:
         return "maintenance ended" if self._replace([]) else "no maintenance to end"
 
     def listed(self) -> list[str]:
         with _explained(self._path):
-            found = maintenance_in(self._path, time.time())
+            found = maintenance.in_force(self._path, time.time())
         return [f"in maintenance {PlannedWork(each.until, each.source, each.reason)}" for each in found]
 
-    def _replace(self, new: list[Maintenance]) -> bool:
+    def _replace(self, new: list[maintenance.Maintenance]) -> bool:
         """Replace the source's entry; returns whether there was one."""
         path = self._path
         lock = ProcessLock(path.with_name(f".{path.stem}.lock"))
         with _explained(path):
             lock.acquire(wait=True)
             try:
-                before = maintenance_in(path, time.time())
+                before = maintenance.in_force(path, time.time())
             except StateError as error:
                 click.echo(f"replaced, as it cannot be used: {printable(error.detail)}", err=True)
                 before = ()
             others = tuple(each for each in before if each.source != self._source)
             # The exporter reads it as its own user, whatever root's umask is.
-            write_file(path, MAINTENANCE_FILE.encode((*others, *new)), 0o644)
+            write_file(path, maintenance.FILE.encode((*others, *new)), 0o644)
             lock.release()
         return len(others) < len(before)
 
@@ -132,7 +125,9 @@ def _explained(path: Path) -> Iterator[None]:
 def _options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options of a host and of an Alertmanager; the command gets the ``target`` of both."""
 
-    @click.option("--source", type=OneOf([COMMAND, SLURM]), default=COMMAND, hidden=True)
+    @click.option(
+        "--source", type=OneOf([maintenance.COMMAND, maintenance.SLURM]), default=maintenance.COMMAND, hidden=True
+    )
     @host_options(lambda option: option.key in ("state.directory", "config.file"))
     @click.option("--alertmanager", metavar="URL", help="Silence alerts there, such as http://alertmanager:9093.")
     @click.option(
@@ -159,7 +154,7 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
             return command(Silences(alertmanager, http_config, timeout_seconds, matchers), **given)
         if matchers:
             raise ConfigError("--match selects alerts; name their Alertmanager with --alertmanager")
-        return command(_Host((config.state_directory or UNIT_STATE_DIRECTORY) / FILE_NAME, source), **given)
+        return command(_Host((config.state_directory or UNIT_STATE_DIRECTORY) / maintenance.FILE_NAME, source), **given)
 
     return with_target
 

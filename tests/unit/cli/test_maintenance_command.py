@@ -70,7 +70,7 @@ def test_a_host_is_in_maintenance_until_it_is_ended_and_slurm_does_not_end_that_
         (("off", "--alertmanager", "http://a:1"), "select hosts with --match"),
         (("off", "--alertmanager", "http://a:1", "--match", "instance!=gpu-7"), "select hosts with --match"),
         (("off", "--alertmanager", "http://a:1", "--match", "gpu-7"), "is no matcher"),
-        (("status", "--alertmanager", "a:1"), "is no URL of an Alertmanager"),
+        (("status", "--alertmanager", "a:1"), "is no URL of Alertmanager"),
         (
             ("on", "--until", "2h", "--reason", "x", "--state.directory", "/nowhere"),
             "name the exporter's --state.directory",

@@ -365,15 +365,9 @@ def _numbers(samples: Any) -> Iterator[tuple[float, float]]:
             yield moment, number
 
 
-_SERVERS: Final = {
-    "--prometheus": ("a Prometheus", "http://prometheus:9090"),
-    "--alertmanager": ("an Alertmanager", "http://alertmanager:9093"),
-}
-
-
 def _parts(url: str, option: str) -> Any:
-    server, example = _SERVERS[option]
-    wrong = f"{option}: {url!r} is no URL of {server}; write one such as {example}"
+    server = option.removeprefix("--")
+    wrong = f"{option}: {url!r} is no URL of {server.capitalize()}; write one such as https://{server}.example.org"
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -20,13 +20,14 @@ LONGEST_REASON: Final = 100
 FILE_NAME: Final = "maintenance.json"
 COMMAND: Final = "command"
 SLURM: Final = "slurm"
+SOURCES: Final = (COMMAND, SLURM)
 
 GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_maintenance_until_timestamp_seconds",
     "Unix time at which the maintenance of the host ends, with its reason in up to 100 characters. Source: "
     "gpu-triage maintenance on ({source}), the latter for a node that an administrator drained or reserved. Absent "
     "outside maintenance.",
-    labels={"source": (COMMAND, SLURM), "reason": ()},
+    labels={"source": SOURCES, "reason": ()},
     source="maintenance.json in --state.directory",
 )
 
@@ -53,7 +54,7 @@ def _from_document(document: dict[str, Any], where: Place, latest: float) -> Loa
     return LoadedState(found)
 
 
-MAINTENANCE_FILE: Final[StateKind[tuple[Maintenance, ...]]] = StateKind(
+FILE: Final[StateKind[tuple[Maintenance, ...]]] = StateKind(
     name="maintenance",
     things="maintenance",
     history="the maintenance",
@@ -64,9 +65,9 @@ MAINTENANCE_FILE: Final[StateKind[tuple[Maintenance, ...]]] = StateKind(
 )
 
 
-def maintenance_in(path: Path, now: float) -> tuple[Maintenance, ...]:
+def in_force(path: Path, now: float) -> tuple[Maintenance, ...]:
     """What is in force at this Unix time. Raises StateError if the file cannot be read."""
-    loaded = MAINTENANCE_FILE.read(path, now)
+    loaded = FILE.read(path, now)
     return () if loaded is None else tuple(each for each in loaded.memory if each.until > now)
 
 
@@ -80,7 +81,7 @@ def _reader(config: Config) -> Callable[[HostRound], MaintenanceReading]:
 
     def read(round_: HostRound) -> MaintenanceReading:
         try:
-            found = maintenance_in(path, round_.at.wall)
+            found = in_force(path, round_.at.wall)
         except StateError as error:
             raise HostReadFailed(error.reason, path, error.detail.removeprefix(f"{path}: ")) from error
         return MaintenanceReading({(each.source, each.reason): each.until for each in found})
