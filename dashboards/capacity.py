@@ -343,6 +343,7 @@ def _by_host() -> tuple[PanelBuilder, ...]:
                 for title, expr, unit in (
                     ("Not observed", host_hours["unobserved"], HOURS),
                     ("Unavailable", host_hours["unavailable"], HOURS),
+                    ("Of both in maintenance", host_hours["planned"], HOURS),
                     ("Outages", host_hours["outages"], "none"),
                 )
             ),

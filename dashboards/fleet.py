@@ -51,7 +51,7 @@ def board() -> Board:
             jobs(),
             links(),
             differences(),
-            Row("Exporters", _exporters(), _collectors()),
+            Row("Exporters", _maintenance(), _exporters(), _collectors()),
         ),
     )
 
@@ -155,6 +155,13 @@ def _worst_hosts() -> PanelBuilder:
             absent=NO_LABEL,
             width=120,
         ),
+        Column(
+            "Maintenance ends",
+            expr=f"1000 * ({worst_hosts(by_host(host('instance:gpu_maintenance:until')))})",
+            unit="dateTimeFromNow",
+            absent=NO_LABEL,
+            width=136,
+        ),
         Column("Worst", expr=worst_hosts(f"min by ({TARGET}) ({bottleneck()})"), texts=BOTTLENECK, width=122),
         Column(
             "Held up",
@@ -194,6 +201,21 @@ def _worst_gpus() -> PanelBuilder:
         sort=("-Verdict", "Bottleneck"),
         of=OF_ALL_GPUS,
         size=Size(12, 10),
+    )
+
+
+def _maintenance() -> PanelBuilder:
+    ends = f"max by ({TARGET}, reason, source) ({host('gpu_host_maintenance_until_timestamp_seconds')})"
+    return table_of(
+        "In maintenance",
+        "Hosts of which no alert fires and that are not drained until then. No data: no exporter reports one; cordoned "
+        "nodes and hosts that are down are in the table of the worst hosts.",
+        HOST,
+        Column("Reason", label="reason"),
+        Column("By", label="source"),
+        Column("Ends", expr=f"1000 * topk({MOST_ROWS}, {ends})", unit="dateTimeFromNow"),
+        sort="Ends",
+        size=Size(24, 5),
     )
 
 

@@ -118,6 +118,7 @@ def thinned(history: History, step_seconds: float) -> History:
 
 def published(history: History, config: Config) -> History:
     """Of a recording, what an exporter of this configuration publishes."""
+    config = replace(config, state_directory=config.state_directory or FOLDER)  # as in every history
     selection = Selection(config)
     silent = [collector for collector in ALL_COLLECTORS if not runs(collector, config)]
     unread = {spec.name for collector in silent for spec in collector.metrics}

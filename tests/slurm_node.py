@@ -87,7 +87,11 @@ class Node:
         return self._folder / "slurm.conf"
 
     def is_draining(self) -> None:
-        self._state.write_text("NodeName=gpu-7 State=IDLE+DRAIN Reason=disk")
+        self.is_in("IDLE+DRAIN", "disk")
+
+    def is_in(self, state: str, reason: str = "") -> None:
+        why = f" Reason={reason} [root@2026-11-22T10:00:00]" if reason else ""
+        self._state.write_text(f"NodeName=gpu-7 Arch=x86_64 State={state} ThreadsPerCore=2{why} Comment=[none]")
 
     def numbers(self, **slots: str) -> None:
         for number, slot in slots.items():
@@ -149,13 +153,13 @@ def exporter_of_a_repaired_gpu(folder: Path) -> Iterator[tuple[str, Callable[[],
         def repair() -> None:
             server.run(57.0)
             # Whoever asks within a second of another gets the same answer.
-            wait_for(lambda: "\tcritical\t" not in _lines_at(url))
-            assert "\twarning\tgpu.lost\t" in _lines_at(url)
+            wait_for(lambda: "\tcritical\t" not in lines_at(url))
+            assert "\twarning\tgpu.lost\t" in lines_at(url)
 
         yield url, repair
 
 
-def _lines_at(url: str) -> str:
+def lines_at(url: str) -> str:
     """The verdict; empty while the exporter has none."""
     request = urllib.request.Request(f"{url}/api/v1/verdict", headers={"Accept": "text/plain"})
     try:
@@ -172,8 +176,8 @@ def _lines_at(url: str) -> str:
 def exporter_of_a_sick_gpu(folder: Path) -> Iterator[str]:
     """The URL of an exporter whose GPU 1 is lost."""
     scenario_with(folder, "idle-downshift", LOST)
-    jobs = ("--slurm.jobs-directory", str(folder / "jobs"))
-    with exporter(folder, "--simulate", str(folder / "idle-downshift-changed.toml"), *jobs) as running:
+    folders = ("--slurm.jobs-directory", str(folder / "jobs"), "--state.directory", str(folder))
+    with exporter(folder, "--simulate", str(folder / "idle-downshift-changed.toml"), *folders) as running:
         url = f"http://{running.address}"
-        wait_for(lambda: "\tcritical\tgpu.lost\t" in _lines_at(url), 60)
+        wait_for(lambda: "\tcritical\tgpu.lost\t" in lines_at(url), 60)
         yield url

@@ -15,6 +15,29 @@ folder=${JOB_GPUS_FOLDER:-/run/gpu-triage/jobs}
 esac
 
 has_gpus || exit 0
+
+# The reason for which an administrator drained the node, or reserved it for maintenance (flag MAINT); nothing if nobody did.
+planned() {
+    line=$("$NODE_CHECK_SCONTROL" show node "$(node)" --oneliner 2>/dev/null)
+    state=${line#* State=}
+    why=$(printf '%s\n' "$line" | sed -n 's/.* Reason=\([^[]*[^[ ]\).*/\1/p' | cut -c 1-80)
+    case ${state%% *}:$why in
+        *MAINT*:*) echo "reserved${why:+: $why}" ;;
+        # Drained by these scripts, by Slurm itself, or by another health check: nobody works on it yet.
+        *DRAIN*:*'(gpu-triage)'* | *DRAIN*:*[Pp]'rolog error'* | *DRAIN*:*[Ee]'pilog error'* | *DRAIN*:'Kill task failed'*) ;;
+        *DRAIN*:'Not responding'* | *DRAIN*:'batch job complete failure'* | *DRAIN*:'Low '* | *DRAIN*:NHC*) ;;
+        *DRAIN*:?*) echo "drained: $why" ;;
+    esac
+}
+
+# The exporter, and through it the pages, learn of it. It lasts while the node stays so, and for four hours without this check.
+why=$(planned)
+if [ -n "$why" ]; then
+    path=$(program) && "$path" maintenance on --source slurm --until 4h --reason "$why" >/dev/null
+elif answer | grep -q "^maintenance$(printf '\t[0-9]*\t')slurm"; then
+    path=$(program) && "$path" maintenance off --source slurm >/dev/null
+fi
+
 found=$(judge)
 [ -n "$found" ] || exit 0
 drain "$found" || log "scontrol cannot drain the node"

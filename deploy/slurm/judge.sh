@@ -51,20 +51,36 @@ log() {
 [ -z "$settings_error" ] || log "$settings_error"
 
 # judge [IDS]: gets the verdict on these GPUs (Slurm's numbers; default: all), and prints the reason to drain the node; prints nothing
-# if there is none.
+# if there is none, or the node is in maintenance.
 judge() {
     command -v awk >/dev/null || {
         unchecked "awk is not installed"
         return
     }
     report=$(answer || look)
-    case $report in
-        host*)
-            record 1
-            reason "$report" "${1:-}"
-            ;;
-        *) unchecked "$report" ;;
-    esac
+    found=$(
+        case $report in
+            host*)
+                record 1
+                reason "$report" "${1:-}"
+                ;;
+            *) unchecked "$report" ;;
+        esac
+    )
+    [ -n "$found" ] || return 0
+    maintained "$report" || {
+        echo "$found"
+        return
+    }
+    [ "$role" = health-check ] || log "the node is in maintenance, so nothing is done about $found"
+}
+
+# maintained REPORT: succeeds if the report, or the program if there is none, says that the node is in maintenance.
+maintained() {
+    {
+        printf '%s\n' "$1"
+        path=$(program) && timeout 5 "$path" maintenance status 2>/dev/null
+    } | grep -qE "^(maintenance$(printf '\t')|in maintenance )"
 }
 
 # Prints the report of the running exporter, in the format of `gpu-triage check --format lines`; fails if there is none.

@@ -81,6 +81,7 @@ OBSERVER_EFFECTS: Final[dict[str, type[Any]]] = {
     "exporter_down": observer_effects.ExporterDown,
     "scrape_gap": observer_effects.ScrapeGap,
     "release": observer_effects.Release,
+    "maintenance": observer_effects.Maintenance,
     "reboot": observer_effects.Reboot,
     "accept": observer_effects.Accept,
     "repaired": observer_effects.Repaired,

@@ -18,6 +18,7 @@ from gpu_triage.options.config import Config, Origin
 from gpu_triage.options.option_sources import combined
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
+from gpu_triage.read.host import maintenance
 from gpu_triage.read.incidents.decisions import Acceptance, Decisions, Repair, change_decisions
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.read.selection import Selection
@@ -28,6 +29,7 @@ from gpu_triage_simulator.observer_effects import (
     Accept,
     ExporterDown,
     ExporterRestart,
+    Maintenance,
     Reboot,
     Release,
     Repaired,
@@ -63,6 +65,7 @@ class Observation:
         decided = (*self._timeline.host(Accept), *self._timeline.host(Repaired))
         self._decisions = [event for event, _ in decided]
         self._released = False
+        self._planned: tuple[maintenance.Maintenance, ...] = ()
         self._sampler: Sampler | None = None
 
     def scrape(self, seconds: float, step: int, recorder: SeriesRecorder) -> None:
@@ -98,7 +101,8 @@ class Observation:
             self._elapsed = seconds
 
     def _act(self, seconds: float) -> None:
-        """Apply exporter restarts, downtime and releases that are due."""
+        """Apply exporter restarts, downtime, releases and maintenance that are due."""
+        self._plan(seconds)
         restarted = bool(self._restarts) and self._restarts[0] <= seconds
         self._restarts = [at for at in self._restarts if at > seconds]
         down = self._timeline.host_active(ExporterDown, seconds) or self._timeline.host_active(Reboot, seconds)
@@ -129,6 +133,18 @@ class Observation:
                 card = self._simulated.host.scenario.card(gpu, seconds)
                 repair = Repair(card.uuid, card.slot.bus_id, now, "operator", "repaired")
                 change_decisions(folder, partial(_with_repair, repair))
+
+    def _plan(self, seconds: float) -> None:
+        begins_at = self._simulated.host.wall(0.0)
+        planned = tuple(
+            maintenance.Maintenance(maintenance.COMMAND, begins_at + event.at + effect.lasts, effect.reason)
+            for event, effect in self._timeline.host(Maintenance)
+            if event.active(seconds)
+        )
+        directory = self._config.state_directory
+        if planned != self._planned and directory is not None:
+            self._planned = planned
+            maintenance.FILE.write(directory / maintenance.FILE_NAME, planned)
 
     def _start(self) -> Sampler:
         """A new exporter that has completed its first rounds, as it would have by its first scrape."""

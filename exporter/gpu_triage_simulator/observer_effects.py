@@ -6,7 +6,7 @@ because there a real Prometheus scrapes a real exporter. They take effect at the
 
 from dataclasses import dataclass
 
-from gpu_triage_simulator.schema import Count
+from gpu_triage_simulator.schema import Count, Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,14 @@ class ScrapeGap:
 @dataclass(frozen=True, slots=True)
 class Release:
     """The exporter releases all GPUs, as after SIGUSR1, and acquires them at the end, as after SIGUSR2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """The operator runs ``gpu-triage maintenance on``, and at the end of the event ``off``."""
+
+    lasts: Seconds
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,13 @@ def test_a_critical_finding_warns_until_confirmed(repository: Path, severity: st
     assert ask_one_that_answers(repository, severity, answer).stdout == said
 
 
+def test_nothing_is_a_problem_in_maintenance(repository: Path) -> None:
+    lost = "finding\t1\t-\tcritical\tgpu.lost\tdrain\tlost\tconfirmed\t9\t0\tyes\n"
+    for line, code in (("maintenance\t1795975200\tcommand\triser\n", NONE), ("", FOUND)):
+        answer = f"HTTP/1.1 200 OK\r\n\r\nhost\tdrain\tgpu-7\t-\n{line}{lost}"
+        assert ask_one_that_answers(repository, "critical", answer).returncode == code
+
+
 def test_an_exporter_that_hangs_is_unknown(repository: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         result = ask(repository, "critical", *server.getsockname(), GPU_VERDICT_SECONDS="1")

@@ -14,7 +14,17 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.e2e.processes import wait_for
 from tests.rig import scenario_with
-from tests.slurm_node import GO, HOLD, LOST, NOBODY, UNSET, Node, exporter_of_a_repaired_gpu
+from tests.slurm_node import (
+    GO,
+    HOLD,
+    LOST,
+    NOBODY,
+    UNSET,
+    Node,
+    exporter_of_a_repaired_gpu,
+    exporter_of_a_sick_gpu,
+    lines_at,
+)
 from tests.status_server import status_server
 
 from gpu_triage.options.config import Config
@@ -378,6 +388,48 @@ def test_an_idle_node_tells_that_no_job_has_a_gpu(node: Node, tmp_path: Path, st
     (tmp_path / "state").write_text(f"NodeName=gpu-7 State={state} Gres=gpu:2")
     node.run("health-check", NOBODY)
     assert (tmp_path / "jobs").is_dir() == told
+
+
+def test_a_node_that_an_administrator_drained_is_in_maintenance_until_it_is_resumed(node: Node, tmp_path: Path) -> None:
+    node.program(f'exec {sys.executable} -m gpu_triage "$@"')
+    with exporter_of_a_sick_gpu(tmp_path) as url:
+        state = {"GPU_TRIAGE_STATE_DIRECTORY": str(tmp_path / "simulated")}
+        node.is_draining()
+        node.run("health-check", url, **state)
+        wait_for(lambda: "\tslurm\tdrained: disk\n" in lines_at(url))
+        assert (node.prolog(url, "1", **state).returncode, node.told) == (GO, [])
+        assert "the node is in maintenance, so nothing is done about gpu.lost GPU 1" in node.syslog[-1]
+        # Nor where nobody answers, and nothing can be checked.
+        unchecked = node.prolog(NOBODY, "1", NODE_CHECK_LOOK="--nonsense", NODE_CHECK_UNCHECKED="drain", **state)
+        assert unchecked.returncode == GO
+        node.is_in("IDLE")
+        node.run("health-check", url, **state)
+        wait_for(lambda: "maintenance" not in lines_at(url))
+        assert (node.prolog(url, "1", **state).returncode, len(node.told)) == (HOLD, 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "planned"),
+    [
+        ("IDLE+MAINTENANCE+RESERVED", "", "reserved"),
+        ("MIXED+DRAIN", "new riser", "drained: new riser"),
+        ("IDLE+DRAIN", "gpu.lost GPU 1 (gpu-triage)", None),
+        ("IDLE+DRAIN", "Prolog error", None),
+        ("IDLE+DRAIN", "NHC: check_fs_mount", None),
+        ("DOWN", "Not responding", None),
+        ("IDLE+RESERVED", "", None),
+    ],
+)
+def test_only_what_an_administrator_did_is_maintenance(
+    node: Node, tmp_path: Path, state: str, reason: str, planned: str | None
+) -> None:
+    node.program(f'[ "$1" = check ] || echo "$@" >> {tmp_path}/planned')
+    node.is_in(state, reason)
+    node.run("health-check", NOBODY)
+    told = tmp_path / "planned"
+    asked = [line for line in told.read_text().splitlines() if " on " in line] if told.exists() else []
+    wanted = f"maintenance on --source slurm --until 4h --reason {planned}"
+    assert asked == ([] if planned is None else [wanted])
 
 
 @pytest.mark.parametrize(

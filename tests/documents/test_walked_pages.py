@@ -133,6 +133,7 @@ ELSEWHERE: Final = (
     Elsewhere(".*", "helm", "a cluster", "deploy/test_first_minute.py", rendered),
     Elsewhere(".*", "kubectl", "a cluster", "deploy/test_kubernetes_recipes.py", applied),
     Elsewhere("docs/hardware-checks.md", "python -m tests.hardware|sh kit", "a GPU", "hardware/test_hardware.py"),
+    Elsewhere("docs/maintenance.md", "gpu-triage maintenance", "Alertmanager", "e2e/test_silences.py", parsed),
     Elsewhere("docs/jobs.md", "gpu-triage job", "rules, and a job's history", "jobs/test_job_command.py", parsed),
     Elsewhere("docs/web-security.md", ".*web.config.file", "many settings", "unit/serve/test_web_runbooks.py", parsed),
 )

@@ -48,10 +48,11 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
     "node_hwmon_fan_rpm": (Kind.GAUGE, ("chip", "sensor")),
     "node_hwmon_fan_min_rpm": (Kind.GAUGE, ("chip", "sensor")),
     "kube_pod_labels": (Kind.INFO, ("namespace", "pod", "label_team")),
+    "kube_node_spec_unschedulable": (Kind.GAUGE, ("node",)),
 }
 """Series that are neither the exporter's nor recorded: of Prometheus, of jobs' files, of other exporters."""
 
-OF_OTHER_TARGETS: Final = frozenset({"kube_pod_labels"})
+OF_OTHER_TARGETS: Final = frozenset({"kube_pod_labels", "kube_node_spec_unschedulable"})
 """Those whose job and instance are not the hosts'."""
 
 _ERRORS = frozenset({*NAMES.values(), STALLED, MISSING, DRIVER_UNAVAILABLE, "library_invalid"})

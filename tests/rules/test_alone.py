@@ -105,6 +105,24 @@ def started(*spans: tuple[float, int], instance: str = "a") -> Series:
     return merged(up(*spans, instance=instance), host("process_start_time_seconds", said, instance))
 
 
+def planned(until: int, *spans: tuple[float, int], instance: str = "a") -> Series:
+    """What an exporter says of a maintenance that ends at a minute, while it is read (1), and is not (0)."""
+    read = over(*spans)
+    ends = [until * 60.0 if value == 1 else NAN for value in read]
+    said = host(
+        "gpu_exporter_collector_success",
+        [1.0 if value == 1 else value for value in read],
+        instance,
+        collector="maintenance",
+    )
+    return merged(host("gpu_host_maintenance_until_timestamp_seconds", ends, instance), said)
+
+
+def cordoned(*spans: tuple[float, int]) -> Series:
+    """What kube-state-metrics says of node a."""
+    return host("kube_node_spec_unschedulable", over(*spans), "10.0.0.7:8080", job="kube-state-metrics", node="a")
+
+
 def again(metric: str, fault: float = 0, sound: float = 1, **labels: str) -> Callable[[int, int], Series]:
     """A fault that comes and goes for as long as is played, by its minutes and those without it."""
     return lambda bad, good: host(metric, over((fault, bad), (sound, good)) * (END // (bad + good)), **labels)
@@ -191,6 +209,45 @@ CASES: Final[Mapping[str, Case]] = {
         "GpuExporterDown", range(23, END), up((1, 10), (0, END - 10), job="nodes")
     ),
     "down and not ours": Case("GpuExporterDown", NEVER, host("up", over((0, END)), job="nodes")),
+    "down in maintenance, and still at its end": Case(
+        "GpuExporterDown", range(73, END), merged(up((1, 10), (0, END - 10)), planned(60, (1, 10), (NAN, END - 10)))
+    ),
+    "down after a maintenance that was ended early": Case(
+        "GpuExporterDown",
+        range(25, END),
+        merged(
+            up((1, 12), (0, END - 12)),
+            merged(
+                host("gpu_host_maintenance_until_timestamp_seconds", over((HOUR * END, 8), (NAN, END - 8))),
+                host("gpu_exporter_collector_success", over((1, 12), (NAN, END - 12)), collector="maintenance"),
+            ),
+        ),
+    ),
+    "down in maintenance, of which the file broke before": Case(
+        "GpuExporterDown",
+        range(73, END),
+        merged(up((1, 10), (0, END - 10)), planned(60, (1, 8), (0, 2), (NAN, END - 10))),
+    ),
+    "down on a cordoned node": Case(
+        "GpuExporterDown", NEVER, merged(up((1, 10), (0, END - 10)), cordoned((0, 9), (1, END - 9)))
+    ),
+    "down on a node that is uncordoned": Case(
+        "GpuExporterDown", range(63, END), merged(up((1, 10), (0, END - 10)), cordoned((0, 9), (1, 41), (0, END - 50)))
+    ),
+    "cordoned because it pages": Case(
+        "GpuExporterDown", range(23, END), merged(up((1, 10), (0, END - 10)), cordoned((0, 30), (1, END - 30)))
+    ),
+    "a quarter of a fleet, one of them in maintenance": Case(
+        "GpuExportersDown", NEVER, merged(fleet(5), planned(END, (1, 10), (NAN, END - 10), instance="gpu-3"))
+    ),
+    "two drivers, one of them in maintenance": Case(
+        "GpuDriverVersionDrift",
+        range(130, END),
+        merged(driver("a", ("570", END)), driver("b", ("580", END)), planned(70, (1, END), instance="b")),
+    ),
+    "a judge that fails in maintenance": Case(
+        "GpuExporterJudgeFailing", range(61, END), merged(judge((0, END)), planned(60, (1, END)))
+    ),
     "a quarter of a fleet": Case("GpuExportersDown", range(15, END), fleet(5)),
     "a quarter of a fleet, host by host": Case("GpuExporterDown", range(23, END), fleet(5)),
     "less than a quarter of a fleet": Case("GpuExportersDown", NEVER, fleet(4)),

@@ -39,13 +39,14 @@ MODEL_LOST = "sum by (name, class) (instance_name_class:gpu_held_back_hours:sum1
 USED = "instance_name:gpu_used_hours:sum1d"
 OBSERVED_HOURS, UNAVAILABLE = "instance_name:gpu_observed_hours:sum1d", "instance_name:gpu_unavailable_hours:sum1d"
 OUTAGES = "instance_name:gpu_outages:sum1d"
+PLANNED = "instance:gpu_planned_hours:sum1d"
 IDLE = "sum by (workload) (instance_owner:gpu_allocated_idle_hours:sum1d)"
 WORKLOAD_ENERGY = "sum by (workload) (instance:gpu_energy_joules:sum1d)"
 FIVE_MINUTES = 300.0
 """The interval of the groups that copy counters and read the copies; promtool has one interval for all groups."""
 ALL = (
     *(BUSY, ENERGY, THROTTLED, LOST, HOST_LOST, HELD_IDLE, MEMORY),
-    *(MODEL_LOST, USED, OBSERVED_HOURS, UNAVAILABLE, OUTAGES, IDLE, WORKLOAD_ENERGY),
+    *(MODEL_LOST, USED, OBSERVED_HOURS, UNAVAILABLE, OUTAGES, PLANNED, IDLE, WORKLOAD_ENERGY),
     *("instance_owner:gpu_allocated_hours:sum1d", "instance_owner:gpu_used_hours:sum1d", AVAILABLE),
 )
 
@@ -70,6 +71,8 @@ def day(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool) -
         **classes("old", 0, 20 * HOUR, {"storage": STALL, "thermal": SHORT_STALL, "idle": (STALL[1], STALL[1] + HOUR)}),
         **classes("new", 20 * HOUR, math.inf, {"sick": (25 * HOUR, math.inf)}),
         **classes("young", 22.5 * HOUR, math.inf, {"unattributed": (22.5 * HOUR, math.inf)}, workload="serving"),
+        **maintenance("host-lab", 10 * HOUR, 15 * HOUR),
+        **maintenance("host-", 14 * HOUR, 16 * HOUR),
     }
     asked = tuple((name, NOW) for name in ALL)
     run = Run(rules, groups_of(rules), STEP_SECONDS, series, asked, evaluation_seconds=FIVE_MINUTES)
@@ -102,6 +105,13 @@ def gpu(
     }
     up = {("gpu_up", "", ""): lambda at: float(at < dies)}
     return _series(uuid, workload, columns, begins, min(ends, dies)) | _series(uuid, workload, up, begins, ends)
+
+
+def maintenance(instance: str, begins: float, ends: float) -> dict[str, list[float]]:
+    """What the rules about it record."""
+    times = (float(step * STEP_SECONDS) for step in range(int(NOW / STEP_SECONDS) + 1))
+    key = selector("instance:gpu_maintenance:until", [("instance", instance), ("job", "gpu-triage")])
+    return {key: [ends if begins <= at < ends else math.nan for at in times]}
 
 
 def classes(
@@ -183,6 +193,9 @@ EXPECTED: dict[str, tuple[str, dict[str, str], float, float]] = {
     "observed of a dead GPU": (OBSERVED_HOURS, {"name": "D100"}, 23.0, 0.01),
     "unavailable": (UNAVAILABLE, {"name": "D100"}, 23.0, 0.01),
     "available": (UNAVAILABLE, {"name": "X100"}, 0.0, 0.0),
+    # In one of the five, nobody scraped it.
+    "unavailable or not observed in maintenance": (PLANNED, {"instance": "host-lab"}, 5.0, 0.02),
+    "available in maintenance": (PLANNED, {"instance": "host-"}, 0.0, 0.0),
     "held back by its death": (MODEL_LOST, {"name": "D100", "class": "sick"}, 24.0, 0.01),
     "idle while allocated": (IDLE, {"workload": "serving"}, YOUNG_HOURS, 0.03),
     "energy without a workload": (WORKLOAD_ENERGY, {"workload": ""}, TOTAL_JOULES, 0.01),

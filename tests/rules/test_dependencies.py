@@ -11,8 +11,13 @@ RECORDED_IN: Mapping[str, str] = {rule.name: rule.group for rule in RULES if not
 
 WINDOW = "the latest minutes, of which an older one does as well"
 DAY = "a window of a day"
+PLANNED = "a maintenance begins minutes before the faults that it is for"
 FLEET = "an alert about many hosts holds for minutes, and single ones are muted from its beginning on"
 ALLOWED: Mapping[tuple[str, str], str] = {
+    **{
+        (f"gpu-triage-{group}", "instance:gpu_maintenance:until"): PLANNED
+        for group in ("exporter", "findings", "fleet", "hangs", "job-pace", "stragglers")
+    },
     ("gpu-triage-fleet", "instance_code:gpu_fault:since"): FLEET,
     ("gpu-triage-fleet", "instance_code:gpu_exporter_target:down_since"): FLEET,
     ("gpu-triage-fleet", "instance:gpu_exporter_target:up"): FLEET,
@@ -26,6 +31,8 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("gpu-triage-capacity-copies", "instance_gpu:gpu_busy:ratio5m"): WINDOW,
     ("gpu-triage-capacity", "instance_gpu_name:gpu_available:last5m"): DAY,
     ("gpu-triage-capacity", "instance_gpu_name:gpu_busy:last5m"): DAY,
+    ("gpu-triage-capacity-copies", "instance:gpu_maintenance:until"): WINDOW,
+    ("gpu-triage-capacity", "instance:gpu_planned:gpus"): DAY,
     ("gpu-triage-capacity", "instance_owner:gpu_allocated:sum"): DAY,
     ("gpu-triage-capacity", "instance_owner:gpu_used:sum"): DAY,
     ("gpu-triage-capacity", "instance_owner:gpu_allocated_idle:sum"): DAY,
@@ -53,9 +60,9 @@ def test_no_group_reads_another_one_but_for_the_windows_that_are_listed() -> Non
     assert {(rule.group, metric) for rule, metric, _ in readings()} == set(ALLOWED)
 
 
-def test_what_is_read_of_another_group_is_a_window_unless_it_is_about_many_hosts() -> None:
+def test_what_is_read_of_another_group_is_a_window_unless_an_older_one_does_as_well() -> None:
     at_once = {(rule.group, metric) for rule, metric, ranged in readings() if not ranged}
-    assert at_once == {pair for pair, reason in ALLOWED.items() if reason == FLEET}
+    assert at_once == {pair for pair, reason in ALLOWED.items() if reason in (FLEET, PLANNED)}
 
 
 def test_a_series_is_recorded_in_one_group_only() -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.rules.handwritten import Played, Series, merged, play
+from tests.rules.handwritten import Played, Series, host, merged, play
 from tests.rules.job_fleets import MINUTES, Gpu, Values, between, fleet, healthy, lasting, pod, since, slurm, steps
 from tests.rules.rulefile import group_alone
 
@@ -32,6 +32,10 @@ def job(a_minute: Sequence[float] | float, bottleneck: str | Sequence[str] = "co
     """Four hosts of two GPUs; every rank counts the same steps."""
     gpus = ([replace(each, bottleneck=bottleneck) for each in healthy(2, slurm(), n)] for n in range(4))
     return merged(fleet(*gpus), *(steps("abcd"[n // 2], a_minute, "4711", str(n)) for n in range(8)))
+
+
+def maintained(instance: str) -> Series:
+    return host("instance:gpu_maintenance:until", [1e6] * MINUTES, instance)
 
 
 def working(
@@ -73,6 +77,8 @@ CASES: Final[Mapping[str, Case]] = {
         job(since(FELL_AT, 88, 120), ["compute"] * FELL_AT + ["storage"] * (MINUTES - FELL_AT)), SOON
     ),
     "at 0.85": Case(job(since(FELL_AT, 102, 120)), SOON),
+    "on hosts in maintenance alone": Case(merged(job(since(FELL_AT, 102, 120)), *map(maintained, "abcd"))),
+    "on some hosts in maintenance": Case(merged(job(since(FELL_AT, 102, 120)), *map(maintained, "abc")), SOON),
     "at 0.92": Case(job(since(FELL_AT, 110.4, 120))),
     "at 0.73 for two minutes": Case(job(between(FELL_AT, FELL_AT + 2, 88, 120))),
     "a pod's, at a half": Case(

@@ -50,6 +50,7 @@ body=${answer#*$'\r\n\r\n'}
 found=
 # A critical finding is a warning until it has lasted, and again once its condition is gone.
 while IFS=$'\t' read -r kind gpu slot grade finding _ measured state _ _ holds _; do
+    [ "$kind" = maintenance ] && exit 0 # it precedes the findings
     [ "$kind" = finding ] && [ "$grade" = "$severity" ] || continue
     subject="GPU $gpu "
     [ "$gpu" = - ] && subject="GPU at $slot " && [ "$slot" = - ] && subject=

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cache
+from textwrap import indent
 from typing import Final
 
 from gpu_triage.alerting.dcgm import bounds, findings
@@ -157,8 +158,16 @@ def _completed(group: Group, handwritten: set[str]) -> Group:
         else rule
         for rule in group.rules
     )
-    if group.name != GROUP:
-        return replace(group, rules=rules)
-    # An alert that only mutes others comes after them, so that it never ends first.
-    muting = [rule for rule in rules if isinstance(rule, Alert) and rule.severity == "none"]
-    return replace(group, rules=(*(rule for rule in rules if rule not in muting), *relays(handwritten), *muting))
+    if group.name == GROUP:
+        # An alert that only mutes others comes after them, so that it never ends first.
+        muting = [rule for rule in rules if isinstance(rule, Alert) and rule.severity == "none"]
+        rules = (*(rule for rule in rules if rule not in muting), *relays(handwritten), *muting)
+    return replace(group, rules=tuple(map(_outside_maintenance, rules)))
+
+
+def _outside_maintenance(rule: RecordingRule | Alert) -> RecordingRule | Alert:
+    """Of an alert about a host, one that is quiet while that is in maintenance; others leave such hosts out."""
+    if isinstance(rule, RecordingRule) or rule.fleet:
+        return rule
+    expr = indent(rule.expr.rstrip(), "  ")
+    return replace(rule, expr=f"(\n{expr}\n)\nunless on (${{target}})\ninstance:gpu_maintenance:until\n")

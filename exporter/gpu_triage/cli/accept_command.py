@@ -12,7 +12,6 @@ from typing import Final
 import click
 
 from gpu_triage.cli.fleet.fleet_command import parse_moment
-from gpu_triage.cli.measure import UNIT_STATE_DIRECTORY
 from gpu_triage.cli.one_shot import host_options
 from gpu_triage.documents import printable, quoted
 from gpu_triage.driver.kernel.procfs import read_boot
@@ -25,7 +24,7 @@ from gpu_triage.options.values import TextType
 from gpu_triage.read.incidents import decisions
 from gpu_triage.read.incidents.decisions import MOST_CHARACTERS, MOST_DAYS, Acceptance, Decisions, Repair
 from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, Board, IncidentLedger
-from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
+from gpu_triage.sampler.state_directory import INCIDENTS, UNIT_STATE_DIRECTORY, StateDirectory
 
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 

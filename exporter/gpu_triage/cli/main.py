@@ -30,6 +30,7 @@ LAZY = {
     "fleet": "gpu_triage.cli.fleet.fleet_command",
     "job": "gpu_triage.cli.job.job_command",
     "judge": "gpu_triage.cli.judge_command",
+    "maintenance": "gpu_triage.cli.maintenance_command",
     "record": "gpu_triage.cli.record_command",
     "repaired": "gpu_triage.cli.accept_command",
     "report": "gpu_triage.cli.fleet.fleet_command",

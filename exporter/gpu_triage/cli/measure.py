@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from gpu_triage.cli.machines import is_made_up, judged_host, stepped_host
@@ -29,15 +28,13 @@ from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
+from gpu_triage.sampler.state_directory import INCIDENTS, UNIT_STATE_DIRECTORY, StateDirectory
 
 MEASURE: Final = duration("2s", "1h")
 _SECTIONS: Final = frozenset(
     {"Expectations", "Findings", "Collectors", "Schedulers", "Paths", "Simulation", "Configuration file"}
 )
 _FOR_THE_DAEMON: Final = frozenset({"baseline.from-host", "flight-recorder.directory", "simulate-pace"})
-UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
-"""The exporter's state directory (with its ledger of incidents) when run by systemd as in deploy/systemd."""
 
 _ROUNDS: Final = 4  # rounds of the medium tier per measurement: counters need two, and one may be late
 _MOST_ROUNDS: Final = 60  # maximum number of rounds to keep, regardless of duration

@@ -8,6 +8,9 @@ from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.documents.saved_state import failure
 from gpu_triage.errors import LockTaken, StateError
 
+UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
+"""The state directory of an exporter that systemd runs as in deploy/systemd, or Kubernetes as in the chart."""
+
 IN_USE: Final = "in_use"
 """Error reason while another exporter writes to it."""
 

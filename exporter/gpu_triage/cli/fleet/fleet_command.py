@@ -71,6 +71,20 @@ price_option: Final = click.option(
 )
 
 
+def http_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options for requests to a server; the command gets ``http_config`` and ``timeout_seconds``."""
+    credentials = click.option(
+        "--http.config.file",
+        "http_config",
+        metavar="FILE",
+        default=HttpConfig,
+        type=TextType("FILE", read_http_config),
+        help="Credentials, TLS and headers for the server, in the format of promtool's option of this name.",
+    )
+    limit = duration_option("--timeout", "timeout_seconds", duration("1s", "10m"), "30s", "Limit of each request.")
+    return credentials(limit(command))
+
+
 def server_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options for the server and host selection; the command gets ``client`` and ``selection``."""
 
@@ -80,22 +94,15 @@ def server_options(command: Callable[..., int]) -> Callable[..., int]:
         required=True,
         help="Server to ask, such as http://prometheus:9090; its query API is below this URL.",
     )
-    @click.option(
-        "--http.config.file",
-        "http_config_file",
-        metavar="FILE",
-        help="Credentials, TLS and headers for the server, in the format of promtool's option of this name.",
-    )
-    @duration_option("--timeout", "timeout_seconds", duration("1s", "10m"), "30s", "How long each query may take.")
+    @http_options
     @click.option(
         "--cluster", metavar="REGEX", help="Only hosts whose label cluster matches this regular expression as a whole."
     )
     @click.option("--job", metavar="REGEX", help="Likewise for the label job, the scrape job of the exporters.")
     @click.option("--instance", metavar="REGEX", help="Likewise for the label instance, such as 'gpu-0[1-4]:9836'.")
     @wraps(command)
-    def with_client(prometheus: str, http_config_file: str | None, timeout_seconds: float, **parameters: Any) -> int:
-        config = HttpConfig() if http_config_file is None else read_http_config(http_config_file)
-        client = PrometheusClient(prometheus, config, timeout_seconds)
+    def with_client(prometheus: str, http_config: HttpConfig, timeout_seconds: float, **parameters: Any) -> int:
+        client = PrometheusClient(prometheus, http_config, timeout_seconds)
         selection = Selection(*(parameters.pop(label) for label in ("cluster", "job", "instance")))
         return command(client=client, selection=selection, **parameters)
 

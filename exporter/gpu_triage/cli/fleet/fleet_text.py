@@ -49,6 +49,7 @@ def summary(fleet: Fleet) -> str:
     unread = fleet.with_verdict(Verdict.NOT_READ)
     silent = sum(not each.answers for each in unread)
     parts[2:2] = [(silent, "not answering"), (len(unread) - silent, "not read")]
+    parts.append((sum(each.maintenance is not None for each in fleet.hosts), "in maintenance"))
     counts = ", ".join(f"{count} {words}" for count, words in parts if count)
     return f"{len(fleet.hosts)} host{'s' * (len(fleet.hosts) != 1)}: {counts}"
 
@@ -101,6 +102,8 @@ def _host(host: FleetHost, now: float) -> Iterator[Line]:
     verdict = click.style(f"{host.verdict.text:<9}", fg=COLORS[host.verdict].terminal)
     made_up = " (SIMULATED)" if host.simulated else ""
     yield Line(f"{verdict} {click.style(printable(str(host.key)), bold=True)}{made_up}  ", _state(host), indent=14)
+    if host.maintenance is not None:
+        yield Line("    in maintenance ", str(host.maintenance))
     for finding, gpus in shared(host.findings):
         yield from _finding(finding, gpus, now)
     if host.owners and host.verdict is not Verdict.KEEP:
@@ -167,6 +170,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
         "answers": host.answers,
         "simulated": host.simulated,
         "by_dcgm": host.by_dcgm,
+        "maintenance": host.maintenance and host.maintenance._asdict(),
         "held_by": [_known(each) for each in host.owners],
         "gpus": [
             {

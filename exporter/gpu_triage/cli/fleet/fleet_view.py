@@ -17,9 +17,11 @@ from gpu_triage.judge.findings.settings import LIMITS
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
 from gpu_triage.judge.findings.verdicts import WORST_FIRST, Verdict, verdict_on
 from gpu_triage.judge.report.entries import accepted_text
+from gpu_triage.judge.report.report import PlannedWork
 from gpu_triage.read.exporter import exporter_health, judgment
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.read.host.maintenance import GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
@@ -89,6 +91,7 @@ def queries(selection: Selection) -> Mapping[str, str]:
     accepted: until when a finding is accepted.
     gpus, allocated, processes: identity and owners of the GPUs on hosts with a verdict other than keep.
     incidents: by board, over the last 30 days.
+    maintenance: when it ends; by the rules also of hosts that are not scraped, and of cordoned nodes, without reason.
     dcgm, dcgm_findings: hosts that only dcgm-exporter watches, by the rules of compat/dcgm.yml; when each finding was
     first recorded, at most a day ago.
     """
@@ -119,6 +122,8 @@ def queries(selection: Selection) -> Mapping[str, str]:
         for days in (30, 7)
     )
     repeated = LIMITS["gpu.repeat_offender"]
+    planned = f"{GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS.name}{where}"
+    until = f"instance:gpu_maintenance:until{where}"
     return {
         "down": f"(up{ours} or up{where} and {_ON_HOST} last_over_time({build}[{_REMEMBERED}])) == 0",
         "exporters": f"group by (cluster, job, instance) ({build})",
@@ -142,6 +147,7 @@ def queries(selection: Selection) -> Mapping[str, str]:
             f"min_over_time(timestamp({spec.name}{dcgm})[1d:1m])"
             for spec in (judgment.GPU_FINDING, judgment.GPU_HOST_FINDING)
         ),
+        "maintenance": f"{planned} or last_over_time({planned}[{_REMEMBERED}]) and {_ON_HOST} {until} or {until}",
         "incidents": (
             f"{month} >= {repeated['in_30_days'].value:.0f} "
             f"or {month} and ignoring (days) {week} >= {repeated['in_7_days'].value:.0f}"
@@ -244,6 +250,7 @@ class FleetHost:
     by_dcgm: bool  # whether only dcgm-exporter's metrics tell of it: without serious findings, it is not read
     gpus: tuple[FleetGpu, ...]  # by index
     findings: tuple[FleetFinding, ...]  # the most severe first
+    maintenance: PlannedWork | None = None
 
     @property
     def owners(self) -> tuple[GpuOwner, ...]:
@@ -259,7 +266,9 @@ class FleetHost:
 
     @property
     def worst(self) -> int:
-        """Rank of the most severe finding; -1 if none. A host that was not read ranks as a warning."""
+        """Rank of the most severe finding, a warning if it was not read; -1 if there is none, or in maintenance."""
+        if self.maintenance is not None:
+            return -1
         unread = Severity.WARNING.rank if self.verdict is Verdict.NOT_READ else -1
         return max([unread, *(each.rank for each in self.findings)])
 
@@ -288,7 +297,8 @@ class Fleet:
     offenders: tuple[RepeatOffender, ...]
 
     def with_verdict(self, verdict: Verdict) -> tuple[FleetHost, ...]:
-        return tuple(each for each in self.hosts if each.verdict is verdict)
+        """Those outside maintenance."""
+        return tuple(each for each in self.hosts if each.verdict is verdict and each.maintenance is None)
 
 
 def fleet_of(at: float, answers: QueryResults) -> Fleet:
@@ -298,6 +308,10 @@ def fleet_of(at: float, answers: QueryResults) -> Fleet:
     simulated = {key_of(each) for each in answers["simulated"]}
     verdicts = _worst(answers["host_verdicts"], key_of)
     gpus, findings = _gpus(answers), _findings(answers)
+    planned: dict[HostKey, PlannedWork] = {}
+    for each in answers["maintenance"]:
+        work = PlannedWork(each.value, each.labels["source"], each.labels["reason"] or "the node is cordoned")
+        planned[key_of(each)] = max(work, planned.get(key_of(each), work))
     for key in by_dcgm:
         severities = (Severity(each.urgency) for each in findings[key])
         verdicts.setdefault(key, verdict_on(severities, was_read=False))
@@ -311,6 +325,7 @@ def fleet_of(at: float, answers: QueryResults) -> Fleet:
             by_dcgm=key in by_dcgm,
             gpus=tuple(sorted(gpus[key], key=lambda each: (index_order(each.gpu), each.uuid))),
             findings=tuple(sorted(findings[key], key=SeenFinding.order)),
+            maintenance=planned.get(key),
         )
         for key in known
     )
@@ -328,11 +343,12 @@ def key_of(series: Series) -> HostKey:
 
 
 def _badness(host: FleetHost) -> tuple[object, ...]:
-    """Sort key: drain, watch, not read, keep; then the number of findings and of bottlenecked GPUs."""
+    """Sort key: drain, watch, not read, in maintenance, keep; then the number of findings and of bottlenecked GPUs."""
     severities = [each.urgency for each in host.findings]
     held_back = sum(each.bottleneck not in _UNREMARKABLE and each.bottleneck != "" for each in host.gpus)
     counts = (-severities.count(each.value) for each in reversed(Severity))
-    return (WORST_FIRST.index(host.verdict), *counts, -held_back, host.key)
+    planned = host.maintenance is not None
+    return (WORST_FIRST.index(Verdict.KEEP if planned else host.verdict), not planned, *counts, -held_back, host.key)
 
 
 def index_order(text: str) -> tuple[int, str]:

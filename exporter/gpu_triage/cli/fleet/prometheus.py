@@ -190,20 +190,66 @@ class Series(NamedTuple):
         return self.samples[-1][1]
 
 
-class PrometheusClient:
-    """Queries the server at a URL, which may include a path, such as Mimir's ``https://mimir/prometheus``.
+class HttpServer:
+    """The server at a URL, which may include a path, such as Mimir's ``https://mimir/prometheus``.
 
-    Raises ConfigError if the URL is invalid, and PrometheusUnavailable if the server does not respond as expected.
+    Raises ConfigError, with the name of the `option`, if the URL is invalid, and PrometheusUnavailable if the server
+    does not respond as expected.
     """
 
-    def __init__(self, url: str, config: HttpConfig, timeout_seconds: float) -> None:
-        parts = _parts(url)
+    def __init__(self, url: str, config: HttpConfig, timeout_seconds: float, option: str = "--prometheus") -> None:
+        parts = _parts(url, option)
         self.url = url.rstrip("/")
-        self.warnings: list[str] = []  # in responses, such as that part of the data is missing
         self._host, self._port, self._https = parts.hostname or "", parts.port, parts.scheme == "https"
         self._path = parts.path.rstrip("/")
         self._config = config
         self._timeout_seconds = timeout_seconds
+
+    def send(self, method: str, path: str, body: bytes = b"", kind: str = "") -> tuple[int, bytes]:
+        """Send a request with a body of this content type, if any; returns status and answer."""
+        connection = self._connection()
+        try:
+            with ended_after(connection, self._timeout_seconds):
+                connection.putrequest(method, self._path + path)
+                if kind:
+                    connection.putheader("Content-Type", kind)
+                    connection.putheader("Content-Length", str(len(body)))
+                connection.putheader("Accept", "application/json")
+                connection.putheader("User-Agent", f"gpu-triage/{__version__}")
+                for name, value in self._config.headers:
+                    connection.putheader(name, value)
+                connection.endheaders(body or None)
+                # The connection does not close an answer that is left before its end.
+                with connection.getresponse() as answer:
+                    return answer.status, read_body(answer, MOST_BYTES, _TOO_LONG)
+        except TimeoutError as error:
+            raise PrometheusUnavailable(
+                f"{self.url} does not answer within {self._timeout_seconds:g} s; raise --timeout, or select fewer hosts"
+            ) from error
+        except ssl.SSLCertVerificationError as error:
+            raise PrometheusUnavailable(
+                f"the certificate of {self.url} is not trusted: {error.verify_message}; set tls_config in the file of "
+                "--http.config.file"
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise PrometheusUnavailable(f"{self.url} does not answer: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        port = self._port or (http.client.HTTPS_PORT if self._https else http.client.HTTP_PORT)
+        if not self._https:
+            return http.client.HTTPConnection(self._host, port, timeout=self._timeout_seconds)
+        name = self._config.server_name or self._host
+        return _TlsConnection(self._host, port, self._timeout_seconds, name, self._config.tls)
+
+
+class PrometheusClient(HttpServer):
+    """Queries a server of Prometheus, or one with the same query API."""
+
+    def __init__(self, url: str, config: HttpConfig, timeout_seconds: float) -> None:
+        super().__init__(url, config, timeout_seconds)
+        self.warnings: list[str] = []  # in responses, such as that part of the data is missing
         self._method = "POST"
 
     def now(self) -> float:
@@ -280,44 +326,10 @@ class PrometheusClient:
         return PrometheusUnavailable(f"{self.url} answers with {what}; is it the URL of a Prometheus?")
 
     def _send(self, path: str, body: str) -> tuple[int, bytes]:
-        connection = self._connection()
-        target = f"{self._path}/api/v1/{path}"
-        try:
-            with ended_after(connection, self._timeout_seconds):
-                if self._method == "GET":
-                    connection.putrequest("GET", f"{target}?{body}")
-                else:
-                    connection.putrequest("POST", target)
-                    connection.putheader("Content-Type", "application/x-www-form-urlencoded")
-                    connection.putheader("Content-Length", str(len(body)))
-                connection.putheader("Accept", "application/json")
-                connection.putheader("User-Agent", f"gpu-triage/{__version__}")
-                for name, value in self._config.headers:
-                    connection.putheader(name, value)
-                connection.endheaders(body.encode("ascii") if self._method == "POST" else None)
-                # The connection does not close an answer that is left before its end.
-                with connection.getresponse() as answer:
-                    return answer.status, read_body(answer, MOST_BYTES, _TOO_LONG)
-        except TimeoutError as error:
-            raise PrometheusUnavailable(
-                f"{self.url} does not answer within {self._timeout_seconds:g} s; raise --timeout, or select fewer hosts"
-            ) from error
-        except ssl.SSLCertVerificationError as error:
-            raise PrometheusUnavailable(
-                f"the certificate of {self.url} is not trusted: {error.verify_message}; set tls_config in the file of "
-                "--http.config.file"
-            ) from error
-        except (OSError, http.client.HTTPException) as error:
-            raise PrometheusUnavailable(f"{self.url} does not answer: {error or type(error).__name__}") from error
-        finally:
-            connection.close()
-
-    def _connection(self) -> http.client.HTTPConnection:
-        port = self._port or (http.client.HTTPS_PORT if self._https else http.client.HTTP_PORT)
-        if not self._https:
-            return http.client.HTTPConnection(self._host, port, timeout=self._timeout_seconds)
-        name = self._config.server_name or self._host
-        return _TlsConnection(self._host, port, self._timeout_seconds, name, self._config.tls)
+        target = f"/api/v1/{path}"
+        if self._method == "GET":
+            return self.send("GET", f"{target}?{body}")
+        return self.send("POST", target, body.encode("ascii"), "application/x-www-form-urlencoded")
 
 
 class _TlsConnection(http.client.HTTPConnection):
@@ -353,8 +365,9 @@ def _numbers(samples: Any) -> Iterator[tuple[float, float]]:
             yield moment, number
 
 
-def _parts(url: str) -> Any:
-    wrong = f"--prometheus: {url!r} is no URL of a Prometheus; write one such as http://prometheus:9090"
+def _parts(url: str, option: str) -> Any:
+    server = option.removeprefix("--")
+    wrong = f"{option}: {url!r} is no URL of {server.capitalize()}; write one such as https://{server}.example.org"
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -362,7 +375,7 @@ def _parts(url: str) -> Any:
         raise ConfigError(f"{wrong}: {error}") from error
     if parts.username is not None or parts.password is not None:
         raise ConfigError(
-            "--prometheus: leave name and password to the file of --http.config.file; everybody on this host can read "
+            f"{option}: leave name and password to the file of --http.config.file; everybody on this host can read "
             "a command line"
         )
     is_plain = url.isascii() and url.isprintable() and " " not in url and not parts.query + parts.fragment

@@ -42,6 +42,7 @@ def day_sums(where: str, by: str = "") -> Mapping[str, str]:
         "idle": "instance_owner:gpu_allocated_idle_hours:sum1d",
         "lost": "instance_owner:gpu_lost_hours:sum1d",
         "unavailable": "instance_name:gpu_unavailable_hours:sum1d",
+        "planned": "instance:gpu_planned_hours:sum1d",
         "outages": "instance_name:gpu_outages:sum1d",
         "held back": "instance_name_class:gpu_held_back_hours:sum1d",
     }
@@ -78,7 +79,7 @@ SECTIONS: Final = MappingProxyType(
         "owner": ("cluster, workload_namespace, user, account", ("allocated", "idle")),
         "job": ("cluster, owner", ("lost",)),
         "model": ("name", ("observed", "active", "used", "unavailable", "held back")),
-        "host": (HOST_LABELS, ("observed", "unavailable", "outages")),
+        "host": (HOST_LABELS, ("observed", "unavailable", "outages", "planned")),
         "host class": (f"{HOST_LABELS}, class", ("held back",)),
     }
 )

@@ -309,6 +309,7 @@ def _presence(review: Review) -> Table:
     columns = {
         "Not observed": _hours("unobserved"),
         "Unavailable": _hours("unavailable"),
+        "Of both in maintenance": _hours("planned"),
         "Outages of GPUs": lambda each: number(each.get("outages")),
         "Hours to repair": repair,
     }

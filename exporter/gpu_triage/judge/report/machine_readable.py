@@ -17,7 +17,7 @@ from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Action, Area, Check, Severity, Unit
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.headline import headline
-from gpu_triage.judge.report.report import AreaVerdict, FileRead, GpuReadings, GpuVerdict, Report
+from gpu_triage.judge.report.report import AreaVerdict, FileRead, GpuReadings, GpuVerdict, PlannedWork, Report
 from gpu_triage.options.values import LATEST_SECONDS
 from gpu_triage.read.incidents.decisions import Acceptance
 
@@ -44,6 +44,7 @@ def render_json(report: Report) -> str:
         "verdict": report.verdict.value,
         "summary": headline(report).text,
         "scheduled": report.scheduled,
+        "maintenance": report.maintenance and report.maintenance._asdict(),
         "gpus": [_gpu(gpu) for gpu in report.gpus],
         "areas": [
             {
@@ -191,7 +192,13 @@ def report_from_json(text: bytes | str) -> Report:
         settings=tuple(map(_read_setting, _tables(document, "settings"))),
         scheduled=document.get("scheduled") is not False,
         not_judged=_texts(document, "not_judged"),
+        maintenance=_read_maintenance(_table(document, "maintenance")),
     )
+
+
+def _read_maintenance(planned: dict[str, Any]) -> PlannedWork | None:
+    until = _number(planned, "until")
+    return PlannedWork(until, **_texts_of(planned, "source", "reason")) if until else None
 
 
 def _read_area(area: dict[str, Any], findings: list[Finding]) -> AreaVerdict:
@@ -312,6 +319,8 @@ def render_lines(report: Report) -> str:
 
 def _records(report: Report) -> Iterator[tuple[str, ...]]:
     yield "host", report.verdict.value, report.host, report.blocked or ""
+    if (planned := report.maintenance) is not None:
+        yield "maintenance", f"{planned.until:.0f}", planned.source, planned.reason
     for gpu in report.gpus:
         yield "gpu", gpu.gpu, gpu.pci_bus_id, gpu.verdict.value, gpu.bottleneck.name, ",".join(gpu.codes)
     for finding in report.findings:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import NamedTuple
 
 from gpu_triage.judge.bottleneck.class_history import ClassPeriod, GpuMemory
 from gpu_triage.judge.bottleneck.classes import UNHINDERED, Bottleneck, Bottlenecks
@@ -14,7 +16,9 @@ from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.report.entries import minute
 from gpu_triage.judge.report.summaries import is_known, not_judged, not_read, summaries, why_blocked
+from gpu_triage.options.values import LATEST_SECONDS
 from gpu_triage.read.gpu import device_memory, pcie, power, presence
+from gpu_triage.read.host.maintenance import GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS, SLURM
 from gpu_triage.read.incidents.incident_metrics import WINDOW_DAYS
 from gpu_triage.read.incidents.ledger import DAY_SECONDS
 
@@ -75,6 +79,18 @@ class FileRead:
     note: str  # what is wrong with it; "" if nothing is
 
 
+class PlannedWork(NamedTuple):
+    """Maintenance in force, by the labels of its metric; `until` in Unix seconds."""
+
+    until: float
+    source: str
+    reason: str
+
+    def __str__(self) -> str:
+        ends = datetime.fromtimestamp(min(max(0.0, self.until), LATEST_SECONDS), timezone.utc)
+        return f"until {ends:%Y-%m-%d %H:%M} UTC{' by Slurm' * (self.source == SLURM)}: {self.reason}"
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """The verdict on a host."""
@@ -96,6 +112,7 @@ class Report:
     scheduled: bool = True  # whether a scheduler is known on the host
     repairs: tuple[str, ...] = ()  # of the last weeks, latest first: what, when, by whom, and the note
     not_judged: tuple[str, ...] = ()  # what could not be judged, with the reason; empty for files
+    maintenance: PlannedWork | None = None  # that which ends last; until then, no pages and no drains
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -160,6 +177,7 @@ def report_of(
         scheduled=scheduler_known(host),
         repairs=tuple(_repairs(host)),
         not_judged=() if subject.files or blocked is not None else tuple(not_judged(host)),
+        maintenance=_maintenance(host),
     )
 
 
@@ -169,6 +187,12 @@ def _repairs(host: HostEvidence) -> Iterator[str]:
         if host.at.wall - each.at <= WINDOW_DAYS[-1] * DAY_SECONDS:
             name = present.get(each.uuid, f"a board that was at {each.pci_bus_id}")
             yield f"{name}, {minute(each.at)} by {each.by}{each.note and f': {each.note}'}"
+
+
+def _maintenance(host: HostEvidence) -> PlannedWork | None:
+    series = host.series(GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS)
+    found = (PlannedWork(each.last, each.labels["source"], each.labels["reason"]) for each in series)
+    return max((each for each in found if each.until > host.at.wall), default=None)
 
 
 def _area(area: Area, summary: str | None, found: list[Finding], *, is_known: bool) -> AreaVerdict:

@@ -1,7 +1,7 @@
 """The report for people: one-line verdict, then findings with meaning and remedy, then each GPU."""
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import click
@@ -73,6 +73,9 @@ def _lines(report: Report, below_title: Iterable[Line]) -> Iterator[Line]:
         if report.recording is not None:
             about = "a RECORDING, not this host as it is now; "
         yield Line(f"{about}measured for {report.measured_seconds:.0f} s")
+    if report.maintenance is not None:
+        mark = click.style("in maintenance ", fg="cyan", bold=True)
+        yield Line(mark, f"{report.maintenance}; no pages, no drains", indent=4)
     yield from below_title
     yield Line("")
     if report.blocked is not None:
@@ -84,12 +87,9 @@ def _lines(report: Report, below_title: Iterable[Line]) -> Iterator[Line]:
     if report.ended:
         latest_first = sorted(report.ended, key=lambda each: -(each.ended_at or 0.0))
         yield from (Line(""), Line("ended:"), *(_ended(finding, report) for finding in latest_first))
-    if report.repairs:
-        yield from (Line(""), Line("repaired:"), *(Line("    ", each) for each in report.repairs))
+    yield from _listed("repaired:", report.repairs)
     yield from _unknown(report)
-    if report.settings:
-        yield from (Line(""), Line("settings that are not the defaults:"))
-        yield from (Line("    ", each.text) for each in report.settings)
+    yield from _listed("settings that are not the defaults:", [each.text for each in report.settings])
     yield from (Line(""), Line("verdict:"), *(_gpu(gpu, words) for gpu in report.gpus))
     yield Line(
         f"    {'host':<6}  {'':<16}{click.style(words.verdicts[report.verdict], fg=COLORS[report.verdict].terminal)}"
@@ -97,14 +97,15 @@ def _lines(report: Report, below_title: Iterable[Line]) -> Iterator[Line]:
     yield from _pending(report)
 
 
+def _listed(title: str, lines: Collection[str]) -> Iterator[Line]:
+    if lines:
+        yield from (Line(""), Line(title), *(Line("    ", line) for line in lines))
+
+
 def _unknown(report: Report) -> Iterator[Line]:
     """Yield what could not be read, and what could not be judged."""
     if report.not_read and (report.blocked is None or report.files):
-        yield from (
-            Line(""),
-            Line("these files cannot say:" if report.files else "not read:"),
-            *(Line("    ", line) for line in report.not_read),
-        )
+        yield from _listed("these files cannot say:" if report.files else "not read:", report.not_read)
     if report.not_judged:
         yield from (Line(""), Line("not judged: ", "; ".join(report.not_judged), indent=4))
 

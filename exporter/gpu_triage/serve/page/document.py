@@ -123,7 +123,9 @@ def _headline(latest: Judgment | None, facts: PageFacts) -> _Headline:
         return _Headline("released", "Released", tone, (markup.safe(report.blocked or ""),))
     if report.blocked is not None and not (waiting and latest.host.driver_error is None):
         return _Headline("blocked", "Could not look", tone, (markup.safe(report.blocked),))
-    lines = () if waiting is None else (_waiting(waiting),)
+    lines: tuple[str, ...] = () if waiting is None else (_waiting(waiting),)
+    if report.maintenance is not None:
+        lines += (f"<strong>In maintenance</strong> {markup.foreign(report.maintenance)}; no pages, no drains.",)
     if waiting is not None and report.verdict in {Verdict.NOT_READ, Verdict.KEEP}:
         return _Headline("starting", "Starting", gray, lines)
     word = report.words.verdicts[report.verdict].capitalize()

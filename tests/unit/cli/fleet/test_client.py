@@ -211,8 +211,8 @@ def test_a_server_that_hangs_or_drips_is_left_on_time(bytes_between: bytes) -> N
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        *((url, "is no URL of a Prometheus") for url in ("prometheus:9090", "ftp://x", "http://", "http://x/?q=1")),
-        *((url, "is no URL of a Prometheus") for url in ("http://x/a b", "http://x:y", "http://x/#a")),
+        *((url, "is no URL of Prometheus") for url in ("prometheus:9090", "ftp://x", "http://", "http://x/?q=1")),
+        *((url, "is no URL of Prometheus") for url in ("http://x/a b", "http://x:y", "http://x/#a")),
         ("http://me:s3cret@prometheus:9090", "leave name and password to"),
     ],
 )

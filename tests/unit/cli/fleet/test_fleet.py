@@ -193,6 +193,21 @@ def test_a_finding_that_is_pending_is_told_apart_and_a_warning_until_it_is_confi
     )
 
 
+def test_a_host_in_maintenance_is_shown_and_neither_to_drain_nor_a_failure() -> None:
+    lost = {"severity": "critical", "code": "gpu.lost", "action": "drain", "gpu": "6", "uuid": "GPU-g"}
+    found = {"exporters": [series(1)], "host_verdicts": [series(2)], "findings": [series(100, **lost)]}
+    riser = [series(7200, source="command", reason="riser"), series(7200)]
+    for planned, words in ((riser, "riser"), ([series(7200)], "the node is cordoned")):
+        shown = fleet_with(**found, states=[series(State.CONFIRMED, **lost)], maintenance=planned)
+        assert (shown.hosts[0].worst, shown.with_verdict(Verdict.DRAIN)) == (-1, ())
+        lines = unstyle(render_text(FleetReport(shown, "http://prometheus:9090", (), 20))).splitlines()
+        assert lines[0] == "1 host: 1 in maintenance"
+        assert f"    in maintenance until 1970-01-01 02:00 UTC: {words}" in lines
+        assert any(line.startswith("    critical gpu.lost  GPU 6") for line in lines)
+    (told,) = json.loads(render_json(FleetReport(fleet_with(**found, maintenance=riser), "", (), 20)))["hosts"]
+    assert told["maintenance"] == {"until": 7200, "source": "command", "reason": "riser"}
+
+
 def test_a_failed_scrape_hides_no_host_to_drain(store: Store, run: Run) -> None:
     """After the end of what was recorded, no exporter answers. Blocks have no markers of staleness: 5 minutes pass."""
     at = ("--at", f"{store.end + 480:.0f}")

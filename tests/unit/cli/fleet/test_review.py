@@ -66,6 +66,7 @@ def _of_a_day() -> Iterator[tuple[str, Mapping[str, str], float]]:
         yield "instance_name:gpu_observed_hours:sum1d", {**host, **MODEL}, 24.0
         yield "instance_name:gpu_unavailable_hours:sum1d", {**host, **MODEL}, dead
         yield "instance_name:gpu_outages:sum1d", {**host, **MODEL}, 2.0 if dead else 0.0
+        yield "instance:gpu_planned_hours:sum1d", host, dead / 2
         yield "instance_name:gpu_used_hours:sum1d", {**host, **MODEL}, 24 * sum(gpu.busy) / len(gpu.busy)
         yield "instance:gpu_energy_joules:sum1d", host, JOULES_A_DAY
         job = {"owner": "ml/train" if gpu is HOT else "4711/"}
@@ -143,7 +144,7 @@ def found(url: str) -> Review:
 
 def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -> None:
     by_day = {**dict.fromkeys(("observed", "active", "allocated"), 48), "used": 18, "idle": 29, "lost": 60}
-    by_day |= {"unavailable": 6, "outages": 2, "energy": 20, "peak": 1, "free": 1}
+    by_day |= {"unavailable": 6, "planned": 3, "outages": 2, "energy": 20, "peak": 1, "free": 1}
     assert found.totals == {name: (value, None, value, value, value) for name, value in by_day.items()}
     assert found.before == by_day | {"peak": 1, "free": 1}  # of the one day that was recorded
     assert found.held_back["thermal"] == (6, None, 6, 6, 6)
@@ -161,8 +162,8 @@ def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -
         ("east", "gpu-triage", "gpu-07", "storage"): {"held back": 4},
     }
     east, west = (found.tables["host"][cluster, "gpu-triage", "gpu-07"] for cluster in ("east", "west"))
-    assert east == {"observed": 96, "unobserved": 0, "unavailable": 24, "outages": 8}
-    assert west == {"observed": 96, "unobserved": 0, "unavailable": 0, "outages": 0}
+    assert east == {"observed": 96, "unobserved": 0, "unavailable": 24, "outages": 8, "planned": 12}
+    assert west == {"observed": 96, "unobserved": 0, "unavailable": 0, "outages": 0, "planned": 0}
     assert found.tables["job"] == {("east", "ml/train"): {"lost": 192}, ("west", "4711/"): {"lost": 48}}
     assert [(each.serial, each.kind, each.times) for each in found.offenders] == [
         ("1650123", "79", 4),
@@ -260,7 +261,11 @@ def test_the_board_and_the_report_show_the_same_totals(
     [
         ("owner", "Owners", {"Allocated": "allocated", "Idle while allocated": "idle"}),
         ("model", "Models", {"Observed": "observed", "Unavailable": "unavailable", "Held back": "held back"}),
-        ("host", "Hosts that were away", {"Unavailable": "unavailable", "Not observed": "unobserved"}),
+        (
+            "host",
+            "Hosts that were away",
+            {"Unavailable": "unavailable", "Of both in maintenance": "planned", "Not observed": "unobserved"},
+        ),
         ("host class", "Hours held back, by host", {"Hours": "held back"}),
     ],
 )
@@ -304,7 +309,7 @@ def test_markdown_has_a_row_for_each_day_and_escapes_names(found: Review) -> Non
     assert "| 2026-01-12 | 2 | 48 | 48 | 18 | 29 | 60 | 6 | 20 |" in text
     assert r"namespace west/\<b\>\|speech" in text
     assert "| GPU hours unavailable | 24 h | 12% of the observed | 6 h |" in text
-    assert "| east/gpu-07 | 0 h | 24 h | 8 | 3 h |" in text
+    assert "| east/gpu-07 | 0 h | 24 h | 12 h | 8 | 3 h |" in text
     assert all(meaning in text for meaning in GPU_HOURS.values())
 
 

@@ -1,0 +1,87 @@
+"""What an exporter makes of the file that `gpu-triage maintenance` writes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click import unstyle
+from tests.rig import Rig, only, rig
+from tests.status_pages import body_of, judged, read
+
+from gpu_triage.judge.report.machine_readable import render_json, render_lines, report_from_json
+from gpu_triage.judge.report.text import render_text
+from gpu_triage.read.host.maintenance import GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS, LONGEST_SECONDS
+from gpu_triage_simulator import load_scenario
+
+METRIC = GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS.name
+DAY = 86_400.0
+
+
+def write(tmp_path: Path, *entries: dict[str, object]) -> None:
+    (tmp_path / "maintenance.json").write_text(json.dumps({"version": 1, "maintenance": entries}))
+
+
+def entry(running: Rig, seconds: float, reason: str = "riser", source: str = "command") -> dict[str, object]:
+    return {"source": source, "until": running.clock.now().wall + seconds, "reason": reason}
+
+
+def test_a_maintenance_is_published_until_its_end_and_not_a_round_longer(tmp_path: Path) -> None:
+    with rig(load_scenario("idle-downshift"), only("maintenance", state_directory=tmp_path)) as running:
+        running.run(10)
+        assert running.series(METRIC) == []
+        write(tmp_path, entry(running, 60), entry(running, 30, "drained: fan", "slurm"))
+        running.run(10)
+        assert {labels["source"] for labels, _ in running.series(METRIC)} == {"command", "slurm"}
+        running.run(30)
+        ((labels, until),) = running.series(METRIC)
+        assert labels == {"source": "command", "reason": "riser"}
+        assert until == running.clock.now().wall + 20
+        running.run(30)
+        assert running.series(METRIC) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        '{"version": 2, "maintenance": []}',
+        '{"version": 1}',
+        '{"version": 1, "maintenance": [{"source": "me", "until": 1e10, "reason": "x"}]}',
+        '{"version": 1, "maintenance": [{"source": "slurm", "until": NaN, "reason": "x"}]}',
+        '{"version": 1, "maintenance": [{"source": "slurm", "until": 1e10, "reason": "a\\nb"}]}',
+        '{"version": 1, "maintenance": [{"source": "slurm", "until": 1e10, "reason": "%s"}]}' % ("x" * 101),
+        '{"version": 1, "maintenance": [{"source": "slurm", "until": 9e9, "reason": "for years"}]}',
+    ],
+)
+def test_a_file_of_no_use_is_a_failed_read_and_no_maintenance(tmp_path: Path, content: str) -> None:
+    (tmp_path / "maintenance.json").write_text(content)
+    with rig(load_scenario("idle-downshift"), only("maintenance", state_directory=tmp_path)) as running:
+        running.run(10)
+        assert running.series(METRIC) == []
+        assert running.value("gpu_exporter_collector_success", collector="maintenance") == 0
+        assert any("maintenance: " in line for line in running.report.not_read)
+
+
+def test_a_month_is_not_too_long_for_a_host_that_boots_without_its_time(tmp_path: Path) -> None:
+    with rig(load_scenario("idle-downshift"), only("maintenance", state_directory=tmp_path)) as running:
+        write(tmp_path, entry(running, LONGEST_SECONDS + DAY / 2))
+        running.run(10)
+        assert running.value(METRIC) is not None
+
+
+def test_a_report_shows_the_maintenance_that_ends_last_in_every_form() -> None:
+    spec = GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS
+    latest = judged(*read(), (spec, 1_800_003_600.0, ("slurm", "drained")), (spec, 1_800_007_200.0, ("command", "<b>")))
+    report = latest.report
+    line = "in maintenance until 2027-01-15 10:00 UTC: <b>; no pages, no drains"
+    assert line in unstyle(render_text(report)).splitlines()
+    assert "maintenance\t1800007200\tcommand\t<b>" in render_lines(report).splitlines()
+    assert json.loads(render_json(report))["maintenance"] == {
+        "until": 1_800_007_200.0,
+        "source": "command",
+        "reason": "<b>",
+    }
+    assert report_from_json(render_json(report)).maintenance == report.maintenance
+    assert "2027-01-15 10:00 UTC: &lt;b&gt;" in body_of(latest)
+    over = judged(*read(), (spec, 1_799_999_999.0, ("command", "x")))
+    assert (over.report.maintenance, "In maintenance" in body_of(over)) == (None, False)
