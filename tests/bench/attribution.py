@@ -48,28 +48,14 @@ def speed(kind: str, seen: Iterable[Seen]) -> dict[str, object]:
     }
 
 
-def steadiness(kind: str, seen: Iterable[Seen]) -> dict[str, object]:
-    """How often a class did not last, and how soon an exporter that starts in a state knows it."""
-    plays = list(seen)
-    stay = [each for each in plays if not each.state.must_change and not each.state.unseen_before]
-    unseen = sorted(each.seconds for each in plays if each.state.unseen_before)
-    return {
-        "states<": kind,
-        "onsets": len(plays),
-        "left its class again": sum(each.flips for each in plays),
-        "onsets without a change to make": len(stay),
-        "changed": sum(each.seconds > 0 for each in stay),
-        "starts in the state": len(unseen),
-        "class, 90 %": _percentile(unseen, 0.9),
-        "class, latest": _percentile(unseen, 1.0),
-    }
-
-
-def _left(seen: Iterable[Seen]) -> bool:
-    """Whether a class did not last anywhere."""
-    return any(
-        each.flips or (each.seconds > 0 and not (each.state.must_change or each.state.unseen_before)) for each in seen
-    )
+def steadiness(seen: Sequence[Seen]) -> Iterator[str]:
+    """Where a class did not last, and how soon an exporter that starts in a state has it."""
+    stay = [each for each in seen if not each.state.must_change and not each.state.unseen_before]
+    unseen = sorted(each.seconds for each in seen if each.state.unseen_before)
+    left = sorted({each.state.name for each in seen if each.flips} | {each.state.name for each in stay if each.seconds})
+    yield f"Left again, or changed in {len(stay)} onsets without a change to make: {', '.join(left) or 'none'}."
+    known = f"{_percentile(unseen, 0.9)} for 90 %, {_percentile(unseen, 1.0)} at most" if unseen else "not played"
+    yield f"After {len(unseen)} starts in a state: {known}."
 
 
 def _share(some: int, of: int) -> str:
@@ -142,7 +128,7 @@ def main(only: str, onsets: int, seed: int, hours: float, *, to_screen: bool) ->
         *(conditions(), ""),
         *table(speed(kind, each) for kind, each in groups.items() if any(play.state.must_change for play in each)),
         *("", hits(confused(seen)), "", *(list(mistakes(seen)) or ["Wrong: none."]), ""),
-        *table(steadiness(kind, each) for kind, each in groups.items() if each and (kind == "all" or _left(each))),
+        *steadiness(seen),
         *("", f"Changes in {hours:g} h: {', '.join(changed)}."),
     )
     report("attribution", lines, to_screen=to_screen)

@@ -480,7 +480,6 @@ PROMETHEUS_3 = (
     "q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
 )
 
-
 ACCEPT = {
     TEXT: (
         *("", "*/*", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "application/json", PROTOBUF),
