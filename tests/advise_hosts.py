@@ -30,7 +30,6 @@ HOSTS = {
     "2 H100, 1 MIG": ("h100-mig", 0.0),
 }
 
-
 CHANGED = {
     "2 RTX 4070 Ti, x4": (r'(ports = \["0000:00:01.1"\], generation = 4, width = )16', r"\g<1>4"),
     "2 RTX 4070 Ti, switch": (

@@ -19,13 +19,11 @@ RequiresTool = Callable[[str], Path]
 NOT_PUBLIC = "data from outside this repository is missing:"
 """Begins the reason of a skip that continuous integration tolerates."""
 
-
 os.environ.setdefault("GOGC", "400")
 """promtool and the servers run for seconds: with memory to spare for garbage they need a fifth less of a CPU."""
 
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # what Python takes as "not installed"
 """jsonschema checks IRIs with it, and importing it takes 1.5 s of each worker; no schema here has an IRI."""
-
 
 with suppress(ImportError):  # this file also works in a folder of its own
     from tests.parts import (  # noqa: F401 - hooks, which pytest finds here by their names

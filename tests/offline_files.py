@@ -21,7 +21,6 @@ AT = "Sat Mar 14 10:00:00 2026"
 LOADING = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05  Wed Jan  1 00:00:00 UTC 2026"
 XID = "NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
-
 FOLDER = Path(__file__).parent / "unit/cli/offline/files"
 
 

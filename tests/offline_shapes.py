@@ -9,7 +9,9 @@ import random
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, count, repeat
+from pathlib import Path
 
+import yaml
 from tests.offline_files import XML, lspci, packed_bug_report, sick_bug_report, smi, smi_gpu
 
 MIB = 1 << 20
@@ -34,28 +36,7 @@ def repeated(text: str) -> Callable[[], Iterator[bytes]]:
     return lambda: repeat((text * (1 + 60_000 // len(text))).encode())
 
 
-MESSAGES = (
-    "[ {n}.5] NVRM: Xid (PCI:{x}:41:00): {n}, pid=1, name=x, Ch 00000001",
-    "[ {n}.5] NVRM: Xid (PCI:0000:41:00): 45, pid={n}, name=x, Ch {n} caused by previous Xid {n}",
-    "Mar 14 09:50:00 gpu-7 kernel: [ {n}.5] nvidia-nvswitch0: SXid (PCI:{x}:c1:00.0): {n}, Fatal, Link 30",
-    "[Sat Mar 14 09:50:00 2026] Out of memory: Killed process {n} (python{n}) total-vm:1kB",
-    "INFO: task python{n}:{n} blocked for more than 122 seconds.",
-    "nfs: server nas{n} not responding, still trying",
-    "nvidia {x}:41:00.0: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Receiver ID)",
-    "pcieport {x}:00:01.0: AER: Correctable error message received from {x}:41:00.0",
-    "NVRM: GPU {x}:41:00.0: RmInitAdapter failed! (0x62:0x40:{n})",
-    "NVRM: API mismatch: the client has the version {n}.1, but#012NVRM: this kernel module has the version {n}.2.",
-    "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.{n}.05  Wed Jan  1 00:00:00 UTC 2026",
-    "mlx5_core 0000:5c:00.0 eth{n}: Link up\n[1.0] mlx5_core 0000:5c:00.0 eth{n}: Link down",
-    "EDAC MC1: {n} CE memory read error on DIMM#{n} (channel:1 slot:0)",
-    '{{"MESSAGE": "NVRM: Xid (PCI:0000:41:00): 31, {n}", "__REALTIME_TIMESTAMP": "{n}"}}',
-    "NVRM: Xid GSP heartbeat infoROM fail {n}",
-    "nvidia_{n}  1000 1\nEnabled persistence mode for GPU {x}:41:00.0.",
-    "Device r/s %util\nsd{n} 1 1\nsd{n} 1 2\nIFACE rxkB/s txkB/s\neth{n} {n} 1\nPID S CMD\n{n} D a{n}",
-    "[Rank {n}] Watchdog caught collective operation timeout: WorkNCCL(OpType=A) ran for {n} milliseconds",
-    "n1:1:1 [0] NCCL INFO NET/IB : Using [0]mlx{n}:1/RoCE",
-    "________________\n\ndmesg:\n\n[ {n}.000001] NVRM: Xid (PCI:0000:41:00): 31, {n}",
-)
+MESSAGES = yaml.safe_load(Path(__file__).with_name("offline_floods.yml").read_bytes())
 
 SHAPES: Mapping[str, Callable[[], Iterator[bytes]]] = {
     **{f"messages {place}": numbered(message) for place, message in enumerate(MESSAGES)},

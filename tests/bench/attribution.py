@@ -18,8 +18,6 @@ from tests.bench.page import TO_SCREEN, conditions, report, table
 from tests.states.play import PHASES_SECONDS, Changes, Seen, play, steady_day
 from tests.states.states import FAMILIES, STATES
 
-from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
-
 WITHIN_SECONDS: Final = (10, 20, 60)
 CONFUSED_SECONDS: Final = 60
 """After how long what was found is held against what was wanted; later for a state with a longer promise."""
@@ -48,28 +46,14 @@ def speed(kind: str, seen: Iterable[Seen]) -> dict[str, object]:
     }
 
 
-def steadiness(kind: str, seen: Iterable[Seen]) -> dict[str, object]:
-    """How often a class did not last, and how soon an exporter that starts in a state knows it."""
-    plays = list(seen)
-    stay = [each for each in plays if not each.state.must_change and not each.state.unseen_before]
-    unseen = sorted(each.seconds for each in plays if each.state.unseen_before)
-    return {
-        "states<": kind,
-        "onsets": len(plays),
-        "left its class again": sum(each.flips for each in plays),
-        "onsets without a change to make": len(stay),
-        "changed": sum(each.seconds > 0 for each in stay),
-        "starts in the state": len(unseen),
-        "class, 90 %": _percentile(unseen, 0.9),
-        "class, latest": _percentile(unseen, 1.0),
-    }
-
-
-def _left(seen: Iterable[Seen]) -> bool:
-    """Whether a class did not last anywhere."""
-    return any(
-        each.flips or (each.seconds > 0 and not (each.state.must_change or each.state.unseen_before)) for each in seen
-    )
+def steadiness(seen: Sequence[Seen]) -> Iterator[str]:
+    """Where a class did not last, and how soon an exporter that starts in a state has it."""
+    stay = [each for each in seen if not each.state.must_change and not each.state.unseen_before]
+    unseen = sorted(each.seconds for each in seen if each.state.unseen_before)
+    left = sorted({each.state.name for each in seen if each.flips} | {each.state.name for each in stay if each.seconds})
+    yield f"Left again, or changed in {len(stay)} onsets without a change to make: {', '.join(left) or 'none'}."
+    known = f"{_percentile(unseen, 0.9)} for 90 %, {_percentile(unseen, 1.0)} at most" if unseen else "not played"
+    yield f"After {len(unseen)} starts in a state: {known}."
 
 
 def _share(some: int, of: int) -> str:
@@ -84,20 +68,9 @@ def _percentile(ascending: Sequence[float], share: float) -> str:
     return "never" if math.isinf(value) else f"{value:.0f} s"
 
 
-def confused(seen: Iterable[Seen]) -> Counter[tuple[str, str]]:
-    """How often a class was wanted and a class was found: each pair of them counts once per onset."""
-    return Counter(pair for each in seen for pair in set(_pairs(each)))
-
-
 def _pairs(seen: Seen) -> Iterator[tuple[str, str]]:
     after = max(CONFUSED_SECONDS, seen.state.promised)
     return ((wanted, seen.at(gpu, after)) for gpu, wanted in seen.state.classes.items())
-
-
-def hits(pairs: Mapping[tuple[str, str], int]) -> str:
-    """How often each class was found where it was wanted."""
-    counts = ((name, pairs.get((name, name), 0)) for name in BOTTLENECK_CLASSES)
-    return f"Right: {', '.join(f'{name} {count}' for name, count in counts if count)}."
 
 
 def mistakes(seen: Iterable[Seen]) -> Iterator[str]:
@@ -135,14 +108,16 @@ def main(only: str, onsets: int, seed: int, hours: float, *, to_screen: bool) ->
     seen = [Seen(STATES[number], future.result()) for future, number in played.items()]
     soon = [each for each in seen if each.state.promised <= CONFUSED_SECONDS]
     groups = {"all": seen, "all but hangs": soon} | {
-        kind: [each for each in seen if each.state.kind == kind] for kind in FAMILIES
+        kind: [each for each in seen if each.state.kind == kind]
+        for kind in FAMILIES
+        if to_screen or any(each.state.kind == kind and each.seconds > WITHIN_SECONDS[-1] for each in seen)
     }
     changed = (f"{sum(day.result().values())} (`{name}`, {tier:g} s)" for (name, tier), day in days.items())
     lines = (
         *(conditions(), ""),
         *table(speed(kind, each) for kind, each in groups.items() if any(play.state.must_change for play in each)),
-        *("", hits(confused(seen)), "", *(list(mistakes(seen)) or ["Wrong: none."]), ""),
-        *table(steadiness(kind, each) for kind, each in groups.items() if each and (kind == "all" or _left(each))),
+        *("", *(list(mistakes(seen)) or ["Wrong: none."]), ""),
+        *steadiness(seen),
         *("", f"Changes in {hours:g} h: {', '.join(changed)}."),
     )
     report("attribution", lines, to_screen=to_screen)

@@ -13,7 +13,7 @@ from shutil import which
 from typing import Final
 
 import click
-from tests.bench.page import TO_SCREEN, conditions, report
+from tests.bench.page import TO_SCREEN, conditions, report, table
 from tests.promql.promtool import ask
 from tests.recordings import STEP_SECONDS, recorded, seconds_of
 from tests.rules.cases import every_name, load_any
@@ -101,16 +101,15 @@ def span(seconds: Sequence[float | None]) -> str:
     return "–".join(dict.fromkeys(f"{each:.1f}" for each in (known[0], known[-1]))) if known else ""  # noqa: RUF001
 
 
-def rows(found: Sequence[Course]) -> Iterator[str]:
-    """Lines of a table without spaces; one for each class and each alert."""
-    yield "|class or alert|severity|finding|scenarios|seen|confirmed|fires|sent|"
-    yield "|---|---|---|--:|--:|--:|--:|--:|"
+def rows(found: Sequence[Course]) -> Iterator[dict[str, object]]:
+    """Of a table; one for each class and each alert."""
+    names = ("class or alert<", "severity<", "finding<", "scenarios", "seen", "confirmed", "fires", "sent")
     for key in sorted({each.key for each in found}, key=lambda key: (key[1], key)):
         own = [each for each in found if each.key == key]
         fires = [each.fires for each in own]
         sent = [at + GROUP_WAIT_SECONDS[key[1]] for at in fires if at is not None]
         spans = (span(each) for each in ([at.seen for at in own], [at.confirmed for at in own], fires, sent))
-        yield f"|{'|'.join((*key, str(len(own)), *spans))}|"
+        yield dict(zip(names, (*key, len(own), *spans), strict=True))
 
 
 @click.command()
@@ -130,4 +129,4 @@ def main(only: str, *, to_screen: bool) -> None:
     known = alerts(read_rules(alert_files()))
     told = {rule.name for rule in known if rule.labels["severity"] in GROUP_WAIT_SECONDS}
     rest = sorted(told - {each.key[0] for each in found})
-    report("onset", [conditions(), "", *rows(found), "", f"No scenario: {','.join(rest)}"], to_screen=to_screen)
+    report("onset", [conditions(), "", *table(rows(found)), "", f"No scenario: {','.join(rest)}"], to_screen=to_screen)

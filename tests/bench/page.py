@@ -36,9 +36,9 @@ def table(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
     """A table of rows with the same columns; one that ends with ``<`` is aligned to the left."""
     for number, row in enumerate(rows):
         if number == 0:
-            yield f"| {' | '.join(each.removesuffix('<') for each in row)} |"
+            yield f"|{'|'.join(each.removesuffix('<') for each in row)}|"
             yield "|" + "".join("---|" if each.endswith("<") else "---:|" for each in row)
-        yield f"| {' | '.join(map(str, row.values()))} |"
+        yield f"|{'|'.join(map(str, row.values()))}|"
 
 
 TO_SCREEN = click.option("--print", "to_screen", is_flag=True, help="Print the tables; otherwise, write the page.")
@@ -48,10 +48,9 @@ def conditions() -> str:
     """The line above a table: the command, when and where it ran, and the load average at the end."""
     command = " ".join(["python -m tests.bench", *sys.argv[1:]])
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    machine = f"{os.cpu_count()} cores ({_processor()}), {memory_gib:.0f} GiB, {platform.system()} {platform.release()}"
+    machine = f"{os.cpu_count()} cores ({_processor()}), {memory_gib:.0f} GiB, Python {platform.python_version()}"
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    load = f"load average {os.getloadavg()[0]:.1f} at the end"
-    return f"- `{command}`, {date}, {machine}, Python {platform.python_version()}, {load}"
+    return f"- `{command}`, {date}, {machine}, load {os.getloadavg()[0]:.1f}"
 
 
 def _processor() -> str:

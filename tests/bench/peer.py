@@ -32,7 +32,6 @@ APART_SECONDS = 15.0
 HANG = (15, 45)
 """Seconds after the exporter's start between which one GPU hangs."""
 
-
 Cells = dict[str, str]
 """Of one exporter's column, by the title of the row; all of it is about one host."""
 

@@ -244,20 +244,17 @@ def measured(hosts: int, scrape_seconds: int, minutes: float, directory: Path) -
             pages.hot = left <= counted / 2
         process = psutil.Process(server.pid)
         used, complete = process.cpu_times(), all_scraped(server, hosts, counted, scrape_seconds)
-        facts = {
-            "samples of the past, which fill the windows of the rules": f"{samples:,}",
-            "series in memory": f"{server.ask('status/tsdb')['headStats']['numSeries']:,}",
-            "series that rules record, per host": f"{number(server, RECORDED) / hosts:.0f}",
-            "resident memory": f"{process.memory_info().rss / 2**30:.1f} GiB",
-            "cores busy": f"{(used.user + used.system) / (minutes * 60):.2f}",
-            "alerts of hot GPUs that fired": f"{number(server, FIRING):.0f}",
-            "scrapes": "complete" if complete else "**missed: the figures are not valid**",
-        }
+        series = server.ask("status/tsdb")["headStats"]["numSeries"]
+        facts = (
+            f"{samples:,} samples of the past, {series:,} series in memory, "
+            f"{number(server, RECORDED) / hosts:.0f} recorded per host, {process.memory_info().rss / 2**30:.1f} GiB, "
+            f"{(used.user + used.system) / (minutes * 60):.2f} cores, {number(server, FIRING):.0f} alerts of hot GPUs, "
+            f"scrapes {'complete' if complete else '**missed: the figures are not valid**'}"
+        )
     rows = (group_row(name, seen, hosts) for name, seen in groups.items() if any(seen.times.values()))
     slow = [name for name, seen in groups.items() if seen.too_slow(hosts)]
     click.echo(f"too slow at {SCALED_HOSTS:,} hosts: {', '.join(slow) or 'no group'}", err=True)
-    more = table({"<": what, "value": value} for what, value in facts.items())
-    return [conditions(), "", *table(rows), "", *more], complete and not slow
+    return [conditions(), "", *table(rows), "", facts], complete and not slow
 
 
 @click.command(help=__doc__)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.gathered import every
 
 PAIR = re.compile(r"^\| (?P<before>[^|]+?) \| (?P<after>[^|]+) \|$", re.MULTILINE)
@@ -15,31 +16,7 @@ NOT_READ = {"CHANGELOG.md", "writing.md"}
 
 PROGRAMS = ("exporter/**/*.py", "dashboards/**/*.py", "deploy/**/*.py")
 
-WORDS: Mapping[str, str] = {
-    r"\b(says|said)\b": "reports, contains, explains, lists",
-    r"\b(tells|told)\b": "shows, reports, distinguishes",
-    r"\bknows\b": "has, lists, supports, detects",
-    r"\b(wants|thinks|believes)\b": "needs, requires, expects",
-    r"\b(asks|asked)\b": "queries, calls, requests, requires",
-    r"\bwhose\b": "with, of the, if its ...; or a sentence of its own",
-    r"\b(nobody|no one|somebody|whoever|whomever)\b": "the user, process, client or reader that is meant",
-    r"\b(lets?|letting) go of\b": "releases",
-    r"\b(will|would) not do\b": "is invalid, is not enough",
-    r"\b(stands?|stood)\b": "is, is listed, replaces, stops",
-    r"\banew\b": "again, rebuild, recreate",
-    r"\b(hence|lest|thereby|therein|thereof|thus|upon|whence|whereby|wherein)\b": "so, because, in it, on",
-    r"\bsome \d": "about",
-    r"\beach \d+ ?(ms|s|seconds|minutes|rounds)\b": "every",
-    r"\d (\w+ )?a (GPU|host|minute|scrape|second|series|step)\b": "per",
-    r"(?<!there )\b(is|are) no (?!longer\b|more\b|less\b)": "is not a ..., is not ...",
-    r"\bnone for none\b|(None|\"\") if there (is|are) none": "or None",
-    r"\b(fares?|given away|one's own|in vain)\b": "the field's word for it",
-    r"(?<!how )\blong ago\b": "old, earlier",
-    r"colour|behaviour|favour|honour|neighbour|judgement|catalogue|licence|grey\b|(cancel|label|signal|model)l(ed|ing)\b|"
-    r"(author|categor|initial|maxim|minim|normal|optim|organ|priorit|recogn|serial|summar|synchron|util|virtual)is(e|ing|at)"
-    r"|analyse": "American spelling",
-}
-"""Words that an SRE would not write about hardware, files and programs, and what to write instead."""
+WORDS: Mapping[str, str] = yaml.safe_load(Path(__file__).with_name("words.yml").read_bytes())
 
 GAP = re.compile(r"""(?:\s|#|"|\bf")+""")
 """Between the words of a phrase that is wrapped: in a paragraph, a comment, or a string of several parts."""

@@ -23,7 +23,6 @@ METRIC = re.compile(r"`(?:rate\()?(gpu_[a-z0-9_]+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)="([^"]*)"')
 OWN_REASONS = {"library_not_found", "library_invalid", "malformed", "error_", "exception", STALLED, RELEASED}
 
-
 OF_OTHERS = {"http.config.file", "storage.tsdb.retention.size"}
 """Options of gpu-triage fleet and of Prometheus."""
 

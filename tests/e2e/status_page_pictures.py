@@ -15,7 +15,6 @@ from gpu_triage_simulator import load_scenario
 NIGHT = "h100-8-bad-night"
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "img"
 
-
 PICTURES = (("status-page", 33, 1400, 1000, False), ("status-page-phone", 79, 390, 844, True))
 """The name of each, the minute of the scenario that it shows, the size of the window, and whether it is dark."""
 

@@ -20,7 +20,6 @@ EVERY_SECOND = dataclasses.replace(USUAL, sample_medium_seconds=1.0, sample_slow
 GPUS_EVERY_SECOND = dataclasses.replace(EVERY_SECOND, collectors={**USUAL.collectors, "host": False})
 """As above, but for the host's, which do not run."""
 
-
 SEVEN = Mig(tuple(MigInstance("1g.10gb", gi=7 + slot, slot=slot, activity=0.5) for slot in range(7)))
 """MIG mode, with as many instances as there can be."""
 

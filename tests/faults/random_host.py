@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.faults.injections import CODES, OF_THE_LOOK
@@ -13,6 +14,7 @@ from tests.faults.rows_files import DAMAGES, SUBJECTS
 from gpu_triage.documents import parse_toml
 from gpu_triage_simulator import Scenario
 from gpu_triage_simulator.scenario_file import read_scenario
+from gpu_triage_simulator.schema import read_toml
 
 FIRST_SECOND = 12
 """Until then the host is healthy, so that there is something to compare with."""
@@ -33,6 +35,8 @@ MANY_GPUS = {12: 8, 25: 16}
 OF_THE_LIBRARY = ("nvmlDeviceGetCount_v2", "nvmlEventSetWait_v2", "nvmlSystemGetDriverVersion")
 
 FIELDS = "nvmlDeviceGetFieldValues"
+
+_EFFECTS: Mapping[str, Mapping[str, Any]] = read_toml(Path(__file__).with_name("random_effects.toml"))
 
 ABSURD = (0, 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 40, 1 << 63, (1 << 64) - 2, (1 << 64) - 1)
 
@@ -205,8 +209,8 @@ class _Maker:
     def _effect(self, gpu: int) -> None:
         chance = self._chance
         at, until = self._span()
-        kind = chance.choice([kind for kind in _EFFECTS if kind != "mig" or self._models[gpu] in WITH_MIG])
-        keys = {key: chance.choice(values) for key, values in _EFFECTS[kind].items()}
+        kind = chance.choice([kind for kind in _EFFECTS["gpu"] if kind != "mig" or self._models[gpu] in WITH_MIG])
+        keys = {key: chance.choice(values) for key, values in _EFFECTS["gpu"][kind].items()}
         if kind == "mig":
             self._sick.add(gpu)
         self._event(at, until, gpu, kind=kind, **keys)
@@ -247,8 +251,10 @@ class _Maker:
 
     def _on_host(self) -> None:
         at, until = self._span()
-        kind = self._chance.choice(tuple(_ON_HOST))
-        self._event(at, until, None, kind=kind, **{k: self._chance.choice(v) for k, v in _ON_HOST[kind].items()})
+        kind = self._chance.choice(tuple(_EFFECTS["host"]))
+        self._event(
+            at, until, None, kind=kind, **{k: self._chance.choice(v) for k, v in _EFFECTS["host"][kind].items()}
+        )
 
     def _of_library(self) -> None:
         kind = self._chance.choice(("hang", "slow", "error"))
@@ -267,40 +273,6 @@ class _Maker:
     def _driver_fails(self, at: int, until: int) -> None:
         since, to = self._driver or (at, until)
         self._driver = min(since, at), max(to, until)
-
-
-_EFFECTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "load": {"utilization": (0.0, 0.5, 1.0), "intensity": (0.0, 5.0), "jitter": (0.0, 1.0)},
-    "thermal_throttle": {"source": ("hw", "sw"), "sm_clock_mhz": (210, 1200), "duty": (0.1, 1.0)},
-    "ambient": {"celsius": (-40.0, 90.0, 120.0)},
-    "power_limit": {"watts": (1.0, 150.0, 1e18)},
-    "power_brake": {"sm_clock_mhz": (210, 1200), "duty": (0.1, 1.0)},
-    "link": {"width": (1, 4), "generation": (1, 3)},
-    "pcie_errors": {"replays_per_hour": (10.0, 1e7), "correctable_per_hour": (10.0, 1e7)},
-    "ecc": {"corrected_per_hour": (10.0, 1e7)},
-    "row_remap": {"pending": (True, False), "failure": (True, False), "correctable": (0, 5, 1000)},
-    "retired_pages": {"pending": (True, False), "single_bit": (0, 5, 100)},
-    "p2p": {"status": ("disabled_by_regkey", "unknown")},
-    "recovery_action": {"action": (1, 2, 3, 4)},
-    "fabric": {"state": (0, 1, 2, 3), "health": (0, 1, 2, 3)},
-    "pulses": {"of": ("utilization", "hw_thermal", "sw_power_cap"), "milliseconds": (50, 500), "per_minute": (10, 60)},
-    "nvlink_down": {"links": ([0], [0, 1, 2])},
-    "nvlink_errors": {"links": ([0], [0, 1, 2]), "crc_per_hour": (10.0, 1e9)},
-    "xid": {"code": (13, 31, 48, 63, 79, 94, 119, 149, 999), "times": (1, 10, 3000)},
-    "slow": {"milliseconds": (10, 900)},
-    "mig": {"instances": ([], [{"profile": "3g.40gb", "gi": 2, "activity": 0.5}])},
-}
-"""Keys of effects and what chance may put there. All leave the GPU readable but the last."""
-
-_ON_HOST: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "cpu": {"user": (0.0, 0.5), "iowait": (0.0, 0.5)},
-    "pressure": {"resource": ("cpu", "io", "memory"), "some": (0.5, 1.0)},
-    "swap": {"in_bytes_per_second": (0.0, 1e9)},
-    "disk": {"device": ("nvme0n1",), "busy": (0.0, 1.0), "read_seconds": (0.001, 10.0)},
-    "network": {"device": ("eth0",), "errors_per_second": (0.0, 1e6)},
-    "driver_version": {"version": ("580.105.08",)},
-    "missing_function": {"function": ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetFieldValues")},
-}
 
 
 def _inline(value: Any) -> str:

@@ -52,7 +52,6 @@ ROWS: tuple[Row, ...] = (
 scenario's event), what the page must say, and whose series it may cost. Calls that readers make have theirs by
 themselves."""
 
-
 _WHOLE = frozenset({INIT, COUNT, HANDLE})
 _A_ROW_FOR_EACH_CALLER = frozenset({ONE_CALL})
 _A_ROW_FOR_EACH_FAULT = frozenset({ONE_CODE, FILES})
@@ -80,7 +79,6 @@ def _case(row: Row) -> Hashable:
 
 
 BRIEF = default_samples(ROWS)
-
 
 _HORIZON_SECONDS = 60
 _BEAT_SECONDS = 6
@@ -333,7 +331,6 @@ def gpus_of(scenario: Scenario) -> dict[str, str]:
 
 
 BY_KEY = {row.key: row for row in ROWS}
-
 
 SHARED = tuple(sorted((row for row in ROWS if row.shared), key=lambda row: row not in BRIEF))
 """Those of `make test` first: they are played without the others."""

@@ -25,7 +25,6 @@ TOPOLOGY = (
 CSV = f"uuid, index, compute_cap, pcie.link.gen.gpumax, enforced.power.limit [W]\n{GPU}, 0, 8.6, 4, 150.00 W\n"
 LINKS = f"GPU 0: NVIDIA H100 (UUID: {GPU})\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n\t Link 2: <inactive>\n"
 
-
 SMI = """#!/bin/sh
 answer="$(dirname "$0")/$*"
 [ -e "$answer" ] || { echo Failed to initialize NVML; exit 9; }

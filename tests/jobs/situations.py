@@ -17,7 +17,6 @@ STEPS: Final = "gpu_job_steps_total"
 USER, ACCOUNT = "ada", "physics"
 JOB_NAME: Final = "pretraining"
 
-
 COMPUTE_SECONDS, EXCHANGE_SECONDS = 0.4, 0.1
 """Of a step: two steps a second while nothing is wrong."""
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from tests.promql.expressions import windows_matched_as_one
 from tests.promql.queries import faults
@@ -23,40 +24,10 @@ BUSY = Rule(
     annotations={},
 )
 LABELS = series_labels((BUSY,))
+FAULTY = yaml.safe_load((Path(__file__).parent / "faulty.yml").read_bytes())
 
 
-@pytest.mark.parametrize(
-    ("expr", "fault"),
-    [
-        ("gpu_ups", "nothing makes gpu_ups"),
-        ("instance:gpu_busy:sum", "nothing makes instance:gpu_busy:sum"),
-        ("gpu_up ==", "invalid promql query"),
-        ("gpu_energy_joules_total > 5", "gpu_energy_joules_total is a counter under nothing"),
-        ("sum(gpu_energy_joules_total)", "is a counter under sum"),
-        ("delta(gpu_energy_joules_total[5m])", "is a counter under delta"),
-        ("avg_over_time(gpu_energy_joules_total[5m])", "is a counter under avg_over_time"),
-        ("rate(gpu_power_watts[5m])", "gpu_power_watts is a gauge under rate"),
-        ("increase(instance_gpu:gpu_busy:ratio5m[1h])", "is a gauge under increase"),
-        ("rate(gpu_power_watts[5m:15s])", "is a gauge under subquery"),
-        ("last_over_time(gpu_energy_joules_total[5m]) > 5 or gpu_energy_joules_total", "is a counter under nothing"),
-        ("topk(3, gpu_power_watts)", "is under topk"),
-        ('gpu_throttle_active{reason="thermal"}', "gpu_throttle_active{reason} is never 'thermal'; it is one of"),
-        ('gpu_throttle_active{reason=~"hw_thermal|hot"}', "is never 'hot'"),
-        ('gpu_throttle_active{reason!="gpu_idle"}', "is never 'gpu_idle'"),
-        ('gpu_ecc_volatile_errors_total{severity="correctable"}', "is never 'correctable'"),
-        ('gpu_xid_last_timestamp_seconds{xid="Xid 79"}', "is never 'Xid 79'"),
-        ('gpu_up{link="0"}', "gpu_up is selected by link"),
-        ("sum by (xid) (gpu_up)", "sum groups by xid"),
-        ("sum(sum by (xid) (gpu_up))", "groups by xid"),
-        ("gpu_up and on (gpu) up", "the right side of and is matched on gpu"),
-        ("gpu_up + ignoring (xid) gpu_power_watts", "+ ignores xid"),
-        ("gpu_power_watts * on (gpu, instance) group_left (xid) gpu_info", "a group copies xid"),
-        ("gpu_up / gpu_throttle_active", "/ never matches: its sides differ in reason"),
-        ("gpu_up and up", "and never matches: its sides differ in"),
-        ('label_replace(gpu_up, "a", "$1", "xid", "(.*)")', "label_replace reads xid"),
-        ('{__name__=~"gpu_.*"}', "without a metric name"),
-    ],
-)
+@pytest.mark.parametrize(("expr", "fault"), FAULTY.items())
 def test_a_faulty_query_is_told(expr: str, fault: str) -> None:
     assert any(fault in line for line in faults(expr, LABELS)), faults(expr, LABELS)
 

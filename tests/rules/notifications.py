@@ -108,7 +108,6 @@ def found(code: str, about: Callable[..., Series] = of_gpu, began: float | None 
 DETAILS: Final[Mapping[str, str]] = yaml.safe_load(Path(__file__).with_name("details.yml").read_text("utf-8"))
 """What a finding of the exhibits is about, by its code."""
 
-
 _VALUES: Final[Mapping[Unit, float]] = {
     Unit.RATIO: 0.34,
     Unit.SECONDS: 420.0,

@@ -92,7 +92,6 @@ UNTIL: Final = {
 COVER: Final = {name: up_to(seconds, SCENARIOS[name]) for name, seconds in UNTIL.items()}
 """Those of every run, as far as it plays them."""
 
-
 LONGEST, RECORDED, USUAL, SHORTEST = 60, int(STEP_SECONDS), 15, 5
 """Scrape intervals that the rules are for, in seconds."""
 

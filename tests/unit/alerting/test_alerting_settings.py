@@ -171,30 +171,7 @@ def test_without_an_address_every_alert_has_the_command_that_prints_its_runbook(
 
 
 WRONG = {
-    "jobs": ["jobs: x"],
-    "alerts.GpuLots": ["\nalerts: {GpuLots: {}}"],
-    "alerts.GpuLost.severity": ["alerts: {GpuLost: {severity: page}}"],
-    "alerts.GpuHwThermalThrottling.for": ["alerts: {GpuHwThermalThrottling: {for: 15m}}"],
-    "alerts.GpuHwThermalThrottling.thresholds": ["alerts: {GpuHwThermalThrottling: {thresholds: {share: 0.2}}}"],
-    "alerts.GpuExporterDown.thresholds.a": ["alerts: {GpuExporterDown: {thresholds: {a: 1}}}"],
-    "alerts.GpuExporterDown.for": [
-        f"alerts: {{GpuExporterDown: {{for: {hold}}}}}" for hold in ("15", "8d", "", "[1m]")
-    ],
-    "labels.severity": ["labels: {severity: x}"],
-    "labels.code": ["labels: {code: x}"],
-    "labels.region": ["{cluster_label: region, labels: {region: x}}"],
-    "alerts.GpuLost.labels.instance": ["alerts: {GpuLost: {labels: {instance: x}}}"],
-    "annotations.summary": ["annotations: {summary: x}"],
-    "labels.a-b": ["labels: {a-b: x}"],
-    "labels.a": ["labels: {a: '{{ $value }}'}", "labels: {a: '${share}'}"],
-    "routing_labels[1]": ["routing_labels: [zone, gpu]"],
-    "routing_labels[0]": ["{cluster_label: region, routing_labels: [region]}"],
-    "cluster_label": ["cluster_label: 1a"],
-    "replica_labels": ["replica_labels: replica"],
-    "replica_labels[0]": ["replica_labels: [a b]"],
-    "job": ["job: ''", "job: '('", "job: '(?!x)'", "job: '${target}'"],
-    "grafana_base_url": ["grafana_base_url: grafana"],
-    "runbook_base_url": ["runbook_base_url: 'http://{{ $value }}'"],
+    **yaml.safe_load(Path(__file__).with_name("wrong_settings.yml").read_bytes()),
     f"alerts.{WITH_THRESHOLD.key}.thresholds.{THRESHOLD}": [
         f"alerts: {{{WITH_THRESHOLD.key}: {{thresholds: {{{THRESHOLD}: '{value}'}}}}}}"
         for value in (LIMITS.low - 1, LIMITS.high * 2 + 1, "nan", "10%")

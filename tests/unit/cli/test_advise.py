@@ -89,7 +89,6 @@ def test_jobs_measured_slower_on_two_gpus_stay_on_one(parameters: str, batch: in
 
 _ORDER = (Choice.ONE, Choice.TRY, Choice.SEVERAL)
 
-
 _JOBS = some.builds(
     Job,
     parameters=some.floats(1e3, 1e11),

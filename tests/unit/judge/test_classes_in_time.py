@@ -310,7 +310,6 @@ def test_a_partitioned_gpu_computes_only_if_an_instance_does(instances: tuple[fl
 
 SPINS = Card(watts=80.0, memory=0.01)
 
-
 OTHERS = {
     "works": ((Card(),), "GPU 3 of its job"),
     "held back": ((Card(held={"hw_thermal": 0.6}, mhz=900.0),), "GPU 3 of its job"),

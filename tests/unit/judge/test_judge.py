@@ -210,7 +210,6 @@ OF_JOBS = only(
     sample_medium_seconds=10.0,
 )
 
-
 AT_MEMORY_LIMIT = "memory_gib = 64, memory_events_per_second = 20, memory_pressure = 0.3"
 
 

@@ -146,7 +146,6 @@ def test_what_ended_lately_is_listed_apart(ailing: Report) -> None:
 
 SEEN_AT = (40.0, 60.0, 80.0, 100.0)
 
-
 Rounds = list[tuple[float, list[tuple[str, Sample]]]]
 """What is published at some moments, each sample with its collector, without what the judge adds."""
 

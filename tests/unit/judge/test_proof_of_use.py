@@ -134,7 +134,6 @@ def test_full_cpus_are_what_a_gpu_waits_for_if_it_works_at_all(stalls: Readings,
 VIDEO: Readings = {(activity.GPU_ENCODER_UTILIZATION_RATIO, GPU): 0.65}
 BORDER, STALLS = thresholds.WAITING_BELOW_SHARE, thresholds.OWN_STALL_SHARE
 
-
 BUSY = [
     pytest.param(BORDER, NONE, "compute", id="busy"),
     pytest.param(BORDER * BELOW, NONE, "unattributed", id="not busy"),
@@ -151,7 +150,6 @@ BUSY = [
     pytest.param(BORDER * BELOW, {**HOST_SWAPS, **stalled("memory", 0.01)}, "unattributed", id="others stall"),
 ]
 """There is one border, and above it only the job's own stalls count."""
-
 
 STILL, STILL_STALLS = thresholds.STILL_WAITING_SHARE, thresholds.STILL_OWN_STALL_SHARE
 
@@ -237,7 +235,6 @@ AND_BOB = {**process(GPU, "ada"), **process(PEER, "bob")}
 BY_GPM: Key = (activity.GPU_DRAM_ACTIVE_RATIO, GPU)
 QUIET, TALK = thresholds.SPINNING_MEMORY_SHARE, thresholds.TALKING_BYTES_PER_SECOND
 
-
 TALKING = [
     pytest.param(1.0, spins(ADA), "communication", id="a peer of the same user"),
     pytest.param(1.0, spins(ADA, {(GPU_UP, PEER): 0.0}), "compute", id="a peer that is lost"),
@@ -281,7 +278,6 @@ def link(generation: int | None = 4, lanes: int | None = 16, **moved: float) -> 
 X16, X4, GEN1 = (
     thresholds.FULL_LINK_SHARE * bytes_per_second(generation, lanes) for generation, lanes in ((4, 16), (4, 4), (1, 16))
 )
-
 
 LINKS = [
     pytest.param(1.0, link(received=X16 * ABOVE, sent=0.0), "pcie_link", id="full"),
@@ -344,7 +340,6 @@ def clocks(sm: float, share: float, reason: str, **more: float) -> Readings:
 
 LOW, HALF = thresholds.SLOWED_CLOCK_RATIO * BELOW, thresholds.SET_CLOCK_SHARE
 
-
 CLOCKS = [
     *(
         pytest.param(1.0, clocks(LOW, HALF * ABOVE, reason), "clock_cap", id=reason)
@@ -362,7 +357,6 @@ CLOCKS = [
     pytest.param(1.0, clocks(0.95, 0.0, "board_limit", target=0.9), "compute", id="set to its default"),
 ]
 """A clock is limited by its setting or by what holds it for half of the time."""
-
 
 LOST, FEWEST = thresholds.RETRANSMITTED_SHARE, thresholds.FEWEST_SEGMENTS
 

@@ -393,20 +393,7 @@ def test_yamls_guesses_about_types_do_not_change_a_value(file: Path) -> None:
         assert config_of_file(file).simulate == text
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("sample: {fast: 5}", "sample.fast: '5' has no unit; write 5s"),
-        ("sample: {fsat: 1s}", "line 1: sample.fsat: unknown key; did you mean fast?"),
-        ("sample.fast: 1s", "line 1: sample.fast: unknown key; did you mean sample?"),
-        ("config: {file: other.yml}", "line 1: config: unknown key; "),
-        ("stale-after: {a: 1}", "line 1: stale-after: is a table; write one value"),
-        ("stale-after: [3]", "line 1: stale-after: is a list; write one value"),
-        ("web: {listen-address: [[':1']]}", "line 1: web.listen-address: is a list; write a value or a list"),
-        ("web: {listen-address: []}", "line 1: web.listen-address: is a list; write a value or a list"),
-        ("simulate: null", "line 1: simulate: has no value; write one or leave the key out"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), REFUSED["files"])
 def test_a_mistake_is_answered_with_its_place_and_what_would_be_right(file: Path, content: str, message: str) -> None:
     assert file_refusal(file, content).startswith(message)
 

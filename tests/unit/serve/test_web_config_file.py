@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 from tests.certificates import Authority, trusting_context
 from tests.e2e.processes import wait_for
 from tests.gathered import for_each
@@ -38,6 +39,8 @@ from gpu_triage.serve.tls import server_context
 from gpu_triage_simulator import load_scenario
 
 HASH = "$2b$04$oU7arqRnLqxvvbHvQHnxOuwZN7QnJ6Y0uYc2VdKdvG5a3Nn0QZ0jK"
+
+CONFIGS = yaml.safe_load(Path(__file__).with_name("web_configs.yml").read_bytes())
 
 
 @pytest.fixture(scope="module")
@@ -161,40 +164,7 @@ def test_users_have_hashes_that_no_representation_shows(tmp_path: Path) -> None:
     assert "$2b" not in repr(config)
 
 
-TLS = "tls_server_config: {cert_file: server.pem, key_file: server.key, "
-MISTAKES = {
-    "no key": ("tls_server_config: {cert_file: server.pem}", "write key_file (or key)"),
-    "no certificate": ("tls_server_config: {key_file: server.key}", "write cert_file (or cert)"),
-    "file missing": ("tls_server_config: {cert_file: nowhere.pem, key_file: server.key}", "FOLDER/nowhere.pem: cannot"),
-    "file empty": ("tls_server_config: {cert_file: empty.pem, key_file: server.key}", "write cert_file"),
-    "key of another": ("tls_server_config: {cert_file: server.pem, key_file: other.key}", "do not belong together"),
-    "no PEM": ("tls_server_config: {cert_file: web.yml, key_file: server.key}", "write PEM files"),
-    "both": (TLS + "cert: x}", "has cert and cert_file; keep one"),
-    "unknown client": (TLS + "client_auth_type: Require}", "client_auth_type: unknown; write one of NoClientCert"),
-    "CA unused": (TLS + "client_ca_file: ca.pem}", "client_ca_file has no effect with NoClientCert"),
-    "CA no PEM": (
-        TLS + "client_ca_file: web.yml, client_auth_type: VerifyClientCertIfGiven}",
-        "client_ca_file cannot be used",
-    ),
-    "no version": (TLS + "max_version: SSL30}", "SSL30 is no TLS version"),
-    "unknown suite": (TLS + "cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]}", "is unknown or insecure"),
-    "suites of no version": (
-        TLS + "cipher_suites: [TLS_AES_128_GCM_SHA256], max_version: TLS12}",
-        "none is of TLS 1.2",
-    ),
-    "unknown curve": (TLS + "curve_preferences: [X448]}", "'X448' is unknown"),
-    "header not allowed": (
-        "http_server_config: {headers: {Server: x}}",
-        "headers.Server: unknown key; known are Content-Security-Policy, ",
-    ),
-    "header value": ("http_server_config: {headers: {X-Frame-Options: allow}}", "write deny or sameorigin"),
-    "another header value": ("http_server_config: {headers: {X-Content-Type-Options: sniff}}", "write nosniff"),
-    "header smuggled": ('http_server_config: {headers: {X-XSS-Protection: "0\\r\\nA: b"}}', "write printable ASCII"),
-    "password": ("basic_auth_users: {a: hunter2}", "basic_auth_users.a: is not a bcrypt hash; make one with"),
-}
-
-
-@pytest.mark.parametrize(("content", "words"), MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize(("content", "words"), CONFIGS["mistakes"].values(), ids=CONFIGS["mistakes"])
 def test_a_mistake_is_answered_with_its_place_and_what_would_be_right(folder: Path, content: str, words: str) -> None:
     message = refusal(folder, content)
     assert words in message
@@ -371,10 +341,6 @@ def _opens(running: Running, password: str) -> bool:
     return running.get(Authorization=basic("prometheus", password)).status == 200
 
 
-KEYS = "tls_server_config: {cert_file: server.pem, key_file: server.key"
-VERIFIED = f"{KEYS}, client_auth_type: RequireAndVerifyClientCert"
-
-
 class Row(NamedTuple):
     """A file that exporter-toolkit takes: the line of the documentation that says so, and words of the refusal here."""
 
@@ -383,37 +349,9 @@ class Row(NamedTuple):
     refusal: str
 
 
-FILES = {
-    "client: asked": Row(
-        f"{KEYS}, client_auth_type: RequestClientCert}}", "RequestClientCert", "Python's ssl cannot ask"
-    ),
-    "client: any": Row(
-        f"{KEYS}, client_auth_type: RequireAnyClientCert}}", "RequireAnyClientCert", "Python's ssl cannot ask"
-    ),
-    "client: verified by nobody named": Row(f"{VERIFIED}}}", "no `client_ca_file`", "needs client_ca_file"),
-    "names of clients that nobody verifies": Row(
-        f"{KEYS}, client_allowed_sans: [a]}}",
-        "`client_allowed_sans` without",
-        "client_allowed_sans needs RequireAndVerifyClientCert",
-    ),
-    "TLS 1.0": Row(f"{KEYS}, min_version: TLS10}}", "TLS10", "TLS10 is not served any more"),
-    "versions swapped": Row(
-        f"{KEYS}, min_version: TLS13, max_version: TLS12}}", "`min_version` above", "min_version is above max_version"
-    ),
-    "several curves": Row(
-        f"{KEYS}, curve_preferences: [X25519, CurveP256]}}", "`curve_preferences`", "Python's ssl can set one curve"
-    ),
-    "a hash that takes minutes": Row(
-        f"basic_auth_users: {{a: {HASH.replace('$04$', '$31$')}}}", "cost above 16", "cost 31 is out of range"
-    ),
-    "a user name that no client can send": Row(
-        f"basic_auth_users: {{'a:b': {HASH}}}", "colon", "a user name has no colon"
-    ),
-    "users beyond counting": Row(
-        "basic_auth_users:\n" + "".join(f"  u{n}: {HASH}\n" for n in range(MOST_USERS + 1)), "1000 users", "1000"
-    ),
-    "a rate": Row("rate_limit: {interval: 1s, burst: 10}", "`rate_limit`", "rate_limit is not offered"),
-}
+MANY_USERS = "basic_auth_users:\n" + "".join(f"  u{n}: {HASH}\n" for n in range(MOST_USERS + 1))
+FILES = {name: Row(**row) for name, row in CONFIGS["refused"].items()}
+FILES["users beyond counting"] = Row(MANY_USERS, "1000 users", "1000")
 
 
 @pytest.fixture(scope="module")
@@ -541,7 +479,6 @@ PROMETHEUS_3 = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;"
     "q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
 )
-
 
 ACCEPT = {
     TEXT: (

@@ -10,6 +10,7 @@ from typing import Any
 
 import pynvml
 import pytest
+import yaml
 from tests.gathered import every
 from tests.rig import rig, scenario_with
 from tests.simulated_driver import Driver, driver
@@ -34,6 +35,7 @@ from gpu_triage_simulator.scenario_file import SCENARIOS
 from gpu_triage_simulator.schema import read_toml
 
 SMALL = (Path(__file__).parent / "small.toml").read_text(encoding="utf-8")
+WRONG = yaml.safe_load((Path(__file__).parent / "wrong.yml").read_text(encoding="utf-8"))
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -43,9 +45,6 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 PAUSE = 'effect = { kind = "load", utilization = 0.0 }'
-AGAIN = 'at = 0\nuntil = "1h"\nevery = "10m"\nlasts = "1m"\n'
-LASTING = ("scrape_gap", "release", "exporter_down")
-MOMENTARY = ('kind = "exporter_restart"', 'kind = "replace_gpu", model = "a10"')
 
 
 def test_every_shipped_scenario_is_described_in_a_sentence_and_says_what_to_expect_of_every_gpu() -> None:
@@ -73,20 +72,7 @@ def test_durations_and_alerts_are_read_as_people_write_them(tmp_path: Path) -> N
     assert expectation.alerts == ('GpuLost{gpu="0", uuid="x"}', "GpuXidCritical")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("utilization = 0.5", "utilization = 50", "load.utilization: is 50; write a number from 0 to 1"),
-        ('model = "a10"', 'model = "a11"', "gpu[0].model: is 'a11'; known models are a10, "),
-        ("0000:65:00.0", "65:00.0", "a PCI address such as"),
-        ("0000:65:00.0", "0000:05:00.0", "two devices at 0000:05:00.0"),
-        ('slot = { bus_id = "0000:65:00.0", node = 0 }', 'slot = { bus_id = "0000:65:00.0", node = 3 }', "no node 3"),
-        ('cpus = "0-7"', 'cpus = "1-7"', "their CPUs should be 0 to n - 1"),
-        ("gpu = 0", "gpu = 1", "process[0].gpu: there is no GPU 1"),
-        ('version = "580.95.05"', 'version = "new"', 'a version such as "580.82.07"'),
-        ("name = ", "name  ", "not valid TOML"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "message"), WRONG["changes"])
 def test_a_wrong_scenario_names_the_key_and_what_is_right(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in SMALL
     with pytest.raises(ScenarioError) as error:
@@ -95,65 +81,11 @@ def test_a_wrong_scenario_names_the_key_and_what_is_right(tmp_path: Path, old: s
     assert "small.toml" in str(error.value)
 
 
-WRONG = {
-    "[[event]]": [
-        ('at = "10x"\neffect = { kind = "hang" }', "event[0].at: is '10x'; write a duration"),
-        ('at = "9m"\nuntil = "9m"\neffect = { kind = "hang" }', "event[0].until: is not after at"),
-        ('at = 0\neffect = { kind = "hangs" }', "effect.kind: is 'hangs'; did you mean hang?"),
-        ('at = 0\neffect = { kind = "link", width = 3 }', "effect.width: is 3; write one of 1, 2, 4"),
-        ('at = 0\ngpu = 4\neffect = { kind = "hang" }', "event[0].gpu: there is no GPU 4"),
-        ('at = 0\ngpu = 0\neffect = { kind = "cpu", user = 0.5 }', "concerns the host; leave gpu out"),
-        ('at = 0\neffect = { kind = "kill", pids = [7] }', "not all of them are pids"),
-        ('at = 0\neffect = { kind = "disk", device = "sda" }', "no 'sda'; known are nvme0n1"),
-        ('at = 0\neffect = { kind = "error", function = "nvmlX", code = "UNKNOWN" }', "'nvmlX' is no function"),
-        (
-            'at = 0\neffect = { kind = "error", function = "nvmlDeviceGetName", code = "BAD" }',
-            "there is no NVML_ERROR_BAD",
-        ),
-        ('at = 0\ngpu = "all"\neffect = { kind = "hang" }', "event[0].gpu: is 'all'; write the number of a GPU"),
-        # What cannot last, has to last, or is nobody's.
-        *((f'at = 60\neffect = {{ kind = "{kind}" }}', "needs until") for kind in LASTING),
-        *((f"at = 60\nuntil = 90\neffect = {{ {kind} }}", "leave until out") for kind in MOMENTARY),
-        ('at = 60\neffect = { kind = "replace_gpu", model = "a11" }', "a11"),
-        ('at = 60\ngpu = 0\neffect = { kind = "exporter_restart" }', "leave gpu out"),
-        # Repeated ones.
-        (f'at = 0\nuntil = "1h"\nevery = "10m"\n{PAUSE}', "event[0]: every and lasts belong together"),
-        (f'at = 0\nuntil = "1h"\nlasts = "10m"\n{PAUSE}', "event[0]: every and lasts belong together"),
-        (f'at = 0\nevery = "10m"\nlasts = "1m"\n{PAUSE}', "event[0]: every needs until"),
-        (f'at = 0\nuntil = "1h"\nevery = "10m"\nlasts = "10m"\n{PAUSE}', "lasts: should be shorter than every"),
-        (f'at = 0\nuntil = "1h"\nevery = "10m"\nlasts = 0\n{PAUSE}', "should be shorter than every, and not 0"),
-        (f'at = 0\nuntil = "1h"\nevery = "10 min"\nlasts = 0\n{PAUSE}', "every: is '10 min'; write a duration"),
-        (f'at = 0\nuntil = "1d"\nevery = "20s"\nlasts = 5\n{PAUSE}', "event[0].every: happens more than 1000 times"),
-        (f'{AGAIN}effect = {{ kind = "exporter_restart" }}', "event[0]: happens in a moment"),
-        # An event is named by its place in the file, however often those before it happen.
-        (f'{AGAIN}{PAUSE}\n[[event]]\nat = 0\neffect = {{ kind = "kill", pids = [7] }}', "event[1].effect.pids"),
-    ],
-    "[[expect]]": [
-        ("at = 60\nalerts = ['gpu lost']", "expect[0].alerts[0]: is 'gpu lost'; write an alert and any of its"),
-        ("at = 60\nalerts = ['GpuLost{gpu=6}']", "expect[0].alerts[0]: is 'GpuLost{gpu=6}'"),
-        ("at = 60", "expect[0]: should either name alerts or be quiet = true"),
-        ("at = 60\nquiet = true\nalerts = ['GpuLost']", "expect[0]: should either name alerts or be quiet = true"),
-        (
-            "at = 60\nalerts = ['GpuLost{gpu=\"0\"}']\nnear_misses = ['GpuLost']",
-            "expect[0].near_misses: GpuLost is expected to fire",
-        ),
-        ("at = 60\nquiet = true\nbottleneck = { 0 = 'slow' }", "expect[0].bottleneck.0: is 'slow'; write one of "),
-        ("at = 60\nquiet = true\nbottleneck = { 1 = 'idle' }", "expect[0]: there is no GPU '1'"),
-    ],
-    "[target]": [('labels = { "work-load" = "serving" }', "no name of a label")],
-    "[exporter]": [("host_procfs = false", "exporter.host_procfs: a /proc in the host's PID namespace is the host's")],
-}
-
-
-@pytest.mark.parametrize(
-    ("table", "content", "message"), [(table, *row) for table, rows in WRONG.items() for row in rows]
-)
-def test_a_wrong_table_says_which_key_and_what_would_be_right(
-    tmp_path: Path, table: str, content: str, message: str
-) -> None:
+@pytest.mark.parametrize(("table", "row"), [(table, row) for table, rows in WRONG["tables"].items() for row in rows])
+def test_a_wrong_table_says_which_key_and_what_would_be_right(tmp_path: Path, table: str, row: dict[str, str]) -> None:
     with pytest.raises(ScenarioError) as error:
-        load_scenario(written(tmp_path, f"{SMALL}\n{table}\n{content}\n"))
-    assert message in str(error.value)
+        load_scenario(written(tmp_path, f"{SMALL}\n{table}\n{row['content']}\n"))
+    assert row["message"] in str(error.value)
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_next_step(tmp_path: Path) -> None:

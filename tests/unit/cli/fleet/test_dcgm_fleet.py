@@ -20,7 +20,6 @@ START_SECONDS, STEPS, LOST_AT = 1_768_435_200.0, 60, 20
 SICK, WELL, BARE = "gpu-11:9400", "gpu-12:9400", "gpu-13:9400"
 NAN = float("nan")
 
-
 Column = tuple[SeriesKey, Sequence[float]]
 
 

@@ -5,9 +5,11 @@ The times at which jobs had GPUs, and the choice among them.
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import promql_parser
 import pytest
+import yaml
 from tests.unit.cli.job.conftest import run, series
 
 from gpu_triage.alerting.build import expression_macros
@@ -33,6 +35,8 @@ from gpu_triage.errors import PrometheusUnavailable
 POINTS_OF_PROMETHEUS = 11_000
 DAY = 86_400.0
 HOSTILE = 'x"}) or vector(1) or y{z="\\'
+
+NAMES = yaml.safe_load(Path(__file__).with_name("names.yml").read_bytes())
 
 
 class Server:
@@ -157,46 +161,13 @@ def test_names(text: str, wanted: Wanted) -> None:
     assert parse_wanted(text) == wanted
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "names no job"),
-        ("slurm:", "names no job"),
-        ("/train-0", "NAMESPACE/POD"),
-        ("research/", "NAMESPACE/POD"),
-        ("4711_3", "scontrol show job 4711_3"),
-        ("4711_[1-4]", "scontrol show job"),
-        ("4711+1", "scontrol show job 4711+1"),
-        ("slurm:4711_3", "scontrol show job 4711_3"),
-        ("4711_3.0", "scontrol show job"),
-        ("4711.0", "the job's number, 4711"),
-        ("4711.extern", "the job's number, 4711"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), NAMES["wrong"].items())
 def test_what_names_no_job_says_what_would(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         parse_wanted(text)
 
 
-@pytest.mark.parametrize(
-    ("pod", "workload"),
-    [
-        # StatefulSet, training operator, JobSet, indexed job, Deployment, bare pod
-        ("train-0", "train"),
-        ("pytorch-simple-worker-0", "pytorch-simple"),
-        ("pytorch-simple-master-0", "pytorch-simple"),
-        ("jobset-sample-workers-0-1-x7k2p", "jobset-sample"),
-        ("pi-with-timeout-5wnpb", "pi-with-timeout"),
-        ("vllm-7d9c5b8f6d-x7k2p", "vllm"),
-        ("notebook", "notebook"),
-        ("0", "0"),
-        ("workers", "workers"),
-        ("my-train", "my-train"),
-        ("train-ps-0", "train"),
-        ("ray-head-x7k2p", "ray"),
-        ("run-20261122-0", "run-20261122"),
-    ],
-)
+@pytest.mark.parametrize(("pod", "workload"), NAMES["workloads"].items())
 def test_workloads_are_told_from_names_of_pods_by_the_rules_as_well(pod: str, workload: str) -> None:
     assert workload_of(pod) == workload
     named = re.fullmatch(expression_macros()["pod"], pod)

@@ -29,7 +29,6 @@ EXACT = "2026-03-14 09:50:00, 10 min before the report"
 AFTER_BOOT = "5000 s after the boot, 10 min or more before the report"
 UNKNOWN = "at a time that the log does not tell"
 
-
 AER = "pcieport 0000:40:01.0: AER: Uncorrected (Fatal) error received: 0000:41:00.0"
 BOOTED = f"[ 5000.123456] {XID}"
 STAMPED = "2026-03-14T09:50:00.123456789"

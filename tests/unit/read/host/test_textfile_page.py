@@ -139,7 +139,6 @@ CLAIMS = (
     *("user", "owner", "account", "pid", "job_id", "slurm_job_id", "alertname", "severity"),
 )
 
-
 OURS = {label for spec in (GPU_INFO, GPU_PROCESS_INFO, GPU_ALLOCATED) for label in spec.labels} - GENERIC
 """By which the exporter tells GPUs and owners apart."""
 

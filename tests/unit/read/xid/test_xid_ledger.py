@@ -354,7 +354,6 @@ def failed(
 
 THREE = (("1", "python", 0.0, UNIT), ("2", "gromacs", HOUR, UNIT), ("3", "python", 2 * HOUR, UNIT))
 
-
 AGAIN = tuple((str(n), "python", n * HOUR, UNIT) for n in range(10))
 
 

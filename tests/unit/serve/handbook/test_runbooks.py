@@ -41,7 +41,6 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 OPTION = re.compile(r"--(?:no-)?((?:expect|sample|collector|web|path|log|process|kubernetes)\.[a-z._-]+[a-z])")
 
-
 every_runbook = for_each("page", RUNBOOKS, ids=lambda page: page.stem)
 every_runbook_of_prometheus = for_each(
     "page", [page for page in RUNBOOKS if page.stem not in OF_FINDINGS], ids=lambda page: page.stem
