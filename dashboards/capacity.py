@@ -9,12 +9,13 @@ from grafana_foundation_sdk.models.dashboard import VariableOption
 
 from dashboards.board import Board, Row
 from dashboards.panels import Cell, PanelBuilder, Query, Size, lines, strip
-from dashboards.selectors import HOST, TARGET, by_gpu, host, only
+from dashboards.selectors import CLUSTER as OF_CLUSTER
+from dashboards.selectors import HOST, TARGET, by_gpu, cluster, host, only
 from dashboards.tables import CLUSTER, GPU, Column, table_of
 from dashboards.tables import HOST as HOST_COLUMN
 from dashboards.value_mappings import CLASS
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
-from gpu_triage.cli.fleet.review import SECTIONS, TOGETHER, day_sums, over, table_queries, total_queries
+from gpu_triage.cli.fleet.review import SECTIONS, TOGETHER, day_sums, over, replaced_query, table_queries, total_queries
 from gpu_triage.cli.fleet.review_page import AWAY
 
 TILE = Size(6, 5)
@@ -28,7 +29,7 @@ ENERGY = "kwatth"
 PERIODS = (1, 7, 30, 90)
 """Days to choose from."""
 _WHERE, _OVER = f"{{{HOST}}}", "$over"
-_TOTALS, _TABLES = total_queries(_WHERE), table_queries(_WHERE, _OVER)
+_TOTALS, _TABLES = total_queries(_WHERE, f"{{{OF_CLUSTER}}}"), table_queries(_WHERE, _OVER)
 _OWNER = SECTIONS["owner"][0]
 _BUSY = f"{host('instance_gpu_name:gpu_busy:last5m')}[$over]"
 _NOT_RECORDED = "No data: the rules have not recorded a day."
@@ -58,6 +59,11 @@ def board() -> Board:
                 folded=True,
             ),
             Row("By host and GPU", *_by_host(), folded=True),
+            Row(
+                "Queue, serving, GPUs replaced",
+                *(_serving(), _queue(), _replaced(), _waiting(), _replaced_by_host()),
+                folded=True,
+            ),
         ),
     )
 
@@ -73,20 +79,24 @@ def _variables() -> tuple[sdk.CustomVariable, sdk.TextBoxVariable]:
 
 
 def _total(name: str, before: str = "") -> str:
+    if name == "replaced":
+        return f"sum({replaced_query(_WHERE, _OVER, before)})"
     return over(_TOTALS[name], _OVER, TOGETHER.get(name, "sum"), before)
 
 
 _BEFORE = " offset $over"
 
 
-def _compared(title: str, description: str, *cells: tuple[str, str, str], decimals: int = 0) -> PanelBuilder:
+def _compared(
+    title: str, description: str, *cells: tuple[str, str, str], decimals: int = 0, size: Size = TILE
+) -> PanelBuilder:
     """Headline numbers beside those of the period before: titles, names and units."""
     shown = [
         Cell(f"{title}{when}", _total(name, before), unit=unit, decimals=decimals)
         for title, name, unit in cells
         for when, before in (("", ""), (", before", _BEFORE))
     ]
-    return strip(title, description, *shown, size=TILE)
+    return strip(title, description, *shown, size=size)
 
 
 def _shares(title: str, description: str, part: str, whole: str) -> PanelBuilder:
@@ -165,6 +175,61 @@ def _tiles() -> tuple[PanelBuilder, ...]:
             ),
             size=TILE,
         ),
+    )
+
+
+def _serving() -> PanelBuilder:
+    return _shares(
+        "Idle while serving",
+        'Of targets labeled workload="serving", apart from the waste: they wait for requests. And as a share of the '
+        "allocated. No data: no target has the label.",
+        "serving",
+        "allocated",
+    )
+
+
+_NOT_SCRAPED = "No data: not scraped; kube-state-metrics, or Slurm or its exporter, needs the hosts' label cluster."
+
+
+def _queue() -> PanelBuilder:
+    return _compared(
+        "Queue",
+        "GPU hours that pending pods waited for, and hours of pending Slurm jobs, whatever they need; and the most at "
+        f"once, by quarter hours. If GPUs were free meanwhile, look at quotas before you buy. {_NOT_SCRAPED}",
+        ("pods", "pod wait", HOURS),
+        ("GPUs for pods at once", "pod queue", "none"),
+        ("Slurm jobs", "job wait", HOURS),
+        ("Slurm jobs at once", "job queue", "none"),
+        size=Size(12, 5),
+    )
+
+
+def _waiting() -> PanelBuilder:
+    pods, jobs = cluster("cluster:gpu_pending_pods:gpus"), cluster("cluster:gpu_pending_jobs:count")
+    return lines(
+        "Queue: GPUs that pods wait for, and Slurm jobs",
+        f"Of all hosts of the selected clusters. Every day while no GPU is free: buy more. {_NOT_SCRAPED}",
+        Query(f"sum by (cluster) ({pods})", "{{cluster}} GPUs for pods"),
+        Query(f"sum by (cluster) ({jobs})", "{{cluster}} Slurm jobs"),
+        unit="none",
+        size=HALF,
+        every="1h",
+    )
+
+
+def _replaced() -> PanelBuilder:
+    description = f"Boards that took the place of others, by UUID. {_NOT_RECORDED}"
+    return _compared("GPUs replaced", description, ("replaced", "replaced", "none"))
+
+
+def _replaced_by_host() -> PanelBuilder:
+    return table_of(
+        "GPUs replaced, by host",
+        "By UUID: a board that came from another host counts. No data: none was replaced.",
+        HOST_COLUMN,
+        Column("Replaced", expr=f"topk({MOST_LISTED}, {_TABLES['host']['replaced']} > 0)", decimals=0),
+        sort="-Replaced",
+        size=HALF,
     )
 
 
@@ -249,6 +314,7 @@ _WORKLOAD = "{{cluster}} workload {{workload}}"
 
 def _by_workload() -> tuple[PanelBuilder, ...]:
     day = day_sums(_WHERE, "cluster, workload")
+    idle = f"{day['idle']} or {day['serving']}"
     return (
         lines(
             "Used share over a day, by workload",
@@ -262,7 +328,7 @@ def _by_workload() -> tuple[PanelBuilder, ...]:
             "GPU hours idle while allocated per day, by workload",
             f"{GPU_HOURS['idle while allocated']} Usually notebooks and forgotten sessions: a limit on their lifetime "
             f"pays off. {_NOT_RECORDED}",
-            Query(day["idle"], _WORKLOAD),
+            Query(idle, _WORKLOAD),
             unit=HOURS,
             every=STEP,
         ),

@@ -48,6 +48,17 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
     "node_hwmon_fan_rpm": (Kind.GAUGE, ("chip", "sensor")),
     "node_hwmon_fan_min_rpm": (Kind.GAUGE, ("chip", "sensor")),
     "kube_pod_labels": (Kind.INFO, ("namespace", "pod", "label_team")),
+    "kube_pod_status_phase": (Kind.GAUGE, ("namespace", "pod", "uid", "phase")),
+    "kube_pod_container_resource_requests": (
+        Kind.GAUGE,
+        ("namespace", "pod", "uid", "container", "node", "resource", "unit"),
+    ),
+    "slurm_jobs_pending": (Kind.GAUGE, ()),
+    "slurm_jobs_hold": (Kind.GAUGE, ()),
+    "slurm_queue_pending": (Kind.GAUGE, ()),
+    "slurm_queue_pending_dependency": (Kind.GAUGE, ()),
+    "slurm_partition_job_state_total": (Kind.GAUGE, ("partition", "state")),
+    "slurm_job_scrape_duration": (Kind.GAUGE, ()),
 }
 """Series that are neither the exporter's nor recorded: of Prometheus, of jobs' files, of other exporters."""
 

@@ -47,6 +47,8 @@ ALL = (
     *(BUSY, ENERGY, THROTTLED, LOST, HOST_LOST, HELD_IDLE, MEMORY),
     *(MODEL_LOST, USED, OBSERVED_HOURS, UNAVAILABLE, OUTAGES, IDLE, WORKLOAD_ENERGY),
     *("instance_owner:gpu_allocated_hours:sum1d", "instance_owner:gpu_used_hours:sum1d", AVAILABLE),
+    *("cluster:gpu_pending_pods:gpus", "cluster:gpu_pending_pod_hours:sum1d"),
+    *("cluster:gpu_pending_jobs:count", "cluster:gpu_pending_job_hours:sum1d"),
 )
 
 DEATH = 0.5 * HOUR
@@ -70,10 +72,44 @@ def day(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool) -
         **classes("old", 0, 20 * HOUR, {"storage": STALL, "thermal": SHORT_STALL, "idle": (STALL[1], STALL[1] + HOUR)}),
         **classes("new", 20 * HOUR, math.inf, {"sick": (25 * HOUR, math.inf)}),
         **classes("young", 22.5 * HOUR, math.inf, {"unattributed": (22.5 * HOUR, math.inf)}, workload="serving"),
+        **{key: [value] * (int(NOW / STEP_SECONDS) + 1) for key, value in queues().items()},
     }
     asked = tuple((name, NOW) for name in ALL)
     run = Run(rules, groups_of(rules), STEP_SECONDS, series, asked, evaluation_seconds=FIVE_MINUTES)
     return ask(requires_tool("promtool"), run, tmp_path_factory.mktemp("capacity"))
+
+
+def queues() -> dict[str, float]:
+    """What is scraped of schedulers, all the time: the series of kube-state-metrics, of Slurm and of its exporters."""
+    found: dict[str, float] = {}
+
+    def add(name: str, value: float, cluster: str, *more: tuple[str, str]) -> None:
+        found[selector(name, [("cluster", cluster), *more])] = value
+
+    def pod(name: str, phase: str, gpus: float, node: str = "", cluster: str = "east") -> None:
+        """As two replicas of kube-state-metrics see it."""
+        for replica in ("ksm-0:8080", "ksm-1:8080"):
+            about = (("instance", replica), ("namespace", "ml"), ("pod", name), ("uid", f"u-{name}"))
+            for each in ("Pending", "Running", "Succeeded", "Failed", "Unknown"):
+                add("kube_pod_status_phase", float(each == phase), cluster, *about, ("phase", each))
+            for resource, unit, value in (("nvidia_com_gpu", "integer", gpus), ("cpu", "core", 9.0)):
+                requested = (("container", "main"), ("node", node), ("resource", resource), ("unit", unit))
+                add("kube_pod_container_resource_requests", value, cluster, *about, *requested)
+
+    pod("waits", "Pending", 4)
+    pod("pulls-its-image", "Pending", 2, "gpu-1")
+    pod("gave-up", "Failed", 8)
+    pod("runs", "Running", 1, "gpu-2", "calm")
+    add("slurm_jobs_pending", 12, "official")
+    add("slurm_jobs_hold", 2, "official")
+    for cluster, pending in (("official", 99.0), ("vpenso", 4.0)):
+        add("slurm_queue_pending", pending + 3, cluster)
+        add("slurm_queue_pending_dependency", 3, cluster)
+    for partition, state, jobs in (("gpu", "PENDING", 3.0), ("gpu,debug", "PENDING", 2.0), ("gpu", "RUNNING", 9.0)):
+        add("slurm_partition_job_state_total", jobs, "rivosinc", ("partition", partition), ("state", state))
+    for cluster in ("rivosinc", "empty"):
+        add("slurm_job_scrape_duration", 12, cluster)
+    return found
 
 
 def gpu(
@@ -193,6 +229,21 @@ EXPECTED: dict[str, tuple[str, dict[str, str], float, float]] = {
 def test_a_window_of_a_day_says_what_the_day_held(name: str, day: Answers) -> None:
     series, labels, expected, rel = EXPECTED[name]
     assert values(day, series, **labels) == [pytest.approx(expected, rel=rel)]
+
+
+@pytest.mark.parametrize(
+    ("now", "hours", "expected"),
+    [
+        ("pods:gpus", "pod_hours:sum1d", {"east": 4, "calm": 0}),
+        ("jobs:count", "job_hours:sum1d", {"official": 10, "vpenso": 4, "rivosinc": 5, "empty": 0}),
+    ],
+)
+def test_a_queue_is_what_waits_for_the_scheduler(
+    now: str, hours: str, expected: dict[str, float], day: Answers
+) -> None:
+    for name, factor in ((now, 1), (hours, 24)):
+        found = {sample.labels["cluster"]: sample.value for sample in day.samples[f"cluster:gpu_pending_{name}", NOW]}
+        assert found == pytest.approx({cluster: factor * value for cluster, value in expected.items()}, rel=0.01)
 
 
 def test_what_cost_nothing_has_no_series(day: Answers) -> None:
