@@ -381,7 +381,8 @@ def _by_host() -> tuple[PanelBuilder, ...]:
     day = {name: over(query, _OVER) for name, query in day_sums(_WHERE, TARGET).items()}
     least = f"bottomk({MOST_LISTED}, {day['used']} / {day['active']})"
     host_hours = _TABLES["host"]
-    away = f"{host_hours['unobserved']} + {host_hours['unavailable']} > {AWAY} * {host_hours['observed']}"
+    hours = f"{host_hours['unobserved']} + {host_hours['unavailable']}"
+    away = f"({hours} > {AWAY} * {host_hours['observed']}) or ({hours} and {host_hours['outages']} > 0)"
     away = f"topk({MOST_LISTED}, {away})"
     worst = f"quantile_over_time(0.95, {_BUSY})"
     chosen = f"bottomk({MOST_LISTED}, {by_gpu(worst)})"
@@ -400,8 +401,8 @@ def _by_host() -> tuple[PanelBuilder, ...]:
         ),
         table_of(
             "Hosts that were away",
-            "Hosts whose GPUs were not observed, or unavailable, for more than 2 % of the time; and how many times one "
-            "of them became unavailable: unavailable hours per outage are the time to repair. No data: all were "
+            "Hosts with outages of GPUs, or whose GPUs were not observed or unavailable for more than 2 % of the time. "
+            "Unavailable hours per outage are the time to repair. No data: all were "
             "there, or the rules have not recorded a day.",
             HOST_COLUMN,
             *(

@@ -316,7 +316,7 @@ AWAY: Final = 0.02
 def _presence(review: Review) -> Table:
     def away(each: Numbers) -> float:
         hours = each.get("unobserved", 0.0) + each.get("unavailable", 0.0)
-        return hours if hours > AWAY * each.get("observed", 0.0) else 0.0
+        return hours if hours > AWAY * each.get("observed", 0.0) or each.get("outages") else 0.0
 
     def repair(each: Numbers) -> str:
         return number(each["unavailable"] / each["outages"], "h") if each.get("outages") else _UNKNOWN
@@ -327,7 +327,7 @@ def _presence(review: Review) -> Table:
         "Outages of GPUs": lambda each: number(each.get("outages")),
         "Hours to repair": repair,
     }
-    note = "Hosts whose GPUs were not observed or unavailable for more than 2 % of the time; a GPU hour is of one GPU."
+    note = "Hosts with outages of GPUs, or whose GPUs were not observed or unavailable for more than 2 % of the time."
     return Ranking("host", away, columns).table(review, "presence", "Hosts that were away", note)
 
 

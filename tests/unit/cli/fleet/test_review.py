@@ -135,13 +135,13 @@ def url(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -
         yield f"http://{running.address}"
 
 
-def _client(url: str) -> PrometheusClient:
+def client(url: str) -> PrometheusClient:
     return PrometheusClient(url, HttpConfig(), 10)
 
 
 @pytest.fixture(scope="module")
 def found(url: str) -> Review:
-    return review(_client(url), Selection(), END, DAYS)
+    return review(client(url), Selection(), END, DAYS)
 
 
 def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -> None:
@@ -178,13 +178,13 @@ def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -
 
 
 def test_a_selection_leaves_out_the_others(url: str) -> None:
-    west = review(_client(url), Selection(cluster="west"), END, DAYS)
+    west = review(client(url), Selection(cluster="west"), END, DAYS)
     assert west.observed == (24, None, 24, 24, 24)
     assert west.totals["unavailable"] == (0, None, 0, 0, 0)
     assert (west.tables["host class"], west.offenders, west.held_back) == ({}, (), {})
     assert (west.total("pod wait"), west.total("replaced")) == (None, 1)
     assert [*west.tables["job"]] == [("west", "4711/")]
-    host = review(_client(url), Selection(cluster="east", instance="gpu-07"), END, DAYS)
+    host = review(client(url), Selection(cluster="east", instance="gpu-07"), END, DAYS)
     assert [*host.tables["job"]] == [("east", "ml/train")]
 
 
@@ -193,7 +193,7 @@ def test_before_the_first_midnight_it_says_how_to_look_now(url: str, run: Run) -
     first = END - DAYS * DAY_SECONDS
     noon = first - DAY_SECONDS // 2
     with pytest.raises(PrometheusUnavailable, match=r"complete at midnight UTC.*--since 6h") as early:
-        review(_client(url), Selection(), noon, 1)
+        review(client(url), Selection(), noon, 1)
     assert "rules/recording.yml" not in str(early.value)
     code, _, err = run("report", "--prometheus", url, "--at", noon, "--since", "6h")
     assert (code, "has no GPU activity in this time" in err) == (2, True)
@@ -225,54 +225,57 @@ def test_a_uuid_stays_inside_its_string() -> None:
         assert "vector(1)" not in re.sub(r'"(?:\\.|[^"\\])*"', '""', query)
 
 
-def _on_board(url: str, panel: str, title: str, *labels: str) -> dict[tuple[str, ...], float]:
-    """A number of the capacity board an hour after the period, by labels."""
+def on_board(
+    url: str, panel: str, title: str, *labels: str, days: int = DAYS, **chosen: str
+) -> dict[tuple[str, ...], float]:
+    """A number of the capacity board an hour after the period, by labels; `chosen` as for `substitute`."""
     (asked,) = (
         each
         for each in targets("capacity.json")
         if each.panel["title"] == panel and title in (each.legend, column_title(each))
     )
-    query = substitute(asked.expr, 30 * DAY_SECONDS, over=f"{DAYS}d", price="2.5")
-    return {tuple(each.labels[name] for name in labels): each.value for each in _client(url).at(query, END + 3600)}
+    query = substitute(asked.expr, 30 * DAY_SECONDS, over=f"{days}d", price="2.5", **chosen)
+    return {tuple(each.labels[name] for name in labels): each.value for each in client(url).at(query, END + 3600)}
 
 
-@pytest.mark.parametrize(
-    ("panel", "cell", "name"),
-    [
-        *((fact.words.capitalize(), "hours", name) for name, fact in FACTS.items() if fact.whole),
-        ("Energy and outages", "energy", "energy"),
-        ("Energy and outages", "outages", "outages"),
-        ("GPUs at once", "most allocated", "peak"),
-        ("GPUs at once", "fewest free", "free"),
-        ("Queue", "pods", "pod wait"),
-        ("Queue", "GPUs for pods at once", "pod queue"),
-        ("GPUs replaced", "replaced", "replaced"),
-    ],
+TOTALS_ON_BOARD = (
+    *((fact.words.capitalize(), "hours", name) for name, fact in FACTS.items() if fact.whole),
+    ("Energy and outages", "energy", "energy"),
+    ("Energy and outages", "outages", "outages"),
+    ("GPUs at once", "most allocated", "peak"),
+    ("GPUs at once", "fewest free", "free"),
+    ("Queue", "pods", "pod wait"),
+    ("Queue", "GPUs for pods at once", "pod queue"),
+    ("GPUs replaced", "replaced", "replaced"),
 )
+"""Panel, title and number of the report."""
+
+TABLES_ON_BOARD: tuple[tuple[str, str, Mapping[str, str]], ...] = (
+    ("owner", "Owners", {"Allocated": "allocated", "Idle while allocated": "idle"}),
+    ("model", "Models", {"Observed": "observed", "Unavailable": "unavailable", "Held back": "held back"}),
+    ("host", "Hosts that were away", {"Unavailable": "unavailable", "Not observed": "unobserved"}),
+    ("host", "GPUs replaced, by host", {"Replaced": "replaced"}),
+    ("host class", "Hours held back, by host", {"Hours": "held back"}),
+)
+"""Table of the report, panel, and numbers of the table by columns of the panel."""
+
+
+@pytest.mark.parametrize(("panel", "cell", "name"), TOTALS_ON_BOARD)
 def test_the_board_and_the_report_show_the_same_totals(
     url: str, found: Review, panel: str, cell: str, name: str
 ) -> None:
-    assert _on_board(url, panel, cell) == {(): found.total(name)}
+    assert on_board(url, panel, cell) == {(): found.total(name)}
     if cell != "hours":
-        assert _on_board(url, panel, f"{cell}, before") == {(): found.before[name]}
+        assert on_board(url, panel, f"{cell}, before") == {(): found.before[name]}
 
 
-@pytest.mark.parametrize(
-    ("section", "panel", "titles"),
-    [
-        ("owner", "Owners", {"Allocated": "allocated", "Idle while allocated": "idle"}),
-        ("model", "Models", {"Observed": "observed", "Unavailable": "unavailable", "Held back": "held back"}),
-        ("host", "Hosts that were away", {"Unavailable": "unavailable", "Not observed": "unobserved"}),
-        ("host", "GPUs replaced, by host", {"Replaced": "replaced"}),
-        ("host class", "Hours held back, by host", {"Hours": "held back"}),
-    ],
-)
+@pytest.mark.parametrize(("section", "panel", "titles"), TABLES_ON_BOARD)
 def test_the_board_and_the_report_show_the_same_tables(
     url: str, found: Review, section: str, panel: str, titles: Mapping[str, str]
 ) -> None:
     labels = SECTIONS[section][0].split(", ")
     for title, name in titles.items():
-        shown = _on_board(url, panel, title, *labels)
+        shown = on_board(url, panel, title, *labels)
         assert shown
         known = {key: row[name] for key, row in found.tables[section].items() if name in row}
         assert shown.items() <= known.items()
@@ -282,9 +285,9 @@ def test_the_board_and_the_report_show_the_same_tables(
 
 def test_the_board_and_the_report_show_the_same_shares_and_costs(url: str, found: Review) -> None:
     used, active, lost = (found.total(name) or 0.0 for name in ("used", "active", "lost"))
-    assert _on_board(url, "Used", "share") == {(): used / active}
-    assert _on_board(url, "Cost", "lost") == {(): lost * 2.5}
-    assert sum(_on_board(url, "Clusters", "Allocated", "cluster").values()) == found.total("allocated")
+    assert on_board(url, "Used", "share") == {(): used / active}
+    assert on_board(url, "Cost", "lost") == {(): lost * 2.5}
+    assert sum(on_board(url, "Clusters", "Allocated", "cluster").values()) == found.total("allocated")
 
 
 def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> None:
