@@ -53,12 +53,9 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
         Kind.GAUGE,
         ("namespace", "pod", "uid", "container", "node", "resource", "unit"),
     ),
-    "slurm_jobs_pending": (Kind.GAUGE, ()),
-    "slurm_jobs_hold": (Kind.GAUGE, ()),
-    "slurm_queue_pending": (Kind.GAUGE, ()),
-    "slurm_queue_pending_dependency": (Kind.GAUGE, ()),
+    **dict.fromkeys(("slurm_jobs_pending", "slurm_jobs_hold", "slurm_job_scrape_duration"), (Kind.GAUGE, ())),
+    **dict.fromkeys(("slurm_queue_pending", "slurm_queue_pending_dependency"), (Kind.GAUGE, ())),
     "slurm_partition_job_state_total": (Kind.GAUGE, ("partition", "state")),
-    "slurm_job_scrape_duration": (Kind.GAUGE, ()),
 }
 """Series that are neither the exporter's nor recorded: of Prometheus, of jobs' files, of other exporters."""
 

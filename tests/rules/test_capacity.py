@@ -9,6 +9,7 @@ and all that was said of it but that it does not answer ends then.
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
@@ -41,6 +42,7 @@ OBSERVED_HOURS, UNAVAILABLE = "instance_name:gpu_observed_hours:sum1d", "instanc
 OUTAGES = "instance_name:gpu_outages:sum1d"
 IDLE = "sum by (workload) (instance_owner:gpu_allocated_idle_hours:sum1d)"
 WORKLOAD_ENERGY = "sum by (workload) (instance:gpu_energy_joules:sum1d)"
+SCHEDULERS = Path(__file__).with_name("schedulers.prom")
 FIVE_MINUTES = 300.0
 """The interval of the groups that copy counters and read the copies; promtool has one interval for all groups."""
 ALL = (
@@ -80,36 +82,10 @@ def day(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool) -
 
 
 def queues() -> dict[str, float]:
-    """What is scraped of schedulers, all the time: the series of kube-state-metrics, of Slurm and of its exporters."""
-    found: dict[str, float] = {}
-
-    def add(name: str, value: float, cluster: str, *more: tuple[str, str]) -> None:
-        found[selector(name, [("cluster", cluster), *more])] = value
-
-    def pod(name: str, phase: str, gpus: float, node: str = "", cluster: str = "east") -> None:
-        """As two replicas of kube-state-metrics see it."""
-        for replica in ("ksm-0:8080", "ksm-1:8080"):
-            about = (("instance", replica), ("namespace", "ml"), ("pod", name), ("uid", f"u-{name}"))
-            for each in ("Pending", "Running", "Succeeded", "Failed", "Unknown"):
-                add("kube_pod_status_phase", float(each == phase), cluster, *about, ("phase", each))
-            for resource, unit, value in (("nvidia_com_gpu", "integer", gpus), ("cpu", "core", 9.0)):
-                requested = (("container", "main"), ("node", node), ("resource", resource), ("unit", unit))
-                add("kube_pod_container_resource_requests", value, cluster, *about, *requested)
-
-    pod("waits", "Pending", 4)
-    pod("pulls-its-image", "Pending", 2, "gpu-1")
-    pod("gave-up", "Failed", 8)
-    pod("runs", "Running", 1, "gpu-2", "calm")
-    add("slurm_jobs_pending", 12, "official")
-    add("slurm_jobs_hold", 2, "official")
-    for cluster, pending in (("official", 99.0), ("vpenso", 4.0)):
-        add("slurm_queue_pending", pending + 3, cluster)
-        add("slurm_queue_pending_dependency", 3, cluster)
-    for partition, state, jobs in (("gpu", "PENDING", 3.0), ("gpu,debug", "PENDING", 2.0), ("gpu", "RUNNING", 9.0)):
-        add("slurm_partition_job_state_total", jobs, "rivosinc", ("partition", partition), ("state", state))
-    for cluster in ("rivosinc", "empty"):
-        add("slurm_job_scrape_duration", 12, cluster)
-    return found
+    """What is scraped of schedulers, all the time."""
+    lines = (SCHEDULERS.read_text(encoding="utf-8")).splitlines()
+    samples = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+    return {series: float(value) for series, value in samples}
 
 
 def gpu(
