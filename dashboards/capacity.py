@@ -59,11 +59,7 @@ def board() -> Board:
                 folded=True,
             ),
             Row("By host and GPU", *_by_host(), folded=True),
-            Row(
-                "Queue, serving, GPUs replaced",
-                *(_serving(), _queue(), _replaced(), _waiting(), _replaced_by_host()),
-                folded=True,
-            ),
+            Row("Queue, serving, GPUs replaced", *(_serving(), _queue(), _replaced(), _waiting()), folded=True),
         ),
     )
 
@@ -212,7 +208,7 @@ def _waiting() -> PanelBuilder:
         Query(f"sum by (cluster) ({pods})", "{{cluster}} GPUs for pods"),
         Query(f"sum by (cluster) ({jobs})", "{{cluster}} Slurm jobs"),
         unit="none",
-        size=HALF,
+        size=Size(24, 7),
         every="1h",
     )
 
@@ -220,17 +216,6 @@ def _waiting() -> PanelBuilder:
 def _replaced() -> PanelBuilder:
     description = f"Boards that took the place of others, by UUID. {_NOT_RECORDED}"
     return _compared("GPUs replaced", description, ("replaced", "replaced", "none"))
-
-
-def _replaced_by_host() -> PanelBuilder:
-    return table_of(
-        "GPUs replaced, by host",
-        "By UUID: a board that came from another host counts. No data: none was replaced.",
-        HOST_COLUMN,
-        Column("Replaced", expr=f"topk({MOST_LISTED}, {_TABLES['host']['replaced']} > 0)", decimals=0),
-        sort="-Replaced",
-        size=HALF,
-    )
 
 
 def _hours(title: str, expr: str) -> Column:
@@ -382,7 +367,8 @@ def _by_host() -> tuple[PanelBuilder, ...]:
     least = f"bottomk({MOST_LISTED}, {day['used']} / {day['active']})"
     host_hours = _TABLES["host"]
     hours = f"{host_hours['unobserved']} + {host_hours['unavailable']}"
-    away = f"({hours} > {AWAY} * {host_hours['observed']}) or ({hours} and {host_hours['outages']} > 0)"
+    broke = f"({host_hours['outages']} > 0 or {host_hours['replaced']} > 0)"
+    away = f"{hours} > {AWAY} * {host_hours['observed']} or ({hours} and {broke})"
     away = f"topk({MOST_LISTED}, {away})"
     worst = f"quantile_over_time(0.95, {_BUSY})"
     chosen = f"bottomk({MOST_LISTED}, {by_gpu(worst)})"
@@ -401,8 +387,8 @@ def _by_host() -> tuple[PanelBuilder, ...]:
         ),
         table_of(
             "Hosts that were away",
-            "Hosts with outages of GPUs, or whose GPUs were not observed or unavailable for more than 2 % of the time. "
-            "Unavailable hours per outage are the time to repair. No data: all were "
+            "Hosts with outages or other GPUs than before, or not observed or unavailable for more than 2 % of the "
+            "time. Unavailable hours per outage are the time to repair. No data: all were "
             "there, or the rules have not recorded a day.",
             HOST_COLUMN,
             *(
@@ -411,6 +397,7 @@ def _by_host() -> tuple[PanelBuilder, ...]:
                     ("Not observed", host_hours["unobserved"], HOURS),
                     ("Unavailable", host_hours["unavailable"], HOURS),
                     ("Outages", host_hours["outages"], "none"),
+                    ("GPUs replaced", host_hours["replaced"], "none"),
                 )
             ),
             sort="-Not observed",

@@ -9,13 +9,13 @@ and all that was said of it but that it does not answer ends then.
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
 from tests.promql.promtool import Answers, Run, ask, selector
 from tests.promql.vocabulary import CLASSES
 from tests.rules.rulefile import groups_of, rule_files
+from tests.rules.schedulers import exposed
 
 HOUR = 3600.0
 STEP_SECONDS = 60
@@ -42,7 +42,6 @@ OBSERVED_HOURS, UNAVAILABLE = "instance_name:gpu_observed_hours:sum1d", "instanc
 OUTAGES = "instance_name:gpu_outages:sum1d"
 IDLE = "sum by (workload) (instance_owner:gpu_allocated_idle_hours:sum1d)"
 WORKLOAD_ENERGY = "sum by (workload) (instance:gpu_energy_joules:sum1d)"
-SCHEDULERS = Path(__file__).with_name("schedulers.prom")
 FIVE_MINUTES = 300.0
 """The interval of the groups that copy counters and read the copies; promtool has one interval for all groups."""
 ALL = (
@@ -74,18 +73,11 @@ def day(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool) -
         **classes("old", 0, 20 * HOUR, {"storage": STALL, "thermal": SHORT_STALL, "idle": (STALL[1], STALL[1] + HOUR)}),
         **classes("new", 20 * HOUR, math.inf, {"sick": (25 * HOUR, math.inf)}),
         **classes("young", 22.5 * HOUR, math.inf, {"unattributed": (22.5 * HOUR, math.inf)}, workload="serving"),
-        **{key: [value] * (int(NOW / STEP_SECONDS) + 1) for key, value in queues().items()},
+        **{selector(*key): [value] * (int(NOW / STEP_SECONDS) + 1) for key, value in exposed().items()},
     }
     asked = tuple((name, NOW) for name in ALL)
     run = Run(rules, groups_of(rules), STEP_SECONDS, series, asked, evaluation_seconds=FIVE_MINUTES)
     return ask(requires_tool("promtool"), run, tmp_path_factory.mktemp("capacity"))
-
-
-def queues() -> dict[str, float]:
-    """What is scraped of schedulers, all the time."""
-    lines = (SCHEDULERS.read_text(encoding="utf-8")).splitlines()
-    samples = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
-    return {series: float(value) for series, value in samples}
 
 
 def gpu(

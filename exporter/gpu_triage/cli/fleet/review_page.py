@@ -206,7 +206,7 @@ def forecast_of(review: Review) -> str:
 
 
 def tables(review: Review) -> Iterator[Table]:
-    yield from (each(review) for each in (_classes, _jobs, _owners, _models, _hosts, _presence, _replaced, _offenders))
+    yield from (each(review) for each in (_classes, _jobs, _owners, _models, _hosts, _presence, _offenders))
     rows = tuple(GPU_HOURS.items())
     yield Table("words", "Words", "", ("GPU hours", "Meaning"), rows, words=True)
 
@@ -316,7 +316,8 @@ AWAY: Final = 0.02
 def _presence(review: Review) -> Table:
     def away(each: Numbers) -> float:
         hours = each.get("unobserved", 0.0) + each.get("unavailable", 0.0)
-        return hours if hours > AWAY * each.get("observed", 0.0) or each.get("outages") else 0.0
+        broke = each.get("outages") or each.get("replaced")
+        return hours + 1e-9 if broke or hours > AWAY * each.get("observed", 0.0) else 0.0
 
     def repair(each: Numbers) -> str:
         return number(each["unavailable"] / each["outages"], "h") if each.get("outages") else _UNKNOWN
@@ -326,17 +327,10 @@ def _presence(review: Review) -> Table:
         "Unavailable": _hours("unavailable"),
         "Outages of GPUs": lambda each: number(each.get("outages")),
         "Hours to repair": repair,
+        "GPUs replaced": lambda each: number(each.get("replaced")),
     }
-    note = "Hosts with outages of GPUs, or whose GPUs were not observed or unavailable for more than 2 % of the time."
+    note = "Hosts with outages or other GPUs than before, or not observed or unavailable for more than 2 % of the time."
     return Ranking("host", away, columns).table(review, "presence", "Hosts that were away", note)
-
-
-def _replaced(review: Review) -> Table:
-    columns = {"GPUs replaced": lambda each: number(each["replaced"])}
-    ranking = Ranking("host", lambda each: each.get("replaced", 0.0), columns)
-    return ranking.table(
-        review, "replaced", "GPUs replaced, by host", "By UUID: a board that came from another host counts."
-    )
 
 
 def _offenders(review: Review) -> Table:

@@ -253,8 +253,11 @@ TOTALS_ON_BOARD = (
 TABLES_ON_BOARD: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     ("owner", "Owners", {"Allocated": "allocated", "Idle while allocated": "idle"}),
     ("model", "Models", {"Observed": "observed", "Unavailable": "unavailable", "Held back": "held back"}),
-    ("host", "Hosts that were away", {"Unavailable": "unavailable", "Not observed": "unobserved"}),
-    ("host", "GPUs replaced, by host", {"Replaced": "replaced"}),
+    (
+        "host",
+        "Hosts that were away",
+        {"Unavailable": "unavailable", "Not observed": "unobserved", "GPUs replaced": "replaced"},
+    ),
     ("host class", "Hours held back, by host", {"Hours": "held back"}),
 )
 """Table of the report, panel, and numbers of the table by columns of the panel."""
@@ -311,8 +314,8 @@ def test_markdown_has_a_row_for_each_day_and_escapes_names(found: Review) -> Non
     assert "| 2026-01-12 | 2 | 48 | 48 | 18 | 26 | 60 | 6 | 20 |" in text
     assert r"namespace west/\<b\>\|speech" in text
     assert "| GPU hours unavailable | 24 h | 12% of the observed | 6 h |" in text
-    assert "| east/gpu-07 | 0 h | 24 h | 8 | 3 h |" in text
-    assert "| west/gpu-07 | 1 |" in text
+    assert "| east/gpu-07 | 0 h | 24 h | 8 | 3 h | 0 |" in text
+    assert "| west/gpu-07 | 0 h | 0 h | 0 | - | 1 |" in text
     assert "| GPU hours that pending pods waited for | 144 h |  | 36 h |" in text
     assert "| Pending Slurm jobs | not scraped |  | not scraped |" in text
     assert "No queue: scrape" not in text
