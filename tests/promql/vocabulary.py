@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.promql.expressions import recorded_labels
 from tests.rules.rulefile import Rule
+from tests.rules.schedulers import exposed
 
 from gpu_triage.driver.nvml.nvml_errors import NAMES
 from gpu_triage.judge.findings.table import CHECKS, Action, Severity
@@ -48,14 +49,7 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
     "node_hwmon_fan_rpm": (Kind.GAUGE, ("chip", "sensor")),
     "node_hwmon_fan_min_rpm": (Kind.GAUGE, ("chip", "sensor")),
     "kube_pod_labels": (Kind.INFO, ("namespace", "pod", "label_team")),
-    "kube_pod_status_phase": (Kind.GAUGE, ("namespace", "pod", "uid", "phase")),
-    "kube_pod_container_resource_requests": (
-        Kind.GAUGE,
-        ("namespace", "pod", "uid", "container", "node", "resource", "unit"),
-    ),
-    **dict.fromkeys(("slurm_jobs_pending", "slurm_jobs_hold", "slurm_job_scrape_duration"), (Kind.GAUGE, ())),
-    **dict.fromkeys(("slurm_queue_pending", "slurm_queue_pending_dependency"), (Kind.GAUGE, ())),
-    "slurm_partition_job_state_total": (Kind.GAUGE, ("partition", "state")),
+    **{name: (Kind.GAUGE, tuple(label for label, _ in labels)) for name, labels in exposed()},
 }
 """Series that are neither the exporter's nor recorded: of Prometheus, of jobs' files, of other exporters."""
 

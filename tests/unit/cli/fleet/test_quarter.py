@@ -24,10 +24,11 @@ from tests.gathered import every
 from tests.recordings import recorded
 from tests.rules.cases import FOLDER
 from tests.rules.rulefile import rule_files
+from tests.rules.schedulers import exposed
 from tests.unit.cli.fleet.test_review import END, TABLES_ON_BOARD, TOTALS_ON_BOARD, client, on_board
 
 from gpu_triage.cli.fleet.fleet_view import Selection
-from gpu_triage.cli.fleet.review import DAY_SECONDS, SECTIONS, review
+from gpu_triage.cli.fleet.review import DAY_SECONDS, SECTIONS, first_look, review
 from gpu_triage.cli.fleet.review_page import FACTS, forecast
 from gpu_triage_simulator.history import History, SeriesKey
 from gpu_triage_simulator.scenario_file import read_scenario
@@ -39,7 +40,7 @@ DAYS, FIRST_HOUR, LAST_HOUR = 90, -288, 2160
 STEP = 300  # seconds
 STEPS = (LAST_HOUR - FIRST_HOUR) * 3600 // STEP + 1
 FILE = read_toml(Path(__file__).with_name("quarter.toml"))
-EAST = Selection(cluster="east")
+EAST, LAB = Selection(cluster="east"), Selection(cluster="lab")
 HOST_HOURS = 6
 
 Hours = Sequence[int]
@@ -57,11 +58,11 @@ class Plan:
                     self._gpu(gpu, alive, when)
         for row in FILE["work"]:
             self._work(**row)
-        for row in FILE["series"]:
-            self.add(**row)
         for row in FILE["class"]:
             labels = {**about(row["gpu"])[1], "class": row["class"]}
             self.add("instance_gpu_class:gpu_bottleneck_seconds:max5m", labels, STEP, row["when"])
+        for row in FILE["series"]:
+            self.add(**row)
 
     def add(self, name: str, labels: Mapping[str, str], value: float, when: Hours = WHOLE, every: Hours = ()) -> None:
         """Add a value to those of an interval, or of several; a counter rises by it."""
@@ -99,7 +100,12 @@ def simulated() -> History:
     base, own = FOLDER / "base" / "three-a10.toml", Path(__file__).with_name("quarter-host.toml")
     scenario = read_scenario({**read_toml(base), **read_toml(own), "name": own.stem}, own.name)
     history = recorded(scenario, seconds=HOST_HOURS * 3600, step_seconds=60)
-    series = {(name, (*labels, ("cluster", "lab"))): column for (name, labels), column in history.series.items()}
+    target = (("cluster", "lab"), ("workload", "serving"))
+    series = {(name, (*labels, *target)): column for (name, labels), column in history.series.items()}
+    for (name, labels), value in exposed().items():
+        cluster, *others = labels
+        if cluster[1] in {"official", "east"}:
+            series[name, (("cluster", "lab"), *others)] = [value] * history.steps
     return replace(history, start_seconds=END - HOST_HOURS * 3600, series=series)
 
 
@@ -188,10 +194,15 @@ def test_a_team_that_left_is_in_no_later_month(url: str) -> None:
 
 
 def test_the_report_says_of_a_simulated_host_what_its_scenario_holds(url: str) -> None:
-    found = review(client(url), Selection(cluster="lab"), END, 1)
     counters = [each for (name, _), each in simulated().series.items() if name == "gpu_energy_joules_total"]
-    truth = {"observed": 3 * HOST_HOURS, "allocated": 2 * HOST_HOURS, "used": 0.6 * HOST_HOURS, "idle": HOST_HOURS}
-    truth |= {"unavailable": HOST_HOURS - 121 / 60, "outages": 1, "peak": 2, "free": 0}
-    truth["energy"] = sum(max(filter(math.isfinite, each)) - each[0] for each in counters) / 3.6e6
-    assert {name: found.total(name) for name in truth} == pytest.approx(truth, rel=0.02)
-    assert {key[2] for key, row in found.tables["owner"].items() if row["allocated"]} == {"alice", "bob"}
+    energy = sum(max(filter(math.isfinite, each)) - each[0] for each in counters) / 3.6e6
+    days = {"outages": 1, "peak": 2, "free": 0, "unavailable": HOST_HOURS - 121 / 60, "energy": energy}
+    for found, hours, more in (
+        (review(client(url), LAB, END, 1), HOST_HOURS, days),
+        (first_look(client(url), LAB, END, 3600), 1, {"unavailable": 1}),
+    ):
+        truth = {"observed": 3 * hours, "allocated": 2 * hours, "used": 0.6 * hours, "serving": hours, **more}
+        truth |= {"pod queue": 4, "pod wait": 4 * hours, "job queue": 10, "job wait": 10 * hours}
+        assert {name: found.total(name) for name in truth} == pytest.approx(truth, rel=0.02)
+        assert found.total("idle") is None
+        assert {key[2] for key, row in found.tables["owner"].items() if row["allocated"]} == {"alice", "bob"}

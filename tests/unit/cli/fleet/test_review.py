@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 import re
 import subprocess
 from collections import defaultdict
@@ -253,11 +252,8 @@ TOTALS_ON_BOARD = (
 TABLES_ON_BOARD: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     ("owner", "Owners", {"Allocated": "allocated", "Idle while allocated": "idle"}),
     ("model", "Models", {"Observed": "observed", "Unavailable": "unavailable", "Held back": "held back"}),
-    (
-        "host",
-        "Hosts that were away",
-        {"Unavailable": "unavailable", "Not observed": "unobserved", "GPUs replaced": "replaced"},
-    ),
+    ("host", "Hosts that were away", {"Unavailable": "unavailable", "Not observed": "unobserved"}),
+    ("host", "Hosts that were away", {"GPUs replaced": "replaced"}),
     ("host class", "Hours held back, by host", {"Hours": "held back"}),
 )
 """Table of the report, panel, and numbers of the table by columns of the panel."""
@@ -337,10 +333,8 @@ def test_programs_get_the_same_numbers_as_json_and_csv_and_no_formula(found: Rev
     assert document["day"]["2026-01-11"] == dict.fromkeys(found.totals)
     assert document["model"]["NVIDIA H100"]["held back"] == 28
     rows = list(csv.DictReader(io.StringIO(render_csv(replace(found, tables=hostile)))))
-    by_name = {row["measure"]: float(row["value"] or "nan") for row in rows if row["section"] == "total"}
-    assert by_name == pytest.approx(
-        {name: math.nan if value is None else value for name, value in document["total"].items()}, nan_ok=True
-    )
+    totals = {row["measure"]: row["value"] for row in rows if row["section"] == "total"}
+    assert totals == {name: "" if value is None else str(value) for name, value in document["total"].items()}
     assert {row["name"] for row in rows if row["section"] == "owner"} == {"'=1+1"}
 
 
