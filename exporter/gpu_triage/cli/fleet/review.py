@@ -93,7 +93,7 @@ def replaced_query(where: str, window: str, before: str = "") -> str:
     gpus = "instance_gpu_name:gpu_available:last5m" + narrowed(where, 'uuid!=""')
     each = f"group by ({HOST_LABELS}, uuid)"
     all_of_them = over(f"{each} (last_over_time({gpus}[1d]))", window, "last", before)
-    at_once = over(f"count by ({HOST_LABELS}) ({each} (last_over_time({gpus}[10m])))", window, "max", before)
+    at_once = over(f"count by ({HOST_LABELS}) ({each} (last_over_time({gpus}[7m])))", window, "max", before)
     return f"count by ({HOST_LABELS}) ({all_of_them}) - {at_once}"
 
 
