@@ -9,12 +9,13 @@ from grafana_foundation_sdk.models.dashboard import VariableOption
 
 from dashboards.board import Board, Row
 from dashboards.panels import Cell, PanelBuilder, Query, Size, lines, strip
-from dashboards.selectors import HOST, TARGET, by_gpu, host, only
+from dashboards.selectors import CLUSTER as OF_CLUSTER
+from dashboards.selectors import HOST, TARGET, by_gpu, cluster, host, only
 from dashboards.tables import CLUSTER, GPU, Column, table_of
 from dashboards.tables import HOST as HOST_COLUMN
 from dashboards.value_mappings import CLASS
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
-from gpu_triage.cli.fleet.review import SECTIONS, TOGETHER, day_sums, over, table_queries, total_queries
+from gpu_triage.cli.fleet.review import SECTIONS, TOGETHER, day_sums, over, replaced_query, table_queries, total_queries
 from gpu_triage.cli.fleet.review_page import AWAY
 
 TILE = Size(6, 5)
@@ -28,7 +29,7 @@ ENERGY = "kwatth"
 PERIODS = (1, 7, 30, 90)
 """Days to choose from."""
 _WHERE, _OVER = f"{{{HOST}}}", "$over"
-_TOTALS, _TABLES = total_queries(_WHERE), table_queries(_WHERE, _OVER)
+_TOTALS, _TABLES = total_queries(_WHERE, f"{{{OF_CLUSTER}}}"), table_queries(_WHERE, _OVER)
 _OWNER = SECTIONS["owner"][0]
 _BUSY = f"{host('instance_gpu_name:gpu_busy:last5m')}[$over]"
 _NOT_RECORDED = "No data: the rules have not recorded a day."
@@ -58,6 +59,7 @@ def board() -> Board:
                 folded=True,
             ),
             Row("By host and GPU", *_by_host(), folded=True),
+            Row("Queue, serving, GPUs replaced", *(_serving(), _queue(), _replaced(), _waiting()), folded=True),
         ),
     )
 
@@ -73,20 +75,24 @@ def _variables() -> tuple[sdk.CustomVariable, sdk.TextBoxVariable]:
 
 
 def _total(name: str, before: str = "") -> str:
+    if name == "replaced":
+        return f"sum({replaced_query(_WHERE, _OVER, before)})"
     return over(_TOTALS[name], _OVER, TOGETHER.get(name, "sum"), before)
 
 
 _BEFORE = " offset $over"
 
 
-def _compared(title: str, description: str, *cells: tuple[str, str, str], decimals: int = 0) -> PanelBuilder:
+def _compared(
+    title: str, description: str, *cells: tuple[str, str, str], decimals: int = 0, size: Size = TILE
+) -> PanelBuilder:
     """Headline numbers beside those of the period before: titles, names and units."""
     shown = [
         Cell(f"{title}{when}", _total(name, before), unit=unit, decimals=decimals)
         for title, name, unit in cells
         for when, before in (("", ""), (", before", _BEFORE))
     ]
-    return strip(title, description, *shown, size=TILE)
+    return strip(title, description, *shown, size=size)
 
 
 def _shares(title: str, description: str, part: str, whole: str) -> PanelBuilder:
@@ -166,6 +172,50 @@ def _tiles() -> tuple[PanelBuilder, ...]:
             size=TILE,
         ),
     )
+
+
+def _serving() -> PanelBuilder:
+    return _shares(
+        "Idle while serving",
+        'Of targets labeled workload="serving", apart from the waste: they wait for requests. And as a share of the '
+        "allocated. No data: no target has the label.",
+        "serving",
+        "allocated",
+    )
+
+
+_NOT_SCRAPED = "No data: not scraped; kube-state-metrics, or Slurm or its exporter, needs the hosts' label cluster."
+
+
+def _queue() -> PanelBuilder:
+    return _compared(
+        "Queue",
+        "GPU hours that pending pods waited for, and hours of pending Slurm jobs, whatever they need; and the most at "
+        f"once, by quarter hours. If GPUs were free meanwhile, look at quotas before you buy. {_NOT_SCRAPED}",
+        ("pods", "pod wait", HOURS),
+        ("GPUs for pods at once", "pod queue", "none"),
+        ("Slurm jobs", "job wait", HOURS),
+        ("Slurm jobs at once", "job queue", "none"),
+        size=Size(12, 5),
+    )
+
+
+def _waiting() -> PanelBuilder:
+    pods, jobs = cluster("cluster:gpu_pending_pods:gpus"), cluster("cluster:gpu_pending_jobs:count")
+    return lines(
+        "Queue: GPUs that pods wait for, and Slurm jobs",
+        f"Of all hosts of the selected clusters. Every day while no GPU is free: buy more. {_NOT_SCRAPED}",
+        Query(f"sum by (cluster) ({pods})", "{{cluster}} GPUs for pods"),
+        Query(f"sum by (cluster) ({jobs})", "{{cluster}} Slurm jobs"),
+        unit="none",
+        size=Size(24, 7),
+        every="1h",
+    )
+
+
+def _replaced() -> PanelBuilder:
+    description = f"Boards that took the place of others, by UUID. {_NOT_RECORDED}"
+    return _compared("GPUs replaced", description, ("replaced", "replaced", "none"))
 
 
 def _hours(title: str, expr: str) -> Column:
@@ -249,6 +299,7 @@ _WORKLOAD = "{{cluster}} workload {{workload}}"
 
 def _by_workload() -> tuple[PanelBuilder, ...]:
     day = day_sums(_WHERE, "cluster, workload")
+    idle = f"{day['idle']} or {day['serving']}"
     return (
         lines(
             "Used share over a day, by workload",
@@ -262,7 +313,7 @@ def _by_workload() -> tuple[PanelBuilder, ...]:
             "GPU hours idle while allocated per day, by workload",
             f"{GPU_HOURS['idle while allocated']} Usually notebooks and forgotten sessions: a limit on their lifetime "
             f"pays off. {_NOT_RECORDED}",
-            Query(day["idle"], _WORKLOAD),
+            Query(idle, _WORKLOAD),
             unit=HOURS,
             every=STEP,
         ),
@@ -315,7 +366,9 @@ def _by_host() -> tuple[PanelBuilder, ...]:
     day = {name: over(query, _OVER) for name, query in day_sums(_WHERE, TARGET).items()}
     least = f"bottomk({MOST_LISTED}, {day['used']} / {day['active']})"
     host_hours = _TABLES["host"]
-    away = f"{host_hours['unobserved']} + {host_hours['unavailable']} > {AWAY} * {host_hours['observed']}"
+    hours = f"{host_hours['unobserved']} + {host_hours['unavailable']}"
+    broke = f"({host_hours['outages']} > 0 or {host_hours['replaced']} > 0)"
+    away = f"{hours} > {AWAY} * {host_hours['observed']} or ({hours} and {broke})"
     away = f"topk({MOST_LISTED}, {away})"
     worst = f"quantile_over_time(0.95, {_BUSY})"
     chosen = f"bottomk({MOST_LISTED}, {by_gpu(worst)})"
@@ -334,8 +387,8 @@ def _by_host() -> tuple[PanelBuilder, ...]:
         ),
         table_of(
             "Hosts that were away",
-            "Hosts whose GPUs were not observed, or unavailable, for more than 2 % of the time; and how many times one "
-            "of them became unavailable: unavailable hours per outage are the time to repair. No data: all were "
+            "Hosts with outages or other GPUs than before, or not observed or unavailable for more than 2 % of the "
+            "time. Unavailable hours per outage are the time to repair. No data: all were "
             "there, or the rules have not recorded a day.",
             HOST_COLUMN,
             *(
@@ -345,6 +398,7 @@ def _by_host() -> tuple[PanelBuilder, ...]:
                     ("Unavailable", host_hours["unavailable"], HOURS),
                     ("Of both in maintenance", host_hours["planned"], HOURS),
                     ("Outages", host_hours["outages"], "none"),
+                    ("GPUs replaced", host_hours["replaced"], "none"),
                 )
             ),
             sort="-Not observed",

@@ -17,6 +17,7 @@ from tests.recordings import REPOSITORY, recorded, seconds_of, shortened, thinne
 from tests.rules.cases import FOLDER, load_any
 from tests.rules.examine import input_series, mentioned
 from tests.rules.rulefile import read_rules, rule_files
+from tests.rules.schedulers import exposed
 
 from gpu_triage.options.config import Setting
 from gpu_triage_simulator import load_scenario
@@ -148,7 +149,7 @@ def _with_job(history: History) -> History:
 
 
 def _with_pod_labels(history: History) -> History:
-    """The history with what kube-state-metrics says of the pods that have GPUs: all are of one team."""
+    """The history with what schedulers say: of the pods that have GPUs, that all are of one team, and what waits."""
     made: dict[SeriesKey, array[float]] = {}
     for name, labels in history.series:
         pod = dict(labels).get("workload_pod") if name == "gpu_allocated" else None
@@ -157,6 +158,7 @@ def _with_pod_labels(history: History) -> History:
             target = {"job": "kube-state-metrics", "instance": "kube-state-metrics:8080"}
             key = ("kube_pod_labels", tuple(sorted({**of_pod, **target}.items())))
             made[key] = array("d", [1.0]) * history.steps
+            made |= {each: array("d", [value]) * history.steps for each, value in exposed().items()}
     return joined([history, replace(history, series=made, families=families_of(made))]) if made else history
 
 

@@ -63,8 +63,8 @@ def answer(store: Store, target: Target) -> list[Series]:
     return [series for minute in MOMENTS for series in store.at(expr, minute * 60)]
 
 
-SHOWN_NOWHERE = {"detail: Video encoder sessions A"}
-"""Nothing encodes in these scenarios, and sessions are published from the first one on."""
+SHOWN_NOWHERE = {"detail: Video encoder sessions A", *(f"capacity: Idle while serving {ref}" for ref in "ABC")}
+"""Nothing encodes or serves in these scenarios, and sessions are published from the first one on."""
 
 
 @for_each("target", [each for each in TARGETS if each.name not in SHOWN_NOWHERE], ids=lambda target: target.name)

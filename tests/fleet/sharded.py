@@ -79,10 +79,15 @@ def victoria_metrics(history: History, program: Path, directory: Path, fleet: Fl
         f"-search.maxLookback={STEP_SECONDS - 1:g}s",
     ]
     with Server("victoria", command, directory, f"http://{address}/health").running():
-        for path, data in (("api/v1/import", "".join(json_lines(history))), ("internal/force_flush", "")):
-            with urllib.request.urlopen(f"http://{address}/{path}", data.encode(), timeout=60) as answer:
-                answer.read()
+        put(address, history)
         yield Store(address, fleet)
+
+
+def put(address: str, history: History) -> None:
+    """Import a history into VictoriaMetrics; it can be asked for at once."""
+    for path, data in (("api/v1/import", "".join(json_lines(history))), ("internal/force_flush", "")):
+        with urllib.request.urlopen(f"http://{address}/{path}", data.encode(), timeout=60) as answer:
+            answer.read()
 
 
 def json_lines(history: History) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.promql.expressions import recorded_labels
 from tests.rules.rulefile import Rule
+from tests.rules.schedulers import exposed
 
 from gpu_triage.driver.nvml.nvml_errors import NAMES
 from gpu_triage.judge.findings.table import CHECKS, Action, Severity
@@ -49,6 +50,7 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
     "node_hwmon_fan_min_rpm": (Kind.GAUGE, ("chip", "sensor")),
     "kube_pod_labels": (Kind.INFO, ("namespace", "pod", "label_team")),
     "kube_node_spec_unschedulable": (Kind.GAUGE, ("node",)),
+    **{name: (Kind.GAUGE, tuple(label for label, _ in labels)) for name, labels in exposed()},
 }
 """Series that are neither the exporter's nor recorded: of Prometheus, of jobs' files, of other exporters."""
 

@@ -15,6 +15,7 @@ from tests.conftest import RequiresTool
 from tests.promql.promtool import Answers, Run, ask, selector
 from tests.promql.vocabulary import CLASSES
 from tests.rules.rulefile import groups_of, rule_files
+from tests.rules.schedulers import exposed
 
 HOUR = 3600.0
 STEP_SECONDS = 60
@@ -48,6 +49,8 @@ ALL = (
     *(BUSY, ENERGY, THROTTLED, LOST, HOST_LOST, HELD_IDLE, MEMORY),
     *(MODEL_LOST, USED, OBSERVED_HOURS, UNAVAILABLE, OUTAGES, PLANNED, IDLE, WORKLOAD_ENERGY),
     *("instance_owner:gpu_allocated_hours:sum1d", "instance_owner:gpu_used_hours:sum1d", AVAILABLE),
+    *("cluster:gpu_pending_pods:gpus", "cluster:gpu_pending_pod_hours:sum1d"),
+    *("cluster:gpu_pending_jobs:count", "cluster:gpu_pending_job_hours:sum1d"),
 )
 
 DEATH = 0.5 * HOUR
@@ -73,6 +76,7 @@ def day(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool) -
         **classes("young", 22.5 * HOUR, math.inf, {"unattributed": (22.5 * HOUR, math.inf)}, workload="serving"),
         **maintenance("host-lab", 10 * HOUR, 15 * HOUR),
         **maintenance("host-", 14 * HOUR, 16 * HOUR),
+        **{selector(*key): [value] * (int(NOW / STEP_SECONDS) + 1) for key, value in exposed().items()},
     }
     asked = tuple((name, NOW) for name in ALL)
     run = Run(rules, groups_of(rules), STEP_SECONDS, series, asked, evaluation_seconds=FIVE_MINUTES)
@@ -206,6 +210,21 @@ EXPECTED: dict[str, tuple[str, dict[str, str], float, float]] = {
 def test_a_window_of_a_day_says_what_the_day_held(name: str, day: Answers) -> None:
     series, labels, expected, rel = EXPECTED[name]
     assert values(day, series, **labels) == [pytest.approx(expected, rel=rel)]
+
+
+@pytest.mark.parametrize(
+    ("now", "hours", "expected"),
+    [
+        ("pods:gpus", "pod_hours:sum1d", {"east": 4, "calm": 0}),
+        ("jobs:count", "job_hours:sum1d", {"official": 10, "vpenso": 4, "rivosinc": 5, "empty": 0}),
+    ],
+)
+def test_a_queue_is_what_waits_for_the_scheduler(
+    now: str, hours: str, expected: dict[str, float], day: Answers
+) -> None:
+    for name, factor in ((now, 1), (hours, 24)):
+        found = {sample.labels["cluster"]: sample.value for sample in day.samples[f"cluster:gpu_pending_{name}", NOW]}
+        assert found == pytest.approx({cluster: factor * value for cluster, value in expected.items()}, rel=0.01)
 
 
 def test_what_cost_nothing_has_no_series(day: Answers) -> None:

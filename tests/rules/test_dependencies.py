@@ -39,6 +39,8 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("gpu-triage-capacity", "instance_owner:gpu_job_lost:gpus"): DAY,
     ("gpu-triage-capacity-copies", "instance_gpu_owner:gpu_job:member"): WINDOW,
     ("gpu-triage-capacity-copies", "owner:gpu_job:pace"): WINDOW,
+    ("gpu-triage-capacity", "cluster:gpu_pending_pods:gpus"): DAY,
+    ("gpu-triage-capacity", "cluster:gpu_pending_jobs:count"): DAY,
     ("gpu-triage-capacity", "instance_gpu:gpu_energy_joules:last5m"): DAY,
     ("gpu-triage-capacity", "instance_gpu_class:gpu_bottleneck_seconds:max5m"): DAY,
     ("gpu-triage-capacity", "instance_gpu_reason:gpu_throttle_seconds:max5m"): DAY,

@@ -54,8 +54,18 @@ class Selection:
         hosts = self.instance if instances is None else any_of(instances)
         return replace(self, cluster=re.escape(cluster), instance=hosts)
 
+    @property
+    def cluster_alone(self) -> str:
+        """The PromQL selector of series without hosts."""
+        return str(Selection(self.cluster))
+
     def with_matcher(self, matcher: str) -> str:
-        return f"{{{','.join(filter(None, (str(self)[1:-1], matcher)))}}}"
+        return narrowed(str(self), matcher)
+
+
+def narrowed(where: str, matcher: str) -> str:
+    """The PromQL selector, which may be "", with another matcher."""
+    return f"{{{','.join(filter(None, (where[1:-1], matcher)))}}}"
 
 
 def matcher(label: str, value: str) -> str:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import yaml
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.cli.fleet.fleet_view import RepeatOffender, Selection, gpu_key, matcher_of_any, offender_of
+from gpu_triage.cli.fleet.fleet_view import RepeatOffender, Selection, gpu_key, matcher_of_any, narrowed, offender_of
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.settings import LIMITS
@@ -39,7 +39,6 @@ def day_sums(where: str, by: str = "") -> Mapping[str, str]:
         "observed": "instance_name:gpu_observed_hours:sum1d",
         "allocated": "instance_owner:gpu_allocated_hours:sum1d",
         "used": "instance_name:gpu_used_hours:sum1d",
-        "idle": "instance_owner:gpu_allocated_idle_hours:sum1d",
         "lost": "instance_owner:gpu_lost_hours:sum1d",
         "unavailable": "instance_name:gpu_unavailable_hours:sum1d",
         "planned": "instance:gpu_planned_hours:sum1d",
@@ -47,6 +46,9 @@ def day_sums(where: str, by: str = "") -> Mapping[str, str]:
         "held back": "instance_name_class:gpu_held_back_hours:sum1d",
     }
     found = {name: f"sum by ({by}) ({series}{where})" for name, series in recorded.items()}
+    for name, matcher in (("idle", 'workload!="serving"'), ("serving", 'workload="serving"')):
+        idle = f"instance_owner:gpu_allocated_idle_hours:sum1d{narrowed(where, matcher)}"
+        found[name] = f"sum by ({by}) ({idle})"
     # What use is a share of: without hosts and models of unknown activity.
     active = f"{recorded['observed']}{where} and {recorded['used']}{where}"
     energy = f"sum by ({by}) (instance:gpu_energy_joules:sum1d{where}) / {JOULES_PER_KWH:.0f}"
@@ -61,18 +63,40 @@ def over(daily: str, window: str, how: str = "sum", before: str = "") -> str:
     return f"{how}_over_time(({daily})[{window}:1d]{before})"
 
 
-def total_queries(where: str) -> Mapping[str, str]:
-    """PromQL of the headline numbers of a day."""
+PENDING: Final = MappingProxyType(
+    {"pod queue": "cluster:gpu_pending_pods:gpus", "job queue": "cluster:gpu_pending_jobs:count"}
+)
+"""GPUs that pending pods request, and pending Slurm jobs, of the selected clusters, whichever of their hosts."""
+
+
+def total_queries(where: str, cluster: str) -> Mapping[str, str]:
+    """PromQL of the headline numbers of a day; `cluster` selects series without hosts."""
     allocated, available = f"instance_owner:gpu_allocated:sum{where}", f"instance_gpu_name:gpu_available:last5m{where}"
     return {
         **{name: query for name, query in day_sums(where).items() if name != "held back"},
         "peak": f"max_over_time(sum({allocated})[1d:15m])",
         "free": f"min_over_time((sum({available}) - sum({allocated}))[1d:15m])",
+        "pod wait": f"sum(cluster:gpu_pending_pod_hours:sum1d{cluster})",
+        "job wait": f"sum(cluster:gpu_pending_job_hours:sum1d{cluster})",
+        **{name: f"max_over_time(sum({series}{cluster})[1d:15m])" for name, series in PENDING.items()},
     }
 
 
-TOGETHER: Final = MappingProxyType({"peak": "max", "free": "min"})
+TOGETHER: Final = MappingProxyType({"peak": "max", "free": "min", **dict.fromkeys(PENDING, "max")})
 """How these are put together over days, instead of summed up."""
+
+
+def replaced_query(where: str, window: str, before: str = "") -> str:
+    """PromQL of the GPUs that took the place of others, by host: all that it had, less the most at one midnight.
+
+    Not by index: that of a GPU changes when another one leaves.
+    """
+    gpus = "instance_gpu_name:gpu_available:last5m" + narrowed(where, 'uuid!=""')
+    each = f"group by ({HOST_LABELS}, uuid)"
+    all_of_them = over(f"{each} (last_over_time({gpus}[1d]))", window, "last", before)
+    at_once = over(f"count by ({HOST_LABELS}) ({each} (last_over_time({gpus}[7m])))", window, "max", before)
+    return f"count by ({HOST_LABELS}) ({all_of_them}) - {at_once}"
+
 
 SECTIONS: Final = MappingProxyType(
     {
@@ -99,6 +123,7 @@ def table_queries(where: str, window: str) -> Mapping[str, Mapping[str, str]]:
     days = over(day_sums(where)["observed"], window, "count")
     possible = f"24 * ceil({most} / 24 - 0.02) * on () group_left () {days}"
     found["host"]["unobserved"] = f"clamp_min({possible} - {found['host']['observed']}, 0)"
+    found["host"]["replaced"] = replaced_query(where, window)
     found["host class"]["held back"] = f"topk({MOST_ROWS}, {found['host class']['held back']})"
     return found
 
@@ -107,8 +132,8 @@ def daily_queries(selection: Selection) -> Mapping[str, str]:
     """The queries that return one value per day, or per day and class, by name."""
     where = str(selection)
     return {
-        "gpus": f"count(count_over_time(instance_gpu_name:gpu_available:last5m{where}[1d]))",
-        **total_queries(where),
+        "gpus": f"max_over_time(count(instance_gpu_name:gpu_available:last5m{where})[1d:15m])",
+        **total_queries(where, selection.cluster_alone),
         "held back": day_sums(where, "class")["held back"],
     }
 
@@ -173,7 +198,7 @@ class Review:
     source: str
     selection: str
     end: float  # Unix seconds of the midnight after the last day
-    gpus: ByDay  # number of GPUs seen
+    gpus: ByDay  # most GPUs seen at once
     totals: Mapping[str, ByDay]  # by the names of `total_queries`
     before: Mapping[str, float]  # the same of the whole period before, as far as it was recorded
     held_back: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
@@ -204,6 +229,8 @@ class Review:
         return tuple(day for day, value in zip(self.days, self.observed, strict=True) if value is None)
 
     def total(self, name: str) -> float | None:
+        if name == "replaced":  # which days do not add up to
+            return total(each.get(name) for each in self.tables["host"].values())
         return total(self.totals[name], name)
 
 
@@ -224,11 +251,10 @@ def review(client: PrometheusClient, selection: Selection, now: float, days: int
     where, window = str(selection), f"{days * 24 - 1}h"
     asked = table_queries(where, window)
     tables = {name: _table(client, name, columns, end) for name, columns in asked.items()}
-    before = {
-        name: each.value
-        for name, daily in total_queries(where).items()
-        for each in client.at(over(daily, window, TOGETHER.get(name, "sum"), f" offset {days}d"), end)
-    }
+    earlier, daily = f" offset {days}d", total_queries(where, selection.cluster_alone)
+    past = {name: over(query, window, TOGETHER.get(name, "sum"), earlier) for name, query in daily.items()}
+    past["replaced"] = f"sum({replaced_query(where, window, earlier)})"
+    before = {name: each.value for name, query in past.items() for each in client.at(query, end)}
     return _assembled(client, selection, midnights, found, tables, window=f"{days}d", before=before)
 
 
@@ -282,7 +308,7 @@ def _assembled(
         selection=str(selection),
         end=end,
         gpus=one("gpus"),
-        totals={name: one(name) for name in total_queries("")},
+        totals={name: one(name) for name in total_queries("", "")},
         before=before,
         held_back={name: held[name] for name in BOTTLENECK_CLASSES if name in held},
         tables=tables,
@@ -364,19 +390,25 @@ def first_look_queries(selection: Selection, seconds: int) -> tuple[Mapping[str,
     # Of GPUs that worked or were unavailable, the activity is known.
     active = f"({seen} and ({worked} or {down} > 0))"
     by_gpu = {"observed": f"({seen})", "active": active, "used": f"({worked})", "unavailable": f"({down})"}
-    by_owner = {"allocated": share, "idle": f"({wasted})"}
+    serving = 'on (workload) label_replace(vector(1), "workload", "serving", "", "")'
+    by_owner = {"allocated": share, "idle": f"({wasted} unless {serving})", "serving": f"({wasted} and {serving})"}
     summed = {name: f"(sum_over_time({each}{window})) {hours}" for name, each in by_owner.items()}
+    here = f"and on (cluster) last_over_time({GPU_UP.name}{selection.cluster_alone}[{seconds}s])"
+    queues = {name: f"sum(({rules[series]}) {here}){window}" for name, series in PENDING.items()}
     totals = {
         "gpus": f"count({seen})",
         **{name: f"sum({each}) / {HOUR_SECONDS}" for name, each in by_gpu.items()},
         **{name: f"sum{each}" for name, each in summed.items()},
         "energy": f"sum(increase(gpu_energy_joules_total{where}[{seconds}s])) / {JOULES_PER_KWH:.0f}",
+        **{name: f"max_over_time({queue})" for name, queue in queues.items()},
+        "pod wait": f"sum_over_time({queues['pod queue']}) {hours}",
+        "job wait": f"sum_over_time({queues['job queue']}) {hours}",
         "held back": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
     }
     by_model = {**by_gpu, "held back": lost}
     models = {name: f"sum by (name) ({each} {named}) / {HOUR_SECONDS}" for name, each in by_model.items()}
     return totals, {
-        "owner": {name: f"sum by ({owners}) {each}" for name, each in summed.items()},
+        "owner": {name: f"sum by ({owners}) {summed[name]}" for name in SECTIONS["owner"][1]},
         "model": {**models, "p95": f"avg by (name) ({most} {named})"},
         "host class": {"held back": f"topk({MOST_ROWS}, sum by ({HOST_LABELS}, class) ({lost}) / {HOUR_SECONDS})"},
     }

@@ -15,7 +15,7 @@ from gpu_triage.alerting.gpu_hours import GPU_HOURS
 from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.fleet.job_pace import job_name
 from gpu_triage.cli.fleet.prometheus import Series
-from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Owner, Prices, Review, total
+from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, PENDING, ByDay, Owner, Prices, Review, total
 from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.wording import first_few, length_of_time
@@ -73,8 +73,11 @@ def provenance(review: Review) -> Iterator[str]:
     else:
         yield f"From {review.source}{which}. Days are in UTC; the period ends at {date_time(review.end)}."
         yield _coverage(review)
-    if absent := [fact.words for name, fact in FACTS.items() if review.total(name) is None]:
-        yield f"Not recorded in this period: {', '.join(absent)}."
+    absent = {name: fact for name, fact in FACTS.items() if review.total(name) is None}
+    if words := [fact.words for fact in absent.values() if fact.absent == _UNKNOWN]:
+        yield f"Not recorded in this period: {', '.join(words)}."
+    if absent.keys() >= PENDING.keys():
+        yield "No queue: scrape kube-state-metrics or Slurm, with the label cluster of the hosts if they have one."
     for warning in review.warnings:
         yield f"Incomplete: {warning}"
 
@@ -95,22 +98,34 @@ class Fact(NamedTuple):
     whole: str = ""
     of: str = ""
     costs: bool = False
+    absent: str = _UNKNOWN  # shown without a value
 
+    def text(self, value: float | None) -> str:
+        return self.absent if value is None else number(value, self.unit)
+
+
+_NOT_SCRAPED: Final = "not scraped"
 
 FACTS: Final = {
     "observed": Fact("observed"),
     "allocated": Fact("allocated", "h", "observed", "the observed", costs=True),
     "used": Fact("used", "h", "active", "the observed whose activity is known"),
     "idle": Fact("idle while allocated", "h", "allocated", "the allocated", costs=True),
+    "serving": Fact("idle while serving", "h", "allocated", "the allocated", absent="none labeled"),
     "lost": Fact("lost", "h", "allocated", "the allocated", costs=True),
     "unavailable": Fact("unavailable", "h", "observed", "the observed", costs=True),
     "energy": Fact("Energy of the GPUs", "kWh"),
     "peak": Fact("Most GPUs allocated at once", ""),
     "free": Fact("Fewest GPUs free at once", ""),
+    "pod wait": Fact("that pending pods waited for", absent=_NOT_SCRAPED),
+    "pod queue": Fact("Most GPUs that pods waited for at once", "", absent=_NOT_SCRAPED),
+    "job wait": Fact("Pending Slurm jobs", "job hours", absent=_NOT_SCRAPED),
+    "job queue": Fact("Most Slurm jobs pending at once", "", absent=_NOT_SCRAPED),
     "outages": Fact("Outages of GPUs", ""),
+    "replaced": Fact("GPUs replaced", ""),
 }
 """Hours are called by the words of `GPU_HOURS`."""
-DAILY: Final = tuple(name for name, fact in FACTS.items() if fact.unit)
+DAILY: Final = ("observed", "allocated", "used", "idle", "lost", "unavailable", "energy")
 
 
 def facts(review: Review) -> Table:
@@ -124,8 +139,8 @@ def facts(review: Review) -> Table:
         if name == "observed":
             which = f"{share(value, possible)} of the time of these GPUs"
         title = f"GPU hours {fact.words}" if fact.unit == "h" else fact.words
-        before = number(review.before.get(name), fact.unit)
-        rows.append((title, number(value, fact.unit), which, before, _cost(review.prices, name, value)))
+        before = fact.text(review.before.get(name))
+        rows.append((title, fact.text(value), which, before, _cost(review.prices, name, value)))
     kept = [0, 1, 2, *([] if review.first_look else [3]), *([4] if review.prices != Prices() else [])]
     heads, *cells = (tuple(row[place] for place in kept) for row in (("", "Period", "Share", "Before", "Cost"), *rows))
     return Table("facts", "Summary", forecast_of(review), heads, tuple(cells))
@@ -301,7 +316,8 @@ AWAY: Final = 0.02
 def _presence(review: Review) -> Table:
     def away(each: Numbers) -> float:
         hours = each.get("unobserved", 0.0) + each.get("unavailable", 0.0)
-        return hours if hours > AWAY * each.get("observed", 0.0) else 0.0
+        broke = each.get("outages") or each.get("replaced")
+        return hours + 1e-9 if broke or hours > AWAY * each.get("observed", 0.0) else 0.0
 
     def repair(each: Numbers) -> str:
         return number(each["unavailable"] / each["outages"], "h") if each.get("outages") else _UNKNOWN
@@ -312,8 +328,9 @@ def _presence(review: Review) -> Table:
         "Of both in maintenance": _hours("planned"),
         "Outages of GPUs": lambda each: number(each.get("outages")),
         "Hours to repair": repair,
+        "GPUs replaced": lambda each: number(each.get("replaced")),
     }
-    note = "Hosts whose GPUs were not observed or unavailable for more than 2 % of the time; a GPU hour is of one GPU."
+    note = "Hosts with outages or other GPUs than before, or not observed or unavailable for more than 2 % of the time."
     return Ranking("host", away, columns).table(review, "presence", "Hosts that were away", note)
 
 
@@ -500,9 +517,10 @@ def _escaped(text: str) -> str:
 
 def _measures(review: Review) -> Iterator[tuple[str, str, str, float | None]]:
     """Section, row such as a day or host, name and number: GPU hours, energy in kWh; None for what was not recorded."""
-    for name, values in review.totals.items():
+    for name in (*review.totals, "replaced"):
         yield "total", "", name, review.total(name)
         yield "before", "", name, review.before.get(name)
+    for name, values in review.totals.items():
         yield from (("day", day(at), name, value) for at, value in zip(review.days, values, strict=True))
     for name, values in review.held_back.items():
         yield "class", name, "held back", total(values)

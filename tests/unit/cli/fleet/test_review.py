@@ -53,6 +53,8 @@ def _series(name: str, labels: Mapping[str, str]) -> str:
 
 
 MODEL = {"name": "NVIDIA H100"}
+REPLACED_AT = END - 2 * DAY_SECONDS
+"""When GPU-c takes the place of GPU COOL."""
 DEAD_HOURS = 6.0
 """Of GPU HOT in each day."""
 
@@ -78,8 +80,10 @@ def _of_a_day() -> Iterator[tuple[str, Mapping[str, str], float]]:
         ("west", "", 0.0, 0.0),
     ):
         owner = {"cluster": cluster, "instance": "gpu-07", "workload_namespace": namespace}
+        owner |= {"workload": "serving"} if (cluster, namespace) == ("west", "vision") else {}
         yield "instance_owner:gpu_allocated_hours:sum1d", owner, had
         yield "instance_owner:gpu_allocated_idle_hours:sum1d", owner, idle
+    yield "cluster:gpu_pending_pod_hours:sum1d", {"cluster": "east"}, 36.0
     for days, kind, count in (
         ("30", "79", 4),
         ("30", "lost", 2),
@@ -98,9 +102,11 @@ def _of_a_day() -> Iterator[tuple[str, Mapping[str, str], float]]:
 def _of_five_minutes(at: float) -> Iterator[tuple[str, Mapping[str, str], float]]:
     place = int(at // 300)
     for gpu in (HOT, COOL):
-        yield "instance_gpu_name:gpu_busy:last5m", {**gpu.labels, **MODEL}, gpu.busy[place % len(gpu.busy)]
-        yield "instance_gpu_name:gpu_available:last5m", {**gpu.labels, **MODEL}, 1.0
+        labels = {**gpu.labels, **MODEL, **({"uuid": "GPU-c"} if gpu is COOL and at > REPLACED_AT else {})}
+        yield "instance_gpu_name:gpu_busy:last5m", labels, gpu.busy[place % len(gpu.busy)]
+        yield "instance_gpu_name:gpu_available:last5m", labels, 1.0
     night = at % DAY_SECONDS < DAY_SECONDS / 2
+    yield "cluster:gpu_pending_pods:gpus", {"cluster": "east"}, 3.0 if night else 0.0
     yield "instance_owner:gpu_allocated:sum", {"cluster": "west", "instance": "gpu-07"}, 1.0 if night else 0.5
 
 
@@ -133,26 +139,30 @@ def url(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -
         yield f"http://{running.address}"
 
 
-def _client(url: str) -> PrometheusClient:
+def client(url: str) -> PrometheusClient:
     return PrometheusClient(url, HttpConfig(), 10)
 
 
 @pytest.fixture(scope="module")
 def found(url: str) -> Review:
-    return review(_client(url), Selection(), END, DAYS)
+    return review(client(url), Selection(), END, DAYS)
 
 
 def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -> None:
-    by_day = {**dict.fromkeys(("observed", "active", "allocated"), 48), "used": 18, "idle": 29, "lost": 60}
-    by_day |= {"unavailable": 6, "planned": 3, "outages": 2, "energy": 20, "peak": 1, "free": 1}
-    assert found.totals == {name: (value, None, value, value, value) for name, value in by_day.items()}
-    assert found.before == by_day | {"peak": 1, "free": 1}  # of the one day that was recorded
+    by_day = {**dict.fromkeys(("observed", "active", "allocated"), 48), "used": 18, "idle": 26, "serving": 3}
+    by_day |= {"lost": 60, "unavailable": 6, "planned": 3, "outages": 2, "energy": 20, "peak": 1, "free": 1}
+    by_day |= {"pod wait": 36, "pod queue": 3}
+    assert {name: found.totals[name] for name in by_day} == {
+        name: (value, None, value, value, value) for name, value in by_day.items()
+    }
+    assert {name for name in found.totals if found.total(name) is None} == {"job wait", "job queue"}
+    assert found.before == by_day | {"replaced": 0}  # of the one day that was recorded
     assert found.held_back["thermal"] == (6, None, 6, 6, 6)
     assert found.missing == (END - 4 * DAY_SECONDS,)
     assert found.tables["owner"] == {
         ("west", "<b>|speech", "", ""): {"allocated": 96, "idle": 72},
         ("east", "vision", "", ""): {"allocated": 80, "idle": 32},
-        ("west", "vision", "", ""): {"allocated": 16, "idle": 12},
+        ("west", "vision", "", ""): {"allocated": 16},  # serving
         ("west", "", "", ""): {"allocated": 0, "idle": 0},
     }
     hours = {"observed": 192, "active": 192, "used": 72, "unavailable": 24, "held back": 28, "p95": 0.625}
@@ -162,8 +172,9 @@ def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -
         ("east", "gpu-triage", "gpu-07", "storage"): {"held back": 4},
     }
     east, west = (found.tables["host"][cluster, "gpu-triage", "gpu-07"] for cluster in ("east", "west"))
-    assert east == {"observed": 96, "unobserved": 0, "unavailable": 24, "outages": 8, "planned": 12}
-    assert west == {"observed": 96, "unobserved": 0, "unavailable": 0, "outages": 0, "planned": 0}
+    away = {"observed": 96, "unobserved": 0}
+    assert east == away | {"unavailable": 24, "outages": 8, "planned": 12, "replaced": 0}
+    assert west == away | {"unavailable": 0, "outages": 0, "planned": 0, "replaced": 1}
     assert found.tables["job"] == {("east", "ml/train"): {"lost": 192}, ("west", "4711/"): {"lost": 48}}
     assert [(each.serial, each.kind, each.times) for each in found.offenders] == [
         ("1650123", "79", 4),
@@ -181,12 +192,13 @@ def test_what_operators_accepted_and_repaired_is_listed_and_escaped(found: Revie
 
 
 def test_a_selection_leaves_out_the_others(url: str) -> None:
-    west = review(_client(url), Selection(cluster="west"), END, DAYS)
+    west = review(client(url), Selection(cluster="west"), END, DAYS)
     assert west.observed == (24, None, 24, 24, 24)
     assert west.totals["unavailable"] == (0, None, 0, 0, 0)
     assert (west.tables["host class"], west.offenders, west.held_back) == ({}, (), {})
+    assert (west.total("pod wait"), west.total("replaced")) == (None, 1)
     assert [*west.tables["job"]] == [("west", "4711/")]
-    host = review(_client(url), Selection(cluster="east", instance="gpu-07"), END, DAYS)
+    host = review(client(url), Selection(cluster="east", instance="gpu-07"), END, DAYS)
     assert [*host.tables["job"]] == [("east", "ml/train")]
 
 
@@ -195,7 +207,7 @@ def test_before_the_first_midnight_it_says_how_to_look_now(url: str, run: Run) -
     first = END - DAYS * DAY_SECONDS
     noon = first - DAY_SECONDS // 2
     with pytest.raises(PrometheusUnavailable, match=r"complete at midnight UTC.*--since 6h") as early:
-        review(_client(url), Selection(), noon, 1)
+        review(client(url), Selection(), noon, 1)
     assert "rules/recording.yml" not in str(early.value)
     code, _, err = run("report", "--prometheus", url, "--at", noon, "--since", "6h")
     assert (code, "has no GPU activity in this time" in err) == (2, True)
@@ -227,65 +239,69 @@ def test_a_uuid_stays_inside_its_string() -> None:
         assert "vector(1)" not in re.sub(r'"(?:\\.|[^"\\])*"', '""', query)
 
 
-def _on_board(url: str, panel: str, title: str, *labels: str) -> dict[tuple[str, ...], float]:
-    """A number of the capacity board an hour after the period, by labels."""
+def on_board(
+    url: str, panel: str, title: str, *labels: str, days: int = DAYS, **chosen: str
+) -> dict[tuple[str, ...], float]:
+    """A number of the capacity board an hour after the period, by labels; `chosen` as for `substitute`."""
     (asked,) = (
         each
         for each in targets("capacity.json")
         if each.panel["title"] == panel and title in (each.legend, column_title(each))
     )
-    query = substitute(asked.expr, 30 * DAY_SECONDS, over=f"{DAYS}d", price="2.5")
-    return {tuple(each.labels[name] for name in labels): each.value for each in _client(url).at(query, END + 3600)}
+    query = substitute(asked.expr, 30 * DAY_SECONDS, over=f"{days}d", price="2.5", **chosen)
+    return {tuple(each.labels[name] for name in labels): each.value for each in client(url).at(query, END + 3600)}
 
 
-@pytest.mark.parametrize(
-    ("panel", "cell", "name"),
-    [
-        *((fact.words.capitalize(), "hours", name) for name, fact in FACTS.items() if fact.whole),
-        ("Energy and outages", "energy", "energy"),
-        ("Energy and outages", "outages", "outages"),
-        ("GPUs at once", "most allocated", "peak"),
-        ("GPUs at once", "fewest free", "free"),
-    ],
+TOTALS_ON_BOARD = (
+    *((fact.words.capitalize(), "hours", name) for name, fact in FACTS.items() if fact.whole),
+    ("Energy and outages", "energy", "energy"),
+    ("Energy and outages", "outages", "outages"),
+    ("GPUs at once", "most allocated", "peak"),
+    ("GPUs at once", "fewest free", "free"),
+    ("Queue", "pods", "pod wait"),
+    ("Queue", "GPUs for pods at once", "pod queue"),
+    ("GPUs replaced", "replaced", "replaced"),
 )
+"""Panel, title and number of the report."""
+
+TABLES_ON_BOARD: tuple[tuple[str, str, Mapping[str, str]], ...] = (
+    ("owner", "Owners", {"Allocated": "allocated", "Idle while allocated": "idle"}),
+    ("model", "Models", {"Observed": "observed", "Unavailable": "unavailable", "Held back": "held back"}),
+    ("host", "Hosts that were away", {"Unavailable": "unavailable", "Of both in maintenance": "planned"}),
+    ("host", "Hosts that were away", {"Not observed": "unobserved", "GPUs replaced": "replaced"}),
+    ("host class", "Hours held back, by host", {"Hours": "held back"}),
+)
+"""Table of the report, panel, and numbers of the table by columns of the panel."""
+
+
+@pytest.mark.parametrize(("panel", "cell", "name"), TOTALS_ON_BOARD)
 def test_the_board_and_the_report_show_the_same_totals(
     url: str, found: Review, panel: str, cell: str, name: str
 ) -> None:
-    assert _on_board(url, panel, cell) == {(): found.total(name)}
+    assert on_board(url, panel, cell) == {(): found.total(name)}
     if cell != "hours":
-        assert _on_board(url, panel, f"{cell}, before") == {(): found.before[name]}
+        assert on_board(url, panel, f"{cell}, before") == {(): found.before[name]}
 
 
-@pytest.mark.parametrize(
-    ("section", "panel", "titles"),
-    [
-        ("owner", "Owners", {"Allocated": "allocated", "Idle while allocated": "idle"}),
-        ("model", "Models", {"Observed": "observed", "Unavailable": "unavailable", "Held back": "held back"}),
-        (
-            "host",
-            "Hosts that were away",
-            {"Unavailable": "unavailable", "Of both in maintenance": "planned", "Not observed": "unobserved"},
-        ),
-        ("host class", "Hours held back, by host", {"Hours": "held back"}),
-    ],
-)
+@pytest.mark.parametrize(("section", "panel", "titles"), TABLES_ON_BOARD)
 def test_the_board_and_the_report_show_the_same_tables(
     url: str, found: Review, section: str, panel: str, titles: Mapping[str, str]
 ) -> None:
     labels = SECTIONS[section][0].split(", ")
     for title, name in titles.items():
-        shown = _on_board(url, panel, title, *labels)
+        shown = on_board(url, panel, title, *labels)
         assert shown
-        assert shown.items() <= {key: row[name] for key, row in found.tables[section].items()}.items()
+        known = {key: row[name] for key, row in found.tables[section].items() if name in row}
+        assert shown.items() <= known.items()
         if section != "host":  # of which the board shows those that were away
-            assert sum(shown.values()) == sum(row[name] for row in found.tables[section].values())
+            assert sum(shown.values()) == sum(known.values())
 
 
 def test_the_board_and_the_report_show_the_same_shares_and_costs(url: str, found: Review) -> None:
     used, active, lost = (found.total(name) or 0.0 for name in ("used", "active", "lost"))
-    assert _on_board(url, "Used", "share") == {(): used / active}
-    assert _on_board(url, "Cost", "lost") == {(): lost * 2.5}
-    assert sum(_on_board(url, "Clusters", "Allocated", "cluster").values()) == found.total("allocated")
+    assert on_board(url, "Used", "share") == {(): used / active}
+    assert on_board(url, "Cost", "lost") == {(): lost * 2.5}
+    assert sum(on_board(url, "Clusters", "Allocated", "cluster").values()) == found.total("allocated")
 
 
 def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> None:
@@ -306,10 +322,14 @@ def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> 
 def test_markdown_has_a_row_for_each_day_and_escapes_names(found: Review) -> None:
     text = render_markdown(found)
     assert "| 2026-01-11 | - | - | - | - | - | - | - | - |" in text
-    assert "| 2026-01-12 | 2 | 48 | 48 | 18 | 29 | 60 | 6 | 20 |" in text
+    assert "| 2026-01-12 | 2 | 48 | 48 | 18 | 26 | 60 | 6 | 20 |" in text
     assert r"namespace west/\<b\>\|speech" in text
     assert "| GPU hours unavailable | 24 h | 12% of the observed | 6 h |" in text
-    assert "| east/gpu-07 | 0 h | 24 h | 12 h | 8 | 3 h |" in text
+    assert "| east/gpu-07 | 0 h | 24 h | 12 h | 8 | 3 h | 0 |" in text
+    assert "| west/gpu-07 | 0 h | 0 h | 0 h | 0 | - | 1 |" in text
+    assert "| GPU hours that pending pods waited for | 144 h |  | 36 h |" in text
+    assert "| Pending Slurm jobs | not scraped |  | not scraped |" in text
+    assert "No queue: scrape" not in text
     assert all(meaning in text for meaning in GPU_HOURS.values())
 
 
@@ -324,11 +344,12 @@ def test_hours_and_energy_have_a_price_if_one_is_given(found: Review) -> None:
 def test_programs_get_the_same_numbers_as_json_and_csv_and_no_formula(found: Review) -> None:
     hostile: dict[str, Sums] = {**found.tables, "owner": {("", "", "=1+1", ""): {"allocated": 1.0}}}
     document = json.loads(render_json(found))
-    assert document["total"] == {name: found.total(name) for name in found.totals}
+    assert document["total"] == {name: found.total(name) for name in (*found.totals, "replaced")}
     assert document["day"]["2026-01-11"] == dict.fromkeys(found.totals)
     assert document["model"]["NVIDIA H100"]["held back"] == 28
     rows = list(csv.DictReader(io.StringIO(render_csv(replace(found, tables=hostile)))))
-    assert {row["measure"]: float(row["value"]) for row in rows if row["section"] == "total"} == document["total"]
+    totals = {row["measure"]: row["value"] for row in rows if row["section"] == "total"}
+    assert totals == {name: "" if value is None else str(value) for name, value in document["total"].items()}
     assert {row["name"] for row in rows if row["section"] == "owner"} == {"'=1+1"}
 
 
