@@ -17,6 +17,7 @@ from gpu_triage.documents.files import (
     discard_partials,
     identity_of,
     packaged,
+    packaged_toml,
     parse_json,
     parse_toml,
     parse_yaml,
@@ -31,7 +32,8 @@ from gpu_triage.documents.files import (
 from gpu_triage.documents.place import Place, Text, nearest, printable, quoted, raised_as, suggestion
 from gpu_triage.documents.typed_values import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged, read_value
 
-__all__ = ["FileIdentity", "discard_partials", "identity_of", "packaged", "parse_json", "parse_toml", "parse_yaml"]
-__all__ += ["read_file", "reason_of", "replace_file", "replacing", "sync_directory", "unwritable", "write_file"]
+__all__ = ["FileIdentity", "discard_partials", "identity_of", "packaged", "packaged_toml"]
+__all__ += ["parse_json", "parse_toml", "parse_yaml", "read_file", "reason_of", "replace_file", "replacing"]
+__all__ += ["sync_directory", "unwritable", "write_file"]
 __all__ += ["Place", "Text", "nearest", "printable", "quoted", "raised_as", "suggestion"]
 __all__ += ["AtMost", "Key", "Keyed", "Parsed", "Pattern", "Range", "Secret", "Tagged", "read_value"]

@@ -77,6 +77,10 @@ def packaged(package: str, name: str) -> str:
     return content.decode()
 
 
+def packaged_toml(package: str, name: str) -> dict[str, Any]:
+    return parse_toml(packaged(package, name).encode(), name)
+
+
 def identity_of(path: Path) -> FileIdentity | None:
     """A value that changes when a file is replaced or written to; None if the file can't be examined."""
     try:
@@ -144,7 +148,7 @@ def _partial(path: Path) -> Path:
 
 def parse_toml(content: bytes, file: str) -> dict[str, Any]:
     """The table of a TOML document; `file` is its name in messages. Raises DocumentError if it is invalid."""
-    # Imported lazily: only simulated hosts use TOML, and a daemon on a real host should save the memory.
+    # Imported lazily: the daemon's child processes use no TOML.
     if sys.version_info >= (3, 11):
         import tomllib  # noqa: PLC0415
     else:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _PACKAGES: Final = ("gpu_triage", "markdown_it", "mdurl", "prometheus_client", "pynvml", "yaml")
 """What is imported after the start. No C extensions: they can't be loaded from an archive."""
 _TOOLS: Final = (Path("gpu_triage/cli"), Path("gpu_triage/alerting"))
-_SUFFIXES: Final = frozenset({".py", ".md", ".txt", ".css", ".js"})
+_SUFFIXES: Final = frozenset({".py", ".json", ".toml", ".md", ".txt", ".css", ".js"})
 _DESCRIPTORS: Final = "/proc/self/fd/"
 
 

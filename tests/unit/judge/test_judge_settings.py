@@ -11,16 +11,8 @@ from tests.command_line import config_from
 from tests.evidence import evidence_of
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.findings.check import Unit
-from gpu_triage.judge.findings.settings import (
-    DEFAULT_SETTINGS,
-    LIMITS,
-    JudgeSettings,
-    Limit,
-    judge_settings,
-    settable,
-    shown,
-)
+from gpu_triage.judge.findings.check import Limit, Unit
+from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, LIMITS, JudgeSettings, judge_settings, settable, shown
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS
 from gpu_triage.judge.host_judge import HostJudge, SettingsSource
 from gpu_triage.judge.report.machine_readable import render_json
