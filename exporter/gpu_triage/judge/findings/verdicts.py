@@ -50,7 +50,7 @@ COLORS: Final[Mapping[Verdict, Color]] = {
 }
 
 CLASSES: Final = packaged_toml(__package__, "classes.toml")
-"""What is said of the GPUs in each class, and its color; in order of rank."""
+"""Description of the GPUs in each class, and its color; in order of rank."""
 
 CLASS_COLORS: Final[Mapping[str, str]] = {name: each["color"] for name, each in CLASSES.items()}
 
