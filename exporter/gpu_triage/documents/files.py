@@ -148,7 +148,7 @@ def _partial(path: Path) -> Path:
 
 def parse_toml(content: bytes, file: str) -> dict[str, Any]:
     """The table of a TOML document; `file` is its name in messages. Raises DocumentError if it is invalid."""
-    # Imported lazily: only simulated hosts, commands and the handbook use TOML, and a daemon should save the memory.
+    # Imported lazily: the daemon's child processes use no TOML.
     if sys.version_info >= (3, 11):
         import tomllib  # noqa: PLC0415
     else:

@@ -18,7 +18,7 @@ from gpu_triage.cli.measure import applies
 from gpu_triage.judge.bottleneck.classes import UNHINDERED, Bottleneck
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_of, owners_text, scheduler_known
 from gpu_triage.judge.findings.finding import Finding, State, of_gpu, of_host
-from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE
+from gpu_triage.judge.findings.link_advice import LINK_ADVICE
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Area, Check
 from gpu_triage.judge.findings.verdicts import CLUSTER, DESK, verdict_on
 from gpu_triage.judge.host_judge import HostJudge, Judgment

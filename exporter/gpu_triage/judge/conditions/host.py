@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gpu_triage.documents import packaged_toml
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS, Amount
@@ -20,8 +21,6 @@ from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
 
 _SHOWN: Final = 3
-_RECENT: Final = thresholds.KERNEL_RECENT_SECONDS
-_OPEN: Final = thresholds.KERNEL_OPEN_SECONDS
 
 
 class MessageRule(NamedTuple):
@@ -29,71 +28,15 @@ class MessageRule(NamedTuple):
 
     code: str  # code of the finding
     kinds: dict[ProblemKind, str]  # kinds of message, with the text for each subject
-    seconds: float = _RECENT  # how long a momentary message counts; others count until they are over
-    limit: str = ""  # name of the threshold for the number of subjects; "" if one is enough
+    seconds: float = 600.0  # how long a momentary message counts; others count until they are over
     unnamed: str = "an unnamed part"  # what to call a subject that the message does not name
     until_reset: bool = False  # whether the finding ends once a GPU was reset
-    again: str = ""  # counter of repeated messages; after a repeat, one subject is enough. "" for none
 
 
-MESSAGE_RULES: Final = (
-    MessageRule(
-        "gpu.gsp_timeout", {ProblemKind.GSP_TIMEOUT: "the GSP of {} does not answer"}, unnamed="a GPU", until_reset=True
-    ),
-    MessageRule("fabric.version_mismatch", {ProblemKind.SWITCH_MISMATCH: "{}"}, _OPEN),
-    MessageRule("pcie.dpc", {ProblemKind.PCIE_DPC: "port {} shut its link"}),
-    MessageRule("pcie.inaccessible", {ProblemKind.DEVICE_INACCESSIBLE: "{} is inaccessible"}),
-    MessageRule("host.iommu_fault", {ProblemKind.IOMMU_FAULT: "accesses of {}"}),
-    MessageRule(
-        "host.kernel_fault",
-        {ProblemKind.KERNEL_OOPS: "{} crashed", ProblemKind.IRQ_DISABLED: "{} disabled"},
-        unnamed="a thread",
-    ),
-    MessageRule(
-        "host.hardware_error",
-        {
-            ProblemKind.HARDWARE_UNCORRECTED: "uncorrected hardware error of {}",
-            ProblemKind.MEMORY_UNCORRECTED: "uncorrected memory error of {}",
-        },
-        _OPEN,
-    ),
-    MessageRule(
-        "host.lockup",
-        {
-            ProblemKind.SOFT_LOCKUP: "soft lockup of {}",
-            ProblemKind.HARD_LOCKUP: "hard lockup of {}",
-            ProblemKind.RCU_STALL: "RCU stall of {}",
-        },
-    ),
-    MessageRule(
-        "host.hung_task",
-        {ProblemKind.HUNG_TASK: "{} hung"},
-        thresholds.HUNG_AGAIN_SECONDS,
-        limit="tasks",
-        again=Count.HUNG_AGAIN,
-    ),
-    MessageRule("storage.read_only", {ProblemKind.FILESYSTEM_READ_ONLY: "the filesystem on {} went read-only"}),
-    MessageRule("storage.nvme", {ProblemKind.NVME_LOST: "{} is gone"}),
-    MessageRule("storage.nvme", {ProblemKind.NVME_RESET: "{} was reset"}, _OPEN),
-    MessageRule("storage.nvme_timeout", {ProblemKind.NVME_TIMEOUT: "commands to {} timed out"}),
-    MessageRule(
-        "storage.not_responding",
-        {
-            ProblemKind.NFS_NOT_RESPONDING: "NFS server {} does not respond",
-            ProblemKind.LUSTRE_LOST: "connection to Lustre target {} lost",
-        },
-    ),
-    MessageRule("cpu.thermal", {ProblemKind.CPU_THERMAL: "{} too hot, clock lowered"}),
-    MessageRule(
-        "network.adapter_module",
-        {ProblemKind.ADAPTER_MODULE: "cable or module of {} failed", ProblemKind.ADAPTER_HOT: "{} too hot"},
-        _OPEN,
-    ),
-    MessageRule("network.adapter_power", {ProblemKind.ADAPTER_POWER: "the slot of {} does not guarantee enough power"}),
-    MessageRule("network.peermem", {ProblemKind.PEERMEM_ERROR: "nvidia-peermem: {}"}),
+MESSAGE_RULES: Final = tuple(
+    MessageRule(row.pop("code"), {ProblemKind(kind): words for kind, words in row.pop("kinds").items()}, **row)
+    for row in packaged_toml(__package__, "message_rules.toml")["rule"]
 )
-"""Every finding based on kernel messages alone, in the order of the table of findings."""
-
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _OF_GPU: Final = (
@@ -130,13 +73,13 @@ def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
         ]
         if rule.code == "cpu.thermal":
             said += _hot_cpus(host)
+        hangs = rule.code == "host.hung_task"
         # The kernel reports a task every two minutes, ten times at most, but it hangs for longer.
         since = rule.seconds + max((host.age_seconds(each.last) for _, each in counted), default=0.0)
-        repeated = rule.again and host.memory.over("", rule.again, since).amount > 0
-        least = host.limit(rule.code, rule.limit) if rule.limit else 1
-        if len(said) >= least or (said and repeated):
+        repeated = hangs and host.memory.over("", Count.HUNG_AGAIN, since).amount > 0
+        if len(said) >= (host.limit(rule.code, "tasks") if hangs else 1) or (said and repeated):
             subjects = sorted({each.labels["subject"] for _, each in counted} - {""})
-            waits = _waits(host, subjects) if rule.code == "host.hung_task" else ""
+            waits = _waits(host, subjects) if hangs else ""
             yield of_host(rule.code, f"{first_of(said)}{waits}", len(said), f"{first_few(subjects, _SHOWN)}{waits}")
     yield from _driver_messages(host)
     yield from _memory_errors(host)

@@ -10,51 +10,14 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.judge.findings.finding import Finding
-from gpu_triage.read.gpu import ecc, modes, nvlink, pcie, power, presence, throttle, topology
-from gpu_triage.read.host import cpu, host_memory, infiniband, kernel_log, pcie_uplinks
+from gpu_triage.judge.findings.table import CHECKS
+from gpu_triage.read.gpu import presence
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
-from gpu_triage.read.metrics.metric import MetricSpec
-from gpu_triage.read.processes import on_gpu
+from gpu_triage.read.registry import METRICS
 
-_FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = {
-    presence.GPU_DEVICES: ("gpu.missing",),
-    ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL: ("ecc.uncorrected", "ecc.contained", "ecc.corrected_rising"),
-    ecc.GPU_ECC_SRAM_THRESHOLD_EXCEEDED: ("ecc.sram_threshold",),
-    ecc.GPU_ROW_REMAP_FAILURE: ("memory.row_remap_failure",),
-    ecc.GPU_MEMORY_UNREPAIRABLE: ("memory.unrepairable",),
-    ecc.GPU_REPAIR_PENDING: ("memory.repair_pending",),
-    ecc.GPU_ROW_REMAP_PENDING: ("memory.row_remap_pending",),
-    ecc.GPU_RETIRED_PAGES_PENDING: ("memory.retired_pages_pending",),
-    modes.GPU_RECOVERY_ACTION: ("recovery.action", "recovery.drain_and_reset"),
-    throttle.GPU_THROTTLE_SECONDS_TOTAL: ("thermal.hw", "thermal.sw", "power.brake", "power.hw_slowdown"),
-    power.GPU_TEMPERATURE_CELSIUS: ("thermal.margin", "thermal.at_rest", "thermal.low_limit"),
-    power.GPU_POWER_LIMIT_WATTS: ("power.cap", "power.limit"),
-    pcie.GPU_PCIE_LINK_WIDTH: ("pcie.width", "pcie.width_idle", "pcie.width_from_boot", "pcie.width_built"),
-    pcie.GPU_PCIE_LINK_GENERATION: ("pcie.generation", "pcie.generation_low"),
-    pcie.GPU_PCIE_LINK_TRANSITIONS_TOTAL: ("pcie.flapping", "pcie.width_changes"),
-    pcie.GPU_PCIE_REPLAYS_TOTAL: ("pcie.replays",),
-    pcie.GPU_PCIE_AER_ERRORS_TOTAL: ("pcie.aer",),
-    pcie_uplinks.GPU_HOST_PCIE_UPLINK_RATIO: ("pcie.uplink",),
-    topology.GPU_P2P_STATUS: ("p2p.unavailable", "p2p.through_host"),
-    nvlink.GPU_NVLINK_UP: ("nvlink.down", "nvlink.flapping"),
-    nvlink.GPU_NVLINK_ERRORS_TOTAL: ("nvlink.errors", "nvlink.recovering"),
-    nvlink.GPU_NVLINK_LINK_SPEED_RATIO: ("nvlink.slow",),
-    nvlink.GPU_C2C_LINKS_UP: ("c2c.down",),
-    nvlink.GPU_NVLINK_BIT_ERROR_RATIO: ("nvlink.bit_errors",),
-    modes.GPU_VGPU_LICENSE_STATE: ("vgpu.unlicensed",),
-    modes.GPU_PERSISTENCE_MODE: ("policy.persistence",),
-    host_memory.GPU_HOST_EDAC_ERRORS_TOTAL: ("host.memory_errors_rising",),
-    kernel_log.GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL: ("host.kernel_log_lost",),
-    cpu.GPU_HOST_CPU_BUSIEST_RATIO: ("cpu.slow_clock",),
-    cpu.GPU_HOST_CPU_SECONDS_TOTAL: ("cpu.starved",),
-    on_gpu.GPU_PROCESSES: ("cpu.limited", "memory.limited"),
-    host_memory.GPU_HOST_SWAP_IN_BYTES_TOTAL: ("memory.swapping",),
-    infiniband.GPU_HOST_INFINIBAND_UP: ("network.port_down",),
-    infiniband.GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL: ("network.port_errors",),
-    infiniband.GPU_HOST_INFINIBAND_GID_MISSING: ("network.gid_missing",),
-}
-READS: Final = MappingProxyType({code: spec for spec, codes in _FINDINGS.items() for code in codes})
+_BY_NAME: Final = {spec.name: spec for spec in METRICS}
+READS: Final = MappingProxyType({check.code: _BY_NAME[check.reads] for check in CHECKS if check.reads})
 """The metric each finding is based on, which healthy GPUs and hosts report too. Without it nothing can be concluded."""
 
 _NEEDS_SECONDS: Final[Mapping[str, float]] = {

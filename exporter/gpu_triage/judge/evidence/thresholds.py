@@ -145,9 +145,6 @@ HOT_CPU_SHARE: Final = 0.05  # CPUs were too hot for this share of HOT_CPU_SECON
 HOT_CPU_SECONDS: Final = 900.0
 OOM_KILLED_SECONDS: Final = 900.0  # an OOM-killed process counts for this long,
 HELD_GPU_SECONDS: Final = 1800.0  # if it, or its job, was on a GPU within this time
-HUNG_AGAIN_SECONDS: Final = 900.0  # a task counts as hung again if it was reported twice in this time
-KERNEL_RECENT_SECONDS: Final = 600.0  # momentary events in the kernel log count as recent for this long,
-KERNEL_OPEN_SECONDS: Final = 3600.0  # and those that point to broken hardware for this long
 
 # Window for event counts; counts over a shorter period are scaled to it and need at least SCALED_EVENTS.
 EVENTS_WINDOW_SECONDS: Final = 900.0

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from itertools import takewhile
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.options.values import parse_duration
 from gpu_triage.read.xid.codes import with_verb
 
 
@@ -168,6 +166,17 @@ class Measure:
         return _PLURAL.sub("" if value == "1" else r"\1", self.text.format(value))
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One threshold."""
+
+    value: float  # default
+    about: str  # its meaning, a sentence without a period
+    low: float  # lowest allowed value
+    high: float  # highest allowed value
+    unit: Unit  # unit of these values; a ratio may exceed 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One kind of finding."""
@@ -189,6 +198,9 @@ class Check:
     hold_seconds: float = 900.0  # how long it outlasts its condition; a recurrence is the same finding
     under_load: bool = False  # whether its condition can only be observed under load
     of_host: bool = False  # whether it always concerns the host as a whole rather than one GPU
+    limits: Mapping[str, Limit] = field(default_factory=dict, hash=False)  # its thresholds by name
+    explained_by: tuple[str, ...] = ()  # codes of its causes; see table.EXPLAINED_BY
+    reads: str = ""  # the metric it is based on, which healthy GPUs and hosts report too; "" for none or several
 
     @property
     def window_seconds(self) -> float:
@@ -215,28 +227,6 @@ class Check:
         begins = f"confirmed after {length_in_words(self.wait_seconds)}" if self.wait_seconds else "confirmed at once"
         after = f"{length_in_words(self.hold_seconds)} after" if self.hold_seconds else "as soon as"
         return f"{begins}, ends {after} it is gone"
-
-
-def _row(common: Mapping[str, Any], code: str, action: Action, alert: str | None = None, **own: Any) -> partial[Check]:
-    """Return a row without its words; `own` are other fields of it, with `wait` and `hold` as in the settings (``5m``).
-
-    The topic is the first part of the code, or the cause if named otherwise. `unbroken` is a `continuous` wait.
-    """
-    facts = {"topic": code.partition(".")[0], **common, **own}
-    if "unbroken" in facts:
-        facts |= {"wait": facts.pop("unbroken"), "continuous": True}
-    facts |= {f"{name}_seconds": parse_duration(facts.pop(name)) for name in ("wait", "hold") if name in facts}
-    return partial(Check, code=code, action=action, alert=alert, **facts)
-
-
-Row = partial[partial[Check]]
-"""Makes rows of one area and severity: called with the facts, then with the words of a row."""
-
-
-def rows_of(area: Area, **common: Any) -> tuple[Row, Row, Row]:
-    """Return what makes the critical findings, the warnings, and the information of an area, with facts in common."""
-    critical, warning, info = (partial(_row, {"area": area, "severity": each, **common}) for each in reversed(Severity))
-    return critical, warning, info
 
 
 def length_in_words(seconds: float) -> str:

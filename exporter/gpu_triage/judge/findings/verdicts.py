@@ -6,6 +6,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from gpu_triage.documents import packaged_toml
 from gpu_triage.judge.findings.check import Advice, Severity
 from gpu_triage.read.exporter.judgment import GPU_VERDICT
 
@@ -48,31 +49,10 @@ COLORS: Final[Mapping[Verdict, Color]] = {
     Verdict.NOT_READ: Color("gray", "bright_black", "idle"),
 }
 
-CLASS_COLORS: Final[Mapping[str, str]] = {
-    # Red: the GPU is sick.
-    "sick": "#be1b25",
-    # Amber: the GPU is throttled.
-    "thermal": "#ff783f",
-    "power_brake": "#f6910f",
-    # Magenta: the path to it is broken.
-    "pcie_link": "#cc379e",
-    "power_cap": "#f7c248",
-    "clock_cap": "#a48100",
-    # Violet: the software is at fault.
-    "hung": "#5a3ec2",
-    # Blue: the host starves it.
-    "memory": "#1e4da0",
-    "storage": "#217ad1",
-    "cpu": "#2aa8fd",
-    "network": "#008fb5",
-    "numa": "#3ccfdd",
-    "communication": "#8265fd",
-    # Green: the GPU itself is the bottleneck, as it should be.
-    "compute": "#29a45e",
-    "unattributed": "#a998dc",
-    "idle": "#9796a4",
-}
-"""Fill color of each class, in order of rank; legible on light and dark backgrounds, and apart without red or green."""
+CLASSES: Final = packaged_toml(__package__, "classes.toml")
+"""Description of the GPUs in each class, and its color; in order of rank."""
+
+CLASS_COLORS: Final[Mapping[str, str]] = {name: each["color"] for name, each in CLASSES.items()}
 
 TONE_COLORS: Final[Mapping[str, str]] = {
     "sick": CLASS_COLORS["sick"],

@@ -11,32 +11,13 @@ from gpu_triage.judge.bottleneck.classes import USE_UNKNOWN
 from gpu_triage.judge.evidence.wording import first_few, ranges
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import CLUSTER, Words
+from gpu_triage.judge.findings.verdicts import CLASSES, CLUSTER, Words
 from gpu_triage.judge.report.report import Report
 
 _USE_UNKNOWN: Final = "with unknown usage"
 """Shown in place of a class: the files contain neither processes nor utilization."""
 
-STATES: Final = MappingProxyType(
-    {
-        "sick": "sick",
-        "thermal": "throttled by heat",
-        "power_brake": "slowed by the power brake",
-        "pcie_link": "held back by the PCIe link",
-        "power_cap": "held back by a lowered power limit",
-        "clock_cap": "held back by a clock limit",
-        "hung": "hung",
-        "memory": "waiting for host memory",
-        "storage": "waiting for storage",
-        "cpu": "waiting for CPUs",
-        "network": "waiting for the network",
-        "numa": "used from the wrong NUMA node",
-        "communication": "waiting for other GPUs",
-        "compute": "busy",
-        "unattributed": "in use without a known bottleneck",
-        "idle": "idle",
-    }
-)
+STATES: Final = MappingProxyType({name: each["words"] for name, each in CLASSES.items()})
 """Description of the GPUs in each class, to follow their number: "2 sick, 1 throttled by heat"."""
 
 _STATES: Final = MappingProxyType({**STATES, _USE_UNKNOWN: _USE_UNKNOWN})
