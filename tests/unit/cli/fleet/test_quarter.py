@@ -164,7 +164,7 @@ def test_every_number_of_the_report_is_true_in_each_format(url: str, run: Run, t
         (said,) = re.findall(rf"\n\| (?:GPU hours )?{re.escape(fact.words)} \| ([0-9.,]+)", text)
         assert float(said.replace(",", "")) == pytest.approx(truth["total", "", name], rel=0.02)
     assert "| 1 | 146 h | 1 |" in text
-    assert "| east/gpu-03 | 336 h | 6.0 h | 2 | 3.0 h | 0 |" in text
+    assert "| east/gpu-03 | 336 h | 6.0 h | 0 h | 2 | 3.0 h | 0 |" in text
 
 
 def test_the_board_shows_the_same(url: str) -> None:
