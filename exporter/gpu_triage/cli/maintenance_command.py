@@ -43,7 +43,7 @@ def parse_until(text: str, now: datetime) -> datetime:
     else:
         try:
             until = parse_datetime(text).astimezone()
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             wrong = f"{quoted(text)} is no time; write one such as 18:00, 2h, 3d or 2026-12-01T08:00"
             raise ValueError(wrong) from error
     if not now < until <= now + timedelta(seconds=maintenance.LONGEST_SECONDS):
@@ -55,9 +55,8 @@ def parse_until(text: str, now: datetime) -> datetime:
 def _parse_reason(text: str) -> str:
     reason = " ".join(printable(" ".join(text.split())).split())
     if not 0 < len(reason) <= maintenance.LONGEST_REASON:
-        raise ValueError(
-            f"{quoted(text)} is no reason; write a line of at most {maintenance.LONGEST_REASON} characters"
-        )
+        most = f"at most {maintenance.LONGEST_REASON} characters"
+        raise ValueError(f"{quoted(text)} is no reason; write a line of {most}")
     return reason
 
 
@@ -125,9 +124,7 @@ def _explained(path: Path) -> Iterator[None]:
 def _options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options of a host and of an Alertmanager; the command gets the ``target`` of both."""
 
-    @click.option(
-        "--source", type=OneOf([maintenance.COMMAND, maintenance.SLURM]), default=maintenance.COMMAND, hidden=True
-    )
+    @click.option("--source", type=OneOf(maintenance.SOURCES), default=maintenance.COMMAND, hidden=True)
     @host_options(lambda option: option.key in ("state.directory", "config.file"))
     @click.option("--alertmanager", metavar="URL", help="Silence alerts there, such as http://alertmanager:9093.")
     @click.option(

@@ -30,7 +30,7 @@ def test_a_maintenance_ends_at_a_time_of_the_host(text: str, until: datetime, mo
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0m", "31d", "99999d", "tomorrow", "25:00", "2026-11-29T13:20", "9999-12-31T23:59"]
+    "text", ["", "0m", "31d", "99999d", "tomorrow", "25:00", "2026-11-29T13:20", "9999-12-31T23:59", "0001-01-01T00:00"]
 )
 def test_no_end_or_one_too_far_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"18:00|longest maintenance is 30d"):
