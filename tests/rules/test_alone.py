@@ -210,7 +210,10 @@ CASES: Final[Mapping[str, Case]] = {
     ),
     "down and not ours": Case("GpuExporterDown", NEVER, host("up", over((0, END)), job="nodes")),
     "down in maintenance, and still at its end": Case(
-        "GpuExporterDown", range(73, END), merged(up((1, 10), (0, END - 10)), planned(60, (1, 10), (NAN, END - 10)))
+        "GpuExporterDown",
+        range(73, END),
+        merged(up((1, 10), (0, END - 10)), planned(60, (1, 10), (NAN, END - 10))),
+        "a: GPU exporter down, since 01:00 UTC; its maintenance ended at 01:00 UTC",
     ),
     "down after a maintenance that was ended early": Case(
         "GpuExporterDown",
