@@ -215,17 +215,6 @@ CASES: Final[Mapping[str, Case]] = {
         merged(up((1, 10), (0, END - 10)), planned(60, (1, 10), (NAN, END - 10))),
         "a: GPU exporter down, since 01:00 UTC; its maintenance ended at 01:00 UTC",
     ),
-    "down after a maintenance that was ended early": Case(
-        "GpuExporterDown",
-        range(25, END),
-        merged(
-            up((1, 12), (0, END - 12)),
-            merged(
-                host("gpu_host_maintenance_until_timestamp_seconds", over((HOUR * END, 8), (NAN, END - 8))),
-                host("gpu_exporter_collector_success", over((1, 12), (NAN, END - 12)), collector="maintenance"),
-            ),
-        ),
-    ),
     "down in maintenance, of which the file broke before": Case(
         "GpuExporterDown",
         range(73, END),

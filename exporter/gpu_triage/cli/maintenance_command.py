@@ -1,9 +1,11 @@
 """`gpu-triage maintenance`: keep a host quiet during planned work, or many hosts by Alertmanager's silences."""
 
+import fcntl
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import wraps
 from pathlib import Path
@@ -16,7 +18,6 @@ from gpu_triage.cli.fleet.prometheus import HttpConfig
 from gpu_triage.cli.fleet.silences import EXAMPLE, Matcher, Silences, parse_matcher
 from gpu_triage.cli.one_shot import host_options
 from gpu_triage.documents import printable, quoted, write_file
-from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.errors import ConfigError, StateError
 from gpu_triage.judge.report.report import PlannedWork
 from gpu_triage.options.config import Config
@@ -93,9 +94,7 @@ class _Host:
     def _replace(self, new: list[maintenance.Maintenance]) -> bool:
         """Replace the source's entry; returns whether there was one."""
         path = self._path
-        lock = ProcessLock(path.with_name(f".{path.stem}.lock"))
-        with _explained(path):
-            lock.acquire(wait=True)
+        with _explained(path), _locked(path.parent):
             try:
                 before = maintenance.in_force(path, time.time())
             except StateError as error:
@@ -104,8 +103,19 @@ class _Host:
             others = tuple(each for each in before if each.source != self._source)
             # The exporter reads it as its own user, whatever root's umask is.
             write_file(path, maintenance.FILE.encode((*others, *new)), 0o644)
-            lock.release()
         return len(others) < len(before)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Let one process at a time change a file there, if the file system has locks. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -50,6 +50,7 @@ def test_a_host_is_in_maintenance_until_it_is_ended_and_slurm_does_not_end_that_
     os.umask(umask)
     assert (code, "replace the riser\\u202e" in out, "Wait a minute" in out) == (0, True, True)
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o644, "the exporter has another user than root"
+    assert [each.name for each in tmp_path.iterdir()] == [FILE], "that user could not open a lock of root's"
     assert maintenance("on", "--until", "4h", "--reason", "drained", "--source", "slurm")[0] == 0
     assert maintenance("on", "--until", "3h", "--reason", "and the fans")[0] == 0
     assert [line.rpartition(": ")[2] for line in maintenance("status")[1].splitlines()] == ["drained", "and the fans"]
