@@ -1,11 +1,9 @@
 """`gpu-triage maintenance`: keep a host quiet during planned work, or many hosts by Alertmanager's silences."""
 
-import fcntl
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import wraps
 from pathlib import Path
@@ -73,49 +71,29 @@ def maintenance_command() -> None:
 class _Host:
     """The maintenance of this host by one source, in the exporter's file. Raises ConfigError if that is unusable."""
 
-    def __init__(self, path: Path, source: str) -> None:
-        self._path = path
+    def __init__(self, directory: Path, source: str) -> None:
+        self._directory = directory
         self._source = source
+        self._path = maintenance.path_of(source, directory)
 
     def begin(self, until: datetime, reason: str) -> str:
         planned = PlannedWork(until.timestamp(), self._source, reason)
-        self._replace([maintenance.Maintenance(self._source, planned.until, reason)])  # type: ignore[arg-type]  # a choice
+        with _explained(self._path):
+            # The exporter reads it as its own user, whatever root's umask is.
+            write_file(self._path, maintenance.FILE.encode(maintenance.Maintenance(planned.until, reason)), 0o644)
         scraped = "Wait a minute before you stop the exporter or the host: then Prometheus has scraped it."
         return f"in maintenance {planned}" + f"\n{scraped}" * (self._source == maintenance.COMMAND)
 
     def end(self) -> str:
-        return "maintenance ended" if self._replace([]) else "no maintenance to end"
+        with _explained(self._path):
+            ended = self._path.exists()
+            self._path.unlink(missing_ok=True)
+        return "maintenance ended" if ended else "no maintenance to end"
 
     def listed(self) -> list[str]:
         with _explained(self._path):
-            found = maintenance.in_force(self._path, time.time())
-        return [f"in maintenance {PlannedWork(each.until, each.source, each.reason)}" for each in found]
-
-    def _replace(self, new: list[maintenance.Maintenance]) -> bool:
-        """Replace the source's entry; returns whether there was one."""
-        path = self._path
-        with _explained(path), _locked(path.parent):
-            try:
-                before = maintenance.in_force(path, time.time())
-            except StateError as error:
-                click.echo(f"replaced, as it cannot be used: {printable(error.detail)}", err=True)
-                before = ()
-            others = tuple(each for each in before if each.source != self._source)
-            # The exporter reads it as its own user, whatever root's umask is.
-            write_file(path, maintenance.FILE.encode((*others, *new)), 0o644)
-        return len(others) < len(before)
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Let one process at a time change a file there, if the file system has locks. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+            found = maintenance.in_force(self._directory, time.time())
+        return [f"in maintenance {PlannedWork(each.until, source, each.reason)}" for source, each in found.items()]
 
 
 @contextmanager
@@ -161,7 +139,7 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
             return command(Silences(alertmanager, http_config, timeout_seconds, matchers), **given)
         if matchers:
             raise ConfigError("--match selects alerts; name their Alertmanager with --alertmanager")
-        return command(_Host((config.state_directory or UNIT_STATE_DIRECTORY) / maintenance.FILE_NAME, source), **given)
+        return command(_Host(config.state_directory or UNIT_STATE_DIRECTORY, source), **given)
 
     return with_target
 
