@@ -65,7 +65,7 @@ class Observation:
         decided = (*self._timeline.host(Accept), *self._timeline.host(Repaired))
         self._decisions = [event for event, _ in decided]
         self._released = False
-        self._planned: tuple[maintenance.Maintenance, ...] = ()
+        self._planned: maintenance.Maintenance | None = None
         self._sampler: Sampler | None = None
 
     def scrape(self, seconds: float, step: int, recorder: SeriesRecorder) -> None:
@@ -135,16 +135,22 @@ class Observation:
                 change_decisions(folder, partial(_with_repair, repair))
 
     def _plan(self, seconds: float) -> None:
-        begins_at = self._simulated.host.wall(0.0)
-        planned = tuple(
-            maintenance.Maintenance(maintenance.COMMAND, begins_at + event.at + effect.lasts, effect.reason)
-            for event, effect in self._timeline.host(Maintenance)
-            if event.active(seconds)
+        begins_at, directory = self._simulated.host.wall(0.0), self._config.state_directory
+        planned = next(
+            (
+                maintenance.Maintenance(begins_at + event.at + effect.lasts, effect.reason)
+                for event, effect in self._timeline.host(Maintenance)
+                if event.active(seconds)
+            ),
+            None,
         )
-        directory = self._config.state_directory
-        if planned != self._planned and directory is not None:
-            self._planned = planned
-            maintenance.FILE.write(directory / maintenance.FILE_NAME, planned)
+        if planned == self._planned or directory is None:
+            return
+        self._planned, path = planned, maintenance.path_of(maintenance.COMMAND, directory)
+        if planned is None:
+            path.unlink()
+        else:
+            maintenance.FILE.write(path, planned)
 
     def _start(self) -> Sampler:
         """A new exporter that has completed its first rounds, as it would have by its first scrape."""

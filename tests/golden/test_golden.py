@@ -210,12 +210,13 @@ def test_every_metric_stands_in_a_golden() -> None:
     # No collector fails for so long here, no flight recorder runs, no counter of the driver is wrong, no GPU is a
     # vGPU or has a job of long steps, no NCCL answers, and nothing is kept on disk:
     # tests/unit/read/exporter/test_exporter.py, tests/unit/record/flight, tests/unit/read/gpu,
-    # tests/unit/read/processes and tests/unit/read/incidents have them.
+    # tests/unit/read/host, tests/unit/read/processes and tests/unit/read/incidents have them.
     elsewhere = {
         *("gpu_exporter_collector_stale_seconds", "gpu_exporter_state_directory_in_use"),
         *("gpu_finding_accepted_until_timestamp_seconds", "gpu_repaired_timestamp_seconds"),
         *("gpu_flight_recording_timestamp_seconds", "gpu_nccl_awaited_rank_info", "gpu_nccl_communicators"),
-        *("gpu_nccl_operations_total", "gpu_nccl_ranks", "gpu_power_period_seconds"),
-        *("gpu_power_period_strength_ratio", "gpu_throttle_counter_rejected_info", "gpu_vgpu_license_state"),
+        *("gpu_host_maintenance_until_timestamp_seconds", "gpu_nccl_operations_total", "gpu_nccl_ranks"),
+        *("gpu_power_period_seconds", "gpu_power_period_strength_ratio", "gpu_throttle_counter_rejected_info"),
+        "gpu_vgpu_license_state",
     }
     assert {spec.name for spec in METRICS} - seen == elsewhere

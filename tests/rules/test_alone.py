@@ -210,18 +210,10 @@ CASES: Final[Mapping[str, Case]] = {
     ),
     "down and not ours": Case("GpuExporterDown", NEVER, host("up", over((0, END)), job="nodes")),
     "down in maintenance, and still at its end": Case(
-        "GpuExporterDown", range(73, END), merged(up((1, 10), (0, END - 10)), planned(60, (1, 10), (NAN, END - 10)))
-    ),
-    "down after a maintenance that was ended early": Case(
         "GpuExporterDown",
-        range(25, END),
-        merged(
-            up((1, 12), (0, END - 12)),
-            merged(
-                host("gpu_host_maintenance_until_timestamp_seconds", over((HOUR * END, 8), (NAN, END - 8))),
-                host("gpu_exporter_collector_success", over((1, 12), (NAN, END - 12)), collector="maintenance"),
-            ),
-        ),
+        range(73, END),
+        merged(up((1, 10), (0, END - 10)), planned(60, (1, 10), (NAN, END - 10))),
+        "a: GPU exporter down, since 01:00 UTC; its maintenance ended at 01:00 UTC",
     ),
     "down in maintenance, of which the file broke before": Case(
         "GpuExporterDown",

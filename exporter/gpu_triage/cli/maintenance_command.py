@@ -16,7 +16,6 @@ from gpu_triage.cli.fleet.prometheus import HttpConfig
 from gpu_triage.cli.fleet.silences import EXAMPLE, Matcher, Silences, parse_matcher
 from gpu_triage.cli.one_shot import host_options
 from gpu_triage.documents import printable, quoted, write_file
-from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.errors import ConfigError, StateError
 from gpu_triage.judge.report.report import PlannedWork
 from gpu_triage.options.config import Config
@@ -43,7 +42,7 @@ def parse_until(text: str, now: datetime) -> datetime:
     else:
         try:
             until = parse_datetime(text).astimezone()
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             wrong = f"{quoted(text)} is no time; write one such as 18:00, 2h, 3d or 2026-12-01T08:00"
             raise ValueError(wrong) from error
     if not now < until <= now + timedelta(seconds=maintenance.LONGEST_SECONDS):
@@ -55,9 +54,8 @@ def parse_until(text: str, now: datetime) -> datetime:
 def _parse_reason(text: str) -> str:
     reason = " ".join(printable(" ".join(text.split())).split())
     if not 0 < len(reason) <= maintenance.LONGEST_REASON:
-        raise ValueError(
-            f"{quoted(text)} is no reason; write a line of at most {maintenance.LONGEST_REASON} characters"
-        )
+        most = f"at most {maintenance.LONGEST_REASON} characters"
+        raise ValueError(f"{quoted(text)} is no reason; write a line of {most}")
     return reason
 
 
@@ -73,40 +71,29 @@ def maintenance_command() -> None:
 class _Host:
     """The maintenance of this host by one source, in the exporter's file. Raises ConfigError if that is unusable."""
 
-    def __init__(self, path: Path, source: str) -> None:
-        self._path = path
+    def __init__(self, directory: Path, source: str) -> None:
+        self._directory = directory
         self._source = source
+        self._path = maintenance.path_of(source, directory)
 
     def begin(self, until: datetime, reason: str) -> str:
         planned = PlannedWork(until.timestamp(), self._source, reason)
-        self._replace([maintenance.Maintenance(self._source, planned.until, reason)])  # type: ignore[arg-type]  # a choice
+        with _explained(self._path):
+            # The exporter reads it as its own user, whatever root's umask is.
+            write_file(self._path, maintenance.FILE.encode(maintenance.Maintenance(planned.until, reason)), 0o644)
         scraped = "Wait a minute before you stop the exporter or the host: then Prometheus has scraped it."
         return f"in maintenance {planned}" + f"\n{scraped}" * (self._source == maintenance.COMMAND)
 
     def end(self) -> str:
-        return "maintenance ended" if self._replace([]) else "no maintenance to end"
+        with _explained(self._path):
+            ended = self._path.exists()
+            self._path.unlink(missing_ok=True)
+        return "maintenance ended" if ended else "no maintenance to end"
 
     def listed(self) -> list[str]:
         with _explained(self._path):
-            found = maintenance.in_force(self._path, time.time())
-        return [f"in maintenance {PlannedWork(each.until, each.source, each.reason)}" for each in found]
-
-    def _replace(self, new: list[maintenance.Maintenance]) -> bool:
-        """Replace the source's entry; returns whether there was one."""
-        path = self._path
-        lock = ProcessLock(path.with_name(f".{path.stem}.lock"))
-        with _explained(path):
-            lock.acquire(wait=True)
-            try:
-                before = maintenance.in_force(path, time.time())
-            except StateError as error:
-                click.echo(f"replaced, as it cannot be used: {printable(error.detail)}", err=True)
-                before = ()
-            others = tuple(each for each in before if each.source != self._source)
-            # The exporter reads it as its own user, whatever root's umask is.
-            write_file(path, maintenance.FILE.encode((*others, *new)), 0o644)
-            lock.release()
-        return len(others) < len(before)
+            found = maintenance.in_force(self._directory, time.time())
+        return [f"in maintenance {PlannedWork(each.until, source, each.reason)}" for source, each in found.items()]
 
 
 @contextmanager
@@ -125,9 +112,7 @@ def _explained(path: Path) -> Iterator[None]:
 def _options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options of a host and of an Alertmanager; the command gets the ``target`` of both."""
 
-    @click.option(
-        "--source", type=OneOf([maintenance.COMMAND, maintenance.SLURM]), default=maintenance.COMMAND, hidden=True
-    )
+    @click.option("--source", type=OneOf(maintenance.SOURCES), default=maintenance.COMMAND, hidden=True)
     @host_options(lambda option: option.key in ("state.directory", "config.file"))
     @click.option("--alertmanager", metavar="URL", help="Silence alerts there, such as http://alertmanager:9093.")
     @click.option(
@@ -154,7 +139,7 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
             return command(Silences(alertmanager, http_config, timeout_seconds, matchers), **given)
         if matchers:
             raise ConfigError("--match selects alerts; name their Alertmanager with --alertmanager")
-        return command(_Host((config.state_directory or UNIT_STATE_DIRECTORY) / maintenance.FILE_NAME, source), **given)
+        return command(_Host(config.state_directory or UNIT_STATE_DIRECTORY, source), **given)
 
     return with_target
 

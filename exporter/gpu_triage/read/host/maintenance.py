@@ -1,12 +1,12 @@
 """Maintenance of the host: until when its findings cause no page and no drain.
 
-`gpu-triage maintenance` writes the file, as root or as the exporter's user, also for Slurm's health check.
+`gpu-triage maintenance` writes the files, as root or as the exporter's user, also for Slurm's health check.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
 from gpu_triage.documents.saved_state import LoadedState, StateKind
@@ -17,58 +17,55 @@ from gpu_triage.read.metrics.metric import Tier, host_gauge
 
 LONGEST_SECONDS: Final = 30 * 86_400.0
 LONGEST_REASON: Final = 100
-FILE_NAME: Final = "maintenance.json"
 COMMAND: Final = "command"
 SLURM: Final = "slurm"
 SOURCES: Final = (COMMAND, SLURM)
 
 GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_maintenance_until_timestamp_seconds",
-    "Unix time at which the maintenance of the host ends, with its reason in up to 100 characters. Source: "
-    "gpu-triage maintenance on ({source}), the latter for a node that an administrator drained or reserved. Absent "
-    "outside maintenance.",
+    "Unix time at which the maintenance of the host ends; absent outside maintenance. Source: the command, or slurm "
+    "for a node that an administrator drained or reserved.",
     labels={"source": SOURCES, "reason": ()},
-    source="maintenance.json in --state.directory",
+    source="maintenance-*.json in --state.directory",
 )
-
-_Time = Annotated[float, Range(0, 1e11)]
-_Reason = Annotated[str, AtMost(LONGEST_REASON), Pattern(r"[^\x00-\x1f\x7f-\x9f]+", "a line of text")]
 
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """Until when it lasts, in Unix seconds; each source has at most one."""
+    """Until when it lasts, in Unix seconds, and why."""
 
-    source: Literal["command", "slurm"]
-    until: _Time
-    reason: _Reason
+    until: Annotated[float, Range(0, 1e11)]
+    reason: Annotated[str, AtMost(LONGEST_REASON), Pattern(r"[^\x00-\x1f\x7f-\x9f]+", "a line of text")]
 
 
-def _from_document(document: dict[str, Any], where: Place, latest: float) -> LoadedState[tuple[Maintenance, ...]]:
-    listed, where = document.get("maintenance"), where.at("maintenance")
-    if not isinstance(listed, list):
-        raise where.error("is not a list")
-    found = read_value(tuple[Maintenance, ...], listed, where)
-    if any(each.until > latest + LONGEST_SECONDS for each in found):
-        raise where.error("ends more than 30 days ahead; run gpu-triage maintenance on again")
+def _from_document(document: dict[str, Any], where: Place, latest: float) -> LoadedState[Maintenance | None]:
+    found = read_value(Maintenance, document, where)
+    if found.until > latest + LONGEST_SECONDS:
+        raise where.at("until").error("is more than 30 days ahead; run gpu-triage maintenance on again")
     return LoadedState(found)
 
 
-FILE: Final[StateKind[tuple[Maintenance, ...]]] = StateKind(
+FILE: Final[StateKind[Maintenance | None]] = StateKind(
     name="maintenance",
     things="maintenance",
     history="the maintenance",
     version=1,
-    nothing=(),
-    to_document=lambda memory: {"maintenance": [asdict(each) for each in memory]},
+    nothing=None,
+    to_document=lambda memory: {} if memory is None else asdict(memory),
     from_document=_from_document,
 )
+"""The file of each source."""
 
 
-def in_force(path: Path, now: float) -> tuple[Maintenance, ...]:
-    """What is in force at this Unix time. Raises StateError if the file cannot be read."""
-    loaded = FILE.read(path, now)
-    return () if loaded is None else tuple(each for each in loaded.memory if each.until > now)
+def path_of(source: str, directory: Path) -> Path:
+    return directory / f"{FILE.name}-{source}.json"
+
+
+def in_force(directory: Path, now: float) -> dict[str, Maintenance]:
+    """What is in force at this Unix time, by source. Raises StateError if a file cannot be read."""
+    loaded = {source: FILE.read(path_of(source, directory), now) for source in SOURCES}
+    found = {source: each.memory for source, each in loaded.items() if each is not None}
+    return {source: each for source, each in found.items() if each is not None and each.until > now}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +74,14 @@ class MaintenanceReading:
 
 
 def _reader(config: Config) -> Callable[[HostRound], MaintenanceReading]:
-    path = (config.state_directory or Path()) / FILE_NAME
+    directory = config.state_directory or Path()
 
     def read(round_: HostRound) -> MaintenanceReading:
         try:
-            found = in_force(path, round_.at.wall)
+            found = in_force(directory, round_.at.wall)
         except StateError as error:
-            raise HostReadFailed(error.reason, path, error.detail.removeprefix(f"{path}: ")) from error
-        return MaintenanceReading({(each.source, each.reason): each.until for each in found})
+            raise HostReadFailed(error.reason, directory, error.detail) from error
+        return MaintenanceReading({(source, each.reason): each.until for source, each in found.items()})
 
     return read
 

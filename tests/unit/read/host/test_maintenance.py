@@ -10,26 +10,30 @@ from tests.status_pages import body_of, judged, read
 
 from gpu_triage.judge.report.machine_readable import render_json, render_lines, report_from_json
 from gpu_triage.judge.report.text import render_text
-from gpu_triage.read.host.maintenance import GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS, LONGEST_SECONDS
+from gpu_triage.read.host.maintenance import (
+    FILE,
+    GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS,
+    LONGEST_SECONDS,
+    Maintenance,
+    path_of,
+)
 from gpu_triage_simulator import load_scenario
 
 METRIC = GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS.name
 DAY = 86_400.0
 
 
-def write(tmp_path: Path, *entries: dict[str, object]) -> None:
-    (tmp_path / "maintenance.json").write_text(json.dumps({"version": 1, "maintenance": entries}))
-
-
-def entry(running: Rig, seconds: float, reason: str = "riser", source: str = "command") -> dict[str, object]:
-    return {"source": source, "until": running.clock.now().wall + seconds, "reason": reason}
+def write(tmp_path: Path, running: Rig, seconds: float, reason: str = "riser", source: str = "command") -> None:
+    planned = Maintenance(running.clock.now().wall + seconds, reason)
+    path_of(source, tmp_path).write_bytes(FILE.encode(planned))
 
 
 def test_a_maintenance_is_published_until_its_end_and_not_a_round_longer(tmp_path: Path) -> None:
     with rig(load_scenario("idle-downshift"), only("maintenance", state_directory=tmp_path)) as running:
         running.run(10)
         assert running.series(METRIC) == []
-        write(tmp_path, entry(running, 60), entry(running, 30, "drained: fan", "slurm"))
+        write(tmp_path, running, 60)
+        write(tmp_path, running, 30, "drained: fan", "slurm")
         running.run(10)
         assert {labels["source"] for labels, _ in running.series(METRIC)} == {"command", "slurm"}
         running.run(30)
@@ -44,17 +48,17 @@ def test_a_maintenance_is_published_until_its_end_and_not_a_round_longer(tmp_pat
     "content",
     [
         "{",
-        '{"version": 2, "maintenance": []}',
+        "[]",
+        '{"version": 2, "until": 1e9, "reason": "x"}',
         '{"version": 1}',
-        '{"version": 1, "maintenance": [{"source": "me", "until": 1e10, "reason": "x"}]}',
-        '{"version": 1, "maintenance": [{"source": "slurm", "until": NaN, "reason": "x"}]}',
-        '{"version": 1, "maintenance": [{"source": "slurm", "until": 1e10, "reason": "a\\nb"}]}',
-        '{"version": 1, "maintenance": [{"source": "slurm", "until": 1e10, "reason": "%s"}]}' % ("x" * 101),
-        '{"version": 1, "maintenance": [{"source": "slurm", "until": 9e9, "reason": "for years"}]}',
+        '{"version": 1, "until": NaN, "reason": "x"}',
+        '{"version": 1, "until": 1e9, "reason": "a\\nb"}',
+        f'{{"version": 1, "until": 1e9, "reason": "{"x" * 101}"}}',
+        '{"version": 1, "until": 9e9, "reason": "for years"}',
     ],
 )
 def test_a_file_of_no_use_is_a_failed_read_and_no_maintenance(tmp_path: Path, content: str) -> None:
-    (tmp_path / "maintenance.json").write_text(content)
+    path_of("slurm", tmp_path).write_text(content)
     with rig(load_scenario("idle-downshift"), only("maintenance", state_directory=tmp_path)) as running:
         running.run(10)
         assert running.series(METRIC) == []
@@ -64,7 +68,7 @@ def test_a_file_of_no_use_is_a_failed_read_and_no_maintenance(tmp_path: Path, co
 
 def test_a_month_is_not_too_long_for_a_host_that_boots_without_its_time(tmp_path: Path) -> None:
     with rig(load_scenario("idle-downshift"), only("maintenance", state_directory=tmp_path)) as running:
-        write(tmp_path, entry(running, LONGEST_SECONDS + DAY / 2))
+        write(tmp_path, running, LONGEST_SECONDS + DAY / 2)
         running.run(10)
         assert running.value(METRIC) is not None
 
