@@ -1,60 +1,42 @@
 """The commands `gpu-triage accept`, for a finding that is known and may wait, and `gpu-triage repaired`."""
 
 import os
-import re
 import time
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from getpass import getuser
 from pathlib import Path
 from typing import Final
 
 import click
 
-from gpu_triage.cli.fleet.fleet_command import parse_moment
 from gpu_triage.cli.one_shot import host_options
-from gpu_triage.documents import printable, quoted
+from gpu_triage.cli.operator_options import REASON, until_type
+from gpu_triage.documents import printable
 from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.accepted import accept
-from gpu_triage.judge.report.entries import accepted_text, minute
+from gpu_triage.judge.report.entries import accepted_text
 from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
-from gpu_triage.options.values import TextType
 from gpu_triage.read.incidents import decisions
 from gpu_triage.read.incidents.decisions import MOST_CHARACTERS, MOST_DAYS, Acceptance, Decisions, Repair
 from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, Board, IncidentLedger
 from gpu_triage.sampler.state_directory import INCIDENTS, UNIT_STATE_DIRECTORY, StateDirectory
-
-_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
-
-
-def parse_line(text: str) -> str:
-    if not text.strip() or len(text) > MOST_CHARACTERS or not text.isprintable():
-        raise ValueError(f"{quoted(text)} is invalid; write one line of at most {MOST_CHARACTERS} characters")
-    return text.strip()
-
-
-def parse_until(text: str) -> float:
-    """Parse a last day in UTC, such as ``2026-12-24``, or a time, to Unix seconds; raises ValueError."""
-    if not _DAY.fullmatch(text):
-        return parse_moment(text)
-    return (datetime.fromisoformat(text).replace(tzinfo=timezone.utc) + timedelta(days=1)).timestamp()
 
 
 def _user() -> str:
     return printable(os.environ.get("SUDO_USER") or getuser())[:MOST_CHARACTERS]
 
 
-_LINE: Final = TextType("TEXT", parse_line)
-_by: Final = click.option("--by", metavar="NAME", type=_LINE, default=_user, help="Who decided.  [default: you]")
+_by: Final = click.option("--by", metavar="NAME", type=REASON, default=_user, help="Who decided.  [default: you]")
 _host: Final = host_options(lambda option: option.key in ("state.directory", "path.procfs", "config.file"))
 
 
 @click.command(
     "accept",
     cls=OptionsCommand,
-    short_help="Accept a known finding of a GPU until a date: it stays visible and alerts nobody.",
+    short_help="Accept a known finding of a GPU until a date.",
     examples=(
         ("gpu-triage accept pcie.width --gpu 3 --until 2026-12-24 --reason 'riser on order'", "up to that day's end"),
         ("gpu-triage accept pcie.width --gpu 3 --withdraw", "no longer"),
@@ -66,11 +48,11 @@ _host: Final = host_options(lambda option: option.key in ("state.directory", "pa
 @click.option("--gpu", metavar="GPU", help="Its index, UUID or PCI address.")
 @click.option(
     "--until",
-    metavar="DATE",
-    type=TextType("DATE", parse_until),
-    help=f"Last day, or a time, in UTC; at most {MOST_DAYS} days.",
+    metavar="TIME",
+    type=until_type(MOST_DAYS),
+    help=f"Its last day, or a time, at most {MOST_DAYS} days ahead: 2026-12-24, 30d.",
 )
-@click.option("--reason", metavar="TEXT", type=_LINE, help="Shown with the finding.")
+@click.option("--reason", metavar="TEXT", type=REASON, help="Shown with the finding.")
 @_by
 @click.option("--even-critical", is_flag=True, help="Accept a critical finding, too.")
 @click.option("--withdraw", is_flag=True, help="No longer accept it.")
@@ -80,7 +62,7 @@ def accept_command(
     config: Config,
     finding: str | None,
     gpu: str | None,
-    until: float | None,
+    until: datetime | None,
     reason: str | None,
     by: str,
     even_critical: bool,
@@ -117,12 +99,10 @@ def accept_command(
         click.echo(f"{finding} of GPU {gpu} is not accepted")
         return 0
     if until is None or reason is None:
-        raise click.UsageError("it takes --until DATE --reason TEXT")
-    if not 0 < until - now <= decisions.MOST_SECONDS:
-        raise ConfigError(f"--until: {minute(until)} is not within the next {MOST_DAYS} days")
-    wish = Acceptance(finding, gpu, "", "info", None, now, until, by, reason)
+        raise click.UsageError("it takes --until TIME --reason TEXT")
+    wish = Acceptance(finding, gpu, "", "info", None, now, until.timestamp(), by, reason)
     accept(folder, wish, read_boot(config.path_procfs).boot_id, even_critical=even_critical)
-    click.echo(printable(f"{finding} of GPU {gpu} is accepted {accepted_text(until, by, reason)}"))
+    click.echo(printable(f"{finding} of GPU {gpu} is accepted {accepted_text(wish.until, by, reason)}"))
     return 0
 
 
@@ -134,7 +114,7 @@ def accept_command(
     essential=("state.directory", "config.file"),
 )
 @click.option("--gpu", metavar="GPU", required=True, help="Its index, UUID or PCI address.")
-@click.option("--note", metavar="TEXT", type=_LINE, help="What was done.")
+@click.option("--note", metavar="TEXT", type=REASON, help="What was done.")
 @_by
 @_host
 def repaired_command(*, config: Config, gpu: str, note: str | None, by: str) -> int:

@@ -1,13 +1,12 @@
 """`gpu-triage maintenance`: keep a host quiet during planned work, or many hosts by Alertmanager's silences."""
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -15,48 +14,15 @@ from gpu_triage.cli.fleet.fleet_command import http_options
 from gpu_triage.cli.fleet.prometheus import HttpConfig
 from gpu_triage.cli.fleet.silences import EXAMPLE, Matcher, Silences, parse_matcher
 from gpu_triage.cli.one_shot import host_options
-from gpu_triage.documents import printable, quoted, write_file
+from gpu_triage.cli.operator_options import REASON, until_type
+from gpu_triage.documents import write_file
 from gpu_triage.errors import ConfigError, StateError
 from gpu_triage.judge.report.report import PlannedWork
 from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
-from gpu_triage.options.values import OneOf, TextType, parse_datetime
+from gpu_triage.options.values import OneOf, TextType
 from gpu_triage.read.host import maintenance
 from gpu_triage.sampler.state_directory import UNIT_STATE_DIRECTORY
-
-_LENGTH: Final = re.compile(r"([0-9]{1,5})([mhd])")
-_CLOCK: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
-_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
-
-
-def parse_until(text: str, now: datetime) -> datetime:
-    """Parse ``18:00``, ``2h`` or ``2026-12-01T08:00``, by the host's time zone. Raises ValueError."""
-    if found := _LENGTH.fullmatch(text):
-        until = now + timedelta(**{_UNITS[found[2]]: int(found[1])})
-    elif found := _CLOCK.fullmatch(text):
-        # Without a zone until the day is known: the offset may change in the night.
-        today = now.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0, tzinfo=None)
-        until = today.astimezone()
-        if until <= now:
-            until = (today + timedelta(days=1)).astimezone()
-    else:
-        try:
-            until = parse_datetime(text).astimezone()
-        except (ValueError, OverflowError) as error:
-            wrong = f"{quoted(text)} is no time; write one such as 18:00, 2h, 3d or 2026-12-01T08:00"
-            raise ValueError(wrong) from error
-    if not now < until <= now + timedelta(seconds=maintenance.LONGEST_SECONDS):
-        most = f"the longest maintenance is {maintenance.LONGEST_SECONDS / 86_400:.0f}d"
-        raise ValueError(f"{quoted(text)} is over or too far; {most}")
-    return until
-
-
-def _parse_reason(text: str) -> str:
-    reason = " ".join(printable(" ".join(text.split())).split())
-    if not 0 < len(reason) <= maintenance.LONGEST_REASON:
-        most = f"at most {maintenance.LONGEST_REASON} characters"
-        raise ValueError(f"{quoted(text)} is no reason; write a line of {most}")
-    return reason
 
 
 @click.group("maintenance", short_help="Keep a host quiet during planned work.")
@@ -145,19 +111,21 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 @maintenance_command.command("on", cls=OptionsCommand)
-@click.option("--until", required=True, metavar="TIME", help="When it ends: 18:00, 2h, 3d or 2026-12-01T08:00.")
-@click.option("--reason", required=True, type=TextType("TEXT", _parse_reason), help="What is done, for those who look.")
+@click.option(
+    "--until",
+    required=True,
+    metavar="TIME",
+    type=until_type(maintenance.LONGEST_DAYS),
+    help=f"When it ends, at most {maintenance.LONGEST_DAYS} days ahead: 18:00, 2h, 3d or 2026-12-24T08:00.",
+)
+@click.option("--reason", required=True, metavar="TEXT", type=REASON, help="What is done, for those who look.")
 @_options
-def on(target: _Host | Silences, *, until: str, reason: str) -> int:
+def on(target: _Host | Silences, *, until: datetime, reason: str) -> int:
     """Begin a maintenance, or change its end and reason. It ends by itself.
 
     Run it on the host as root or as the exporter's user. Exit code 0: begun. 2: not, with the cause.
     """
-    try:
-        ends = parse_until(until, datetime.now().astimezone())
-    except ValueError as error:
-        raise ConfigError(f"--until: {error}") from error
-    click.echo(target.begin(ends, reason))
+    click.echo(target.begin(until, reason))
     return 0
 
 

@@ -19,7 +19,7 @@ from gpu_triage_simulator import load_scenario
 pytestmark = pytest.mark.slow
 
 CODE = "gpu.repeat_offender"
-SOON = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 86_400))
+SOON = time.strftime("%Y-%m-%d", time.localtime(time.time() + 86_400))
 ACCEPT = (CODE, "--gpu", "1", "--until", SOON, "--reason", "swap on Monday", "--by", "jd")
 
 Command = Callable[..., Ran]
@@ -53,7 +53,8 @@ def test_a_finding_is_accepted_listed_and_withdrawn(command: Command, folder: Pa
     assert command("accept", *ACCEPT).out.startswith(f"{CODE} of GPU 1 is accepted by jd until ")
     (accepted,) = read_decisions(folder).accepted
     assert (accepted.value, accepted.severity, accepted.reason) == (3.0, "warning", "swap on Monday")
-    assert accepted.until % 86_400 == 0, "the end of a day in UTC"
+    last = time.localtime(accepted.until - 1)
+    assert (time.strftime("%Y-%m-%d", last), last.tm_hour) == (SOON, 23), "the end of that day"
     again = command("accept", *ACCEPT[:-4], "--reason", "later", "--by", "ms")
     assert again.code == 0
     assert [each.by for each in read_decisions(folder).accepted] == ["ms"]
@@ -71,9 +72,9 @@ def test_a_finding_is_accepted_listed_and_withdrawn(command: Command, folder: Pa
         ((*ACCEPT[:4], "2099-01-01", *ACCEPT[5:]), 2, "not within the next 180 days"),
         ((*ACCEPT[:4], "2020-01-01", *ACCEPT[5:]), 2, "not within the next 180 days"),
         ((*ACCEPT[:4], "Monday", *ACCEPT[5:]), 2, "'Monday' is no time"),
-        (ACCEPT[:5], 2, "it takes --until DATE --reason TEXT"),
+        (ACCEPT[:5], 2, "it takes --until TIME --reason TEXT"),
         ((CODE,), 2, "FINDING and --gpu belong together"),
-        ((*ACCEPT[:6], "two\nlines"), 2, "one line of at most 100 characters"),
+        ((*ACCEPT[:6], " \n"), 2, "one line of at most 100 characters"),
         ((*ACCEPT[:6], "x" * 101), 2, "one line of at most 100 characters"),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.command_line import Run
 
-from gpu_triage.cli.maintenance_command import parse_until
+from gpu_triage.cli.operator_options import parse_until
 
 FILE = "maintenance-command.json"
 NOW = datetime(2026, 11, 29, 13, 20, tzinfo=timezone.utc)
@@ -19,21 +19,22 @@ NOW = datetime(2026, 11, 29, 13, 20, tzinfo=timezone.utc)
         ("30d", NOW + timedelta(days=30)),
         ("18:00", NOW.replace(hour=18, minute=0)),
         ("8:15", NOW.replace(day=30, hour=8, minute=15)),
+        ("2026-12-01", datetime(2026, 12, 2, tzinfo=timezone.utc)),
         ("2026-12-01T08:00", datetime(2026, 12, 1, 8, 0, tzinfo=timezone.utc)),
         ("2026-12-01T08:00+02:00", datetime(2026, 12, 1, 6, 0, tzinfo=timezone.utc)),
     ],
 )
 def test_a_maintenance_ends_at_a_time_of_the_host(text: str, until: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
-    assert parse_until(text, NOW) == until
+    assert parse_until(text, NOW, 30) == until
 
 
 @pytest.mark.parametrize(
     "text", ["", "0m", "31d", "99999d", "tomorrow", "25:00", "2026-11-29T13:20", "9999-12-31T23:59", "0001-01-01T00:00"]
 )
 def test_no_end_or_one_too_far_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"18:00|longest maintenance is 30d"):
-        parse_until(text, NOW)
+    with pytest.raises(ValueError, match=r"18:00|within the next 30 days"):
+        parse_until(text, NOW, 30)
 
 
 def test_a_host_is_in_maintenance_until_it_is_ended_and_slurm_does_not_end_that_of_others(
@@ -63,7 +64,7 @@ def test_a_host_is_in_maintenance_until_it_is_ended_and_slurm_does_not_end_that_
     [
         (("on", "--reason", "x"), "--until is missing"),
         (("on", "--until", "2h"), "--reason is missing"),
-        (("on", "--until", "31d", "--reason", "x"), "the longest maintenance is 30d"),
+        (("on", "--until", "31d", "--reason", "x"), "not within the next 30 days"),
         (("on", "--until", "2h", "--reason", " \n"), "is no reason"),
         (("on", "--until", "2h", "--reason", "x" * 101), "at most 100 characters"),
         (("on", "--until", "2h", "--reason", "x", "--match", "instance=gpu-7"), "--alertmanager"),

@@ -8,15 +8,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
+from gpu_triage.documents import Place, Range, read_value
 from gpu_triage.documents.saved_state import LoadedState, StateKind
 from gpu_triage.errors import HostReadFailed, StateError
 from gpu_triage.options.config import Config
+from gpu_triage.read.incidents.decisions import Line
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
 from gpu_triage.read.metrics.metric import Tier, host_gauge
 
-LONGEST_SECONDS: Final = 30 * 86_400.0
-LONGEST_REASON: Final = 100
+LONGEST_DAYS: Final = 30
+LONGEST_SECONDS: Final = LONGEST_DAYS * 86_400.0
 COMMAND: Final = "command"
 SLURM: Final = "slurm"
 SOURCES: Final = (COMMAND, SLURM)
@@ -35,13 +36,13 @@ class Maintenance:
     """Until when it lasts, in Unix seconds, and why."""
 
     until: Annotated[float, Range(0, 1e11)]
-    reason: Annotated[str, AtMost(LONGEST_REASON), Pattern(r"[^\x00-\x1f\x7f-\x9f]+", "a line of text")]
+    reason: Line
 
 
 def _from_document(document: dict[str, Any], where: Place, latest: float) -> LoadedState[Maintenance | None]:
     found = read_value(Maintenance, document, where)
     if found.until > latest + LONGEST_SECONDS:
-        raise where.at("until").error("is more than 30 days ahead; run gpu-triage maintenance on again")
+        raise where.at("until").error(f"is more than {LONGEST_DAYS} days ahead; run gpu-triage maintenance on again")
     return LoadedState(found)
 
 
