@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -152,20 +152,11 @@ def _keys_below(node: ast.AST, prefix: str, module: object) -> Iterator[str]:
         name = ast.unparse(node.func)
         if name.rpartition(".")[2] in {"asdict", "_asdict"}:
             raise ValueError(f"{module}: add the class of {expression} to deploy/generate/names.py")
-        called = (
-            Awaited.document
-            if expression.endswith(".document()")
-            else getattr(module, expression.partition("(")[0], None)
-        )
+        called = Awaited.document if name.endswith(".document") else getattr(module, name, None)
         if inspect.isfunction(called) and "dict" in str(inspect.signature(called).return_annotation):
             yield from _keys(called, prefix)
     for below in ast.iter_child_nodes(node):
         yield from _keys_below(below, prefix, module)
-
-
-def last_release(version: str, released: Iterable[str]) -> str | None:
-    """The highest version below this one; or None."""
-    return max((each for each in released if Version(each) < Version(version)), key=Version, default=None)
 
 
 def broken(version: str, lists: Mapping[str, str], changelog: str) -> list[str]:
@@ -177,7 +168,7 @@ def broken(version: str, lists: Mapping[str, str], changelog: str) -> list[str]:
     Args:
         lists: the list of this version and those of releases, by version.
     """
-    last = last_release(version, lists)
+    last = max((each for each in lists if Version(each) < Version(version)), key=Version, default=None)
     if last is None:
         return []
     lost = [line.split(" ") for line in sorted({*lists[last].splitlines()} - {*lists[version].splitlines()})]

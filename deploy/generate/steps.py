@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from dashboards.build import dashboards
-from deploy.generate import REPOSITORY, chart, first_diagnosis, man_pages, names, pages, sbom
+from deploy.generate import REPOSITORY, chart, first_diagnosis, man_pages, names, pages
 from deploy.generate.alertmanager import alertmanager_files
 from deploy.generate.fleet import fleet_files
 from deploy.generate.kubernetes import kubernetes_files
@@ -49,8 +49,6 @@ STEPS: Final[Mapping[str, Step]] = MappingProxyType(
     }
 )
 """What is committed. Notifications and goldens are written by tests, with ``--regenerate``."""
-
-ON_DEMAND: Final[Mapping[str, Step]] = MappingProxyType({"sbom": Step(sbom.files)})
 
 
 def stale(step: Step, repository: Path = REPOSITORY) -> list[Path]:
