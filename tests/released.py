@@ -24,6 +24,8 @@ from tests.conftest import REPOSITORY
 from gpu_triage import __version__
 
 NEWER: Final = "99.0.0"
+CLOCKS_SECONDS: Final = 0.5
+"""By how much the time of a kept finding may move with each start, and far less than a start takes."""
 KINDS: Final = ("wheel", "packages", "chart", "rules", "dashboards")
 IMAGE: Final = ("buildah", "debootstrap")
 FOLDER: Final = REPOSITORY / "build" / "released"
@@ -54,8 +56,10 @@ def packages_in(folder: Path) -> Packages:
 
 def built(*kinds: str, version: str = __version__) -> Path:
     """The folder of these files."""
-    digest = hashlib.sha256(run("git", "-C", str(REPOSITORY), "rev-parse", "HEAD").encode())
-    for name in sorted(filter(None, run("git", "-C", str(REPOSITORY), "ls-files", "-z").split("\0"))):
+    git = ("git", "-C", str(REPOSITORY))
+    modified = run(*git, "status", "--porcelain", "--untracked-files=no") != ""
+    digest = hashlib.sha256(f"{run(*git, 'rev-parse', 'HEAD')}{modified}".encode())
+    for name in sorted(filter(None, run(*git, "ls-files", "-z").split("\0"))):
         if not name.startswith("tests/") and (REPOSITORY / name).is_file():
             digest.update(name.encode() + b"\0" + (REPOSITORY / name).read_bytes())
     folder = FOLDER / digest.hexdigest()[:16] / f"{version}-{'-'.join(kinds)}"
@@ -63,7 +67,7 @@ def built(*kinds: str, version: str = __version__) -> Path:
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             for old in (old for old in FOLDER.iterdir() if old != folder.parent):
-                shutil.rmtree(old)
+                shutil.rmtree(old, ignore_errors=True)
             with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
                 unfinished = Path(scratch) / "files"
                 make(checkout(Path(scratch), version), unfinished, *kinds)

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from tests.certificates import Authority
 from tests.conftest import RequiresTool
-from tests.released import NEWER, Packages
+from tests.released import CLOCKS_SECONDS, NEWER, Packages
 from tests.root_file_system import root_file_system
 
 from gpu_triage import __version__
@@ -164,10 +164,14 @@ def test_an_upgrade_and_a_rollback_start_that_version_and_keep_options_and_state
     assert [f'version="{version}"' in line for line in series(life, step, "gpu_exporter_build_info")] == [True]
     assert "# mine\n" in (life / f"{step}-options").read_text()
     assert "# new\n" not in (life / f"{step}-options").read_text()
-    before, now = (series(life, each, "gpu_finding_since_timestamp_seconds") for each in ("configured", step))
-    began = [line for line in before if 'code="pcie.width"' in line]
-    assert {*began} <= {*now}
-    assert began
+    first, now = (began(life, each) for each in ("configured", step))
+    assert now == pytest.approx(first, abs=CLOCKS_SECONDS)
+
+
+def began(life: Path, step: str) -> float:
+    """When a finding of the simulated host began."""
+    (line,) = (each for each in series(life, step, "gpu_finding_since") if 'code="pcie.width"' in each)
+    return float(line.rpartition(" ")[2])
 
 
 def test_an_upgrade_leaves_a_disabled_service_disabled(life: Path) -> None:
