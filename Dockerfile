@@ -17,9 +17,12 @@ COPY pyproject.toml README.md LICENSE ./
 # The package's dashboards are links to these.
 COPY dashboards dashboards
 COPY exporter exporter
+# Modules are compiled without the times of their files, which a build that can be repeated does not keep.
+ARG SOURCE_DATE_EPOCH
 RUN python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/gpu-triage/bin/python -m pip install --no-deps --no-index /wheels/*.whl \
-    && /opt/gpu-triage/bin/python -m pip uninstall --yes pip
+    && /opt/gpu-triage/bin/python -m pip uninstall --yes pip \
+    && PYTHONHASHSEED=0 python -m compileall -q -f --invalidation-mode unchecked-hash /opt/gpu-triage/lib
 
 FROM ${PYTHON_IMAGE}
 ARG PYTHON_IMAGE

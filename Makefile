@@ -119,9 +119,9 @@ regenerate: $(DEV) ## everything that is generated, after any change, about a mi
 lock: $(DEV) ## resolve requirements/*.txt again; ARGS=--upgrade takes the newest versions
 	requirements/lock.sh $(BIN)/uv $(ARGS)
 
-.PHONY: packages
-packages: $(PACKAGES) ## build the deb and the rpm, dist/; ARGS='--python 3.12 --arch arm64' for other hosts
-	$(BIN)/python -m deploy.packages $(ARGS)
+.PHONY: release
+release: $(PACKAGES) ## build the files of a release, dist/; ARGS=wheel, 'packages --python 3.12 --arch arm64' for some
+	$(BIN)/python -m deploy.release $(ARGS)
 
 .PHONY: clean
 clean: ## remove the virtual environment, caches and build output

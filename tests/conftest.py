@@ -63,7 +63,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 SLOWEST_FIRST = (
     *("e2e/test_rehearsal.py", "e2e/test_outages.py", "faults/", "dashboards/test_watched_scenarios.py"),
-    *("fleet/test_live", "deploy/test_package_life.py", "image/test_image.py", "e2e/", "rules/test_week.py"),
+    *(
+        "deploy/test_release.py",
+        "fleet/test_live",
+        "deploy/test_package_life.py",
+        "image/test_image.py",
+        "e2e/",
+        "rules/test_week.py",
+    ),
     *("unit/sampler", "golden/", "states/", "rules/test_scenarios.py", "rules/"),
 )
 """Files that take minutes, and folders of such, by how long they take.
@@ -139,10 +146,11 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
-def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.distribution import build_wheel  # noqa: PLC0415 - this file also works in a folder of its own
+def wheel() -> Path:
+    from tests.released import built  # noqa: PLC0415 - this file also works in a folder of its own
 
-    return build_wheel(repository, tmp_path_factory.mktemp("distribution"))
+    (found,) = built("wheel").glob("*.whl")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
-"""The distribution as users get it: its wheel, and environments of other Pythons that it is installed into."""
+"""Environments of other Pythons, as users install the wheel into them."""
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -11,22 +10,6 @@ from typing import Final
 
 SUPPORTED: Final = ("3.10", "3.11", "3.12", "3.13")
 """As the classifiers in pyproject.toml name them."""
-
-
-def build_wheel(repository: Path, scratch: Path) -> Path:
-    """The wheel, built from a copy: setuptools would leave a build/ in the working tree."""
-    source, built = scratch / "source", scratch / "wheels"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(repository / name, source)
-    shutil.copytree(
-        repository / "exporter", source / "exporter", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
-    )
-    shutil.copytree(repository / "docs" / "man", source / "docs" / "man")
-    offline = ("--offline", "--no-config", "--no-build-isolation", "--python", sys.executable)
-    _run(uv(), "build", "--quiet", "--wheel", *offline, "--out-dir", str(built), str(source))
-    (found,) = built.glob("*.whl")
-    return found
 
 
 def interpreters() -> Mapping[str, Path]:

@@ -14,7 +14,7 @@ TESTS = Path(__file__).parent
 
 FULL = (
     *("dashboards/test_job_dashboard.py", "dashboards/test_watched_scenarios.py", "deploy/test_first_minute.py"),
-    *("deploy/test_package_life.py", "deploy/test_packages.py", "e2e/test_demo_ends.py"),
+    *("deploy/test_package_life.py", "deploy/test_packages.py", "deploy/test_release.py", "e2e/test_demo_ends.py"),
     *("e2e/test_fleet_incidents.py", "e2e/test_outages.py", "e2e/test_pythons.py", "e2e/test_rehearsal.py"),
     *("e2e/test_status_page_in_browser.py", "faults/test_driver_at_its_worst.py", "fleet/test_fleet_numbers.py"),
     *("fleet/test_live_", "hostile/test_floods.py", "image/test_image.py", "jobs/", "privilege/"),

@@ -6,11 +6,11 @@ debootstrap makes each once, which takes a minute or two, and they are kept in t
 import os
 import platform
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
 import pytest
+from deploy.release.image import debootstrap
 from filelock import FileLock
 from tests.conftest import RequiresTool
 
@@ -33,25 +33,15 @@ def root_file_system(requires_tool: RequiresTool, kind: str, packages: str) -> P
     system = cache / "-".join(filter(None, (release, platform.machine(), kind)))
     with FileLock(f"{system}.lock"):
         if not system.exists():
-            _debootstrap(release, system, packages)
+            _make(system, packages)
     return system
 
 
-def _debootstrap(release: str, system: Path, packages: str) -> None:
+def _make(system: Path, packages: str) -> None:
     unfinished = system.with_name(f"{system.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    command = ["debootstrap", "--variant=minbase", f"--include={packages}", release, str(unfinished), _mirror(release)]
-    made = subprocess.run(command, check=False, capture_output=True, text=True)
-    if made.returncode != 0:
-        pytest.skip(f"debootstrap cannot make a system here: {made.stdout[-500:]}{made.stderr[-500:]}")
+    try:
+        debootstrap(unfinished, packages)
+    except RuntimeError as error:
+        pytest.skip(f"debootstrap cannot make a system here: {str(error)[-500:]}")
     unfinished.rename(system)
-
-
-def _mirror(release: str) -> str:
-    command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Identifier: Packages"]
-    targets = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    for line in targets.splitlines():
-        name, _, address = line.partition(" ")
-        if name == release:
-            return address
-    pytest.skip(f"apt has no archive of {release}, so there is nothing to make a system from")

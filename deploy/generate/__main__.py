@@ -5,7 +5,7 @@ import sys
 
 import click
 from deploy.generate import REPOSITORY
-from deploy.generate.steps import ON_DEMAND, STEPS, write
+from deploy.generate.steps import STEPS, write
 
 _BY_TESTS = {
     "notifications": ("tests/rules/test_notifications.py",),
@@ -45,16 +45,16 @@ def _all() -> None:
 
 
 @click.command(epilog="Read the diff before you commit it: git diff --text.")
-@click.argument("steps", nargs=-1, type=click.Choice((*STEPS, *_BY_TESTS, *ON_DEMAND)))
+@click.argument("steps", nargs=-1, type=click.Choice((*STEPS, *_BY_TESTS)))
 def main(steps: tuple[str, ...]) -> None:
-    """Renew what is generated; without STEPS, all of it but sbom, in the right order."""
+    """Renew what is generated; without STEPS, all of it, in the right order."""
     if not steps:
         _all()
     for name in steps:
         if name in _BY_TESTS:
             _run(name)
         else:
-            write({**STEPS, **ON_DEMAND}[name])
+            write(STEPS[name])
 
 
 if __name__ == "__main__":

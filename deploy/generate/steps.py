@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from dashboards.build import dashboards
-from deploy.generate import REPOSITORY, chart, first_diagnosis, man_pages, pages, sbom
+from deploy.generate import REPOSITORY, chart, first_diagnosis, man_pages, names, pages
 from deploy.generate.alertmanager import alertmanager_files
 from deploy.generate.fleet import fleet_files
 from deploy.generate.kubernetes import kubernetes_files
@@ -41,6 +41,7 @@ STEPS: Final[Mapping[str, Step]] = MappingProxyType(
         "docs": Step(pages.files),
         "top": Step(pages.page_of_top),
         "tutorial": Step(first_diagnosis.files),
+        "names": Step(names.files),
         "man": Step(man_pages.files, ("docs/man/*.1",)),
         "dashboards": Step(_dashboards, ("dashboards/*.json",)),
         "chart": Step(chart.files, (f"{chart.CHART}/files/**/*.*",)),
@@ -48,8 +49,6 @@ STEPS: Final[Mapping[str, Step]] = MappingProxyType(
     }
 )
 """What is committed. Notifications and goldens are written by tests, with ``--regenerate``."""
-
-ON_DEMAND: Final[Mapping[str, Step]] = MappingProxyType({"sbom": Step(sbom.files)})
 
 
 def stale(step: Step, repository: Path = REPOSITORY) -> list[Path]:

@@ -1,1 +1,1 @@
-"""The packages for the Debian and Red Hat families: `make packages`."""
+"""The packages for the Debian and Red Hat families: `make release`."""

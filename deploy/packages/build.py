@@ -5,11 +5,8 @@ requirements/image.txt, and nfpm packs the tree.
 """
 
 import gzip
-import os
 import shutil
-import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
@@ -21,11 +18,11 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 from click.shell_completion import get_completion_class
+from deploy.release.files import NAME, Source, run, tool
 
 from gpu_triage import __version__
 from gpu_triage.cli.main import group
 
-NAME: Final = "gpu-triage-exporter"
 HOME: Final = f"usr/lib/{NAME}"
 """Path of the virtual environment, without the leading slash."""
 PYTHONS: Final = ("3.10", "3.11", "3.12", "3.13")
@@ -66,34 +63,25 @@ class Target(NamedTuple):
         return f"{_RELEASE}.py{self.python.replace('.', '')}"
 
 
-def build_packages(repository: Path, target: Target, output: Path) -> tuple[Path, Path]:
+def build_packages(source: Source, target: Target, wheel: Path, output: Path) -> tuple[Path, Path]:
     """Build both packages in a folder; returns their paths, the deb first."""
-    output.mkdir(parents=True, exist_ok=True)
-    epoch = _epoch(repository)
     with tempfile.TemporaryDirectory(prefix="gpu-triage-packages-") as scratch:
         root = Path(scratch) / "root"
-        _make_tree(repository, target, root, Path(scratch), epoch)
+        _make_tree(source, target, root, wheel)
         scripts = _scripts(target, Path(scratch) / "scripts")
 
         def pack(packager: str) -> Path:
-            specification = _specification(packager, target, root, scripts, epoch)
-            return _pack(packager, specification, output, Path(scratch), epoch)
+            specification = _specification(packager, target, root, scripts, source.epoch)
+            return _pack(packager, specification, output, Path(scratch), source)
 
         return pack("deb"), pack("rpm")
 
 
-def _epoch(repository: Path) -> int:
-    """Timestamp for all files: that of the last commit, for reproducible builds."""
-    if (told := os.environ.get("SOURCE_DATE_EPOCH")) is not None:
-        return int(told)
-    command = ["git", "-C", str(repository), "log", "-1", "--format=%ct"]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
-def _make_tree(repository: Path, target: Target, root: Path, scratch: Path, epoch: int) -> None:
+def _make_tree(source: Source, target: Target, root: Path, wheel: Path) -> None:
+    repository = source.folder
     home = root / HOME
     site = home / "lib" / f"python{target.python}" / "site-packages"
-    install_wheels(repository, target, site, scratch)
+    install_wheels(repository, target, site, wheel)
     (home / "bin").mkdir()
     (home / "bin" / "python3").symlink_to(f"../../../bin/python{target.python}")
     _write(home / "pyvenv.cfg", f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {target.python}\n")
@@ -110,7 +98,7 @@ def _make_tree(repository: Path, target: Target, root: Path, scratch: Path, epoc
         _write(root / f"usr/share/{NAME}/slurm" / file.name, text, 0o755 if text.startswith("#!") else 0o644)
     # Where slurm.conf's pattern finds the scripts; job.sh has the reason.
     (root / "usr/bin/gpu-triage-or-true").symlink_to(f"../share/{NAME}/slurm/job.sh")
-    _add_documents(repository, target, root, site, epoch)
+    _add_documents(repository, target, root, site, source.epoch)
 
 
 def _add_documents(repository: Path, target: Target, root: Path, site: Path, epoch: int) -> None:
@@ -139,24 +127,18 @@ def _for_package(unit: str) -> str:
     return unit.replace(line, "ExecStart=/usr/bin/gpu-triage ")
 
 
-def install_wheels(repository: Path, target: Target, site: Path, scratch: Path, lock: str = "image.txt") -> None:
-    """Install the pinned packages with hash checks, and ours, built from a copy because setuptools leaves a build/."""
-    source, wheels = _made(scratch / "source"), scratch / "wheels"
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(repository / name, source)
-    leftovers = shutil.ignore_patterns("*.egg-info", "__pycache__")
-    shutil.copytree(repository / "exporter", source / "exporter", ignore=leftovers)
-    isolation = ("--offline", "--no-build-isolation")
-    _uv("build", "--wheel", f"--python={sys.executable}", *isolation, f"--out-dir={wheels}", str(source))
+def install_wheels(repository: Path, target: Target, site: Path, wheel: Path, lock: str = "image.txt") -> None:
+    """Install the pinned packages with hash checks, and ours."""
     platform = f"{ARCHITECTURES[target.architecture]}-manylinux_{_GLIBC.replace('.', '_')}"
     hosts = (f"--python-version={target.python}", f"--python-platform={platform}")
     place = (f"--python={sys.executable}", f"--target={site}", *hosts)
     locked = ("--only-binary=:all:", "--require-hashes", f"--requirements={repository / 'requirements' / lock}")
     # Copied, because the default is hard links to uv's cache, and file modes are changed later.
     _uv("pip", "install", "--link-mode", "copy", *place, *locked)
-    _uv("pip", "install", "--link-mode", "copy", *place, "--no-deps", *map(str, wheels.glob("*.whl")))
-    # Remove scripts of the packages, a test of nvidia-ml-py, and uv's metadata on this machine.
+    _uv("pip", "install", "--link-mode", "copy", *place, "--no-deps", str(wheel))
+    # Remove scripts and manual pages of the packages, a test of nvidia-ml-py, and uv's metadata on this machine.
     shutil.rmtree(site / "bin", ignore_errors=True)
+    shutil.rmtree(site / "share", ignore_errors=True)
     (site / ".lock").unlink(missing_ok=True)
     for leftover in ("*.dist-info/RECORD", "*.dist-info/direct_url.json", "*.dist-info/uv_cache.json", "example.py"):
         for path in site.glob(leftover):
@@ -222,13 +204,12 @@ def _contents(packager: str, root: Path) -> Iterator[dict[str, Any]]:
         yield {"src": str(_HERE / "lintian-overrides"), "dst": overrides, "file_info": {**owner, "mode": 0o644}}
 
 
-def _pack(packager: str, specification: Mapping[str, Any], output: Path, scratch: Path, epoch: int) -> Path:
+def _pack(packager: str, specification: Mapping[str, Any], output: Path, scratch: Path, source: Source) -> Path:
     config = scratch / f"nfpm-{packager}.yaml"
     config.write_text(yaml.safe_dump(dict(specification)), encoding="utf-8")
     before = set(output.glob(f"*.{packager}"))
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
     arguments = ("package", "--packager", packager, "--config", str(config), "--target", f"{output}/")
-    said = _run(str(_tool("nfpm")), *arguments, environment=environment)
+    said = run(tool("nfpm"), *arguments, env=source.environment)
     made = [path for path in output.glob(f"*.{packager}") if path not in before or path.name in said]
     (package,) = made
     return package
@@ -251,18 +232,7 @@ def _made(folder: Path) -> Path:
 
 
 def _uv(*arguments: str) -> None:
-    _run(str(_tool("uv")), *arguments, "--quiet", "--no-config")
-
-
-def _tool(name: str) -> Path:
-    return Path(sysconfig.get_path("scripts")) / name
-
-
-def _run(*command: str, environment: Mapping[str, str] | None = None) -> str:
-    result = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
-    if result.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
-    return result.stdout
+    run(tool("uv"), *arguments, "--quiet", "--no-config")
 
 
 def completions() -> Mapping[str, str]:

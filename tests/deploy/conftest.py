@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.built_packages import Packages, build
+from tests.released import NEWER, Packages, built, packages_in, release
 from tests.slurm_node import Node, exporter_of_a_sick_gpu
 
 
@@ -21,5 +21,11 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def packages(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Packages:
-    return build(repository, tmp_path_factory.mktemp("packages"))
+def packages() -> Packages:
+    return packages_in(release())
+
+
+@pytest.fixture(scope="session")
+def newer() -> Packages:
+    """Of a later version, with an option more."""
+    return packages_in(built("wheel", "packages", "chart", version=NEWER))

@@ -41,8 +41,11 @@ GPU_TRIAGE_SIMULATE=dual-a10
 end
 touch /var/lib/gpu-triage/mine
 systemctl restart $unit
-has_gpus() { page 9999 configured-page && [ "$(grep -c '^gpu_up.* 1' /shared/configured-page)" = 2 ]; }
-within has_gpus
+judged() {
+    page 9999 $1-page && [ "$(grep -c '^gpu_up.* 1' /shared/$1-page)" = 2 ] &&
+        grep -q '^gpu_finding_since_timestamp_seconds.*code="pcie.width"' /shared/$1-page
+}
+within judged configured
 state configured-state
 
 : refused
@@ -91,10 +94,17 @@ kill $server
 answers 9999 freed
 
 : upgraded
-dpkg --install --force-confold /shared/newer.deb
-answers 9999 upgraded
-cp $options /shared/upgraded-options
-test -e /var/lib/gpu-triage/mine
+replaced() {
+    dpkg --install --force-confold /shared/$2.deb
+    within judged $1
+    state $1-state
+    cp $options /shared/$1-options
+    test -e /var/lib/gpu-triage/mine
+}
+replaced upgraded newer
+
+: back
+replaced back package
 
 : disabled
 systemctl disable --now $unit

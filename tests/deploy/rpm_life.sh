@@ -50,8 +50,21 @@ test "$(zsh -fc '
     $_comps[gpu-triage]
 ' | cut -d: -f1)" = check
 
-rpm --upgrade --force --nodeps /tmp/package
-find /usr/lib/gpu-triage-exporter -name 'daemon.*.pyc' | grep .
+version=$(gpu-triage --version)
+echo '# mine' >>/etc/default/gpu-triage-exporter
+mkdir /var/lib/gpu-triage
+touch /var/lib/gpu-triage/mine
+kept() {
+    find /usr/lib/gpu-triage-exporter -name 'daemon.*.pyc' | grep .
+    grep '^# mine' /etc/default/gpu-triage-exporter
+    test -e /var/lib/gpu-triage/mine
+}
+rpm --upgrade --nodeps /tmp/newer
+gpu-triage --version | grep 99.0.0
+kept
+rpm --upgrade --oldpackage --nodeps /tmp/package
+test "$(gpu-triage --version)" = "$version"
+kept
 rpm --erase gpu-triage-exporter
 ! test -e /usr/bin/gpu-triage
 ! test -e /usr/lib/gpu-triage-exporter

@@ -7,4 +7,5 @@ mount -t overlay overlay -o "lowerdir=/,upperdir=$SCRATCH/upper/changes,workdir=
 mount --rbind /dev "$SCRATCH/root/dev"
 mount -t proc proc "$SCRATCH/root/proc"
 cp "$PACKAGE" "$SCRATCH/root/tmp/package"
+cp "$NEWER" "$SCRATCH/root/tmp/newer"
 exec chroot "$SCRATCH/root" /bin/sh -eu

@@ -16,12 +16,15 @@ from typing import Final
 
 import pytest
 import yaml
-from tests.built_packages import Packages
+from deploy.release.files import copied
 from tests.chart.rendering import IMAGE, render
 from tests.conftest import FIRST_VALUE, REPOSITORY, RequiresTool
 from tests.distribution import uv
 from tests.documents.pages import shown
+from tests.released import Packages, built, release
 from tests.root_file_system import root_file_system
+
+from gpu_triage import __version__
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -84,13 +87,7 @@ def seconds_and_codes(output: str) -> list[tuple[float, int]]:
 @pytest.fixture
 def clone(repository: Path, tmp_path: Path) -> Path:
     """What git would check out, with the changes of this working tree."""
-    target = tmp_path / "clone"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=repository, check=True, capture_output=True).stdout
-    for name in listed.decode().split("\0"):
-        if name and (repository / name).exists():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(repository / name, target / name, follow_symlinks=False)
-    return target
+    return copied(repository, tmp_path / "clone", __version__).folder
 
 
 @pytest.fixture
@@ -119,11 +116,14 @@ def test_a_desk_has_a_verdict_within_a_minute(
 ) -> None:
     system = root_file_system(requires_tool, "pip", "python3,python3-venv,python3-pip,ca-certificates")
     walked = commands(repository, "On a desk")
-    assert walked == ["pipx install .", "gpu-triage check"]
+    (file,) = built("wheel").glob("*.whl")
+    assert walked == ["make release ARGS=wheel", f"pipx install dist/{file.name}", "gpu-triage check"]
+    (clone / "dist").mkdir()
+    shutil.copy2(file, clone / "dist")
     shutil.copy2(uv(), clone / "uv")  # of the two that the README names, the one that comes with the tests
     if CERTIFICATES.exists():
         shutil.copy2(CERTIFICATES, clone / "certificates.crt")
-    install, check = walked[0].replace("pipx install", "uv tool install --quiet"), f"{walked[1]} --simulate dual-a10"
+    install, check = walked[1].replace("pipx install", "uv tool install --quiet"), f"{walked[2]} --simulate dual-a10"
     trust = "export SSL_CERT_FILE=/clone/certificates.crt\n" if (clone / "certificates.crt").exists() else ""
     script = DESK + trust + timed(install) + timed(check)
     ran = run(script, system=system, clone=clone, scratch=scratch, alone=False)
@@ -141,11 +141,11 @@ def test_a_slurm_node_drains_itself_after_six_commands(
     for program in (*SLURM, "apt-get", "curl"):
         requires_tool(program)
     walked = commands(REPOSITORY, "On a Slurm cluster")
-    assert walked[0] == "make packages"
+    assert walked[0] == "make release ARGS=packages"
     assert len(walked) <= 6
     started = time.monotonic()
     packages: Packages = request.getfixturevalue("packages")
-    built = time.monotonic() - started
+    build = time.monotonic() - started
     dist = tmp_path / "dist"
     dist.mkdir()
     shutil.copy2(packages.deb, dist)
@@ -173,26 +173,28 @@ def test_a_slurm_node_drains_itself_after_six_commands(
     assert re.search(r"^SchedulerParameters += bf_continue,nohold_on_prolog_fail$", ran.stdout, re.MULTILINE)
     assert ("@ran" in ran.stdout, "@drained" in ran.stdout) == (True, False), told
     took = [each for each, _ in seconds_and_codes(ran.stdout)]
-    record_property(FIRST_VALUE, f"on a Slurm node: {len(walked)} commands, {built + sum(took):.0f} s with the build")
+    record_property(FIRST_VALUE, f"on a Slurm node: {len(walked)} commands, {build + sum(took):.0f} s with the build")
 
 
 def test_kubernetes_has_dashboards_with_pods_after_three_commands(repository: Path, record_property: Records) -> None:
     walked = commands(repository, "On Kubernetes")
     assert len(walked) == 3
     build, push, install = map(shlex.split, walked)
-    assert build[:2] == ["docker", "build"]
-    assert push == ["docker", "push", build[build.index("--tag") + 1]]
-    release, chart = install[2:4]
+    assert build == ["make", "release", "ARGS=chart image"]
+    archive, target = push[2:]
+    assert push[:2] == ["skopeo", "copy"]
+    assert archive == f"oci-archive:dist/gpu-triage-exporter-{__version__}-image.tar"
+    name, chart = install[2:4]
     assert install[:2] == ["helm", "install"]
     (setting,) = (install[at + 1] for at, word in enumerate(install) if word == "--set")
-    assert f"{setting.removeprefix('image.repository=')}:0.1.0" == push[2]
+    assert f"docker://{setting.removeprefix('image.repository=')}:{__version__}" == target
     assert setting == f"image.repository={IMAGE}"
     values = yaml.safe_load((repository / install[install.index("--values") + 1]).read_bytes())
     started = time.monotonic()
-    rendered = render(values, repository / chart, release)
+    rendered = render(values, release() / Path(chart).name, name)
     took = time.monotonic() - started
     record_property(FIRST_VALUE, f"on Kubernetes: {len(walked)} commands, {took:.0f} s without image and cluster")
-    assert rendered.container["image"] == push[2]
+    assert f"docker://{rendered.container['image']}" == target
     texts = "".join(text for each in rendered.of_kind("ConfigMap") for text in each["data"].values())
     assert "gpu_allocated" in texts or "workload_pod" in texts
     assert any("--kubernetes.pod-resources-socket" in flag for flag in rendered.container["args"])

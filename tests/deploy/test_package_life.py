@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.built_packages import Packages
 from tests.certificates import Authority
 from tests.conftest import RequiresTool
+from tests.released import CLOCKS_SECONDS, NEWER, Packages
 from tests.root_file_system import root_file_system
+
+from gpu_triage import __version__
 
 _BOOT_SECONDS: Final = 300
 _BOOT: Final = (Path(__file__).parent / "systemd_boot.sh").read_text(encoding="utf-8")
@@ -74,14 +76,13 @@ def bare_system(requires_tool: RequiresTool) -> Path:
 
 pytestmark = pytest.mark.timeout(1200)
 
-NEWER = "99.0.0"
 OPTIONS = "/etc/default/gpu-triage-exporter"
 
 LIFE = (Path(__file__).parent / "package_life.sh").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def life(packages: Packages, requires_tool: RequiresTool) -> Iterator[Path]:
+def life(packages: Packages, newer: Packages, requires_tool: RequiresTool) -> Iterator[Path]:
     """The folder of what the container found, by the step and the thing."""
     bare = bare_system(requires_tool)
     # Not in pytest's folder, which may be on a file system that systemd-nspawn cannot share.
@@ -92,30 +93,11 @@ def life(packages: Packages, requires_tool: RequiresTool) -> Iterator[Path]:
         shutil.copy(packages.deb, shared / "package.deb")
         (shared / "certificates").mkdir()
         (shared / "certificates" / "web.yml").write_text(Authority(shared / "certificates").server())
-        make_newer(packages.deb, scratch / "tree", shared / "newer.deb")
+        shutil.copy(newer.deb, shared / "newer.deb")
         boot(bare, scratch, LIFE)
         yield shared
     finally:
         shutil.rmtree(scratch)
-
-
-def make_newer(deb: Path, tree: Path, newer: Path) -> None:
-    """A package of a later version, whose program says so and whose file of options has changed as well."""
-    subprocess.run(["dpkg-deb", "--raw-extract", deb, tree], check=True)
-    (code,) = tree.glob("usr/lib/gpu-triage-exporter/lib/python3.*/site-packages/gpu_triage/__init__.py")
-    control = tree / "DEBIAN" / "control"
-    replace_line(control, "Version: ", f"Version: {NEWER}-1")
-    replace_line(code, "__version__ = ", f'__version__ = "{NEWER}"')
-    options = tree / OPTIONS[1:]
-    options.write_text(options.read_text() + "# new\n")
-    subprocess.run(["dpkg-deb", "-Zgzip", "-z1", "--build", tree, newer], check=True, capture_output=True)
-
-
-def replace_line(file: Path, start: str, by: str) -> None:
-    lines = file.read_text().splitlines()
-    (place,) = (place for place, line in enumerate(lines) if line.startswith(start))
-    lines[place] = by
-    file.write_text("\n".join(lines) + "\n")
 
 
 def state(life: Path, step: str) -> dict[str, str]:
@@ -171,13 +153,25 @@ def test_a_service_whose_port_is_taken_is_started_again_until_it_is_free(life: P
     assert state(life, "freed")["ActiveState"] == "active"
 
 
-def test_an_upgrade_starts_the_new_version_and_keeps_options_and_state(life: Path) -> None:
-    upgraded = state(life, "upgraded")
-    assert upgraded["ActiveState"] == "active"
-    assert upgraded["MainPID"] != state(life, "configured")["MainPID"]
-    assert [NEWER in line for line in series(life, "upgraded", "gpu_exporter_build_info")] == [True]
-    assert "# mine\n" in (life / "upgraded-options").read_text()
-    assert "# new\n" not in (life / "upgraded-options").read_text()
+@pytest.mark.parametrize(
+    ("step", "earlier", "version"), [("upgraded", "configured", NEWER), ("back", "upgraded", __version__)]
+)
+def test_an_upgrade_and_a_rollback_start_that_version_and_keep_options_and_state(
+    life: Path, step: str, earlier: str, version: str
+) -> None:
+    assert state(life, step)["ActiveState"] == "active"
+    assert state(life, step)["MainPID"] != state(life, earlier)["MainPID"]
+    assert [f'version="{version}"' in line for line in series(life, step, "gpu_exporter_build_info")] == [True]
+    assert "# mine\n" in (life / f"{step}-options").read_text()
+    assert "# new\n" not in (life / f"{step}-options").read_text()
+    first, now = (began(life, each) for each in ("configured", step))
+    assert now == pytest.approx(first, abs=CLOCKS_SECONDS)
+
+
+def began(life: Path, step: str) -> float:
+    """When a finding of the simulated host began."""
+    (line,) = (each for each in series(life, step, "gpu_finding_since") if 'code="pcie.width"' in each)
+    return float(line.rpartition(" ")[2])
 
 
 def test_an_upgrade_leaves_a_disabled_service_disabled(life: Path) -> None:

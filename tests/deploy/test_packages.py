@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
-from deploy.packages.build import NAME
-from tests.built_packages import Packages
+from deploy.release.files import NAME
 from tests.conftest import RequiresTool
 from tests.program_output import output_of
+from tests.released import Packages
 
 HERE = Path(__file__).parent
 OVERLAY, LIFE = ((HERE / f"rpm_{name}.sh").read_text(encoding="utf-8") for name in ("overlay", "life"))
@@ -22,7 +22,9 @@ def test_lintian_has_nothing_to_say(packages: Packages, requires_tool: RequiresT
     assert output_of(lintian, "--allow-root", "--fail-on", "none", str(packages.deb)) == ""
 
 
-def test_the_rpm_installs_runs_and_goes(packages: Packages, tmp_path: Path, requires_tool: RequiresTool) -> None:
+def test_the_rpm_installs_runs_is_upgraded_rolled_back_and_goes(
+    packages: Packages, newer: Packages, tmp_path: Path, requires_tool: RequiresTool
+) -> None:
     for shell in ("fish", "zsh"):
         requires_tool(shell)
     rpm = str(requires_tool("rpm"))
@@ -32,5 +34,6 @@ def test_the_rpm_installs_runs_and_goes(packages: Packages, tmp_path: Path, requ
     if os.geteuid() != 0:
         pytest.skip("installing a package, though into an overlay, needs root")
     command = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", OVERLAY)
-    said = output_of(*command, stdin=LIFE, SCRATCH=str(tmp_path), PACKAGE=str(packages.rpm))
+    files = {"PACKAGE": str(packages.rpm), "NEWER": str(newer.rpm)}
+    said = output_of(*command, stdin=LIFE, SCRATCH=str(tmp_path), **files)
     assert said.endswith("all went well\n")

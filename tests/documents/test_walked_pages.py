@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 import yaml
-from deploy.packages.build import NAME
+from deploy.release.files import NAME
 from tests.chart.rendering import render
 from tests.conftest import REPOSITORY, RequiresTool
 from tests.documents.pages import Shown, documents, shown
@@ -46,7 +46,7 @@ WALKS: Final = {
 
 def rendered(words: list[str]) -> None:
     """The chart of the repository takes the values; that of another repository is not here."""
-    chart = words[3]
+    chart = "helm/gpu-triage-exporter" if words[3].startswith("dist/") else words[3]
     values: dict[str, Any] = {}
     for flag, value in pairwise(words):
         if flag == "--values":
@@ -121,15 +121,16 @@ ELSEWHERE: Final = (
     ),
     Elsewhere(
         ".*",
-        "make (run|quick|packages|lock|demo)",
+        "make (run|quick|release|regenerate|lock|demo)|RELEASE_SIGNING_KEY",
         "minutes, or the network",
-        "documents/test_documented_commands.py deploy/test_packages.py e2e/test_demo_ends.py",
+        "documents/test_documented_commands.py deploy/test_release.py e2e/test_demo_ends.py",
     ),
     Elsewhere(
         "docs/check.md", "gpu-triage (accept|repaired)", "a GPU at fault", "unit/cli/test_accept_command.py", parsed
     ),
-    Elsewhere("docs/install.md", "/opt/gpu-triage/bin/pip", "a package index", "e2e/test_pythons.py"),
-    Elsewhere(".*", "docker", "a container runtime", "image/test_image.py", of_the_image),
+    Elsewhere("docs/install.md", "/opt/gpu-triage/bin/pip", "a package index", "deploy/test_release.py"),
+    Elsewhere("docs/install.md", "gpg|sha256sum", "a release", "deploy/test_release.py"),
+    Elsewhere(".*", "docker|skopeo", "a container runtime", "image/test_image.py", of_the_image),
     Elsewhere(".*", "helm", "a cluster", "deploy/test_first_minute.py", rendered),
     Elsewhere(".*", "kubectl", "a cluster", "deploy/test_kubernetes_recipes.py", applied),
     Elsewhere("docs/hardware-checks.md", "python -m tests.hardware|sh kit", "a GPU", "hardware/test_hardware.py"),

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from deploy.packages.build import ARCHITECTURES, PYTHONS, Target, install_wheels
+from deploy.release.files import copied, distributions
+
+from gpu_triage import __version__
 
 
 def pack(folder: Path, pythons: Iterable[str] = PYTHONS, architectures: Iterable[str] = tuple(ARCHITECTURES)) -> None:
@@ -17,7 +20,10 @@ def pack(folder: Path, pythons: Iterable[str] = PYTHONS, architectures: Iterable
     for name in ("__main__.py", "table.py", "values.csv", "visit.py"):
         shutil.copy(here / name, kit)
     shutil.copy(here / "run.sh", folder)
-    for target in (Target(python, architecture) for python in pythons for architecture in architectures):
-        site = folder / "lib" / f"{target.python}-{ARCHITECTURES[target.architecture]}"
-        with tempfile.TemporaryDirectory() as scratch:
-            install_wheels(here.parents[1], target, site, Path(scratch), "runtime.txt")
+    targets = (Target(python, architecture) for python in pythons for architecture in architectures)
+    with tempfile.TemporaryDirectory() as scratch:
+        source = copied(here.parents[1], Path(scratch) / "source", __version__)
+        wheel, _ = distributions(source, Path(scratch))
+        for target in targets:
+            site = folder / "lib" / f"{target.python}-{ARCHITECTURES[target.architecture]}"
+            install_wheels(source.folder, target, site, wheel, "runtime.txt")

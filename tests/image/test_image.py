@@ -1,40 +1,33 @@
-"""The documented command builds the image from the Dockerfile, and what it makes runs as the user that it names.
-
-The base image is this machine's release with its Python, made by debootstrap: no registry is asked.
-"""
+"""The image of the release runs as the user that it names, and has what it needs."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from deploy.release.image import Buildah
 from tests.conftest import RequiresTool
 from tests.e2e.processes import wait_for
+from tests.gathered import every
 from tests.image.dockerfile import Instruction, instructions
-from tests.root_file_system import root_file_system
+from tests.released import IMAGE, release
 
 from gpu_triage import __version__
 from gpu_triage.options.config import Config
 
-BASE: Final = "localhost/python"
 STOP_SECONDS: Final = 10.0
 """What Kubernetes gives the pod."""
-
-_PIP: Final = ("index-url", "extra-index-url", "cert", "proxy", "trusted-host", "timeout")
-"""Settings of this machine's pip that the build needs to reach a package index."""
 
 _ALONE: Final = ("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child")
 _ENTER: Final = (Path(__file__).parent / "enter.sh").read_text(encoding="utf-8")
@@ -107,103 +100,37 @@ class Container:
         )
 
 
-@contextmanager
-def built(command: Sequence[str], repository: Path, folder: Path, requires_tool: RequiresTool) -> Iterator[Image]:
-    """The image that a documented ``docker build`` makes; the test is skipped where buildah cannot build.
-
-    Args:
-        command: the documented command's words.
-        folder: empty; takes a gigabyte or two.
-    """
-    assert command[:2] == ["docker", "build"]
-    store = _Store(requires_tool("buildah"), folder)
-    system = root_file_system(requires_tool, "pip", "python3,python3-venv,python3-pip,ca-certificates")
-    _make_base(store, system)
-    store.run(
-        *("build", "--format=docker", "--pull-never", f"--build-arg=PYTHON_IMAGE={BASE}", *_mounts(folder)),
-        *command[2:],
-        folder=repository,
-    )
-    tag = command[command.index("--tag") + 1]
-    container = store.run("from", "--pull-never", tag)
-    inspected = json.loads(store.run("inspect", container))
-    yield Image(Path(store.run("mount", container)), inspected["Docker"]["config"])
-
-
 def _handles(pid: int, number: signal.Signals) -> bool:
     """Whether the process has a handler: the kernel drops signals that a container's first process doesn't handle."""
     (caught,) = re.findall(r"^SigCgt:\s(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return bool(int(caught, 16) & 1 << number - 1)
 
 
-def _make_base(store: _Store, system: Path) -> None:
-    """As the official image of Python: one that pip may install into, by the name ``python``."""
-    container = store.run("from", "scratch")
-    store.run("add", "--quiet", container, str(system), "/")
-    freed = "rm -f /usr/lib/python3*/EXTERNALLY-MANAGED && ln -sf python3 /usr/bin/python"
-    store.run("run", container, "--", "sh", "-c", freed)
-    store.run("commit", "--quiet", "--rm", container, BASE)
-
-
-def _mounts(folder: Path) -> list[str]:
-    """Certificates and settings of pip, for a machine whose way to the package index needs them."""
-    told = subprocess.run([sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True)
-    settings = dict(re.findall(rf"^\S*\.({'|'.join(_PIP)})='(\S+)'$", told.stdout, re.MULTILINE))
-    lines = [f"{name} = {value}\n" for name, value in settings.items() if not value.startswith("file:")]
-    configuration = folder / "pip.conf"
-    configuration.write_text("[global]\n" + "".join(lines))
-    mounts = {"/etc/ssl/certs": "/etc/ssl/certs", str(configuration): "/etc/pip.conf"}
-    return [f"--volume={source}:{target}:ro" for source, target in mounts.items() if Path(source).exists()]
-
-
-class _Store:
-    """buildah without a daemon, with everything that it keeps below a folder."""
-
-    def __init__(self, buildah: Path, folder: Path) -> None:
-        # Copies of whole layers, and no mount to take away at the end.
-        store = ("--storage-driver=vfs", f"--root={folder / 'storage'}", f"--runroot={folder / 'run'}")
-        self._command = [str(buildah), *store]
-
-    def run(self, *arguments: str, folder: Path | None = None) -> str:
-        """Run it; returns its output."""
-        ran = subprocess.run(
-            [*self._command, *arguments],
-            cwd=folder,
-            env={**os.environ, "BUILDAH_ISOLATION": "chroot"},
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        assert ran.returncode == 0, f"buildah {' '.join(arguments)}\n{ran.stdout[-4000:]}{ran.stderr[-4000:]}"
-        return ran.stdout.strip()
-
-
 pytestmark = pytest.mark.timeout(600)
 
 USER = "65534"
-PAGES = ("README.md", "docs/kubernetes.md")
-
-
-def _documented(repository: Path, page: str) -> list[str]:
-    """The words of the command that builds the image."""
-    text = (repository / page).read_text(encoding="utf-8")
-    (command,) = re.findall(r"^\$ (docker build .*)$", text, re.MULTILINE)
-    return shlex.split(command)
 
 
 @pytest.fixture(scope="module")
-def image(repository: Path, requires_tool: RequiresTool) -> Iterator[Image]:
+def image(requires_tool: RequiresTool) -> Iterator[Image]:
+    for program in IMAGE:
+        requires_tool(program)
+    (archive,) = release().glob("*-image.tar")
     folder = Path(tempfile.mkdtemp(prefix="gpu-triage-image-", dir="/var/tmp"))
     folder.chmod(0o755)
     try:
-        with built(_documented(repository, PAGES[-1]), repository, folder, requires_tool) as made:
-            yield made
+        shutil.unpack_archive(archive, folder / "layout", "tar")
+        store = Buildah(folder)
+        container = store.run("from", f"oci-archive:{archive}")
+        index = json.loads((folder / "layout" / "index.json").read_bytes())
+        manifest = blob(folder, index["manifests"][0])
+        yield Image(Path(store.run("mount", container)), blob(folder, manifest["config"])["config"])
     finally:
         shutil.rmtree(folder)
 
 
-def test_every_page_has_the_same_command(repository: Path) -> None:
-    assert len({tuple(_documented(repository, page)) for page in PAGES}) == 1
+def blob(folder: Path, descriptor: Mapping[str, str]) -> Any:
+    return json.loads((folder / "layout" / "blobs" / descriptor["digest"].replace(":", "/")).read_bytes())
 
 
 def test_the_images_own_command_serves_and_says_what_it_lacks(image: Image, tmp_path: Path) -> None:
@@ -250,6 +177,12 @@ def test_the_image_carries_the_program_whole_and_nothing_to_install_with(image: 
         assert result.returncode == 0, result.stderr
         assert result.stdout.split() == [__version__, "None", "grpc"]
         assert container.run("gpu-triage", "explain", "GpuLost").stdout.startswith("GpuLost\n")
+
+
+def test_no_start_compiles_a_module_since_their_times_are_not_kept(image: Image) -> None:
+    compiled = [path for folder in ("opt", "usr") for path in (image.root / folder).rglob("*.pyc")]
+    by_hash = 1  # a bit of the flags in the header of PEP 552
+    assert [path for path in every(compiled) if not path.read_bytes()[4] & by_hash] == []
 
 
 def test_the_image_is_given_the_driver_and_no_more(image: Image) -> None:

@@ -1,4 +1,4 @@
-"""The bill of materials lists what the image installs, and nothing else."""
+"""The bill of materials lists what packages and image install, and nothing else."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from deploy.generate import sbom
+from deploy.release.statements import bill_of_materials, locked
 
 A, B = "a" * 64, "b" * 64
 LOCK = f"""\
@@ -21,32 +21,32 @@ tomli==2.0.0 ; python_full_version < '3.11' \\
 
 
 def test_a_requirement_of_another_python_is_no_part_of_the_image() -> None:
-    assert list(sbom.locked(LOCK)) == [("grpc-io", "1.66.0", (A, B))]
+    assert list(locked(LOCK, "3.12.0")) == [("grpc-io", "1.66.0", (A, B))]
 
 
 @pytest.mark.parametrize("line", ["click>=8 --hash=sha256:" + A, "click==8.0.0"], ids=["range", "no hash"])
 def test_a_requirement_that_is_not_pinned_is_an_error(line: str) -> None:
     with pytest.raises(ValueError, match=r"click.*make lock"):
-        list(sbom.locked(line))
+        list(locked(line, "3.12.0"))
 
 
 def test_the_bill_is_valid_and_names_each_release_with_its_hashes() -> None:
-    text = sbom.bill_of_materials(LOCK, "1.2.3")
+    text = bill_of_materials("1.2.3", LOCK, ["3.12", "3.12.1"], {"libstdc++6": "12.2.0-14+deb12u1"}, "bookworm")
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     bill = json.loads(text)
     assert bill["metadata"]["component"]["purl"] == "pkg:pypi/gpu-triage-exporter@1.2.3"
-    (component,) = bill["components"]
-    assert component["purl"] == "pkg:pypi/grpc-io@1.66.0"
-    (release,) = component["externalReferences"]
+    python, debian = bill["components"]
+    assert python["purl"] == "pkg:pypi/grpc-io@1.66.0"
+    assert debian["purl"] == "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1?distro=bookworm"
+    (release,) = python["externalReferences"]
     assert {each["content"] for each in release["hashes"]} == {A, B}
     depends = {each["ref"]: each.get("dependsOn") for each in bill["dependencies"]}
-    assert depends["pkg:pypi/gpu-triage-exporter@1.2.3"] == ["pkg:pypi/grpc-io@1.66.0"]
+    assert depends["pkg:pypi/gpu-triage-exporter@1.2.3"] == [python["purl"], debian["purl"]]
 
 
-def test_the_repositorys_bill_has_all_that_the_image_locks(repository: Path) -> None:
-    (text,) = sbom.files().values()
-    bill = json.loads(text)
+def test_the_bill_has_what_any_of_the_pythons_needs(repository: Path) -> None:
     lock = (repository / "requirements" / "image.txt").read_text(encoding="utf-8")
+    bill = json.loads(bill_of_materials("1.2.3", lock, ["3.10", "3.12"], {}))
     names = {each["name"] for each in bill["components"]}
-    assert names == {name for name, _, _ in sbom.locked(lock)}
-    assert {"grpcio", "h11", "nvidia-ml-py"} <= names
+    assert names == {name for python in ("3.10", "3.12") for name, _, _ in locked(lock, python)}
+    assert {"grpcio", "h11", "nvidia-ml-py", "tomli"} <= names

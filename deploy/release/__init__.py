@@ -1,0 +1,1 @@
+"""Everything that a release consists of: `make release`."""

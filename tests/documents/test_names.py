@@ -1,0 +1,58 @@
+"""No name that users build on goes without a version that may break it and a line in the changelog."""
+
+import pytest
+from deploy.generate.names import CHANGELOG, FOLDER, broken, files
+from tests.conftest import REPOSITORY
+
+from gpu_triage import __version__
+
+NAMES = "metric gpu_a\ntype gpu_a gauge\nlabel gpu_a uuid\nfinding gpu.lost\nflag check --for\n"
+REMOVED = "## [Unreleased]\n\n### Removed\n\n- {}\n\n## [0.1.0]\n\n### Removed\n\n- `gpu.lost`\n"
+
+
+def test_this_version_keeps_the_names_of_the_last_release() -> None:
+    lists = {path.stem: path.read_text(encoding="utf-8") for path in (REPOSITORY / FOLDER).glob("*.txt")}
+    assert broken(__version__, lists, CHANGELOG.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("metric gpu_power_watts", "label gpu_power_watts uuid", "value gpu_bottleneck_seconds_total class=storage"),
+        *("record instance_gpu_code:gpu_finding:confirmed", "alert GpuLost", "finding gpu.lost"),
+        *("option --web.listen-address", "variable GPU_TRIAGE_WEB_LISTEN_ADDRESS", "key web.listen-address"),
+        *("flag check --format", "exit check 2", "json check gpus.held_by.pod", "json job gpus.shared_with.seconds"),
+        *("json fleet slow_jobs.waits_for.why", "json report total.lost", "value-of-chart image.repository"),
+    ],
+)
+def test_a_later_version_without_a_name_fails(name: str) -> None:
+    (text,) = files().values()
+    changed = "".join(line for line in text.splitlines(keepends=True) if line != f"{name}\n")
+    assert broken("0.1.1", {"0.1.0": text, "0.1.1": changed}, "") == [name]
+
+
+@pytest.mark.parametrize(
+    ("last", "version", "lacks", "changelog", "lost"),
+    [
+        ("0.1.0", "0.2.0", "flag check --for", REMOVED.format("`check --for`: use `--during`"), []),
+        ("0.1.0", "0.1.1", "flag check --for", REMOVED.format("`check --for`"), ["flag check --for"]),
+        ("1.4.0", "1.5.0", "flag check --for", REMOVED.format("`check --for`"), ["flag check --for"]),
+        ("1.4.0", "2.0.0", "flag check --for", REMOVED.format("`check --for`"), []),
+        ("0.1.0", "0.2.0", "gpu_a", REMOVED.format("`gpu_a`: use `gpu_b`"), []),
+        ("0.1.0", "0.2.0", " uuid", REMOVED.format("`gpu_a`"), ["label gpu_a uuid"]),
+        ("0.1.0", "0.2.0", "finding gpu.lost", REMOVED.format("`gpu_a`"), ["finding gpu.lost"]),
+    ],
+    ids=["minor 0.x", "patch", "minor", "major", "what belongs to it", "one label", "announced by an older version"],
+)
+def test_only_a_version_that_may_break_a_name_and_announces_it_lacks_one(
+    last: str, version: str, lacks: str, changelog: str, lost: list[str]
+) -> None:
+    rest = "".join(line for line in NAMES.splitlines(keepends=True) if lacks not in line)
+    assert rest != NAMES
+    assert broken(version, {"0.0.1": "metric gone", last: NAMES, version: rest}, changelog) == lost
+
+
+def test_a_name_may_be_new_and_the_last_release_is_the_highest_below() -> None:
+    lists = {"0.9.0": "alert A\n", "0.10.0": "alert B\n", "0.10.1": "alert B\nalert C\n", "0.11.0": ""}
+    assert broken("0.10.1", lists, "") == []
+    assert broken("0.9.0", lists, "") == []
