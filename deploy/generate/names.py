@@ -38,7 +38,7 @@ from gpu_triage.judge.evidence.owners import GpuOwner
 from gpu_triage.judge.findings.settings import settable
 from gpu_triage.judge.findings.table import CHECKS
 from gpu_triage.judge.report import machine_readable
-from gpu_triage.judge.report.report import GpuReadings
+from gpu_triage.judge.report.report import GpuReadings, PlannedWork
 from gpu_triage.options.option import Option
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
@@ -61,6 +61,7 @@ _RECORDS: Final[Mapping[str, Any]] = {
     **{f"standing.{each}._asdict()": Readings._fields for each in ("own", "others")},
     **dict.fromkeys(("owner._asdict()", "_known(owner)", "_known(each)"), GpuOwner._fields),
     "_known(each.name)": JobName._fields,
+    **dict.fromkeys(("report.maintenance._asdict()", "host.maintenance._asdict()"), PlannedWork._fields),
     "asdict(gpu.readings)": tuple(GpuReadings.__dataclass_fields__),
     "asdict(answer.job)": tuple(Job.__dataclass_fields__),
     "asdict(each)": tuple(judge_command.Period.__dataclass_fields__),
@@ -97,7 +98,7 @@ def names() -> Iterator[str]:
     yield from _of_commands()
     for command, function in _DOCUMENTS.items():
         yield from (f"json {command} {path}" for path in _keys(function))
-    yield from (f"json report total.{name}" for name in review.total_queries(""))
+    yield from (f"json report total.{name}" for name in review.total_queries("", ""))
     for section, columns in review.table_queries("", "1d").items():
         yield from (f"json report {section}.*.{name}" for name in columns)
     yield from (f"dashboard {json.loads(text)['uid']}" for text in dashboards().values())
