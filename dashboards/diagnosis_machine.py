@@ -26,7 +26,7 @@ from dashboards.selectors import (
     worst_gpus,
 )
 from dashboards.steps import HELD_BACK, PATH, SICK, of_finding
-from dashboards.tables import GPU, HOST, OF_ALL_GPUS, Column, table_of
+from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.value_mappings import GPU_STATE, NO_FAULT, REACHED, RECOVERY, SUSPECT
 
 XID_CATALOG = ("What NVIDIA says of this Xid", "https://docs.nvidia.com/deploy/xid-errors/index.html")
@@ -57,7 +57,6 @@ def sick() -> Row:
             Column("Recovery needed", expr=worst_gpus(by_gpu(gpu("gpu_recovery_action"))), texts=RECOVERY),
             Column("SRAM errors over limit", expr=worst_gpus(sram_over_limit), texts=NO_FAULT),
             sort=("-Verdict", "State"),
-            of=OF_ALL_GPUS,
             size=Size(14, 9),
         ),
         table_of(
@@ -165,7 +164,6 @@ def path() -> Row:
             f"than {MOST_ROWS} links: the most degraded. No data: the GPUs report no PCIe link.",
             *link_columns(),
             sort="Share",
-            of=OF_ALL_GPUS,
             size=HALF,
         ),
         lines(

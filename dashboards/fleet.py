@@ -28,7 +28,7 @@ from dashboards.selectors import (
     worst_gpus,
     worst_hosts,
 )
-from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, OF_ALL_GPUS, OF_ALL_HOSTS, Column, table_of
+from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, GPU_STATE, HOST_STATE, SILENT, STEP, UP
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
 
@@ -47,7 +47,7 @@ def board() -> Board:
         owners=True,
         pod_label=True,
         rows=(
-            Row("", _read(), _tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders()),
+            Row("", _read(), *_tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders()),
             jobs(),
             links(),
             differences(),
@@ -77,7 +77,7 @@ def _read() -> PanelBuilder:
         ),
         label=WORDS,
         texts=STEP,
-        size=Size(5, 3),
+        size=Size(7, 3),
     )
 
 
@@ -93,24 +93,31 @@ def _of(those: str, everything: str, rank: str) -> str:
 WORDS = "words"
 
 
-def _tiles() -> PanelBuilder:
+def _tiles() -> tuple[PanelBuilder, ...]:
     """All counts are of the GPUs that the exporters know now, whether they answer or not."""
     fault, warning = limits((1, BAD), base=PLAIN), limits((1, WATCH), base=PLAIN)
     judged, verdicts = bottleneck(), gpu(GPU_VERDICT.name)
     missing = f"sum(clamp_min({by_host(host('gpu_devices', _PCI))} - {by_host(host('gpu_devices', _NVML))}, 0))"
     busy = f"avg({gpu('instance_gpu:gpu_busy:ratio5m')})"
-    return strip(
-        "The fleet now",
-        "GPUs of the hosts that are up. Missing: on the PCI bus, but not listed by the driver. To drain: with a "
-        "critical finding; take them, or their hosts, out of service. To watch: with a warning, worth a ticket and not "
-        "a page. Held up: by heat, power, clocks, their link, a hang or their host, or sick. Busy: mean over all. No "
-        "data: no exporter answers.",
-        Cell("Missing", missing, steps=fault),
-        Cell("To drain", _count(f"{verdicts} == {GPU_VERDICT.value_of('drain')}", verdicts), steps=fault),
-        Cell("To watch", _count(f"{verdicts} == {GPU_VERDICT.value_of('watch')}", verdicts), steps=warning),
-        Cell("Held up", _count(f"{judged} {_LIMITED}", judged), steps=warning),
-        Cell("Busy, 5 min", busy, unit="percentunit", decimals=0),
-        size=Size(19, 3),
+    return (
+        strip(
+            "GPUs in trouble",
+            "Of the hosts that are up. Missing: on the PCI bus, but not listed by the driver. To drain: with a "
+            "critical finding; take them, or their hosts, out of service. To watch: with a warning, worth a ticket and "
+            "not a page. No data: no exporter answers.",
+            Cell("Missing", missing, steps=fault),
+            Cell("To drain", _count(f"{verdicts} == {GPU_VERDICT.value_of('drain')}", verdicts), steps=fault),
+            Cell("To watch", _count(f"{verdicts} == {GPU_VERDICT.value_of('watch')}", verdicts), steps=warning),
+            size=Size(10, 3),
+        ),
+        strip(
+            "Work of the GPUs",
+            "Held up: by heat, power, clocks, their link, a hang or their host, or sick. Busy: mean over all. No data: "
+            "no exporter answers.",
+            Cell("Held up", _count(f"{judged} {_LIMITED}", judged), steps=warning),
+            Cell("Busy, 5 min", busy, unit="percentunit", decimals=0),
+            size=Size(7, 3),
+        ),
     )
 
 
@@ -169,7 +176,6 @@ def _worst_hosts() -> PanelBuilder:
         Column("Driver", expr=worst_hosts(by_host(host("gpu_driver_up"))), texts=UP, width=72),
         Column("Busy, 5 min", expr=worst_hosts(busy), unit="percentunit", decimals=0, width=116),
         sort=("-Verdict", "Worst"),
-        of=OF_ALL_HOSTS,
         size=Size(12, 10),
     )
 
@@ -192,7 +198,6 @@ def _worst_gpus() -> PanelBuilder:
         Column("Power of limit", expr=worst_gpus(by_gpu(power_of_limit())), unit="percentunit", decimals=0, width=134),
         Column("Temp.", expr=worst_gpus(temperature), unit="celsius", decimals=0, width=76),
         sort=("-Verdict", "Bottleneck"),
-        of=OF_ALL_GPUS,
         size=Size(12, 10),
     )
 
@@ -255,7 +260,6 @@ def _exporters() -> PanelBuilder:
         Column("Xid sources", expr=shown(f"sum by ({TARGET}) ({host('gpu_exporter_xid_source_up')})")),
         Column("Failing collectors", expr=shown(failed), steps=limits((1, WATCH))),
         sort=("-Status", "-Failing collectors", "-Released"),
-        of=OF_ALL_HOSTS,
         size=Size(12, 8),
     )
 

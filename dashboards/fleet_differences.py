@@ -4,7 +4,7 @@ from dashboards.board import Row
 from dashboards.diagnosis_machine import power_limit
 from dashboards.palette import GOOD, WATCH
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import TARGET, by_gpu, gpu, gpu_or_host, host
+from dashboards.selectors import MOST_ROWS, TARGET, by_gpu, gpu, gpu_or_host, host
 from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, Column, table_of
 
 
@@ -32,7 +32,7 @@ def differences() -> Row:
             Column("Field", label="field"),
             Column(
                 "Differs",
-                expr=f"topk({MOST_DIFFERENT}, max by ({TARGET}, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')}))",
+                expr=f"topk({MOST_ROWS}, max by ({TARGET}, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')}))",
                 texts=((0, "no", GOOD), (1, "yes", WATCH)),
             ),
             sort="-Differs",
@@ -84,7 +84,7 @@ def _unlike(metric: str, matchers: str = "") -> str:
     """Values that differ from the median for their model in their cluster."""
     labeled = f"{gpu(metric, matchers)} * on ({TARGET}, gpu, uuid) group_left (name) {_MODEL}"
     median = f"quantile by (cluster, name) (0.5, {labeled})"
-    return f"topk({MOST_DIFFERENT}, ({labeled}) != on (cluster, name) group_left () {median})"
+    return f"topk({MOST_ROWS}, ({labeled}) != on (cluster, name) group_left () {median})"
 
 
 def _settings() -> str:
@@ -108,8 +108,6 @@ def _versions() -> str:
     return f"count by (cluster, driver_version, cuda_version, version) ({both})"
 
 
-MOST_DIFFERENT = 300
-"""The most rows of a table of GPUs that differ."""
 _FIRING = 'alertstate="firing"'
 
 

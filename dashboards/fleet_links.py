@@ -14,7 +14,7 @@ from dashboards.selectors import (
     worst_gpus,
     worst_hosts,
 )
-from dashboards.tables import GPU, HOST, OF_ALL_GPUS, Column, matrix, table_of
+from dashboards.tables import GPU, HOST, Column, matrix, table_of
 from dashboards.value_mappings import ALLOWED
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 
@@ -32,7 +32,6 @@ def _pcie() -> PanelBuilder:
         *link_columns(),
         Column("NUMA node", expr=most_degraded(gpu("gpu_numa_node")), width=100),
         sort="Share",
-        of=OF_ALL_GPUS,
         size=Size(12, 10),
     )
 
@@ -111,7 +110,6 @@ def _adapters() -> PanelBuilder:
         Column("Level", label="level"),
         Column("Reported", expr=worst_gpus(near), hidden=True),
         sort=("Host", "GPU"),
-        of=OF_ALL_GPUS,
         size=Size(12, 9),
     )
 

@@ -15,8 +15,6 @@ from dashboards.panels import FULL, PanelBuilder, Size, headed, instant_target, 
 from dashboards.selectors import SHORT_NAME, derived, short
 from dashboards.value_mappings import Texts, mapping
 
-OF_ALL_GPUS, OF_ALL_HOSTS = "of_all_gpus", "of_all_hosts"
-"""Hidden variables with what follows the title of a table that shows the worst of more than `MOST_ROWS`."""
 ABSENT = "N/A"
 """Cell text if the GPU doesn't report the value."""
 NO_LABEL = "-"
@@ -123,24 +121,16 @@ _LINKS: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 def table_of(
-    title: str,
-    description: str,
-    *columns: Column,
-    sort: str | Sequence[str] = (),
-    size: Size = FULL,
-    of: str = "",
-    rows_of: str = "",
+    title: str, description: str, *columns: Column, sort: str | Sequence[str] = (), size: Size = FULL, rows_of: str = ""
 ) -> PanelBuilder:
     """A table panel; queries are joined on the labels they share. A leading minus sign in `sort` sorts descending.
 
-    With `of`, a variable of the dashboard, the title shows of how many GPUs or hosts the rows are the worst. With
-    `rows_of`, a title of a column, only rows with a value there are shown: a long query chooses them once.
+    With `rows_of`, a title of a column, only rows with a value there are shown: a long query chooses them once.
     """
     columns = tuple(_with_cluster(columns))
     queries = [column for column in columns if column.expr]
     sort = [sort] if isinstance(sort, str) else sort
     panel = headed(table.Panel(), title, description, size).filterable(filterable=True)
-    panel = panel.title(f"{title}${of}") if of else panel
     panel = panel.thresholds(limits(base=PLAIN)).show_header(show_header=True)
     for ref, column in zip(refs(len(queries)), queries, strict=True):
         panel = panel.with_target(table_target(ref, _with_derived(column.expr, columns)))

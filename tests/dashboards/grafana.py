@@ -117,7 +117,8 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         **dict.fromkeys(("cluster", "gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
         "pod_label": "label_team",
         "over": f"{SHORT_DAYS}m",
-        "price": "2.5",
+        **dict(zip(("price", "kwh_price", "pue"), ("2.5", "0.5", "1.5"), strict=True)),
+        "__to": f"{1000 * (START_OF_TIME + range_seconds):.0f}",
         **chosen,
     }
     written = _BUILT_IN.sub(lambda found: values[found[1] or found[2]], expr)

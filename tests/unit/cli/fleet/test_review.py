@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import promql_parser
 import pytest
 from tests.command_line import Run
 from tests.conftest import RequiresTool
-from tests.dashboards.grafana import column_title, substitute, targets
+from tests.dashboards.grafana import column_title, substitute, targets, title_of
 from tests.e2e.processes import prometheus
 from tests.html_elements import Elements
 
@@ -117,15 +118,20 @@ def _openmetrics() -> str:
     return "".join(f"# TYPE {name} gauge\n" + "\n".join(lines) + "\n" for name, lines in by_name.items()) + "# EOF\n"
 
 
-@pytest.fixture(scope="module")
-def url(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    directory = tmp_path_factory.mktemp("review")
-    (directory / "history.om").write_text(_openmetrics())
+@contextmanager
+def _serving(openmetrics: str, requires_tool: RequiresTool, directory: Path) -> Iterator[str]:
+    (directory / "history.om").write_text(openmetrics)
     create: list[str | Path] = [requires_tool("promtool"), "tsdb", "create-blocks-from", "openmetrics", "-q"]
     subprocess.run([*create, directory / "history.om", directory / "tsdb"], check=True, capture_output=True)
     forever = "--storage.tsdb.retention.time=100y"
     with prometheus(requires_tool("prometheus"), directory, "{}\n", forever) as running:
         yield f"http://{running.address}"
+
+
+@pytest.fixture(scope="module")
+def url(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with _serving(_openmetrics(), requires_tool, tmp_path_factory.mktemp("review")) as url:
+        yield url
 
 
 def _client(url: str) -> PrometheusClient:
@@ -213,14 +219,14 @@ def test_a_uuid_stays_inside_its_string() -> None:
         assert "vector(1)" not in re.sub(r'"(?:\\.|[^"\\])*"', '""', query)
 
 
-def _on_board(url: str, panel: str, title: str, *labels: str) -> dict[tuple[str, ...], float]:
+def _on_board(url: str, panel: str, title: str, *labels: str, days: int = DAYS) -> dict[tuple[str, ...], float]:
     """A number of the capacity board an hour after the period, by labels."""
     (asked,) = (
         each
         for each in targets("capacity.json")
-        if each.panel["title"] == panel and title in (each.legend, column_title(each))
+        if title_of(each.panel) == panel and title in (each.legend, column_title(each))
     )
-    query = substitute(asked.expr, 30 * DAY_SECONDS, over=f"{DAYS}d", price="2.5")
+    query = substitute(asked.expr, 30 * DAY_SECONDS, over=f"{days}d", __to=f"{END + 3600}000")
     return {tuple(each.labels[name] for name in labels): each.value for each in _client(url).at(query, END + 3600)}
 
 
@@ -266,8 +272,44 @@ def test_the_board_and_the_report_show_the_same_tables(
 def test_the_board_and_the_report_show_the_same_shares_and_costs(url: str, found: Review) -> None:
     used, active, lost = (found.total(name) or 0.0 for name in ("used", "active", "lost"))
     assert _on_board(url, "Used", "share") == {(): used / active}
-    assert _on_board(url, "Cost", "lost") == {(): lost * 2.5}
+    assert _on_board(url, "Cost of waste and trouble", "lost") == {(): lost * 2.5}
+    assert _on_board(url, "Cost", "energy") == {(): (found.total("energy") or 0.0) * 0.5 * 1.5}
     assert sum(_on_board(url, "Clusters", "Allocated", "cluster").values()) == found.total("allocated")
+
+
+UNKNOWN_DAY = 86
+"""How many days ago the allocation was not known."""
+
+
+def _allocated(days_ago: int) -> float:
+    """GPUs: a trend, weekends, and what no line explains."""
+    return 20 - days_ago / 9 - 5 * (days_ago % 7 < 2) + (days_ago * days_ago) % 11
+
+
+@pytest.fixture(scope="module")
+def quarter(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    name = "instance_owner:gpu_allocated_hours:sum1d"
+    lines = [
+        f"{_series(name, {'instance': host})} {12 * _allocated(ago)} {END - ago * DAY_SECONDS}"
+        for host in ("a", "b")
+        for ago in reversed(range(95))
+        if ago != UNKNOWN_DAY
+    ]
+    text = "\n".join((f"# TYPE {name} gauge", *lines, "# EOF\n"))
+    with _serving(text, requires_tool, tmp_path_factory.mktemp("quarter")) as url:
+        yield url
+
+
+@pytest.mark.parametrize("days", [7, 30, 35, 90, 91])
+def test_the_board_and_the_report_have_the_same_forecast(quarter: str, days: int) -> None:
+    known = [None if ago == UNKNOWN_DAY else _allocated(ago) for ago in reversed(range(days))]
+    expected = forecast(known)
+    assert (expected is None) == (days in {7, 91})
+    cells = {"last week": "now", "forecast": "value", "at least": "low", "at most": "high"}
+    shown = {name: _on_board(quarter, "Forecast of allocated GPUs", cell, days=days) for cell, name in cells.items()}
+    assert shown == {
+        name: {} if expected is None else {(): pytest.approx(max(0.0, getattr(expected, name)))} for name in shown
+    }
 
 
 def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> None:
