@@ -74,13 +74,13 @@ def _now() -> Row:
             "was not judged.",
             bottleneck(),
             texts=BOTTLENECK,
-            size=Size(24, 4),
+            size=Size(24, 3),
         ),
+        findings(Size(24, 6)),
         _utilization(),
         _memory(),
         power_and_limits(),
         temperatures(),
-        findings(Size(24, 7)),
         _time_in_each_class(),
     )
 

@@ -2,7 +2,7 @@
 
 from dashboards.board import Board, Row
 from dashboards.fleet_differences import differences
-from dashboards.fleet_jobs import jobs
+from dashboards.fleet_jobs import owners, slow_jobs
 from dashboards.fleet_links import links
 from dashboards.palette import BAD, GOOD, GRAY, INFO, PLAIN, WATCH
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, strip, worded_strip
@@ -25,12 +25,18 @@ from dashboards.selectors import (
     silent,
     silent_since,
     unread_gpus,
+    when,
     worst_gpus,
     worst_hosts,
 )
 from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, GPU_STATE, HOST_STATE, SILENT, STEP, UP
-from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
+from gpu_triage.read.exporter.judgment import (
+    GPU_BOTTLENECK,
+    GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
+    GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
+    GPU_VERDICT,
+)
 
 _LIMITED = f"< {GPU_BOTTLENECK.value_of('communication')}"
 """Bottleneck classes to fix; communication and later ones may be inherent in the job."""
@@ -47,8 +53,8 @@ def board() -> Board:
         owners=True,
         pod_label=True,
         rows=(
-            Row("", _read(), *_tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders()),
-            jobs(),
+            Row("", _read(), *_tiles(), _worst_hosts(), _worst_gpus(), slow_jobs(), _classes(), _repeat_offenders()),
+            owners(),
             links(),
             differences(),
             Row("Exporters", _exporters(), _collectors()),
@@ -137,7 +143,7 @@ def _classes() -> PanelBuilder:
         "storage, network, power or the room. No data: no GPU is judged.",
         Query(f'count_values("rank", {bottleneck()})', "{{rank}}"),
         unit="none",
-        size=Size(24, 8),
+        size=Size(9, 7),
         stacked=True,
         names={str(rank): (name, color) for rank, name, color in BOTTLENECK},
     )
@@ -151,13 +157,14 @@ def _worst_hosts() -> PanelBuilder:
     return table_of(
         "Worst hosts",
         "Hosts that are down first, then those to drain, then to watch, with the worst class on each, how many GPUs "
-        "are held up, and critical alerts. Gone: no longer scraped; retired, or lost by service discovery. Start at "
-        f"the top; click a host to diagnose it. Of more than {MOST_ROWS}: the worst. No data: no exporter is known.",
+        "are held up, and critical alerts. Since: when it was last scraped, or its oldest critical finding or warning. "
+        "Gone: no longer scraped; retired, or lost by service discovery. Start at the top; click a host to diagnose "
+        "it. No data: no exporter is known.",
         HOST,
         Column("Verdict", expr=worst_hosts(host_state()), texts=HOST_STATE, width=80),
         Column(
-            "Silent since",
-            expr=f"1000 * ({worst_hosts(silent_since())})",
+            "Since",
+            expr=worst_hosts(f"1000 * ({silent_since()})\nor {when(f'min by ({TARGET}) ({_SERIOUS})')}"),
             unit="dateTimeFromNow",
             absent=NO_LABEL,
             width=120,
@@ -176,7 +183,7 @@ def _worst_hosts() -> PanelBuilder:
         Column("Driver", expr=worst_hosts(by_host(host("gpu_driver_up"))), texts=UP, width=72),
         Column("Busy, 5 min", expr=worst_hosts(busy), unit="percentunit", decimals=0, width=116),
         sort=("-Verdict", "Worst"),
-        size=Size(12, 10),
+        size=Size(12, 8),
     )
 
 
@@ -186,8 +193,8 @@ def _worst_gpus() -> PanelBuilder:
     return table_of(
         "Worst GPUs",
         "GPUs to drain first, then those to watch, those that are not read, and by bottleneck. GPUs of hosts that are "
-        "down are not here: their host is in the table before. Click a GPU for its details. Of more than "
-        f"{MOST_ROWS}: the worst. No data: no GPU is known.",
+        "down are not here: their host is in the table before. Click a GPU for its details. No data: no GPU is "
+        "known.",
         HOST,
         GPU,
         Column("Model", label="name"),
@@ -198,7 +205,7 @@ def _worst_gpus() -> PanelBuilder:
         Column("Power of limit", expr=worst_gpus(by_gpu(power_of_limit())), unit="percentunit", decimals=0, width=134),
         Column("Temp.", expr=worst_gpus(temperature), unit="celsius", decimals=0, width=76),
         sort=("-Verdict", "Bottleneck"),
-        size=Size(12, 10),
+        size=Size(12, 8),
     )
 
 
@@ -232,6 +239,10 @@ def _repeated(metric: str, matchers: str = "") -> str:
 
 
 _CRITICAL = 'alertstate="firing", severity="critical"'
+_SERIOUS = " or ".join(
+    select(metric.name, 'severity=~"critical|warning"')
+    for select, metric in ((gpu, GPU_FINDING_SINCE_TIMESTAMP_SECONDS), (host, GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS))
+)
 
 
 def _exporters() -> PanelBuilder:

@@ -232,4 +232,5 @@ def _working() -> str:
 
 def _port_states() -> str:
     down = host("gpu_host_infiniband_physical_state")
-    return f"topk({MOST_ROWS}, max by ({TARGET}, device, port) ({down} != 5))"
+    state = f"max by ({TARGET}, device, port) ({down} != 5)"
+    return f"{state}\nand\ntopk({MOST_ROWS}, {state})"

@@ -19,7 +19,7 @@ from gpu_triage.read.exporter.judgment import GPU_FINDING, GPU_HOST_FINDING
 
 SLOW: Final = limits((1 - of_alert("GpuJobSlow", "share"), WATCH), (PACE_SHARE, BAD))
 """Colors of a job that is slower than its best hour."""
-_WHY: Final = (
+WHY: Final = (
     ("computing", "computes for longer", PLAIN),
     ("starving", "waits for its host", PLAIN),
     ("clock", "low SM clock", PLAIN),
@@ -59,7 +59,7 @@ def why_slow(size: Size) -> PanelBuilder:
         Column("Slower", expr=_named(lost), unit="percentunit", decimals=0, steps=SLOW, width=80),
         Column("Host", label="instance", link=DIAGNOSIS, min_width=120),
         GPU_OR_HOST,
-        Column("Why", label="why", texts=_WHY, width=150),
+        Column("Why", label="why", texts=WHY, width=150),
         Column("Finding", label="code", link=_RUNBOOK, width=150),
         Column("Since", expr=_named(f"1000 * ({_row()} > 0)"), unit="dateTimeAsLocal", width=190, absent="-"),
         Column("Do first", label="action", texts=_DO_FIRST, min_width=200),

@@ -192,7 +192,7 @@ def _sorted_by(column: str) -> common.TableSortByFieldState:
 def _with_derived(expr: str, columns: Sequence[Column]) -> str:
     """The query with the labels derived from those that it mentions."""
     for column in columns:
-        if re.search(rf"\b{column.label}\b", expr):
+        if re.search(rf'\b{column.label}\b(?!="")', expr):
             for label, pattern in _DERIVED.get(column.label, {}).items():
                 expr = derived(expr, label, column.label, pattern)
     return expr
