@@ -74,7 +74,7 @@ def _now() -> Row:
             "was not judged.",
             bottleneck(),
             texts=BOTTLENECK,
-            size=Size(24, 3),
+            size=Size(24, 4),
         ),
         findings(Size(24, 6)),
         _utilization(),

@@ -8,7 +8,7 @@ from grafana_foundation_sdk.models.common import VisibilityMode
 from dashboards.board import Board, Row
 from dashboards.diagnosis_host import software, starved, tune
 from dashboards.diagnosis_machine import held_back, path, sick
-from dashboards.job_measures import MEMBER, OF_JOB, alerts_of_jobs
+from dashboards.job_measures import LOST_GPUS, MEMBER, OF_JOB, SCRAPED, alerts_of_jobs
 from dashboards.judgment import findings, gpus_lost, time_lost
 from dashboards.palette import GOOD, GRAY
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, panel_id, timeline, worded_strip
@@ -22,6 +22,7 @@ from dashboards.selectors import (
     bottleneck,
     bottleneck_in,
     by_host,
+    cluster,
     gpu,
     host,
     host_legend,
@@ -48,11 +49,11 @@ VERDICTS: Final = MappingProxyType(
         "from left to right, and click a step for what to look at, and for the playbook.",
         "Is it held back?": "By heat, power or clocks; by its link, NVLink, the fabric or the network.",
         "Is it waiting?": "For its host's storage, CPUs, memory or network; or for other ranks and its own software.",
-        "If not: the job": "GPU-bound work is no fault. Look at the job's steps too, as the job counts them: if they "
-        "have not slowed down, nothing is slow.",
+        "If not: the job": "GPU-bound work is no fault. If the jobs' steps, as they count them, have not slowed down, "
+        "nothing is slow. GPUs lost: as many GPUs' work as the jobs lose now, which is what it costs.",
     }
 )
-"""Panels with two steps each, so that they fit on a phone: titles and descriptions."""
+"""Panels with so few tiles each that they fit on a phone: titles and descriptions."""
 WHO: Final = "who"
 """Label with the words of a verdict."""
 
@@ -90,12 +91,14 @@ def _verdicts() -> tuple[PanelBuilder, ...]:
     # All ranks of a job make the same steps.
     steps = f"max by (cluster, owner, job_name) ({host('instance_job_name:gpu_job_steps:rate5m')})"
     pace = Cell("Job steps, 5 min", f"sum({steps})", unit="ops", steps=limits(base=GRAY), decimals=2)
-    cells = [*(Cell(step.title, verdict_query(step), links=_links(step)) for step in STEPS), pace]
+    lost = f"sum(max by ({OF_JOB}) ({cluster(LOST_GPUS, SCRAPED)} and on ({OF_JOB}) {gpu(MEMBER)}))"
+    cost = Cell("GPUs lost", lost, unit="short", steps=limits(base=GRAY), decimals=1)
+    cells = [*(Cell(step.title, verdict_query(step), links=_links(step)) for step in STEPS), pace, cost]
     return tuple(
         worded_strip(
             title,
             f"{said} No data: the rules do not run, or there is no exporter.",
-            *cells[2 * number : 2 * number + 2],
+            *cells[2 * number : 2 * number + 2 + (number == len(VERDICTS) - 1)],
             label=WHO,
             texts=STEP,
             size=Size(6, 4),

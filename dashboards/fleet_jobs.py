@@ -5,7 +5,7 @@ from dashboards.job_measures import LOST_GPUS, OF_JOB, SCRAPED, WAITED_FOR
 from dashboards.job_tables import WHY
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import MOST_ROWS, OWNER, TARGET, bottleneck, by_gpu, cluster, gpu, host, only
-from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, NARROW_HOST, NO_LABEL, Column, table_of
+from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
 from dashboards.value_mappings import BOTTLENECK
 
 _LABELS = {
@@ -35,7 +35,7 @@ def slow_jobs() -> PanelBuilder:
         Column("GPUs lost", expr=lose_most, decimals=1, width=96),
         Column("Pace", expr=shown(_alerted("min", "owner:gpu_job:pace")), unit="percentunit", decimals=0, width=76),
         Column("Waited for", expr=shown(waited), hidden=True),
-        NARROW_HOST,
+        HOST,
         GPU_OR_HOST,
         Column("Why", label="why", texts=WHY, width=150),
         Column("Since", expr=shown(began), unit="dateTimeFromNow", absent=NO_LABEL, width=110),

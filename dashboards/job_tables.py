@@ -10,7 +10,7 @@ from dashboards.palette import BAD, PLAIN, WATCH
 from dashboards.panels import PanelBuilder, Size, limits
 from dashboards.selectors import MOST_ROWS, OWNER, TARGET, gpu, host
 from dashboards.steps import RUNBOOKS_URL, of_alert
-from dashboards.tables import CHOSEN_HOST, CLUSTER, GPU_OR_HOST, NARROW_HOST, Column, table_of
+from dashboards.tables import CHOSEN_HOST, CLUSTER, GPU_OR_HOST, HOST, Column, table_of
 from dashboards.value_mappings import FINDING, SEVERITY, by_severity
 from gpu_triage.cli.fleet.job_pace import PLACE, WAITED_FOR, lost_while_waiting, waiting_since
 from gpu_triage.cli.job.advice import PACE_SHARE
@@ -57,7 +57,7 @@ def why_slow(size: Size) -> PanelBuilder:
         Column("Job", label="about", min_width=120),
         Column("Row", expr=_named(f"0 * {_row()}"), hidden=True),
         Column("Slower", expr=_named(lost), unit="percentunit", decimals=0, steps=SLOW, width=80),
-        Column("Host", label="instance", link=DIAGNOSIS, min_width=120),
+        Column("Host", label="instance", link=DIAGNOSIS, min_width=HOST.min_width),
         GPU_OR_HOST,
         Column("Why", label="why", texts=WHY, width=150),
         Column("Finding", label="code", link=_RUNBOOK, width=150),
@@ -136,7 +136,7 @@ def findings_while_it_ran(size: Size) -> PanelBuilder:
         "severe. No data: no finding, or no owner is chosen.",
         Column("Severity", expr=severity, texts=SEVERITY[:3], width=96),
         Column("Finding", label="code", link=_RUNBOOK, width=190),
-        NARROW_HOST,
+        HOST,
         GPU_OR_HOST,
         Column("Action", label="action", width=140),
         Column("State", expr=state, texts=FINDING, width=100),

@@ -20,7 +20,7 @@ from dashboards.selectors import (
     when,
 )
 from dashboards.steps import RUNBOOKS_URL
-from dashboards.tables import GPU, GPU_OR_HOST, HOST, NARROW_HOST, NO_LABEL, Column, table_of
+from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
 from dashboards.value_mappings import ALERT_FIRES, CLASS, FINDING, FIRES, SEVERITY
 from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
@@ -52,7 +52,7 @@ def findings(size: Size) -> PanelBuilder:
         "exporter responds.",
         Column("Severity", expr=shown, texts=SEVERITY, width=94),
         Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=172),
-        NARROW_HOST,
+        HOST,
         GPU_OR_HOST,
         Column("Measured", label=MEASURED, width=104),
         Column("Value", expr=only(measured(), MEASURED_BY, most_severe), hidden=True),

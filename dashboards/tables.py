@@ -13,7 +13,7 @@ from dashboards.owners import OWNER_LABELS
 from dashboards.palette import PLAIN
 from dashboards.panels import FULL, PanelBuilder, Size, headed, instant_target, limits, refs, table_target
 from dashboards.selectors import SHORT_NAME, derived, short
-from dashboards.value_mappings import Texts, mapping
+from dashboards.value_mappings import Texts, mapping, patterns
 
 ABSENT = "N/A"
 """Cell text if the GPU doesn't report the value."""
@@ -80,9 +80,9 @@ def detail_link(gpu_column: str = "GPU") -> tuple[str, str]:
 
 CLUSTER = Column("Cluster", label="cluster", no_label="", min_width=70)
 """Shown before each host. Grafana omits the column if no series has the label. Links rely on empty cells."""
-HOST = Column("Host", label="instance", min_width=170)
-"""Wide enough for names that differ only at their end."""
-NARROW_HOST = Column("Host", label="instance", min_width=150)
+HOST = Column("Host", label="instance", min_width=176)
+_LONG_NAME = (("(.{9}).{2,}(.{10})", "$1…$2", PLAIN),)
+"""Of more than the 20 letters for which the column has room, the beginning and the end, at which most names differ."""
 GPU = Column("GPU", label="gpu", width=60, number=True)
 GPU_OR_HOST = replace(GPU, number=False)
 """For tables that have rows about whole hosts too: Grafana makes the number 0 of no text."""
@@ -257,6 +257,8 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
         found.append(DynamicConfigValue("unit", "string"))
         # Without this, Grafana would show the text for an empty table in the cell.
         found.append(DynamicConfigValue("noValue", column.no_label))
+    if column.label == HOST.label:
+        found.append(DynamicConfigValue("mappings", patterns(_LONG_NAME)))
     if column.expr or column.texts:
         absent = column.absent if column.expr else None
         found.append(DynamicConfigValue("mappings", mapping(column.texts, absent=absent)))

@@ -40,7 +40,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        return f"{self.file.removesuffix('.json')}: {self.panel['title']} {self.ref}"
+        return f"{self.file.removesuffix('.json')}: {title_of(self.panel)} {self.ref}"
 
 
 def read(file: str) -> dict[str, Any]:
@@ -86,6 +86,36 @@ def title_of(panel: Mapping[str, Any]) -> str:
     """Without the variable that says of how many the rows are the worst."""
     title: str = panel["title"]
     return title.partition("$")[0]
+
+
+FIRST_LINES = (900 - 250) // 38
+"""Of the grid, on a window of 900 lines: browser and Grafana's own bars take some 250."""
+MOST_OF_TABLE = 4
+"""Lines of the grid for the title of a panel, the head of a table, and its first rows."""
+
+
+def first_screen(board: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The panels that can be read without scrolling or unfolding."""
+    return [
+        panel
+        for panel in board["panels"]
+        if panel["type"] != "row" and panel["gridPos"]["y"] + min(panel["gridPos"]["h"], MOST_OF_TABLE) <= FIRST_LINES
+    ]
+
+
+def shown_as(target: Target, name: str, labels: Mapping[str, str], value: float) -> list[str]:
+    """What a column or tile shows of a series: words or number of its query and labels, or its label's value."""
+    if name in {
+        column_title(target),
+        target.legend,
+        properties_of(target.panel).get(target.ref, {}).get("displayName"),
+    }:
+        number = f"{value:g}"
+        return [words_of(target).get(number, (number, ""))[0], *labels.values()]
+    organized = (each["options"] for each in target.panel.get("transformations", ()) if each["id"] == "organize")
+    return [
+        labels.get(label, "") for each in organized for label, title in each["renameByName"].items() if title == name
+    ]
 
 
 def find(file: str, title: str) -> Target:

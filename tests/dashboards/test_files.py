@@ -35,6 +35,7 @@ from tests.dashboards.grafana import (
     read,
     rows,
     substitute,
+    targets,
     title_of,
     words_of,
 )
@@ -428,7 +429,7 @@ def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_g
     values = {
         selector("owner:gpu_job_lost:gpus", [TARGET[1], owner]): 2.4,
         selector("instance_gpu_owner:gpu_job:member", [*gpu("2", "B"), owner]): 1.0,
-        selector("instance_gpu_owner_why:gpu_job_waited_for:affected", [*gpu("3", "A"), owner]): 0.3,
+        selector("instance_gpu_owner_why:gpu_job_waited_for:affected", [*gpu("3", "A"), owner, ("why", "clock")]): 0.3,
         **{selector("gpu_up", gpu(number, uuid)): 1.0 for number, uuid in (("3", "A"), ("2", "B"))},
         **{selector("ALERTS", [*labels, *firing, ("alertname", name)]): 1.0 for name, labels in alerting},
     }
@@ -437,6 +438,13 @@ def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_g
     found = answered(lost_gpus, series, requires_tool("promtool"), tmp_path)
     lost = {(each.labels["code"], each.labels.get("gpu")): each.value for each in found}
     assert lost == {("GpuJobSlow", None): 2.4, ("Hot", "3"): 2.4}
+    waited = next(each for each in targets("fleet.json") if each.name == "fleet: Jobs that lose GPUs C").expr
+    (found_on_fleet,) = answered(waited, series, requires_tool("promtool"), tmp_path)
+    assert {label: found_on_fleet.labels[label] for label in ("owner", "instance", "gpu", "why")} == {
+        **dict([owner, *TARGET[:1]]),
+        "gpu": "3",
+        "why": "clock",
+    }
 
 
 def test_the_sick_gpu_of_forty_hosts_is_among_the_rows_shown(requires_tool: RequiresTool, tmp_path: Path) -> None:
