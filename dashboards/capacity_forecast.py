@@ -9,7 +9,7 @@ from typing import Final
 from dashboards.panels import Cell, PanelBuilder, Size, strip
 from dashboards.selectors import HOST
 from gpu_triage.cli.fleet.review import DAY_SECONDS, day_sums
-from gpu_triage.cli.fleet.review_page import FEWEST_WEEKS, MOST_WEEKS, quantile
+from gpu_triage.cli.fleet.review_page import FEWEST_WEEKS, T_975
 
 _WEEK_SECONDS: Final = 7 * DAY_SECONDS
 _GPUS: Final = f"{day_sums(f'{{{HOST}}}')['allocated']} / 24"
@@ -33,8 +33,8 @@ _BY_WEEK: Final = (
 _MISSED: Final = f"sum_over_time({_BY_WEEK}[$over:1d]) - {_WEEKS} * {_MEAN} ^ 2 - {_SLOPE} ^ 2 * {_SPREAD}"
 _ERROR: Final = f"sqrt(clamp_min({_MISSED}, 0) / ({_WEEKS} - 2) * (1 + 1 / {_WEEKS} + {_FAR} ^ 2 / {_SPREAD}))"
 _QUANTILE: Final = " + ".join(
-    f"{quantile(weeks)} * ({_WEEKS} {'>=' if weeks == MOST_WEEKS else '=='} bool {weeks})"
-    for weeks in range(FEWEST_WEEKS, MOST_WEEKS + 1)
+    f"{value} * ({_WEEKS} {'>=' if value == T_975[-1] else '=='} bool {weeks})"
+    for weeks, value in enumerate(T_975, FEWEST_WEEKS)
 )
 _EITHER: Final = f"({_QUANTILE}) * {_ERROR}"
 _KNOWN: Final = f"count_over_time({_DAILY}[$over:1d]) == 7 * {_WEEKS} and {_WEEKS} >= {FEWEST_WEEKS}"

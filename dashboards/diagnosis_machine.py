@@ -44,8 +44,7 @@ def sick() -> Row:
         table_of(
             SICK.key_panel,
             "One row per GPU, those to drain first. Red in any column: drain the host and follow the runbook. N/A: "
-            f"this model does not report it, which is normal. Of more than {MOST_ROWS}: the worst. No data: no GPU is "
-            "known.",
+            "this model does not report it, which is normal. No data: no GPU is known.",
             HOST,
             GPU,
             Column("Verdict", expr=worst_gpus(gpu_state()), texts=GPU_STATE, width=80),
@@ -160,8 +159,8 @@ def path() -> Row:
         table_of(
             "PCIe links: actual and expected",
             "Width and generation now, what they should be, and what the slot supports. Slot below the card: the "
-            "card is in the wrong slot. Link below the slot: a fault. A lower generation while idle is normal. Of more "
-            f"than {MOST_ROWS} links: the most degraded. No data: the GPUs report no PCIe link.",
+            "card is in the wrong slot. Link below the slot: a fault. A lower generation while idle is normal. No "
+            "data: the GPUs report no PCIe link.",
             *link_columns(),
             sort="Share",
             size=HALF,

@@ -197,13 +197,13 @@ def _worst_gpus() -> PanelBuilder:
         "known.",
         HOST,
         GPU,
-        Column("Model", label="name"),
         Column("Known", expr=worst_gpus(f"max by ({TARGET}, gpu, name) ({gpu('gpu_info')})"), hidden=True),
         Column("Verdict", expr=worst_gpus(gpu_state()), texts=GPU_STATE, width=80),
         Column("Bottleneck", expr=worst_gpus(by_gpu(bottleneck())), texts=BOTTLENECK, width=122),
         Column("Busy, 5 min", expr=worst_gpus(busy), unit="percentunit", decimals=0, width=116),
         Column("Power of limit", expr=worst_gpus(by_gpu(power_of_limit())), unit="percentunit", decimals=0, width=134),
         Column("Temp.", expr=worst_gpus(temperature), unit="celsius", decimals=0, width=76),
+        Column("Model", label="name"),
         sort=("-Verdict", "Bottleneck"),
         size=Size(12, 8),
     )
@@ -256,8 +256,7 @@ def _exporters() -> PanelBuilder:
     return table_of(
         "Exporters",
         "Whether each exporter is up, has its GPUs, receives Xids and serves real readings. Gone: a target no longer. "
-        f"Simulated readings outside a drill: remove --simulate. Of more than {MOST_ROWS}: those in trouble. No data: "
-        "no exporter is known.",
+        "Simulated readings outside a drill: remove --simulate. No data: no exporter is known.",
         HOST,
         Column("Status", expr=shown(silent()), texts=SILENT),
         Column(

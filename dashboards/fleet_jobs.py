@@ -51,8 +51,8 @@ def owners() -> Row:
         table_of(
             "GPUs by pod, Slurm job and user",
             "Who was given each GPU, else whose processes are on it, for the namespaces, pods, jobs and users "
-            "chosen above. Not busy for hours: ask the owner to free it. Of more than "
-            f"{MOST_ROWS}: the least busy. No data: nobody has a GPU, or the exporters do not know who.",
+            "chosen above, the least busy first. Not busy for hours: ask the owner to free it. No data: nobody has a "
+            "GPU, or the exporters do not know who.",
             HOST,
             GPU,
             *(Column(title, label=label) for label, title in _LABELS.items()),

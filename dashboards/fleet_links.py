@@ -27,8 +27,7 @@ def _pcie() -> PanelBuilder:
     return table_of(
         "PCIe links",
         "The most degraded links first: width and generation now, expected, and what the slot supports. A slot below "
-        f"those of the same model: the card is in the wrong place. Of more than {MOST_ROWS} links: the most "
-        "degraded. No data: the GPUs report no PCIe link.",
+        "those of the same model: the card is in the wrong place. No data: the GPUs report no PCIe link.",
         *link_columns(),
         Column("NUMA node", expr=most_degraded(gpu("gpu_numa_node")), width=100),
         sort="Share",
@@ -102,7 +101,7 @@ def _adapters() -> PanelBuilder:
     return table_of(
         "Distance to network adapters",
         "The adapters that are close to each GPU: use these for GPUDirect. Others are published only with "
-        f"--metrics.profile full. Of more than {MOST_ROWS} GPUs: the worst. No data: no adapter is near a GPU, or the "
+        "--metrics.profile full. No data: no adapter is near a GPU, or the "
         "driver does not report distances.",
         HOST,
         GPU,

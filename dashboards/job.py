@@ -134,7 +134,7 @@ def _classes() -> PanelBuilder:
         f"{_CHOOSE}",
         classes_worst_first(),
         texts=BOTTLENECK,
-        size=Size(12, 11),
+        size=Size(11, 11),
         show_value=VisibilityMode.AUTO,
     )
 
@@ -159,7 +159,7 @@ def _slowest_gpus() -> PanelBuilder:
         share("Power", expr=below("power")),
         share("Busy", expr=below("busy")),
         sort=("-Slower", "Host", "GPU"),
-        size=Size(12, 11),
+        size=Size(13, 11),
     )
 
 

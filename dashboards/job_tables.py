@@ -60,7 +60,7 @@ def why_slow(size: Size) -> PanelBuilder:
         Column("Host", label="instance", link=DIAGNOSIS, min_width=HOST.min_width),
         GPU_OR_HOST,
         Column("Why", label="why", texts=WHY, width=150),
-        Column("Finding", label="code", link=_RUNBOOK, width=150),
+        Column("Finding", label="code", link=_RUNBOOK, width=240),
         Column("Since", expr=_named(f"1000 * ({_row()} > 0)"), unit="dateTimeAsLocal", width=190, absent="-"),
         Column("Do first", label="action", texts=_DO_FIRST, min_width=200),
         sort="-Slower",
@@ -132,13 +132,13 @@ def findings_while_it_ran(size: Size) -> PanelBuilder:
     return table_of(
         "Findings while it ran",
         "What the exporters found on the job's GPUs and hosts while it ran, the most severe first; what began first is "
-        f"often the cause of the rest. Rows without a GPU are about the host. Of more than {MOST_ROWS}: the most "
-        "severe. No data: no finding, or no owner is chosen.",
+        "often the cause of the rest. Rows without a GPU are about the host. No data: no finding, or no owner is "
+        "chosen.",
         Column("Severity", expr=severity, texts=SEVERITY[:3], width=96),
-        Column("Finding", label="code", link=_RUNBOOK, width=190),
+        Column("Finding", label="code", link=_RUNBOOK, width=240),
         HOST,
         GPU_OR_HOST,
-        Column("Action", label="action", width=140),
+        Column("Action", label="action", width=144),
         Column("State", expr=state, texts=FINDING, width=100),
         Column(
             "From", expr=_found("min", lambda of: f"1000 * {_began(of(''))}"), unit="dateTimeAsLocal", min_width=150

@@ -47,18 +47,17 @@ def findings(size: Size) -> PanelBuilder:
         "without a GPU are about the host, or a job. What began first is often the cause of the rest. A finding is "
         "pending until it has lasted for its wait; while it is confirmed, its alert fires, unless that is turned off "
         "or the rules do not run. Lost: how many GPUs' work the job loses, or jobs that wait for the GPU or host. "
-        "Click a name for what it means and what to do. The watchdog always fires. With more than "
-        f"{MOST_ROWS}: the most severe. No data: no finding, and the rules do not run. Step 0 tells whether the "
-        "exporter responds.",
+        "Click a name for what it means and what to do. The watchdog always fires. No data: no "
+        "finding, and the rules do not run. Step 0 tells whether the exporter responds.",
         Column("Severity", expr=shown, texts=SEVERITY, width=94),
-        Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=172),
+        Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=280),
         HOST,
         GPU_OR_HOST,
         Column("Measured", label=MEASURED, width=104),
         Column("Value", expr=only(measured(), MEASURED_BY, most_severe), hidden=True),
         Column("Since", expr=since, unit="dateTimeFromNow", absent=NO_LABEL, width=116),
         Column("State", expr=_states(most_severe), texts=FINDING, absent=FIRES, width=100),
-        Column("Action", label="action", width=132),
+        Column("Action", label="action", width=144),
         Column("Lost", expr=_lost(shown), decimals=1, absent=NO_LABEL, width=68),
         Column("Job", label="owner", min_width=120),
         sort=("Severity", "Since"),

@@ -165,6 +165,7 @@ def timeline(
     panel = headed(statetimeline.Panel(), title, description, size).unit("none").decimals(0)
     panel = panel.mappings(mapping(texts)).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
     panel = panel.thresholds(limits(base="text")).merge_values(merge_values=True).show_value(show_value)
+    panel = panel.per_page(max(1, (38 * size.height - 160) // 13))  # as many rows as have room for their names
     panel = panel.row_height(0.85).line_width(0).fill_opacity(85).legend(_list()).tooltip(_tooltip())
     panel = panel.data_links([_drilldown()]) if all("{{gpu}}" in query.legend for query in found) else panel
     for ref, query in zip(refs(len(found)), found, strict=True):

@@ -23,7 +23,7 @@ NO_LABEL = "-"
 _MATRIX_CELL = 64
 """Width in pixels, so that the eight GPUs of a host fit side by side."""
 _USUAL_WIDTH = 150
-_USUAL_WIDTHS = {"name": 190, "uuid": 340, "mig_uuid": 350, "board_part_number": 170}
+_USUAL_WIDTHS = {"name": 215, "uuid": 340, "mig_uuid": 350, "board_part_number": 170}
 """In pixels, by label, of texts that are longer than most."""
 _BACKGROUND = {"type": "color-background", "mode": "basic"}
 _HIDDEN = DynamicConfigValue("custom.hidden", value=True)
@@ -80,9 +80,12 @@ def detail_link(gpu_column: str = "GPU") -> tuple[str, str]:
 
 CLUSTER = Column("Cluster", label="cluster", no_label="", min_width=70)
 """Shown before each host. Grafana omits the column if no series has the label. Links rely on empty cells."""
-HOST = Column("Host", label="instance", min_width=176)
-_LONG_NAME = (("(.{9}).{2,}(.{10})", "$1…$2", PLAIN),)
-"""Of more than the 20 letters for which the column has room, the beginning and the end, at which most names differ."""
+HOST = Column("Host", label="instance", min_width=186)
+_LONG_NAMES = {
+    HOST.label: (("(.{8}).{3,}(.{9})", "$1…$2", PLAIN),),
+    "name": (("NVIDIA (.{1,24})", "$1", PLAIN), ("(?:NVIDIA )?(.{12}).{2,}(.{11})", "$1…$2", PLAIN)),
+}
+"""Of texts for which a column has no room, the beginning and the end, at which most of them differ, by label."""
 GPU = Column("GPU", label="gpu", width=60, number=True)
 GPU_OR_HOST = replace(GPU, number=False)
 """For tables that have rows about whole hosts too: Grafana makes the number 0 of no text."""
@@ -135,9 +138,12 @@ def table_of(
     for ref, column in zip(refs(len(queries)), queries, strict=True):
         panel = panel.with_target(table_target(ref, _with_derived(column.expr, columns)))
     panel = panel.transformations(_transformations(columns, rows_of))
-    panel = panel.sort_by([_sorted_by(each) for each in (*sort, *_last_sorted_by(sort, columns))])
+    order = [*sort, *_last_sorted_by(sort, columns)]
+    panel = panel.sort_by([_sorted_by(each) for each in order])
+    arrows = {each.removeprefix("-") for each in order}
     for column in columns:
-        panel = panel if column.hidden else panel.override_by_name(column.title, _properties(column))
+        properties = _properties(column, arrow=column.title in arrows)
+        panel = panel if column.hidden else panel.override_by_name(column.title, properties)
     for label in _for_links(columns):
         panel = panel.override_by_name(label, [_HIDDEN])
     return panel
@@ -248,7 +254,7 @@ def _as_numbers(labels: Sequence[str]) -> DataTransformerConfig:
     return DataTransformerConfig(id_val="convertFieldType", options={"conversions": conversions, "fields": {}})
 
 
-def _properties(column: Column) -> list[DynamicConfigValue]:
+def _properties(column: Column, *, arrow: bool = True) -> list[DynamicConfigValue]:
     found = []
     if column.expr:
         found.append(DynamicConfigValue("unit", column.unit))
@@ -257,8 +263,8 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
         found.append(DynamicConfigValue("unit", "string"))
         # Without this, Grafana would show the text for an empty table in the cell.
         found.append(DynamicConfigValue("noValue", column.no_label))
-    if column.label == HOST.label:
-        found.append(DynamicConfigValue("mappings", patterns(_LONG_NAME)))
+    if column.label in _LONG_NAMES:
+        found.append(DynamicConfigValue("mappings", patterns(_LONG_NAMES[column.label])))
     if column.expr or column.texts:
         absent = column.absent if column.expr else None
         found.append(DynamicConfigValue("mappings", mapping(column.texts, absent=absent)))
@@ -270,10 +276,10 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
         found.append(DynamicConfigValue("decimals", column.decimals))
     found += _links(column)
     if column.width is not None:
-        found.append(DynamicConfigValue("custom.width", max(column.width, _title_width(column))))
+        found.append(DynamicConfigValue("custom.width", max(column.width, _title_width(column, arrow=arrow))))
     else:
         least = column.min_width or _USUAL_WIDTHS.get(column.label, _USUAL_WIDTH)
-        found.append(DynamicConfigValue("custom.minWidth", max(least, _title_width(column))))
+        found.append(DynamicConfigValue("custom.minWidth", max(least, _title_width(column, arrow=arrow))))
     return found
 
 
@@ -283,6 +289,6 @@ def _links(column: Column) -> list[DynamicConfigValue]:
     return [DynamicConfigValue("links", [{"title": title, "url": url} for title, url in links])] if links else []
 
 
-def _title_width(column: Column) -> int:
-    """Pixels that the title takes in Grafana's font at 14 pixels, with the icon for filtering."""
-    return 40 + math.ceil(sum(10 if letter.isupper() else 7.5 for letter in column.title))
+def _title_width(column: Column, *, arrow: bool) -> int:
+    """Pixels that the title takes in Grafana's font at 14 pixels, with the icon for filtering and that for sorting."""
+    return 40 + 20 * arrow + math.ceil(sum(10 if letter.isupper() else 7.5 for letter in column.title))

@@ -23,7 +23,6 @@ from tests.dashboards.jobs import record_jobs
 from tests.dashboards.store import Store, serving
 from tests.e2e.browser import Browser, browser
 from tests.jobs.histories import families_of
-from tests.jobs.situations import BY_NAME, MINUTES
 from tests.rules.cases import load_any
 
 from gpu_triage_simulator.history import History
@@ -33,7 +32,7 @@ from gpu_triage_simulator.schema import read_toml
 
 DRAWING = Path(__file__).with_name("drawing")
 LIBRARIES = Path(__file__).resolve().parents[2] / "build" / "pictures" / "node_modules"
-"""Where `fetch_libraries` puts what `drawing/package-lock.json` pins."""
+"""Where `serve.mjs` puts what `drawing/package-lock.json` pins."""
 SETTLED_SECONDS = 240
 
 Chosen = Mapping[str, str | Sequence[str]]
@@ -102,20 +101,6 @@ def scenes(window: Browser, prometheus: str, directory: Path) -> Iterator[Scenes
             yield Scenes(window, server.stdout.readline().strip())
 
 
-def fetch_libraries() -> None:
-    """Install what `drawing/package-lock.json` pins with npm, unless it is there: about 600 MB."""
-    lock = DRAWING / "package-lock.json"
-    if (LIBRARIES / ".package-lock.json").exists() and (LIBRARIES.parent / lock.name).read_bytes() == lock.read_bytes():
-        return
-    LIBRARIES.parent.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", lock.name):
-        shutil.copy(DRAWING / name, LIBRARIES.parent)
-    quietly = ("--ignore-scripts", "--no-audit", "--no-fund", "--silent")
-    subprocess.run(["npm", "ci", *quietly], cwd=LIBRARIES.parent, check=True)
-
-
-NIGHT = "h100-8-bad-night"
-SLOW_GPU = "slow-gpu"
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "img"
 PHONE, DESK = (390, 844), (1440, 900)
 NOTE = (
@@ -133,8 +118,9 @@ class Situation:
 
     of: str  # in words
     minute: int  # at which it is seen
-    hosts: tuple[str, ...] = ()  # scenarios and cases; none: the jobs of tests.jobs.situations
-    names: tuple[str, ...] = ()  # under each of which its only host is there
+    hosts: Sequence[str] = ()  # scenarios and cases; none: the jobs of tests.jobs.situations
+    name: str = ""  # under which its only host is there, with {} for a number
+    copies: int = 1  # of it
     gpu: str = "0"  # on the dashboard of one
     owner: Chosen = field(default_factory=dict)  # of the job's dashboard
     sixteen: bool = False  # whether its host has its GPUs twice
@@ -144,8 +130,8 @@ class Situation:
             return record_jobs(promtool, directory)
         hosts = {name: _with_sixteen(name) if self.sixteen else load_any(name) for name in self.hosts}
         fleet = record_fleet(promtool, directory, hosts)
-        histories = [_named(fleet.history, name) for name in self.names]
-        return Fleet(joined(histories), hosts) if histories else fleet
+        histories = [_named(fleet.history, self.name.format(number)) for number in range(self.copies)]
+        return Fleet(joined(histories), hosts) if self.name else fleet
 
     def views(self, store: Store) -> Iterator[tuple[str, View]]:
         """Every dashboard as the situation has it, by name."""
@@ -157,19 +143,7 @@ class Situation:
             yield file.removesuffix(".json"), View(file, chosen, store.start, end, note=note)
 
 
-SITUATIONS = {
-    "bad-night": Situation("a bad night", 79, (NIGHT,), gpu="5", owner={"namespace": ["research"]}),
-    "healthy": Situation(
-        "forty healthy hosts", 70, ("h100-8",), tuple(f"gpu-{n:02}.a.example:9836" for n in range(40))
-    ),
-    "jobs": Situation("a simulated job of four hosts", MINUTES - 1, owner={"slurm_job": [BY_NAME[SLOW_GPU].number]}),
-    "dead-exporter": Situation("a dead exporter", 109, ("exporter", "path-network", "starved", "allocated")),
-    "no-driver": Situation("a host without a driver", 60, ("no-driver",)),
-    "mig": Situation("GPUs split by MIG", 60, ("h100-mig",)),
-    "sixteen": Situation("a host with sixteen GPUs", 70, ("h100-8",), gpu="15", sixteen=True),
-    "desk": Situation("a desk", 60, ("desk",)),
-    "long-names": Situation("a host with a long name", 79, (NIGHT,), (f"gpu-{'0123456789-' * 5}night",), gpu="5"),
-}
+SITUATIONS = {name: Situation(**each) for name, each in read_toml(DRAWING.with_name("situations.toml")).items()}
 
 
 def _with_sixteen(name: str) -> Scenario:
@@ -214,7 +188,6 @@ def main() -> int:
     if missing:
         sys.stderr.write(f"pictures: {', '.join(missing)} is not installed here\n")
         return 1
-    fetch_libraries()
     folder = chosen.all or IMAGES
     folder.mkdir(parents=True, exist_ok=True)
     failed = False

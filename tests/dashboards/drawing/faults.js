@@ -47,7 +47,8 @@ export function cut() {
     }
     const inColumn = texts.currentNode.parentElement.closest('[role="cell"], [role="columnheader"]');
     const clips = frame && ['hidden', 'clip'].includes(getComputedStyle(frame).overflowX);
-    if (inColumn && clips && onScreen(text) && text.right > frame.getBoundingClientRect().right + 0.05) {
+    // With an ellipsis, the text itself ends in time.
+    if (inColumn && clips && onScreen(text) && (text.right > frame.getBoundingClientRect().right + 0.05 || frame.scrollWidth > frame.clientWidth)) {
       found.push(`cut at ${Math.round(frame.getBoundingClientRect().width)} pixels: ${texts.currentNode.data}`);
     }
     const tile = texts.currentNode.parentElement.closest('[style*="position: absolute"]');

@@ -286,8 +286,7 @@ def _allocated(days_ago: int) -> float:
     return 20 - days_ago / 9 - 5 * (days_ago % 7 < 2) + (days_ago * days_ago) % 11
 
 
-@pytest.fixture(scope="module")
-def quarter(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def test_the_board_and_the_report_have_the_same_forecast(requires_tool: RequiresTool, tmp_path: Path) -> None:
     name = "instance_owner:gpu_allocated_hours:sum1d"
     lines = [
         f"{_series(name, {'instance': host})} {12 * _allocated(ago)} {END - ago * DAY_SECONDS}"
@@ -295,21 +294,17 @@ def quarter(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactor
         for ago in reversed(range(95))
         if ago != UNKNOWN_DAY
     ]
-    text = "\n".join((f"# TYPE {name} gauge", *lines, "# EOF\n"))
-    with _serving(text, requires_tool, tmp_path_factory.mktemp("quarter")) as url:
-        yield url
-
-
-@pytest.mark.parametrize("days", [7, 30, 35, 90, 91])
-def test_the_board_and_the_report_have_the_same_forecast(quarter: str, days: int) -> None:
-    known = [None if ago == UNKNOWN_DAY else _allocated(ago) for ago in reversed(range(days))]
-    expected = forecast(known)
-    assert (expected is None) == (days in {7, 91})
     cells = {"last week": "now", "forecast": "value", "at least": "low", "at most": "high"}
-    shown = {name: _on_board(quarter, "Forecast of allocated GPUs", cell, days=days) for cell, name in cells.items()}
-    assert shown == {
-        name: {} if expected is None else {(): pytest.approx(max(0.0, getattr(expected, name)))} for name in shown
-    }
+    with _serving("\n".join((f"# TYPE {name} gauge", *lines, "# EOF\n")), requires_tool, tmp_path) as url:
+        for days, known in {7: False, 30: True, 35: True, 90: True, 91: False}.items():
+            expected = forecast([None if ago == UNKNOWN_DAY else _allocated(ago) for ago in reversed(range(days))])
+            assert (expected is not None) == known
+            for cell, each in cells.items():
+                shown = _on_board(url, "Forecast of allocated GPUs", cell, days=days)
+                assert shown == ({(): pytest.approx(max(0.0, getattr(expected, each)))} if expected else {}), (
+                    days,
+                    cell,
+                )
 
 
 def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> None:
