@@ -100,7 +100,7 @@ def _rows(board: Board) -> tuple[Row, ...]:
     return (what, *board.rows) if board.marks else board.rows
 
 
-def _panels(found: model.Dashboard) -> list[model.Panel]:
+def _panels(found: model.Dashboard) -> list[Any]:
     inside = [panel for each in found.panels or () if isinstance(each, model.RowPanel) for panel in each.panels]
     return [*(each for each in found.panels or () if isinstance(each, model.Panel)), *inside]
 

@@ -10,8 +10,9 @@ from tests.dashboards.store import Store, serving
 
 def _store_of(record: Callable[[Path, Path], Fleet]) -> Callable[..., Iterator[Store]]:
     def store(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-        servers, directory = (requires_tool("prometheus"), requires_tool("promtool")), tmp_path_factory.mktemp("store")
-        with serving(record(servers[1], directory), *servers, directory) as running:
+        prometheus, promtool = requires_tool("prometheus"), requires_tool("promtool")
+        directory = tmp_path_factory.mktemp("store")
+        with serving(record(promtool, directory), prometheus, promtool, directory) as running:
             yield running
 
     return pytest.fixture(scope="session")(store)

@@ -93,7 +93,7 @@ class Scenes:
 @contextmanager
 def scenes(window: Browser, prometheus: str, directory: Path) -> Iterator[Scenes]:
     """Dashboards in this window, with the data of the Prometheus at an address, for the length of a ``with`` block."""
-    command = ["node", DRAWING / "serve.mjs", LIBRARIES, directory / "site", FOLDER, prometheus]
+    command: list[str | Path] = ["node", DRAWING / "serve.mjs", LIBRARIES, directory / "site", FOLDER, prometheus]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin
         assert server.stdout
@@ -165,11 +165,13 @@ def _named(history: History, name: str) -> History:
 
 
 @contextmanager
-def drawn(situation: Situation, window: Browser, directory: Path, *servers: Path) -> Iterator[tuple[Store, Scenes]]:
-    """The situation in a Prometheus, and what draws it; `servers`: the programs prometheus and promtool."""
+def drawn(
+    situation: Situation, window: Browser, directory: Path, prometheus: Path, promtool: Path
+) -> Iterator[tuple[Store, Scenes]]:
+    """The situation in a Prometheus, and what draws it."""
     directory.mkdir()
     with (
-        serving(situation.record(servers[1], directory), *servers, directory) as store,
+        serving(situation.record(promtool, directory), prometheus, promtool, directory) as store,
         scenes(window, store.address, directory) as shown,
     ):
         yield store, shown

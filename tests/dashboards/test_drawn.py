@@ -18,7 +18,7 @@ def test_nothing_is_cut_on_a_phone_or_a_desk(requires_tool: RequiresTool, tmp_pa
     found = []
     with browser(programs[0], tmp_path) as window:
         situation = SITUATIONS["bad-night"]
-        with drawn(situation, window, tmp_path / "night", *programs[1:3]) as (store, shown):
+        with drawn(situation, window, tmp_path / "night", programs[1], programs[2]) as (store, shown):
             for name, view in situation.views(store):
                 for width, height in (PHONE, DESK):
                     shown.show(replace(view, width=width, height=height))
