@@ -4,6 +4,7 @@ from dashboards.board import Board, Row
 from dashboards.fleet_differences import differences
 from dashboards.fleet_jobs import owners, slow_jobs
 from dashboards.fleet_links import links
+from dashboards.judgment import present
 from dashboards.palette import BAD, GOOD, GRAY, INFO, PLAIN, WATCH
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, strip, worded_strip
 from dashboards.selectors import (
@@ -31,12 +32,7 @@ from dashboards.selectors import (
 )
 from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, GPU_STATE, HOST_STATE, SILENT, STEP, UP
-from gpu_triage.read.exporter.judgment import (
-    GPU_BOTTLENECK,
-    GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
-    GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
-    GPU_VERDICT,
-)
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
 
 _LIMITED = f"< {GPU_BOTTLENECK.value_of('communication')}"
 """Bottleneck classes to fix; communication and later ones may be inherent in the job."""
@@ -239,10 +235,7 @@ def _repeated(metric: str, matchers: str = "") -> str:
 
 
 _CRITICAL = 'alertstate="firing", severity="critical"'
-_SERIOUS = " or ".join(
-    select(metric.name, 'severity=~"critical|warning"')
-    for select, metric in ((gpu, GPU_FINDING_SINCE_TIMESTAMP_SECONDS), (host, GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS))
-)
+_SERIOUS = present('severity=~"critical|warning"')
 
 
 def _exporters() -> PanelBuilder:

@@ -33,13 +33,13 @@ from gpu_triage.read.exporter.judgment import (
 
 def findings(size: Size) -> PanelBuilder:
     """Present findings on the selected GPUs and their hosts, and firing alerts; a finding and its alert are one row."""
-    found = f"group by ({_OF_FINDING}, severity) ({_present()})"
+    found = f"group by ({_OF_FINDING}, severity) ({present()})"
     ranked = _ranked(f"{_coded(_unfound(), 'severity')}\nor\n{found}")
     most_severe = f"bottomk({MOST_FINDINGS}, {_ranked(found, _OF_FINDING)})"
     shown = f"bottomk({MOST_ROWS}, {ranked}\nor\n4 * {_coded(RULES_ANSWER)})"
 
     began = f"min by ({_BY}) ({_coded(_of_all_kinds(numbered(host(_BEGAN)), _BEGAN))})"
-    since = only(when(f"min by ({_OF_FINDING}) ({_present()})"), _OF_FINDING, most_severe)
+    since = only(when(f"min by ({_OF_FINDING}) ({present()})"), _OF_FINDING, most_severe)
     since = f"{since}\nor\n1000 * {began}"
     return table_of(
         "Findings and alerts",
@@ -81,8 +81,9 @@ _SINCE: Final = GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name
 _HOST_SINCE: Final = GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS.name
 
 
-def _present() -> str:
-    return f"{gpu(_SINCE)} or {host(_HOST_SINCE)}"
+def present(matchers: str = "") -> str:
+    """Since when each finding is present, in Unix time."""
+    return f"{gpu(_SINCE, matchers)} or {host(_HOST_SINCE, matchers)}"
 
 
 def _ranked(rows: str, by: str = "") -> str:
@@ -96,10 +97,9 @@ def _unfound() -> str:
     of_one, of_several = (
         host("ALERTS", f"{_FIRING}, {each}") for each in (_OF_SEVERAL.replace("=~", "!~"), _OF_SEVERAL)
     )
-    theirs = f"{gpu(_SINCE, _THEIRS)} or {host(_HOST_SINCE, _THEIRS)}"
     unfound = (
-        f"{of_one} unless on ({TARGET}, uuid, code) ({_present()})\n"
-        f"or {of_several} unless on ({TARGET}, uuid, severity) ({theirs})"
+        f"{of_one} unless on ({TARGET}, uuid, code) ({present()})\n"
+        f"or {of_several} unless on ({TARGET}, uuid, severity) ({present(_THEIRS)})"
     )
     return _of_all_kinds(numbered(unfound), "ALERTS", _FIRING)
 
@@ -126,8 +126,8 @@ def _states(most_severe: str) -> str:
     """States of these findings: ALERT_FIRES while their alert does, as it does in all rows of alerts alone."""
     of_one, of_several = (host("ALERTS", f"{_FIRING}, {which}") for which in ('code!=""', _OF_SEVERAL))
     relayed = (
-        f"({_present()}) and on ({TARGET}, uuid, code) {of_one}\n"
-        f"or ({gpu(_SINCE, _THEIRS)} or {host(_HOST_SINCE, _THEIRS)}) and on ({TARGET}, uuid, severity) {of_several}"
+        f"({present()}) and on ({TARGET}, uuid, code) {of_one}\n"
+        f"or ({present(_THEIRS)}) and on ({TARGET}, uuid, severity) {of_several}"
     )
     found = f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
     relayed = f"group by ({_OF_FINDING}) ({relayed})"

@@ -20,7 +20,7 @@ ABSENT = "N/A"
 NO_LABEL = "-"
 """Cell text if the series lacks the label, such as the GPU of a host finding."""
 
-_MATRIX_CELL = 64
+_MATRIX_CELL = 62
 """Width in pixels, so that the eight GPUs of a host fit side by side."""
 _USUAL_WIDTH = 150
 _USUAL_WIDTHS = {"name": 215, "uuid": 340, "mig_uuid": 350, "board_part_number": 170}

@@ -90,17 +90,12 @@ def title_of(panel: Mapping[str, Any]) -> str:
 
 FIRST_LINES = (900 - 250) // 38
 """Of the grid, on a window of 900 lines: browser and Grafana's own bars take some 250."""
-MOST_OF_TABLE = 4
-"""Lines of the grid for the title of a panel, the head of a table, and its first rows."""
 
 
 def first_screen(board: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The panels that can be read without scrolling or unfolding."""
-    return [
-        panel
-        for panel in board["panels"]
-        if panel["type"] != "row" and panel["gridPos"]["y"] + min(panel["gridPos"]["h"], MOST_OF_TABLE) <= FIRST_LINES
-    ]
+    """The panels that are there without scrolling or unfolding, at least with their first rows."""
+    begins = FIRST_LINES - 4
+    return [panel for panel in board["panels"] if panel["type"] != "row" and panel["gridPos"]["y"] <= begins]
 
 
 def shown_as(target: Target, name: str, labels: Mapping[str, str], value: float) -> list[str]:

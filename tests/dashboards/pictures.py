@@ -11,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -54,51 +55,16 @@ class View:
     dark: bool = True
 
 
-class Scenes:
-    """A window with one dashboard at a time."""
-
-    def __init__(self, window: Browser, address: str) -> None:
-        self._window = window
-        self._address = address
-
-    def show(self, view: View) -> None:
-        """Show a dashboard, and wait until all its panels have their data."""
-        self._window.open(self._address, width=view.width, height=view.height, dark=view.dark)
-        settings = {
-            "file": view.file,
-            "chosen": view.chosen,
-            "from": 1000 * view.since,
-            "to": 1000 * view.until,
-            "unfolded": view.unfolded,
-            "note": view.note,
-            "theme": "dark" if view.dark else "light",
-        }
-        self._window.evaluate(f"window.draw({json.dumps(settings)})")
-        self._window.evaluate("window.waits = true; window.settled().then(() => { window.waits = false }); 0")
-        limit = time.monotonic() + SETTLED_SECONDS
-        while self._window.evaluate("window.waits"):
-            assert time.monotonic() < limit, "panels do not get their data"
-            time.sleep(0.2)
-
-    @property
-    def failures(self) -> list[str]:
-        """What failed: queries, panels, and what the page complains about."""
-        found: list[str] = self._window.evaluate("window.failures()")
-        return [*found, *self._window.complaints]
-
-    def save(self, path: Path) -> None:
-        self._window.screenshot(path, whole=False)
-
-
-@contextmanager
-def scenes(window: Browser, prometheus: str, directory: Path) -> Iterator[Scenes]:
-    """Dashboards in this window, with the data of the Prometheus at an address, for the length of a ``with`` block."""
-    command: list[str | Path] = ["node", DRAWING / "serve.mjs", LIBRARIES, directory / "site", FOLDER, prometheus]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdin
-        assert server.stdout
-        with server.stdin:
-            yield Scenes(window, server.stdout.readline().strip())
+def _show(window: Browser, address: str, view: View) -> list[str]:
+    """Show a dashboard until all its panels have their data; what failed: queries, panels, texts, the page."""
+    window.open(address, width=view.width, height=view.height, dark=view.dark)
+    window.evaluate(f"window.draw({json.dumps(asdict(view))})")
+    window.evaluate("window.waits = true; window.settled().then(() => { window.waits = false }); 0")
+    limit = time.monotonic() + SETTLED_SECONDS
+    while window.evaluate("window.waits"):
+        assert time.monotonic() < limit, "panels do not get their data"
+        time.sleep(0.2)
+    return [*window.evaluate("window.failures()"), *window.complaints]
 
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "img"
@@ -167,14 +133,23 @@ def _named(history: History, name: str) -> History:
 @contextmanager
 def drawn(
     situation: Situation, window: Browser, directory: Path, prometheus: Path, promtool: Path
-) -> Iterator[tuple[Store, Scenes]]:
-    """The situation in a Prometheus, and what draws it."""
+) -> Iterator[tuple[Store, Callable[[View], list[str]]]]:
+    """The situation in a Prometheus, and what shows a dashboard of it and answers what failed."""
     directory.mkdir()
-    with (
-        serving(situation.record(promtool, directory), prometheus, promtool, directory) as store,
-        scenes(window, store.address, directory) as shown,
-    ):
-        yield store, shown
+    with serving(situation.record(promtool, directory), prometheus, promtool, directory) as store:
+        command: list[str | Path] = [
+            "node",
+            DRAWING / "serve.mjs",
+            LIBRARIES,
+            directory / "site",
+            FOLDER,
+            store.address,
+        ]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdin
+            assert server.stdout
+            with server.stdin:
+                yield store, partial(_show, window, server.stdout.readline().strip())
 
 
 def main() -> int:
@@ -199,10 +174,12 @@ def main() -> int:
         with browser(chromium, directory) as window:
             window.hide_scrollbars()
             for name in chosen.situations or (SITUATIONS if chosen.all else ("bad-night", "jobs")):
-                with drawn(SITUATIONS[name], window, directory / name, prometheus, promtool) as (store, shown):
+                with drawn(SITUATIONS[name], window, directory / name, prometheus, promtool) as (store, show):
                     views = dict(SITUATIONS[name].views(store))
                     for picture, view in _for_review(name, views) if chosen.all else _for_the_docs(name, views):
-                        failures = _draw(shown, view, folder / f"{picture}.png")
+                        failures = show(view)
+                        window.screenshot(path := folder / f"{picture}.png", whole=False)
+                        sys.stdout.write("\n  ".join((str(path), *failures)) + "\n")
                         failed = failed or bool(failures)
     return int(failed)
 
@@ -219,13 +196,6 @@ def _for_review(situation: str, views: Mapping[str, View]) -> Iterator[tuple[str
     for (name, view), (width, height), dark in product(views.items(), (DESK, PHONE), (True, False)):
         picture = f"{situation}-{name}-{width}-{'dark' if dark else 'light'}"
         yield picture, replace(view, width=width, height=height, dark=dark)
-
-
-def _draw(shown: Scenes, view: View, path: Path) -> Sequence[str]:
-    shown.show(view)
-    shown.save(path)
-    sys.stdout.write("\n  ".join((str(path), *shown.failures)) + "\n")
-    return shown.failures
 
 
 if __name__ == "__main__":

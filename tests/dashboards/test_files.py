@@ -467,14 +467,7 @@ def test_an_alert_about_many_hosts_has_a_row_with_its_name(requires_tool: Requir
 
 
 MOST_SERIES = 2000
-MOST_OPEN_QUERIES = {
-    "diagnosis.json": 20,
-    "job.json": 40,
-    "detail.json": 40,
-    "host.json": 50,
-    "fleet.json": 60,
-    "capacity.json": 50,
-}
+MOST_OPEN_QUERIES = dict(zip(FILES, (20, 40, 40, 50, 60, 50), strict=True))
 
 
 def test_the_first_screen_of_the_diagnosis_needs_no_scrolling_on_1080_lines() -> None:

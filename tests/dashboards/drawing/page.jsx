@@ -74,13 +74,13 @@ window.failures = () => [
   ...cut(),
 ];
 
-window.draw = async ({ file, note = '', theme: mode = 'dark', ...settings }) => {
-  theme = createTheme({ colors: { mode } });
+window.draw = async ({ file, note, since, until, dark, ...settings }) => {
+  theme = createTheme({ colors: { mode: dark ? 'dark' : 'light' } });
   config.theme2 = theme;
   const board = await (await fetch(`/dashboards/${file}`)).json();
-  const { from, to } = settings;
-  Date.now = () => to; // "20 minutes ago" is relative to the moment shown
-  scene = sceneOf(board, { ...settings, from: new Date(from).toISOString(), to: new Date(to).toISOString() });
+  const [from, to] = [since, until].map((seconds) => new Date(1000 * seconds));
+  Date.now = () => to.getTime(); // "20 minutes ago" is relative to the moment shown
+  scene = sceneOf(board, { ...settings, from: from.toISOString(), to: to.toISOString() });
   const root = createRoot(document.getElementById('root'));
   const inTheme = (content) => (
     <ThemeContext.Provider value={theme}>
