@@ -131,7 +131,8 @@ def _states(most_severe: str) -> str:
     )
     found = f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
     relayed = f"group by ({_OF_FINDING}) ({relayed})"
-    return only(f"max by ({_OF_FINDING}) ({found} or {ALERT_FIRES} * {relayed})", _OF_FINDING, most_severe)
+    found = only(f"max by ({_OF_FINDING}) ({found} or {ALERT_FIRES} * {relayed})", _OF_FINDING, most_severe)
+    return f"{found}\nor\n{ALERT_FIRES} * {_coded(RULES_ANSWER)}"  # else there is no column while there is no finding
 
 
 def _lost(rows: str) -> str:

@@ -439,6 +439,7 @@ def test_a_finding_and_its_alert_are_one_row(
 ) -> None:
     columns = [column(DIAGNOSIS, FINDINGS, title) for title in ("Severity", "State", "Since")]
     severities, states, since = (cells(store, each, seen_at[0] * 60, seen_at[1]) for each in columns)
+    assert states, "else the table has no such column"
     assert set(states) <= set(severities) <= set(since) | {("", "GpuTriageWatchdog", "")}
     # How bad it is, is its severity: not every finding that is confirmed is.
     words = {**words_of(columns[1]), "none": (FIRES, "transparent")}
