@@ -22,15 +22,13 @@ _MEAN: Final = f"avg_over_time({_DAILY}[$over:1d])"
 _SPREAD: Final = f"({_WEEKS} * ({_WEEKS} ^ 2 - 1) / 12)"
 _MIDDLE: Final = f"(({_WEEKS} - 1) / 2)"
 _FAR: Final = f"({_MIDDLE} + floor({_WEEKS} / 2))"
-"""Weeks from the middle of those seen to the one forecast."""
 _MOMENT: Final = f"sum_over_time(({_DAILY} * {_WEEK})[$over:1d]) / 7"
 _SLOPE: Final = f"(({_MIDDLE} * {_WEEKS} * {_MEAN} - {_MOMENT}) / {_SPREAD})"
-_BY_WEEK: Final = (
+_SQUARE_OF_WEEK: Final = (
     f"(avg_over_time(({_GPUS})[167h:1d]) ^ 2 and on () {_WEEKS} > {_WEEK} "
     f"and on () floor({_AGO} / {DAY_SECONDS}) % 7 == 0)"
 )
-"""The squared mean of each week, at its last midnight."""
-_MISSED: Final = f"sum_over_time({_BY_WEEK}[$over:1d]) - {_WEEKS} * {_MEAN} ^ 2 - {_SLOPE} ^ 2 * {_SPREAD}"
+_MISSED: Final = f"sum_over_time({_SQUARE_OF_WEEK}[$over:1d]) - {_WEEKS} * {_MEAN} ^ 2 - {_SLOPE} ^ 2 * {_SPREAD}"
 _ERROR: Final = f"sqrt(clamp_min({_MISSED}, 0) / ({_WEEKS} - 2) * (1 + 1 / {_WEEKS} + {_FAR} ^ 2 / {_SPREAD}))"
 _QUANTILE: Final = " + ".join(
     f"{value} * ({_WEEKS} {'>=' if value == T_975[-1] else '=='} bool {weeks})"

@@ -4,7 +4,7 @@ from dashboards.board import Row
 from dashboards.diagnosis_machine import power_limit
 from dashboards.palette import GOOD, WATCH
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import MOST_ROWS, TARGET, by_gpu, gpu, gpu_or_host, host, only
+from dashboards.selectors import MOST_ROWS, TARGET, by_gpu, gpu, host, only
 from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, Column, table_of
 
 
@@ -36,7 +36,7 @@ def differences() -> Row:
             Column("Field", label="field"),
             Column(
                 "Differs",
-                expr=f"topk({MOST_ROWS}, max by ({TARGET}, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')}))",
+                expr=f"topk({MOST_ROWS}, max by ({TARGET}, gpu, field) ({_MISMATCH}))",
                 texts=((0, "no", GOOD), (1, "yes", WATCH)),
             ),
             sort="-Differs",
@@ -114,6 +114,7 @@ def _versions() -> str:
 
 _FIRING = 'alertstate="firing"'
 _GPU = f"{TARGET}, gpu"
+_MISMATCH = host("gpu_baseline_mismatch", 'gpu=~"$gpu|"')
 
 
 _MODEL = f"group by ({TARGET}, gpu, uuid, name) ({gpu('gpu_info')})"

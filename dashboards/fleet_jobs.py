@@ -7,6 +7,7 @@ from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import MOST_ROWS, OWNER, TARGET, bottleneck, by_gpu, cluster, gpu, host, only
 from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
 from dashboards.value_mappings import BOTTLENECK
+from gpu_triage.cli.fleet.job_pace import PACE
 
 _LABELS = {
     "workload_namespace": "Namespace",
@@ -21,10 +22,7 @@ def slow_jobs() -> PanelBuilder:
     lose_most = f"topk({MOST_ROWS}, {_alerted('sum', LOST_GPUS)} > 0)"
     waited = f"topk by ({OF_JOB}) (1, max by ({OF_JOB}, instance, gpu, why) ({host(WAITED_FOR)}))"
     began = f"1000 * min by ({OF_JOB}) ({cluster('ALERTS_FOR_STATE', f'{SCRAPED}, {_SLOW}')})"
-
-    def shown(expr: str) -> str:
-        return only(expr, OF_JOB, lose_most)
-
+    pace, waited, began = (only(each, OF_JOB, lose_most) for each in (_alerted("min", PACE), waited, began))
     return table_of(
         "Jobs that lose GPUs",
         "Jobs with an alert that they are slow or hang, the one that loses most first: GPUs times the missing part of "
@@ -33,12 +31,12 @@ def slow_jobs() -> PanelBuilder:
         CLUSTER,
         Column("Job", label="owner", min_width=110),
         Column("GPUs lost", expr=lose_most, decimals=1, width=96),
-        Column("Pace", expr=shown(_alerted("min", "owner:gpu_job:pace")), unit="percentunit", decimals=0, width=76),
-        Column("Waited for", expr=shown(waited), hidden=True),
+        Column("Pace", expr=pace, unit="percentunit", decimals=0, width=76),
+        Column("Waited for", expr=waited, hidden=True),
         HOST,
         GPU_OR_HOST,
         Column("Why", label="why", texts=WHY, width=150),
-        Column("Since", expr=shown(began), unit="dateTimeFromNow", absent=NO_LABEL, width=110),
+        Column("Since", expr=began, unit="dateTimeFromNow", absent=NO_LABEL, width=110),
         sort="-GPUs lost",
         size=Size(15, 7),
         rows_of="GPUs lost",

@@ -59,11 +59,6 @@ def gpu(metric: str, matchers: str = "") -> str:
     return _select(metric, GPU, matchers)
 
 
-def gpu_or_host(metric: str) -> str:
-    """Series of the selected GPUs, and series about a selected host as a whole."""
-    return _select(metric, f'{HOST}, gpu=~"$gpu|"', "")
-
-
 def alerts(matchers: str) -> str:
     """Alerts about the selected GPUs, with the GPU's index, and alerts about a selected host as a whole."""
     return numbered(host("ALERTS", matchers))
