@@ -21,8 +21,7 @@ from dashboards.owners import (
     owned_variables,
 )
 from dashboards.panels import PanelBuilder, datasource, panel_id
-from dashboards.selectors import CLUSTER, GPU, HOST, LEGEND, MOST_ROWS, OF_HOST, TARGET, derived, short
-from dashboards.tables import OF_ALL_GPUS, OF_ALL_HOSTS
+from dashboards.selectors import CLUSTER, GPU, HOST, LEGEND, MOST_ROWS, OF_HOST, TARGET, chosen_from, derived, short
 
 TAG = "gpu-triage"
 SCHEMA_VERSION = 39
@@ -90,6 +89,7 @@ def build(board: Board) -> model.Dashboard:
     _shorten_legends(found, one_gpu=board.one_gpu)
     if board.owners:
         _narrow(found)
+    _count_rows(found)
     _close_gaps(found)
     return found
 
@@ -100,10 +100,13 @@ def _rows(board: Board) -> tuple[Row, ...]:
     return (what, *board.rows) if board.marks else board.rows
 
 
-def _queries(found: model.Dashboard) -> list[Any]:
+def _panels(found: model.Dashboard) -> list[Any]:
     inside = [panel for each in found.panels or () if isinstance(each, model.RowPanel) for panel in each.panels]
-    outside = [each for each in found.panels or () if isinstance(each, model.Panel)]
-    return [target for panel in (*outside, *inside) for target in panel.targets or ()]
+    return [*(each for each in found.panels or () if isinstance(each, model.Panel)), *inside]
+
+
+def _queries(found: model.Dashboard) -> list[Any]:
+    return [target for panel in _panels(found) for target in panel.targets or ()]
 
 
 def _shorten_legends(found: model.Dashboard, *, one_gpu: bool) -> None:
@@ -125,6 +128,19 @@ def _narrow(found: model.Dashboard) -> None:
     marks = (found.annotations.list_val if found.annotations else None) or ()
     for each in (*queries, *marks):
         each.expr = narrowed(each.expr)
+
+
+def _count_rows(found: model.Dashboard) -> None:
+    """Let the title of each table end with of how many its rows are the worst, by a hidden variable; "" if of all."""
+    names: dict[str, str] = {}
+    for panel in (each for each in _panels(found) if each.type_val == "table" and each.title != not_shown.TABLE):
+        every = next(filter(None, (chosen_from(target.expr, MOST_ROWS) for target in panel.targets or ())), "")
+        if every:
+            panel.title = f"{panel.title}${names.setdefault(every, f'of_{panel.id_val}')}"
+    for every, name in names.items():
+        number = f'count_values("count", count({every}) > {MOST_ROWS})'
+        title = derived(number, "title", "count", "(.+)", f": {MOST_ROWS} of $1")
+        found.templating.list_val = [*(found.templating.list_val or ()), hidden_variable(name, "title", title).build()]
 
 
 def _close_gaps(found: model.Dashboard) -> None:
@@ -182,7 +198,7 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
         # Host alerts have no GPU: "all GPUs" includes them.
         found += [_labels("gpu", "GPU", gpus, ".*")] if board.per_gpu else []
     if not board.one_gpu:
-        found += [*_legend_variables(board), *_of_all(board)]
+        found += _legend_variables(board)
     found.append(_domain())
     if board.marks:
         reasons = not_shown.reasons(needs_owner=board.needs_owner)
@@ -196,18 +212,6 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
 
 OF_HOST_VARIABLE, OF_GPU_VARIABLE = "of_host", "of_gpu"
 """Hidden variables with the parts of legends that name host and GPU."""
-
-
-def _of_all(board: Board) -> list[Builder[model.VariableModel]]:
-    """What follows the titles of tables: no value while they show all GPUs or hosts."""
-    counted = {OF_ALL_GPUS: f"{TARGET}, gpu", OF_ALL_HOSTS: TARGET}
-    series = f"gpu_up{{{GPU if board.per_gpu else HOST}}}"
-    found: list[Builder[model.VariableModel]] = []
-    for name, by in counted.items():
-        number = f"count(group by ({by}) ({narrowed(series) if board.owners else series})) > {MOST_ROWS}"
-        number = f'count_values("count", {number})'
-        found.append(hidden_variable(name, "title", derived(number, "title", "count", "(.+)", f": {MOST_ROWS} of $1")))
-    return found
 
 
 def _legend_variables(board: Board) -> list[Builder[model.VariableModel]]:

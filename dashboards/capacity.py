@@ -8,21 +8,21 @@ from grafana_foundation_sdk.builders import dashboard as sdk
 from grafana_foundation_sdk.models.dashboard import VariableOption
 
 from dashboards.board import Board, Row
+from dashboards.capacity_forecast import forecast
 from dashboards.panels import Cell, PanelBuilder, Query, Size, lines, strip
 from dashboards.selectors import CLUSTER as OF_CLUSTER
-from dashboards.selectors import HOST, TARGET, by_gpu, cluster, host, only
+from dashboards.selectors import HOST, MOST_ROWS, TARGET, by_gpu, cluster, host, only
 from dashboards.tables import CLUSTER, GPU, Column, table_of
 from dashboards.tables import HOST as HOST_COLUMN
 from dashboards.value_mappings import CLASS
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
 from gpu_triage.cli.fleet.review import SECTIONS, TOGETHER, day_sums, over, replaced_query, table_queries, total_queries
-from gpu_triage.cli.fleet.review_page import AWAY
+from gpu_triage.cli.fleet.review_page import AWAY, FACTS
 
 TILE = Size(6, 5)
 HALF = Size(12, 8)
 STEP = "6h"
 """Windows of a day hardly change within this step."""
-MOST_LISTED = 50
 HOURS = "suffix: h"
 """Hours that stay hours: Grafana's own unit turns many of them into days and weeks."""
 ENERGY = "kwatth"
@@ -41,8 +41,7 @@ def board() -> Board:
         title="GPU capacity review",
         description="How much the GPUs were allocated and worked, who left them idle, what was lost, broken and spent: "
         "by cluster, model, workload, owner and host. Tiles and tables cover the whole days (UTC) chosen by Over, to "
-        "the end of the time range, as gpu-triage report does, which adds a forecast. Inspect, Data in the menu of a "
-        "table saves it as CSV.",
+        "the end of the time range, as gpu-triage report does. Inspect, Data in the menu of a table saves it as CSV.",
         since="30d",
         refresh="",
         marks=False,
@@ -64,14 +63,15 @@ def board() -> Board:
     )
 
 
-def _variables() -> tuple[sdk.CustomVariable, sdk.TextBoxVariable]:
+def _variables() -> tuple[sdk.CustomVariable | sdk.TextBoxVariable, ...]:
     options = [
         VariableOption(selected=days == PERIODS[1], text=f"{days} day{'s' if days > 1 else ''}", value=f"{days}d")
         for days in PERIODS
     ]
     query = ",".join(f"{each.text} : {each.value}" for each in options)
     over = sdk.CustomVariable("over").label("Over").values(query).options(options).current(options[1])
-    return over, sdk.TextBoxVariable("price").label("Price of a GPU hour").default_value("0")
+    typed = (("price", "Price of a GPU hour", "0"), ("kwh_price", "Price of a kWh", "0"), ("pue", "PUE", "1"))
+    return over, *(sdk.TextBoxVariable(name).label(label).default_value(usual) for name, label, usual in typed)
 
 
 def _total(name: str, before: str = "") -> str:
@@ -156,20 +156,21 @@ def _tiles() -> tuple[PanelBuilder, ...]:
             ("energy", "energy", ENERGY),
             ("outages", "outages", "none"),
         ),
+        forecast(TILE),
         strip(
             "Cost",
-            "Of GPU hours allocated, idle while allocated, lost and unavailable, at the price above. A lost hour may "
-            "be an idle one. No data: set the price of a GPU hour above.",
-            *(
-                Cell(word, f"{_total(name)} * (vector($price) > 0)", decimals=0)
-                for name, word in (
-                    ("allocated", "allocated"),
-                    ("idle", "idle while allocated"),
-                    ("lost", "lost"),
-                    ("unavailable", "unavailable"),
-                )
-            ),
-            size=TILE,
+            "Of GPU hours allocated, and of energy with that of cooling and losses: PUE is the energy of the data "
+            "center per energy of its machines. No data: set the prices above.",
+            _cost("allocated"),
+            Cell("energy", f"{_total('energy')} * $kwh_price * $pue {_IF_SET.format('kwh_price')}", decimals=0),
+            size=Size(8, 4),
+        ),
+        strip(
+            "Cost of waste and trouble",
+            "Of GPU hours idle while allocated, lost and unavailable. A lost hour may be an idle one. No data: set the "
+            "price of a GPU hour above.",
+            *map(_cost, ("idle", "lost", "unavailable")),
+            size=Size(16, 4),
         ),
     )
 
@@ -216,6 +217,13 @@ def _waiting() -> PanelBuilder:
 def _replaced() -> PanelBuilder:
     description = f"Boards that took the place of others, by UUID. {_NOT_RECORDED}"
     return _compared("GPUs replaced", description, ("replaced", "replaced", "none"))
+
+
+_IF_SET = "and on () vector(${}) > 0"
+
+
+def _cost(name: str) -> Cell:
+    return Cell(FACTS[name].words, f"{_total(name)} * $price {_IF_SET.format('price')}", decimals=0)
 
 
 def _hours(title: str, expr: str) -> Column:
@@ -340,12 +348,18 @@ def _owners() -> PanelBuilder:
         Column("Namespace", label="workload_namespace"),
         Column("User", label="user"),
         Column("Account", label="account"),
-        Column("Allocated", expr=f"topk({MOST_LISTED}, {allocated} > 0)", unit=HOURS, decimals=1),
-        Column("Idle while allocated", expr=f"{idle} and {allocated} > 0", unit=HOURS, decimals=1),
+        Column("Allocated", expr=f"{allocated} > 0", unit=HOURS, decimals=1),
+        Column(
+            "Idle while allocated",
+            expr=f"topk({MOST_ROWS}, ({idle} or 0 * {allocated}) and {allocated} > 0)",
+            unit=HOURS,
+            decimals=1,
+        ),
         Column("Share", expr=f"{idle} / ({allocated} > 0)", unit="percentunit", decimals=0),
         Column("Cost of idle", expr=f"{idle} * ($price > bool 0) * $price and {allocated} > 0", decimals=0),
         sort="-Idle while allocated",
         size=Size(24, 8),
+        rows_of="Idle while allocated",
     )
 
 
@@ -364,14 +378,14 @@ def _owner_lines(name: str) -> PanelBuilder:
 
 def _by_host() -> tuple[PanelBuilder, ...]:
     day = {name: over(query, _OVER) for name, query in day_sums(_WHERE, TARGET).items()}
-    least = f"bottomk({MOST_LISTED}, {day['used']} / {day['active']})"
+    least = f"bottomk({MOST_ROWS}, {day['used']} / {day['active']})"
     host_hours = _TABLES["host"]
     hours = f"{host_hours['unobserved']} + {host_hours['unavailable']}"
     broke = f"({host_hours['outages']} > 0 or {host_hours['replaced']} > 0)"
     away = f"{hours} > {AWAY} * {host_hours['observed']} or ({hours} and {broke})"
-    away = f"topk({MOST_LISTED}, {away})"
+    away = f"topk({MOST_ROWS}, {away})"
     worst = f"quantile_over_time(0.95, {_BUSY})"
-    chosen = f"bottomk({MOST_LISTED}, {by_gpu(worst)})"
+    chosen = f"bottomk({MOST_ROWS}, {by_gpu(worst)})"
     return (
         table_of(
             "Least used hosts",
@@ -448,7 +462,7 @@ def _throttled() -> PanelBuilder:
         HOST_COLUMN,
         GPU,
         Column("Reason", label="reason"),
-        Column("Hours", expr=f"topk({MOST_LISTED}, {hours} > 0)", unit=HOURS, decimals=1),
+        Column("Hours", expr=f"topk({MOST_ROWS}, {hours} > 0)", unit=HOURS, decimals=1),
         sort="-Hours",
         size=Size(24, 8),
     )

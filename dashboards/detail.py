@@ -37,23 +37,36 @@ def board() -> Board:
     )
 
 
+_THIRD = Size(8, 3)
+_UNREAD = "What is missing could not be read. No data: the exporter does not answer, or does not know this GPU."
+
+
 def _now() -> Row:
     return Row(
         "",
         strip(
-            "This GPU now",
-            "Bottleneck: which resource limits it. Verdict: whether it should go on taking work; drain with a critical "
-            "finding, watch with a warning. Status: whether it answered the driver in time. Performance state: P0 is "
-            "the fastest; P8 and above are idle. What is missing could not be read. No data: the exporter does not "
-            "answer, or does not know this GPU.",
+            "What limits it now",
+            "Bottleneck: which resource. Verdict: whether it should go on taking work; drain with a critical finding, "
+            f"watch with a warning. {_UNREAD}",
             Cell("Bottleneck", bottleneck(), texts=BOTTLENECK),
             Cell("Verdict", gpu_state(), texts=GPU_STATE),
+            size=_THIRD,
+        ),
+        strip(
+            "What it does now",
+            "Status: whether it answered the driver in time. P-state: P0 is the fastest; P8 and above are idle. "
+            f"{_UNREAD}",
             Cell("Status", gpu("gpu_up"), texts=REACHED),
             Cell("Busy, 5 min", gpu("instance_gpu:gpu_busy:ratio5m"), unit="percentunit", decimals=0),
+            Cell("P-state", gpu("gpu_performance_state"), unit="prefix: P"),
+            size=_THIRD,
+        ),
+        strip(
+            "What it draws now",
+            f"Power of the whole board, and temperature of the chip. {_UNREAD}",
             Cell("Power", gpu("gpu_power_watts"), unit="watt", decimals=0),
             Cell("Temperature", gpu("gpu_temperature_celsius", 'sensor="gpu"'), unit="celsius", decimals=0),
-            Cell("Performance state", gpu("gpu_performance_state"), unit="prefix: P"),
-            size=Size(24, 3),
+            size=_THIRD,
         ),
         timeline(
             "Bottleneck",
@@ -63,11 +76,11 @@ def _now() -> Row:
             texts=BOTTLENECK,
             size=Size(24, 4),
         ),
+        findings(Size(24, 6)),
         _utilization(),
         _memory(),
         power_and_limits(),
         temperatures(),
-        findings(Size(24, 7)),
         _time_in_each_class(),
     )
 

@@ -1,5 +1,6 @@
 """GPU fast diagnosis, for incidents: a verdict per step, bottleneck and findings per GPU, a collapsed row per step."""
 
+from types import MappingProxyType
 from typing import Final
 
 from grafana_foundation_sdk.models.common import VisibilityMode
@@ -7,7 +8,7 @@ from grafana_foundation_sdk.models.common import VisibilityMode
 from dashboards.board import Board, Row
 from dashboards.diagnosis_host import software, starved, tune
 from dashboards.diagnosis_machine import held_back, path, sick
-from dashboards.job_measures import MEMBER, OF_JOB, alerts_of_jobs
+from dashboards.job_measures import LOST_GPUS, MEMBER, OF_JOB, SCRAPED, alerts_of_jobs
 from dashboards.judgment import findings, gpus_lost, time_lost
 from dashboards.palette import GOOD, GRAY
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, panel_id, timeline, worded_strip
@@ -21,6 +22,7 @@ from dashboards.selectors import (
     bottleneck,
     bottleneck_in,
     by_host,
+    cluster,
     gpu,
     host,
     host_legend,
@@ -39,7 +41,19 @@ from dashboards.value_mappings import BOTTLENECK, STEP, UP
 from gpu_triage.judge.evidence.thresholds import WAITING_BELOW_SHARE
 
 UID = "gpu-triage-diagnosis"
-VERDICTS: Final = "Verdict of each step"
+VERDICTS: Final = MappingProxyType(
+    {
+        "Verdicts: can it be seen, is it sick?": "Which GPUs are suspect at each step of the playbook now, else hosts: "
+        "one by name, several by number. Red: at least one critical; amber: warnings. OK: judged, none. Gray: GPUs "
+        "that are not read, so that nothing is known of them: the first row says why. N/A: cannot be judged here. Read "
+        "from left to right, and click a step for what to look at, and for the playbook.",
+        "Is it held back?": "By heat, power or clocks; by its link, NVLink, the fabric or the network.",
+        "Is it waiting?": "For its host's storage, CPUs, memory or network; or for other ranks and its own software.",
+        "If not: the job": "GPU-bound work is no fault. If the jobs' steps, as they count them, have not slowed down, "
+        "nothing is slow. GPUs lost: as many GPUs' work as the jobs lose now, which is what it costs.",
+    }
+)
+"""Panels with so few tiles each that they fit on a phone: titles and descriptions."""
 WHO: Final = "who"
 """Label with the words of a verdict."""
 
@@ -70,26 +84,26 @@ def board() -> Board:
 
 
 def _first_screen() -> tuple[PanelBuilder, ...]:
-    return (_verdicts(), findings(Size(24, 7)), _bottleneck(), *_work())
+    return (*_verdicts(), findings(Size(24, 7)), _bottleneck(), *_work())
 
 
-def _verdicts() -> PanelBuilder:
+def _verdicts() -> tuple[PanelBuilder, ...]:
     # All ranks of a job make the same steps.
     steps = f"max by (cluster, owner, job_name) ({host('instance_job_name:gpu_job_steps:rate5m')})"
     pace = Cell("Job steps, 5 min", f"sum({steps})", unit="ops", steps=limits(base=GRAY), decimals=2)
-    return worded_strip(
-        VERDICTS,
-        "Which GPUs are suspect at each step of the playbook now, else hosts: one by name, several by number. Red: at "
-        "least one critical; amber: warnings. OK: judged, none. Gray: GPUs that are not read, so that nothing is "
-        "known of them: the first row says why. N/A: cannot be judged here. Read from left to right, "
-        "and click a step for what to look at, and for the playbook. GPU-bound work is no fault. Look at the job's "
-        "steps too, as the job counts them: if they have not slowed down, nothing is slow. No data: the rules do not "
-        "run, or there is no exporter.",
-        *(Cell(step.title, verdict_query(step), links=_links(step)) for step in STEPS),
-        pace,
-        label=WHO,
-        texts=STEP,
-        size=Size(24, 4),
+    lost = f"sum(max by ({OF_JOB}) ({cluster(LOST_GPUS, SCRAPED)} and on ({OF_JOB}) {gpu(MEMBER)}))"
+    cost = Cell("GPUs lost", lost, unit="short", steps=limits(base=GRAY), decimals=1)
+    cells = [*(Cell(step.title, verdict_query(step), links=_links(step)) for step in STEPS), pace, cost]
+    return tuple(
+        worded_strip(
+            title,
+            f"{said} No data: the rules do not run, or there is no exporter.",
+            *cells[2 * number : 2 * number + 2 + (number == len(VERDICTS) - 1)],
+            label=WHO,
+            texts=STEP,
+            size=Size(6, 4),
+        )
+        for number, (title, said) in enumerate(VERDICTS.items())
     )
 
 
@@ -154,7 +168,10 @@ def _ranked(severity: str, more: int) -> str:
 
 
 def _named(suspects: str, *, of_gpus: bool) -> str:
-    """The suspects as words, after the worst one's rank: ``2|node-7 GPU 5`` for one, ``1|6 GPUs`` for several."""
+    """The suspects as words, after the worst one's rank: ``2|node-7 GPU 5`` for one, ``1|6 GPUs`` for several.
+
+    One with a long name is counted, too.
+    """
     kinds = f'label_replace(\n{short(suspects)},\n"kind", "hosts", "", "")'
     kinds = f'label_replace({kinds}, "kind", "GPUs", "gpu", ".+")' if of_gpus else kinds
     # VictoriaMetrics garbles a label that is joined from itself: each step has a label of its own.
@@ -165,7 +182,13 @@ def _named(suspects: str, *, of_gpus: bool) -> str:
     number = f'count_values by (kind) ("number", count by (kind) ({kinds}))'
     several = f'label_join({worst_one}\n* on (kind) group_left (number) {number}, "several", " ", "number", "kind")'
     said = f'label_replace({several}, "named", "$1", "several", "((?:[2-9]|[0-9]{{2,}}) .+)")'
+    for kind, name in (("host", ""), ("GPU", " GPU .+")):
+        said = f'label_replace({said}, "named", "1 {kind}", "named", "[^ ]{{{MOST_LETTERS + 1},}}{name}")'
     return f'label_join(count_values by (named) ("rank", {said}), "{WHO}", "|", "rank", "named")'
+
+
+MOST_LETTERS: Final = 18
+"""Of the name of a host that has room on its tile."""
 
 
 def _judged(step: Step) -> str:

@@ -56,8 +56,8 @@ def software() -> Row:
         table_of(
             SOFTWARE.key_panel,
             "Who is on each GPU. Two processes on one GPU and none on its neighbor: a wrong CUDA_VISIBLE_DEVICES. "
-            "Memory held and no use for a long time: a hang, or a process left behind. Of more than "
-            f"{MOST_ROWS}: those with the most memory. No data: no process, or the exporter cannot see processes.",
+            "Memory held and no use for a long time: a hang, or a process left behind. No data: no process, or the "
+            "exporter cannot see processes.",
             HOST,
             GPU,
             Column("Process", label="process"),

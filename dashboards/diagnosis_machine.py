@@ -26,7 +26,7 @@ from dashboards.selectors import (
     worst_gpus,
 )
 from dashboards.steps import HELD_BACK, PATH, SICK, of_finding
-from dashboards.tables import GPU, HOST, OF_ALL_GPUS, Column, table_of
+from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.value_mappings import GPU_STATE, NO_FAULT, REACHED, RECOVERY, SUSPECT
 
 XID_CATALOG = ("What NVIDIA says of this Xid", "https://docs.nvidia.com/deploy/xid-errors/index.html")
@@ -44,8 +44,7 @@ def sick() -> Row:
         table_of(
             SICK.key_panel,
             "One row per GPU, those to drain first. Red in any column: drain the host and follow the runbook. N/A: "
-            f"this model does not report it, which is normal. Of more than {MOST_ROWS}: the worst. No data: no GPU is "
-            "known.",
+            "this model does not report it, which is normal. No data: no GPU is known.",
             HOST,
             GPU,
             Column("Verdict", expr=worst_gpus(gpu_state()), texts=GPU_STATE, width=80),
@@ -57,7 +56,6 @@ def sick() -> Row:
             Column("Recovery needed", expr=worst_gpus(by_gpu(gpu("gpu_recovery_action"))), texts=RECOVERY),
             Column("SRAM errors over limit", expr=worst_gpus(sram_over_limit), texts=NO_FAULT),
             sort=("-Verdict", "State"),
-            of=OF_ALL_GPUS,
             size=Size(14, 9),
         ),
         table_of(
@@ -161,11 +159,10 @@ def path() -> Row:
         table_of(
             "PCIe links: actual and expected",
             "Width and generation now, what they should be, and what the slot supports. Slot below the card: the "
-            "card is in the wrong slot. Link below the slot: a fault. A lower generation while idle is normal. Of more "
-            f"than {MOST_ROWS} links: the most degraded. No data: the GPUs report no PCIe link.",
+            "card is in the wrong slot. Link below the slot: a fault. A lower generation while idle is normal. No "
+            "data: the GPUs report no PCIe link.",
             *link_columns(),
             sort="Share",
-            of=OF_ALL_GPUS,
             size=HALF,
         ),
         lines(

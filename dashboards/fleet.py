@@ -2,8 +2,9 @@
 
 from dashboards.board import Board, Row
 from dashboards.fleet_differences import differences
-from dashboards.fleet_jobs import jobs
+from dashboards.fleet_jobs import owners, slow_jobs
 from dashboards.fleet_links import links
+from dashboards.judgment import present
 from dashboards.palette import BAD, GOOD, GRAY, INFO, PLAIN, WATCH
 from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, strip, worded_strip
 from dashboards.selectors import (
@@ -25,10 +26,11 @@ from dashboards.selectors import (
     silent,
     silent_since,
     unread_gpus,
+    when,
     worst_gpus,
     worst_hosts,
 )
-from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, OF_ALL_GPUS, OF_ALL_HOSTS, Column, table_of
+from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, GPU_STATE, HOST_STATE, SILENT, STEP, UP
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
 
@@ -47,8 +49,8 @@ def board() -> Board:
         owners=True,
         pod_label=True,
         rows=(
-            Row("", _read(), _tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders()),
-            jobs(),
+            Row("", _read(), *_tiles(), _worst_hosts(), _worst_gpus(), slow_jobs(), _classes(), _repeat_offenders()),
+            owners(),
             links(),
             differences(),
             Row("Exporters", _maintenance(), _exporters(), _collectors()),
@@ -77,7 +79,7 @@ def _read() -> PanelBuilder:
         ),
         label=WORDS,
         texts=STEP,
-        size=Size(5, 3),
+        size=Size(7, 3),
     )
 
 
@@ -93,24 +95,31 @@ def _of(those: str, everything: str, rank: str) -> str:
 WORDS = "words"
 
 
-def _tiles() -> PanelBuilder:
+def _tiles() -> tuple[PanelBuilder, ...]:
     """All counts are of the GPUs that the exporters know now, whether they answer or not."""
     fault, warning = limits((1, BAD), base=PLAIN), limits((1, WATCH), base=PLAIN)
     judged, verdicts = bottleneck(), gpu(GPU_VERDICT.name)
     missing = f"sum(clamp_min({by_host(host('gpu_devices', _PCI))} - {by_host(host('gpu_devices', _NVML))}, 0))"
     busy = f"avg({gpu('instance_gpu:gpu_busy:ratio5m')})"
-    return strip(
-        "The fleet now",
-        "GPUs of the hosts that are up. Missing: on the PCI bus, but not listed by the driver. To drain: with a "
-        "critical finding; take them, or their hosts, out of service. To watch: with a warning, worth a ticket and not "
-        "a page. Held up: by heat, power, clocks, their link, a hang or their host, or sick. Busy: mean over all. No "
-        "data: no exporter answers.",
-        Cell("Missing", missing, steps=fault),
-        Cell("To drain", _count(f"{verdicts} == {GPU_VERDICT.value_of('drain')}", verdicts), steps=fault),
-        Cell("To watch", _count(f"{verdicts} == {GPU_VERDICT.value_of('watch')}", verdicts), steps=warning),
-        Cell("Held up", _count(f"{judged} {_LIMITED}", judged), steps=warning),
-        Cell("Busy, 5 min", busy, unit="percentunit", decimals=0),
-        size=Size(19, 3),
+    return (
+        strip(
+            "GPUs in trouble",
+            "Of the hosts that are up. Missing: on the PCI bus, but not listed by the driver. To drain: with a "
+            "critical finding; take them, or their hosts, out of service. To watch: with a warning, worth a ticket and "
+            "not a page. No data: no exporter answers.",
+            Cell("Missing", missing, steps=fault),
+            Cell("To drain", _count(f"{verdicts} == {GPU_VERDICT.value_of('drain')}", verdicts), steps=fault),
+            Cell("To watch", _count(f"{verdicts} == {GPU_VERDICT.value_of('watch')}", verdicts), steps=warning),
+            size=Size(10, 3),
+        ),
+        strip(
+            "Work of the GPUs",
+            "Held up: by heat, power, clocks, their link, a hang or their host, or sick. Busy: mean over all. No data: "
+            "no exporter answers.",
+            Cell("Held up", _count(f"{judged} {_LIMITED}", judged), steps=warning),
+            Cell("Busy, 5 min", busy, unit="percentunit", decimals=0),
+            size=Size(7, 3),
+        ),
     )
 
 
@@ -130,7 +139,7 @@ def _classes() -> PanelBuilder:
         "storage, network, power or the room. No data: no GPU is judged.",
         Query(f'count_values("rank", {bottleneck()})', "{{rank}}"),
         unit="none",
-        size=Size(24, 8),
+        size=Size(9, 7),
         stacked=True,
         names={str(rank): (name, color) for rank, name, color in BOTTLENECK},
     )
@@ -144,13 +153,14 @@ def _worst_hosts() -> PanelBuilder:
     return table_of(
         "Worst hosts",
         "Hosts that are down first, then those to drain, then to watch, with the worst class on each, how many GPUs "
-        "are held up, and critical alerts. Gone: no longer scraped; retired, or lost by service discovery. Start at "
-        f"the top; click a host to diagnose it. Of more than {MOST_ROWS}: the worst. No data: no exporter is known.",
+        "are held up, and critical alerts. Since: when it was last scraped, or its oldest critical finding or warning. "
+        "Gone: no longer scraped; retired, or lost by service discovery. Start at the top; click a host to diagnose "
+        "it. No data: no exporter is known.",
         HOST,
         Column("Verdict", expr=worst_hosts(host_state()), texts=HOST_STATE, width=80),
         Column(
-            "Silent since",
-            expr=f"1000 * ({worst_hosts(silent_since())})",
+            "Since",
+            expr=worst_hosts(f"1000 * ({silent_since()})\nor {when(f'min by ({TARGET}) ({_SERIOUS})')}"),
             unit="dateTimeFromNow",
             absent=NO_LABEL,
             width=120,
@@ -176,8 +186,7 @@ def _worst_hosts() -> PanelBuilder:
         Column("Driver", expr=worst_hosts(by_host(host("gpu_driver_up"))), texts=UP, width=72),
         Column("Busy, 5 min", expr=worst_hosts(busy), unit="percentunit", decimals=0, width=116),
         sort=("-Verdict", "Worst"),
-        of=OF_ALL_HOSTS,
-        size=Size(12, 10),
+        size=Size(12, 8),
     )
 
 
@@ -187,20 +196,19 @@ def _worst_gpus() -> PanelBuilder:
     return table_of(
         "Worst GPUs",
         "GPUs to drain first, then those to watch, those that are not read, and by bottleneck. GPUs of hosts that are "
-        "down are not here: their host is in the table before. Click a GPU for its details. Of more than "
-        f"{MOST_ROWS}: the worst. No data: no GPU is known.",
+        "down are not here: their host is in the table before. Click a GPU for its details. No data: no GPU is "
+        "known.",
         HOST,
         GPU,
-        Column("Model", label="name"),
         Column("Known", expr=worst_gpus(f"max by ({TARGET}, gpu, name) ({gpu('gpu_info')})"), hidden=True),
         Column("Verdict", expr=worst_gpus(gpu_state()), texts=GPU_STATE, width=80),
         Column("Bottleneck", expr=worst_gpus(by_gpu(bottleneck())), texts=BOTTLENECK, width=122),
         Column("Busy, 5 min", expr=worst_gpus(busy), unit="percentunit", decimals=0, width=116),
         Column("Power of limit", expr=worst_gpus(by_gpu(power_of_limit())), unit="percentunit", decimals=0, width=134),
         Column("Temp.", expr=worst_gpus(temperature), unit="celsius", decimals=0, width=76),
+        Column("Model", label="name"),
         sort=("-Verdict", "Bottleneck"),
-        of=OF_ALL_GPUS,
-        size=Size(12, 10),
+        size=Size(12, 8),
     )
 
 
@@ -249,6 +257,7 @@ def _repeated(metric: str, matchers: str = "") -> str:
 
 
 _CRITICAL = 'alertstate="firing", severity="critical"'
+_SERIOUS = present('severity=~"critical|warning"')
 
 
 def _exporters() -> PanelBuilder:
@@ -262,8 +271,7 @@ def _exporters() -> PanelBuilder:
     return table_of(
         "Exporters",
         "Whether each exporter is up, has its GPUs, receives Xids and serves real readings. Gone: a target no longer. "
-        f"Simulated readings outside a drill: remove --simulate. Of more than {MOST_ROWS}: those in trouble. No data: "
-        "no exporter is known.",
+        "Simulated readings outside a drill: remove --simulate. No data: no exporter is known.",
         HOST,
         Column("Status", expr=shown(silent()), texts=SILENT),
         Column(
@@ -277,7 +285,6 @@ def _exporters() -> PanelBuilder:
         Column("Xid sources", expr=shown(f"sum by ({TARGET}) ({host('gpu_exporter_xid_source_up')})")),
         Column("Failing collectors", expr=shown(failed), steps=limits((1, WATCH))),
         sort=("-Status", "-Failing collectors", "-Released"),
-        of=OF_ALL_HOSTS,
         size=Size(12, 8),
     )
 

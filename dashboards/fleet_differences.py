@@ -4,11 +4,17 @@ from dashboards.board import Row
 from dashboards.diagnosis_machine import power_limit
 from dashboards.palette import GOOD, WATCH
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import TARGET, by_gpu, gpu, gpu_or_host, host
+from dashboards.selectors import MOST_ROWS, TARGET, by_gpu, gpu, host, only
 from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, Column, table_of
 
 
 def differences() -> Row:
+    unlike = {
+        ("Power limit", "watt"): _unlike("gpu_power_limit_watts"),
+        ("Expected width", "none"): _unlike("gpu_pcie_link_expected_width"),
+        ("Expected gen", "none"): _unlike("gpu_pcie_link_expected_generation"),
+    }
+    differ = f"topk({MOST_ROWS}, {' or '.join(unlike.values())})"
     return Row(
         "Differences",
         table_of(
@@ -18,9 +24,7 @@ def differences() -> Row:
             "is read.",
             HOST,
             GPU,
-            Column("Power limit", expr=by_gpu(_unlike("gpu_power_limit_watts")), unit="watt"),
-            Column("Expected width", expr=by_gpu(_unlike("gpu_pcie_link_expected_width"))),
-            Column("Expected gen", expr=by_gpu(_unlike("gpu_pcie_link_expected_generation"))),
+            *(Column(title, expr=only(expr, _GPU, differ), unit=unit) for (title, unit), expr in unlike.items()),
             size=Size(12, 8),
         ),
         table_of(
@@ -32,7 +36,7 @@ def differences() -> Row:
             Column("Field", label="field"),
             Column(
                 "Differs",
-                expr=f"topk({MOST_DIFFERENT}, max by ({TARGET}, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')}))",
+                expr=f"topk({MOST_ROWS}, max by ({TARGET}, gpu, field) ({_MISMATCH}))",
                 texts=((0, "no", GOOD), (1, "yes", WATCH)),
             ),
             sort="-Differs",
@@ -80,11 +84,11 @@ def differences() -> Row:
     )
 
 
-def _unlike(metric: str, matchers: str = "") -> str:
+def _unlike(metric: str) -> str:
     """Values that differ from the median for their model in their cluster."""
-    labeled = f"{gpu(metric, matchers)} * on ({TARGET}, gpu, uuid) group_left (name) {_MODEL}"
+    labeled = f"{gpu(metric)} * on ({TARGET}, gpu, uuid) group_left (name) {_MODEL}"
     median = f"quantile by (cluster, name) (0.5, {labeled})"
-    return f"topk({MOST_DIFFERENT}, ({labeled}) != on (cluster, name) group_left () {median})"
+    return by_gpu(f"({labeled}) != on (cluster, name) group_left () {median}")
 
 
 def _settings() -> str:
@@ -108,9 +112,9 @@ def _versions() -> str:
     return f"count by (cluster, driver_version, cuda_version, version) ({both})"
 
 
-MOST_DIFFERENT = 300
-"""The most rows of a table of GPUs that differ."""
 _FIRING = 'alertstate="firing"'
+_GPU = f"{TARGET}, gpu"
+_MISMATCH = host("gpu_baseline_mismatch", 'gpu=~"$gpu|"')
 
 
 _MODEL = f"group by ({TARGET}, gpu, uuid, name) ({gpu('gpu_info')})"

@@ -1,11 +1,13 @@
 """GPU fleet & topology: which jobs and users the GPUs are allocated to."""
 
 from dashboards.board import POD_LABEL, Row
-from dashboards.job_measures import LOST_GPUS, OF_JOB, SCRAPED, alerts_of_jobs
-from dashboards.panels import Query, Size, lines
-from dashboards.selectors import MOST_ROWS, OWNER, TARGET, bottleneck, by_gpu, cluster, gpu, only
-from dashboards.tables import CLUSTER, GPU, HOST, Column, table_of
+from dashboards.job_measures import LOST_GPUS, OF_JOB, SCRAPED, WAITED_FOR
+from dashboards.job_tables import WHY
+from dashboards.panels import PanelBuilder, Query, Size, lines
+from dashboards.selectors import MOST_ROWS, OWNER, TARGET, bottleneck, by_gpu, cluster, gpu, host, only
+from dashboards.tables import CLUSTER, GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
 from dashboards.value_mappings import BOTTLENECK
+from gpu_triage.cli.fleet.job_pace import PACE
 
 _LABELS = {
     "workload_namespace": "Namespace",
@@ -16,27 +18,39 @@ _LABELS = {
 }
 
 
-def jobs() -> Row:
-    pace = _alerted("min", "owner:gpu_job:pace")
+def slow_jobs() -> PanelBuilder:
     lose_most = f"topk({MOST_ROWS}, {_alerted('sum', LOST_GPUS)} > 0)"
+    waited = f"topk by ({OF_JOB}) (1, max by ({OF_JOB}, instance, gpu, why) ({host(WAITED_FOR)}))"
+    began = f"1000 * min by ({OF_JOB}) ({cluster('ALERTS_FOR_STATE', f'{SCRAPED}, {_SLOW}')})"
+    pace, waited, began = (only(each, OF_JOB, lose_most) for each in (_alerted("min", PACE), waited, began))
+    return table_of(
+        "Jobs that lose GPUs",
+        "Jobs with an alert that they are slow or hang, the one that loses most first: GPUs times the missing part of "
+        "its pace; the host or GPU that its others wait for most, why, and since when the alert's condition holds. "
+        "Click a job for what to do. No data: no such alert fires, or the rules do not run.",
+        CLUSTER,
+        Column("Job", label="owner", min_width=110),
+        Column("GPUs lost", expr=lose_most, decimals=1, width=96),
+        Column("Pace", expr=pace, unit="percentunit", decimals=0, width=76),
+        Column("Waited for", expr=waited, hidden=True),
+        HOST,
+        GPU_OR_HOST,
+        Column("Why", label="why", texts=WHY, width=150),
+        Column("Since", expr=began, unit="dateTimeFromNow", absent=NO_LABEL, width=110),
+        sort="-GPUs lost",
+        size=Size(15, 7),
+        rows_of="GPUs lost",
+    )
+
+
+def owners() -> Row:
     return Row(
         "GPU owners",
         table_of(
-            "Jobs that lose GPUs",
-            "Jobs with an alert that they are slow or hang, the one that loses most first: GPUs times the missing part "
-            "of its pace. GPU job shows what it waits for. No data: no such alert fires, or the rules do not run.",
-            CLUSTER,
-            Column("Job", label="owner"),
-            Column("GPUs lost", expr=lose_most, decimals=1),
-            Column("Pace", expr=only(pace, OF_JOB, lose_most), unit="percentunit", decimals=0),
-            sort="-GPUs lost",
-            size=Size(24, 6),
-        ),
-        table_of(
             "GPUs by pod, Slurm job and user",
             "Who was given each GPU, else whose processes are on it, for the namespaces, pods, jobs and users "
-            "chosen above. Not busy for hours: ask the owner to free it. Of more than "
-            f"{MOST_ROWS}: the least busy. No data: nobody has a GPU, or the exporters do not know who.",
+            "chosen above, the least busy first. Not busy for hours: ask the owner to free it. No data: nobody has a "
+            "GPU, or the exporters do not know who.",
             HOST,
             GPU,
             *(Column(title, label=label) for label, title in _LABELS.items()),
@@ -59,8 +73,11 @@ def jobs() -> Row:
     )
 
 
+_SLOW = 'instance="", owner!="", alertname=~"GpuJobSlow|GpuJobHung"'
+
+
 def _alerted(of_servers: str, recorded: str) -> str:
-    alerts = alerts_of_jobs('alertname=~"GpuJobSlow|GpuJobHung"')
+    alerts = cluster("ALERTS", f'{SCRAPED}, {_SLOW}, alertstate="firing"')
     return f"({of_servers} by ({OF_JOB}) ({cluster(recorded, SCRAPED)}) and on ({OF_JOB}) {alerts})"
 
 

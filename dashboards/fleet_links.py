@@ -14,7 +14,7 @@ from dashboards.selectors import (
     worst_gpus,
     worst_hosts,
 )
-from dashboards.tables import GPU, HOST, OF_ALL_GPUS, Column, matrix, table_of
+from dashboards.tables import GPU, HOST, Column, matrix, table_of
 from dashboards.value_mappings import ALLOWED
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 
@@ -27,12 +27,10 @@ def _pcie() -> PanelBuilder:
     return table_of(
         "PCIe links",
         "The most degraded links first: width and generation now, expected, and what the slot supports. A slot below "
-        f"those of the same model: the card is in the wrong place. Of more than {MOST_ROWS} links: the most "
-        "degraded. No data: the GPUs report no PCIe link.",
+        "those of the same model: the card is in the wrong place. No data: the GPUs report no PCIe link.",
         *link_columns(),
         Column("NUMA node", expr=most_degraded(gpu("gpu_numa_node")), width=100),
         sort="Share",
-        of=OF_ALL_GPUS,
         size=Size(12, 10),
     )
 
@@ -103,7 +101,7 @@ def _adapters() -> PanelBuilder:
     return table_of(
         "Distance to network adapters",
         "The adapters that are close to each GPU: use these for GPUDirect. Others are published only with "
-        f"--metrics.profile full. Of more than {MOST_ROWS} GPUs: the worst. No data: no adapter is near a GPU, or the "
+        "--metrics.profile full. No data: no adapter is near a GPU, or the "
         "driver does not report distances.",
         HOST,
         GPU,
@@ -111,7 +109,6 @@ def _adapters() -> PanelBuilder:
         Column("Level", label="level"),
         Column("Reported", expr=worst_gpus(near), hidden=True),
         sort=("Host", "GPU"),
-        of=OF_ALL_GPUS,
         size=Size(12, 9),
     )
 

@@ -1,8 +1,10 @@
 """GPU host: CPUs, storage, network, kernel log and jobs of the machines around the GPUs."""
 
-from dashboards.board import Board
+from dashboards.board import Board, Row
 from dashboards.host_resources import network, processors, storage
 from dashboards.host_software import jobs, kernel
+from dashboards.judgment import findings
+from dashboards.panels import Size
 
 
 def board() -> Board:
@@ -13,5 +15,6 @@ def board() -> Board:
         "jobs. Read it after the diagnosis, which says whether a GPU waits for its host at all.",
         since="3h",
         one_host=True,
-        rows=(processors(), storage(), kernel(), network(), jobs()),
+        runbooks=True,
+        rows=(Row("", findings(Size(24, 7))), processors(), storage(), kernel(), network(), jobs()),
     )

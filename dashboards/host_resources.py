@@ -3,7 +3,7 @@
 from dashboards.board import Row
 from dashboards.palette import WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import OF_HOST, TARGET, host, host_legend, in_15m, most, rate
+from dashboards.selectors import MOST_ROWS, OF_HOST, TARGET, host, host_legend, in_15m, most, rate
 from dashboards.steps import of_finding
 from dashboards.tables import HOST, Column, table_of
 from dashboards.value_mappings import PORT_STATE
@@ -233,4 +233,4 @@ def _working() -> str:
 def _port_states() -> str:
     down = host("gpu_host_infiniband_physical_state")
     state = f"max by ({TARGET}, device, port) ({down} != 5)"
-    return f"{state}\nand\ntopk(300, {state})"
+    return f"{state}\nand\ntopk({MOST_ROWS}, {state})"

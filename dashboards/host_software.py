@@ -3,7 +3,7 @@
 from dashboards.board import Row
 from dashboards.palette import WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import TARGET, age, gpu, host, host_legend, legend, most, rate, risen, when, worst
+from dashboards.selectors import MOST_ROWS, TARGET, age, gpu, host, host_legend, legend, most, rate, risen, when, worst
 from dashboards.steps import of_finding
 from dashboards.tables import HOST, Column, table_of
 
@@ -135,7 +135,7 @@ def kernel_log(size: Size) -> PanelBuilder:
         HOST,
         Column("Kind", label="kind"),
         Column("Subject", label="subject"),
-        Column("Last", expr=when(f"topk(300, {last})"), unit="dateTimeFromNow"),
+        Column("Last", expr=when(f"topk({MOST_ROWS}, {last})"), unit="dateTimeFromNow"),
         sort="-Last",
         size=size,
     )
@@ -159,4 +159,4 @@ _COMPUTE = 'type=~"compute|mps"'
 
 def _unassigned() -> str:
     last = host("gpu_xid_unassigned_last_timestamp_seconds")
-    return f"topk(300, max by ({TARGET}, pci_bus_id, xid) ({last}))"
+    return f"topk({MOST_ROWS}, max by ({TARGET}, pci_bus_id, xid) ({last}))"

@@ -36,7 +36,7 @@ from dashboards.palette import BAD, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile, timeline
 from dashboards.selectors import LEGEND, TARGET, by_gpu
 from dashboards.steps import of_alert
-from dashboards.tables import GPU, Column, table_of
+from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK
 from gpu_triage.cli.job.advice import CLOCK_SHARE, PACE_SHARE
 
@@ -134,7 +134,7 @@ def _classes() -> PanelBuilder:
         f"{_CHOOSE}",
         classes_worst_first(),
         texts=BOTTLENECK,
-        size=Size(12, 11),
+        size=Size(11, 11),
         show_value=VisibilityMode.AUTO,
     )
 
@@ -143,7 +143,7 @@ def _slowest_gpus() -> PanelBuilder:
     def below(of: str) -> str:
         return by_gpu(below_usual(of, SLOWEST))
 
-    share = partial(Column, unit="percentunit", decimals=0, width=86)
+    share = partial(Column, unit="percentunit", decimals=0, width=80)
     return table_of(
         f"GPUs, the {MOST_SLOW} slowest now",
         "By how much each GPU is slower than the usual one of its model in the job, now or at the job's end: the most "
@@ -151,7 +151,7 @@ def _slowest_gpus() -> PanelBuilder:
         "load, power and busy share are below the median; of two GPUs, below the higher one. A low clock: the GPU is "
         "slow. Low power or busy share at the same clock: it works less, and waits. Click a GPU for its details. "
         f"{_CHOOSE}",
-        Column("Host", label="instance", min_width=130),
+        HOST,
         GPU,
         share("Slower", expr=by_gpu(slower(SLOWEST)), steps=_BEHIND),
         Column("Class", expr=class_now(), texts=BOTTLENECK, width=122),
@@ -159,7 +159,7 @@ def _slowest_gpus() -> PanelBuilder:
         share("Power", expr=below("power")),
         share("Busy", expr=below("busy")),
         sort=("-Slower", "Host", "GPU"),
-        size=Size(12, 11),
+        size=Size(13, 11),
     )
 
 
@@ -199,7 +199,7 @@ def _slowest_hosts() -> PanelBuilder:
         "By how much even the best GPU of each host is slower, now or at the job's end, and by how much the clock "
         "and busy share of its GPUs are below the median of the job. A whole host that is slow: storage, CPU, network, "
         f"clocks or power. Click it for its diagnosis. {_CHOOSE}",
-        Column("Host", label="instance", link=DIAGNOSIS, min_width=120),
+        Column("Host", label="instance", link=DIAGNOSIS, min_width=HOST.min_width),
         share("Slower", expr=of_hosts("min", slower(SLOW_HOSTS)), steps=_BEHIND, width=90),
         share("Clock", expr=of_hosts("avg", below_usual("clock", SLOW_HOSTS))),
         share("Busy", expr=of_hosts("avg", below_usual("busy", SLOW_HOSTS))),

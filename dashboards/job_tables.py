@@ -10,7 +10,7 @@ from dashboards.palette import BAD, PLAIN, WATCH
 from dashboards.panels import PanelBuilder, Size, limits
 from dashboards.selectors import MOST_ROWS, OWNER, TARGET, gpu, host
 from dashboards.steps import RUNBOOKS_URL, of_alert
-from dashboards.tables import CHOSEN_HOST, CLUSTER, GPU_OR_HOST, NARROW_HOST, Column, table_of
+from dashboards.tables import CHOSEN_HOST, CLUSTER, GPU_OR_HOST, HOST, Column, table_of
 from dashboards.value_mappings import FINDING, SEVERITY, by_severity
 from gpu_triage.cli.fleet.job_pace import PLACE, WAITED_FOR, lost_while_waiting, waiting_since
 from gpu_triage.cli.job.advice import PACE_SHARE
@@ -19,7 +19,7 @@ from gpu_triage.read.exporter.judgment import GPU_FINDING, GPU_HOST_FINDING
 
 SLOW: Final = limits((1 - of_alert("GpuJobSlow", "share"), WATCH), (PACE_SHARE, BAD))
 """Colors of a job that is slower than its best hour."""
-_WHY: Final = (
+WHY: Final = (
     ("computing", "computes for longer", PLAIN),
     ("starving", "waits for its host", PLAIN),
     ("clock", "low SM clock", PLAIN),
@@ -57,10 +57,10 @@ def why_slow(size: Size) -> PanelBuilder:
         Column("Job", label="about", min_width=120),
         Column("Row", expr=_named(f"0 * {_row()}"), hidden=True),
         Column("Slower", expr=_named(lost), unit="percentunit", decimals=0, steps=SLOW, width=80),
-        Column("Host", label="instance", link=DIAGNOSIS, min_width=120),
+        Column("Host", label="instance", link=DIAGNOSIS, min_width=HOST.min_width),
         GPU_OR_HOST,
-        Column("Why", label="why", texts=_WHY, width=150),
-        Column("Finding", label="code", link=_RUNBOOK, width=150),
+        Column("Why", label="why", texts=WHY, width=150),
+        Column("Finding", label="code", link=_RUNBOOK, width=240),
         Column("Since", expr=_named(f"1000 * ({_row()} > 0)"), unit="dateTimeAsLocal", width=190, absent="-"),
         Column("Do first", label="action", texts=_DO_FIRST, min_width=200),
         sort="-Slower",
@@ -132,13 +132,13 @@ def findings_while_it_ran(size: Size) -> PanelBuilder:
     return table_of(
         "Findings while it ran",
         "What the exporters found on the job's GPUs and hosts while it ran, the most severe first; what began first is "
-        f"often the cause of the rest. Rows without a GPU are about the host. Of more than {MOST_ROWS}: the most "
-        "severe. No data: no finding, or no owner is chosen.",
+        "often the cause of the rest. Rows without a GPU are about the host. No data: no finding, or no owner is "
+        "chosen.",
         Column("Severity", expr=severity, texts=SEVERITY[:3], width=96),
-        Column("Finding", label="code", link=_RUNBOOK, width=190),
-        NARROW_HOST,
+        Column("Finding", label="code", link=_RUNBOOK, width=240),
+        HOST,
         GPU_OR_HOST,
-        Column("Action", label="action", width=140),
+        Column("Action", label="action", width=144),
         Column("State", expr=state, texts=FINDING, width=100),
         Column(
             "From", expr=_found("min", lambda of: f"1000 * {_began(of(''))}"), unit="dateTimeAsLocal", min_width=150

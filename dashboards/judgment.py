@@ -8,8 +8,6 @@ from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import (
     LOST,
     MOST_ROWS,
-    OF_GPU,
-    OF_OTHERS,
     RULES_ANSWER,
     TARGET,
     cluster,
@@ -22,8 +20,8 @@ from dashboards.selectors import (
     when,
 )
 from dashboards.steps import RUNBOOKS_URL
-from dashboards.tables import GPU, GPU_OR_HOST, HOST, NARROW_HOST, NO_LABEL, Column, table_of
-from dashboards.value_mappings import ALERT_FIRES, CLASS, FINDING, SEVERITY
+from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
+from dashboards.value_mappings import ALERT_FIRES, CLASS, FINDING, FIRES, SEVERITY
 from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
     GPU_FINDING,
@@ -35,13 +33,13 @@ from gpu_triage.read.exporter.judgment import (
 
 def findings(size: Size) -> PanelBuilder:
     """Present findings on the selected GPUs and their hosts, and firing alerts; a finding and its alert are one row."""
-    found = f"group by ({_OF_FINDING}, severity) ({_present()})"
-    ranked = _ranked(f"{_coded(_unfound('ALERTS', _FIRING), 'severity')}\nor\n{found}")
+    found = f"group by ({_OF_FINDING}, severity) ({present()})"
+    ranked = _ranked(f"{_coded(_unfound(), 'severity')}\nor\n{found}")
     most_severe = f"bottomk({MOST_FINDINGS}, {_ranked(found, _OF_FINDING)})"
     shown = f"bottomk({MOST_ROWS}, {ranked}\nor\n4 * {_coded(RULES_ANSWER)})"
 
-    began = f"min by ({_BY}) ({_coded(_unfound('ALERTS_FOR_STATE'))})"
-    since = only(when(f"min by ({_OF_FINDING}) ({_present()})"), _OF_FINDING, most_severe)
+    began = f"min by ({_BY}) ({_coded(_of_all_kinds(numbered(host(_BEGAN)), _BEGAN))})"
+    since = only(when(f"min by ({_OF_FINDING}) ({present()})"), _OF_FINDING, most_severe)
     since = f"{since}\nor\n1000 * {began}"
     return table_of(
         "Findings and alerts",
@@ -49,18 +47,17 @@ def findings(size: Size) -> PanelBuilder:
         "without a GPU are about the host, or a job. What began first is often the cause of the rest. A finding is "
         "pending until it has lasted for its wait; while it is confirmed, its alert fires, unless that is turned off "
         "or the rules do not run. Lost: how many GPUs' work the job loses, or jobs that wait for the GPU or host. "
-        "Click a name for what it means and what to do. The watchdog always fires. With more than "
-        f"{MOST_ROWS}: the most severe. No data: no finding, and the rules do not run. Step 0 tells whether the "
-        "exporter responds.",
+        "Click a name for what it means and what to do. The watchdog always fires. No data: no "
+        "finding, and the rules do not run. Step 0 tells whether the exporter responds.",
         Column("Severity", expr=shown, texts=SEVERITY, width=94),
-        Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=172),
-        NARROW_HOST,
+        Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=280),
+        HOST,
         GPU_OR_HOST,
         Column("Measured", label=MEASURED, width=104),
         Column("Value", expr=only(measured(), MEASURED_BY, most_severe), hidden=True),
         Column("Since", expr=since, unit="dateTimeFromNow", absent=NO_LABEL, width=116),
-        Column("State", expr=_states(most_severe), texts=FINDING, width=100),
-        Column("Action", label="action", width=132),
+        Column("State", expr=_states(most_severe), texts=FINDING, absent=FIRES, width=100),
+        Column("Action", label="action", width=144),
         Column("Lost", expr=_lost(shown), decimals=1, absent=NO_LABEL, width=68),
         Column("Job", label="owner", min_width=120),
         sort=("Severity", "Since"),
@@ -74,6 +71,7 @@ MOST_FINDINGS: Final = 300
 _OF_FINDING: Final = f"{TARGET}, gpu, code, action"
 _BY: Final = f"{_OF_FINDING}, owner"
 _FIRING: Final = 'alertstate="firing"'
+_BEGAN: Final = "ALERTS_FOR_STATE"
 _OF_SEVERAL: Final = 'alertname=~"GpuXid(Critical|Contained|Application)|GpuBaselineDrift"'
 """Alerts about all findings of one kind and severity on a GPU, without the code of one."""
 _THEIRS: Final = 'code=~"xid[.].+|baseline[.]drift"'
@@ -83,8 +81,9 @@ _SINCE: Final = GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name
 _HOST_SINCE: Final = GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS.name
 
 
-def _present() -> str:
-    return f"{gpu(_SINCE)} or {host(_HOST_SINCE)}"
+def present(matchers: str = "") -> str:
+    """Since when each finding is present, in Unix time."""
+    return f"{gpu(_SINCE, matchers)} or {host(_HOST_SINCE, matchers)}"
 
 
 def _ranked(rows: str, by: str = "") -> str:
@@ -93,23 +92,27 @@ def _ranked(rows: str, by: str = "") -> str:
     return f"min by ({by or _BY}) (({rows})\n* on (severity) group_left () ({' or '.join(ranked)}))"
 
 
-def _unfound(series: str, matchers: str = 'alertname!=""') -> str:
+def _unfound() -> str:
     """Alerts that fire without a present finding that they relay, and those about jobs or several hosts."""
-    of_one, of_several = _OF_SEVERAL.replace("=~", "!~"), _OF_SEVERAL
+    of_one, of_several = (
+        host("ALERTS", f"{_FIRING}, {each}") for each in (_OF_SEVERAL.replace("=~", "!~"), _OF_SEVERAL)
+    )
+    unfound = (
+        f"{of_one} unless on ({TARGET}, uuid, code) ({present()})\n"
+        f"or {of_several} unless on ({TARGET}, uuid, severity) ({present(_THEIRS)})"
+    )
+    return _of_all_kinds(numbered(unfound), "ALERTS", _FIRING)
 
-    def without(found: str, theirs: str, about: str) -> str:
-        one, several = (host(series, f"{about}, {matchers}, {names}") for names in (of_one, of_several))
-        one += f" unless on ({TARGET}, uuid, code) ({found})"
-        return f"({one}\nor\n{several} unless on {theirs})"
 
-    of_gpus = without(gpu(_SINCE), f"({TARGET}, uuid, severity) {gpu(_SINCE, _THEIRS)}", OF_GPU)
-    others = without(_present(), f"({TARGET}, severity) {host(_HOST_SINCE, _THEIRS)}", OF_OTHERS)
+def _of_all_kinds(of_hosts: str, series: str, matchers: str = "") -> str:
+    """Alerts about GPUs and hosts, and those about jobs or several hosts."""
     of_jobs, of_fleet = (
-        cluster(series, f'{SCRAPED}, instance="", {whose}, {matchers}') for whose in ('owner!=""', 'owner=""')
+        cluster(series, ", ".join(filter(None, (SCRAPED, 'instance=""', whose, matchers))))
+        for whose in ('owner!=""', 'owner=""')
     )
     of_jobs += f" and on ({OF_JOB}) {gpu(MEMBER)}"
     of_fleet = f'label_replace({of_fleet}, "code", "", "", "")'  # of what each host has as well
-    return f"{numbered(of_gpus, others)}\nor\n{of_jobs}\nor\n{of_fleet}"
+    return f"{of_hosts}\nor\n{of_jobs}\nor\n{of_fleet}"
 
 
 def _coded(alerts: str, *more: str) -> str:
@@ -120,17 +123,16 @@ def _coded(alerts: str, *more: str) -> str:
 
 
 def _states(most_severe: str) -> str:
-    """States of these findings, and ALERT_FIRES for each row with an alert that fires."""
+    """States of these findings: ALERT_FIRES while their alert does, as it does in all rows of alerts alone."""
     of_one, of_several = (host("ALERTS", f"{_FIRING}, {which}") for which in ('code!=""', _OF_SEVERAL))
     relayed = (
-        f"({_present()}) and on ({TARGET}, uuid, code) {of_one}\n"
-        f"or ({gpu(_SINCE, _THEIRS)} or {host(_HOST_SINCE, _THEIRS)}) and on ({TARGET}, uuid, severity) {of_several}"
+        f"({present()}) and on ({TARGET}, uuid, code) {of_one}\n"
+        f"or ({present(_THEIRS)}) and on ({TARGET}, uuid, severity) {of_several}"
     )
     found = f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
     relayed = f"group by ({_OF_FINDING}) ({relayed})"
     found = only(f"max by ({_OF_FINDING}) ({found} or {ALERT_FIRES} * {relayed})", _OF_FINDING, most_severe)
-    fires = f"{_coded(_unfound('ALERTS', _FIRING))} or {_coded(RULES_ANSWER)}"
-    return f"max by ({_BY}) ({found} or {ALERT_FIRES} * ({fires}))"
+    return f"{found}\nor\n{ALERT_FIRES} * {_coded(RULES_ANSWER)}"  # else there is no column while there is no finding
 
 
 def _lost(rows: str) -> str:

@@ -9,11 +9,12 @@ from grafana_foundation_sdk.builders.dashboard import QueryVariable
 
 from dashboards.owners import EVERY_OWNER, OWNER_LABELS, all_of, hidden_variable
 from dashboards.panels import PanelBuilder, Size
-from dashboards.selectors import MOST_ROWS, TARGET, by_host, derived, gpu, host, known, risen, short
+from dashboards.selectors import MOST_ROWS, TARGET, by_host, derived, gpu, host, risen, short, silent
 from dashboards.tables import GPU_OR_HOST, HOST, Column, table_of
 
 VARIABLE: Final = "not_shown"
 TITLE: Final = f"Not shown:${{{VARIABLE}:csv}}"
+TABLE: Final = "What is not shown, and why"
 WHY: Final = "why"
 _OF_HOST: Final = f"{TARGET}, {WHY}"
 _OF_GPU: Final = f"{TARGET}, gpu, {WHY}"
@@ -27,8 +28,7 @@ def reasons(*, needs_owner: bool) -> str:
     errors = f"{risen(host('gpu_exporter_errors_total'))} > 0 and on ({TARGET}, collector) {failing}"
     errors = f'label_join({errors} or on ({TARGET}, collector) {failing}, "failing", " ", "collector", "error")'
     found = [
-        _said("exporter down", f"{host('up')} == 0 and on ({TARGET}) {known()}"),
-        _said("no longer scraped", f"{known()} unless on ({TARGET}) {host('up')}"),
+        _silent(),
         _said("driver does not answer", f"{host('gpu_driver_up')} == 0"),
         _said("GPUs released by the exporter", f"{host('gpu_exporter_gpus_released')} == 1"),
         f"group by ({_OF_HOST}) ({derived(errors, WHY, 'failing', '(.+?) ?', 'collector fails: $1')})",
@@ -43,6 +43,12 @@ def _said(reason: str, expr: str, by: str = _OF_HOST) -> str:
     return f'group by ({by}) (label_replace({expr}, "{WHY}", "{reason}", "", ""))'
 
 
+def _silent() -> str:
+    silent_hosts = f'count_values by ({TARGET}) ("{WHY}", {silent()} > 0)'
+    gone = derived(silent_hosts, WHY, WHY, "1", "no longer scraped")
+    return f"group by ({_OF_HOST}) ({derived(gone, WHY, WHY, '2', 'exporter down')})"
+
+
 def _unless_chosen() -> str:
     chosen, every = "".join(f"${name}" for name in OWNER_LABELS), EVERY_OWNER * len(OWNER_LABELS)
     owners, all_of_them = (f'label_replace(vector(1), "owners", "{each}", "", "")' for each in (chosen, every))
@@ -54,7 +60,7 @@ def panel(*, needs_owner: bool) -> PanelBuilder:
     up = f"{host('up')} == 1"
     since = f"{by_host(f'max_over_time(timestamp({up})[$__range:1m])')} unless on ({TARGET}) {up}"
     return table_of(
-        "What is not shown, and why",
+        TABLE,
         "Hosts and GPUs without some or all of their values. Empty panels about them are no sign of health. Last seen: "
         "when an exporter that is silent was last scraped, if that was in the time range. No data: nothing is missing.",
         HOST,

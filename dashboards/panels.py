@@ -165,6 +165,7 @@ def timeline(
     panel = headed(statetimeline.Panel(), title, description, size).unit("none").decimals(0)
     panel = panel.mappings(mapping(texts)).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
     panel = panel.thresholds(limits(base="text")).merge_values(merge_values=True).show_value(show_value)
+    panel = panel.per_page(max(1, (38 * size.height - 160) // 13))  # as many rows as have room for their names
     panel = panel.row_height(0.85).line_width(0).fill_opacity(85).legend(_list()).tooltip(_tooltip())
     panel = panel.data_links([_drilldown()]) if all("{{gpu}}" in query.legend for query in found) else panel
     for ref, query in zip(refs(len(found)), found, strict=True):
@@ -231,7 +232,7 @@ class Cell:
 
 
 def strip(title: str, description: str, *cells: Cell, size: Size) -> PanelBuilder:
-    """Values in one stat panel, side by side, or below each other on a narrow screen. Absent ones are left out."""
+    """Values in one stat panel, side by side: no more than have room on a phone. Absent ones are left out."""
     panel = _strip(title, description, size)
     panel = panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     for ref, cell in zip(refs(len(cells)), cells, strict=True):
@@ -263,7 +264,7 @@ def worded_strip(title: str, description: str, *cells: Cell, label: str, texts: 
 def _strip(title: str, description: str, size: Size) -> stat.Panel:
     panel = headed(stat.Panel(), title, description, size).unit("none")
     panel = panel.graph_mode(BigValueGraphMode.NONE).text_mode(BigValueTextMode.VALUE_AND_NAME)
-    panel = panel.text(common.VizTextDisplayOptions().title_size(13).value_size(18))
+    panel = panel.text(common.VizTextDisplayOptions().title_size(13).value_size(16))
     panel = panel.color_mode(BigValueColorMode.BACKGROUND_SOLID)
     return panel.thresholds(limits(base=PLAIN)).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
 

@@ -1,5 +1,6 @@
 """How queries select series: always by the variables, and the worst of thousands of GPUs."""
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -58,28 +59,28 @@ def gpu(metric: str, matchers: str = "") -> str:
     return _select(metric, GPU, matchers)
 
 
-def gpu_or_host(metric: str) -> str:
-    """Series of the selected GPUs, and series about a selected host as a whole."""
-    return _select(metric, f'{HOST}, gpu=~"$gpu|"', "")
-
-
 def alerts(matchers: str) -> str:
-    """Alerts about the selected GPUs, with the GPU's index, and alerts about a selected host as a whole.
+    """Alerts about the selected GPUs, with the GPU's index, and alerts about a selected host as a whole."""
+    return numbered(host("ALERTS", matchers))
+
+
+def numbered(series: str) -> str:
+    """Series about GPUs by UUID, with the index of each selected one, and those without an index or a GPU.
 
     While the driver or exporter is down, an alert continues; then the index comes from findings, of now or of before.
     """
-    return numbered(*(host("ALERTS", f"{about}, {matchers}") for about in (OF_GPU, OF_OTHERS)))
-
-
-OF_GPU: Final = 'uuid!=""'
-OF_OTHERS: Final = 'uuid=""'
-
-
-def numbered(of_gpus: str, others: str) -> str:
-    """Series about GPUs by UUID, with the index of each, and others."""
-    indices = f"9 + {gpu('gpu_up')} or 9 + {gpu('gpu_finding')} or last_over_time({gpu('gpu_finding')}[15m])"
+    up, found = (gpu(metric, _OF_GPU) for metric in _INDEXED)
+    indices = f"9 + {up} or 9 + {found} or last_over_time({found}[15m])"
     numbers = f"group by ({TARGET}, uuid, gpu) (topk by ({TARGET}, uuid) (1, {indices}))"
-    return f"{of_gpus}\n* on ({TARGET}, uuid) group_left (gpu) {numbers}\nor\n{others}"
+    up, found = (host(metric, _OF_GPU) for metric in _INDEXED)
+    return (
+        f"({series})\n* on ({TARGET}, uuid) group_left (gpu) {numbers}\n"
+        f"or ({series}) unless on ({TARGET}, uuid) ({up} or last_over_time({found}[15m]))"
+    )
+
+
+_OF_GPU: Final = 'uuid!=""'
+_INDEXED: Final = ("gpu_up", "gpu_finding")
 
 
 def legend(what: str) -> str:
@@ -121,6 +122,20 @@ def lost_seconds() -> str:
 def only(expr: str, by: str, chosen: str) -> str:
     """Keep only the series with the labels `by` of one that `chosen` keeps, which is a topk or bottomk."""
     return f"({expr})\nand on ({by})\n{chosen}"
+
+
+def chosen_from(expr: str, number: int) -> str:
+    """What the query chooses so many rows of, by its first topk or bottomk; "" if it does not."""
+    _, found, rest = expr.partition(f"k({number}, ")
+    depth = 1 if found else 0
+    for part in _PARTS.finditer(rest):
+        depth += {"(": 1, ")": -1}.get(part[0], 0)
+        if depth <= 0:
+            return rest[: part.start()] if found else ""
+    return ""
+
+
+_PARTS: Final = re.compile(r"""[()]|`[^`]*`|"(?:[^"\\]|\\.)*\"""")
 
 
 def worst(expr: str) -> str:

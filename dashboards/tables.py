@@ -13,19 +13,17 @@ from dashboards.owners import OWNER_LABELS
 from dashboards.palette import PLAIN
 from dashboards.panels import FULL, PanelBuilder, Size, headed, instant_target, limits, refs, table_target
 from dashboards.selectors import SHORT_NAME, derived, short
-from dashboards.value_mappings import Texts, mapping
+from dashboards.value_mappings import Texts, mapping, patterns
 
-OF_ALL_GPUS, OF_ALL_HOSTS = "of_all_gpus", "of_all_hosts"
-"""Hidden variables with what follows the title of a table that shows the worst of more than `MOST_ROWS`."""
 ABSENT = "N/A"
 """Cell text if the GPU doesn't report the value."""
 NO_LABEL = "-"
 """Cell text if the series lacks the label, such as the GPU of a host finding."""
 
-_MATRIX_CELL = 64
+_MATRIX_CELL = 62
 """Width in pixels, so that the eight GPUs of a host fit side by side."""
 _USUAL_WIDTH = 150
-_USUAL_WIDTHS = {"name": 190, "uuid": 340, "mig_uuid": 350, "board_part_number": 170}
+_USUAL_WIDTHS = {"name": 215, "uuid": 340, "mig_uuid": 350, "board_part_number": 170}
 """In pixels, by label, of texts that are longer than most."""
 _BACKGROUND = {"type": "color-background", "mode": "basic"}
 _HIDDEN = DynamicConfigValue("custom.hidden", value=True)
@@ -82,9 +80,12 @@ def detail_link(gpu_column: str = "GPU") -> tuple[str, str]:
 
 CLUSTER = Column("Cluster", label="cluster", no_label="", min_width=70)
 """Shown before each host. Grafana omits the column if no series has the label. Links rely on empty cells."""
-HOST = Column("Host", label="instance", min_width=170)
-"""Wide enough for names that differ only at their end."""
-NARROW_HOST = Column("Host", label="instance", min_width=150)
+HOST = Column("Host", label="instance", min_width=186)
+_LONG_NAMES = {
+    HOST.label: (("(.{8}).{3,}(.{9})", "$1…$2", PLAIN),),
+    "name": (("NVIDIA (.{1,24})", "$1", PLAIN), ("(?:NVIDIA )?(.{12}).{2,}(.{11})", "$1…$2", PLAIN)),
+}
+"""Of texts for which a column has no room, the beginning and the end, at which most of them differ, by label."""
 GPU = Column("GPU", label="gpu", width=60, number=True)
 GPU_OR_HOST = replace(GPU, number=False)
 """For tables that have rows about whole hosts too: Grafana makes the number 0 of no text."""
@@ -123,31 +124,26 @@ _LINKS: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 def table_of(
-    title: str,
-    description: str,
-    *columns: Column,
-    sort: str | Sequence[str] = (),
-    size: Size = FULL,
-    of: str = "",
-    rows_of: str = "",
+    title: str, description: str, *columns: Column, sort: str | Sequence[str] = (), size: Size = FULL, rows_of: str = ""
 ) -> PanelBuilder:
     """A table panel; queries are joined on the labels they share. A leading minus sign in `sort` sorts descending.
 
-    With `of`, a variable of the dashboard, the title shows of how many GPUs or hosts the rows are the worst. With
-    `rows_of`, a title of a column, only rows with a value there are shown: a long query chooses them once.
+    With `rows_of`, a title of a column, only rows with a value there are shown: a long query chooses them once.
     """
     columns = tuple(_with_cluster(columns))
     queries = [column for column in columns if column.expr]
     sort = [sort] if isinstance(sort, str) else sort
     panel = headed(table.Panel(), title, description, size).filterable(filterable=True)
-    panel = panel.title(f"{title}${of}") if of else panel
     panel = panel.thresholds(limits(base=PLAIN)).show_header(show_header=True)
     for ref, column in zip(refs(len(queries)), queries, strict=True):
         panel = panel.with_target(table_target(ref, _with_derived(column.expr, columns)))
     panel = panel.transformations(_transformations(columns, rows_of))
-    panel = panel.sort_by([_sorted_by(each) for each in (*sort, *_last_sorted_by(sort, columns))])
+    order = [*sort, *_last_sorted_by(sort, columns)]
+    panel = panel.sort_by([_sorted_by(each) for each in order])
+    arrows = {each.removeprefix("-") for each in order}
     for column in columns:
-        panel = panel if column.hidden else panel.override_by_name(column.title, _properties(column))
+        properties = _properties(column, arrow=column.title in arrows)
+        panel = panel if column.hidden else panel.override_by_name(column.title, properties)
     for label in _for_links(columns):
         panel = panel.override_by_name(label, [_HIDDEN])
     return panel
@@ -202,7 +198,7 @@ def _sorted_by(column: str) -> common.TableSortByFieldState:
 def _with_derived(expr: str, columns: Sequence[Column]) -> str:
     """The query with the labels derived from those that it mentions."""
     for column in columns:
-        if re.search(rf"\b{column.label}\b", expr):
+        if re.search(rf'\b{column.label}\b(?!="")', expr):
             for label, pattern in _DERIVED.get(column.label, {}).items():
                 expr = derived(expr, label, column.label, pattern)
     return expr
@@ -258,7 +254,7 @@ def _as_numbers(labels: Sequence[str]) -> DataTransformerConfig:
     return DataTransformerConfig(id_val="convertFieldType", options={"conversions": conversions, "fields": {}})
 
 
-def _properties(column: Column) -> list[DynamicConfigValue]:
+def _properties(column: Column, *, arrow: bool = True) -> list[DynamicConfigValue]:
     found = []
     if column.expr:
         found.append(DynamicConfigValue("unit", column.unit))
@@ -267,6 +263,8 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
         found.append(DynamicConfigValue("unit", "string"))
         # Without this, Grafana would show the text for an empty table in the cell.
         found.append(DynamicConfigValue("noValue", column.no_label))
+    if column.label in _LONG_NAMES:
+        found.append(DynamicConfigValue("mappings", patterns(_LONG_NAMES[column.label])))
     if column.expr or column.texts:
         absent = column.absent if column.expr else None
         found.append(DynamicConfigValue("mappings", mapping(column.texts, absent=absent)))
@@ -278,10 +276,10 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
         found.append(DynamicConfigValue("decimals", column.decimals))
     found += _links(column)
     if column.width is not None:
-        found.append(DynamicConfigValue("custom.width", max(column.width, _title_width(column))))
+        found.append(DynamicConfigValue("custom.width", max(column.width, _title_width(column, arrow=arrow))))
     else:
         least = column.min_width or _USUAL_WIDTHS.get(column.label, _USUAL_WIDTH)
-        found.append(DynamicConfigValue("custom.minWidth", max(least, _title_width(column))))
+        found.append(DynamicConfigValue("custom.minWidth", max(least, _title_width(column, arrow=arrow))))
     return found
 
 
@@ -291,6 +289,6 @@ def _links(column: Column) -> list[DynamicConfigValue]:
     return [DynamicConfigValue("links", [{"title": title, "url": url} for title, url in links])] if links else []
 
 
-def _title_width(column: Column) -> int:
-    """Pixels that the title takes in Grafana's font at 14 pixels, with the icon for filtering."""
-    return 40 + math.ceil(sum(10 if letter.isupper() else 7.5 for letter in column.title))
+def _title_width(column: Column, *, arrow: bool) -> int:
+    """Pixels that the title takes in Grafana's font at 14 pixels, with the icon for filtering and that for sorting."""
+    return 40 + 20 * arrow + math.ceil(sum(10 if letter.isupper() else 7.5 for letter in column.title))

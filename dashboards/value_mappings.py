@@ -51,7 +51,8 @@ UP: Final = ((1, "up", GOOD), (0, "down", BAD))
 REACHED: Final = ((1, "up", GOOD), (0, "lost", BAD))
 """For GPUs: a lost or stalled one isn't just down."""
 ALERT_FIRES: Final = 4
-_STATES: Final = {**GPU_FINDING.states, ALERT_FIRES: "alert fires"}
+FIRES: Final = "alert fires"
+_STATES: Final = {**GPU_FINDING.states, ALERT_FIRES: FIRES}
 FINDING: Final = tuple((value, name, PLAIN) for value, name in _STATES.items())
 """Without colors: how bad a finding is, is its severity, confirmed or not."""
 ON: Final = ((1, "on", PLAIN), (0, "off", PLAIN))

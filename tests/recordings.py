@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -96,7 +97,8 @@ def key(scenario: Scenario, step_seconds: float) -> str:
 def sources() -> tuple[Path, ...]:
     """The files that decide what is recorded, but for the scenario's own."""
     unused = [PACKAGE / folder for folder in UNUSED]
-    used = (path for path in PACKAGE.parent.rglob("*.py") if not any(map(path.is_relative_to, unused)))
+    kinds = (PACKAGE.parent.rglob("*.py"), PACKAGE.rglob("*.json"), PACKAGE.rglob("*.toml"))
+    used = (path for path in chain(*kinds) if not any(map(path.is_relative_to, unused)))
     return (*sorted(used), REPOSITORY / "requirements" / "runtime.txt", Path(__file__))
 
 

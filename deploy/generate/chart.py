@@ -1,7 +1,9 @@
 """Generates the derived parts of the chart: rules, dashboards and the schema for rules and judge."""
 
 import json
+import re
 from pathlib import Path
+from typing import Any, Final
 
 from deploy.generate import REPOSITORY
 from deploy.generate.chart_rules import definitions, judge_schema, overrides_schema, rule_files
@@ -43,4 +45,21 @@ def _schema() -> str:
 
 
 def _minified(document: bytes) -> str:
-    return json.dumps(json.loads(document), separators=(",", ":"), ensure_ascii=False) + "\n"
+    """Without blanks, and with PromQL's other quotes: in the JSON of the ConfigMap, a double quote takes four bytes."""
+    return json.dumps(_requoted(json.loads(document)), separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def _requoted(value: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: _requoted(each, key) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_requoted(each, name) for each in value]
+    return _STRING.sub(_with_single_quotes, value) if name in {"expr", "query"} and isinstance(value, str) else value
+
+
+_STRING: Final = re.compile(r"""`[^`]*`|"(?:[^"\\]|\\.)*\"""")
+
+
+def _with_single_quotes(found: re.Match[str]) -> str:
+    plain = found[0].startswith('"') and not set("'\\") & set(found[0])
+    return f"'{found[0][1:-1]}'" if plain else found[0]

@@ -5,10 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
 from tests.chart.rendering import CHART, MATRIX, RULES, chart_with, render
 from tests.conftest import RequiresTool
+from tests.dashboards.grafana import panels, substitute
 from tests.gathered import every
 from tests.program_output import output_of
 
@@ -147,6 +149,19 @@ def test_every_object_can_be_applied_with_the_room_that_is_documented(repository
     (documented,) = re.findall(r"no object of the chart has more than (\d+) kB", page)
     assert int(documented) * 1000 == LARGEST_ANNOTATION
     assert max(sizes.values()) > 0.8 * LARGEST_ANNOTATION, "then the page can name a smaller number"
+
+
+def test_the_copies_of_the_dashboards_ask_the_same_in_other_quotes(repository: Path) -> None:
+    for source in every(sorted((repository / "dashboards").glob("*.json"))):
+        original, copy = (
+            [
+                str(promql_parser.parse(substitute(each["expr"], 3600)))
+                for panel in panels(read)
+                for each in panel["targets"]
+            ]
+            for read in (json.loads(path.read_bytes()) for path in (source, CHART / "files/dashboards" / source.name))
+        )
+        assert copy == original
 
 
 def test_the_notes_warn_of_labels_that_prometheus_wants() -> None:

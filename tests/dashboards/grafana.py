@@ -40,7 +40,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        return f"{self.file.removesuffix('.json')}: {self.panel['title']} {self.ref}"
+        return f"{self.file.removesuffix('.json')}: {title_of(self.panel)} {self.ref}"
 
 
 def read(file: str) -> dict[str, Any]:
@@ -88,6 +88,31 @@ def title_of(panel: Mapping[str, Any]) -> str:
     return title.partition("$")[0]
 
 
+FIRST_LINES = (900 - 250) // 38
+"""Of the grid, on a window of 900 lines: browser and Grafana's own bars take some 250."""
+
+
+def first_screen(board: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The panels that are there without scrolling or unfolding, at least with their first rows."""
+    begins = FIRST_LINES - 4
+    return [panel for panel in board["panels"] if panel["type"] != "row" and panel["gridPos"]["y"] <= begins]
+
+
+def shown_as(target: Target, name: str, labels: Mapping[str, str], value: float) -> list[str]:
+    """What a column or tile shows of a series: words or number of its query and labels, or its label's value."""
+    if name in {
+        column_title(target),
+        target.legend,
+        properties_of(target.panel).get(target.ref, {}).get("displayName"),
+    }:
+        number = f"{value:g}"
+        return [words_of(target).get(number, (number, ""))[0], *labels.values()]
+    organized = (each["options"] for each in target.panel.get("transformations", ()) if each["id"] == "organize")
+    return [
+        labels.get(label, "") for each in organized for label, title in each["renameByName"].items() if title == name
+    ]
+
+
 def find(file: str, title: str) -> Target:
     return next(target for target in targets(file) if title_of(target.panel) == title)
 
@@ -117,7 +142,8 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         **dict.fromkeys(("cluster", "gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
         "pod_label": "label_team",
         "over": f"{SHORT_DAYS}m",
-        "price": "2.5",
+        **dict(zip(("price", "kwh_price", "pue"), ("2.5", "0.5", "1.5"), strict=True)),
+        "__to": f"{1000 * (START_OF_TIME + range_seconds):.0f}",
         **chosen,
     }
     written = _BUILT_IN.sub(lambda found: values[found[1] or found[2]], expr)

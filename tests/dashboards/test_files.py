@@ -8,16 +8,19 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dashboards.diagnosis import VERDICTS
+from dashboards.fleet_links import MOST_MATRICES
+from dashboards.judgment import MOST_FINDINGS
+from dashboards.not_shown import TABLE as NOT_SHOWN
 from dashboards.not_shown import VARIABLE
 from dashboards.palette import CLASS_COLORS, GRAY
 from dashboards.selectors import MOST_ROWS, bottleneck_in
 from dashboards.steps import COUNTED, RUNBOOKS_URL, STEPS, Step, alerts_of
-from dashboards.tables import OF_ALL_GPUS
 from tests.conftest import RequiresTool
 from tests.dashboards.grafana import (
     FILES,
@@ -32,6 +35,7 @@ from tests.dashboards.grafana import (
     read,
     rows,
     substitute,
+    targets,
     title_of,
     words_of,
 )
@@ -259,6 +263,17 @@ def test_the_readme_names_every_dashboard(repository: Path) -> None:
 LINKED = {"host", "gpu", "owner", "slurm_job_id", "workload_namespace", "workload_pod", "user"}
 
 
+def test_a_table_has_at_most_twenty_rows_and_says_of_how_many() -> None:
+    every_table = [panel for panel in all_panels() if panel["type"] == "table"]
+    for panel in every(every_table):
+        chosen = [int(number) for target in panel["targets"] for number in re.findall(r"k\((\d+), ", target["expr"])]
+        if MOST_ROWS in chosen and title_of(panel) != NOT_SHOWN:
+            variables = {each["name"] for each in read(panel["file"])["templating"]["list"]}
+            assert panel["title"].partition("$")[2] in variables, panel["title"]
+        # Of findings, more are read in detail, and those that are listed are chosen once; matrices have hosts.
+        assert {*chosen} <= {1, MOST_ROWS, MOST_FINDINGS, MOST_MATRICES}, panel["title"]
+
+
 @for_each("panel", lambda: [each for each in all_panels() if each["type"] == "table"], ids=lambda panel: panel["title"])
 def test_hosts_gpus_and_owners_lead_to_their_dashboards(panel: Mapping[str, Any]) -> None:
     overrides = properties_of(panel)
@@ -306,9 +321,9 @@ def test_hosts_are_named_without_port_and_common_domain(
 def test_a_title_tells_of_how_many_the_rows_are_the_worst(
     gpus: int, after: list[str], requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    assert find("fleet.json", "Worst GPUs").panel["title"] == f"Worst GPUs${OF_ALL_GPUS}"
+    variable = find("fleet.json", "Worst GPUs").panel["title"].removeprefix("Worst GPUs$")
     series = {selector("gpu_up", gpu(str(number), f"GPU-{number}")): ALWAYS for number in range(gpus)}
-    found = answered(hidden_query("fleet.json", OF_ALL_GPUS), series, requires_tool("promtool"), tmp_path)
+    found = answered(hidden_query("fleet.json", variable), series, requires_tool("promtool"), tmp_path)
     assert [each.labels["title"] for each in found] == after
 
 
@@ -344,15 +359,18 @@ def gpu(number: str, uuid: str) -> list[tuple[str, str]]:
             },
             "2",
         ),
+        ({}, None),  # nothing tells its index: it is listed without one
     ],
 )
 def test_alerts_name_gpus(
-    series: dict[str, list[float]], shown: str, requires_tool: RequiresTool, tmp_path: Path
+    series: dict[str, list[float]], shown: str | None, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
     firing = [*TARGET, ("uuid", "A"), ("alertname", "GpuXidCritical"), ("alertstate", "firing")]
     series = {**series, selector("ALERTS", firing): [1.0] * 11}
+    of_another = answered(selectors.alerts("alertname!=''"), series, requires_tool("promtool"), tmp_path, gpu="7")
+    assert [sample.labels.get("gpu") for sample in of_another] == ([] if shown else [None])
     found = answered(selectors.alerts('alertstate="firing"'), series, requires_tool("promtool"), tmp_path)
-    assert [(sample.labels["gpu"], sample.value) for sample in found] == [(shown, 1.0)]
+    assert [(sample.labels.get("gpu"), sample.value) for sample in found] == [(shown, 1.0)]
 
 
 ALWAYS, UNTIL_DOWN, UNTIL_GONE = [1.0] * 11, [1.0] * 6 + [0.0] * 5, [1.0] * 6 + [NAN] * 5
@@ -411,7 +429,7 @@ def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_g
     values = {
         selector("owner:gpu_job_lost:gpus", [TARGET[1], owner]): 2.4,
         selector("instance_gpu_owner:gpu_job:member", [*gpu("2", "B"), owner]): 1.0,
-        selector("instance_gpu_owner_why:gpu_job_waited_for:affected", [*gpu("3", "A"), owner]): 0.3,
+        selector("instance_gpu_owner_why:gpu_job_waited_for:affected", [*gpu("3", "A"), owner, ("why", "clock")]): 0.3,
         **{selector("gpu_up", gpu(number, uuid)): 1.0 for number, uuid in (("3", "A"), ("2", "B"))},
         **{selector("ALERTS", [*labels, *firing, ("alertname", name)]): 1.0 for name, labels in alerting},
     }
@@ -420,6 +438,13 @@ def test_alerts_say_how_many_gpus_their_job_loses_or_those_that_wait_for_their_g
     found = answered(lost_gpus, series, requires_tool("promtool"), tmp_path)
     lost = {(each.labels["code"], each.labels.get("gpu")): each.value for each in found}
     assert lost == {("GpuJobSlow", None): 2.4, ("Hot", "3"): 2.4}
+    waited = next(each for each in targets("fleet.json") if each.name == "fleet: Jobs that lose GPUs C").expr
+    (found_on_fleet,) = answered(waited, series, requires_tool("promtool"), tmp_path)
+    assert {label: found_on_fleet.labels[label] for label in ("owner", "instance", "gpu", "why")} == {
+        **dict([owner, *TARGET[:1]]),
+        "gpu": "3",
+        "why": "clock",
+    }
 
 
 def test_the_sick_gpu_of_forty_hosts_is_among_the_rows_shown(requires_tool: RequiresTool, tmp_path: Path) -> None:
@@ -442,14 +467,7 @@ def test_an_alert_about_many_hosts_has_a_row_with_its_name(requires_tool: Requir
 
 
 MOST_SERIES = 2000
-MOST_OPEN_QUERIES = {
-    "diagnosis.json": 20,
-    "job.json": 40,
-    "detail.json": 40,
-    "host.json": 50,
-    "fleet.json": 60,
-    "capacity.json": 45,
-}
+MOST_OPEN_QUERIES = dict(zip(FILES, (20, 40, 40, 50, 60, 50), strict=True))
 
 
 def test_the_first_screen_of_the_diagnosis_needs_no_scrolling_on_1080_lines() -> None:
@@ -561,8 +579,8 @@ def test_every_class_and_every_alert_belongs_to_one_step() -> None:
 
 @for_each("step", STEPS, ids=lambda step: step.title)
 def test_a_verdict_links_a_panel_of_its_step_and_the_playbook(step: Step) -> None:
-    cells = properties_of(find("diagnosis.json", VERDICTS).panel).values()
-    by_title = {each["displayName"]: each for each in cells}
+    cells = [properties_of(find("diagnosis.json", title).panel).values() for title in VERDICTS]
+    by_title = {each["displayName"]: each for each in chain(*cells)}
     look, read_on = by_title[step.title]["links"]
     assert read_on["title"] == step.decide
     looked_at = re.search(r"viewPanel=(\d+)", look["url"])

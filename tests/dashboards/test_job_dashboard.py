@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.dashboards.grafana import Target, column, find, hidden_query, panels, read, substitute, targets, text_of
-from tests.dashboards.job_board import FILE, WHY, answer, chosen_by, rows_of_jobs, value_of
+from tests.dashboards.job_board import FILE, QUESTIONS_OF, WHY, answer, chosen_by, rows_of_jobs, unanswered, value_of
 from tests.dashboards.jobs import (
     CHANGED,
     ENDED,
@@ -291,6 +291,12 @@ def test_no_panel_of_a_job_reads_more_than_the_hosts_of_the_job(jobs: Store) -> 
     assert max(read_by.values()) > 8
     too_many = {name: count for name, count in read_by.items() if count * GPUS_OF_MOST / 8 > MOST_SERIES}
     assert too_many == {}
+
+
+def test_the_first_screen_answers_what_who_since_when_at_what_cost_and_what_next(jobs: Store) -> None:
+    asked = QUESTIONS_OF["job"]
+    chosen = chosen_by(jobs, FILE, **asked["seen"]["chosen"])
+    assert unanswered(asked, FILE, lambda target: answer(jobs, target, **chosen)) == []
 
 
 def seen(store: Store, target: Target) -> list[Series]:

@@ -18,7 +18,7 @@ def parse_until(text: str, now: datetime, longest_days: int) -> datetime:
     """Parse ``18:00``, ``2h``, ``2026-12-24`` (its end) or ``2026-12-01T08:00``, by the host's time zone.
 
     Raises:
-        ValueError: it is no time, or none of the next days.
+        ValueError: it is not a time, or not within the next days.
     """
     if found := _LENGTH.fullmatch(text):
         until = now + timedelta(**{_UNITS[found[2]]: int(found[1])})

@@ -27,9 +27,6 @@ export function misled(panel) {
     .map(({ href }) => `${panel.state.title}: a link leads to ${href}`);
 }
 
-/** On a phone, the texts of many tiles in a row lie on each other: they are as large as on a desk. */
-const PHONE = 768;
-
 const within = (text, tile) => {
   const { top, right, bottom } = tile.getBoundingClientRect();
   return text.right <= right + 1 && text.bottom <= bottom + 1 && text.top >= top - 1;
@@ -50,11 +47,12 @@ export function cut() {
     }
     const inColumn = texts.currentNode.parentElement.closest('[role="cell"], [role="columnheader"]');
     const clips = frame && ['hidden', 'clip'].includes(getComputedStyle(frame).overflowX);
-    if (inColumn && clips && onScreen(text) && text.right > frame.getBoundingClientRect().right + 0.05) {
+    // With an ellipsis, the text itself ends in time.
+    if (inColumn && clips && onScreen(text) && (text.right > frame.getBoundingClientRect().right + 0.05 || frame.scrollWidth > frame.clientWidth)) {
       found.push(`cut at ${Math.round(frame.getBoundingClientRect().width)} pixels: ${texts.currentNode.data}`);
     }
     const tile = texts.currentNode.parentElement.closest('[style*="position: absolute"]');
-    if (tile && !tile.contains(frame) && window.innerWidth > PHONE && onScreen(text) && !within(text, tile)) {
+    if (tile && !tile.contains(frame) && onScreen(text) && !within(text, tile)) {
       found.push(`beyond its tile: ${texts.currentNode.data}`);
     }
   }

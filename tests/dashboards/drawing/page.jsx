@@ -19,12 +19,11 @@ import { plugins } from './panels.jsx';
 import { cut, misled, mistold } from './faults.js';
 import { sceneOf } from './scene.js';
 
-const theme = createTheme({ colors: { mode: 'dark' } });
 const prometheus = new Prometheus();
 let scene;
+let theme;
 
 function prepare() {
-  config.theme2 = theme;
   config.bootData = { ...config.bootData, user: { timezone: 'utc' } };
   // Some are exported under two names.
   standardTransformersRegistry.setInit(() =>
@@ -75,11 +74,13 @@ window.failures = () => [
   ...cut(),
 ];
 
-window.draw = async ({ file, note = '', ...settings }) => {
+window.draw = async ({ file, note, since, until, dark, ...settings }) => {
+  theme = createTheme({ colors: { mode: dark ? 'dark' : 'light' } });
+  config.theme2 = theme;
   const board = await (await fetch(`/dashboards/${file}`)).json();
-  const now = Date.parse(settings.to);
-  Date.now = () => now; // "20 minutes ago" is relative to the moment shown
-  scene = sceneOf(board, settings);
+  const [from, to] = [since, until].map((seconds) => new Date(1000 * seconds));
+  Date.now = () => to.getTime(); // "20 minutes ago" is relative to the moment shown
+  scene = sceneOf(board, { ...settings, from: from.toISOString(), to: to.toISOString() });
   const root = createRoot(document.getElementById('root'));
   const inTheme = (content) => (
     <ThemeContext.Provider value={theme}>

@@ -310,7 +310,7 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
     assert set(document) == {
         *("format", "version", "host", "simulated", "recording", "measured_seconds", "driver_version", "blocked"),
         *("verdict", "summary", "judged_at", "gpus", "areas", "findings", "ended", "not_read", "files", "settings"),
-        *("scheduled", "not_judged", "repairs"),
+        *("scheduled", "not_judged", "repairs", "maintenance"),
     }
     assert document["gpus"][0]["bottleneck"] == "thermal"
     assert document["gpus"][0]["verdict"] == "watch"

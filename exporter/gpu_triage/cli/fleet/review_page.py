@@ -156,7 +156,7 @@ def _cost(prices: Prices, name: str, value: float | None) -> str:
 
 FEWEST_WEEKS: Final = 4
 """Two degrees of freedom: with fewer, the interval is too wide to be of use."""
-_T_975: Final = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+T_975: Final = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Quantiles of Student's t from two degrees of freedom on; the last one is a little wide for more."""
 
 
@@ -186,7 +186,7 @@ def forecast(days: Sequence[float | None]) -> Forecast | None:
     far = (count - 1) / 2 + ahead  # from the middle of the weeks
     spread = sum((week - (count - 1) / 2) ** 2 for week in weeks)
     error = math.sqrt(missed / (count - 2) * (1 + 1 / count + far**2 / spread))
-    either = _T_975[min(count - 4, len(_T_975) - 1)] * error
+    either = T_975[min(count - FEWEST_WEEKS, len(T_975) - 1)] * error
     value = start + slope * (count - 1 + ahead)
     return Forecast(means[-1], ahead, value, value - either, value + either)
 

@@ -34,7 +34,7 @@ from gpu_triage_simulator.history import History, SeriesKey
 from gpu_triage_simulator.scenario_file import read_scenario
 from gpu_triage_simulator.schema import read_toml
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 DAYS, FIRST_HOUR, LAST_HOUR = 90, -288, 2160
 STEP = 300  # seconds

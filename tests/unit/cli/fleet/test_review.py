@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import promql_parser
 import pytest
 from tests.command_line import Run
 from tests.conftest import RequiresTool
-from tests.dashboards.grafana import column_title, substitute, targets
+from tests.dashboards.grafana import column_title, substitute, targets, title_of
 from tests.e2e.processes import prometheus
 from tests.html_elements import Elements
 
@@ -128,15 +129,20 @@ def _openmetrics() -> str:
     return "".join(f"# TYPE {name} gauge\n" + "\n".join(lines) + "\n" for name, lines in by_name.items()) + "# EOF\n"
 
 
-@pytest.fixture(scope="module")
-def url(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    directory = tmp_path_factory.mktemp("review")
-    (directory / "history.om").write_text(_openmetrics())
+@contextmanager
+def _serving(openmetrics: str, requires_tool: RequiresTool, directory: Path) -> Iterator[str]:
+    (directory / "history.om").write_text(openmetrics)
     create: list[str | Path] = [requires_tool("promtool"), "tsdb", "create-blocks-from", "openmetrics", "-q"]
     subprocess.run([*create, directory / "history.om", directory / "tsdb"], check=True, capture_output=True)
     forever = "--storage.tsdb.retention.time=100y"
     with prometheus(requires_tool("prometheus"), directory, "{}\n", forever) as running:
         yield f"http://{running.address}"
+
+
+@pytest.fixture(scope="module")
+def url(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with _serving(_openmetrics(), requires_tool, tmp_path_factory.mktemp("review")) as url:
+        yield url
 
 
 def client(url: str) -> PrometheusClient:
@@ -246,9 +252,9 @@ def on_board(
     (asked,) = (
         each
         for each in targets("capacity.json")
-        if each.panel["title"] == panel and title in (each.legend, column_title(each))
+        if title_of(each.panel) == panel and title in (each.legend, column_title(each))
     )
-    query = substitute(asked.expr, 30 * DAY_SECONDS, over=f"{days}d", price="2.5", **chosen)
+    query = substitute(asked.expr, 30 * DAY_SECONDS, over=f"{days}d", __to=f"{END + 3600}000", **chosen)
     return {tuple(each.labels[name] for name in labels): each.value for each in client(url).at(query, END + 3600)}
 
 
@@ -300,8 +306,39 @@ def test_the_board_and_the_report_show_the_same_tables(
 def test_the_board_and_the_report_show_the_same_shares_and_costs(url: str, found: Review) -> None:
     used, active, lost = (found.total(name) or 0.0 for name in ("used", "active", "lost"))
     assert on_board(url, "Used", "share") == {(): used / active}
-    assert on_board(url, "Cost", "lost") == {(): lost * 2.5}
+    assert on_board(url, "Cost of waste and trouble", "lost") == {(): lost * 2.5}
+    assert on_board(url, "Cost", "energy") == {(): (found.total("energy") or 0.0) * 0.5 * 1.5}
     assert sum(on_board(url, "Clusters", "Allocated", "cluster").values()) == found.total("allocated")
+
+
+UNKNOWN_DAY = 86
+"""How many days ago the allocation was not known."""
+
+
+def _allocated(days_ago: int) -> float:
+    """GPUs: a trend, weekends, and what no line explains."""
+    return 20 - days_ago / 9 - 5 * (days_ago % 7 < 2) + (days_ago * days_ago) % 11
+
+
+def test_the_board_and_the_report_have_the_same_forecast(requires_tool: RequiresTool, tmp_path: Path) -> None:
+    name = "instance_owner:gpu_allocated_hours:sum1d"
+    lines = [
+        f"{_series(name, {'instance': host})} {12 * _allocated(ago)} {END - ago * DAY_SECONDS}"
+        for host in ("a", "b")
+        for ago in reversed(range(95))
+        if ago != UNKNOWN_DAY
+    ]
+    cells = {"last week": "now", "forecast": "value", "at least": "low", "at most": "high"}
+    with _serving("\n".join((f"# TYPE {name} gauge", *lines, "# EOF\n")), requires_tool, tmp_path) as url:
+        for days, known in {7: False, 30: True, 35: True, 90: True, 91: False}.items():
+            expected = forecast([None if ago == UNKNOWN_DAY else _allocated(ago) for ago in reversed(range(days))])
+            assert (expected is not None) == known
+            for cell, each in cells.items():
+                shown = on_board(url, "Forecast of allocated GPUs", cell, days=days)
+                assert shown == ({(): pytest.approx(max(0.0, getattr(expected, each)))} if expected else {}), (
+                    days,
+                    cell,
+                )
 
 
 def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> None:
