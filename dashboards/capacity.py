@@ -351,7 +351,7 @@ def _owners() -> PanelBuilder:
         Column("Allocated", expr=f"{allocated} > 0", unit=HOURS, decimals=1),
         Column(
             "Idle while allocated",
-            expr=f"topk({MOST_ROWS}, ({idle} or 0 * {allocated}) and {allocated} > 0)",
+            expr=f"topk({MOST_ROWS}, {idle} and {allocated} > 0)",
             unit=HOURS,
             decimals=1,
         ),

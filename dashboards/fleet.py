@@ -53,7 +53,7 @@ def board() -> Board:
             owners(),
             links(),
             differences(),
-            Row("Exporters", _maintenance(), _exporters(), _collectors()),
+            Row("Maintenance and exporters", _maintenance(), _exporters(), _collectors(), folded=True),
         ),
     )
 
