@@ -74,7 +74,7 @@ full: $(DEV) ## every test beyond `make test`, about half an hour: all scenarios
 	$(IN_PARALLEL) -m full $(PYTEST_ARGS)
 
 .PHONY: long
-long: $(DEV) ## a month of twenty healthy hosts, three hours of two cores: no page, one ticket at most; ARGS='--days 3' for less
+long: $(DEV) ## a month of twenty healthy hosts, two and a half hours of two cores: no page, one ticket at most; ARGS='--days 3' for less
 	@tests/environment/install-servers.sh test
 	$(BIN)/python -m tests.rules.month $(ARGS)
 
