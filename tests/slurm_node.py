@@ -37,6 +37,7 @@ RECOMMENDED = {
     "PrologEpilogTimeout": "65534",
     "PrologFlags": "Alloc,X11",
     "SchedulerParameters": "bf_continue,nohold_on_prolog_fail",
+    "SlurmUser": "slurm(64030)",
 }
 UNSET = "(null)"
 
@@ -89,8 +90,8 @@ class Node:
     def is_draining(self) -> None:
         self.is_in("IDLE+DRAIN", "disk")
 
-    def is_in(self, state: str, reason: str = "") -> None:
-        why = f" Reason={reason} [root@2026-11-22T10:00:00]" if reason else ""
+    def is_in(self, state: str, reason: str = "", user: str = "root") -> None:
+        why = f" Reason={reason} [{user}@2026-11-22T10:00:00]" if reason else ""
         self._state.write_text(f"NodeName=gpu-7 Arch=x86_64 State={state} ThreadsPerCore=2{why} Comment=[none]")
 
     def numbers(self, **slots: str) -> None:

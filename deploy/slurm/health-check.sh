@@ -16,25 +16,32 @@ esac
 
 has_gpus || exit 0
 
-# The reason for which an administrator drained the node, or reserved it for maintenance (flag MAINT); nothing if nobody did.
+# planned NODE: the reason for which an administrator drained the node, or reserved it for maintenance (flag MAINT), by the line that
+# scontrol shows of it; nothing if nobody did. Slurm drains as SlurmUser. As root come administrators, but also slurmd, health checks and,
+# where SlurmUser is root, slurmctld: those are known by their reasons.
 planned() {
-    line=$("$NODE_CHECK_SCONTROL" show node "$(node)" --oneliner 2>/dev/null)
-    state=${line#* State=}
-    why=$(printf '%s\n' "$line" | sed -n 's/.* Reason=\([^[]*[^[ ]\).*/\1/p' | cut -c 1-80)
-    case ${state%% *}:$why in
+    state=${1#* State=}
+    set -- "${state%% *}" "$(printf '%s\n' "$1" | sed -n 's/.* Reason=\(.*\) \[\([^]@ ]*\)@[0-9T:-]*\].*/\2 \1/p')"
+    why=$(printf '%s\n' "${2#* }" | cut -c 1-80)
+    slurm=$("$NODE_CHECK_SCONTROL" show config 2>/dev/null | sed -n 's/^SlurmUser *= *\([^( ]*\).*/\1/p')
+    [ "$slurm" != root ] || slurm=
+    case $1:${2%% *}:$why in
         *MAINT*:*) echo "reserved${why:+: $why}" ;;
-        # Drained by these scripts, by Slurm itself, or by another health check: nobody works on it yet.
-        *DRAIN*:*'(gpu-triage)'* | *DRAIN*:*[Pp]'rolog error'* | *DRAIN*:*[Ee]'pilog error'* | *DRAIN*:'Kill task failed'*) ;;
-        *DRAIN*:'Not responding'* | *DRAIN*:'batch job complete failure'* | *DRAIN*:'Low '* | *DRAIN*:NHC*) ;;
-        *DRAIN*:?*) echo "drained: $why" ;;
+        *DRAIN*:"${slurm:-slurm}":* | *DRAIN*:*'(gpu-triage)'* | *DRAIN*:root:NHC*) ;;
+        *DRAIN*:root:[Pp]'rolog error'* | *DRAIN*:root:[Ee]'pilog error'* | *DRAIN*:root:'Kill task failed'* | *DRAIN*:root:'Low '*) ;;
+        *DRAIN*:root:'Not responding'* | *DRAIN*:root:'Node unexpectedly rebooted'* | *DRAIN*:root:'gres/'*) ;;
+        *DRAIN*:root:'batch job complete failure'* | *DRAIN*:root:'Duplicate jobid'* | *DRAIN*:root:'SlurmdSpoolDir is full'*) ;;
+        *DRAIN*:?*:?*) echo "drained: $why" ;;
     esac
 }
 
-# The exporter, and through it the pages, learn of it. It lasts while the node stays so, and for four hours without this check.
-why=$(planned)
+# The exporter, and through it the pages, learn of it. It lasts while the node stays so, and for four hours without this check, or
+# without an answer from slurmctld.
+shown=$("$NODE_CHECK_SCONTROL" show node "$(node)" --oneliner 2>/dev/null)
+why=$(planned "$shown")
 if [ -n "$why" ]; then
     path=$(program) && "$path" maintenance on --source slurm --until 4h --reason "$why" >/dev/null
-elif answer | grep -q "^maintenance$(printf '\t[0-9]*\t')slurm"; then
+elif [ "${shown#NodeName=}" != "$shown" ] && answer | grep -q "^maintenance$(printf '\t[0-9]*\t')slurm"; then
     path=$(program) && "$path" maintenance off --source slurm >/dev/null
 fi
 

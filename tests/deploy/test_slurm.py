@@ -402,6 +402,9 @@ def test_a_node_that_an_administrator_drained_is_in_maintenance_until_it_is_resu
         # Nor where nobody answers, and nothing can be checked.
         unchecked = node.prolog(NOBODY, "1", NODE_CHECK_LOOK="--nonsense", NODE_CHECK_UNCHECKED="drain", **state)
         assert unchecked.returncode == GO
+        # Nor while slurmctld does not answer.
+        node.run("health-check", url, NODE_CHECK_SCONTROL="false", **state)
+        assert [each.name for each in tmp_path.glob("simulated/maintenance-*")] == ["maintenance-slurm.json"]
         node.is_in("IDLE")
         node.run("health-check", url, **state)
         wait_for(lambda: "maintenance" not in lines_at(url))
@@ -409,22 +412,26 @@ def test_a_node_that_an_administrator_drained_is_in_maintenance_until_it_is_resu
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "planned"),
+    ("shown", "planned"),
     [
-        ("IDLE+MAINTENANCE+RESERVED", "", "reserved"),
-        ("MIXED+DRAIN", "new riser", "drained: new riser"),
-        ("IDLE+DRAIN", "gpu.lost GPU 1 (gpu-triage)", None),
-        ("IDLE+DRAIN", "Prolog error", None),
-        ("IDLE+DRAIN", "NHC: check_fs_mount", None),
-        ("DOWN", "Not responding", None),
-        ("IDLE+RESERVED", "", None),
+        (("IDLE+MAINTENANCE+RESERVED",), "reserved"),
+        (("MIXED+DRAIN", "new riser", "root"), "drained: new riser"),
+        (("MIXED+DRAIN", "[INC-7] see [bob@lab], new riser", "alice"), "drained: [INC-7] see [bob@lab], new riser"),
+        (("IDLE+DRAIN", "gpu.lost GPU 1 (gpu-triage)", "root"), None),
+        (("IDLE+DRAIN", "Prolog error", "slurm"), None),
+        (("IDLE+DRAIN+INVALID_REG", "gres/gpu count reported lower than configured (1 < 2)", "slurm"), None),
+        (("IDLE+DRAIN", "another reason of a later release", "slurm"), None),
+        (("IDLE+DRAIN", "Kill task failed", "root"), None),
+        (("IDLE+DRAIN", "NHC: check_fs_mount", "root"), None),
+        (("DOWN", "Not responding", "slurm"), None),
+        (("IDLE+RESERVED",), None),
     ],
 )
 def test_only_what_an_administrator_did_is_maintenance(
-    node: Node, tmp_path: Path, state: str, reason: str, planned: str | None
+    node: Node, tmp_path: Path, shown: tuple[str, ...], planned: str | None
 ) -> None:
     node.program(f'[ "$1" = check ] || echo "$@" >> {tmp_path}/planned')
-    node.is_in(state, reason)
+    node.is_in(*shown)
     node.run("health-check", NOBODY)
     told = tmp_path / "planned"
     asked = [line for line in told.read_text().splitlines() if " on " in line] if told.exists() else []

@@ -25,7 +25,7 @@ class Case(NamedTuple):
     """What is scraped of a cluster, when an alert fires, and what its summary says then."""
 
     alert: str
-    fires: range
+    fires: Sequence[int]
     series: Series
     summary: str = ""
 
@@ -119,8 +119,12 @@ def planned(until: int, *spans: tuple[float, int], instance: str = "a") -> Serie
 
 
 def cordoned(*spans: tuple[float, int]) -> Series:
-    """What kube-state-metrics says of node a."""
-    return host("kube_node_spec_unschedulable", over(*spans), "10.0.0.7:8080", job="kube-state-metrics", node="a")
+    """What kube-state-metrics says of node a, by two replicas."""
+    said = (
+        host("kube_node_spec_unschedulable", over(*spans), instance, job="kube-state-metrics", node="a")
+        for instance in ("10.0.0.7:8080", "10.0.0.8:8080")
+    )
+    return merged(*said)
 
 
 def again(metric: str, fault: float = 0, sound: float = 1, **labels: str) -> Callable[[int, int], Series]:
@@ -228,6 +232,33 @@ CASES: Final[Mapping[str, Case]] = {
     ),
     "cordoned because it pages": Case(
         "GpuExporterDown", range(23, END), merged(up((1, 10), (0, END - 10)), cordoned((0, 30), (1, END - 30)))
+    ),
+    "cordoned again because it pages": Case(
+        "GpuExporterDown",
+        range(43, END),
+        merged(up((1, 30), (0, END - 30)), cordoned((0, 9), (1, 10), (0, 27), (1, END - 46))),
+    ),
+    "cordoned because it pages, and down again after a repair that failed": Case(
+        "GpuExporterDown",
+        (*range(23, 50), *range(93, END)),
+        merged(up((1, 10), (0, 25), (1, 45), (0, END - 80)), cordoned((0, 30), (1, END - 30))),
+    ),
+    "cordoned while it is about to page": Case(
+        "GpuExporterDown", range(23, END), merged(up((1, 10), (0, END - 10)), cordoned((0, 15), (1, END - 15)))
+    ),
+    "down on a cordoned node, of which nobody tells for minutes": Case(
+        "GpuExporterDown",
+        range(118, END),
+        merged(up((1, 10), (0, END - 10)), cordoned((0, 9), (1, 16), (NAN, 10), (1, 55), (NAN, END - 90))),
+    ),
+    "in maintenance for years by a wrong clock": Case(
+        "GpuExporterDown", range(23, END), merged(up((1, 10), (0, END - 10)), planned(10**6, (1, 10), (NAN, END - 10)))
+    ),
+    "in maintenance, and then without a state directory": Case(
+        "GpuExporterXidDeaf", range(30, END), merged(heard(0, 0), up((1, END)), planned(END, (1, 10), (NAN, END - 10)))
+    ),
+    "started and down again and again in maintenance": Case(
+        "GpuExporterDown", NEVER, merged(started(*((1, 3), (0, 4)) * 8, (1, END - 56)), planned(60, (1, END)))
     ),
     "a quarter of a fleet, one of them in maintenance": Case(
         "GpuExportersDown", NEVER, merged(fleet(5), planned(END, (1, 10), (NAN, END - 10), instance="gpu-3"))

@@ -19,6 +19,7 @@ from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.exporter.flight_recorder import FlightWatch
 from gpu_triage.read.gpu import presence
 from gpu_triage.read.gpu.presence import PresenceReading
+from gpu_triage.read.host.maintenance import HOST_MAINTENANCE
 from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.incidents.decisions import DECISIONS
 from gpu_triage.read.metrics import contract
@@ -359,8 +360,9 @@ class Sampler:
         unknown = self._gpus.waiting_for(self._machine.clock.now().monotonic)
         if unknown is not None:
             return unknown
-        # Without the decisions, what is accepted would page.
-        if not self.status.host_noted((*self._host.shared, *(c.name for c in self._host_collectors if c is DECISIONS))):
+        # Without these, what is accepted, or the host's maintenance, would cause pages and drains.
+        quieting = (c.name for c in self._host_collectors if c in (DECISIONS, HOST_MAINTENANCE))
+        if not self.status.host_noted((*self._host.shared, *quieting)):
             return "the first reading of the host"
         for record in self._host_gpus:
             if record.error is None and not self.status.noted(record.key):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import Place, Range, read_value
-from gpu_triage.documents.saved_state import LoadedState, StateKind
+from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, LoadedState, StateKind
 from gpu_triage.errors import HostReadFailed, StateError
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.decisions import Line
@@ -63,10 +63,11 @@ def path_of(source: str, directory: Path) -> Path:
 
 
 def in_force(directory: Path, now: float) -> dict[str, Maintenance]:
-    """What is in force at this Unix time, by source. Raises StateError if a file cannot be read."""
+    """What is in force at this Unix time, by source, unless written by a clock far ahead. Raises StateError."""
+    latest = now + LONGEST_SECONDS + MOST_AHEAD_SECONDS
     loaded = {source: FILE.read(path_of(source, directory), now) for source in SOURCES}
     found = {source: each.memory for source, each in loaded.items() if each is not None}
-    return {source: each for source, each in found.items() if each is not None and each.until > now}
+    return {source: each for source, each in found.items() if each is not None and now < each.until <= latest}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +95,5 @@ HOST_MAINTENANCE = HostCollector(
     reader=_reader,
     needs="state_directory",
     own_lane=True,  # the disk, or its server, may hang
+    kept_while_stalled=True,
 )

@@ -1,10 +1,12 @@
 """What an exporter makes of the file that `gpu-triage maintenance` writes."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from click import unstyle
+from tests.incident_hosts import HangingLane
 from tests.rig import Rig, only, rig
 from tests.status_pages import body_of, judged, read
 
@@ -17,6 +19,7 @@ from gpu_triage.read.host.maintenance import (
     Maintenance,
     path_of,
 )
+from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage_simulator import load_scenario
 
 METRIC = GPU_HOST_MAINTENANCE_UNTIL_TIMESTAMP_SECONDS.name
@@ -71,6 +74,40 @@ def test_a_month_is_not_too_long_for_a_host_that_boots_without_its_time(tmp_path
         write(tmp_path, running, LONGEST_SECONDS + DAY / 2)
         running.run(10)
         assert running.value(METRIC) is not None
+
+
+def test_a_maintenance_that_was_written_by_a_clock_years_ahead_is_over_once_the_clock_is_right(tmp_path: Path) -> None:
+    with rig(load_scenario("idle-downshift"), only("maintenance", state_directory=tmp_path)) as running:
+        write(tmp_path, running, 3 * 365 * DAY)
+        os.utime(path_of("command", tmp_path), (running.clock.now().wall + 3 * 365 * DAY,) * 2)
+        running.run(10)
+        assert running.series(METRIC) == []
+        assert running.value("gpu_exporter_collector_success", collector="maintenance") == 1
+
+
+def test_it_stays_while_the_disk_hangs_and_the_first_judgment_waits_for_it(tmp_path: Path) -> None:
+    with rig(load_scenario("idle-downshift"), only("maintenance", state_directory=tmp_path)) as running:
+        hanging = HangingLane(running.clock, "maintenance")
+
+        def on(disk: InlineLane) -> Rig:
+            def make_lane(name: str) -> InlineLane:
+                return disk if name == "maintenance" else InlineLane(running.clock, name)
+
+            return Rig(running.simulated, running.clock, running.config, make_lane=make_lane)
+
+        write(tmp_path, running, 120)
+        disk = InlineLane(running.clock, "maintenance")
+        reads = on(disk)
+        reads.run(10)
+        disk.submit(hanging._hang)
+        reads.run(60)
+        assert reads.value("gpu_exporter_collector_success", collector="maintenance") == 0
+        assert len(reads.series(METRIC)) == 1
+        starts = on(hanging)
+        starts.run(0)
+        assert starts.sampler.waiting_for() == "the first reading of the host"
+        starts.run(10)
+        assert starts.sampler.waiting_for() != "the first reading of the host"
 
 
 def test_a_report_shows_the_maintenance_that_ends_last_in_every_form() -> None:
