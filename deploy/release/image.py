@@ -27,7 +27,8 @@ _LEFT_OVER: Final = (
 # of their files, which the image does not keep.
 _AS_OFFICIAL: Final = (
     "rm -f /usr/lib/python3*/EXTERNALLY-MANAGED && ln -sf python3 /usr/bin/python && "
-    "PYTHONHASHSEED=0 python -B -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3* /usr/share/python3"
+    "PYTHONHASHSEED=0 python -B -m compileall -q -f --invalidation-mode unchecked-hash "
+    "/usr/lib/python3* /usr/share/python3"
 )
 _COPIED: Final = re.compile(r"\b(dir|file|multi):[0-9a-f]{64}")
 
