@@ -19,19 +19,21 @@ import yaml
 from dashboards.build import dashboards
 from deploy.generate import REPOSITORY
 from deploy.generate.man_pages import commands
+from deploy.release import files as release
 from packaging.version import Version
 
 from gpu_triage import __version__
+from gpu_triage.alerting.files import rule_files
 from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.settings import Settings
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli import baseline_command, judge_command, run
 from gpu_triage.cli.advise import command as advise
 from gpu_triage.cli.advise.recommendation import Job
-from gpu_triage.cli.fleet import fleet_text, review
+from gpu_triage.cli.fleet import fleet_text, review, review_page
 from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.fleet.job_pace import Awaited, JobName
-from gpu_triage.cli.job import job_report
+from gpu_triage.cli.job import job_command, job_report
 from gpu_triage.cli.job.advice import Readings
 from gpu_triage.cli.main import group
 from gpu_triage.judge.evidence.owners import GpuOwner
@@ -46,14 +48,15 @@ from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 FOLDER: Final = Path("docs/names")
 CHANGELOG: Final = REPOSITORY / "CHANGELOG.md"
 
-_DOCUMENTS: Final[Mapping[str, Callable[..., str]]] = {
-    "check": machine_readable.render_json,
-    "judge": judge_command.render_json,
-    "job": job_report.render_json,
-    "fleet": fleet_text.render_json,
-    "advise": advise.as_json,
-    "baseline-diff": baseline_command._as_json,  # noqa: SLF001 - the only place where its keys are
-}
+_DOCUMENTS: Final[tuple[tuple[str, Callable[..., str | None]], ...]] = (
+    ("check", machine_readable.render_json),
+    ("judge", judge_command.render_json),
+    ("job", job_report.render_json),
+    ("job", job_command._list),  # noqa: SLF001 - the only place where its keys are
+    ("fleet", fleet_text.render_json),
+    ("advise", advise.as_json),
+    ("baseline-diff", baseline_command._as_json),  # noqa: SLF001 - the same
+)
 """What writes the JSON of a command; /api/v1/verdict is that of `check`."""
 _OF_HOSTS: Final = ("host.key", "each.key", "each.host", "gpu.host", "finding.host", "standing.host", "self.host")
 _RECORDS: Final[Mapping[str, Any]] = {
@@ -88,6 +91,9 @@ def names() -> Iterator[str]:
             yield from (f"threshold {rule.key} {name}" for name in rule.thresholds)
         else:
             yield f"record {rule.name}"
+    groups = (each for text in rule_files().values() for each in yaml.safe_load(text)["groups"])
+    for each in (rule for part in groups for rule in part["rules"]):
+        yield from (f"label {each.get('alert') or each['record']} {label}" for label in each.get("labels", ()))
     yield from (f"rules-setting {name}" for name in Settings.__dataclass_fields__)
     for check in CHECKS:
         yield f"finding {check.code}"
@@ -96,11 +102,9 @@ def names() -> Iterator[str]:
         yield from (f"option {option.flag}", f"variable {option.variable}")
         yield from (f"key {option.key}",) if option.field is not None else ()
     yield from _of_commands()
-    for command, function in _DOCUMENTS.items():
+    for command, function in _DOCUMENTS:
         yield from (f"json {command} {path}" for path in _keys(function))
-    yield from (f"json report total.{name}" for name in review.total_queries("", ""))
-    for section, columns in review.table_queries("", "1d").items():
-        yield from (f"json report {section}.*.{name}" for name in columns)
+    yield from _of_reports()
     yield from (f"dashboard {json.loads(text)['uid']}" for text in dashboards().values())
     values = yaml.safe_load((REPOSITORY / "helm/gpu-triage-exporter/values.yaml").read_bytes())
     yield from (f"value-of-chart {path}" for path in _leaves(values))
@@ -114,6 +118,22 @@ def _of_commands() -> Iterator[str]:
         own = [each for each in context.command.params if not isinstance(each, Option)]
         yield from (f"flag {command} {flag}" for each in own for flag in (*each.opts, *each.secondary_opts))
         yield from (f"exit {command} {code}" for code in _CODE.findall(_exits(context.command.help or "")))
+
+
+def _of_reports() -> Iterator[str]:
+    """What the report's writers write of a day, with a row in each table."""
+    tables = {
+        section: {("a",) * len(review.SECTIONS[section][0].split(", ")): dict.fromkeys(columns, 0.0)}
+        for section, columns in review.table_queries("", "1d").items()
+    }
+    totals = dict.fromkeys(review.total_queries("", ""), (0.0,))
+    decision = review.Decision("", "", 0, "", "")
+    made = review.Review("", "", 0, (0,), totals, {}, {"a": (0,)}, tables, (), (decision,), ())
+    document = json.loads(review_page.render_json(made))
+    document["decisions"] = document["decisions"][0]
+    document |= {section: {"*": next(iter(document[section].values()))} for section in ("day", "class", *tables)}
+    yield from (f"json report {path}" for path in _leaves(document))
+    yield from (f"column report {name}" for name in review_page.render_csv(made).partition("\n")[0].split(","))
 
 
 def _exits(text: str) -> str:
@@ -183,6 +203,18 @@ def broken(version: str, lists: Mapping[str, str], changelog: str) -> list[str]:
         for kind, name, *own in lost
         if not {" ".join((name, *own)), *((name,) if name in gone else ())} & announced
     ]
+
+
+def released(repository: Path, version: str) -> list[str]:
+    """What a checkout has changed of the lists of released versions, and whether its own version is one of them."""
+    wrong = []
+    for path in sorted((repository / FOLDER).glob("*.txt")):
+        commit, name = release.tagged(repository, path.stem), f"{FOLDER / path.name}"
+        if commit and release.git(repository, "show", f"{commit}:{name}") != path.read_text(encoding="utf-8").strip():
+            wrong.append(f"{name} is not as released; `git checkout v{path.stem} {name}`")
+    if release.tagged(repository, version) not in {"", release.git(repository, "rev-parse", "HEAD")}:
+        wrong.append(f"{version} is released; raise __version__, then `make regenerate`")
+    return wrong
 
 
 def may_break(last: Version, version: Version) -> bool:

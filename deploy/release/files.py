@@ -35,23 +35,28 @@ def copied(repository: Path, folder: Path, version: str) -> Source:
 
     Raises RuntimeError: it is not a checkout, or this version has been released from another commit.
     """
-    for name in filter(None, _git(repository, "ls-files", "-z").split("\0")):
+    for name in filter(None, git(repository, "ls-files", "-z").split("\0")):
         origin, place = repository / name, folder / name
         if origin.is_file():
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(origin, place, follow_symlinks=False)
             if not place.is_symlink():
                 place.chmod(0o755 if os.access(origin, os.X_OK) else 0o644)
-    commit = _git(repository, "rev-parse", "HEAD")
-    released = _git(repository, "for-each-ref", "--format=%(*objectname)%(objectname)", f"refs/tags/v{version}")[:40]
+    commit = git(repository, "rev-parse", "HEAD")
+    released = tagged(repository, version)
     if released not in {"", commit}:
         raise RuntimeError(f"{version} has been released from {released}; raise __version__ and the chart's versions")
-    epoch = os.environ.get("SOURCE_DATE_EPOCH") or _git(repository, "log", "-1", "--format=%ct")
-    modified = _git(repository, "status", "--porcelain", "--untracked-files=no")
+    epoch = os.environ.get("SOURCE_DATE_EPOCH") or git(repository, "log", "-1", "--format=%ct")
+    modified = git(repository, "status", "--porcelain", "--untracked-files=no")
     return Source(folder, int(epoch), commit, bool(modified))
 
 
-def _git(repository: Path, *arguments: str) -> str:
+def tagged(repository: Path, version: str) -> str:
+    """The commit of a released version, or ""."""
+    return git(repository, "for-each-ref", "--format=%(*objectname)%(objectname)", f"refs/tags/v{version}")[:40]
+
+
+def git(repository: Path, *arguments: str) -> str:
     return run("git", "-C", str(repository), *arguments).strip()
 
 

@@ -36,8 +36,9 @@ _COPIED: Final = re.compile(r"\b(dir|file|multi):[0-9a-f]{64}")
 class Image(NamedTuple):
     archive: Path
     python: str  # such as 3.11.2
-    base: dict[str, str]  # Debian's packages with their versions
-    release: str  # of Debian, such as bookworm
+    base: dict[str, str]  # the distribution's packages with their versions
+    distribution: str  # such as debian
+    release: str  # such as bookworm
 
 
 class Buildah:
@@ -85,8 +86,8 @@ def build_image(source: Source, scratch: Path, output: Path, version: str, base:
     with archive.open("wb") as file:
         write_tar(file, layout, source.epoch)
     (python,) = re.findall(r"^version = (\S+)$", (root / "opt/gpu-triage/pyvenv.cfg").read_text(), re.MULTILINE)
-    release = re.findall(r"^VERSION_CODENAME=(\S+)$", (root / "etc/os-release").read_text(), re.MULTILINE)
-    return Image(archive, python, _installed(root), release[0])
+    known = dict(re.findall(r'^(\w+)="?([^"\n]*)', (root / "etc/os-release").read_text(), re.MULTILINE))
+    return Image(archive, python, _installed(root), known["ID"], known["VERSION_CODENAME"])
 
 
 def _installed(root: Path) -> dict[str, str]:

@@ -5,11 +5,14 @@ They depend on what is built alone: the same files give the same bytes, but for 
 
 import hashlib
 import json
+import platform
 import re
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -18,9 +21,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 LOCKS: Final = tuple(f"requirements/{name}.txt" for name in ("build", "image", "packages", "runtime"))
+SUMS: Final = "SHA256SUMS"
 KEY: Final = "RELEASE_SIGNING_KEY"
 """The environment variable with an OpenPGP private key in ASCII armor."""
 
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _CONTINUED: Final = re.compile(r"\s*\\\n\s*")
 _TYPE: Final = "https://gpu-triage-exporter.invalid/make-release/v1"
@@ -46,14 +51,15 @@ def locked(lock: str, python: str) -> Iterator[tuple[str, str, tuple[str, ...]]]
             yield canonicalize_name(requirement.name), pin.version, digests
 
 
-def bill_of_materials(
-    version: str, lock: str, pythons: Iterable[str], base: Mapping[str, str], distribution: str = ""
+def bill_of_materials(  # noqa: PLR0917 - the last three are of one base
+    version: str, lock: str, python: str, base: Mapping[str, str] = _NONE, distribution: str = "", release: str = ""
 ) -> str:
-    """What packages and image contain: the Python packages of a lock, and Debian's; as CycloneDX 1.6 JSON."""
-    found = {each[0]: each for python in pythons for each in locked(lock, python)}
-    parts = [_component(f"pkg:pypi/{name}@{pin}", name, pin, digests) for name, pin, digests in found.values()]
+    """What a package or image contains: the Python packages of a lock, and the base's; as CycloneDX 1.6 JSON."""
+    found = locked(lock, python)
+    parts = [_component(f"pkg:pypi/{name}@{pin}", name, pin, digests) for name, pin, digests in found]
     for name, pin in sorted(base.items()):
-        parts.append(_component(f"pkg:deb/debian/{quote(name)}@{quote(pin, safe='')}?distro={distribution}", name, pin))
+        url = f"pkg:deb/{distribution}/{quote(name)}@{quote(pin, safe='')}?distro={release}"
+        parts.append(_component(url, name, pin))
     subject = {**_component(f"pkg:pypi/{NAME}@{version}", NAME, version), "type": "application"}
     dependencies = [{"ref": subject["bom-ref"], "dependsOn": [each["bom-ref"] for each in parts]}]
     content = json.dumps([version, parts])
@@ -82,6 +88,8 @@ def _component(url: str, name: str, version: str, digests: Iterable[str] = ()) -
 
 def provenance(files: Iterable[Path], source: Source, parameters: Mapping[str, Any]) -> str:
     """What the files were made from: an in-toto statement with a provenance of SLSA."""
+    host = platform.freedesktop_os_release()
+    made_with = {**{name: host.get(name) for name in ("ID", "VERSION_CODENAME")}, "python": sys.version}
     made_from = [{"uri": f"git:{NAME}", "digest": {"gitCommit": source.commit}}]
     made_from += [{"uri": name, "digest": {"sha256": sha256(source.folder / name)}} for name in (*LOCKS, "Dockerfile")]
     return _text(
@@ -93,6 +101,7 @@ def provenance(files: Iterable[Path], source: Source, parameters: Mapping[str, A
                 "buildDefinition": {
                     "buildType": _TYPE,
                     "externalParameters": {**parameters, "modified": source.modified, "epoch": source.epoch},
+                    "internalParameters": made_with,
                     "resolvedDependencies": made_from,
                 },
                 "runDetails": {"builder": {"id": f"{_TYPE}#local"}},
@@ -101,9 +110,21 @@ def provenance(files: Iterable[Path], source: Source, parameters: Mapping[str, A
     )
 
 
-def checksums(files: Iterable[Path]) -> str:
-    """As `sha256sum --check` reads them."""
-    return "".join(f"{sha256(path)}  {path.name}\n" for path in sorted(files))
+def checksums(files: Iterable[Path], kept: Mapping[str, str] = _NONE) -> str:
+    """As `sha256sum --check` reads them; `kept` are digests of more files."""
+    found = {**kept, **{path.name: sha256(path) for path in files}}
+    return "".join(f"{digest}  {name}\n" for name, digest in sorted(found.items()))
+
+
+def kept(sums: Path, version: str) -> dict[str, str]:
+    """Digests of this version's files that earlier runs left there; raises RuntimeError if one was changed."""
+    lines = sums.read_text(encoding="utf-8").splitlines() if sums.exists() else []
+    listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    found = {name: listed[name] for name in listed if version in name and (sums.parent / name).is_file()}
+    for name, digest in found.items():
+        if sha256(sums.parent / name) != digest:
+            raise RuntimeError(f"{sums.parent / name} was changed after its build; remove it, or name another --output")
+    return found
 
 
 def sign(file: Path, key: str) -> Path:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from deploy.release.files import copied
-from deploy.release.statements import checksums, sha256, sign
+from deploy.release.statements import KEY, checksums, sha256, sign
 from tests.chart.rendering import Rendered, render
 from tests.conftest import REPOSITORY, RequiresTool
 from tests.distribution import install, interpreters, make_environment
@@ -36,11 +37,8 @@ def test_two_builds_of_a_commit_are_equal(tmp_path_factory: pytest.TempPathFacto
         os.umask(before)
     image = ("image",) if list(first.glob("*-image.tar")) else ()
     make(clone, elsewhere / "files", *KINDS, *image, environment={"TZ": "Pacific/Auckland", "LC_ALL": "C"})
-    assert (elsewhere / "files" / "SHA256SUMS").read_text() == (first / "SHA256SUMS").read_text()
-    assert (
-        checksums(path for path in (elsewhere / "files").iterdir() if path.name != "SHA256SUMS")
-        == (first / "SHA256SUMS").read_text()
-    )
+    files = [path for path in (elsewhere / "files").iterdir() if path.name != "SHA256SUMS"]
+    assert checksums(files) == (first / "SHA256SUMS").read_text()
 
 
 def test_a_version_is_not_built_from_another_commit_than_its_tag(tmp_path: Path) -> None:
@@ -59,21 +57,32 @@ def test_a_release_lists_its_files_where_they_come_from_and_what_they_contain() 
     names = {path.name for path in folder.iterdir()}
     summed = {name: digest for digest, name in map(str.split, (folder / "SHA256SUMS").read_text().splitlines())}
     assert {*summed, "SHA256SUMS"} == names
-    (statement,) = (json.loads(path.read_bytes()) for path in folder.glob("*.provenance.json"))
-    subjects = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
+    found = [json.loads(path.read_bytes()) for path in folder.glob("*.provenance.json")]
+    subjects = {each["name"]: each["digest"]["sha256"] for statement in found for each in statement["subject"]}
     assert subjects.items() <= summed.items()
     assert {name for name in names if name.endswith((".whl", ".deb", ".rpm", ".tgz", ".tar.gz", ".tar"))} <= {*subjects}
-    made_from = {
-        each["uri"]: each["digest"] for each in statement["predicate"]["buildDefinition"]["resolvedDependencies"]
-    }
+    definition = found[0]["predicate"]["buildDefinition"]
+    assert definition["internalParameters"]["python"] == sys.version
+    made_from = {each["uri"]: each["digest"] for each in definition["resolvedDependencies"]}
     commit = output_of("git", "-C", REPOSITORY, "rev-parse", "HEAD").strip()
     assert made_from["git:gpu-triage-exporter"] == {"gitCommit": commit}
     assert made_from["Dockerfile"] == {"sha256": sha256(REPOSITORY / "Dockerfile")}
-    (bill,) = folder.glob("*.cdx.json")
-    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill.read_text()) is None
-    components = {each["name"] for each in json.loads(bill.read_bytes())["components"]}
-    assert "h11" in components
-    assert {"libc6", "python3"} <= components or not list(folder.glob("*-image.tar"))
+    for bill in (folder / f"{name}.cdx.json" for name in names if name.endswith((".deb", ".rpm", ".tar"))):
+        assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill.read_text()) is None
+        components = {each["name"] for each in json.loads(bill.read_bytes())["components"]}
+        assert "h11" in components
+        assert ({"libc6", "python3"} <= components) == bill.name.endswith("-image.tar.cdx.json")
+
+
+def test_a_later_run_keeps_what_an_earlier_one_states_and_refuses_a_changed_file(tmp_path: Path) -> None:
+    rules = f"gpu-triage-rules-{__version__}.tar.gz"
+    make(REPOSITORY, tmp_path, "rules")
+    make(REPOSITORY, tmp_path, "dashboards")
+    output_of("sh", "-c", 'cd "$0" && sha256sum --check --strict SHA256SUMS', str(tmp_path))
+    assert f"  {rules}.provenance.json\n" in (tmp_path / "SHA256SUMS").read_text()
+    (tmp_path / rules).write_bytes(b"other")
+    with pytest.raises(AssertionError, match="was changed after its build; remove it"):
+        make(REPOSITORY, tmp_path, "chart")
 
 
 def test_the_documented_commands_accept_the_signature_and_refuse_another_file(
@@ -83,22 +92,29 @@ def test_the_documented_commands_accept_the_signature_and_refuse_another_file(
     (tmp_path / "signer").mkdir(mode=0o700)
     output_of(*gpg, "--passphrase", "", "--quick-generate-key", "release@example.org", "ed25519", "sign")
     (tmp_path / "key.asc").write_text(output_of(*gpg, "--armor", "--export"))
-    (tmp_path / "rules.tar.gz").write_bytes(b"rules")
-    (tmp_path / "SHA256SUMS").write_text(checksums([tmp_path / "rules.tar.gz"]))
-    sign(tmp_path / "SHA256SUMS", output_of(*gpg, "--armor", "--export-secret-keys"))
-    (tmp_path / "user").mkdir(mode=0o700)
+    secret = output_of(*gpg, "--armor", "--export-secret-keys")
+    # Fails with the key in its environment, as everything that builds must not have it.
+    (tmp_path / "git").write_text('#!/bin/sh\n[ -z "$RELEASE_SIGNING_KEY" ] && PATH=${PATH#*:} && exec git "$@"\n')
+    (tmp_path / "git").chmod(0o755)
+    make(REPOSITORY, tmp_path, "rules", environment={KEY: secret, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    (file,) = tmp_path.glob("*.tar.gz")
+    file.with_name(f"{file.name}.provenance.json").unlink()
     commands = " && ".join(each.command for each in shown(REPOSITORY / "docs/install.md", "Verify a release"))
-    assert "gpg --verify" in commands
+    commands = re.sub(r"gpu-triage-exporter_\S+\.deb", file.name, commands)
+    (tmp_path / "user").mkdir(mode=0o700)
 
     def verified() -> int:
         environment = {**os.environ, "GNUPGHOME": str(tmp_path / "user")}
         return subprocess.run(["sh", "-c", commands], cwd=tmp_path, env=environment, check=False).returncode
 
     assert verified() == 0
-    (tmp_path / "rules.tar.gz").write_bytes(b"other")
+    file.write_bytes(b"other")
     assert verified() != 0
-    (tmp_path / "SHA256SUMS").write_text(checksums([tmp_path / "rules.tar.gz"]))
-    assert verified() != 0
+    (tmp_path / "SHA256SUMS").write_text(checksums([file]))
+    assert verified() != 0  # signed was another list
+    (tmp_path / "SHA256SUMS").write_text(checksums([tmp_path / "key.asc"]))
+    sign(tmp_path / "SHA256SUMS", secret)
+    assert verified() != 0  # not listed
     for home in ("signer", "user"):
         output_of("gpgconf", "--homedir", tmp_path / home, "--kill", "all")
 

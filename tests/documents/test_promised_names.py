@@ -1,8 +1,11 @@
 """No name that users build on goes without a version that may break it and a line in the changelog."""
 
+from pathlib import Path
+
 import pytest
-from deploy.generate.names import CHANGELOG, FOLDER, broken, files
+from deploy.generate.names import CHANGELOG, FOLDER, broken, files, released
 from tests.conftest import REPOSITORY
+from tests.program_output import output_of
 
 from gpu_triage import __version__
 
@@ -13,6 +16,21 @@ REMOVED = "## [Unreleased]\n\n### Removed\n\n- {}\n\n## [0.1.0]\n\n### Removed\n
 def test_this_version_keeps_the_names_of_the_last_release() -> None:
     lists = {path.stem: path.read_text(encoding="utf-8") for path in (REPOSITORY / FOLDER).glob("*.txt")}
     assert broken(__version__, lists, CHANGELOG.read_text(encoding="utf-8")) == []
+    assert released(REPOSITORY, __version__) == []
+
+
+def test_a_changed_list_of_a_released_version_and_a_commit_after_it_fail(tmp_path: Path) -> None:
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org")
+    (path := tmp_path / FOLDER / "1.0.0.txt").parent.mkdir(parents=True)
+    path.write_text("alert A\n")
+    for command in (["init"], ["add", "--all"], ["commit", "--message=a"], ["tag", "v1.0.0"]):
+        output_of(*git, *command)
+    assert released(tmp_path, "1.0.0") == []
+    output_of(*git, "commit", "--allow-empty", "--message=b")
+    assert released(tmp_path, "1.0.0") == ["1.0.0 is released; raise __version__, then `make regenerate`"]
+    path.write_text("alert B\n")
+    (wrong,) = released(tmp_path, "1.1.0")
+    assert wrong == "docs/names/1.0.0.txt is not as released; `git checkout v1.0.0 docs/names/1.0.0.txt`"
 
 
 @pytest.mark.parametrize(
@@ -22,7 +40,13 @@ def test_this_version_keeps_the_names_of_the_last_release() -> None:
         *("record instance_gpu_code:gpu_finding:confirmed", "alert GpuLost", "finding gpu.lost"),
         *("option --web.listen-address", "variable GPU_TRIAGE_WEB_LISTEN_ADDRESS", "key web.listen-address"),
         *("flag check --format", "exit check 2", "json check gpus.held_by.pod", "json job gpus.shared_with.seconds"),
-        *("json fleet slow_jobs.waits_for.why", "json report total.lost", "value-of-chart image.repository"),
+        *(
+            "json fleet slow_jobs.waits_for.why",
+            "json report total.lost",
+            "json report decisions.what",
+            "json job matches.name",
+            "value-of-chart image.repository",
+        ),
     ],
 )
 def test_a_later_version_without_a_name_fails(name: str) -> None:
