@@ -96,7 +96,7 @@ TOGETHER: Final = MappingProxyType({"peak": "max", "free": "min", **dict.fromkey
 def replaced_query(where: str, window: str, before: str = "") -> str:
     """PromQL of the GPUs that took the place of others, by host: all that it had, less the most at one midnight.
 
-    Also at that before the first day: nobody may have replaced a GPU that left on it. Not by index: that of a GPU
+    Also at that before the first day: a GPU that left on it may have no successor. Not by index: that of a GPU
     changes when another one leaves.
     """
     gpus = "instance_gpu_name:gpu_available:last5m" + narrowed(where, 'uuid!=""')
