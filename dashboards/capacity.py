@@ -16,7 +16,16 @@ from dashboards.tables import CLUSTER, GPU, Column, table_of
 from dashboards.tables import HOST as HOST_COLUMN
 from dashboards.value_mappings import CLASS
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
-from gpu_triage.cli.fleet.review import SECTIONS, TOGETHER, day_sums, over, replaced_query, table_queries, total_queries
+from gpu_triage.cli.fleet.review import (
+    SECTIONS,
+    TOGETHER,
+    day_sums,
+    over,
+    replaced_query,
+    table_queries,
+    total_queries,
+    whole,
+)
 from gpu_triage.cli.fleet.review_page import AWAY, FACTS
 
 TILE = Size(6, 5)
@@ -28,7 +37,7 @@ HOURS = "suffix: h"
 ENERGY = "kwatth"
 PERIODS = (1, 7, 30, 90)
 """Days to choose from."""
-_WHERE, _OVER = f"{{{HOST}}}", "$over"
+_WHERE, _OVER = f"{{{HOST}}}", "${over}"
 _TOTALS, _TABLES = total_queries(_WHERE, f"{{{OF_CLUSTER}}}"), table_queries(_WHERE, _OVER)
 _OWNER = SECTIONS["owner"][0]
 _BUSY = f"{host('instance_gpu_name:gpu_busy:last5m')}[$over]"
@@ -41,7 +50,8 @@ def board() -> Board:
         title="GPU capacity review",
         description="How much the GPUs were allocated and worked, who left them idle, what was lost, broken and spent: "
         "by cluster, model, workload, owner and host. Tiles and tables cover the whole days (UTC) chosen by Over, to "
-        "the end of the time range, as gpu-triage report does. Inspect, Data in the menu of a table saves it as CSV.",
+        "the end of the time range, as gpu-triage report does; before, as many days before them, if all were recorded. "
+        "Inspect, Data in the menu of a table saves it as CSV.",
         since="30d",
         refresh="",
         marks=False,
@@ -76,11 +86,13 @@ def _variables() -> tuple[sdk.CustomVariable | sdk.TextBoxVariable, ...]:
 
 def _total(name: str, before: str = "") -> str:
     if name == "replaced":
-        return f"sum({replaced_query(_WHERE, _OVER, before)})"
-    return over(_TOTALS[name], _OVER, TOGETHER.get(name, "sum"), before)
+        found = f"sum({replaced_query(_WHERE, _OVER, before)})"
+    else:
+        found = over(_TOTALS[name], _OVER, TOGETHER.get(name, "sum"), before)
+    return f"({found} and {whole(_WHERE, _OVER, before)})" if before else found
 
 
-_BEFORE = " offset $over"
+_BEFORE = f" offset {_OVER}"
 
 
 def _compared(
@@ -162,7 +174,7 @@ def _tiles() -> tuple[PanelBuilder, ...]:
             "Of GPU hours allocated, and of energy with that of cooling and losses: PUE is the energy of the data "
             "center per energy of its machines. No data: set the prices above.",
             _cost("allocated"),
-            Cell("energy", f"{_total('energy')} * $kwh_price * $pue {_IF_SET.format('kwh_price')}", decimals=0),
+            Cell("energy", _priced("energy", "($kwh_price + 0) * ($pue + 0)"), decimals=0),
             size=Size(8, 4),
         ),
         strip(
@@ -219,11 +231,16 @@ def _replaced() -> PanelBuilder:
     return _compared("GPUs replaced", description, ("replaced", "replaced", "none"))
 
 
-_IF_SET = "and on () vector(${}) > 0"
+_PRICE = "($price + 0)"
+"""Also without a price, this can be parsed."""
+
+
+def _priced(name: str, price: str) -> str:
+    return f"{_total(name)} * {price} and on () vector({price}) > 0"
 
 
 def _cost(name: str) -> Cell:
-    return Cell(FACTS[name].words, f"{_total(name)} * $price {_IF_SET.format('price')}", decimals=0)
+    return Cell(FACTS[name].words, _priced(name, _PRICE), decimals=0)
 
 
 def _hours(title: str, expr: str) -> Column:
@@ -351,7 +368,7 @@ def _owners() -> PanelBuilder:
         Column("Allocated", expr=f"{allocated} > 0", unit=HOURS, decimals=1),
         Column("Idle while allocated", expr=f"topk({MOST_ROWS}, {idle} and {allocated} > 0)", unit=HOURS, decimals=1),
         Column("Share", expr=f"{idle} / ({allocated} > 0)", unit="percentunit", decimals=0),
-        Column("Cost of idle", expr=f"{idle} * ($price > bool 0) * $price and {allocated} > 0", decimals=0),
+        Column("Cost of idle", expr=f"{idle} * ({_PRICE} > bool 0) * {_PRICE} and {allocated} > 0", decimals=0),
         sort="-Idle while allocated",
         size=Size(24, 8),
         rows_of="Idle while allocated",

@@ -147,7 +147,9 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         **chosen,
     }
     written = _BUILT_IN.sub(lambda found: values[found[1] or found[2]], expr)
-    return written.replace(f"[{SHORT_DAYS}m:1d]", f"[{SHORT_DAYS}m:{SHORT_DAYS // 3}m]")
+    short = SHORT_DAYS // 3
+    written = written.replace(f"[{SHORT_DAYS}m86400s:1d]", f"[{SHORT_DAYS + short}m:{short}m]")
+    return written.replace(f"[{SHORT_DAYS}m:1d]", f"[{SHORT_DAYS}m:{short}m]")
 
 
 def hidden_query(file: str, name: str) -> str:

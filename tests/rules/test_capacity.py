@@ -9,6 +9,7 @@ and all that was said of it but that it does not answer ends then.
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
@@ -216,7 +217,7 @@ def test_a_window_of_a_day_says_what_the_day_held(name: str, day: Answers) -> No
     ("now", "hours", "expected"),
     [
         ("pods:gpus", "pod_hours:sum1d", {"east": 4, "calm": 0}),
-        ("jobs:count", "job_hours:sum1d", {"official": 10, "vpenso": 4, "rivosinc": 5, "empty": 0}),
+        ("jobs:count", "job_hours:sum1d", {"official": 10, "vpenso": 4, "apart": 0, "rivosinc": 5, "empty": 0}),
     ],
 )
 def test_a_queue_is_what_waits_for_the_scheduler(
@@ -225,6 +226,20 @@ def test_a_queue_is_what_waits_for_the_scheduler(
     for name, factor in ((now, 1), (hours, 24)):
         found = {sample.labels["cluster"]: sample.value for sample in day.samples[f"cluster:gpu_pending_{name}", NOW]}
         assert found == pytest.approx({cluster: factor * value for cluster, value in expected.items()}, rel=0.01)
+
+
+def test_a_maintenance_counts_to_its_end_after_days(requires_tool: RequiresTool, tmp_path: Path) -> None:
+    rules = tuple(path for path in rule_files() if path.name == "recording.yml")
+    host, begins, ends = [("instance", "host"), ("job", "gpu-triage")], 12 * HOUR, 84 * HOUR
+    away = [begins <= FIVE_MINUTES * step < ends for step in range(4 * 288 + 1)]
+    series = {
+        selector(AVAILABLE, [*host, ("gpu", "0"), ("uuid", "a")]): [math.nan if each else 1 for each in away],
+        selector("instance:gpu_maintenance:until", host): [ends if each else math.nan for each in away],
+    }
+    asked = tuple((PLANNED, day * 24 * HOUR) for day in range(1, 5))
+    run = Run(rules, groups_of(rules), 300, series, asked, evaluation_seconds=FIVE_MINUTES)
+    found = ask(requires_tool("promtool"), run, tmp_path).samples
+    assert [each.value for key in asked for each in found[key]] == pytest.approx([12, 24, 24, 12], abs=0.1)
 
 
 def test_what_cost_nothing_has_no_series(day: Answers) -> None:

@@ -25,6 +25,7 @@ from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT, GPU
 
 MOST_ROWS: Final = 20  # the most rows per table
 HOUR_SECONDS: Final = 3600
+DAY_SECONDS: Final = 86_400
 JOULES_PER_KWH: Final = 3.6e6
 HOST_LABELS: Final = "cluster, job, instance"
 GPU_LABELS: Final = f"{HOST_LABELS}, gpu, uuid"
@@ -63,6 +64,12 @@ def over(daily: str, window: str, how: str = "sum", before: str = "") -> str:
     return f"{how}_over_time(({daily})[{window}:1d]{before})"
 
 
+def whole(where: str, window: str, before: str) -> str:
+    """PromQL with a value if each day of the window was recorded: the sums of fewer days cannot be compared."""
+    recorded, days = (over(each, window, "count", before) for each in (day_sums(where)["observed"], "vector(0)"))
+    return f"{recorded} == {days}"
+
+
 PENDING: Final = MappingProxyType(
     {"pod queue": "cluster:gpu_pending_pods:gpus", "job queue": "cluster:gpu_pending_jobs:count"}
 )
@@ -89,13 +96,15 @@ TOGETHER: Final = MappingProxyType({"peak": "max", "free": "min", **dict.fromkey
 def replaced_query(where: str, window: str, before: str = "") -> str:
     """PromQL of the GPUs that took the place of others, by host: all that it had, less the most at one midnight.
 
-    Not by index: that of a GPU changes when another one leaves.
+    Also at that before the first day: a GPU that left on it may have no successor. Not by index: that of a GPU
+    changes when another one leaves.
     """
     gpus = "instance_gpu_name:gpu_available:last5m" + narrowed(where, 'uuid!=""')
     each = f"group by ({HOST_LABELS}, uuid)"
     all_of_them = over(f"{each} (last_over_time({gpus}[1d]))", window, "last", before)
-    at_once = over(f"count by ({HOST_LABELS}) ({each} (last_over_time({gpus}[7m])))", window, "max", before)
-    return f"count by ({HOST_LABELS}) ({all_of_them}) - {at_once}"
+    longer = f"{window}86400s"  # by a day, in a unit that may follow that of a window
+    at_once = over(f"count by ({HOST_LABELS}) ({each} (last_over_time({gpus}[7m])))", longer, "max", before)
+    return f"clamp_min(count by ({HOST_LABELS}) ({all_of_them}) - {at_once}, 0)"
 
 
 SECTIONS: Final = MappingProxyType(
@@ -119,9 +128,13 @@ def table_queries(where: str, window: str) -> Mapping[str, Mapping[str, str]]:
     p95 = f"avg by (name) (quantile_over_time(0.95, instance_gpu_name:gpu_busy:last5m{where}[1d]))"
     found["model"]["p95"] = over(p95, window, "avg")
     # The GPUs of a host are those of the day on which most of it was observed: a restart costs less than 0.02 of one.
-    most = over(day_sums(where, HOST_LABELS)["observed"], window, "max")
-    days = over(day_sums(where)["observed"], window, "count")
-    possible = f"24 * ceil({most} / 24 - 0.02) * on () group_left () {days}"
+    observed = day_sums(where, HOST_LABELS)["observed"]
+    most, days = over(observed, window, "max"), over(day_sums(where)["observed"], window, "count")
+    # It counts from its first day in this period or the one before: there was no such host until then.
+    day = f"0 * {observed} + time()"
+    first = f"({over(day, window, 'min', f' offset {window}')} or {over(day, window, 'min')})"
+    own = f"clamp_max((time() - time() % {DAY_SECONDS} - {first}) / {DAY_SECONDS} + 1, scalar({days}))"
+    possible = f"24 * ceil({most} / 24 - 0.02) * {own}"
     found["host"]["unobserved"] = f"clamp_min({possible} - {found['host']['observed']}, 0)"
     found["host"]["replaced"] = replaced_query(where, window)
     found["host class"]["held back"] = f"topk({MOST_ROWS}, {found['host class']['held back']})"
@@ -148,8 +161,6 @@ def offender_query(selection: Selection, window: str) -> str:
     month, week = (f"{LIMITS['gpu.repeat_offender'][name].value:.0f}" for name in ("in_30_days", "in_7_days"))
     return f"topk({MOST_ROWS}, {most(30)} >= {month} or {most(30)} and {most(7)} >= {week})"
 
-
-DAY_SECONDS: Final = 86_400
 
 ByDay = tuple[float | None, ...]  # one value per day; None for a day without data
 Sums = Mapping[tuple[str, ...], Mapping[str, float]]  # numbers by their names, of each combination of labels
@@ -200,7 +211,7 @@ class Review:
     end: float  # Unix seconds of the midnight after the last day
     gpus: ByDay  # most GPUs seen at once
     totals: Mapping[str, ByDay]  # by the names of `total_queries`
-    before: Mapping[str, float]  # the same of the whole period before, as far as it was recorded
+    before: Mapping[str, float]  # the same of the period before; empty unless each of its days was recorded
     held_back: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
     tables: Mapping[str, Sums]  # by the names of `SECTIONS`
     offenders: tuple[RepeatOffender, ...]  # boards with recurring incidents
@@ -254,7 +265,8 @@ def review(client: PrometheusClient, selection: Selection, now: float, days: int
     earlier, daily = f" offset {days}d", total_queries(where, selection.cluster_alone)
     past = {name: over(query, window, TOGETHER.get(name, "sum"), earlier) for name, query in daily.items()}
     past["replaced"] = f"sum({replaced_query(where, window, earlier)})"
-    before = {name: each.value for name, query in past.items() for each in client.at(query, end)}
+    known = past if client.at(whole(where, window, earlier), end) else {}
+    before = {name: each.value for name, query in known.items() for each in client.at(query, end)}
     return _assembled(client, selection, midnights, found, tables, window=f"{days}d", before=before)
 
 

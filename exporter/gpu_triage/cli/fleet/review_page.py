@@ -91,7 +91,7 @@ def _coverage(review: Review) -> str:
 
 
 class Fact(NamedTuple):
-    """A headline number: its words, of which other number it is a share, in words, and whether it costs GPU hours."""
+    """A headline number: its words, of which other number it is a share, what of, in words, and if it costs money."""
 
     words: str
     unit: str = "h"
@@ -105,6 +105,7 @@ class Fact(NamedTuple):
 
 
 _NOT_SCRAPED: Final = "not scraped"
+_ALL_HOSTS: Final = "of whole clusters"
 
 FACTS: Final = {
     "observed": Fact("observed"),
@@ -117,10 +118,10 @@ FACTS: Final = {
     "energy": Fact("Energy of the GPUs", "kWh"),
     "peak": Fact("Most GPUs allocated at once", ""),
     "free": Fact("Fewest GPUs free at once", ""),
-    "pod wait": Fact("that pending pods waited for", absent=_NOT_SCRAPED),
-    "pod queue": Fact("Most GPUs that pods waited for at once", "", absent=_NOT_SCRAPED),
-    "job wait": Fact("Pending Slurm jobs", "job hours", absent=_NOT_SCRAPED),
-    "job queue": Fact("Most Slurm jobs pending at once", "", absent=_NOT_SCRAPED),
+    "pod wait": Fact("that pending pods waited for", of=_ALL_HOSTS, absent=_NOT_SCRAPED),
+    "pod queue": Fact("Most GPUs that pods waited for at once", "", of=_ALL_HOSTS, absent=_NOT_SCRAPED),
+    "job wait": Fact("Pending Slurm jobs", "job hours", of=_ALL_HOSTS, absent=_NOT_SCRAPED),
+    "job queue": Fact("Most Slurm jobs pending at once", "", of=_ALL_HOSTS, absent=_NOT_SCRAPED),
     "outages": Fact("Outages of GPUs", ""),
     "replaced": Fact("GPUs replaced", ""),
 }
@@ -135,11 +136,11 @@ def facts(review: Review) -> Table:
     rows = [("GPUs" if review.first_look else "GPUs, most in a day", number(most), "", "", "")]
     for name, fact in FACTS.items():
         value = review.total(name)
-        which = f"{share(value, review.total(fact.whole))} of {fact.of}" if fact.whole else ""
+        which = f"{share(value, review.total(fact.whole))} of {fact.of}" if fact.whole else fact.of
         if name == "observed":
             which = f"{share(value, possible)} of the time of these GPUs"
         title = f"GPU hours {fact.words}" if fact.unit == "h" else fact.words
-        before = fact.text(review.before.get(name))
+        before = fact.text(review.before.get(name)) if review.before else _UNKNOWN
         rows.append((title, fact.text(value), which, before, _cost(review.prices, name, value)))
     kept = [0, 1, 2, *([] if review.first_look else [3]), *([4] if review.prices != Prices() else [])]
     heads, *cells = (tuple(row[place] for place in kept) for row in (("", "Period", "Share", "Before", "Cost"), *rows))

@@ -189,8 +189,9 @@ def test_a_forecast_from_a_month_of_trend_covers_what_came(url: str) -> None:
 
 
 def test_a_team_that_left_is_in_no_later_month(url: str) -> None:
-    owners = review(client(url), EAST, END, 30).tables["owner"]
-    assert {owner[1] or owner[2] for owner in owners} == {"vision", "ada", "chat"}
+    month, before = (review(client(url), EAST, at, 30) for at in (END, END - 30 * DAY_SECONDS))
+    assert {owner[1] or owner[2] for owner in month.tables["owner"]} == {"vision", "ada", "chat"}
+    assert month.before == pytest.approx({name: before.total(name) for name in month.before})
 
 
 def test_the_report_says_of_a_simulated_host_what_its_scenario_holds(url: str) -> None:

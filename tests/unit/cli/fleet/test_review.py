@@ -22,7 +22,7 @@ from tests.html_elements import Elements
 from gpu_triage.alerting.gpu_hours import GPU_HOURS
 from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, Series
-from gpu_triage.cli.fleet.review import DAY_SECONDS, SECTIONS, Prices, Review, Sums, review
+from gpu_triage.cli.fleet.review import DAY_SECONDS, SECTIONS, Prices, Review, Sums, review, table_queries
 from gpu_triage.cli.fleet.review_page import FACTS, forecast, render_csv, render_html, render_json, render_markdown
 from gpu_triage.errors import PrometheusUnavailable
 
@@ -162,7 +162,7 @@ def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -
         name: (value, None, value, value, value) for name, value in by_day.items()
     }
     assert {name for name in found.totals if found.total(name) is None} == {"job wait", "job queue"}
-    assert found.before == by_day | {"replaced": 0}  # of the one day that was recorded
+    assert found.before == {}  # one day of it was recorded
     assert found.held_back["thermal"] == (6, None, 6, 6, 6)
     assert found.missing == (END - 4 * DAY_SECONDS,)
     assert found.tables["owner"] == {
@@ -186,6 +186,31 @@ def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -
         ("1650123", "79", 4),
         ("1650123", "lost", 2),
     ]
+
+
+def test_only_whole_periods_are_compared(url: str) -> None:
+    last, two = (review(client(url), Selection(), END, days) for days in (1, 2))
+    assert last.before == {name: each[0] for name, each in last.totals.items() if each[0] is not None} | {"replaced": 0}
+    assert "| GPU hours that pending pods waited for | 72 h | of whole clusters | - |" in render_markdown(two)
+    for panel, title, name in TOTALS_ON_BOARD:
+        before = f"{title}, before".replace("hours", "share")
+        assert (on_board(url, panel, before), on_board(url, panel, before, days=2)) == ({}, {})
+        assert title == "hours" or on_board(url, panel, before, days=1) == {(): last.before[name]}
+
+
+def test_a_host_has_hours_and_gpus_from_its_first_day_on(requires_tool: RequiresTool, tmp_path: Path) -> None:
+    """Host a loses one of its two GPUs on the first of three days; b is new on the second; c was there before."""
+    hours, gpus = "instance_name:gpu_observed_hours:sum1d", "instance_gpu_name:gpu_available:last5m"
+    lines = [f"# TYPE {hours} gauge"]
+    for host, days in {"a": (5, 4, 3, 2, 1, 0), "b": (1, 0), "c": (5, 0)}.items():
+        lines += [f"{_series(hours, {'instance': host})} 24 {END - ago * DAY_SECONDS}" for ago in days]
+    for uuid, days_ago in (("stays", 0.0), ("leaves", 2.5)):
+        times = range(END - 4 * DAY_SECONDS, END - int(days_ago * DAY_SECONDS), 300)
+        lines += [f"{_series(gpus, {'instance': 'a', 'uuid': uuid})} 1 {at}" for at in times]
+    with _serving("\n".join((*lines, "# EOF\n")), requires_tool, tmp_path) as url:
+        for column, expected in (("unobserved", {"a": 0, "b": 0, "c": 48}), ("replaced", {"a": 0})):
+            query = table_queries("", "71h")["host"][column]
+            assert {each.labels["instance"]: each.value for each in client(url).at(query, END)} == expected
 
 
 def test_what_operators_accepted_and_repaired_is_listed_and_escaped(found: Review) -> None:
@@ -285,8 +310,6 @@ def test_the_board_and_the_report_show_the_same_totals(
     url: str, found: Review, panel: str, cell: str, name: str
 ) -> None:
     assert on_board(url, panel, cell) == {(): found.total(name)}
-    if cell != "hours":
-        assert on_board(url, panel, f"{cell}, before") == {(): found.before[name]}
 
 
 @pytest.mark.parametrize(("section", "panel", "titles"), TABLES_ON_BOARD)
@@ -309,6 +332,8 @@ def test_the_board_and_the_report_show_the_same_shares_and_costs(url: str, found
     assert on_board(url, "Cost of waste and trouble", "lost") == {(): lost * 2.5}
     assert on_board(url, "Cost", "energy") == {(): (found.total("energy") or 0.0) * 0.5 * 1.5}
     assert sum(on_board(url, "Clusters", "Allocated", "cluster").values()) == found.total("allocated")
+    assert [on_board(url, "Cost", each, price="", kwh_price="", pue="") for each in ("allocated", "energy")] == [{}, {}]
+    assert on_board(url, "Owners", "Cost of idle", "cluster", price="").keys() == {("east",), ("west",)}
 
 
 UNKNOWN_DAY = 86
@@ -361,11 +386,11 @@ def test_markdown_has_a_row_for_each_day_and_escapes_names(found: Review) -> Non
     assert "| 2026-01-11 | - | - | - | - | - | - | - | - |" in text
     assert "| 2026-01-12 | 2 | 48 | 48 | 18 | 26 | 60 | 6 | 20 |" in text
     assert r"namespace west/\<b\>\|speech" in text
-    assert "| GPU hours unavailable | 24 h | 12% of the observed | 6 h |" in text
+    assert "| GPU hours unavailable | 24 h | 12% of the observed | - |" in text
     assert "| east/gpu-07 | 0 h | 24 h | 12 h | 8 | 3 h | 0 |" in text
     assert "| west/gpu-07 | 0 h | 0 h | 0 h | 0 | - | 1 |" in text
-    assert "| GPU hours that pending pods waited for | 144 h |  | 36 h |" in text
-    assert "| Pending Slurm jobs | not scraped |  | not scraped |" in text
+    assert "| GPU hours that pending pods waited for | 144 h | of whole clusters | - |" in text
+    assert "| Pending Slurm jobs | not scraped | of whole clusters | - |" in text
     assert "No queue: scrape" not in text
     assert all(meaning in text for meaning in GPU_HOURS.values())
 
@@ -375,7 +400,7 @@ def test_hours_and_energy_have_a_price_if_one_is_given(found: Review) -> None:
     assert "Cost" not in render_markdown(found)
     assert f"| east/ml/train | 192 h | {2.5 * 192:,.2f} |" in priced
     assert f"| namespace east/vision | 80 h | 40% | 32 h | {2.5 * 32:,.2f} |" in priced
-    assert f"| Energy of the GPUs | 80 kWh |  | 20 kWh | {80 * 0.5 * 1.5:,.2f} |" in priced
+    assert f"| Energy of the GPUs | 80 kWh |  | - | {80 * 0.5 * 1.5:,.2f} |" in priced
 
 
 def test_programs_get_the_same_numbers_as_json_and_csv_and_no_formula(found: Review) -> None:
