@@ -41,13 +41,16 @@ def test_silences_of_many_hosts_are_made_listed_and_ended(
             f"{server}/api/v2/silences", json.dumps(foreign | times).encode(), {"Content-Type": "application/json"}
         )
         urllib.request.urlopen(request, timeout=10).close()
-        names = ("GpuLost", "GpuExporterDown", "NodeDown")
+        names = ("GpuLost", "GpuExporterDown", "NodeDown", "GpuTriageWatchdog")
         fire(url, ({"labels": {"alertname": name, "instance": each}} for each in MACHINES for name in names))
 
         assert maintenance("status") == (1, "no maintenance\n")
         code, out = maintenance("on", "--until", "2h", "--reason", 'new "firmware"', "--match", HOSTS)
         assert (code, f'new "firmware": {HOSTS}' in out) == (0, True), out
         wanted = {(each, name) for each in MACHINES[:4] for name in names[:2]}
+        wait_for(lambda: silenced() == wanted)
+        assert "those about many hosts and jobs have no instance" in out
+        assert maintenance("on", "--until", "1h", "--reason", 'new "firmware"', "--match", HOSTS)[0] == 0, "replaces it"
         wait_for(lambda: silenced() == wanted)
         code, out = maintenance("status")
         assert (code, out.count("\n"), ': new "firmware" (' in out, HOSTS in out) == (0, 1, True, True), out

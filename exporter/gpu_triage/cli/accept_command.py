@@ -86,13 +86,16 @@ def accept_command(
             raise click.UsageError("FINDING and --gpu belong together; write them as gpu-triage check names them")
         for each in decisions.read_decisions(folder).accepted:
             words = accepted_text(each.until, each.by, each.reason)
-            click.echo(printable(f"{each.code} of GPU {each.key[0]}{' ENDED' * (each.until < now)}: {words}"))
+            click.echo(printable(f"{each.code} of GPU {each.uuid}{' ENDED' * (each.until < now)}: {words}"))
         return 0
     if withdraw:
         board = _board(folder, config, gpu)
         keys = {(gpu, finding), (board.uuid if board else gpu, finding)}
 
         def remove(present: Decisions) -> Decisions:
+            if keys.isdisjoint(each.key for each in present.accepted):
+                others = ", ".join(f"{each.code} of GPU {each.uuid}" for each in present.accepted)
+                raise ConfigError(f"{finding} of GPU {gpu} is not accepted; what is: {others or 'nothing'}")
             return replace(present, accepted=tuple(each for each in present.accepted if each.key not in keys))
 
         decisions.change_decisions(folder, remove)
@@ -132,8 +135,8 @@ def repaired_command(*, config: Config, gpu: str, note: str | None, by: str) -> 
     repair = Repair(board.uuid, board.slot, time.time(), by, note or "")
 
     def add(present: Decisions) -> Decisions:
-        accepted = tuple(each for each in present.accepted if each.uuid != board.uuid)
-        return Decisions(accepted, (*present.repairs, repair))
+        kept = (each for each in present.accepted if each.uuid != board.uuid and each.pci_bus_id != board.slot)
+        return Decisions(tuple(kept), (*present.repairs, repair))
 
     decisions.change_decisions(folder, add)
     click.echo(f"GPU {board.gpu}, {board.uuid} at {board.slot}, was repaired")

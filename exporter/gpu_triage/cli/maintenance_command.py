@@ -22,7 +22,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import OneOf, TextType
 from gpu_triage.read.host import maintenance
-from gpu_triage.sampler.state_directory import UNIT_STATE_DIRECTORY
+from gpu_triage.sampler.state_directory import LOCK, UNIT_STATE_DIRECTORY
 
 
 @click.group("maintenance", short_help="Keep a host quiet during planned work.")
@@ -45,6 +45,8 @@ class _Host:
     def begin(self, until: datetime, reason: str) -> str:
         planned = PlannedWork(until.timestamp(), self._source, reason)
         with _explained(self._path):
+            if not (self._directory / LOCK).exists():
+                raise ConfigError(f"{self._directory}: no exporter uses it; name the exporter's --state.directory")
             # The exporter reads it as its own user, whatever root's umask is.
             write_file(self._path, maintenance.FILE.encode(maintenance.Maintenance(planned.until, reason)), 0o644)
         scraped = "Wait a minute before you stop the exporter or the host: then Prometheus has scraped it."
@@ -71,8 +73,7 @@ def _explained(path: Path) -> Iterator[None]:
     except StateError as error:
         raise ConfigError(f"{error.detail}; {as_whom}") from error
     except OSError as error:
-        step = as_whom if isinstance(error, PermissionError) else "name the exporter's --state.directory"
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}; {step}") from error
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}; {as_whom}") from error
 
 
 def _options(command: Callable[..., int]) -> Callable[..., int]:

@@ -11,6 +11,8 @@ from gpu_triage.errors import LockTaken, StateError
 UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
 """The state directory of an exporter that systemd runs as in deploy/systemd, or Kubernetes as in the chart."""
 
+LOCK: Final = ".lock"  # the file that is there wherever an exporter keeps its own
+
 IN_USE: Final = "in_use"
 """Error reason while another exporter writes to it."""
 
@@ -26,7 +28,7 @@ class StateDirectory:
         # Whether the exporter is about to exit, so that it must not wait for a slow disk more than necessary.
         self.hurried = False
         self._directory = directory
-        self._lock_path = directory / ".lock"
+        self._lock_path = directory / LOCK
         self._lock = ProcessLock(self._lock_path)
         self._generation = 0
 

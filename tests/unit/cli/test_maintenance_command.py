@@ -7,6 +7,7 @@ import pytest
 from tests.command_line import Run
 
 from gpu_triage.cli.operator_options import parse_until
+from gpu_triage.sampler.state_directory import LOCK
 
 FILE = "maintenance-command.json"
 NOW = datetime(2026, 11, 29, 13, 20, tzinfo=timezone.utc)
@@ -45,12 +46,13 @@ def test_a_host_is_in_maintenance_until_it_is_ended_and_slurm_does_not_end_that_
         return code, out + err
 
     assert maintenance("status") == (1, "no maintenance\n")
+    (tmp_path / LOCK).touch()  # as an exporter does
     umask = os.umask(0o077)
     code, out = maintenance("on", "--until", "2h", "--reason", "replace\tthe riser\u202e")
     os.umask(umask)
     assert (code, "replace the riser\\u202e" in out, "Wait a minute" in out) == (0, True, True)
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o644, "the exporter has another user than root"
-    assert [each.name for each in tmp_path.iterdir()] == [FILE], "that user could not open a lock of root's"
+    assert {each.name for each in tmp_path.iterdir()} == {FILE, LOCK}, "that user could not open a lock of root's"
     assert maintenance("on", "--until", "4h", "--reason", "drained", "--source", "slurm")[0] == 0
     assert maintenance("on", "--until", "3h", "--reason", "and the fans")[0] == 0
     assert [line.rpartition(": ")[2] for line in maintenance("status")[1].splitlines()] == ["and the fans", "drained"]
@@ -63,6 +65,7 @@ def test_a_host_is_in_maintenance_until_it_is_ended_and_slurm_does_not_end_that_
     ("arguments", "said"),
     [
         (("on", "--reason", "x"), "--until is missing"),
+        (("on", "--until", "2h", "--reason", "x"), "no exporter uses it; name"),
         (("on", "--until", "2h"), "--reason is missing"),
         (("on", "--until", "31d", "--reason", "x"), "not within the next 30 days"),
         (("on", "--until", "2h", "--reason", " \n"), "is no reason"),
@@ -87,6 +90,7 @@ def test_a_mistake_begins_nothing_and_is_explained(
 
 
 def test_a_broken_file_is_replaced_by_the_next_maintenance(run: Run, tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
     (tmp_path / FILE).write_text("{")
     directory = ("--state.directory", str(tmp_path))
     assert run("maintenance", "status", *directory).code == 2

@@ -13,9 +13,12 @@ from tests.status_pages import body_of
 from gpu_triage.cli.measure import measure
 from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.findings.accepted import accept
+from gpu_triage.judge.findings.accepted import accept, compared, outgrown_text, valid
 from gpu_triage.judge.findings.check import Measure, Unit
-from gpu_triage.judge.findings.table import CHECKS, Severity
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.saved import SAVED_FINDINGS, SavedLives
+from gpu_triage.judge.findings.states import Life
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Severity
 from gpu_triage.judge.findings.verdicts import EXIT_SOUND, Verdict
 from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.machine_readable import render_json, render_lines, report_from_json
@@ -65,10 +68,10 @@ def folder_of(running: Rig) -> Path:
     return running.config.state_directory
 
 
-def accepts(running: Rig, code: str = CODE, seconds: float = 5 * HOUR, *, even_critical: bool = True) -> None:
+def accepts(running: Rig, code: str = CODE, seconds: int = 5 * HOUR, gpu: str = "0", *, critical: bool = True) -> None:
     now, boot = running.clock.now().wall, read_boot(running.simulated.machine.procfs).boot_id
-    wish = Acceptance(code, "0", "", "info", None, now, now + seconds, "jd", REASON)
-    accept(folder_of(running), wish, boot, even_critical=even_critical)
+    wish = Acceptance(code, gpu, "", "info", None, now, now + seconds, "jd", REASON)
+    accept(folder_of(running), wish, boot, even_critical=critical)
 
 
 def state(running: Rig) -> float | None:
@@ -188,12 +191,22 @@ def test_a_date_too_far_away_is_not_in_force(running: Rig) -> None:
 
 def test_what_makes_a_gpu_sick_is_refused_and_what_is_critical_needs_a_flag(running: Rig) -> None:
     with pytest.raises(ConfigError, match="--even-critical"):
-        accepts(running, even_critical=False)
+        accepts(running, critical=False)
     with pytest.raises(ConfigError, match=r"GPU 0 has no finding 'thermal\.hw'; it has .*pcie\.width"):
         accepts(running, "thermal.hw")
     sick = {check.code for check in CHECKS if check.is_sickness}
     assert {"gpu.lost", "ecc.uncorrected", "xid.79", "memory.row_remap_failure"} <= sick
     assert {"pcie.width", "thermal.hw", "power.brake"}.isdisjoint(sick)
+
+
+def test_a_board_that_is_known_by_its_slot_alone_is_refused(tmp_path: Path) -> None:
+    said = "NVRM: GPU 0000:b3:00.0: GPU does not have the necessary power cables connected."
+    unpowered = f'at = 5\neffect = {{ kind = "kernel_messages", texts = ["{said}"] }}'
+    used = only("identity", "power", "host_kernel_log", "decisions", state_directory=tmp_path)
+    with rig(scenario_with(tmp_path, "no-driver", unpowered), used) as running:
+        running.run_to(120)
+        with pytest.raises(ConfigError, match="has no UUID, so the acceptance would pass to the next board"):
+            accepts(running, "driver.power_cables", gpu="0000:b3:00.0")
 
 
 def test_what_follows_from_an_accepted_finding_is_as_quiet(tmp_path: Path, config: Config) -> None:
@@ -222,10 +235,13 @@ def test_what_follows_from_an_accepted_finding_is_as_quiet(tmp_path: Path, confi
     [
         (Measure(Unit.LANES, "x{}"), 8, 4, True),
         (Measure(Unit.LANES, "x{}"), 8, 16, False),
-        (Measure(Unit.COUNT, "{}"), 100, 200, False),
-        (Measure(Unit.COUNT, "{}"), 100, 201, True),
+        (Measure(Unit.COUNT, "{}"), 100, 199, False),
+        (Measure(Unit.COUNT, "{}"), 100, 200, True),
+        (Measure(Unit.COUNT, "{}", parts=True), 2, 3, True),
         (Measure(Unit.RATIO, "{}"), 0.3, 0.45, False),
-        (Measure(Unit.RATIO, "{}"), 0.3, 0.55, True),
+        (Measure(Unit.RATIO, "{}"), 0.3, 0.5, True),
+        (Measure(Unit.RATIO, "{}"), 0.9, 1.0, True),
+        (Measure(Unit.RATIO, "{}"), 0.99, 1.0, False),
         (Measure(Unit.RATIO, "{}", low=True), 0.8, 0.5, True),
         (Measure(Unit.CELSIUS, "{} left", low=True), 8, 2, True),
         (Measure(Unit.HERTZ, "{}"), 1.4e9, 1.3e9, False),
@@ -233,3 +249,26 @@ def test_what_follows_from_an_accepted_finding_is_as_quiet(tmp_path: Path, confi
 )  # fmt: skip
 def test_when_a_value_is_clearly_worse(measure: Measure, then: float, now: float, *, worse: bool) -> None:
     assert measure.is_clearly_worse(now, then) is worse
+
+
+@pytest.mark.parametrize(
+    ("code", "then", "now", "text"),
+    [
+        ("nvlink.down", (1, "link 3"), (1, "link 7"), "accepted for link 3"),
+        ("nvlink.down", (2, "link 3, 4"), (1, "link 7"), "accepted for link 3, 4"),
+        ("nvlink.down", (4, "link 3-6"), (2, "link 4, 6"), ""),
+        ("nvlink.down", (1, "link 3"), (2, "link 3, 4"), "accepted as 1 link, now 2 links"),
+        ("baseline.drift", (4, "a, b, c and 1 more"), (3, "b, c, d"), ""),
+        ("c2c.down", (2, "2 of 4 links are up"), (1, "3 of 4 links are up"), ""),
+    ],
+)
+def test_a_fault_of_another_part_is_worse(
+    code: str, then: tuple[float, str], now: tuple[float, str], text: str, tmp_path: Path
+) -> None:
+    found = [Finding(BY_CODE[code], "", "0", "GPU-1", value=value, detail=detail) for value, detail in (then, now)]
+    before, after = (Life(each, State.CONFIRMED, 1.0, 1.0, 2.0, 2.0) for each in found)
+    (tmp_path / "findings.json").write_bytes(SAVED_FINDINGS.encode(SavedLives("boot", (before,))))
+    accept(tmp_path, Acceptance(code, "0", "", "info", None, 100.0, 200.0, "jd", "x"), "boot", even_critical=False)
+    decided = valid(read_decisions(tmp_path), 100.0)
+    for life, worse in ((before, ""), (after, text)):
+        assert outgrown_text(compared(life, decided.get(life.key), None), decided) == worse

@@ -4,7 +4,7 @@ import getpass
 import json
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
 from http.client import OK
 from typing import Any, Final
@@ -18,9 +18,13 @@ from gpu_triage.options.values import parse_datetime
 from gpu_triage.read.host.maintenance import COMMAND
 
 EXAMPLE: Final = "'instance=~\"gpu-0[1-4].*\"'"
-_MARK: Final = "gpu-triage maintenance: "
-"""How the comments of this program's silences begin."""
-_OURS: Final = {"name": "alertname", "value": "Gpu.+", "isRegex": True, "isEqual": True}
+_MARK: Final = "gpu-triage maintenance: "  # how the comments of this program's silences begin
+_OURS: Final = (
+    {"name": "alertname", "value": "Gpu.+", "isRegex": True, "isEqual": True},
+    # It fires always: a service outside pages if it stops.
+    {"name": "alertname", "value": "GpuTriageWatchdog", "isRegex": False, "isEqual": False},
+)
+_STILL: Final = "Alerts without these labels still fire: those about many hosts and jobs have no instance."
 _MATCHER: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)(=~|!=|!~|=)"?([^"\n]+)"?')
 _SIGNS: Final = {(False, True): "=", (True, True): "=~", (False, False): "!=", (True, False): "!~"}
 _LONGEST_SHOWN: Final = 200
@@ -45,29 +49,33 @@ class Silences(HttpServer):
         self._matchers = matchers
 
     def begin(self, until: datetime, reason: str) -> str:
-        """Silence them; returns what was done. Raises ConfigError without a selection of hosts, as `end` does."""
+        """Silence them until then, and no longer. Raises ConfigError without a selection of hosts, as `end` does."""
         self._refuse_all()
+        earlier = self._found()
         silence = {
-            "matchers": [*self._matchers, _OURS],
+            "matchers": [*self._matchers, *_OURS],
             "startsAt": datetime.now(timezone.utc).isoformat(),
             "endsAt": until.isoformat(),
             "createdBy": f"{getpass.getuser()}@{platform.node()}",
             "comment": _MARK + reason,
         }
         self._answer("POST", "/api/v2/silences", json.dumps(silence).encode(), "application/json")
-        return f"silenced {PlannedWork(until.timestamp(), COMMAND, reason)}: {self._words}"
+        self._expire(earlier)
+        return f"silenced {PlannedWork(until.timestamp(), COMMAND, reason)}: {self._words}\n{_STILL}"
 
     def end(self) -> str:
         """End those with exactly these matchers."""
         self._refuse_all()
-        ended = self._found()
-        for silence in ended:
-            self._answer("DELETE", f"/api/v2/silence/{quote(silence, safe='')}")
-        return f"ended: {len(ended)} silence{'s' * (len(ended) != 1)}"
+        return self._expire(self._found())
 
     def listed(self) -> list[str]:
         """Those of this program that have not ended, with these matchers if there are any."""
         return [*self._found().values()]
+
+    def _expire(self, silences: Collection[str]) -> str:
+        for silence in silences:
+            self._answer("DELETE", f"/api/v2/silence/{quote(silence, safe='')}")
+        return f"ended: {len(silences)} silence{'s' * (len(silences) != 1)}"
 
     def _found(self) -> dict[str, str]:
         """The words about each, by ID."""
@@ -105,7 +113,7 @@ class Silences(HttpServer):
 
 
 def _words(matchers: Sequence[Matcher]) -> str:
-    """Without that of our alerts: ``cluster="east", instance=~"gpu-0[1-4].*"``."""
-    others = (each for each in matchers if each["name"] != _OURS["name"])
+    """Without those of our alerts: ``cluster="east", instance=~"gpu-0[1-4].*"``."""
+    others = (each for each in matchers if each not in _OURS)
     shown = (f"{each['name']}{_SIGNS[each['isRegex'], each['isEqual']]}{json.dumps(each['value'])}" for each in others)
     return printable(", ".join(sorted(shown)))

@@ -1,5 +1,6 @@
 """Findings that operators accept: quiet until a date, unless the board is replaced or they become clearly worse."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from gpu_triage.read.incidents.decisions import MOST_SECONDS, Acceptance, Decisi
 Key = tuple[str, str]  # of a finding: the identity of its GPU, and its code
 _LEAST_SECONDS: Final = 60.0
 """How long a finding has to be worse at least: a value that is measured over a minute has peaks."""
+_NAMED: Final = re.compile(r"(?:link |GPU )?([^\s,]+(?:, [^\s,]+)*)")
+_RANGE: Final = re.compile(r"(\d{1,3})-(\d{1,3})")
 
 
 def accept(folder: Path, wish: Acceptance, boot: str, *, even_critical: bool) -> None:
@@ -35,8 +38,12 @@ def accept(folder: Path, wish: Acceptance, boot: str, *, even_critical: bool) ->
         raise ConfigError(f"{code} cannot be accepted: jobs on GPU {gpu} fail or compute wrong results; drain it")
     if found.severity is Severity.CRITICAL and not even_critical:
         raise ConfigError(f"{code} is critical; to accept it nevertheless, add --even-critical")
+    if not found.uuid:
+        why = "has no UUID, so the acceptance would pass to the next board in its slot; silence its alert instead"
+        raise ConfigError(f"{code} cannot be accepted: GPU {gpu} {why}")
     found_as = replace(wish, uuid=found.uuid, pci_bus_id=found.pci_bus_id)
-    accepted = replace(found_as, severity=found.severity.value, value=found.value)
+    detail = found.detail if found.check.measure and found.check.measure.parts else ""
+    accepted = replace(found_as, severity=found.severity.value, value=found.value, detail=detail)
 
     def add(present: Decisions) -> Decisions:
         others = (each for each in present.accepted if each.key != accepted.key and each.until > wish.at)
@@ -46,9 +53,9 @@ def accept(folder: Path, wish: Acceptance, boot: str, *, even_critical: bool) ->
 
 
 def valid(decisions: Decisions | None, wall: float) -> Mapping[Key, Acceptance]:
-    """Return the acceptances that have not expired, by the key of their finding; none of what could not be read."""
+    """Return the acceptances in their time, by the key of their finding; none of what could not be read."""
     accepted = () if decisions is None else decisions.accepted
-    return {each.key: each for each in accepted if 0 < each.until - wall <= MOST_SECONDS}
+    return {each.key: each for each in accepted if each.at <= wall < each.until <= wall + MOST_SECONDS}
 
 
 def in_force(life: Life, decided: Mapping[Key, Acceptance]) -> Acceptance | None:
@@ -79,11 +86,24 @@ def outgrown_text(life: Life, decided: Mapping[Key, Acceptance]) -> str:
     measure, then, now = life.finding.check.measure, accepted.value, life.outgrown_value
     if measure is None or then is None or now is None:
         return f"accepted as {accepted.severity}, now {life.finding.severity.value}"
+    if accepted.detail and now <= then:
+        return f"accepted for {accepted.detail}"
     return f"accepted as {measure.said(then)}, now {measure.said(now)}"
 
 
 def _is_worse(finding: Finding, accepted: Acceptance) -> bool:
-    if finding.severity.rank > Severity(accepted.severity).rank:
+    named = _named(accepted.detail)
+    if finding.severity.rank > Severity(accepted.severity).rank or (named and _named(finding.detail) - named):
         return True
     measure, then, now = finding.check.measure, accepted.value, finding.value
     return measure is not None and then is not None and now is not None and measure.is_clearly_worse(now, then)
+
+
+def _named(detail: str) -> frozenset[str]:
+    """The parts in ``link 3, 6-8``; none if it does not name all: ``a, b, c and 2 more``, ``1 of 2 links are up``."""
+    listed = _NAMED.fullmatch(detail)
+    names = set[str]()
+    for name in listed[1].split(", ") if listed else ():
+        run = _RANGE.fullmatch(name)
+        names |= {str(each) for each in range(int(run[1]), int(run[2]) + 1)} if run else {name}
+    return frozenset(names)

@@ -85,8 +85,7 @@ _CLEARLY: Final[Mapping[Unit, tuple[float, float]]] = {
     Unit.HERTZ: (0.0, 0.1),
     Unit.WATTS: (0.0, 0.1),
 }
-"""By more than how much a value has to change to be clearly worse: an amount, and a share of it. Others have to double.
-"""
+"""By how much a value has to change to be clearly worse: an amount, and a share of it. Others have to double."""
 _PLURAL: Final = re.compile(r"\((e?s)\)")
 _HANDS_ON: Final = re.compile(
     r"\b(reseat|seating|riser|slot|cable|BIOS|firmware|GPU's board|board replaced|replace the (board|card)|DIMM|"
@@ -140,6 +139,7 @@ class Measure:
     unit: Unit  # unit of gpu_finding_value
     text: str  # a phrase with one ``{}`` for the formatted value; "(s)" and "(es)" mark the plural
     low: bool = False  # whether a lower value is worse; of some units, it always is
+    parts: bool = False  # whether it counts parts that are at fault now, which the detail may name
 
     @property
     def low_is_worse(self) -> bool:
@@ -147,8 +147,10 @@ class Measure:
 
     def is_clearly_worse(self, now: float, than: float) -> bool:
         change = than - now if self.low_is_worse else now - than
-        amount, share = _CLEARLY.get(self.unit, (0.0, 1.0))
-        return change > max(amount, share * abs(than))
+        amount, share = (0.0, 0.0) if self.parts else _CLEARLY.get(self.unit, (0.0, 1.0))
+        if self.unit is Unit.RATIO and (room := than if self.low_is_worse else 1 - than) > 0:
+            amount = max(0.05, min(amount, 0.9 * room))  # almost all that is left; less is noise
+        return change > 0 and change >= max(amount, share * abs(than))
 
     @property
     def template(self) -> str:

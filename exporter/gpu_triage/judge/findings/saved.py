@@ -13,6 +13,7 @@ from gpu_triage.judge.evidence.past import MOST_LINKS, WidestLink, WidestLinks
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life, Part
 from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.read.incidents.ledger import Name, Time
 from gpu_triage.sampler.state_directory import FINDINGS, StateDirectory
 
 SAVE_SECONDS: Final = 60.0
@@ -30,9 +31,7 @@ _AS_THEY_ARE: Final = (
 )
 """Fields of a life that are saved unchanged."""
 
-_Name = Annotated[str, Pattern(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]
 _Seconds = Annotated[float, Range(0, 1e10)]
-_Wall = Annotated[float, Range(0, 1e11)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +93,17 @@ class KeptFindings:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    boot: _Name = ""
+    boot: Name = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """A `Life` as plain values."""
 
-    code: _Name
+    code: Name
     gpu: Annotated[str, Pattern(r"[0-9]{1,5}", "an index")] | None
-    uuid: _Name
-    pci_bus_id: _Name
+    uuid: Name
+    pci_bus_id: Name
     measured: Annotated[str, AtMost(_MOST_CHARACTERS)]
     value: Annotated[float, Range(-1e300, 1e300)] | None
     state: Annotated[int, Range(min(State), max(State))]
@@ -120,7 +119,7 @@ class _Entry:
     parts: Annotated[tuple[_Seconds, ...], AtMost(len(Part._fields) * _MOST_PARTS)]  # one after another
     end: Annotated[str, Pattern("|".join(end.value for end in EndReason), "why it ended")] | None
     detail: Annotated[str, AtMost(_MOST_CHARACTERS)] = ""
-    outgrown_at: _Wall = 0.0
+    outgrown_at: Time = 0.0
     outgrown_value: Annotated[float, Range(-1e300, 1e300)] | None = None
 
 
@@ -128,8 +127,8 @@ class _Entry:
 class _Link:
     """A `WidestLink` as plain values."""
 
-    gpu: _Name
-    pci_bus_id: _Name
+    gpu: Name
+    pci_bus_id: Name
     lanes: Width
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -36,11 +36,12 @@ class Acceptance:
     until: Time
     by: Line
     reason: Line
+    detail: Line = ""  # the parts that were at fault, if what is measured is their number
 
     @property
     def key(self) -> tuple[str, str]:
-        """As that of a finding: the UUID, else the PCI address, and the code."""
-        return self.uuid or self.pci_bus_id, self.code
+        """As that of a finding of a GPU with a UUID. Another board may come to an address: none is accepted by that."""
+        return self.uuid, self.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +107,13 @@ def _reader(config: Config) -> Callable[[HostRound], Decisions]:
     directory = config.state_directory
     assert directory is not None  # noqa: S101 - the collector `needs` it
 
-    def read(_round: HostRound) -> Decisions:
+    def read(round_: HostRound) -> Decisions:
         try:
-            return read_decisions(directory)
+            found = read_decisions(directory)
         except StateError as error:
             raise HostReadFailed(error.reason, directory, error.detail) from error
+        # One recorded by a clock that was ahead would close all incidents up to then.
+        return replace(found, repairs=tuple(each for each in found.repairs if each.at <= round_.at.wall))
 
     return read
 
