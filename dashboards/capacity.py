@@ -366,7 +366,12 @@ def _owners() -> PanelBuilder:
         Column("User", label="user"),
         Column("Account", label="account"),
         Column("Allocated", expr=f"{allocated} > 0", unit=HOURS, decimals=1),
-        Column("Idle while allocated", expr=f"topk({MOST_ROWS}, {idle} and {allocated} > 0)", unit=HOURS, decimals=1),
+        Column(
+            "Idle while allocated",
+            expr=f"topk({MOST_ROWS}, ({idle} or 0 * {allocated}) and {allocated} > 0)",
+            unit=HOURS,
+            decimals=1,
+        ),
         Column("Share", expr=f"{idle} / ({allocated} > 0)", unit="percentunit", decimals=0),
         Column("Cost of idle", expr=f"{idle} * ({_PRICE} > bool 0) * {_PRICE} and {allocated} > 0", decimals=0),
         sort="-Idle while allocated",
