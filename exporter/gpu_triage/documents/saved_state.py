@@ -5,13 +5,14 @@ skipped; any other error invalidates the whole file.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from gpu_triage.documents import Place, parse_json, quoted, read_file, read_value, replace_file, unwritable, write_file
-from gpu_triage.errors import DocumentError, StateError
+from gpu_triage.errors import DocumentError, HostReadFailed, StateError
 
 MOST_BYTES: Final = 1 << 20
 """The most bytes read from a file."""
@@ -130,6 +131,15 @@ def copy_aside(path: Path) -> Path:
 
 def failure(path: Path, error: OSError, what: str) -> StateError:
     return StateError(*unwritable(path, error, "--state.directory", what))
+
+
+@contextmanager
+def read_by_a_collector(directory: Path) -> Iterator[None]:
+    """Turn a StateError into the HostReadFailed that counts as a collector's error."""
+    try:
+        yield
+    except StateError as error:
+        raise HostReadFailed(error.reason, directory, error.detail) from error
 
 
 def _latest(path: Path, now: float) -> float:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import Place, Range, read_value
-from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, LoadedState, StateKind
-from gpu_triage.errors import HostReadFailed, StateError
+from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, LoadedState, StateKind, read_by_a_collector
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.decisions import Line
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
@@ -79,10 +78,8 @@ def _reader(config: Config) -> Callable[[HostRound], MaintenanceReading]:
     directory = config.state_directory or Path()
 
     def read(round_: HostRound) -> MaintenanceReading:
-        try:
+        with read_by_a_collector(directory):
             found = in_force(directory, round_.at.wall)
-        except StateError as error:
-            raise HostReadFailed(error.reason, directory, error.detail) from error
         return MaintenanceReading({(source, each.reason): each.until for source, each in found.items()})
 
     return read

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 from gpu_triage.documents import AtMost, Pattern, Range, read_value, write_file
 from gpu_triage.documents.process_lock import ProcessLock
-from gpu_triage.documents.saved_state import LoadedState, StateKind, failure
-from gpu_triage.errors import HostReadFailed, StateError
+from gpu_triage.documents.saved_state import LoadedState, StateKind, failure, read_by_a_collector
+from gpu_triage.errors import StateError
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.ledger import DAY_SECONDS, Name, Time
 from gpu_triage.read.metrics.contract import HostCollector, HostRound
@@ -108,10 +108,8 @@ def _reader(config: Config) -> Callable[[HostRound], Decisions]:
     assert directory is not None  # noqa: S101 - the collector `needs` it
 
     def read(round_: HostRound) -> Decisions:
-        try:
+        with read_by_a_collector(directory):
             found = read_decisions(directory)
-        except StateError as error:
-            raise HostReadFailed(error.reason, directory, error.detail) from error
         # One recorded by a clock that was ahead would close all incidents up to then.
         return replace(found, repairs=tuple(each for each in found.repairs if each.at <= round_.at.wall))
 
