@@ -49,7 +49,7 @@ def release() -> Path:
 def packages_in(folder: Path) -> Packages:
     """Of a folder of files; the test is skipped where no package is built for the distribution's Python."""
     if _python() is None:
-        pytest.skip(f"{_SYSTEM_PYTHON} is no Python that packages are built for")
+        pytest.skip(f"no package is built for the Python of {_SYSTEM_PYTHON}")
     (deb,), (rpm,) = folder.glob("*.deb"), folder.glob("*.rpm")
     return Packages(deb, rpm, _python() or "")
 

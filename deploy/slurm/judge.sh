@@ -51,7 +51,7 @@ log() {
 [ -z "$settings_error" ] || log "$settings_error"
 
 # judge [IDS]: gets the verdict on these GPUs (Slurm's numbers; default: all), and prints the reason to drain the node; prints nothing
-# if there is none, or the node is in maintenance.
+# without a reason, or in maintenance.
 judge() {
     command -v awk >/dev/null || {
         unchecked "awk is not installed"
@@ -75,7 +75,7 @@ judge() {
     [ "$role" = health-check ] || log "the node is in maintenance, so nothing is done about $found"
 }
 
-# maintained REPORT: succeeds if the report, or the program if there is none, says that the node is in maintenance.
+# maintained REPORT: succeeds if the report says that the node is in maintenance, or the program without a report.
 maintained() {
     {
         printf '%s\n' "$1"

@@ -399,7 +399,7 @@ def test_a_node_that_an_administrator_drained_is_in_maintenance_until_it_is_resu
         wait_for(lambda: "\tslurm\tdrained: disk\n" in lines_at(url))
         assert (node.prolog(url, "1", **state).returncode, node.told) == (GO, [])
         assert "the node is in maintenance, so nothing is done about gpu.lost GPU 1" in node.syslog[-1]
-        # Nor where nobody answers, and nothing can be checked.
+        # Nor if no exporter answers and the check cannot run.
         unchecked = node.prolog(NOBODY, "1", NODE_CHECK_LOOK="--nonsense", NODE_CHECK_UNCHECKED="drain", **state)
         assert unchecked.returncode == GO
         # Nor while slurmctld does not answer.

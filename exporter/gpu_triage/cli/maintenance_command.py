@@ -122,9 +122,9 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--reason", required=True, metavar="TEXT", type=REASON, help="What is done, for those who look.")
 @_options
 def on(target: _Host | Silences, *, until: datetime, reason: str) -> int:
-    """Begin a maintenance, or change its end and reason. It ends by itself.
+    """Start a maintenance, or change its end and reason. It ends by itself.
 
-    Run it on the host as root or as the exporter's user. Exit code 0: begun. 2: not, with the cause.
+    Run it on the host as root or as the exporter's user. Exit code 0: started. 2: not, with the cause.
     """
     click.echo(target.begin(until, reason))
     return 0
@@ -133,7 +133,7 @@ def on(target: _Host | Silences, *, until: datetime, reason: str) -> int:
 @maintenance_command.command("off", cls=OptionsCommand)
 @_options
 def off(target: _Host | Silences) -> int:
-    """End the maintenance, or the silences with exactly these matchers. Exit code 0: there is none any more."""
+    """End the maintenance, or the silences with exactly these matchers. Exit code 0: nothing is left in force."""
     click.echo(target.end())
     return 0
 

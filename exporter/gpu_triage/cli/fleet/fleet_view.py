@@ -276,7 +276,7 @@ class FleetHost:
 
     @property
     def worst(self) -> int:
-        """Rank of the most severe finding, a warning if it was not read; -1 if there is none, or in maintenance."""
+        """Rank of the most severe finding, a warning if the host was not read; -1 without one, or in maintenance."""
         if self.maintenance is not None:
             return -1
         unread = Severity.WARNING.rank if self.verdict is Verdict.NOT_READ else -1
