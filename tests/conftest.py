@@ -64,6 +64,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 SLOWEST_FIRST = (
     *("e2e/test_rehearsal.py", "e2e/test_outages.py", "faults/", "dashboards/test_watched_scenarios.py"),
     *(
+        "dashboards/test_drawn.py",
         "deploy/test_release.py",
         "fleet/test_live",
         "deploy/test_package_life.py",

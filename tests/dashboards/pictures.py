@@ -33,11 +33,26 @@ from gpu_triage_simulator.schema import read_toml
 
 DRAWING = Path(__file__).with_name("drawing")
 LIBRARIES = Path(__file__).resolve().parents[2] / "build" / "pictures" / "node_modules"
-"""Where `serve.mjs` puts what `drawing/package-lock.json` pins."""
+"""Where `fetch_libraries` puts what `drawing/package-lock.json` pins."""
 SETTLED_SECONDS = 240
 
 Chosen = Mapping[str, str | Sequence[str]]
 """Values by name of variable."""
+
+
+def fetch_libraries() -> bool:
+    """Whether Grafana's libraries are there: if not, npm fetches them, about 600 MB on disk, or says why it cannot."""
+    project = LIBRARIES.parent
+    pinned = project / "package-lock.json"
+    wanted = DRAWING / pinned.name
+    # npm writes its own list when everything else is there.
+    if (LIBRARIES / ".package-lock.json").exists() and pinned.read_bytes() == wanted.read_bytes():
+        return True
+    project.mkdir(parents=True, exist_ok=True)
+    for file in (DRAWING / "package.json", wanted):
+        shutil.copy(file, project)
+    command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-retries=5"]
+    return subprocess.run(command, cwd=project, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +179,8 @@ def main() -> int:
     missing = [name for name, path in programs.items() if path is None]
     if missing:
         sys.stderr.write(f"pictures: {', '.join(missing)} is not installed here\n")
+        return 1
+    if not fetch_libraries():
         return 1
     folder = chosen.all or IMAGES
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ set -eu
 prometheus='prometheus prometheus-alertmanager'
 tested="$prometheus promtool:prometheus amtool:prometheus-alertmanager prometheus-node-exporter vmalert:victoria-metrics
     systemd-analyze:systemd systemd-sysusers:systemd curl"
-others='victoria-metrics chromium lintian jq rpm zsh fish debootstrap buildah gpg slurmctld:slurm-wlm systemd-nspawn:systemd-container'
+others='victoria-metrics chromium node:nodejs npm lintian jq rpm zsh fish debootstrap buildah gpg slurmctld:slurm-wlm systemd-nspawn:systemd-container'
 services='prometheus prometheus-alertmanager prometheus-node-exporter victoria-metrics munge slurmctld slurmd slurmdbd'
 PATH=$PATH:/usr/sbin:/sbin
 

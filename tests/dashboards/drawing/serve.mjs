@@ -1,8 +1,7 @@
 // node serve.mjs MODULES OUT DASHBOARDS PROMETHEUS: bundles the page into OUT, with one copy of each of Grafana's
-// libraries, and serves it and the dashboards, with the Prometheus at that address below /api/. Prints its own address,
-// and ends with its input. First, npm fetches into MODULES what package-lock.json pins: about 600 MB.
-import { execFileSync } from 'node:child_process';
-import { copyFileSync, createReadStream, existsSync, mkdirSync, readFileSync } from 'node:fs';
+// libraries, which npm has put into MODULES, and serves it and the dashboards, with the Prometheus at that address below
+// /api/. Prints its own address, and ends with its input.
+import { createReadStream, existsSync } from 'node:fs';
 import http from 'node:http';
 import { createRequire } from 'node:module';
 import path from 'node:path';
@@ -10,13 +9,6 @@ import { pathToFileURL } from 'node:url';
 
 const [modules, outdir, dashboards] = process.argv.slice(2, 5).map((each) => path.resolve(each));
 const [host, port] = process.argv[5].split(':');
-const project = path.dirname(modules);
-const lock = (folder) => readFileSync(path.join(folder, 'package-lock.json'), 'utf8');
-if (!existsSync(path.join(modules, '.package-lock.json')) || lock(project) !== lock(import.meta.dirname)) {
-  mkdirSync(project, { recursive: true });
-  ['package.json', 'package-lock.json'].forEach((each) => copyFileSync(path.join(import.meta.dirname, each), path.join(project, each)));
-  execFileSync('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--silent'], { cwd: project });
-}
 const { build } = await import(pathToFileURL(createRequire(path.join(modules, 'x')).resolve('esbuild')));
 const LIBRARIES = /^@grafana\/(data|e2e-selectors|runtime|schema|ui)$/;
 const SCHEMAS = /^@grafana\/schema\/dist\/esm\/.*\.gen$/;
