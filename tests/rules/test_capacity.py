@@ -41,6 +41,7 @@ MODEL_LOST = "sum by (name, class) (instance_name_class:gpu_held_back_hours:sum1
 USED = "instance_name:gpu_used_hours:sum1d"
 OBSERVED_HOURS, UNAVAILABLE = "instance_name:gpu_observed_hours:sum1d", "instance_name:gpu_unavailable_hours:sum1d"
 OUTAGES = "instance_name:gpu_outages:sum1d"
+KNOWN = "instance_name:gpu_activity_known_hours:sum1d"
 PLANNED = "instance:gpu_planned_hours:sum1d"
 IDLE = "sum by (workload) (instance_owner:gpu_allocated_idle_hours:sum1d)"
 WORKLOAD_ENERGY = "sum by (workload) (instance:gpu_energy_joules:sum1d)"
@@ -48,7 +49,7 @@ FIVE_MINUTES = 300.0
 """The interval of the groups that copy counters and read the copies; promtool has one interval for all groups."""
 ALL = (
     *(BUSY, ENERGY, THROTTLED, LOST, HOST_LOST, HELD_IDLE, MEMORY),
-    *(MODEL_LOST, USED, OBSERVED_HOURS, UNAVAILABLE, OUTAGES, PLANNED, IDLE, WORKLOAD_ENERGY),
+    *(MODEL_LOST, USED, KNOWN, OBSERVED_HOURS, UNAVAILABLE, OUTAGES, PLANNED, IDLE, WORKLOAD_ENERGY),
     *("instance_owner:gpu_allocated_hours:sum1d", "instance_owner:gpu_used_hours:sum1d", AVAILABLE),
     *("cluster:gpu_pending_pods:gpus", "cluster:gpu_pending_pod_hours:sum1d"),
     *("cluster:gpu_pending_jobs:count", "cluster:gpu_pending_job_hours:sum1d"),
@@ -70,6 +71,7 @@ def day(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool) -
         **gpu("old", 0, 20 * HOUR, watts=100, busy=0.5),
         **gpu("new", 20 * HOUR, math.inf, watts=200, busy=0.25),
         **gpu("young", 22.5 * HOUR, math.inf, watts=50, busy=0.02, workload="serving", models=("Y100", "NVIDIA Y100")),
+        **gpu("split", 0, math.inf, watts=0, busy=math.nan),  # as in MIG mode without GPM
         **gpu("dead", 0, math.inf, watts=10, busy=0.5, workload="lab", models=("D100", "D100"), dies=DEATH),
         **classes("dead", 0, math.inf, {"sick": (DEATH, math.inf)}, workload="lab"),
         **classes("old", 0, 20 * HOUR, {"storage": STALL, "thermal": SHORT_STALL, "idle": (STALL[1], STALL[1] + HOUR)}),
@@ -194,8 +196,10 @@ EXPECTED: dict[str, tuple[str, dict[str, str], float, float]] = {
     "of a model": (MODEL_LOST, {"name": "X100", "class": "storage"}, 4.5, 0.03),
     "used by a model": (USED, {"name": "X100"}, BUSY_SHARE * X100_HOURS, 0.01),
     "used by a model that is dead": (USED, {"name": "D100"}, 0.0, 0.0),
-    "observed of a model": (OBSERVED_HOURS, {"name": "X100"}, X100_HOURS, 0.02),
+    "observed of a model": (OBSERVED_HOURS, {"name": "X100"}, X100_HOURS + 23, 0.02),
     "observed of a dead GPU": (OBSERVED_HOURS, {"name": "D100"}, 23.0, 0.01),
+    "known of a model, of which one GPU is split": (KNOWN, {"name": "X100"}, X100_HOURS, 0.02),
+    "known of a dead GPU": (KNOWN, {"name": "D100"}, 23.0, 0.01),
     "unavailable": (UNAVAILABLE, {"name": "D100"}, 23.0, 0.01),
     "available": (UNAVAILABLE, {"name": "X100"}, 0.0, 0.0),
     # In one of the five, nobody scraped it.
@@ -266,7 +270,7 @@ def test_the_hours_are_the_same_by_class_model_host_and_owner(day: Answers) -> N
     assert total(MODEL_LOST) == pytest.approx(24 + 4.5 + 0.5 + YOUNG_HOURS + NOW / HOUR - 25, abs=0.4)
     assert total(USED) == pytest.approx(total("instance_owner:gpu_used_hours:sum1d"))
     assert total(USED) == pytest.approx(BUSY_SHARE * X100_HOURS + 0.02 * YOUNG_HOURS, rel=0.01)
-    assert total("instance_owner:gpu_allocated_hours:sum1d") == pytest.approx(X100_HOURS + YOUNG_HOURS, rel=0.02)
+    assert total("instance_owner:gpu_allocated_hours:sum1d") == pytest.approx(X100_HOURS + YOUNG_HOURS + 23, rel=0.02)
 
 
 def test_a_model_that_a_new_driver_calls_otherwise_is_counted_once(day: Answers) -> None:

@@ -39,6 +39,7 @@ def day_sums(where: str, by: str = "") -> Mapping[str, str]:
     recorded = {
         "observed": "instance_name:gpu_observed_hours:sum1d",
         "allocated": "instance_owner:gpu_allocated_hours:sum1d",
+        "active": "instance_name:gpu_activity_known_hours:sum1d",
         "used": "instance_name:gpu_used_hours:sum1d",
         "lost": "instance_owner:gpu_lost_hours:sum1d",
         "unavailable": "instance_name:gpu_unavailable_hours:sum1d",
@@ -50,10 +51,8 @@ def day_sums(where: str, by: str = "") -> Mapping[str, str]:
     for name, matcher in (("idle", 'workload!="serving"'), ("serving", 'workload="serving"')):
         idle = f"instance_owner:gpu_allocated_idle_hours:sum1d{narrowed(where, matcher)}"
         found[name] = f"sum by ({by}) ({idle})"
-    # What use is a share of: without hosts and models of unknown activity.
-    active = f"{recorded['observed']}{where} and {recorded['used']}{where}"
     energy = f"sum by ({by}) (instance:gpu_energy_joules:sum1d{where}) / {JOULES_PER_KWH:.0f}"
-    return {**found, "active": f"sum by ({by}) ({active})", "energy": energy}
+    return {**found, "energy": energy}
 
 
 def over(daily: str, window: str, how: str = "sum", before: str = "") -> str:

@@ -67,6 +67,7 @@ def _of_a_day() -> Iterator[tuple[str, Mapping[str, str], float]]:
             yield "instance_name_class:gpu_held_back_hours:sum1d", {**host, **MODEL, "class": name}, hours
         dead = DEAD_HOURS if gpu is HOT else 0.0
         yield "instance_name:gpu_observed_hours:sum1d", {**host, **MODEL}, 24.0
+        yield "instance_name:gpu_activity_known_hours:sum1d", {**host, **MODEL}, 24.0
         yield "instance_name:gpu_unavailable_hours:sum1d", {**host, **MODEL}, dead
         yield "instance_name:gpu_outages:sum1d", {**host, **MODEL}, 2.0 if dead else 0.0
         yield "instance:gpu_planned_hours:sum1d", host, dead / 2
