@@ -207,7 +207,7 @@ def _bottleneck() -> PanelBuilder:
         "answers, or it has judged no GPU yet.",
         worst_first(bottleneck()),
         texts=BOTTLENECK,
-        size=Size(9, 9),
+        size=Size(8, 9),
         show_value=VisibilityMode.AUTO,
     )
 
@@ -222,7 +222,7 @@ def _work() -> tuple[PanelBuilder, ...]:
             "steps (gpu_job_steps_total).",
             Query(most(host("instance_job_name:gpu_job_steps:rate5m")), host_legend("{{job_name}} ({{owner}})")),
             unit="ops",
-            size=size,
+            size=Size(6, 9),
         ),
         lines(
             "Busy share, 5 min",

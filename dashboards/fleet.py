@@ -11,7 +11,6 @@ from dashboards.selectors import (
     MOST_ROWS,
     MOST_SERIES,
     OF_HOST,
-    RULES_ANSWER,
     TARGET,
     bottleneck,
     by_gpu,
@@ -22,7 +21,6 @@ from dashboards.selectors import (
     host_state,
     most,
     only,
-    power_of_limit,
     silent,
     silent_since,
     unread_gpus,
@@ -31,7 +29,7 @@ from dashboards.selectors import (
     worst_hosts,
 )
 from dashboards.tables import GPU, GPU_OR_HOST, HOST, NO_LABEL, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, GPU_STATE, HOST_STATE, SILENT, STEP, UP
+from dashboards.value_mappings import BOTTLENECK, GPU_STATE, HOST_STATE, SILENT, STEP
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
 
 _LIMITED = f"< {GPU_BOTTLENECK.value_of('communication')}"
@@ -147,13 +145,10 @@ def _classes() -> PanelBuilder:
 
 def _worst_hosts() -> PanelBuilder:
     judged = f"0 * count by ({TARGET}) ({bottleneck()})"
-    critical = f"(count by ({TARGET}) ({host('ALERTS', _CRITICAL)}) or 0 * {silent()})\nand on () {RULES_ANSWER}"
-    lost = f"sum by ({TARGET}) ({host('instance_name_class:gpu_held_back_hours:sum1d')})"
-    busy = f"avg by ({TARGET}) ({gpu('instance_gpu:gpu_busy:ratio5m')})"
     return table_of(
         "Worst hosts",
-        "Hosts that are down first, then those to drain, then to watch, with the worst class on each, how many GPUs "
-        "are held up, and critical alerts. Since: when it was last scraped, or its oldest critical finding or warning. "
+        "Hosts that are down first, then those to drain, then to watch, with the worst class on each and how many GPUs "
+        "are held up. Since: when it was last scraped, or its oldest critical finding or warning. "
         "Gone: no longer scraped; retired, or lost by service discovery. Start at the top; click a host to diagnose "
         "it. No data: no exporter is known.",
         HOST,
@@ -165,13 +160,6 @@ def _worst_hosts() -> PanelBuilder:
             absent=NO_LABEL,
             width=120,
         ),
-        Column(
-            "Maintenance ends",
-            expr=f"1000 * ({worst_hosts(by_host(host('instance:gpu_maintenance:until')))})",
-            unit="dateTimeFromNow",
-            absent=NO_LABEL,
-            width=136,
-        ),
         Column("Worst", expr=worst_hosts(f"min by ({TARGET}) ({bottleneck()})"), texts=BOTTLENECK, width=122),
         Column(
             "Held up",
@@ -179,20 +167,21 @@ def _worst_hosts() -> PanelBuilder:
             steps=limits((1, WATCH)),
             width=84,
         ),
-        Column("Critical alerts", expr=worst_hosts(critical), steps=limits((1, BAD)), width=136),
-        Column("Held back in a day", expr=worst_hosts(lost), unit="suffix: GPU h", decimals=1, width=124),
-        Column("GPUs", expr=worst_hosts(by_host(host("gpu_devices", _NVML))), width=76),
-        Column("On the bus", expr=worst_hosts(by_host(host("gpu_devices", _PCI))), width=104),
-        Column("Driver", expr=worst_hosts(by_host(host("gpu_driver_up"))), texts=UP, width=72),
-        Column("Busy, 5 min", expr=worst_hosts(busy), unit="percentunit", decimals=0, width=116),
+        Column(
+            "Maintenance ends",
+            expr=f"1000 * ({worst_hosts(by_host(host('instance:gpu_maintenance:until')))})",
+            unit="dateTimeFromNow",
+            absent=NO_LABEL,
+            width=136,
+        ),
         sort=("-Verdict", "Worst"),
         size=Size(12, 8),
+        filterable=False,
     )
 
 
 def _worst_gpus() -> PanelBuilder:
     busy = by_gpu(gpu("instance_gpu:gpu_busy:ratio5m"))
-    temperature = by_gpu(gpu("gpu_temperature_celsius", 'sensor="gpu"'))
     return table_of(
         "Worst GPUs",
         "GPUs to drain first, then those to watch, those that are not read, and by bottleneck. GPUs of hosts that are "
@@ -200,15 +189,13 @@ def _worst_gpus() -> PanelBuilder:
         "known.",
         HOST,
         GPU,
-        Column("Known", expr=worst_gpus(f"max by ({TARGET}, gpu, name) ({gpu('gpu_info')})"), hidden=True),
+        Column("Known", expr=worst_gpus(by_gpu(gpu("gpu_info"))), hidden=True),
         Column("Verdict", expr=worst_gpus(gpu_state()), texts=GPU_STATE, width=80),
         Column("Bottleneck", expr=worst_gpus(by_gpu(bottleneck())), texts=BOTTLENECK, width=122),
         Column("Busy, 5 min", expr=worst_gpus(busy), unit="percentunit", decimals=0, width=116),
-        Column("Power of limit", expr=worst_gpus(by_gpu(power_of_limit())), unit="percentunit", decimals=0, width=134),
-        Column("Temp.", expr=worst_gpus(temperature), unit="celsius", decimals=0, width=76),
-        Column("Model", label="name"),
         sort=("-Verdict", "Bottleneck"),
         size=Size(12, 8),
+        filterable=False,
     )
 
 
@@ -256,7 +243,6 @@ def _repeated(metric: str, matchers: str = "") -> str:
     return only(f"max by ({by}) ({gpu(metric, of_month)})", by, most_often)
 
 
-_CRITICAL = 'alertstate="firing", severity="critical"'
 _SERIOUS = present('severity=~"critical|warning"')
 
 

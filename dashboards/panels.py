@@ -117,7 +117,10 @@ def lines(
     panel = headed(timeseries.Panel(), title, description, size).unit(unit)
     panel = panel.fill_opacity(70 if stacked else 4).line_width(0 if stacked else 1)
     panel = panel.show_points(VisibilityMode.NEVER).span_nulls(span_nulls=False)
-    panel = panel.legend(_list() if stacked else _worst_first("min" if low_is_worse else "max")).tooltip(_tooltip())
+    worst = "min" if low_is_worse else "max"
+    # Names of GPUs of several hosts leave room for one value.
+    shown = [worst] if size.width < SMALL.width and found[0].legend == LEGEND else ["lastNotNull", worst]
+    panel = panel.legend(_list() if stacked else _worst_first(worst, shown)).tooltip(_tooltip())
     if logarithmic:
         panel = panel.scale_distribution(common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(10))
     elif floor is not None:
@@ -328,9 +331,9 @@ def _list() -> common.VizLegendOptions:
     return legend.display_mode(LegendDisplayMode.LIST)
 
 
-def _worst_first(extreme: str) -> common.VizLegendOptions:
-    """A table with the last and mean values of each series, sorted by its extreme, ``min`` or ``max``."""
-    legend = _list().display_mode(LegendDisplayMode.TABLE).calcs(["lastNotNull", "mean", extreme])
+def _worst_first(extreme: str, shown: list[str]) -> common.VizLegendOptions:
+    """A table with these values of each series, sorted by its extreme, ``min`` or ``max``."""
+    legend = _list().display_mode(LegendDisplayMode.TABLE).calcs(shown)
     return legend.sort_by(extreme.capitalize()).sort_desc(extreme == "max")
 
 

@@ -124,16 +124,23 @@ _LINKS: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 def table_of(
-    title: str, description: str, *columns: Column, sort: str | Sequence[str] = (), size: Size = FULL, rows_of: str = ""
+    title: str,
+    description: str,
+    *columns: Column,
+    sort: str | Sequence[str] = (),
+    size: Size = FULL,
+    rows_of: str = "",
+    filterable: bool = True,
 ) -> PanelBuilder:
     """A table panel; queries are joined on the labels they share. A leading minus sign in `sort` sorts descending.
 
-    With `rows_of`, a title of a column, only rows with a value there are shown: a long query chooses them once.
+    With `rows_of`, a title of a column, only rows with a value there are shown: a long query chooses them once. What
+    is not `filterable` has narrower titles.
     """
     columns = tuple(_with_cluster(columns))
     queries = [column for column in columns if column.expr]
     sort = [sort] if isinstance(sort, str) else sort
-    panel = headed(table.Panel(), title, description, size).filterable(filterable=True)
+    panel = headed(table.Panel(), title, description, size).filterable(filterable=filterable)
     panel = panel.thresholds(limits(base=PLAIN)).show_header(show_header=True)
     for ref, column in zip(refs(len(queries)), queries, strict=True):
         panel = panel.with_target(table_target(ref, _with_derived(column.expr, columns)))
@@ -142,7 +149,7 @@ def table_of(
     panel = panel.sort_by([_sorted_by(each) for each in order])
     arrows = {each.removeprefix("-") for each in order}
     for column in columns:
-        properties = _properties(column, arrow=column.title in arrows)
+        properties = _properties(column, icons=filterable + (column.title in arrows))
         panel = panel if column.hidden else panel.override_by_name(column.title, properties)
     for label in _for_links(columns):
         panel = panel.override_by_name(label, [_HIDDEN])
@@ -254,7 +261,7 @@ def _as_numbers(labels: Sequence[str]) -> DataTransformerConfig:
     return DataTransformerConfig(id_val="convertFieldType", options={"conversions": conversions, "fields": {}})
 
 
-def _properties(column: Column, *, arrow: bool = True) -> list[DynamicConfigValue]:
+def _properties(column: Column, *, icons: int = 2) -> list[DynamicConfigValue]:
     found = []
     if column.expr:
         found.append(DynamicConfigValue("unit", column.unit))
@@ -276,10 +283,10 @@ def _properties(column: Column, *, arrow: bool = True) -> list[DynamicConfigValu
         found.append(DynamicConfigValue("decimals", column.decimals))
     found += _links(column)
     if column.width is not None:
-        found.append(DynamicConfigValue("custom.width", max(column.width, _title_width(column, arrow=arrow))))
+        found.append(DynamicConfigValue("custom.width", max(column.width, _title_width(column, icons))))
     else:
         least = column.min_width or _USUAL_WIDTHS.get(column.label, _USUAL_WIDTH)
-        found.append(DynamicConfigValue("custom.minWidth", max(least, _title_width(column, arrow=arrow))))
+        found.append(DynamicConfigValue("custom.minWidth", max(least, _title_width(column, icons))))
     return found
 
 
@@ -289,6 +296,6 @@ def _links(column: Column) -> list[DynamicConfigValue]:
     return [DynamicConfigValue("links", [{"title": title, "url": url} for title, url in links])] if links else []
 
 
-def _title_width(column: Column, *, arrow: bool) -> int:
-    """Pixels that the title takes in Grafana's font at 14 pixels, with the icon for filtering and that for sorting."""
-    return 40 + 20 * arrow + math.ceil(sum(10 if letter.isupper() else 7.5 for letter in column.title))
+def _title_width(column: Column, icons: int) -> int:
+    """Pixels that the title takes in Grafana's font at 14 pixels, with the icons for filtering and for sorting."""
+    return 20 + 20 * icons + math.ceil(sum(10 if letter.isupper() else 7.5 for letter in column.title))

@@ -33,7 +33,7 @@ const within = (text, tile) => {
 };
 const onScreen = ({ top, bottom, width }) => width > 0 && top < window.innerHeight && bottom > 0;
 
-/** Cells, headers and tiles of the first screen that are narrower than their text. */
+/** Cells, headers and tiles of the first screen that are narrower than their text; legends and tables than theirs. */
 export function cut() {
   const found = [];
   const texts = document.createTreeWalker(document.getElementById('root'), NodeFilter.SHOW_TEXT);
@@ -50,6 +50,11 @@ export function cut() {
     // With an ellipsis, the text itself ends in time.
     if (inColumn && clips && onScreen(text) && (text.right > frame.getBoundingClientRect().right + 0.05 || frame.scrollWidth > frame.clientWidth)) {
       found.push(`cut at ${Math.round(frame.getBoundingClientRect().width)} pixels: ${texts.currentNode.data}`);
+    }
+    // On a phone, tables are scrolled.
+    const scrolled = inColumn ? window.innerWidth > 1000 && inColumn.closest('[role="table"]') : texts.currentNode.parentElement.closest('table')?.parentElement;
+    if (scrolled && onScreen(text) && text.right > scrolled.getBoundingClientRect().right + 1) {
+      found.push(`beyond its ${inColumn ? 'table' : 'legend'}: ${texts.currentNode.data}`);
     }
     const tile = texts.currentNode.parentElement.closest('[style*="position: absolute"]');
     if (tile && !tile.contains(frame) && onScreen(text) && !within(text, tile)) {
