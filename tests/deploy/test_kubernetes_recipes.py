@@ -17,7 +17,6 @@ from tests.rules.rulefile import alerts, read_rules, rule_files
 RECIPES = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "values"
 PLATFORMS = tuple(path.stem for path in sorted(RECIPES.glob("*.yaml")) if path.stem != "device-list-mount")
 CUSTOM = {"ServiceMonitor", "PrometheusRule"}
-MOUNTED_LIST = "/var/run/nvidia-container-devices/all"
 
 
 def _values(*names: str) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def test_without_the_kernel_log_only_gke_takes_a_privileged_container(platform: 
     # Kubernetes refuses a privileged container with allowPrivilegeEscalation false.
     assert ("allowPrivilegeEscalation" in security) != security.get("privileged", False)
     mounted = [mount["mountPath"] for mount in rendered.container["volumeMounts"]]
-    assert (MOUNTED_LIST in mounted) == (platform != "gke")
+    assert ("/var/run/nvidia-container-devices/all" in mounted) == (platform != "gke")
 
 
 def test_openshift_lets_the_exporter_use_the_constraints_that_it_needs() -> None:
@@ -148,10 +147,6 @@ def test_the_documents_name_every_recipe_and_no_other(repository: Path) -> None:
     assert named == {path.stem for path in RECIPES.glob("*.yaml")}
 
 
-LARGEST_BYTES = 256 << 10
-"""``kubectl apply`` keeps an object's last state in an annotation, and annotations may have so much."""
-
-
 def _objects(repository: Path, folder: Path) -> list[dict[str, Any]]:
     files = sorted((repository / folder).glob("*.yaml"))
     every = (each for path in files for each in yaml.safe_load_all(path.read_bytes()))
@@ -163,7 +158,8 @@ def test_every_alert_is_there_and_each_object_fits_into_an_annotation(repository
     rules = [rule for each in found for group in each["spec"].get("groups", ()) for rule in group["rules"]]
     wanted = [rule.name for rule in alerts(read_rules(rule_files()))]
     assert sorted(rule["alert"] for rule in rules if "alert" in rule) == sorted(wanted)
-    assert max(len(yaml.safe_dump(each)) for each in found) < LARGEST_BYTES
+    # `kubectl apply` keeps an object's last state in an annotation, and annotations may have so much.
+    assert max(len(yaml.safe_dump(each)) for each in found) < 256 << 10
     assert "Helm" not in str(found)
 
 

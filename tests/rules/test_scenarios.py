@@ -140,13 +140,10 @@ def _case(scenario: Scenario, step_seconds: int, *marks: pytest.MarkDecorator) -
     return pytest.param(scenario, step_seconds, id=f"{scenario.name} every {step_seconds} s", marks=marks)
 
 
-OF_SHORT_BURSTS = {"training-day"}
-"""Classes of which need samples as often as by default; recordings sample only as often as they are scraped."""
-
-
 def _beyond(name: str) -> int:
     """The interval at which `make full` plays a scenario."""
-    if name in OF_SHORT_BURSTS:
+    # Its classes need samples as often as by default; recordings sample only as often as they are scraped.
+    if name == "training-day":
         return USUAL
     return RECORDED if name in COVER else LONGEST
 

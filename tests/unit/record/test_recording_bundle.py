@@ -34,10 +34,6 @@ def _rewritten(recorded: Path, part: str, change: Callable[[str], str]) -> Path:
     return recorded
 
 
-def _bomb() -> str:
-    return b64encode(zlib.compress(b"\0" * (64 << 20))).decode()
-
-
 def _line(part: str, line: str) -> tuple[str, Callable[[str], str], str]:
     """A line in front of a part, which is refused."""
     return part, lambda text: f"{line}\n{text}", f"{part}: line 1: is no answer"
@@ -75,7 +71,7 @@ CORRUPT: dict[str, tuple[str, Callable[[str], str], str]] = {
             *('[0, ["f"], null]', '[0, ["f"], 0, "%"]', '[0, ["f"], 0, "AAAA"]', '[0, ["f"], 0, 7]'),
             *('[0, ["f"], 0, ["x"]]', '[0, ["f"], 0, ["x", 99999999999]]', '[0, ["f"], 0, ["x", 1e999]]'),
             *('[0, ["f"], 0, ["\\ud800", 9]]', f'[0, ["f"], 0{", null" * 17}]'),
-            json.dumps([0, ["f"], 0, _bomb()]),
+            json.dumps([0, ["f"], 0, b64encode(zlib.compress(b"\0" * (64 << 20))).decode()]),
         )
     },
     **{

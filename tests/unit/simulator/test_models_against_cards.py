@@ -21,8 +21,6 @@ KNOWN: Final = (
     *("nvidia-geforce-rtx-4080-super__595.71.05.txt", "nvidia-h100-80gb-hbm3__590.48.01.txt"),
     *("nvidia-h200-mig__590.48.01.txt", "quadro-p2000-v12.xml", "rtx-3080-v12.xml", "tesla-t4.xml"),
 )
-ANONYMOUS: Final = {"Graphics Device": "gtx-1660-ti"}
-"""A driver older than the card calls it this."""
 
 REFUSALS: Final = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)
 SM, MEMORY, VIDEO = 1, 2, 3
@@ -98,7 +96,8 @@ VALUES: Final[dict[str, Callable[[GpuModel], float | None]]] = {
 }
 """A fact to what the model has of it."""
 
-MODELS: Final = {load_model(name).name: name for name in known_models()} | ANONYMOUS
+# A driver older than the card calls it this.
+MODELS: Final = {load_model(name).name: name for name in known_models()} | {"Graphics Device": "gtx-1660-ti"}
 
 
 def _looks(path: Path) -> list[Capture]:

@@ -26,7 +26,6 @@ from gpu_triage.read.processes.pods import NO_WORKLOAD
 from gpu_triage_simulator import VirtualClock
 
 NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
-NO_INSTANCE = 0xFFFFFFFF
 LISTS = {
     "compute": "nvmlDeviceGetComputeRunningProcesses_v3",
     "graphics": "nvmlDeviceGetGraphicsRunningProcesses_v3",
@@ -43,7 +42,7 @@ def lists(*processes: tuple[int, int], instances: bool = False) -> Callable[...,
             return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
         for number, (entry, (pid, used)) in enumerate(zip(out or (), processes, strict=False)):
             entry.pid, entry.usedGpuMemory = pid, used
-            entry.gpuInstanceId = entry.computeInstanceId = number if instances else NO_INSTANCE
+            entry.gpuInstanceId = entry.computeInstanceId = number if instances else 0xFFFFFFFF  # none
         return 0
 
     return call

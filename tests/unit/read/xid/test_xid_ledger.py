@@ -405,12 +405,11 @@ def crash(at: int, pid: int, program: str) -> str:
     return f'at = {at}\ngpu = 1\neffect = {{ kind = "xid", code = 13, message = "pid={pid}, name={program}, {place}" }}'
 
 
-CRASHES = (crash(5, 901, "python"), crash(20, 902, "gromacs"), crash(35, 903, "python"))
-
-
 @pytest.mark.slow
 def test_the_suspect_is_published_with_its_gpu_and_found(tmp_path: Path) -> None:
-    scenario = scenario_with(tmp_path, "dual-a10", *CRASHES)
+    scenario = scenario_with(
+        tmp_path, "dual-a10", crash(5, 901, "python"), crash(20, 902, "gromacs"), crash(35, 903, "python")
+    )
     with rig(scenario) as running:
         running.run_to(30)
         assert running.series("gpu_xid_suspect_unit_processes") == []

@@ -45,7 +45,6 @@ every_runbook = for_each("page", RUNBOOKS, ids=lambda page: page.stem)
 every_runbook_of_prometheus = for_each(
     "page", [page for page in RUNBOOKS if page.stem not in OF_FINDINGS], ids=lambda page: page.stem
 )
-every_page = for_each("page", PAGES, ids=lambda page: page.stem)
 
 
 def _text(page: Path) -> str:
@@ -166,7 +165,7 @@ def test_a_class_and_its_runbooks_link_each_other(name: str) -> None:
     assert from_class == {page.stem for page in RUNBOOKS if f"[{name}](" in _facts(page).get("class", "")}
 
 
-@every_page
+@for_each("page", PAGES, ids=lambda page: page.stem)
 def test_options_named_exist(page: Path) -> None:
     known = set(OPTION.findall(_text(DOCS / "configuration.md").replace("--[no-]", "--")))
     assert set(OPTION.findall(_text(page))) - known - {"collector.NAME"} == set()
