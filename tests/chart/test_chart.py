@@ -137,8 +137,9 @@ def test_expectations_become_flags(tmp_path: Path) -> None:
     assert config.expect_p2p is False
 
 
-def test_an_expectation_of_zero_gpus_is_one(tmp_path: Path) -> None:
+def test_an_expectation_of_zero_gpus_is_one_and_nothing_is_expected_by_default(tmp_path: Path) -> None:
     assert _accepted(_flags(render({"expected": {"gpuCount": 0}}), tmp_path)).expect_gpu_count == 0
+    assert [argument for argument in every(render().container["args"]) if argument.startswith("--expect")] == []
 
 
 @pytest.mark.parametrize(
@@ -157,10 +158,6 @@ def test_settings_become_flags(tmp_path: Path, code: str, name: str, value: str 
     config = _accepted(_flags(render({"judge": {code: {name: value}}}), tmp_path))
     settings = judge_settings(config.judge)
     assert [(each.code, each.name, each.value) for each in settings.changed] == [(code, name, expected)]
-
-
-def test_nothing_is_expected_by_default() -> None:
-    assert [argument for argument in every(render().container["args"]) if argument.startswith("--expect")] == []
 
 
 def test_the_helm_test_passes_beside_an_exporter_and_fails_without(tmp_path: Path) -> None:

@@ -158,19 +158,15 @@ def answers(nvml: Driver) -> Iterator[tuple[str, bool]]:
             yield fact, True
 
 
-def told_of_links(nvml: Driver) -> tuple[int, int, list[int]]:
-    """The driver's answer of how many there are, and the state of each."""
-    ((code, count),) = nvml.fields(0, LINKS)
-    return code, count, [state for _, state in nvml.fields(0, *((165, link) for link in range(count)))] if count else []
-
-
 def test_a_model_tells_what_the_card_tells_and_nothing_else(captures: list[Capture], tmp_path: Path) -> None:
     for capture in every(captures):
         with driver(host_of(capture, tmp_path)) as nvml:
             told = dict(answers(nvml))
             state = pynvml.nvmlDeviceGetPerformanceState(nvml.handles[0])
             clock = pynvml.nvmlDeviceGetClockInfo(nvml.handles[0], MEMORY)
-            code, count, states = told_of_links(nvml)
+            ((code, count),) = nvml.fields(0, LINKS)
+            links = ((165, link) for link in range(count))  # the state of each
+            states = [state for _, state in nvml.fields(0, *links)] if count else []
         asked = {fact: capture.present(fact) for fact in told if capture.present(fact) is not None}
         assert {fact: told[fact] for fact in asked} == asked
         if capture.name != "Tesla T4":  # a process held it awake

@@ -64,11 +64,6 @@ def test_facts_of_a_process_in_a_pod(host: HostTree) -> None:
     )
 
 
-def test_a_process_that_is_gone_has_no_facts(host: HostTree) -> None:
-    process(host)
-    assert facts_of(host.procfs, 4243) is None
-
-
 def test_a_process_with_files_that_procfs_hides_is_known_to_exist(host: HostTree) -> None:
     """As by hidepid=1."""
 
@@ -195,15 +190,9 @@ def test_a_later_process_under_the_same_pid_is_never_taken_for_the_earlier(host:
     assert second.allowed_cpus == frozenset(range(32))
 
 
-def test_a_process_that_executes_another_program_has_its_name_at_once(host: HostTree) -> None:
-    reader = ProcessFactsReader()
-    process(host)
-    facts_of(host.procfs, 4242, reader, 0.0)
-    process(host, comm="train) (S\n", stat=f"4242 (train) (S) {STAT_TAIL}")
-    assert known(facts_of(host.procfs, 4242, reader, 1.0)).name == "train) (S"
-
-
-def test_what_may_change_of_a_living_process_is_read_again_after_half_a_minute(host: HostTree) -> None:
+def test_what_may_change_of_a_living_process_is_read_again_after_half_a_minute_and_a_name_at_once(
+    host: HostTree,
+) -> None:
     reader = ProcessFactsReader()
     process(host)
     before = facts_of(host.procfs, 4242, reader, 0.0)
@@ -211,6 +200,9 @@ def test_what_may_change_of_a_living_process_is_read_again_after_half_a_minute(h
     assert facts_of(host.procfs, 4242, reader, 29.0) == before
     facts = known(facts_of(host.procfs, 4242, reader, 30.0))
     assert (facts.allowed_cpus, facts.owner.slurm_job_id) == (frozenset(range(4)), "5")
+    # It executes another program.
+    process(host, comm="train) (S\n", stat=f"4242 (train) (S) {STAT_TAIL}")
+    assert known(facts_of(host.procfs, 4242, reader, 31.0)).name == "train) (S"
 
 
 def test_a_process_that_ended_has_no_facts_and_is_not_remembered(host: HostTree) -> None:
