@@ -29,13 +29,10 @@ def wobbling(past: Past, seconds: float, step: float) -> None:
         past.note(step, (number % 7) * step)
 
 
-def test_nothing_is_known_of_a_past_without_notes() -> None:
-    assert Past().over(60.0) == Amount(0.0, 0.0)
-    assert Past().over(60.0).mean == 0.0
-
-
-def test_less_is_known_than_was_asked_for_until_it_was_seen() -> None:
+def test_less_is_known_than_was_asked_for_until_it_was_seen_and_nothing_without_notes() -> None:
     past = Past()
+    assert past.over(60.0) == Amount(0.0, 0.0)
+    assert past.over(60.0).mean == 0.0
     past.note(20.0, 5.0)
     assert past.over(60.0) == Amount(5.0, 20.0)
 

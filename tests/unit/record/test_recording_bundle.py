@@ -250,9 +250,6 @@ def test_a_recorded_list_fits_any_buffer(monkeypatch: pytest.MonkeyPatch, answer
     assert replayed(monkeypatch, *answers) == [4, 5, 6]
 
 
-def test_a_list_that_was_counted_as_empty_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_is_read_whole_although_longer_than_the_first_buffer_or_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     assert replayed(monkeypatch, answered(1, 11, 4), answered(2, None)) == []
-
-
-def test_a_list_longer_than_the_first_buffer_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert replayed(monkeypatch, answered(1, 405, *range(200))) == list(range(200))
