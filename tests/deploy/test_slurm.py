@@ -89,15 +89,12 @@ def test_a_node_that_is_drained_keeps_its_reason_and_is_not_reported_every_minut
     ]
 
 
-def test_the_epilog_drains_after_the_job_and_does_not_fail(node: Node, sick: str) -> None:
+def test_the_epilog_drains_after_the_job_and_without_scontrol_leaves_it_to_slurmd(node: Node, sick: str) -> None:
     result = node.run("epilog", sick, SLURM_JOB_GPUS="1", SLURM_JOB_ID="42")
     assert result.returncode == 0
     assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu.lost GPU 1, xid.79 GPU 1 (gpu-triage)"]
     assert node.run("epilog", sick, SLURM_JOB_GPUS="0").returncode == 0
     assert len(node.told) == 1
-
-
-def test_an_epilog_without_scontrol_leaves_it_to_slurmd(node: Node, sick: str) -> None:
     result = node.run("epilog", sick, SLURM_JOB_GPUS="1", NODE_CHECK_SCONTROL="/nonexistent/scontrol")
     assert result.returncode == 1
     assert "scontrol cannot drain the node" in result.stderr

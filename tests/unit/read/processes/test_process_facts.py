@@ -82,6 +82,8 @@ def test_what_cannot_be_read_is_left_out_alone(host: HostTree) -> None:
     process(host, status="Uid:\tme\nCpus_allowed_list:\t0-99999999999\n", cgroup="")
     host.spoil("proc/4242/comm")
     assert facts_of(host.procfs, 4242) == ProcessFacts("", "", None, Owner())
+    host.spoil("proc/self/status")
+    assert names_are_host_pids(host.procfs) is None
 
 
 @pytest.mark.parametrize("stat", ["", "4242 (python3)", f"4242 (python3) {STAT_TAIL}".replace("8812345", "soon")])
@@ -170,11 +172,6 @@ def test_whose_pids_a_procfs_shows(host: HostTree, *, nspid: str, namespace: str
     if namespace is not None:
         host.link("proc/self/ns/pid", namespace)
     assert names_are_host_pids(host.procfs) is answer
-
-
-def test_a_procfs_that_cannot_be_read_leaves_it_open(host: HostTree) -> None:
-    host.spoil("proc/self/status")
-    assert names_are_host_pids(host.procfs) is None
 
 
 def test_a_later_process_under_the_same_pid_is_never_taken_for_the_earlier(host: HostTree) -> None:
